@@ -107,3 +107,15 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 			faults, want.turns, want.faults)
 	}
 }
+
+func TestNoPhaseHidesWhatIsAdmittedBeyondOneBucket(t *testing.T) {
+	// Given a rival that has each process admit its part of the first four's limit, and forty
+	// processes, that come while the load is high,
+	s := scene(t, `duration: 12s, reps: 2, limits: [1000/s burst 200], rivals: [static_split],
+		groups: [{count: 4, scale: [{at: 4s, count: 40}]}], workload: {kind: flash, load: 0.3, factor: 20, at: 3s, for: 3s}`)
+	r := reported(t, s, 2)
+	// when all of it comes before the grown fleet has settled, then it is seen all the same.
+	all := r.Rivals[0].Admitted.Mean / r.CentralAdmitted.Mean
+	testkit.Check(t, all > 1.5 && r.Rivals[0].AdmittedVsCentral.Mean > all-0.01, "%v of one central bucket in all, and said %v", all,
+		r.Rivals[0].AdmittedVsCentral.Mean)
+}

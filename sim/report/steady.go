@@ -84,17 +84,22 @@ func (a *Accuracy) Warm(was Decided) {
 // Ratios are those of the steady state, of what the central bucket admitted then: what was admitted
 // and what was falsely rejected; and the tokens that were falsely rejected beyond that, at the
 // start and in the mean of so many faults. A run that has no steady state has no stock: it counts
-// whole.
+// whole. So does what was admitted beyond the central bucket in all, whenever that was: no phase
+// hides it.
 func (a *Accuracy) Ratios(faults int) (admitted, rejected, atStart, perFault float64) {
 	steady := a.of[Settled]
+	all := steady.plus(a.of[Starting]).plus(a.of[Recovering])
 	if steady.Central == 0 {
-		all := steady.plus(a.of[Starting]).plus(a.of[Recovering])
 		return Part(all.Admitted, all.Central, 1), Part(all.FalseRejects, all.Central, 0), 0, 0
 	}
 	rejected = Part(steady.FalseRejects, steady.Central, 0)
 	beyond := func(d Decided) float64 {
 		return max(0, float64(d.FalseRejects)-float64(rejected*float64(d.Central)))
 	}
-	return Part(steady.Admitted, steady.Central, 1), rejected, beyond(a.of[Starting]),
+	admitted = Part(steady.Admitted, steady.Central, 1)
+	if whole := Part(all.Admitted-max(0, a.before), all.Central, 1); whole > 1 {
+		admitted = max(admitted, whole)
+	}
+	return admitted, rejected, beyond(a.of[Starting]),
 		beyond(a.of[Recovering]) / float64(max(1, faults))
 }
