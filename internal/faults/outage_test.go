@@ -239,10 +239,11 @@ func suffer(s *site, o outage) {
 
 // decides reports whether the holdings are spent and the mode alone decides: every limiter knows
 // that the store is away and holds nothing, and for a third of a second nothing came but the mode's
-// answer.
+// answer. That a call has failed is not enough: on a slow machine one fails before the outage, and
+// its late answer ends that again. Requests then wait for a call once more.
 func (m *mode) decides() bool {
 	for i, s := range m.each() {
-		if s.Held > 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny &&
+		if s.Held > 0 || s.Degraded == 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny &&
 			s.Fallback == m.before[i].Fallback {
 			return false
 		}
