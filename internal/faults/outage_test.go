@@ -170,6 +170,8 @@ type mode struct {
 	began   time.Duration  // the outage, by fleet.now
 	settled time.Duration  // the holdings are spent and the mode is what decides
 	before  []hybrid.Stats // of each limiter, at its beginning
+	leased  int64          // tokens of the store that were admitted so far
+	spentAt time.Duration  // when that was seen to change last
 }
 
 // TestAnOutageIsGotThroughByPolicyFallback is every row that takes the store away: given fleets
@@ -238,18 +240,27 @@ func suffer(s *site, o outage) {
 }
 
 // decides reports whether the holdings are spent and the mode alone decides: every limiter knows
-// that the store is away and holds nothing, and for a third of a second nothing came but the mode's
-// answer. That a call has failed is not enough: on a slow machine one fails before the outage, and
-// its late answer ends that again. Requests then wait for a call once more.
+// that the store is away, and for a third of a second nothing was admitted with tokens of the store
+// and nothing came but the mode's answer. (Stats.Held may stay above zero: what was drawn for a
+// request that has gone is kept for the way back.) That a call has failed is not enough: on a slow
+// machine one fails before the outage, and its late answer ends that again.
 func (m *mode) decides() bool {
+	leased, now := int64(0), m.now()
+	known := true
 	for i, s := range m.each() {
-		if s.Held > 0 || s.Degraded == 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny &&
-			s.Fallback == m.before[i].Fallback {
-			return false
-		}
+		leased += s.Admitted - s.Fallback
+		known = known && s.Degraded > 0 && s.Errors > m.before[i].Errors &&
+			(m.fallback == hybrid.FallbackDeny || s.Fallback > m.before[i].Fallback)
 	}
-	m.settled = m.now()
-	s := m.seen(m.name, max(m.began, m.settled-time.Second/3), m.settled)
+	if leased != m.leased {
+		m.leased, m.spentAt = leased, now
+	}
+	const quiet = time.Second / 3
+	if !known || now-m.spentAt < quiet {
+		return false
+	}
+	m.settled = now
+	s := m.seen(m.name, max(m.began, now-quiet), now)
 	return s.asked() >= perEach*size/6 && (m.fallback != hybrid.FallbackDeny || s.admitted == 0) &&
 		(m.fallback != hybrid.FallbackAllowAll || s.denied == 0)
 }
