@@ -124,14 +124,10 @@ func (s *Server) run() error {
 	output, exited := new(strings.Builder), make(chan struct{})
 	cmd := exec.Command(binary(), s.args...)
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
+	if err := started(cmd, exited); err != nil {
 		return fmt.Errorf("%s: %w", missing, err)
 	}
 	s.process, s.exited = cmd.Process, exited
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
 	for began := time.Now(); time.Since(began) < startTimeout; {
 		if s.Ask("PING") != "" {
 			return nil

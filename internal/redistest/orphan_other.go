@@ -1,0 +1,17 @@
+//go:build !linux
+
+package redistest
+
+import "os/exec"
+
+// started starts cmd and returns. A server whose process is killed lives on.
+func started(cmd *exec.Cmd, exited chan<- struct{}) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	return nil
+}
