@@ -139,41 +139,47 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 		testkit.NoErr(t, err)
 		scenes[k], replications[k] = s, replicationsOf(&of[k])
 	}
-	const runs = 2000
-	for _, reps := range []int{5, 10, 20} {
-		given, held := map[string]int{}, map[string]int{}
-		for range runs {
-			// when a few of them are compared,
-			var sums [2]report.Report
-			outcomes := [2][]report.Outcome{}
-			for range reps {
-				which := rnd.IntN(len(replications[0]))
-				for k := range outcomes {
-					outcomes[k] = append(outcomes[k], replications[k][which])
+	for _, paired := range []bool{true, false} {
+		for _, reps := range []int{5, 10, 20} {
+			given, held := map[string]int{}, map[string]int{}
+			const runs = 2000
+			for range runs {
+				// when a few of them are compared, one by one or as two reports with other seeds,
+				var sums [2]report.Report
+				outcomes := [2][]report.Outcome{}
+				for range reps {
+					which := rnd.IntN(len(replications[0]))
+					for k := range outcomes {
+						outcomes[k] = append(outcomes[k], replications[k][which])
+						if !paired {
+							which = rnd.IntN(len(replications[0]))
+						}
+					}
 				}
-			}
-			for k := range sums {
-				sums[k] = report.Of(&scenes[k], outcomes[k], 0.95)
-			}
-			before, all := sums[0].Figures.All(), [2][]report.Named{of[0].Figures.All(), of[1].Figures.All()}
-			for i, after := range sums[1].Figures.All() {
-				mean := all[1][i].Mean - all[0][i].Mean
-				if d := after.Over(*before[i].Figure, 0.95); !d.Range {
-					given[after.Name]++
-					if d.Low <= mean && mean <= d.High {
-						held[after.Name]++
+				for k := range sums {
+					sums[k] = report.Of(&scenes[k], outcomes[k], 0.95)
+				}
+				all := [2][]report.Named{of[0].Figures.All(), of[1].Figures.All()}
+				for i, c := range report.Changes(sums[0].Figures.All(), sums[1].Figures.All(), paired, 0.95) {
+					mean := all[1][i].Mean - all[0][i].Mean
+					if d := c.Difference; !d.Range {
+						given[c.Name]++
+						if d.Low <= mean && mean <= d.High {
+							held[c.Name]++
+						}
 					}
 				}
 			}
+			// then an interval holds the mean of all as often as it says (pairs were offered the same),
+			// and a rare event has none.
+			for name, n := range given {
+				part := float64(held[name]) / float64(n)
+				testkit.Check(t, n < runs/3 || paired && name == "offered" || part >= 0.93 && part <= 0.97,
+					"%d replications, paired %v: %.1f %% of %d intervals of %s hold the mean", reps, paired, 100*part, n, name)
+			}
+			testkit.Check(t, given["burnt"]+given["bound_exceeded_by"]+given["wait_ms_max"] == 0, "%v", given)
+			testkit.Check(t, reps < 10 && len(given) == 0 || given["calls_per_s"] > runs*9/10,
+				"%d replications, paired %v: %v", reps, paired, given)
 		}
-		// then an interval holds the mean of all as often as it says (both were offered the same),
-		// and a rare event has none.
-		for name, n := range given {
-			part := float64(held[name]) / float64(n)
-			testkit.Check(t, n < runs/3 || name == "offered" || part >= 0.93 && part <= 0.97, "%d replications: %.1f %% of %d intervals of %s hold the mean",
-				reps, 100*part, n, name)
-		}
-		testkit.Check(t, given["burnt"]+given["bound_exceeded_by"]+given["wait_ms_max"] == 0, "%v", given)
-		testkit.Check(t, reps < 10 && len(given) == 0 || given["calls_per_s"] > runs*9/10, "%d replications: %v", reps, given)
 	}
 }
