@@ -100,7 +100,7 @@ func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 			})
 			// Only TryAllow's tokens are spent at the moment that it returns.
 			ld := load{time.Second, 0, 5 * time.Millisecond, math.MaxInt}
-			boundRun(t, hybrid.PerSecond(500).WithBurst(100), denying, ld, seed, 2300)
+			boundRun(t, hybrid.PerSecond(500).WithBurst(100), denying, ld, seed, 1500)
 		})
 	}
 }

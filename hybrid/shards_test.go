@@ -57,7 +57,7 @@ func TestTheBoundHoldsWhileAShardIsAwayOrLost(t *testing.T) {
 			return verdict{delay: time.Duration(r.Int64N(int64(5 * time.Millisecond)))}
 		})
 		ld := load{time.Second, 0, 5 * time.Millisecond, math.MaxInt} // by TryAllow alone
-		boundRun(t, hybrid.PerSecond(500).WithBurst(100), sharded(k), ld, seed, 1500)
+		boundRun(t, hybrid.PerSecond(500).WithBurst(100), sharded(k), ld, seed, 1000)
 	})
 }
 
