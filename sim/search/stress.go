@@ -64,7 +64,11 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		for i := range s.Groups {
 			killed += crash(&s.Groups[i], middle(s))
 		}
-		return s, fmt.Sprintf("%d of the processes crash, once an hour", killed)
+		verb := "crash"
+		if killed == 1 {
+			verb = "crashes"
+		}
+		return s, fmt.Sprintf("%d of the processes %s, once an hour", killed, verb)
 	}
 	// A closed loop's load is that of the clients of each process; others have the load of all.
 	fewer := func(w *sim.Workload) {

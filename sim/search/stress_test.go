@@ -164,3 +164,11 @@ func TestALongTTLCostsWhatALostBucketIsMissing(t *testing.T) {
 	testkit.Check(t, short > 300 && long > short+900, "a lost bucket costs %v and %v tokens", short, long)
 	testkit.Check(t, cost[StressCrash][400*time.Millisecond] > 0, "a crash costs nothing")
 }
+
+func TestACrashOfOneProcessIsOfOne(t *testing.T) {
+	for count, want := range map[int]string{4: "1 of the processes crashes, once an hour", 20: "2 of the processes crash, once an hour"} {
+		s := sim.Scenario{Groups: []sim.Group{{Count: count}}}
+		_, description := stressed(s.Defaults(), StressCrash)
+		testkit.Check(t, description == want, "%d processes: %q, want %q", count, description, want)
+	}
+}

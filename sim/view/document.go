@@ -232,9 +232,3 @@ func either(is bool, yes, no string) string {
 	}
 	return no
 }
-
-// count is a number of things: "1 replication", "3 processes".
-func count(n int, thing string) string {
-	plural := thing + either(strings.HasSuffix(thing, "s"), "es", "s")
-	return Number(float64(n)) + " " + either(n == 1, thing, plural)
-}

@@ -154,7 +154,7 @@ func (h Heat) about(row HeatRow, column int) string {
 	if !finite(c.Part.Mean) {
 		return at + ": did not run"
 	}
-	bound := either(c.Excess > 0, "exceeded by "+Number(c.Excess)+" tokens", "holds")
+	bound := either(c.Excess > 0, "exceeded by "+Count(c.Excess, "token"), "holds")
 	return at + ": " + Figure("admitted_vs_central", c.Part) + " of one central bucket; the bound " + bound
 }
 

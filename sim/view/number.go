@@ -42,6 +42,17 @@ func exponent(x float64) int {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
+// Count is a number of things, of which thing is one: "1 replication", "3 processes".
+func Count[N int | int64 | float64](n N, thing string) string {
+	return things(Number(float64(n)), thing)
+}
+
+// things is Count of a number that is written already. What is written as 1 is one.
+func things(number, thing string) string {
+	plural := thing + either(strings.HasSuffix(thing, "s"), "es", "s")
+	return number + " " + either(number == "1", thing, plural)
+}
+
 // Percent is a part of one, in percent: 0.9983 is "99.83 %".
 func Percent(x float64) string { return Number(100*x) + inPercent }
 

@@ -117,7 +117,7 @@ func (v planView) tradeOff() Section {
 // chosen shows how the chosen policy did, in this world and in harder ones.
 func (v planView) chosen(d *Document) {
 	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.",
-		count(v.Reps, "replication"), Number(v.DurationS), v.ConfirmSeed)
+		Count(v.Reps, "replication"), Number(v.DurationS), v.ConfirmSeed)
 	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed)
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
 	given := v.Given.Figures.All()

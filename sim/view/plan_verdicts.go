@@ -23,7 +23,7 @@ func (v planView) judge(d *Document) {
 	}
 	switch v.Verdict {
 	case search.Found:
-		d.say(Good, "Take %s: %s lease calls per second.", policyText(v.Chosen.Policy), Interval(v.Chosen.Figures.CallsPerS))
+		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy), things(Interval(v.Chosen.Figures.CallsPerS), "lease call"))
 		switch {
 		case v.Needs == nil:
 			d.say(Bad, "Redis: there was no time to see how many shards would do.")
@@ -57,7 +57,7 @@ func (v planView) judge(d *Document) {
 			d.say(Neutral, "Its means meet the targets: the intervals are too wide. "+
 				"About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
 		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
-			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s", count(v.Miss.Closest.Reps, "replication"),
+			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s", Count(v.Miss.Closest.Reps, "replication"),
 				either(v.Miss.Closest.Reps < 10, " Fewer than ten have no interval: --reps 10.", ""))
 		default:
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
@@ -112,9 +112,9 @@ func needsText(n search.Needs) string {
 			strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
 		keys := either(n.Buckets > 1, fmt.Sprintf(", and policy.shards of %d", n.Buckets), "")
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards%s.", most, n.Least, keys)
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %s%s.", most, Count(n.Least, "shard"), keys)
 	case n.Nodes > 1:
-		return text + fmt.Sprintf("%s would do, at most %s busy.", count(n.Least, "shard"), most)
+		return text + fmt.Sprintf("%s would do, at most %s busy.", Count(n.Least, "shard"), most)
 	}
 	return text + "One shard is enough."
 }

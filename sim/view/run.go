@@ -129,7 +129,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 	load := strings.Join(loads, " and ")
 	warmup := fmt.Sprintf(", of which the first %s s do not count", Number(r.Report.WarmupS))
 	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "),
-		count(r.Report.Processes, "process"), load, count(r.Report.Reps, "replication"),
+		Count(r.Report.Processes, "process"), load, Count(r.Report.Reps, "replication"),
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 

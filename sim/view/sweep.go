@@ -22,7 +22,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	d := answer(r.Asked, r.Machine, &r, text, command)
 	d.Title += ": a sweep"
 	d.Subtitle = fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
-		count(len(r.Points), "point"), count(r.Reps, "replication"), Number(r.DurationS))
+		Count(len(r.Points), "point"), Count(r.Reps, "replication"), Number(r.DurationS))
 	for i := range r.Points {
 		if p := &r.Points[i]; p.Figures != nil {
 			d.figureRows(r.Label(p), p.Figures.All())
@@ -253,15 +253,15 @@ func (v sweepView) judge(d *Document) {
 		}
 	}
 	if exceeded > 0 {
-		d.say(Bad, "The bound is exceeded at %s.", count(exceeded, "point"))
+		d.say(Bad, "The bound is exceeded at %s.", Count(exceeded, "point"))
 	} else if v.Finished > 0 {
 		d.say(Good, "%s at every point that ran.", either(len(v.Points[0].Rivals) > 0, "The leases keep the bound", "The bound holds"))
 	}
 	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
-		d.say(Neutral, "Interrupted: %d of %d points did not run.", left, len(v.Points))
+		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
 	}
 	if v.Invalid > 0 {
-		d.say(Neutral, "%d of %d points cannot run; below the table is why.", v.Invalid, len(v.Points))
+		d.say(Neutral, "%d of %s cannot run; below the table is why.", v.Invalid, Count(len(v.Points), "point"))
 	}
 	if i := v.Busiest(); i >= 0 {
 		where := fmt.Sprintf(" at the points marked !, most at %s", v.Label(&v.Points[i]))
@@ -275,7 +275,7 @@ func (v sweepView) judge(d *Document) {
 	}
 	if other > 0 {
 		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer leases, "+
-			"or a large fleet's budget of calls (policy.calls_per_second) no shorter ones.", count(other, "point"))
+			"or a large fleet's budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
 	goals := make([]string, len(v.Objectives))
 	for i, o := range v.Objectives {

@@ -18,24 +18,25 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		bound += ", net of what was given back and of what is still owed"
 	}
 	if r.interrupted() {
-		d.say(Neutral, "Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)
+		d.say(Neutral, "Interrupted after %d of %s; all figures are of these.", rep.Reps, Count(rep.RepsAsked, "replication"))
 	}
 	if worst := rep.BoundExceededBy; worst.Worst == 0 {
 		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.",
-			count(rep.Reps, "replication"), bound)
+			Count(rep.Reps, "replication"), bound)
 	} else {
 		why := ""
 		if reasons := excuses(s); len(reasons) > 0 {
 			why = " The scenario allows that: " + strings.Join(reasons, "; ") + "."
 		}
-		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
-			Number(worst.Worst), bound, worst.WorstSeed, why)
+		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s more than %s (seed %d).%s",
+			Count(worst.Worst, "token"), bound, worst.WorstSeed, why)
 	}
 	enough := s.Enough()
 	d.say(Neutral, either(enough > 0, "The", "Once settled, the")+
 		r.kinds(" fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
-		"with %s Redis calls per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
-		Mean("false_reject_ratio", rep.FalseRejectRatio), Mean("calls_per_s", rep.CallsPerS), Mean("redis_cpu", rep.RedisCPU))
+		"with %s per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
+		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),
+		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
 		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
 			"--duration %v would do.", Number(rep.DurationS), enough)
@@ -47,7 +48,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		of        sim.Figure
 	}{{"start_stock", "once, while it started or grew", rep.StartStock}, {"fault_stock", "for each fault", rep.FaultStock}} {
 		if math.Round(stock.of.Mean) > 0 {
-			once = append(once, Mean(stock.key, stock.of)+" tokens wrongly "+stock.when)
+			once = append(once, things(Mean(stock.key, stock.of), "token")+" wrongly "+stock.when)
 		}
 	}
 	if len(once) > 0 {

@@ -147,10 +147,10 @@ func (b *bucket) text() string {
 	fact("created", "%s, called %s ago, forgotten in %s unless it is called",
 		b.Created.Format("2006-01-02 15:04:05 MST"), span(b.CalledMs), span(b.ExpiryMs))
 	fact("version", "%d, revision %d; epoch %d", b.Version, b.Revision, b.Epoch)
-	fact("leases", "%s tokens are out, to an active weight of %s; TTL %s, Target %s, overcommit %s", number(b.Ledger),
+	fact("leases", "%s out, to an active weight of %s; TTL %s, Target %s, overcommit %s", view.Count(b.Ledger, "token"),
 		number(b.ActiveWeight), span(b.TTLMs), span(b.TargetMs), number(b.Overcommit))
-	fact("counted", "%s tokens spent and %s denied in %s calls, as reported", number(b.Spent), number(b.Denied),
-		number(b.Calls))
+	fact("counted", "%s spent and %s denied in %s, as reported", view.Count(b.Spent, "token"), number(b.Denied),
+		view.Count(b.Calls, "call"))
 	if b.Contended {
 		fact("contended", "somebody asked for more than the level while others held tokens")
 	}

@@ -154,9 +154,9 @@ func (f *shared) compareLive(redis string) error {
 	b.Redis = b.Real.Redis
 	load := fmt.Sprintf("load %s at %s × the limit", o.Shape, view.Number(o.Offered))
 	if o.Shape == live.ShapeReplay {
-		load = fmt.Sprintf("%s of %s for %d keys", s.Workload.File, view.Number(float64(len(o.Trace)))+" requests", o.Keys)
+		load = fmt.Sprintf("%s of %s for %s", s.Workload.File, view.Count(len(o.Trace), "request"), view.Count(o.Keys, "key"))
 	}
-	b.Fleet = fmt.Sprintf("%d processes share %d/s burst %d; %s, %v", o.Processes, o.Rate, o.Burst, load, o.Duration)
+	b.Fleet = fmt.Sprintf("%s at %d/s burst %d; %s, %v", view.Count(o.Processes, "process"), o.Rate, o.Burst, load, o.Duration)
 	if !b.Agrees {
 		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
 	}

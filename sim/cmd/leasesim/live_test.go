@@ -272,7 +272,7 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 
 func TestEveryFormatHasEveryRow(t *testing.T) {
 	file := fileOf(t, few)
-	leasesim(t, "compare --live -f "+file).shows("3 processes share 2000/s burst 500", "embedded", "tolerance",
+	leasesim(t, "compare --live -f "+file).shows("3 processes at 2000/s burst 500", "embedded", "tolerance",
 		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by ")
 	text := leasesim(t, "compare --live --out csv -f "+file).stdout
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()

@@ -121,8 +121,8 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 	}
 	add(t.Keys > s.Keys.Count, "it has %d keys and keys.count is %d: key n is played as key n mod %[2]d", t.Keys, s.Keys.Count)
 	add(t.Processes == 0 && processes > 1, "it does not say which process a request came to: all %d take turns", processes)
-	add(t.Processes > 0 && t.Processes < processes, "it has %d processes and the fleet %d: the last %d get no request",
-		t.Processes, processes, processes-t.Processes)
+	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: there is no request for the last %d",
+		view.Count(t.Processes, "process"), processes, processes-t.Processes)
 	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod %[2]d",
 		t.Processes, processes)
 	n, late, away := len(t.Requests), 0, 0

@@ -97,7 +97,7 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 		// when the fleet is scaled down to one in the middle,
 		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "38 of its 100 requests come to processes that do not run then"},
 		// or has more processes, of two groups,
-		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: the last 3 get no request"},
+		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: there is no request for the last 3"},
 	} {
 		// then what is left out is counted, and is what is said.
 		e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: "+groups+"\n")+" --trace "+trace+" --out json").ends(0)

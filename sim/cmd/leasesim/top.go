@@ -200,7 +200,7 @@ func (t *top) text(b block) string {
 	if b.Error != "" {
 		return head + "no reading: " + b.Error + "\n"
 	}
-	head += fmt.Sprintf("%s keys, read in %s, by %s", view.Number(float64(b.Keys)),
+	head += fmt.Sprintf("%s, read in %s, by %s", view.Count(b.Keys, "key"),
 		view.Shortly(time.Duration(b.TookMs*float64(time.Millisecond))), t.sort)
 	if b.Foreign > 0 {
 		head += fmt.Sprintf("; %d are no buckets of this version", b.Foreign)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 const (
@@ -213,7 +214,7 @@ func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *
 				progress(o.progress(time.Since(began), fleet))
 			}
 		case <-limit:
-			err = fmt.Errorf("leasesim: %d processes did not end %v after their load", left, grace)
+			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"), grace)
 		case <-interrupted:
 			interrupted, kill, stop, change, flush = nil, nil, nil, nil, nil
 			limit = time.After(grace)
@@ -234,8 +235,8 @@ func (o Options) progress(since time.Duration, fleet []*process) string {
 		offered += p.file.Offered().Load()
 		trips += p.file.RoundTrips().Load()
 	}
-	return fmt.Sprintf("%4.1f s of %v: %d requests offered by %d processes, %d round trips",
-		min(since, o.Duration).Seconds(), o.Duration, offered, len(fleet), trips)
+	return fmt.Sprintf("%4.1f s of %v: %s offered by %s, %s", min(since, o.Duration).Seconds(), o.Duration,
+		view.Count(offered, "request"), view.Count(len(fleet), "process"), view.Count(trips, "round trip"))
 }
 
 // after is time.After of both together, or never where d is 0.

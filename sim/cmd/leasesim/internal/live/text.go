@@ -26,7 +26,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		change = ", changed to " + r.Change
 	}
 	line("limit %s overcommit %d%s, leases of target %.4g ms, TTL %.4g ms", r.Limit, r.Overcommit, change, r.TargetMs, r.TTLMs)
-	line("load %s, %d processes, %.4g s\n", r.Shape, len(r.Processes), float64(r.DurationMs)/1000)
+	line("load %s, %s, %.4g s\n", r.Shape, view.Count(len(r.Processes), "process"), float64(r.DurationMs)/1000)
 	r.verdicts(line)
 	b.WriteString("\n" + r.figures().String())
 	if len(r.Classes) > 0 {
@@ -49,7 +49,7 @@ func (r Report) WriteTable(w io.Writer) error {
 // verdicts says what the run proves, and what keeps it from proving more.
 func (r Report) verdicts(line func(format string, args ...any)) {
 	if excess := r.Excess(); excess > 0 {
-		line("THE BOUND IS EXCEEDED by %s tokens.", number(excess))
+		line("THE BOUND IS EXCEEDED by %s.", view.Count(excess, "token"))
 	} else {
 		line("The bound holds in every window of all processes.")
 	}
