@@ -84,7 +84,7 @@ func chromium(t *testing.T, arguments ...string) string {
 }
 
 // TestPagesCanBeRead: on a desk and on a telephone, no text of a page overlaps another, is cut, or
-// is too small, and a page is not wider than the screen.
+// is too small, a page is not wider than the screen, and what is has a shadow that says so.
 func TestPagesCanBeRead(t *testing.T) {
 	for _, fault := range faults(t, pages(t)) {
 		t.Error(fault)
@@ -101,7 +101,8 @@ func TestABrowserSeesWhatCannotBeRead(t *testing.T) {
 		"over":           {`<p>one</p><p style="position:relative;top:-30px">two</p>`, `"one" lies over "two"`},
 		"cut by drawing": {svg + `300px"><text x="290" y="15" font-size="12">in it</text></svg>`, `"in it" is cut`},
 		"cut by a box":   {`<p style="overflow:hidden;white-space:nowrap;width:50px">a long text</p>`, `"a long text" is cut`},
-		"scrolled":       {`<p style="overflow-x:auto;white-space:nowrap;width:50px">a long text</p>`, ""},
+		"scrolled":       {`<p style="overflow-x:auto;white-space:nowrap;width:50px">a long text</p>`, `"a long text" scrolls without a hint`},
+		"with a shadow":  {`<p style="overflow-x:auto;white-space:nowrap;width:50px;background:linear-gradient(red,blue)">a long text</p>`, ""},
 	}
 	pages := map[string]string{}
 	for name, c := range cases {

@@ -51,6 +51,12 @@ function faults(frame) {
     if (line.px < least) say(short(line.text) + ' has ' + Math.round(line.px * 10) / 10 + ' px')
     if (cut(line, doc)) say(short(line.text) + ' is cut')
   }
+  for (const e of doc.body.querySelectorAll('*')) {
+    const style = part => doc.defaultView.getComputedStyle(e, part)
+    if (!/auto|scroll/.test(style().overflowX) || e.scrollWidth <= e.clientWidth + slack) continue
+    const shadow = part => /gradient/.test(style(part).backgroundImage) && (!part || style(part).position === 'sticky')
+    if (!shadow() && !shadow('::before')) say(short(e.textContent.trim()) + ' scrolls without a hint')
+  }
   const seen = all.filter(l => l.box.right > l.box.left)
   seen.forEach((a, i) => seen.slice(i + 1).forEach(b => {
     const across = Math.min(a.box.right, b.box.right) - Math.max(a.box.left, b.box.left)
