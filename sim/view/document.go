@@ -225,8 +225,8 @@ func (d *Document) figureRows(what string, figures []sim.Named) {
 	}
 }
 
-// either is one of two words.
-func either(is bool, yes, no string) string {
+// either is one of two values, such as words.
+func either[T any](is bool, yes, no T) T {
 	if is {
 		return yes
 	}

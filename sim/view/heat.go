@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -63,8 +64,24 @@ func heatStepOf(part float64) heatStep {
 	return heatScale[len(heatScale)-1]
 }
 
-// corner names both parameters, as the corner of a multiplication table does.
-func (h Heat) corner() string { return h.Down + " \\ " + h.Across }
+// corner names the parameters of the rows and of the columns in few characters.
+func (h Heat) corner() string {
+	names := shortest(h.Down, h.Across)
+	return names[0] + " ↓  " + names[1] + " →"
+}
+
+// exceeded reports whether any row has an excess.
+func (h Heat) exceeded() bool {
+	return slices.ContainsFunc(h.Rows, func(row HeatRow) bool { return row.excess() > 0 })
+}
+
+// excess is that of the row's worst cell.
+func (row HeatRow) excess() (worst float64) {
+	for _, c := range row.Cells {
+		worst = max(worst, c.Excess)
+	}
+	return worst
+}
 
 // text is the cell in few characters: what is known of it, to a tenth of a percent.
 func (c HeatCell) text() string {
@@ -74,33 +91,39 @@ func (c HeatCell) text() string {
 	return decimal(100*c.Part.Mean, 1, 1)
 }
 
-// table is the map for a terminal. A "!" stands behind what exceeds the bound.
+// table is the map for a terminal. A "!" stands behind what exceeds the bound, and at the end of the
+// row by how much it does at most: a few tokens and a second bucket are not the same.
 func (h Heat) table() Table {
 	t := Table{Columns: []string{h.corner()}}
 	t.head(h.Columns...)
+	if h.exceeded() {
+		t.Columns = append(t.Columns, "?>"+heatExcess)
+	}
 	for _, row := range h.Rows {
 		cells := []string{row.Name}
 		for _, c := range row.Cells {
 			cells = append(cells, c.text()+either(c.Excess > 0, "!", " "))
 		}
-		t.Add(cells...)
+		t.Add(append(cells, Number(row.excess()))...)
 	}
 	return t
 }
+
+const heatExcess = "excess" // the name of the last column
 
 // The sizes of a map, in pixels where it is not scaled.
 const (
 	heatLetter = 7  // of a letter of the names, at most
 	heatWidth  = 68 // of a cell, at least
 	heatHeight = 30
-	heatTop    = 62 // the title, and the names of the columns
+	heatTop    = 64 // the title, the parameter of the columns, and their names
 	heatKey    = 4  // colours in a line of the legend
 )
 
 // SVG draws the map with its legend, as a picture of its own. Each cell has a title that says all
 // that is known of it.
 func (h Heat) SVG() template.HTML {
-	left := utf8.RuneCountInString(h.corner())*heatLetter + 16
+	left := utf8.RuneCountInString(h.Down+" ↓")*heatLetter + 16
 	for _, row := range h.Rows {
 		left = max(left, utf8.RuneCountInString(row.Name)*heatLetter+16)
 	}
@@ -108,7 +131,8 @@ func (h Heat) SVG() template.HTML {
 	for _, name := range h.Columns {
 		across = max(across, utf8.RuneCountInString(name)*heatLetter+12)
 	}
-	width := max(left+len(h.Columns)*across+8, 570)
+	end := left + len(h.Columns)*across
+	width := max(end+8+either(h.exceeded(), heatWidth, 0), 570)
 	below := heatTop + len(h.Rows)*heatHeight
 	height := below + 24 + (len(heatScale)+heatKey)/heatKey*22
 	var b strings.Builder
@@ -120,9 +144,13 @@ func (h Heat) SVG() template.HTML {
 		"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	text(8, 20, ` font-weight="bold"`, h.Title)
-	text(8, heatTop-8, ` fill="#57606a"`, h.corner())
+	text(8, heatTop-8, ` fill="#57606a"`, h.Down+" ↓")
+	text(left, heatTop-26, ` fill="#57606a"`, h.Across+" →")
 	for k, name := range h.Columns {
 		text(left+k*across+across/2, heatTop-8, ` fill="#57606a"`+middle, name)
+	}
+	if h.exceeded() {
+		text(end+heatWidth/2, heatTop-8, ` fill="#57606a"`+middle, heatExcess)
 	}
 	for i, row := range h.Rows {
 		y := heatTop + i*heatHeight
@@ -137,13 +165,16 @@ func (h Heat) SVG() template.HTML {
 			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle), c.text()+either(c.Excess > 0, " !", ""))
 			b.WriteString("</g>\n")
 		}
+		if h.exceeded() {
+			text(end+heatWidth/2, y+19, middle, Number(row.excess()))
+		}
 	}
 	for i, s := range heatScale {
 		x, y := 8+i%heatKey*(width-16)/heatKey, below+16+i/heatKey*22
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s" stroke="#d0d7de"/>`+"\n", x, y, s.paper)
 		text(x+20, y+12, "", s.name)
 	}
-	text(8, height-12, "", "!  the bound is exceeded in some window")
+	text(8, height-12, "", "!  the bound is exceeded in some window"+either(h.exceeded(), "; "+heatExcess+": by so many tokens at most", ""))
 	b.WriteString("</svg>\n")
 	return template.HTML(b.String())
 }
@@ -217,6 +248,7 @@ func (v sweepView) rivals() (names []string) {
 
 // explained says how to read the map.
 func (h Heat) explained() string {
-	return "100 % is a limit that is kept and used. A ! is where the bound is exceeded in some window. One scale for all: " +
-		"what differs by a percent or less has one colour."
+	return "100 % is a limit that is kept and used. A ! is where the bound is exceeded in some window" +
+		either(h.exceeded(), ", and excess the most tokens above it in a row", "") +
+		". One scale for all: what differs by a percent or less has one colour."
 }

@@ -30,9 +30,16 @@ func TestAMapSaysWhatEachCellIs(t *testing.T) {
 	// when it is drawn, then each says so, under the pointer and in the cell.
 	svg := string(h.SVG())
 	for _, want := range []string{"<title>a &lt;name&gt;, clock.offset 0s: 100 % of one central bucket; the bound holds</title>",
-		"the bound exceeded by 19,382 tokens", "clock.offset 10s: did not run", ">193.0 !<", ">100.0<", ">–<"} {
+		"the bound exceeded by 19,382 tokens", "clock.offset 10s: did not run", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<",
+		">clock.offset →<", ">excess<", ">19,382<"} {
 		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
 	}
 	table := h.table()
-	testkit.Check(t, strings.Contains(table.String(), "a <name>            100.0   193.0!   –"), "%s", table.String())
+	for _, want := range []string{"ttl ↓  offset →      0s      1s  10s  excess", "a <name>         100.0   193.0!   –   19,382"} {
+		testkit.Check(t, strings.Contains(table.String(), want), "no %q in\n%s", want, table.String())
+	}
+	// Where nothing exceeds the bound, there is no column for that.
+	h.Rows[0].Cells[1].Excess = 0
+	kept := h.table()
+	testkit.Check(t, !strings.Contains(string(h.SVG())+kept.String()+h.explained(), "excess"), "%s", kept.String())
 }

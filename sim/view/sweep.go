@@ -205,15 +205,13 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	return t
 }
 
-// axisNames are the parameters in the head of a table: the last parts of their paths, where those
-// are enough to tell them apart, as the paths stand above all.
-func (v sweepView) axisNames() (names []string) {
-	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
+// axisNames are the parameters in the head of a table.
+func (v sweepView) axisNames() []string {
+	var paths []string
 	for _, a := range v.Axes {
-		same := slices.ContainsFunc(v.Axes, func(b search.Axis) bool { return b.Path != a.Path && last(b.Path) == last(a.Path) })
-		names = append(names, either(same || len(v.Axes) == 1, a.Path, last(a.Path)))
+		paths = append(paths, a.Path)
 	}
-	return names
+	return shortest(paths...)
 }
 
 // rivalTable has a row for each other algorithm at each point.

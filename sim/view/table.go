@@ -27,6 +27,17 @@ func (t *Table) head(names ...string) {
 	}
 }
 
+// shortest are the last parts of several paths, where those are enough to tell them apart, as the
+// paths stand above all.
+func shortest(paths ...string) (names []string) {
+	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
+	for _, a := range paths {
+		same := slices.ContainsFunc(paths, func(b string) bool { return b != a && last(b) == last(a) })
+		names = append(names, either(same || len(paths) == 1, a, last(a)))
+	}
+	return names
+}
+
 // Cell is a cell with its alignment.
 type Cell struct {
 	Text  string
