@@ -6,8 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // TestThePicturesShowWhatTheLimitsDo: the pictures in docs/ are those that the program draws now,
@@ -30,6 +34,40 @@ func TestThePicturesShowWhatTheLimitsDo(t *testing.T) {
 		_, most := worst(p.admitted)
 		number := strconv.Itoa(most)
 		testkit.Check(t, strings.Contains(said, number+" in"), "docs/windows.md does not say %s below %s", number, p.file)
+	}
+}
+
+// TestTheCommandOfTheMapAsksForTheMap: the command that the page and the example give draws what is
+// in docs/clock-skew.svg.
+func TestTheCommandOfTheMapAsksForTheMap(t *testing.T) {
+	want := "leasesim sweep -f " + skewed + " --rivals"
+	for _, a := range skewAxes {
+		want += " --vary " + a.Path + "=" + strings.Join(a.Values, ",")
+	}
+	for _, file := range []string{"../simulator.md", "../../sim/scenario/file/examples/clock-skew.yaml"} {
+		text, err := os.ReadFile(filepath.FromSlash(file))
+		testkit.NoErr(t, err)
+		testkit.Check(t, strings.Contains(string(text), want+"\n"), "%s does not have the command %s", file, want)
+	}
+}
+
+// TestAFasterClockThatJoinsBringsTokens: docs/simulator.md says by how many central_client then
+// exceeds the bound.
+func TestAFasterClockThatJoinsBringsTokens(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "simulator.md"))
+	testkit.NoErr(t, err)
+	for offset, want := range map[string]string{"1s": "1,435 tokens", "10s": "(2,010 within ten seconds)"} {
+		// Given two processes, and 18 more after ten seconds,
+		s, err := scenfile.Load(skewed)
+		testkit.NoErr(t, err)
+		testkit.NoErr(t, s.Clock.Offset.UnmarshalText([]byte(offset)))
+		s.Rivals, s.Groups[0].Count, s.Groups[0].Scale = []string{"central_client"}, 2, []sim.Step{{At: 10 * time.Second, Count: 20}}
+		r, err := sim.Runner{Parallel: 1}.Run(t.Context(), s)
+		testkit.NoErr(t, err)
+		// then it is exceeded by what the page says, and by the leases not at all.
+		excess := view.Number(r.Rivals[0].BoundExceededBy.Worst)
+		testkit.Check(t, strings.Contains(want, excess) && strings.Contains(string(page), want) && r.BoundExceededBy.Worst == 0,
+			"%v: exceeded by %s, by the leases by %v; the page says %s", offset, excess, r.BoundExceededBy.Worst, want)
 	}
 }
 
