@@ -91,8 +91,8 @@ func (c HeatCell) text() string {
 	return decimal(100*c.Part.Mean, 1, 1)
 }
 
-// table is the map for a terminal. A "!" stands behind what exceeds the bound, and at the end of the
-// row by how much it does at most: a few tokens and a second bucket are not the same.
+// table is the map for a terminal. A "!" stands behind what exceeds the bound, and at the end of
+// the row by how much it does at most: a few tokens and a second bucket are not the same.
 func (h Heat) table() Table {
 	t := Table{Columns: []string{h.corner()}}
 	t.head(h.Columns...)
