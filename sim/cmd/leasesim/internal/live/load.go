@@ -1,0 +1,154 @@
+package live
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+const (
+	// workers share a process's load, so that its pool is contended as in a service.
+	workers = 2
+	// step is how often the steady load wakes: a timer is no more precise than about a millisecond.
+	step = time.Millisecond
+	// period is from one burst to the next.
+	period = 500 * time.Millisecond
+	// backlogMax bounds how much of the load that it missed a process makes up for after a stop.
+	backlogMax = 50 * time.Millisecond
+	// askersMax bounds how many requests of a process wait at one time, as a server would; the others
+	// are made when one is answered. Without a bound, a burst that finds the processor busy would keep
+	// it busy with goroutines that only wait.
+	askersMax = 1000
+)
+
+// offer runs the load for the whole duration, until its last request is answered.
+func (c *child) offer() {
+	rate := c.Options.Offered * c.Options.meanRate() / float64(c.Options.Processes) / workers
+	end := time.Now().Add(c.Options.Duration)
+	phase := rand.Float64()
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			switch c.Options.Shape {
+			case ShapeBursts:
+				c.bursts(&wg, rate, end)
+			case ShapeAdversary:
+				c.adversary(end)
+			default:
+				// Each process starts at a random phase, and its workers divide the time between two
+				// requests evenly, so that a slow load does not come from all at once.
+				own := phase + float64(i)/workers
+				c.pace(&wg, rate, own-math.Floor(own), end)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// before reports whether t is before end, and the load has not been ended.
+func (c *child) before(t, end time.Time) bool { return t.Before(end) && !c.ended.Load() }
+
+// pace asks rate times a second until end, as evenly as the timer allows; but a steady load on a
+// window is Poisson's, as of many users. due is the fraction of a request that is due at the
+// beginning; pace returns the fraction that is left at the end.
+func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float64 {
+	gap := func() float64 { return 1 }
+	if c.limit.Windowed() && c.Options.Shape == ShapeSteady {
+		gap = rand.ExpFloat64
+	}
+	for last, next := time.Now(), gap(); c.before(last, end); {
+		time.Sleep(step)
+		now := time.Now()
+		if now.After(end) {
+			now = end
+		}
+		c.took.observe(c.took.lags, now.Sub(last)-step)
+		due += rate * min(now.Sub(last), backlogMax).Seconds()
+		last = now
+		asks := int64(0)
+		for ; due >= next; asks++ {
+			due -= next
+			next = gap()
+		}
+		c.crowd(wg, asks)
+	}
+	return due
+}
+
+// bursts asks for a whole period's load at once, or within Options.Within. Bursts begin when the
+// wall clock shows a multiple of the period, which is the same moment in every process.
+func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
+	due := 0.0
+	for {
+		next := time.Now().Truncate(period).Add(period)
+		if !c.before(next, end) {
+			return
+		}
+		time.Sleep(time.Until(next))
+		c.took.observe(c.took.lags, time.Since(next))
+		if within := c.Options.Within; within > 0 {
+			due = c.pace(wg, rate*period.Seconds()/within.Seconds(), due, time.Now().Add(within))
+			continue
+		}
+		for due += rate * period.Seconds(); due >= 1 && c.before(time.Now(), end); due-- {
+			c.request()
+		}
+	}
+}
+
+// crowd has n users ask at once. A request that waits for a lease call does not keep the others
+// from being made: each goroutine that asks starts the next one first, up to askersMax of them, so
+// that there is one to go on.
+func (c *child) crowd(wg *sync.WaitGroup, n int64) {
+	if n < 1 {
+		return
+	}
+	var left atomic.Int64
+	left.Store(n)
+	var asker func()
+	asker = func() {
+		if c.askers.Add(1) < askersMax && left.Load() > 1 {
+			wg.Go(asker)
+		}
+		defer c.askers.Add(-1)
+		for left.Add(-1) >= 0 {
+			c.request()
+		}
+	}
+	wg.Go(asker)
+}
+
+// adversary asks just often enough that its lease is renewed; Events.BeforeReport spends what it
+// holds. Where the limit is a window, all processes together also ask for all of it, just before
+// and just after each moment at which one ends.
+func (c *child) adversary(end time.Time) {
+	target, began := c.Options.leased().Target, time.Now()
+	share := c.limit.Tokens/int64(c.Options.Processes*workers) + 1
+	for turn := c.turn(began, began, target); c.before(time.Now(), end); {
+		time.Sleep(target / 4)
+		c.ask(c.key.TryAllow)
+		if now := c.turn(began, time.Now(), target); now != turn {
+			turn = now
+			for range share {
+				c.ask(c.key.TryAllow)
+			}
+		}
+	}
+}
+
+// turn counts the moments at half a target before and after each end of a window or a period. There
+// are none where the limit is a bucket.
+func (c *child) turn(began, now time.Time, target time.Duration) int64 {
+	if !c.limit.Windowed() {
+		return 0
+	}
+	since := now.Sub(began)
+	if c.limit.Kind == lease.KindCalendar {
+		since = time.Duration(now.UnixNano()) - c.limit.Offset
+	}
+	return int64((since+target/2)/c.limit.Per + (since-target/2)/c.limit.Per)
+}

@@ -1,0 +1,103 @@
+package live
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
+)
+
+// What may be done to a process while it runs.
+const (
+	fateKilled  = "killed"
+	fateStopped = "stopped"
+)
+
+// process is one child as the parent sees it.
+type process struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser // closed, it ends the load
+	file   *stamps.File   // what it admitted
+	denied *stamps.File   // and what not
+	fate   string         // what was done to it, "" for nothing
+	ready  chan error     // once, when it can begin
+	exited chan error     // once, when it has ended, and then closed
+	told   told           // by then
+}
+
+// deniedPath is where a process whose admissions are at path records what it did not admit.
+func deniedPath(path string) string { return path + "-denied" }
+
+// start makes the files and the process, which ends with ctx and begins when it is told to. The
+// caller closes the files.
+func start(ctx context.Context, o orders) (*process, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(ctx, self), ready: make(chan error, 1), exited: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	var out io.Reader
+	if p.in, err = p.cmd.StdinPipe(); err == nil {
+		out, err = p.cmd.StdoutPipe()
+	}
+	if err == nil {
+		p.file, err = stamps.Create(o.Path, o.Options.capacity())
+	}
+	if err == nil {
+		if p.denied, err = stamps.Create(deniedPath(o.Path), o.Options.denials()); err != nil {
+			_ = p.file.Close()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, p.file.Close(), p.denied.Close())
+	}
+	go p.follow(out)
+	return p, nil
+}
+
+// follow reads all that the process says, until it ends.
+func (p *process) follow(out io.Reader) {
+	r := bufio.NewReader(out)
+	line, err := r.ReadString('\n')
+	if err == nil && line != readyLine {
+		err = fmt.Errorf("it said %q", line)
+	}
+	p.ready <- err
+	if json.NewDecoder(r).Decode(&p.told) != nil {
+		p.told = told{} // whoever is killed tells nothing
+	}
+	p.exited <- p.cmd.Wait()
+	close(p.exited)
+}
+
+// end has the process end its load now, also where it is stopped or has ended.
+func (p *process) end() error {
+	_ = p.in.Close() // which a process that has ended has closed
+	if err := p.signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+func (p *process) signal(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("leasesim: %v: %w", s, err)
+	}
+	return nil
+}
