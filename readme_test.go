@@ -48,5 +48,15 @@ func TestTheChineseREADMEKeepsStep(t *testing.T) {
 	}
 }
 
+// TestTheREADMEsAreShort: what is detail stands in docs.
+func TestTheREADMEsAreShort(t *testing.T) {
+	for _, page := range []string{"README.md", "README.zh.md"} {
+		data, err := os.ReadFile(page)
+		testkit.NoErr(t, err)
+		lines := strings.Count(string(data), "\n")
+		testkit.Check(t, lines <= 125, "%s has %d lines, must be at most 125: move detail to docs", page, lines)
+	}
+}
+
 // rest is where two lists part, for a message.
 func rest(all []string, from int) []string { return all[min(from, len(all)):min(from+3, len(all))] }
