@@ -250,10 +250,11 @@ func (v sweepView) judge(d *Document) {
 			exceeded++
 		}
 	}
+	beside := len(v.rivals()) > 0 // then it says whose bound that is
 	if exceeded > 0 {
-		d.say(Bad, "The bound is exceeded at %s.", Count(exceeded, "point"))
+		d.say(Bad, "%s at %s.", either(beside, "The leases exceed the bound", "The bound is exceeded"), Count(exceeded, "point"))
 	} else if v.Finished > 0 {
-		d.say(Good, "%s at every point that ran.", either(len(v.Points[0].Rivals) > 0, "The leases keep the bound", "The bound holds"))
+		d.say(Good, "%s at every point that ran.", either(beside, "The leases keep the bound", "The bound holds"))
 	}
 	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
 		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))

@@ -203,17 +203,6 @@ func TestNobodyWhoIsDeniedHasAWait(t *testing.T) {
 	testkit.Check(t, table.Rows[1][at] == "none" && table.Rows[2][at] == "0 ms", "%v", table.Rows)
 }
 
-func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
-	for reps, says := range map[int]string{1: "One replication does not tell luck from merit", 2: "certainly better in one"} {
-		r := swept(t, "policy.target=10ms,80ms")
-		r.Reps = reps
-		d := Sweep(r, "", "")
-		d.All = true // with differences
-		text := written(t, d, FormatTable)
-		testkit.Check(t, strings.Contains(text, says) && strings.Contains(text, "in parentheses where that holds 0") == (reps > 1), "%d: %s", reps, text)
-	}
-}
-
 func TestAPlanOfOneReplicationClaimsNoInterval(t *testing.T) {
 	p := search.Plan{Asked: search.Asked{Reps: 1}}
 	one := Plan(p, "", "").Subtitle
@@ -286,15 +275,5 @@ func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
 		testkit.Check(t, said == c.short, "%v, %v: %s", c.duration, c.rejects, b.String())
 		settled := strings.Contains(b.String(), "Once settled")
 		testkit.Check(t, settled == (c.duration > 7*time.Second), "%v: %s", c.duration, b.String())
-	}
-}
-
-func TestASweepBesideRivalsSaysWhoseBoundHolds(t *testing.T) {
-	for _, rivals := range [][]sim.RivalReport{nil, madeUp().Report.Rivals} {
-		r := swept(t, "policy.target=10ms,20ms")
-		for i := range r.Points {
-			r.Points[i].Rivals = rivals
-		}
-		says(t, written(t, Sweep(r, "", ""), FormatTable), either(rivals == nil, "The bound holds at", "The leases keep the bound at"))
 	}
 }
