@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"slices"
@@ -46,11 +47,42 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	long, examples, _ := strings.Cut(text, "\nExamples:\n")
 	c := &cobra.Command{
 		Use: use, Short: short, Long: view.Wrap(long, helpMax), Example: strings.TrimRight(examples, "\n"),
-		Args: cobra.NoArgs,
+		Args: noneKnown,
 		RunE: func(c *cobra.Command, _ []string) error { return run(c) },
 	}
 	c.Flags().SortFlags = false
 	return c
+}
+
+// noneKnown refuses the words that follow a command and name none of its commands, with those that
+// are nearest, or else what to do in their place.
+func noneKnown(c *cobra.Command, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	instead := ""
+	if c.SuggestionsMinimumDistance = 2; c.HasSubCommands() {
+		instead = strings.Join(c.SuggestionsFor(words[0]), " or ")
+	} else if c.Flags().Lookup("file") != nil {
+		instead = "-f " + words[0]
+	}
+	if instead != "" {
+		instead = "; did you mean " + instead + "?"
+	}
+	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
+}
+
+// helpKnows has help refuse what no command is called, as noneKnown does.
+func helpKnows(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic(err) // it was made just now
+	}
+	help.Args = func(_ *cobra.Command, words []string) error {
+		c, rest, err := root.Find(words)
+		return cmp.Or(err, noneKnown(c, rest))
+	}
 }
 
 // starred is a line of a list in the help, with a star behind the name or without.

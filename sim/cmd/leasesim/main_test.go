@@ -114,7 +114,7 @@ func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 }
 
 func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
-	for _, line := range []string{"", "--help", "live --help"} {
+	for _, line := range []string{"", "--help", "help", "live --help", "help live"} {
 		leasesim(t, line).ends(0).shows("leasesim live --redis")
 	}
 	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by",
@@ -187,7 +187,12 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"top --redis h:1 --scan-count 0":                 "--scan-count is 0, must be 1 to 10000",
 		"top --redis h:1 --keys-max 0":                   "--keys-max is 0, must be at least 1",
 		"top --redis redis+sentinel://h:1":               "--redis: a Sentinel is asked for a master by its name",
-		"simulate":                                       "unknown command",
+		"simulate":                                       "unknown command \"simulate\" for \"leasesim\"\n",
+		"swep":                                           "unknown command \"swep\" for \"leasesim\"; did you mean sweep?",
+		"help frob":                                      "unknown command \"frob\" for \"leasesim\"\n",
+		"help swep":                                      "unknown command \"swep\" for \"leasesim\"; did you mean sweep?",
+		"help run frob":                                  "unknown command \"frob\" for \"leasesim run\"",
+		"run fleet.yaml":                                 "did you mean -f fleet.yaml?",
 		"live --processes 0 --rate 0 --offered 0":        "--rate is 0",
 		"run surplus":                                    "unknown command",
 		"run --frobnicate":                               "unknown flag: --frobnicate",
