@@ -88,7 +88,7 @@ var arrows = map[string][]string{
 	"sim/random":   nil,
 	"sim/audit":    {"lease"},
 	"sim/rival":    {"lease"},
-	"sim/scenario": {"lease", "sim/random", "sim/scenario", "sim/scenario/trace"},
+	"sim/scenario": {"lease", "sim/random", "sim/rival", "sim/scenario", "sim/scenario/trace"},
 	"sim/arrival":  {"sim/scenario", "sim/random"},
 	"sim/report":   {"sim/scenario"},
 	"sim/engine": {"clock", "lease", "sim/scenario", "sim/arrival", "sim/audit", "sim/report",

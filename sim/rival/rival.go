@@ -166,6 +166,15 @@ func New(name string, f Fleet) (Algorithm, error) {
 	return e.build(f, argument)
 }
 
+// Check is the error that New has for the name and its argument, whatever the fleet is.
+func Check(name string) error {
+	_, err := New(name, Fleet{Processes: 1, Limits: []lease.Limit{lease.PerSecond(1)}, Keys: 1})
+	if errors.Is(err, ErrLimit) {
+		return nil
+	}
+	return err
+}
+
 // Names are all algorithms without arguments, in the order of a table.
 func Names() (names []string) {
 	for _, e := range entries {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
 // ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
@@ -33,7 +34,7 @@ const (
 // Validate reports the violations of s, after Defaults, as one error that joins them. Each is
 // ErrInvalidScenario, the path of the field as a scenario file has it, and its value with its
 // bound, with ": " between them. First come those of ValidateFields; where there are none, all
-// fields that do not fit together. The names of Rivals are package rival's to check.
+// fields that do not fit together. Whether a rival can hold the limits is package rival's to check.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err
@@ -91,6 +92,11 @@ func (s Scenario) check(together bool) error {
 	between(c, "redis.shards", s.Redis.Shards, 1, 16_384)
 	for i, f := range s.Redis.Faults {
 		c.fault(elem("redis.faults", i), f)
+	}
+	for i, name := range s.Rivals {
+		if err := rival.Check(name); err != nil {
+			c.bad(elem("rivals", i), "%s", strings.TrimPrefix(err.Error(), "rival: "))
+		}
 	}
 	return errors.Join(c.all...)
 }

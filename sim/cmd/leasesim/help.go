@@ -61,13 +61,14 @@ func noneKnown(c *cobra.Command, words []string) error {
 		return nil
 	}
 	instead := ""
-	if c.SuggestionsMinimumDistance = 2; c.HasSubCommands() {
-		instead = strings.Join(c.SuggestionsFor(words[0]), " or ")
-	} else if c.Flags().Lookup("file") != nil {
-		instead = "-f " + words[0]
-	}
-	if instead != "" {
-		instead = "; did you mean " + instead + "?"
+	c.SuggestionsMinimumDistance = 2
+	switch near := c.SuggestionsFor(words[0]); {
+	case len(near) > 0:
+		instead = "; did you mean " + strings.Join(near, " or ") + "?"
+	case c.Flags().Lookup("file") != nil && strings.ContainsAny(words[0], "./:"):
+		instead = "; did you mean -f " + words[0] + "?"
+	case !c.HasSubCommands():
+		instead = "; it takes flags only, and a value with spaces in quotes"
 	}
 	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
 }

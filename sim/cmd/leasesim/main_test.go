@@ -133,6 +133,7 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 	files := map[string]string{
 		"@unit":  fileOf(t, small+"warmup: 5\n"),
 		"@twice": fileOf(t, small+"name: again\n"),
+		"@rival": fileOf(t, small+"rivals: [central, centrl]\n"),
 	}
 	for line, want := range map[string]string{
 		"live --processes 0":                             "--processes is 0, must be 1 to 256",
@@ -195,6 +196,7 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"run fleet.yaml":                                 "did you mean -f fleet.yaml?",
 		"live --processes 0 --rate 0 --offered 0":        "--rate is 0",
 		"run surplus":                                    "unknown command",
+		"run --set limits=[100 in 1m]":                   "unknown command \"in\" for \"leasesim run\"; it takes flags only, and a value with spaces in quotes",
 		"run --frobnicate":                               "unknown flag: --frobnicate",
 		"run --seed 0":                                   "leasesim: --seed is 0, must be 1 to 2^53-1",
 		"run --seed 9007199254740992":                    "--seed is 9007199254740992",
@@ -218,6 +220,13 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"run --set policy.target":                        "--set policy.target: ",
 		"run --set policy.target=9h":                     "policy",
 		"compare --rivals central,tortoise":              "--rivals: unknown algorithm \"tortoise\"",
+		"run -f @rival":                                  "@rival:9:19: rivals[1]: unknown algorithm \"centrl\": the names are central, ",
+		"compare -f @rival":                              "@rival:9:19: rivals[1]: unknown algorithm",
+		"compare -f @rival --rivals central":             "@rival:9:19: rivals[1]: unknown algorithm",
+		"sweep -f @rival --vary policy.target=50ms":      "@rival:9:19: rivals[1]: unknown algorithm",
+		"plan -f @rival":                                 "@rival:9:19: rivals[1]: unknown algorithm",
+		"replay -f @rival --trace t.csv":                 "@rival:9:19: rivals[1]: unknown algorithm",
+		"compare --set rivals=[central:7]":               "rivals[0]: invalid argument: \"central:7\": central takes none",
 		"compare --rivals central:7":                     "--rivals: ",
 		"compare --rivals central --threshold 'rival.fixed_window.jain > 0'": "the rival fixed_window does not run",
 		"replay":                     "leasesim: replay needs a --trace",

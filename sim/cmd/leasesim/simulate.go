@@ -108,7 +108,7 @@ func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
 		switch {
 		case all && slices.Contains(s.Rivals, name):
 			return fmt.Errorf("%w: --rivals: %s is there twice", errUsage, name)
-		case err == nil:
+		case err == nil, !all && !errors.Is(err, rival.ErrLimit): // Validate says what else is wrong
 			s.Rivals = append(s.Rivals, name)
 		case all:
 			return fmt.Errorf("%w: --rivals: %w", errUsage, err)
