@@ -67,17 +67,17 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 		{Limit{}.Validate(), ErrInvalidLimit, `Tokens is 0
 			Per is 0s`},
 		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
-			Fallback: -1}.Validate(), ErrInvalidPolicy, `Target is -1ns, must be 0s to 30m0s
-			TTL is -1ns, must be 0s to 1h0m0s
-			MinBatch is -1, must be at least 0
-			MaxBatch is -1, must be at least 0
+			Fallback: -1}.Validate(), ErrInvalidPolicy, `Target is -1ns, must be 0 (default) or 1ms to 30m0s
+			TTL is -1ns, must be 0 (default) or 2ms to 1h0m0s
+			MinBatch is -1, must be 0 (default) or at least 1
+			MaxBatch is -1, must be 0 (default) or at least 1
 			Overcommit is -1, must be 0 to 4503599627370495
-			Weight is -1, must be 0 to 1048576
+			Weight is -1, must be 0 (default) or 1 to 1048576
 			ColdStart is 9
 			Fallback is -1`},
 		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(),
-			ErrInvalidPolicy, `Target is 1µs, must be 0 (default) or at least 1ms
-			TTL is 1µs, must be at least 2*Target (2µs)
+			ErrInvalidPolicy, `Target is 1µs, must be 0 (default) or 1ms to 30m0s
+			TTL is 1µs, must be 0 (default) or 2ms to 1h0m0s
 			MinBatch is 5, must be at most MaxBatch (4)`},
 		{Config{Limits: make([]Limit, 5), TTL: -1, Version: Version{-1, -1}}.Validate(), ErrInvalidConfig,
 			`5 limits, must be 1 to 4

@@ -100,7 +100,7 @@ func (l Limit) validateWith(overcommit int64) error {
 	if l.Tokens < 1 {
 		v.add("Tokens is %d, must be at least 1", l.Tokens)
 	}
-	if l.Per < time.Microsecond {
+	if l.Per < time.Microsecond && !l.Windowed() { // whose bounds are narrower
 		v.add("Per is %v, must be at least 1µs", l.Per)
 	}
 	if l.Burst < 0 {
@@ -147,6 +147,13 @@ func (v *violations) add(format string, args ...any) {
 func between[T int | int64 | time.Duration](v *violations, name string, value, least, most T) {
 	if value < least || value > most {
 		v.add("%s is %v, must be %v to %v", name, value, least, most)
+	}
+}
+
+// orDefault notes that value is neither 0, which means a default, nor within its bounds.
+func orDefault[T int | int64 | time.Duration](v *violations, name string, value, least, most T) {
+	if value != 0 && (value < least || value > most) {
+		v.add("%s is %v, must be 0 (default) or %v to %v", name, value, least, most)
 	}
 }
 

@@ -125,28 +125,25 @@ type Policy struct {
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
 func (p Policy) Validate() error {
 	v := violations{sentinel: ErrInvalidPolicy}
-	between(&v, "Target", p.Target, 0, ttlMax/2)
-	if p.Target > 0 && p.Target < targetMin {
-		v.add("Target is %v, must be 0 (default) or at least %v", p.Target, targetMin)
-	}
-	between(&v, "TTL", p.TTL, 0, ttlMax)
-	if p.TTL > 0 && p.TTL < 2*p.target() {
+	orDefault(&v, "Target", p.Target, targetMin, ttlMax/2)
+	orDefault(&v, "TTL", p.TTL, 2*targetMin, ttlMax)
+	if p.TTL >= 2*targetMin && p.TTL < 2*p.target() && p.Target <= ttlMax/2 {
 		v.add("TTL is %v, must be at least 2*Target (%v)", p.TTL, 2*p.target())
 	}
 	if p.MinBatch < 0 {
-		v.add("MinBatch is %d, must be at least 0", p.MinBatch)
+		v.add("MinBatch is %d, must be 0 (default) or at least 1", p.MinBatch)
 	}
 	if p.MaxBatch < 0 {
-		v.add("MaxBatch is %d, must be at least 0", p.MaxBatch)
+		v.add("MaxBatch is %d, must be 0 (default) or at least 1", p.MaxBatch)
 	}
-	if p.MaxBatch != 0 && p.MinBatch > p.MaxBatch {
+	if p.MaxBatch > 0 && p.MinBatch > p.MaxBatch {
 		v.add("MinBatch is %d, must be at most MaxBatch (%d)", p.MinBatch, p.MaxBatch)
 	}
 	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
-	between(&v, "Weight", p.Weight, 0, weightMax)
-	between(&v, "CallsPerSecond", p.CallsPerSecond, 0, callsMax)
-	between(&v, "Shards", p.Shards, 0, ShardsMax)
-	if p.Shards > 1 && p.Weight > weightMax/shardWeight {
+	orDefault(&v, "Weight", p.Weight, 1, weightMax)
+	orDefault(&v, "CallsPerSecond", p.CallsPerSecond, 1, callsMax)
+	orDefault(&v, "Shards", p.Shards, 1, ShardsMax)
+	if p.Shards > 1 && p.Weight > weightMax/shardWeight && p.Weight <= weightMax {
 		v.add("Weight is %d, must be at most %d with Shards", p.Weight, weightMax/shardWeight)
 	}
 	if !(p.Headroom >= 0 && p.Headroom < 1) {

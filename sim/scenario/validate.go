@@ -177,33 +177,6 @@ func (c *checker) around(path, field string, d Dist, text string, bound float64,
 	c.dist(path+"."+field, d, text, bound, boundText)
 }
 
-// policy demands limits and a policy that are valid, and that a bucket can be configured with.
-func (c *checker) policy() {
-	if n := len(c.Limits); n < 1 || n > lease.LimitsMax {
-		c.bad("limits", "there are %d, must be 1 to %d", n, lease.LimitsMax)
-	}
-	for i, l := range c.Limits {
-		c.joined(elem("limits", i), l.Validate(), lease.ErrInvalidLimit)
-	}
-	for _, m := range unjoined(c.Policy.Validate(), lease.ErrInvalidPolicy) {
-		field, _, _ := strings.Cut(m, " ") // every message begins with the field's name
-		c.bad("policy."+FieldName(field), "%s", m)
-	}
-	if !c.together {
-		return
-	}
-	config := c.Policy.ConfigFor(c.Limits, 0, max(c.CallTimeout, 0))
-	for _, m := range unjoined(config.ValidateShards(c.Policy.Shards), lease.ErrInvalidConfig) {
-		path := "policy"
-		var i int
-		if _, err := fmt.Sscanf(m, "limit %d:", &i); err == nil {
-			path = elem("limits", i)
-			_, m, _ = strings.Cut(m, lease.ErrInvalidLimit.Error()+": ")
-		}
-		c.bad(path, "%s", m)
-	}
-}
-
 func (c *checker) groups() {
 	names := map[string]int{}
 	processes := 0
@@ -215,9 +188,14 @@ func (c *checker) groups() {
 			names[g.Name] = i
 		}
 		between(c, path+".count", g.Count, 1, processesMax)
-		c.joined(path+".weight", lease.Policy{Weight: g.Weight}.Validate(), lease.ErrInvalidPolicy)
-		if g.Headroom != c.Policy.Headroom { // which is checked with the policy
-			c.joined(path+".headroom", lease.Policy{Headroom: g.Headroom}.Validate(), lease.ErrInvalidPolicy)
+		if of := (lease.Policy{Weight: g.Weight}); g.Weight != c.Policy.Weight { // which is checked there
+			if c.together {
+				of.Shards = c.Policy.Shards
+			}
+			c.ofPolicy(path, of.Validate())
+		}
+		if g.Headroom != c.Policy.Headroom {
+			c.ofPolicy(path, lease.Policy{Headroom: g.Headroom}.Validate())
 		}
 		between(c, path+".share", g.Share, 0, 1e12)
 		between(c, path+".skew", g.Skew, 0, 10)
@@ -316,7 +294,7 @@ func asText(value any) string {
 // joined adds the errors that err joins.
 func (c *checker) joined(path string, err, sentinel error) {
 	for _, m := range unjoined(err, sentinel) {
-		c.bad(path, "%s", m)
+		c.bad(path, "%s", InFile(m))
 	}
 }
 

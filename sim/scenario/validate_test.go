@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -59,6 +60,48 @@ func replay(requests ...TraceRequest) Workload {
 	return Workload{Kind: Replay, File: "t.csv", Trace: &Trace{Requests: requests}}
 }
 
+func TestAFieldOfThePolicyThatIsOutOfBoundsIsOneErrorInTheFilesWords(t *testing.T) {
+	wrong := func(s Scenario, want string) {
+		t.Helper()
+		got := strings.ReplaceAll(fmt.Sprint(s.Validate()), ErrInvalidScenario.Error()+": ", "")
+		testkit.Check(t, strings.HasPrefix(got, want) && !strings.Contains(got, "\n") && !strings.Contains(got, "default") &&
+			!leaseNames.MatchString(got), "%q\nis not one error that begins with\n%q", got, want)
+	}
+	scene := Scenario{Limits: []lease.Limit{lease.PerSecond(5)}}
+	for f := range reflect.TypeFor[lease.Policy]().Fields() {
+		for _, value := range []float64{-1, 1 << 62} {
+			s := scene
+			v := reflect.ValueOf(&s.Policy).Elem().FieldByIndex(f.Index)
+			switch {
+			case v.Kind() == reflect.Float64:
+				v.SetFloat(value)
+			case v.CanInt() && f.Name != "ColdStart" && f.Name != "Fallback": // which a file has as words
+				v.SetInt(int64(value))
+			}
+			if !v.IsZero() && !(f.Name == "MinBatch" || f.Name == "MaxBatch") || value < 0 && !v.IsZero() {
+				wrong(s, "policy."+FieldName(f.Name)+": is ")
+			}
+		}
+	}
+	for want, p := range map[string]lease.Policy{
+		"policy.ttl: is 150ms, must be at least 2*target (200ms)":               {TTL: 150 * time.Millisecond},
+		"policy.target: is 1h0m0s, must be 1ms to 30m0s":                        {Target: time.Hour, TTL: time.Second},
+		"policy.weight: is 4503599627370496, must be 1 to 1048576":              {Weight: 1 << 52, Shards: 2},
+		"policy.weight: is 5000, must be at most 4096 with shards":              {Weight: 5000, Shards: 2},
+		"policy.shards: is 6, must be at most 5 for 5/s: each shard has a part": {Shards: 6},
+	} {
+		s := scene
+		s.Policy = p
+		wrong(s, want)
+	}
+	s := scene
+	s.Policy.Shards, s.Groups = 2, []Group{{Weight: 5000}}
+	wrong(s, "groups[0].weight: is 5000, must be at most 4096 with shards")
+	s = scene
+	s.Limits = []lease.Limit{lease.Sliding(100, 0)}
+	wrong(s, "limits[0]: the window is 0s, must be whole microseconds, 1ms to ")
+}
+
 func TestValidateNamesFieldValueAndBound(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for want, change := range map[string]func(*Scenario){
@@ -73,15 +116,15 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"keys.zipf: is NaN, must be 0 to 10":                           func(s *Scenario) { s.Keys.Zipf = nan },
 		"limits: there are 0, must be 1 to 4":                          func(s *Scenario) { s.Limits = nil },
 		"limits: there are 5, must be 1 to 4":                          func(s *Scenario) { s.Limits = make5(s.Limits[0]) },
-		"limits[1]: Tokens is 0, must be at least 1":                   func(s *Scenario) { s.Limits[1].Tokens = 0 },
-		"policy.target: Target is 1ns, must be 0 (default) or at":      func(s *Scenario) { s.Policy.Target = 1 },
-		"policy.ttl: TTL is 2h0m0s, must be 0s to":                     func(s *Scenario) { s.Policy.TTL = 2 * time.Hour },
-		"policy.min_batch: MinBatch is -1, must be at":                 func(s *Scenario) { s.Policy.MinBatch = -1 },
-		"policy.min_batch: MinBatch is 3, must be at most MaxBatch (2": func(s *Scenario) { s.Policy.MinBatch, s.Policy.MaxBatch = 3, 2 },
-		"policy.overcommit: Overcommit is -1, must be":                 func(s *Scenario) { s.Policy.Overcommit = -1 },
-		"policy.cold_start: ColdStart is 7, must be":                   func(s *Scenario) { s.Policy.ColdStart = 7 },
-		"policy.fallback: Fallback is 7, must be":                      func(s *Scenario) { s.Policy.Fallback = 7 },
-		"limits[0]: 1000/s cannot be held exactly: Burst + Overcommit": func(s *Scenario) { s.Policy.Overcommit = 1<<52 - 1; s.Limits = s.Limits[:1] },
+		"limits[1]: tokens is 0, must be at least 1":                   func(s *Scenario) { s.Limits[1].Tokens = 0 },
+		"policy.target: is 1ns, must be 1ms to 30m0s":                  func(s *Scenario) { s.Policy.Target = 1 },
+		"policy.ttl: is 2h0m0s, must be 2ms to":                        func(s *Scenario) { s.Policy.TTL = 2 * time.Hour },
+		"policy.min_batch: is -1, must be at least 1":                  func(s *Scenario) { s.Policy.MinBatch = -1 },
+		"policy.min_batch: is 3, must be at most max_batch (2)":        func(s *Scenario) { s.Policy.MinBatch, s.Policy.MaxBatch = 3, 2 },
+		"policy.overcommit: is -1, must be":                            func(s *Scenario) { s.Policy.Overcommit = -1 },
+		"policy.cold_start: is 7, must be":                             func(s *Scenario) { s.Policy.ColdStart = 7 },
+		"policy.fallback: is 7, must be":                               func(s *Scenario) { s.Policy.Fallback = 7 },
+		"limits[0]: 1000/s cannot be held exactly: burst + overcommit": func(s *Scenario) { s.Policy.Overcommit = 1<<52 - 1; s.Limits = s.Limits[:1] },
 		"clock.offset: is -1s, but a plain offset d means uniform":     func(s *Scenario) { s.Clock.Offset = Constantly(-time.Second) },
 		"clock.offset: is uniform(0s,1000000h0m0s), must be strictly":  func(s *Scenario) { s.Clock.Offset = duration(DistUniform, 0, 3.6e18) },
 		"clock.offset: has the parameters NaN and 0, must be finite":   func(s *Scenario) { s.Clock.Offset = duration("", nan, 0) },
@@ -95,10 +138,10 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"groups[0].count: is -1, must be 1 to 100000":                  func(s *Scenario) { s.Groups[0].Count = -1 },
 		"groups: have 100001 processes at the most, must be at most":   func(s *Scenario) { s.Groups[0].Count = 99_996 },
 		"groups: have 100002 processes at the most, must be":           func(s *Scenario) { s.Groups[0].Scale[1].Count = 99_997 },
-		"groups[0].weight: Weight is -1, must be 0 to":                 func(s *Scenario) { s.Groups[0].Weight = -1 },
+		"groups[0].weight: is -1, must be 1 to":                        func(s *Scenario) { s.Groups[0].Weight = -1 },
 		"groups[0].share: is -1, must be 0 to 1000000000000":           func(s *Scenario) { s.Groups[0].Share = -1 },
 		"groups[0].share: is +Inf, must be":                            func(s *Scenario) { s.Groups[0].Share = inf },
-		"groups[0].headroom: Headroom is 1, must be 0 to below 1":      func(s *Scenario) { s.Groups[0].Headroom = 1 },
+		"groups[0].headroom: is 1, must be 0 to below 1":               func(s *Scenario) { s.Groups[0].Headroom = 1 },
 		"groups[0].skew: is 11, must be 0 to 10":                       func(s *Scenario) { s.Groups[0].Skew = 11 },
 		"groups[0].pauses.every: is 1ns, must be 1ms to":               func(s *Scenario) { s.Groups[0].Pauses.Every = 1 },
 		"groups[1].pauses.for: is -3s, must not be negative":           func(s *Scenario) { s.Groups[1].Pauses.For = Constantly(-3 * time.Second) },
@@ -215,7 +258,7 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 		testkit.Check(t, err != nil && err.Error() == want, "%v\nwant\n%s", err, want)
 	}
 	reports("sim: invalid scenario: duration: is -1ns, must be 1ms to 720h0m0s\n" +
-		"sim: invalid scenario: limits[1]: Tokens is -1, must be at least 1\n" +
+		"sim: invalid scenario: limits[1]: tokens is -1, must be at least 1\n" +
 		"sim: invalid scenario: workload.load: is -1, must be 0 to 1000000")
 	s.Duration, s.Limits[1].Tokens, s.Workload.Load = 30*time.Second, 1, 0
 	reports("sim: invalid scenario: warmup: is 1h0m0s, must be 0s to 29.999999999s\n" +

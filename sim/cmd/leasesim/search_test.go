@@ -16,7 +16,7 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 	e := execute(t.Context(), t, figured(figures), "sweep -f "+fileOf(t, small+"rivals: [fixed_window]\n")+
 		" --set policy.ttl=1s --seed 9 --parallel 2 --vary policy.target=10ms,100ms,600ms --vary groups.web.count=1,2")
 	e.ends(0).says().shows("small: a sweep\nhash ", "seed 9,", "base", "600ms",
-		"policy.target=600ms groups.web.count=2: policy.ttl: TTL is 1s, must be at least", "The bound holds at every point that ran.")
+		"policy.target=600ms groups.web.count=2: policy.ttl: is 1s, must be at least", "The bound holds at every point that ran.")
 	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
 	for i, s := range e.ran {
 		testkit.Check(t, s.Seed == 9 && s.Policy.TTL.String() == "1s" && len(s.Rivals) == 0 &&

@@ -124,7 +124,7 @@ func unprefixed(err error) error {
 		return nil
 	}
 	quantity, limit := scenario.ErrQuantity.Error()+": ", lease.ErrInvalidLimit.Error()+": "
-	return errors.New(strings.NewReplacer(quantity, "", limit, "", "\n", "; ").Replace(err.Error()))
+	return errors.New(scenario.InFile(strings.NewReplacer(quantity, "", limit, "", "\n", "; ").Replace(err.Error())))
 }
 
 // scalarText is the text that setScalar reads as v. A value that is none of its type's words is its
