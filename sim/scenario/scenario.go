@@ -46,6 +46,10 @@ type Scenario struct {
 	// Rivals are the other algorithms that see the same arrivals, by their names in package rival.
 	// None by default.
 	Rivals []string
+
+	// Zeros are the paths of what a file or an assignment gave as zero: package file sees that no
+	// later assignment makes a default of it.
+	Zeros []string `json:"-"`
 }
 
 // Keys says how many keys there are and how popular each is: the k-th has a part of the load

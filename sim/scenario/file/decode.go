@@ -135,6 +135,9 @@ func (d *decoder) keepZero(at place, means Difference, root reflect.Value) {
 	d.bad(means.Path, at, meansDefault, means.First, means.Second)
 }
 
+// givenZeros are the paths of the zeros that were given.
+func (d *decoder) givenZeros() []string { return slices.Sorted(maps.Keys(d.zeros)) }
+
 // forgetZeros forgets the zeros at path and below it, which is given anew.
 func (d *decoder) forgetZeros(path string) {
 	maps.DeleteFunc(d.zeros, func(zero string, _ place) bool {

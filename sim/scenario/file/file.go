@@ -61,6 +61,7 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 	if root := d.document("", text); root != nil {
 		d.value("", root, reflect.ValueOf(&s).Elem())
 		d.keepZeros(&s)
+		s.Zeros = d.givenZeros()
 		d.loadTraces(&s)
 		d.validate(s)
 	}

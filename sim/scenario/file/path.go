@@ -40,10 +40,13 @@ func pathsOf(path string, t reflect.Type) (paths []string) {
 //
 // The trace of a workload.file is read at once, relative to the working folder. The result is not
 // validated, because several calls may be needed to make it valid; but a zero that would mean a
-// default after all of the assignments is an error. After an error s is as it was; what s pointed
+// default after all of the assignments is an error, also one that s was given before. After an error s is as it was; what s pointed
 // to before is never changed, so that copies of a Scenario are independent.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
+	for _, path := range s.Zeros {
+		d.zeros[path] = place{}
+	}
 	for _, assignment := range assignments {
 		path, text, ok := strings.Cut(assignment, "=")
 		path = strings.TrimSpace(path)
@@ -58,6 +61,7 @@ func Set(s *scenario.Scenario, assignments ...string) error {
 	}
 	if len(d.problems) == 0 {
 		d.keepZeros(&next)
+		next.Zeros = d.givenZeros()
 		d.loadTraces(&next)
 	}
 	if err := d.err(); err != nil {

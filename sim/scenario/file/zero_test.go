@@ -2,12 +2,19 @@ package file
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
+
+// alike reports whether a and b are equal, but for what was said to be zero.
+func alike(a, b scenario.Scenario) bool {
+	a.Zeros, b.Zeros = nil, nil
+	return reflect.DeepEqual(a, b)
+}
 
 func TestAZeroThatIsGivenIsAZeroOrIsRefused(t *testing.T) {
 	all, err := Parse("template.yaml", uncommented())
@@ -84,6 +91,30 @@ func TestWhatIsSetLaterInAListDoesNotTakeAZeroAway(t *testing.T) {
 	// unless it was replaced.
 	testkit.NoErr(t, Set(&s, "groups[0].workload={kind: flash, factor: 0}", "groups[0].workload={kind: flash}"))
 	testkit.NoErr(t, Set(&s, "groups[0].count=0", "groups[0].count=5"))
+}
+
+func TestAZeroThatWasGivenBeforeIsNoDefaultLater(t *testing.T) {
+	for _, c := range []struct{ given, later, want string }{
+		{"groups: [{headroom: 0}]", "policy.headroom=0.3", "groups[0].headroom: is 0, which means its default here: 0.3"},
+		{"groups: [{shadow: false}]", "policy.shadow=true", "groups[0].shadow: is false, which means its default here: true"},
+		{"workload: {kind: sync, within: 0s}", "workload.kind=boundary", "workload.within: is 0s, which means its default here: 10ms"},
+		{"workload: {load: 0, rate: 5/s}", "workload.rate=0/s", "workload.load: is 0, which means its default here: 0.9"},
+		{"groups: [{headroom: 0}]", "groups=[{count: 3}] policy.headroom=0.3", ""}, // is given anew
+		{"groups: [{headroom: 0}]", "policy.overcommit=3", ""},
+	} {
+		// Given a file with a zero that is one there, when another field is set, in one assignment more,
+		s, err := Parse("a.yaml", []byte("limits: [5/s]\n"+c.given+"\n"))
+		testkit.NoErr(t, err)
+		testkit.NoErr(t, Set(&s, "seed=7"))
+		for _, assignment := range strings.SplitAfter(c.later, "] ") {
+			if err = Set(&s, strings.TrimSpace(assignment)); err != nil {
+				break
+			}
+		}
+		// then it is still zero, or refused.
+		told := err != nil && strings.HasPrefix(err.Error(), c.want)
+		testkit.Check(t, told && c.want != "" || err == nil && c.want == "", "%s, then %s: %v", c.given, c.later, err)
+	}
 }
 
 func TestARoundTripOfZeroTakesNoTime(t *testing.T) {
