@@ -22,7 +22,7 @@ func inspectCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var all faults
 		all.addf(len(args) != 1, "inspect takes one key, not %d", len(args))
-		store, rdb, err := l.open(all)
+		store, rdb, err := l.open(c.Context(), all)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -31,8 +32,9 @@ func (l *looking) flags(c *cobra.Command) {
 	f.StringVar(&l.out, "out", view.FormatTable, "table or json")
 }
 
-// open checks the flags, and is a store to look with; the caller closes the client.
-func (l *looking) open(more faults) (*redisbucket.Store, redis.UniversalClient, error) {
+// open checks the flags, and is a store to look with; the caller closes the client. The end of ctx
+// closes it too: go-redis waits for an answer that does not come until its timeouts have passed.
+func (l *looking) open(ctx context.Context, more faults) (*redisbucket.Store, redis.UniversalClient, error) {
 	more.addf(l.redis == "", "--redis is missing: host:port or URL")
 	more.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
 	if err := errors.Join(more...); err != nil {
@@ -48,6 +50,7 @@ func (l *looking) open(more faults) (*redisbucket.Store, redis.UniversalClient, 
 		return nil, nil, fmt.Errorf("%w: --prefix: %w", errUsage, err)
 	}
 	l.redis = name // for people
+	context.AfterFunc(ctx, func() { rdb.Close() })
 	return store, rdb, nil
 }
 

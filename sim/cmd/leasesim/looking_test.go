@@ -203,6 +203,70 @@ func TestTopEndsWithCtrlC(t *testing.T) {
 		"status %d\n%s", status, out)
 }
 
+// hanging is a Redis that takes connections and answers nothing, and says when it was asked.
+func hanging(t *testing.T) (addr string, asked <-chan struct{}) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { listener.Close() })
+	was := make(chan struct{}, 100)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+					was <- struct{}{}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String(), was
+}
+
+func TestLookingAtARedisThatHangsEndsWithCtrlC(t *testing.T) {
+	for _, command := range []string{"inspect a", "top", "top --once"} {
+		// Given a command that waits for an hour for an answer which will not come,
+		addr, asked := hanging(t)
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan execution, 1)
+		go func() { ended <- execute(ctx, t, nil, command+" --redis redis://"+addr+"?read_timeout=1h") }()
+		<-asked
+		// when it is interrupted, then it ends.
+		interrupt()
+		select {
+		case e := <-ended:
+			e.ends(exitInterrupted).says("interrupted").shows()
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s goes on", command)
+		}
+	}
+}
+
+func TestANodeOfAClusterSaysHowToAskTheCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, false)
+	const hint = "that is one node of a Redis Cluster: begin its URL with redis+cluster://"
+	// Given a key, when each node is asked for it, then all but one say what to do.
+	told := 0
+	for _, m := range c.Masters {
+		if e := leasesim(t, "inspect a --redis "+m.Addr).ends(1); strings.Contains(e.stderr, "MOVED") {
+			told++
+			e.says(hint)
+		}
+	}
+	testkit.Check(t, told == 2, "%d of 3 nodes say what to do", told)
+	// --calibrate has a new key each time, which that node has or has not.
+	for {
+		if e := pretend(t, report(), nil, "run --calibrate redis://"+c.Masters[0].Addr); e.status != exitOK {
+			e.ends(1).says(hint)
+			break
+		}
+	}
+	pretend(t, report(), nil, "run --calibrate redis+cluster://"+c.Masters[0].Addr).ends(0).says("lease calls")
+}
+
 func TestTopReadsAllMastersOfACluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, false)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Masters[0].Addr}})
@@ -364,7 +428,7 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	// when a user who may only read takes two readings, between which all keys are used
 	url := "redis://reader:secret@" + addr
 	top := top{looking: looking{redis: url, prefix: "yuzhi:", out: "json"}, sort: "spent", count: 5, scanCount: count}
-	store, reader, err := top.open(nil)
+	store, reader, err := top.open(t.Context(), nil)
 	testkit.NoErr(t, err)
 	defer reader.Close()
 	r := &rates{keysMax: 2 * keys, keys: map[string]*rated{}}

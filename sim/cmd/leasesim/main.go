@@ -151,12 +151,18 @@ var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|le
 // goNames are those of Go's packages, as what reads flags has them.
 var goNames = regexp.MustCompile(` flag: (?:strconv\.\w+|time): `)
 
+// moved is the answer of a node of a cluster for a key that another node has.
+var moved = regexp.MustCompile(`\bMOVED \d+ `)
+
 // prefixed is what is wrong, for a reader who does not know our packages. It names the program, but
 // for what is wrong in a file, which names that.
 func prefixed(err error, status int) string {
 	s := goNames.ReplaceAllString(err.Error(), " flag: ")
 	for ourNames.MatchString(s) {
 		s = ourNames.ReplaceAllString(s, "$1")
+	}
+	if moved.MatchString(s) {
+		s += "; that is one node of a Redis Cluster: begin its URL with redis+cluster://, or rediss+cluster:// for TLS"
 	}
 	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {
 		return s

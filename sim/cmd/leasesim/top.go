@@ -51,7 +51,7 @@ func (t *top) run(c *cobra.Command) error {
 	all.addf(t.perSecond < 0, "--keys-per-second is %d, must be 0 or more", t.perSecond)
 	all.addf(t.scanCount < 1 || t.scanCount > 10_000, "--scan-count is %d, must be 1 to 10000", t.scanCount)
 	all.addf(t.keysMax < 1, "--keys-max is %d, must be at least 1", t.keysMax)
-	store, rdb, err := t.open(all)
+	store, rdb, err := t.open(c.Context(), all)
 	if err != nil {
 		return err
 	}
