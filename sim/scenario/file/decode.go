@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -153,6 +154,9 @@ var policyDefaults = map[string]string{
 	"policy.calls_per_second": "5000", "policy.shards": "1",
 }
 
+// indent is one that has a tab.
+var indent = regexp.MustCompile(`^ *\t`)
+
 // document is the one document of a text for what is at path; nil after an error.
 func (d *decoder) document(path string, text []byte) *yaml.Node {
 	if len(text) > textMax {
@@ -171,7 +175,11 @@ func (d *decoder) document(path string, text []byte) *yaml.Node {
 		if at.line > end.line || at.line == 0 {
 			at = end // what is missing at the end
 		}
-		d.bad(path, at, "%s", strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()"))
+		message := strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()")
+		if lines := strings.Split(string(text), "\n"); at.line <= len(lines) && indent.FindString(lines[at.line-1]) != "" {
+			message = "the line begins with a tab; YAML takes spaces only"
+		}
+		d.bad(path, at, "%s", message)
 	case err != nil:
 		d.bad(path, place{1, 1}, "%v", err)
 	case len(all) > 1:

@@ -89,7 +89,7 @@ var wrong = map[string]string{
 	"[1/s]":                   "s.yaml:1:1: is a list, must be a mapping with the fields name, description, ",
 	"limits: [1/s\n":          "s.yaml:2:1: did not find",
 	"a: b: c":                 "s.yaml:1:5: mapping values are not allowed",
-	"limits:\n\t- x":          "s.yaml:2:1: found character that cannot start any token",
+	"limits:\n\t- x":          "s.yaml:2:1: the line begins with a tab; YAML takes spaces only",
 	"name: *n":                "s.yaml:1:7: unknown anchor 'n'",
 	"name: a\x00":             "s.yaml:1:8: there is a byte that is not text",
 	"x: é\ny: \xff":           "s.yaml:2:4: there is a byte that is not text",
