@@ -40,8 +40,9 @@ func pathsOf(path string, t reflect.Type) (paths []string) {
 //
 // The trace of a workload.file is read at once, relative to the working folder. The result is not
 // validated, because several calls may be needed to make it valid; but a zero that would mean a
-// default after all of the assignments is an error, also one that s was given before. After an error s is as it was; what s pointed
-// to before is never changed, so that copies of a Scenario are independent.
+// default after all of the assignments is an error, also one that s was given before. After an
+// error s is as it was; what s pointed to before is never changed, so that copies of a Scenario are
+// independent.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
