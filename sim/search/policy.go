@@ -11,12 +11,17 @@ import (
 const (
 	targetLow  = 5 * time.Millisecond // shorter leases are calls for every few requests
 	targetHigh = 2 * time.Second      // longer ones strand tokens for longer than people wait
+	targetMost = 30 * time.Minute     // the longest that lease.Policy takes
 	targetStep = 1.25                 // the factor between two targets of the grid
 	targetFine = 1.06                 // and between two of those around the best of them
+	// A lease that is to hold so many tokens of a slow limit lasts longer than targetHigh, and one
+	// that is to hold so small a part of one is a call for each request.
+	tokensHigh, tokensLow = 100, 0.01
 )
 
-// ttlLong is the TTL to choose beside the policy's default, in targets: a lease outlives 15 missed
-// renewals instead of 3. It is explicit, so leases of a large fleet are no longer.
+// ttlLong is the least of the TTLs to choose beside the policy's default, in targets: a lease
+// outlives 15 missed renewals instead of 3. Each of the others is twice as long as the one before.
+// They are explicit, so leases of a large fleet are no longer.
 const ttlLong = 16
 
 // ownPolicy is that of s, with the target that is in force. A TTL that is not set stays so: leases
@@ -44,9 +49,9 @@ func policiesFor(q Question) []lease.Policy {
 	most := max(q.OvercommitMax, s.Policy.Overcommit)
 	for _, overcommit := range []int64{0, most / 2, most} {
 		p := q.Scenario.Policy
-		p.Overcommit, p.Target, p.TTL = overcommit, targetHigh, 0
-		low := max(min(targetLow, p.TargetFor(s.Limits)/4), q.Scenario.FleetTarget()/2)
-		for t := targetHigh; t >= low; t = time.Duration(float64(t) / targetStep) {
+		p.Overcommit, p.Target, p.TTL = overcommit, longest(s), 0
+		low := max(min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4), q.Scenario.FleetTarget()/2)
+		for t := p.Target; t >= low; t = time.Duration(float64(t) / targetStep) {
 			if p, ok := policyWith(q.Scenario, p, t, 0); ok && !slices.Contains(all, p) {
 				all = append(all, p)
 			}
@@ -55,6 +60,22 @@ func policiesFor(q Question) []lease.Policy {
 	all = append(all, budgets(q)...)
 	return append(all, shardedPolicies(q)...)
 }
+
+// tokensLast is how long n tokens of the tightest limit are for one of the processes of s, at most
+// targetMost.
+func tokensLast(s sim.Scenario, n float64) time.Duration {
+	processes, seconds := 0, 0.0
+	for _, g := range s.Groups {
+		processes += g.Count
+	}
+	for _, l := range s.Limits {
+		seconds = max(seconds, n*float64(processes)/l.Rate())
+	}
+	return time.Duration(min(seconds, targetMost.Seconds()) * float64(time.Second))
+}
+
+// longest is the longest target to choose for s, of which the burst may allow less.
+func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
 // policyWith is p with a target, as far as the burst allows, and a TTL in targets, 0 for the
 // default; ok says that s can have it.
@@ -70,7 +91,7 @@ func policyWith(s sim.Scenario, p lease.Policy, target, ttl time.Duration) (with
 }
 
 // around is the policies near those of trials: the same with targets between their neighbours in
-// the grid, and with a long TTL.
+// the grid, and with longer TTLs, up to that of the longest target.
 func around(trials []*trial) (all []lease.Policy) {
 	add := func(t *trial, target, ttl time.Duration) {
 		if p, ok := policyWith(t.scenario, t.scenario.Policy, target, ttl); ok && !slices.Contains(all, p) {
@@ -82,7 +103,11 @@ func around(trials []*trial) (all []lease.Policy) {
 		for f := 1 / targetStep; f < targetStep; f *= targetFine {
 			add(t, time.Duration(float64(own)*f), 0)
 		}
-		add(t, own, ttlLong)
+		most := t.scenario.Policy
+		most.Target = longest(t.scenario)
+		for n := time.Duration(ttlLong); n*own <= max(ttlLong*own, 4*most.TargetFor(t.scenario.Limits)); n *= 2 {
+			add(t, own, n)
+		}
 	}
 	return all
 }

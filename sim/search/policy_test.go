@@ -56,6 +56,18 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 	}
 }
 
+func TestASlowLimitHasLongerTargets(t *testing.T) {
+	for limit, want := range map[lease.Limit]time.Duration{
+		lease.PerSecond(1000):               2 * time.Second,    // 100 tokens of a process are as many
+		lease.PerHour(7200):                 1000 * time.Second, // 10 s for each token of a process
+		lease.Calendar(1, 720*time.Hour, 0): 30 * time.Minute,   // centuries
+	} {
+		s := fleet()
+		s.Limits = []lease.Limit{limit}
+		testkit.Check(t, longest(s) == want, "%v: %v", limit, longest(s))
+	}
+}
+
 func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
 	// Given a fleet whose leases last 2 s for the sake of 500 calls a second, whatever the target
 	// is,
