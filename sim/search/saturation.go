@@ -62,7 +62,7 @@ func (l Lab) fewest(
 		if err != nil || r.RedisCPU.Worst > BusyMost || !well(&r) {
 			return nil, err
 		}
-		relief := &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst}
+		relief := &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst, CallsPerS: r.CallsPerS.Mean}
 		if divided {
 			relief.KeyShards = t.Policy.Shards
 		}

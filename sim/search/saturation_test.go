@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -36,6 +37,9 @@ func TestTheShardsThatAreNamedEndTheSaturation(t *testing.T) {
 		after := run(s)
 		testkit.Check(t, !Saturated(after) && after.RedisCPU.Mean < 0.75, "%s, %+v: Redis is busy for %v", name, relief,
 			after.RedisCPU)
+		// What they cost is what it shows: each bucket of a key that is divided is called.
+		testkit.Check(t, math.Abs(relief.CallsPerS/after.CallsPerS.Mean-1) < 0.05, "%s, %+v: %v calls/s", name, relief,
+			after.CallsPerS)
 		t.Logf("%s: %v, then with %+v %v", name, busy.RedisCPU, relief, after.RedisCPU)
 	}
 }

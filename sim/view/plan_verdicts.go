@@ -30,7 +30,7 @@ func (v planView) judge(d *Document) {
 		case search.Saturated(&v.Chosen.Figures):
 			saturation(d, "", &v.Chosen.Figures, v.Relief)
 		default:
-			d.say(Neutral, "%s", needsText(*v.Needs))
+			d.say(Neutral, "%s", v.needs())
 		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
@@ -101,8 +101,9 @@ func (v planView) meansMeet(c *search.Candidate) bool {
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
-// needsText says what Redis an answer takes.
-func needsText(n search.Needs) string {
+// needs says what Redis the answer takes.
+func (v planView) needs() string {
+	n := v.Needs
 	text := fmt.Sprintf("%s is up to %s busy with them. ",
 		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), rough("redis_cpu", n.CPU))
 	most := Percent(search.BusyMost)
@@ -112,7 +113,8 @@ func needsText(n search.Needs) string {
 			strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
 		keys := either(n.Buckets > 1, fmt.Sprintf(", and policy.shards of %d", n.Buckets), "")
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %s%s.", most, Count(n.Least, "shard"), keys)
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %s%s, %s.", most, Count(n.Least, "shard"), keys,
+			costOf(v.Relief, &v.Chosen.Figures))
 	case n.Nodes > 1:
 		return text + fmt.Sprintf("%s would do, at most %s busy.", Count(n.Least, "shard"), most)
 	}

@@ -75,11 +75,17 @@ func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
 	more := "More shards would not help: ask less often, with a longer target or fewer calls."
 	if relief != nil {
 		keys := either(relief.KeyShards > 0, fmt.Sprintf(" and policy.shards: %d", relief.KeyShards), "")
-		more = fmt.Sprintf("With redis.shards: %d%s its busiest shard would work %s of the time.", relief.Shards, keys,
-			Percent(relief.RedisCPU))
+		more = fmt.Sprintf("With redis.shards: %d%s its busiest shard would work %s of the time, %s.", relief.Shards, keys,
+			Percent(relief.RedisCPU), costOf(relief, f))
 	}
 	d.say(Bad, "Redis is saturated%s: its busiest shard works %s of the time, and calls wait in line. %s", where,
 		Percent(f.RedisCPU.Worst), more)
+}
+
+// costOf says how many calls the fleet of f makes with relief.
+func costOf(relief *sim.Relief, f *sim.Figures) string {
+	return fmt.Sprintf("with %s lease calls per second in place of %s", rough("calls_per_s", relief.CallsPerS),
+		rough("calls_per_s", f.CallsPerS.Mean))
 }
 
 // crowd is the budget of lease calls for one key, and where the burst is too small for leases as
