@@ -57,6 +57,35 @@ func TestAPlanThatFewReplicationsMissByTheirRangeSaysSo(t *testing.T) {
 	says(t, written(t, Plan(p, "", ""), FormatTable), "--overcommit-max")
 }
 
+func TestAPlanSaysThatItsMarginIsNarrow(t *testing.T) {
+	for _, c := range []struct {
+		target search.Threshold
+		value  float64
+		want   string
+	}{
+		{search.AtMost("false_reject_ratio", 0.01), 0.00999, "per second, by a narrow margin (0.999 % for false_reject_ratio at most 1 %)."},
+		{search.AtLeast("jain", 0.99), 0.9901, "by a narrow margin (0.9901 for jain at least 0.99)."},
+		{search.AtMost("false_reject_ratio", 0.01), 0.009, ""}, // a tenth is left
+		{search.AtMost("false_reject_ratio", 0), 0, ""},        // which is all that it can be
+	} {
+		// Given a policy that is so far within its target,
+		p := planned(t)
+		margin := (c.target.Bound - c.value) / c.target.Bound
+		if c.target.Op == ">=" {
+			margin = (c.value - c.target.Bound) / (1 - c.target.Bound)
+		}
+		if c.target.Bound == 0 {
+			margin = 0
+		}
+		p.Chosen.Margins = []search.Margin{{Threshold: c.target, Value: c.value, Meets: true, Margin: margin},
+			{Threshold: search.AtMost(search.BoundFigure, 0), Meets: true}}
+		// then the headline says so where that is little.
+		text := Plan(p, "", "").Verdicts[0].Text
+		testkit.Check(t, strings.Contains(text, "Take ") && strings.HasSuffix(text, c.want) &&
+			strings.Contains(text, "narrow") == (c.want != ""), "%v: %s", c.target, text)
+	}
+}
+
 func TestTheAdviceOfMoreShardsSaysWhatTheyCost(t *testing.T) {
 	for _, busy := range []float64{0.8, 0.999} {
 		// Given one key for which one Redis is too busy,

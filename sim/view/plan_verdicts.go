@@ -23,7 +23,8 @@ func (v planView) judge(d *Document) {
 	}
 	switch v.Verdict {
 	case search.Found:
-		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy), things(Interval(v.Chosen.Figures.CallsPerS), "lease call"))
+		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy), things(Interval(v.Chosen.Figures.CallsPerS), "lease call"),
+			narrowly(v.Chosen.Margins))
 		switch {
 		case v.Needs == nil:
 			d.say(Bad, "Redis: there was no time to see how many shards would do.")
@@ -65,6 +66,25 @@ func (v planView) judge(d *Document) {
 	case search.Interrupted:
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
 	}
+}
+
+// narrow is the part of what a target tolerates that is hardly a margin.
+const narrow = 0.02
+
+// narrowly names the target that is met with the least margin, if that is narrow. One that tolerates
+// nothing has none.
+func narrowly(margins []search.Margin) string {
+	margins = slices.DeleteFunc(slices.Clone(margins), func(m search.Margin) bool {
+		return m.Bound == 0 || m.Op == ">=" && m.Bound == 1
+	})
+	if len(margins) == 0 {
+		return ""
+	}
+	least := slices.MinFunc(margins, func(a, b search.Margin) int { return cmp.Compare(a.Margin, b.Margin) })
+	if least.Margin >= narrow {
+		return ""
+	}
+	return fmt.Sprintf(", by a narrow margin (%s for %s)", Value(least.Figure, least.Value), goalText(least.Threshold))
 }
 
 // excess says by how much more than the bound is admitted where that is no target: in the scenario,
