@@ -8,11 +8,11 @@
 // their parameters and not by their luck. The answers are the same on every machine: effort is
 // bounded in simulated requests, never in seconds. Package view shows them.
 //
-// Files: threshold.go the names of figures, what a report must show, and which points none beats;
-// lab.go many simulations at once; axis.go and sweep.go the grid; saturation.go what a busy Redis
-// needs. A plan is asked for and searched for in plan.go: policy.go has the policies there are,
-// rank.go by how much they meet the targets and who is better, stress.go worse conditions,
-// plan_report.go the answer.
+// Files: objective.go the names of figures, and which points none beats; threshold.go what a report
+// must show; lab.go many simulations at once; axis.go and sweep.go the grid; saturation.go what a
+// busy Redis needs. A plan is asked for and searched for in plan.go, and confirmed in
+// plan_confirm.go: policy.go has the policies there are, rank.go by how much they meet the targets
+// and who is better, stress.go worse conditions, plan_report.go the answer.
 package search
 
 import (

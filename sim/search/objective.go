@@ -1,0 +1,135 @@
+package search
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// ErrObjective is wrapped by every error about an objective's text.
+var ErrObjective = errors.New("search: invalid objective")
+
+// Objective is a figure, by its JSON key, that should be small, or large if Max.
+type Objective struct {
+	Figure string `json:"figure"`
+	Max    bool   `json:"max"`
+}
+
+// DefaultObjectives are what leases trade: accuracy against calls.
+func DefaultObjectives() []Objective {
+	return []Objective{{Figure: "false_reject_ratio"}, {Figure: "calls_per_s"}}
+}
+
+// ParseObjectives reads "admitted_vs_central:max,calls_per_s:min". A figure without :max or :min
+// goes in the direction in which it is good.
+func ParseObjectives(text string) (all []Objective, err error) {
+	wrong := wrongText(ErrObjective, text)
+	for part := range strings.SplitSeq(text, ",") {
+		name, goal, said := strings.Cut(strings.TrimSpace(part), ":")
+		switch {
+		case !slices.Contains(FigureNames(), name):
+			return nil, wrong("there is no figure %q; the figures are %s", name, strings.Join(FigureNames(), ", "))
+		case said && goal != "min" && goal != "max":
+			return nil, wrong("%q must be min or max", goal)
+		case slices.ContainsFunc(all, func(other Objective) bool { return other.Figure == name }):
+			return nil, wrong("%s is there twice", name)
+		}
+		all = append(all, Objective{name, goal == "max" || !said && sim.MoreIsBetter(name)})
+	}
+	return all, nil
+}
+
+// FigureNames are the JSON keys of a report's figures, in their order.
+func FigureNames() []string { return namesOf((&sim.Figures{}).All()) }
+
+// RivalFigureNames are the JSON keys of a rival's figures, in their order.
+func RivalFigureNames() []string { return namesOf((&sim.RivalReport{}).All()) }
+
+func namesOf(figures []sim.Named) (names []string) {
+	for _, f := range figures {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// FigureOf finds a figure by its JSON key. It panics if there is none: names are checked where they
+// come in.
+func FigureOf(f *sim.Figures, name string) sim.Figure { return *figureIn(f.All(), name) }
+
+// figureIn is nil if there is no such figure.
+func figureIn(all []sim.Named, name string) *sim.Figure {
+	for _, named := range all {
+		if named.Name == name {
+			return named.Figure
+		}
+	}
+	return nil
+}
+
+// scores are the means of the objectives' figures, turned so that less is better.
+func scores(objectives []Objective, f *sim.Figures) []float64 {
+	all := make([]float64, len(objectives))
+	for i, o := range objectives {
+		if all[i] = FigureOf(f, o.Figure).Mean; o.Max {
+			all[i] = -all[i]
+		}
+	}
+	return all
+}
+
+// paretoFront marks the rows that no row of the front beats. A row is the figures of one trial, on
+// the seeds of all others; one that is nil or has a NaN is not on the front, and beats none. Equal
+// rows stand or fall together.
+//
+// Certainty is not transitive: of three rows the first may beat the second by calls, the second the
+// third, and the third still be better than the first in what the other two leave to luck. So a row
+// that is beaten itself beats none.
+func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []bool {
+	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
+	var open []int // rows that neither stand nor fall so far
+	for i, row := range rows {
+		if row != nil && !slices.ContainsFunc(scores(goals, row), math.IsNaN) {
+			open = append(open, i)
+			for _, o := range goals {
+				of[i] = append(of[i], FigureOf(row, o.Figure))
+			}
+		}
+	}
+	beaten := func(i int, by []int) bool {
+		return slices.ContainsFunc(by, func(k int) bool { return beats(goals, of[k], of[i], confidence) })
+	}
+	for len(open) > 0 {
+		stand := slices.DeleteFunc(slices.Clone(open), func(i int) bool { return beaten(i, open) })
+		if len(stand) == 0 { // they beat each other in a circle
+			stand = open
+		}
+		for _, i := range stand {
+			on[i] = true
+		}
+		open = slices.DeleteFunc(slices.Clone(open), func(i int) bool { return on[i] || beaten(i, stand) })
+	}
+	return on
+}
+
+// beats reports whether a is certainly better than b in one objective and certainly worse in none,
+// by the differences between replications with the same seeds. Nothing compares with NaN.
+func beats(goals []Objective, a, b []sim.Figure, confidence float64) bool {
+	better := false
+	for k, o := range goals {
+		d := a[k].Minus(b[k], confidence)
+		if o.Max {
+			d.Low, d.High = -d.High, -d.Low
+		}
+		if d.Low > 0 {
+			return false
+		}
+		better = better || d.High < 0
+	}
+	return better
+}
+
+// breaks reports whether more was admitted than the promise allows, in any replication.
+func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }

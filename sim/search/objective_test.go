@@ -1,0 +1,128 @@
+package search
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// ofMeans is the front of rows of figures without replications, which are as they are.
+func ofMeans(rows [][]float64) []bool {
+	goals := []Objective{{Figure: "burnt"}, {Figure: "stranded"}, {Figure: "calls_per_s"}, {Figure: "degraded"}}
+	figures := make([]*sim.Figures, len(rows))
+	for i, row := range rows {
+		if row != nil {
+			figures[i] = &sim.Figures{}
+			for k, x := range row {
+				figureIn(figures[i].All(), goals[k].Figure).Mean = x
+			}
+		}
+	}
+	return paretoFront(goals, figures, 0.95)
+}
+
+func TestTheFrontLeavesNoiseAndBrokenPromisesOut(t *testing.T) {
+	row := func(calls float64, excess float64, rejects ...float64) Point {
+		f := &sim.Figures{
+			CallsPerS:        sim.Figure{Mean: calls, Values: slices.Repeat([]float64{calls}, len(rejects))},
+			BoundExceededBy:  sim.Figure{Worst: excess},
+			FalseRejectRatio: sim.Figure{Values: rejects},
+		}
+		for _, x := range rejects {
+			f.FalseRejectRatio.Mean += x / float64(len(rejects))
+		}
+		return Point{Figures: f}
+	}
+	for _, c := range []struct {
+		what   string
+		points []Point
+		want   []bool
+	}{
+		{"dearer, and better by luck", []Point{row(364, 0, .10, .13, .12), row(3600, 0, .12, .11, .11)}, []bool{true, false}},
+		{"dearer, and better on every seed", []Point{row(364, 0, .10, .13, .12), row(3600, 0, .08, .11, .10)}, []bool{true, true}},
+		{"cheap, and above the limit", []Point{row(3, 35816, .1, .1, .1), row(364, 0, .2, .2, .2)}, []bool{false, true}},
+		// The second is as good as the first for all that is known, and the third as the second; that
+		// the third is better than the first is certain.
+		{"a chain", []Point{row(1, 0, .30, .31, .32), row(2, 0, .10, .31, .52), row(3, 0, .20, .21, .22)}, []bool{true, false, true}},
+	} {
+		// Given the points of a sweep, when they are compared,
+		r := SweepReport{Asked: Asked{Confidence: 0.95, Reps: 3}, Objectives: DefaultObjectives(), Points: c.points}
+		r.compare()
+		// then these are on the front.
+		for i, want := range c.want {
+			testkit.Check(t, r.Points[i].Front == want, "%s: point %d on the front: %v", c.what, i, r.Points[i].Front)
+		}
+	}
+}
+
+func TestTheFrontIsWhatNothingBeats(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		rows [][]float64
+		want []bool
+	}{
+		{nil, []bool{}},
+		{[][]float64{nil, {1}, {0}, {0}}, []bool{false, false, true, true}},            // equal rows stand together
+		{[][]float64{{1, 3}, {2, 2}, {3, 1}, {2, 3}}, []bool{true, true, true, false}}, // beaten by two
+		{[][]float64{{1, 1}, {1, 2}, {2, 1}}, []bool{true, false, false}},              // better in one alone
+		{[][]float64{{nan, 0}, {5, 5}, {-inf, nan}}, []bool{false, true, false}},       // what is unknown beats none
+		{[][]float64{{-inf, 3}, {inf, 2}, {0, 3}, nil}, []bool{true, true, false, false}},
+		{[][]float64{{1, 1, 1, 2}, {1, 1, 1, 1}}, []bool{false, true}},
+	} {
+		testkit.Check(t, slices.Equal(ofMeans(c.rows), c.want),
+			"%v: %v, want %v", c.rows, ofMeans(c.rows), c.want)
+	}
+	// Of many rows, each is beaten by one of the front, or on it.
+	r := testkit.Rand(t)
+	for range 500 {
+		rows := make([][]float64, 1+r.IntN(40))
+		for i := range rows {
+			rows[i] = []float64{float64(r.IntN(9)), float64(r.IntN(9)), float64(r.IntN(9))}
+		}
+		on := ofMeans(rows)
+		for i, row := range rows {
+			beaten := false
+			for k, other := range rows {
+				beaten = beaten || on[k] &&
+					slices.Max([]float64{other[0] - row[0], other[1] - row[1], other[2] - row[2]}) <= 0 &&
+					!slices.Equal(other, row)
+			}
+			testkit.Must(t, on[i] != beaten, "%v: row %d: on the front: %v, beaten: %v", rows, i, on[i], beaten)
+		}
+	}
+}
+
+func TestObjectivesAreFiguresWithADirection(t *testing.T) {
+	for text, want := range map[string][]Objective{
+		"admitted_vs_central:max,calls_per_s:min": {{"admitted_vs_central", true}, {"calls_per_s", false}},
+		"jain, stranded": {{"jain", true}, {"stranded", false}},
+		"jain:min":       {{"jain", false}},
+	} {
+		got, err := ParseObjectives(text)
+		testkit.Check(t, err == nil && slices.Equal(got, want), "%s: %v, %v", text, got, err)
+	}
+	for text, want := range map[string]string{
+		"":                    `there is no figure ""; the figures are offered, admitted`,
+		"calls":               `there is no figure "calls"`,
+		"jain:up":             `"up" must be min or max`,
+		"jain,calls_per_s:":   `"" must be min or max`,
+		"jain,burnt,jain:max": "jain is there twice",
+	} {
+		if _, err := ParseObjectives(text); !errors.Is(err, ErrObjective) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestAnObjectiveScoresSoThatLessIsBetter(t *testing.T) {
+	f := sim.Figures{Jain: sim.Figure{Mean: 0.9}, CallsPerS: sim.Figure{Mean: 70}}
+	if got := scores([]Objective{{"jain", true}, {"calls_per_s", false}}, &f); !slices.Equal(got, []float64{-0.9, 70}) {
+		t.Error(got)
+	}
+	scores(DefaultObjectives(), &f) // panics if there is no such figure
+}
