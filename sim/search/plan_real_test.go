@@ -53,6 +53,7 @@ func TestNoSweepBeatsAPlanForASlowLimit(t *testing.T) {
 	for _, c := range []struct{ limit, load, duration string }{
 		{"1000 each 24h", "2", "72h"}, // a denied process asks again when its lease is over
 		{"1000/h", "0.9", "3h"},       // and one that may would have to hold tokens for minutes
+		{"100 in 1m", "2", "10m"},     // short leases, of which each is over long before there are tokens again
 	} {
 		// Given a limit of which a process gets a token every so many minutes,
 		s, err := file.Parse("slow", []byte("{name: "+c.limit+", limits: ["+c.limit+"], groups: [{count: 10}], workload: {load: "+c.load+
