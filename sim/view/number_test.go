@@ -83,7 +83,7 @@ func TestOneThingIsOne(t *testing.T) {
 	s.Reps, s.Points[0].Figures.BoundExceededBy, s.Finished, s.Invalid = 1, one, -1, 1
 	p := planned(t)
 	p.Reps, p.Chosen.Figures.CallsPerS, p.Chosen.Figures.BoundExceededBy = 1, one, one
-	p.Needs = &search.Needs{CPU: 0.8, Nodes: 1, Least: 1}
+	p.Needs, p.Relief = &search.Needs{CPU: 0.8, Nodes: 1, Least: 1}, &sim.Relief{CallsPerS: 1}
 	h := Heat{Columns: []string{"0s"}, Rows: []HeatRow{{Cells: []HeatCell{{Part: one, Excess: 1}}}}}
 	all := []string{string(h.SVG())}
 	for _, d := range []Document{Run(r), Comparison(r), Sweep(s, "", ""), Plan(p, "", "")} {

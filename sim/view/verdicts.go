@@ -84,7 +84,7 @@ func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
 
 // costOf says how many calls the fleet of f makes with relief.
 func costOf(relief *sim.Relief, f *sim.Figures) string {
-	return fmt.Sprintf("with %s lease calls per second in place of %s", rough("calls_per_s", relief.CallsPerS),
+	return fmt.Sprintf("with %s per second in place of %s", things(rough("calls_per_s", relief.CallsPerS), "lease call"),
 		rough("calls_per_s", f.CallsPerS.Mean))
 }
 
