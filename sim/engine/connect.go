@@ -55,7 +55,8 @@ func (n *network) connect(b *batch) {
 
 // shake begins the next round trip of a handshake.
 func (n *network) shake(b *batch) {
-	n.time.at(n.time.now+n.s.RoundTrip.Sample(&n.stream), evShaken, b.id)
+	b.trip = n.s.RoundTrip.Sample(&n.stream)
+	n.time.at(n.time.now+b.trip, evShaken, b.id)
 }
 
 // shaken is the end of one, and of the handshake after the last: then b goes out. One that breaks
@@ -64,7 +65,7 @@ func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
 	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p, n.time.now):
 		n.end(b)
-	case s.refuses > 0 || b.boots != s.boots:
+	case s.refuses > 0 || b.boots != s.boots || n.time.now-b.trip+b.trip/2 < s.back:
 		for i := range b.calls {
 			b.calls[i].err = lease.ErrRefused
 		}

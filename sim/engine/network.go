@@ -76,8 +76,9 @@ type batch struct {
 	opens    int32         // round trips until its connection is open; 0 where it has one
 	boots    int32         // of the shard; see pool
 	before   time.Duration // what the opening took
-	draws    bool          // of keys at rest
-	travels  bool          // it is on its way, or in a shard's line
+	script   script
+	draws    bool // of keys at rest
+	travels  bool // it is on its way, or in a shard's line
 	wait     batchWait
 }
 
@@ -199,11 +200,11 @@ func (n *network) send(b *batch) {
 		return
 	}
 	b.trip = n.s.RoundTrip.Sample(&n.stream)
-	n.time.at(now+b.trip/2, evRequest, b.id)
+	n.time.at(now+n.upload(b)+b.trip/2, evRequest, b.id)
 	if twice {
-		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, wait: copied})
+		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, script: b.script, wait: copied})
 		c.calls = append(c.calls, b.calls...)
-		at := now + n.s.RoundTrip.Sample(&n.stream)/2
+		at := now + n.upload(c) + n.s.RoundTrip.Sample(&n.stream)/2
 		if port := &n.ports[b.p.index]; n.s.DuplicatesAfter > 0 {
 			at = max(at+int64(n.s.DuplicatesAfter), port.copiedAt)
 			port.copiedAt = at
@@ -237,6 +238,10 @@ func (n *network) reply(b *batch) {
 func (n *network) replied(b *batch) {
 	if n.cut(b.p, n.time.now) {
 		n.end(b)
+		return
+	}
+	if b.script == unknown {
+		n.bring(b)
 		return
 	}
 	n.release(b)

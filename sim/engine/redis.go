@@ -32,6 +32,8 @@ type shard struct {
 	busy    int64    // nanoseconds spent on calls since the warm-up; of the first of line, all it will take
 	refuses int      // faults that have it refuse connections
 	boots   int32    // how often it has gone, and all connections to it
+	back    int64    // when it last came back
+	forgot  bool     // the script: it has gone, and nobody has brought that since
 	hangs   int
 	slow    int64 // nanoseconds that each call takes longer
 	buckets []*bucket
@@ -78,6 +80,9 @@ func (r *redis) arrive(b *batch) {
 			b.calls[i].err = lease.ErrUnavailable
 		}
 		r.network.reply(b)
+	case s.forgot && b.script != brought:
+		b.script = unknown
+		r.network.reply(b)
 	default:
 		s.line = append(s.line, b)
 		if len(s.line) == 1 {
@@ -101,6 +106,7 @@ func (r *redis) attend(s *shard) {
 // serve executes the first batch in line.
 func (r *redis) serve(b *batch) {
 	s := r.shards[b.shard]
+	s.forgot = false
 	for i := range b.calls {
 		r.execute(s, &b.calls[i])
 	}
@@ -172,11 +178,13 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 			s.refuses += by
 		}
 		if by < 0 {
+			s.back = r.time.now
 			continue
 		}
 		r.stop(s)
 		if f.Kind != scenario.FaultHang {
 			s.boots++
+			s.forgot = true
 		}
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:

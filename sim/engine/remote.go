@@ -15,7 +15,7 @@ import (
 // grants all the same is lost. Each rival has Redis to itself.
 //
 // It is spared what depends on how a program asks: its connections are open, and as many as it
-// takes, and nothing arrives twice.
+// takes, the server knows its script, and nothing arrives twice.
 
 // scriptFactor is how many times as long as a rival's call a lease call takes on the server: 2.8 to
 // 3.1 times redis_rate's script was measured (docs/figures.md).
