@@ -30,27 +30,6 @@ type network struct {
 	trips   int64 // since the warm-up
 }
 
-// port is what one process knows of the network.
-type port struct {
-	links    []*link // to each shard, and last the one for keys whose shard has not answered yet; see linkTo
-	copiedAt int64   // when the last second copy of its calls arrives, where they keep their order
-	calls    int64   // since the warm-up
-}
-
-// link is what one process knows of one shard.
-type link struct {
-	id       int32
-	lastSent clock.Instant
-	underWay int
-	latency  lease.Latency
-	held     []int32  // entries with a call that waits to travel with others
-	open     []*batch // of this instant, in the order in which they were begun
-	awaited  []*batch // to this shard, in the order in which they were sent
-	breaker  *lease.Breaker
-	lane     lane
-	pool     pool
-}
-
 // call is one lease call on its way.
 type call struct {
 	number  int64
@@ -90,43 +69,6 @@ const (
 	abandoned                  // nobody any more: it was answered, or given up for good
 	copied                     // nobody ever: the network has made it
 )
-
-// join gives a process that starts its links, which know nothing.
-func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]*link, shards+1) }
-
-// linkOf is the link that e's calls take.
-func (n *network) linkOf(e *entry) *link {
-	return n.linkFor(e.p, e.shard, e.known)
-}
-
-// linkFor is the link that p's calls to a shard take, of a key for which that has answered, or not.
-func (n *network) linkFor(p *process, shard int32, known bool) *link {
-	if known {
-		return n.linkTo(p, int(shard))
-	}
-	return n.linkTo(p, len(n.ports[p.index].links)-1)
-}
-
-// linkTo is p's i-th link, made when it is first used: a process of a large fleet uses few.
-func (n *network) linkTo(p *process, i int) *link {
-	links := n.ports[p.index].links
-	if links[i] == nil {
-		links[i] = &link{id: p.index*int32(len(links)) + int32(i)}
-	}
-	return links[i]
-}
-
-// breakerOf is that of e's shard, of which its process knows where each key is.
-func (n *network) breakerOf(e *entry) *lease.Breaker { return n.breakerAt(e.p, e.shard) }
-
-func (n *network) breakerAt(p *process, shard int32) *lease.Breaker {
-	l := n.linkTo(p, int(shard))
-	if l.breaker == nil {
-		jitter := p.holders // a copy: the stream itself is that of the entries
-		l.breaker = lease.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
-	}
-	return l.breaker
-}
 
 // add puts a call into the batch that leaves at the end of this instant, and returns its number.
 func (n *network) add(e *entry, r *lease.Request) int64 {
@@ -246,76 +188,6 @@ func (n *network) replied(b *batch) {
 	}
 	n.release(b)
 	n.deliver(b)
-}
-
-// deliver hands a batch's answers to the entries that wait for them, if any do.
-func (n *network) deliver(b *batch) {
-	if b.wait == awaited {
-		n.abandon(b)
-		if b.p.life == b.life {
-			n.judge(b)
-		}
-		for i := range b.calls {
-			if c := &b.calls[i]; c.entry.alive {
-				c.entry.receive(c)
-			}
-		}
-	}
-	n.end(b)
-}
-
-// judge has the process of an answered batch learn from it about the shard.
-func (n *network) judge(b *batch) {
-	now, l := b.p.local(n.time.now), n.linkTo(b.p, int(b.shard))
-	c := &b.calls[0] // a shard that is away refuses all of them
-	if lease.NodeFailed(c.err) {
-		n.failed(l, now, b.sent)
-		return
-	}
-	took := now.Sub(b.sent) - b.before
-	l.latency.Add(now, took)
-	l.breaker.Answered(now, b.sent)
-	spacing := time.Duration(0)
-	for i := range b.calls {
-		if c := &b.calls[i]; c.err == nil {
-			spacing = max(spacing, c.grant.Spacing(c.request.Weight))
-		}
-	}
-	l.breaker.Took(now, took, spacing)
-	// A draw of a bucket at rest says nothing of who else uses the shard.
-	if active := c.grant.ActiveWeight; c.err == nil && (!c.request.Draw || active > l.breaker.Active()) {
-		l.breaker.Heard(active)
-	}
-}
-
-// failed says that a call to l's shard has failed which was sent then. If that begins an outage,
-// everything that is under way there has failed too.
-func (n *network) failed(l *link, now, sent clock.Instant) {
-	if !l.breaker.Failed(now, sent) {
-		return
-	}
-	for _, b := range slices.Clone(l.awaited) {
-		n.giveUp(b)
-	}
-}
-
-// overdue has the entries of a batch that has taken too long go on without it.
-func (n *network) overdue(b *batch) {
-	if n.patient(b) {
-		return
-	}
-	late := func(c call) bool { return c.entry.alive && c.entry.flight == c.number }
-	if b.p.life == b.life && slices.ContainsFunc(b.calls, late) {
-		n.failed(n.linkTo(b.p, int(b.shard)), b.p.local(n.time.now), b.sent)
-	}
-	n.giveUp(b)
-}
-
-// giveUp ends the wait for the calls of b that have no answer yet. The answer may still come.
-func (n *network) giveUp(b *batch) {
-	for i := range b.calls {
-		b.calls[i].entry.overdue(b.calls[i].number)
-	}
 }
 
 // abandon ends the wait for b.
