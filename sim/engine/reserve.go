@@ -6,10 +6,11 @@ import (
 )
 
 // reservation is a request that reserves its tokens, until it is known what it cost. The central
-// bucket that the fleet is compared with has one of its own for the same request.
+// bucket that the fleet is compared with has one of its own for the same request, of which the same
+// process tells it.
 type reservation struct {
 	id        int32
-	ofCentral bool // the rest is about the fleet's, but for request, actual and cancelled
+	ofCentral bool // the rest is about the fleet's, but for request, actual, cancelled and life
 	request   request
 	actual    int64 // what it costs in the end
 	hold      int64 // from being admitted until that is known
@@ -36,7 +37,8 @@ func (f *fleet) reserve(r *request) {
 	r.reservation, x.request = id+1, *r
 	if r.central {
 		id, c := f.reservations.take()
-		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, cancelled: x.cancelled, open: c.open[:0]}
+		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, cancelled: x.cancelled, open: c.open[:0],
+			life: r.p.life}
 		f.time.at(f.time.now+x.hold, evSettle, id)
 	}
 }
@@ -81,7 +83,7 @@ func (x *reservation) begin(e *entry, ok bool) {
 // that it reserved is spent.
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
-	if !x.ofCentral && r.p.life == x.life && r.p.pausedUntil > 0 {
+	if r.p.life == x.life && r.p.pausedUntil > 0 {
 		f.time.at(r.p.sees(event{kind: evSettle}, 0), evSettle, x.id)
 		return
 	}
@@ -91,9 +93,9 @@ func (f *fleet) settle(x *reservation) {
 	}
 	spent := true
 	switch p := r.p; {
+	case p.state != running || p.life != x.life || more == 0:
 	case x.ofCentral:
 		b.central[r.key].Settle(f.time.now/1000, more)
-	case p.state != running || p.life != x.life || more == 0:
 	case more > 0:
 		e := f.entryAt(p, r.key, x.entry.hop)
 		e.client.Charge(more)

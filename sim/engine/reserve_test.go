@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -185,6 +187,10 @@ func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
 		testkit.Check(t, b.tally.Admitted > 1000 && b.charged == 0 && b.refunded == 0 && b.audit.ExceededBy() == 0,
 			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged, b.refunded,
 			b.audit.ExceededBy())
+		// Nobody tells the central bucket either.
+		apart := float64(b.centralAdmitted-b.tally.Admitted) / float64(b.tally.Admitted)
+		testkit.Check(t, math.Abs(apart) < 0.2, "%s: %d are admitted, and %d by one bucket", workload, b.tally.Admitted,
+			b.centralAdmitted)
 	}
 }
 
@@ -193,9 +199,10 @@ func TestAStoppedProcessSettlesWhenItGoesOn(t *testing.T) {
 		workload: {actual: 2, hold: 10ms}`))
 	b, p := &run.books, run.fleet.processes[0]
 	for run.goesOn() {
-		before, stopped := b.charged, p.pausedUntil > 0
+		before, central, stopped := b.charged, fmt.Sprint(b.central), p.pausedUntil > 0
 		run.step()
 		testkit.Must(t, !stopped || b.charged == before, "%d are charged while it is stopped", b.charged-before)
+		testkit.Must(t, !stopped || fmt.Sprint(b.central) == central, "the central bucket hears of it while it is stopped")
 	}
 	testkit.Check(t, b.charged > 500, "%d are charged", b.charged)
 }
