@@ -80,13 +80,22 @@ func (r Result) subject() (text string) {
 		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens, unless a pool " +
 			"of few connections turns them away before: then as many are answered as Redis can. "
 	}
-	if s := r.Scenario; s.Workload.Verb == sim.VerbWait || slices.ContainsFunc(s.Groups, func(g sim.Group) bool {
-		return g.Workload != nil && g.Workload.Verb == sim.VerbWait
-	}) {
+	if r.someLoad(func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
 		text += "Requests wait for tokens from leases only: the rivals answer at once. "
+	}
+	if r.someLoad((*sim.Workload).Reserves) {
+		text += "The rivals decide by what requests reserve, and nobody tells them the cost: what is used beyond that, " +
+			"or given back, is in no figure of theirs. "
 	}
 	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
 		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "
 	}
 	return text
+}
+
+// someLoad reports whether something holds of the workload, or of that of a group.
+func (r Result) someLoad(holds func(*sim.Workload) bool) bool {
+	return holds(&r.Scenario.Workload) || slices.ContainsFunc(r.Scenario.Groups, func(g sim.Group) bool {
+		return g.Workload != nil && holds(g.Workload)
+	})
 }

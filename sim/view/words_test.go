@@ -171,9 +171,9 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 }
 
 func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
-	const asks, line, spared, tokens = "The rivals with a wait ask Redis", "wait in line", "spared network and faults",
-		"wait for tokens from leases only"
-	waiting := sim.Workload{Verb: sim.VerbWait}
+	const asks, line, spared, tokens, cost = "The rivals with a wait ask Redis", "wait in line",
+		"spared network and faults", "wait for tokens from leases only", "nobody tells them the cost"
+	waiting, reserving := sim.Workload{Verb: sim.VerbWait}, sim.Workload{Cancelled: 0.1}
 	for _, c := range []struct {
 		scenario sim.Scenario
 		rivals   []sim.RivalReport
@@ -184,9 +184,11 @@ func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 		{rivals: []sim.RivalReport{{Remote: true, RedisCPU: sim.Figure{Worst: 1}}, {}}, said: []string{asks, line, spared}},
 		{sim.Scenario{Workload: waiting}, []sim.RivalReport{{}}, []string{spared, tokens}},
 		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &waiting}}}, []sim.RivalReport{{}}, []string{spared, tokens}},
+		{sim.Scenario{Workload: reserving}, []sim.RivalReport{{}}, []string{spared, cost}},
+		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &reserving}}}, []sim.RivalReport{{}}, []string{spared, cost}},
 	} {
 		text := Result{Scenario: c.scenario, Report: sim.Report{Rivals: c.rivals}}.subject()
-		for _, part := range []string{asks, line, spared, tokens} {
+		for _, part := range []string{asks, line, spared, tokens, cost} {
 			testkit.Check(t, strings.Contains(text, part) == slices.Contains(c.said, part), "%+v: %s", c.rivals, text)
 		}
 	}
