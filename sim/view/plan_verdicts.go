@@ -71,8 +71,8 @@ func (v planView) judge(d *Document) {
 // narrow is the part of what a target tolerates that is hardly a margin.
 const narrow = 0.02
 
-// narrowly names the target that is met with the least margin, if that is narrow. One that tolerates
-// nothing has none.
+// narrowly names the target that is met with the least margin, if that is narrow. One that
+// tolerates nothing has none.
 func narrowly(margins []search.Margin) string {
 	margins = slices.DeleteFunc(slices.Clone(margins), func(m search.Margin) bool {
 		return m.Bound == 0 || m.Op == ">=" && m.Bound == 1
