@@ -64,9 +64,9 @@ type Call struct {
 	Err     error
 	// Node is set by the Store: which of its nodes, from 0, served the call. Each has its Latency.
 	Node int
-	// Before is set by the Store: how much of the time from Exchange to done was no round trip,
-	// such as opening a connection. It does not count as latency, or one slow handshake would make
-	// a network look slow for ever.
+	// Before is set by the Store: how much of the time from Exchange to done was no round trip, such
+	// as opening a connection or bringing a script. It does not count as latency, or one slow
+	// handshake would make a network look slow for ever.
 	Before time.Duration
 	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone. See Awaited.
 	Owner any

@@ -113,6 +113,7 @@ type pipeline struct {
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
 	all     int64        // how many commands there are
 	writes  atomic.Int64 // how many were written, repeated ones included
+	refusal atomic.Int64 // the round trip in which a script was not known, in nanoseconds; 0 for none
 
 	ending sync.Mutex // guards ended
 	ended  bool       // who waits has an answer, or is getting one
@@ -203,9 +204,14 @@ func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before is how long it took until the last command was written, where a connection was opened or
-// some of the commands were sent more than once. Waiting for a free connection is round trip.
+// before is how much of the time until now was no round trip: what it took until the last command
+// was written, where a connection was opened or some of the commands were sent more than once.
+// Waiting for a free connection is round trip. Bringing a script is not: over a new connection to a
+// server that is far away, TCP takes several for it. The refusal of the call without it was one.
 func (p *pipeline) before() time.Duration {
+	if trip := time.Duration(p.refusal.Load()); trip > 0 {
+		return max(0, time.Since(p.begun)-trip)
+	}
 	if p.connecting.Load() || p.writes.Load() > p.all {
 		return time.Duration(p.written.Load())
 	}
@@ -249,6 +255,11 @@ func (p *pipeline) tellSent() {
 	for _, c := range p.calls {
 		c.SetSent(p.earlier + time.Duration(p.written.Load()))
 	}
+}
+
+// refused notes that a server has just said that it does not know a script.
+func (p *pipeline) refused() {
+	p.refusal.CompareAndSwap(0, max(1, int64(time.Since(p.begun))-p.written.Load()))
 }
 
 // payload is an argument that notes when it is written.

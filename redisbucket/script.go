@@ -123,6 +123,7 @@ func invoke(ctx context.Context, rdb redis.UniversalClient, all []*invocation) (
 		if len(again) == 0 {
 			break
 		}
+		all[0].request().p.refused()
 		send(ctx, rdb, again)
 	}
 	return cmds

@@ -35,6 +35,9 @@ func (n *network) judge(b *batch) {
 		return
 	}
 	took := now.Sub(b.sent) - b.before
+	if b.script == brought {
+		took = b.refusal
+	}
 	l.latency.Add(now, took)
 	l.breaker.Answered(now, b.sent)
 	spacing := time.Duration(0)

@@ -98,13 +98,13 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 		})
 		run := simulate(t, s, calls.see)
 		// then the first brings the script, after it was told that the server does not know it: TCP sends
-		// that in three round trips, which count as one, as in hybrid; and the other finds it there.
-		first, other, longest := 4*time.Second+far/2, 5*time.Second+far/2, far
+		// that in three round trips, which count as none, as in hybrid; and the other finds it there.
+		first, other := 4*time.Second+far/2, 5*time.Second+far/2
 		if gone {
-			first, other, longest = first+3*far+far+2*far, other+3*far, 3*far
+			first, other = first+3*far+far+2*far, other+3*far
 		}
 		trip := run.network.ports[0].links[0].latency.Quantile()
-		testkit.Check(t, trip == longest, "%s: the longest round trip took %v, want %v", kind, trip, longest)
+		testkit.Check(t, trip == far, "%s: the longest round trip took %v, want %v", kind, trip, far)
 		testkit.Check(t, slices.Contains(calls, first) && slices.Contains(calls, other),
 			"%s: calls are executed at %v, want %v and %v among them", kind, calls, first, other)
 	}
@@ -112,9 +112,9 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 
 func TestARestartFarAwayCostsWhatItCostsRealLimiters(t *testing.T) {
 	// Given six processes on a link of 50 ms, and a server that restarts empty at one of seven
-	// moments, for which six hybrid.Limiters with go-redis and a redis-server lost 3,888 tokens in the
-	// mean (on fake time, with TCP's slow start; between 3,763 and 3,996),
-	const reality = 3888
+	// moments, for which six hybrid.Limiters with go-redis and a redis-server lost 3,906 tokens in the
+	// mean (on fake time, with TCP's slow start; between 3,792 and 4,106),
+	const reality = 3906
 	lost, runs := 0.0, 0
 	for at := 5000; at < 5300; at += 46 {
 		for seed := range uint64(4) {

@@ -55,6 +55,7 @@ type batch struct {
 	opens    int32         // round trips until its connection is open; 0 where it has one
 	boots    int32         // of the shard; see pool
 	before   time.Duration // what the opening took
+	refusal  time.Duration // the round trip in which a server did not know the script
 	script   script
 	draws    bool // of keys at rest
 	travels  bool // it is on its way, or in a shard's line

@@ -17,13 +17,14 @@ const (
 const scriptTrips = 3
 
 // bring sends b once more, with the script. Its answer has its time from now on, as long as any
-// other, and counts as one round trip: that is what redisbucket and hybrid make of it.
+// other, and the refusal was its round trip: that is what redisbucket and hybrid make of it.
 func (n *network) bring(b *batch) {
 	if b.wait != awaited || b.p.life != b.life {
 		n.end(b)
 		return
 	}
-	b.script, b.before = brought, b.p.local(n.time.now).Sub(b.sent)
+	took := b.p.local(n.time.now).Sub(b.sent)
+	b.script, b.refusal, b.before = brought, took-b.before, took
 	n.send(b)
 }
 
