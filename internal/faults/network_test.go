@@ -196,8 +196,10 @@ func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
 func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
 	each(t, map[string]bool{"warmed by Ping": true, "cold": false}, func(t *testing.T, warm bool) {
 		server, proxy := behindProxy(t)
-		proxy.Set(redistest.Fate{Far: 100 * time.Millisecond})
-		l := server.fleet(1, ordinary(denying)).limiters[0]
+		cfg := ordinary(denying)
+		cfg.CallTimeout = 2 * time.Second
+		proxy.Set(redistest.Fate{Far: 800 * time.Millisecond}) // a machine may stand still for a second
+		l := server.fleet(1, cfg).limiters[0]
 		conns := 0
 		if warm {
 			// Given a limiter whose connections are warm,
