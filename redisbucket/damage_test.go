@@ -278,7 +278,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 			before := contents(s)
 			for _, c := range calls {
 				v, err := invoke(ctx, s.rdb, []*invocation{{s.leaseScript, []any{bucket, record},
-					[]any{c.config, c.now, c.request}}})[0].Result()
+					[]any{c.config, c.now, c.request}}}, func() {})[0].Result()
 				if err == nil {
 					r := request(2)
 					_, err = decodeGrant(v, &r)
@@ -287,7 +287,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 				testkit.Must(t, contents(s) == before, "%q wrote:\n%s\n%s", c, before, contents(s))
 			}
 			for _, args := range configures {
-				v, err := invoke(ctx, s.rdb, []*invocation{{s.configureScript, []any{bucket}, args}})[0].Result()
+				v, err := invoke(ctx, s.rdb, []*invocation{{s.configureScript, []any{bucket}, args}}, func() {})[0].Result()
 				if err == nil {
 					_, err = decodeState(v)
 				}

@@ -44,7 +44,7 @@ func (s *Store) run(
 		for _, one := range all {
 			one.request().p = p
 		}
-		cmds = invoke(p.ctx, rdb, all)
+		cmds = invoke(p.ctx, rdb, all, p.refused)
 		if ended := p.ctx.Err(); ended != nil && p.withdraw() {
 			return ended // what the replies say; why is known better than to the client
 		}

@@ -90,8 +90,8 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 // invoke sends all in one round trip, and returns a command for each. A server that does not know a
 // script (NOSCRIPT) has executed nothing. Those are sent once more, the first of each script with
 // the source, which the server keeps for the others: a thousand copies of it would be 30 MB. Where
-// the others went to another server, each brings the source.
-func invoke(ctx context.Context, rdb redis.UniversalClient, all []*invocation) (cmds []command) {
+// the others went to another server, each brings the source. refused is called before that.
+func invoke(ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func()) (cmds []command) {
 	cmds = make([]command, len(all))
 	for i, one := range all {
 		cmds[i] = one.command(ctx, false)
@@ -123,7 +123,7 @@ func invoke(ctx context.Context, rdb redis.UniversalClient, all []*invocation) (
 		if len(again) == 0 {
 			break
 		}
-		all[0].request().p.refused()
+		refused()
 		send(ctx, rdb, again)
 	}
 	return cmds
