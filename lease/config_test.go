@@ -3,7 +3,9 @@ package lease
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +120,21 @@ func TestLimitThatCannotBeHeldNamesTheNearest(t *testing.T) {
 		text, ok := namedInstead(l.Validate())
 		near, err := ParseLimit(text)
 		testkit.Check(t, ok && err == nil, "%v: %v; the nearest is %v, %v", l, l.Validate(), near, err)
+	}
+}
+
+func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
+	for _, l := range []Limit{
+		PerSecond(100_000).WithBurst(20_000), {Tokens: 7, Per: 13 * time.Minute, Burst: 5},
+		Sliding(100, time.Minute), Calendar(1000, time.Hour, 0),
+	} {
+		// Given an overcommit that is too large, where the limit alone is not,
+		err := l.validateWith(maxUnits - 1)
+		// when its error names another one,
+		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ", maxUnits-1))
+		most, _ := strconv.ParseInt(strings.TrimSuffix(text, " with "+l.String()), 10, 64)
+		// then a bucket can hold the limit with that, and with no more.
+		testkit.Check(t, ok && most > 0 && l.validateWith(most) == nil && l.validateWith(most+1) != nil, "%v", err)
 	}
 }
 

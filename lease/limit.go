@@ -125,6 +125,10 @@ func (l Limit) validateWith(overcommit int64) error {
 		return v.err()
 	}
 	if _, err := newScale(l, overcommit); err != nil {
+		if overcommit > 0 && l.held(0) {
+			v.add("Overcommit is %d, must be at most %d with %v", overcommit, overcommitMost(l, overcommit), l)
+			return v.err()
+		}
 		if near, ok := nearest(l, overcommit); ok {
 			err = fmt.Errorf("%w; the nearest limit that can be held is %v", err, near)
 		}

@@ -78,8 +78,10 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 	if l.Kind == KindSliding && l.Offset != 0 {
 		v.add("Offset is %v, must be 0: a sliding window begins anywhere", l.Offset)
 	}
-	if l.Tokens >= maxUnits-overcommit {
-		v.add("Tokens + Overcommit is %d + %d, must be below 2^52", l.Tokens, overcommit)
+	if most := maxUnits - 1 - l.Tokens; most < 0 {
+		v.add("Tokens is %d, must be below 2^52", l.Tokens)
+	} else if l.Tokens > 0 && overcommit > most {
+		v.add("Overcommit is %d, must be at most %d with %v", overcommit, most, l)
 	}
 }
 

@@ -83,6 +83,25 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		"cannot be held exactly: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds")
 }
 
+// held reports whether a bucket with that overcommit can hold l, which has no other fault.
+func (l Limit) held(overcommit int64) bool {
+	_, err := newScale(l, overcommit)
+	return err == nil
+}
+
+// overcommitMost is the most below bound with which a bucket can hold l, which it can with none.
+func overcommitMost(l Limit, bound int64) int64 {
+	least, beyond := int64(0), bound
+	for beyond-least > 1 {
+		if middle := least + (beyond-least)/2; l.held(middle) {
+			least = middle
+		} else {
+			beyond = middle
+		}
+	}
+	return least
+}
+
 // timeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. Of
 // a window it is how long a charge counts at most.
 func (s Scale) timeToFull() time.Duration {

@@ -124,7 +124,7 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"policy.overcommit: is -1, must be":                            func(s *Scenario) { s.Policy.Overcommit = -1 },
 		"policy.cold_start: is 7, must be":                             func(s *Scenario) { s.Policy.ColdStart = 7 },
 		"policy.fallback: is 7, must be":                               func(s *Scenario) { s.Policy.Fallback = 7 },
-		"limits[0]: 1000/s cannot be held exactly: burst + overcommit": func(s *Scenario) { s.Policy.Overcommit = 1<<52 - 1; s.Limits = s.Limits[:1] },
+		"policy.overcommit: is 4503599627370495, must be at most 4503": func(s *Scenario) { s.Policy.Overcommit = 1<<52 - 1; s.Limits = s.Limits[:1] },
 		"clock.offset: is -1s, but a plain offset d means uniform":     func(s *Scenario) { s.Clock.Offset = Constantly(-time.Second) },
 		"clock.offset: is uniform(0s,1000000h0m0s), must be strictly":  func(s *Scenario) { s.Clock.Offset = duration(DistUniform, 0, 3.6e18) },
 		"clock.offset: has the parameters NaN and 0, must be finite":   func(s *Scenario) { s.Clock.Offset = duration("", nan, 0) },
