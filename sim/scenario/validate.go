@@ -96,6 +96,8 @@ func (s Scenario) check(together bool) error {
 	for i, name := range s.Rivals {
 		if err := rival.Check(name); err != nil {
 			c.bad(elem("rivals", i), "%s", strings.TrimPrefix(err.Error(), "rival: "))
+		} else if first := slices.Index(s.Rivals, name); together && first < i {
+			c.bad(elem("rivals", i), "is %q, which is rivals[%d] too", name, first)
 		}
 	}
 	return errors.Join(c.all...)
@@ -289,25 +291,4 @@ func asText(value any) string {
 		return strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return fmt.Sprint(value)
-}
-
-// joined adds the errors that err joins.
-func (c *checker) joined(path string, err, sentinel error) {
-	for _, m := range unjoined(err, sentinel) {
-		c.bad(path, "%s", InFile(m))
-	}
-}
-
-// unjoined is the texts of the errors that err joins, each without the prefix of sentinel.
-func unjoined(err, sentinel error) (texts []string) {
-	errs := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = joined.Unwrap()
-	}
-	for _, e := range errs {
-		if e != nil {
-			texts = append(texts, strings.TrimPrefix(e.Error(), sentinel.Error()+": "))
-		}
-	}
-	return texts
 }

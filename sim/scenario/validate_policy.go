@@ -65,3 +65,24 @@ func InFile(message string) string {
 		return FieldName(name)
 	})
 }
+
+// joined adds the errors that err joins.
+func (c *checker) joined(path string, err, sentinel error) {
+	for _, m := range unjoined(err, sentinel) {
+		c.bad(path, "%s", InFile(m))
+	}
+}
+
+// unjoined is the texts of the errors that err joins, each without the prefix of sentinel.
+func unjoined(err, sentinel error) (texts []string) {
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = joined.Unwrap()
+	}
+	for _, e := range errs {
+		if e != nil {
+			texts = append(texts, strings.TrimPrefix(e.Error(), sentinel.Error()+": "))
+		}
+	}
+	return texts
+}

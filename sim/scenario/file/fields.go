@@ -42,7 +42,7 @@ var wanted = map[reflect.Type]string{
 	reflect.TypeFor[int]():                   "a whole number, below 2^63",
 	reflect.TypeFor[int64]():                 "a whole number, below 2^63",
 	reflect.TypeFor[uint64]():                "a whole number, 0 or more and below 2^64",
-	reflect.TypeFor[float64]():               "a number, below 1.8e308",
+	reflect.TypeFor[float64]():               "a number like 0.9, below 1.8e308",
 }
 
 func want(t reflect.Type) string {
