@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
@@ -116,7 +118,7 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 	notes := slices.Clone(t.Notes)
 	add := func(is bool, format string, args ...any) {
 		if is {
-			notes = append(notes, fmt.Sprintf(format, args...))
+			notes = append(notes, message.NewPrinter(language.English).Sprintf(format, args...))
 		}
 	}
 	add(t.Keys > s.Keys.Count, "it has %d keys and keys.count is %d: key n is played as key n mod %[2]d", t.Keys, s.Keys.Count)
@@ -134,8 +136,9 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 			away++
 		}
 	}
-	add(late > 0, "%d of its %d requests come after the end of the run (%v)", late, n, s.Duration)
-	add(away > 0, "%d of its %d requests come to processes that do not run then (groups[].scale), and are left out", away, n)
+	of := func(some int) string { return trace.Some(some, n, "its %d requests", "comes", "come") }
+	add(late > 0, "%s after the end of the run (%v)", of(late), s.Duration)
+	add(away > 0, "%s to processes that do not run then (groups[].scale): left out", of(away))
 	add(restarts, "what comes to a process while it restarts is left out")
 	for _, note := range notes {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: %s: %s\n", w.File, note)

@@ -63,9 +63,9 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	s := e.ran[0]
 	testkit.Check(t, s.Keys.Count == 10 && s.Groups[0].Count == 7 && s.Duration == time.Second, "%+v", s)
 	for _, want := range []string{
-		": it has 2000 keys and keys.count is 10: key n is played as key n mod 10\n",
+		": it has 2,000 keys and keys.count is 10: key n is played as key n mod 10\n",
 		": it has 40 processes and the fleet 7: process n is played as process n mod 7\n",
-		": 1000 of its 2000 requests come after the end of the run (1s)\n",
+		": 1,000 of its 2,000 requests come after the end of the run (1s)\n",
 	} {
 		testkit.Check(t, strings.Contains(e.stderr, want), "%s\nwant %s", e.stderr, want)
 	}
@@ -105,7 +105,9 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 		r := prints[sim.Report](e)
 		testkit.Check(t, r.Offered.Mean == want.offered, "%s: %v are offered, want %v", groups, r.Offered.Mean, want.offered)
 	}
-	e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t, "time_s\n0\n1\n")).ends(0)
+	e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+trace+" --duration 990ms").ends(0)
+	e.says("1 of its 100 requests comes after the end of the run (990ms)")
+	e = leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t, "time_s\n0\n1\n")).ends(0)
 	e.says("it does not say which process a request came to: all 4 take turns")
 }
 
@@ -122,7 +124,7 @@ that is no line of it
 		r := prints[sim.Report](e)
 		testkit.Check(t, r.Offered.Mean == 3 && r.Admitted.Mean == admits, "%s: %v of %v", columns, r.Admitted.Mean,
 			r.Offered.Mean)
-		testkit.Check(t, strings.Contains(e.stderr, "1 of 4 lines are no requests and were left out"), "%s", e.stderr)
+		testkit.Check(t, strings.Contains(e.stderr, "1 of 4 lines is no request and was left out"), "%s", e.stderr)
 	}
 	// What the report shows of the scenario can be run again.
 	e := leasesim(t, "replay -f "+file+" --trace "+log+" --columns key=user").ends(0)

@@ -44,7 +44,7 @@ func TestAnAccessLogIsRead(t *testing.T) {
 		testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%s: %v, want %v", columns, got.Requests, want)
 		// And it is said what was done to it.
 		for _, note := range []string{
-			"1 of 5 lines are no requests and were left out; the first is line 3: it is not like HOST - USER",
+			"1 of 5 lines is no request and was left out; the first is line 3: it is not like HOST - USER",
 			"not in order of time", "whole seconds",
 		} {
 			said := func(text string) bool { return strings.Contains(text, note) }
@@ -148,7 +148,7 @@ func TestWhatOthersAddToAnAccessLogIsPassedOver(t *testing.T) {
 func TestRequestsThatShareAKeyForWantOfANameAreCounted(t *testing.T) {
 	for text, want := range map[string]string{
 		"time_s,key\n1,a\n2,\n3,-\n": "2 of its 3 requests have no key (- or nothing): they share one",
-		"time_s,process\n1,a\n2,\n":  "1 of its 2 requests have no process (- or nothing): they share one",
+		"time_s,process\n1,a\n2,\n":  "1 of its 2 requests has no process (- or nothing): it has one of its own",
 	} {
 		got, err := readAs(t, text, "")
 		testkit.NoErr(t, err)

@@ -11,6 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // textLog is a file with a request in a line, and with other lines.
@@ -55,7 +58,8 @@ func (l *textLog) notes() []string {
 	if l.left == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d lines are no requests and were left out; %s", l.left, l.number-l.blank, l.why)}
+	return []string{Some(l.left, l.number-l.blank, "%d lines", "is no request and was", "are no requests and were") +
+		" left out; " + l.why}
 }
 
 func (l *textLog) next() (request, error) {
@@ -222,4 +226,17 @@ func jsonField(object map[string]any, name string) *string {
 		return &text
 	}
 	return nil
+}
+
+// Some is a number of all things that do something, as a note says it: "1,200 of its 2,000 requests
+// come". All is a format for their number, and does what one of them does.
+func Some(n, of int, all, does, do string) string {
+	return message.NewPrinter(language.English).Sprintf("%d of "+all+" %s", n, of, either(n == 1, does, do))
+}
+
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
 }

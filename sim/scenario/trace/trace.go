@@ -207,7 +207,8 @@ func (r *reader) settle(lines format) {
 	}
 	for _, what := range ownNames {
 		if none := r.nameless[what]; none > 0 {
-			r.note(fmt.Sprintf("%d of its %d requests have no %s (- or nothing): they share one", none, n, what))
+			shared := Some(none, n, "its %d requests", "has", "have") + fmt.Sprintf(" no %s (- or nothing): ", what)
+			r.note(shared + either(none == 1, "it has one of its own", "they share one"))
 		}
 	}
 	for name := range r.keys {
