@@ -157,6 +157,9 @@ const (
 	DurationDefault = 5 * time.Second
 	// OfferedDefault is a load that the limit denies half of.
 	OfferedDefault = 2.0
+	// OfferedMost is the largest load, and ProcessesMost the largest fleet.
+	OfferedMost   = 1000.0
+	ProcessesMost = 256
 	// longWindow is the longest window of which three are waited for.
 	longWindow = time.Minute
 )

@@ -116,7 +116,14 @@ func TestLimitsThatARunCannotHaveAreNamed(t *testing.T) {
 		"--priorities are without --flush-after": func(o *Options) {
 			o.Limit, o.Priorities, o.FlushAfter = "5/s burst 9", []float64{0.5}, time.Second
 		},
-		"tokens + overcommit of as many windows as fit is": func(o *Options) { o.Limit = "100000000 in 10s" },
+		"bad usage: --ttl is 150ms, must be at least twice --target (200ms)": func(o *Options) {
+			o.Target, o.TTL = 100*time.Millisecond, 150*time.Millisecond
+		},
+		"bad usage: --ttl is -1s, must be 2ms to 1h0m0s\nleasesim: bad usage: --overcommit is -1, must be 0 to": func(o *Options) {
+			o.TTL, o.Overcommit = -time.Second, -1
+		},
+		"bad usage: --calls-per-second is -1, must be 1 to 1000000000": func(o *Options) { o.CallsPerSecond = -1 },
+		"tokens + overcommit of as many windows as fit is":             func(o *Options) { o.Limit = "100000000 in 10s" },
 	} {
 		o := good
 		change(&o)

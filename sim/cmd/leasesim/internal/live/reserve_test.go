@@ -60,7 +60,7 @@ func TestWhatDoesNotGoTogetherIsRefused(t *testing.T) {
 		"--shadow and --reserve are for every --shape but":          func(o *Options) { o.Shadow, o.Shape = true, ShapeAdversary },
 		"--shadow and --reserve are for":                            func(o *Options) { o.Reserve, o.Shape = true, ShapeAdversary },
 		"--priorities are [0.1 0.2 0.3 0.4] with --processes 4, mu": func(o *Options) { o.Priorities = []float64{0.1, 0.2, 0.3, 0.4} },
-		"Priorities[1] is 0.2, must be below 1 and above":           func(o *Options) { o.Priorities = []float64{0.2, 0.2} },
+		"bad usage: --priorities[1] is 0.2, must be below 1 and ab": func(o *Options) { o.Priorities = []float64{0.2, 0.2} },
 		`--key is "@k", must not begin with @`:                      func(o *Options) { o.Reserve, o.Key = true, "@k" },
 	} {
 		o := fleet
