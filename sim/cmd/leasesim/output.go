@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // writeFile writes what print makes. It is made whole, and written whole beside the file, before it
@@ -98,26 +102,34 @@ func terminal(w io.Writer) *os.File {
 
 // phases shows on a terminal, phase by phase, how much of something is done, and how long it takes:
 // the phase, or, where left is known, all of it. Elsewhere it shows nothing, and show is nil. The
-// caller calls clear before it prints anything else.
+// caller calls clear before it prints anything else. Both may be called from any goroutine.
 func phases(w io.Writer) (show func(phase string, done, of int, left time.Duration), clear func()) {
 	f := terminal(w)
 	if f == nil {
 		return nil, func() {}
 	}
 	var bar *progressbar.ProgressBar
+	var mu sync.Mutex
 	current := ""
-	clear = func() {
+	wipe := func() {
 		if bar != nil {
 			_ = bar.Clear() // a bar that cannot be drawn is no reason to stop what it is about
 		}
 	}
+	clear = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		wipe()
+	}
 	show = func(phase string, done, of int, left time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
 		text := phase
 		if left > 0 {
 			text = fmt.Sprintf("%s (about %v left in all)", phase, left.Round(time.Second))
 		}
 		if bar == nil || phase != current {
-			clear()
+			wipe()
 			current = phase
 			bar = progressbar.NewOptions(of,
 				progressbar.OptionSetWriter(f),
@@ -132,6 +144,38 @@ func phases(w io.Writer) (show func(phase string, done, of int, left time.Durati
 		bar.Describe(text)
 	}
 	return show, clear
+}
+
+// A run that has more than longRun to go is said to, when it has taken toldAfter.
+const toldAfter, longRun = 10 * time.Second, 10 * time.Minute
+
+// outlook is how much longer something takes of which a part was done in a time; "" where that is
+// not long, or not known yet.
+func outlook(took time.Duration, done float64) string {
+	left := took.Hours() * (1 - done) / done
+	switch {
+	case took < toldAfter || !(left > longRun.Hours()):
+		return ""
+	case left > 100*365*24:
+		return "more than 100 years"
+	case left > 48:
+		return "about " + view.Number(math.Round(left/24)) + " days"
+	}
+	return "about " + time.Duration(left*float64(time.Hour)).Round(time.Minute).String()
+}
+
+// foretell is for the progress of a run that began then: once in a command it says on standard
+// error that the run takes long.
+func (f *shared) foretell(began time.Time, clear func()) func(done float64) {
+	return func(done float64) {
+		if left := outlook(time.Since(began), done); left != "" {
+			f.foretold.Do(func() {
+				clear()
+				fmt.Fprintf(f.ErrOrStderr(), "leasesim: one run takes %s more on this machine; fewer requests, a shorter "+
+					"--duration or fewer --reps take less\n", left)
+			})
+		}
+	}
 }
 
 // statusLine rewrites one line on a terminal; elsewhere it says nothing, and show is nil.

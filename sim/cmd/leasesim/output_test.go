@@ -6,7 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
@@ -104,4 +108,27 @@ func TestAPipeShowsNoProgress(t *testing.T) {
 	if got, err := io.ReadAll(read); err != nil || len(got) > 0 {
 		t.Errorf("%q, %v", got, err)
 	}
+}
+
+func TestARunThatTakesLongIsSaidTo(t *testing.T) {
+	for _, c := range []struct {
+		took time.Duration
+		done float64
+		want string
+	}{
+		{9 * time.Second, 1e-9, ""}, {10 * time.Second, 0.5, ""}, {time.Hour, 0.9, ""},
+		{10 * time.Second, 0.01, "about 17m0s"}, {10 * time.Second, 0.0001, "about 27h47m0s"},
+		{time.Minute, 1e-6, "about 694 days"}, {time.Minute, 1e-9, "more than 100 years"}, {time.Minute, 0, "more than 100 years"},
+	} {
+		got := outlook(c.took, c.done)
+		testkit.Check(t, got == c.want, "%v for %v: %q, want %q", c.took, c.done, got, c.want)
+	}
+	// Given a command whose runs began a minute ago, when they report progress, then it is said once.
+	var said strings.Builder
+	f := &shared{Command: &cobra.Command{}}
+	f.SetErr(&said)
+	for range 2 {
+		f.foretell(time.Now().Add(-time.Minute), func() {})(1e-6)
+	}
+	testkit.Check(t, strings.Count(said.String(), "leasesim: one run takes about 694 days more") == 1, "%s", said.String())
 }

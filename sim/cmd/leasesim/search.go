@@ -23,12 +23,12 @@ import (
 // lab runs one replication after the other: where many simulations run side by side, each has a
 // core of its own. The caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
-	runner := sim.Runner{Parallel: 1, Confidence: confidence}
+	show, clear := phases(f.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+		runner := sim.Runner{Parallel: 1, Confidence: confidence, Progress: f.foretell(time.Now(), clear)}
 		return f.program.simulate(runner, ctx, s)
 	}
 	lab.Parallel = f.parallel
-	show, clear := phases(f.ErrOrStderr())
 	if show != nil {
 		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of, p.Left) }
 	}

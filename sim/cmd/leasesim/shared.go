@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,8 @@ type shared struct {
 
 	rules []search.Threshold // the parsed thresholds
 	text  string             // of the scenario's file, with what flags changed
+
+	foretold sync.Once // that a run takes long
 }
 
 // simulating is the command of a page, with the shared flags.

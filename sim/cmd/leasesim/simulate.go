@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"github.com/spf13/cobra"
 	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -45,8 +47,12 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	runner := sim.Runner{Parallel: f.parallel}
 	show, clear := phases(f.ErrOrStderr())
 	defer clear()
-	if show != nil {
-		runner.Progress = func(done float64) { show(f.Name(), int(1000*done), 1000, 0) }
+	foretell := f.foretell(time.Now(), clear)
+	runner.Progress = func(done float64) {
+		if show != nil {
+			show(f.Name(), int(1000*done), 1000, 0)
+		}
+		foretell(done)
 	}
 	return f.program.simulate(runner, f.Context(), s)
 }
