@@ -261,6 +261,7 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"plan --redis-calls NaN":                                                           "--redis-calls is NaN",
 		"plan --wait-p99 -1s":                                                              "--wait-p99 is -1s, must be at least 0",
 		"plan --confidence 100%":                                                           "--confidence is 100%, must be 50% to 99.99%",
+		"plan --overcommit-max 4503599627370495":                                           "--overcommit-max 4503599627370495: policy.overcommit: is 4503599627370495, must be at most 45035996",
 		"plan --overcommit-max -1":                                                         "--overcommit-max is -1, must be at least 0",
 		"plan --stress-must-hold=weather":                                                  `unknown stress "weather", must be one of ["skew" "outage" "crash" "lost_bucket" "processes"]`,
 		"plan --set policy.target=9h":                                                      "policy",

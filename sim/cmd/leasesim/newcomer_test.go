@@ -56,8 +56,21 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	got := proof(base, chosen(policy, 100))
 	testkit.Must(t, len(got) == 1, "%+v", got)
 	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target 20ms --ttl 200ms --offered 2.5 "+
-		"--overcommit 3 --calls-per-second 70", "%s", got[0].Code)
+		"--overcommit 3 --calls-per-second 70\n", "%s", got[0].Code)
 	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v", got[0].Text)
+	// Of many keys it plays one, with its part of the requests and of the calls, and requests of one
+	// token that take as many together.
+	users := base
+	users.Keys.Count, users.Workload = 5000, sim.Workload{Rate: 200_000, Cost: sim.Cost{Min: 1, Max: 4}}
+	got = proof(users, chosen(policy, 20_000))
+	testkit.Check(t, strings.Contains(got[0].Code, "--processes 32 ") && strings.Contains(got[0].Code, "--offered 1 ") &&
+		strings.Contains(got[0].Text[0], "one key, with the mean load of the 5,000. Their requests take one token each"), "%+v", got)
+	users.Workload.Rate *= 1e6 // live refuses more than a thousand times the limit
+	testkit.Check(t, strings.Contains(proof(users, chosen(policy, 1))[0].Code, "--offered 1000 "), "more than live takes")
+	users.Workload.Rate = 50 // of all keys: one would not ask for a hundred tokens in five minutes
+	got = proof(users, chosen(policy, 1))
+	testkit.Check(t, len(got) == 1 && !strings.Contains(got[0].Code, "--offered") &&
+		strings.Contains(got[0].Text[0], "ask for 2 times its limit"), "%+v", got)
 	// A TTL that is not set is named only where it would be another one.
 	unset, slow := policy, base
 	unset.DefaultTTL, slow.CallTimeout = true, 250*time.Millisecond
@@ -91,7 +104,7 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 		s := sim.Scenario{Limits: []lease.Limit{c.limit}, Workload: sim.Workload{Load: c.load}}
 		got := proof(s, chosen(search.Policy{Target: "20ms", DefaultTTL: true}, 1))
 		testkit.Must(t, len(got) == 0 == (c.want == "none"), "%v: %+v", c.limit, got)
-		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want) && strings.Contains(got[0].Text[0], c.says), "%v: %+v",
+		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want+"\n") && strings.Contains(got[0].Text[0], c.says), "%v: %+v",
 			c.limit, got)
 	}
 	// There are no more processes than the embedded Redis has calls for, and two at least.

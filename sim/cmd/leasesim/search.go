@@ -202,6 +202,11 @@ func (f *shared) plan(o planFlags) error {
 		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d", errUsage,
 			o.overcommitMax, own)
 	}
+	most := q.Scenario
+	most.Policy.Overcommit = max(most.Policy.Overcommit, o.overcommitMax)
+	if err := most.Validate(); err != nil {
+		return fmt.Errorf("%w: --overcommit-max %d: %w", errUsage, o.overcommitMax, err)
+	}
 	lab, clear := f.lab(float64(o.confidence))
 	plan, err := lab.Plan(f.Context(), q)
 	clear()
@@ -229,8 +234,8 @@ const processesMost, callsMost = 32, 100
 // A run asks for so many tokens at least, or shows nothing, and lasts no longer than this.
 const askedLeast, proofMost = 100.0, 5 * time.Minute
 
-// proof is the live command that shows a policy's bound with real processes; none for what live
-// cannot do: several limits, keys that are divided, and limits so slow that it would take hours.
+// proof is the live command that shows a policy's bound with real processes, for one key and by
+// requests of one token; none for several limits, divided keys, and limits that would take hours.
 func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	p := c.Policy
 	if s = s.Defaults(); len(s.Limits) != 1 || p.Shards > 1 {
@@ -240,9 +245,16 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	for _, g := range s.Groups {
 		all += g.Count
 	}
-	load := s.Workload.Load
+	keys, load := float64(s.Keys.Count), s.Workload.Load
 	if s.Workload.Rate > 0 {
-		load = float64(s.Workload.Rate) / limit.Rate()
+		load, _ = strconv.ParseFloat(fmt.Sprintf("%.3g", float64(s.Workload.Rate)*s.Workload.Cost.Mean()/(keys*limit.Rate())), 64)
+	}
+	load = min(load, live.OfferedMost)
+	share := fmt.Sprintf("They share one key, with the mean load of the %s. ", view.Number(keys))
+	if keys > 1 && load*limit.Rate() < askedLeast/proofMost.Seconds() {
+		load = 0
+		share = fmt.Sprintf("They share one key, and ask for %v times its limit: the mean load of the %s is too little to see. ",
+			live.OfferedDefault, view.Number(keys))
 	}
 	least := math.Ceil(askedLeast / (cmp.Or(load, live.OfferedDefault) * limit.Rate()))
 	byDefault := live.Options{Limit: limit.String()}.ThreeWindows()
@@ -251,7 +263,7 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	}
 	lasts := max(byDefault, time.Duration(least)*time.Second)
 	n := min(all, processesMost)
-	if calls := c.Figures.CallsPerS.Mean; calls > callsMost {
+	if calls := c.Figures.CallsPerS.Mean / keys; calls > callsMost {
 		n = max(2, min(n, int(callsMost*float64(all)/calls)))
 	}
 	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n ",
@@ -267,13 +279,22 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	add(p.Overcommit > 0, "--overcommit", p.Overcommit)
 	add(p.CallsPerSecond > 0, "--calls-per-second", p.CallsPerSecond)
 	add(lasts > byDefault, "--duration", lasts)
-	few := "as many real processes"
+	text := "The chosen policy in as many real processes"
 	if n < all {
-		few = fmt.Sprintf("%d real processes in the place of %d", n, all)
+		text = fmt.Sprintf("The chosen policy in %d real processes in the place of %d", n, all)
+	}
+	text += fmt.Sprintf(" for %v, and every admission audited. ", lasts)
+	if keys > 1 {
+		text += share
+	}
+	if s.Workload.Cost.Max > 1 && load > 0 {
+		text += "Their requests take one token each, and together as many tokens as the scenario's. "
+	}
+	if n < all {
+		text += "An embedded Redis beside them on one machine serves no more; with --redis host:port there may be as many " +
+			"processes as the machine has room for, up to " + fmt.Sprint(live.ProcessesMost) + "."
 	}
 	return []view.Section{{
-		Title: "Proof by real processes", Code: strings.Join(words, " "),
-		Text: []string{"The chosen policy in " + few + fmt.Sprintf(" for %v, and every admission audited. ", lasts) + "The embedded Redis serves no more calls; " +
-			"with --redis host:port it may be as many as the machine has room for."},
+		Title: "Proof by real processes", Code: strings.Join(words, " ") + "\n", Text: []string{strings.TrimSpace(text)},
 	}}
 }
