@@ -133,8 +133,12 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 					over++
 				}
 			}
-			wrong = fmt.Sprintf("costs %d tokens, must be at most %s; %d of its %d requests cost more", r.Cost, why, over,
-				len(w.Trace.Requests))
+			cost := "cost"
+			if over == 1 {
+				cost = "costs"
+			}
+			wrong = fmt.Sprintf("costs %d tokens, must be at most %s; %d of its %d requests %s more", r.Cost, why, over,
+				len(w.Trace.Requests), cost)
 		}
 		if wrong != "" {
 			c.bad(path, "request %d of the trace %s", i, wrong)

@@ -67,5 +67,5 @@ func TestDiffComparesSweepsAndPlans(t *testing.T) {
 	leasesim(t, "diff "+lives+" "+lives).ends(2).says("is not a report of run, compare, replay, sweep or plan")
 	old := fileOf(t, strings.Replace(content(t, path("s1")), `"schema_version": `, `"schema_version": 9`, 1))
 	leasesim(t, "diff "+old+" "+old).ends(2).says("of sweep, has schema_version 92, this leasesim 2")
-	leasesim(t, "diff "+fileOf(t, content(t, path("s1"))[:300])+" "+old).ends(2).says("unexpected end of JSON")
+	leasesim(t, "diff "+fileOf(t, content(t, path("s1"))[:300])+" "+old).ends(2).says("is not JSON, as --out json writes it: unexpected end of JSON")
 }

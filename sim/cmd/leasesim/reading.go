@@ -45,7 +45,7 @@ func readReport(path string) (r reading, err error) {
 		return r, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(text, new(any)), &syntax) {
-		return r, fmt.Errorf("%w: %s: %w", errUsage, path, syntax)
+		return r, fmt.Errorf("%w: %s is not JSON, as --out json writes it: %w", errUsage, path, syntax)
 	}
 	var asked struct {
 		SchemaVersion int `json:"schema_version"`

@@ -274,7 +274,8 @@ func TestAWrongTraceIsAnErrorOfItsField(t *testing.T) {
 	}
 	// A trace that is right by itself, but costs more than the burst
 	path = written(t, "s.yaml", "limits: [9/s]\nworkload:\n  kind: replay\n  file: t.csv\n", "t.csv", "time_s,tokens\n1,10\n")
-	if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+":4:9: workload.file: request 0 of the trace costs 10 tokens") {
+	if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+":4:9: workload.file: request 0 of the trace costs 10 tokens") ||
+		!strings.HasSuffix(err.Error(), "; 1 of its 1 requests costs more") {
 		t.Errorf("%v", err)
 	}
 }
