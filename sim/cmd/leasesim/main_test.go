@@ -253,6 +253,8 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"sweep --vary reps=1,2":                                                            "use --reps",
 		"sweep --vary seed=1,2":                                                            "use --seed",
 		"sweep --vary parallel=1,2":                                                        "use --parallel",
+		"replay --trace x.csv --set workload.load=2":                                       "--set workload.load=2: the trace is in the place of it",
+		"replay --trace x.csv --set groups.web.workload.verb=wait":                         "the trace is in the place of it",
 		"sweep surplus":                                                                    "unknown command",
 		"plan --false-rejects half":                                                        `"half" has no unit: a ratio is in percent, like 0.5%`,
 		"plan --false-rejects 101%":                                                        `"101%" must be 0% to 100%`,

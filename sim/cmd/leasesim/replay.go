@@ -23,6 +23,10 @@ func (p *program) replayCommand() *cobra.Command {
 		if file == "" {
 			return fmt.Errorf("%w: replay needs a --trace", errUsage)
 		}
+		if i := slices.IndexFunc(f.sets, replaced); i >= 0 {
+			return fmt.Errorf("%w: --set %s: the trace is in the place of it; of a workload only verb, deadline, patience, "+
+				"actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
+		}
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			names, err := trace.ParseColumns(columns)
 			if err != nil {
@@ -64,6 +68,13 @@ var (
 	keysSet     = regexp.MustCompile(`^ *keys(\.count *=| *=.*count)`)
 	groupsSet   = regexp.MustCompile(`^ *groups(\.[^.=]+|\[[^]]*\])?(\.count *=| *=.*count)`)
 )
+
+// ofWorkload is a --set of a workload, and of what is left of one.
+var ofWorkload = regexp.MustCompile(`^ *(groups(\.[^.=]+|\[[^]]*\])\.)?workload *(\.|=)`)
+var staying = regexp.MustCompile(`^ *workload\.(verb|deadline|patience|actual|hold|cancelled) *=`)
+
+// replaced reports whether a --set is of what a trace takes the place of.
+func replaced(set string) bool { return ofWorkload.MatchString(set) && !staying.MatchString(set) }
 
 // says reports whether a --set says what is asked for.
 func (f *shared) says(what *regexp.Regexp) bool { return slices.ContainsFunc(f.sets, what.MatchString) }
