@@ -43,7 +43,7 @@ func TestDiffTakesTwoReportsOnly(t *testing.T) {
 	leasesim(t, "diff "+fileOf(t, "{}")+" "+fileOf(t, "{}")).ends(2).says("is not a report of run, compare, replay, sweep or plan")
 	old := fileOf(t, `{"schema_version": 0, "scenario_hash": "00", "reps": 1}`)
 	leasesim(t, "diff "+old+" "+old).ends(2).says("has schema_version 0, this leasesim 1")
-	leasesim(t, "diff "+fileOf(t, "name: no report")+" "+old).ends(2).says("fleet.yaml: ")
+	leasesim(t, "diff "+fileOf(t, "name: no report")+" "+old).ends(2).says("fleet.yaml is not JSON, as --out json writes it: ")
 }
 
 func TestDiffComparesSweepsAndPlans(t *testing.T) {

@@ -96,8 +96,9 @@ func TestAnEmbeddedRedisThatIsTooSlowIsNamed(t *testing.T) {
 		named bool
 	}{{embedded, 60 * time.Millisecond, true}, {embedded, 5 * time.Millisecond, false}, {"localhost:6379", 60 * time.Millisecond, false}} {
 		var b strings.Builder
-		r := Report{Redis: c.redis, RoundTripNs: Quantiles{P50: int64(c.trip)}, Processes: make([]Process, 1), DurationMs: 1}
+		r := Report{Redis: c.redis, TargetMs: 62.5, TTLMs: 720_000, RoundTripNs: Quantiles{P50: int64(c.trip)}, Processes: make([]Process, 1), DurationMs: 1}
 		testkit.NoErr(t, r.WriteTable(&b))
 		testkit.Check(t, strings.Contains(b.String(), "TOO SLOW") == c.named, "%+v:\n%s", c, b.String())
+		testkit.Check(t, strings.Contains(b.String(), "leases of target 62.5ms, TTL 12m0s\n"), "%s", b.String())
 	}
 }

@@ -25,7 +25,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	if r.Change != "" {
 		change = ", changed to " + r.Change
 	}
-	line("limit %s overcommit %d%s, leases of target %.4g ms, TTL %.4g ms", r.Limit, r.Overcommit, change, r.TargetMs, r.TTLMs)
+	line("limit %s overcommit %d%s, leases of target %s, TTL %s", r.Limit, r.Overcommit, change, ofMs(r.TargetMs), ofMs(r.TTLMs))
 	line("load %s, %s, %.4g s\n", r.Shape, view.Count(len(r.Processes), "process"), float64(r.DurationMs)/1000)
 	r.verdicts(line)
 	b.WriteString("\n" + r.figures().String())
@@ -78,7 +78,7 @@ func (r Report) figures() *view.Table {
 	}
 	w := r.WorstWindow
 	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, at most %s may be: %s",
-		view.Shortly(time.Duration(w.DurationMs*float64(time.Millisecond))), number(int64(w.Bound)),
+		ofMs(w.DurationMs), number(int64(w.Bound)),
 		verdictOn(r.BoundExceededBy, "the bound holds")))
 	if r.Shadowed > 0 {
 		t.Add("shadowed", number(r.Shadowed), "denied, and admitted all the same")
@@ -114,3 +114,6 @@ func verdictOn(excess int64, well string) string {
 	}
 	return well
 }
+
+// ofMs is a time that the report has in milliseconds.
+func ofMs(ms float64) string { return view.Shortly(time.Duration(ms * float64(time.Millisecond))) }
