@@ -51,6 +51,7 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 			chosen := p.candidate(t)
 			p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Stress = Found, &chosen, &given, stresses
 			p.plan.Code = goCode(t.scenario)
+			p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
 			p.tradeOffs(trials, t)
 			p.enough(t)
 			p.plan.Needs, p.plan.Relief, err = p.needsOf(whole, t)

@@ -36,10 +36,13 @@ type Plan struct {
 	// chosen one among them, each noticeably different from the next. They are on the fresh seeds
 	// too, unless the verdict is Interrupted: then they are what the search had seen.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	Needs     *Needs      `json:"needs,omitempty"`     // of Chosen; nil where there was no time to see
-	Relief    *sim.Relief `json:"relief,omitempty"`    // where Chosen keeps Redis too busy
-	CutShort  string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
-	Miss      *Miss       `json:"miss,omitempty"`      // if infeasible
+	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil where there was no time to see
+	// RequestsPerS is how many requests the scenario makes: so many calls a limiter makes that asks
+	// Redis for each of them. It is there where Chosen is.
+	RequestsPerS float64     `json:"requests_per_s,omitempty"`
+	Relief       *sim.Relief `json:"relief,omitempty"`    // where Chosen keeps Redis too busy
+	CutShort     string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
+	Miss         *Miss       `json:"miss,omitempty"`      // if infeasible
 	// EnoughS is how long runs should have lasted for the fleet to settle, with the policy that was
 	// chosen or is closest, in seconds; none where they have.
 	EnoughS float64     `json:"enough_s,omitempty"`

@@ -155,7 +155,7 @@ func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}
 	for _, m := range margins {
 		margin := Percent(math.Round(m.Margin*100) / 100) // of which nobody wants decimals
-		margin = either(m.Figure == search.BoundFigure, "", margin)
+		margin = either(absolute(m), "", margin)
 		t.Add(goalText(m.Threshold), seen(m), margin, holds(m.Meets))
 	}
 	return t

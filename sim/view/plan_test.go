@@ -86,6 +86,35 @@ func TestAPlanSaysThatItsMarginIsNarrow(t *testing.T) {
 	}
 }
 
+func TestAPlanSaysThatLeasesSaveLittle(t *testing.T) {
+	for requests, want := range map[float64]bool{0: false, 87.9: true, 170: true, 180: false, 20000: false} {
+		// Given a policy that makes 88.4 calls for so many requests,
+		p := planned(t)
+		p.Chosen.Figures.CallsPerS, p.RequestsPerS = fig(88.4, 88.4, 88.4, 1), requests
+		// then a plan says so where a call for each request would hardly be more.
+		text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
+		said := strings.Contains(text, "Leases save little here: a limiter that asks Redis for each request makes "+Number(requests)+" calls per second.")
+		testkit.Check(t, said == want, "%v: %s", requests, text)
+	}
+}
+
+func TestATargetThatToleratesNothingHasNoMargin(t *testing.T) {
+	// Given targets that tolerate a part, and that tolerate nothing,
+	p := planned(t)
+	some, none := search.AtMost("false_reject_ratio", 0.01), search.AtMost("false_reject_ratio", 0)
+	p.Chosen.Margins = []search.Margin{{Threshold: some, Value: 0.005, Meets: true, Margin: 0.5},
+		{Threshold: none, Value: 0.0001, Margin: -0.0001}, {Threshold: search.AtLeast("jain", 1), Value: 1, Meets: true}}
+	// then only what is left of a part is a margin.
+	text := written(t, Plan(p, "", ""), FormatTable)
+	for target, want := range map[string]string{"false_reject_ratio at most 1 %": "0.5 % 50 % holds",
+		"false_reject_ratio at most 0 %": "0.01 % missed", "jain at least 1": "1 holds"} {
+		_, row, _ := strings.Cut(text, "\n"+target+" ")
+		row, _, _ = strings.Cut(row, "\n")
+		row = strings.Join(strings.Fields(row), " ")
+		testkit.Check(t, row == want, "%s: %s", target, row)
+	}
+}
+
 func TestTheAdviceOfMoreShardsSaysWhatTheyCost(t *testing.T) {
 	for _, busy := range []float64{0.8, 0.999} {
 		// Given one key for which one Redis is too busy,

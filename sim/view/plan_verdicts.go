@@ -25,6 +25,9 @@ func (v planView) judge(d *Document) {
 	case search.Found:
 		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy), things(Interval(v.Chosen.Figures.CallsPerS), "lease call"),
 			narrowly(v.Chosen.Margins))
+		if r := v.RequestsPerS; r > 0 && v.Chosen.Figures.CallsPerS.Mean > r/2 {
+			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.", things(Number(r), "call"))
+		}
 		switch {
 		case v.Needs == nil:
 			d.say(Bad, "Redis: there was no time to see how many shards would do.")
@@ -71,12 +74,13 @@ func (v planView) judge(d *Document) {
 // narrow is the part of what a target tolerates that is hardly a margin.
 const narrow = 0.02
 
+// absolute reports whether the target tolerates nothing, so that nothing is a part of it.
+func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
+
 // narrowly names the target that is met with the least margin, if that is narrow. One that
 // tolerates nothing has none.
 func narrowly(margins []search.Margin) string {
-	margins = slices.DeleteFunc(slices.Clone(margins), func(m search.Margin) bool {
-		return m.Bound == 0 || m.Op == ">=" && m.Bound == 1
-	})
+	margins = slices.DeleteFunc(slices.Clone(margins), absolute)
 	if len(margins) == 0 {
 		return ""
 	}

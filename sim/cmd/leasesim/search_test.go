@@ -99,6 +99,8 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean &&
 		r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
 	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
+	testkit.Check(t, p.RequestsPerS == float64(r.Machine.Requests)/(3*0.5), "%d requests in 3 times 500 ms, planned %v per second",
+		r.Machine.Requests, p.RequestsPerS)
 }
 
 func TestAShareWithoutAPercentSignCouldMeanTwoThings(t *testing.T) {
