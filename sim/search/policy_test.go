@@ -58,6 +58,7 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 
 func TestASlowLimitHasLongerTargets(t *testing.T) {
 	for limit, want := range map[lease.Limit]time.Duration{
+		lease.PerSecond(100000):             2 * time.Second,    // 100 tokens of a process are 20 ms
 		lease.PerSecond(1000):               2 * time.Second,    // 100 tokens of a process are as many
 		lease.PerHour(7200):                 1000 * time.Second, // 10 s for each token of a process
 		lease.Calendar(1, 720*time.Hour, 0): 30 * time.Minute,   // centuries
