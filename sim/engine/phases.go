@@ -53,32 +53,42 @@ func disturbances(s *scenario.Scenario) (all []disturbance) {
 }
 
 // phasesOf is when the stock of s is built, and how many faults it has since the warm-up. Building
-// takes what a bucket takes to fill and some lives of leases, but no more than half of the time
-// until the next disturbance or the end: the rest says what goes on.
+// takes what a bucket takes to fill and some lives of leases. Where it has not been built when the
+// next disturbance comes or the run ends, nothing is settled until then, for what is rejected once
+// would count as if it went on. But half of the longest stretch, or where none is long enough half
+// of each, counts in any case: the rest of it says the most there is about what goes on.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := disturbances(s)
 	slices.SortFunc(all, func(a, b disturbance) int { return cmp.Compare(a.from, b.from) })
-	settles, end, phase := s.Settles(), time.Duration(0), report.Starting
-	for i := 0; i <= len(all); i++ {
-		next := s.Duration
-		if i < len(all) {
-			next = min(next, all[i].from)
+	all = append(all, disturbance{from: s.Duration})
+	settles, longest := s.Settles(), time.Duration(0)
+	end := time.Duration(0)
+	for _, d := range all {
+		longest = max(longest, min(d.from, s.Duration)-max(end, s.Warmup))
+		end = max(end, d.until)
+	}
+	end = 0
+	for _, d := range all {
+		next := min(d.from, s.Duration)
+		counted, settled := max(end, s.Warmup), end+settles
+		if next-counted == longest || longest <= settles {
+			settled = max(end, min(settled, counted+(next-counted)/2))
 		}
-		counted := max(end, s.Warmup)
-		if half := counted + (next-counted)/2; next > counted {
-			turns = append(turns, turn{max(end, min(end+settles, half)), report.Settled})
+		if settled < next && counted < next {
+			turns = append(turns, turn{settled, report.Settled})
 		}
 		if next == s.Duration {
 			break
 		}
-		if all[i].from >= s.Warmup {
-			phase = all[i].phase
+		to := d.phase
+		if d.from < s.Warmup {
+			to = report.Starting
 		}
-		if phase == report.Recovering {
+		if to == report.Recovering {
 			faults++
 		}
-		turns = append(turns, turn{next, phase})
-		end = max(end, all[i].until)
+		turns = append(turns, turn{next, to})
+		end = max(end, d.until)
 	}
 	return turns, faults
 }
