@@ -64,9 +64,22 @@ func TestNoSweepBeatsAPlanForASlowLimit(t *testing.T) {
 	}
 }
 
+func TestNoSweepBeatsAPlanForALargeFleet(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("takes minutes with the race detector; .ci/run runs it without")
+	}
+	// Given a fleet whose leases go by a budget of calls, of which a half is too little,
+	s, err := file.Parse("large", []byte(`{name: large, limits: [3000/s burst 1500], groups: [{count: 300}], workload: {load: 1.2},
+		duration: 12s, reps: 2, policy: {fallback: deny, calls_per_second: 1200}}`))
+	testkit.NoErr(t, err)
+	// then no budget from a quarter to twice as many is better.
+	noSweepBeatsAPlan(t, s, 2*time.Second, 0)
+}
+
 // noSweepBeatsAPlan makes a plan for s and tries every target from 5 ms to the longest, with each
-// TTL, in targets, at full length on the plan's fresh seeds: none that meets the plan's targets
-// makes a twentieth fewer calls than the plan's.
+// TTL, in targets, and where leases go by a budget of calls every such budget, at full length on
+// the plan's fresh seeds: none that meets the plan's targets makes a twentieth fewer calls than the
+// plan's.
 func noSweepBeatsAPlan(t *testing.T, s sim.Scenario, longest time.Duration, ttls ...time.Duration) {
 	t.Helper()
 	lab := Lab{Run: sim.Runner{Parallel: 1}.Run}
@@ -81,6 +94,15 @@ func noSweepBeatsAPlan(t *testing.T, s sim.Scenario, longest time.Duration, ttls
 		for _, ttl := range ttls {
 			policy, ok := policyWith(q.Scenario, ownPolicy(q.Scenario), target, ttl)
 			if ok && !slices.Contains(policies, policy) {
+				policies = append(policies, policy)
+			}
+		}
+	}
+	for times := 0.25; times < 2 && q.Scenario.FleetTarget() > 0; times *= 1.1 {
+		own := ownPolicy(q.Scenario)
+		for _, ttl := range []time.Duration{0, ttlLong * own.Target} {
+			own.TTL = ttl
+			if policy, ok := withBudget(q.Scenario, own, times); ok && !slices.Contains(policies, policy) {
 				policies = append(policies, policy)
 			}
 		}

@@ -90,18 +90,28 @@ func policyWith(s sim.Scenario, p lease.Policy, target, ttl time.Duration) (with
 	return p, s.Validate() == nil
 }
 
-// around is the policies near those of trials: the same with targets between their neighbours in
-// the grid, and with longer TTLs, up to that of the longest target.
+// around is the policies near those of trials, the best first: the same with targets between their
+// neighbours in the grid, and with longer TTLs, up to that of the longest target; and the first,
+// where its leases go by a budget of calls, with budgets between its neighbours and a long TTL,
+// with which such a fleet makes fewer calls.
 func around(trials []*trial) (all []lease.Policy) {
 	add := func(t *trial, target, ttl time.Duration) {
 		if p, ok := policyWith(t.scenario, t.scenario.Policy, target, ttl); ok && !slices.Contains(all, p) {
 			all = append(all, p)
 		}
 	}
-	for _, t := range trials {
+	for i, t := range trials {
 		own := t.scenario.Policy.Target
 		for f := 1 / targetStep; f < targetStep; f *= targetFine {
 			add(t, time.Duration(float64(own)*f), 0)
+			if i > 0 || t.scenario.FleetTarget() == 0 {
+				continue
+			}
+			long, _ := policyWith(t.scenario, t.scenario.Policy, own, ttlLong)
+			long.TTL = max(long.TTL, t.scenario.Policy.TTL)
+			if p, ok := withBudget(t.scenario, long, f); ok && !slices.Contains(all, p) {
+				all = append(all, p)
+			}
 		}
 		most := t.scenario.Policy
 		most.Target = longest(t.scenario)
@@ -119,15 +129,23 @@ func budgets(q Question) (all []lease.Policy) {
 	if s.FleetTarget() == 0 {
 		return nil
 	}
-	own := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond
-	for _, n := range []int64{own / 4, own / 2, 2 * own} {
-		s.Policy = q.Scenario.Policy
-		s.Policy.CallsPerSecond, s.Policy.TTL = n, 0
-		if n > 0 && s.Validate() == nil {
-			all = append(all, s.Policy)
+	for _, percent := range []float64{25, 32, 40, 50, 63, 80, 125, 160, 200} {
+		p := s.Policy
+		p.TTL = 0
+		if p, ok := withBudget(s, p, percent/100); ok {
+			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// withBudget is p with so many times its budget of calls; ok says that s can have it, and that the
+// budget is another one.
+func withBudget(s sim.Scenario, p lease.Policy, times float64) (with lease.Policy, ok bool) {
+	own := p.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond
+	p.CallsPerSecond = twoDigits(int64(float64(own) * times))
+	s.Policy = p
+	return p, p.CallsPerSecond > 0 && p.CallsPerSecond != own && s.Validate() == nil
 }
 
 // shardedPolicies are the scenario's own policy with shards, in numbers that double up to that of
@@ -160,13 +178,13 @@ func policiesOf(lists ...[]*trial) (all []lease.Policy) {
 	return all
 }
 
-// twoDigits rounds to two significant digits: nobody configures 37.4 ms.
-func twoDigits(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d/unit >= 100 {
+// twoDigits rounds to two significant digits: nobody configures 37.4 ms, or 3,741 calls.
+func twoDigits[N ~int64](n N) N {
+	unit := N(1)
+	for n/unit >= 100 {
 		unit *= 10
 	}
-	return d.Round(unit)
+	return (n + unit/2) / unit * unit
 }
 
 // lasting is s, which is stationary, for another time. What defaults depend on that is none that

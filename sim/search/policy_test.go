@@ -78,12 +78,16 @@ func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
 	all := policiesFor(Question{Scenario: s})
 	// then its own policy has no TTL, which would shorten them; hardly a target below is tried, and
 	// other budgets are.
-	testkit.Check(t, all[0].TTL == 0 && len(all) < 20, "%d policies, the first %+v", len(all), all[0])
-	for _, n := range []int64{125, 250, 1000} {
+	testkit.Check(t, all[0].TTL == 0 && len(all) < 22, "%d policies, the first %+v", len(all), all[0])
+	for _, n := range []int64{130, 250, 400, 1000} {
 		other := s.Policy
 		other.CallsPerSecond = n
 		testkit.Check(t, slices.Contains(all, other), "no budget of %d", n)
 	}
+	// Around it there are budgets in smaller steps, with a long TTL.
+	other := s.Policy
+	other.CallsPerSecond, other.TTL = 540, ttlLong*s.Policy.Target
+	testkit.Check(t, slices.Contains(around([]*trial{{scenario: s}}), other), "no budget of 540")
 }
 
 func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
