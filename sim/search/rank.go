@@ -58,11 +58,13 @@ func ranked(trials []*trial, at end) []*trial {
 }
 
 // promising is the n best of trials, and as many at even distances of the others that meet the
-// targets in the mean: they are left where the cheap ones turn out to have been lucky.
+// targets in the mean, by calls: they are left where the cheap ones turn out to have been lucky, or
+// fail under stress, and the dearest is among them.
 func promising(trials []*trial, at end, n int) []*trial {
 	best := ranked(trials, at)
 	n = min(n, len(best))
 	others := slices.DeleteFunc(slices.Clone(best[n:]), func(t *trial) bool { return !t.meets(expected) })
+	slices.SortStableFunc(others, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
 	return slices.Concat(best[:n], spaced(others, n))
 }
 
