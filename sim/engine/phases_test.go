@@ -111,6 +111,37 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 	}
 }
 
+func TestARunIsLongEnoughWhenHalfOfWhatCountsIsSettled(t *testing.T) {
+	// A bucket fills in 400 ms, and twelve leases of 400 ms make it 5.2 s.
+	const limit = "limits: [1000/s burst 400], "
+	for text, want := range map[string]time.Duration{
+		"duration: 11s": 0,
+		"duration: 10s": 11 * time.Second,
+		"duration: 10s, redis: {faults: [{kind: outage, at: 3s, for: 1s}]}":                                                   15 * time.Second,
+		"duration: 15s, redis: {faults: [{kind: outage, at: 3s, for: 1s}]}":                                                   0,
+		"duration: 14s, redis: {faults: [{kind: outage, at: 11s, for: 1s}]}":                                                  0, // before it
+		"duration: 20s, redis: {faults: [{kind: outage, at: 3s, for: 8s}, {kind: slow, at: 5s, for: 1s, by: 1ms}]}":           22 * time.Second,
+		"duration: 30s, groups: [{pauses: {at: 9s, for: 1s}}, {count: 2, scale: [{at: 19s, count: 3}, {at: 28s, count: 1}]}]": 0,
+		"duration: 20s, groups: [{pauses: {at: 9s, for: 1s}}, {count: 2, scale: [{at: 19s, count: 3}]}]":                      30 * time.Second,
+		"duration: 10s, workload: {kind: flash, at: 5s, for: 1s, factor: 2}":                                                  0, // is as good as it gets
+	} {
+		// Given a run, then it is long enough, or is so where it lasts as long as it says.
+		s := scene(t, limit+text).Defaults()
+		testkit.Check(t, s.Enough() == want, "%s: %v", text, s.Enough())
+		if want == 0 {
+			continue
+		}
+		s.Duration = want
+		turns, _ := phasesOf(&s)
+		last, end := turns[len(turns)-1], time.Duration(0)
+		for _, d := range s.Disturbances() {
+			end = max(end, d.Until)
+		}
+		testkit.Check(t, s.Enough() == 0 && last == turn{end + s.Settles(), report.Settled} && last.at <= end+(want-end)/2,
+			"%s: in %v it settles at %v", text, want, last.at)
+	}
+}
+
 func TestNoPhaseHidesWhatIsAdmittedBeyondOneBucket(t *testing.T) {
 	// Given a rival that has each process admit its part of the first four's limit, and forty
 	// processes, that come while the load is high,

@@ -70,7 +70,7 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 }
 
 // enough says so where the scenario is too short for its fleet to settle, with the policy of t:
-// then what is rejected once, at the start, counts as if it went on.
+// then what is rejected once, as at the start, counts as if it went on.
 func (p *planning) enough(t *trial) {
 	s := p.q.Scenario
 	s.Policy = t.scenario.Policy

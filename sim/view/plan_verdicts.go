@@ -18,7 +18,7 @@ func (v planView) judge(d *Document) {
 			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one was not tried under stress", ""))
 	}
 	if v.EnoughS > 0 {
-		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
+		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, as at the start, counts as if it went on. "+
 			"Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
 	}
 	switch v.Verdict {

@@ -38,7 +38,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),
 		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
-		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
+		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, counts as if it went on. "+
 			"--duration %v would do.", Number(rep.DurationS), enough)
 	}
 	saturation(d, "", &rep.Figures, rep.Relief)
