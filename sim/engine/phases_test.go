@@ -99,6 +99,10 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 			turns{{5200 * time.Millisecond, report.Settled}, {24 * time.Second, report.Recovering}}, 1},
 		"duration: 30s, groups: [{count: 4, scale: [{at: 10s, count: 6}, {at: 20s, count: 5}]}]": {
 			turns{{5200 * time.Millisecond, report.Settled}, {10 * time.Second, report.Starting}, {15200 * time.Millisecond, report.Settled}}, 0},
+		// All that counts before the first fault is settled: half of what is longest is not needed.
+		"duration: 60s, warmup: 28s, redis: {faults: [{kind: outage, at: 36s, for: 6s}, {kind: outage, at: 50s, for: 10s}]}": {
+			turns{{5200 * time.Millisecond, report.Settled}, {36 * time.Second, report.Recovering},
+				{47200 * time.Millisecond, report.Settled}, {50 * time.Second, report.Recovering}}, 2},
 		"duration: 10s, warmup: 4s, network: {partitions: [{at: 1s, for: 1s}]}, groups: [{count: 4, scale: [{at: 8s, count: 2, kill: true}]}]": {
 			turns{{time.Second, report.Starting}, {6 * time.Second, report.Settled},
 				{8 * time.Second, report.Recovering}, {9 * time.Second, report.Settled}}, 1},
@@ -119,7 +123,8 @@ func TestARunIsLongEnoughWhenHalfOfWhatCountsIsSettled(t *testing.T) {
 		"duration: 10s": 11 * time.Second,
 		"duration: 10s, redis: {faults: [{kind: outage, at: 3s, for: 1s}]}":                                                   15 * time.Second,
 		"duration: 15s, redis: {faults: [{kind: outage, at: 3s, for: 1s}]}":                                                   0,
-		"duration: 14s, redis: {faults: [{kind: outage, at: 11s, for: 1s}]}":                                                  0, // before it
+		"duration: 10s, redis: {faults: [{kind: outage, at: 10s, for: 1s}]}":                                                  22 * time.Second, // a longer run has it
+		"duration: 14s, redis: {faults: [{kind: outage, at: 11s, for: 1s}]}":                                                  0,                // before it
 		"duration: 20s, redis: {faults: [{kind: outage, at: 3s, for: 8s}, {kind: slow, at: 5s, for: 1s, by: 1ms}]}":           22 * time.Second,
 		"duration: 30s, groups: [{pauses: {at: 9s, for: 1s}}, {count: 2, scale: [{at: 19s, count: 3}, {at: 28s, count: 1}]}]": 0,
 		"duration: 20s, groups: [{pauses: {at: 9s, for: 1s}}, {count: 2, scale: [{at: 19s, count: 3}]}]":                      30 * time.Second,

@@ -7,8 +7,8 @@ import (
 )
 
 // Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
-// defaults: a bucket's burst is spent, and leases are taken,
-// given back and expire until what they hold is what the load needs.
+// defaults: a bucket's burst is spent, and leases are taken, given back and expire until what they
+// hold is what the load needs.
 func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
 
 // Disturbance is what has a fleet build its stock once more: a fault, from which it recovers when
@@ -65,9 +65,6 @@ func (s Scenario) Enough() time.Duration {
 		needed = max(2*(end+settling)-counted, counted+time.Second)
 		if needed <= min(d.From, s.Duration) {
 			return 0
-		}
-		if d.From >= s.Duration {
-			break
 		}
 		end = max(end, d.Until)
 	}
