@@ -71,6 +71,22 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	got = proof(users, chosen(policy, 1))
 	testkit.Check(t, len(got) == 1 && !strings.Contains(got[0].Code, "--offered") &&
 		strings.Contains(got[0].Text[0], "ask for 2 times its limit"), "%+v", got)
+	// What is reserved counts as it costs in the end, and what has no rate as it was asked for.
+	asked := chosen(policy, 1)
+	asked.Figures.Offered.Mean = 30_000
+	group := sim.Group{Count: 20, Workload: &sim.Workload{Rate: 300}}
+	for want, change := range map[string]func(*sim.Scenario){
+		"1.25": func(s *sim.Scenario) {
+			s.Workload.Cost, s.Workload.Actual = sim.Cost{Min: 9, Max: 9}, sim.TokenDist{Dist: sim.Dist{P: 0.5}}
+		},
+		"10": func(s *sim.Scenario) { s.Workload = sim.Workload{Kind: sim.Closed} },
+		"15": func(s *sim.Scenario) { s.Groups, s.Warmup = []sim.Group{group}, 10*time.Second },
+	} {
+		s := base
+		change(&s)
+		got := proof(s, asked)
+		testkit.Check(t, strings.Contains(got[0].Code, "--offered "+want+" "), "want %s: %s", want, got[0].Code)
+	}
 	// A TTL that is not set is named only where it would be another one.
 	unset, slow := policy, base
 	unset.DefaultTTL, slow.CallTimeout = true, 250*time.Millisecond

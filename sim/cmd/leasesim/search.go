@@ -234,6 +234,22 @@ const processesMost, callsMost = 32, 100
 // A run asks for so many tokens at least, or shows nothing, and lasts no longer than this.
 const askedLeast, proofMost = 100.0, 5 * time.Minute
 
+// loadOf is how many times its limit each key of s, which has one, is asked for in the mean: what
+// the scenario says, or what the candidate's requests were where they are not those of a rate.
+func loadOf(s sim.Scenario, c *search.Candidate) float64 {
+	w := &s.Workload
+	tokens := s.RateOf(w) * w.Cost.Mean()
+	if !w.Actual.IsZero() {
+		tokens = s.RateOf(w) * w.Actual.Mean()
+	}
+	ofGroup := slices.ContainsFunc(s.Groups, func(g sim.Group) bool { return g.Workload != nil })
+	if ofGroup || slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind) {
+		tokens = c.Figures.Offered.Mean / (s.Duration - s.Warmup).Seconds()
+	}
+	load, _ := strconv.ParseFloat(fmt.Sprintf("%.3g", tokens/(float64(s.Keys.Count)*s.Limits[0].Rate())), 64)
+	return load
+}
+
 // proof is the live command that shows a policy's bound with real processes, for one key and by
 // requests of one token; none for several limits, divided keys, and limits that would take hours.
 func proof(s sim.Scenario, c *search.Candidate) []view.Section {
@@ -245,11 +261,8 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	for _, g := range s.Groups {
 		all += g.Count
 	}
-	keys, load := float64(s.Keys.Count), s.Workload.Load
-	if s.Workload.Rate > 0 {
-		load, _ = strconv.ParseFloat(fmt.Sprintf("%.3g", float64(s.Workload.Rate)*s.Workload.Cost.Mean()/(keys*limit.Rate())), 64)
-	}
-	load = min(load, live.OfferedMost)
+	keys := float64(s.Keys.Count)
+	load := min(loadOf(s, c), live.OfferedMost)
 	share := fmt.Sprintf("They share one key, with the mean load of the %s. ", view.Number(keys))
 	if keys > 1 && load*limit.Rate() < askedLeast/proofMost.Seconds() {
 		load = 0
