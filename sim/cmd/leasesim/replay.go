@@ -69,9 +69,11 @@ var (
 	groupsSet   = regexp.MustCompile(`^ *groups(\.[^.=]+|\[[^]]*\])?(\.count *=| *=.*count)`)
 )
 
-// ofWorkload is a --set of a workload, and of what is left of one.
-var ofWorkload = regexp.MustCompile(`^ *(groups(\.[^.=]+|\[[^]]*\])\.)?workload *(\.|=)`)
-var staying = regexp.MustCompile(`^ *workload\.(verb|deadline|patience|actual|hold|cancelled) *=`)
+// ofWorkload is a --set of a workload, a group's too, and staying of what is left of one.
+var (
+	ofWorkload = regexp.MustCompile(`^ *((groups(\.[^.=]+|\[[^]]*\])\.)?workload *(\.|=)|groups[^=]*=.*\bworkload["']? *:)`)
+	staying    = regexp.MustCompile(`^ *workload\.(verb|deadline|patience|actual|hold|cancelled) *=`)
+)
 
 // replaced reports whether a --set is of what a trace takes the place of.
 func replaced(set string) bool { return ofWorkload.MatchString(set) && !staying.MatchString(set) }

@@ -150,3 +150,14 @@ func TestARivalThatIsLeftOutIsNamedInWordsOfReaders(t *testing.T) {
 	e := pretend(t, report(), nil, "compare -f "+fileOf(t, few)+" --set rivals=[central,settle_afterwards] --set 'limits=[10 in 1s]'").ends(0)
 	testkit.Check(t, e.stderr == "leasesim: without settle_afterwards: settle_afterwards knows token buckets only\n", "%s", e.stderr)
 }
+
+func TestOnlyWhatATraceTakesThePlaceOfIsReplaced(t *testing.T) {
+	for set, want := range map[string]bool{
+		"workload.load=2": true, " workload={load: 2}": true, "workload.kind = closed": true, "groups[0].workload.verb=wait": true,
+		"groups.web.workload={load: 2}": true, "groups=[{count: 4, workload: {load: 2}}]": true, `groups[0]={"workload":{"load":2}}`: true,
+		"workload.verb=wait": false, "workload.hold =10ms": false, "groups=[{count: 4}]": false, "groups[0].count=4": false,
+		"groups.workload.count=2": false, "groups=[{name: workload, count: 2}]": false, "name=workload: a": false,
+	} {
+		testkit.Check(t, replaced(set) == want, "--set %s: %v", set, replaced(set))
+	}
+}
