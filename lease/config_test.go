@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -135,6 +136,15 @@ func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
 		most, _ := strconv.ParseInt(strings.TrimSuffix(text, " with "+l.String()), 10, 64)
 		// then a bucket can hold the limit with that, and with no more.
 		testkit.Check(t, ok && most > 0 && l.validateWith(most) == nil && l.validateWith(most+1) != nil, "%v", err)
+	}
+}
+
+func TestAWindowsTokensAreTooFewOrTooMany(t *testing.T) {
+	for tokens, want := range map[int64]string{
+		math.MinInt64: "must be at least 1", 0: "must be at least 1", maxUnits: "must be below 2^52", math.MaxInt64: "must be below 2^52",
+	} {
+		err := Sliding(tokens, time.Minute).Validate()
+		testkit.Check(t, err != nil && err.Error() == fmt.Sprintf("lease: invalid limit: Tokens is %d, %s", tokens, want), "%v", err)
 	}
 }
 

@@ -78,9 +78,9 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 	if l.Kind == KindSliding && l.Offset != 0 {
 		v.add("Offset is %v, must be 0: a sliding window begins anywhere", l.Offset)
 	}
-	if most := maxUnits - 1 - l.Tokens; most < 0 {
+	if l.Tokens >= maxUnits {
 		v.add("Tokens is %d, must be below 2^52", l.Tokens)
-	} else if l.Tokens > 0 && overcommit > most {
+	} else if most := maxUnits - 1 - l.Tokens; l.Tokens > 0 && overcommit > most {
 		v.add("Overcommit is %d, must be at most %d with %v", overcommit, most, l)
 	}
 }
