@@ -12,12 +12,14 @@ import (
 // recorder is a test that fails without failing this one.
 type recorder struct {
 	testing.TB
-	failed bool
-	logged string
+	failed  bool
+	logged  string
+	skipped string
 }
 
 func (r *recorder) Failed() bool                 { return r.failed }
 func (r *recorder) Logf(format string, a ...any) { r.logged += fmt.Sprintf(format, a...) }
+func (r *recorder) Skip(a ...any)                { r.skipped = fmt.Sprint(a...) }
 func (r *recorder) Fatalf(format string, a ...any) {
 	r.failed = true
 	r.Logf(format, a...)
@@ -82,4 +84,22 @@ func TestJain(t *testing.T) {
 			t.Errorf("Jain(%v) = %v, want %v", c.shares, got, c.want)
 		}
 	}
+}
+
+func TestAShortRunSaysWhatTheWholeIs(t *testing.T) {
+	command := fmt.Sprintf("YUZHI_LONG=1 go test ./internal/testkit -run '^%s$'", t.Name())
+
+	t.Setenv(longVariable, "")
+	r := &recorder{TB: t}
+	n := ShortOrLong(r, 5, 500, "seeds")
+	want := "short run: 5 of 500 seeds; the whole: " + command
+	Check(t, n == 5 && r.logged == want, "short: %d, with the log %q, want %q", n, r.logged, want)
+	LongOnly(r)
+	Check(t, r.skipped == "long: "+command, "a test that is long only is skipped with %q", r.skipped)
+
+	t.Setenv(longVariable, "1")
+	r = &recorder{TB: t}
+	n = ShortOrLong(r, 5, 500, "seeds")
+	LongOnly(r)
+	Check(t, n == 500 && r.logged == "" && r.skipped == "", "long: %d, with the log %q, skipped %q", n, r.logged, r.skipped)
 }
