@@ -10,13 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/mutant"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-var (
-	flagStates = flag.Int("lease.states", 0, "how many states each instance of the model checker may explore")
-	flagMutant = flag.String("lease.mutant", "", "the mutation with which the test was built; explore its instance")
-)
+var flagStates = flag.Int("lease.states", 0, "how many states each instance of the model checker may explore")
 
 // model is one small instance: which holders, limits and faults there are. The checker explores
 // every order in which they can happen, over the real Bucket and the real holding
@@ -162,8 +160,8 @@ func TestModel(t *testing.T) {
 		budget = 6_000
 	}
 	budget = cmp.Or(*flagStates, budget)
-	if *flagMutant != "" {
-		i := slices.IndexFunc(mutations, func(m mutation) bool { return m.name == *flagMutant })
+	if running := mutant.Running(); running != "" {
+		i := slices.IndexFunc(mutations, func(m mutation) bool { return m.name == running })
 		m := *mutations[i].model
 		m.mutant = true
 		r := m.explore(1_500_000)

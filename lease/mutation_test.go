@@ -1,18 +1,14 @@
 package lease
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/mutant"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -21,15 +17,17 @@ import (
 // tests that tell a story about it.
 type mutation struct {
 	name    string
-	edits   []edit
+	edits   []mutant.Edit
 	faults  string // which the random schedules then always have, where the rule matters rarely
 	rare    bool   // 10,000 random schedules do not show it, even so
 	model   *model // nil: it takes a longer story than a small instance can tell
 	stories string // tests that fail, as a regular expression; "": none is needed
+	pkg     string // of the stories, below the module's root; "": this one
+	short   bool   // the short run has it: one for each part of the protocol
 }
 
-// edit replaces one piece of a source file of this package; it must occur there exactly once.
-type edit struct{ file, old, new string }
+// noticedIn is the package whose stories notice m.
+func (m mutation) noticedIn() string { return cmp.Or(m.pkg, "./lease") }
 
 // leased is how a holder comes to hold tokens.
 var leased = []event{{eventOpen, 0, askTokens}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}}
@@ -37,114 +35,114 @@ var leased = []event{{eventOpen, 0, askTokens}, {eventDeliver, 0, 0}, {eventDeli
 // mutations come with just the events of a model that show why the rule is there.
 var mutations = []mutation{
 	{name: "returned credited without a known record",
-		edits: []edit{{"bucket.go", "b.credit(r, known && b.now >= b.frozen)", "b.credit(r, true)"}},
+		edits: []mutant.Edit{{"b.credit(r, known && b.now >= b.frozen)", "b.credit(r, true)"}},
 		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
 			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
 	{name: "absence taken for nothing held",
-		edits: []edit{{"bucket.go", "	if known {\n		remaining = r.Remaining\n", `	if !live {
+		edits: []mutant.Edit{{"	if known {\n		remaining = r.Remaining\n", `	if !live {
 		known, remaining, at = true, r.Remaining, b.ring.place(b.now, b.ttl)
 		b.ring.add(at.slice, remaining, 0)
 	} else if known {
 		remaining = r.Remaining
-`}, {"bucket.go", "		at = place{slice: -1}\n", "		if !known {\n			at = place{slice: -1}\n		}\n"}},
+`}, {"		at = place{slice: -1}\n", "		if !known {\n			at = place{slice: -1}\n		}\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
 			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
 	{name: "deadline counted from a retry",
-		edits: []edit{{"holding.go", "		return nil\n	}\n	return &h.open\n",
+		edits: []mutant.Edit{{"		return nil\n	}\n	return &h.open\n",
 			"		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), tick: 3, want: 1, inflight: 2,
 			moves: canWait | canRetry | lossless}},
 	{name: "expiry moved earlier when T shrinks",
-		edits: []edit{{"ring.go", "width < r.width && (now/width+ringSlices)*width < r.lastEnds()", "false"}},
+		edits: []mutant.Edit{{"width < r.width && (now/width+ringSlices)*width < r.lastEnds()", "false"}},
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl2: 14, tick: 9, want: 1, inflight: 1,
 			moves: canWait | lossless}},
 	{name: "a reply to the previous seq accepted",
-		edits: []edit{{"holding.go", "if !h.isOpen || g.Seq != h.open.Seq {",
+		edits: []mutant.Edit{{"if !h.isOpen || g.Seq != h.open.Seq {",
 			"if g.Seq != h.open.Seq && g.Seq != h.open.Seq-1 {"}},
 		model: &model{holders: 1, limit: perMicro(1, 1, 1), tick: 4, want: 1, inflight: 2,
 			moves: canWait | canGiveUp | lossless}},
-	{name: "refill after forgetting",
-		edits: []edit{{"bucket.go", "held != 0 {", "held < 0 {"}},
+	{name: "refill after forgetting", short: true,
+		edits: []mutant.Edit{{"held != 0 {", "held < 0 {"}},
 		model: &model{holders: 1, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1, moves: canWait}},
 	{name: "refill after the report",
-		edits: []edit{
-			{"bucket.go", "held != 0 {", "held < 0 {"},
-			{"bucket.go", "	b.refill(at, now)\n", ""},
-			{"bucket.go", "	b.settle(clock)    // ", "	was := b.now\n	b.settle(clock)    // "},
-			{"bucket.go", "	// Step 6. ", "	b.refill(max(was, b.created), b.now)\n	// Step 6. "},
+		edits: []mutant.Edit{
+			{"held != 0 {", "held < 0 {"},
+			{"	b.refill(at, now)\n", ""},
+			{"	b.settle(clock)    // ", "	was := b.now\n	b.settle(clock)    // "},
+			{"	// Step 6. ", "	b.refill(max(was, b.created), b.now)\n	// Step 6. "},
 		},
 		model: &model{holders: 1, limit: perMicro(1, 1, 2), want: 2, inflight: 1}},
 	{name: "refund into the local pool after a report",
-		edits: []edit{{"holding.go", "	h.refund += n\n",
+		edits: []mutant.Edit{{"	h.refund += n\n",
 			"	h.Pool.add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 2, 1), want: 1, inflight: 1, moves: canRefund}},
 	{name: "no clip",
-		edits: []edit{{"bucket.go", "min(b.level[k], b.room(k, ledger))",
+		edits: []mutant.Edit{{"min(b.level[k], b.room(k, ledger))",
 			"max(b.level[k], ledger*0)"}},
 		stories: "TestClipIsNeeded"},
 	{name: "a retry draws again",
-		edits: []edit{{"bucket.go", "	if live {\n		if r.Seq < rec.seq {",
+		edits: []mutant.Edit{{"	if live {\n		if r.Seq < rec.seq {",
 			"	if false {\n		if r.Seq < rec.seq {"}},
 		model: &model{holders: 1, limit: perMicro(1, 3, 2), tick: 3, want: 1, inflight: 2,
 			moves: canWait | canRepeat | lossless}},
 	{name: "void taken as known",
-		edits: []edit{{"bucket.go", "		b.chargeWindows(rec.held - remaining - r.Returned)\n	}\n",
+		edits: []mutant.Edit{{"		b.chargeWindows(rec.held - remaining - r.Returned)\n	}\n",
 			"		b.chargeWindows(rec.held - remaining - r.Returned)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
 				"		b.ring.add(at.slice, remaining-rec.held, 0)\n	}\n"}},
 		stories: "TestVoidReportMayNotReturn"},
 	{name: "a lease is renewed although the ledger is above B + E",
-		edits: []edit{{"bucket.go", "if ledger > b.scales[k].Capacity+b.config.Overcommit {",
+		edits: []mutant.Edit{{"if ledger > b.scales[k].Capacity+b.config.Overcommit {",
 			"if ledger < int64(-k) {"}},
 		rare:    true,
 		stories: "TestLeasesOfALoweredLimitEndWithinT"},
 	{name: "what was not used is credited in full",
-		edits: []edit{{"bucket_grant.go", "	if r.Drawn <= b.setAt || ",
+		edits: []mutant.Edit{{"	if r.Drawn <= b.setAt || ",
 			"	if true {\n		return units\n	}\n	if r.Drawn <= b.setAt || "}},
 		model: &model{holders: 2, limit: perMicro(1, 2, 1), tick: 2, want: 1, inflight: 1,
 			moves: canWait | canLeave | lossless},
 		stories: "TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince"},
-	{name: "what was taken before a report goes back into the pool",
-		edits: []edit{{"pool_owner.go", "if p.interval() != in {", "if false {"},
-			{"holding.go", "d.running >= h.reported && ", ""}},
+	{name: "what was taken before a report goes back into the pool", short: true,
+		edits: []mutant.Edit{{"if p.interval() != in {", "if false {"},
+			{"d.running >= h.reported && ", ""}},
 		model: &model{holders: 1, limit: perMicro(1, 3, 1), want: 1, inflight: 1,
 			moves: canCancel | lossless, before: leased},
 		faults:  "PutBack",
 		stories: "TestPutBackIsRefusedAfterAReport"},
 	{name: "all that comes back counts as drawn with the latest",
-		edits:   []edit{{"holding.go", "h.unused+n, min(h.unusedSince, d.running)", "h.unused+n, d.running"}},
+		edits:   []mutant.Edit{{"h.unused+n, min(h.unusedSince, d.running)", "h.unused+n, d.running"}},
 		rare:    true,
 		stories: "TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs"},
 	{name: "a draw is dated by what was heard after it",
-		edits: []edit{{"holding.go", "	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.running)",
+		edits: []mutant.Edit{{"	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.running)",
 			"	h.unused, h.unusedSince = h.unused+n, h.heard.running"}},
 		model: &model{holders: 1, limit: perMicro(1, 3, 1), want: 1, inflight: 1,
 			moves: canWait | canCancel | lossless, before: leased},
 		faults:  "PutBack GiveUpWaiting",
 		stories: "TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs"},
 	{name: "a refund leaves draws what they were worth",
-		edits:   []edit{{"bucket_grant.go", "	if filled {\n", "	if false && filled {\n"}},
+		edits:   []mutant.Edit{{"	if filled {\n", "	if false && filled {\n"}},
 		faults:  "Refund GiveUpWaiting",
 		stories: "TestRefundFillsWhatADrawHadLeft"},
 	{name: "a void call's record counts at once",
-		edits: []edit{{"bucket.go", "r.Epoch == b.epoch && r.Counter >= rec.since &&\n		", ""}},
+		edits: []mutant.Edit{{"r.Epoch == b.epoch && r.Counter >= rec.since &&\n		", ""}},
 		model: &model{holders: 1, limit: perMicro(1, 58, 2), tick: 9, want: 1, inflight: 3,
 			moves: canWait | canRefund | canRepeat | lossless},
 		stories: "TestRefundIsCreditedOnceHoweverOftenItArrives"},
 	{name: "limits inherited by position",
-		edits: []edit{{"bucket_limits.go", "if from[k] < 0 && !taken[i]",
+		edits: []mutant.Edit{{"if from[k] < 0 && !taken[i]",
 			"if i == k && from[k] < 0 && !taken[i]"}},
 		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1, moves: canWait | lossless,
 			alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 58, 1)}},
 		faults:  "SetLimits",
 		stories: "TestLimitThatDoesNotChangeKeepsItsLevel"},
 	{name: "a new limit starts full after a loss",
-		edits: []edit{{"bucket_limits.go", "b.frozen > 0 && b.now < b.frozen+full",
+		edits: []mutant.Edit{{"b.frozen > 0 && b.now < b.frozen+full",
 			"b.now < b.frozen"}},
 		stories: "TestLimitThatComesBackAfterALossIsNotFull"},
 	{name: "T grows at once",
-		edits: []edit{
-			{"bucket_change.go", "	ttl = min(ttl, max(b.ttl, micros(ttlLiveMax)))\n", ""},
-			{"bucket_change.go", "	case newer && ttl <= b.ttl:", "	case newer || ttl > b.ttl:"},
+		edits: []mutant.Edit{
+			{"	ttl = min(ttl, max(b.ttl, micros(ttlLiveMax)))\n", ""},
+			{"	case newer && ttl <= b.ttl:", "	case newer || ttl > b.ttl:"},
 		},
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl2: 42, tick: 8, want: 1, inflight: 1,
 			moves: canWait | lossless | canFlush, once: true,
@@ -154,113 +152,113 @@ var mutations = []mutation{
 				{kind: eventSetTTL}, {eventOpen, 1, askTokens}, {eventDeliver, 1, 0}, {eventDeliver, 1, 0}}},
 		faults: "Flush SetTTL"},
 	{name: "a loss forgets its age",
-		edits: []edit{{"bucket_change.go",
+		edits: []mutant.Edit{{
 			"	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))", "	return heard + 0*(age-ago)"}},
 		faults:  "Flush SetTTL",
 		stories: "TestLossIsWaitedOutAsLongAsTheLongestLease"},
 	{name: "an expiry moves earlier",
-		edits: []edit{{"bucket.go", "	b.keep = max(b.keep, b.now+longest)",
+		edits: []mutant.Edit{{"	b.keep = max(b.keep, b.now+longest)",
 			"	b.keep = b.now + longest"}},
 		model: &model{holders: 2, limit: perMicro(1, 58, 1), tick: 7, want: 1, inflight: 1,
 			moves: canWait | lossless, alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
 		faults:  "Versions",
 		stories: "TestVersionOutlivesItsBucket"},
 	{name: "a bucket is forgotten although a loss was proven",
-		edits:   []edit{{"bucket.go", " || b.frozen > 0 {", " {"}},
+		edits:   []mutant.Edit{{" || b.frozen > 0 {", " {"}},
 		faults:  "Versions Flush",
 		stories: "TestALossIsRememberedForAMonth"},
 	{name: "a charge is forgiven below 0",
-		edits: []edit{{"bucket_grant.go", "		b.level[k] -= n * sc.Unit\n",
+		edits: []mutant.Edit{{"		b.level[k] -= n * sc.Unit\n",
 			"		b.level[k] = max(min(b.level[k], 0), b.level[k]-n*sc.Unit)\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1,
 			moves: canWait | canCharge | lossless},
 		faults:  "Charge",
 		stories: "TestAChargeIsPaidBeforeAnythingIsGranted"},
 	{name: "a charge counts for known calls only",
-		edits: []edit{{"bucket_grant.go", "if r.Charge > 0 {", "if known && r.Charge > 0 {"}},
+		edits: []mutant.Edit{{"if r.Charge > 0 {", "if known && r.Charge > 0 {"}},
 		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1,
 			moves: canWait | canCharge | lossless},
 		faults:  "Charge",
 		stories: "TestAChargeIsPaidBeforeAnythingIsGranted"},
 	{name: "a debt forgives what is owed",
-		edits:   []edit{{"bucket_grant.go", "= min(b.level[k], max(0, ", "= max(0*min(b.level[k], 0), max(0, "}},
+		edits:   []mutant.Edit{{"= min(b.level[k], max(0, ", "= max(0*min(b.level[k], 0), max(0, "}},
 		faults:  "Charge",
 		stories: "TestAChargeIsPaidBeforeAnythingIsGranted"},
 	{name: "a loss forgives what is owed",
-		edits:   []edit{{"bucket_change.go", "min(b.level[k], 0), 0\n", "0, 0\n"}},
+		edits:   []mutant.Edit{{"min(b.level[k], 0), 0\n", "0, 0\n"}},
 		rare:    true, // the schedules forgive what a bucket was owed that was lost
 		stories: "TestALossDoesNotPayWhatIsOwed"},
 	{name: "a change of limits pays what is owed",
-		edits: []edit{{"bucket_limits.go", "	whole, deepest := floorDiv(level,",
+		edits: []mutant.Edit{{"	whole, deepest := floorDiv(level,",
 			"	level = max(level, 0)\n	whole, deepest := floorDiv(level,"}},
 		faults:  "Charge SetLimits",
 		stories: "TestAChangeOfLimitsDoesNotPayWhatIsOwed"},
 	{name: "a bucket that is owed is forgotten before it is paid",
-		edits: []edit{{"bucket.go", "			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick\n",
+		edits: []mutant.Edit{{"			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick\n",
 			"			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick * 0\n"}},
 		faults:  "Charge",
 		stories: "TestABucketIsRememberedUntilWhatIsOwedIsPaid"},
 	{name: "a grant goes into the headroom",
-		edits:   []edit{{"bucket_grant.go", "max(0, b.available(r.Headroom))", "max(0, b.available(0))"}},
+		edits:   []mutant.Edit{{"max(0, b.available(r.Headroom))", "max(0, b.available(0))"}},
 		faults:  "Headroom",
 		stories: "TestHeadroomIsLeftToOthers"},
-	{name: "each turn of an equal version brings a full burst",
-		edits: []edit{{"bucket_limits.go", "newer || b.reshapedAt == 0 || since >= full", "true"}},
+	{name: "each turn of an equal version brings a full burst", short: true,
+		edits: []mutant.Edit{{"newer || b.reshapedAt == 0 || since >= full", "true"}},
 		model: &model{holders: 2, limit: perMicro(1, 58, 1), tick: 15, want: 1, inflight: 1,
 			moves: canWait | lossless, alternative: []Limit{perMicro(1, 1, 1)}, turns: true},
 		faults:  "Turns",
 		stories: "TestLimitsThatTakeTurnsHandOutNoBurstTwice"},
 	{name: "a slow limit comes back full from a faster one",
-		edits:   []edit{{"bucket_limits.go", "b.reshapedAt == 0 || level <= 0 ||", "b.reshapedAt >= 0 || level <= 0 ||"}},
+		edits:   []mutant.Edit{{"b.reshapedAt == 0 || level <= 0 ||", "b.reshapedAt >= 0 || level <= 0 ||"}},
 		rare:    true, // no schedule swaps a limit for a faster one
 		stories: "TestLimitsThatTakeTurnsHandOutNoBurstTwice"},
 	{name: "a draw makes the ring anew while tokens are leased",
-		edits: []edit{{"bucket_draw.go", "b.ring.ledger() == 0 && b.ring.weightSum() == 0 && ", ""}},
+		edits: []mutant.Edit{{"b.ring.ledger() == 0 && b.ring.weightSum() == 0 && ", ""}},
 		model: &model{holders: 2, limit: perMicro(1, 2, 2), tick: 3, want: 1, inflight: 1,
 			moves: canWait | canDraw | lossless, before: leased},
 		faults: "Draws"},
 	{name: "a ring that a draw makes anew has a number that was there before",
-		edits:   []edit{{"bucket_draw.go", "	gen := b.counter\n", "	gen := int64(0)\n"}},
+		edits:   []mutant.Edit{{"	gen := b.counter\n", "	gen := int64(0)\n"}},
 		rare:    true, // no schedule lasts long enough
 		stories: "TestARecordOfBeforeADrawIsNotLive"},
 	{name: "a draw makes the ring anew although its number is above the counter",
-		edits:   []edit{{"bucket_draw.go", " && b.ring.gen < b.counter &&\n		", " &&\n		"}},
+		edits:   []mutant.Edit{{" && b.ring.gen < b.counter &&\n		", " &&\n		"}},
 		rare:    true, // operators would have to change T more often than processes call
 		stories: "TestARecordOfBeforeADrawIsNotLive"},
-	{name: "a draw takes nothing",
-		edits:  []edit{{"bucket_draw.go", "b.level[k] -= r.Want * b.levelUnit(k)", "b.level[k] -= r.Want * 0"}},
+	{name: "a draw takes nothing", short: true,
+		edits:  []mutant.Edit{{"b.level[k] -= r.Want * b.levelUnit(k)", "b.level[k] -= r.Want * 0"}},
 		model:  &model{holders: 1, limit: perMicro(1, 7, 1), want: 1, inflight: 1, moves: canWait | canDraw | lossless},
 		faults: "Draws"},
 	{name: "a window drops what the ring forgets",
-		edits: []edit{{"window.go", "			w.charge(&b.scales[k], at, held)\n", "			w.charge(&b.scales[k], at, 0*held)\n"}},
+		edits: []mutant.Edit{{"			w.charge(&b.scales[k], at, held)\n", "			w.charge(&b.scales[k], at, 0*held)\n"}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: lossless},
 		faults:  "Windows",
 		stories: "TestALeaseThatRunsOutIsChargedWhenItEnds"},
 	{name: "a cell is dropped by its start",
-		edits: []edit{{"window.go", "max(0, floorDiv(now-sc.Tick, sc.Cell))", "max(0, floorDiv(now-sc.Tick, sc.Cell)+1)"}},
+		edits: []mutant.Edit{{"max(0, floorDiv(now-sc.Tick, sc.Cell))", "max(0, floorDiv(now-sc.Tick, sc.Cell)+1)"}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: canWait | lossless},
 		faults:  "Windows",
 		stories: "TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow"},
 	{name: "a void report is charged",
-		edits: []edit{{"bucket.go", "	if rec == nil {\n		rec = b.newRecord(r.Holder)\n",
+		edits: []mutant.Edit{{"	if rec == nil {\n		rec = b.newRecord(r.Holder)\n",
 			"	if live && !known {\n		b.chargeWindows(rec.held)\n	}\n	if rec == nil {\n		rec = b.newRecord(r.Holder)\n"}},
 		rare:    true, // it admits too little
 		stories: "TestAVoidReportIsChargedOnceWhenTheOldEntryEnds"},
 	{name: "a void report takes the old entry off without a charge",
-		edits: []edit{{"bucket.go", "		b.ring.add(at.slice, 0, -rec.weight)\n",
+		edits: []mutant.Edit{{"		b.ring.add(at.slice, 0, -rec.weight)\n",
 			"		b.ring.add(at.slice, 0, -rec.weight)\n		if !known && b.windows != [LimitsMax]*window{} {\n			b.ring.add(at.slice, -rec.held, 0)\n		}\n"}},
 		faults:  "Windows",
 		stories: "TestAVoidReportIsChargedOnceWhenTheOldEntryEnds"},
-	{name: "a report is not charged",
-		edits: []edit{{"bucket.go", "b.chargeWindows(rec.held - remaining - r.Returned)", "b.chargeWindows(0)"}},
+	{name: "a report is not charged", short: true,
+		edits: []mutant.Edit{{"b.chargeWindows(rec.held - remaining - r.Returned)", "b.chargeWindows(0)"}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: lossless},
 		faults:  "Windows",
 		stories: "TestAReportIsChargedWhenItIsExecuted"},
 	{name: "a report is charged when the tokens were leased",
-		edits: []edit{{"bucket.go", "		b.chargeWindows(rec.held - remaining - r.Returned)\n",
+		edits: []mutant.Edit{{"		b.chargeWindows(rec.held - remaining - r.Returned)\n",
 			"		leased := max(0, rec.place.ends-b.ttl-b.ring.width)\n		for k, w := range b.windows {\n" +
 				"			if w != nil {\n				sc := &b.scales[k]\n" +
 				"				w.charge(sc, min(b.now, max(leased, w.first*sc.Cell)), rec.held-remaining-r.Returned)\n" +
@@ -270,25 +268,25 @@ var mutations = []mutation{
 		faults:  "Windows",
 		stories: "TestAReportIsChargedWhenItIsExecuted"},
 	{name: "what is granted to requests that wait is not charged",
-		edits: []edit{{"bucket_grant.go", "b.chargeWindows(min(g, r.Waiting))", "b.chargeWindows(0 * g)"}},
+		edits: []mutant.Edit{{"b.chargeWindows(min(g, r.Waiting))", "b.chargeWindows(0 * g)"}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: canWait | lossless},
 		faults:  "Windows",
 		stories: "TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow"},
 	{name: "a draw at rest is not charged",
-		edits: []edit{{"bucket_draw.go", "	b.chargeWindows(r.Want)\n", ""}},
+		edits: []mutant.Edit{{"	b.chargeWindows(r.Want)\n", ""}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: canWait | canDraw | lossless},
 		faults:  "Windows Draws",
 		stories: "TestADrawAtRestIsCharged"},
 	{name: "a charge is not counted by windows",
-		edits: []edit{{"window.go", "	w.charge(sc, b.now, r.Charge)\n", ""}},
+		edits: []mutant.Edit{{"	w.charge(sc, b.now, r.Charge)\n", ""}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: canWait | canCharge | lossless},
 		faults:  "Windows Charge",
 		stories: "TestADebtTakesWhatIsThereAndAChargeMore"},
 	{name: "what comes back is taken from the newest cell",
-		edits: []edit{{"window.go", "for j, left := w.first, n; left > 0; j++ {",
+		edits: []mutant.Edit{{"for j, left := w.first, n; left > 0; j++ {",
 			"for j, left := w.first+windowSlots-1, n; left > 0; j-- {"}},
 		model: &model{holders: 2, limit: halfMillis(Sliding, 2, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves:  canWait | canLeave | lossless,
@@ -296,17 +294,17 @@ var mutations = []mutation{
 		faults:  "Windows GiveUpWaiting",
 		stories: "TestARefundIsTakenFromTheOldestCells|TestWhatWasNotUsedIsTakenFromTheOldestCells"},
 	{name: "what was not used is credited although its cell has been dropped",
-		edits: []edit{{"window.go", "r.Drawn <= b.now && w.covers(sc, r.Drawn)", "r.Drawn <= b.now"}},
+		edits: []mutant.Edit{{"r.Drawn <= b.now && w.covers(sc, r.Drawn)", "r.Drawn <= b.now"}},
 		model: &model{holders: 1, limit: halfMillis(Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
 			moves: canWait | canCancel | lossless},
 		faults:  "Windows GiveUpWaiting",
 		stories: "TestWhatWasNotUsedIsWorthNothingOnceItsCellIsDropped"},
 	{name: "what was not used is credited although what was charged has changed since",
-		edits:   []edit{{"window.go", "if r.Drawn > b.setAt && r.Drawn <= b.now", "if r.Drawn <= b.now"}},
+		edits:   []mutant.Edit{{"if r.Drawn > b.setAt && r.Drawn <= b.now", "if r.Drawn <= b.now"}},
 		faults:  "Windows GiveUpWaiting SetLimits",
 		stories: "TestWhatWasNotUsedBeforeAResetIsWorthNothing"},
 	{name: "a calendar drops the ledger at the boundary",
-		edits: []edit{{"window.go", "			w.advance(&b.scales[k], at, clock)\n",
+		edits: []mutant.Edit{{"			w.advance(&b.scales[k], at, clock)\n",
 			"			if p := w.period; true {\n				w.advance(&b.scales[k], at, clock)\n" +
 				"				if p > 0 && w.period > p {\n					w.sum -= b.ring.ledger()\n				}\n			}\n"}},
 		model: &model{holders: 1, limit: halfMillis(calendarFrom0, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
@@ -314,65 +312,78 @@ var mutations = []mutation{
 		faults:  "Windows",
 		stories: "TestLeasesOfTheLastPeriodCountInTheNextOne"},
 	{name: "a clock that steps back brings back the last period",
-		edits:   []edit{{"window.go", "p > w.period {", "p != w.period {"}},
+		edits:   []mutant.Edit{{"p > w.period {", "p != w.period {"}},
 		faults:  "Windows StepBack",
 		stories: "TestACalendarBeginsAnewAtTheBoundaryOfTheServersClock"},
 	{name: "a calendar is forgotten before its period ends",
-		edits:   []edit{{"bucket.go", "full = max(full, w.boundary(sc)-b.clock)", "full = max(full, 0*w.boundary(sc))"}},
+		edits:   []mutant.Edit{{"full = max(full, w.boundary(sc)-b.clock)", "full = max(full, 0*w.boundary(sc))"}},
 		rare:    true, // nobody may call for a whole period
 		stories: "TestACalendarIsRememberedUntilItsBoundary"},
 	{name: "a limit of another kind starts fresh",
-		edits: []edit{{"window_change.go", "		w.charge(sc, b.now, used)\n", "		w.charge(sc, b.now, 0*used)\n"},
-			{"window_change.go", "		w.charge(sc, b.now, old.sum)\n", ""}},
+		edits: []mutant.Edit{{"		w.charge(sc, b.now, used)\n", "		w.charge(sc, b.now, 0*used)\n"},
+			{"		w.charge(sc, b.now, old.sum)\n", ""}},
 		faults:  "Windows SetLimits",
 		stories: "TestALimitOfAnotherKindKeepsWhatWasUsed"},
 	{name: "a bucket that a window becomes starts full",
-		edits:   []edit{{"window_change.go", "	left := was.free(from, was.ring.ledger())\n", "	left := was.scales[from].Capacity\n"}},
+		edits:   []mutant.Edit{{"	left := was.free(from, was.ring.ledger())\n", "	left := was.scales[from].Capacity\n"}},
 		faults:  "Windows SetLimits",
 		stories: "TestALimitOfAnotherKindKeepsWhatWasUsed"},
 	{name: "cells of another length count by their starts",
-		edits:   []edit{{"window_change.go", "min((j+1)*osc.Cell-1, now)", "min(j*osc.Cell, now)"}},
+		edits:   []mutant.Edit{{"min((j+1)*osc.Cell-1, now)", "min(j*osc.Cell, now)"}},
 		faults:  "Windows SetLimits",
 		stories: "TestAWindowOfAnotherLengthCountsCellsByTheirEnds"},
 	{name: "each turn brings a full window",
-		edits:   []edit{{"window_change.go", "	if lost || !newer && !same {", "	if lost {"}},
+		edits:   []mutant.Edit{{"	if lost || !newer && !same {", "	if lost {"}},
 		rare:    true, // no schedule swaps a window for a faster limit
 		stories: "TestLimitsThatTakeTurnsHandOutNoWindowTwice"},
 	{name: "StartEmpty is not used up when the leases of a lost bucket have ended",
-		edits:   []edit{{"window.go", "|| !b.config.StartEmpty {", "|| b.now > 0 {"}},
+		edits:   []mutant.Edit{{"|| !b.config.StartEmpty {", "|| b.now > 0 {"}},
 		faults:  "Windows Flush",
 		stories: "TestALostWindowThatStartsEmptyIsExact"},
 	{name: "a window that is raised after a loss gives the difference",
-		edits:   []edit{{"window_change.go", "	if lost || !newer && !same {", "	if lost && false || !newer && !same {"}},
+		edits:   []mutant.Edit{{"	if lost || !newer && !same {", "	if lost && false || !newer && !same {"}},
 		rare:    true, // about one schedule in 30,000
 		stories: "TestALostWindowThatANewerVersionRaisesGivesNothingMore"},
 	{name: "a second loss ends the wait for the first",
-		edits:   []edit{{"bucket_change.go", "b.ring.lastEnds()-b.now, b.frozen-b.now)", "b.ring.lastEnds()-b.now)"}},
+		edits:   []mutant.Edit{{"b.ring.lastEnds()-b.now, b.frozen-b.now)", "b.ring.lastEnds()-b.now)"}},
 		rare:    true, // two losses within one lease
 		stories: "TestASecondLossDoesNotEndTheWaitForTheFirst"},
 	{name: "a window gives while a loss is waited out",
-		edits:   []edit{{"window.go", "	if b.now < b.frozen {", "	if b.now < 0*b.frozen {"}},
+		edits:   []mutant.Edit{{"	if b.now < b.frozen {", "	if b.now < 0*b.frozen {"}},
 		faults:  "Windows Flush",
 		stories: "TestALostWindowGivesNothingWhileOldLeasesMayLive"},
 	{name: "a local share of a window is rounded up",
-		edits: []edit{{"client_fallback.go", "Sliding(mulDiv(min(weight, active), l.Tokens, active), l.Per)",
+		edits: []mutant.Edit{{"Sliding(mulDiv(min(weight, active), l.Tokens, active), l.Per)",
 			"Sliding((min(weight, active)*l.Tokens+active-1)/active, l.Per)"}},
 		rare:    true, // the schedules have no fallback
 		stories: "TestLocalSharesOfAWindowAreNoMoreThanTheWindow"},
 }
 
-// TestEveryRuleIsNeeded builds the tests with one rule taken out of the source, runs them, and
-// expects them to fail. How many random schedules it takes says how sharp they are.
+// TestEveryRuleIsNeeded builds the tests with every mutation once, runs them under each, and expects
+// them to fail. How many random schedules it takes says how sharp they are.
 func TestEveryRuleIsNeeded(t *testing.T) {
-	if testkit.RaceEnabled || testing.Short() || *flagMutant != "" {
+	if testkit.RaceEnabled || mutant.Running() != "" {
 		t.Skip("one goroutine, and ten times slower under the race detector")
 	}
-	for _, m := range mutations {
+	long := testkit.Long(t, "5", fmt.Sprintf("%d mutations", len(mutations)))
+	chosen := slices.DeleteFunc(slices.Clone(mutations), func(m mutation) bool { return !long && !m.short })
+	var edited []mutant.Mutation
+	for _, m := range chosen {
+		edited = append(edited, mutant.Mutation{Name: m.name, Edits: m.edits})
+	}
+	source, built := mutant.Read(t), map[string]mutant.Tests{}
+	for _, m := range append(chosen, mutation{}) {
+		pkg := m.noticedIn()
+		if _, ok := built[pkg]; !ok {
+			built[pkg] = source.Build(t, pkg, edited)
+		}
+	}
+	for _, m := range chosen {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			built := build(t, m.edits)
+			here := built[mutation{}.noticedIn()]
 			if !m.rare {
-				out := built.fails(t, "TestRandomSchedules",
+				out := here.Fails(t, m.name, "TestRandomSchedules",
 					"-lease.fixed", "-lease.seeds=10000", "-lease.faults="+m.faults)
 				seed := uint64(0)
 				if found := regexp.MustCompile(`seed (\d+): (.*)`).FindStringSubmatch(out); found != nil {
@@ -384,52 +395,12 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 					"seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
 			}
 			if m.model != nil {
-				out := built.fails(t, "TestModel", "-lease.mutant="+m.name)
+				out := here.Fails(t, m.name, "TestModel")
 				t.Log(regexp.MustCompile(`\d+ states, broken.*`).FindString(out))
 			}
 			if m.stories != "" {
-				built.fails(t, m.stories)
+				built[m.noticedIn()].Fails(t, m.name, m.stories)
 			}
 		})
 	}
-}
-
-// mutant is the path of a test binary of this package.
-type mutant string
-
-// build compiles the tests of this package with the edits made to its source. An edit that does not
-// fit exactly once, or does not compile, would test nothing: then t fails.
-func build(t *testing.T, edits []edit) mutant {
-	t.Helper()
-	dir := t.TempDir()
-	overlay := struct{ Replace map[string]string }{map[string]string{}} // by absolute paths
-	write := func(path string, text []byte) { testkit.NoErr(t, os.WriteFile(path, text, 0o600)) }
-	for _, e := range edits {
-		original, err := filepath.Abs(e.file)
-		testkit.NoErr(t, err)
-		source, err := os.ReadFile(cmp.Or(overlay.Replace[original], original)) // edited already, maybe
-		testkit.NoErr(t, err)
-		n := strings.Count(string(source), e.old)
-		testkit.Must(t, n == 1, "%q occurs %d times in %s, must be once", e.old, n, e.file)
-		overlay.Replace[original] = filepath.Join(dir, e.file)
-		write(overlay.Replace[original], []byte(strings.Replace(string(source), e.old, e.new, 1)))
-	}
-	list, _ := json.Marshal(overlay)
-	listPath, out := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
-	write(listPath, list)
-	compile := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".")
-	text, err := compile.CombinedOutput()
-	testkit.Must(t, err == nil, "the edited source does not compile: %v\n%s", err, text)
-	return mutant(out)
-}
-
-// fails runs one test of the binary and expects that this test, and nothing else, fails: a panic or
-// a test that is not there catches no rule. It returns what the test has printed.
-func (m mutant) fails(t *testing.T, test string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(string(m), append(args, "-test.run=^("+test+")$")...).CombinedOutput()
-	var exit *exec.ExitError
-	testkit.Must(t, errors.As(err, &exit) && regexp.MustCompile(`(?m)^--- FAIL: (`+test+`) `).Match(out) &&
-		!bytes.Contains(out, []byte("panic:")), "%s did not notice: %v\n%s", test, err, out)
-	return string(out)
 }
