@@ -80,6 +80,7 @@ var arrows = map[string][]string{
 	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease"},
 
 	"internal/faults":    nil,
+	"internal/mutant":    {"internal/testkit"},
 	"internal/redistest": {"internal/testkit"},
 	"internal/stamps":    {"sim/audit"},
 	"internal/testkit":   {"clock"},

@@ -219,11 +219,12 @@ func (w *world) keepsOpen(h *modelHolder) bool { return h.isOpen || w.mutant }
 // each description. Another world that comes to the same description must be able to do the same,
 // with the same result.
 func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
+	walks := testkit.ShortOrLong(t, 20, 100, "walks through each model")
 	for _, m := range models {
 		rnd := rand.New(rand.NewPCG(7, 7))
 		m.moves &^= canFlush // two buckets made in the same microsecond have the same epoch
 		known, alike := map[string]*world{}, 0
-		for range testkit.PlainOrRace(100, 20) {
+		for range walks {
 			w := newWorld(m)
 			for range 60 {
 				events := w.events(nil)
@@ -243,7 +244,7 @@ func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 				}
 			}
 		}
-		testkit.Check(t, alike >= testkit.PlainOrRace(100, 10), "%s: only %d worlds came to a known description",
+		testkit.Check(t, alike >= walks/2, "%s: only %d worlds came to a known description",
 			m.name, alike)
 	}
 }

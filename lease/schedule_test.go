@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +12,7 @@ import (
 )
 
 var (
-	flagSeeds  = flag.Int("lease.seeds", 0, "how many random schedules to run (default 5000)")
+	flagSeeds  = flag.Int("lease.seeds", 0, "how many random schedules to run; 0: 500, or 5000 in a long run")
 	flagFixed  = flag.Bool("lease.fixed", false, "run only schedules that are the same on every run")
 	flagFaults = flag.String("lease.faults", "", "faults that every schedule has, such as 'Refund Flush'")
 )
@@ -32,11 +31,10 @@ func TestRandomSchedules(t *testing.T) {
 			t.Fatalf("seed %d: %v\nlast events:\n%s", seed, err, strings.Join(events[max(0, len(events)-60):], "\n"))
 		}
 	}
-	seeds := testkit.PlainOrRace(5000, 200)
-	if testing.Short() {
-		seeds = 500
+	seeds := *flagSeeds
+	if seeds == 0 {
+		seeds = testkit.ShortOrLong(t, 500, 5000, "schedules") / testkit.PlainOrRace(1, 4)
 	}
-	seeds = cmp.Or(*flagSeeds, seeds)
 	if !*flagFixed {
 		seeds /= 2
 		for seed := range testkit.Seeds(t, seeds) {

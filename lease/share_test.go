@@ -101,12 +101,13 @@ func TestLoneHolderGetsEverything(t *testing.T) {
 // while the bucket counted what was spent as held. So the time is long enough for a Target's refill
 // to be a thousandth.
 func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
+	loads := []float64{5, 1, 1.2, 2}[:testkit.ShortOrLong(t, 2, 4, "loads")/testkit.PlainOrRace(1, 2)]
 	for _, l := range []Limit{
 		PerSecond(10), PerSecond(30).WithBurst(100), PerSecond(100).WithBurst(5),
 		PerSecond(100).WithBurst(50),
 		PerSecond(100), PerSecond(100).WithBurst(1000), PerSecond(1000).WithBurst(100), PerSecond(1000),
 	} {
-		for _, load := range testkit.PlainOrRace([]float64{1, 1.2, 2, 5}, []float64{5}) {
+		for _, load := range loads {
 			span := time.Minute
 			if load < 2 || l.Tokens < 100 {
 				span = 5 * time.Minute
