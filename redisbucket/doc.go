@@ -4,7 +4,7 @@
 // Most callers need New only, and give its result to hybrid.New. Inspect, Look and Scan are for
 // people and tools that look at buckets. The client stays the caller's: its timeouts, its TLS and
 // its users apply, but its retries do not, as a lease call that is sent twice would draw twice.
-// Redis 3.2 or later, or Valkey, is needed.
+// Redis 4.0 or later, or Valkey, is needed.
 //
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
 // for each holder. One Lua script executes a lease call, one draws of many keys, another inspects
