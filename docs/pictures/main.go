@@ -155,7 +155,7 @@ func (p picture) svg() string {
 }
 
 func main() {
-	skew, err := clockSkew(context.Background())
+	skew, err := clockSkew(context.Background(), skewAxes)
 	files := map[string]string{"clock-skew.svg": skewPicture(skew)}
 	for _, p := range pictures() {
 		files[p.file] = p.svg()

@@ -18,14 +18,14 @@ var skewAxes = []search.Axis{
 	{Path: "clock.offset", Values: []string{"0s", "1ms", "10ms", "100ms", "1s", "10s"}},
 }
 
-// clockSkew is the map of the example.
-func clockSkew(ctx context.Context) (search.SweepReport, error) {
+// clockSkew runs the example at each point of the axes; skewAxes give the map.
+func clockSkew(ctx context.Context, axes []search.Axis) (search.SweepReport, error) {
 	s, err := scenfile.Load(skewed)
 	if err != nil {
 		return search.SweepReport{}, err
 	}
 	lab := search.Lab{Run: sim.Runner{Parallel: 1}.Run}
-	return lab.Sweep(ctx, s, skewAxes, nil)
+	return lab.Sweep(ctx, s, axes, nil)
 }
 
 func skewPicture(r search.SweepReport) string { return string(view.HeatOf(r).SVG()) }
