@@ -1,4 +1,4 @@
-package yuzhi_test
+package hybrid_test
 
 import (
 	"context"
@@ -41,8 +41,8 @@ func dial(b *testing.B, addr string, callers int) *redis.Client {
 	return rdb
 }
 
-// storeOn is a store on the server at addr.
-func storeOn(b *testing.B, addr string) lease.Store {
+// storeAt is a store on the server at addr.
+func storeAt(b *testing.B, addr string) lease.Store {
 	b.Helper()
 	store, err := redisbucket.New(dial(b, addr, 0), redisbucket.Config{})
 	testkit.NoErr(b, err)
@@ -144,7 +144,7 @@ func BenchmarkAgainstPeers(b *testing.B) {
 	addr := redistest.Start(b).Addr
 	ctx := context.Background()
 	rdb := dial(b, addr, goroutines)
-	key := newLimiter(b, storeOn(b, addr), hybrid.Config{
+	key := newLimiter(b, storeAt(b, addr), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10_000_000_000)},
 		// The bucket alone admits, and a machine that stalls does not turn a wait into a denial.
 		Policy:      hybrid.Policy{Target: target, TTL: 4 * target, Fallback: hybrid.FallbackDeny},
@@ -224,7 +224,7 @@ func tryAllowLatency(b *testing.B, addr string) {
 		// warmUp is what it takes to spend the burst: from then on the overload is one.
 		warmUp = time.Second * burst / ((overload - 1) * perSecond)
 	)
-	l := newLimiter(b, storeOn(b, addr), hybrid.Config{
+	l := newLimiter(b, storeAt(b, addr), hybrid.Config{
 		Limits:      []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(burst)},
 		Policy:      hybrid.Policy{Target: 100 * time.Millisecond},
 		CallTimeout: 500 * time.Millisecond,
@@ -287,7 +287,7 @@ func BenchmarkWaitLatency(b *testing.B) {
 		perSecond = 1000
 		turns     = 4
 	)
-	noting := &arrivals{Store: storeOn(b, redistest.Start(b).Addr)}
+	noting := &arrivals{Store: storeAt(b, redistest.Start(b).Addr)}
 	key := newLimiter(b, noting, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(perSecond)}, CallTimeout: time.Second}).Key("k")
 	for key.Allow() { // the burst
 	}
@@ -397,7 +397,7 @@ func BenchmarkRoundTripsOfOneKey(b *testing.B) {
 		burst     = 40_000
 		goal      = 5_000
 	)
-	l := newLimiter(b, storeOn(b, redistest.Start(b).Addr), hybrid.Config{
+	l := newLimiter(b, storeAt(b, redistest.Start(b).Addr), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(burst)},
 		Policy: hybrid.Policy{Target: 100 * time.Millisecond},
 	})
@@ -438,7 +438,7 @@ func manyKeys(b *testing.B, addr string, n int) window {
 		perSecond = 100
 		target    = time.Second
 	)
-	l := newLimiter(b, storeOn(b, addr), hybrid.Config{
+	l := newLimiter(b, storeAt(b, addr), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(4 * perSecond)},
 		Policy: hybrid.Policy{Target: target},
 		// A thousand scripts are one pipeline, and on a busy machine several are ahead of it.

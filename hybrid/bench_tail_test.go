@@ -1,4 +1,6 @@
-package yuzhi_test
+//go:build unix
+
+package hybrid_test
 
 import (
 	"context"
@@ -7,11 +9,9 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -136,15 +136,15 @@ func measureTail(b *testing.B, p tailPeer, load tailLoad, names []string) tailFi
 	stored := storedBytes(b, rdb) // with one connection, as the server counts those late
 	ask, stop := p.open(b, rdb, load.perSecond)
 	defer stop()
-	together(tailGoroutines, func(int) { testkit.NoErr(b, rdb.Ping(context.Background()).Err()) })
-	heap := liveHeap()
+	together(tailGoroutines, func(int) { testkit.NoErr(b, rdb.Ping(context.Background()).Err()) })()
+	heap := heapInUse()
 	together(tailGoroutines, func(i int) {
 		for k := i; k < len(names); k += tailGoroutines {
 			if _, err := ask(names[k]); err != nil {
 				b.Error(err)
 			}
 		}
-	})
+	})()
 
 	f := tailFigures{}
 	closed := closedLoop(b, rdb, load, ask)
@@ -154,7 +154,7 @@ func measureTail(b *testing.B, p tailPeer, load tailLoad, names []string) tailFi
 	keys := float64(rdb.DBSize(context.Background()).Val()) // the peers' expire within a second or two
 	f["Redis bytes/key"] = (storedBytes(b, rdb) - stored) / keys
 	f["Redis keys/user"] = keys / float64(len(names))
-	f["process bytes/user"] = (liveHeap() - heap) / float64(len(names))
+	f["process bytes/user"] = float64(heapInUse()-heap) / float64(len(names))
 	openLoop(b, rdb, load, ask).report(f, "open loop: ")
 	return f
 }
@@ -217,7 +217,7 @@ func closedLoop(b *testing.B, rdb *redis.Client, load tailLoad, ask asker) *tail
 		for now := time.Now(); now.Before(over); now = time.Now() {
 			parts[i].decide(b, ask, user(), now)
 		}
-	})
+	})()
 	t.end(b, rdb, parts)
 	return &t
 }
@@ -246,27 +246,9 @@ func openLoop(b *testing.B, rdb *redis.Client, load tailLoad, ask asker) *tailRu
 		for r := range requests {
 			parts[i].decide(b, ask, r.user, r.due)
 		}
-	})
+	})()
 	t.end(b, rdb, parts)
 	return &t
-}
-
-// together runs f(0) to f(n-1) on goroutines of their own, and waits for them.
-func together(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
-	}
-	wg.Wait()
-}
-
-// liveHeap is what the process holds after a collection, in bytes.
-func liveHeap() float64 {
-	runtime.GC()
-	runtime.GC() // what finalizers and pools let go of
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
 }
 
 // ownCPU is the CPU time of this process, in seconds.

@@ -1,0 +1,186 @@
+package hybrid_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// smoke says whether -benchtime is a count (1x, 10x): each benchmark is to run, not to measure.
+func smoke() bool {
+	f := flag.Lookup("test.benchtime")
+	return f != nil && strings.HasSuffix(f.Value.String(), "x")
+}
+
+// newLimiter is a limiter that ends with the benchmark. Without a store it leases from memory.
+func newLimiter(tb testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
+	tb.Helper()
+	if store == nil {
+		store = lease.NewMemoryStore(nil)
+	}
+	cfg.Logger = slog.New(slog.DiscardHandler) // or its lines stand between the figures
+	l, err := hybrid.New(store, cfg)
+	testkit.NoErr(tb, err)
+	tb.Cleanup(func() { l.Close() })
+	return l
+}
+
+// generous is a Store that grants everything at once and remembers nothing, so that what is
+// measured is the table of keys.
+type generous struct{ lease.Store }
+
+// Exchange implements lease.Store.
+func (generous) Exchange(_ context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	for _, c := range calls {
+		r := &c.Request
+		c.Err = nil
+		c.Grant = lease.Grant{
+			Seq: r.Seq, Granted: r.Want, Waited: min(r.Waiting, r.Want), Config: r.Config,
+			Epoch: 1, Counter: r.Counter + 1, ActiveWeight: 1, Expiry: time.Hour, ServerTime: 1,
+		}
+		c.Grant.Levels[0] = r.Config.Limits[0].Capacity()
+	}
+	done(calls)
+}
+
+// many is a million keys; a twentieth in a smoke run.
+func many() int {
+	if smoke() {
+		return 50_000
+	}
+	return 1_000_000
+}
+
+// customers are n names in random order.
+func customers(n int) []string {
+	s := make([]string, n)
+	for i := range s {
+		s[i] = fmt.Sprintf("customer:%07d", i)
+	}
+	rand.Shuffle(n, func(i, j int) { s[i], s[j] = s[j], s[i] })
+	return s
+}
+
+// newTable is a limiter with room for keysMax keys on a generous store.
+func newTable(b *testing.B, limit hybrid.Limit, keysMax int) *hybrid.Limiter {
+	return newLimiter(b, generous{}, hybrid.Config{Limits: []hybrid.Limit{limit}, KeysMax: keysMax})
+}
+
+// awaitRest waits until every key of l has given back what it held.
+func awaitRest(l *hybrid.Limiter) {
+	for s := l.Stats(); s.Held > 0 || s.InUse > 0; s = l.Stats() {
+		time.Sleep(200 * time.Millisecond) // the pace of looking
+	}
+}
+
+// heapInUse is the bytes that live on the heap.
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkIdleKeyBytes is the heap that a key costs which nobody uses any more: its name (16
+// bytes), the table, and the scheduler's lists. The reference is the goal.
+func BenchmarkIdleKeyBytes(b *testing.B) {
+	const goal = 300
+	million := many()
+	names := customers(million)
+	l := newTable(b, hybrid.PerHour(1000), 2*million)
+	before := heapInUse()
+	for _, n := range names {
+		l.TryAllow(n)
+	}
+	awaitRest(l)
+	bytes := float64(heapInUse()-before) / float64(million)
+	testkit.Must(b, l.Stats().Keys == million, "%+v", l.Stats())
+	b.ReportMetric(bytes, "B/key")
+	b.ReportMetric(bytes/goal, "ratio")
+	runtime.KeepAlive(names)
+}
+
+// BenchmarkNewKeys makes a million keys in an empty table, and then a million in one that is full,
+// each of which makes the key leave that is idle for longest. A creation is a TryAllow and, on the
+// scheduler's goroutine, a lease call and its reply. The reference is the goal, a rate on one core.
+func BenchmarkNewKeys(b *testing.B) {
+	const goal = 500_000
+	million := many()
+	names := customers(2 * million)
+	l := newTable(b, hybrid.PerHour(1000), million)
+	took := make([]time.Duration, million)
+	for at, what := range []string{"creations", "evictions"} {
+		start := time.Now()
+		last := start
+		for i, n := range names[at*million : (at+1)*million] {
+			l.TryAllow(n)
+			now := time.Now()
+			took[i] = now.Sub(last)
+			last = now
+		}
+		rate := float64(million) / last.Sub(start).Seconds()
+		awaitRest(l)
+		s := l.Stats()
+		testkit.Must(b, s.Keys == million && s.Invalid <= 0, "%+v", s)
+		slices.Sort(took)
+		b.ReportMetric(rate, what+"/s")
+		b.ReportMetric(rate/goal, what+"-ratio")
+		b.ReportMetric(took[million-1].Seconds()*1e3, what+"-worst-ms")
+		b.ReportMetric(took[million/10000*9999].Seconds()*1e3, what+"-p99.99-ms")
+	}
+}
+
+// BenchmarkLimiterAllowOfAMillion is the decision by name for 10,000 hot keys among a million; the
+// reference is a Key's. The goal is 100 ns more than that.
+func BenchmarkLimiterAllowOfAMillion(b *testing.B) {
+	million := many()
+	names := customers(million)
+	l := newTable(b, hybrid.PerSecond(1<<30), 2*million)
+	for _, n := range names {
+		l.TryAllow(n)
+	}
+	awaitRest(l)
+	hot := make([]string, 10_000)
+	for i := range hot {
+		hot[i] = strings.Clone(names[i]) // a service has just read the name out of its request
+	}
+	for cold := true; cold; {
+		cold = false
+		for _, n := range hot {
+			cold = !l.TryAllow(n) || cold
+		}
+	}
+	i := 0
+	k := l.Key(hot[0])
+	testkit.Ratio(b, func(n int) {
+		for range n {
+			l.Allow(hot[i])
+			if i++; i == len(hot) {
+				i = 0
+			}
+		}
+	}, func(n int) {
+		for range n {
+			k.Allow()
+		}
+	})
+	// Beside it: any of the million. Nearly all are at rest, so that a call goes out for each.
+	uniform := min(million/10, b.N)
+	start := time.Now()
+	for _, n := range names[10_000:][:uniform] {
+		l.TryAllow(n)
+	}
+	b.ReportMetric(float64(time.Since(start))/float64(uniform), "uniform-ns/op")
+}

@@ -1,0 +1,29 @@
+package testkit
+
+import (
+	"testing"
+	"time"
+)
+
+// Ratio times f and a reference in turns, and reports the nanoseconds of both and their ratio. Each
+// runs its own loop of n direct calls: through a func value a method costs a second call.
+func Ratio(b *testing.B, f, reference func(n int)) {
+	b.ReportAllocs()
+	const turns = 16
+	n := b.N/turns + 1
+	var own, other time.Duration
+	b.ResetTimer()
+	for range turns {
+		start := time.Now()
+		f(n)
+		own += time.Since(start)
+		start = time.Now()
+		reference(n)
+		other += time.Since(start)
+	}
+	b.StopTimer()
+	total := float64(turns * n)
+	b.ReportMetric(float64(own)/total, "own-ns/op")
+	b.ReportMetric(float64(other)/total, "reference-ns/op")
+	b.ReportMetric(float64(own)/float64(other), "ratio")
+}
