@@ -78,8 +78,11 @@ func newTable(b *testing.B, limit hybrid.Limit, keysMax int) *hybrid.Limiter {
 }
 
 // awaitRest waits until every key of l has given back what it held.
-func awaitRest(l *hybrid.Limiter) {
+func awaitRest(b *testing.B, l *hybrid.Limiter) {
+	b.Helper()
+	from := time.Now()
 	for s := l.Stats(); s.Held > 0 || s.InUse > 0; s = l.Stats() {
+		testkit.Must(b, time.Since(from) < 2*time.Minute, "some keys do not rest: %+v", s)
 		time.Sleep(200 * time.Millisecond) // the pace of looking
 	}
 }
@@ -104,7 +107,7 @@ func BenchmarkIdleKeyBytes(b *testing.B) {
 	for _, n := range names {
 		l.TryAllow(n)
 	}
-	awaitRest(l)
+	awaitRest(b, l)
 	bytes := float64(heapInUse()-before) / float64(million)
 	testkit.Must(b, l.Stats().Keys == million, "%+v", l.Stats())
 	b.ReportMetric(bytes, "B/key")
@@ -131,7 +134,7 @@ func BenchmarkNewKeys(b *testing.B) {
 			last = now
 		}
 		rate := float64(million) / last.Sub(start).Seconds()
-		awaitRest(l)
+		awaitRest(b, l)
 		s := l.Stats()
 		testkit.Must(b, s.Keys == million && s.Invalid <= 0, "%+v", s)
 		slices.Sort(took)
@@ -151,7 +154,7 @@ func BenchmarkLimiterAllowOfAMillion(b *testing.B) {
 	for _, n := range names {
 		l.TryAllow(n)
 	}
-	awaitRest(l)
+	awaitRest(b, l)
 	hot := make([]string, 10_000)
 	for i := range hot {
 		hot[i] = strings.Clone(names[i]) // a service has just read the name out of its request
