@@ -1,5 +1,3 @@
-//go:build unix
-
 package hybrid_test
 
 import (
@@ -12,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -170,13 +167,13 @@ type tailRun struct {
 }
 
 func (t *tailRun) begin(b *testing.B, rdb *redis.Client) {
-	t.redisBefore, t.ownBefore, t.begun = redisCPU(b, rdb), ownCPU(b), time.Now()
+	t.redisBefore, t.ownBefore, t.begun = redisCPU(b, rdb), testkit.CPUTime().Seconds(), time.Now()
 }
 
 // end adds up what the goroutines did.
 func (t *tailRun) end(b *testing.B, rdb *redis.Client, parts []tailRun) {
 	t.seconds = time.Since(t.begun).Seconds()
-	t.clientCPU, t.redisCPU = ownCPU(b)-t.ownBefore, redisCPU(b, rdb)-t.redisBefore
+	t.clientCPU, t.redisCPU = testkit.CPUTime().Seconds()-t.ownBefore, redisCPU(b, rdb)-t.redisBefore
 	for i := range parts {
 		t.decisions += parts[i].decisions
 		t.admitted += parts[i].admitted
@@ -249,14 +246,6 @@ func openLoop(b *testing.B, rdb *redis.Client, load tailLoad, ask asker) *tailRu
 	})()
 	t.end(b, rdb, parts)
 	return &t
-}
-
-// ownCPU is the CPU time of this process, in seconds.
-func ownCPU(b *testing.B) float64 {
-	b.Helper()
-	var u syscall.Rusage
-	testkit.NoErr(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 // redisCPU is the CPU time of the server's main thread and its children, in seconds.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,8 +55,8 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 	testkit.Check(t, err == nil && st.Counter == 1, "%+v, %v", st, err)
 
 	// given that one of them hangs
-	testkit.NoErr(t, servers[1].Signal(syscall.SIGSTOP))
-	defer servers[1].Signal(syscall.SIGCONT)
+	servers[1].Hang(t)
+	defer servers[1].Resume(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	served, failed := 0, 0

@@ -273,7 +273,7 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 	s := newStore(t, server.Addr)
 	testkit.NoErr(t, s.Ping(t.Context())) // so that there is a connection
 	calls := pair(1, "a", "b")
-	testkit.NoErr(t, server.Signal(syscall.SIGSTOP))
+	server.Hang(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
 	// when calls are made
@@ -287,7 +287,7 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 			context.DeadlineExceeded: true})
 	}
 	// and the caller may reuse them while the answer arrives (the race detector watches)
-	testkit.NoErr(t, server.Signal(syscall.SIGCONT))
+	server.Resume(t)
 	for _, c := range calls {
 		c.Request = request(2)
 	}

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
@@ -214,9 +214,9 @@ func (c *child) starve() {
 	for c.l.Stats().Held > 0 { // given back within a Target
 		time.Sleep(time.Millisecond)
 	}
-	calls, cpu, began := c.l.Stats().Calls, cpuSeconds(), time.Now()
+	calls, cpu, began := c.l.Stats().Calls, testkit.CPUTime().Seconds(), time.Now()
 	time.Sleep(time.Second) // what is measured is a while of idleness
-	s.IdleCalls, s.IdleCPUSeconds = c.l.Stats().Calls-calls, cpuSeconds()-cpu
+	s.IdleCalls, s.IdleCPUSeconds = c.l.Stats().Calls-calls, testkit.CPUTime().Seconds()-cpu
 	s.IdleSeconds = time.Since(began).Seconds()
 	c.say("starved", s)
 	c.hear("finish")
@@ -296,11 +296,4 @@ func startHogs() (stop func()) {
 		stopped.Store(true)
 		wg.Wait()
 	}
-}
-
-// cpuSeconds is what this process has used so far.
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	orExit(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,9 +66,9 @@ func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
 	f.awaitAnswers(1)
 	// when the server stops until every limiter has sent its call three times over, and then executes
 	// all of them
-	testkit.NoErr(t, server.Signal(syscall.SIGSTOP))
+	server.Hang(t)
 	f.awaitCalls("calls to a server that hangs", 3, func(h heard) int64 { return h.sent })
-	testkit.NoErr(t, server.Signal(syscall.SIGCONT))
+	server.Resume(t)
 	f.awaitAnswers(2)
 	load.stop()
 	// then each was drawn for once

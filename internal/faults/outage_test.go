@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -66,8 +65,7 @@ func replica(code string) func(*site) outage {
 
 // hang stops a server as a process that hangs does, and lets it go on.
 func hang(s *site) outage {
-	return mute(func() { testkit.NoErr(s.t, s.Signal(syscall.SIGSTOP)) },
-		func() { testkit.NoErr(s.t, s.Signal(syscall.SIGCONT)) })
+	return mute(func() { s.Hang(s.t) }, func() { s.Resume(s.t) })
 }
 
 // injection is a way in which a store goes away from all processes at once, and comes back.

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -163,9 +162,6 @@ func (s *Server) Do(t testing.TB, words ...string) string {
 	testkit.Must(t, reply != "" && reply[0] != '-', "%s: %q", words[0], reply)
 	return reply
 }
-
-// Signal sends sig: SIGSTOP to hang the server, SIGCONT to let it go on.
-func (s *Server) Signal(sig syscall.Signal) error { return s.process.Signal(sig) }
 
 // Kill ends the server as kill -9 does and returns when it is gone. It may be called more than
 // once.

@@ -89,3 +89,11 @@ func NoErr(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// RequireSignals skips t on Windows, which has no signal that stops a process and lets it go on.
+func RequireSignals(t testing.TB) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no signal that stops a process and lets it go on")
+	}
+}

@@ -1,0 +1,22 @@
+//go:build unix
+
+package redistest
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// Hang stops the server's process until Resume: its connections stay, and it answers nothing.
+func (s *Server) Hang(t testing.TB) {
+	t.Helper()
+	testkit.NoErr(t, s.process.Signal(syscall.SIGSTOP))
+}
+
+// Resume lets a server that hangs go on.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	testkit.NoErr(t, s.process.Signal(syscall.SIGCONT))
+}

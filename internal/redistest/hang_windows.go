@@ -1,0 +1,16 @@
+package redistest
+
+import (
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// Hang skips t.
+func (s *Server) Hang(t testing.TB) {
+	t.Helper()
+	testkit.RequireSignals(t)
+}
+
+// Resume lets a server that hangs go on.
+func (s *Server) Resume(testing.TB) {}
