@@ -61,7 +61,7 @@ func (r record) stamp(verb func() bool) bool {
 	before := stamps.Now()
 	ok := verb()
 	if ok {
-		r.file.Append(before, stamps.Now()+1) // the file itself tells worst that it was too small
+		r.file.Append(before, stamps.After()) // the file itself tells worst that it was too small
 	}
 	return ok
 }

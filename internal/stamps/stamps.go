@@ -1,12 +1,12 @@
 // Package stamps lets processes leave behind what they admitted, and when, even if they are killed.
 //
 // A parent Creates a [File] for each child, the child Opens it, and each admission is a
-// [File.Append] of two moments that certainly enclose it, taken from [Now]. The file is mapped into
-// memory and shared: an Append is a few stores and no system call, and what was stored is in the
-// kernel's page cache, from which SIGKILL takes nothing back. The parent reads the file at any
-// time, even while the child writes, and audits it.
+// [File.Append] of two moments that certainly enclose it, taken from [Now] and [After]. The file is
+// mapped into memory and shared: an Append is a few stores and no system call, and what was stored
+// is in the system's page cache, from which a kill takes nothing back. The parent reads the file at
+// any time, even while the child writes, and audits it.
 //
-// It needs a Unix.
+// It runs on Unix and on Windows.
 package stamps
 
 import (
@@ -17,20 +17,15 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// Now reads CLOCK_MONOTONIC, which all processes of one machine share, in nanoseconds rounded down.
-// So a Now before an admission is not later than it, and a Now after it, plus one, is not earlier.
-func Now() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(fmt.Errorf("stamps: CLOCK_MONOTONIC: %w", err))
-	}
-	return ts.Nano()
-}
+// Now returns a moment that is not later than the call, in nanoseconds by a clock that all processes
+// of one machine share.
+func Now() int64 { return clock() - slack }
+
+// After returns a moment that is not earlier than the call, by the same clock.
+func After() int64 { return clock() + 1 + slack }
 
 // A File is a fixed number of slots for admissions and two counters, in memory shared by every
 // process that has it open. All methods but Close may be called by any number of goroutines and
@@ -63,27 +58,30 @@ const (
 	recordSize = int(unsafe.Sizeof(record{}))
 	// The slots start on a page of any of the usual sizes (4, 16 KiB).
 	headerSize = 16 << 10
+	// What is larger has addresses that an int cannot count.
+	capacityMost = (math.MaxInt - headerSize) / recordSize
 )
 
 // Create makes the file at path, which must not exist, with room for capacity admissions, and maps
 // it. The file is sparse: it occupies at most 16 bytes per admission. A store that finds the file
-// system full kills the process with SIGBUS. The caller removes the file, at any time.
+// system full kills the process with SIGBUS. The caller removes the file, on Windows after every
+// process has closed it, elsewhere at any time.
 func Create(path string, capacity int) (*File, error) {
-	if most := (math.MaxInt - headerSize) / recordSize; capacity < 1 || capacity > most {
-		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, most)
+	if capacity < 1 || capacity > capacityMost {
+		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, capacityMost)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("stamps: %w", err)
 	}
 	defer f.Close() // the mapping outlives the descriptor
-	if err = f.Truncate(int64(headerSize + capacity*recordSize)); err == nil {
+	if err = grow(f, int64(headerSize+capacity*recordSize)); err == nil {
 		var file *File
 		if file, err = mapped(f, capacity); err == nil {
 			return file, nil
 		}
 	}
-	return nil, fmt.Errorf("stamps: %w", errors.Join(err, os.Remove(path)))
+	return nil, fmt.Errorf("stamps: %w", errors.Join(err, f.Close(), os.Remove(path)))
 }
 
 // Open maps a file that Create made, in this or another process. It shares everything with the
@@ -98,10 +96,12 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stamps: %w", err)
 	}
-	if info.Size() < int64(headerSize+recordSize) { // to touch what is not there would kill with SIGBUS
-		return nil, fmt.Errorf("stamps: %s has only %d bytes", path, info.Size())
+	capacity := (info.Size() - headerSize) / int64(recordSize)
+	if capacity < 1 || capacity > int64(capacityMost) { // to touch what is not there would kill with SIGBUS
+		return nil, fmt.Errorf("stamps: %s has %d bytes, which is no room for 1 to %d admissions",
+			path, info.Size(), capacityMost)
 	}
-	file, err := mapped(f, (int(info.Size())-headerSize)/recordSize)
+	file, err := mapped(f, int(capacity))
 	if err != nil {
 		return nil, fmt.Errorf("stamps: %w", err)
 	}
@@ -109,8 +109,7 @@ func Open(path string) (*File, error) {
 }
 
 func mapped(f *os.File, capacity int) (*File, error) {
-	size := headerSize + capacity*recordSize
-	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := mapShared(f, headerSize+capacity*recordSize)
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", f.Name(), err)
 	}
@@ -129,7 +128,7 @@ func (f *File) Close() error {
 	}
 	mem := f.mem
 	*f = File{} // a call after Close meets nil rather than an address that may hold something else by now
-	if err := unix.Munmap(mem); err != nil {
+	if err := unmap(mem); err != nil {
 		return fmt.Errorf("stamps: unmap: %w", err)
 	}
 	return nil

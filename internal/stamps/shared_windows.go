@@ -1,0 +1,73 @@
+package stamps
+
+import (
+	"math/bits"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps"
+// says that it is monotonic, that all processors of a system read the same counter at a frequency
+// that is fixed at boot, and that both calls always succeed. It also says that two readings of
+// different threads that are one tick apart may be in either order.
+// https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
+var (
+	kernel32  = windows.NewLazySystemDLL("kernel32.dll")
+	counter   = kernel32.NewProc("QueryPerformanceCounter")
+	frequency = query(kernel32.NewProc("QueryPerformanceFrequency"))
+
+	// slack is by how much a reading may differ from the true time, beside its rounding: one tick by
+	// which threads may differ, and one that has begun.
+	slack = int64(2*second/frequency) + 1
+)
+
+const second = 1_000_000_000 // ns
+
+// query returns the number that proc writes.
+func query(proc *windows.LazyProc) (n uint64) {
+	if ok, _, err := syscall.SyscallN(proc.Addr(), uintptr(unsafe.Pointer(&n))); ok == 0 {
+		panic("stamps: " + proc.Name + ": " + err.Error())
+	}
+	return n
+}
+
+// clock reads the counter in nanoseconds rounded down.
+func clock() int64 {
+	high, low := bits.Mul64(query(counter), second)
+	ns, _ := bits.Div64(high, low, frequency)
+	return int64(ns)
+}
+
+// grow extends the empty file f to size bytes. They take no room until they are written, where the
+// file system has sparse files.
+func grow(f *os.File, size int64) error {
+	var n uint32
+	_ = windows.DeviceIoControl(windows.Handle(f.Fd()), windows.FSCTL_SET_SPARSE, nil, 0, nil, 0, &n, nil)
+	return f.Truncate(size)
+}
+
+// mapShared maps the first size bytes of f, which may be closed afterwards. Views of one file are
+// coherent, in whichever process and by whichever mapping object they were made, unless the file is
+// on another machine: https://learn.microsoft.com/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw
+func mapShared(f *os.File, size int) ([]byte, error) {
+	mapping, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE,
+		uint32(uint64(size)>>32), uint32(size), nil)
+	if err != nil {
+		return nil, os.NewSyscallError("CreateFileMapping", err)
+	}
+	defer windows.CloseHandle(mapping) // a view keeps it
+	view, err := windows.MapViewOfFile(mapping, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, 0, 0, uintptr(size))
+	if err != nil {
+		return nil, os.NewSyscallError("MapViewOfFile", err)
+	}
+	// vet takes a conversion of a uintptr for an address that the collector may move.
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&view)), size), nil
+}
+
+// unmap ends a mapping that mapShared made.
+func unmap(mem []byte) error {
+	return os.NewSyscallError("UnmapViewOfFile", windows.UnmapViewOfFile(uintptr(unsafe.Pointer(&mem[0]))))
+}
