@@ -116,7 +116,7 @@ type systemClock struct{}
 //
 // On some systems, Linux among them, Go's monotonic clock stands still while the machine is
 // suspended. Code that holds something only until a deadline must not trust this clock across a
-// suspension.
+// suspension. On Windows it moves in steps of up to 16 ms.
 func System() Clock { return systemClock{} }
 
 func (systemClock) Now() Instant {

@@ -65,6 +65,7 @@ func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
 }
 
 func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
+	testkit.RequireSignals(t)
 	addr := redistest.Start(t).Addr
 	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --kill-after 500ms --stop-after 300ms --strict")
 	testkit.Check(t, r.Processes[0].Fate == "stopped" && r.Processes[2].Fate == "killed",
@@ -186,6 +187,7 @@ func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
 }
 
 func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
+	testkit.RequireSignals(t)
 	for _, o := range []live.Options{
 		{Shape: live.ShapeSteady, Change: "5/s@59m"}, {Shape: live.ShapeBursts, FlushAfter: time.Minute},
 		{Shape: live.ShapeAdversary, StopAfter: time.Nanosecond, TTL: time.Minute, Target: 50 * time.Millisecond},

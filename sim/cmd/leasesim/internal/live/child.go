@@ -60,7 +60,9 @@ func Child() {
 	if text == "" {
 		return
 	}
-	signal.Ignore(os.Interrupt) // a terminal sends it to all; the parent says when to end
+	// A terminal sends it to all; the parent says when to end. Windows ends a process that only
+	// ignores it.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	if err := runChild(text, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "leasesim: process of the fleet:", err)
 		os.Exit(1)
@@ -149,12 +151,12 @@ type counting struct {
 
 // Exchange implements lease.Store.
 func (s counting) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	began := time.Now()
+	began := stopwatch()
 	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
 		s.c.file.RoundTrips().Add(1)
 		s.c.charges.answered(group)
 		if group[0].Err == nil {
-			s.c.took.observe(s.c.took.roundTrips, time.Since(began))
+			s.c.took.observe(s.c.took.roundTrips, stopwatch()-began)
 		}
 		done(group)
 	})
@@ -175,14 +177,14 @@ func (c *child) request() {
 // ask makes one request and records it. An admission counts only after it is in the file.
 func (c *child) ask(verb func() bool) bool {
 	before := stamps.Now()
-	began := time.Now()
+	began := stopwatch()
 	ok := verb()
-	took := time.Since(began)
+	took := stopwatch() - began
 	file := c.file // which says itself when it was too small
 	if !ok {
 		file = c.denied
 	}
-	file.Append(before, stamps.Now()+1)
+	file.Append(before, stamps.After())
 	c.file.Offered().Add(1)
 	c.took.observe(c.took.decisions, took)
 	return ok

@@ -17,7 +17,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -96,7 +95,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		return Report{}, err
 	}
 	before, _ := redis.served(ctx) // zero where it does not say
-	began := time.Now()
+	began := stopwatch()
 	for i, p := range fleet {
 		if _, err := io.WriteString(p.in, startLine); err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
@@ -108,7 +107,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	var interrupted error
 	if asked.Err() != nil {
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
-		o.endAfter(time.Since(began), h)
+		o.endAfter(stopwatch()-began, h)
 	}
 	if calendar {
 		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
@@ -119,7 +118,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err == nil && o.Reserve {
 		var owed int64
 		owed, err = redis.owed(ctx, o.Key)
-		report.Settled = o.settled(report.Admitted, owed, time.Since(began), fleet)
+		report.Settled = o.settled(report.Admitted, owed, stopwatch()-began, fleet)
 	}
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
@@ -190,17 +189,15 @@ func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *
 			}
 		case <-kill:
 			last.fate = fateKilled
-			err = last.signal(syscall.SIGKILL)
+			err = last.signal(os.Kill)
 		case <-stop:
 			if first.fate == "" {
 				first.fate = fateStopped
 			}
-			err = first.signal(syscall.SIGSTOP)
+			err = first.stop()
 			resume = after(cmp.Or(o.StopFor, 2*o.leased().TTL), 0)
 		case <-resume:
-			if err = first.signal(syscall.SIGCONT); errors.Is(err, os.ErrProcessDone) {
-				err = nil
-			}
+			err = first.resume()
 		case <-change:
 			err = enclose(&h.change, func() error { return redis.setLimits(ctx, o, to) })
 		case <-flush:

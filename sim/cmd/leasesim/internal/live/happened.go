@@ -30,7 +30,7 @@ type happened struct {
 func enclose(in *interval, f func() error) error {
 	in.from = stamps.Now()
 	err := f()
-	in.to = stamps.Now() + 1
+	in.to = stamps.After()
 	return err
 }
 
@@ -66,7 +66,7 @@ func (v *server) compareClocks(ctx context.Context, ahead *interval) error {
 			if err != nil {
 				return err
 			}
-			least = max(least, at.UnixNano()-stamps.Now()-1)
+			least = max(least, at.UnixNano()-stamps.After())
 			most = min(most, at.UnixNano()+1000-before)
 		}
 		mu.Lock()

@@ -54,7 +54,7 @@ type Options struct {
 	Keys       int
 	Weights    []int64       // Policy.Weight of each process; none: 1
 	KillAfter  time.Duration // kill -9 the last process then; 0: never
-	StopAfter  time.Duration // SIGSTOP the first process then; 0: never
+	StopAfter  time.Duration // stop the first process then; 0: never
 	StopFor    time.Duration // 0: twice the TTL
 	FlushAfter time.Duration // FLUSHALL then; 0: never
 	Forge      int64         // admissions that the first process invents at one instant, to try the audit
@@ -88,6 +88,7 @@ func (o Options) Validate() error {
 	demand(!o.Reserve || !strings.HasPrefix(o.Key, "@"), "--key is %q, must not begin with @ with --reserve", o.Key)
 	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration,
 		"--kill-after is %v, must be 0 (never) or less than --duration (%v)", o.KillAfter, o.Duration)
+	demand(o.StopAfter == 0 || cannotStop == "", "--stop-after is %v, must be 0: %s", o.StopAfter, cannotStop)
 	demand(o.StopAfter == 0 || o.StopAfter > 0 && o.StopAfter < o.Duration,
 		"--stop-after is %v, must be 0 (never) or less than --duration (%v)", o.StopAfter, o.Duration)
 	if o.Redis != "" {

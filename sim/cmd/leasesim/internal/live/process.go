@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
 
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 )
@@ -89,10 +88,7 @@ func (p *process) follow(out io.Reader) {
 // end has the process end its load now, also where it is stopped or has ended.
 func (p *process) end() error {
 	_ = p.in.Close() // which a process that has ended has closed
-	if err := p.signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
+	return p.resume()
 }
 
 func (p *process) signal(s os.Signal) error {

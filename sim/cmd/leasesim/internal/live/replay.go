@@ -70,13 +70,13 @@ func (c *child) play() error {
 		}
 		c.took.observe(c.took.lags, time.Since(due))
 		wg.Go(func() {
-			before, asked := stamps.Now(), time.Now()
+			before, asked := stamps.Now(), stopwatch()
 			ok := keys[q.Key].AllowN(q.Cost)
 			if ok {
-				c.file.Put(i, before, stamps.Now()+1)
+				c.file.Put(i, before, stamps.After())
 			}
 			c.file.Offered().Add(q.Cost)
-			c.took.observe(c.took.decisions, time.Since(asked))
+			c.took.observe(c.took.decisions, stopwatch()-asked)
 		})
 	}
 	wg.Wait()

@@ -25,6 +25,7 @@ func recorded() sim.Scenario {
 }
 
 func TestAScenarioThatReplaysATraceIsRunByRealProcesses(t *testing.T) {
+	testkit.RequireSignals(t)
 	o, err := FromScenario(recorded())
 	testkit.NoErr(t, err)
 	testkit.Check(t, o.Processes == 3 && o.Keys == 2 && o.Weights[1] == 1 && o.Weights[2] == 3, "%+v", o)

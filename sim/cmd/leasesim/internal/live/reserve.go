@@ -27,9 +27,9 @@ func (c *child) tries() bool {
 // killed before leaves no record, which only makes the audit miss it.
 func (c *child) reserve() {
 	before := stamps.Now()
-	began := time.Now()
+	began := stopwatch()
 	r, err := c.key.Reserve(context.Background(), 1)
-	took, after := time.Since(began), stamps.Now()+1
+	took, after := stopwatch()-began, stamps.After()
 	c.file.Offered().Add(1)
 	c.took.observe(c.took.decisions, took)
 	if err != nil || !r.OK() || r.Result().Shadowed {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/redisbucket"
@@ -36,6 +38,7 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		if err := m.Start(); err != nil {
 			return nil, fmt.Errorf("leasesim: embedded Redis: %w", err)
 		}
+		m.Server().SetPreHook(answerTime)
 		rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 		stop := func() { rdb.Close(); m.Close() }
 		return &server{name: embedded, addr: m.Addr(), rdb: rdb, stop: stop}, nil
@@ -63,6 +66,17 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		v.name += " (" + version + ")"
 	}
 	return v, nil
+}
+
+// answerTime answers TIME, also to scripts, by wallClock. By a clock that moves in steps a bucket
+// would be refilled with a step's tokens too early, as seen from the clock of package stamps.
+func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
+	if cmd != "TIME" {
+		return false
+	}
+	us := wallClock().UnixMicro()
+	c.WriteStrings([]string{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)})
+	return true
 }
 
 // served is what a server has done for EVALSHA, the command of lease calls.
