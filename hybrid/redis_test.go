@@ -9,18 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // onMiniredis is a client of a server of the test's own.
 func onMiniredis(t *testing.T) *redis.Client {
 	t.Helper()
+	testkit.RequireMiniredis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
 
 func TestRedisIsALimiterInOneCall(t *testing.T) {
+	testkit.RequireMiniredis(t)
 	addr := miniredis.RunT(t).Addr()
 	synctest.Test(t, func(t *testing.T) { // where a slow machine is no outage
 		// Given two limiters of one client, as two parts of a program make them,

@@ -132,7 +132,7 @@ func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
 		// Given an overcommit that is too large, where the limit alone is not,
 		err := l.validateWith(maxUnits - 1)
 		// when its error names another one,
-		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ", maxUnits-1))
+		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ", int64(maxUnits-1)))
 		most, _ := strconv.ParseInt(strings.TrimSuffix(text, " with "+l.String()), 10, 64)
 		// then a bucket can hold the limit with that, and with no more.
 		testkit.Check(t, ok && most > 0 && l.validateWith(most) == nil && l.validateWith(most+1) != nil, "%v", err)

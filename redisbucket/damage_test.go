@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -225,7 +226,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	changed := func(changes ...any) string { // of the configuration: a place and a number, and so on
 		text := config
 		for ; len(changes) > 0; changes = changes[2:] {
-			text = changes[0].(place).set(text, 0, int64(changes[1].(int)))
+			text = changes[0].(place).set(text, 0, reflect.ValueOf(changes[1]).Int())
 		}
 		return text
 	}
@@ -233,16 +234,17 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	var calls []arguments
 	for _, bad := range []string{"", "x", config[1:], config + "x", config[:configSize(0)],
 		config + limit + limit + limit + limit,
-		changed(burstAt, 1<<52, unitAt, 1), changed(burstAt, 1<<26, unitAt, 1<<26),
-		changed(overcommitAt, 1<<52-1, burstAt, 1, unitAt, 1), changed(codeAt, 3), changed(codeAt, 7),
-		changed(burstAt, 4_503_599_627, unitAt, 1_000_000, codeAt, 2), changed(burstAt, 0), changed(unitAt, 0),
-		changed(targetAt, 0), changed(targetAt, 3_600_000_001), changed(emptyAt, 2),
-		changed(callsAt, 1_000_000_001), changed(deployAt, 1<<52), changed(overcommitAt, 1<<52),
-		changed(revisionAt, 1<<52), changed(stepAt, 0), changed(stepAt, 1<<52),
-		changed(codeAt, 8, stepAt, 999), changed(codeAt, 8, stepAt, 1_576_800_000_000_001), changed(codeAt, 8, unitAt, 1),
-		changed(codeAt, 8, burstAt, 0, unitAt, 0), changed(codeAt, 16, unitAt, 5000, stepAt, 5000),
+		changed(burstAt, int64(1<<52), unitAt, 1), changed(burstAt, 1<<26, unitAt, 1<<26),
+		changed(overcommitAt, int64(1<<52-1), burstAt, 1, unitAt, 1), changed(codeAt, 3), changed(codeAt, 7),
+		changed(burstAt, int64(4_503_599_627), unitAt, 1_000_000, codeAt, 2), changed(burstAt, 0), changed(unitAt, 0),
+		changed(targetAt, 0), changed(targetAt, int64(3_600_000_001)), changed(emptyAt, 2),
+		changed(callsAt, 1_000_000_001), changed(deployAt, int64(1<<52)), changed(overcommitAt, int64(1<<52)),
+		changed(revisionAt, int64(1<<52)), changed(stepAt, 0), changed(stepAt, int64(1<<52)),
+		changed(codeAt, 8, stepAt, 999), changed(codeAt, 8, stepAt, int64(1_576_800_000_000_001)),
+		changed(codeAt, 8, unitAt, 1), changed(codeAt, 8, burstAt, 0, unitAt, 0),
+		changed(codeAt, 16, unitAt, 5000, stepAt, 5000),
 		changed(codeAt, 9, unitAt, 0, stepAt, 5000), changed(codeAt, 24, unitAt, 0, stepAt, 5000),
-		changed(codeAt, 8, unitAt, 0, stepAt, 5000, overcommitAt, 1<<52-1)} {
+		changed(codeAt, 8, unitAt, 0, stepAt, 5000, overcommitAt, int64(1<<52-1))} {
 		calls = append(calls, arguments{bad, "", good}, arguments{bad, "", draw})
 	}
 	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:], draw + "\x00",
@@ -265,7 +267,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
 		{config, "", "", "set"}, {config, "x", good, "set"},
 		{config, "", number("ttl", 0), "set"}, {config, "", number("ttl", 3_600_000_001), "set-if-absent"},
-		{changed(revisionAt, 1<<52-1), "", good, ""}, {config, "", good}, {changed(stepAt, 0), "", good, "set"}}
+		{changed(revisionAt, int64(1<<52-1)), "", good, ""}, {config, "", good}, {changed(stepAt, 0), "", good, "set"}}
 	onEach(t, func(t *testing.T, s *Store) {
 		bucket := s.bucketKey("k")
 		record := recordKey(bucket, "h")

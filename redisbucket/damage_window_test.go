@@ -95,7 +95,7 @@ func TestDamagedWindowsAreAnErrorAndAreNotTouched(t *testing.T) {
 	ctx := context.Background()
 	const now = 1_700_000_000_000_000
 	onEach(t, func(t *testing.T, s *Store) {
-		s.now = func() string { return strconv.Itoa(now) }
+		s.now = func() string { return strconv.FormatInt(now, 10) }
 		bucket, record := s.bucketKey("k"), recordKey(s.bucketKey("k"), "h")
 		for name, damage := range windowDamages(now) {
 			// given a bucket with windows, and then damage

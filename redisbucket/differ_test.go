@@ -28,6 +28,7 @@ type servers struct {
 
 func startServers(t testing.TB) *servers {
 	t.Helper()
+	testkit.RequireMiniredis(t)
 	s := &servers{fake: miniredis.NewMiniRedis()}
 	testkit.NoErr(t, s.fake.Start())
 	t.Cleanup(s.fake.Close)

@@ -18,7 +18,10 @@ import (
 
 // onEach runs f against miniredis and, where it is installed, a real server.
 func onEach(t *testing.T, f func(t *testing.T, s *Store)) {
-	t.Run("miniredis", func(t *testing.T) { f(t, newStore(t, miniredis.RunT(t).Addr())) })
+	t.Run("miniredis", func(t *testing.T) {
+		testkit.RequireMiniredis(t)
+		f(t, newStore(t, miniredis.RunT(t).Addr()))
+	})
 	t.Run("redis", func(t *testing.T) { f(t, newStore(t, redistest.Start(t).Addr)) })
 }
 
@@ -123,6 +126,7 @@ func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
 }
 
 func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
+	testkit.RequireMiniredis(t)
 	for _, clientTime := range []bool{false, true} {
 		// given a server whose clock shows 2001
 		server := miniredis.RunT(t)
@@ -138,6 +142,7 @@ func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
 }
 
 func TestAnExchangeGroupsEveryCallOnce(t *testing.T) {
+	testkit.RequireMiniredis(t)
 	// given a batch with an invalid call among valid ones
 	s := newStore(t, miniredis.RunT(t).Addr())
 	bad := request(1)

@@ -5,6 +5,7 @@ package testkit
 import (
 	"errors"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -95,5 +96,14 @@ func RequireSignals(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows has no signal that stops a process and lets it go on")
+	}
+}
+
+// RequireMiniredis skips t in a 32-bit build, where miniredis converts the numbers that scripts
+// return to int.
+func RequireMiniredis(t testing.TB) {
+	t.Helper()
+	if strconv.IntSize < 64 {
+		t.Skip("miniredis returns no number of a script above 2^31 in a 32-bit build")
 	}
 }

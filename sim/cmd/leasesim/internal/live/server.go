@@ -32,6 +32,10 @@ type server struct {
 // it.
 func connect(ctx context.Context, addr string) (*server, error) {
 	if addr == "" {
+		if strconv.IntSize < 64 {
+			return nil, fmt.Errorf("%w: --redis is not set, must name a server in a 32-bit build: "+
+				"the embedded one converts the numbers that scripts return to int", ErrUsage)
+		}
 		redis.SetLogger(silent{})
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)

@@ -121,6 +121,7 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 }
 
 func TestTheEmbeddedRedisDoesNotSayItsTime(t *testing.T) {
+	testkit.RequireMiniredis(t)
 	s, err := connect(t.Context(), "")
 	testkit.NoErr(t, err)
 	defer s.stop()
