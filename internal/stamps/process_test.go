@@ -156,7 +156,8 @@ func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
 			}
 			testkit.NoErr(t, victim.Process.Kill())
 			<-gone
-			if status := victim.ProcessState.ExitCode(); status != -1 && status != 1 { // a kill: -1 on Unix, 1 on Windows
+			// A kill is -1 on Unix and 1 on Windows.
+			if status := victim.ProcessState.ExitCode(); status != -1 && status != 1 {
 				t.Fatalf("the child ended by %v, not by the kill", victim.ProcessState)
 			}
 

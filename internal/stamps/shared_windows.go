@@ -51,7 +51,8 @@ func grow(f *os.File, size int64) error {
 
 // mapShared maps the first size bytes of f, which may be closed afterwards. Views of one file are
 // coherent, in whichever process and by whichever mapping object they were made, unless the file is
-// on another machine: https://learn.microsoft.com/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw
+// on another machine.
+// https://learn.microsoft.com/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw
 func mapShared(f *os.File, size int) ([]byte, error) {
 	mapping, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE,
 		uint32(uint64(size)>>32), uint32(size), nil)

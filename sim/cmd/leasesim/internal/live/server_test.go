@@ -120,6 +120,28 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 	}
 }
 
+func TestTheEmbeddedRedisTellsClientsAndScriptsTheTimeOfDay(t *testing.T) {
+	testkit.RequireMiniredis(t)
+	s, err := connect(t.Context(), "")
+	testkit.NoErr(t, err)
+	defer s.stop()
+	script := redis.NewScript("local t = redis.call('TIME') return t[1] .. ' ' .. t[2]")
+	for _, ask := range []func() (time.Time, error){
+		func() (time.Time, error) { return s.rdb.Time(t.Context()).Result() },
+		func() (time.Time, error) {
+			var seconds, micros int64
+			text, err := script.Run(t.Context(), s.rdb, nil).Text()
+			_, _ = fmt.Sscan(text, &seconds, &micros)
+			return time.UnixMicro(seconds*1e6 + micros), err
+		},
+	} {
+		before := wallClock().Truncate(time.Microsecond)
+		at, err := ask()
+		testkit.NoErr(t, err)
+		testkit.Check(t, !at.Before(before) && !at.After(wallClock()), "%v is not %v or a little later", at, before)
+	}
+}
+
 func TestTheEmbeddedRedisDoesNotSayItsTime(t *testing.T) {
 	testkit.RequireMiniredis(t)
 	s, err := connect(t.Context(), "")
