@@ -20,8 +20,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// Now returns a moment that is not later than the call, in nanoseconds by a clock that all processes
-// of one machine share.
+// Now returns a moment that is not later than the call, in nanoseconds by a clock that all
+// processes of one machine share.
 func Now() int64 { return clock() - slack }
 
 // After returns a moment that is not earlier than the call, by the same clock.
