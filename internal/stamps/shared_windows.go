@@ -10,9 +10,9 @@ import (
 )
 
 // The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps"
-// says that it is monotonic, that all processors of a system read the same counter at a frequency
-// that is fixed at boot, and that both calls always succeed. It also says that two readings of
-// different threads that are one tick apart may be in either order.
+// says that its readings are consistent across all processors, on different threads and processes
+// too, and that its frequency is fixed at boot. It also says that two readings of different threads
+// that are one tick apart may be in either order.
 // https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
 var (
 	kernel32  = windows.NewLazySystemDLL("kernel32.dll")
