@@ -91,8 +91,9 @@ func (p *process) end() error {
 	return p.resume()
 }
 
+// signal does nothing to a process that has ended: this one may have been stopped until then.
 func (p *process) signal(s os.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("leasesim: %v: %w", s, err)
 	}
 	return nil
