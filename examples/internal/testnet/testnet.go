@@ -1,0 +1,75 @@
+// Package testnet has the networks of the examples' tests: one in memory, over which a test may have
+// virtual time, and a Redis whose clients outlast a pause of the machine.
+package testnet
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+)
+
+// Pipes is a network in memory: a listener, and Dial reaches it.
+type Pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+// Listen returns a network on which nothing listens but what it returns.
+func Listen() *Pipes {
+	closed := make(chan struct{})
+	return &Pipes{make(chan net.Conn), closed, sync.OnceFunc(func() { close(closed) })}
+}
+
+// Accept returns the next connection that Dial opens.
+func (p *Pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and Dial. Open connections stay open.
+func (p *Pipes) Close() error {
+	p.close()
+	return nil
+}
+
+// Addr returns the address of every end of every connection.
+func (p *Pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// Dial opens a connection, whatever network and address say.
+func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- end{there, p.Addr()}:
+		return end{here, p.Addr()}, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// end is one end of a connection, with the address that servers limit by.
+type end struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (e end) LocalAddr() net.Addr  { return e.addr }
+func (e end) RemoteAddr() net.Addr { return e.addr }
+
+// Patience is the query of a Redis URL whose client outlasts a pause of the machine.
+const Patience = "?dial_timeout=1m&read_timeout=1m&write_timeout=1m&pool_timeout=1m"
+
+// Redis starts a server that ends with the test, and returns its URL.
+func Redis(t testing.TB) (url string) {
+	t.Helper()
+	return "redis://" + redistest.Start(t).Addr + "/0" + Patience
+}
