@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/ratelimit"
@@ -23,8 +24,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -38,35 +39,42 @@ func plenty() settings {
 	return settings{user: n, address: n, everybody: n, messages: n, wait: time.Minute}
 }
 
-// start is a server on a store, by default one of its own, and a connection to it. Both end with
-// the test, and then the books of the limiters balance.
+// start is a server, and a connection to it over a network in memory. Both end with the test, and
+// then the books of the limiters balance.
 func start(t *testing.T, s settings, on lease.Store, options ...grpc.DialOption) (*grpc.ClientConn, *limits) {
 	t.Helper()
-	if on == nil {
-		on = lease.NewMemoryStore(nil)
-	}
 	l, err := newLimits(on, s)
 	testkit.NoErr(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoErr(t, err)
-	server := newServer(l)
-	go server.Serve(listener)
-	conn := connect(t, listener, options...)
 	t.Cleanup(func() {
-		server.Stop()
 		testkit.Check(t, l.shutdown(context.Background()) == nil, "the limiters cannot give back")
 		for _, limiter := range l.limiters {
 			stats := limiter.Stats()
 			testkit.Check(t, stats.Conserved() && stats.Waiting == 0, "the books do not balance: %+v", stats)
 		}
 	})
-	return conn, l
+	return connect(t, newServer(l), options...), l
 }
 
-func connect(t *testing.T, to net.Listener, options ...grpc.DialOption) *grpc.ClientConn {
+// bubble runs body in virtual time, with a server on limits of its own and a connection to it.
+func bubble(t *testing.T, s settings, body func(t *testing.T, conn *grpc.ClientConn, l *limits),
+	options ...grpc.DialOption) {
 	t.Helper()
-	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	conn, err := grpc.NewClient(to.Addr().String(), options...)
+	synctest.Test(t, func(t *testing.T) {
+		conn, l := start(t, s, lease.NewMemoryStore(nil), options...)
+		body(t, conn, l)
+	})
+}
+
+// connect has server serve on a network in memory, and returns a connection to it.
+func connect(t *testing.T, server *grpc.Server, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	pipes := testnet.Listen()
+	go server.Serve(pipes)
+	t.Cleanup(server.Stop)
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipes.Dial(ctx, "", "") }
+	options = append(options, grpc.WithContextDialer(dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///server", options...)
 	testkit.NoErr(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -84,70 +92,75 @@ func unary(ctx context.Context, conn *grpc.ClientConn) error {
 // TestCallsAboveTheLimitSayWhenToComeBack: as many calls are admitted as the burst has, of each
 // user; the others are ResourceExhausted and have a RetryInfo.
 func TestCallsAboveTheLimitSayWhenToComeBack(t *testing.T) {
-	limits := plenty()
-	limits.user = hourly(10)
-	conn, _ := start(t, limits, nil)
-	for _, user := range []string{"ann", "bob"} {
-		admitted := 0
-		for range 15 {
-			err := unary(by(user), conn)
-			after, told := retryAfter(err)
-			testkit.Check(t, err == nil || told && after > 59*time.Minute && after <= time.Hour,
-				"%v, to come back after %v", err, after)
-			testkit.Check(t, !strings.Contains(status.Convert(err).Message(), user), "it tells the key: %v", err)
-			if err == nil {
-				admitted++
+	s := plenty()
+	s.user = hourly(10)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
+		for _, user := range []string{"ann", "bob"} {
+			admitted := 0
+			for range 15 {
+				err := unary(by(user), conn)
+				after, told := retryAfter(err)
+				testkit.Check(t, err == nil || told && after > 59*time.Minute && after <= time.Hour,
+					"%v, to come back after %v", err, after)
+				tells := strings.Contains(status.Convert(err).Message(), user)
+				testkit.Check(t, !tells, "it tells the key: %v", err)
+				if err == nil {
+					admitted++
+				}
 			}
+			testkit.Check(t, admitted == 10, "%s has %d calls, want 10", user, admitted)
 		}
-		testkit.Check(t, admitted == 10, "%s has %d calls, want 10", user, admitted)
-	}
+	})
 }
 
 // TestWhoComesBackIsAdmitted: a call that is made again when RetryInfo says is admitted.
 func TestWhoComesBackIsAdmitted(t *testing.T) {
-	limits := plenty()
-	limits.user = hybrid.Every(300 * time.Millisecond)
-	conn, _ := start(t, limits, nil)
-	testkit.NoErr(t, unary(by("ann"), conn))
-	for range 3 {
-		after, told := retryAfter(unary(by("ann"), conn))
-		testkit.Must(t, told && after > 0, "the call was not denied, or not told when to come back: %v", after)
-		time.Sleep(after)
+	s := plenty()
+	s.user = hybrid.Every(300 * time.Millisecond)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
 		testkit.NoErr(t, unary(by("ann"), conn))
-	}
+		for range 3 {
+			after, told := retryAfter(unary(by("ann"), conn))
+			testkit.Must(t, told && after > 0, "not denied, or not told when to come back: %v", after)
+			time.Sleep(after)
+			testkit.NoErr(t, unary(by("ann"), conn))
+		}
+	})
 }
 
 // TestAClientComesBackByItself: with the client's interceptor every call succeeds and is denied
 // once at most. A call with a deadline before the time to come back fails at once.
 func TestAClientComesBackByItself(t *testing.T) {
-	limits := plenty()
-	limits.user = hybrid.Every(100 * time.Millisecond)
-	conn, l := start(t, limits, nil, grpc.WithUnaryInterceptor(comeBack(10)))
-	from := time.Now()
-	for range 8 {
-		testkit.NoErr(t, unary(by("ann"), conn))
-	}
-	took, stats := time.Since(from), l.limiters[0].Stats()
-	testkit.Check(t, took >= 700*time.Millisecond, "8 calls in %v, at one every 100 ms", took)
-	testkit.Check(t, stats.Admitted == 8 && stats.Denied <= 7,
-		"%d admitted, %d denied", stats.Admitted, stats.Denied)
+	s, patient := plenty(), grpc.WithUnaryInterceptor(comeBack(10))
+	s.user = hybrid.Every(100 * time.Millisecond)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
+		from := time.Now()
+		for range 8 {
+			testkit.NoErr(t, unary(by("ann"), conn))
+		}
+		took, stats := time.Since(from), l.limiters[0].Stats()
+		testkit.Check(t, took >= 700*time.Millisecond && took < 800*time.Millisecond,
+			"8 calls in %v, at one every 100 ms", took)
+		testkit.Check(t, stats.Admitted == 8 && stats.Denied <= 7,
+			"%d admitted, %d denied", stats.Admitted, stats.Denied)
+	}, patient)
 
-	limits.user = hourly(1)
-	conn, l = start(t, limits, nil, grpc.WithUnaryInterceptor(comeBack(10)))
-	testkit.NoErr(t, unary(by("ann"), conn))
-	ctx, cancel := context.WithTimeout(by("ann"), time.Minute)
-	defer cancel()
-	err := unary(ctx, conn)
-	_, told := retryAfter(err)
-	testkit.Check(t, told && l.limiters[0].Stats().Denied == 1, "%v, want the denial at once", err)
+	s.user = hourly(1)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
+		testkit.NoErr(t, unary(by("ann"), conn))
+		from := time.Now()
+		ctx, cancel := context.WithTimeout(by("ann"), time.Minute)
+		defer cancel()
+		err := unary(ctx, conn)
+		_, told := retryAfter(err)
+		testkit.Check(t, told && l.limiters[0].Stats().Denied == 1 && time.Since(from) < time.Second,
+			"%v, want the denial at once", err)
+	}, patient)
 }
 
 // TestEveryLimitHolds: by user, by address and altogether, and each call takes from all or none.
 func TestEveryLimitHolds(t *testing.T) {
-	limits := plenty()
-	limits.user, limits.everybody = hourly(3), hourly(5)
-	conn, l := start(t, limits, nil)
-	admitted := func(user string) (n int) {
+	admitted := func(user string, conn *grpc.ClientConn) (n int) {
 		for range 10 {
 			if unary(by(user), conn) == nil {
 				n++
@@ -155,22 +168,27 @@ func TestEveryLimitHolds(t *testing.T) {
 		}
 		return n
 	}
-	ann, bob := admitted("ann"), admitted("bob")
-	testkit.Check(t, ann == 3 && bob == 2, "ann has %d, bob %d; want 3, and the 2 that are left", ann, bob)
-	for _, limiter := range l.limiters[:3] {
-		stats := limiter.Stats()
-		testkit.Check(t, stats.Admitted == 5, "%s: %d tokens", stats.Name, stats.Admitted)
-	}
-	limits = plenty()
-	limits.address = hourly(4)
-	conn, _ = start(t, limits, nil)
-	ann, bob = admitted("ann"), admitted("bob")
-	testkit.Check(t, ann == 4 && bob == 0, "ann has %d, bob %d of the same address; want 4 and 0", ann, bob)
-	client := healthpb.NewHealthClient(conn)
-	for range 10 {
-		_, err := client.Check(by("ann"), &healthpb.HealthCheckRequest{})
-		testkit.Check(t, err == nil, "a health check is limited: %v", err)
-	}
+	s := plenty()
+	s.user, s.everybody = hourly(3), hourly(5)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
+		ann, bob := admitted("ann", conn), admitted("bob", conn)
+		testkit.Check(t, ann == 3 && bob == 2, "ann has %d, bob %d; want 3, and the 2 left", ann, bob)
+		for _, limiter := range l.limiters[:3] {
+			stats := limiter.Stats()
+			testkit.Check(t, stats.Admitted == 5, "%s: %d tokens", stats.Name, stats.Admitted)
+		}
+	})
+	s = plenty()
+	s.address = hourly(4)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
+		ann, bob := admitted("ann", conn), admitted("bob", conn)
+		testkit.Check(t, ann == 4 && bob == 0, "ann has %d, bob %d of one address; want 4 and 0", ann, bob)
+		client := healthpb.NewHealthClient(conn)
+		for range 10 {
+			_, err := client.Check(by("ann"), &healthpb.HealthCheckRequest{})
+			testkit.Check(t, err == nil, "a health check is limited: %v", err)
+		}
+	})
 }
 
 // duplex opens a stream and sends messages until one is not answered. It returns how many were.
@@ -192,77 +210,83 @@ func duplex(ctx context.Context, conn *grpc.ClientConn, messages int) (answered 
 
 // TestStreamsAreLimited: when they are opened, and by message.
 func TestStreamsAreLimited(t *testing.T) {
-	limits := plenty()
-	limits.user, limits.messages, limits.wait = hourly(3), hourly(12), 0
-	conn, l := start(t, limits, nil)
-	for i, want := range []struct {
-		answered int
-		denied   bool
-	}{{8, false}, {4, true}, {0, true}, {0, true}} {
-		n, err := duplex(by("ann"), conn, 8)
-		_, told := retryAfter(err)
-		testkit.Check(t, n == want.answered && told == want.denied, "stream %d: %d answers, %v", i, n, err)
-	}
-	users, messages := l.limiters[0].Stats(), l.limiters[3].Stats()
-	testkit.Check(t, users.Admitted == 3 && messages.Admitted == 12,
-		"%d streams, %d messages", users.Admitted, messages.Admitted)
+	s := plenty()
+	s.user, s.messages, s.wait = hourly(3), hourly(12), 0
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
+		for i, want := range []struct {
+			answered int
+			denied   bool
+		}{{8, false}, {4, true}, {0, true}, {0, true}} {
+			n, err := duplex(by("ann"), conn, 8)
+			_, told := retryAfter(err)
+			testkit.Check(t, n == want.answered && told == want.denied,
+				"stream %d: %d answers, %v", i, n, err)
+		}
+		users, messages := l.limiters[0].Stats(), l.limiters[3].Stats()
+		testkit.Check(t, users.Admitted == 3 && messages.Admitted == 12,
+			"%d streams, %d messages", users.Admitted, messages.Admitted)
+	})
 }
 
 // TestMessagesWaitForTheirTurn: a stream goes as fast as its limit, and none of it is denied.
 func TestMessagesWaitForTheirTurn(t *testing.T) {
-	limits := plenty()
-	limits.messages = hybrid.Every(50 * time.Millisecond)
-	conn, l := start(t, limits, nil)
-	from := time.Now()
-	n, err := duplex(by("ann"), conn, 10)
-	took := time.Since(from)
-	testkit.Check(t, n == 10 && err == nil, "%d messages, %v", n, err)
-	testkit.Check(t, took >= 450*time.Millisecond, "%d messages in %v, at one every 50 ms", n, took)
-	testkit.Check(t, l.limiters[3].Stats().Admitted == 10, "%+v", l.limiters[3].Stats())
+	s := plenty()
+	s.messages = hybrid.Every(50 * time.Millisecond)
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
+		from := time.Now()
+		n, err := duplex(by("ann"), conn, 10)
+		took := time.Since(from)
+		testkit.Check(t, n == 10 && err == nil, "%d messages, %v", n, err)
+		testkit.Check(t, took >= 450*time.Millisecond && took < 500*time.Millisecond,
+			"%d messages in %v, at one every 50 ms", n, took)
+		testkit.Check(t, l.limiters[3].Stats().Admitted == 10, "%+v", l.limiters[3].Stats())
+	})
 }
 
 // TestStreamsThatGoAwayLeaveNothing: streams whose message waits for an hour are cancelled. Neither
 // a token nor a goroutine stays behind.
 func TestStreamsThatGoAwayLeaveNothing(t *testing.T) {
-	limits := plenty()
-	limits.messages, limits.wait = hourly(1), 100*time.Hour
-	conn, l := start(t, limits, nil)
-	n, err := duplex(by("ann"), conn, 1)
-	testkit.Must(t, n == 1 && err == nil, "%d, %v", n, err)
-	messages, before := l.limiters[3], runtime.NumGoroutine()
-	ctx, cancel := context.WithCancel(by("ann"))
-	var streams sync.WaitGroup
-	for range 20 {
-		streams.Go(func() {
-			_, err := duplex(ctx, conn, 1)
-			testkit.Check(t, status.Code(err) == codes.Canceled, "%v", err)
-		})
-	}
-	testkit.Eventually(t, "20 messages that wait", func() bool { return messages.Stats().Waiting == 20 })
-	cancel()
-	streams.Wait()
-	testkit.Eventually(t, "nobody who waits", func() bool { return messages.Stats().Waiting == 0 })
-	testkit.Eventually(t, "no more goroutines", func() bool { return runtime.NumGoroutine() <= before })
-	testkit.Check(t, messages.Stats().Admitted == 1, "%d messages", messages.Stats().Admitted)
+	s := plenty()
+	s.messages, s.wait = hourly(1), 100*time.Hour
+	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
+		n, err := duplex(by("ann"), conn, 1)
+		testkit.Must(t, n == 1 && err == nil, "%d, %v", n, err)
+		messages, before := l.limiters[3], runtime.NumGoroutine()
+		ctx, cancel := context.WithCancel(by("ann"))
+		var streams sync.WaitGroup
+		for range 20 {
+			streams.Go(func() {
+				_, err := duplex(ctx, conn, 1)
+				testkit.Check(t, status.Code(err) == codes.Canceled, "%v", err)
+			})
+		}
+		testkit.Eventually(t, "20 messages that wait", func() bool { return messages.Stats().Waiting == 20 })
+		cancel()
+		streams.Wait()
+		testkit.Eventually(t, "nobody who waits", func() bool { return messages.Stats().Waiting == 0 })
+		testkit.Eventually(t, "no more goroutines", func() bool { return runtime.NumGoroutine() <= before })
+		testkit.Check(t, messages.Stats().Admitted == 1, "%d messages", messages.Stats().Admitted)
+	})
 }
 
 // TestEachReasonHasItsCode: a client can tell a limit from its own mistake, and from an outage.
 func TestEachReasonHasItsCode(t *testing.T) {
-	conn, _ := start(t, plenty(), nil)
-	err := unary(context.Background(), conn)
-	testkit.Check(t, status.Code(err) == codes.InvalidArgument, "without a user: %v", err)
-	err = unary(metadata.AppendToOutgoingContext(by("ann"), userField, "bob"), conn)
-	testkit.Check(t, status.Code(err) == codes.InvalidArgument, "of two users: %v", err)
-	for want, err := range map[codes.Code]error{
-		codes.InvalidArgument:  hybrid.ErrExceedsBurst,
-		codes.Unavailable:      hybrid.ErrUnavailable,
-		codes.Canceled:         errors.Join(errors.New("hybrid: take"), context.Canceled),
-		codes.DeadlineExceeded: hybrid.ErrWouldExceedDeadline,
-	} {
-		got := answerOf(err)
-		_, told := retryAfter(got)
-		testkit.Check(t, status.Code(got) == want && !told, "%v becomes %v, want %v", err, got, want)
-	}
+	bubble(t, plenty(), func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
+		err := unary(context.Background(), conn)
+		testkit.Check(t, status.Code(err) == codes.InvalidArgument, "without a user: %v", err)
+		err = unary(metadata.AppendToOutgoingContext(by("ann"), userField, "bob"), conn)
+		testkit.Check(t, status.Code(err) == codes.InvalidArgument, "of two users: %v", err)
+		for want, err := range map[codes.Code]error{
+			codes.InvalidArgument:  hybrid.ErrExceedsBurst,
+			codes.Unavailable:      hybrid.ErrUnavailable,
+			codes.Canceled:         errors.Join(errors.New("hybrid: take"), context.Canceled),
+			codes.DeadlineExceeded: hybrid.ErrWouldExceedDeadline,
+		} {
+			got := answerOf(err)
+			_, told := retryAfter(got)
+			testkit.Check(t, status.Code(got) == want && !told, "%v becomes %v, want %v", err, got, want)
+		}
+	})
 }
 
 // TestAddresses: a customer has one key, however he writes his address and whichever of the
@@ -292,66 +316,66 @@ func (a textAddr) String() string  { return string(a) }
 func TestTheMiddlewareLosesWhy(t *testing.T) {
 	s := plenty()
 	s.user = hourly(1)
-	l, err := newLimits(lease.NewMemoryStore(nil), s)
-	testkit.NoErr(t, err)
-	defer l.shutdown(context.Background())
-	server := grpc.NewServer(grpc.UnaryInterceptor(ratelimit.UnaryServerInterceptor(l.calls)))
-	pb.RegisterTestServiceServer(server, echo{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoErr(t, err)
-	go server.Serve(listener)
-	defer server.Stop()
-	conn := connect(t, listener)
-	testkit.NoErr(t, unary(by("ann"), conn))
-	denied, nobody := unary(by("ann"), conn), unary(context.Background(), conn)
-	_, told := retryAfter(denied)
-	testkit.Check(t, status.Code(denied) == codes.ResourceExhausted && !told, "%v", denied)
-	testkit.Check(t, status.Code(nobody) == codes.ResourceExhausted, "%v", nobody)
+	synctest.Test(t, func(t *testing.T) {
+		l, err := newLimits(lease.NewMemoryStore(nil), s)
+		testkit.NoErr(t, err)
+		defer l.shutdown(context.Background())
+		server := grpc.NewServer(grpc.UnaryInterceptor(ratelimit.UnaryServerInterceptor(l.calls)))
+		pb.RegisterTestServiceServer(server, echo{})
+		conn := connect(t, server)
+		testkit.NoErr(t, unary(by("ann"), conn))
+		denied, nobody := unary(by("ann"), conn), unary(context.Background(), conn)
+		_, told := retryAfter(denied)
+		testkit.Check(t, status.Code(denied) == codes.ResourceExhausted && !told, "%v", denied)
+		testkit.Check(t, status.Code(nobody) == codes.ResourceExhausted, "%v", nobody)
+	})
 }
 
-// TestTwoServersShareALimit: on one Redis, as many calls are admitted by both as the burst has.
-func TestTwoServersShareALimit(t *testing.T) {
-	redistest.Require(t)
-	url := "redis://" + redistest.Start(t).Addr
-	s := plenty()
+// TestServersShareALimit: on one Redis, as many calls are admitted by all as the burst has. A server
+// that starts when two have ended has all that these have left.
+func TestServersShareALimit(t *testing.T) {
+	url, s := testnet.Redis(t), plenty()
 	s.user = hourly(60)
-	s.common.CallTimeout = 3 * time.Second // on a busy machine too no call is given up
-	var conns []*grpc.ClientConn
-	for range 2 {
+	s.common.CallTimeout = time.Minute // outlasts a pause of the machine
+	server := func() (*grpc.ClientConn, *limits) {
 		on, done, err := store.Open(url, "test")
 		testkit.NoErr(t, err)
 		t.Cleanup(func() { done() })
-		conn, l := start(t, s, on)
-		for _, limiter := range l.limiters {
-			testkit.NoErr(t, limiter.Ping(context.Background()))
-		}
-		conns = append(conns, conn)
+		return start(t, s, on)
 	}
 	var admitted, others atomic.Int64
+	ask := func(conn *grpc.ClientConn) codes.Code {
+		code := status.Code(unary(by("ann"), conn))
+		switch code {
+		case codes.OK:
+			admitted.Add(1)
+		case codes.ResourceExhausted:
+		default:
+			others.Add(1)
+		}
+		return code
+	}
 	var clients sync.WaitGroup
-	for i := range 4 {
+	for range 2 {
+		conn, l := server()
+		testkit.NoErr(t, l.limiters[0].Ping(context.Background()))
 		clients.Go(func() {
-			for range 50 {
-				switch status.Code(unary(by("ann"), conns[i%2])) {
-				case codes.OK:
-					admitted.Add(1)
-				case codes.ResourceExhausted:
-				default:
-					others.Add(1)
-				}
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					for range 20 {
+						ask(conn)
+					}
+				})
 			}
+			both.Wait()
+			testkit.NoErr(t, l.shutdown(context.Background()))
 		})
 	}
 	clients.Wait()
-	// What one server still holds it gives back when the other asks for it.
-	testkit.Eventually(t, "all calls of the burst", func() bool {
-		for _, conn := range conns {
-			if unary(by("ann"), conn) == nil {
-				admitted.Add(1)
-			}
-		}
-		return admitted.Load() >= 60
-	})
+	conn, _ := server()
+	for ask(conn) == codes.OK {
+	}
 	testkit.Check(t, admitted.Load() == 60 && others.Load() == 0, "%d calls, want 60; %d failed otherwise",
 		admitted.Load(), others.Load())
 }
