@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -36,12 +37,22 @@ func main() {
 	}
 }
 
-// run serves until ctx ends, and gives back what the limiters hold.
+// run serves at address until ctx ends.
 func run(ctx context.Context, address, router, file, redisURL string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, listener, router, file, redisURL)
+}
+
+// serve serves until ctx ends, and gives back what the limiters hold.
+func serve(ctx context.Context, listener net.Listener, router, file, redisURL string) error {
 	with, ok := routers[router]
 	if !ok {
 		return fmt.Errorf("there is no router %q", router)
 	}
+	defer listener.Close()
 	buckets, done, err := store.Open(redisURL, "routers-example")
 	if err != nil {
 		return err
@@ -51,7 +62,7 @@ func run(ctx context.Context, address, router, file, redisURL string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Addr: address, Handler: with(limits.Handler), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: with(limits.Handler), ReadHeaderTimeout: 10 * time.Second}
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
@@ -62,8 +73,8 @@ func run(ctx context.Context, address, router, file, redisURL string) error {
 		_ = server.Shutdown(within)
 		stopped <- limits.Shutdown(within)
 	})
-	log.Printf("open http://%s/", address)
-	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+	log.Printf("open http://%s/", listener.Addr())
+	if err := server.Serve(listener); err != http.ErrServerClosed {
 		return err
 	}
 	return <-stopped
