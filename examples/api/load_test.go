@@ -26,7 +26,7 @@ func TestLoadEndsAfterAsManyRequestsAsItMay(t *testing.T) {
 	var got atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { got.Add(1) }))
 	defer server.Close()
-	testkit.NoErr(t, runLoad(t.Context(), []string{"-most=20", server.URL}))
+	testkit.NoErr(t, runLoad(t.Context(), []string{"-most=20", "-for=10m", server.URL}))
 	testkit.Check(t, got.Load() == 20, "%d requests", got.Load())
 }
 

@@ -43,13 +43,16 @@ func newService(store lease.Store, o options) (*service, error) {
 	}
 	store = s.telemetry.Store(store)
 	var err error
-	s.reports, err = hybrid.New(store, hybrid.Config{Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}})
+	s.reports, err = hybrid.New(store, hybrid.Config{
+		Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}, CallTimeout: o.callTimeout,
+	})
 	if err != nil {
 		return nil, err
 	}
 	s.telemetry.Register(s.reports)
 	s.rules, err = rules.Open(o.rules, rules.Config{
 		Store:     store,
+		Base:      hybrid.Config{CallTimeout: o.callTimeout},
 		Interval:  2 * time.Second,
 		OnLimiter: s.telemetry.Register,
 	})
