@@ -331,8 +331,8 @@ func TestTheMiddlewareLosesWhy(t *testing.T) {
 	})
 }
 
-// TestServersShareALimit: on one Redis, no more calls are admitted by all than the burst has. What two
-// servers that have ended did not use is in the bucket.
+// TestServersShareALimit: on one Redis, no more calls are admitted by all than the burst has. What
+// two servers that have ended did not use is in the bucket.
 func TestServersShareALimit(t *testing.T) {
 	url, s := testnet.Redis(t), plenty()
 	s.user = hourly(60)

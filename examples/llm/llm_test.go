@@ -334,8 +334,8 @@ func (t *world) within(s settings, from time.Time) {
 	check("everybody", all, s.budget, t.budget.Key("all"))
 }
 
-// TestGatewaysShareTheLimits: on one Redis, tenants have what they have once. What two gateways that
-// have ended did not use is in the bucket.
+// TestGatewaysShareTheLimits: on one Redis, tenants have what they have once. What two gateways
+// that have ended did not use is in the bucket.
 func TestGatewaysShareTheLimits(t *testing.T) {
 	url, s := testnet.Redis(t), plenty()
 	s.tokens = hourly(1000)

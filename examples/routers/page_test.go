@@ -56,8 +56,8 @@ func held(next http.Handler, counts func(), done <-chan struct{}) http.Handler {
 	})
 }
 
-// watched calls shown with the second request that is not denied after one that is: by then the page
-// shows the first.
+// watched calls shown with the second request after a denied one and one that is not: by then the
+// page shows both.
 type watched struct {
 	next  http.Handler
 	shown func()
@@ -109,6 +109,7 @@ func shown(t *testing.T, url string, arguments ...string) string {
 // TestThePageShowsADenial: a real browser asks until it is denied, shows the problem and how long
 // it will wait, waits so long and not less, and shows that it is served again.
 func TestThePageShowsADenial(t *testing.T) {
+	t.Parallel()
 	limit := middlewares["httplimit"](t, hybrid.Limit{Tokens: 1, Per: 3 * time.Second, Burst: 3})
 	served := make(chan struct{})
 	o := &watched{next: withChi(limit), shown: sync.OnceFunc(func() { close(served) })}
@@ -144,6 +145,7 @@ func TestThePageShowsADenial(t *testing.T) {
 // TestTheCountdownIsSeen: while it waits, the page shows for how long. With SCREENSHOT=FOLDER a
 // picture of that is left there.
 func TestTheCountdownIsSeen(t *testing.T) {
+	t.Parallel()
 	limit := middlewares["httplimit"](t, hybrid.PerHour(1).WithBurst(3))
 	counts := make(chan struct{})
 	s := httptest.NewServer(held(withHTTP(limit), sync.OnceFunc(func() { close(counts) }), counts))

@@ -207,8 +207,8 @@ func TestTheAPIHasTheLastWord(t *testing.T) {
 	})
 }
 
-// TestWorkersOnOneRedis: workers have no more calls together than one may have. What two of them that
-// have ended did not use is in the bucket.
+// TestWorkersOnOneRedis: workers have no more calls together than one may have. What two of them
+// that have ended did not use is in the bucket.
 func TestWorkersOnOneRedis(t *testing.T) {
 	url, queue, a := testnet.Redis(t), jobs(100), &api{}
 	fresh := func() *worker {

@@ -1,5 +1,5 @@
-// Package testnet has the networks of the examples' tests: one in memory, over which a test may have
-// virtual time, and a Redis whose clients outlast a pause of the machine.
+// Package testnet has the networks of the examples' tests: one in memory, over which a test may
+// have virtual time, and a Redis whose clients outlast a pause of the machine.
 package testnet
 
 import (
