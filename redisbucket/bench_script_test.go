@@ -31,7 +31,7 @@ func newFleet(s *Store) *fleet {
 	f := &fleet{s: s, requests: make([]lease.Request, 10)}
 	for i := range f.requests {
 		r := request(1)
-		r.Holder = fmt.Sprintf("0123456789abcdef-%d", i)
+		r.Holder, r.Config.TTL = fmt.Sprintf("0123456789abcdef-%d", i), briefTTL
 		r.Config.Limits = []lease.Limit{lease.PerSecond(1_000_000)}
 		f.requests[i] = r
 	}
@@ -67,6 +67,7 @@ func drawn(b *testing.B, s *Store) func() {
 		next++
 		r := request(1 + int64(next))
 		r.Draw, r.Want, r.Waiting, r.Config.Limits = true, 1, 1, []lease.Limit{lease.PerSecond(10_000)}
+		r.Config.TTL = briefTTL
 		if g := heard[i]; g.Epoch > 0 {
 			r.Epoch, r.Counter, r.LeaseMax = g.Epoch, g.Counter, g.LeaseMax
 			r.HeardAt, r.HeardAge = g.ServerTime, time.Millisecond

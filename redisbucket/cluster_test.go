@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,15 +17,36 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// startCluster is two masters that share the slots, and a store whose client knows one of them.
-func startCluster(t *testing.T) ([]*redistest.Server, *Store) {
-	t.Helper()
+// TestOnACluster is several tests on two masters that share the slots, as it takes two seconds until
+// a cluster serves. Each has a store of its own, whose client knows one of them.
+func TestOnACluster(t *testing.T) {
 	masters := redistest.StartCluster(t, 2, false).Masters
-	return masters, storeOver(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].Addr}}))
+	for name, test := range map[string]func(*testing.T, []*redistest.Server, *Store){
+		"ping reaches every master": pingReachesEveryMaster, "it is served node by node": servedNodeByNode,
+		"it is scanned whole": scannedWhole, "a moved slot is followed": movedSlotIsFollowed,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, m := range masters {
+				m.Do(t, "FLUSHALL")
+				m.Do(t, "SCRIPT", "FLUSH")
+			}
+			test(t, masters, storeOver(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].Addr},
+				DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})))
+		})
+	}
 }
 
-func TestAClusterIsServedNodeByNode(t *testing.T) {
-	servers, s := startCluster(t)
+func pingReachesEveryMaster(t *testing.T, servers []*redistest.Server, s *Store) {
+	testkit.NoErr(t, s.Ping(t.Context()))
+	for _, server := range servers {
+		one := redis.NewClient(patient(server.Addr))
+		defer one.Close()
+		known := one.ScriptExists(t.Context(), s.leaseScript.sha, s.configureScript.sha).Val()
+		testkit.Check(t, len(known) == 2 && known[0] && known[1], "%s knows %v", server.Addr, known)
+	}
+}
+
+func servedNodeByNode(t *testing.T, servers []*redistest.Server, s *Store) {
 	var keys []string
 	for i := range 40 {
 		keys = append(keys, fmt.Sprintf("key} %d", i))
@@ -71,16 +93,35 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 				testkit.Check(t, errors.Is(c.Err, lease.ErrUnavailable), "%q: %v", c.Key, c.Err)
 			}
 		}
-		cancel() // only now: the healthy node's calls came back while the other still hung
+		if cancel(); failed > 0 { // only now: the healthy node's calls came back while the other still hung
+			servers[1].Resume(t) // the client waits for it
+		}
 	})
 	// then only its own calls wait
 	all := served+failed == len(calls)
 	testkit.Check(t, served > 0 && failed > 0 && all, "%d served, %d failed", served, failed)
 }
 
-func TestAMovedSlotIsFollowed(t *testing.T) {
+func scannedWhole(t *testing.T, _ []*redistest.Server, s *Store) {
+	for i := range 40 {
+		granted(t, s, fmt.Sprint("k", i), request(1))
+	}
+	var done []int64
+	all := readings(t, s, Scan{Count: 5, PerSecond: 1_000_000, Progress: func(n, of int64) {
+		testkit.Check(t, of == 80, "of %d", of)
+		done = append(done, n)
+	}})
+	testkit.Check(t, len(all) >= 40 && slices.IsSorted(done) && len(done) > 3, "%d readings, %v", len(all), done)
+	v, err := s.Look(t.Context(), "k3")
+	testkit.Check(t, err == nil && len(v.Holders) == 1, "%+v, %v", v, err)
+	views, err := s.Views(t.Context(), []string{"k1", "k2", "k3", "k4"})
+	for _, v := range views {
+		testkit.Check(t, err == nil && v.Exists, "%+v, %v", v, err)
+	}
+}
+
+func movedSlotIsFollowed(t *testing.T, servers []*redistest.Server, s *Store) {
 	// given a client whose idea of the slots is out of date
-	servers, s := startCluster(t)
 	ctx, key := context.Background(), s.bucketKey("k")
 	granted(t, s, "k", request(1))
 	from, to := servers[0], servers[1]
@@ -117,7 +158,7 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	testkit.Must(t, len(first) == 1 && first[0] == held[1] && first[0].Err == nil, "%+v", first[0].Err)
 	testkit.Eventually(t, "a refusal", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
 	// and when the slot has moved
-	from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port), "", "0", "5000", "KEYS", key, recordKey(key, "h"))
+	from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port), "", "0", "60000", "KEYS", key, recordKey(key, "h"))
 	for _, server := range []*redistest.Server{to, from} {
 		server.Do(t, "CLUSTER", "SETSLOT", number, "NODE", id(to))
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,8 +81,8 @@ func TestBringingAScriptIsNoRoundTrip(t *testing.T) {
 		s.Exchange(t.Context(), calls, func([]*lease.Call) {})
 	}()
 	testkit.Eventually(t, "a call", func() bool { return proxy.Calls() > 0 })
-	// when it takes very long to bring that,
-	const takes = time.Second
+	// when it takes long to bring that,
+	const takes = 200 * time.Millisecond
 	proxy.Set(redistest.Fate{Delay: takes})
 	release()
 	<-done
@@ -104,17 +105,6 @@ func TestPingLeavesNothingToTheFirstCall(t *testing.T) {
 	s.Exchange(t.Context(), pair(1, "a", "b"), func([]*lease.Call) {})
 	testkit.Check(t, proxy.Accepted() == conns && proxy.Calls() == calls+4, "%d connections more, %d calls",
 		proxy.Accepted()-conns, proxy.Calls()-calls)
-}
-
-func TestPingReachesEveryMasterOfACluster(t *testing.T) {
-	servers, s := startCluster(t)
-	testkit.NoErr(t, s.Ping(t.Context()))
-	for _, server := range servers {
-		one := redis.NewClient(&redis.Options{Addr: server.Addr})
-		defer one.Close()
-		known := one.ScriptExists(t.Context(), s.leaseScript.sha, s.configureScript.sha).Val()
-		testkit.Check(t, len(known) == 2 && known[0] && known[1], "%s knows %v", server.Addr, known)
-	}
 }
 
 // TestWhatRefusesIsNamedAtTheFirstDial: the client would try four times more before it said so, an
@@ -145,13 +135,13 @@ func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 // slow server.
 func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 	dialing, open, finished := make(chan bool), make(chan bool), make(chan bool)
-	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr,
-		Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
-			dialing <- true
-			<-open
-			return net.Dial(network, addr)
-		}}))
-	calls := pair(1, "k")
+	options := patient(redistest.Start(t).Addr)
+	options.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
+		dialing <- true
+		<-open
+		return net.Dial(network, addr)
+	}
+	s, calls := storeOver(t, redis.NewClient(options)), pair(1, "k")
 	go s.Exchange(t.Context(), calls, func([]*lease.Call) { close(finished) })
 	<-dialing
 	// it is told by the dial's own goroutine
@@ -165,12 +155,13 @@ func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 	// Given a call whose connection is in the middle of its handshake,
 	connected, goOn := make(chan bool), make(chan bool)
-	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, PoolSize: 1,
-		OnConnect: func(context.Context, *redis.Conn) error {
-			connected <- true
-			<-goOn
-			return nil
-		}}))
+	options := patient(redistest.Start(t).Addr)
+	options.PoolSize, options.OnConnect = 1, func(context.Context, *redis.Conn) error {
+		connected <- true
+		<-goOn
+		return nil
+	}
+	s := storeOver(t, redis.NewClient(options))
 	send := func(ctx context.Context, calls []*lease.Call) <-chan bool {
 		finished := make(chan bool)
 		go s.Exchange(ctx, calls, func([]*lease.Call) { close(finished) })
@@ -203,11 +194,12 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 // waits for the reply: it may have been executed.
 func TestASentCallIsNotRefusedByADialThatFails(t *testing.T) {
 	s := storeOver(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := s.pipeline(ctx, s.node(""), nil, func(p *pipeline) error {
 		_, _ = (&payload{p: p}).MarshalBinary() // sent
 		p.dialFailed(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")})
+		cancel()
 		<-t.Context().Done()
 		return nil
 	})
@@ -267,27 +259,28 @@ func TestAnUnknownScriptIsSentOnce(t *testing.T) {
 	})
 }
 
-func TestTheContextBoundsACallToAHungServer(t *testing.T) {
-	// given a server that has stopped answering, and a client that would wait for 5 s
-	server := redistest.Start(t)
-	s := newStore(t, server.Addr)
+func TestTheContextEndsACallToAHungServer(t *testing.T) {
+	// given a server whose answers do not come, and calls that it has got
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	s, calls, groups := newStore(t, proxy.Addr), pair(1, "a", "b"), make(chan int, 2)
 	testkit.NoErr(t, s.Ping(t.Context())) // so that there is a connection
-	calls := pair(1, "a", "b")
-	server.Hang(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	before, release := proxy.Calls(), proxy.Hold()
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	// when calls are made
-	start, groups := time.Now(), make(chan int, 2)
 	go s.Exchange(ctx, calls, func(group []*lease.Call) { groups <- len(group) })
-	// then they come back with the context, all as one group, though the client still waits
-	n, took := <-groups, time.Since(start)
-	testkit.Check(t, took <= 2*time.Second && n == len(calls) && len(groups) == 0, "took %v, %d calls", took, n)
+	testkit.Eventually(t, "both calls", func() bool { return proxy.Calls() == before+2 })
+	// when their context ends
+	cancel()
+	// then they come back with it, all as one group, though the client still waits
+	n := <-groups
+	testkit.Check(t, n == len(calls) && len(groups) == 0, "%d calls came back", n)
 	for _, c := range calls {
 		checkError(t, c.Key, c.Err, map[error]bool{lease.ErrUnavailable: true, lease.ErrRefused: false,
-			context.DeadlineExceeded: true})
+			context.Canceled: true})
 	}
 	// and the caller may reuse them while the answer arrives (the race detector watches)
-	server.Resume(t)
+	proxy.Pass()
+	release()
 	for _, c := range calls {
 		c.Request = request(2)
 	}
@@ -295,6 +288,25 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 	for _, c := range calls {
 		testkit.Check(t, c.Err == nil, "%q: %v", c.Key, c.Err)
 	}
+}
+
+// TestADeadlineEndsACallOnTime, whatever the client waits for.
+func TestADeadlineEndsACallOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		options := patient("127.0.0.1:1")
+		options.Protocol, options.DisableIdentity = 2, true
+		options.Dialer = func(context.Context, string, string) (net.Conn, error) { return answers(nil, false), nil }
+		s, calls, from := storeOver(t, redis.NewClient(options)), pair(1, "a", "b"), time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		defer cancel()
+		s.Exchange(ctx, calls, func(group []*lease.Call) {
+			took := time.Since(from)
+			testkit.Check(t, took == 30*time.Millisecond && len(group) == len(calls), "%d calls after %v", len(group), took)
+			for _, c := range group {
+				checkError(t, c.Key, c.Err, map[error]bool{context.DeadlineExceeded: true, lease.ErrRefused: false})
+			}
+		})
+	})
 }
 
 func TestAnEndedContextSendsNothing(t *testing.T) {

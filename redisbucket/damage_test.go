@@ -51,8 +51,8 @@ func (p place) set(text string, start int, v int64) string {
 }
 
 // damages are what may become of the texts of a bucket of one limit, and of a record, so that the
-// scripts cannot trust them.
-func damages() (states, records map[string]func(string) string) {
+// scripts cannot trust them. Each number becomes a wrong one, and every wrong one if the run is long.
+func damages(long bool) (states, records map[string]func(string) string) {
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }
 	}
@@ -116,8 +116,15 @@ func damages() (states, records map[string]func(string) string) {
 			return s + strings.Repeat(s[configAt+configSize(0):], 4) + strings.Repeat(s[8*levelAt:8*heldAt], 4)
 		},
 	}
+	wrong := func(i int, negative float64) []float64 {
+		all := append(slices.Clone(notWhole), negative)
+		if j := i % len(notWhole); !long {
+			return all[j : j+1]
+		}
+		return all
+	}
 	for i := range stateNumbers {
-		for _, bad := range append(slices.Clone(notWhole), -1) {
+		for _, bad := range wrong(i, -1) {
 			if i != shareAt && (i != levelAt || bad != -1) || i == shareAt && !(bad > 0 && bad < 1<<53) {
 				states[fmt.Sprintf("number %d is %v", i, bad)] = field(i, bad)
 			}
@@ -130,7 +137,7 @@ func damages() (states, records map[string]func(string) string) {
 		"void is 2": field(10, 2),
 	}
 	for i := range recordNumbers {
-		for _, bad := range append(slices.Clone(notWhole), -2) {
+		for _, bad := range wrong(i, -2) {
 			if i < recordNumbers-1 || !(bad >= -1<<52 && bad < 1<<53) { // the last is an allowance
 				records[fmt.Sprintf("number %d is %v", i, bad)] = field(i, bad)
 			}
@@ -141,7 +148,7 @@ func damages() (states, records map[string]func(string) string) {
 
 func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	ctx := context.Background()
-	states, records := damages()
+	states, records := damages(testkit.Long(t, "one wrong value", "ten wrong values of each number"))
 	onEach(t, func(t *testing.T, s *Store) {
 		bucket, record := s.bucketKey("key }"), recordKey(s.bucketKey("key }"), "h")
 		// apparent: without looking at the record too
@@ -344,7 +351,7 @@ func FuzzStored(f *testing.F) {
 		f.Add(state, record, now, seq)
 	}
 	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
+	rdb := redis.NewClient(patient(redistest.Start(f).Addr))
 	f.Cleanup(func() { rdb.Close() })
 	f.Fuzz(func(t *testing.T, state, record string, now, seq uint64) {
 		// given any texts in the places of one bucket

@@ -193,7 +193,7 @@ func TestALookSeesWindows(t *testing.T) {
 
 // windowSeeds are states with windows, for FuzzStored.
 func windowSeeds(f *testing.F) (states []string) {
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
+	rdb := redis.NewClient(patient(redistest.Start(f).Addr))
 	f.Cleanup(func() { rdb.Close() })
 	s := storeOn(f, rdb)
 	now := int64(1_700_000_000_000_000)

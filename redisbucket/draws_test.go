@@ -204,11 +204,11 @@ func (f byFirstKey) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 func TestAProxyThatLooksAtTheFirstKeyAlone(t *testing.T) {
 	var servers byFirstKey
 	for range 3 {
-		rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+		rdb := redis.NewClient(patient(redistest.Start(t).Addr))
 		t.Cleanup(func() { rdb.Close() })
 		servers = append(servers, rdb)
 	}
-	front := redis.NewClient(&redis.Options{Addr: servers[0].Options().Addr})
+	front := redis.NewClient(patient(servers[0].Options().Addr))
 	front.AddHook(servers)
 	s := storeOver(t, front)
 	// Given ten users with ten tokens each, and a time that stands still,

@@ -91,7 +91,7 @@ func FuzzCallNumbers(f *testing.F) {
 		}
 		first := request(1)
 		first.Config.Limits = []lease.Limit{lease.PerSecond(tokens).WithBurst(burst)}
-		first.Config.Overcommit = overcommit
+		first.Config.Overcommit, first.Config.TTL = overcommit, briefTTL
 		first.Want, first.Weight, first.Headroom = want, weight, headroom
 		if first.Validate() != nil || first.Config.Validate() != nil {
 			t.Skip()

@@ -61,7 +61,7 @@ func randomKey(rng *rand.Rand) string {
 func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 	// given user keys of any bytes
 	rng, keys := rand.New(rand.NewPCG(1, 2)), slices.Clone(oddKeys)
-	for range 50_000 {
+	for range testkit.ShortOrLong(t, 5_000, 50_000, "keys") {
 		keys = append(keys, randomKey(rng))
 	}
 	s := &Store{prefix: defaultPrefix}
@@ -124,7 +124,7 @@ func FuzzBucketKey(f *testing.F) {
 	f.Add("a%7D", "a}", "h", "h")
 	var server *redis.Client // one for each fuzzing process
 	if redistest.Available() {
-		server = redis.NewClient(&redis.Options{Addr: redistest.Start(f, "--cluster-enabled", "yes").Addr})
+		server = redis.NewClient(patient(redistest.Start(f, "--cluster-enabled", "yes").Addr))
 		f.Cleanup(func() { server.Close() })
 	} else {
 		f.Log("slots are computed only: redis-server is not in PATH")

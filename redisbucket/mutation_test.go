@@ -514,13 +514,14 @@ type honest struct {
 
 func newStage(t *testing.T, addr string, script *script) *stage {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(patient(addr))
+	rdb.AddHook(keepKeys{rdb}) // the schedule ignores the server's own clock
 	t.Cleanup(func() { rdb.Close() })
 	store, err := New(rdb, Config{Prefix: t.Name() + script.sha})
 	testkit.NoErr(t, err)
 	s := &stage{t: t, store: store, config: request(1).Config, now: 1_700_000_000_000_000,
 		audit: lease.PerSecond(100).WithBurst(10), holders: make(map[string]*honest)}
-	s.config.Limits = []lease.Limit{s.audit}
+	s.config.Limits, s.config.TTL = []lease.Limit{s.audit}, briefTTL
 	store.leaseScript = script
 	store.now = func() string { return strconv.FormatInt(s.now, 10) }
 	return s
@@ -580,13 +581,10 @@ func (s *stage) deliverAgain(holder string, seq int) {
 	s.send(s.holders[holder].sent[seq-1])
 }
 
-// send keeps the keys from ending by the server's own clock, which the schedule ignores.
+// send makes a call, and notes when the bucket may be forgotten.
 func (s *stage) send(r lease.Request) lease.Grant {
 	s.t.Helper()
 	g := granted(s.t, s.store, "k", r)
-	ctx, bucket := context.Background(), s.store.bucketKey("k")
-	s.store.rdb.Persist(ctx, bucket)
-	s.store.rdb.Persist(ctx, recordKey(bucket, r.Holder))
 	expires := s.now + g.Expiry.Microseconds()
 	s.forgotten = max(s.forgotten, time.Duration(s.expires-expires)*time.Microsecond)
 	s.expires = expires

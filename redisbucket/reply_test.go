@@ -42,7 +42,7 @@ func stateReply(t testing.TB) []any {
 
 func TestGrantIsRead(t *testing.T) {
 	r := request(7)
-	r.Waiting = 2
+	r.Waiting, r.Config.TTL = 2, briefTTL
 	g, err := decodeGrant(grantReply(nil), &r)
 	want := lease.Grant{
 		Seq: 7, Granted: 5, Waited: 2, Short: true, Delay: time.Millisecond, Config: r.Config, Epoch: 11,
@@ -225,7 +225,7 @@ func FuzzWire(f *testing.F) {
 			return storeOver(t, redis.NewClient(&redis.Options{
 				Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
 				DialerRetries: 1,
-				Dialer:        func(context.Context, string, string) (net.Conn, error) { return answers(wire), nil },
+				Dialer:        func(context.Context, string, string) (net.Conn, error) { return answers(wire, true), nil },
 			}))
 		}
 		r := request(7) // which asks for little, so that a grant that is too large is easily met
@@ -254,9 +254,9 @@ func checkTyped(t *testing.T, err error, with any) {
 	testkit.Must(t, reflect.ValueOf(with).IsZero(), "an error came with %+v", with)
 }
 
-// answers is a peer that refuses the handshake, as old servers do, answers the first script call
-// with wire, and goes.
-func answers(wire []byte) net.Conn {
+// answers is a peer that refuses the handshake, as old servers do, answers script calls with wire,
+// and goes then if it is to.
+func answers(wire []byte, goes bool) net.Conn {
 	client, server := net.Pipe()
 	go func() {
 		defer server.Close()
@@ -267,7 +267,10 @@ func answers(wire []byte) net.Conn {
 			}
 			if strings.Contains(strings.ToLower(command), "\nevalsha\r") {
 				_, _ = server.Write(wire)
-				return
+				if goes {
+					return
+				}
+				continue
 			}
 			_, _ = io.WriteString(server, "-ERR unknown command\r\n")
 		}

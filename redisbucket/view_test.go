@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,8 +47,9 @@ func (x *trio) looks(st lease.State) {
 func readings(t *testing.T, s *Store, o Scan) map[string]Reading {
 	t.Helper()
 	all := map[string]Reading{}
+	begun := time.Now()
 	testkit.NoErr(t, s.Scan(t.Context(), o, func(r Reading) {
-		testkit.Check(t, time.Since(r.At) < time.Minute, "read at %v", r.At)
+		testkit.Check(t, !r.At.Before(begun) && !r.At.After(time.Now()), "read at %v", r.At)
 		r.At = time.Time{}
 		all[r.Key+"|"+r.Holder] = r
 	}))
@@ -114,8 +114,8 @@ func TestAScanTellsEveryBucketAndEveryLease(t *testing.T) {
 // a replica will do.
 func TestLooksAreReads(t *testing.T) {
 	ctx := t.Context()
-	server := redistest.Start(t)
-	s := newStore(t, server.Addr)
+	server := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	s, begun := newStore(t, server.Addr), time.Now()
 	for i := range 50 {
 		r := request(1)
 		r.Want, r.Waiting, r.Config.TTL = 500, 500, time.Minute
@@ -124,10 +124,10 @@ func TestLooksAreReads(t *testing.T) {
 	// given a user who may read and ask for the time
 	testkit.NoErr(t, s.rdb.Do(ctx, "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
 	replica := redistest.Start(t, "--replicaof", "127.0.0.1", strconv.Itoa(server.Port))
-	for name, options := range map[string]redis.Options{
-		"a user who may read": {Addr: server.Addr, Username: "reader", Password: "secret"}, "a replica": {Addr: replica.Addr},
-	} {
-		rdb := redis.NewClient(&options)
+	user := patient(server.Addr)
+	user.Username, user.Password = "reader", "secret"
+	for name, options := range map[string]*redis.Options{"a user who may read": user, "a replica": patient(replica.Addr)} {
+		rdb := redis.NewClient(options)
 		reader := storeOver(t, rdb)
 		testkit.Eventually(t, "the replica has the keys", func() bool { return rdb.DBSize(ctx).Val() == 100 })
 		testkit.NoErr(t, s.rdb.ConfigResetStat(ctx).Err())
@@ -135,7 +135,7 @@ func TestLooksAreReads(t *testing.T) {
 		// when everything is looked at
 		v, err := reader.Look(ctx, "k7")
 		testkit.Check(t, err == nil && v.Exists && len(v.Holders) == 1 && v.Holders[0].Waiting == 400 &&
-			v.Spent == 100 && v.Called > 0 && v.Called < time.Minute, "%s: %+v, %v", name, v, err)
+			v.Spent == 100 && v.Called > 0 && v.Called <= time.Since(begun)+time.Second, "%s: %+v, %v", name, v, err)
 		views, err := reader.Views(ctx, []string{"k8"})
 		testkit.Check(t, err == nil && views[0].Exists, "%s: %+v, %v", name, views, err)
 		all := readings(t, reader, Scan{})
@@ -174,26 +174,6 @@ func TestALookSaysWhatIsWrong(t *testing.T) {
 		v, err = s.Look(ctx, long)
 		testkit.Check(t, err == nil && v.Exists && len(v.Holders) == 1, "a long key: %+v, %v", v, err)
 	})
-}
-
-func TestAClusterIsScannedWhole(t *testing.T) {
-	c := redistest.StartCluster(t, 3, false)
-	s := storeOver(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Masters[0].Addr}}))
-	for i := range 40 {
-		granted(t, s, fmt.Sprint("k", i), request(1))
-	}
-	var done []int64
-	all := readings(t, s, Scan{Count: 5, PerSecond: 1_000_000, Progress: func(n, of int64) {
-		testkit.Check(t, of == 80, "of %d", of)
-		done = append(done, n)
-	}})
-	testkit.Check(t, len(all) >= 40 && slices.IsSorted(done) && len(done) > 3, "%d readings, %v", len(all), done)
-	v, err := s.Look(t.Context(), "k3")
-	testkit.Check(t, err == nil && len(v.Holders) == 1, "%+v, %v", v, err)
-	views, err := s.Views(t.Context(), []string{"k1", "k2", "k3", "k4"})
-	for _, v := range views {
-		testkit.Check(t, err == nil && v.Exists, "%+v, %v", v, err)
-	}
 }
 
 // A scan that has to wait, because of its pace, ends with its context.
