@@ -152,7 +152,9 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 		check(t, err == nil && t.controls == controls+1, "Peek took %d exchanges, %v", t.controls-controls, err)
 		calls := reader.Stats().Calls
 		r, err := reader.Take(t.Context(), "other", 1)
-		check(t, err == nil && !r.OK && reader.Stats().Calls == calls+1 && t.controls == controls+1,
+		// (Of a lease that ends while a machine stalls, a second call may be made.)
+		one := reader.Stats().Calls == calls+1 || !t.virtual()
+		check(t, err == nil && !r.OK && one && t.controls == controls+1,
 			"Take: %+v, %v after %d calls", r, err, reader.Stats().Calls-calls)
 	})
 }
@@ -180,6 +182,7 @@ func patient(
 // tokens (x/time/rate's Reserve, redis_rate). A denial names its limit, also where the bucket's
 // level would do, as last heard, and it is the fair share that denies.
 func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
+	long := testkit.Long(t, "rates of at most 100/s", "1000/s too")
 	inVirtualTime(t, func(t *world) {
 		for limit, fleets := range map[hybrid.Limit][]int{
 			hybrid.PerSecond(100):                {1, 3},
@@ -187,7 +190,7 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 			hybrid.PerSecond(50).WithBurst(3):    {1, 3},
 			hybrid.PerSecond(10).WithBurst(1):    {1},
 		} {
-			if testkit.RaceEnabled && limit.Tokens >= 100 {
+			if testkit.RaceEnabled && limit.Tokens >= 100 || !long && limit.Tokens > 100 {
 				continue // many decisions, by one goroutine each
 			}
 			for _, processes := range fleets {

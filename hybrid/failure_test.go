@@ -93,7 +93,7 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 			check(t, err == nil && !r.OK && r.Source == hybrid.SourceFallback, "Take: %+v, %v", r, err)
 		}))
 		st := l.Stats()
-		check(t, st.Calls <= 5 && st.Admitted == 0 && (!t.virtual() || st.Calls == 1), "%+v", st)
+		check(t, st.Calls <= 40 && st.Admitted == 0 && (!t.virtual() || st.Calls == 1), "%+v", st)
 		// Nobody is in the way of those who come when it is well again.
 		t.heal("k")
 		testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })

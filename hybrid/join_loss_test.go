@@ -15,9 +15,13 @@ import (
 // nothing by those: all that its bucket makes is admitted.
 func TestWhatAKeyDeniesCostsTheOthersNothing(t *testing.T) {
 	const lasts, n = 10 * time.Minute, 500
-	for _, processes := range testkit.PlainOrRace([]int{1, 3}, []int{3}) {
-		pauses := []time.Duration{250 * time.Millisecond, 50 * time.Millisecond, 700 * time.Millisecond}
-		for _, pause := range pauses[:testkit.PlainOrRace(3, 1)] {
+	fleets := []int{3, 1}
+	pauses := []time.Duration{250 * time.Millisecond, 50 * time.Millisecond, 700 * time.Millisecond}
+	if !testkit.Long(t, "3 processes and one pause", "1 and 3 processes and three pauses") || testkit.RaceEnabled {
+		fleets, pauses = fleets[:1], pauses[:1]
+	}
+	for _, processes := range fleets {
+		for _, pause := range pauses {
 			bubbleOf(t, fmt.Sprintf("%d, %v", processes, pause), func(t *world) {
 				// Given a budget, of which some is kept for the first class,
 				shared := hybrid.PerMinute(18_000)

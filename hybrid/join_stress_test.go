@@ -21,7 +21,7 @@ import (
 // that keys leave between a take and its give-back. No key admits more than its limit in any
 // window, every token stays accounted for, and Stats admits what the callers were told.
 func TestJoinsKeepThePromiseOfEveryKey(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(150, 10), func(t *world, seed uint64) {
+	seeds(t, testkit.ShortOrLong(t, 10, testkit.PlainOrRace(150, 10), "seeds"), func(t *world, seed uint64) {
 		s := newJoinStress(t, seed, hybrid.FallbackDeny)
 		s.run()
 		s.audit()
@@ -30,7 +30,7 @@ func TestJoinsKeepThePromiseOfEveryKey(t *testing.T) {
 
 // With a fallback, too, every token of the store stays accounted for.
 func TestJoinsWithAFallbackLoseNothing(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(50, 8), func(t *world, seed uint64) {
+	seeds(t, testkit.ShortOrLong(t, 8, testkit.PlainOrRace(50, 8), "seeds"), func(t *world, seed uint64) {
 		newJoinStress(t, seed, hybrid.Fallback(seed%3)).run()
 	})
 }

@@ -60,8 +60,8 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 // An outage is one line when it begins and one when it ends, however many keys there are and
 // however long they are.
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
+	crowd := testkit.ShortOrLong(t, 500, 5000/testkit.Slowdown, "keys")
 	bubble(t, func(t *world) {
-		const crowd = 5000 / testkit.Slowdown
 		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
 		ask := func(times, keys int) {
 			for range times {

@@ -91,7 +91,7 @@ func (t *world) atOnce(l *hybrid.Limiter, keys []string) (admitted int) {
 // The first call that fails finds out for all keys: from then on none waits, seen or unseen, one
 // call at a time goes out for all of them, and when the node is back they return one by one.
 func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
-	keys := testkit.PlainOrRace(10_000, 1_000)
+	keys := testkit.ShortOrLong(t, 1_000, testkit.PlainOrRace(10_000, 1_000), "keys")
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{}, hybrid.PerSecond(1000)))
 		seen, unseen := keysOn("0", keys), keysOn("1", keys)
@@ -338,9 +338,9 @@ func TestANodeThatComesBackAndFailsAgain(t *testing.T) {
 // After an outage the calls of one process begin slowly, whatever is asked of it: 100 in the first
 // Target, and in each Target twice as many as in the one before.
 func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
+	keys := keysOn("0", testkit.ShortOrLong(t, 500, testkit.PlainOrRace(5000, 500), "keys"))
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
-		keys := keysOn("0", testkit.PlainOrRace(5000, 500))
 		for _, k := range keys {
 			must(t, l.Allow(k), "denied")
 		}

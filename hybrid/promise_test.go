@@ -184,7 +184,8 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 	l := t.start(hybrid.Config{Limits: both, Policy: policy, CallTimeout: 5 * time.Millisecond, KeysMax: 12})
 	var mu sync.Mutex
 	admitted, record := int64(0), make(map[string][]audit.Span)
-	stop := time.Now().Add(500 * time.Millisecond)
+	span := time.Duration(testkit.ShortOrLong(t, 100, 500, "milliseconds")) * time.Millisecond
+	stop := time.Now().Add(span)
 	asked := together(16, func(i int) {
 		r := rand.New(rand.NewPCG(uint64(i), 1))
 		own := l.Key("0")
@@ -205,7 +206,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 			time.Sleep(time.Millisecond)
 		}
 	})
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(span * 4 / 5)
 	_ = end(l)
 	asked()
 	watched()

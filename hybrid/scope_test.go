@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -221,8 +220,9 @@ func TestResetToDropsWhatWasUsed(t *testing.T) {
 					equal(t, drain(l, unused), burst, "admitted of a new key")
 				}
 				// What a process holds goes back before.
-				l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Scope: scope})
-				testkit.Eventually(t, "tokens held", func() bool { return l.Allow("warm") && l.Stats().Held > 10 })
+				l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Scope: scope,
+					Policy: hybrid.Policy{MinBatch: 10}})
+				must(t, l.Allow("warm") && l.Stats().Held == 9, "%+v", l.Stats())
 				noErr(t, l.ResetTo(t.Context(), "warm", hourly))
 				equal(t, drain(l, "warm"), 10, "admitted of a key that was in use")
 

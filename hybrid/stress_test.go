@@ -21,7 +21,8 @@ import (
 // that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
 // call returns, and in the end everybody can be served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(150, 25), func(t *world, seed uint64) { newStress(t, seed).run() })
+	runs := testkit.ShortOrLong(t, 25, testkit.PlainOrRace(150, 25), "seeds")
+	seeds(t, runs, func(t *world, seed uint64) { newStress(t, seed).run() })
 }
 
 type stress struct {

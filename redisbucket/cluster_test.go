@@ -30,8 +30,9 @@ func TestOnACluster(t *testing.T) {
 				m.Do(t, "FLUSHALL")
 				m.Do(t, "SCRIPT", "FLUSH")
 			}
-			test(t, masters, storeOver(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].Addr},
-				DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})))
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].Addr},
+				DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})
+			test(t, masters, storeOver(t, rdb))
 		})
 	}
 }

@@ -301,7 +301,8 @@ func TestADeadlineEndsACallOnTime(t *testing.T) {
 		defer cancel()
 		s.Exchange(ctx, calls, func(group []*lease.Call) {
 			took := time.Since(from)
-			testkit.Check(t, took == 30*time.Millisecond && len(group) == len(calls), "%d calls after %v", len(group), took)
+			testkit.Check(t, took == 30*time.Millisecond && len(group) == len(calls), "%d calls after %v",
+				len(group), took)
 			for _, c := range group {
 				checkError(t, c.Key, c.Err, map[error]bool{context.DeadlineExceeded: true, lease.ErrRefused: false})
 			}

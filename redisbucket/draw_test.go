@@ -107,7 +107,8 @@ func TestAKeyAtRestIsSmall(t *testing.T) {
 		return n
 	}
 	granted(t, s, "first", drawOf(1, 1))
-	users := testkit.ShortOrLong(t, 15_000, 30_000, "users") // 16,384 and 32,768 keys make the server's tables grow
+	// The server's tables grow at 16,384 and 32,768 keys.
+	users := testkit.ShortOrLong(t, 15_000, 30_000, "users")
 	draw := func(first int) {
 		for from := first; from < first+users; from += 100 {
 			var calls []*lease.Call

@@ -225,7 +225,9 @@ func FuzzWire(f *testing.F) {
 			return storeOver(t, redis.NewClient(&redis.Options{
 				Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
 				DialerRetries: 1,
-				Dialer:        func(context.Context, string, string) (net.Conn, error) { return answers(wire, true), nil },
+				Dialer: func(context.Context, string, string) (net.Conn, error) {
+					return answers(wire, true), nil
+				},
 			}))
 		}
 		r := request(7) // which asks for little, so that a grant that is too large is easily met

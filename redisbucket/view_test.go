@@ -126,7 +126,9 @@ func TestLooksAreReads(t *testing.T) {
 	replica := redistest.Start(t, "--replicaof", "127.0.0.1", strconv.Itoa(server.Port))
 	user := patient(server.Addr)
 	user.Username, user.Password = "reader", "secret"
-	for name, options := range map[string]*redis.Options{"a user who may read": user, "a replica": patient(replica.Addr)} {
+	for name, options := range map[string]*redis.Options{
+		"a user who may read": user, "a replica": patient(replica.Addr),
+	} {
 		rdb := redis.NewClient(options)
 		reader := storeOver(t, rdb)
 		testkit.Eventually(t, "the replica has the keys", func() bool { return rdb.DBSize(ctx).Val() == 100 })

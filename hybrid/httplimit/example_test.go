@@ -142,7 +142,7 @@ func ExampleRoundTripper() {
 	server := httptest.NewServer(hello)
 	defer server.Close()
 	limiter, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.Every(10 * time.Millisecond)},
+		Limits: []hybrid.Limit{hybrid.Every(10 * time.Millisecond)}, CallTimeout: time.Minute,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -189,7 +189,7 @@ func TestWhoWaitsForAsLongAsItSaysIsAdmitted(t *testing.T) {
 // be had.
 func TestHeadroomIsNotPromised(t *testing.T) {
 	half := hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerMinute(100)}, Policy: hybrid.Policy{Headroom: 0.5}, CallTimeout: realTime,
+		Limits: []hybrid.Limit{hybrid.PerHour(100)}, Policy: hybrid.Policy{Headroom: 0.5}, CallTimeout: realTime,
 	}
 	w := ask(httplimit.Handler(newLimiter(t, half), httplimit.All)(&served{}))
 	policy, limit := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")

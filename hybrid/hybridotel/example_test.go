@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -27,7 +28,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	store := telemetry.Store(lease.NewMemoryStore(nil)) // yours is a redisbucket.Store
-	limiter, err := hybrid.New(store, hybrid.Config{Name: "api", Limits: []hybrid.Limit{hybrid.PerHour(3)}})
+	limiter, err := hybrid.New(store, hybrid.Config{
+		Name: "api", Limits: []hybrid.Limit{hybrid.PerHour(3)}, CallTimeout: time.Minute,
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

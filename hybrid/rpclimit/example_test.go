@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
@@ -15,7 +16,7 @@ import (
 // gets: with gRPC it would be a status of the code that stands beside each line.
 func ExampleNew() {
 	limiter, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerHour(2)},
+		Limits: []hybrid.Limit{hybrid.PerHour(2)}, CallTimeout: time.Minute,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -34,7 +35,7 @@ func ExampleNew() {
 		var denial rpclimit.Denial
 		switch {
 		case errors.Is(err, rpclimit.ErrDenied) && errors.As(err, &denial): // ResourceExhausted, RetryInfo
-			return fmt.Errorf("too many calls: come back in %v", denial.Result.RetryAfter.Round(1e9))
+			return fmt.Errorf("too many calls: come back in %v", denial.Result.RetryAfter.Round(time.Minute))
 		case errors.Is(err, rpclimit.ErrNoKey): // InvalidArgument
 			return err
 		default: // Unavailable, or the status of the context's error

@@ -57,7 +57,12 @@ func limiter(t *testing.T, store lease.Store, cfg hybrid.Config) *hybrid.Limiter
 
 func config(l hybrid.Limit) hybrid.Config { return hybrid.Config{Limits: []hybrid.Limit{l}} }
 
-func perMinute(n int64) hybrid.Config { return config(hybrid.PerMinute(n)) }
+// inRealTime is config for a test outside of a bubble, where a machine that stalls is no outage.
+func inRealTime(l hybrid.Limit) hybrid.Config {
+	return hybrid.Config{Limits: []hybrid.Limit{l}, CallTimeout: time.Minute}
+}
+
+func perMinute(n int64) hybrid.Config { return inRealTime(hybrid.PerMinute(n)) }
 
 // TestACallAboveTheLimitIsDenied: as many calls as the burst has are admitted, and the next one is
 // told when to come back: who does is admitted.
@@ -98,7 +103,7 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 	ended, end := context.WithCancel(ann.context())
 	end()
 	refused := func(context.Context) (string, error) { return "ann", nobody }
-	nothing, absent := config(hybrid.Blocked), perMinute(60)
+	nothing, absent := inRealTime(hybrid.Blocked), perMinute(60)
 	absent.Policy.Fallback = hybrid.FallbackDeny
 	free, closed := limiter(t, nil, perMinute(60)), limiter(t, nil, perMinute(60))
 	closed.Close()
@@ -171,7 +176,7 @@ func TestSeveralLimitsAreOneDecision(t *testing.T) {
 // TestCostClassAndSkip: what a call costs, how much it matters and whether it is limited at all is
 // asked of each call.
 func TestCostClassAndSkip(t *testing.T) {
-	cfg := perMinute(100)
+	cfg := inRealTime(hybrid.PerHour(100))
 	cfg.Priorities = []float64{0.5}
 	limited := limiter(t, nil, cfg)
 	l := rpclimit.New(limited, user,
@@ -308,7 +313,7 @@ func TestCallsThatGoAwayTakeNothing(t *testing.T) {
 // TestGoroutinesShareALimiter: however many ask, as many are admitted as the burst has. One that is
 // denied while another holds the last token, and then gives it back, may ask again.
 func TestGoroutinesShareALimiter(t *testing.T) {
-	hourly := config(hybrid.PerHour(1).WithBurst(500))
+	hourly := inRealTime(hybrid.PerHour(1).WithBurst(500))
 	l := rpclimit.New(limiter(t, nil, hourly), user, rpclimit.Also(limiter(t, nil, hourly), tenant))
 	var admitted atomic.Int64
 	var calls sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
@@ -39,7 +40,7 @@ routes:
 `), 0o600)
 
 	store := lease.NewMemoryStore(nil) // in production redisbucket.New(client, redisbucket.Config{})
-	declared, err := rules.Open(file, rules.Config{Store: store})
+	declared, err := rules.Open(file, rules.Config{Store: store, Base: hybrid.Config{CallTimeout: time.Minute}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -55,6 +56,7 @@ func ExampleNew() {
 	plan := func(r *http.Request) (string, error) { return "free", nil } // as your accounts say
 	cfg := rules.Config{
 		Store: lease.NewMemoryStore(nil),
+		Base:  hybrid.Config{CallTimeout: time.Minute},
 		Keys:  map[string]httplimit.KeyFunc{"plan": plan},
 	}
 	table := rules.Table{
