@@ -188,7 +188,7 @@ func TestChangesHandOutNoBurst(t *testing.T) {
 		"rules: {r: {key: all, limits: [50/s burst 100]}, new: {key: all, limits: [1000/s]}}",
 		"rules: {}",
 	}
-	for seed := range testkit.Seeds(t, 20) {
+	for seed := range testkit.Seeds(t, testkit.ShortOrLong(t, 5, 20, "seeds")) {
 		bubble(t, func(t *world) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			meter := audit.NewMeter(audit.Bound{Tokens: 50, Per: time.Second, Burst: 100})
