@@ -86,8 +86,12 @@ func reaches(t *testing.T, what string, r sim.Report, goal float64) {
 func TestDefaultsReachTheirGoals(t *testing.T) {
 	t.Log("| load | limit | processes | of one central bucket | goal | lease calls/s | Jain | worst share |")
 	t.Log("| --- | --- | --- | --- | --- | --- | --- | --- |")
+	long := testkit.Long(t, "the limits up to 1000/s of up to 100 processes", "all rows")
 	for _, a := range accuracies {
 		s := fleet(t, a.limit, a.n, "workload: {%s}", a.workload)
+		if !long && (a.n > 100 || s.Limits[0].Tokens > 1000) {
+			continue
+		}
 		s.Groups[0].Skew = a.skew
 		r := run(t, s)
 		skew, fairness := "", "| |"
@@ -116,9 +120,13 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 // 98 % of one bucket, whatever the burst: a token that waits in a full bucket keeps the next one
 // from flowing in.
 func TestAFewProcessesOnASmallBurst(t *testing.T) {
-	for _, kind := range []string{sim.Poisson, sim.Constant} {
+	kinds, rates := []string{sim.Poisson, sim.Constant}, []int{10, 100, 1000}
+	if !testkit.Long(t, "Poisson arrivals at up to 100/s", "all arrivals and rates") {
+		kinds, rates = kinds[:1], rates[:2]
+	}
+	for _, kind := range kinds {
 		for _, n := range []int{1, 2, 4} {
-			for _, rate := range []int{10, 100, 1000} {
+			for _, rate := range rates {
 				for _, burst := range []int{1, 2, 3, 4, 5, 10, 20, 100} {
 					trip := "1ms"
 					if burst*1000 <= rate { // what fits into a round trip is over before anybody hears of it
@@ -138,7 +146,8 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 // Whoever waits up to the time between two of its requests gets his share, whatever the phases;
 // they are other ones in every replication.
 func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
-	for _, load := range []float64{1.2, 1.5, 2, 4} {
+	loads := []float64{1.5, 1.2, 2, 4}
+	for _, load := range loads[:testkit.ShortOrLong(t, 1, len(loads), "loads")] {
 		r := run(t, fleet(t, "100/s burst 3", 20,
 			"workload: {kind: constant, verb: wait, deadline: 100ms, load: %v}", load))
 		what := fmt.Sprintf("load %v", load)
@@ -153,12 +162,13 @@ func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 // TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the
 // processes hold it must not cost admissions, which it did while it made leases longer by itself.
 func TestOvercommitBuysAccuracy(t *testing.T) {
-	for _, c := range []struct {
+	all := []struct {
 		limit string
 		n     int
 		load  float64
-	}{{"1000/s burst 10", 20, 0.9}, {"1000/s burst 10", 20, 2}, {"1000/s burst 100", 20, 0.9},
-		{"100/s burst 5", 50, 0.9}, {"10000/s burst 2000", 200, 0.9}} {
+	}{{"100/s burst 5", 50, 0.9}, {"1000/s burst 10", 20, 0.9}, {"1000/s burst 10", 20, 2},
+		{"1000/s burst 100", 20, 0.9}, {"10000/s burst 2000", 200, 0.9}}
+	for _, c := range all[:testkit.ShortOrLong(t, 2, len(all), "fleets")] {
 		s := fleet(t, c.limit, c.n, "workload: {load: %v}", c.load)
 		// Twenty processes with leases of 2.5 ms exceed the default budget of calls. Longer leases cost
 		// the first limit half a percent, with an overcommit or without: not the question here.
@@ -200,8 +210,8 @@ func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 // callers. Up to a second between them it follows the one that is furthest ahead, so nothing is
 // lost; and the first call of that one refills what would have flowed in meanwhile, once.
 func TestClientTimeWithClocksThatDisagree(t *testing.T) {
-	for _, apart := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond,
-		900 * time.Millisecond} {
+	all := []time.Duration{100 * time.Millisecond, 0, time.Millisecond, 10 * time.Millisecond, 900 * time.Millisecond}
+	for _, apart := range all[:testkit.ShortOrLong(t, 1, len(all), "distances between clocks")] {
 		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst
 		// of 2,000
 		s := fleet(t, "10000/s burst 2000", 4, `workload: {load: 2}, redis: {client_time: true},
@@ -269,15 +279,16 @@ func (t *times) Pop() any          { panic("nothing leaves") }
 // over sixty windows and a half, as each begins a little later than the log's, and a run that ends
 // between two would hide that. It prints, with -v, what docs/windows.md has a table of.
 func TestAWindowAdmitsNearlyWhatACentralLogDoes(t *testing.T) {
-	for _, w := range []struct {
+	all := []struct {
 		limit string
 		span  time.Duration
 		goal  float64
 	}{
-		{"100 in 1s", time.Second, 0.90}, {"1000 in 1s", time.Second, 0.90},
-		{"100 in 10s", 10 * time.Second, 0.97}, {"1000 in 10s", 10 * time.Second, 0.97},
+		{"100 in 1s", time.Second, 0.90}, {"100 in 10s", 10 * time.Second, 0.97},
+		{"1000 in 1s", time.Second, 0.90}, {"1000 in 10s", 10 * time.Second, 0.97},
 		{"1000 in 1m", time.Minute, 0.97},
-	} {
+	}
+	for _, w := range all[:testkit.ShortOrLong(t, 2, len(all), "windows")] {
 		for _, n := range []int{4, 16} {
 			for _, kind := range []string{sim.Poisson, sim.Constant, sim.Adversary, sim.OnOff} {
 				load := ", load: 2"

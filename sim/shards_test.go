@@ -16,7 +16,8 @@ import (
 // in equal parts, and no shard is called more often than one bucket would be.
 func TestAKeyWithShardsIsSharedLikeOne(t *testing.T) {
 	const shards = 16
-	for _, processes := range []int{3, 100, 2000} {
+	fleets := []int{3, 100, 2000}
+	for _, processes := range fleets[:testkit.ShortOrLong(t, 1, len(fleets), "sizes of the fleet")] {
 		for _, load := range []float64{0.9, 2} {
 			s := fleet(t, "32000/s", processes, "workload: {load: %v}, redis: {shards: %d}",
 				load, shards)

@@ -67,11 +67,7 @@ func TestTheAuditKeepsRefundsAndChargesInOrder(t *testing.T) {
 
 func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 	rng := testkit.Rand(t)
-	rounds := 2000
-	if testing.Short() {
-		rounds = 300
-	}
-	for range rounds {
+	for range testkit.ShortOrLong(t, 300, 2000, "rounds") {
 		// Given admissions, some of which are draws that wait for their fate,
 		spans, bound := worlds[1].instants(rng)
 		type waiting struct {

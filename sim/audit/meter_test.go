@@ -13,10 +13,7 @@ import (
 
 func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
 	rng := testkit.Rand(t)
-	rounds := 700
-	if testing.Short() {
-		rounds = 100
-	}
+	rounds := testkit.ShortOrLong(t, 100, 700, "rounds for each kind of limit")
 	for _, w := range worlds {
 		for range rounds {
 			spans, b := w.instants(rng)

@@ -88,10 +88,7 @@ func TestWorstJudgesByHand(t *testing.T) {
 
 func TestWorstAgreesWithTheDefinition(t *testing.T) {
 	rng := testkit.Rand(t)
-	rounds := 700
-	if testing.Short() {
-		rounds = 100
-	}
+	rounds := testkit.ShortOrLong(t, 100, 700, "rounds for each kind of limit")
 	exceeded := 0
 	for _, w := range worlds {
 		for range rounds {
@@ -116,10 +113,7 @@ func TestOneExtraAdmissionInAMillionIsFound(t *testing.T) {
 	rng := testkit.Rand(t)
 	// Given a record that is full to the brim: 5 at the start, then one every 100 ms, so that every
 	// window is exactly at its bound.
-	size := 1_000_000
-	if testing.Short() {
-		size = 50_000
-	}
+	size := testkit.ShortOrLong(t, 50_000, 1_000_000, "admissions")
 	spans := []Span{{0, 0, 5}}
 	for i := 1; i <= size; i++ {
 		at := int64(i) * 100 * ms

@@ -69,7 +69,8 @@ func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
 	testkit.NoErr(t, err)
-	for seed := range testkit.Seeds(t, 100/testkit.Slowdown) {
+	n := testkit.ShortOrLong(t, 20, 100, "random scenarios")
+	for seed := range testkit.Seeds(t, n/testkit.Slowdown) {
 		// Given a random scenario, and a central bucket that has room for everything,
 		run := newRun(t, newChaos(seed).Scenario)
 		for k := range run.books.central {
@@ -201,7 +202,8 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
 	// where nobody was for so long,
 	const rate, runs = 10, 8
-	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
+	loads := []float64{0.6, 0.3, 0.8}
+	for _, load := range loads[:testkit.ShortOrLong(t, 1, 3/min(testkit.Slowdown, 3), "loads")] {
 		sum, squares := 0.0, 0.0
 		for seed := range runs {
 			run := simulate(t, scene(t, `duration: 1h, seed: %d, limits: [%d/s burst 1],

@@ -18,8 +18,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-var chaosScenarios = flag.Int("sim.scenarios", testkit.PlainOrRace(400, 12),
-	"how many random scenarios TestChaos runs")
+var chaosScenarios = flag.Int("sim.scenarios", 0,
+	"how many random scenarios TestChaos runs; 0: as many as a short or a long run has")
 
 // TestChaos: whatever happens to processes, network and Redis, the promise of every limit holds,
 // over all windows and in all periods, and no token is lost or forged, with FallbackDeny. What the
@@ -28,11 +28,16 @@ var chaosScenarios = flag.Int("sim.scenarios", testkit.PlainOrRace(400, 12),
 // happened.
 func TestChaos(t *testing.T) {
 	seed := testkit.Seed(t) // of the first; YUZHI_SEED=N and -args -sim.scenarios 1 repeat one of them
+	n := int64(*chaosScenarios)
+	if n == 0 {
+		short, long := testkit.PlainOrRace(40, 12), testkit.PlainOrRace(400, 12)
+		n = int64(testkit.ShortOrLong(t, short, long, "random scenarios"))
+	}
 	var next, requests, faults, excepted, exceeded atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(*chaosScenarios) && !t.Failed(); i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
 				seed := seed + uint64(i)
 				c := newChaos(seed)
 				run, excess, err := c.run()
@@ -57,7 +62,7 @@ func TestChaos(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d scenarios with %d kinds of faults and %d requests; %d had a fault that the promise excepts, "+
-		"%d of them exceeded it within what is documented", *chaosScenarios, faults.Load(), requests.Load(), excepted.Load(),
+		"%d of them exceeded it within what is documented", n, faults.Load(), requests.Load(), excepted.Load(),
 		exceeded.Load())
 }
 

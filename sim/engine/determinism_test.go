@@ -50,7 +50,7 @@ func TestParallelDoesNotChangeTheReport(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range randomScenarios(t, 20) {
+	for _, s := range randomScenarios(t, testkit.ShortOrLong(t, 3, 20, "random scenarios")) {
 		s.Reps = 4
 		same(s, 2, 8)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-var hugeRequests = flag.Int64("sim.requests", 2_000_000/testkit.Slowdown,
-	"how many requests TestAThousandProcesses simulates; 100000000 is the promise, and takes a minute")
+var hugeRequests = flag.Int("sim.requests", 0, "how many requests TestAThousandProcesses simulates; "+
+	"100000000 is the promise, and takes a minute; 0: as many as a short or a long run has")
 
 // heap is the bytes that are in use.
 func heap() int64 {
@@ -43,6 +43,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("what is in use then is the race detector's, too; .ci/run runs it without")
 	}
+	seconds := testkit.ShortOrLong(t, 30, 200, "seconds")
 	const restarting = "groups: [{count: 20, restarts: {every: 200ms, for: 1ms}}]"
 	for what, text := range map[string]string{
 		"overload": "limits: [10000/s], policy: {fallback: deny}, groups: [{count: 20}], workload: {load: 2}",
@@ -59,7 +60,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 			strings.Join(rival.Names(), ", ") + "]",
 	} {
 		// Given a scenario that goes on and on,
-		s := scene(t, "duration: 200s, %s", text)
+		s := scene(t, "duration: %ds, %s", seconds, text)
 		// when there have been five times as many requests, then it needs as much memory as before.
 		early, late := grown(t, s)
 		t.Logf("%s: %d kB in use, then %d kB", what, early/1000, late/1000)
@@ -72,9 +73,13 @@ func TestAThousandProcesses(t *testing.T) {
 	// Given a fleet of a thousand at nine tenths of 200,000 requests a second, for as many requests
 	// as were asked for,
 	const rate = 200_000
+	requests := *hugeRequests
+	if requests == 0 {
+		requests = testkit.ShortOrLong(t, 500_000, 2_000_000, "requests") / testkit.Slowdown
+	}
 	s := scene(t, `duration: %v, reps: 1, limits: [%d/s burst %d], policy: {fallback: deny},
 		groups: [{count: 1000, skew: 0.3}], workload: {load: 0.9}`,
-		time.Duration(float64(*hugeRequests)/(0.9*rate)*1e9), rate, rate/2)
+		time.Duration(float64(requests)/(0.9*rate)*1e9), rate, rate/2)
 	most := int64(0)
 	before := heap()
 	r, err := Runner{Progress: func(float64) { most = max(most, heap()-before) }}.Run(t.Context(), s)

@@ -11,6 +11,8 @@ import (
 )
 
 func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
+	durations := []int{10, 30, 100, 300}
+	durations = durations[:testkit.ShortOrLong(t, 2, 4/min(testkit.Slowdown, 2), "durations")]
 	for _, c := range []struct {
 		text   string
 		faults bool
@@ -27,7 +29,6 @@ func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
 	} {
 		// Given the same fleet, whose requests are more than the limit, for up to 300 seconds,
 		var all []report.Figures
-		durations := []int{10, 30, 100, 300}[:4/min(testkit.Slowdown, 2)]
 		for _, seconds := range durations {
 			s := scene(t, "duration: %ds, reps: 2, policy: {fallback: deny}, %s", seconds, c.text)
 			all = append(all, reported(t, s, 2).Figures)
@@ -54,11 +55,13 @@ func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
 }
 
 func TestAWarmUpIsNoCredit(t *testing.T) {
+	warmups := []string{"500ms", "4s", "1s", "2s"}
+	warmups = warmups[:testkit.ShortOrLong(t, 1, 4, "lengths of the warm-up")]
 	for _, crowd := range []string{
 		"limits: [10000/s burst 4000], groups: [{count: 60}]",
 		"limits: [10000/s burst 20000], groups: [{count: 1000}], policy: {fallback: deny, calls_per_second: 500}",
 	} {
-		for _, warm := range []string{"500ms", "1s", "2s", "4s"} {
+		for _, warm := range warmups {
 			// Given a fleet that has spent less than one central bucket when the warm-up ends,
 			s := scene(t, "duration: 10s, warmup: %s, reps: 2, workload: {load: 2}, rivals: [local_batches], %s", warm, crowd)
 			r := reported(t, s, 2)

@@ -75,7 +75,7 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 	for name, text := range truths {
 		t.Run(name, func(t *testing.T) {
 			c := truth{scene(t, text).Defaults()}
-			for seed := range uint64(testkit.PlainOrRace(10, 2)) {
+			for seed := range uint64(testkit.ShortOrLong(t, 2, testkit.PlainOrRace(10, 2), "seeds")) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
 				testkit.Must(t, len(real.calls) >= 5, "%d calls: nothing is compared", len(real.calls))

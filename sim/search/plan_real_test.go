@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -37,7 +38,11 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 		"sharded-fleet":  {"duration=4s", "groups.web.count=50", "limits[0]=5000/s burst 10000"},
 	}
 	testkit.Check(t, len(all) == len(file.Examples()), "%d of %d examples", len(all), len(file.Examples()))
+	long := testkit.Long(t, "priorities", fmt.Sprint(len(all), " examples"))
 	for name, shorter := range all {
+		if !long && name != "priorities" {
+			continue
+		}
 		// Given a shipped scenario, shorter,
 		s := example(t, name)
 		testkit.NoErr(t, file.Set(&s, shorter...))
@@ -50,11 +55,12 @@ func TestNoSweepBeatsAPlanForASlowLimit(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes minutes with the race detector; .ci/run runs it without")
 	}
-	for _, c := range []struct{ limit, load, duration string }{
+	all := []struct{ limit, load, duration string }{
+		{"100 in 1m", "2", "10m"},     // short leases, of which each is over long before there are tokens again
 		{"1000 each 24h", "2", "72h"}, // a denied process asks again when its lease is over
 		{"1000/h", "0.9", "3h"},       // and one that may would have to hold tokens for minutes
-		{"100 in 1m", "2", "10m"},     // short leases, of which each is over long before there are tokens again
-	} {
+	}
+	for _, c := range all[:testkit.ShortOrLong(t, 1, len(all), "limits")] {
 		// Given a limit of which a process gets a token every so many minutes,
 		s, err := file.Parse("slow", []byte("{name: "+c.limit+", limits: ["+c.limit+"], groups: [{count: 10}], workload: {load: "+c.load+
 			"}, duration: "+c.duration+", reps: 2, policy: {fallback: deny}}"))
@@ -68,6 +74,7 @@ func TestNoSweepBeatsAPlanForALargeFleet(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes minutes with the race detector; .ci/run runs it without")
 	}
+	testkit.LongOnly(t)
 	// Given a fleet whose leases go by a budget of calls, of which a half is too little,
 	s, err := file.Parse("large", []byte(`{name: large, limits: [3000/s burst 1500], groups: [{count: 300}], workload: {load: 1.2},
 		duration: 12s, reps: 2, policy: {fallback: deny, calls_per_second: 1200}}`))
