@@ -42,7 +42,7 @@ func beChild(role, path string) error {
 	if role == "answer" {
 		return answer(f)
 	}
-	return appendUntilFull(f)
+	return appendUntilKilled(f)
 }
 
 // answer stamps the present whenever it is asked.
@@ -62,12 +62,16 @@ func answer(f *File) error {
 	}
 }
 
-// appendUntilFull counts an admission as offered once it is appended.
-func appendUntilFull(f *File) error {
+// appendsMost is the number of admissions that a goroutine of a child appends, if it is not killed before.
+const appendsMost = 1 << 18
+
+// appendUntilKilled counts an admission as offered once it is appended. A child that has appended
+// all waits for the kill: its parent may have been stopped meanwhile.
+func appendUntilKilled(f *File) error {
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
-			for f.Overflowed() == 0 {
+			for range appendsMost {
 				before := Now()
 				f.Append(before, sealOf(before))
 				f.Offered().Add(1)
@@ -76,7 +80,8 @@ func appendUntilFull(f *File) error {
 		})
 	}
 	wg.Wait()
-	return nil
+	_, err := os.Stdin.Read(make([]byte, 1))
+	return err
 }
 
 func child(t *testing.T, role, path string) *exec.Cmd {
@@ -90,10 +95,7 @@ func child(t *testing.T, role, path string) *exec.Cmd {
 }
 
 func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
-	rounds := 5000
-	if testing.Short() {
-		rounds = 500
-	}
+	rounds := testkit.ShortOrLong(t, 500, 5000, "questions")
 	f, path := created(t, rounds)
 	other := child(t, "answer", path)
 	ask, err := other.StdinPipe()
@@ -133,15 +135,13 @@ func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
 
 func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
 	rng := testkit.Rand(t)
-	kills := 25
-	if testing.Short() {
-		kills = 5
-	}
-	for range kills {
+	for range testkit.ShortOrLong(t, 5, 25, "kills") {
 		t.Run("kill", func(t *testing.T) {
 			// Given a child whose goroutines append as fast as they can
-			f, path := created(t, 1<<24)
+			f, path := created(t, writers*appendsMost)
 			victim := child(t, "append", path)
+			_, err := victim.StdinPipe() // which says nothing
+			testkit.NoErr(t, err)
 			testkit.NoErr(t, victim.Start())
 			gone := make(chan error, 1)
 			go func() { gone <- victim.Wait() }()
