@@ -21,18 +21,19 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
 	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far, "lease calls",
 		"this run has network.round_trip=lognormal(", "this run has redis.service_time=")
-	// then what it simulates is this server and this way to it,
+	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
-	testkit.Check(t, trip >= 500*time.Microsecond && service > 0 && service < time.Millisecond,
-		"round trip %v, service time %v", trip, service)
+	testkit.Check(t, trip+service >= 999*time.Microsecond && service > 0, "round trip %v, service time %v", trip, service)
 	// and the command to repeat it has the figures, not the server.
 	testkit.Check(t, strings.Contains(e.stdout, "--set &#39;redis.service_time="+service.String()) &&
 		!strings.Contains(e.stdout, "--calibrate"), "the page does not say how to repeat it")
-	// The way without the detour is shorter, for every command that simulates.
+	// Every command that simulates does the same.
 	for _, command := range []string{"compare --rivals central", "sweep --vary policy.target=50ms", "replay --trace " + fileOf(t, "time_s\n0\n1\n")} {
 		e := pretend(t, report(), nil, command+" --calibrate "+server.Addr).ends(0)
-		testkit.Check(t, time.Duration(e.ran[0].Network.RoundTrip.P) < trip && e.ran[0].Redis.ServiceTime.P > 0,
-			"%s: %+v", command, e.ran[0].Network)
+		trip, err := e.ran[0].Network.RoundTrip.MarshalText()
+		testkit.NoErr(t, err)
+		e.says("this run has network.round_trip="+string(trip)+"\n",
+			"this run has redis.service_time="+time.Duration(e.ran[0].Redis.ServiceTime.P).String()+"\n")
 	}
 	// What --set says counts more than what is measured;
 	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)

@@ -27,13 +27,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// process is a limiter as another process has it: with a client and a store of its own.
+// process is a limiter as another process has it: with a client and a store of its own. However long
+// this machine stops, no call of it is given up, no lease of it ends, and no bucket of it expires.
 func process(t *testing.T, addr string, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { rdb.Close() })
-	store, err := redisbucket.New(rdb, redisbucket.Config{})
+	return patient(t, rdb, redisbucket.Config{}, cfg)
+}
+
+func patient(t *testing.T, rdb redis.UniversalClient, at redisbucket.Config, cfg hybrid.Config) *hybrid.Limiter {
+	t.Helper()
+	store, err := redisbucket.New(rdb, at)
 	testkit.NoErr(t, err)
+	cfg.CallTimeout, cfg.Policy.TTL = time.Minute, time.Hour
 	l, err := hybrid.New(store, cfg)
 	testkit.NoErr(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -49,7 +56,7 @@ func inspects(t *testing.T, addr, args string) bucket {
 // Inspect says what the processes themselves say, while they run and after they have left.
 func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	cfg := hybrid.Config{Name: "login", Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(1000)}}
+	cfg := hybrid.Config{Name: "login", Limits: []hybrid.Limit{hybrid.PerHour(1).WithBurst(1000)}}
 	var fleet []*hybrid.Limiter
 	for i := range 3 {
 		cfg.InstanceID = fmt.Sprint("p", i)
@@ -88,11 +95,16 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	for _, h := range b.Holders {
 		testkit.Check(t, regexp.MustCompile(`^p[0-2]-[0-9a-f]{16}$`).MatchString(h.ID) && h.Weight == 1 && h.ExpiryMs > 0, "%+v", h)
 	}
-	testkit.Check(t, b.Key == "@login:17" && len(b.Limits) == 1 && b.Limits[0].Limit == "60/h burst 1000" &&
+	testkit.Check(t, b.Key == "@login:17" && len(b.Limits) == 1 && b.Limits[0].Limit == "1/h burst 1000" &&
 		b.Limits[0].Level == 1000-b.Spent-b.Ledger && b.Limits[0].Burst == 1000 && b.Calls >= 3, "%+v", b)
-	// and a person reads the same.
-	leasesim(t, "inspect 17 --name login --redis "+addr).ends(0).shows("@login:17", "60/h burst 1000", "p1-", "TTL 400ms",
-		fmt.Sprintf("%d tokens spent and %d denied", b.Spent, b.Denied))
+	// and a person reads the same, unless another report has come meanwhile.
+	var text execution
+	testkit.Eventually(t, "the same in text", func() bool {
+		b = check("while they run")
+		text = leasesim(t, "inspect 17 --name login --redis "+addr).ends(0)
+		return strings.Contains(text.stdout, fmt.Sprintf("%d tokens spent and %d denied", b.Spent, b.Denied))
+	})
+	text.shows("@login:17", "1/h burst 1000", "p1-", "TTL 1h0m0s")
 	// When they have left, all that they admitted is known, and what they denied until their last
 	// call.
 	var admitted, denied int64
@@ -114,8 +126,8 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	testkit.EventuallyNil(t, func() error {
 		b = inspects(t, addr, "@login:17")
 		for _, h := range b.Holders {
-			if strings.HasPrefix(h.ID, "p3-") && h.Waiting > 500 && h.Limit == "60/h burst 1000" &&
-				math.Abs(h.ServedMs-float64(h.Waiting-b.Limits[0].Level)*60e3) <= 60e3 && b.Waiting == h.Waiting &&
+			if strings.HasPrefix(h.ID, "p3-") && h.Waiting > 500 && h.Limit == "1/h burst 1000" &&
+				math.Abs(h.ServedMs-float64(h.Waiting-b.Limits[0].Level)*3600e3) <= 3600e3 && b.Waiting == h.Waiting &&
 				b.Limits[0].NextMs > 0 {
 				return nil
 			}
@@ -134,12 +146,13 @@ func TestInspectFindsAKeyByTheNameOfItsLimiter(t *testing.T) {
 			strings.Repeat("x", lease.KeyMax-3), strings.Repeat("y", 5000)} {
 			testkit.Must(t, l.Allow(key), "%.20q is denied", key)
 			b := inspects(t, addr, "'"+key+"' --name '"+name+"'")
-			testkit.Check(t, b.Calls == 1 && b.Limits[0].Limit == "10/s", "%.20q of %q: %+v", key, name, b)
+			testkit.Check(t, b.Calls > 0 && b.Limits[0].Limit == "10/s", "%.20q of %q: %+v", key, name, b)
 		}
 	}
 }
 
 func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t).Addr
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
@@ -199,7 +212,7 @@ func TestTopEndsWithCtrlC(t *testing.T) {
 	p := program{args: strings.Fields("top --interval 100ms --redis " + addr)}
 	status := p.run(ctx, out, io.Discard)
 	testkit.Check(t, status == exitOK && strings.Count(out.String(), "\n\nkey ") == 2 &&
-		strings.Contains(out.String(), "\n\n"+time.Now().Format("15:")) && !strings.Contains(out.String(), "\033"),
+		regexp.MustCompile(`\n\n\d\d:\d\d:`).MatchString(out.String()) && !strings.Contains(out.String(), "\033"),
 		"status %d\n%s", status, out)
 }
 
@@ -236,12 +249,9 @@ func TestLookingAtARedisThatHangsEndsWithCtrlC(t *testing.T) {
 		<-asked
 		// when it is interrupted, then it ends.
 		interrupt()
-		select {
-		case e := <-ended:
-			e.ends(exitInterrupted).says("interrupted").shows()
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s goes on", command)
-		}
+		testkit.Eventually(t, "the end of "+command, func() bool { return len(ended) > 0 })
+		e := <-ended
+		e.ends(exitInterrupted).says("interrupted").shows()
 	}
 }
 
@@ -271,13 +281,10 @@ func TestTopReadsAllMastersOfACluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, false)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Masters[0].Addr}})
 	defer rdb.Close()
-	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: "mine:"})
-	testkit.NoErr(t, err)
-	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10), hybrid.PerHour(1000)}})
-	testkit.NoErr(t, err)
-	defer l.Close()
+	l := patient(t, rdb, redisbucket.Config{Prefix: "mine:"},
+		hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10), hybrid.PerHour(1000)}})
 	for i := range 30 {
-		l.Allow(fmt.Sprint("key", i))
+		testkit.Must(t, l.Allow(fmt.Sprint("key", i)), "key%d is denied", i)
 	}
 	b := prints[block](leasesim(t, "top --once --interval 100ms --count 100 --prefix mine: --out json "+
 		"--redis redis+cluster://"+c.Masters[1].Addr).ends(0))
@@ -295,15 +302,14 @@ func TestLookingSumsShardsUp(t *testing.T) {
 	for _, name := range []string{"", "login"} {
 		// given a key of which one process empties all four shards, and has left, and other keys
 		l := process(t, addr, hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.PerHour(100)},
-			Policy: hybrid.Policy{Shards: 4}, CallTimeout: 10 * time.Second})
+			Policy: hybrid.Policy{Shards: 4}})
 		n := 0
 		for l.Allow("k") {
 			n++
 		}
 		testkit.Must(t, n == 100, "%d of 100 admitted", n)
 		testkit.NoErr(t, l.Shutdown(t.Context()))
-		plain := process(t, addr, hybrid.Config{Name: name + "2", Limits: []hybrid.Limit{hybrid.PerHour(100)},
-			CallTimeout: 10 * time.Second})
+		plain := process(t, addr, hybrid.Config{Name: name + "2", Limits: []hybrid.Limit{hybrid.PerHour(100)}})
 		testkit.Must(t, plain.Allow("k"), "denied")
 		flag := " --name '" + name + "'"
 		key := strings.Trim("@"+name+":k", "@:")
@@ -400,19 +406,17 @@ func fill(t *testing.T, rdb *redis.Client, n int) (more func()) {
 // TestTopAndInspectAreNoBurden: beside 100,000 keys, while a limiter works, no command that top and
 // inspect send looks at more than it may, they write nothing, and what they show is right.
 func TestTopAndInspectAreNoBurden(t *testing.T) {
-	if testing.Short() {
-		t.Skip("100,000 keys")
-	}
-	const keys, count = 100_000, 300
+	keys := testkit.ShortOrLong(t, 10_000, 100_000, "keys")
+	const count = 300
 	addr := redistest.Start(t).Addr
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	more := fill(t, rdb, keys)
 	testkit.NoErr(t, rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
-	// given a limiter that works, with time enough for a machine that does much else
-	cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000).WithBurst(100)}, CallTimeout: 2 * time.Second}
-	l := process(t, addr, cfg)
+	// given a limiter that works
+	l := process(t, addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000).WithBurst(100)}})
 	begun, stop := time.Now(), make(chan bool)
+	testkit.Must(t, l.Allow("busy"), "denied")
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
@@ -451,7 +455,7 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 		name := fmt.Sprint("user:", i)
 		testkit.Check(t, r.Key == name && r.Spent > 0 && math.Abs(r.Denied/r.Spent-0.001) < 1e-4, "%d: %+v, want %s", i, r, name)
 	}
-	testkit.Check(t, shown.Spent <= st.Admitted && shown.Spent > 0 && len(shown.Holders) == 1, "%+v", shown)
+	testkit.Check(t, shown.Spent <= st.Admitted && shown.Calls > 0 && len(shown.Holders) == 1, "%+v", shown)
 	// and each of their commands was a read of few keys.
 	type sent struct{ name, rest string }
 	by, works := map[string][]sent{}, map[string]bool{}

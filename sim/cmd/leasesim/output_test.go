@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,8 +128,10 @@ func TestARunThatTakesLongIsSaidTo(t *testing.T) {
 	var said strings.Builder
 	f := &shared{Command: &cobra.Command{}}
 	f.SetErr(&said)
-	for range 2 {
-		f.foretell(time.Now().Add(-time.Minute), func() {})(1e-6)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for range 2 {
+			f.foretell(time.Now().Add(-time.Minute), func() {})(1e-6)
+		}
+	})
 	testkit.Check(t, strings.Count(said.String(), "leasesim: one run takes about 694 days more") == 1, "%s", said.String())
 }

@@ -107,8 +107,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	var interrupted error
 	if asked.Err() != nil {
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
-		o.endAfter(stopwatch()-began, h)
 	}
+	o.endAfter(stopwatch()-began, h)
 	if calendar {
 		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
 			return Report{}, err
@@ -129,8 +129,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	return report, err
 }
 
-// endAfter makes of o what was asked for until the load ended: what had not happened by then never
-// did.
+// endAfter makes of o what was asked for until the load ended. A change or a flush that had not
+// happened by then never did: the load was interrupted, or this process was stopped.
 func (o *Options) endAfter(took time.Duration, h happened) {
 	o.Duration = min(o.Duration, took)
 	if h.change == (interval{}) {
