@@ -36,6 +36,16 @@ type orders struct {
 	Path    string // of its stamps file
 }
 
+// config is what the child gives to hybrid.New.
+func (o orders) config() hybrid.Config {
+	cfg := o.Options.config()
+	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
+	if len(o.Options.Weights) > 0 {
+		cfg.Policy.Weight = o.Options.Weights[o.Index]
+	}
+	return cfg
+}
+
 // child is one process of the fleet.
 type child struct {
 	orders
@@ -97,11 +107,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if err := store.Ping(context.Background()); err != nil {
 		return err
 	}
-	cfg := c.Options.config()
-	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
-	if len(c.Options.Weights) > 0 {
-		cfg.Policy.Weight = c.Options.Weights[c.Index]
-	}
+	cfg := c.config()
 	if c.Options.Shape == ShapeAdversary {
 		cfg.Events.BeforeReport = func(string) { c.drain() }
 	}
