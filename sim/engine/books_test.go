@@ -69,7 +69,7 @@ func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
 	testkit.NoErr(t, err)
-	n := testkit.ShortOrLong(t, 20, 100, "random scenarios")
+	n := testkit.ShortOrLong(t, 12, 100, "random scenarios")
 	for seed := range testkit.Seeds(t, n/testkit.Slowdown) {
 		// Given a random scenario, and a central bucket that has room for everything,
 		run := newRun(t, newChaos(seed).Scenario)

@@ -43,7 +43,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("what is in use then is the race detector's, too; .ci/run runs it without")
 	}
-	seconds := testkit.ShortOrLong(t, 30, 200, "seconds")
+	seconds := testkit.ShortOrLong(t, 20, 200, "seconds")
 	const restarting = "groups: [{count: 20, restarts: {every: 200ms, for: 1ms}}]"
 	for what, text := range map[string]string{
 		"overload": "limits: [10000/s], policy: {fallback: deny}, groups: [{count: 20}], workload: {load: 2}",

@@ -86,7 +86,10 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 }
 
 func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testing.T) {
-	const scenario = " -f example:small-burst --duration 500ms --reps 3 --set warmup=0s"
+	scenario := " -f example:small-burst --duration 500ms --reps 3 --set warmup=0s"
+	if !testkit.Long(t, "a fleet of 40", "one of 200") {
+		scenario += " --set groups.workers.count=40"
+	}
 	p := sameForParallel(t, "plan --false-rejects 2%"+scenario, func(p *search.Plan) { p.Machine = sim.Machine{} })
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
 	// When the chosen policy is run on the fresh seeds, then its figures come again.

@@ -153,13 +153,16 @@ func simulated(t *testing.T, line string) sim.Report {
 func TestTheExamplesRun(t *testing.T) {
 	examples := scenfile.Examples()
 	testkit.Check(t, len(examples) >= 6, "there are %d examples", len(examples))
-	reps := testkit.PlainOrRace("",
-		" --reps 1") // as many as the example has, unless that takes ten times as long
+	reps := "" // as many as the example has
+	long := testkit.Long(t, "one replication, of fleets below a thousand processes", "all examples as they are") && !testkit.RaceEnabled
+	if !long {
+		reps = " --reps 1"
+	}
 	for _, e := range examples {
 		s, err := scenfile.Load("example:" + e.Name)
 		testkit.NoErr(t, err)
-		if testkit.RaceEnabled && s.Groups[0].Count >= 1000 {
-			continue // minutes; .ci/run runs them without the race detector
+		if !long && s.Groups[0].Count >= 1000 {
+			continue // minutes with the race detector
 		}
 		r := simulated(t, "run -f example:"+e.Name+reps)
 		whole := r.Scenario == e.Name && r.Admitted.Mean > 0 && len(r.Series.Admitted) > 0 && len(r.Members) > 0
