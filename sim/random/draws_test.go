@@ -31,7 +31,7 @@ func checkUniform(t *testing.T, what string, bins, draws int, draw func() float6
 // uneven bin.
 func TestShapes(t *testing.T) {
 	const bins = 1000
-	draws := testkit.PlainOrRace(1_000_000, 200_000)
+	draws := testkit.ShortOrLong(t, 200_000, testkit.PlainOrRace(1_000_000, 200_000), "draws")
 	r := New(3)
 	checkUniform(t, "Float64", bins, draws, r.Float64)
 	checkUniform(t, "Normal", bins, draws, func() float64 { return math.Erfc(r.Normal()/-math.Sqrt2) / 2 })

@@ -48,6 +48,15 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes four minutes with the race detector; .ci/run runs it without")
 	}
+	type ask struct {
+		reps       int
+		confidence float64
+	}
+	asks := []ask{{9, 0.95}, {10, 0.95}, {20, 0.95}, {30, 0.95}, {12, 0.9}, {25, 0.99}}
+	long := testkit.Long(t, "9 and 10 replications of a scene with intervals and one without", "up to 30 of twelve scenes")
+	if !long {
+		asks = asks[:2]
+	}
 	// The same every time: another draw of as many runs may be half a percent off.
 	rnd, intervals := rand.New(rand.NewPCG(1, 2)), map[string]int{}
 	for _, scene := range []struct{ name, text string }{
@@ -68,6 +77,9 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 		{"bursts", "limits: [500/s burst 100], groups: [{count: 5}], workload: {kind: onoff, load: 0.7}"},
 		{"restarts", `limits: [500/s], groups: [{count: 2, restarts: {every: 20s, for: 40ms}}], policy: {fallback: deny}`},
 	} {
+		if !long && scene.name != "edge" && scene.name != "saturated" {
+			continue
+		}
 		// Given 400 replications,
 		s, err := file.Parse("scene", fmt.Appendf(nil, "{duration: 2s, reps: 400, %s}", scene.text))
 		testkit.NoErr(t, err)
@@ -75,10 +87,7 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 		testkit.NoErr(t, err)
 		names, figures := everyFigure(&all)
 		replications := replicationsOf(&all)
-		for _, ask := range []struct {
-			reps       int
-			confidence float64
-		}{{9, 0.95}, {10, 0.95}, {20, 0.95}, {30, 0.95}, {12, 0.9}, {25, 0.99}} {
+		for _, ask := range asks {
 			reps, confidence := ask.reps, ask.confidence
 			// when runs of a few of them are summed up, again and again,
 			const runs = 2000
@@ -114,7 +123,7 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 	}
 	// And many have one, in each scene that can.
 	for _, scene := range []string{"overload", "calm", "edge", "autoscale", "allow all", "failover", "classes", "wait"} {
-		testkit.Check(t, intervals[scene] > 15_000, "%s has %d intervals", scene, intervals[scene])
+		testkit.Check(t, intervals[scene] > 2500*len(asks) || !long && scene != "edge", "%s has %d intervals", scene, intervals[scene])
 		delete(intervals, scene)
 	}
 	for scene, n := range intervals {
@@ -125,6 +134,10 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes a minute with the race detector; .ci/run runs it without")
+	}
+	pairings := []bool{true, false}
+	if !testkit.Long(t, "pairs of five and ten", "pairs and strangers of five to twenty") {
+		pairings = pairings[:1]
 	}
 	// Given 400 replications of two policies with the same seeds, which both lose a call now and
 	// then,
@@ -139,8 +152,8 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 		testkit.NoErr(t, err)
 		scenes[k], replications[k] = s, replicationsOf(&of[k])
 	}
-	for _, paired := range []bool{true, false} {
-		for _, reps := range []int{5, 10, 20} {
+	for _, paired := range pairings {
+		for _, reps := range []int{5, 10, 20}[:1+len(pairings)] {
 			given, held := map[string]int{}, map[string]int{}
 			const runs = 2000
 			for range runs {
