@@ -28,7 +28,8 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	testkit.Check(t, strings.Contains(e.stdout, "--set &#39;redis.service_time="+service.String()) &&
 		!strings.Contains(e.stdout, "--calibrate"), "the page does not say how to repeat it")
 	// Every command that simulates does the same.
-	for _, command := range []string{"compare --rivals central", "sweep --vary policy.target=50ms", "replay --trace " + fileOf(t, "time_s\n0\n1\n")} {
+	commands := []string{"sweep --vary policy.target=50ms", "compare --rivals central", "replay --trace " + fileOf(t, "time_s\n0\n1\n")}
+	for _, command := range commands[:testkit.ShortOrLong(t, 1, len(commands), "other commands")] {
 		e := pretend(t, report(), nil, command+" --calibrate "+server.Addr).ends(0)
 		trip, err := e.ran[0].Network.RoundTrip.MarshalText()
 		testkit.NoErr(t, err)

@@ -154,19 +154,20 @@ func TestTheExamplesRun(t *testing.T) {
 	examples := scenfile.Examples()
 	testkit.Check(t, len(examples) >= 6, "there are %d examples", len(examples))
 	reps := "" // as many as the example has
-	long := testkit.Long(t, "one replication, of fleets below a thousand processes", "all examples as they are") && !testkit.RaceEnabled
+	whole := testkit.Long(t, "one replication of every other fleet below a thousand processes", "all examples as they are")
+	long := whole && !testkit.RaceEnabled
 	if !long {
 		reps = " --reps 1"
 	}
-	for _, e := range examples {
+	for i, e := range examples {
 		s, err := scenfile.Load("example:" + e.Name)
 		testkit.NoErr(t, err)
-		if !long && s.Groups[0].Count >= 1000 {
-			continue // minutes with the race detector
+		if !long && s.Groups[0].Count >= 1000 || !whole && i%2 == 1 {
+			continue // with the race detector a large fleet takes minutes
 		}
 		r := simulated(t, "run -f example:"+e.Name+reps)
-		whole := r.Scenario == e.Name && r.Admitted.Mean > 0 && len(r.Series.Admitted) > 0 && len(r.Members) > 0
-		testkit.Check(t, whole, "%s: %+v", e.Name, r)
+		shown := r.Scenario == e.Name && r.Admitted.Mean > 0 && len(r.Series.Admitted) > 0 && len(r.Members) > 0
+		testkit.Check(t, shown, "%s: %+v", e.Name, r)
 		// A server's clock that jumps ahead is more tokens by its own account.
 		steps := slices.ContainsFunc(s.Redis.Faults, func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
 		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny &&
