@@ -210,7 +210,8 @@ func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 // callers. Up to a second between them it follows the one that is furthest ahead, so nothing is
 // lost; and the first call of that one refills what would have flowed in meanwhile, once.
 func TestClientTimeWithClocksThatDisagree(t *testing.T) {
-	all := []time.Duration{100 * time.Millisecond, 0, time.Millisecond, 10 * time.Millisecond, 900 * time.Millisecond}
+	all := []time.Duration{100 * time.Millisecond, 0, time.Millisecond, 10 * time.Millisecond,
+		900 * time.Millisecond}
 	for _, apart := range all[:testkit.ShortOrLong(t, 1, len(all), "distances between clocks")] {
 		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst
 		// of 2,000

@@ -53,7 +53,7 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 		confidence float64
 	}
 	asks := []ask{{9, 0.95}, {10, 0.95}, {20, 0.95}, {30, 0.95}, {12, 0.9}, {25, 0.99}}
-	long := testkit.Long(t, "9 and 10 replications of a scene with intervals and one without", "up to 30 of twelve scenes")
+	long := testkit.Long(t, "10 replications of two scenes", "up to 30 of twelve")
 	if !long {
 		asks = asks[:2]
 	}
@@ -123,7 +123,8 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 	}
 	// And many have one, in each scene that can.
 	for _, scene := range []string{"overload", "calm", "edge", "autoscale", "allow all", "failover", "classes", "wait"} {
-		testkit.Check(t, intervals[scene] > 2500*len(asks) || !long && scene != "edge", "%s has %d intervals", scene, intervals[scene])
+		testkit.Check(t, intervals[scene] > 2500*len(asks) || !long && scene != "edge",
+			"%s has %d intervals", scene, intervals[scene])
 		delete(intervals, scene)
 	}
 	for scene, n := range intervals {

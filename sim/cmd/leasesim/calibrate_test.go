@@ -23,12 +23,14 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 		"this run has network.round_trip=lognormal(", "this run has redis.service_time=")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
-	testkit.Check(t, trip+service >= 999*time.Microsecond && service > 0, "round trip %v, service time %v", trip, service)
+	testkit.Check(t, trip+service >= 999*time.Microsecond && service > 0,
+		"round trip %v, service time %v", trip, service)
 	// and the command to repeat it has the figures, not the server.
 	testkit.Check(t, strings.Contains(e.stdout, "--set &#39;redis.service_time="+service.String()) &&
 		!strings.Contains(e.stdout, "--calibrate"), "the page does not say how to repeat it")
 	// Every command that simulates does the same.
-	commands := []string{"sweep --vary policy.target=50ms", "compare --rivals central", "replay --trace " + fileOf(t, "time_s\n0\n1\n")}
+	commands := []string{"sweep --vary policy.target=50ms", "compare --rivals central",
+		"replay --trace " + fileOf(t, "time_s\n0\n1\n")}
 	for _, command := range commands[:testkit.ShortOrLong(t, 1, len(commands), "other commands")] {
 		e := pretend(t, report(), nil, command+" --calibrate "+server.Addr).ends(0)
 		trip, err := e.ran[0].Network.RoundTrip.MarshalText()

@@ -50,7 +50,8 @@ func (c played) write(t *testing.T, seed uint64, length time.Duration) (path str
 	testkit.NoErr(t, os.WriteFile(filepath.Join(dir, "trace.csv"), []byte(csv.String()), 0o644))
 	path = filepath.Join(dir, "fleet.yaml")
 	// What is done to a process is done after 0.4 of the trace, and lasts for 0.2 of it.
-	scenario := strings.NewReplacer("AT", (2 * length / 5).String(), "FOR", (length / 5).String()).Replace(c.scenario)
+	times := strings.NewReplacer("AT", (2 * length / 5).String(), "FOR", (length / 5).String())
+	scenario := times.Replace(c.scenario)
 	text := fmt.Sprintf("duration: %v\nreps: 5\npolicy: {fallback: deny}\nkeys: {count: %d}\n"+
 		"workload: {kind: replay, file: trace.csv}\n%s\n", length, keys, scenario)
 	testkit.NoErr(t, os.WriteFile(path, []byte(text), 0o644))
@@ -71,12 +72,16 @@ func heavy(r *rand.Rand) int64 { return int64(min(20/math.Pow(1-r.Float64(), 1/1
 func TestTracesThroughRealLimitersKeepTheBounds(t *testing.T) {
 	redis := redistest.Start(t).Addr
 	all := []played{
-		{"6 processes, 500/s burst 5", 1000, 6, 1, one, "limits: [500/s burst 5]\ngroups: [{count: 6}]", [2]string{}},
+		{"6 processes, 500/s burst 5", 1000, 6, 1, one,
+			"limits: [500/s burst 5]\ngroups: [{count: 6}]", [2]string{}},
 		{"4 groups with weights 1 to 4", 6000, 4, 1, one, "limits: [3000/s burst 300]\n" +
 			"groups: [{name: a}, {name: b, weight: 2}, {name: c, weight: 3}, {name: d, weight: 4}]", [2]string{}},
-		{"300 keys by Zipf, 10/s burst 20", 2000, 4, 300, one, "limits: [10/s burst 20]\ngroups: [{count: 4}]", [2]string{}},
-		{"costs of 1 to 4,000", 100, 4, 1, upTo4000, "limits: [100000/s burst 20000]\ngroups: [{count: 4}]", [2]string{}},
-		{"heavy-tailed costs of 20 to 20,000", 1000, 4, 1, heavy, "limits: [50000/s burst 20000]\ngroups: [{count: 4}]", [2]string{}},
+		{"300 keys by Zipf, 10/s burst 20", 2000, 4, 300, one,
+			"limits: [10/s burst 20]\ngroups: [{count: 4}]", [2]string{}},
+		{"costs of 1 to 4,000", 100, 4, 1, upTo4000,
+			"limits: [100000/s burst 20000]\ngroups: [{count: 4}]", [2]string{}},
+		{"heavy-tailed costs of 20 to 20,000", 1000, 4, 1, heavy,
+			"limits: [50000/s burst 20000]\ngroups: [{count: 4}]", [2]string{}},
 		{"1 of 4 stopped for a second", 2000, 4, 1, one, "limits: [1000/s burst 200]\n" +
 			"groups: [{count: 4, pauses: {at: AT, for: FOR}}]", [2]string{"stopped", ""}},
 		{"1 of 4 killed", 2000, 4, 1, one, "limits: [1200/s burst 200]\n" +

@@ -76,7 +76,8 @@ func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr
 	// What the killed process admitted was kept.
-	checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --kill-after 500ms --stop-after 300ms --strict",
+	checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --strict "+
+		"--kill-after 500ms --stop-after 300ms",
 		func(r live.Report) bool {
 			return r.Processes[0].Fate == "stopped" && r.Processes[2].Fate == "killed" && r.Processes[2].Admitted > 0
 		})
@@ -96,7 +97,7 @@ func TestWindowsAreKeptByAFleet(t *testing.T) {
 		"more":           "--change '2000 in %[3]v@%[4]v'",
 		"another length": "--change '1000 in %[5]v@%[4]v'",
 	}
-	if !testkit.Long(t, "a fifth of the time, two shapes and three of what is done", "all, for as long as windows of seconds take") {
+	if !testkit.Long(t, "windows of a second and three faults", "windows of seconds, and all faults") {
 		second, shapes = second/5, shapes[:1] // and the adversary below
 		for _, name := range []string{"fewer", "stop", "FLUSHALL, full", "more", "another length"} {
 			delete(harms, name)
@@ -106,7 +107,8 @@ func TestWindowsAreKeptByAFleet(t *testing.T) {
 	for _, shape := range shapes {
 		t.Run(shape, func(t *testing.T) {
 			t.Parallel()
-			line := fmt.Sprintf("--limit '1000 in %v' --redis %s --duration %v --shape %s", 5*second, addr, 9*second, shape)
+			line := fmt.Sprintf("--limit '1000 in %v' --redis %s --duration %v --shape %s",
+				5*second, addr, 9*second, shape)
 			checkFleet(t, line, func(r live.Report) bool { return r.Central != nil })
 		})
 	}
@@ -127,10 +129,11 @@ func TestWindowsAreKeptByAFleet(t *testing.T) {
 func TestAFleetInShadowModeIsBoundedAndCountsTheRest(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr
-	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --offered 4 --shadow",
+	r := checkFleet(t,
+		"--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --offered 4 --shadow",
 		func(r live.Report) bool { return r.Shadowed > 0 })
-	testkit.Check(t, r.Shadowed <= r.Offered-r.Admitted, "of %d, %d are admitted and %d shadowed", r.Offered, r.Admitted,
-		r.Shadowed)
+	testkit.Check(t, r.Shadowed <= r.Offered-r.Admitted, "of %d, %d are admitted and %d shadowed",
+		r.Offered, r.Admitted, r.Shadowed)
 }
 
 func TestTheClassesOfAFleetKeepTheirBounds(t *testing.T) {
@@ -149,8 +152,11 @@ func TestTheClassesOfAFleetKeepTheirBounds(t *testing.T) {
 func TestAFleetThatReservesPaysWhatItUsed(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr
-	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --reserve --kill-after 700ms",
-		func(r live.Report) bool { return r.Settled != nil && r.Settled.Charged > 0 && r.Settled.Cancelled > 0 })
+	r := checkFleet(t,
+		"--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --reserve --kill-after 700ms",
+		func(r live.Report) bool {
+			return r.Settled != nil && r.Settled.Charged > 0 && r.Settled.Cancelled > 0
+		})
 	testkit.Check(t, r.Settled.ExceededBy == 0, "%+v", *r.Settled)
 }
 
@@ -178,8 +184,8 @@ func checkFleet(t *testing.T, line string, shows ...func(live.Report) bool) (r l
 		testkit.Check(t, admitted == r.Admitted && offered == r.Offered && trips == r.RoundTrips,
 			"leasesim live %s: the parts do not add up: %+v", line, r)
 		t.Logf("leasesim live %s: admitted %d of %d, %.2f %% of what the bucket gave, %d round trips, Jain %.4f, "+
-			"beside a central limiter %+v", line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain,
-			r.Central)
+			"beside a central limiter %+v",
+			line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain, r.Central)
 		lacks := func(shows func(live.Report) bool) bool { return !shows(r) }
 		return r.Admitted > 0 && r.RoundTrips > 0 && !slices.ContainsFunc(shows, lacks)
 	})
@@ -228,7 +234,8 @@ func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
 				}
 			})
 			// then its processes end by themselves, and the report is of the time until then.
-			testkit.Check(t, errors.Is(err, context.Canceled) && r.Offered > 0 && r.DurationMs < o.Duration.Milliseconds(),
+			shorter := r.DurationMs < o.Duration.Milliseconds()
+			testkit.Check(t, errors.Is(err, context.Canceled) && r.Offered > 0 && shorter,
 				"%s: %v, %+v", o.Shape, err, r)
 			testkit.Check(t, r.Change == "" && r.Excess() == 0 && r.DecisionNs.P50 > 0, "%s: %+v", o.Shape, r)
 			return r.Admitted > 0
@@ -299,7 +306,8 @@ func TestAScenarioIsRunByProcessesAndBySimulation(t *testing.T) {
 
 func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	b := compared(t, "--redis "+addr+" -f "+fileOf(t, few)+" --set workload.kind=sync --set workload.within=20ms",
+	sync := " --set workload.kind=sync --set workload.within=20ms"
+	b := compared(t, "--redis "+addr+" -f "+fileOf(t, few)+sync,
 		func(r live.Report) bool { return r.ServiceTimeNs > 0 })
 	if !strings.HasPrefix(b.Redis, addr+" (") || b.Real.Shape != live.ShapeBursts {
 		t.Errorf("%s: %+v", b.Redis, b.Real)

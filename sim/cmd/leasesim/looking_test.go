@@ -36,7 +36,9 @@ func process(t *testing.T, addr string, cfg hybrid.Config) *hybrid.Limiter {
 	return patient(t, rdb, redisbucket.Config{}, cfg)
 }
 
-func patient(t *testing.T, rdb redis.UniversalClient, at redisbucket.Config, cfg hybrid.Config) *hybrid.Limiter {
+func patient(
+	t *testing.T, rdb redis.UniversalClient, at redisbucket.Config, cfg hybrid.Config,
+) *hybrid.Limiter {
 	t.Helper()
 	store, err := redisbucket.New(rdb, at)
 	testkit.NoErr(t, err)

@@ -154,7 +154,7 @@ func TestTheExamplesRun(t *testing.T) {
 	examples := scenfile.Examples()
 	testkit.Check(t, len(examples) >= 6, "there are %d examples", len(examples))
 	reps := "" // as many as the example has
-	whole := testkit.Long(t, "one replication of every other fleet below a thousand processes", "all examples as they are")
+	whole := testkit.Long(t, "one replication of every other fleet", "all examples as they are")
 	long := whole && !testkit.RaceEnabled
 	if !long {
 		reps = " --reps 1"
