@@ -37,6 +37,7 @@ func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 }
 
 func TestRow27AServerClockAnHourAheadUnderLoadCostsAtMostOneBurst(t *testing.T) {
+	testkit.LongOnly(t)
 	// Given four processes that ask for more than the rate,
 	server, clock := startWithClock(t)
 	f, load := server.saturated(4)
@@ -49,16 +50,17 @@ func TestRow27AServerClockAnHourAheadUnderLoadCostsAtMostOneBurst(t *testing.T) 
 }
 
 func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
+	testkit.LongOnly(t)
 	// Given four processes that ask for more than the rate,
 	server, clock := startWithClock(t)
-	f, load := server.saturated(4)
+	f, load := server.keeping(4)
 	for _, back := range []time.Duration{time.Hour, 100 * time.Millisecond, 24 * time.Hour} {
 		before, clockBefore := server.raw(), server.time()
 		// when the server's clock is set back,
 		clock.step(-back)
-		// then the bucket counts from the new time: the rate is there again, long before the clock is
-		// where it was, and the bucket is not taken for lost,
-		f.checkRecovers(busy.Tokens)
+		// then the bucket counts from the new time: tokens flow again, long before the clock is where it
+		// was, and the bucket is not taken for lost,
+		f.awaitRecovery(busy.Tokens)
 		after := server.raw()
 		testkit.Check(t, after.epoch == before.epoch, "%v back: %+v, %+v", back, before, after)
 		testkit.Must(t, back < time.Hour || server.time().Before(clockBefore), "%v back: it has caught up", back)
@@ -68,9 +70,21 @@ func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
 	f.checkBound(key, busy, 0)
 }
 
+// keeping is a fleet under load whose bucket Redis keeps through any stall, as it starts empty.
+func (s *site) keeping(size int) (*fleet, *load) {
+	s.t.Helper()
+	policy := strict
+	policy.StartEmpty = true
+	f := s.fleet(size, with(busy, policy))
+	load := f.load(key, 6*int(busy.Tokens)/size)
+	f.warm()
+	return f, load
+}
+
 // TestRow28ALevelStaysWhenTheClockGoesBack counts: a clock that goes back gives nothing and takes
 // nothing.
 func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
+	testkit.LongOnly(t)
 	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease
 	// lasts),
 	server, clock := startWithClock(t)
@@ -78,7 +92,8 @@ func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
 	f.spend(0, key, hourly.Tokens-60)
 	testkit.Eventually(t, "nothing held", func() bool { return f.stats().Held == 0 })
 	left := f.settled().Levels[0]
-	testkit.Must(t, left+f.stats().Burnt == 60, "%d left: %+v", left, f.stats())
+	found := left + f.stats().Burnt
+	testkit.Must(t, found >= 60 && found <= 60+f.refilled(), "%d left: %+v", left, f.stats())
 	// when the clock goes back an hour, in which 100 tokens would flow,
 	clock.step(-time.Hour)
 	// then another process finds all of them, and (W) no more.
@@ -89,7 +104,11 @@ func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
 // oldLeasesEnd returns when leases of before the present have ended, and when that was.
 func (f *fleet) oldLeasesEnd() time.Duration {
 	f.t.Helper()
-	until := f.now() + f.state(key).Config.TTL
+	longest := f.state(key).Config.TTL
+	for _, tap := range f.taps {
+		longest = max(longest, tap.counts().grant.LeaseMax)
+	}
+	until := f.now() + longest
 	testkit.Eventually(f.t, "the end of the old leases", func() bool { return f.now() > until })
 	return f.now()
 }
@@ -98,6 +117,7 @@ func (f *fleet) oldLeasesEnd() time.Duration {
 // holds, from then on the new one, exactly: leases of the old one are not renewed, so they have
 // ended.
 func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
+	testkit.LongOnly(t)
 	large, small := hybrid.PerSecond(1000), hybrid.PerSecond(50).WithBurst(20)
 	type story struct{ from, to hybrid.Limit }
 	each(t, map[string]story{"lowered": {large, small},
@@ -123,11 +143,14 @@ func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 // TestRow34RollingDeployWithTwoConfigurations: the higher version wins at every process that has
 // called since, whichever of them called last, and stays when the old processes restart.
 func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	server, tape := start(t), &tape{}
 	fleet := func(version int64, limit hybrid.Limit) *fleet {
 		cfg := with(limit, strict)
-		cfg.Version, cfg.CallTimeout, cfg.Policy.TTL = version, time.Minute, 400*time.Millisecond
+		// Redis keeps a bucket that starts empty, and its version, through any stall.
+		cfg.Version, cfg.CallTimeout, cfg.Policy.StartEmpty = version, time.Minute, true
+		cfg.Policy.TTL = 400 * time.Millisecond
 		f := server.fleet(2, cfg)
 		tape.record(f)
 		return f

@@ -3,10 +3,10 @@ package faults
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -18,7 +18,10 @@ import (
 // load, and a record of what every executed call proposed and found in force.
 type deployment struct {
 	*fleet
-	site *site
+	t       *testing.T
+	process func() lease.Store // of one process more
+	clock   func() time.Time   // the bucket's
+	ttl     time.Duration
 
 	mu    sync.Mutex
 	sent  map[*lease.Call]time.Duration
@@ -38,9 +41,18 @@ type instance struct {
 	load *load
 }
 
-func deploy(t *testing.T) *deployment {
+// deployOnRedis is on a server of its own. A machine that stalls for less than 2T changes no limit.
+func deployOnRedis(t *testing.T) *deployment {
 	s := start(t)
-	return &deployment{fleet: s.fleet(0, with(busy, strict)), site: s, sent: map[*lease.Call]time.Duration{}}
+	return &deployment{fleet: s.fleet(0, with(busy, strict)), t: t, ttl: 2 * time.Second, clock: s.time,
+		process: func() lease.Store { return s.process() }, sent: map[*lease.Call]time.Duration{}}
+}
+
+// deployInMemory is in virtual time, on the reference bucket.
+func deployInMemory(t *testing.T) *deployment {
+	w := newWire(always(time.Millisecond))
+	return &deployment{fleet: newFleet(t, with(busy, strict)), t: t, ttl: 400 * time.Millisecond,
+		clock: time.Now, process: func() lease.Store { return w }, sent: map[*lease.Call]time.Duration{}}
 }
 
 // add starts a process with a client and a Store of its own, and returns when a call of its has
@@ -48,9 +60,11 @@ func deploy(t *testing.T) *deployment {
 func (d *deployment) add(limit hybrid.Limit, version int64) *instance {
 	d.t.Helper()
 	// A machine that stalls is no outage, and spends no lease late.
-	cfg := with(limit, hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true, TTL: 400 * time.Millisecond})
+	policy := strict
+	policy.TTL = d.ttl
+	cfg := with(limit, policy)
 	cfg.Version, cfg.CallTimeout = version, time.Minute
-	l := d.fleet.add(cfg, d.site.process())
+	l := d.fleet.add(cfg, d.process())
 	tap := d.taps[len(d.taps)-1]
 	tap.onCall = func(c *lease.Call) {
 		d.mu.Lock()
@@ -108,7 +122,7 @@ func (d *deployment) replace(old []*instance, limit hybrid.Limit, version int64,
 		d.awaitAdmitted(key, 25)
 		p.end(t, i%2 == 0)
 	}
-	ended := d.site.time().UnixMicro()
+	ended := d.clock().UnixMicro()
 	for _, p := range next {
 		testkit.Eventually(t, "the new limit at every process", func() bool {
 			r, err := p.Take(t.Context(), key, 0)
@@ -123,21 +137,23 @@ func (d *deployment) replace(old []*instance, limit hybrid.Limit, version int64,
 	for _, c := range calls[:change] {
 		longest = max(longest, c.Config.TTL)
 	}
-	span, stood := 2*longest.Microseconds(), int64(math.MinInt64)
+	span, stood := 2*longest.Microseconds(), int64(0)
 	for i, c := range calls {
-		testkit.Check(t, (i >= change) == (c.inForce == limit), "call %d: %v is in force, after a change at call %d",
-			i, c.inForce, change)
+		testkit.Check(t, (i >= change) == (c.inForce == limit),
+			"call %d: %v is in force, after a change at call %d", i, c.inForce, change)
 		testkit.Check(t, c.ServerTime <= ended+span || c.inForce == limit,
 			"%v is in force %d us after the last old process has ended", c.inForce, c.ServerTime-ended)
 		if c.proposed != limit && i < change {
 			stood = c.ServerTime
 		}
-		testkit.Check(t, !higher || i >= change || c.proposed != limit, "call %d with a higher version changed nothing", i)
+		testkit.Check(t, !higher || i >= change || c.proposed != limit,
+			"call %d with a higher version changed nothing", i)
 	}
 	since := calls[change].ServerTime - stood
-	testkit.Check(t, higher || since > 2*last.Microseconds(), "the limit changed %d us after a call for the one before", since)
-	t.Logf("%v: in force %.3f s after the last old process, %.3f s after the last call for the old limit; %d calls",
-		limit, float64(calls[change].ServerTime-ended)/1e6, float64(since)/1e6, len(calls))
+	testkit.Check(t, higher || since > 2*last.Microseconds(),
+		"the limit changed %d us after a call for the one before", since)
+	t.Logf("%v: in force %.3f s after the last old process, %.3f s after the last call for the old limit; "+
+		"%d calls", limit, float64(calls[change].ServerTime-ended)/1e6, float64(since)/1e6, len(calls))
 	return next
 }
 
@@ -220,67 +236,84 @@ func (d *deployment) checkAcross() {
 	d.t.Logf("%d admissions in %d eras keep the promise", len(admitted), len(eras))
 }
 
+// rollout is the versions and limits of a deploy and of its rollback.
+type rollout struct {
+	before, deployed, rolledBack int64
+	from, to                     hybrid.Limit
+}
+
 // TestRow34ARollingDeployAndItsRollbackTakeEffectOnce: ten processes are replaced by ten with other
 // limits, and those again by ten with the limits of before. Both times the limits in force change
 // once.
 func TestRow34ARollingDeployAndItsRollbackTakeEffectOnce(t *testing.T) {
 	large, small := hybrid.PerSecond(500).WithBurst(400), hybrid.PerSecond(200).WithBurst(50)
-	type versions struct {
-		before, deployed, rolledBack int64
-		from, to                     hybrid.Limit
-	}
-	each(t, map[string]versions{
+	each(t, map[string]rollout{
 		"no version, lowered":         {0, 0, 0, large, small},
 		"no version, raised":          {0, 0, 0, small, large},
 		"the same version":            {7, 7, 7, large, small},
 		"a higher version every time": {1, 2, 3, large, small},
-	}, func(t *testing.T, v versions) {
-		d := deploy(t)
-		// Given ten processes at work,
-		var fleet []*instance
-		for range 10 {
-			fleet = append(fleet, d.add(v.from, v.before))
-		}
-		d.awaitAdmitted(key, v.from.Capacity()+100)
-		// when they are replaced by ten with another limit, and that is taken back,
-		fleet = d.replace(fleet, v.to, v.deployed, v.deployed > v.before)
-		d.awaitAdmitted(key, 100)
-		fleet = d.replace(fleet, v.from, v.rolledBack, v.rolledBack > v.deployed)
-		d.awaitAdmitted(key, 100)
-		for _, p := range fleet {
-			p.end(t, true)
-		}
-		// then each limit was in force in one stretch, and no window has more than they allow.
-		testkit.Check(t, len(d.eras()) == 3, "the limits in force were %v", d.eras())
-		d.checkAcross()
+	}, func(t *testing.T, v rollout) {
+		t.Run("in virtual time", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := deployInMemory(t)
+				d.andBack(v)
+				d.fleet.close()
+			})
+		})
+		t.Run("on Redis", func(t *testing.T) {
+			testkit.LongOnly(t)
+			deployOnRedis(t).andBack(v)
+		})
 	})
 }
 
-// TestRow34ADeployThatIsStoppedHalfwayChangesNothing: while a process of before is at work its
-// limits hold, however many propose others.
-func TestRow34ADeployThatIsStoppedHalfwayChangesNothing(t *testing.T) {
-	t.Parallel()
-	before, after := hybrid.PerSecond(500), hybrid.PerSecond(50).WithBurst(20)
-	d := deploy(t)
-	// Given three processes of which two are replaced,
-	stays := d.add(before, 0)
-	fleet := []*instance{d.add(before, 0), d.add(before, 0)}
-	swap := func(limit hybrid.Limit) {
-		for i, p := range fleet {
-			fleet[i] = d.add(limit, 0)
-			p.end(t, i == 0)
-		}
+func (d *deployment) andBack(v rollout) {
+	// Given ten processes at work,
+	var fleet []*instance
+	for range 10 {
+		fleet = append(fleet, d.add(v.from, v.before))
 	}
-	swap(after)
-	// when all are at work for several T, and the two are put back,
-	enough := d.site.time().Add(5 * d.state(key).Config.TTL)
-	testkit.Eventually(t, "calls", func() bool { return d.site.time().After(enough) })
-	swap(before)
+	d.awaitAdmitted(key, v.from.Capacity()+100)
+	// when they are replaced by ten with another limit, and that is taken back,
+	fleet = d.replace(fleet, v.to, v.deployed, v.deployed > v.before)
 	d.awaitAdmitted(key, 100)
-	for _, p := range append(fleet, stays) {
-		p.end(t, true)
+	fleet = d.replace(fleet, v.from, v.rolledBack, v.rolledBack > v.deployed)
+	d.awaitAdmitted(key, 100)
+	for _, p := range fleet {
+		p.end(d.t, true)
 	}
-	// then the limits in force have never changed, and the bound holds over all windows.
-	testkit.Check(t, len(d.eras()) == 1 && d.eras()[0].limit == before, "%v", d.eras())
-	d.checkBound(key, before, 0)
+	// then each limit was in force in one stretch, and no window has more than they allow.
+	testkit.Check(d.t, len(d.eras()) == 3, "the limits in force were %v", d.eras())
+	d.checkAcross()
+}
+
+// TestRow34ADeployThatIsStoppedHalfwayChangesNothing: while a process of before is at work its
+// limits hold, however many propose others. (In virtual time: a process that stands still for 2T is
+// not at work.)
+func TestRow34ADeployThatIsStoppedHalfwayChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := hybrid.PerSecond(500), hybrid.PerSecond(50).WithBurst(20)
+		d := deployInMemory(t)
+		// Given three processes of which two are replaced,
+		stays := d.add(before, 0)
+		fleet := []*instance{d.add(before, 0), d.add(before, 0)}
+		swap := func(limit hybrid.Limit) {
+			for i, p := range fleet {
+				fleet[i] = d.add(limit, 0)
+				p.end(t, i == 0)
+			}
+		}
+		swap(after)
+		// when all are at work for several T, and the two are put back,
+		time.Sleep(5 * d.ttl)
+		swap(before)
+		d.awaitAdmitted(key, 100)
+		for _, p := range append(fleet, stays) {
+			p.end(t, true)
+		}
+		d.fleet.close()
+		// then the limits in force have never changed, and the bound holds over all windows.
+		testkit.Check(t, len(d.eras()) == 1 && d.eras()[0].limit == before, "%v", d.eras())
+		d.checkBound(key, before, 0)
+	})
 }

@@ -1,5 +1,5 @@
-// Package faults holds tests only: what becomes of the promise (docs/protocol.md section 1) while
-// processes, the network, a server or what it stores fail. Real limiters run against real
+// Package faults holds tests only: does the promise (docs/protocol.md section 1) hold while
+// processes, the network, a server or what it stores fail? Real limiters run against real
 // redis-server processes of each test's own, or in virtual time against the reference bucket where
 // figures must be exact. A test is named after its row in docs/faults.md; the others try what
 // docs/operations.md says.
@@ -21,6 +21,10 @@
 //   - C: checkConserved, no limiter lost or forged a token;
 //   - D: tape.replay, the reference grants what Redis granted, call by call;
 //   - K: balance, what the bucket in Redis has and what it counts as leased;
-//   - T: checkNobodyWaited, how long requests took;
-//   - G: awaitRecovery, the rate is reached again.
+//   - T: checkAnswered, no request waits for a client that has no answer;
+//   - G: awaitLeased, the store serves again.
+//
+// How long a request takes and at which rate a fleet is served depends on the machine, so tests
+// assert it in virtual time only: TestTheRateIsBackWithinTwoTOfAFault,
+// TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm, TestNobodyWaitsLongForAStoreThatHangs.
 package faults

@@ -31,6 +31,10 @@ var (
 	strict  = hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true}
 )
 
+// operatorTimeout is how long a test waits for an answer to one command of its own. Nothing depends
+// on how long that takes.
+const operatorTimeout = time.Minute
+
 // with is a configuration of one limit.
 func with(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
 	return hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: p}
@@ -58,13 +62,21 @@ type fleet struct {
 
 	mu        sync.Mutex
 	decisions map[string][]decision // by key
+	open      map[*request]struct{} // not decided yet
+}
+
+// request is one request that a fleet was asked.
+type request struct {
+	name  string
+	began time.Duration // fleet.now
 }
 
 // newFleet starts one limiter on each store, which may be one and the same. They are closed with
 // the test, after their conservation has been checked.
 func newFleet(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *fleet {
 	t.Helper()
-	f := &fleet{t: t, cfg: cfg, start: time.Now(), decisions: make(map[string][]decision)}
+	f := &fleet{t: t, cfg: cfg, start: time.Now(),
+		decisions: make(map[string][]decision), open: make(map[*request]struct{})}
 	for _, s := range stores {
 		f.add(cfg, s)
 	}
@@ -107,7 +119,7 @@ func (f *fleet) stats() (sum hybrid.Stats) {
 // state is what the bucket of name in Redis says, asked past any proxy.
 func (f *fleet) state(name string) lease.State {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), clientTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
 	defer cancel()
 	st, err := f.store.Inspect(ctx, name)
 	testkit.NoErr(f.t, err)
@@ -200,14 +212,27 @@ func (f *fleet) drive(ctx context.Context, l *hybrid.Limiter, name string, rate 
 }
 
 // ask takes the one decision that allow makes on name and puts it on record.
-func (f *fleet) ask(name string, allow func() bool) bool {
+func (f *fleet) ask(name string, allow func() bool) bool { return f.askAll([]string{name}, allow) }
+
+// askAll takes one decision about all names, on the record of each.
+func (f *fleet) askAll(names []string, allow func() bool) bool {
+	began := f.now()
+	f.mu.Lock()
+	open := make([]*request, len(names))
+	for i, name := range names {
+		open[i] = &request{name, began}
+		f.open[open[i]] = struct{}{}
+	}
+	f.mu.Unlock()
 	before := f.now()
-	ok := allow()
-	d := decision{before: before, after: f.now(), ok: ok}
+	d := decision{before: before, ok: allow(), after: f.now()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.decisions[name] = append(f.decisions[name], d)
-	return ok
+	for i, name := range names {
+		f.decisions[name] = append(f.decisions[name], d)
+		delete(f.open, open[i])
+	}
+	return d.ok
 }
 
 // allow asks limiter i for a token of name, on record.

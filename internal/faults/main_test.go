@@ -183,14 +183,12 @@ func (g *gatedClock) AfterFunc(d time.Duration, f func()) clock.Timer {
 
 const (
 	starvedKeys = 5
-	// enough is how many tokens every key should get; when four times as many were admitted in all, a
-	// key that has fewer is starved.
-	enough = 200
-	hogs   = 4
+	enough      = 200 // tokens that every key gets in the end
+	hogs        = 4
 )
 
-// starved is what a starved process says of the time in which it was under load, and of a while in
-// which nobody asked for anything.
+// starved is the report of a starved process on the time in which it was under load, and on a while
+// without requests.
 type starved struct {
 	Admitted   [starvedKeys]int64
 	ExceededBy [starvedKeys]int64
@@ -229,7 +227,7 @@ func (c *child) starve() {
 func keyName(k int) string { return fmt.Sprint("key-", k) }
 
 // serveKeys offers every key the same load, each on a goroutine of its own, until enough was
-// admitted of all.
+// admitted of each. Where that never is, the parent's patience ends.
 func (c *child) serveKeys(busy *starved) {
 	var mu sync.Mutex
 	var spans [starvedKeys][]audit.Span
@@ -237,11 +235,11 @@ func (c *child) serveKeys(busy *starved) {
 		mu.Lock()
 		defer mu.Unlock()
 		busy.Goroutines = max(busy.Goroutines, runtime.NumGoroutine())
-		sum, least := 0, len(spans[0])
+		least := len(spans[0])
 		for _, s := range spans {
-			sum, least = sum+len(s), min(least, len(s))
+			least = min(least, len(s))
 		}
-		return least >= enough || sum >= 4*enough*starvedKeys
+		return least >= enough
 	}
 	var wg sync.WaitGroup
 	began := time.Now()

@@ -31,14 +31,32 @@ func (s *site) fill(i int) error {
 	return s.ctl.Set(context.Background(), fmt.Sprint("filler:", i%400), strings.Repeat("x", 10_000), 0).Err()
 }
 
+// checkUntouched checks that the database has what it had, to the last byte. Records of holders may
+// have expired since; buckets live for longer than a test.
+func (s *site) checkUntouched(stored string) {
+	s.t.Helper()
+	now := s.contents()
+	for line := range strings.Lines(stored) {
+		name, _, _ := strings.Cut(line, " ")
+		record := strings.Contains(name, "}:")
+		testkit.Check(s.t, record || strings.Contains(now, line), "%s is gone:\n%s", line, now)
+	}
+	for line := range strings.Lines(now) {
+		testkit.Check(s.t, strings.Contains(stored, line), "%s was not there before:\n%s", line, stored)
+	}
+}
+
 func TestRow14EvictedBucketsAndRecordsAdmitNothingTwice(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	// Given 60 buckets, of each of which two processes have leased, on a server that evicts anything,
 	// (with MinBatch 2 no request draws, which leaves no record)
 	server := start(t, "--maxmemory-policy", "allkeys-lru")
 	leasing := denying
 	leasing.MinBatch = 2
-	f := server.fleet(2, patient(hourly, leasing))
+	cfg := patient(hourly, leasing)
+	cfg.Policy.TTL = 10 * time.Minute // no record expires by itself
+	f := server.fleet(2, cfg)
 	names := make([]string, 60)
 	for n := range names {
 		names[n] = fmt.Sprint("bucket-", n)
@@ -80,6 +98,7 @@ func TestRow14EvictedBucketsAndRecordsAdmitNothingTwice(t *testing.T) {
 }
 
 func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
+	testkit.LongOnly(t)
 	policies := map[string]string{"lru": "allkeys-lru", "random": "allkeys-random"}
 	each(t, policies, func(t *testing.T, policy string) {
 		// Given three processes that ask for more than the rate,
@@ -117,6 +136,7 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 // ours first, and those that take any key take ours too. The promise holds under all of them; but
 // an evicted bucket starts empty and waits for a T, which users see as denials.
 func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	for others, expiry := range map[string]time.Duration{"data that stays": 0,
 		"data that expires": 24 * time.Hour} {
@@ -165,6 +185,7 @@ func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
 }
 
 func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	// Given a process that has spent 10 of 100,
 	ctx := context.Background()
@@ -188,8 +209,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 		return l.Stats().Errors >= failed+4
 	})
 	// then nothing was written, not even half,
-	now := server.contents()
-	testkit.Check(t, now == stored, "before:\n%s\nafter:\n%s", stored, now)
+	server.checkUntouched(stored)
 	testkit.Eventually(t, "the log to say what is wrong, with which key", func() bool {
 		text := log.String()
 		return strings.Contains(text, "OOM") &&
@@ -200,22 +220,23 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	testkit.Eventually(t, "a token", func() bool { return f.allow(0, key) })
 	testkit.NoErr(t, l.Shutdown(ctx))
 	s, got := l.Stats(), f.balance()
-	testkit.Check(t, got+s.Burnt >= hourly.Tokens-(spent+1) && got <= hourly.Tokens-s.Admitted+1,
+	testkit.Check(t, got+s.Burnt >= hourly.Tokens-(spent+1) && got <= hourly.Tokens-s.Admitted+1+f.refilled(),
 		"%d left of %d after %d admitted and %d burnt", got, hourly.Tokens, s.Admitted, s.Burnt)
 }
 
 func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	// Given four processes under load,
 	server := start(t, "--maxmemory-policy", "noeviction")
-	f, load := server.saturated(4)
+	f, load := server.keeping(4)
 	before := server.raw()
 	// when memory runs out for a while,
 	server.set("maxmemory", "1")
-	testkit.Eventually(t, "everybody is denied", func() bool { return f.next(key, 200).admitted == 0 })
+	testkit.Eventually(t, "that every request is denied", func() bool { return f.next(key, 200).admitted == 0 })
 	server.set("maxmemory", "0")
-	// then the rate comes back,
-	f.checkRecovers(busy.Tokens)
+	// then tokens flow again,
+	f.awaitRecovery(busy.Tokens)
 	load.stop()
 	// it is the same bucket, which nothing has damaged, and the promise held.
 	after := server.raw()
@@ -246,6 +267,7 @@ var damages = map[string]func(s *site, bucket, stored string){
 }
 
 func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	ctx := context.Background()
 	server := start(t)
@@ -282,8 +304,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 		testkit.Check(t, errors.Is(err, lease.ErrPermanent), "%s: a reset says %v", name, err)
 	}
 	// and nothing has been served, or repaired behind the operator's back.
-	now := server.contents()
-	testkit.Check(t, now == stored, "before:\n%s\nafter:\n%s", stored, now)
+	server.checkUntouched(stored)
 	testkit.Eventually(t, "the log to name one of the damaged keys", func() bool {
 		text := log.String()
 		return strings.Contains(text, "key=damaged-") && strings.Contains(text, "stored state is damaged")
@@ -299,13 +320,15 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 			return err == nil && r.Source != hybrid.SourceFallback
 		})
 		st, err := f.store.Inspect(ctx, name)
-		testkit.Check(t, err == nil && st.Exists && st.Levels[0] == 0, "%s, deleted: %+v, %v", name, st, err)
+		testkit.Check(t, err == nil && st.Exists && st.Levels[0] <= f.refilled(), "%s, deleted: %+v, %v",
+			name, st, err)
 	}
 }
 
 // TestRow25ADamagedBucketIsNotAskedInALoop: what no retry cures is asked at the pace of a probe,
 // however many want it.
 func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
+	testkit.LongOnly(t)
 	t.Parallel()
 	// Given a process under load whose bucket becomes a string,
 	server := start(t)

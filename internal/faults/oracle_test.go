@@ -1,14 +1,16 @@
 package faults
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -125,112 +127,131 @@ func (f *fleet) checkConserved() {
 	}
 }
 
-// checkNobodyWaited is oracle T: no decision on name that began in [from, to) took longer than
-// CallTimeout. The clients would wait for a minute.
-func (f *fleet) checkNobodyWaited(name string, from, to time.Duration) {
+// checkAnswered is oracle T: every request for name that began in [from, to) is answered, though no
+// client has given up by then: those wait for an hour. How long a request takes is asserted in
+// virtual time only.
+func (f *fleet) checkAnswered(name string, from, to time.Duration) {
 	f.t.Helper()
-	s, most := f.seen(name, from, to), cmp.Or(f.cfg.CallTimeout, lease.DefaultCallTimeout)+slack
-	testkit.Check(f.t, s.asked() > 0, "nobody asked for %q between %v and %v", name, from, to)
-	testkit.Check(f.t, s.slowest <= most, "a decision on %q took %v, at most %v", name, s.slowest, most)
+	testkit.Eventually(f.t, "answers to all requests for "+name, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for r := range f.open {
+			if r.name == name && r.began >= from && r.began < to {
+				return false
+			}
+		}
+		return true
+	})
+	testkit.Check(f.t, f.seen(name, from, to).asked() > 0, "no request for %q between %v and %v", name, from, to)
 }
 
-// slack is what a machine that runs other tests beside this one may add to a time that a test
-// measures. Where the promised durations must be exact, tests run in virtual time.
-const slack = time.Second
-
-// stall is how late a look may come before the machine counts as having stood still.
-const stall = 20 * time.Millisecond
-
-// recovery is oracle G: it finds the first second in which a fleet, under load of more than rate on
-// one key, admits 95 % of rate by leases alone.
-type recovery struct {
-	f             *fleet
-	rate          int64
-	began, looked time.Time
-	after         time.Duration // from the beginning until that second began
-	still         time.Duration // for how long of it this machine did not let the test look
-	samples       []sample      // of the latest second or a little more
-}
-
-// sample is what a fleet had admitted by leases at a moment.
-type sample struct {
-	at     time.Time
-	leased int64
-}
-
-// recovers begins to look for the recovery.
-func (f *fleet) recovers(rate int64) *recovery {
-	r := &recovery{f: f, rate: rate, began: time.Now(), looked: time.Now()}
-	r.take()
-	return r
-}
-
-func (r *recovery) take() sample {
-	s := r.f.stats()
-	now := sample{time.Now(), s.Admitted - s.Fallback}
-	r.samples = append(r.samples, now)
-	return now
-}
-
-// look takes a sample, and returns whether the second that ends with it is at the rate.
-func (r *recovery) look() bool {
-	if gap := time.Since(r.looked); gap > stall {
-		r.still += gap
-	}
-	r.looked = time.Now()
-	last := r.take()
-	for !r.samples[1].at.After(last.at.Add(-time.Second)) {
-		r.samples = r.samples[1:]
-	}
-	first := r.samples[0]
-	d := last.at.Sub(first.at)
-	r.after = first.at.Sub(r.began)
-	return d >= time.Second && float64(last.leased-first.leased) >= 0.95*float64(r.rate)*d.Seconds()
-}
-
-// checkInTime fails the test unless the second at the rate began within 2T of the recovery. Time in
-// which this machine stood still does not count, nor what a busy one adds.
-func (r *recovery) checkInTime(ttl time.Duration) {
-	r.f.t.Helper()
-	testkit.Check(r.f.t, r.after-r.still <= 2*ttl+slack,
-		"the rate was back %v after the recovery, %v of which the machine stood still: the goal is 2T, %v",
-		r.after, r.still, 2*ttl)
-}
-
-// awaitRecovery returns when the fleet is back at rate.
-func (f *fleet) awaitRecovery(rate int64) *recovery {
-	f.t.Helper()
-	r := f.recovers(rate)
-	testkit.Eventually(f.t, fmt.Sprintf("a second with 95 %% of %d/s", rate), r.look)
-	return r
-}
-
-// checkRecovers is awaitRecovery that must end in time, by the T of key's bucket.
-func (f *fleet) checkRecovers(rate int64) {
-	f.t.Helper()
-	r := f.awaitRecovery(rate)
-	f.t.Logf("the second at %d/s began %v after the recovery", rate, r.after)
-	r.checkInTime(f.state(key).Config.TTL)
+// leased is how many tokens of leases were admitted so far.
+func (f *fleet) leased() int64 {
+	s := f.stats()
+	return s.Admitted - s.Fallback
 }
 
 func TestAHealthyFleetPassesEveryOracle(t *testing.T) {
+	testkit.LongOnly(t)
 	// given three limiters on one server, asked for three times the limit (strict about the end of a
-	// lease: otherwise a machine so slack that timers come late spends what has ended)
+	// lease: otherwise a machine that stands still spends what has ended)
 	limit := hybrid.PerSecond(1000).WithBurst(500)
 	f := start(t).fleet(3, with(limit, strict))
 	load := f.load(key, 1000)
 	f.warm()
-	// when a second at the full rate has passed
-	f.checkRecovers(1000)
+	// when as much has been admitted as in a second at the full rate
+	f.awaitRecovery(1000)
 	load.stop()
-	// then the bound holds over all windows, nothing was lost, and everybody was told both yes and no
+	// then the bound holds over all windows, nothing was lost, and some requests were denied
 	f.checkBound(key, limit, 0)
-	f.checkNobodyWaited(key, 0, f.now())
+	f.checkAnswered(key, 0, f.now())
 	s, st := f.seen(key, 0, f.now()), f.stats()
 	testkit.Check(t, s.admitted == st.Admitted && s.denied > 0, "seen %+v, counted %+v", s, st)
 	// and the bucket counts no less as leased than is held
 	bucket := f.state(key)
 	testkit.Check(t, bucket.Exists && bucket.Levels[0]+bucket.Ledger >= f.stats().Held, "%+v, %+v", bucket, st)
+}
+
+// replaceable is a wire whose place another may take, as a server's that has forgotten everything.
+type replaceable struct {
+	lease.Store
+	wire  atomic.Pointer[wire]
+	clock *clock.Skewed // of the bucket
+}
+
+// Exchange implements lease.Store.
+func (r *replaceable) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	r.wire.Load().Exchange(ctx, calls, done)
+}
+
+// forget begins with an empty store.
+func (r *replaceable) forget() {
+	w := newWire(always(time.Millisecond))
+	w.MemoryStore = lease.NewMemoryStore(r.clock)
+	r.wire.Store(w)
+}
+
+// down takes the store away for a while.
+func (r *replaceable) down(how func(context.Context) error) {
+	r.wire.Load().goDown(how)
+	time.Sleep(5 * time.Second)
+	r.wire.Load().goDown(nil)
+}
+
+// TestTheRateIsBackWithinTwoTOfAFault is oracle G in virtual time, for the faults that other tests
+// inject into Redis: a second in which leases admit 95 % of the rate begins within 2T of the
+// fault's end.
+func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
+	type story struct {
+		fault  func(*replaceable)
+		frozen time.Duration // by the fault; it ends with that
+		extra  int64         // tokens beyond the bound
+	}
+	stories := map[string]story{
+		"none":                 {fault: func(*replaceable) {}},
+		"a store that refuses": {fault: func(r *replaceable) { r.down(refusing) }},
+		"a store that hangs":   {fault: func(r *replaceable) { r.down(hanging) }},
+		"a lost bucket":        {fault: (*replaceable).forget},
+		// The bucket expires. By the server's clock its leases are an hour old, so it cannot know how
+		// long they last: docs/protocol.md 6.6.
+		"a clock an hour ahead": {func(r *replaceable) { r.clock.Step(time.Hour) },
+			10 * time.Second, 2 * busy.Burst},
+	}
+	for _, back := range []time.Duration{100 * time.Millisecond, time.Hour, 24 * time.Hour} {
+		stories[fmt.Sprint("a clock ", back, " back")] = story{fault: func(r *replaceable) { r.clock.Step(-back) }}
+	}
+	for name, c := range stories {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// given four processes that ask for six times the rate
+				r := &replaceable{clock: clock.NewSkewed(clock.System(), clock.Skew{})}
+				r.forget()
+				r.Store = r.wire.Load()
+				f := newFleet(t, with(busy, strict), r, r, r, r)
+				load := f.load(key, 6*int(busy.Tokens)/4)
+				time.Sleep(5 * time.Second)
+				// when there is a fault, and it ends
+				c.fault(r)
+				// then the rate is back
+				const step, second = 10 * time.Millisecond, 100 // steps
+				ttl := f.cfg.Policy.ConfigFor(f.cfg.Limits, 0, 0).TTL
+				var leased []int64
+				for range int((c.frozen+2*ttl)/step) + second + 1 {
+					leased = append(leased, f.leased())
+					time.Sleep(step)
+				}
+				most := int64(0) // in a second that begins in time
+				for i, n := range leased[second:] {
+					most = max(most, n-leased[i])
+				}
+				load.stop()
+				f.close()
+				testkit.Check(t, most >= busy.Tokens*95/100, "%d admitted in the best second", most)
+				// and the bound holds over all windows
+				f.checkBound(key, busy, c.extra)
+			})
+		})
+	}
 }
 
 func TestTheAuditFindsAnAdmissionTooMany(t *testing.T) {
