@@ -21,12 +21,12 @@ import (
 // manyKeys is how many keys a process has used before an outage, and how many new ones come in it.
 var manyKeys = testkit.PlainOrRace(10_000, 2_000)
 
-// crowdOfCallers is how many goroutines ask at one time. In an outage one asks alone, so that what
-// a request takes is its own time.
+// crowdOfCallers is how many goroutines use the keys at one time. In an outage one asks alone, so
+// that what the log says of a request is its own time.
 const crowdOfCallers = 64
 
-// waits is a context that counts who waits: a request that enters a wait asks for Done, and no
-// other does.
+// waits is a context that counts waits: a request that enters a wait asks for Done, and no other
+// does.
 type waits struct {
 	context.Context
 	entered atomic.Int64
@@ -49,43 +49,50 @@ func (a asked) String() string {
 		a.admitted, a.fallback, a.took[n/2], a.took[n-1-n/1000], a.took[n-1])
 }
 
-// askEach asks l for a token of each of manyKeys keys, so many of them at a time.
-func askEach(ctx context.Context, l *hybrid.Limiter, name string, together int) (all asked) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	next := atomic.Int64{}
-	for range together {
-		wg.Go(func() {
-			var own asked
-			for i := next.Add(1); i <= int64(manyKeys); i = next.Add(1) {
-				from := time.Now()
-				r, err := l.Take(ctx, fmt.Sprint(name, i), 1)
-				own.took = append(own.took, time.Since(from))
-				if err == nil && r.OK {
-					own.admitted++
-				}
-				if err == nil && r.Source == hybrid.SourceFallback {
-					own.fallback++
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all.admitted += own.admitted
-			all.fallback += own.fallback
-			all.took = append(all.took, own.took...)
-		})
+// askEach asks l for a token of each of manyKeys keys, one after another.
+func askEach(ctx context.Context, l *hybrid.Limiter, name string) (all asked) {
+	for i := range manyKeys {
+		from := time.Now()
+		r, err := l.Take(ctx, fmt.Sprint(name, i+1), 1)
+		all.took = append(all.took, time.Since(from))
+		if err == nil && r.OK {
+			all.admitted++
+		}
+		if err == nil && r.Source == hybrid.SourceFallback {
+			all.fallback++
+		}
 	}
-	wg.Wait()
 	slices.Sort(all.took)
 	return all
 }
 
-// useManyKeys returns when l has had answers for many keys and none of them is degraded. A machine
-// that stalls makes that take longer.
-func useManyKeys(t *testing.T, l *hybrid.Limiter) {
+// useManyKeys returns when the store has answered l for each of manyKeys keys. Where the machine
+// stalls, the fallback may decide some, which are asked for again.
+func useManyKeys(t *testing.T, l *hybrid.Limiter, name string) {
 	t.Helper()
+	var left []string
+	for i := range manyKeys {
+		left = append(left, fmt.Sprint(name, i+1))
+	}
+	var mu sync.Mutex
 	testkit.Eventually(t, "every key served by the store", func() bool {
-		return askEach(t.Context(), l, "seen", crowdOfCallers).fallback == 0
+		var wg sync.WaitGroup
+		var again []string
+		for part := range slices.Chunk(left, 1+len(left)/crowdOfCallers) {
+			wg.Go(func() {
+				for _, k := range part {
+					r, err := l.Take(t.Context(), k, 1)
+					if err != nil || r.Source == hybrid.SourceFallback {
+						mu.Lock()
+						again = append(again, k)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		left = again
+		return len(left) == 0
 	})
 }
 
@@ -140,10 +147,11 @@ func (r *ramp) check(t testing.TB) {
 }
 
 // TestManyKeysGetThroughAnOutage is rows 1, 3, 8, 24 and 36 with ten thousand keys that a process
-// has used and as many that it has never heard of. Once one call has failed, no request waits any
-// more, one call at a time goes out for all keys, and they come back in numbers that double with
-// each Target.
+// has used and as many that it has never heard of. Once one call has failed, no request enters a
+// wait, one call at a time goes out for all keys, and they come back in numbers that at most double
+// with each Target.
 func TestManyKeysGetThroughAnOutage(t *testing.T) {
+	testkit.LongOnly(t)
 	for _, row := range []string{"Row01 Redis is down", "Row03 a hung server", "Row08 a black hole",
 		"Row24 a busy server", "Row24 a paused server"} {
 		t.Run(row, func(t *testing.T) {
@@ -162,9 +170,9 @@ func manyKeysSuffer(s *site, o outage) {
 	f := s.fleet(1, cfg)
 	l, tap, ramp := f.limiters[0], f.taps[0], new(ramp)
 	tap.onCall, tap.onAnswer = ramp.call, ramp.answer
-	useManyKeys(t, l)
+	useManyKeys(t, l, "seen")
 
-	// when the store goes away, the first requests wait for one call at most
+	// when the store goes away, then the fallback decides in the end,
 	o.inject()
 	from := time.Now()
 	testkit.Eventually(t, "the fallback", func() bool {
@@ -173,11 +181,11 @@ func manyKeysSuffer(s *site, o outage) {
 	})
 	t.Logf("the first request that the fallback decided took %v", time.Since(from).Round(time.Millisecond))
 
-	// and then no request does, whatever its key: it has its share.
+	// and then no request enters a wait, whatever its key: it has its share.
 	before := l.Stats()
 	ctx := &waits{Context: t.Context()}
 	for _, name := range []string{"seen", "unseen", "seen", "unseen"} {
-		all := askEach(ctx, l, name, 1)
+		all := askEach(ctx, l, name)
 		testkit.Check(t, all.admitted == manyKeys, "%s: %v", name, all)
 		t.Logf("%s keys: %v", name, all)
 	}
@@ -194,16 +202,16 @@ func manyKeysSuffer(s *site, o outage) {
 	ramp.arm()
 	o.cure()
 	recovered := time.Now()
-	testkit.Eventually(t, "every key served by the store again", func() bool {
-		return askEach(t.Context(), l, "seen", crowdOfCallers).fallback+
-			askEach(t.Context(), l, "unseen", crowdOfCallers).fallback == 0
-	})
-	t.Logf("no key was degraded any more after %v", time.Since(recovered).Round(time.Millisecond))
+	useManyKeys(t, l, "seen")
+	useManyKeys(t, l, "unseen")
+	t.Logf("the store had served every key again after %v", time.Since(recovered).Round(time.Millisecond))
 	ramp.check(t)
 }
 
-// TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys is row 3 for one of three masters.
+// TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys is row 3 for one of three masters. (In virtual
+// time: TestANodeThatHangsDegradesOnlyItsOwnKeys in hybrid.)
 func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
+	testkit.LongOnly(t)
 	cluster := redistest.StartCluster(t, 3, false, "--cluster-node-timeout", "600000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{cluster.Masters[0].Addr},
 		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout})
@@ -212,7 +220,7 @@ func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
 	cfg.CallTimeout = time.Second
 	f := newFleet(t, cfg, store)
 	l := f.limiters[0]
-	useManyKeys(t, l)
+	useManyKeys(t, l, "seen")
 	// keys of the hung node, and of the others
 	hung := store.NodeOf("seen1")
 	m, err := client.MasterForKey(t.Context(), "yuzhi:{seen1}")
@@ -238,8 +246,10 @@ func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
 				testkit.Must(t, err == nil && r.OK, "%s of the hung node: %+v, %v", key, r, err)
 				ill++
 			} else if i%10 == 0 {
-				r, err := l.Take(t.Context(), key, 1)
-				testkit.Must(t, err == nil && r.OK && r.Source != hybrid.SourceFallback, "%s: %+v, %v", key, r, err)
+				testkit.Eventually(t, "service by another node", func() bool {
+					r, err := l.Take(t.Context(), key, 1)
+					return err == nil && r.OK && r.Source != hybrid.SourceFallback
+				})
 				well++
 			}
 		}

@@ -49,6 +49,15 @@ func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, c C)) 
 	}
 }
 
+// shortly is the case with this name in a short run, and all of them in a long one.
+func shortly[C any](t *testing.T, name string, cases map[string]C) map[string]C {
+	t.Helper()
+	if testkit.Long(t, name, fmt.Sprint(len(cases), " cases")) {
+		return cases
+	}
+	return map[string]C{name: cases[name]}
+}
+
 // site is a server of the test's own, and the operator's connection to it.
 type site struct {
 	*redistest.Server
@@ -109,11 +118,11 @@ func (s *site) process() *redisbucket.Store {
 	return storeOn(s.t, redis.NewClient(o))
 }
 
-// saturated is a fleet that denies without the store and is asked for six times its rate, whose
-// burst is used up.
+// saturated is a fleet that denies without the store and spends no lease that has ended. It is asked
+// for six times its rate, and its burst is used up.
 func (s *site) saturated(size int) (*fleet, *load) {
 	s.t.Helper()
-	f := s.fleet(size, with(busy, denying))
+	f := s.fleet(size, with(busy, strict))
 	load := f.load(key, 6*int(busy.Tokens)/size)
 	f.warm()
 	testkit.Eventually(s.t, "a burst used up", func() bool { return f.state(key).Levels[0] < busy.Burst/10 })

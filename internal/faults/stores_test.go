@@ -37,7 +37,7 @@ type heard struct {
 	mostHeld     int64 // the largest holding that any reply left the limiter with
 
 	active int64 // the active weight by which the limiter goes: that of the grant accepted last
-	least  int64 // of active, since forget
+	least  int64 // of all that it may have gone by since forget
 }
 
 func (h heard) answered() int64 { return h.sent - h.failed }
@@ -87,7 +87,7 @@ func (s *tap) call(c *lease.Call) {
 	}
 	s.sent++
 	if active, ok := s.weights[c.Request.Counter]; ok {
-		s.active, s.least = active, min(s.least, active)
+		s.active = active
 	}
 }
 
@@ -101,6 +101,7 @@ func (s *tap) answer(c *lease.Call) {
 		return
 	}
 	s.grant, s.weights[c.Grant.Counter] = c.Grant, c.Grant.ActiveWeight
+	s.least = min(s.least, c.Grant.ActiveWeight)
 	held := c.Grant.Granted - c.Grant.Waited
 	if !c.Grant.Void {
 		held += c.Request.Remaining
@@ -108,11 +109,13 @@ func (s *tap) answer(c *lease.Call) {
 	s.mostHeld = max(s.mostHeld, held)
 }
 
-// forget starts a new count of what is heard, and lets only the share in force at the moment stand.
+// forget starts a new count of what is heard, and lets only the share in force at the moment stand,
+// or the one that the limiter is about to accept.
 func (s *tap) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = heard{grant: s.grant, mostHeld: s.mostHeld, active: s.active, least: s.active}
+	least := min(s.active, s.grant.ActiveWeight)
+	s.heard = heard{grant: s.grant, mostHeld: s.mostHeld, active: s.active, least: least}
 	clear(s.kinds)
 }
 
@@ -158,6 +161,17 @@ func (f *fleet) awaitCalls(what string, n int64, count func(heard) int64) {
 			}
 		}
 		return true
+	})
+}
+
+// awaitLeased waits until n more tokens are leased and spent, with load on: the store serves the
+// fleet. (How soon it does, and at which rate, is asserted in virtual time.)
+func (f *fleet) awaitLeased(n int64) {
+	f.t.Helper()
+	had := f.stats()
+	testkit.Eventually(f.t, fmt.Sprintf("%d tokens from the store", n), func() bool {
+		s := f.stats()
+		return s.Leased >= had.Leased+n && s.Admitted-s.Fallback >= had.Admitted-had.Fallback+n
 	})
 }
 
@@ -247,10 +261,17 @@ func (w *wire) goDown(how func(context.Context) error) {
 	w.down = how
 }
 
+// forget has the store lose everything.
+func (w *wire) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.MemoryStore = lease.NewMemoryStore(nil)
+}
+
 // Exchange implements lease.Store.
 func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	w.mu.Lock()
-	down := w.down
+	down, store := w.down, w.MemoryStore
 	for _, c := range calls {
 		w.calls = append(w.calls, time.Now())
 		if down == nil {
@@ -268,7 +289,7 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	}
 	trip := w.trip()
 	time.Sleep(trip / 2) // the network, in virtual time
-	w.MemoryStore.Exchange(ctx, calls, func([]*lease.Call) {})
+	store.Exchange(ctx, calls, func([]*lease.Call) {})
 	time.Sleep(trip - trip/2)
 	done(calls)
 }
