@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -213,8 +211,7 @@ func manyKeysSuffer(s *site, o outage) {
 func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
 	testkit.LongOnly(t)
 	cluster := redistest.StartCluster(t, 3, false, "--cluster-node-timeout", "600000")
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{cluster.Masters[0].Addr},
-		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout})
+	client := clusterClient(cluster.Masters[0])
 	store := storeOn(t, client)
 	cfg := ordinary(hybrid.Policy{})
 	cfg.CallTimeout = time.Second

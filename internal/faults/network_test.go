@@ -181,7 +181,7 @@ func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
 	// when it is asked for half of the rate
 	const each = 167
 	load := f.load(key, each)
-	// then they are admitted by leases, though most calls take longer than CallTimeout. (How many are,
+	// then they are admitted by leases, though a call may take longer than CallTimeout. (How many are,
 	// and how long they wait: TestRow07PrefetchingHidesASlowNetwork.)
 	had := f.stats()
 	testkit.Eventually(t, "more than one burst from the store", func() bool {

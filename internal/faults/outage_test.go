@@ -83,7 +83,7 @@ var injections = map[string]injection{
 	// It executes every probe that was sent meanwhile once it goes on.
 	"Row03 a hung server": {nil, hang},
 	// The network takes everything and answers nothing, and later serves new connections again. (It
-	// keeps every connection that a probe was sent over until the client's read timeout, a minute
+	// keeps every connection that a probe was sent over until the client's read timeout, an hour
 	// here: so the pool is larger than the number of probes.)
 	"Row08 a black hole": {nil, func(s *site) outage {
 		proxy := redistest.NewProxy(s.t, s.Addr)
@@ -173,8 +173,9 @@ type mode struct {
 
 // TestAnOutageIsGotThroughByPolicyFallback is every row that takes the store away: given fleets
 // under load, it goes and comes back. What each mode promises meanwhile and afterwards is checked,
-// and what users saw is logged. (That no request waits: TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm
-// here, and TestFallbacks in hybrid; how few probes there are: TestProbesBackOff there.)
+// and what users saw is logged. (That no request waits:
+// TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm here, and TestFallbacks in hybrid; how few probes
+// there are: TestProbesBackOff there.)
 func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
 	each(t, shortly(t, "Row01 Redis is down", injections), func(t *testing.T, c injection) {
 		s := start(t, c.args...)
@@ -237,10 +238,10 @@ func suffer(s *site, o outage) {
 }
 
 // decides reports whether the holdings are spent and the mode alone decides: every limiter knows
-// that the store is away, and has answered a number of requests in a row as the mode says, none with
-// a token of the store. (Stats.Held may stay above zero: what was drawn for a request that has gone
-// is kept for the way back.) That a call has failed is not enough: on a slow machine one fails before
-// the outage, and its late answer ends that again.
+// that the store is away, and has answered a number of requests in a row as the mode says, none
+// with a token of the store. (Stats.Held may stay above zero: what was drawn for a request that has
+// gone is kept for the way back.) That a call has failed is not enough: on a slow machine one fails
+// before the outage, and its late answer ends that again.
 func (m *mode) decides() bool {
 	const inARow = 300
 	all := true

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -22,14 +20,14 @@ func storedShard(name string, i int) string {
 }
 
 // TestAKeyWithShardsOnOneServer: in real Redis, several limiters together admit what the limit
-// allows, every token is accounted for, and operations on the key are operations on its shards. (That
-// they admit all that the limit allows: TestFewProcessesUseAllShards in hybrid.)
+// allows, every token is accounted for, and operations on the key are operations on its shards.
+// (That they admit all that the limit allows: TestFewProcessesUseAllShards in hybrid.)
 func TestAKeyWithShardsOnOneServer(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
 	const shards = 4
-	// Given four limiters that ask for more than the limit gives of a key with four shards, with leases
-	// that do not end,
+	// Given four limiters that ask for more than the limit gives of a key with four shards, with
+	// leases that do not end,
 	cfg := patient(busy, strict)
 	cfg.Policy.Shards, cfg.Policy.TTL = shards, time.Hour
 	f := start(t).fleet(4, cfg)
@@ -84,7 +82,7 @@ func TestRow19AFailoverTakesAPartOfAKeyWithShards(t *testing.T) {
 	cfg.Policy.Shards = k
 	s := startShards(t, true, cfg, "--cluster-require-full-coverage", "no")
 	for range 2 {
-		s.add(cfg, storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.masters[2].Addr}})))
+		s.add(cfg, storeOn(t, clusterClient(s.masters[2].Server)))
 	}
 	of := s.shardsOf(k)
 	for i := range s.masters {
@@ -137,7 +135,7 @@ func (s *shards) executed(node *site, of []int) (calls int64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clientTimeout)
 	defer cancel()
-	store := storeOn(s.t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr}}))
+	store := storeOn(s.t, clusterClient(node.Server))
 	for _, i := range of {
 		var st lease.State
 		st, err := store.Inspect(ctx, storedShard(key, i))

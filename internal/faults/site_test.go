@@ -26,10 +26,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is far
-// longer than any deadline of the library, so whoever waits for the client instead of that deadline
-// is seen at once.
-const clientTimeout = time.Minute
+// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is longer
+// than any test may take: a request that waits for the client instead of a deadline of the library
+// never returns, nor does the stop of its load.
+const clientTimeout = time.Hour
 
 // The client's own log says that a server is away, which is what these tests are about.
 func init() { redis.SetLogger(silentLog{}) }
@@ -118,8 +118,8 @@ func (s *site) process() *redisbucket.Store {
 	return storeOn(s.t, redis.NewClient(o))
 }
 
-// saturated is a fleet that denies without the store and spends no lease that has ended. It is asked
-// for six times its rate, and its burst is used up.
+// saturated is a fleet that denies without the store and spends no lease that has ended. It is
+// asked for six times its rate, and its burst is used up.
 func (s *site) saturated(size int) (*fleet, *load) {
 	s.t.Helper()
 	f := s.fleet(size, with(busy, strict))

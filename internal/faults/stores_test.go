@@ -261,17 +261,10 @@ func (w *wire) goDown(how func(context.Context) error) {
 	w.down = how
 }
 
-// forget has the store lose everything.
-func (w *wire) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.MemoryStore = lease.NewMemoryStore(nil)
-}
-
 // Exchange implements lease.Store.
 func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	w.mu.Lock()
-	down, store := w.down, w.MemoryStore
+	down := w.down
 	for _, c := range calls {
 		w.calls = append(w.calls, time.Now())
 		if down == nil {
@@ -289,7 +282,7 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	}
 	trip := w.trip()
 	time.Sleep(trip / 2) // the network, in virtual time
-	store.Exchange(ctx, calls, func([]*lease.Call) {})
+	w.MemoryStore.Exchange(ctx, calls, func([]*lease.Call) {})
 	time.Sleep(trip - trip/2)
 	done(calls)
 }

@@ -27,15 +27,15 @@ type sentinels struct {
 
 func startSentinels(t *testing.T) *sentinels {
 	t.Helper()
-	const soon = "--repl-diskless-sync-delay"
-	s := &sentinels{master: start(t, soon, "0"), replica: start(t, soon, "0")}
+	const delay = "--repl-diskless-sync-delay"
+	s := &sentinels{master: start(t, delay, "0"), replica: start(t, delay, "0")}
 	s.replica.do("SLAVEOF", "127.0.0.1", s.master.Port)
 	s.replica.AwaitSync(t) // before a Sentinel looks, which it does every 10 s only
 	for range 3 {
 		sentinel := siteOf(t, redistest.StartSentinel(t, masterName, s.master.Server))
 		s.watchers, s.addrs = append(s.watchers, sentinel), append(s.addrs, sentinel.Addr)
 	}
-	s.downAfter(slow)
+	s.downAfter(never)
 	for _, addr := range s.addrs {
 		sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { sentinel.Close() })
@@ -52,11 +52,12 @@ func startSentinels(t *testing.T) *sentinels {
 	return s
 }
 
-// How long a server says nothing until the others take it for dead: until one is killed, far longer
-// than a machine stands still, for a failover from a master that lives loses what that admits.
+// How long a server is silent until others take it for dead. Until a test kills one, that is far
+// longer than a machine stands still: a failover from a master that lives exceeds the bound (row
+// 17).
 const (
-	slow  = 10 * time.Minute
-	quick = time.Second
+	never = 10 * time.Minute
+	soon  = time.Second
 )
 
 // downAfter tells the Sentinels when to take a server for dead.
@@ -69,12 +70,13 @@ func (s *sentinels) downAfter(d time.Duration) {
 // killMaster is killInSync, after which the Sentinels look for another master.
 func (s *sentinels) killMaster(burst int64) (extra int64) {
 	extra = killInSync(s.master, s.replica, burst)
-	s.downAfter(quick)
+	s.downAfter(soon)
 	return extra
 }
 
-// killInSync kills master once replica has all that it has, and returns 0. A server before 6.2 cannot
-// hold back what writes meanwhile: then the replica may lack what was granted last, up to a burst.
+// killInSync kills master once replica has all that it has, and returns 0. A server before 6.2
+// cannot hold back what writes meanwhile: then the replica may lack what was granted last, up to a
+// burst.
 func killInSync(master, replica *site, burst int64) (extra int64) {
 	master.t.Helper()
 	ctx := context.Background()
@@ -87,7 +89,7 @@ func killInSync(master, replica *site, burst int64) (extra int64) {
 		extra = burst
 	} else {
 		testkit.Eventually(master.t, "a replica that has everything",
-			func() bool { return offset(master) == offset(replica) })
+			func() bool { return offset(master) != "" && offset(master) == offset(replica) })
 	}
 	master.Kill()
 	return extra
@@ -164,11 +166,17 @@ type shards struct {
 	extra    int64 // how much more than the limit the loss of a master may admit
 }
 
+// clusterClient is a client that knows one node of a cluster.
+func clusterClient(node *redistest.Server) *redis.ClusterClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr},
+		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout})
+}
+
 func startShards(t *testing.T, replicas bool, cfg hybrid.Config, args ...string) *shards {
 	t.Helper()
 	s := &shards{}
 	// A replica takes over however long it took to notice. (Its older name is known to every server.)
-	args = append(args, "--cluster-node-timeout", fmt.Sprint(slow.Milliseconds()),
+	args = append(args, "--cluster-node-timeout", fmt.Sprint(never.Milliseconds()),
 		"--cluster-slave-validity-factor", "0")
 	cluster := redistest.StartCluster(t, 3, replicas, args...)
 	for _, m := range cluster.Masters {
@@ -179,7 +187,7 @@ func startShards(t *testing.T, replicas bool, cfg hybrid.Config, args ...string)
 	}
 	var stores []lease.Store
 	for i := range 2 {
-		s.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.masters[i].Addr}})
+		s.client = clusterClient(s.masters[i].Server)
 		stores = append(stores, storeOn(t, s.client))
 	}
 	s.fleet = newFleet(t, cfg, stores...)
@@ -201,8 +209,8 @@ func (s *shards) keyOn(i int) string {
 	return ""
 }
 
-// killFirst kills the first master, once its replica has all that it has, and returns when the others
-// have noticed; before says when.
+// killFirst kills the first master, once its replica has all that it has, and returns when the
+// others have noticed; before says when.
 func (s *shards) killFirst() (before time.Duration) {
 	s.t.Helper()
 	before = s.now()
@@ -215,7 +223,7 @@ func (s *shards) killFirst() (before time.Duration) {
 		if i >= len(s.masters) { // the replica of a master that lives, slow though it may be
 			m.set("cluster-slave-no-failover", "yes")
 		}
-		m.set("cluster-node-timeout", fmt.Sprint(quick.Milliseconds()))
+		m.set("cluster-node-timeout", fmt.Sprint(soon.Milliseconds()))
 	}
 	for _, m := range s.masters[1:] {
 		testkit.Eventually(s.t, "the others notice", func() bool {
@@ -310,7 +318,7 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	testkit.Eventually(t, "the newcomer's call", func() bool { return s.limiters[1].Stats().Calls > 0 })
 	for range 10 { // and what becomes of it: others are refused too, longer than it takes to be told so
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		other := storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{from.Addr}}))
+		other := storeOn(t, clusterClient(from.Server))
 		testkit.Check(t, call(ctx, other, name) != nil, "the slot is not on its way")
 		cancel()
 	}
@@ -344,7 +352,7 @@ func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 	server := siteOf(t, redistest.StartCluster(t, 1, false).Masters[0])
 	err := server.ctl.Eval(t.Context(), "return 1", []string{"yuzhi:k", "yuzhi:k:holder"}).Err()
 	testkit.Must(t, redis.HasErrorPrefix(err, "CROSSSLOT"), "it does not: %v", err)
-	store := storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr}}))
+	store := storeOn(t, clusterClient(server.Server))
 	f := newFleet(t, patient(still, denying), store, store)
 	for _, name := range awkward {
 		// when two processes use keys of any bytes,
