@@ -132,7 +132,7 @@ func (s *site) saturated(size int) (*fleet, *load) {
 // store is the operator's.
 func (s *site) store() *redisbucket.Store {
 	s.t.Helper()
-	return storeOn(s.t, redis.NewClient(&redis.Options{Addr: s.Addr}))
+	return storeOn(s.t, redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: clientTimeout}))
 }
 
 // storeOn is a store over rdb, which is closed with the test.

@@ -98,7 +98,7 @@ func killInSync(master, replica *site, burst int64) (extra int64) {
 // current is the address of the master as the first Sentinel knows it.
 func (s *sentinels) current(t *testing.T) string {
 	t.Helper()
-	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.addrs[0]})
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.addrs[0], ReadTimeout: clientTimeout})
 	defer sentinel.Close()
 	addr, err := sentinel.GetMasterAddrByName(t.Context(), masterName).Result()
 	testkit.NoErr(t, err)
