@@ -223,7 +223,7 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 		who   int  // 0 knows all calls, 1 those that the replica knows too, 2 none
 		finds bool // what the replica has; otherwise nothing
 	}
-	each(t, shortly(t, "the best informed asks first", map[string]story{
+	each(t, oneOrAll(t, "the best informed asks first", map[string]story{
 		"the best informed asks first":                       {0, false},
 		"one that knows no more than the replica asks first": {1, true},
 		"a newcomer asks first":                              {2, true},

@@ -177,7 +177,7 @@ type mode struct {
 // TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm here, and TestFallbacks in hybrid; how few probes
 // there are: TestProbesBackOff there.)
 func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
-	each(t, shortly(t, "Row01 Redis is down", injections), func(t *testing.T, c injection) {
+	each(t, oneOrAll(t, "Row01 Redis is down", injections), func(t *testing.T, c injection) {
 		s := start(t, c.args...)
 		suffer(s, c.how(s))
 	})

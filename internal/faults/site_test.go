@@ -49,8 +49,8 @@ func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, c C)) 
 	}
 }
 
-// shortly is the case with this name in a short run, and all of them in a long one.
-func shortly[C any](t *testing.T, name string, cases map[string]C) map[string]C {
+// oneOrAll is the case with this name in a short run, and all of them in a long one.
+func oneOrAll[C any](t *testing.T, name string, cases map[string]C) map[string]C {
 	t.Helper()
 	if testkit.Long(t, name, fmt.Sprint(len(cases), " cases")) {
 		return cases
