@@ -43,7 +43,7 @@ func TestRow27AServerClockAnHourAheadUnderLoadCostsAtMostOneBurst(t *testing.T) 
 	f, load := server.saturated(4)
 	// when the server's clock jumps an hour ahead: the bucket fills, or Redis takes it for expired,
 	clock.step(time.Hour)
-	f.awaitRecovery(busy.Tokens)
+	f.awaitLeased(busy.Tokens)
 	load.stop()
 	// then no window has more than one burst, and what was held by then, beyond the promise.
 	f.checkBound(key, busy, busy.Burst+busy.Burst)
@@ -60,7 +60,7 @@ func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
 		clock.step(-back)
 		// then the bucket counts from the new time: tokens flow again, long before the clock is where it
 		// was, and the bucket is not taken for lost,
-		f.awaitRecovery(busy.Tokens)
+		f.awaitLeased(busy.Tokens)
 		after := server.raw()
 		testkit.Check(t, after.epoch == before.epoch, "%v back: %+v, %+v", back, before, after)
 		testkit.Must(t, back < time.Hour || server.time().Before(clockBefore), "%v back: it has caught up", back)

@@ -53,7 +53,7 @@ func TestRow02DownAtStartColdStartDecides(t *testing.T) {
 		f.checkAnswered(key, 0, f.now())
 		// and when the server comes, it serves
 		server.Restart(t)
-		f.awaitRecovery(limit.Tokens)
+		f.awaitLeased(limit.Tokens)
 		load.stop()
 		if !c.want {
 			f.checkBound(key, limit, 0)

@@ -126,7 +126,7 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 		others.Wait()
 		server.set("maxmemory", "0")
 		// then all that is lost is the time of waiting,
-		f.awaitRecovery(busy.Tokens)
+		f.awaitLeased(busy.Tokens)
 		load.stop()
 		// and in no window more was admitted than by one bucket that nobody evicts.
 		f.checkBound(key, busy, 0)
@@ -237,7 +237,7 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	testkit.Eventually(t, "that every request is denied", func() bool { return f.next(key, 200).admitted == 0 })
 	server.set("maxmemory", "0")
 	// then tokens flow again,
-	f.awaitRecovery(busy.Tokens)
+	f.awaitLeased(busy.Tokens)
 	load.stop()
 	// it is the same bucket, which nothing has damaged, and the promise held.
 	after := server.raw()

@@ -160,7 +160,7 @@ func TestAHealthyFleetPassesEveryOracle(t *testing.T) {
 	load := f.load(key, 1000)
 	f.warm()
 	// when as much has been admitted as in a second at the full rate
-	f.awaitRecovery(1000)
+	f.awaitLeased(1000)
 	load.stop()
 	// then the bound holds over all windows, nothing was lost, and some requests were denied
 	f.checkBound(key, limit, 0)
