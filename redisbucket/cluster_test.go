@@ -17,13 +17,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// TestOnACluster is several tests on two masters that share the slots, as it takes two seconds until
-// a cluster serves. Each has a store of its own, whose client knows one of them.
+// TestOnACluster is several tests on two masters that share the slots, as it takes two seconds
+// until a cluster serves. Each has a store of its own, whose client knows one of them.
 func TestOnACluster(t *testing.T) {
 	masters := redistest.StartCluster(t, 2, false).Masters
 	for name, test := range map[string]func(*testing.T, []*redistest.Server, *Store){
 		"ping reaches every master": pingReachesEveryMaster, "it is served node by node": servedNodeByNode,
 		"it is scanned whole": scannedWhole, "a moved slot is followed": movedSlotIsFollowed,
+		"a node refuses draws that travel together": nodeRefusesTogether,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, m := range masters {

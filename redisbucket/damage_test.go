@@ -51,7 +51,7 @@ func (p place) set(text string, start int, v int64) string {
 }
 
 // damages are what may become of the texts of a bucket of one limit, and of a record, so that the
-// scripts cannot trust them. Each number becomes a wrong one, and every wrong one if the run is long.
+// scripts cannot trust them. Each number becomes a wrong one, and all of them if the run is long.
 func damages(long bool) (states, records map[string]func(string) string) {
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }

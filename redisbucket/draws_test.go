@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -135,28 +136,29 @@ func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
 // TestKeysThatMayNotTravelTogether: where a server says so, each draw is called alone, and none is
 // made twice.
 func TestKeysThatMayNotTravelTogether(t *testing.T) {
-	t.Run("a node of a cluster", func(t *testing.T) {
-		addr, keys := redistest.StartCluster(t, 1, false).Masters[0].Addr, numbered(5)
-		for seq, found := range []int64{0, foundEnough} { // before a script has found several buckets, and after
-			s := newStore(t, addr)
-			s.found.Store(found)
-			calls := drawing(int64(2*seq+1), 1, keys...)
-			exchangeAll(s, calls)
-			checkGranted(t, calls, int64(2*seq+1))
-			n := scripts(t, s, func() { exchangeAll(s, drawing(int64(2*seq+2), 1, keys...)) })
-			testkit.Check(t, n == int64(len(keys)), "%d scripts for %d draws: it does not learn", n, len(keys))
-		}
-	})
-	t.Run("a user who may use some keys", func(t *testing.T) {
-		redistest.RequireVersion(t, 6, "users")
-		s := newStore(t, redistest.Start(t).Addr)
-		s.found.Store(foundEnough)
-		testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "resetkeys", "~*user*").Err())
-		calls := drawing(1, 1, "user 1", "else", "user 2")
+	redistest.RequireVersion(t, 6, "users")
+	s := newStore(t, redistest.Start(t).Addr)
+	s.found.Store(foundEnough)
+	testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "resetkeys", "~*user*").Err())
+	calls := drawing(1, 1, "user 1", "else", "user 2")
+	exchangeAll(s, calls)
+	checkGranted(t, []*lease.Call{calls[0], calls[2]}, 1)
+	checkError(t, "else", calls[1].Err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
+}
+
+// nodeRefusesTogether is TestKeysThatMayNotTravelTogether where a client takes a cluster's node for
+// a server of its own.
+func nodeRefusesTogether(t *testing.T, servers []*redistest.Server, s *Store) {
+	keys := slices.DeleteFunc(numbered(20), func(k string) bool { return slot(s.bucketKey(k)) > 8191 })
+	for seq, found := range []int64{0, foundEnough} { // before a script has found several buckets, and after
+		s := newStore(t, servers[0].Addr)
+		s.found.Store(found)
+		calls := drawing(int64(2*seq+1), 1, keys...)
 		exchangeAll(s, calls)
-		checkGranted(t, []*lease.Call{calls[0], calls[2]}, 1)
-		checkError(t, "else", calls[1].Err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
-	})
+		checkGranted(t, calls, int64(2*seq+1))
+		n := scripts(t, s, func() { exchangeAll(s, drawing(int64(2*seq+2), 1, keys...)) })
+		testkit.Check(t, n == int64(len(keys)), "%d scripts for %d draws: it does not learn", n, len(keys))
+	}
 }
 
 // TestAServerThatForgotTheScriptsMakesEachDrawOnce, also where lease calls travel with them.

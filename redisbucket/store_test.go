@@ -30,8 +30,8 @@ func newStore(t testing.TB, addr string) *Store {
 	return storeOver(t, redis.NewClient(patient(addr)))
 }
 
-// patience is the timeout of clients. go-redis's own, of some seconds, fails calls on a machine that
-// stalls.
+// patience is the timeout of clients. go-redis's own, of some seconds, fails calls on a machine
+// that stalls.
 const patience = time.Minute
 
 // patient are the options of a client of the server at addr.
@@ -55,8 +55,8 @@ func storeOn(t testing.TB, rdb redis.UniversalClient) *Store {
 	return s
 }
 
-// request is a plausible call of holder "h". Its TTL, which is long, keeps the keys in Redis while a
-// machine stalls.
+// request is a plausible call of holder "h". Its TTL, which is long, keeps the keys in Redis while
+// a machine stalls.
 func request(seq int64) lease.Request {
 	return lease.Request{Holder: "h", Seq: seq, Want: 10, Weight: 1, Config: lease.Config{
 		Limits: []lease.Limit{lease.PerSecond(100)}, TTL: time.Minute, Target: 100 * time.Millisecond,
