@@ -276,6 +276,7 @@ func (m *mode) checkOutage() {
 		fallback += s.Fallback - m.before[i].Fallback
 	}
 	now := m.now()
+	m.checkAnswered(m.name, m.began, now)
 	first, seen := m.seen(m.name, m.began, m.settled), m.seen(m.name, m.settled, now)
 	m.t.Logf("%s: until it decides (%v): %v; then in %v: %v, %d took 1 ms or more; %d by fallback, %d calls",
 		m.name, (m.settled - m.began).Round(time.Millisecond), first, (now - m.settled).Round(time.Millisecond),

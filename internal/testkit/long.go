@@ -11,8 +11,8 @@ import (
 // test ./... fails in every package that does not define it.
 const longVariable = "YUZHI_LONG"
 
-// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs a part, and its log
-// says what part of what whole, and the command that runs the whole.
+// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs a part, and its
+// log says what part of what whole, and the command that runs the whole.
 func Long(t testing.TB, part, whole string) bool {
 	t.Helper()
 	if os.Getenv(longVariable) == "1" {

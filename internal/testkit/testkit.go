@@ -1,5 +1,6 @@
 // Package testkit has what the tests of several packages share: waiting for a condition, seeds that
-// a failure prints, the switch between a short and a long run, an index of fairness. Only tests, and packages that only tests import, use it.
+// a failure prints, the switch between a short and a long run, an index of fairness. Only tests, and
+// packages that only tests import, use it.
 package testkit
 
 import (
