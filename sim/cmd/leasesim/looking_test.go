@@ -379,19 +379,19 @@ func fill(t *testing.T, rdb *redis.Client, n int) (more func()) {
 	testkit.Must(t, l.Allow("template"), "denied")
 	testkit.NoErr(t, l.Shutdown(t.Context()))
 	template := []byte(rdb.Get(t.Context(), "yuzhi:{template}").Val())
-	round := 0
+	round := uint64(0)
 	more = func() {
 		round++
 		for i := 0; i < n; {
 			_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 				for end := i + 5000; i < end; i++ {
-					spent := i
-					if i < 5 {
-						spent = (5 - i) * 1e9
+					spent := uint64(i % 1000)
+					if i < 5 { // so far apart that no time between two readings changes their order
+						spent = uint64(math.Pow(100, float64(7-i)))
 					}
-					for at, count := range []int{spent, spent / 1000} { // see common.lua: the short form
+					for at, count := range []uint64{spent, spent / 1000} { // see common.lua: the short form
 						var number [8]byte
-						binary.LittleEndian.PutUint64(number[:], uint64(round*count))
+						binary.LittleEndian.PutUint64(number[:], round*count)
 						copy(template[24+6*at:30+6*at], number[:])
 					}
 					p.Set(t.Context(), fmt.Sprintf("yuzhi:{user:%d}", i), string(template), time.Hour)

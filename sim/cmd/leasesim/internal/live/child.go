@@ -104,8 +104,11 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := store.Ping(context.Background()); err != nil {
-		return err
+	// The parent has reached it: where this process is stopped meanwhile, it tries once more.
+	if store.Ping(context.Background()) != nil {
+		if err := store.Ping(context.Background()); err != nil {
+			return err
+		}
 	}
 	cfg := c.config()
 	if c.Options.Shape == ShapeAdversary {
