@@ -146,7 +146,7 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 	for admitted.Load() == 0 {
 		runtime.Gosched()
 	}
-	for range 20_000 {
+	for range testkit.ShortOrLong(t, 2000, 20_000, "turns of the owner") {
 		each()
 		switch rnd.IntN(6) {
 		case 0, 1, 2:

@@ -12,10 +12,13 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/alicebob/miniredis/v2"
 
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -149,4 +152,30 @@ func TestRulesOfThePagesAreValid(t *testing.T) {
 		}
 	}
 	testkit.Check(t, found > 0, "no page has rules in YAML")
+}
+
+// TestTheProgramOfTheREADMERuns takes the first program out of the page, which has at most 20 lines,
+// and runs it as it stands, but for the address of the Redis.
+func TestTheProgramOfTheREADMERuns(t *testing.T) {
+	program := read(t).blocks("README.md", "go")[0].text
+	testkit.Check(t, strings.HasPrefix(program, "package main\n") && strings.Count(program, "\n") <= 20,
+		"the page does not begin with a program of at most 20 lines:\n%s", program)
+	const address = `"localhost:6379"`
+	testkit.Must(t, strings.Count(program, address) == 1, "the program does not call a Redis at %s", address)
+	server := miniredis.RunT(t).Addr()
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	program = strings.ReplaceAll(program, address, strconv.Quote(server))
+	testkit.NoErr(t, os.WriteFile(source, []byte(program), 0o600))
+	build := exec.Command("go", "build", "-o", binary, source)
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	testkit.Must(t, err == nil, "%v: %s", err, out)
+
+	// The first request is denied where its call takes longer than CallTimeout.
+	testkit.Eventually(t, `the program prints "served"`, func() bool {
+		out, err := exec.Command(binary).CombinedOutput()
+		testkit.Must(t, err == nil, "%v: %s", err, out)
+		return string(out) == "served\n"
+	})
 }

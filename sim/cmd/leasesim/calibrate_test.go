@@ -14,6 +14,7 @@ import (
 )
 
 func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
+	t.Parallel()
 	// Given a server that is 1 ms away, when a command measures it,
 	server := redistest.Start(t)
 	link := redistest.NewProxy(t, server.Addr)

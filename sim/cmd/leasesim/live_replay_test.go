@@ -70,6 +70,7 @@ func heavy(r *rand.Rand) int64 { return int64(min(20/math.Pow(1-r.Float64(), 1/1
 // through the simulator: no key's bound is exceeded, every request is made, and what was to be done
 // to a process was done. -v prints the table that stands in docs/simulator.md.
 func TestTracesThroughRealLimitersKeepTheBounds(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t).Addr
 	all := []played{
 		{"6 processes, 500/s burst 5", 1000, 6, 1, one,

@@ -29,6 +29,7 @@ func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
 }
 
 func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
+	t.Parallel()
 	// Given a fleet without load, in which one process claims to have admitted exactly the burst at
 	// one instant,
 	const line = "live --out json --duration 100ms --offered 0 --rate 10 --burst 500 --forge "
@@ -217,6 +218,7 @@ func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
 }
 
 func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
+	t.Parallel()
 	testkit.RequireSignals(t)
 	for _, o := range []live.Options{
 		{Shape: live.ShapeSteady, Change: "5/s@59m"}, {Shape: live.ShapeBursts, FlushAfter: time.Minute},
@@ -282,6 +284,7 @@ func comparedOnce(t *testing.T, line string) sideBySide {
 }
 
 func TestAScenarioIsRunByProcessesAndBySimulation(t *testing.T) {
+	t.Parallel()
 	file := fileOf(t, few)
 	// Given a scenario, when it is run both ways on the embedded Redis,
 	b := compared(t, "-f "+file+" --seed 9",
@@ -320,6 +323,7 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 }
 
 func TestEveryFormatHasEveryRow(t *testing.T) {
+	t.Parallel()
 	file := fileOf(t, few)
 	leasesim(t, "compare --live -f "+file).shows("3 processes at 2000/s burst 500", "embedded", "tolerance",
 		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by ")
@@ -332,6 +336,7 @@ func TestEveryFormatHasEveryRow(t *testing.T) {
 }
 
 func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
+	t.Parallel()
 	// Given a simulator whose fleet is asked for nothing, and a real one that is admitted something,
 	var e execution
 	line := "compare --live --threshold 'false_reject_ratio < 0.1%' -f " + fileOf(t, few)
@@ -351,6 +356,7 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 }
 
 func TestCtrlCEndsAComparison(t *testing.T) {
+	t.Parallel()
 	// Whether it comes during the real run
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()

@@ -191,6 +191,7 @@ func (u *until) Write(b []byte) (int, error) {
 }
 
 func TestTopEndsWithCtrlC(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t).Addr
 	l := process(t, addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
 	l.Allow("a")
@@ -258,6 +259,7 @@ func TestLookingAtARedisThatHangsEndsWithCtrlC(t *testing.T) {
 }
 
 func TestANodeOfAClusterSaysHowToAskTheCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
 	const hint = "that is one node of a Redis Cluster: begin its URL with redis+cluster://"
 	// Given a key, when each node is asked for it, then all but one say what to do.
@@ -280,6 +282,7 @@ func TestANodeOfAClusterSaysHowToAskTheCluster(t *testing.T) {
 }
 
 func TestTopReadsAllMastersOfACluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Masters[0].Addr}})
 	defer rdb.Close()

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +22,10 @@ import (
 // The processes of a fleet are this test binary, started again.
 func TestMain(m *testing.M) {
 	live.Child()
+	flag.Parse()
+	// Most parallel tests wait for processes and servers, so more of them run at once than there are
+	// processors.
+	_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
 	m.Run()
 }
 

@@ -17,6 +17,7 @@ import (
 
 // TestANewcomerGetsFromInitToAProof by what the help and the outputs name, and nothing else.
 func TestANewcomerGetsFromInitToAProof(t *testing.T) {
+	t.Parallel()
 	command := func(text, of string) string {
 		text = strings.ReplaceAll(text, "\\\n ", "")
 		found := regexp.MustCompile(`(?m)^ *leasesim (` + of + ` .*)$`).FindStringSubmatch(text)

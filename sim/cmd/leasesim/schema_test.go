@@ -46,6 +46,7 @@ func conforms(t *testing.T, command, text string) error {
 }
 
 func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
+	t.Parallel()
 	fleet, dir := fileOf(t, few), t.TempDir()
 	before := filepath.Join(dir, "before.json")
 	leasesim(t, "run -f "+fleet+" --out json -o "+before).ends(0)
