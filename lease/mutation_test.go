@@ -362,9 +362,7 @@ var mutations = []mutation{
 // TestEveryRuleIsNeeded builds the tests with every mutation once, runs them under each, and expects
 // them to fail. How many random schedules it takes says how sharp they are.
 func TestEveryRuleIsNeeded(t *testing.T) {
-	if testkit.RaceEnabled || mutant.Running() != "" {
-		t.Skip("one goroutine, and ten times slower under the race detector")
-	}
+	testkit.OneGoroutine(t)
 	long := testkit.Long(t, "5", fmt.Sprintf("%d mutations", len(mutations)))
 	chosen := slices.DeleteFunc(slices.Clone(mutations), func(m mutation) bool { return !long && !m.short })
 	var edited []mutant.Mutation

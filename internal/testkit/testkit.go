@@ -68,6 +68,15 @@ func PlainOrRace[T any](plain, race T) T {
 	return plain
 }
 
+// OneGoroutine skips t where the race detector watches: t computes long on one goroutine, where the
+// detector finds nothing and makes it ten times slower.
+func OneGoroutine(t testing.TB) {
+	t.Helper()
+	if RaceEnabled {
+		t.Skip("computes on one goroutine, without the race detector")
+	}
+}
+
 // Check fails the test with this text unless ok. The test goes on.
 func Check(t testing.TB, ok bool, format string, args ...any) {
 	t.Helper()

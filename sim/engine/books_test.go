@@ -198,6 +198,7 @@ func TestTheFirstRequestWaitsForAConnectionARoundTripAndTheService(t *testing.T)
 }
 
 func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
+	testkit.OneGoroutine(t)
 	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an
 	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
 	// where nobody was for so long,

@@ -7,6 +7,7 @@ import (
 )
 
 func TestALateProcessHasAShareOfItsOwnTime(t *testing.T) {
+	testkit.OneGoroutine(t)
 	for _, scale := range []string{
 		"count: 10, scale: [{at: 5s, count: 200}]",
 		"count: 200, scale: [{at: 5s, count: 10}]",

@@ -13,6 +13,7 @@ import (
 )
 
 func TestARoundTripIsTheOneThatWasAskedFor(t *testing.T) {
+	testkit.OneGoroutine(t)
 	laws := []string{"lognormal(2ms,20ms)", "uniform(1ms,9ms)", "exp(3ms)"}
 	for _, law := range laws[:testkit.ShortOrLong(t, 1, len(laws), "laws")] {
 		// Given calls of whose way nothing is lost and for which Redis takes no time,

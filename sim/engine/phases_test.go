@@ -11,6 +11,7 @@ import (
 )
 
 func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
+	testkit.OneGoroutine(t)
 	durations := []int{10, 30, 100, 300}
 	durations = durations[:testkit.ShortOrLong(t, 2, 4/min(testkit.Slowdown, 2), "durations")]
 	for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 // TestTheShardsThatAreNamedEndTheSaturation: whoever gives Redis as many, has no saturation, also
 // over all replications.
 func TestTheShardsThatAreNamedEndTheSaturation(t *testing.T) {
+	testkit.OneGoroutine(t)
 	for name, text := range map[string]string{
 		"many keys": `limits: [100/s], keys: {count: 300}, groups: [{count: 5}], workload: {load: 1},
 			redis: {service_time: 200us}`,
