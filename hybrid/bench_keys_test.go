@@ -96,7 +96,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkIdleKeyBytes is the heap that a key costs which nobody uses any more: its name (16
+// BenchmarkIdleKeyBytes reports the heap that a key at rest costs: its name (16
 // bytes), the table, and the scheduler's lists. The reference is the goal.
 func BenchmarkIdleKeyBytes(b *testing.B) {
 	const goal = 300

@@ -14,7 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-var flagStates = flag.Int("lease.states", 0, "how many states each instance of the model checker may explore")
+var flagStates = flag.Int("lease.states", 0,
+	"how many states each instance of the model checker may explore")
 
 // model is one small instance: which holders, limits and faults there are. The checker explores
 // every order in which they can happen, over the real Bucket and the real holding

@@ -79,13 +79,15 @@ func TestClocksThatDisagreeBurnOthersOnly(t *testing.T) {
 	axes := skewAxes
 	long := testkit.Long(t, "2 points", "the map")
 	if !long {
-		axes = []search.Axis{{Path: axes[0].Path, Values: []string{"250ms"}}, {Path: axes[1].Path, Values: []string{"0s", "10s"}}}
+		axes = []search.Axis{{Path: axes[0].Path, Values: []string{"250ms"}},
+			{Path: axes[1].Path, Values: []string{"0s", "10s"}}}
 	}
 	r, err := clockSkew(t.Context(), axes)
 	testkit.NoErr(t, err)
 	drawn, err := os.ReadFile(filepath.Join("..", "clock-skew.svg"))
 	testkit.NoErr(t, err)
-	testkit.Check(t, !long || string(drawn) == skewPicture(r), "docs/clock-skew.svg is old: go run ./docs/pictures")
+	testkit.Check(t, !long || string(drawn) == skewPicture(r),
+		"docs/clock-skew.svg is old: go run ./docs/pictures")
 
 	columns := len(r.Axes[1].Values)
 	for i, p := range r.Points {

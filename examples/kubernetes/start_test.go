@@ -121,7 +121,7 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	}
 }
 
-// serving is what a replica logs when it listens.
+// serving is the line that a replica logs when it listens.
 var serving = regexp.MustCompile(`serving users=(\S+) operators=(\S+)\n`)
 
 // mount puts files into folder as the kubelet does: the files are links into ..data, which is a

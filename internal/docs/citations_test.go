@@ -88,7 +88,8 @@ func TestPagesNameTheirTests(t *testing.T) {
 		m := regexp.MustCompile(`^TestRow0?(\d+)`).FindStringSubmatch(test)
 		if m != nil {
 			row := regexp.MustCompile(`(?m)^\| ` + m[1] + " .*`" + test + "`")
-			testkit.Check(t, row.MatchString(r.texts["docs/faults.md"]), "row %s of docs/faults.md does not name %s", m[1], test)
+			testkit.Check(t, row.MatchString(r.texts["docs/faults.md"]),
+				"row %s of docs/faults.md does not name %s", m[1], test)
 		}
 	}
 }

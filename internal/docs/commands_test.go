@@ -79,7 +79,7 @@ var treatments = []rule{
 	{"-bench", inAll, "measures for minutes"},
 }
 
-// treat is what becomes of a command, and why.
+// treat returns how a command is run, and why.
 func treat(c command) (treatment, string) {
 	for _, r := range treatments {
 		if strings.Contains(c.text, r.contains) {

@@ -262,7 +262,7 @@ func TestGuideFromRedisson(t *testing.T) {
 		time.Sleep(time.Second)
 		r, err = l.Peek(ctx, "k")
 		testkit.Check(t, err == nil && r.Remaining == 8, "%+v, %v", r, err)
-		// A wait with a timeout that is in vain says so at once.
+		// A wait that cannot end before its timeout says so at once.
 		testkit.Check(t, l.AllowN("k", 8), "all of it")
 		begin := time.Now()
 		soon, cancel := context.WithTimeout(ctx, time.Minute)

@@ -135,6 +135,7 @@ func TestEveryFileHasItsLine(t *testing.T) {
 			continue
 		}
 		line := regexp.MustCompile(`\b` + regexp.QuoteMeta(name))
-		testkit.Check(t, line.MatchString(r.texts[folder+"/doc.go"]), "the comment of package %s does not list %s", folder, name)
+		testkit.Check(t, line.MatchString(r.texts[folder+"/doc.go"]),
+			"the comment of package %s does not list %s", folder, name)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // root is the root of the repository.
 const root = "../.."
 
-// repository is what a text may cite.
+// repository has the files, tests and sections that a text may cite.
 type repository struct {
 	texts    map[string]string   // of the pages, sources and scripts, by their paths from the root
 	folders  map[string]bool     // and files, by their paths and by their bare names

@@ -26,7 +26,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is longer
+// clientTimeout is how long go-redis waits for a dial, an answer or a place in its pool. It is longer
 // than any test may take: a request that waits for the client instead of a deadline of the library
 // never returns, nor does the stop of its load.
 const clientTimeout = time.Hour

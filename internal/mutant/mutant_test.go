@@ -70,7 +70,8 @@ func TestATestNoticesAMutationInAnotherPackage(t *testing.T) {
 	source := openShop(t)
 	mutations := []Mutation{
 		{"the last item is forgotten", []Edit{{"sum += item", "sum += item * 0"}}},
-		{"the sum is one too large", []Edit{{"return sum\n", "return sum + two\n"}, {"for _, item", "two := 1\n\tfor _, item"}}},
+		{"the sum is one too large", []Edit{{"return sum\n", "return sum + one\n"},
+			{"for _, item", "one := 1\n\tfor _, item"}}},
 		{"the smaller one", []Edit{{"a < b", "a > b"}}},
 		{"nothing is added", []Edit{{"append(b.items, items...)", "append(b.items, items[:0]...)"}}},
 		{"nothing changes", []Edit{{"sum += item", "sum = sum + item"}}},
@@ -82,14 +83,16 @@ func TestATestNoticesAMutationInAnotherPackage(t *testing.T) {
 		built.Fails(t, m.Name, "TestTotal")
 	}
 	for _, unnoticed := range []struct{ mutation, test string }{
-		{"", "TestTotal"}, {"nothing changes", "TestTotal"}, {"the smaller one", "TestNone"}, {"the smaller one", "TestPanics"},
+		{"", "TestTotal"}, {"nothing changes", "TestTotal"},
+		{"the smaller one", "TestNone"}, {"the smaller one", "TestPanics"},
 	} {
 		r := &recorder{TB: t}
 		func() {
 			defer func() { _ = recover() }()
 			built.Fails(r, unnoticed.mutation, unnoticed.test)
 		}()
-		testkit.Check(t, r.failed, "%q and %s: a test that does not fail by itself counts as one that does", unnoticed.mutation, unnoticed.test)
+		testkit.Check(t, r.failed, "%q and %s: a test that does not fail by itself counts as one that does",
+			unnoticed.mutation, unnoticed.test)
 	}
 }
 
@@ -113,6 +116,7 @@ func TestAMutationThatTestsNothingIsRefused(t *testing.T) {
 		{"func (b Basket) Sum() (sum int)", "the bodies of functions only"},
 	} {
 		_, err := source.withSwitches([]Mutation{{"m", []Edit{{c.edit, strings.Replace(c.edit, "s", "x", 1)}}}})
-		testkit.Check(t, err != nil && strings.Contains(err.Error(), c.want), "%q: %v, want %q", c.edit, err, c.want)
+		testkit.Check(t, err != nil && strings.Contains(err.Error(), c.want),
+			"%q: %v, want %q", c.edit, err, c.want)
 	}
 }

@@ -58,7 +58,7 @@ const (
 	recordSize = int(unsafe.Sizeof(record{}))
 	// The slots start on a page of any of the usual sizes (4, 16 KiB).
 	headerSize = 16 << 10
-	// What is larger has addresses that an int cannot count.
+	// A larger file has addresses that an int cannot count.
 	capacityMost = (math.MaxInt - headerSize) / recordSize
 )
 

@@ -101,5 +101,6 @@ func TestAShortRunSaysWhatTheWholeIs(t *testing.T) {
 	r = &recorder{TB: t}
 	n = ShortOrLong(r, 5, 500, "seeds")
 	LongOnly(r)
-	Check(t, n == 500 && r.logged == "" && r.skipped == "", "long: %d, with the log %q, skipped %q", n, r.logged, r.skipped)
+	Check(t, n == 500 && r.logged == "" && r.skipped == "",
+		"long: %d, with the log %q, skipped %q", n, r.logged, r.skipped)
 }

@@ -49,7 +49,7 @@ func (c played) write(t *testing.T, seed uint64, length time.Duration) (path str
 	dir := t.TempDir()
 	testkit.NoErr(t, os.WriteFile(filepath.Join(dir, "trace.csv"), []byte(csv.String()), 0o644))
 	path = filepath.Join(dir, "fleet.yaml")
-	// What is done to a process is done after 0.4 of the trace, and lasts for 0.2 of it.
+	// A process is stopped or killed after 0.4 of the trace; a stop lasts for 0.2 of it.
 	times := strings.NewReplacer("AT", (2 * length / 5).String(), "FOR", (length / 5).String())
 	scenario := times.Replace(c.scenario)
 	text := fmt.Sprintf("duration: %v\nreps: 5\npolicy: {fallback: deny}\nkeys: {count: %d}\n"+

@@ -76,7 +76,7 @@ func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
 	testkit.RequireSignals(t)
 	t.Parallel()
 	addr := redistest.Start(t).Addr
-	// What the killed process admitted was kept.
+	// The report keeps the admissions of the killed process.
 	checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --strict "+
 		"--kill-after 500ms --stop-after 300ms",
 		func(r live.Report) bool {

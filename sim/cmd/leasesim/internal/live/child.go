@@ -36,7 +36,7 @@ type orders struct {
 	Path    string // of its stamps file
 }
 
-// config is what the child gives to hybrid.New.
+// config returns the configuration that the child gives to hybrid.New.
 func (o orders) config() hybrid.Config {
 	cfg := o.Options.config()
 	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
