@@ -155,10 +155,10 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				}
 			}
 			t.Log(total)
-			testkit.Check(t, total["error"] <= total["call"]/50, "too many calls did not reach a script")
 			if testkit.RaceEnabled || !long {
 				return // the counts of so few calls are luck
 			}
+			testkit.Check(t, total["error"] <= total["call"]/50, "too many calls did not reach a script")
 			// Random calls that are all void would compare little.
 			for what, least := range map[string]int{"known": calls / 4, "granted": calls / (2 * granted),
 				"void": calls / 100, "retry": calls / 100, "stale": calls / 500, "short": calls / 50,
