@@ -29,13 +29,13 @@ local short = not c.windows and gen == counter and moved == now and updated == n
   and counter < 2^48 and spent < 2^48 and denied < 2^48 and keep == remember(c, 0, now, ttl, false, 0)
 for k = 1, c.n do short = short and c[k].level >= 0 end
 if short then
-  text = encode('<I7I6I7I4I6I6', epoch, counter, now, ttl, spent, denied)
+  text = encode('<I2I7I6I7I4I6I6', mark, epoch, counter, now, ttl, spent, denied)
   for k = 1, c.n do text = text .. encode('<I7I3', c[k].level, c[k].rest) end
   text = text .. c.text
   if setAt ~= epoch - 1 or reshaped ~= 0 then text = text .. encode('<I7I7', setAt, reshaped) end
 else
   local tail = c.windows and c.windows.text(c)
-  text = encode('<dddddddddddddddddddddddddddddddddddddddc0', birth, epoch, counter, spent, denied,
+  text = encode('<I2dddddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
     clock, now, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt, width, gen, moved, updated,
     contended, share,
     c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],

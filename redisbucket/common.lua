@@ -7,7 +7,8 @@
 -- runs all of it for every call: a function costs its creation, a table its fields, a number that
 -- becomes text its formatting.
 --
--- KEYS[1]  the bucket, a string in one of two forms that are told apart by their length. The long
+-- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
+--          byte. What follows has one of two forms, which are told apart by their length. The long
 --          form: 39 numbers, the configuration, the level and the rest of each limit but the first,
 --          and what is charged to windows, see window.lua. The 39 numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood reshaped ttl
@@ -108,6 +109,18 @@ else
     end
     return unpack(parts)
   end
+end
+
+-- mark is the mark of the layout as one number. refusal returns the reply to a call that finds text under
+-- key, of another layout; nil where this release reads it. Go puts a line in front of the script that
+-- says which layouts it reads: local layout, oldest.
+local mark, byte = 121 + 256 * layout, string.byte
+local function refusal(key, text)
+  local y, number = byte(text, 1, 2)
+  if y ~= 121 or not number or number < oldest then
+    return {'damaged', key, 'the mark of a layout is missing'}
+  end
+  return number > layout and {'newer', key, number} or nil
 end
 
 -- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason. Here

@@ -8,7 +8,7 @@
 --                         flags are 0 or 1; the ledger is in whole tokens, clock and ttl are in
 --                         microseconds; level and next for each limit, as in lease.lua
 --   {'ok', 0, 0}          there is no bucket
---   {'invalid', why}, {'damaged', key, why}: nothing was written
+--   {'invalid', why}, {'damaged', key, why}, {'newer', key, layout}: nothing was written
 --
 -- Steps: 1 to 3, the operation and the clip are those of open.lua.
 

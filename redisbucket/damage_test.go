@@ -175,13 +175,20 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 			s.rdb.Del(ctx, bucket, record)
 		}
 		change := func(key string, change func(string) string) func() {
-			return func() { s.rdb.Set(ctx, key, change(s.rdb.Get(ctx, key).Val()), 0) }
+			return func() { s.rdb.Set(ctx, key, mark+change(unmarked(t, s.rdb.Get(ctx, key).Val())), 0) }
 		}
 		for name, c := range states {
 			check("state: "+name, name != "ledger without holder", change(bucket, c))
 		}
 		for name, c := range records {
 			check("record: "+name, false, change(record, c))
+		}
+		for name, other := range map[string]string{"none": "", "another": "z\x01", "of layout 0": "y\x00"} {
+			for key, apparent := range map[string]bool{bucket: true, record: false} {
+				check("the mark of "+key+" is "+name, apparent, func() {
+					s.rdb.Set(ctx, key, other+unmarked(t, s.rdb.Get(ctx, key).Val()), 0)
+				})
+			}
 		}
 		check("the bucket is a hash", true, func() { s.rdb.Del(ctx, bucket); s.rdb.HSet(ctx, bucket, "f", "x") })
 		check("the bucket is a list", true, func() { s.rdb.Del(ctx, bucket); s.rdb.LPush(ctx, bucket, "x") })
@@ -198,7 +205,7 @@ func TestAKeyThatIsDamagedIsNoOutage(t *testing.T) {
 		draw.Draw, draw.Waiting = true, draw.Want
 		granted(t, s, "k", draw)
 		bucket := s.bucketKey("k")
-		broken := place{0, 7}.set(s.rdb.Get(ctx, bucket).Val(), 0, 0)
+		broken := place{layoutMark, 7}.set(s.rdb.Get(ctx, bucket).Val(), 0, 0)
 		s.rdb.Set(ctx, bucket, broken, 0)
 		// when it is drawn from, then it is called damaged and left alone,
 		draw.Seq = 2
@@ -362,7 +369,7 @@ func FuzzStored(f *testing.F) {
 		bucket := s.bucketKey("k")
 		testkit.NoErr(t, rdb.Del(ctx, recordKey(bucket, "h")).Err())
 		before.put(t, s, "k")
-		testkit.NoErr(t, rdb.Set(ctx, bucket, state, 0).Err()) // be it empty
+		testkit.NoErr(t, rdb.Set(ctx, bucket, mark+state, 0).Err()) // be it empty
 
 		// when it is inspected, and a holder calls
 		_, inspectErr := s.Inspect(ctx, "k")

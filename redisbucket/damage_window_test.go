@@ -103,7 +103,7 @@ func TestDamagedWindowsAreAnErrorAndAreNotTouched(t *testing.T) {
 			good := contentsOf(s, "k")
 			testkit.Must(t, first.Waited == 10 && len(good) == longSize(3)+cellSize+periodSize, "%+v, %d bytes",
 				first, len(good))
-			s.rdb.Set(ctx, bucket, damage(good), 0)
+			s.rdb.Set(ctx, bucket, mark+damage(good), 0)
 			before := contents(s)
 			// when it is called and looked at, then each says so,
 			_, err := exchange(s, "k", windowRequest(2))
@@ -136,7 +136,7 @@ func TestAWindowIsNotInTheShortForm(t *testing.T) {
 		s.rdb.Del(ctx, bucket)
 		granted(t, s, "k", other)
 		bad := contentsOf(s, "k")[:restSize(1)-configSize(1)] + textOf(t, draw.Config)
-		testkit.NoErr(t, s.rdb.Set(ctx, bucket, bad, 0).Err())
+		testkit.NoErr(t, s.rdb.Set(ctx, bucket, mark+bad, 0).Err())
 		// then nobody takes it
 		for _, r := range []lease.Request{draw, windowRequest(2)} {
 			r.Seq = 2

@@ -16,9 +16,9 @@ local struct = rawget(_G, 'struct')
 if struct and #ARGV[3] == 71 then
   -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
   if redis.replicate_commands then redis.replicate_commands() end
-  local call, unpack, config = redis.call, struct.unpack, ARGV[1]
+  local call, unpack, config, mark = redis.call, struct.unpack, ARGV[1], 121 + 256 * layout
   local text, clock = redis.pcall('GET', KEYS[1]), ARGV[2]
-  if not text and #config == 60 or text and #text == 106 and string.sub(text, 47) == config then
+  if not text and #config == 60 or text and #text == 108 and string.sub(text, 49) == config then
     if clock == '' then
       clock = call('TIME')
       clock = clock[1] * 1000000 + clock[2]
@@ -38,16 +38,16 @@ if struct and #ARGV[3] == 71 then
           or most >= 2^52 or most * unit >= 2^52 or code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
         want = 0
       end
-      text = struct.pack('<I7I6I7I4I6I6I7I3', clock, 0, clock, asked, 0, 0, want > 0 and burst * unit or 0, 0)
+      text = struct.pack('<I2I7I6I7I4I6I6I7I3', mark, clock, 0, clock, asked, 0, 0, want > 0 and burst * unit or 0, 0)
         .. config
     end
-    local epoch, counter, now, ttl, spent, denied, level, rest, revision, empty, target, burst, unit, step, tick =
-      unpack('<I7I6I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
+    local stored, epoch, counter, now, ttl, spent, denied, level, rest, revision, empty, target, burst, unit, step, tick =
+      unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
     if tick > 6 then want = 0 end -- no window is in this form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
-    if asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
+    if stored == mark and asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
         and epoch >= 2^32 and epoch <= now and level <= full and rest < tick
         and (seen == epoch or seen == 0) and counted <= counter and want > 0
         and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
@@ -79,7 +79,7 @@ if struct and #ARGV[3] == 71 then
         if keep < 2592000000000 and (empty == 1 or revision > 0) then keep = 2592000000000 end
         counter, level = counter + 1, level - want * unit
         local life = (keep + 999) / 1000
-        call('SET', KEYS[1], struct.pack('<I7I6I7I4I6I6I7I3', epoch, counter, clock, ttl, spent + want,
+        call('SET', KEYS[1], struct.pack('<I2I7I6I7I4I6I6I7I3', mark, epoch, counter, clock, ttl, spent + want,
           denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
         tokens = level / unit
         tokens = tokens - tokens % 1

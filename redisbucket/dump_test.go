@@ -16,6 +16,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// mark is how every stored text begins. What the other tests call a text comes without it.
+var mark = string([]byte{'y', layout})
+
+// unmarked returns a stored text without its mark; "" where nothing is stored.
+func unmarked(t testing.TB, text string) string {
+	t.Helper()
+	rest, ok := strings.CutPrefix(text, mark)
+	testkit.Must(t, ok || text == "", "%q is stored without its mark", text)
+	return rest
+}
+
 // texts is what Redis holds of one bucket and of the records of some holders; what is not there is
 // empty.
 type texts struct {
@@ -32,9 +43,9 @@ func textsOf(t testing.TB, s *Store, key string, holders ...string) texts {
 	}
 	_, err := pipe.Exec(ctx)
 	testkit.Must(t, err == nil || err == redis.Nil, "%v", err)
-	x := texts{state.Val(), make(map[string]string)}
+	x := texts{unmarked(t, state.Val()), make(map[string]string)}
 	for h, text := range records {
-		x.records[h] = text.Val()
+		x.records[h] = unmarked(t, text.Val())
 	}
 	return x
 }
@@ -48,7 +59,7 @@ func (x texts) put(t testing.TB, s *Store, key string) {
 	}
 	for k, text := range values {
 		if text != "" {
-			testkit.NoErr(t, s.rdb.Set(context.Background(), k, text, 0).Err())
+			testkit.NoErr(t, s.rdb.Set(context.Background(), k, mark+text, 0).Err())
 		}
 	}
 }

@@ -15,9 +15,10 @@ import (
 )
 
 var (
-	errDamaged = errors.New("stored state is damaged") // what the scripts answer
-	errFigure  = errors.New("a figure that cannot be") // in a reply of the scripts
-	errNotSent = errors.New("not sent")                // the call ended before anything of it was sent
+	errDamaged = errors.New("stored state is damaged")            // what the scripts answer
+	errNewer   = errors.New("stored state is of a newer release") // what the scripts answer
+	errFigure  = errors.New("a figure that cannot be")            // in a reply of the scripts
+	errNotSent = errors.New("not sent")                           // the call ended before anything of it was sent
 )
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
@@ -60,7 +61,7 @@ func classify(err error) error {
 	var authority x509.UnknownAuthorityError
 	var answer redis.Error
 	switch {
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, errDamaged), errors.Is(err, errNewer):
 		return errForbidden
 	case errors.As(err, &certificate), errors.As(err, &host), errors.As(err, &authority):
 		return errForbidden
@@ -133,7 +134,7 @@ var (
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {
-	case errors.Is(err, errDamaged), errors.Is(err, errFigure):
+	case errors.Is(err, errDamaged), errors.Is(err, errNewer), errors.Is(err, errFigure):
 		return true
 	case !errors.As(err, &answer) || errors.Is(err, redis.Nil):
 		return false

@@ -1,7 +1,8 @@
 -- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units:
 -- common.lua.
 --
--- KEYS[2]  the record of this holder, a string in the slot of the bucket, 14 numbers:
+-- KEYS[2]  the record of this holder, a string in the slot of the bucket: the mark of the layout and 14
+--          numbers:
 --            birth epoch seq gen slice ends held weight waiting granted void since last allowance
 -- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
@@ -23,6 +24,7 @@
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
 --   {'damaged', key, why} what is stored cannot be trusted; nothing was written
+--   {'newer', key, layout} a newer release stored it; nothing was written
 --
 -- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
 --   4  a seq that was executed answers the stored grant again; a lower one is refused
@@ -62,10 +64,16 @@ if record then
   if record.err then
     return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
   end
-  if #record ~= 112 then return {'damaged', keys[2], 'the length is not that of a record'} end
-  local ofBirth, ofEpoch, ofGen, ends, waited
-  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, waited, granted, void, since, last,
-    allowance = decode('<dddddddddddddd', record)
+  local stored, ofBirth, ofEpoch, ofGen, ends, waited
+  if #record ~= 114 then
+    return refusal(keys[2], record) or {'damaged', keys[2], 'the length is not that of a record'}
+  end
+  stored, ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, waited, granted, void, since, last,
+    allowance = decode('<I2dddddddddddddd', record)
+  if stored ~= mark then
+    local other = refusal(keys[2], record)
+    if other then return other end
+  end
   if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ofGen % 1 + at % 1 + ends % 1 + oldHeld % 1
         + oldWeight % 1 + waited % 1 + granted % 1 + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
       or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ofGen < 0 or at < 0 or ends < 0 or oldHeld < 0
@@ -225,7 +233,7 @@ else
     ledger, active = ledger + kept, active + weight
     void = known and 0 or 1
     local ends = (to + 1) * width
-    record = encode('<dddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight,
+    record = encode('<I2dddddddddddddd', mark, birth, epoch, seq, gen, to, ends, remaining + kept, weight,
       waiting - granted + kept, granted, void, since, last, allowance)
     recordLife = ends - now + 2 * width
   end

@@ -7,7 +7,8 @@
 --   2  refill with the OLD ledger, in pieces that end where slices end
 --   3  forget the slices that have ended
 --
--- It ends the call with {'invalid', why} or {'damaged', key, why}, or leaves in local variables:
+-- It ends the call with {'invalid', why}, {'damaged', key, why} or {'newer', key, layout}, or leaves in
+-- local variables:
 --   exists           whether the bucket is there
 --   c                its configuration; its limits c[1] to c[c.n] hold the levels
 --   mine             the configuration that the caller proposes
@@ -78,17 +79,22 @@ elseif text.err then
   -- Any other error is the caller's, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  local n, short, dated = (#text - 326) / 46, false, false
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 66) / 40, true end
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, dated = (#text - 80) / 40, true end
+  local y, number = byte(text, 1, 2)
+  if y ~= 121 or number ~= layout then
+    local other = refusal(keys[1], text)
+    if other then return other end
+  end
+  local n, short, dated = (#text - 328) / 46, false, false
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 68) / 40, true end
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, dated = (#text - 82) / 40, true end
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then -- what windows add is a multiple of 8
-    n, short, dated = (326 - #text) / 2 % 4, false, false
+    n, short, dated = (328 - #text) / 2 % 4, false, false
     if n == 0 then n = 4 end
-    if n % 1 ~= 0 or #text < 326 + 46 * n then
+    if n % 1 ~= 0 or #text < 328 + 46 * n then
       return {'damaged', keys[1], 'the length is not that of a bucket'}
     end
   end
-  local stored = short and string.sub(text, 37 + 10 * n, 66 + 40 * n) or string.sub(text, 313, 342 + 30 * n)
+  local stored = short and string.sub(text, 39 + 10 * n, 68 + 40 * n) or string.sub(text, 315, 344 + 30 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
@@ -96,9 +102,9 @@ else
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
   if short then
-    epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text)
+    epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
     setAt, reshaped = epoch - 1, 0
-    if dated then setAt, reshaped = decode('<I7I7', text, 67 + 40 * n) end
+    if dated then setAt, reshaped = decode('<I7I7', text, 69 + 40 * n) end
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
     gen, moved, updated, contended, share = counter, was, was, 0, c.speed
     width = floor((ttl + 6) / 7)
@@ -108,7 +114,7 @@ else
     birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed,
       proposedAt, width, gen, moved, updated, contended, share, level, rest,
       h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-      decode('<ddddddddddddddddddddddddddddddddddddddd', text)
+      decode('<ddddddddddddddddddddddddddddddddddddddd', text, 3)
   end
   if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
         + setAt % 1 + keep % 1 + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
@@ -137,13 +143,13 @@ else
     return {'damaged', keys[1], 'the ledger is out of range'}
   end
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
-  local tail = not short and 327 + 46 * n -- where what is charged to the next window begins
+  local tail = not short and 329 + 46 * n -- where what is charged to the next window begins
   for k = 1, n do
     local l = c[k]
     if k > 1 and short then
-      level, rest = decode('<I7I3', text, 27 + 10 * k)
+      level, rest = decode('<I7I3', text, 29 + 10 * k)
     elseif k > 1 then
-      level, rest = decode('<dd', text, 311 + 30 * n + 16 * k)
+      level, rest = decode('<dd', text, 313 + 30 * n + 16 * k)
     end
     if l.kind then
       tail = tail and c.windows.read(l, text, tail, level, rest, was, before)

@@ -23,6 +23,24 @@ const (
 // errLayout says that a text is not what this version stores.
 var errLayout = errors.New("not what this version of yuzhi stores")
 
+// layoutMark is the length of what every bucket and record begins with, "y" and the layout's number.
+const layoutMark = 2
+
+// ofLayout is text without its layout's mark.
+func ofLayout(text string) (string, error) {
+	switch {
+	case len(text) < layoutMark || text[0] != 'y' || text[1] < layoutOldest:
+		return "", fmt.Errorf("%w: the mark of a layout is missing", errLayout)
+	case text[1] > layout:
+		return "", newerLayout(int64(text[1]))
+	}
+	return text[layoutMark:], nil
+}
+
+func newerLayout(number int64) error {
+	return fmt.Errorf("%w of yuzhi, in layout %d; this one knows %d", errNewer, number, layout)
+}
+
 // numbersOf reads the first n numbers of text.
 func numbersOf(text string, n int) ([]float64, error) {
 	if len(text) < 8*n {
@@ -100,6 +118,9 @@ func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*
 
 // parseBucket reads the text of a bucket, without the records.
 func parseBucket(text string) (d lease.BucketDump, err error) {
+	if text, err = ofLayout(text); err != nil {
+		return d, err
+	}
 	if d, ok, err := parseRest(text); ok {
 		if err == nil {
 			err = levelsFit(&d)
@@ -169,6 +190,9 @@ func levelsFit(d *lease.BucketDump) error {
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
 // an earlier bucket left is as good as absent.
 func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool, err error) {
+	if text, err = ofLayout(text); err != nil {
+		return r, false, err
+	}
 	if len(text) != 8*recordNumbers {
 		return r, false, fmt.Errorf("%w: %d bytes", errLayout, len(text))
 	}
@@ -184,7 +208,7 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 
 // readSize is how many bytes of a bucket tell its form and its counters: one more than the longest
 // short form has, so that what is shorter is in the short form and complete.
-var readSize = restSize(lease.LimitsMax) + datedSize + 1
+var readSize = layoutMark + restSize(lease.LimitsMax) + datedSize + 1
 
 // parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
 // record's lease ends, in the bucket's running time.
@@ -197,6 +221,11 @@ func (r *Reading) parse(text string) (ends int64) {
 	n := counterNumbers
 	if r.Holder != "" {
 		n = recordHeadNumbers
+	}
+	text, err := ofLayout(text)
+	if err != nil {
+		r.Err = err
+		return 0
 	}
 	all, err := numbersOf(text, n)
 	if r.Err = err; err != nil {

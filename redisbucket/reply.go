@@ -114,6 +114,9 @@ func open(v any, invalid error) (*answer, error) {
 		return nil, fmt.Errorf("%w: %s", invalid, a.text("reason"))
 	case "damaged":
 		return nil, fmt.Errorf("%w: %q: %s", errDamaged, a.text("key"), a.text("reason"))
+	case "newer":
+		key := a.text("key")
+		return nil, fmt.Errorf("%w: %q", newerLayout(a.number("layout", layout+1, 255)), key)
 	default:
 		a.fail("status is %q", word)
 		return nil, a.err

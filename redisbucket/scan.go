@@ -150,7 +150,7 @@ func (w *walk) read(ctx context.Context, rdb redis.UniversalClient, names []stri
 			if key, holder, ok := w.userKey(name); ok {
 				size := readSize
 				if holder != "" {
-					size = 8 * recordHeadNumbers
+					size = layoutMark + 8*recordHeadNumbers
 				}
 				all = append(all, one{Reading{Key: key, Holder: holder}, p.GetRange(ctx, name, 0, int64(size-1))})
 			}

@@ -38,8 +38,13 @@ func newScript(name string) *script {
 	case "draws":
 		parts = []string{"local function draw(KEYS, ARGV)", source("draw"), "end", source(name)}
 	}
-	return scriptOf(strings.Join(parts, "\n"))
+	return scriptOf(fmt.Sprintf("local layout, oldest = %d, %d\n", layout, layoutOldest) + strings.Join(parts, "\n"))
 }
+
+// layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
+// the lowest that they read. layout rises when a release stores anything that the one before would
+// misread; what has a higher number is left alone.
+const layout, layoutOldest = 1, 1
 
 func scriptOf(source string) *script {
 	sum := sha1.Sum([]byte(source))

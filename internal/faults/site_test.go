@@ -192,7 +192,8 @@ func (s *site) raw() raw {
 	if err == redis.Nil {
 		return raw{}
 	}
-	testkit.Must(s.t, err == nil && len(text) >= 8*9, "%q is not a bucket: %v", text, err)
+	text, marked := strings.CutPrefix(text, "y\x01")
+	testkit.Must(s.t, err == nil && marked && len(text) >= 8*9, "%q is not a bucket: %v", text, err)
 	number := func(i int) int64 {
 		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:]))))
 	}

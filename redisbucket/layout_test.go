@@ -1,0 +1,64 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// NewOfLayout returns a Store as a release has it that stores layout number and reads those before.
+func NewOfLayout(t testing.TB, rdb redis.UniversalClient, number int) *Store {
+	t.Helper()
+	s := storeOn(t, rdb)
+	for _, sc := range []**script{&s.leaseScript, &s.drawsScript, &s.configureScript} {
+		line, rest, _ := strings.Cut((*sc).source, "\n")
+		testkit.Must(t, line == "local layout, oldest = 1, 1", "the script begins with %q", line)
+		*sc = scriptOf(fmt.Sprintf("local layout, oldest = %d, 1\n%s", number, rest))
+	}
+	return s
+}
+
+func TestANewerLayoutIsLeftAlone(t *testing.T) {
+	ctx := context.Background()
+	onEach(t, func(t *testing.T, s *Store) {
+		newer := NewOfLayout(t, s.rdb, 2)
+		draw := request(1)
+		draw.Draw, draw.Waiting = true, draw.Want
+		for form, first := range map[string]lease.Request{"long": request(1), "short": draw} {
+			// given a bucket that a newer release has stored, or has only called
+			for _, begins := range []*Store{newer, s} {
+				granted(t, begins, form, first)
+				second := first
+				second.Holder = "newer"
+				granted(t, newer, form, second)
+				before := contents(s)
+				// when this release calls, then it is told so, and writes nothing
+				for _, r := range []lease.Request{request(2), draw} {
+					_, err := exchange(s, form, r)
+					testkit.Check(t, errors.Is(err, errNewer) && errors.Is(err, lease.ErrPermanent) &&
+						errors.Is(err, lease.ErrRefused) && !lease.NodeFailed(err) &&
+						strings.Contains(err.Error(), "newer release of yuzhi, in layout 2; this one knows 1"), "%v", err)
+				}
+				_, err := s.Configure(ctx, form, lease.OpSet, request(1).Config)
+				testkit.Check(t, errors.Is(err, errNewer), "set: %v", err)
+				_, err = s.Look(ctx, form)
+				testkit.Check(t, errors.Is(err, errNewer), "look: %v", err)
+				scanned := 0
+				testkit.NoErr(t, s.Scan(ctx, Scan{Of: form}, func(r Reading) {
+					testkit.Check(t, r.Holder != "" || errors.Is(r.Err, errNewer), "scan: %v", r.Err)
+					scanned++
+				}))
+				testkit.Check(t, scanned > 0 && contents(s) == before, "%d were read, written to:\n%s\n%s", scanned,
+					before, contents(s))
+				s.rdb.FlushAll(ctx)
+			}
+		}
+	})
+}
