@@ -18,8 +18,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// randomScenarios returns some of TestChaos's, with rivals. One in a hundred has so many events that
-// it takes as long as all others: a short run has none of these.
+// randomScenarios returns some of TestChaos's, with rivals. One in a hundred takes as long as all
+// others together; a short run leaves these out.
 func randomScenarios(t *testing.T, short, long int) (all []scenario.Scenario) {
 	n := testkit.ShortOrLong(t, short, long, "random scenarios")
 	for seed := testkit.Seed(t); len(all) < max(n/testkit.Slowdown, 2); seed++ {
