@@ -74,10 +74,11 @@ type BucketDump struct {
 
 	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
 	Spent, Denied                                            int64
-	Proposed, ProposedAt, StoodAt, ReshapedAt                int64
+	Proposed, ProposedAt, StoodAt, ForgotAt                  int64
 
 	Level, Rest [LimitsMax]int64
 	Windows     [LimitsMax]WindowDump // of the limits that are windows
+	Pasts       []PastDump            // of the limits that are not in force any more
 
 	Width, Gen, MovedAt int64
 	Held, Weight        [ringSlices]int64
@@ -97,12 +98,33 @@ type WindowDump struct {
 	Period, Begun int64
 }
 
+// PastDump is what a Bucket remembers of a limit that has left: of a token bucket the units below
+// B + E that were used at the running time At, of a window what was charged up to then.
+type PastDump struct {
+	Limit    Limit
+	Scale    Scale
+	Used, At int64
+	Window   WindowDump
+}
+
 // RecordDump is what a Bucket remembers of one holder.
 type RecordDump struct {
 	Seq, Gen, Slice, Ends, Held, Weight, Waiting, Granted, Since int64
 	Void                                                         bool
 	Allowance                                                    float64
 	Last                                                         int64
+}
+
+// dump copies what w counts.
+func (w *window) dump(sc *Scale) WindowDump {
+	switch sc.Kind {
+	case KindSliding:
+		return WindowDump{Sum: w.sum, Cells: w.cells}
+	case KindCalendar:
+		return WindowDump{Sum: w.sum, Period: w.period, Begun: w.begun}
+	default:
+		return WindowDump{}
+	}
 }
 
 // Dump copies everything that b remembers.
@@ -114,7 +136,7 @@ func (b *Bucket) Dump() BucketDump {
 		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
 		Epoch: b.epoch, Counter: b.counter, Spent: b.spent, Denied: b.denied,
 		Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
-		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ReshapedAt: b.reshapedAt,
+		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ForgotAt: b.forgotAt,
 		Level: b.level, Rest: b.rest,
 		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt,
 		Held: b.ring.held, Weight: b.ring.weight,
@@ -122,13 +144,12 @@ func (b *Bucket) Dump() BucketDump {
 		Records: make(map[string]RecordDump),
 	}
 	for k, w := range b.windows {
-		switch {
-		case w == nil:
-		case b.scales[k].Kind == KindCalendar:
-			d.Windows[k] = WindowDump{Sum: w.sum, Period: w.period, Begun: w.begun}
-		default:
-			d.Windows[k] = WindowDump{Sum: w.sum, Cells: w.cells}
+		if w != nil {
+			d.Windows[k] = w.dump(&b.scales[k])
 		}
+	}
+	for _, p := range b.pasts {
+		d.Pasts = append(d.Pasts, PastDump{p.limit, p.scale, p.used, p.at, p.dump(&p.scale)})
 	}
 	for holder, r := range b.records {
 		if _, live := b.locate(r); !live {
@@ -145,18 +166,18 @@ func (b *Bucket) Dump() BucketDump {
 
 // AtRest is what remains of d where a store keeps only what a bucket at rest must remember
 // (docs/protocol.md section 3.9): the other fields are what follows from the configuration, the
-// running time, the epoch, the counters, SetAt, ReshapedAt, and the levels. A store may leave the
+// running time, the epoch, the counters, SetAt, ForgotAt, and the levels. A store may leave the
 // other fields out where AtRest changes none of them. Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	ttl := micros(d.Config.TTL)
 	b := Bucket{
 		exists: true, config: d.Config, clock: d.Now, now: d.Now, created: d.Epoch,
 		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
-		setAt: d.SetAt, stoodAt: d.Now, reshapedAt: d.ReshapedAt,
+		setAt: d.SetAt, stoodAt: d.Now, forgotAt: d.ForgotAt,
 		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,
 	}
 	b.rescale()
-	b.restore(d.Windows)
+	b.restore(&d)
 	b.normalise()
 	b.remember()
 	return b.Dump()
@@ -170,7 +191,7 @@ func (d BucketDump) At(clock int64) (BucketDump, State) {
 	b := Bucket{
 		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,
 		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
-		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, reshapedAt: d.ReshapedAt,
+		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, forgotAt: d.ForgotAt,
 		ttl: micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
 		level: d.Level, rest: d.Rest, records: make(map[string]*record, len(d.Records)),
 		ring: ring{width: d.Width, base: d.Now / d.Width, gen: d.Gen, movedAt: d.MovedAt,
@@ -178,7 +199,7 @@ func (d BucketDump) At(clock int64) (BucketDump, State) {
 		fair: fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil},
 	}
 	b.rescale()
-	b.restore(d.Windows)
+	b.restore(&d)
 	for holder, r := range d.Records {
 		b.records[holder] = &record{
 			seq: r.Seq, epoch: d.Epoch, place: place{gen: r.Gen, slice: r.Slice, ends: r.Ends}, held: r.Held,

@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -35,13 +36,14 @@ type meter struct {
 	peak     int64 // the largest y + C so far, units: what the worst window held beyond R*w
 	admitted int64 // tokens, net of refunds
 	owed     int64 // units by which the level is below 0
-	gone     bool  // the limit is not in force, and none went on with it
+	foreign  int64 // tokens leased without the limit that may have been spent beside it
 
 	leased      int64 // tokens, until leasedUntil
 	leasedUntil int64
 
 	starts  []start      // of a window
-	period  int64        // of a calendar
+	period  int64        // of a calendar: the present one
+	again   []again      // to which the clock has stepped back
 	clock   func() int64 // the server's, for a calendar; nil: it shows the time of the meter
 	forgets int64        // then what a lost bucket had counted is forgiven; 0: never
 }
@@ -222,18 +224,23 @@ func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
 
 // bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.
 // It follows what the bucket has in force, and finds out by rules of its own which limit is which.
+//
+// Two meters judge each limit: one goes on with the limit that takes the place of another, as the
+// bucket does, and one counts what was admitted over all times in which this very limit was in force.
 type bounds struct {
-	inForce  []*meter
-	replaced []*meter // limits that were in force once, and may be again
+	inForce []*meter // for each limit, as it goes on with another
+	own     []*meter // for each limit, its own
+	left    []*meter // the own ones of limits that were in force once, and may be again
 
 	limits    []Limit
 	over      int64
 	created   int64
 	epoch     int64
+	ledger    int64 // what is leased, as the bucket knew before its latest call
 	leasesEnd int64 // every lease that there is has ended then
 	refunded  map[refund]bool
-	// version is that of limits; unreported is what processes have used beyond what they had, and
-	// no executed call has charged yet.
+	// unreported is what processes have used beyond what they had, and no executed call has charged
+	// yet.
 	version    Version
 	unreported map[*node]int64
 	overshot   bool         // there is, or was, such use
@@ -246,8 +253,21 @@ type refund struct {
 	seq    int64
 }
 
+// all are the meters of the limits in force.
+func (b *bounds) all() iter.Seq2[int, *meter] {
+	return func(yield func(int, *meter) bool) {
+		for _, meters := range [][]*meter{b.inForce, b.own} {
+			for k, m := range meters {
+				if !yield(k, m) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func (b *bounds) admit(now, n int64) {
-	for _, m := range b.inForce {
+	for _, m := range b.all() {
 		m.admit(now, n)
 	}
 }
@@ -259,19 +279,25 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 		return // it has just been lost, and another one, or a replica, knows nothing of this
 	}
 	s := settled(bucket, clock)
-	for k, m := range b.inForce {
-		if w := s.windows[k]; w != nil {
-			used := s.ring.ledger() + w.sum
-			if w.period > m.period { // which the bucket has not seen
-				used = bucket.ring.ledger() + bucket.windows[k].sum
-			}
-			if m.forgets == 0 { // else what was charged to the bucket of now is all beyond
-				used = max(0, used-m.capacity)
-			}
-			m.owed = used * meterUnit * flags(b.overshot)
+	b.ledger = s.ring.ledger()
+	for k, m := range b.all() {
+		w := s.windows[k]
+		if w == nil {
+			m.owed = -min(s.level[k], 0) * (meterUnit / s.scales[k].Unit)
 			continue
 		}
-		m.owed = -min(s.level[k], 0) * (meterUnit / s.scales[k].Unit)
+		used := b.ledger + w.sum
+		if w.period > m.period { // which the bucket has not seen
+			used = bucket.ring.ledger() + bucket.windows[k].sum
+		}
+		switch {
+		case b.overshot && m.forgets != 0: // what was charged to the bucket of now is all beyond
+			m.owed = used * meterUnit
+		case b.overshot:
+			m.owed = max(0, used-m.capacity) * meterUnit
+		default:
+			m.owed = min(m.foreign, max(0, used-m.capacity)) * meterUnit
+		}
 	}
 }
 
@@ -285,16 +311,20 @@ func (b *bounds) reports() (n int64) {
 
 // forgives takes n used tokens off, which will never be paid: their process has gone.
 func (b *bounds) forgives(n int64) {
-	for _, m := range b.inForce {
+	for _, m := range b.all() {
 		m.forgive(n * meterUnit)
 	}
 }
 
 // forgivesAll takes off what is owed: the bucket that knew of it has gone.
-func (b *bounds) forgivesAll() {
-	for _, m := range b.inForce {
+func (b *bounds) forgivesAll(now int64) {
+	for _, m := range b.all() {
 		m.forgive(m.owed)
 		m.owed = 0
+	}
+	for _, m := range b.left {
+		m.advance(now)
+		m.forgive(max(0, m.excess()))
 	}
 }
 
@@ -304,10 +334,12 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 	if r.Refund == 0 || b.refunded[id] {
 		return
 	}
-	for k, m := range b.inForce {
+	for k, m := range b.all() {
 		units := bucket.refunded[k]
 		m.add(now, -units*(meterUnit/bucket.scales[k].Unit))
-		b.refunded[id] = b.refunded[id] || units > 0
+		if units > 0 {
+			defer func() { b.refunded[id] = true }()
+		}
 	}
 }
 
@@ -315,8 +347,8 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 //
 // Where a live bucket changes its limits, one that goes on has the old bound in windows that begin
 // before, and the new one in those that begin after the leases of before have ended; in between the
-// larger of the new one and what was leased. One that is new begins then. Where a bucket was lost
-// or has expired, each of its limits goes on as if it had been in force all the time.
+// larger of the new one and what was leased. One that is new begins then, and so do all of a bucket
+// that is new.
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := bucket, &bucket.config
 	anew := s.created != b.created || s.epoch != b.epoch
@@ -335,91 +367,94 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		}
 	}
 	if !anew && s.now >= s.frozen {
-		leased = min(leased, s.ring.ledger())
+		leased = min(leased, b.ledger)
 	}
 	var next []*meter
-	var from []int
+	from := []int{-1, -1, -1, -1}
 	if !anew {
 		from = goesOn(b.limits, c.Limits)
 	}
 	for k, l := range c.Limits {
 		var m *meter
-		switch {
-		case anew:
-			m = b.recall(now, l, leased, next)
-		case from[k] >= 0:
+		if from[k] >= 0 {
 			m = b.inForce[from[k]]
-			if s.frozen > 0 && s.now < s.frozen+micros(max(l.TimeToFull(), m.limit.TimeToFull())) {
-				m.raises(l.Capacity()+c.Overcommit-m.capacity, now+s.frozen-s.now)
-			}
-			before := *m
-			before.starts = slices.Clone(m.starts)
-			before.forgive(m.owed + b.reports()*meterUnit) // which is owed to what goes on with it
-			b.replaced = append(b.replaced, &before)
-		case s.frozen > 0 && s.now < s.frozen+micros(l.TimeToFull()):
-			if m = b.recall(now, l, leased, next); m != nil { // it may be one that was lost
-				m.drops(now + s.frozen - s.now)
-			}
-		case c.Version == b.version:
-			m = b.recallTurn(now, l, leased)
-		}
-		if m == nil {
+		} else {
 			m = newMeter(l, c.Overcommit, now)
 			m.leased, m.leasedUntil = leased, b.leasesEnd
 			m.y = -m.most(now)
 			m.clock = b.clock
 		}
-		if anew {
-			m.period = m.periodOf(now) // also where that is an earlier one than before
-		}
 		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 		next = append(next, m)
 	}
-	for _, m := range b.inForce {
-		if !slices.Contains(next, m) {
-			m.forgive(m.owed + b.reports()*meterUnit) // which nobody will pay
-			m.gone = true
-			b.replaced = append(b.replaced, m)
-		}
-	}
+	b.followOwn(now, c, anew, leased)
 	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
 	b.version = c.Version
 	b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
 }
 
-// recall is the meter of l where it was in force before; but for those in use again.
-func (b *bounds) recall(now int64, l Limit, leased int64, inUse []*meter) *meter {
-	for _, m := range b.inForce {
-		if m.limit.Equal(l) && !slices.Contains(inUse, m) {
-			return m
+// followOwn says which limits leave, and which are in force again. What is leased of one that leaves
+// counts as admitted; what is leased without one that comes back may be spent beside it, and it owes
+// that: of more than it may have at all, in a new version, nothing, nor where the bucket was lost.
+func (b *bounds) followOwn(now int64, c *Config, anew bool, leased int64) {
+	was := b.own
+	b.own = nil
+	for _, l := range c.Limits {
+		i := slices.IndexFunc(was, func(m *meter) bool { return m.limit.Equal(l) })
+		if i < 0 {
+			i = slices.IndexFunc(was, func(m *meter) bool { return m.isOf(l) })
 		}
-	}
-	for i := len(b.replaced) - 1; i >= 0; i-- {
-		if m := b.replaced[i]; m.limit.Equal(l) {
-			return b.takeBack(now, i, leased)
+		if i >= 0 {
+			m := was[i]
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			was = slices.Delete(slices.Clone(was), i, i+1)
+			b.own = append(b.own, m)
+			continue
 		}
+		i = slices.IndexFunc(b.left, func(m *meter) bool { return m.isOf(l) })
+		if i < 0 {
+			m := newMeter(l, c.Overcommit, now)
+			m.leased, m.leasedUntil = leased, b.leasesEnd
+			m.y = -m.most(now)
+			m.clock = b.clock
+			b.own = append(b.own, m)
+			continue
+		}
+		m := b.left[i]
+		b.left = slices.Delete(b.left, i, i+1)
+		switch {
+		case anew: // nobody knows what the lost bucket has leased
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			m.forgive(leased * meterUnit)
+		case c.Version != b.version:
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			m.foreign += b.ledger
+			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
+		default:
+			m.change(now, l, c.Overcommit, 0, 0)
+			m.foreign += b.ledger
+		}
+		b.own = append(b.own, m)
 	}
-	return nil
+	for _, m := range was {
+		if slices.ContainsFunc(b.own, func(o *meter) bool { return m.isOf(o.limit) }) {
+			continue // of two that were one limit, the other goes on
+		}
+		m.advance(now)
+		if !anew {
+			m.admit(now, b.ledger)
+		}
+		m.forgive(b.reports() * meterUnit) // which nobody will pay
+		b.left = append(b.left, m)
+	}
 }
 
-// recallTurn is the meter of l where it was in force before and no other limit went on with it.
-func (b *bounds) recallTurn(now int64, l Limit, leased int64) *meter {
-	for i := len(b.replaced) - 1; i >= 0; i-- {
-		if m := b.replaced[i]; m.gone && m.limit.Equal(l) {
-			return b.takeBack(now, i, leased)
-		}
+// isOf reports whether m counts what is admitted of l, be it a window of another N.
+func (m *meter) isOf(l Limit) bool {
+	if l.Windowed() {
+		return l.Kind == m.limit.Kind && l.Per == m.limit.Per && l.Offset == m.limit.Offset
 	}
-	return nil
-}
-
-func (b *bounds) takeBack(now int64, i int, leased int64) *meter {
-	m := b.replaced[i]
-	b.replaced = slices.Delete(b.replaced, i, i+1)
-	m.period = m.periodOf(now)
-	m.advance(now)
-	m.gone, m.leased, m.leasedUntil = false, leased, b.leasesEnd
-	m.forgive(leased * meterUnit) // what was leased without it may be spent beside it
-	return m
+	return m.limit.Equal(l)
 }
 
 // goesOn says which of the old limits each new one goes on with: the equal ones first, then in

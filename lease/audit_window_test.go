@@ -31,18 +31,42 @@ func (m *meter) expire(now int64) {
 	if m.forgets > 0 && m.at >= m.forgets {
 		m.starts, m.forgets = nil, 0
 	}
-	m.period = max(m.period, m.periodOf(m.at))
-	over := 0
-	for _, s := range m.starts {
-		if m.limit.Kind == KindSliding && s.at+micros(m.limit.Per) <= m.at ||
-			m.limit.Kind == KindCalendar && s.period != m.period {
-			over++
+	if p := m.periodOf(m.at); p != m.period {
+		if over := m.worst(); over > 0 { // what was owed in a period is not paid in the next
+			m.again = append(m.again, again{m.period, over})
 		}
+		m.period = p
 	}
-	m.starts = m.starts[over:] // what began earlier is over earlier
+	last := m.period - micros(stepBackMax)*2/micros(m.limit.Per) // to which the clock may step back
+	m.starts = slices.DeleteFunc(m.starts, func(s start) bool {
+		return m.limit.Kind == KindSliding && s.at+micros(m.limit.Per) <= m.at ||
+			m.limit.Kind == KindCalendar && (s.period < last || m.clock == nil && s.period != m.period)
+	})
 }
 
-// periodOf is the period of a calendar, whose number never goes back.
+// stepsBack follows the server's clock, which has just stepped back: in the periods that come once
+// more, and in the present one, may be spent what is leased now, or not reported; where the clock was far ahead, each
+// may be given again.
+func (m *meter) stepsBack(now, leased int64, far bool) {
+	if m.limit.Kind != KindCalendar {
+		return
+	}
+	before := m.period
+	m.expire(now)
+	if far {
+		leased += m.capacity
+	}
+	for p := m.period; p <= before; p++ {
+		if leased > 0 {
+			m.again = append(m.again, again{p, leased * meterUnit})
+		}
+	}
+}
+
+// again is a period that may have so many units more than its limit.
+type again struct{ period, units int64 }
+
+// periodOf is the period of a calendar, by the server's clock.
 func (m *meter) periodOf(now int64) int64 {
 	if m.limit.Kind != KindCalendar {
 		return 0
@@ -56,24 +80,33 @@ func (m *meter) periodOf(now int64) int64 {
 // start adds a window that begins just before so many units are admitted.
 func (m *meter) start(now, units int64) {
 	s := start{now, m.period, m.most(now), units}
+	for _, earlier := range m.starts { // a refund is of the period in which its request was admitted
+		if units < 0 {
+			s.period = max(s.period, earlier.period)
+		}
+	}
 	if last := len(m.starts) - 1; last >= 0 && m.starts[last].n > 0 && units > 0 &&
 		m.starts[last].at == s.at && m.starts[last].most == s.most {
 		m.starts[last].n += units
 	} else {
 		m.starts = append(m.starts, s)
 	}
-	for sum, i := int64(0), len(m.starts)-1; i >= 0; i-- {
-		sum += m.starts[i].n
-		m.peak = max(m.peak, sum)
-	}
+	m.peak = max(m.peak, m.worst()+m.most(now))
 }
 
-// worst is y of a window: the largest excess over all starts, or of a window that begins now.
+// worst is y of a window: the largest excess over all starts, or of a window that begins now. A window
+// of a calendar ends with its period.
 func (m *meter) worst() int64 {
 	worst := -m.most(m.at)
-	for sum, i := int64(0), len(m.starts)-1; i >= 0; i-- {
-		sum += m.starts[i].n
-		worst = max(worst, sum-m.starts[i].most)
+	sums := map[int64]int64{}
+	for i := len(m.starts) - 1; i >= 0; i-- {
+		s := m.starts[i]
+		sum := sums[s.period] + s.n
+		sums[s.period] = sum
+		for _, a := range m.again {
+			sum -= a.units * flags(a.period == s.period)
+		}
+		worst = max(worst, sum-s.most)
 	}
 	return worst
 }
@@ -86,26 +119,16 @@ func (m *meter) forgive(units int64) {
 	m.y -= units
 }
 
-// raises lets those windows of a lost bucket admit n tokens more that began before until: by so
-// many its limit is raised while it counts as used up, and what the lost one had leased, until
-// then, is not known.
-func (m *meter) raises(n, until int64) {
-	for i := range m.starts {
-		if m.starts[i].at < until {
-			m.starts[i].most += max(n, 0) * meterUnit
-		}
-	}
-}
-
-// drops takes out the windows that began at from or later: not a lost bucket admitted them but the
-// one that is, and a limit that has gone and comes back with a newer version is new to that.
-func (m *meter) drops(from int64) {
-	m.starts = slices.DeleteFunc(m.starts, func(s start) bool { return s.at >= from })
-}
-
 // convert has the meter go on after the limit was before, and could admit most units at once.
 func (m *meter) convert(now int64, before Limit, most int64) {
 	l := m.limit
+	if before.Kind == KindCalendar {
+		last := m.period // that of the bucket, after a step back
+		for _, s := range m.starts {
+			last = max(last, s.period)
+		}
+		m.starts = slices.DeleteFunc(m.starts, func(s start) bool { return s.period < last })
+	}
 	switch {
 	case !before.Windowed() && !l.Windowed():
 		return
@@ -140,7 +163,7 @@ func (m *meter) convert(now int64, before Limit, most int64) {
 // forgets has the windows count nothing of what was before at: a bucket was lost that did not start
 // empty, and its leases have ended then.
 func (b *bounds) forgets(at int64) {
-	for _, m := range b.inForce {
+	for _, m := range b.all() {
 		if m.limit.Windowed() {
 			m.forgets = at
 		}
@@ -293,16 +316,6 @@ func TestMeterKnowsWhatALossLeaves(t *testing.T) {
 	m.change(109, limit, 0, 0, 110)
 	m.admit(111, 1)
 	testkit.Check(t, m.excess() > 0, "the bucket's admissions are forgotten: %v", m)
-
-	// When the limit is raised by 2, then windows that began before 110 may admit those, and no other.
-	m = given()
-	m.forgets = 0
-	m.admit(111, 1)
-	m.raises(2, 110)
-	testkit.Check(t, m.starts[0].most == 7*meterUnit && m.starts[1].most == 5*meterUnit, "%+v", m.starts)
-	// When it had gone and comes back, then what was admitted since 110 is none of the lost bucket's.
-	m.drops(110)
-	testkit.Check(t, len(m.starts) == 1 && m.starts[0].at == 95, "%+v", m.starts)
 
 	// A calendar goes on with the calendar, and not with the window of its length that stands first.
 	from := goesOn([]Limit{Calendar(6, time.Hour, 0), Sliding(8, time.Hour)},

@@ -23,6 +23,7 @@ type Bucket struct {
 	sweepAt int // sweep when there are more records
 
 	clock   int64 // the server's time at the last call
+	shown   int64 // what the server's clock shows now, which may be less after a step back
 	now     int64 // the running time up to which levels and ledger are settled
 	created int64
 	epoch   int64 // the number of this incarnation of the bucket
@@ -33,8 +34,9 @@ type Bucket struct {
 	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 	keep    int64 // the bucket must be remembered until then; never moves earlier
 
-	stoodAt    int64 // when a caller last proposed the configuration in force
-	reshapedAt int64 // when the configuration last changed; 0 for never
+	stoodAt  int64  // when a caller last proposed the configuration in force
+	pasts    []past // limits that have left, the latest last; never changed in place
+	forgotAt int64  // other limits may have been used up until then; 0: there were none
 
 	ttl        int64 // T in force, microseconds: config.TTL
 	proposed   int64 // the longest T proposed since proposedAt
@@ -212,12 +214,17 @@ func (b *Bucket) remember() {
 		}
 		full := micros(sc.timeToFull())
 		if w := b.windows[k]; w != nil && sc.Kind == KindCalendar {
-			full = max(full, w.boundary(sc)-b.clock) // the clock may have stepped back before the period
+			full = max(full, w.ends(sc)-b.shown)
 		}
 		if b.level[k] < 0 {
 			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick
 		}
 		longest = max(longest, full)
+	}
+	for i := range b.pasts {
+		if p := &b.pasts[i]; p.scale.Kind == KindCalendar {
+			longest = max(longest, p.ends(&p.scale)-b.shown)
+		}
 	}
 	longest += b.ttl + max(b.ttl, b.ring.lastEnds()-b.now) + max(0, b.frozen-b.now)
 	if b.config.StartEmpty || b.config.Version.Revision > 0 || b.frozen > 0 {
@@ -241,6 +248,7 @@ func (b *Bucket) settle(clock int64) {
 	if !b.exists {
 		return
 	}
+	b.shown = clock
 	if clock < b.clock && b.clock-clock <= micros(clockSwing) {
 		clock = b.clock
 	}
@@ -264,6 +272,7 @@ func (b *Bucket) settle(clock int64) {
 	b.thaw(at, now, clock)
 	b.advanceWindows(now, clock, 0)
 	b.now = now
+	b.prune()
 }
 
 // refill is step 2 for the interval (from, to], during which the ledger does not change.

@@ -34,7 +34,7 @@ func (b *Bucket) install(clock int64, c Config) {
 	ttl := micros(c.TTL)
 	*b = Bucket{
 		exists: true, config: c, records: make(map[string]*record), executed: b.executed,
-		clock: clock, now: clock, created: clock, epoch: max(clock, 1),
+		clock: clock, shown: clock, now: clock, created: clock, epoch: max(clock, 1),
 		ttl: ttl, proposed: ttl, proposedAt: clock, stoodAt: clock, ring: newRing(clock, ttl),
 	}
 	b.rescale()
@@ -59,7 +59,7 @@ func (b *Bucket) fill() {
 	if b.config.StartEmpty {
 		b.useUpWindows(b.now)
 	}
-	b.setAt = b.now
+	b.pasts, b.setAt = nil, b.now
 }
 
 // recover compares what the caller last heard with what is stored, or just was created.
@@ -67,17 +67,17 @@ func (b *Bucket) recover(r *Request, created bool) {
 	switch until := b.created + b.lasting(r, b.now-b.created); {
 	case created:
 		b.epoch = max(b.epoch, r.Epoch+1)
-		b.freeze(until)
+		b.freeze(until, r.HeardAt)
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
 		// A replica was promoted that had not heard of everything. Calls that it does not know have
 		// overtaken its records, and their requests may arrive once more: a later epoch makes all
 		// records unknown.
-		b.freeze(b.now + b.lasting(r, 0))
+		b.freeze(b.now+b.lasting(r, 0), r.HeardAt)
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && b.now < until:
 		// A bucket was lost, and somebody who did not know of it has started this one. What the
 		// lost one granted, it granted before this one was created.
-		b.freeze(until)
+		b.freeze(until, r.HeardAt)
 	}
 }
 
@@ -90,8 +90,17 @@ func (b *Bucket) possible(r *Request) bool {
 }
 
 // freeze empties every level and lets none refill before until, when unknown holdings have run out.
-// What is owed stays owed.
-func (b *Bucket) freeze(until int64) {
+// What is owed stays owed. Of limits that are not in force nothing is known any more: they may have
+// been used up until then, or until the server's clock shows what it showed at heardAt.
+func (b *Bucket) freeze(until, heardAt int64) {
+	ahead := heardAt - b.shown
+	if ahead > micros(stepBackMax) {
+		ahead = 0
+	}
+	b.pasts, b.forgotAt = nil, max(b.forgotAt, until, b.now+ahead)
+	if b.config.StartEmpty {
+		until = max(until, b.now+ahead)
+	}
 	for k := range b.config.Limits {
 		b.level[k], b.rest[k] = min(b.level[k], 0), 0
 	}

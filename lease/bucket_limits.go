@@ -16,9 +16,11 @@ func (b *Bucket) adopt(c Config) {
 }
 
 // reshape changes the limits, for those of a newer version or of an equal one. Levels are settled
-// at the old rate already, and never rise. Limits of equal versions may take turns as often as
-// their processes call, so nothing may be lost or won by a turn and the turn back: a lowered burst
-// cuts off only what does not fit, where a newer version counts all that was used against it.
+// at the old rate already, and never rise. A limit has what is left of the one whose place it takes,
+// and no more than by its own past, where it was in force before. Limits of equal versions may take
+// turns as often as their processes call, so nothing may be lost by a turn and the turn back: a
+// lowered burst cuts off only what does not fit, where a newer version counts all that was used
+// against it.
 func (b *Bucket) reshape(c Config, newer bool) {
 	b.remember()
 	was, rate := b.copied(), b.rate()
@@ -27,59 +29,35 @@ func (b *Bucket) reshape(c Config, newer bool) {
 	// The same part of the new rate, or a rate that rises would be reached only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
 	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
-	for k, from := range inherit(&was, b) {
+	for i, l := range was.config.Limits {
+		if !b.inForce(past{limit: l, scale: was.scales[i]}) {
+			b.leave(&was, i)
+		}
+	}
+	for k, i := range inherit(&was, b) {
 		switch {
 		case b.windows[k] != nil:
-			b.inheritWindow(&was, from, k, newer)
+			b.inheritWindow(&was, i, k)
 			continue
-		case from < 0:
-			b.level[k] = b.fresh(k, newer)
-		case alike(&was, from, b, k):
-			b.level[k], b.rest[k] = was.level[from], was.rest[from]
+		case i >= 0 && alike(&was, i, b, k):
+			b.level[k], b.rest[k] = was.level[i], was.rest[i]
 		default:
-			level := was.level[from]
-			if was.windows[from] != nil {
-				level = b.outOf(&was, from, k, newer)
-			} else if !newer {
-				level = b.earned(level, was.scales[from], k)
+			b.level[k] = b.ownLevel(k, newer)
+			if b.scales[k].startsEmpty() {
+				b.level[k] = min(b.level[k], 0)
 			}
-			b.level[k] = b.convert(level, was.scales[from], k, newer)
+			if i >= 0 {
+				level := was.level[i]
+				if was.windows[i] != nil {
+					level = was.free(i, was.ring.ledger())
+				}
+				b.level[k] = min(b.level[k], b.convert(level, was.scales[i], k, newer))
+			}
 		}
 		b.level[k] = max(b.level[k], -b.scales[k].deepest(c.Overcommit))
 	}
-	b.setAt, b.stoodAt, b.reshapedAt = b.now, b.now, b.now
-}
-
-// fresh is the level of a limit that was not there before: full. But for as long as it takes to
-// fill after a loss it is empty: it may have been lost with the bucket. And where it comes with an
-// equal version, it may have been there before the last change: it has what it refilled since.
-func (b *Bucket) fresh(k int, newer bool) int64 {
-	sc := &b.scales[k]
-	full := micros(sc.timeToFull())
-	switch since := b.now - b.reshapedAt; {
-	case sc.startsEmpty(), b.frozen > 0 && b.now < b.frozen+full:
-		return 0
-	case newer || b.reshapedAt == 0 || since >= full:
-		return sc.Capacity * sc.Unit
-	default:
-		return since / sc.Tick * sc.Step
-	}
-}
-
-// earned is what limit k keeps, in a turn, of the level of a faster limit: what that has refilled
-// since the turn before is worth no more than what k would have refilled, in whole tokens.
-// Otherwise a slow limit would come back full from each turn. It is never more than level.
-func (b *Bucket) earned(level int64, from Scale, k int) int64 {
-	to := b.scales[k]
-	if b.reshapedAt == 0 || level <= 0 || from.rate() <= to.rate() {
-		return level
-	}
-	own, before := min(b.fresh(k, false)/to.Unit, from.Capacity)*from.Unit, int64(0)
-	// Part of a tick may have passed when the turn before came, and of another now: two ticks.
-	if ticks := (b.now-b.reshapedAt)/from.Tick + 2; ticks <= (level-1)/from.Step {
-		before = level - ticks*from.Step
-	}
-	return min(level, before+own)
+	b.drop(b.inForce)
+	b.setAt, b.stoodAt = b.now, b.now
 }
 
 // alike reports whether limit i of old and limit k of b are one: the same rate over the same time,

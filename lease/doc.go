@@ -122,5 +122,5 @@
 //
 // Audits, and tests that compare the reference with a script:
 //
-//	Bucket BucketDump RecordDump WindowDump
+//	Bucket BucketDump PastDump RecordDump WindowDump
 package lease

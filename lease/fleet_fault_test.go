@@ -30,15 +30,14 @@ func (f *fleet) misfortune(n *node) {
 		if f.faults.Windows && !f.faults.Turns && f.rnd.IntN(3) == 0 { // so far that the running time does not wait
 			back = micros(clockSwing) + f.rnd.Int64N(10_000)
 		}
-		f.log("the server's clock steps back by %d", back)
-		f.offset -= back
+		f.stepsBack(back)
 	case on.BlindFlush && f.slack == 0 && exists && among(9):
 		f.slack = f.capacity()
 		f.lose(f.restart(n))
 	case on.StepForward && f.slack == 0 && exists && among(10):
 		f.log("the server's clock steps forward")
 		f.bounds.owe(f.bucket, f.server())
-		f.bounds.forgivesAll() // as time pays it
+		f.bounds.forgivesAll(f.now) // as time pays it
 		f.offset += f.rnd.Int64N(1_000_000)
 		f.slack = 2 * f.capacity() // one refill and all holdings
 		f.quietUntil = f.bounds.leasesEnd
@@ -60,6 +59,19 @@ func (f *fleet) misfortune(n *node) {
 		f.takesTurns(n)
 	case on.Versions && exists && among(16):
 		f.expireNewerLimits(n)
+	}
+}
+
+// stepsBack has the server's clock step back, before what it shows now.
+func (f *fleet) stepsBack(back int64) {
+	f.log("the server's clock steps back by %d", back)
+	f.bounds.owe(f.bucket, f.server())
+	for _, m := range f.bounds.all() {
+		m.expire(f.now)
+	}
+	f.offset -= back
+	for _, m := range append(f.bounds.left, slices.Concat(f.bounds.inForce, f.bounds.own)...) {
+		m.stepsBack(f.now, f.bounds.ledger+f.bounds.reports(), back > micros(stepBackMax))
 	}
 }
 
@@ -155,7 +167,7 @@ func (f *fleet) lose(first *node) {
 		first.heard.epoch)
 	f.bounds.owe(f.bucket, f.server())
 	f.bucket = new(Bucket)
-	f.bounds.forgivesAll()
+	f.bounds.forgivesAll(f.now)
 	f.first(first)
 }
 
@@ -225,7 +237,7 @@ func (f *fleet) failover(n *node, blind bool) {
 	}
 	f.log("a replica at counter %d is promoted at %d; blind %v", is.counter, was.counter, blind)
 	f.bounds.owe(f.bucket, f.server())
-	f.bounds.forgivesAll()
+	f.bounds.forgivesAll(f.now)
 	f.bucket, f.copied = f.copied, nil
 	if !blind {
 		f.first(n)
@@ -252,6 +264,7 @@ func (f *fleet) configure() {
 	if f.bucket.exists && f.server() >= f.expires {
 		f.bucket = new(Bucket)
 	}
+	f.bounds.owe(f.bucket, f.server())
 	if _, err := f.bucket.Configure(f.server(), OpSet, c); err != nil {
 		f.lost = err
 		return
@@ -307,10 +320,10 @@ func (f *fleet) check() error {
 		return err
 	}
 	f.bounds.owe(f.bucket, f.server())
-	for _, m := range f.bounds.inForce {
+	for _, m := range f.bounds.all() {
 		m.advance(f.now)
 		if owed := m.owed + f.bounds.reports()*meterUnit; m.excess() > f.slack*meterUnit+owed {
-			return fmt.Errorf("(1) is broken: %v, slack %d, %d billionths owed", m, f.slack, owed)
+			return fmt.Errorf("(1) is broken: %v (its own: %v), slack %d, %d billionths owed", m, slices.Contains(f.bounds.own, m), f.slack, owed)
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket),
 		calm: 1 + rnd.IntN(8)}
 	f.bounds.refunded, f.bounds.unreported = make(map[refund]bool), make(map[*node]int64)
-	f.bounds.clock = f.seen
+	f.bounds.clock = f.server
 	f.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
 	for range limits {
@@ -175,15 +175,6 @@ func (f *fleet) clock(n *node) clock.Instant {
 }
 
 func (f *fleet) server() int64 { return f.now + f.offset }
-
-// seen is the server's clock as far as calendars go: when it steps back before the bucket was
-// called in a period, that has not begun.
-func (f *fleet) seen() int64 {
-	if f.faults.StepBack {
-		return f.bucket.clock
-	}
-	return f.server()
-}
 
 // step is one event of one process, of the network, of the store, or of time.
 func (f *fleet) step() {
@@ -419,8 +410,8 @@ func (f *fleet) execute(p packet) {
 	var g Grant
 	f.bounds.owe(f.bucket, f.server())
 	err := f.bucket.Call(f.server(), r, &g)
-	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
-		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.level,
+	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; %v, level %v, ledger %d",
+		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.config.Limits, f.bucket.level,
 		f.bucket.ring.ledger())
 	if err == nil {
 		f.expires = f.server() + micros(g.Expiry)

@@ -113,8 +113,9 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 	}
 	to = putIf(w.moves.has(canDraw), to, min(max(s.ring.gen-s.counter, 0), far), d.near(s.fair.contendedUntil-w.now))
 	to = putIf(w.versions, to, max(0, s.keep-w.now))
-	to = putIf(w.turns, to, d.near(w.now-s.stoodAt), d.near(w.now-s.reshapedAt))
+	to = putIf(w.turns, to, d.near(w.now-s.stoodAt))
 	to = d.windows(to, w)
+	to = d.pasts(to, w)
 	for i := range int64(ringSlices) {
 		at := (s.ring.base + i) % ringSlices
 		to = put(to, s.ring.held[at], s.ring.weight[at])

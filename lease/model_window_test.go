@@ -57,16 +57,39 @@ func (d *describer) windows(to []byte, w *world) []byte {
 	}
 	s := &w.bucket
 	for k, win := range s.windows {
-		switch sc := &s.scales[k]; {
-		case win == nil:
-		case sc.Kind == KindCalendar:
-			to = put(to, win.sum, d.near(w.now-w.now%sc.Tick-win.period*sc.Tick), d.near(w.now-win.begun))
-		default:
-			to = put(to, d.near((w.now/sc.Cell-win.first)*w.grain))
-			for j := win.first; j <= win.first+sc.Tick/sc.Cell+1; j++ {
-				to = put(to, *win.slot(j))
-			}
+		if win != nil {
+			to = d.window(to, w, win, &s.scales[k], w.now)
 		}
 	}
 	return put(to, d.near(s.frozen-w.now-w.grain+1))
+}
+
+// window describes win, which was advanced up to the time at.
+func (d *describer) window(to []byte, w *world, win *window, sc *Scale, at int64) []byte {
+	if sc.Kind == KindCalendar {
+		return put(to, win.sum, d.near(w.now-w.now%sc.Tick-win.period*sc.Tick), d.near(w.now-win.begun))
+	}
+	to = put(to, d.near((at/sc.Cell-win.first)*w.grain))
+	for j := win.first; j <= win.first+sc.Tick/sc.Cell+1; j++ {
+		to = put(to, *win.slot(j))
+	}
+	return to
+}
+
+// pasts describes what the bucket remembers of limits that have left.
+func (d *describer) pasts(to []byte, w *world) []byte {
+	if w.alternative == nil {
+		return to
+	}
+	s := &w.bucket
+	to = put(to, d.near(w.now-s.forgotAt), int64(len(s.pasts)))
+	for i := range s.pasts {
+		p := s.pasts[i]
+		to = put(to, flags(p.limit.Equal(w.limit)), p.refilled(w.now))
+		if p.scale.Kind != KindBucket {
+			p.advance(&p.scale, w.now, w.now)
+			to = d.window(to, w, &p.window, &p.scale, w.now)
+		}
+	}
+	return to
 }

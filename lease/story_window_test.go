@@ -361,7 +361,7 @@ func TestAWindowOfAnotherLengthCountsCellsByTheirEnds(t *testing.T) {
 }
 
 func TestLimitsThatTakeTurnsHandOutNoWindowTwice(t *testing.T) {
-	for _, l := range []Limit{Sliding(10, 60*milli), Calendar(10, 60*milli, 0)} {
+	for _, l := range []Limit{Sliding(10, 60*milli), Calendar(10, 60*milli, 20*milli)} {
 		// given a window, and a fast bucket of the same version, proposed by others
 		s, a, b := pair(t, l, 10*milli)
 		s.at(0)

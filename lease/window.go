@@ -78,6 +78,20 @@ func (w *window) covers(sc *Scale, at int64) bool {
 	return at/sc.Cell >= w.first
 }
 
+// ahead is for how long the server's clock, which shows that time, has yet to reach the period of a
+// calendar, because it has stepped back a little; otherwise 0. Meanwhile it is an earlier period
+// once more, which has been given already.
+func (w *window) ahead(sc *Scale, shown int64) int64 {
+	left := w.boundary(sc) - sc.Tick - shown
+	if sc.Kind != KindCalendar || left > micros(stepBackMax) {
+		return 0
+	}
+	return max(0, left)
+}
+
+// ends is when the server's clock, which may step back, does not come back to the period of a calendar.
+func (w *window) ends(sc *Scale) int64 { return w.boundary(sc) + micros(stepBackMax) }
+
 // boundary is when the period of a calendar ends, by the server's clock.
 func (w *window) boundary(sc *Scale) int64 { return (w.period+1)*sc.Tick + sc.Offset }
 
@@ -104,14 +118,15 @@ func (w *window) dropsAt(sc *Scale, missing int64) int64 {
 
 // free is what limit k has while ledger tokens are held, in units: its level, or what a window has
 // left. That is negative where more was used than a changed limit allows, or than was reserved.
-// While a loss is waited out a window has nothing: nobody knows what was spent of it.
+// While a loss is waited out a window has nothing: nobody knows what was spent of it. Nor has a
+// calendar while the clock is before its period.
 func (b *Bucket) free(k int, ledger int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
 	if w == nil {
 		return b.level[k]
 	}
 	n := min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger-w.sum)
-	if b.now < b.frozen {
+	if b.now < b.frozen || w.ahead(sc, b.shown) > 0 {
 		n = min(n, 0)
 	}
 	return n
@@ -177,13 +192,13 @@ func (b *Bucket) creditWindow(k int, r *Request, known bool) (refunded int64) {
 // others hold may come back at any time; where only that is missing, a Target is a good guess.
 func (b *Bucket) windowWait(k int, n int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
-	wait := max(0, b.frozen-b.now)
+	wait := max(0, b.frozen-b.now, w.ahead(sc, b.shown))
 	missing := min(n, sc.Capacity) - min(sc.Capacity, sc.Capacity+b.config.Overcommit-b.ring.ledger()-w.sum)
 	switch at := w.dropsAt(sc, missing); {
 	case missing <= 0:
 		return wait
 	case sc.Kind == KindCalendar:
-		return max(wait, w.boundary(sc)-b.clock)
+		return max(wait, w.boundary(sc)-b.shown)
 	case at == 0:
 		return max(wait, micros(b.config.Target))
 	default:

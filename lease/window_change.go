@@ -18,16 +18,30 @@ func (b *Bucket) rescale() {
 	}
 }
 
-// restore has the windows of b, whose configuration is known, count what was dumped.
-func (b *Bucket) restore(dumps [LimitsMax]WindowDump) {
+// restore has b, whose configuration is known, count what was dumped of its windows, and remember the
+// limits that have left.
+func (b *Bucket) restore(d *BucketDump) {
 	for k, w := range b.windows {
-		if w == nil {
-			continue
+		if w != nil {
+			w.restore(&b.scales[k], &d.Windows[k])
 		}
-		w.sum, w.cells = dumps[k].Sum, dumps[k].Cells
-		if b.scales[k].Kind == KindCalendar {
-			w.period, w.begun = dumps[k].Period, dumps[k].Begun
+	}
+	for _, one := range d.Pasts {
+		p := past{limit: one.Limit, scale: one.Scale, used: one.Used, at: one.At}
+		p.restore(&p.scale, &one.Window)
+		if p.scale.Kind == KindSliding {
+			p.first = max(0, floorDiv(p.at-p.scale.Tick, p.scale.Cell))
 		}
+		b.pasts = append(b.pasts, p)
+	}
+}
+
+func (w *window) restore(sc *Scale, d *WindowDump) {
+	switch sc.Kind {
+	case KindSliding:
+		w.sum, w.cells = d.Sum, d.Cells
+	case KindCalendar:
+		w.sum, w.period, w.begun = d.Sum, d.Period, d.Begun
 	}
 }
 
@@ -44,33 +58,38 @@ func (b *Bucket) copied() Bucket {
 }
 
 // inheritWindow charges window k, in which nothing is charged yet, with what was used of limit from
-// of was; -1 for a new limit.
-func (b *Bucket) inheritWindow(was *Bucket, from, k int, newer bool) {
+// of was; -1 for a new limit. It counts no less than by its own past, be it of another N: all, where
+// that was forgotten. With StartEmpty so it is too where N has changed, as a lost bucket may have had
+// the new one, and have given what it is larger by.
+func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 	w, sc := b.windows[k], &b.scales[k]
-	total := sc.Capacity + b.config.Overcommit - b.ring.ledger()
-	if from < 0 {
-		if left := b.fresh(k, newer); left < sc.Capacity {
-			w.charge(sc, b.now, total-left)
+	if from >= 0 {
+		old, osc := was.windows[from], &was.scales[from]
+		switch {
+		case old == nil:
+			used := osc.Capacity + was.config.Overcommit - was.ring.ledger() - floorDiv(was.level[from], osc.Unit)
+			w.charge(sc, b.now, used)
+		case osc.Kind == KindSliding && sc.Kind == KindSliding && osc.Tick != sc.Tick:
+			w.recount(sc, old, osc, b.now)
+		case !same(was.config.Limits[from], osc, b.config.Limits[k], sc):
+			w.charge(sc, b.now, old.sum)
 		}
-		return
 	}
-	old, osc := was.windows[from], &was.scales[from]
-	same := osc.Kind == sc.Kind && osc.Tick == sc.Tick && osc.Offset == sc.Offset
-	// A lost bucket may have had the new limit, and have given what it is larger by.
-	lost := b.config.StartEmpty && b.frozen > 0 && b.now < b.frozen+micros(sc.timeToFull())
-	switch {
-	case old == nil:
-		used := osc.Capacity + was.config.Overcommit - was.ring.ledger() - floorDiv(was.level[from], osc.Unit)
-		w.charge(sc, b.now, used)
-	case same:
-		*w = *old
-	case osc.Kind == KindSliding && sc.Kind == KindSliding:
-		w.recount(sc, old, osc, b.now)
-	default:
-		w.charge(sc, b.now, old.sum)
+	known := false
+	if p := b.remembered(k); p != nil {
+		own := p.window
+		own.advance(sc, b.now, b.clock)
+		w.atLeast(sc, &own)
+		known = true
 	}
-	if lost || !newer && !same {
-		w.charge(sc, b.now, total-b.fresh(k, false)-w.sum)
+	for i, old := range was.windows {
+		if old != nil && same(was.config.Limits[i], &was.scales[i], b.config.Limits[k], sc) {
+			w.atLeast(sc, old)
+			known = known || !b.config.StartEmpty || alike(was, i, b, k)
+		}
+	}
+	if !known && b.forgotAt > 0 && w.covers(sc, b.forgotAt) {
+		w.charge(sc, min(b.forgotAt, b.now), sc.Capacity+b.config.Overcommit-w.sum)
 	}
 }
 
@@ -83,15 +102,4 @@ func (w *window) recount(sc *Scale, old *window, osc *Scale, now int64) {
 			w.charge(sc, at, n)
 		}
 	}
-}
-
-// outOf is what a bucket goes on with that takes the place of window from of was, in whole tokens:
-// what that has left. In a turn it is no more than the new limit k has refilled since the turn
-// before, as a window that was passed on and back would otherwise come back full.
-func (b *Bucket) outOf(was *Bucket, from, k int, newer bool) int64 {
-	left := was.free(from, was.ring.ledger())
-	if !newer {
-		left = min(left, b.fresh(k, false)/b.scales[k].Unit)
-	}
-	return left
 }
