@@ -98,7 +98,8 @@ func (b *Bucket) leave(was *Bucket, i int) {
 	} else if p.used = (p.scale.Capacity+was.config.Overcommit)*p.scale.Unit - was.level[i]; p.used <= 0 || p.scale.startsEmpty() {
 		return
 	}
-	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // of two windows of one length
+	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // of two limits that are the same
+		p.used = max(p.used, b.pasts[at].used)
 		p.atLeast(&p.scale, &b.pasts[at].window)
 		b.drop(p.isOf)
 	}
