@@ -89,6 +89,7 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 		}
 	}
 	if !known && b.forgotAt > 0 && w.covers(sc, b.forgotAt) {
+		w.advance(sc, b.now, b.clock+max(0, b.forgotAt-b.now)) // the next period of a calendar too
 		w.charge(sc, min(b.forgotAt, b.now), sc.Capacity+b.config.Overcommit-w.sum)
 	}
 }

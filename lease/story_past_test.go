@@ -1,0 +1,294 @@
+package lease
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// Stories of limits that leave and come back: docs/protocol.md section 6.12.
+
+// hundreds are limits of 100 that fill slowly.
+var hundreds = []Limit{Every(40*time.Second).WithBurst(100), Sliding(100, time.Hour), Calendar(100, 24*time.Hour, 0)}
+
+// turnsTo has the processes of one configuration fall silent, and h call with limits of the same
+// version.
+func (s *scene) turnsTo(h *holding, a ask, limits ...Limit) Grant {
+	s.t.Helper()
+	s.now += 2*micros(s.config.TTL) + 1
+	a.Config = s.config
+	a.Config.Limits = limits
+	g := s.calls(h, a)
+	testkit.Must(s.t, g.Config.Limits[0].Equal(limits[0]), "%v is in force, want %v", g.Config.Limits, limits)
+	return g
+}
+
+// serverIs runs do while the server's clock shows so much less than the time is.
+func (s *scene) serverIs(behind time.Duration, do func()) {
+	s.now -= micros(behind)
+	do()
+	s.now += micros(behind)
+}
+
+func TestAnOperatorsChangeAndTheChangeBackGiveNothingTwice(t *testing.T) {
+	for _, l := range hundreds {
+		for _, via := range []Limit{Blocked, PerHour(1), Sliding(5, time.Second), Calendar(1, time.Second, 0),
+			PerSecond(1000), Unlimited, Sliding(1000, time.Minute)} {
+			t.Run(fmt.Sprint(l, " by way of ", via), func(t *testing.T) {
+				// given a limit of 100 that is used up
+				s, a, b := pair(t, l, 400*time.Millisecond)
+				s.draws(a, 100)
+				// when an operator sets another one, and the first one again, some minutes later
+				c := s.config
+				c.Limits = []Limit{via}
+				s.sets(c)
+				s.now += micros(5 * time.Minute)
+				s.calls(b, ask{})
+				c.Limits = []Limit{l}
+				s.sets(c)
+				// then it has what it would have without that
+				n := s.draws(b, 100)
+				testkit.Check(t, n <= 8, "100 more within minutes: %d", n)
+				// and all of it when it would have: an hour, 100 minutes or a day after
+				s.now += micros(24 * time.Hour)
+				n = s.draws(b, 100)
+				testkit.Check(t, n == 100, "a day later %d are admitted", n)
+			})
+		}
+	}
+}
+
+func TestWhatIsLeasedWhenALimitLeavesCountsAsUsed(t *testing.T) {
+	for _, l := range hundreds {
+		for _, reports := range []bool{false, true} {
+			// given a limit of 100, all leased
+			s, a, b := pair(t, l, 400*time.Millisecond)
+			s.calls(a, ask{Want: 100})
+			// when the limit is another one when they are spent, and is set again
+			c := s.config
+			c.Limits = []Limit{PerSecond(1).WithBurst(200)}
+			s.sets(c)
+			for a.Pool.Take().OK() {
+			}
+			if reports {
+				s.calls(a, ask{})
+			}
+			s.now += 1_000_000
+			s.calls(b, ask{})
+			c.Limits = []Limit{l}
+			s.sets(c)
+			// then it is used up
+			n := s.draws(b, 100)
+			testkit.Check(t, n == 0, "%v, reported: %v: %d beside 100 that were spent", l, reports, n)
+		}
+	}
+}
+
+func TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing(t *testing.T) {
+	for _, l := range hundreds {
+		for _, returns := range []bool{true, false} {
+			t.Run(fmt.Sprint(l, ", given back: ", returns), func(t *testing.T) {
+				// given a limit of 100, and a fast one of the same version that others propose
+				s, a, b := pair(t, l, 400*time.Millisecond)
+				fast, start := PerSecond(1000).WithBurst(100), s.now
+				total := s.draws(a, 100)
+				turns := 5
+				if !returns {
+					turns = 2 // then it owes so much that others, in its place, pay it first
+				}
+				for range turns {
+					// when the process of the first leases 100 under the fast one, whose process then ends,
+					s.turnsTo(b, ask{}, fast)
+					for range 2 {
+						s.now += 300_000
+						g := s.calls(a, ask{Want: 100})
+						testkit.Must(t, g.Ledger == 100 && g.Config.Limits[0].Equal(fast), "%d leased of %v", g.Ledger, g.Config.Limits)
+					}
+					// and gives them back, or spends them, with the call that brings the first one back
+					back := ask{Want: 100, Waiting: 100}
+					if returns {
+						back.Return = func(held int64) int64 { return held }
+					}
+					s.now += 200_001
+					total += s.calls(a, back).Waited
+					for a.Pool.Take().OK() {
+						total++
+					}
+				}
+				// then the first one has what it had, and its rate
+				most := 100 + l.Tokens*int64(s.now-start)/micros(l.Per)
+				if l.Windowed() {
+					most = 100
+				}
+				testkit.Check(t, total <= most, "%d in %d turns, %v, at most %d", total, turns, duration(s.now-start), most)
+			})
+		}
+	}
+}
+
+// TestLeasesOfAnotherTurnAreOwed: a process that holds tokens at a turn may spend them. So the limit
+// that comes back pays for them, and has them again when they are returned.
+func TestLeasesOfAnotherTurnAreOwed(t *testing.T) {
+	s, a, b := pair(t, Every(40*time.Second).WithBurst(100), 10*time.Second)
+	// given a limit of which 40 are left, and 30 leased of a fast one of the same version
+	s.draws(a, 60)
+	start := s.now
+	s.turnsTo(b, ask{}, PerSecond(1000).WithBurst(100))
+	s.calls(a, ask{Want: 30})
+	for range 2 {
+		s.now += 9_000_000
+		s.calls(a, ask{})
+	}
+	// when the first comes back while they are held
+	s.now += 2_000_001
+	g := s.calls(a, ask{})
+	refilled := (s.now - start) / 40_000_000
+	// then those 30 are paid for, and what is given back is there again
+	testkit.Check(t, g.Config.Limits[0].Equal(s.config.Limits[0]) && g.Ledger == 30 && g.Levels[0] == 10+refilled,
+		"%d are left while %d are held", g.Levels[0], g.Ledger)
+	g = s.calls(a, ask{Return: func(held int64) int64 { return held }})
+	testkit.Check(t, g.Levels[0] == 40+refilled, "%d are left after 30 were returned", g.Levels[0])
+}
+
+func TestATurnAfterALossGivesNothingTwice(t *testing.T) {
+	for _, l := range hundreds {
+		// given a limit of 100 that is used up
+		s, a, b := pair(t, l, 400*time.Millisecond)
+		fast := s.config
+		fast.Limits = []Limit{PerSecond(1000).WithBurst(100)}
+		total := s.draws(a, 100)
+		s.calls(b, ask{})
+		// when the bucket is lost, a process that knew it proposes a fast one, which fills again,
+		s.bucket = Bucket{}
+		s.calls(b, ask{Config: fast})
+		s.now += 2_000_000
+		s.calls(b, ask{Config: fast})
+		// and the first one comes back in a turn
+		g := s.turnsTo(a, ask{Want: 100, Waiting: 100}, l)
+		// then it has no more than its rate
+		total += g.Waited
+		testkit.Check(t, total <= 101, "%v: %d admitted", l, total)
+	}
+}
+
+func TestACalendarGivesNothingWhenItsClockStepsBackBeforeTheBoundary(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, back := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 10 * time.Second} {
+		// given 100 a day, used up, and a new day
+		s, a, b := pair(t, Calendar(100, day, 0), 400*time.Millisecond)
+		s.now = micros(10*day) - 1_000_000
+		s.draws(a, 100)
+		s.now = micros(10 * day)
+		s.calls(b, ask{})
+		// when the clock steps back into the old one
+		s.serverIs(back, func() {
+			g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
+			// then nothing is given until it has come to the new one,
+			testkit.Check(t, g.Waited == 0 && g.RetryAfter == back, "%v back: %d admitted, retry after %v", back, g.Waited, g.RetryAfter)
+			s.now += micros(back) - 1
+			n := s.draws(b, 100)
+			testkit.Check(t, n == 0, "%v back, just before the boundary: %d admitted", back, n)
+			s.now++
+			// which has 100, once
+			n = s.draws(b, 200)
+			testkit.Check(t, n == 100, "%v back: the new day has %d", back, n)
+			s.now -= micros(back)
+		})
+	}
+	// A clock that was further ahead may have been anywhere: the old day is given once more, and the
+	// new one is not.
+	s, a, b := pair(t, Calendar(100, day, 0), 400*time.Millisecond)
+	s.now = micros(10*day) - 60_000_000
+	s.draws(a, 100)
+	s.now = micros(10 * day)
+	s.calls(b, ask{})
+	s.now -= 11_000_000
+	n := s.draws(b, 200)
+	testkit.Check(t, n == 100, "11 s back: %d admitted", n)
+	s.now = micros(10 * day)
+	n = s.draws(b, 200)
+	testkit.Check(t, n == 0, "11 s back: the new day has %d more", n)
+}
+
+func TestACalendarKeepsItsPeriodAcrossATurnAndALoss(t *testing.T) {
+	const day = 24 * time.Hour
+	l := Calendar(100, day, 0)
+	newDay := func(config func(*Config)) (s *scene, a, b *holding) {
+		// given 100 a day, used up just after midnight, when the clock steps back by 5 s
+		s, a, b = pair(t, l, 400*time.Millisecond)
+		config(&s.config)
+		s.now = micros(10*day) - micros(2*day)
+		s.calls(b, ask{})
+		s.now = micros(10 * day)
+		n := s.draws(a, 100)
+		testkit.Must(t, n == 100, "the new day has %d", n)
+		s.calls(b, ask{})
+		s.now -= 5_000_000
+		s.calls(b, ask{})
+		return s, a, b
+	}
+	midnight := func(s *scene, a *holding, how string) {
+		s.now = max(s.now, micros(10*day)) + 1
+		n := s.draws(a, 100)
+		testkit.Check(t, n == 0, "%s: the same day has %d more", how, n)
+	}
+	// when another limit is in force for a turn,
+	s, a, b := newDay(func(*Config) {})
+	s.turnsTo(b, ask{}, PerSecond(1000))
+	s.turnsTo(a, ask{}, l)
+	// then midnight, which comes again, begins no new day.
+	midnight(s, a, "a turn")
+	// When the bucket is lost, which starts empty,
+	s, a, b = newDay(func(c *Config) { c.StartEmpty = true })
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	midnight(s, a, "a loss")
+	// and when another limit comes first after the loss, then neither.
+	s, a, b = newDay(func(*Config) {})
+	s.bucket = Bucket{}
+	other := s.config
+	other.Limits = []Limit{PerSecond(1000)}
+	s.calls(a, ask{Config: other})
+	s.now += 1_600_000
+	s.calls(b, ask{Config: other})
+	s.turnsTo(a, ask{}, l)
+	midnight(s, a, "a loss and a turn")
+}
+
+// TestAJumpForwardForgivesWhatAWindowOwes is the size of what section 1 accepts.
+func TestAJumpForwardForgivesWhatAWindowOwes(t *testing.T) {
+	// given 10 in 60 ms, and 3 used beyond that
+	s, a, b := windowAt(t, 0)
+	s.draws(a, 10)
+	s.charges(b, 3)
+	// when the server's clock jumps forward
+	s.now += micros(time.Hour)
+	// then the window is given once more, and nothing is owed
+	n := s.draws(b, 20)
+	testkit.Check(t, n == 10, "%d admitted after the jump, want 10", n)
+}
+
+func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
+	// given limits that are used up, one after the other, by an operator who sets another each time
+	s, a, _ := pair(t, Sliding(10, time.Hour), 10*time.Millisecond)
+	limit := func(i int) Limit { return Sliding(10, time.Hour+time.Duration(i)*time.Minute) }
+	for i := range pastsMax + 2 {
+		s.config.Limits, s.config.Version.Deploy = []Limit{limit(i)}, int64(2*i)
+		s.draws(a, 10)
+		s.now += micros(time.Minute)
+		s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000)}, int64(2*i+1)
+		s.calls(a, ask{})
+		s.now += micros(time.Minute)
+	}
+	// when each of them comes back
+	for i := range pastsMax + 2 {
+		s.config.Limits, s.config.Version.Deploy = []Limit{limit(i)}, s.config.Version.Deploy+1
+		n := s.draws(a, 10)
+		// then it has nothing, be it that the bucket remembers it or not
+		testkit.Check(t, n == 0, "%v has %d more", limit(i), n)
+		s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000)}, s.config.Version.Deploy+1
+		s.calls(a, ask{})
+	}
+}
