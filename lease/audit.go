@@ -171,7 +171,7 @@ func (b *Bucket) Dump() BucketDump {
 func (d BucketDump) AtRest() BucketDump {
 	ttl := micros(d.Config.TTL)
 	b := Bucket{
-		exists: true, config: d.Config, clock: d.Now, now: d.Now, created: d.Epoch,
+		exists: true, config: d.Config, clock: d.Now, shown: d.Now, now: d.Now, created: d.Epoch,
 		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
 		setAt: d.SetAt, stoodAt: d.Now, forgotAt: d.ForgotAt,
 		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,

@@ -101,6 +101,9 @@ func (b *Bucket) leave(was *Bucket, i int) {
 	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // of two limits that are the same
 		p.used = max(p.used, b.pasts[at].used)
 		p.atLeast(&p.scale, &b.pasts[at].window)
+		if p.scale.Kind == KindCalendar {
+			p.at = p.begun
+		}
 		b.drop(p.isOf)
 	}
 	b.pasts = append(slices.Clip(b.pasts), p)

@@ -33,7 +33,7 @@ end
 -- failover may move the epoch back.
 if not exists then
   if not mine then return {'ok', 0, 0} end
-  c, ttl, proposed, proposedAt, stood, reshaped = mine, asked, asked, now, now, 0
+  c, ttl, proposed, proposedAt, stood, forgot = mine, asked, asked, now, now, 0
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   spent, denied = 0, 0
   updated, contended, share = now, 0, c.speed
@@ -44,7 +44,7 @@ if not exists then
     l.level = (c.empty or l.full == 3153600000000000) and 0 or l.burst * l.unit
   end
   if c.windows then
-    c.windows.begin(c, now, clock)
+    c.windows.begin(c, now, clock, shown)
     c.windows.useUp(c, now, 0)
   end
 end
@@ -71,6 +71,12 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       if c.windows then c.windows.useUp(c, now, ledger) end
+      -- Nothing is known any more of limits that are not in force: they may have been used up until
+      -- then, or until the clock shows what the caller has heard it show.
+      local ahead = heardAt - shown
+      if ahead > 10000000 then ahead = 0 end -- it may have been anywhere
+      pasts, forgot = nil, max(forgot, lost, now + ahead)
+      if c.empty then lost = max(lost, now + ahead) end
       frozen, setAt = max(frozen, lost), now
     end
   end
@@ -87,15 +93,15 @@ if mine then
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
     keep = remember(c, keep, now, ttl, frozen > 0, max(0, frozen - now), base, width, held, weights)
     share = share * (mine.speed / c.speed)
-    for k = 1, mine.n do -- as if every limit were new (section 6.12)
-      local l = mine[k]
-      if l.full == 3153600000000000 or frozen > 0 and now < frozen + l.full then
-        l.level = 0
-      elseif newer or reshaped == 0 or now - reshaped >= l.full then
-        l.level = l.burst * l.unit
-      else -- it may have been there before the last change
-        l.level = floor((now - reshaped) / l.tick) * l.step
-      end
+    -- What leaves is remembered before anything comes back (section 6.12).
+    local past, was, is, inForce = pasts or pastRules(shown, deepest, encode, decode), {}, {}, {}
+    for k = 1, mine.n do
+      is[k] = past.identity(mine.text, 30 * k + 1)
+      inForce[is[k]] = true
+    end
+    for i = 1, c.n do
+      was[i] = past.identity(c.text, 30 * i + 1)
+      if not inForce[was[i]] then forgot = past.leave(c, i, ledger, now, forgot) end
     end
     -- Which limit is which (section 6.10): limits that did not change, then those of equal kind and
     -- per_ns, then those of equal per_ns, then the rest in order.
@@ -114,27 +120,21 @@ if mine then
       end
     end
     if c.windows then c.windows.see(c, ledger, now, frozen) end
-    if mine.windows then mine.windows.begin(mine, now, clock) end
+    if mine.windows then mine.windows.begin(mine, now, clock, shown) end
     for k = 1, mine.n do
       local from, to, same = given[k], mine[k], alike[k]
       if to.kind then
-        local lost = mine.empty and frozen > 0 and now < frozen + to.full
-        mine.windows.inherit(to, from, newer, lost, ledger, now)
-      elseif from then
+        mine.windows.inherit(to, from, ledger, now)
+        mine.windows.remind(to, past.find(is[k]), c, was, is[k], mine.empty, forgot, now, clock)
+      else
+        to.level = past.own(to, is[k], newer, ledger, now, forgot)
+        if to.full == 3153600000000000 then to.level = min(to.level, 0) end
+      end
+      if from and not to.kind then
         -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
-        -- are equal what fits. A debt stays, rounded up as what follows rounds down.
+        -- are equal what fits. A debt stays, rounded up as what follows rounds down. But it has no more
+        -- than by its own past.
         local level = from.level
-        if from.kind then
-          -- In a turn, what a window has left is worth no more than what a new limit has refilled.
-          if not newer then level = min(level, floor(to.level / to.unit)) end
-        elseif not newer and not same and reshaped > 0 and level > 0
-            and from.step / from.unit / from.tick > to.step / to.unit / to.tick then
-          -- What a faster limit has refilled since the turn before is worth no more than what this
-          -- one would have refilled, in whole tokens.
-          local ticks, before = floor((now - reshaped) / from.tick) + 2, 0
-          if ticks <= floor((level - 1) / from.step) then before = level - ticks * from.step end
-          level = min(level, before + min(floor(to.level / to.unit), from.burst) * from.unit)
-        end
         if from.burst > to.burst and level > 0 then
           if newer then
             level = max(0, level - (from.burst - to.burst) * from.unit)
@@ -156,11 +156,16 @@ if mine then
           end
           bit = bit / 2
         end
-        to.level = max(whole * to.unit + part, 0 - deepest(to))
-        if same then to.rest = from.rest end
+        level = max(whole * to.unit + part, 0 - deepest(to))
+        if same then
+          to.level, to.rest = level, from.rest
+        elseif level < to.level then
+          to.level = level
+        end
       end
     end
-    c, setAt, stood, reshaped, clip = mine, now, now, now, true
+    pasts = past.settled(inForce) and past or nil
+    c, setAt, stood, clip = mine, now, now, true
   end
 
   -- T follows what callers propose (section 6.7).
@@ -201,7 +206,7 @@ if fill and changed then
     l.level, l.rest = empty and 0 or l.burst * l.unit, 0
   end
   if c.windows then c.windows.clear(c, now, ledger) end
-  setAt = now
+  pasts, setAt = nil, now
 end
 if clip then
   for k = 1, c.n do

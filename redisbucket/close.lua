@@ -22,7 +22,7 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended 
 end
 local h, w, text = held, weights, nil
 -- The short form leaves out what open.lua takes for granted where it reads that form.
-local short = not c.windows and gen == counter and moved == now and updated == now and contended == 0
+local short = not c.windows and not pasts and gen == counter and moved == now and updated == now and contended == 0
   and share == c.speed
   and ledger == 0 and active == 0 and width == floor((ttl + 6) / 7) and birth == epoch and clock == now
   and frozen == 0 and stood == now and proposed == ttl and proposedAt == now
@@ -32,16 +32,17 @@ if short then
   text = encode('<I2I7I6I7I4I6I6', mark, epoch, counter, now, ttl, spent, denied)
   for k = 1, c.n do text = text .. encode('<I7I3', c[k].level, c[k].rest) end
   text = text .. c.text
-  if setAt ~= epoch - 1 or reshaped ~= 0 then text = text .. encode('<I7I7', setAt, reshaped) end
+  if setAt ~= epoch - 1 or forgot ~= 0 then text = text .. encode('<I7I7', setAt, forgot) end
 else
   local tail = c.windows and c.windows.text(c)
   text = encode('<I2dddddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
-    clock, now, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt, width, gen, moved, updated,
+    clock, now, frozen, setAt, keep, stood, forgot, ttl, proposed, proposedAt, width, gen, moved, updated,
     contended, share,
     c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],
     w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)
   for k = 2, c.n do text = text .. encode('<dd', c[k].level, c[k].rest) end
   if tail then text = text .. tail end
+  if pasts then text = text .. pasts.text() end
 end
 
 -- A key may be forgotten late, never early: it gets a second more. %d is faster than %.0f, but on

@@ -1,27 +1,30 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
 -- those of docs/protocol.md sections 3 to 7, and lease.Bucket is the same in Go to the last bit.
 --
--- Go joins six files into one script: window.lua and common.lua (functions), open.lua (what a call
--- finds) and change.lua (what it may change first), then lease.lua or configure.lua, and close.lua
--- (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis
+-- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua (what
+-- a call finds) and change.lua (what it may change first), then lease.lua or configure.lua, and
+-- close.lua (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis
 -- runs all of it for every call: a function costs its creation, a table its fields, a number that
 -- becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
 --          byte. What follows has one of two forms, which are told apart by their length. The long
 --          form: 39 numbers, the configuration, the level and the rest of each limit but the first,
---          and what is charged to windows, see window.lua. The 39 numbers:
---            birth epoch counter spent denied clock now frozen setAt keep stood reshaped ttl
+--          what is charged to windows, see window.lua, and the limits that have left, see past.lua. The
+--          39 numbers:
+--            birth epoch counter spent denied clock now frozen setAt keep stood forgot ttl
 --            proposed proposedAt width gen moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
---          server's time at the bucket's birth plus all forward steps of the server's clock since
---          The short form of a bucket at rest, where all else follows from it (section 3.9) and no
---          limit is a window:
+--          server's time at the bucket's birth plus all forward steps of the server's clock since.
+--          forgot is when limits may have been used up that are not remembered, 0 for never; after a
+--          loss it is yet to come
+--          The short form of a bucket at rest, where all else follows from it (section 3.9), no limit is
+--          a window and none is remembered that has left:
 --          integers without a sign, with the bytes of each, then the configuration
 --            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of each limit
---          and at the end, where setAt is not epoch - 1 or reshaped is not 0: setAt 7, reshaped 7
+--          and at the end, where setAt is not epoch - 1 or forgot is not 0: setAt 7, forgot 7
 -- KEYS[2]  lease.lua only: the record of one holder, see there
 -- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
 --          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:
@@ -227,16 +230,20 @@ local function wait(l, n, frost)
   return (ticks - ticks % 1) * l.tick - l.rest + frost
 end
 
+-- pasts is what past.lua remembers of limits that have left; nil for nothing. open.lua and change.lua
+-- set it.
+local pasts
+
 -- remember returns until when the bucket must be kept (section 6.14), and how long the longest
 -- lease may last that is out, at least a T. lost says that a loss was proven once. A limit that
 -- starts empty, since it takes 100 years to fill, may be forgotten. Without a ring nobody leases.
 local function remember(c, keep, now, ttl, lost, frost, base, width, held, weights)
-  local longest = 0
+  local longest = pasts and pasts.longest() or 0
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if l.kind == 2 then -- the clock may have stepped back before the period
-      full = max(full, (l.period + 1) * l.tick + l.offset - l.clock)
+    if l.kind == 2 then -- the clock may have stepped back before the period, or do so by 10 s after it
+      full = max(full, (l.period + 1) * l.tick + l.offset + 10000000 - c.shown)
     elseif l.level < 0 and not l.kind then
       full = full + floor((l.step - 1 - l.level) / l.step) * l.tick
     end

@@ -84,7 +84,7 @@ func damages(long bool) (states, records map[string]func(string) string) {
 		"born after now":          field(0, 1<<52-1),
 		"set after now":           field(8, 1<<52-1),
 		"stood after now":         field(10, 1<<52-1),
-		"reshaped after now":      field(11, 1<<52-1),
+		"forgotten after now":     field(11, 1<<52-1),
 		"proposed after now":      field(14, 1<<52-1),
 		"moved after now":         field(17, 1<<52-1),
 		"updated after now":       field(18, 1<<52-1),

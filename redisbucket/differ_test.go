@@ -232,7 +232,8 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"shrunk": after.Config.TTL < before.Config.TTL &&
 			after.Config.Version == before.Config.Version,
 		"loss": after.Frozen > before.Frozen, "back": after.Clock < before.Clock,
-		"turned":        after.ReshapedAt > before.ReshapedAt && after.Config.Version == before.Config.Version,
+		"turned": !slices.Equal(after.Config.Limits, before.Config.Limits) &&
+			after.Config.Version == before.Config.Version,
 		"owed":          slices.Min(after.Level[:]) < 0,
 		"drawn at rest": r.Draw && atRest(after) && !atRest(before), "drawn in short": atRest(after) && atRest(before),
 		"leased at rest": atRest(before) && !atRest(after) && !r.Draw,

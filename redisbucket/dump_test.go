@@ -85,9 +85,9 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 		return x
 	}
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
-		d.StoodAt, d.ReshapedAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
+		d.StoodAt, d.ForgotAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
 		d.Updated, d.ContendedUntil)
-	tail := chargedTo(t, &d)
+	tail := append(chargedTo(t, &d), remembered(d.Pasts)...)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
 	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target
@@ -125,15 +125,46 @@ func chargedTo(t testing.TB, d *lease.BucketDump) (tail []byte) {
 	return tail
 }
 
+// remembered is what is stored of limits that have left.
+func remembered(pasts []lease.PastDump) (text []byte) {
+	for _, p := range pasts {
+		numbers, code := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}, int64(slices.Index(ticks[:], p.Scale.Tick))
+		if p.Limit.Windowed() {
+			numbers, code = [...]int64{p.Scale.Capacity, p.Scale.Offset, p.Scale.Tick}, kindCode*int64(p.Limit.Kind)
+		}
+		for _, v := range numbers {
+			text = appendWhole(text, 7, v)
+		}
+		text = appendWhole(appendWhole(text, 1, code+burstUnsaid*bit(p.Limit.Burst == 0)), 8, int64(p.Limit.Per))
+		used, more, cells := p.Used, int64(0), []byte(nil)
+		switch p.Limit.Kind {
+		case lease.KindCalendar:
+			used, more = p.Window.Sum, p.Window.Period+1
+		case lease.KindSliding:
+			used = p.Window.Sum
+			first, slots := max(0, p.At-p.Scale.Tick)/p.Scale.Cell, int64(len(p.Window.Cells))
+			for j := range slots {
+				if n := p.Window.Cells[(first+j)%slots]; n > 0 {
+					cells = appendWhole(appendWhole(cells, 1, j), 7, n)
+					more++
+				}
+			}
+		}
+		text = appendWhole(appendWhole(appendWhole(appendWhole(text, 7, used), 7, p.At), 7, more), 5, 0)
+		text = append(text, cells...)
+	}
+	return text
+}
+
 // atRest reports whether d should be stored in the short form: where what that leaves out follows
 // from the rest, and the numbers fit.
 func atRest(d lease.BucketDump) bool {
-	return d.Exists && reflect.DeepEqual(d, d.AtRest()) && max(d.Counter, d.Spent, d.Denied) < 1<<48 &&
+	return d.Exists && len(d.Pasts) == 0 && reflect.DeepEqual(d, d.AtRest()) && max(d.Counter, d.Spent, d.Denied) < 1<<48 &&
 		slices.Min(d.Level[:]) >= 0 && !slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
 }
 
-// dated reports whether the short form of d says when levels were set and limits changed.
-func dated(d lease.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ReshapedAt != 0 }
+// dated reports whether the short form of d says when levels were set and limits forgotten.
+func dated(d lease.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ForgotAt != 0 }
 
 // rested is the short form of d.
 func rested(t testing.TB, d lease.BucketDump) string {
@@ -151,7 +182,7 @@ func rested(t testing.TB, d lease.BucketDump) string {
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target
 	text = append(text, textOf(t, d.Config)...)
 	if dated(d) {
-		text = appendWhole(appendWhole(text, 7, d.SetAt), 7, d.ReshapedAt)
+		text = appendWhole(appendWhole(text, 7, d.SetAt), 7, d.ForgotAt)
 	}
 	return string(text)
 }

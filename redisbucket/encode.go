@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -163,16 +162,10 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	for range limits {
 		burst, unit, step, code, per := next(7), next(7), next(7), next(1), next(8)
 		l := lease.Limit{Per: time.Duration(per), Burst: burst}
-		// step/unit is tokens*tick/per in lowest terms: parts is by what the two were divided.
 		if code >= kindCode {
 			l.Kind, l.Tokens, l.Offset = lease.Kind(code/kindCode), burst, time.Duration(unit)*time.Microsecond
-		} else if unit > 0 && int(code%burstUnsaid) < len(ticks) {
-			parts := uint64(per) / uint64(unit)
-			hi, lo := bits.Mul64(parts, uint64(step))
-			if divisor := uint64(ticks[code%burstUnsaid]) * 1000; hi < divisor {
-				tokens, _ := bits.Div64(hi, lo, divisor)
-				l.Tokens = int64(tokens)
-			}
+		} else {
+			l.Tokens = tokensOf(unit, step, code, per)
 		}
 		if code&burstUnsaid != 0 {
 			l.Burst = 0

@@ -14,7 +14,9 @@
 --   mine             the configuration that the caller proposes
 --   clock now birth epoch counter spent denied frozen setAt keep updated contended share
 --   ttl proposed proposedAt             the T in force, and the longest proposed since proposedAt
---   stood reshaped   when the configuration was last proposed, and last changed
+--   shown            what the server's clock shows now: clock, or up to 1 s less after a step back
+--   stood            when the configuration was last proposed
+--   forgot           when limits may have been used up that pasts (common.lua) does not have; 0 for never
 --   width base gen moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
 --   the request
@@ -66,10 +68,11 @@ else
   clock = string.find(argv[2], '^%d+$') and tonumber(argv[2])
   if not clock or clock >= 2^52 then return {'invalid', 'the time is out of range'} end
 end
+local shown = clock
 
 -- What is stored.
 local c, exists, changed, now = nil, true, false, clock
-local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt
+local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, forgot, ttl, proposed, proposedAt
 local width, gen, moved, updated, contended, share
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
@@ -87,7 +90,7 @@ else
   local n, short, dated = (#text - 328) / 46, false, false
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 68) / 40, true end
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, dated = (#text - 82) / 40, true end
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then -- what windows add is a multiple of 8
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then -- what windows and pasts add is a multiple of 8
     n, short, dated = (328 - #text) / 2 % 4, false, false
     if n == 0 then n = 4 end
     if n % 1 ~= 0 or #text < 328 + 46 * n then
@@ -103,30 +106,30 @@ else
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
   if short then
     epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
-    setAt, reshaped = epoch - 1, 0
-    if dated then setAt, reshaped = decode('<I7I7', text, 69 + 40 * n) end
+    setAt, forgot = epoch - 1, 0
+    if dated then setAt, forgot = decode('<I7I7', text, 69 + 40 * n) end
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
     gen, moved, updated, contended, share = counter, was, was, 0, c.speed
     width = floor((ttl + 6) / 7)
     h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     keep = remember(c, 0, was, ttl, false, 0)
   else
-    birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed,
+    birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, forgot, ttl, proposed,
       proposedAt, width, gen, moved, updated, contended, share, level, rest,
       h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
       decode('<ddddddddddddddddddddddddddddddddddddddd', text, 3)
   end
   if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
-        + setAt % 1 + keep % 1 + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
+        + setAt % 1 + keep % 1 + stood % 1 + forgot % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
         + gen % 1 + moved % 1 + updated % 1 + contended % 1 == 0)
       or birth < 0 or epoch < 1 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
-      or setAt < 0 or keep < 0 or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
+      or setAt < 0 or keep < 0 or stood < 0 or forgot < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
       or contended < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
       or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
-  if was >= 2^52 or birth > was or setAt > was or stood > was or reshaped > was or proposedAt > was
-      or moved > was or updated > was or frozen > was + 7200000000 then
+  if was >= 2^52 or birth > was or setAt > was or stood > was or proposedAt > was or moved > was
+      or updated > was or frozen > was + 7200000000 or forgot > (short and was or was + 7200000000) then
     return {'damaged', keys[1], 'a time is out of range'}
   end
   if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
@@ -161,7 +164,12 @@ else
     end
     l.level, l.rest = level, rest
   end
-  if tail and tail ~= #text + 1 then return {'damaged', keys[1], 'the length is not that of a bucket'} end
+  if tail and tail <= #text then
+    pasts = pastRules(shown, deepest, encode, decode)
+    if not pasts.read(text, tail, was) then
+      return {'damaged', keys[1], 'what is remembered of a limit is out of range'}
+    end
+  end
   -- After a step back of at most a second the time stands still until the clock is where it was.
   if clock < before and before - clock <= 1000000 then clock = before end
   now = clock > before and was + (clock - before) or was
@@ -174,7 +182,7 @@ else
     if held[slot] ~= 0 then
       refill(c, max(was, frozen), ends, ledger)
       if c.windows then
-        c.windows.pass(c, was, ends, clock - (now - ends), frozen, ledger, held[slot])
+        c.windows.pass(c, was, ends, clock - (now - ends), shown, frozen, ledger, held[slot])
       end
       was = ends
     end
@@ -185,5 +193,6 @@ else
   end
   base = floor(now / width)
   refill(c, was > frozen and was or frozen, now, ledger)
-  if c.windows then c.windows.pass(c, was, now, clock, frozen, ledger, 0) end
+  if c.windows then c.windows.pass(c, was, now, clock, shown, frozen, ledger, 0) end
+  if pasts and not pasts.prune(now, clock) then pasts = nil end
 end

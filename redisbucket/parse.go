@@ -101,9 +101,9 @@ func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
 	}
 	config := text[at:end]
 	if at = end; dated {
-		d.SetAt, d.ReshapedAt = next(7), next(7)
+		d.SetAt, d.ForgotAt = next(7), next(7)
 	}
-	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax || max(d.Epoch, d.SetAt, d.ReshapedAt) > d.Now {
+	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax || max(d.Epoch, d.SetAt, d.ForgotAt) > d.Now {
 		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
 	}
 	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
@@ -113,7 +113,7 @@ func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
 }
 
 // longSize is the length of a bucket of so many limits in the long form, without what is charged to
-// windows.
+// windows and without limits that have left.
 func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*(limits-1) }
 
 // parseBucket reads the text of a bucket, without the records.
@@ -127,7 +127,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 		}
 		return d, err
 	}
-	limits := 1 // what windows add to the text is a multiple of 8 bytes, so the rest of its length tells
+	limits := 1 // what windows and pasts add is a multiple of 8 bytes, so the rest of the length tells
 	for limits <= lease.LimitsMax && (len(text)-longSize(limits))%8 != 0 {
 		limits++
 	}
@@ -143,7 +143,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	}
 	var ttl int64
 	count(&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now, &d.Frozen, &d.SetAt, &d.Keep,
-		&d.StoodAt, &d.ReshapedAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.Gen, &d.MovedAt, &d.Updated,
+		&d.StoodAt, &d.ForgotAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.Gen, &d.MovedAt, &d.Updated,
 		&d.ContendedUntil)
 	d.Share, w.left = w.left[0], w.left[1:]
 	d.Level[0], d.Rest[0] = w.number(1-wholeMax, wholeMax-1), w.number(1-wholeMax, wholeMax-1)
@@ -168,7 +168,10 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	d.Config, err = parseConfig(text[8*stateNumbers:end], time.Duration(ttl)*time.Microsecond)
 	d.Exists = true
 	if err == nil {
-		err = parseWindows(&d, text[longSize(limits):])
+		var rest string
+		if rest, err = parseWindows(&d, text[longSize(limits):]); err == nil {
+			d.Pasts, err = parsePasts(rest, d.Now)
+		}
 	}
 	return d, cmp.Or(err, levelsFit(&d))
 }

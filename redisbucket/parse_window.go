@@ -10,9 +10,10 @@ import (
 // that of a calendar's period: window.lua says what is there.
 const cellSize, periodSize = 8, 8
 
-// parseWindows reads what is charged to the windows of d from tail, the end of a bucket's text. The
-// levels and rests of windows, which are their sums and what window.lua says, become 0.
-func parseWindows(d *lease.BucketDump, tail string) error {
+// parseWindows reads what is charged to the windows of d from tail, the end of a bucket's text, and
+// returns what is left of that. The levels and rests of windows, which are their sums and what
+// window.lua says, become 0.
+func parseWindows(d *lease.BucketDump, tail string) (rest string, err error) {
 	for k, l := range d.Config.Limits {
 		if !l.Windowed() {
 			continue
@@ -25,7 +26,7 @@ func parseWindows(d *lease.BucketDump, tail string) error {
 			size = cellSize * rest
 		}
 		if w.Sum < 0 || w.Sum > lease.WaitingMax || size < 0 || size > int64(min(len(tail), cellSize*len(w.Cells))) {
-			return fmt.Errorf("%w: a window is charged %d, with %d bytes for %d", errLayout, w.Sum, len(tail), size)
+			return "", fmt.Errorf("%w: a window is charged %d, with %d bytes for %d", errLayout, w.Sum, len(tail), size)
 		}
 		var fits bool
 		if l.Kind == lease.KindSliding {
@@ -39,14 +40,11 @@ func parseWindows(d *lease.BucketDump, tail string) error {
 			fits = in.err == nil && starts+float64(scale.Tick) > float64(d.Clock) && starts < wholeMax/2 && w.Begun <= d.Now
 		}
 		if !fits {
-			return fmt.Errorf("%w: what is charged to a window is out of range", errLayout)
+			return "", fmt.Errorf("%w: what is charged to a window is out of range", errLayout)
 		}
 		tail = tail[size:]
 	}
-	if tail != "" {
-		return fmt.Errorf("%w: %d bytes too many", errLayout, len(tail))
-	}
-	return nil
+	return tail, nil
 }
 
 // parseCells reads the cells of a sliding window whose oldest live cell is first, and whose newest

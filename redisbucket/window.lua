@@ -35,7 +35,6 @@ local function windowRules(encode, decode)
 
   -- advance lets time pass up to now, when the server's clock says clock.
   local function advance(l, now, clock)
-    l.clock = clock
     if l.kind == 2 then
       local since = clock - l.offset
       local period = floor(since / l.tick)
@@ -91,12 +90,39 @@ local function windowRules(encode, decode)
   -- spare is what the window has left: negative where more was used than a changed limit allows.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
+  -- ahead is for how long the server's clock, which shows that time, has yet to reach the period of a
+  -- calendar, because it has stepped back by at most 10 s; otherwise 0. Meanwhile it is an earlier
+  -- period once more, which has been given already.
+  local function ahead(l, shown)
+    local left = l.kind == 2 and l.period * l.tick + l.offset - shown or 0
+    return left > 10000000 and 0 or max(0, left)
+  end
+
+  -- atLeast has window l count no less than o does, of the same kind and length, from now on and at any
+  -- time to come: of every cell and all later ones together the larger sum of the two.
+  local function atLeast(l, o)
+    l.period, l.begun = max(l.period, o.period), max(l.begun, o.begun)
+    if l.kind == 2 then
+      l.sum = max(l.sum, o.sum)
+      return
+    end
+    local mine, others, both = 0, 0, 0
+    for j = l.first + 60, l.first, -1 do
+      local i = j % 61
+      mine, others = mine + (l.cells[i] or 0), others + (o.cells[i] or 0)
+      local most = max(mine, others)
+      l.cells[i], both = most - both, most
+    end
+    l.sum = both
+  end
+
   -- wait is how long until the window has n tokens, or all: when enough of the oldest cells will
   -- have been dropped, or at the boundary. Where only what others hold is missing, a Target.
   local function wait(l, n, frost)
     local missing, at = min(n, l.burst) - l.spare, 0
+    frost = max(frost, l.ahead)
     if missing <= 0 then return frost end
-    if l.kind == 2 then return max(frost, (l.period + 1) * l.tick + l.offset - l.clock) end
+    if l.kind == 2 then return max(frost, (l.period + 1) * l.tick + l.offset - l.shown) end
     for j = l.first, l.first + 60 do
       local charged = l.cells[j % 61] or 0
       if charged > 0 and missing > 0 then
@@ -116,7 +142,7 @@ local function windowRules(encode, decode)
     local cell = kind == 1 and max(1000, floor((length + 59) / 60)) or 0
     return {burst = burst, most = most, unit = 1, step = burst, tick = length, full = length + cell,
       level = 0, rest = 0, kind = kind, cell = cell, offset = offset, wait = wait,
-      sum = 0, first = 0, cells = {}, period = -2, begun = 0, clock = 0}
+      sum = 0, first = 0, cells = {}, period = -2, begun = 0}
   end
 
   -- read takes window l, whose sum and rest are given, from text at the place `at`. before is what
@@ -166,9 +192,11 @@ local function windowRules(encode, decode)
   end
 
   -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges what
-  -- a slice of the ring held that ends then. With StartEmpty, windows are used up at the moment at
+  -- a slice of the ring held that ends then. shown is what that clock shows now, and clock may be up
+  -- to 1 s more. With StartEmpty, windows are used up at the moment at
   -- which a loss has been waited out.
-  function rules.pass(c, from, to, clock, frozen, ledger, held)
+  function rules.pass(c, from, to, clock, shown, frozen, ledger, held)
+    c.shown = shown
     if c.empty and frozen > from and frozen <= to then
       each(c, advance, frozen, clock - (to - frozen))
       each(c, useUp, frozen, ledger)
@@ -179,9 +207,15 @@ local function windowRules(encode, decode)
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
 
+  -- past.lua's: count charges what it remembers of a window.
+  rules.count, rules.atLeast = charge, atLeast
+
   -- begin has every window of c begin with nothing charged; clear too, where time has passed. Where
   -- c starts empty, all is used up.
-  function rules.begin(c, now, clock) each(c, advance, now, clock) end
+  function rules.begin(c, now, clock, shown)
+    c.shown = shown
+    each(c, advance, now, clock)
+  end
   function rules.clear(c, now, ledger)
     each(c, function(l) l.sum, l.cells = 0, {} end)
     rules.useUp(c, now, ledger)
@@ -199,45 +233,58 @@ local function windowRules(encode, decode)
         if uncharge(l, refund) > 0 then filled = true end
       end
       local left = spare(l, ledger)
-      if now < frozen then left = 0 end
+      if now < frozen or ahead(l, c.shown) > 0 then left = 0 end
       charge(l, now, min(debt, left))
       charge(l, now, owed)
     end)
     return filled
   end
 
-  -- see makes the level of every window what it has left: while a loss is waited out, nothing.
+  -- see makes the level of every window what it has left: while a loss is waited out, nothing. Nor has
+  -- a calendar anything while the clock is before its period.
   function rules.see(c, ledger, now, frozen)
     each(c, function(l)
-      l.spare, l.now, l.target = spare(l, ledger), now, c.target
-      l.level = now < frozen and min(l.spare, 0) or l.spare
+      l.spare, l.now, l.target, l.shown, l.ahead = spare(l, ledger), now, c.target, c.shown, ahead(l, c.shown)
+      l.level = (now < frozen or l.ahead > 0) and min(l.spare, 0) or l.spare
     end)
   end
 
   -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit
-  -- `from`, or nil for a new limit (section 6.11). to.level is what a new limit has.
-  -- lost says that a lost bucket may have had limit `to`, and that windows start empty.
-  function rules.inherit(to, from, newer, lost, ledger, now)
-    local new = to.most - ledger - to.level -- what of a new limit is used
-    if not from then
-      if to.level < to.burst then charge(to, now, new) end
-      return
-    end
-    local same = from.kind == to.kind and from.tick == to.tick and from.offset == to.offset
+  -- `from`, or nil for a new limit (section 6.11). What a window of the same kind, length and offset
+  -- counts, remind takes over.
+  function rules.inherit(to, from, ledger, now)
+    if not from then return end
     if not from.kind then
       charge(to, now, from.most - ledger - floor(from.level / from.unit))
-    elseif same then
-      to.sum, to.first, to.cells, to.period, to.begun = from.sum, from.first, from.cells, from.period, from.begun
-    elseif from.kind == 1 and to.kind == 1 then
+    elseif from.kind == 1 and to.kind == 1 and from.tick ~= to.tick then
       -- All of a cell counts at its end, since nothing in it was spent later than that.
       for j = from.first, from.first + 60 do
         local at, n = min((j + 1) * from.cell - 1, now), from.cells[j % 61] or 0
         if covers(to, at) then charge(to, at, n) end
       end
-    else
+    elseif from.kind ~= to.kind or from.tick ~= to.tick or from.offset ~= to.offset then
       charge(to, now, from.sum)
     end
-    if lost or not newer and not same then charge(to, now, new - to.sum) end
+  end
+
+  -- remind has window `to` count no less than by its own past, be it of another N, or by the limits of
+  -- c, the configuration before, with the same identity; ids are theirs. Where nothing is known of it
+  -- and something was forgotten, it is used up. With StartEmpty so it is where N has changed, since a
+  -- lost bucket may have had the new one, and have given what it is larger by.
+  function rules.remind(to, past, c, ids, id, empty, forgot, now, clock)
+    local known = false
+    if past then
+      advance(past, now, clock)
+      atLeast(to, past)
+      known = true
+    end
+    for i = 1, c.n do
+      if ids[i] == id then
+        atLeast(to, c[i])
+        known = known or not empty or c[i].burst == to.burst
+      end
+    end
+    if not known and forgot > 0 and covers(to, forgot) then charge(to, min(forgot, now), to.most - to.sum) end
   end
 
   return rules
