@@ -99,7 +99,7 @@ type WindowDump struct {
 }
 
 // PastDump is what a Bucket remembers of a limit that has left: of a token bucket the units below
-// B + E that were used at the running time At, of a window what was charged up to then.
+// B that were used at the running time At, of a window what was charged up to then.
 type PastDump struct {
 	Limit    Limit
 	Scale    Scale

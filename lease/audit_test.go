@@ -43,6 +43,8 @@ type meter struct {
 
 	starts  []start      // of a window
 	period  int64        // of a calendar: the present one
+	latest  int64        // of a calendar: the last one to which the clock has come
+	counts  int64        // of a calendar: the one that the bucket counts
 	again   []again      // to which the clock has stepped back
 	clock   func() int64 // the server's, for a calendar; nil: it shows the time of the meter
 	forgets int64        // then what a lost bucket had counted is forgiven; 0: never
@@ -58,7 +60,7 @@ func newMeter(l Limit, overcommit, now int64) *meter {
 func (m *meter) set(l Limit, overcommit int64) {
 	per := micros(l.Per)
 	m.limit, m.capacity = l, l.Capacity()+overcommit
-	if l.Windowed() {
+	if m.drain = 0; l.Windowed() || l.Equal(Blocked) { // which refills nothing that counts
 		return
 	}
 	m.drain = l.Tokens * (meterUnit / per)
@@ -106,7 +108,9 @@ func (m *meter) advance(now int64) {
 
 func (m *meter) pass(now int64) {
 	most := m.most(now)
-	m.y = max(m.y-min(now-m.at, (m.y+most)/m.drain+1)*m.drain, -most) // months do not overflow
+	if m.drain > 0 {
+		m.y = max(m.y-min(now-m.at, (m.y+most)/m.drain+1)*m.drain, -most) // months do not overflow
+	}
 	m.at = now
 }
 
@@ -245,6 +249,7 @@ type bounds struct {
 	unreported map[*node]int64
 	overshot   bool         // there is, or was, such use
 	clock      func() int64 // the server's
+	held       func() int64 // what processes hold, or will with a reply that is on its way
 }
 
 // refund names the one call that a refund travels in.
@@ -282,8 +287,12 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	b.ledger = s.ring.ledger()
 	for k, m := range b.all() {
 		w := s.windows[k]
+		if m.limit.Equal(Blocked) { // which can owe nothing (3.2)
+			m.owed = max(meterUnit/10, m.excess()*flags(b.overshot)) // a tenth is refilled in 10 years
+			continue
+		}
 		if w == nil {
-			m.owed = -min(s.level[k], 0) * (meterUnit / s.scales[k].Unit)
+			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit)
 			continue
 		}
 		used := b.ledger + w.sum
@@ -300,6 +309,9 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 		}
 	}
 }
+
+// metered is so many units of a level, of which a token has unit, in those of a meter.
+func metered(units, unit int64) int64 { return units/unit*meterUnit + mulDiv(units%unit, meterUnit, unit) }
 
 // reports are the tokens that have been used and no executed call has charged yet.
 func (b *bounds) reports() (n int64) {
@@ -336,7 +348,10 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 	}
 	for k, m := range b.all() {
 		units := bucket.refunded[k]
-		m.add(now, -units*(meterUnit/bucket.scales[k].Unit))
+		if w := bucket.windows[k]; w != nil {
+			m.counts = w.period
+		}
+		m.add(now, -metered(units, bucket.scales[k].Unit))
 		if units > 0 {
 			defer func() { b.refunded[id] = true }()
 		}
@@ -377,7 +392,9 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 	for k, l := range c.Limits {
 		var m *meter
 		if from[k] >= 0 {
-			m = b.inForce[from[k]]
+			if m = b.inForce[from[k]]; m.limit.Equal(Blocked) {
+				m.forgive(max(0, m.excess())) // which it could not owe
+			}
 		} else {
 			m = newMeter(l, c.Overcommit, now)
 			m.leased, m.leasedUntil = leased, b.leasesEnd
@@ -387,7 +404,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 		next = append(next, m)
 	}
-	b.followOwn(now, c, anew, leased)
+	b.followOwn(now, c, anew, s.now < s.forgotAt, leased)
 	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
 	b.version = c.Version
 	b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
@@ -396,8 +413,13 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 // followOwn says which limits leave, and which are in force again. What is leased of one that leaves
 // counts as admitted; what is leased without one that comes back may be spent beside it, and it owes
 // that: of more than it may have at all, in a new version, nothing, nor where the bucket was lost.
-func (b *bounds) followOwn(now int64, c *Config, anew bool, leased int64) {
+func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64) {
+	// Of a limit that starts empty nothing is remembered but by the bucket in which it is in force.
+	forgotten := func(m *meter) bool { return m.limit.Equal(Blocked) }
 	was := b.own
+	if anew {
+		was = slices.DeleteFunc(was, forgotten)
+	}
 	b.own = nil
 	for _, l := range c.Limits {
 		i := slices.IndexFunc(was, func(m *meter) bool { return m.limit.Equal(l) })
@@ -429,7 +451,7 @@ func (b *bounds) followOwn(now int64, c *Config, anew bool, leased int64) {
 		case c.Version != b.version:
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.foreign += b.ledger
-			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
+			m.forgive(max(0, b.ledger-l.Capacity()) * meterUnit)
 		default:
 			m.change(now, l, c.Overcommit, 0, 0)
 			m.foreign += b.ledger
@@ -442,11 +464,15 @@ func (b *bounds) followOwn(now int64, c *Config, anew bool, leased int64) {
 		}
 		m.advance(now)
 		if !anew {
-			m.admit(now, b.ledger)
+			m.admit(now, min(b.ledger, b.held()))
 		}
 		m.forgive(b.reports() * meterUnit) // which nobody will pay
+		if waits && m.limit.Windowed() {
+			m.forgive(max(0, m.excess())) // of a window, while a loss is waited out, nothing is remembered
+		}
 		b.left = append(b.left, m)
 	}
+	b.left = slices.DeleteFunc(b.left, forgotten)
 }
 
 // isOf reports whether m counts what is admitted of l, be it a window of another N.

@@ -35,13 +35,18 @@ func (m *meter) expire(now int64) {
 		if over := m.worst(); over > 0 { // what was owed in a period is not paid in the next
 			m.again = append(m.again, again{m.period, over})
 		}
-		m.period = p
+		m.period, m.latest = p, max(m.latest, p)
 	}
 	last := m.period - micros(stepBackMax)*2/micros(m.limit.Per) // to which the clock may step back
-	m.starts = slices.DeleteFunc(m.starts, func(s start) bool {
-		return m.limit.Kind == KindSliding && s.at+micros(m.limit.Per) <= m.at ||
-			m.limit.Kind == KindCalendar && (s.period < last || m.clock == nil && s.period != m.period)
-	})
+	over := 0
+	for over < len(m.starts) && (m.limit.Kind == KindSliding && m.starts[over].at+micros(m.limit.Per) <= m.at ||
+		m.limit.Kind == KindCalendar && (m.starts[over].period < last || m.clock == nil && m.starts[over].period != m.period)) {
+		over++
+	}
+	m.starts = m.starts[over:] // what began earlier is over earlier
+	for len(m.again) > 0 && m.again[0].period < last {
+		m.again = m.again[1:]
+	}
 }
 
 // stepsBack follows the server's clock, which has just stepped back: in the periods that come once
@@ -63,6 +68,15 @@ func (m *meter) stepsBack(now, leased int64, far bool) {
 	}
 }
 
+// overshoots admits n tokens that were used beyond what there was. In a period that comes once more the
+// bucket does not owe them: it charges them to the one after, to which the clock had come.
+func (m *meter) overshoots(now, n int64) {
+	m.admit(now, n)
+	if m.limit.Kind == KindCalendar && m.period < m.latest {
+		m.again = append(m.again, again{m.period, n * meterUnit})
+	}
+}
+
 // again is a period that may have so many units more than its limit.
 type again struct{ period, units int64 }
 
@@ -80,10 +94,8 @@ func (m *meter) periodOf(now int64) int64 {
 // start adds a window that begins just before so many units are admitted.
 func (m *meter) start(now, units int64) {
 	s := start{now, m.period, m.most(now), units}
-	for _, earlier := range m.starts { // a refund is of the period in which its request was admitted
-		if units < 0 {
-			s.period = max(s.period, earlier.period)
-		}
+	if units < 0 {
+		s.period = max(s.period, m.counts) // a refund is of the period in which its request was admitted
 	}
 	if last := len(m.starts) - 1; last >= 0 && m.starts[last].n > 0 && units > 0 &&
 		m.starts[last].at == s.at && m.starts[last].most == s.most {
@@ -94,19 +106,18 @@ func (m *meter) start(now, units int64) {
 	m.peak = max(m.peak, m.worst()+m.most(now))
 }
 
-// worst is y of a window: the largest excess over all starts, or of a window that begins now. A window
-// of a calendar ends with its period.
+// worst is y of a window: the largest excess over all starts, or of a window that begins now. Those of
+// a calendar are in the present period, as nothing is admitted in another.
 func (m *meter) worst() int64 {
-	worst := -m.most(m.at)
-	sums := map[int64]int64{}
+	more, sum, worst := int64(0), int64(0), -m.most(m.at)
+	for _, a := range m.again {
+		more += a.units * flags(a.period == m.period)
+	}
 	for i := len(m.starts) - 1; i >= 0; i-- {
-		s := m.starts[i]
-		sum := sums[s.period] + s.n
-		sums[s.period] = sum
-		for _, a := range m.again {
-			sum -= a.units * flags(a.period == s.period)
+		if s := &m.starts[i]; s.period == m.period {
+			sum += s.n
+			worst = max(worst, sum-s.most-more)
 		}
-		worst = max(worst, sum-s.most)
 	}
 	return worst
 }

@@ -97,7 +97,7 @@ func (b *Bucket) freeze(until, heardAt int64) {
 	if ahead > micros(stepBackMax) {
 		ahead = 0
 	}
-	b.pasts, b.forgotAt = nil, max(b.forgotAt, until, b.now+ahead)
+	b.forget(max(until, b.now+ahead))
 	if b.config.StartEmpty {
 		until = max(until, b.now+ahead)
 	}

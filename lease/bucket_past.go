@@ -20,7 +20,7 @@ const (
 type past struct {
 	limit Limit
 	scale Scale
-	used  int64 // of a token bucket, units below B + E
+	used  int64 // of a token bucket, units below B
 	at    int64 // the running time at which so much was used, or up to which the window was advanced
 	window
 }
@@ -72,6 +72,22 @@ func (b *Bucket) drop(over func(past) bool) {
 	}
 }
 
+// forget has nothing be known of other limits until the running time until, but what is owed.
+func (b *Bucket) forget(until int64) {
+	if until <= b.forgotAt {
+		return
+	}
+	b.forgotAt = until
+	var owed []past
+	for _, p := range b.pasts {
+		if p.used = p.refilled(b.now); p.used > p.scale.Capacity*p.scale.Unit {
+			p.at = until
+			owed = append(owed, p)
+		}
+	}
+	b.pasts = owed
+}
+
 // inForce says whether one of b's limits is p's.
 func (b *Bucket) inForce(p past) bool {
 	for k, l := range b.config.Limits {
@@ -83,10 +99,14 @@ func (b *Bucket) inForce(p past) bool {
 }
 
 // leave remembers limit i of was, which is not in force any more. What is leased counts as used: it
-// may be spent before the limit comes back.
+// may be spent before the limit comes back. While other limits count as used up anyway, what is owed
+// is remembered, and of a window nothing.
 func (b *Bucket) leave(was *Bucket, i int) {
 	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now}
 	if w := was.windows[i]; w != nil {
+		if b.now < b.forgotAt {
+			return
+		}
 		p.window = *w
 		p.charge(&p.scale, b.now, was.ring.ledger())
 		if p.scale.Kind == KindCalendar {
@@ -95,8 +115,13 @@ func (b *Bucket) leave(was *Bucket, i int) {
 		} else if p.sum == 0 {
 			return
 		}
-	} else if p.used = (p.scale.Capacity+was.config.Overcommit)*p.scale.Unit - was.level[i]; p.used <= 0 || p.scale.startsEmpty() {
+	} else if p.used = p.scale.Capacity*p.scale.Unit - was.level[i]; p.used <= 0 || p.scale.startsEmpty() {
 		return
+	}
+	if b.now < b.forgotAt {
+		if p.at = b.forgotAt; p.used <= p.scale.Capacity*p.scale.Unit {
+			return
+		}
 	}
 	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // of two limits that are the same
 		p.used = max(p.used, b.pasts[at].used)
@@ -125,30 +150,30 @@ func (b *Bucket) remembered(k int) *past {
 
 // ownLevel is the level that the token bucket k has by its own past, which may be more than it holds.
 // What is leased now it has yet to pay for; to an operator, who changes limits now and then, it
-// lends what is leased beyond B + E.
+// lends what is leased beyond B.
 func (b *Bucket) ownLevel(k int, newer bool) int64 {
-	sc, over := &b.scales[k], b.config.Overcommit
-	all := sc.Capacity + over
+	sc := &b.scales[k]
+	full := sc.Capacity * sc.Unit
 	p := b.remembered(k)
 	if p == nil && b.forgotAt > 0 { // it may have been used up when its past was forgotten
-		p = &past{scale: *sc, used: all * sc.Unit, at: b.forgotAt}
+		p = &past{scale: *sc, used: full, at: b.forgotAt}
 	}
 	if p == nil {
-		return sc.Capacity * sc.Unit
+		return full
 	}
 	used := p.refilled(b.now)
 	if used == 0 {
-		return sc.Capacity * sc.Unit
+		return full
 	}
 	leased := b.ring.ledger()
 	if newer {
-		leased = min(leased, all)
+		leased = min(leased, sc.Capacity)
 	}
-	level, deepest := all*sc.Unit-used, sc.deepest(over)
+	level, deepest := full-used, sc.deepest(b.config.Overcommit)
 	if leased > (level+deepest)/sc.Unit { // the product may be too large
 		return -deepest
 	}
-	return min(level-leased*sc.Unit, sc.Capacity*sc.Unit)
+	return level - leased*sc.Unit
 }
 
 // atLeast has w count no less than o does, of the same kind and length, from now on and at any time

@@ -27,10 +27,18 @@ func (f *fleet) misfortune(n *node) {
 		f.loseAWindow(n)
 	case on.StepBack && among(8):
 		back := f.rnd.Int64N(3 * micros(f.config.TTL))
-		if f.faults.Windows && !f.faults.Turns && f.rnd.IntN(3) == 0 { // so far that the running time does not wait
+		if f.faults.Windows && f.rnd.IntN(3) == 0 { // so far that the running time does not wait
 			back = micros(clockSwing) + f.rnd.Int64N(10_000)
 		}
+		if f.faults.Windows && f.rnd.IntN(2) == 0 {
+			f.passToABoundary()
+			f.asksForEverything(n)
+		}
+		if f.faults.Windows && f.rnd.IntN(8) == 0 { // so far that a calendar does not wait
+			back = micros(stepBackMax) + f.rnd.Int64N(10_000)
+		}
 		f.stepsBack(back)
+		f.asksForEverything(n)
 	case on.BlindFlush && f.slack == 0 && exists && among(9):
 		f.slack = f.capacity()
 		f.lose(f.restart(n))
@@ -142,13 +150,37 @@ func (f *fleet) expireNewerLimits(n *node) {
 }
 
 // takesTurns has processes of two configurations of one version use up what there is, each when the
-// others have not called for 2 T, so that its own comes into force.
+// others have not called for 2 T, so that its own comes into force. One of them leases, renews what it
+// has until its turn comes, and gives it back then, or spends it. In between the bucket may be lost.
 func (f *fleet) takesTurns(n *node) {
+	keeper := f.process(n.index, n.ppm, f.name())
 	for turn := range 2 + f.rnd.IntN(6) {
-		f.pass(2*f.bucket.ttl + 1 + f.rnd.Int64N(20))
 		one := f.process(n.index, n.ppm, f.name())
 		one.newer = turn%2 == 0
+		if keeper.newer == one.newer && f.rnd.IntN(2) == 0 {
+			f.pass(f.bucket.ttl / 4)
+			f.calls(keeper, ask{Want: 20})
+			f.receiveAll()
+			for f.bucket.now-f.bucket.stoodAt <= 2*f.bucket.ttl && f.rnd.IntN(20) > 0 {
+				f.pass(max(1, f.bucket.ttl/2))
+				f.calls(keeper, ask{Want: f.rnd.Int64N(3)})
+				f.receiveAll()
+				f.bucket.settle(f.server())
+			}
+			keeper.Expire(f.clock(keeper))
+			f.calls(keeper, ask{Want: 20, Waiting: 20, Return: func(held int64) int64 { return held * f.rnd.Int64N(2) }})
+			f.receiveAll()
+			f.drain(keeper)
+			continue
+		}
+		f.pass(2*f.bucket.ttl + 1 + f.rnd.Int64N(20))
 		f.asksForEverything(one)
+		f.receiveAll()
+		if f.faults.Flush && f.rnd.IntN(4) == 0 && f.knows(one) {
+			f.lose(one)
+			f.pass(max(0, f.bucket.frozen-f.bucket.now) + f.rnd.Int64N(100))
+			f.asksForEverything(one)
+		}
 	}
 }
 
@@ -248,8 +280,18 @@ func (f *fleet) failover(n *node, blind bool) {
 func (f *fleet) configure() {
 	c := f.config
 	if f.faults.SetLimits {
-		c.Limits = f.otherLimits(c.Limits)
-		c.Overcommit = max(0, f.rnd.Int64N(6)-2)
+		f.were = append(f.were, c.Limits)
+		switch f.rnd.IntN(3) {
+		case 0:
+			c.Limits = f.were[f.rnd.IntN(len(f.were))]
+		case 1:
+			c.Limits = []Limit{f.randomLimit()}
+		default:
+			c.Limits = f.otherLimits(c.Limits)
+		}
+		if f.rnd.IntN(2) == 0 {
+			c.Overcommit = max(0, f.rnd.Int64N(6)-2)
+		}
 	}
 	if f.faults.SetTTL {
 		c.TTL = f.randomTTL()

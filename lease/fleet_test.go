@@ -19,10 +19,11 @@ type fleet struct {
 	rnd    *rand.Rand
 	logf   func(string, ...any)
 	faults faults
-	now    int64  // real microseconds
-	offset int64  // of the server's clock
-	config Config // that processes propose
-	newer  Config // that those propose who have the newer version, or another one of the same
+	now    int64     // real microseconds
+	offset int64     // of the server's clock
+	config Config    // that processes propose
+	newer  Config    // that those propose who have the newer version, or another one of the same
+	were   [][]Limit // that an operator had set
 
 	bucket  *Bucket
 	unfair  bool    // see shareNothing
@@ -73,7 +74,7 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket),
 		calm: 1 + rnd.IntN(8)}
 	f.bounds.refunded, f.bounds.unreported = make(map[refund]bool), make(map[*node]int64)
-	f.bounds.clock = f.server
+	f.bounds.clock, f.bounds.held = f.server, f.held
 	f.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
 	for range limits {
@@ -138,8 +139,13 @@ func (f *fleet) log(format string, args ...any) {
 func (f *fleet) name() string { f.names++; return fmt.Sprintf("p%d", f.names) }
 
 func (f *fleet) randomLimit() Limit {
-	if f.faults.Windows && f.rnd.IntN(4) > 0 {
+	switch {
+	case f.faults.Windows && f.rnd.IntN(4) > 0:
 		return f.randomWindow()
+	case f.rnd.IntN(12) == 0:
+		return Blocked
+	case f.rnd.IntN(12) == 0:
+		return Limit{Tokens: 1, Per: 100 * time.Millisecond, Burst: 1}
 	}
 	per := []time.Duration{1, 2, 10, 10, 100, 1000}[f.rnd.IntN(6)] * time.Microsecond
 	return Limit{Tokens: 1 + f.rnd.Int64N(4), Per: per, Burst: 1 + f.rnd.Int64N(12)}
@@ -176,6 +182,23 @@ func (f *fleet) clock(n *node) clock.Instant {
 
 func (f *fleet) server() int64 { return f.now + f.offset }
 
+// held is what processes may still spend, and what replies bring that are on their way.
+func (f *fleet) held() (n int64) {
+	seen := make(map[int64]bool)
+	for _, one := range f.nodes {
+		if f.clock(one) < one.Deadline() {
+			n += one.Pool.Held()
+		}
+	}
+	for _, p := range f.net {
+		if p.grant != nil && !seen[p.grant.Seq] && p.node.isOpen && p.node.open.Seq == p.grant.Seq {
+			seen[p.grant.Seq] = true
+			n += p.grant.Granted - p.grant.Waited
+		}
+	}
+	return n
+}
+
 // step is one event of one process, of the network, of the store, or of time.
 func (f *fleet) step() {
 	n := f.nodes[f.rnd.IntN(len(f.nodes))]
@@ -211,7 +234,8 @@ func (f *fleet) step() {
 	}
 }
 
-func (f *fleet) pass(us int64) { f.now += us }
+// pass lets time pass: 40 days at most, though Blocked fills in 100 years.
+func (f *fleet) pass(us int64) { f.now += min(us, micros(40*24*time.Hour)) }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
@@ -315,7 +339,9 @@ func (f *fleet) user(n *node) {
 func (f *fleet) overshoot(n *node, tokens int64) {
 	f.log("process %d uses %d more than it had", n.index, tokens)
 	n.Charge(tokens)
-	f.bounds.admit(f.now, tokens)
+	for _, m := range f.bounds.all() {
+		m.overshoots(f.now, tokens)
+	}
 	f.bounds.unreported[n] += tokens
 	f.bounds.overshot = true
 }

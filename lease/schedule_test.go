@@ -49,10 +49,7 @@ func TestRandomSchedules(t *testing.T) {
 // playSeed plays one schedule, with the named faults always, and tells what happens.
 func playSeed(seed uint64, always string, logf func(string, ...any)) error {
 	rnd := rand.New(rand.NewPCG(seed, 0x79757a6869))
-	faults := randomFaults(rnd)
-	// Of a generator of its own, so that the schedules without windows stay what they were.
-	faults.Windows = rand.New(rand.NewPCG(seed, 0x6669)).IntN(2) == 0
-	f := newFleet(rnd, faults.with(always), logf)
+	f := newFleet(rnd, randomFaults(rnd).with(always), logf)
 	for range 1500 {
 		f.step()
 		if err := f.check(); err != nil {
@@ -87,38 +84,27 @@ type faults struct {
 	SharedID                    bool // at most one holding more
 }
 
+// randomFaults are any of them together: most holes were where two of them met.
 func randomFaults(rnd *rand.Rand) (f faults) {
 	coin := func() bool { return rnd.IntN(2) == 0 }
+	now := func(often int) bool { return rnd.IntN(often) == 0 }
 	f = faults{
 		Lossy: coin(), Slow: coin(), Twice: coin(), Drift: coin(), Retry: coin(), GiveUp: coin(), GiveBack: coin(),
-		Refund: coin(), PutBack: coin(), Debt: rnd.IntN(4) == 0, Restart: rnd.IntN(4) == 0, Evict: rnd.IntN(3) == 0,
-		GiveUpWaiting: coin(), Again: rnd.IntN(3) == 0, Absurd: rnd.IntN(4) == 0,
-		Charge: rnd.IntN(4) == 0, Headroom: rnd.IntN(4) == 0,
+		Refund: coin(), PutBack: coin(), Debt: now(4), Restart: now(4), Evict: now(3), GiveUpWaiting: coin(),
+		Again: now(3), Absurd: now(4), Charge: now(4), Headroom: now(4), Draws: coin(), Windows: coin(),
+		SetLimits: now(3), SetTTL: now(3), StepBack: now(4), Versions: now(4), Turns: now(3), Flush: now(4),
+		Failover: now(6),
 	}
-	defer func() { f.Draws = coin() }() // last, so that the other faults of a seed stay what they were
-	switch rnd.IntN(13) {
-	case 0, 1:
-		f.SetLimits, f.SetTTL = coin(), coin()
-	case 2:
-		f.SetTTL = true
-	case 3:
-		f.Flush, f.SetLimits, f.SetTTL = true, coin(), coin()
-	case 4:
-		f.Failover, f.SetTTL = true, coin()
-	case 5:
-		f.StepBack = true
-	case 6:
+	f.Restart = f.Restart || f.Versions
+	switch rnd.IntN(16) { // what is not exact, one at a time, since its size is known
+	case 0:
 		f.BlindFlush = true
-	case 7:
+	case 1:
 		f.BlindFailover = true
-	case 8:
+	case 2:
 		f.StepForward = true
-	case 9:
+	case 3:
 		f.SharedID = true
-	case 10:
-		f.Versions, f.Restart, f.Flush, f.SetTTL = true, true, coin(), coin()
-	case 11:
-		f.Turns, f.Flush, f.SetTTL = true, rnd.IntN(4) == 0, rnd.IntN(4) == 0
 	}
 	return f
 }

@@ -59,8 +59,8 @@ func (b *Bucket) copied() Bucket {
 
 // inheritWindow charges window k, in which nothing is charged yet, with what was used of limit from
 // of was; -1 for a new limit. It counts no less than by its own past, be it of another N: all, where
-// that was forgotten. With StartEmpty so it is too where N has changed, as a lost bucket may have had
-// the new one, and have given what it is larger by.
+// that was forgotten. With StartEmpty so it is too where N or E has grown, as a lost bucket may have
+// had the new ones, and have given what they are larger by.
 func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 	w, sc := b.windows[k], &b.scales[k]
 	if from >= 0 {
@@ -85,11 +85,14 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 	for i, old := range was.windows {
 		if old != nil && same(was.config.Limits[i], &was.scales[i], b.config.Limits[k], sc) {
 			w.atLeast(sc, old)
-			known = known || !b.config.StartEmpty || alike(was, i, b, k)
+			raised := sc.Capacity+b.config.Overcommit > was.scales[i].Capacity+was.config.Overcommit
+			known = known || !b.config.StartEmpty || !raised
 		}
 	}
 	if !known && b.forgotAt > 0 && w.covers(sc, b.forgotAt) {
-		w.advance(sc, b.now, b.clock+max(0, b.forgotAt-b.now)) // the next period of a calendar too
+		if sc.Kind == KindCalendar { // the next period too
+			w.period = max(w.period, floorDiv(b.clock+max(0, b.forgotAt-b.now)-sc.Offset, sc.Tick))
+		}
 		w.charge(sc, min(b.forgotAt, b.now), sc.Capacity+b.config.Overcommit-w.sum)
 	}
 }
