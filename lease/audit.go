@@ -99,12 +99,12 @@ type WindowDump struct {
 }
 
 // PastDump is what a Bucket remembers of a limit that has left: of a token bucket the units below
-// B that were used at the running time At, of a window what was charged up to then.
+// B + E that were used at the running time At, with E Over, of a window what was charged up to then.
 type PastDump struct {
-	Limit    Limit
-	Scale    Scale
-	Used, At int64
-	Window   WindowDump
+	Limit          Limit
+	Scale          Scale
+	Over, Used, At int64
+	Window         WindowDump
 }
 
 // RecordDump is what a Bucket remembers of one holder.
@@ -149,7 +149,7 @@ func (b *Bucket) Dump() BucketDump {
 		}
 	}
 	for _, p := range b.pasts {
-		d.Pasts = append(d.Pasts, PastDump{p.limit, p.scale, p.used, p.at, p.dump(&p.scale)})
+		d.Pasts = append(d.Pasts, PastDump{p.limit, p.scale, p.over, p.used, p.at, p.dump(&p.scale)})
 	}
 	for holder, r := range b.records {
 		if _, live := b.locate(r); !live {

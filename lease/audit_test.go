@@ -44,7 +44,7 @@ type meter struct {
 	starts  []start      // of a window
 	period  int64        // of a calendar: the present one
 	latest  int64        // of a calendar: the last one to which the clock has come
-	counts  int64        // of a calendar: the one that the bucket counts
+	counts  int64        // of a calendar: the one to which its clock has yet to come, for refunds
 	again   []again      // to which the clock has stepped back
 	clock   func() int64 // the server's, for a calendar; nil: it shows the time of the meter
 	forgets int64        // then what a lost bucket had counted is forgiven; 0: never
@@ -311,7 +311,9 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 }
 
 // metered is so many units of a level, of which a token has unit, in those of a meter.
-func metered(units, unit int64) int64 { return units/unit*meterUnit + mulDiv(units%unit, meterUnit, unit) }
+func metered(units, unit int64) int64 {
+	return units/unit*meterUnit + mulDiv(units%unit, meterUnit, unit)
+}
 
 // reports are the tokens that have been used and no executed call has charged yet.
 func (b *bounds) reports() (n int64) {
@@ -348,7 +350,8 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 	}
 	for k, m := range b.all() {
 		units := bucket.refunded[k]
-		if w := bucket.windows[k]; w != nil {
+		m.counts = 0
+		if w := bucket.windows[k]; w != nil && w.ahead(&bucket.scales[k], bucket.shown) > 0 {
 			m.counts = w.period
 		}
 		m.add(now, -metered(units, bucket.scales[k].Unit))
@@ -445,15 +448,19 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 		m := b.left[i]
 		b.left = slices.Delete(b.left, i, i+1)
 		switch {
-		case anew: // nobody knows what the lost bucket has leased
+		case anew || waits: // nobody knows what the lost bucket has leased
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.forgive(leased * meterUnit)
 		case c.Version != b.version:
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.foreign += b.ledger
-			m.forgive(max(0, b.ledger-l.Capacity()) * meterUnit)
+			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
 		default:
-			m.change(now, l, c.Overcommit, 0, 0)
+			beside := leased
+			if m.advance(now); m.excess() > -m.most(now) {
+				beside = 0 // it owes that
+			}
+			m.change(now, l, c.Overcommit, beside, b.leasesEnd)
 			m.foreign += b.ledger
 		}
 		b.own = append(b.own, m)

@@ -20,7 +20,8 @@ const (
 type past struct {
 	limit Limit
 	scale Scale
-	used  int64 // of a token bucket, units below B
+	over  int64 // of a token bucket, E
+	used  int64 // of a token bucket, units below B + E
 	at    int64 // the running time at which so much was used, or up to which the window was advanced
 	window
 }
@@ -38,6 +39,9 @@ func same(a Limit, asc *Scale, b Limit, bsc *Scale) bool {
 	return a.Per == b.Per && *asc == *bsc
 }
 
+// all is B + E of p, a token bucket, in units.
+func (p *past) all() int64 { return (p.scale.Capacity + p.over) * p.scale.Unit }
+
 // refilled is what was used of p, a token bucket, less what it has refilled at the time now.
 func (p *past) refilled(now int64) int64 {
 	if p.used == 0 {
@@ -50,9 +54,9 @@ func (p *past) refilled(now int64) int64 {
 	return p.used - ticks*p.scale.Step
 }
 
-// over reports whether p has nothing left to remember at the time now, when the server's clock says
+// ended reports whether p has nothing left to remember at the time now, when the server's clock says
 // clock. A calendar that has ended is remembered until its clock cannot step back into it.
-func (p *past) over(now, clock int64) bool {
+func (p *past) ended(now, clock int64) bool {
 	switch p.scale.Kind {
 	case KindCalendar:
 		return clock >= p.ends(&p.scale)
@@ -64,7 +68,7 @@ func (p *past) over(now, clock int64) bool {
 }
 
 // prune drops the pasts that have nothing left to remember.
-func (b *Bucket) prune() { b.drop(func(p past) bool { return p.over(b.now, b.clock) }) }
+func (b *Bucket) prune() { b.drop(func(p past) bool { return p.ended(b.now, b.clock) }) }
 
 func (b *Bucket) drop(over func(past) bool) {
 	if slices.ContainsFunc(b.pasts, over) {
@@ -80,7 +84,7 @@ func (b *Bucket) forget(until int64) {
 	b.forgotAt = until
 	var owed []past
 	for _, p := range b.pasts {
-		if p.used = p.refilled(b.now); p.used > p.scale.Capacity*p.scale.Unit {
+		if p.used = p.refilled(b.now); p.used > p.all() {
 			p.at = until
 			owed = append(owed, p)
 		}
@@ -102,7 +106,7 @@ func (b *Bucket) inForce(p past) bool {
 // may be spent before the limit comes back. While other limits count as used up anyway, what is owed
 // is remembered, and of a window nothing.
 func (b *Bucket) leave(was *Bucket, i int) {
-	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now}
+	p := past{limit: was.config.Limits[i], scale: was.scales[i], over: was.config.Overcommit, at: b.now}
 	if w := was.windows[i]; w != nil {
 		if b.now < b.forgotAt {
 			return
@@ -115,16 +119,16 @@ func (b *Bucket) leave(was *Bucket, i int) {
 		} else if p.sum == 0 {
 			return
 		}
-	} else if p.used = p.scale.Capacity*p.scale.Unit - was.level[i]; p.used <= 0 || p.scale.startsEmpty() {
+	} else if p.used = p.all() - was.level[i]; p.used <= 0 || p.scale.startsEmpty() {
 		return
 	}
 	if b.now < b.forgotAt {
-		if p.at = b.forgotAt; p.used <= p.scale.Capacity*p.scale.Unit {
+		if p.at = b.forgotAt; p.used <= p.all() {
 			return
 		}
 	}
 	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // of two limits that are the same
-		p.used = max(p.used, b.pasts[at].used)
+		p.used, p.over = max(p.used, b.pasts[at].used), max(p.over, b.pasts[at].over)
 		p.atLeast(&p.scale, &b.pasts[at].window)
 		if p.scale.Kind == KindCalendar {
 			p.at = p.begun
@@ -150,13 +154,14 @@ func (b *Bucket) remembered(k int) *past {
 
 // ownLevel is the level that the token bucket k has by its own past, which may be more than it holds.
 // What is leased now it has yet to pay for; to an operator, who changes limits now and then, it
-// lends what is leased beyond B.
+// lends what is leased beyond B + E.
 func (b *Bucket) ownLevel(k int, newer bool) int64 {
-	sc := &b.scales[k]
+	sc, over := &b.scales[k], b.config.Overcommit
 	full := sc.Capacity * sc.Unit
 	p := b.remembered(k)
 	if p == nil && b.forgotAt > 0 { // it may have been used up when its past was forgotten
-		p = &past{scale: *sc, used: full, at: b.forgotAt}
+		p = &past{scale: *sc, over: over, at: b.forgotAt}
+		p.used = p.all()
 	}
 	if p == nil {
 		return full
@@ -167,13 +172,13 @@ func (b *Bucket) ownLevel(k int, newer bool) int64 {
 	}
 	leased := b.ring.ledger()
 	if newer {
-		leased = min(leased, sc.Capacity)
+		leased = min(leased, sc.Capacity+over)
 	}
-	level, deepest := full-used, sc.deepest(b.config.Overcommit)
+	level, deepest := full+min(over, p.over)*sc.Unit-used, sc.deepest(over)
 	if leased > (level+deepest)/sc.Unit { // the product may be too large
 		return -deepest
 	}
-	return level - leased*sc.Unit
+	return min(full, level-leased*sc.Unit)
 }
 
 // atLeast has w count no less than o does, of the same kind and length, from now on and at any time

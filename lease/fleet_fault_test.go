@@ -86,7 +86,7 @@ func (f *fleet) stepsBack(back int64) {
 // loseLongLeases has T grow when n has just heard of it, others lease, and the bucket be lost then;
 // n knows that it was, and asks for everything once the leases that it knows of have ended.
 func (f *fleet) loseLongLeases(n *node) {
-	f.config.TTL *= time.Duration(2 + f.rnd.IntN(10))
+	f.config.TTL = min(f.config.TTL*time.Duration(2+f.rnd.IntN(10)), 10*time.Minute)
 	f.log("processes propose T %v", f.config.TTL)
 	for range 2 {
 		for _, other := range f.nodes {
@@ -263,7 +263,7 @@ func (f *fleet) failover(n *node, blind bool) {
 		// end.
 		f.slack = f.capacity()
 		f.quietUntil = f.now + 1_000_000_000
-	case !blind && f.informed(n):
+	case !blind && f.informed(n) && is.epoch <= n.heard.epoch: // else its clock has stepped back since
 	default:
 		return
 	}

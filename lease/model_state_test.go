@@ -69,7 +69,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 	d.grain = w.grain
 	s := &w.bucket
 	if s.exists && !w.mutant {
-		w.bucket.settle(w.now) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
+		w.bucket.settle(w.server()) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
 	}
 	d.epochs = append(d.epochs[:0], 0, s.epoch)
 	for i := range w.holders {
@@ -86,6 +86,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 
 	to = put(to, w.now%w.phase/w.grain, flags(s.exists, w.lost, w.was[0], w.was[1]), w.x)
 	to = putIf(w.limit.Windowed(), to, w.spent[:]...)
+	to = putIf(w.back > 0, to, w.behind)
 	if s.exists {
 		to = d.bucket(to, w)
 	}

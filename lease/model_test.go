@@ -38,8 +38,10 @@ type model struct {
 	// Where there are turns, the first proposes limit after the alternative ones, the others these
 	// alone, with one version; and all requests wait, as a lease of one turn may be spent in another.
 	alternative []Limit
+	instead     bool // the alternative limits stand in place of limit, with all kinds of requests
 	versions    bool
 	turns       bool
+	back        int64   // microseconds by which the server's clock steps back, once; all requests wait
 	headroom    float64 // of the first holder
 	once        bool    // the bucket is lost, and T is set, no more than once
 	startEmpty  bool
@@ -149,6 +151,19 @@ var models = []model{
 	{name: "a calendar comes and goes beside a window", holders: 2, limit: halfMillis(Sliding, 1, 3), ttl: 3500,
 		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack,
 		alternative: []Limit{halfMillis(calendarFrom0, 1, 4), halfMillis(Sliding, 1, 3)}},
+	{name: "a window gives way to a bucket, and comes back", holders: 2, limit: halfMillis(Sliding, 1, 4), ttl: 3500,
+		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack, instead: true,
+		alternative: []Limit{perMicro(1, 500, 1)}},
+	{name: "a calendar gives way to a window, and comes back", holders: 2, limit: halfMillis(calendarFrom0, 2, 6),
+		ttl: 3500, tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack, instead: true,
+		alternative: []Limit{halfMillis(Sliding, 1, 2)}},
+	{name: "a bucket gives way to a window, and comes back", holders: 2, limit: perMicro(1, 3000, 2), ttl: 3500,
+		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack, instead: true,
+		alternative: []Limit{halfMillis(Sliding, 1, 2)}},
+	{name: "limits take turns, and leases come back", holders: 2, limit: perMicro(1, 42, 2), tick: 5, want: 2, inflight: 1,
+		alternative: []Limit{perMicro(1, 1, 2)}, turns: true, instead: true, moves: canWait | canGiveBack},
+	{name: "a calendar while the clock steps back", holders: 2, limit: halfMillis(calendarFrom0, 1, 4), ttl: 3500,
+		tick: 500, want: 1, inflight: 1, back: 1000, moves: canWait},
 	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), tick: 2, want: 1,
 		inflight: 1},
 }

@@ -20,9 +20,16 @@ func (w *world) ages() {
 	if !w.limit.Windowed() {
 		return
 	}
+	length := micros(w.limit.Per)
+	if w.back > 0 {
+		if w.server()%length == 0 {
+			w.spent[0], w.spent[1], w.spent[2] = w.spent[1], 0, w.spent[0]
+		}
+		w.worst()
+		return
+	}
 	copy(w.spent[1:], w.spent[:])
 	w.spent[0] = 0
-	length := micros(w.limit.Per)
 	if w.limit.Kind == KindCalendar {
 		length = w.now % length // since the boundary
 	} else {
@@ -32,8 +39,22 @@ func (w *world) ages() {
 	w.worst()
 }
 
+// stepsBack has the server's clock step back, by less than a period.
+func (w *world) stepsBack() {
+	length := micros(w.limit.Per)
+	before := w.server() / length
+	if w.behind = w.back; w.server()/length < before {
+		w.spent[0], w.spent[1], w.spent[2] = w.spent[2], w.spent[0], 0
+	}
+	w.worst()
+}
+
 // worst makes x what the worst window admitted that ends now.
 func (w *world) worst() {
+	if w.back > 0 {
+		w.x = max(w.spent[0], w.spent[1])
+		return
+	}
 	w.x = 0
 	sum := int64(0)
 	for _, n := range w.spent {
@@ -52,10 +73,10 @@ func (w *world) left(b *Bucket, k int) int64 {
 
 // windows describes what the windows of the bucket count.
 func (d *describer) windows(to []byte, w *world) []byte {
-	if !w.limit.Windowed() {
+	s := &w.bucket
+	if s.windows == [LimitsMax]*window{} && !w.limit.Windowed() {
 		return to
 	}
-	s := &w.bucket
 	for k, win := range s.windows {
 		if win != nil {
 			to = d.window(to, w, win, &s.scales[k], w.now)

@@ -31,9 +31,11 @@ type world struct {
 	bucket  Bucket
 	lost    bool // the bucket was lost and nobody has called since
 	holders []modelHolder
+	behind  int64   // by which the server's clock has stepped back
 	x       int64   // the meter: what the worst window that ends now holds beyond R*w, in units
 	was     [2]bool // lost, and its T set, already
-	// spent is what the meter of a window knows, by how many ticks ago it was.
+	// spent is what the meter of a window knows, by how many ticks ago it was; or where the clock steps
+	// back, of the present period of a calendar, the next and the last.
 	spent [spentTicks]int64
 }
 
@@ -67,7 +69,10 @@ func newWorld(m model) *world {
 	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(m.ttl), grain: 1}
 	begins := []int64{widthFor(m.ttl2)}
 	if m.limit.Windowed() {
-		in.step, in.grain = 0, m.tick
+		in.step = 0
+	}
+	if windowed := slices.ContainsFunc(append(slices.Clone(m.alternative), m.limit), Limit.Windowed); windowed {
+		in.grain = m.tick
 		begins = append(begins, sc.Cell, sc.Tick)
 		for _, l := range m.alternative {
 			begins = append(begins, micros(l.Per))
@@ -87,7 +92,7 @@ func newWorld(m model) *world {
 	if m.versions {
 		in.configs[1].Version.Deploy = 1
 	}
-	if m.turns {
+	if m.turns && !m.instead {
 		in.configs[0].Limits = append(slices.Clone(m.alternative), m.limit)
 	}
 	w := &world{instance: in, now: modelStart, holders: make([]modelHolder, m.holders)}
@@ -135,6 +140,9 @@ func assign[T any](to, from *T) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf
 
 func (w *world) instant() clock.Instant { return clock.Instant(w.now * 1000) }
 
+// server is what the server's clock shows.
+func (w *world) server() int64 { return w.now - w.behind }
+
 // event is one thing that may happen.
 type event struct {
 	kind   eventKind
@@ -161,6 +169,7 @@ const (
 	eventSetLimits
 	eventRestart
 	eventCharge
+	eventStepBack
 )
 
 // Kinds of ask.
@@ -186,7 +195,7 @@ func (w *world) events(to []event) []event {
 		room := len(h.messages) < w.inflight
 		live := w.instant() < h.Deadline() && h.Pool.Held() > 0
 		opens := room && (!h.isOpen || w.moves.has(canGiveUp))
-		add(opens && !w.turns, eventOpen, i, askTokens)
+		add(opens && (!w.turns || w.instead) && w.back == 0, eventOpen, i, askTokens)
 		add(opens && w.moves.has(canWait), eventOpen, i, askWaiting)
 		add(opens && w.moves.has(canDraw) && h.Pool.Held() == 0, eventOpen, i, askDraw)
 		add(opens && w.moves.has(canLeave), eventOpen, i, askGone)
@@ -214,6 +223,7 @@ func (w *world) events(to []event) []event {
 	add(exists && w.moves.has(canFlush) && !(w.once && w.was[0]), eventFlush, 0, 0)
 	add(exists && w.ttl2 != 0 && !(w.once && w.was[1]), eventSetTTL, 0, 0)
 	add(exists && w.alternative != nil && !w.versions && !w.turns, eventSetLimits, 0, 0)
+	add(exists && w.behind < w.back, eventStepBack, 0, 0)
 	return to
 }
 
@@ -274,10 +284,12 @@ func (w *world) apply(e event) (violation string) {
 		return w.set(c)
 	case eventSetLimits:
 		c := w.configs[0]
-		if len(w.bucket.config.Limits) == len(c.Limits) {
+		if slices.EqualFunc(w.bucket.config.Limits, c.Limits, Limit.Equal) {
 			c = w.configs[1]
 		}
 		return w.set(c)
+	case eventStepBack:
+		w.stepsBack()
 	case eventRestart:
 		h.heard = Heard{}
 	case eventCharge:
@@ -291,7 +303,7 @@ func (w *world) apply(e event) (violation string) {
 // set has an operator set c. It is always the first revision, or worlds would never be the same
 // again.
 func (w *world) set(c Config) (violation string) {
-	if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
+	if _, err := w.bucket.Configure(w.server(), OpSet, c); err != nil {
 		return err.Error()
 	}
 	w.bucket.config.Version = Version{Revision: 1}
@@ -346,7 +358,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 	}
 	shareNothing(&w.bucket)
 	executed := w.bucket.executed
-	if err := w.bucket.Call(w.now, &m.request, &m.grant); err != nil {
+	if err := w.bucket.Call(w.server(), &m.request, &m.grant); err != nil {
 		return
 	}
 	if w.bucket.executed != executed {
@@ -390,7 +402,7 @@ func (w *world) counts() bool {
 // violation says which promise is broken now.
 func (w *world) violation() string {
 	total := (w.limit.Capacity() + w.e) * w.unit
-	b := settled(&w.bucket, w.now)
+	b := settled(&w.bucket, w.server())
 	level := int64(0)
 	if w.counts() {
 		level = w.left(&b, len(b.config.Limits)-1)
@@ -445,7 +457,7 @@ var eventTexts = [...]string{
 	eventCancel: "gives that token back", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
 	eventLose: "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
 	eventSetTTL: "T changes", eventSetLimits: "other limits are set", eventRestart: "restarts",
-	eventCharge: "uses a token more than it had",
+	eventCharge: "uses a token more than it had", eventStepBack: "the server's clock steps back",
 }
 
 var askTexts = [...]string{

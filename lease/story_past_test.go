@@ -11,7 +11,7 @@ import (
 // Stories of limits that leave and come back: docs/protocol.md section 6.12.
 
 // hundreds are limits of 100 that fill slowly.
-var hundreds = []Limit{Every(40*time.Second).WithBurst(100), Sliding(100, time.Hour), Calendar(100, 24*time.Hour, 0)}
+var hundreds = []Limit{Every(40 * time.Second).WithBurst(100), Sliding(100, time.Hour), Calendar(100, 24*time.Hour, 0)}
 
 // turnsTo has the processes of one configuration fall silent, and h call with limits of the same
 // version.
@@ -68,7 +68,7 @@ func TestWhatIsLeasedWhenALimitLeavesCountsAsUsed(t *testing.T) {
 			s.calls(a, ask{Want: 100})
 			// when the limit is another one when they are spent, and is set again
 			c := s.config
-			c.Limits = []Limit{PerSecond(1).WithBurst(200)}
+			c.Limits = []Limit{PerSecond(1000).WithBurst(200)}
 			s.sets(c)
 			for a.Pool.Take().OK() {
 			}
@@ -292,5 +292,78 @@ func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
 		testkit.Check(t, n == 0, "%v has %d more", limit(i), n)
 		s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000)}, s.config.Version.Deploy+1
 		s.calls(a, ask{})
+	}
+}
+
+func TestALossForgetsWhatIsKnownOfOtherLimits(t *testing.T) {
+	// given a limit of 100, of which 10 are used when it leaves
+	s, a, b := pair(t, Sliding(100, time.Hour), 400*time.Millisecond)
+	s.draws(a, 10)
+	other := PerSecond(100)
+	s.turnsTo(b, ask{}, other)
+	replica := *s.bucket.Clone()
+	// when it comes back, the rest of it is used, and a replica is promoted that does not know this
+	g := s.turnsTo(a, ask{Want: 100, Waiting: 100}, s.config.Limits...)
+	testkit.Must(t, g.Waited == 90, "%d of 90 are admitted", g.Waited)
+	s.calls(b, ask{})
+	s.bucket = replica
+	c := s.config
+	c.Limits = []Limit{other}
+	s.calls(b, ask{Config: c})
+	s.now += 2_000_000
+	s.calls(b, ask{Config: c})
+	g = s.turnsTo(a, ask{Want: 100, Waiting: 100}, s.config.Limits...)
+	// then nothing of it is there
+	testkit.Check(t, g.Waited == 0, "%d more are admitted", g.Waited)
+}
+
+func TestAWindowCountsWhatIsMoreOfItsOwnAndOfWhatItTakesThePlaceOf(t *testing.T) {
+	// given a window of which 6 are used, and a bucket in its place, of which 3 are used 20 minutes later
+	l := Sliding(10, time.Hour)
+	s, a, _ := pair(t, l, 400*time.Millisecond)
+	s.now = micros(10 * time.Hour)
+	s.draws(a, 6)
+	c := s.config
+	c.Limits = []Limit{PerMinute(1).WithBurst(10)}
+	s.sets(c)
+	s.now += micros(20 * time.Minute)
+	s.draws(a, 3)
+	// when the window is set again
+	c.Limits = []Limit{l}
+	s.sets(c)
+	// then the 6 count, and the 3 when those have been dropped
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 4, "%d are left, want 4", g.Levels[0])
+	s.now += micros(35 * time.Minute)
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 4, "%d are left while the 6 count", g.Levels[0])
+	s.now += micros(7 * time.Minute)
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 7, "%d are left after the first were dropped, want 7", g.Levels[0])
+	s.now += micros(20 * time.Minute)
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 10, "%d are left after all were dropped", g.Levels[0])
+}
+
+func TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt(t *testing.T) {
+	// given a calendar of 50 ms, used up, in force or not
+	for _, leaves := range []bool{false, true} {
+		s, a, b := pair(t, Calendar(10, 50*milli, 0), 20*milli)
+		s.now = 5_000_000_000_000
+		s.draws(a, 10)
+		first := s.config.Limits
+		if leaves {
+			s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000)}, 1
+			s.calls(b, ask{})
+		}
+		// when nobody calls for 9 s, and the clock steps back by as much
+		s.now += 9_000_000
+		g := s.calls(b, ask{})
+		testkit.Check(t, g.Expiry >= time.Second, "it is remembered for %v", g.Expiry)
+		s.now -= 9_000_000
+		s.config.Limits, s.config.Version.Deploy = first, 2*s.config.Version.Deploy
+		// then the period gives nothing more
+		n := s.draws(a, 10)
+		testkit.Check(t, n == 0, "left: %v: %d more of the period", leaves, n)
 	}
 }

@@ -27,7 +27,7 @@ func (b *Bucket) restore(d *BucketDump) {
 		}
 	}
 	for _, one := range d.Pasts {
-		p := past{limit: one.Limit, scale: one.Scale, used: one.Used, at: one.At}
+		p := past{limit: one.Limit, scale: one.Scale, over: one.Over, used: one.Used, at: one.At}
 		p.restore(&p.scale, &one.Window)
 		if p.scale.Kind == KindSliding {
 			p.first = max(0, floorDiv(p.at-p.scale.Tick, p.scale.Cell))
