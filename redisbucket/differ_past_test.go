@@ -1,0 +1,160 @@
+package redisbucket
+
+import (
+	"slices"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// choose makes a few limits, of which all configurations of a round are made, so that limits leave
+// and come back. Most are small and slow: what was used of them is not refilled when they do. Some
+// differ in their tokens only.
+func (x *trio) choose() {
+	rng := x.rng
+	x.many = rng.IntN(3) == 0
+	size := 2 + rng.IntN(5)
+	if x.many {
+		size = 16
+	}
+	for len(x.few) < size {
+		n, burst := 1+rng.Int64N(20), 1+rng.Int64N(20)
+		per := []time.Duration{10 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, time.Hour,
+			24 * time.Hour}[rng.IntN(6)]
+		if x.many {
+			per = 24 * time.Hour
+		}
+		l := lease.Limit{Tokens: n, Per: per, Burst: burst}
+		switch p := rng.IntN(8); {
+		case p == 0 && rng.IntN(2) == 0:
+			l = lease.Blocked
+		case p == 1:
+			l = limit(rng)
+		case p < 4 && x.windows:
+			l = lease.Sliding(n, per)
+		case p < 6 && x.windows:
+			l = lease.Calendar(n, per, time.Duration(upTo(rng, per.Microseconds()-1))*time.Microsecond)
+		}
+		x.few = append(x.few, l)
+		if l.Windowed() && rng.IntN(2) == 0 {
+			l.Tokens = burst
+			x.few = append(x.few, l)
+		}
+	}
+}
+
+// fewOf is some of them.
+func (x *trio) fewOf() (limits []lease.Limit) {
+	for range 1 + max(0, x.rng.IntN(7)-3) {
+		limits = append(limits, x.few[x.rng.IntN(len(x.few))])
+	}
+	return limits
+}
+
+// swap has h propose others of the few limits, of a newer version or the version in force, and all
+// else as it is.
+func (x *trio) swap(h *actor) {
+	d := x.bucket.Dump()
+	if !d.Exists {
+		x.renew(h)
+		return
+	}
+	c := d.Config
+	c.TTL = max(c.TTL, 2*c.Target)
+	c.Limits = x.fewOf()
+	if x.rng.IntN(8) == 0 {
+		c.Overcommit = upTo(x.rng, 40)
+	}
+	if x.rng.IntN(2) == 0 {
+		x.version.Deploy = max(x.version.Deploy, c.Version.Deploy) + 1
+		c.Version = x.version
+	} else if x.clientTime {
+		x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*micros(d.Config.TTL)+x.rng.Int64N(4)-1)
+	}
+	if c.Validate() != nil {
+		return
+	}
+	x.configs = append(x.configs, c)
+	for _, one := range x.holders { // most follow
+		if one == h || x.rng.IntN(4) > 0 {
+			one.config = len(x.configs) - 1
+		}
+	}
+	x.renew(h)
+}
+
+// passBoundary lets time pass to about a boundary of a calendar, or has the clock step back: by less
+// than a second, by less than 10, or by more.
+func (x *trio) passBoundary(d *lease.BucketDump) {
+	rng := x.rng
+	limits := slices.Clone(d.Config.Limits)
+	for _, p := range d.Pasts {
+		limits = append(limits, p.Limit)
+	}
+	limits = slices.DeleteFunc(limits, func(l lease.Limit) bool { return l.Kind != lease.KindCalendar })
+	back := []int64{1_000_001, 10_000_001, 30_000_000}[rng.IntN(3)]
+	switch p := rng.IntN(6); {
+	case p < 2:
+		x.now -= rng.Int64N(back)
+	case len(limits) == 0:
+	case p < 4: // to the boundary, from either side
+		l := limits[rng.IntN(len(limits))]
+		per, offset := micros(l.Per), micros(l.Offset)
+		if per <= 60e6 || rng.IntN(4) == 0 {
+			x.now = ((x.now-offset)/per+1)*per + offset - 1 + rng.Int64N(3)
+		}
+	case p == 4: // when a past is over, which cannot come again
+		l := limits[rng.IntN(len(limits))]
+		per, offset := micros(l.Per), micros(l.Offset)
+		x.now = (x.now-offset)/per*per + offset + 10_000_000 - 1 + rng.Int64N(3)
+	default: // back over the boundary
+		l := limits[rng.IntN(len(limits))]
+		per, offset := micros(l.Per), micros(l.Offset)
+		x.now = (x.now-offset)/per*per + offset - rng.Int64N(back)
+	}
+	x.now = max(0, x.now)
+}
+
+// proves makes r a proof that writes were lost, heard of from a clock that may have been ahead.
+func (x *trio) proves(r *lease.Request) {
+	d := x.bucket.Dump()
+	r.Epoch, r.Counter = d.Epoch, d.Counter+1+x.rng.Int64N(3)
+	r.HeardAt, r.HeardAge = max(0, x.now-5_000_000+x.rng.Int64N(20_000_000)), 0
+	if x.rng.IntN(8) == 0 {
+		r.HeardAt = x.now + 10_000_000 + x.rng.Int64N(3) - 1
+	}
+}
+
+// sawPasts counts what happened to limits that are not in force, from before to after.
+func (x *trio) sawPasts(before, after *lease.BucketDump) {
+	x.saw("remembered", len(after.Pasts) > 0)
+	changed := !slices.Equal(before.Config.Limits, after.Config.Limits)
+	ledger := int64(0)
+	for _, n := range after.Held {
+		ledger += n
+	}
+	same := func(a, b lease.Limit) bool {
+		return a.Kind == b.Kind && a.Per == b.Per && (a.Windowed() && a.Offset == b.Offset ||
+			a.Tokens == b.Tokens && a.Capacity() == b.Capacity())
+	}
+	for _, p := range before.Pasts {
+		back := changed && slices.ContainsFunc(after.Config.Limits, func(l lease.Limit) bool { return same(l, p.Limit) })
+		x.saw("came back", back)
+		x.saw("came back while leased", back && ledger > 0)
+		x.saw("a window came back", back && p.Limit.Windowed())
+	}
+	lost := after.Frozen > before.Frozen || after.SetAt == after.Now
+	x.saw("pruned", !changed && !lost && len(after.Pasts) < len(before.Pasts))
+	x.saw("made room", changed && after.Frozen == before.Frozen && after.ForgotAt > before.ForgotAt)
+	for _, p := range after.Pasts {
+		x.saw("left while leased", changed && p.At == after.Now && ledger > 0)
+		if p.Limit.Kind == lease.KindCalendar {
+			starts := p.Window.Period*p.Scale.Tick + p.Scale.Offset
+			x.saw("ahead of a past", starts > x.now)
+		}
+	}
+	for k, l := range after.Config.Limits {
+		starts := after.Windows[k].Period*micros(l.Per) + micros(l.Offset)
+		x.saw("ahead", l.Kind == lease.KindCalendar && starts > x.now && starts-x.now <= 10_000_000)
+	}
+}
