@@ -26,7 +26,7 @@ type actor struct {
 
 // populate makes the holders and the configurations they propose.
 func (x *trio) populate() {
-	if x.rng.IntN(3) == 0 {
+	if x.rng.IntN(3) == 0 && (x.clientTime || x.rng.IntN(2) == 0) {
 		x.choose()
 	}
 	x.configs = []lease.Config{x.config()}

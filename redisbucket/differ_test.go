@@ -305,10 +305,18 @@ func (x *trio) same(i int, want any, wantErr error, got any, gotErr error) {
 // compare compares the stored state of all three.
 func (x *trio) compare() {
 	x.t.Helper()
-	want := dumped(x.t, x.bucket.Dump())
+	dump := x.bucket.Dump()
+	want := dumped(x.t, dump)
 	for i, s := range x.stores {
 		if diff := textsOf(x.t, s, x.key, x.names...).differs(want); diff != "" {
 			x.fatalf("%s holds otherwise:\n%s", x.who(i), diff)
+		}
+	}
+	if dump.Exists {
+		read, err := parseBucket(mark + want.state)
+		dump.Records, read.Records = nil, nil
+		if err != nil || !reflect.DeepEqual(read, dump) {
+			x.fatalf("read back otherwise: %v\nwant %+v\ngot  %+v", err, dump, read)
 		}
 	}
 }

@@ -92,7 +92,7 @@ local function pastRules(shown, deepest, encode, decode)
         local tick = code % 4
         tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
         if code > 6 or code == 3 or unit < 1 or step < 1 or step >= 2^52 or burst * unit >= 2^52
-            or tick > 1 and step * tick >= 2^52 or used < 1 or used + step > 2^53 or more ~= 0
+            or tick > 1 and step * tick >= 2^52 or used < 1 or used > 2^53 - step or more ~= 0
             or floor((burst * unit + step - 1) / step) * tick > 3153600000000000 then
           return false
         end
