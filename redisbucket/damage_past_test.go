@@ -99,10 +99,15 @@ func pastDamages(now int64) map[string]func(string) string {
 		"one byte less":                       func(s string) string { return s[:len(s)-1] },
 		"one byte more":                       func(s string) string { return s + "\x00" },
 		"eight bytes more":                    func(s string) string { return s + strings.Repeat("\x00", 8) },
-		"nine":                                func(s string) string { return s + strings.Repeat(s[bucketPast:], 6) },
-		"zeros":                               func(s string) string { return s[:bucketPast] + strings.Repeat("\x00", pastSize) },
+		"nine": func(s string) string {
+			return s + strings.Repeat(s[bucketPast:], 6)
+		},
+		"zeros": func(s string) string {
+			return s[:bucketPast] + strings.Repeat("\x00", pastSize)
+		},
 	}
-	for name, start := range map[string]int{"sliding window": slidingPast, "calendar": calendarPast, "bucket": bucketPast} {
+	for name, start := range map[string]int{"sliding window": slidingPast, "calendar": calendarPast,
+		"bucket": bucketPast} {
 		damages["the burst of the "+name+" is 0"] = set(start, pastBurst, 0)
 		damages["the burst of the "+name+" is beyond 2^52"] = set(start, pastBurst, 1<<52)
 		damages["the "+name+" left later"] = set(start, pastAt, int(now+1))
@@ -131,7 +136,8 @@ func TestDamagedPastsAreAnErrorAndAreNotTouched(t *testing.T) {
 			// when it is called and looked at, then each says so,
 			for _, r := range []lease.Request{pastRequest(3), windowRequest(3)} {
 				_, err := exchange(s, "k", r)
-				checkError(t, name, err, map[error]bool{errDamaged: true, lease.ErrPermanent: true, lease.ErrRefused: true})
+				checkError(t, name, err, map[error]bool{errDamaged: true, lease.ErrPermanent: true,
+					lease.ErrRefused: true})
 			}
 			_, err := s.Inspect(ctx, "k")
 			testkit.Check(t, errors.Is(err, errDamaged), "%s: Inspect says %v", name, err)

@@ -138,7 +138,9 @@ func (x *trio) sawPasts(before, after *lease.BucketDump) {
 			a.Tokens == b.Tokens && a.Capacity() == b.Capacity())
 	}
 	for _, p := range before.Pasts {
-		back := changed && slices.ContainsFunc(after.Config.Limits, func(l lease.Limit) bool { return same(l, p.Limit) })
+		back := changed && slices.ContainsFunc(after.Config.Limits, func(l lease.Limit) bool {
+			return same(l, p.Limit)
+		})
 		x.saw("came back", back)
 		x.saw("came back while leased", back && ledger > 0)
 		x.saw("a window came back", back && p.Limit.Windowed())

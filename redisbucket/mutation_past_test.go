@@ -47,7 +47,8 @@ var pastMutations = []limitMutation{
 		s.comesBack("B")
 	}},
 	{"what is leased when a bucket comes back is not owed", lease.PerHour(10), []edit{
-		{"    local leased, level, deep = newer and min(ledger, l.most) or ledger, ", "    local leased, level, deep = 0, "},
+		{"    local leased, level, deep = newer and min(ledger, l.most) or ledger, ",
+			"    local leased, level, deep = 0, "},
 	}, func(s *stage) {
 		// given a limit of which 1 was used, and A, who has leased 9 when it comes back
 		s.draw("A", 1)
@@ -92,7 +93,8 @@ var pastMutations = []limitMutation{
 		s.comesBack("B")
 	}},
 	{"a window of another N has another past", lease.Sliding(10, time.Minute), []edit{
-		{"(code > 15 and 'c' or 's') .. sub(text, at + 7, at + 20)", "(code > 15 and 'c' or 's') .. sub(text, at, at + 20)"},
+		{"(code > 15 and 'c' or 's') .. sub(text, at + 7, at + 20)",
+			"(code > 15 and 'c' or 's') .. sub(text, at, at + 20)"},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.Sliding(8, time.Minute)}
 		s.draw("A", 8)
@@ -139,7 +141,8 @@ var pastMutations = []limitMutation{
 		s.comesBack("B")
 	}},
 	{"a loss leaves what is remembered", lease.PerHour(10), []edit{
-		{"      pasts, forgot = nil, max(forgot, lost, now + ahead)\n", "      forgot = max(forgot, lost, now + ahead)\n"},
+		{"      pasts, forgot = nil, max(forgot, lost, now + ahead)\n",
+			"      forgot = max(forgot, lost, now + ahead)\n"},
 	}, func(s *stage) {
 		// given a limit that has left with 1 used, and a replica that has heard no more
 		s.draw("A", 1)
@@ -191,17 +194,19 @@ var pastMutations = []limitMutation{
 		s.stepsBack(1_100_000)
 		s.drain("B")
 	}},
-	{"a fallback's debt is charged to a period that has not begun", lease.Calendar(10, 10*time.Second, 0), []edit{
-		{"      if now < frozen or ahead(l, c.shown) > 0 then left = 0 end\n", "      if now < frozen then left = 0 end\n"},
-		{"l.level = (now < frozen or l.ahead > 0) and", "l.level = now < frozen and"},
-	}, func(s *stage) {
-		s.draw("A", 10)
-		s.now += 10_500_000
-		s.call("A", lease.Request{})
-		s.stepsBack(1_100_000)
-		s.call("B", lease.Request{Debt: 1})
-		s.drain("B")
-	}},
+	{"a fallback's debt is charged to a period that has not begun",
+		lease.Calendar(10, 10*time.Second, 0), []edit{
+			{"      if now < frozen or ahead(l, c.shown) > 0 then left = 0 end\n",
+				"      if now < frozen then left = 0 end\n"},
+			{"l.level = (now < frozen or l.ahead > 0) and", "l.level = now < frozen and"},
+		}, func(s *stage) {
+			s.draw("A", 10)
+			s.now += 10_500_000
+			s.call("A", lease.Request{})
+			s.stepsBack(1_100_000)
+			s.call("B", lease.Request{Debt: 1})
+			s.drain("B")
+		}},
 	{"a bucket is forgotten while its calendar may come again", lease.Calendar(10, time.Second, 0), []edit{
 		{"+ l.offset + 10000000 - c.shown)\n", "+ l.offset - c.shown)\n"},
 	}, func(s *stage) {
@@ -211,23 +216,25 @@ var pastMutations = []limitMutation{
 		s.stepsBack(2_400_000)
 		s.drain("B")
 	}},
-	{"a bucket is forgotten while a calendar that has left may come again", lease.Calendar(10, 10*time.Second, 0), []edit{
-		{"  local longest = pasts and pasts.longest() or 0\n", "  local longest = 0\n"},
-	}, func(s *stage) {
-		// given a period that is used up as it begins, and a calendar that leaves
-		s.draw("A", 10)
-		s.leaves()
-		// when the clock steps back by 100 s, and nobody calls until that period comes again
-		s.stepsBack(100_000_000)
-		s.call("A", lease.Request{})
-		s.now += 50_000_000
-		s.expire()
-		s.now += 50_000_000
-		s.proposes(s.audit)
-		s.drain("B")
-	}},
+	{"a bucket is forgotten while a calendar that has left may come again",
+		lease.Calendar(10, 10*time.Second, 0), []edit{
+			{"  local longest = pasts and pasts.longest() or 0\n", "  local longest = 0\n"},
+		}, func(s *stage) {
+			// given a period that is used up as it begins, and a calendar that leaves
+			s.draw("A", 10)
+			s.leaves()
+			// when the clock steps back by 100 s, and nobody calls until that period comes again
+			s.stepsBack(100_000_000)
+			s.call("A", lease.Request{})
+			s.now += 50_000_000
+			s.expire()
+			s.now += 50_000_000
+			s.proposes(s.audit)
+			s.drain("B")
+		}},
 	{"a calendar that has left is forgotten when its period ends", lease.Calendar(10, 10*time.Second, 0), []edit{
-		{"return (p.period + 1) * p.tick + p.offset + 10000000 end", "return (p.period + 1) * p.tick + p.offset end"},
+		{"return (p.period + 1) * p.tick + p.offset + 10000000 end",
+			"return (p.period + 1) * p.tick + p.offset end"},
 	}, func(s *stage) {
 		// given a period that is used up, and a calendar that leaves
 		s.draw("A", 10)
@@ -239,22 +246,23 @@ var pastMutations = []limitMutation{
 		s.proposes(s.audit)
 		s.drain("B")
 	}},
-	{"with StartEmpty a loss is waited out as if no clock had been ahead", lease.Calendar(10, 10*time.Second, 0), []edit{
-		{"      local ahead = heardAt - shown\n", "      local ahead = 0\n"},
-	}, func(s *stage) {
-		// given a period that is used up as it begins
-		s.config.StartEmpty = true
-		s.call("A", lease.Request{})
-		s.now += 10_100_000
-		s.draw("A", 10)
-		// when the bucket is lost, the clock steps back, and A proves it
-		s.lose()
-		s.stepsBack(3_000_000)
-		s.call("A", lease.Request{})
-		// then that period is used up when it comes again
-		s.now += 3_100_000
-		s.drain("B")
-	}},
+	{"with StartEmpty a loss is waited out as if no clock had been ahead",
+		lease.Calendar(10, 10*time.Second, 0), []edit{
+			{"      local ahead = heardAt - shown\n", "      local ahead = 0\n"},
+		}, func(s *stage) {
+			// given a period that is used up as it begins
+			s.config.StartEmpty = true
+			s.call("A", lease.Request{})
+			s.now += 10_100_000
+			s.draw("A", 10)
+			// when the bucket is lost, the clock steps back, and A proves it
+			s.lose()
+			s.stepsBack(3_000_000)
+			s.call("A", lease.Request{})
+			// then that period is used up when it comes again
+			s.now += 3_100_000
+			s.drain("B")
+		}},
 	{"a limit is forgotten as if no clock had been ahead", lease.Calendar(10, 10*time.Second, 0), []edit{
 		{"max(forgot, lost, now + ahead)", "max(forgot, lost)"},
 	}, func(s *stage) {
