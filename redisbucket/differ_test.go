@@ -171,7 +171,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"fast": calls / 1000, "dated at rest": calls / 1000, "made fast": calls / 10_000,
 				"windowed": calls / 20, "charged": calls / 1000, "dropped": calls / 1000, "a new period": calls / 800,
 				"cells": calls / 1000, "of another kind": calls / 4000, "used up again": calls / 4000,
-				"remembered": calls / 20, "left while leased": calls / 400, "came back": calls / 200,
+				"remembered": calls / 40, "left while leased": calls / 1000, "came back": calls / 1000,
 				"came back while leased": calls / 2000, "a window came back": calls / 800, "made room": calls / 4000,
 				"heard ahead": calls / 1000, "pruned": calls / 1000, "ahead": calls / 400, "ahead of a past": calls / 800} {
 				// the server's own time passes too slowly, and never goes back
