@@ -26,14 +26,12 @@ type actor struct {
 
 // populate makes the holders and the configurations they propose.
 func (x *trio) populate() {
-	if x.rng.IntN(3) == 0 && (x.clientTime || x.rng.IntN(2) == 0) {
+	x.draws = []float64{0, 0, 0.2, 0.9, 1}[x.rng.IntN(5)]
+	if (x.draws < 0.5 || x.clientTime) && x.rng.IntN(3) == 0 {
+		x.draws = min(x.draws, 0.2)
 		x.choose()
 	}
 	x.configs = []lease.Config{x.config()}
-	x.draws = []float64{0, 0, 0.2, 0.9, 1}[x.rng.IntN(5)]
-	if x.few != nil {
-		x.draws = min(x.draws, 0.2)
-	}
 	x.calm = x.clientTime && x.draws > 0.5 && x.rng.IntN(4) > 0
 	for i := range 1 + x.rng.IntN(6) {
 		h := &actor{name: fmt.Sprintf("holder-%d", i), weight: 1}

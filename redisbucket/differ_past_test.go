@@ -32,6 +32,8 @@ func (x *trio) choose() {
 			l = limit(rng)
 		case p < 4 && x.windows:
 			l = lease.Sliding(n, per)
+		case p == 7 && !x.many: // under which more is leased than the others hold
+			l = lease.PerSecond(1 + rng.Int64N(100_000)).WithBurst(1 + rng.Int64N(10_000))
 		case p < 6 && x.windows:
 			l = lease.Calendar(n, per, time.Duration(upTo(rng, per.Microseconds()-1))*time.Microsecond)
 		}
@@ -46,9 +48,13 @@ func (x *trio) choose() {
 // fewOf is some of them.
 func (x *trio) fewOf() (limits []lease.Limit) {
 	for range 1 + max(0, x.rng.IntN(7)-3) {
-		limits = append(limits, x.few[x.rng.IntN(len(x.few))])
+		i := x.rng.IntN(len(x.few))
+		limits = append(limits, x.few[i])
+		if x.rng.IntN(6) == 0 && len(limits) < lease.LimitsMax { // at times with what differs in its tokens only
+			limits = append(limits, x.few[(i+1)%len(x.few)])
+		}
 	}
-	return limits
+	return limits[:min(len(limits), lease.LimitsMax)]
 }
 
 // swap has h propose others of the few limits, of a newer version or the version in force, and all
@@ -93,6 +99,9 @@ func (x *trio) passBoundary(d *lease.BucketDump) {
 	}
 	limits = slices.DeleteFunc(limits, func(l lease.Limit) bool { return l.Kind != lease.KindCalendar })
 	back := []int64{1_000_001, 10_000_001, 30_000_000}[rng.IntN(3)]
+	if rng.IntN(8) == 0 {
+		back = 10_000_000_000
+	}
 	switch p := rng.IntN(6); {
 	case p < 2:
 		x.now -= rng.Int64N(back)
@@ -111,6 +120,9 @@ func (x *trio) passBoundary(d *lease.BucketDump) {
 		l := limits[rng.IntN(len(limits))]
 		per, offset := micros(l.Per), micros(l.Offset)
 		x.now = (x.now-offset)/per*per + offset - rng.Int64N(back)
+		if rng.IntN(4) == 0 {
+			x.now = (x.now-offset)/per*per + per + offset - 10_000_000 + rng.Int64N(3) - 1
+		}
 	}
 	x.now = max(0, x.now)
 }
@@ -144,6 +156,8 @@ func (x *trio) sawPasts(before, after *lease.BucketDump) {
 		x.saw("came back", back)
 		x.saw("came back while leased", back && ledger > 0)
 		x.saw("a window came back", back && p.Limit.Windowed())
+		x.saw("lent", back && ledger > p.Scale.Capacity+after.Config.Overcommit && !p.Limit.Windowed() &&
+			after.Config.Version != before.Config.Version)
 	}
 	lost := after.Frozen > before.Frozen || after.SetAt == after.Now
 	x.saw("pruned", !changed && !lost && len(after.Pasts) < len(before.Pasts))
