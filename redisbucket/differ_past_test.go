@@ -1,9 +1,12 @@
 package redisbucket
 
 import (
+	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -172,5 +175,70 @@ func (x *trio) sawPasts(before, after *lease.BucketDump) {
 	for k, l := range after.Config.Limits {
 		starts := after.Windows[k].Period*micros(l.Per) + micros(l.Offset)
 		x.saw("ahead", l.Kind == lease.KindCalendar && starts > x.now && starts-x.now <= 10_000_000)
+	}
+}
+
+// TestPastsAtTheEdgesAgree is what random calls rarely meet: the edges of what a clock may step back by,
+// the beginning of time, debts as deep as can be, and more leased than can be multiplied.
+func TestPastsAtTheEdgesAgree(t *testing.T) {
+	const noon = 1_700_000_000_000_000
+	calendar, fast := lease.Calendar(10, 10*time.Second, 0), lease.PerSecond(1000)
+	wide := lease.Limit{Tokens: 1 << 51, Per: time.Microsecond, Burst: 1<<52 - 1}
+	slow := lease.Limit{Tokens: 1, Per: 24 * time.Hour, Burst: 20_000}
+	type step struct {
+		passes int64
+		limit  lease.Limit
+		change func(*lease.Request)
+	}
+	owes := func(r *lease.Request) { r.Charge = lease.WaitingMax }
+	leases := func(r *lease.Request) { r.Want, r.Waiting = 1<<50, 0 }
+	late, early := lease.Calendar(10, 10*time.Second, 5*time.Second), lease.Sliding(10, time.Second)
+	servers := startServers(t)
+	for name, c := range map[string]struct {
+		start int64
+		steps []step
+	}{
+		"kept for a calendar that has left": {noon, []step{{0, calendar, nil}, {1, fast, nil},
+			{-100_000_000, fast, nil}, {-1_000_000, fast, nil}, {100_000_000, calendar, nil}}},
+		"back by 10 s": {noon, []step{{0, calendar, nil}, {-10_000_000, calendar, nil}}},
+		"back by a little less": {noon, []step{{0, calendar, nil}, {-9_999_999, calendar, nil},
+			{9_999_999, calendar, nil}}},
+		"back by a little more": {noon, []step{{0, calendar, nil}, {-10_000_001, calendar, nil}}},
+		"gone for 10 s": {noon, []step{{0, calendar, nil}, {0, fast, nil}, {19_999_999, fast, nil},
+			{-1, fast, nil}, {1, fast, nil}, {1, fast, nil}, {1, calendar, nil}}},
+		"before the first period": {0, []step{{0, late, nil}, {1, fast, nil},
+			{1, lease.Calendar(9, 10*time.Second, 5*time.Second), nil}, {5_000_000, fast, nil}, {1, late, nil}}},
+		"a window at the beginning": {0, []step{{0, early, nil}, {1, fast, nil},
+			{999_999, lease.Sliding(7, time.Second), nil}, {1, fast, nil}, {20_000, early, nil}}},
+		"deep in debt": {noon, []step{{0, wide, owes}, {0, wide, owes}, {0, wide, owes}, {0, fast, owes},
+			{0, wide, nil}, {0, slow, owes}, {0, slow, owes}, {0, fast, nil}, {1_000_000, slow, nil},
+			{0, lease.Blocked, owes}, {0, slow, owes}}},
+		"leased without end": {noon, []step{{0, slow, nil}, {0, wide, nil}, {1, wide, leases}, {1, slow, nil},
+			{0, wide, nil}, {500_000, slow, nil}}},
+	} {
+		for _, turns := range []bool{false, true} {
+			x := servers.trio(t, rand.New(rand.NewPCG(1, 1)), true, true)
+			x.names, x.now = []string{"a"}, c.start
+			r := lease.Request{Holder: "a", Weight: 1}
+			for i, s := range c.steps {
+				r.Seq++
+				r.Config = lease.Config{Limits: []lease.Limit{s.limit}, Target: time.Millisecond, TTL: briefTTL,
+					Version: lease.Version{Deploy: 1}}
+				if turns {
+					x.now += 2*micros(briefTTL) + 1
+				} else {
+					r.Config.Version.Deploy = int64(1 + i)
+				}
+				r.Want, r.Waiting, r.Charge = 7, 7, 0
+				if s.change != nil {
+					s.change(&r)
+				}
+				x.now = max(0, x.now+s.passes)
+				g, err := x.call(r)
+				testkit.Check(t, err == nil, "%s, call %d: %+v, %v", name, i, g, err)
+				r.Epoch, r.Counter = g.Epoch, g.Counter
+				r.LeaseMax, r.HeardAt = g.LeaseMax, g.ServerTime
+			}
+		}
 	}
 }
