@@ -84,34 +84,36 @@ func damages(long bool) (states, records map[string]func(string) string) {
 		"born after now":          field(0, 1<<52-1),
 		"set after now":           field(8, 1<<52-1),
 		"stood after now":         field(10, 1<<52-1),
-		"forgotten after now":     field(11, 1<<52-1),
-		"proposed after now":      field(14, 1<<52-1),
-		"moved after now":         field(17, 1<<52-1),
-		"updated after now":       field(18, 1<<52-1),
-		"epoch zero":              field(1, 0),
-		"slices of an hour":       field(15, 3_600_000_000),
-		"epoch beyond 2^52":       field(1, 1<<52),
-		"counter beyond 2^52":     field(2, 1<<52),
-		"spent beyond 2^52":       field(3, 1<<52),
-		"denied beyond 2^52":      field(4, 1<<52),
-		"frozen for a day":        field(7, 4e15),
-		"now beyond 2^52":         field(6, 1<<52),
-		"deploy beyond 2^52":      config(deployAt, 1<<52),
-		"overcommit beyond 2^52":  config(overcommitAt, 1<<52-1),
-		"calls beyond 10^9":       config(callsAt, 1_000_000_001),
-		"revision beyond 2^52":    config(revisionAt, 1<<52),
-		"empty flag is 2":         config(emptyAt, 2),
-		"target zero":             config(targetAt, 0),
-		"target above an hour":    config(targetAt, 3_600_000_001),
-		"capacity zero":           config(burstAt, 0),
-		"unit too large":          config(unitAt, 99_999_999_999_999),
-		"unit zero":               config(unitAt, 0),
-		"step zero":               config(stepAt, 0),
-		"step beyond 2^52":        config(stepAt, 1<<52),
-		"tick 3":                  config(codeAt, 3),
-		"tick 7":                  config(codeAt, 7),
-		"tick 8":                  config(codeAt, 8),
-		"configuration missing":   func(s string) string { return s[:configAt] },
+		"forgotten too late": func(s string) string {
+			return setNumber(s, 11, numbers(s)[6]+7_200_000_001)
+		},
+		"proposed after now":     field(14, 1<<52-1),
+		"moved after now":        field(17, 1<<52-1),
+		"updated after now":      field(18, 1<<52-1),
+		"epoch zero":             field(1, 0),
+		"slices of an hour":      field(15, 3_600_000_000),
+		"epoch beyond 2^52":      field(1, 1<<52),
+		"counter beyond 2^52":    field(2, 1<<52),
+		"spent beyond 2^52":      field(3, 1<<52),
+		"denied beyond 2^52":     field(4, 1<<52),
+		"frozen for a day":       field(7, 4e15),
+		"now beyond 2^52":        field(6, 1<<52),
+		"deploy beyond 2^52":     config(deployAt, 1<<52),
+		"overcommit beyond 2^52": config(overcommitAt, 1<<52-1),
+		"calls beyond 10^9":      config(callsAt, 1_000_000_001),
+		"revision beyond 2^52":   config(revisionAt, 1<<52),
+		"empty flag is 2":        config(emptyAt, 2),
+		"target zero":            config(targetAt, 0),
+		"target above an hour":   config(targetAt, 3_600_000_001),
+		"capacity zero":          config(burstAt, 0),
+		"unit too large":         config(unitAt, 99_999_999_999_999),
+		"unit zero":              config(unitAt, 0),
+		"step zero":              config(stepAt, 0),
+		"step beyond 2^52":       config(stepAt, 1<<52),
+		"tick 3":                 config(codeAt, 3),
+		"tick 7":                 config(codeAt, 7),
+		"tick 8":                 config(codeAt, 8),
+		"configuration missing":  func(s string) string { return s[:configAt] },
 		"five limits": func(s string) string {
 			return s + strings.Repeat(s[configAt+configSize(0):], 4) + strings.Repeat(s[8*levelAt:8*heldAt], 4)
 		},
@@ -354,7 +356,7 @@ func FuzzStored(f *testing.F) {
 	f.Add(setNumber(good, 4+heldAt, 1), record, now, seq)
 	f.Add("", "", uint64(0), uint64(1))
 	f.Add(good[:len(good)-1], record[:111], uint64(0), uint64(1))
-	for _, state := range windowSeeds(f) {
+	for _, state := range append(windowSeeds(f), pastSeeds(f)...) {
 		f.Add(state, record, now, seq)
 	}
 	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis

@@ -26,8 +26,12 @@ type actor struct {
 
 // populate makes the holders and the configurations they propose.
 func (x *trio) populate() {
-	x.configs = []lease.Config{x.config()}
 	x.draws = []float64{0, 0, 0.2, 0.9, 1}[x.rng.IntN(5)]
+	if (x.draws < 0.5 || x.clientTime) && x.rng.IntN(3) == 0 {
+		x.draws = min(x.draws, 0.2)
+		x.choose()
+	}
+	x.configs = []lease.Config{x.config()}
 	x.calm = x.clientTime && x.draws > 0.5 && x.rng.IntN(4) > 0
 	for i := range 1 + x.rng.IntN(6) {
 		h := &actor{name: fmt.Sprintf("holder-%d", i), weight: 1}
@@ -50,6 +54,8 @@ func (x *trio) step() {
 	h := x.holders[x.rng.IntN(len(x.holders))]
 	x.pass()
 	switch p := x.rng.IntN(1000); {
+	case x.few != nil && p < 120, x.many && p < 300:
+		x.swap(h)
 	case p < 850, x.calm && p < 960:
 		x.renew(h)
 	case p < 900:
@@ -91,6 +97,8 @@ func (x *trio) pass() {
 	d := x.bucket.Dump()
 	ttl := max(d.Config.TTL.Microseconds(), 10)
 	switch p := x.rng.IntN(100); {
+	case x.few != nil && p < 14:
+		x.passBoundary(&d)
 	case x.windows && d.Frozen > d.Now && p < 40:
 		x.now = max(x.now, d.Clock+d.Frozen-d.Now-1+x.rng.Int64N(3)) // about the end of the wait after a loss
 	case x.draws > 0 && p < 15, x.calm && p < 40:
@@ -107,7 +115,7 @@ func (x *trio) pass() {
 		x.now += x.rng.Int64N(3 * ttl)
 	case p < 94:
 		x.now += 2_900_000 + x.rng.Int64N(200_000) // about as long as T takes to shrink
-	case p < 96 && (x.draws < 0.5 || x.calm):
+	case p < 96 && (x.draws < 0.5 || x.calm) && !(x.few != nil && x.rng.IntN(16) > 0):
 		x.now += x.rng.Int64N(40 * 24 * 3600 * 1e6) // a month
 	case x.calm:
 		x.now = max(0, x.now-x.rng.Int64N(1_000_000), d.Clock-1_000_000) // the running time waits for the clock
@@ -194,6 +202,9 @@ func (x *trio) renew(h *actor) {
 		x.odd(h, &r)
 	} else {
 		r.Debt, r.Charge, r.Headroom = 0, 0, 0
+	}
+	if x.few != nil && r.Epoch > 0 && rng.IntN(80) == 0 && !(x.many && rng.IntN(4) > 0) {
+		x.proves(&r)
 	}
 	r.Draw = r.Draw && r.Want == r.Waiting && r.Remaining+r.Returned+r.Refund+r.Unused == 0
 	x.send(h, r)
@@ -392,6 +403,9 @@ func (x *trio) config() lease.Config {
 		}
 		for range 1 + max(0, rng.IntN(8)-4) {
 			c.Limits = append(c.Limits, x.limit())
+		}
+		if x.few != nil {
+			c.Limits = x.fewOf()
 		}
 		if rng.IntN(3) == 0 {
 			c.Overcommit = upTo(rng, c.Limits[0].Capacity())

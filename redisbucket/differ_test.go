@@ -113,6 +113,8 @@ type trio struct {
 	version    lease.Version  // highest proposed so far
 	draws      float64        // the part of all calls that are draws
 	windows    bool           // some limits are windows
+	few        []lease.Limit  // all limits of a round in which they leave and come back
+	many       bool           // they are more than a bucket remembers
 	calm       bool           // nothing happens that keeps a bucket in the long form for good
 	log        []string       // the last steps, for the failure
 }
@@ -168,10 +170,14 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"drawn at rest": calls / 1000, "drawn in short": calls / 200, "leased at rest": calls / 20_000,
 				"fast": calls / 1000, "dated at rest": calls / 1000, "made fast": calls / 10_000,
 				"windowed": calls / 20, "charged": calls / 1000, "dropped": calls / 1000, "a new period": calls / 800,
-				"cells": calls / 1000, "of another kind": calls / 4000, "used up again": calls / 4000} {
+				"cells": calls / 1000, "of another kind": calls / 4000, "used up again": calls / 4000,
+				"remembered": calls / 40, "left while leased": calls / 1000, "came back": calls / 1000,
+				"came back while leased": calls / 2000, "a window came back": calls / 800, "made room": calls / 4000, "lent": calls / 20_000,
+				"heard ahead": calls / 1000, "pruned": calls / 1000, "ahead": calls / 400, "ahead of a past": calls / 800} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest",
-					"a new period", "of another kind", "used up again"}, what)
+					"a new period", "of another kind", "used up again", "heard ahead", "pruned", "ahead", "ahead of a past",
+					"made room", "lent", "came back while leased", "a window came back"}, what)
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
 			}
 		})
@@ -247,6 +253,8 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 	}
 	if before.Exists && before.Created == after.Created {
 		x.sawWindows(&before, &after)
+		x.sawPasts(&before, &after)
+		x.saw("heard ahead", after.Frozen > before.Frozen && r.HeardAt > x.now)
 	}
 	x.saw("made fast", !before.Exists && atRest(after) && r.Draw && len(appendRequest(nil, &r)) < requestSize)
 	return want, wantErr
@@ -297,10 +305,18 @@ func (x *trio) same(i int, want any, wantErr error, got any, gotErr error) {
 // compare compares the stored state of all three.
 func (x *trio) compare() {
 	x.t.Helper()
-	want := dumped(x.t, x.bucket.Dump())
+	dump := x.bucket.Dump()
+	want := dumped(x.t, dump)
 	for i, s := range x.stores {
 		if diff := textsOf(x.t, s, x.key, x.names...).differs(want); diff != "" {
 			x.fatalf("%s holds otherwise:\n%s", x.who(i), diff)
+		}
+	}
+	if dump.Exists {
+		read, err := parseBucket(mark + want.state)
+		dump.Records, read.Records = nil, nil
+		if err != nil || !reflect.DeepEqual(read, dump) {
+			x.fatalf("read back otherwise: %v\nwant %+v\ngot  %+v", err, dump, read)
 		}
 	}
 }

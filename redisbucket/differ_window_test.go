@@ -9,6 +9,9 @@ import (
 
 // limit is a random limit, of any kind in a round with windows.
 func (x *trio) limit() lease.Limit {
+	if x.few != nil {
+		return x.few[x.rng.IntN(len(x.few))]
+	}
 	if x.windows && x.rng.IntN(2) == 0 {
 		return x.window()
 	}

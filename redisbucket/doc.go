@@ -16,6 +16,7 @@
 //   - common.lua: numbers, configurations, room, refill, how long a bucket is remembered.
 //   - draw.lua: a draw of a bucket at rest, in one read and one write; draws.lua: of many buckets.
 //   - window.lua: sliding windows and calendars, for buckets that have such limits.
+//   - past.lua: what was used of limits that are not in force any more.
 //   - open.lua: what a call finds, steps 1 to 3. change.lua: lost state, changed limits, T.
 //   - lease.lua: the record, steps 4 to 7, the fair share. configure.lua: all other operations.
 //   - close.lua: all other writes.

@@ -128,7 +128,8 @@ func chargedTo(t testing.TB, d *lease.BucketDump) (tail []byte) {
 // remembered is what is stored of limits that have left.
 func remembered(pasts []lease.PastDump) (text []byte) {
 	for _, p := range pasts {
-		numbers, code := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}, int64(slices.Index(ticks[:], p.Scale.Tick))
+		numbers := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}
+		code := int64(slices.Index(ticks[:], p.Scale.Tick))
 		if p.Limit.Windowed() {
 			numbers, code = [...]int64{p.Scale.Capacity, p.Scale.Offset, p.Scale.Tick}, kindCode*int64(p.Limit.Kind)
 		}

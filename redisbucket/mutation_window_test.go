@@ -9,15 +9,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// windowMutations are rules of windows (docs/protocol.md section 3.10) that the script is made to
-// forget, as mutations are. Honest processes then admit more than N + E within a window or a
-// period.
-var windowMutations = []struct {
+// limitMutation is a rule that the script is made to forget, and a schedule for the limit that notices.
+type limitMutation struct {
 	name  string
 	limit lease.Limit
 	edits []edit
 	play  func(*stage)
-}{
+}
+
+// windowMutations are rules of windows (docs/protocol.md section 3.10) that the script is made to
+// forget, as mutations are. Honest processes then admit more than N + E within a window or a
+// period.
+var windowMutations = []limitMutation{
 	{"what a slice held that ends is not charged", lease.Sliding(10, time.Second), []edit{
 		{"    each(c, charge, to, held)\n", ""},
 	}, func(s *stage) {
@@ -159,6 +162,7 @@ var windowMutations = []struct {
 	}},
 	{"a calendar is not set to 0 by its own clock", lease.Calendar(10, time.Second, 300*time.Millisecond), []edit{
 		{"local since = clock - l.offset\n", "local since = clock\n"},
+		{"l.period * l.tick + l.offset - shown or 0", "l.period * l.tick - shown or 0"},
 	}, func(s *stage) {
 		s.now += 900_000
 		s.draw("A", 10)
@@ -167,7 +171,7 @@ var windowMutations = []struct {
 	}},
 	{"a calendar is forgotten before its period ends, after the clock stepped back",
 		lease.Calendar(10, 10*time.Second, 0), []edit{
-			{"      full = max(full, (l.period + 1) * l.tick + l.offset - l.clock)\n", ""},
+			{"      full = max(full, (l.period + 1) * l.tick + l.offset + 10000000 - c.shown)\n", ""},
 		}, func(s *stage) {
 			// given a period that is used up as it begins, and a clock that steps back by 100 s
 			s.draw("A", 10)
@@ -209,7 +213,7 @@ var windowMutations = []struct {
 		s.drain("B")
 	}},
 	{"while a loss is waited out a window has what it had", lease.Sliding(10, time.Second), []edit{
-		{"l.level = now < frozen and min(l.spare, 0) or l.spare", "l.level = l.spare"},
+		{"l.level = (now < frozen or l.ahead > 0) and", "l.level = l.ahead > 0 and"},
 	}, func(s *stage) {
 		s.call("B", lease.Request{})
 		s.call("A", lease.Request{Want: 10})
@@ -247,7 +251,7 @@ var windowMutations = []struct {
 		s.draw("A", 10)
 	}},
 	{"a window that follows a calendar begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
-		{"    else\n      charge(to, now, from.sum)\n    end\n", "    end\n"},
+		{"      charge(to, now, from.sum)\n", ""},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.Calendar(10, 10*time.Second, 0)}
 		s.draw("A", 10)
@@ -255,8 +259,7 @@ var windowMutations = []struct {
 		s.draw("A", 10)
 	}},
 	{"a bucket that follows a window begins full", lease.PerSecond(1).WithBurst(10), []edit{
-		{"          if not newer then level = min(level, floor(to.level / to.unit)) end\n",
-			"          level = from.burst\n"},
+		{"        local level = from.level\n", "        local level = from.kind and from.burst or from.level\n"},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.Sliding(10, 10*time.Second)}
 		s.draw("A", 10)
@@ -264,7 +267,7 @@ var windowMutations = []struct {
 		s.draw("A", 10)
 	}},
 	{"each turn of an equal version brings a new window", lease.Sliding(10, 10*time.Second), []edit{
-		{"    if lost or not newer and not same then charge(to, now, new - to.sum) end\n", ""},
+		{"      atLeast(to, past)\n", ""},
 	}, func(s *stage) {
 		// given a window that is used up
 		s.draw("A", 10)
@@ -280,9 +283,12 @@ var windowMutations = []struct {
 }
 
 // TestEveryRuleOfWindowsIsNeeded: as TestEveryRuleOfTheScriptIsNeeded.
-func TestEveryRuleOfWindowsIsNeeded(t *testing.T) {
+func TestEveryRuleOfWindowsIsNeeded(t *testing.T) { everyRuleIsNeeded(t, windowMutations) }
+
+func everyRuleIsNeeded(t *testing.T, mutations []limitMutation) {
+	t.Helper()
 	addr := redistest.Start(t).Addr
-	for _, m := range windowMutations {
+	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			for _, edits := range [][]edit{nil, m.edits} {
 				s := newStage(t, addr, mutate(t, edits))

@@ -70,7 +70,9 @@ local function pastRules(shown, deepest, encode, decode)
       local p, size = {id = identity(text, at), at = when}, 56
       if code > 7 then
         p.kind = (code == 8 or code == 12) and 1 or (code == 16 or code == 20) and 2
-        if not p.kind or step < 1000 or step > 1576800000000000 or unit >= step or used >= 2^52 then return false end
+        if not p.kind or step < 1000 or step > 1576800000000000 or unit >= step or used >= 2^52 then
+          return false
+        end
         p.tick, p.offset, p.sum, p.cells = step, unit, used, {}
         if p.kind == 2 then
           p.period, p.begun = more - 1, when
@@ -92,7 +94,7 @@ local function pastRules(shown, deepest, encode, decode)
         local tick = code % 4
         tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
         if code > 6 or code == 3 or unit < 1 or step < 1 or step >= 2^52 or burst * unit >= 2^52
-            or tick > 1 and step * tick >= 2^52 or used < 1 or used + step > 2^53 or more ~= 0
+            or tick > 1 and step * tick >= 2^52 or used < 1 or used > 2^53 - step or more ~= 0
             or floor((burst * unit + step - 1) / step) * tick > 3153600000000000 then
           return false
         end
@@ -145,8 +147,8 @@ local function pastRules(shown, deepest, encode, decode)
     local id = identity(c.text, 30 * k + 1)
     local other = find(id) -- of two limits that are the same
     if l.kind then
-      p = {kind = l.kind, tick = l.tick, cell = l.cell, offset = l.offset, sum = l.sum, first = l.first, cells = {},
-        period = l.period, begun = l.begun, at = now}
+      p = {kind = l.kind, tick = l.tick, cell = l.cell, offset = l.offset, sum = l.sum, first = l.first,
+        cells = {}, period = l.period, begun = l.begun, at = now}
       for i, n in pairs(l.cells) do p.cells[i] = n end
       c.windows.count(p, now, ledger)
       if p.kind == 1 and p.sum == 0 then return forgot end
@@ -166,7 +168,8 @@ local function pastRules(shown, deepest, encode, decode)
       if other then p.used = max(p.used, other.used) end
     end
     p.id = id
-    p.text = sub(c.text, 30 * k + 1, 30 * k + 30) .. encode('<I7I7I7I5', p.used or p.sum, p.at, more, 0) .. cells
+    p.text = sub(c.text, 30 * k + 1, 30 * k + 30) .. encode('<I7I7I7I5', p.used or p.sum, p.at, more, 0)
+      .. cells
     keep(function(o) return o.id == id end)
     list[#list + 1] = p
     if #list > 8 then

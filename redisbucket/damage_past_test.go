@@ -1,0 +1,196 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// pastRequest is a call for the key of windowRequest of a newer version, which has none of its limits.
+func pastRequest(seq int64) lease.Request {
+	r := request(seq)
+	r.Config.Limits, r.Config.Version.Deploy = []lease.Limit{lease.PerSecond(7)}, 1
+	return r
+}
+
+// Where the limits that have left are in the text of a bucket that windowRequest and pastRequest have
+// called once each: a sliding window with one cell, a calendar and a token bucket.
+var (
+	slidingPast  = longSize(1)
+	calendarPast = slidingPast + pastSize + cellSize
+	bucketPast   = calendarPast + pastSize
+)
+
+// Where the numbers of a limit are that has left.
+var (
+	pastBurst, pastUnit, pastStep = place{0, 7}, place{7, 7}, place{14, 7}
+	pastCode, pastUsed, pastAt    = place{21, 1}, place{30, 7}, place{37, 7}
+	pastMore, pastZero            = place{44, 7}, place{51, 5}
+)
+
+// pastDamages are what may become of that text, at the time now, so that nothing can trust it.
+func pastDamages(now int64) map[string]func(string) string {
+	set := func(start int, changes ...any) func(string) string {
+		return func(s string) string {
+			for c := changes; len(c) > 0; c = c[2:] {
+				s = c[0].(place).set(s, start, int64(c[1].(int)))
+			}
+			return s
+		}
+	}
+	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
+		return func(s string) string {
+			text, sum := []byte{}, int64(0)
+			for c := ageAndTokens; len(c) > 0; c = c[2:] {
+				text, sum = appendWhole(appendWhole(text, 1, c[0]), 7, c[1]), sum+c[1]
+			}
+			s = set(slidingPast, pastUsed, int(sum), pastMore, len(ageAndTokens)/2)(s)
+			return s[:slidingPast+pastSize] + string(text) + s[calendarPast:]
+		}
+	}
+	damages := map[string]func(string) string{
+		"a sum that is not that of the cells": set(slidingPast, pastUsed, 11),
+		"no cells":                            set(slidingPast, pastMore, 0),
+		"more cells":                          set(slidingPast, pastMore, 2),
+		"62 cells":                            set(slidingPast, pastMore, 62),
+		"nothing charged":                     cells(),
+		"a cell of later":                     cells(61, 10),
+		"an empty cell":                       cells(59, 10, 60, 0),
+		"cells that go back":                  cells(40, 5, 39, 5),
+		"a cell twice":                        cells(40, 5, 40, 5),
+		"a cell beyond 2^52":                  cells(40, 1<<52),
+		"cells beyond 2^52":                   cells(39, 1<<51, 40, 1<<51),
+		"a sliding window with an offset":     set(slidingPast, pastUnit, 1),
+		"a window shorter than a millisecond": set(slidingPast, pastStep, 999),
+		"a window longer than 50 years":       set(slidingPast, pastStep, 1_576_800_000_000_001),
+		"a tick of a window":                  set(slidingPast, pastCode, 9),
+		"a window of no kind":                 set(slidingPast, pastCode, 24),
+		"a sliding window that is a calendar": set(slidingPast, pastCode, 16),
+		"a sliding window that is a bucket":   set(slidingPast, pastCode, 0),
+		"a period shorter than a millisecond": set(calendarPast, pastStep, 999, pastUnit, 0),
+		"an offset of a period":               set(calendarPast, pastUnit, 3_600_000_000),
+		"a calendar's sum beyond 2^52":        set(calendarPast, pastUsed, 1<<52),
+		"a period beyond 2^52":                set(calendarPast, pastMore, 1<<41),
+		"a calendar that is a sliding window": set(calendarPast, pastCode, 12, pastUnit, 0),
+		"a calendar that is a bucket":         set(calendarPast, pastCode, 4),
+		"a bucket with cells":                 set(bucketPast, pastMore, 1),
+		"a bucket that is a sliding window":   set(bucketPast, pastCode, 12),
+		"a bucket that is a calendar":         set(bucketPast, pastCode, 20),
+		"nothing used":                        set(bucketPast, pastUsed, 0),
+		"used beyond 2^53":                    set(bucketPast, pastUsed, 1<<53),
+		"tick 3":                              set(bucketPast, pastCode, 3),
+		"tick 7":                              set(bucketPast, pastCode, 7),
+		"unit zero":                           set(bucketPast, pastUnit, 0),
+		"step zero":                           set(bucketPast, pastStep, 0),
+		"step beyond 2^52":                    set(bucketPast, pastStep, 1<<52),
+		"a coarse step beyond 2^52":           set(bucketPast, pastCode, 6, pastStep, 1<<33),
+		"units beyond 2^52":                   set(bucketPast, pastUnit, 1<<46),
+		"longer than a century to fill":       set(bucketPast, pastCode, 6, pastUnit, 1<<44, pastStep, 1),
+		"cut off by a cell":                   func(s string) string { return s[:len(s)-8] },
+		"one byte less":                       func(s string) string { return s[:len(s)-1] },
+		"one byte more":                       func(s string) string { return s + "\x00" },
+		"eight bytes more":                    func(s string) string { return s + strings.Repeat("\x00", 8) },
+		"nine": func(s string) string {
+			return s + strings.Repeat(s[bucketPast:], 6)
+		},
+		"zeros": func(s string) string {
+			return s[:bucketPast] + strings.Repeat("\x00", pastSize)
+		},
+	}
+	for name, start := range map[string]int{"sliding window": slidingPast, "calendar": calendarPast,
+		"bucket": bucketPast} {
+		damages["the burst of the "+name+" is 0"] = set(start, pastBurst, 0)
+		damages["the burst of the "+name+" is beyond 2^52"] = set(start, pastBurst, 1<<52)
+		damages["the "+name+" left later"] = set(start, pastAt, int(now+1))
+		damages["what is 0 in the "+name+" is 1"] = set(start, pastZero, 1)
+		for i, p := range []place{pastBurst, pastUnit, pastStep, pastCode, pastUsed, pastAt, pastMore, pastZero} {
+			damages[fmt.Sprintf("number %d of the %s is as large as can be", i, name)] = set(start, p, 1<<(8*p.size)-1)
+		}
+	}
+	return damages
+}
+
+func TestDamagedPastsAreAnErrorAndAreNotTouched(t *testing.T) {
+	ctx := context.Background()
+	const now = 1_700_000_000_000_000
+	onEach(t, func(t *testing.T, s *Store) {
+		s.now = func() string { return strconv.FormatInt(now, 10) }
+		bucket := s.bucketKey("k")
+		for name, damage := range pastDamages(now) {
+			// given a bucket with limits that have left, and then damage
+			granted(t, s, "k", windowRequest(1))
+			granted(t, s, "k", pastRequest(2))
+			good := contentsOf(s, "k")
+			testkit.Must(t, len(good) == bucketPast+pastSize, "%d bytes", len(good))
+			s.rdb.Set(ctx, bucket, mark+damage(good), 0)
+			before := contents(s)
+			// when it is called and looked at, then each says so,
+			for _, r := range []lease.Request{pastRequest(3), windowRequest(3)} {
+				_, err := exchange(s, "k", r)
+				checkError(t, name, err, map[error]bool{errDamaged: true, lease.ErrPermanent: true,
+					lease.ErrRefused: true})
+			}
+			_, err := s.Inspect(ctx, "k")
+			testkit.Check(t, errors.Is(err, errDamaged), "%s: Inspect says %v", name, err)
+			_, err = s.Look(ctx, "k")
+			testkit.Check(t, errors.Is(err, errDamaged), "%s: Look says %v", name, err)
+			// and nothing was written.
+			testkit.Check(t, contents(s) == before, "%s: written to:\n%s\n%s", name, before, contents(s))
+			s.rdb.Del(ctx, bucket, recordKey(bucket, "h"))
+		}
+	})
+}
+
+// TestALimitThatHasLeftIsForgottenInTime: a bucket is as short as before when what was used of limits
+// that have left would have been refilled or dropped, and a calendar cannot come back.
+func TestALimitThatHasLeftIsForgottenInTime(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		now := int64(1_700_000_000_000_000)
+		s.now = func() string { return strconv.FormatInt(now, 10) }
+		granted(t, s, "k", windowRequest(1))
+		hour := now / 3_600_000_000 * 3_600_000_000
+		for i, want := range []struct {
+			at   int64
+			size int
+		}{
+			{now, bucketPast + pastSize},
+			{now + 99_999, bucketPast + pastSize},
+			{now + 100_000, bucketPast},
+			{now + 1_016_666, bucketPast},
+			{now + 1_016_667, slidingPast + pastSize},
+			{hour + 3_610_299_999, slidingPast + pastSize},
+			{hour + 3_610_300_000, slidingPast},
+		} {
+			now = want.at
+			granted(t, s, "k", pastRequest(int64(2+i)))
+			s.rdb.Persist(context.Background(), s.bucketKey("k"))
+			testkit.Check(t, len(contentsOf(s, "k")) == want.size, "call %d: %d bytes, want %d", i,
+				len(contentsOf(s, "k")), want.size)
+		}
+	})
+}
+
+// pastSeeds are states with limits that have left, for FuzzStored.
+func pastSeeds(f *testing.F) (states []string) {
+	rdb := redis.NewClient(patient(redistest.Start(f).Addr))
+	f.Cleanup(func() { rdb.Close() })
+	s := storeOn(f, rdb)
+	const now = 1_700_000_000_000_000
+	s.now = func() string { return strconv.FormatInt(now, 10) }
+	granted(f, s, "k", windowRequest(1))
+	granted(f, s, "k", pastRequest(2))
+	good := contentsOf(s, "k")
+	for _, damage := range pastDamages(now) {
+		states = append(states, damage(good))
+	}
+	return append(states, good)
+}

@@ -1,0 +1,244 @@
+package redisbucket
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// choose makes a few limits, of which all configurations of a round are made, so that limits leave
+// and come back. Most are small and slow: what was used of them is not refilled when they do. Some
+// differ in their tokens only.
+func (x *trio) choose() {
+	rng := x.rng
+	x.many = rng.IntN(3) == 0
+	size := 2 + rng.IntN(5)
+	if x.many {
+		size = 16
+	}
+	for len(x.few) < size {
+		n, burst := 1+rng.Int64N(20), 1+rng.Int64N(20)
+		per := []time.Duration{10 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, time.Hour,
+			24 * time.Hour}[rng.IntN(6)]
+		if x.many {
+			per = 24 * time.Hour
+		}
+		l := lease.Limit{Tokens: n, Per: per, Burst: burst}
+		switch p := rng.IntN(8); {
+		case p == 0 && rng.IntN(2) == 0:
+			l = lease.Blocked
+		case p == 1:
+			l = limit(rng)
+		case p < 4 && x.windows:
+			l = lease.Sliding(n, per)
+		case p == 7 && !x.many: // under which more is leased than the others hold
+			l = lease.PerSecond(1 + rng.Int64N(100_000)).WithBurst(1 + rng.Int64N(10_000))
+		case p < 6 && x.windows:
+			l = lease.Calendar(n, per, time.Duration(upTo(rng, per.Microseconds()-1))*time.Microsecond)
+		}
+		x.few = append(x.few, l)
+		if l.Windowed() && rng.IntN(2) == 0 {
+			l.Tokens = burst
+			x.few = append(x.few, l)
+		}
+	}
+}
+
+// fewOf is some of them.
+func (x *trio) fewOf() (limits []lease.Limit) {
+	for range 1 + max(0, x.rng.IntN(7)-3) {
+		i := x.rng.IntN(len(x.few))
+		limits = append(limits, x.few[i])
+		if x.rng.IntN(6) == 0 && len(limits) < lease.LimitsMax { // at times with what differs in its tokens only
+			limits = append(limits, x.few[(i+1)%len(x.few)])
+		}
+	}
+	return limits[:min(len(limits), lease.LimitsMax)]
+}
+
+// swap has h propose others of the few limits, of a newer version or the version in force, and all
+// else as it is.
+func (x *trio) swap(h *actor) {
+	d := x.bucket.Dump()
+	if !d.Exists {
+		x.renew(h)
+		return
+	}
+	c := d.Config
+	c.TTL = max(c.TTL, 2*c.Target)
+	c.Limits = x.fewOf()
+	if x.rng.IntN(8) == 0 {
+		c.Overcommit = upTo(x.rng, 40)
+	}
+	if x.rng.IntN(2) == 0 {
+		x.version.Deploy = max(x.version.Deploy, c.Version.Deploy) + 1
+		c.Version = x.version
+	} else if x.clientTime {
+		x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*micros(d.Config.TTL)+x.rng.Int64N(4)-1)
+	}
+	if c.Validate() != nil {
+		return
+	}
+	x.configs = append(x.configs, c)
+	for _, one := range x.holders { // most follow
+		if one == h || x.rng.IntN(4) > 0 {
+			one.config = len(x.configs) - 1
+		}
+	}
+	x.renew(h)
+}
+
+// passBoundary lets time pass to about a boundary of a calendar, or has the clock step back: by less
+// than a second, by less than 10, or by more.
+func (x *trio) passBoundary(d *lease.BucketDump) {
+	rng := x.rng
+	limits := slices.Clone(d.Config.Limits)
+	for _, p := range d.Pasts {
+		limits = append(limits, p.Limit)
+	}
+	limits = slices.DeleteFunc(limits, func(l lease.Limit) bool { return l.Kind != lease.KindCalendar })
+	back := []int64{1_000_001, 10_000_001, 30_000_000}[rng.IntN(3)]
+	if rng.IntN(8) == 0 {
+		back = 10_000_000_000
+	}
+	switch p := rng.IntN(6); {
+	case p < 2:
+		x.now -= rng.Int64N(back)
+	case len(limits) == 0:
+	case p < 4: // to the boundary, from either side
+		l := limits[rng.IntN(len(limits))]
+		per, offset := micros(l.Per), micros(l.Offset)
+		if per <= 60e6 || rng.IntN(4) == 0 {
+			x.now = ((x.now-offset)/per+1)*per + offset - 1 + rng.Int64N(3)
+		}
+	case p == 4: // when a past is over, which cannot come again
+		l := limits[rng.IntN(len(limits))]
+		per, offset := micros(l.Per), micros(l.Offset)
+		x.now = (x.now-offset)/per*per + offset + 10_000_000 - 1 + rng.Int64N(3)
+	default: // back over the boundary
+		l := limits[rng.IntN(len(limits))]
+		per, offset := micros(l.Per), micros(l.Offset)
+		x.now = (x.now-offset)/per*per + offset - rng.Int64N(back)
+		if rng.IntN(4) == 0 {
+			x.now = (x.now-offset)/per*per + per + offset - 10_000_000 + rng.Int64N(3) - 1
+		}
+	}
+	x.now = max(0, x.now)
+}
+
+// proves makes r a proof that writes were lost, heard of from a clock that may have been ahead.
+func (x *trio) proves(r *lease.Request) {
+	d := x.bucket.Dump()
+	r.Epoch, r.Counter = d.Epoch, d.Counter+1+x.rng.Int64N(3)
+	r.HeardAt, r.HeardAge = max(0, x.now-5_000_000+x.rng.Int64N(20_000_000)), 0
+	if x.rng.IntN(8) == 0 {
+		r.HeardAt = x.now + 10_000_000 + x.rng.Int64N(3) - 1
+	}
+}
+
+// sawPasts counts what happened to limits that are not in force, from before to after.
+func (x *trio) sawPasts(before, after *lease.BucketDump) {
+	x.saw("remembered", len(after.Pasts) > 0)
+	changed := !slices.Equal(before.Config.Limits, after.Config.Limits)
+	ledger := int64(0)
+	for _, n := range after.Held {
+		ledger += n
+	}
+	same := func(a, b lease.Limit) bool {
+		return a.Kind == b.Kind && a.Per == b.Per && (a.Windowed() && a.Offset == b.Offset ||
+			a.Tokens == b.Tokens && a.Capacity() == b.Capacity())
+	}
+	for _, p := range before.Pasts {
+		back := changed && slices.ContainsFunc(after.Config.Limits, func(l lease.Limit) bool {
+			return same(l, p.Limit)
+		})
+		x.saw("came back", back)
+		x.saw("came back while leased", back && ledger > 0)
+		x.saw("a window came back", back && p.Limit.Windowed())
+		x.saw("lent", back && ledger > p.Scale.Capacity+after.Config.Overcommit && !p.Limit.Windowed() &&
+			after.Config.Version != before.Config.Version)
+	}
+	lost := after.Frozen > before.Frozen || after.SetAt == after.Now
+	x.saw("pruned", !changed && !lost && len(after.Pasts) < len(before.Pasts))
+	x.saw("made room", changed && after.Frozen == before.Frozen && after.ForgotAt > before.ForgotAt)
+	for _, p := range after.Pasts {
+		x.saw("left while leased", changed && p.At == after.Now && ledger > 0)
+		if p.Limit.Kind == lease.KindCalendar {
+			starts := p.Window.Period*p.Scale.Tick + p.Scale.Offset
+			x.saw("ahead of a past", starts > x.now)
+		}
+	}
+	for k, l := range after.Config.Limits {
+		starts := after.Windows[k].Period*micros(l.Per) + micros(l.Offset)
+		x.saw("ahead", l.Kind == lease.KindCalendar && starts > x.now && starts-x.now <= 10_000_000)
+	}
+}
+
+// TestPastsAtTheEdgesAgree is what random calls rarely meet: the edges of what a clock may step back by,
+// the beginning of time, debts as deep as can be, and more leased than can be multiplied.
+func TestPastsAtTheEdgesAgree(t *testing.T) {
+	const noon = 1_700_000_000_000_000
+	calendar, fast := lease.Calendar(10, 10*time.Second, 0), lease.PerSecond(1000)
+	wide := lease.Limit{Tokens: 1 << 51, Per: time.Microsecond, Burst: 1<<52 - 1}
+	slow := lease.Limit{Tokens: 1, Per: 24 * time.Hour, Burst: 20_000}
+	type step struct {
+		passes int64
+		limit  lease.Limit
+		change func(*lease.Request)
+	}
+	owes := func(r *lease.Request) { r.Charge = lease.WaitingMax }
+	leases := func(r *lease.Request) { r.Want, r.Waiting = 1<<50, 0 }
+	late, early := lease.Calendar(10, 10*time.Second, 5*time.Second), lease.Sliding(10, time.Second)
+	servers := startServers(t)
+	for name, c := range map[string]struct {
+		start int64
+		steps []step
+	}{
+		"kept for a calendar that has left": {noon, []step{{0, calendar, nil}, {1, fast, nil},
+			{-100_000_000, fast, nil}, {-1_000_000, fast, nil}, {100_000_000, calendar, nil}}},
+		"back by 10 s": {noon, []step{{0, calendar, nil}, {-10_000_000, calendar, nil}}},
+		"back by a little less": {noon, []step{{0, calendar, nil}, {-9_999_999, calendar, nil},
+			{9_999_999, calendar, nil}}},
+		"back by a little more": {noon, []step{{0, calendar, nil}, {-10_000_001, calendar, nil}}},
+		"gone for 10 s": {noon, []step{{0, calendar, nil}, {0, fast, nil}, {19_999_999, fast, nil},
+			{-1, fast, nil}, {1, fast, nil}, {1, fast, nil}, {1, calendar, nil}}},
+		"before the first period": {0, []step{{0, late, nil}, {1, fast, nil},
+			{1, lease.Calendar(9, 10*time.Second, 5*time.Second), nil}, {5_000_000, fast, nil}, {1, late, nil}}},
+		"a window at the beginning": {0, []step{{0, early, nil}, {1, fast, nil},
+			{999_999, lease.Sliding(7, time.Second), nil}, {1, fast, nil}, {20_000, early, nil}}},
+		"deep in debt": {noon, []step{{0, wide, owes}, {0, wide, owes}, {0, wide, owes}, {0, fast, owes},
+			{0, wide, nil}, {0, slow, owes}, {0, slow, owes}, {0, fast, nil}, {1_000_000, slow, nil},
+			{0, lease.Blocked, owes}, {0, slow, owes}}},
+		"leased without end": {noon, []step{{0, slow, nil}, {0, wide, nil}, {1, wide, leases}, {1, slow, nil},
+			{0, wide, nil}, {500_000, slow, nil}}},
+	} {
+		for _, turns := range []bool{false, true} {
+			x := servers.trio(t, rand.New(rand.NewPCG(1, 1)), true, true)
+			x.names, x.now = []string{"a"}, c.start
+			r := lease.Request{Holder: "a", Weight: 1}
+			for i, s := range c.steps {
+				r.Seq++
+				r.Config = lease.Config{Limits: []lease.Limit{s.limit}, Target: time.Millisecond, TTL: briefTTL,
+					Version: lease.Version{Deploy: 1}}
+				if turns {
+					x.now += 2*micros(briefTTL) + 1
+				} else {
+					r.Config.Version.Deploy = int64(1 + i)
+				}
+				r.Want, r.Waiting, r.Charge = 7, 7, 0
+				if s.change != nil {
+					s.change(&r)
+				}
+				x.now = max(0, x.now+s.passes)
+				g, err := x.call(r)
+				testkit.Check(t, err == nil, "%s, call %d: %+v, %v", name, i, g, err)
+				r.Epoch, r.Counter = g.Epoch, g.Counter
+				r.LeaseMax, r.HeardAt = g.LeaseMax, g.ServerTime
+			}
+		}
+	}
+}
