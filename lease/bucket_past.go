@@ -106,7 +106,7 @@ func (b *Bucket) inForce(p past) bool {
 // may be spent before the limit comes back. While other limits count as used up anyway, what is owed
 // is remembered, and of a window nothing.
 func (b *Bucket) leave(was *Bucket, i int) {
-	p := past{limit: was.config.Limits[i], scale: was.scales[i], over: was.config.Overcommit, at: b.now}
+	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now}
 	if w := was.windows[i]; w != nil {
 		if b.now < b.forgotAt {
 			return
@@ -119,11 +119,14 @@ func (b *Bucket) leave(was *Bucket, i int) {
 		} else if p.sum == 0 {
 			return
 		}
-	} else if p.used = p.all() - was.level[i]; p.used <= 0 || p.scale.startsEmpty() {
-		return
-	}
-	if b.now < b.forgotAt {
-		if p.at = b.forgotAt; p.used <= p.all() {
+	} else {
+		p.over = was.config.Overcommit
+		p.used = p.all() - was.level[i]
+		least := int64(0)
+		if b.now < b.forgotAt {
+			p.at, least = b.forgotAt, p.all()
+		}
+		if p.used <= least || p.scale.startsEmpty() {
 			return
 		}
 	}

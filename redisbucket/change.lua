@@ -71,11 +71,14 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       if c.windows then c.windows.useUp(c, now, ledger) end
-      -- Nothing is known any more of limits that are not in force: they may have been used up until
-      -- then, or until the clock shows what the caller has heard it show.
+      -- Nothing is known any more of limits that are not in force, but what is owed: they may have been
+      -- used up until then, or until the clock shows what the caller has heard it show.
       local ahead = heardAt - shown
       if ahead > 10000000 then ahead = 0 end -- it may have been anywhere
-      pasts, forgot = nil, max(forgot, lost, now + ahead)
+      if max(lost, now + ahead) > forgot then
+        forgot = max(lost, now + ahead)
+        if pasts and not pasts.forget(now, forgot) then pasts = nil end
+      end
       if c.empty then lost = max(lost, now + ahead) end
       frozen, setAt = max(frozen, lost), now
     end

@@ -137,12 +137,12 @@ func remembered(pasts []lease.PastDump) (text []byte) {
 			text = appendWhole(text, 7, v)
 		}
 		text = appendWhole(appendWhole(text, 1, code+burstUnsaid*bit(p.Limit.Burst == 0)), 8, int64(p.Limit.Per))
-		used, more, cells := p.Used, int64(0), []byte(nil)
+		used, more, cells := p.Used, p.Over, []byte(nil)
 		switch p.Limit.Kind {
 		case lease.KindCalendar:
 			used, more = p.Window.Sum, p.Window.Period+1
 		case lease.KindSliding:
-			used = p.Window.Sum
+			used, more = p.Window.Sum, 0
 			first, slots := max(0, p.At-p.Scale.Tick)/p.Scale.Cell, int64(len(p.Window.Cells))
 			for j := range slots {
 				if n := p.Window.Cells[(first+j)%slots]; n > 0 {

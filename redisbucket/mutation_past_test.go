@@ -24,7 +24,7 @@ var pastMutations = []limitMutation{
 		s.comesBack("B")
 	}},
 	{"a limit that comes back does not look at its past", lease.PerHour(10), []edit{
-		{"    local p, used = find(id), 0\n", "    local p, used = nil, 0\n"},
+		{"    local p, used, all = find(id), 0, l.most\n", "    local p, used, all = nil, 0, l.most\n"},
 	}, func(s *stage) {
 		s.drain("A")
 		s.leaves()
@@ -82,7 +82,7 @@ var pastMutations = []limitMutation{
 		s.drain("B")
 	}},
 	{"of two limits that are the same the later one counts", lease.PerHour(10), []edit{
-		{"      if other then p.used = max(p.used, other.used) end\n", ""},
+		{"        p.used, p.over = max(p.used, other.used), max(p.over, other.over)\n", ""},
 	}, func(s *stage) {
 		// given a limit of which 9 are used, and then the same once more
 		s.draw("A", 9)
@@ -141,8 +141,7 @@ var pastMutations = []limitMutation{
 		s.comesBack("B")
 	}},
 	{"a loss leaves what is remembered", lease.PerHour(10), []edit{
-		{"      pasts, forgot = nil, max(forgot, lost, now + ahead)\n",
-			"      forgot = max(forgot, lost, now + ahead)\n"},
+		{"        if pasts and not pasts.forget(now, forgot) then pasts = nil end\n", ""},
 	}, func(s *stage) {
 		// given a limit that has left with 1 used, and a replica that has heard no more
 		s.draw("A", 1)
@@ -264,7 +263,7 @@ var pastMutations = []limitMutation{
 			s.drain("B")
 		}},
 	{"a limit is forgotten as if no clock had been ahead", lease.Calendar(10, 10*time.Second, 0), []edit{
-		{"max(forgot, lost, now + ahead)", "max(forgot, lost)"},
+		{"        forgot = max(lost, now + ahead)\n", "        forgot = max(forgot, lost)\n"},
 	}, func(s *stage) {
 		// given P, who has heard of the bucket, and a later version's period that is used up as it begins
 		s.config.Limits = []lease.Limit{quick}

@@ -166,7 +166,7 @@ else
   end
   if tail and tail <= #text then
     pasts = pastRules(shown, deepest, encode, decode)
-    if not pasts.read(text, tail, was) then
+    if not pasts.read(text, tail, was, forgot) then
       return {'damaged', keys[1], 'what is remembered of a limit is out of range'}
     end
   end

@@ -170,7 +170,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	if err == nil {
 		var rest string
 		if rest, err = parseWindows(&d, text[longSize(limits):]); err == nil {
-			d.Pasts, err = parsePasts(rest, d.Now)
+			d.Pasts, err = parsePasts(rest, d.Now, d.ForgotAt)
 		}
 	}
 	return d, cmp.Or(err, levelsFit(&d))

@@ -16,7 +16,8 @@ const pastSize, pastsMost = 56, 2 * lease.LimitsMax
 var errPast = fmt.Errorf("%w: what is remembered of a limit is out of range", errLayout)
 
 // parsePasts reads the end of a bucket's text, at the running time now: the limits that have left.
-func parsePasts(text string, now int64) (pasts []lease.PastDump, err error) {
+// Token buckets may have been used up until forgot.
+func parsePasts(text string, now, forgot int64) (pasts []lease.PastDump, err error) {
 	for text != "" {
 		if len(text) < pastSize || len(pasts) == pastsMost {
 			return nil, errPast
@@ -24,7 +25,7 @@ func parsePasts(text string, now int64) (pasts []lease.PastDump, err error) {
 		p, ok := parseScale(text)
 		used, more := wholeAt(text, 30, 7), wholeAt(text, 44, 7)
 		p.At = wholeAt(text, 37, 7)
-		if !ok || p.At > now || wholeAt(text, 51, 5) != 0 {
+		if !ok || p.At > now && (p.Limit.Windowed() || p.At > forgot) || wholeAt(text, 51, 5) != 0 {
 			return nil, errPast
 		}
 		text = text[pastSize:]
@@ -42,8 +43,8 @@ func parsePasts(text string, now int64) (pasts []lease.PastDump, err error) {
 			starts := float64(more-1)*float64(sc.Tick) + float64(sc.Offset)
 			ok = used <= lease.WaitingMax && starts < wholeMax/2
 		default:
-			p.Used = used
-			ok = more == 0 && used > 0 && used+sc.Step <= wholeMax
+			p.Used, p.Over = used, more
+			ok = used > 0 && used+sc.Step <= wholeMax && more < wholeMax/2 && exact(sc.Capacity+more, *sc)
 		}
 		if !ok {
 			return nil, errPast
@@ -75,7 +76,7 @@ func parseScale(text string) (p lease.PastDump, ok bool) {
 	if !p.Limit.Windowed() {
 		// A coarser tick than it has without an overcommit holds it too.
 		scale.Unit, scale.Step, scale.Tick = unit, step, ticks[code&^burstUnsaid]
-		return lease.PastDump{Limit: p.Limit, Scale: scale}, exact(burst, scale)
+		return lease.PastDump{Limit: p.Limit, Scale: scale}, scale.Capacity == burst && exact(burst, scale)
 	}
 	p.Scale = scale
 	return p, scale.Capacity == burst && code&^burstUnsaid == 0 && scale.Tick == step && scale.Offset == unit
@@ -103,6 +104,6 @@ func exact(burst int64, sc lease.Scale) bool {
 		hi, lo := bits.Mul64(uint64(a), uint64(b))
 		return hi == 0 && lo < wholeMax/2
 	}
-	return burst > 0 && sc.Capacity == burst && sc.Unit > 0 && sc.Step > 0 && sc.Step < wholeMax/2 &&
+	return burst > 0 && sc.Unit > 0 && sc.Step > 0 && sc.Step < wholeMax/2 &&
 		fits(burst, sc.Unit) && (sc.Tick == 1 || fits(sc.Step, sc.Tick))
 }

@@ -10,9 +10,10 @@
 -- without a sign, with the bytes of each:
 --   the limit as in a configuration 30
 --   used 7      of a token bucket, units below B + E; of a window the sum of what is charged
---   at 7        the running time of that; of a calendar when its period began, or 0 for earlier
+--   at 7        the running time of that, which may be that of forgot; of a calendar when its period
+--               began, or 0 for earlier
 --   more 7      of a sliding window how many cells follow; of a calendar the number of its period and
---               1 more, since the first is -1; otherwise 0
+--               1 more, since the first is -1; of a token bucket E
 --   zero 5
 -- and for each cell of a sliding window in which something is charged, from the oldest: 1 for the
 -- number of the cell, counted from the oldest that was live at that time, and 7 for its tokens.
@@ -20,7 +21,7 @@
 --
 -- Steps, as open.lua and change.lua number them:
 --   1, 2  read: what is stored; prune: what has nothing left to remember is dropped
---   2     where limits change: leave, for each that leaves; own, for each token bucket; find, for
+--   2     forget: after a loss nothing is known but what is owed; where limits change: leave, for each that leaves; own, for each token bucket; find, for
 --         each window; settled: those that are in force again are dropped
 
 -- pastRules is the table of these functions and of the limits that are remembered, for a bucket that
@@ -59,18 +60,19 @@ local function pastRules(shown, deepest, encode, decode)
   -- ends is when the server's clock, which may step back by 10 s, does not come back to a period.
   local function ends(p) return (p.period + 1) * p.tick + p.offset + 10000000 end
 
-  -- read takes all that is remembered from text, from the place `at` to its end. It returns whether
-  -- that can be trusted.
-  function rules.read(text, at, was)
+  -- read takes all that is remembered from text, from the place `at` to its end, of a bucket that was
+  -- settled at the time was. It returns whether that can be trusted.
+  function rules.read(text, at, was, forgot)
     while at <= #text do
       if #list == 8 or at + 55 > #text then return false end
       local burst, unit, step, code = decode('<I7I7I7I1', text, at)
       local used, when, more, zero = decode('<I7I7I7I5', text, at + 30)
-      if burst < 1 or burst >= 2^52 or when > was or zero ~= 0 then return false end
+      if burst < 1 or burst >= 2^52 or zero ~= 0 then return false end
       local p, size = {id = identity(text, at), at = when}, 56
       if code > 7 then
         p.kind = (code == 8 or code == 12) and 1 or (code == 16 or code == 20) and 2
-        if not p.kind or step < 1000 or step > 1576800000000000 or unit >= step or used >= 2^52 then
+        if not p.kind or step < 1000 or step > 1576800000000000 or unit >= step or used >= 2^52
+            or when > was then
           return false
         end
         p.tick, p.offset, p.sum, p.cells = step, unit, used, {}
@@ -93,17 +95,36 @@ local function pastRules(shown, deepest, encode, decode)
       else
         local tick = code % 4
         tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
-        if code > 6 or code == 3 or unit < 1 or step < 1 or step >= 2^52 or burst * unit >= 2^52
-            or tick > 1 and step * tick >= 2^52 or used < 1 or used > 2^53 - step or more ~= 0
+        if code > 6 or code == 3 or unit < 1 or step < 1 or step >= 2^52 or burst + more >= 2^52
+            or (burst + more) * unit >= 2^52 or when > was and when > forgot
+            or tick > 1 and step * tick >= 2^52 or used < 1 or used > 2^53 - step
             or floor((burst * unit + step - 1) / step) * tick > 3153600000000000 then
           return false
         end
-        p.used, p.tick, p.step = used, tick, step
+        p.used, p.tick, p.step, p.over, p.all = used, tick, step, more, (burst + more) * unit
       end
       p.text = sub(text, at, at + size - 1)
       list[#list + 1], at = p, at + size
     end
     return true
+  end
+
+  -- write makes the text of p, which is 30 bytes of a limit and what is remembered of it.
+  local function write(p, limit, more, cells)
+    p.text = limit .. encode('<I7I7I7I5', p.used or p.sum, p.at, more, 0) .. cells
+  end
+
+  -- forget has nothing be known of other limits up to the time until, but what is owed. It returns
+  -- whether anything is left.
+  function rules.forget(now, when)
+    keep(function(p)
+      if p.kind then return true end
+      p.used = refilled(p.used, p.at, p, now)
+      if p.used <= p.all then return true end
+      p.at = when
+      write(p, sub(p.text, 1, 30), p.over, '')
+    end)
+    return #list > 0
   end
 
   -- prune drops what has nothing left to remember. It returns whether anything is left.
@@ -141,12 +162,14 @@ local function pastRules(shown, deepest, encode, decode)
   rules.find = find
 
   -- leave remembers limit k of configuration c, which is not in force any more. What is leased counts
-  -- as used: it may be spent before the limit comes back. It returns what forgot becomes.
+  -- as used: it may be spent before the limit comes back. While other limits count as used up anyway,
+  -- what is owed is remembered, and of a window nothing. It returns what forgot becomes.
   function rules.leave(c, k, ledger, now, forgot)
     local l, p, more, cells = c[k], nil, 0, ''
     local id = identity(c.text, 30 * k + 1)
     local other = find(id) -- of two limits that are the same
     if l.kind then
+      if now < forgot then return forgot end
       p = {kind = l.kind, tick = l.tick, cell = l.cell, offset = l.offset, sum = l.sum, first = l.first,
         cells = {}, period = l.period, begun = l.begun, at = now}
       for i, n in pairs(l.cells) do p.cells[i] = n end
@@ -163,13 +186,17 @@ local function pastRules(shown, deepest, encode, decode)
         end
       end
     else
-      p = {used = l.most * l.unit - l.level, tick = l.tick, step = l.step, at = now}
-      if p.used <= 0 or l.full == 3153600000000000 then return forgot end
-      if other then p.used = max(p.used, other.used) end
+      p = {used = l.most * l.unit - l.level, tick = l.tick, step = l.step, at = max(now, forgot),
+        over = l.most - l.burst, all = l.most * l.unit}
+      if p.used <= (now < forgot and p.all or 0) or l.full == 3153600000000000 then return forgot end
+      if other then
+        p.used, p.over = max(p.used, other.used), max(p.over, other.over)
+        p.all = (l.burst + p.over) * l.unit
+      end
+      more = p.over
     end
     p.id = id
-    p.text = sub(c.text, 30 * k + 1, 30 * k + 30) .. encode('<I7I7I7I5', p.used or p.sum, p.at, more, 0)
-      .. cells
+    write(p, sub(c.text, 30 * k + 1, 30 * k + 30), more, cells)
     keep(function(o) return o.id == id end)
     list[#list + 1] = p
     if #list > 8 then
@@ -182,14 +209,14 @@ local function pastRules(shown, deepest, encode, decode)
   -- own is the level that token bucket l has by its own past. What is leased now it has yet to pay
   -- for; to a newer version, which comes now and then, it lends what is leased beyond B + E.
   function rules.own(l, id, newer, ledger, now, forgot)
-    local p, used = find(id), 0
+    local p, used, all = find(id), 0, l.most
     if p then
-      used = refilled(p.used, p.at, l, now)
+      used, all = refilled(p.used, p.at, l, now), min(all, l.burst + p.over)
     elseif forgot > 0 then -- it may have been used up when its past was forgotten
       used = refilled(l.most * l.unit, forgot, l, now)
     end
     if used == 0 then return l.burst * l.unit end
-    local leased, level, deep = newer and min(ledger, l.most) or ledger, l.most * l.unit - used, deepest(l)
+    local leased, level, deep = newer and min(ledger, l.most) or ledger, all * l.unit - used, deepest(l)
     if leased > floor((level + deep) / l.unit) then return 0 - deep end -- the product may be too large
     return min(level - leased * l.unit, l.burst * l.unit)
   end

@@ -269,8 +269,8 @@ local function windowRules(encode, decode)
 
   -- remind has window `to` count no less than by its own past, be it of another N, or by the limits of
   -- c, the configuration before, with the same identity; ids are theirs. Where nothing is known of it
-  -- and something was forgotten, it is used up. With StartEmpty so it is where N has changed, since a
-  -- lost bucket may have had the new one, and have given what it is larger by.
+  -- and something was forgotten, it is used up. With StartEmpty so it is where N or E has grown,
+  -- since a lost bucket may have had the new ones, and have given what they are larger by.
   function rules.remind(to, past, c, ids, id, empty, forgot, now, clock)
     local known = false
     if past then
@@ -281,10 +281,15 @@ local function windowRules(encode, decode)
     for i = 1, c.n do
       if ids[i] == id then
         atLeast(to, c[i])
-        known = known or not empty or c[i].burst == to.burst
+        known = known or not empty or c[i].most >= to.most
       end
     end
-    if not known and forgot > 0 and covers(to, forgot) then charge(to, min(forgot, now), to.most - to.sum) end
+    if not known and forgot > 0 and covers(to, forgot) then
+      if to.kind == 2 then -- the next period too
+        to.period = max(to.period, floor((clock + max(0, forgot - now) - to.offset) / to.tick))
+      end
+      charge(to, min(forgot, now), to.most - to.sum)
+    end
   end
 
   return rules
