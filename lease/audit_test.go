@@ -145,7 +145,7 @@ func (m *meter) String() string {
 // settled is b as it would be if it was called now, by the server's clock.
 func settled(b *Bucket, clock int64) Bucket {
 	now := b.copied()
-	if now.exists && clock >= now.now {
+	if now.exists {
 		now.settle(clock)
 	}
 	return now

@@ -431,6 +431,9 @@ func (w *world) violation() string {
 	if err := sound(&b, live); err != nil {
 		return err.Error()
 	}
+	if win := b.windows[0]; win != nil && win.ahead(&b.scales[0], b.shown) > 0 {
+		return "" // what is left is of the period to which the clock has yet to come
+	}
 	if w.x+level+live*w.unit > total {
 		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level,
 			live*w.unit, total, w.unit)
