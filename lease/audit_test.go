@@ -447,20 +447,22 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 		}
 		m := b.left[i]
 		b.left = slices.Delete(b.left, i, i+1)
+		m.advance(now)
+		drained := m.excess() <= -m.most(now)
 		switch {
 		case anew || waits: // nobody knows what the lost bucket has leased
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.forgive(leased * meterUnit)
+		case drained: // it is as good as new
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			m.y = -m.most(now)
 		case c.Version != b.version:
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
-			m.foreign += b.ledger
 			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
 		default:
-			beside := leased
-			if m.advance(now); m.excess() > -m.most(now) {
-				beside = 0 // it owes that
-			}
-			m.change(now, l, c.Overcommit, beside, b.leasesEnd)
+			m.change(now, l, c.Overcommit, 0, 0)
+		}
+		if !anew && !waits {
 			m.foreign += b.ledger
 		}
 		b.own = append(b.own, m)

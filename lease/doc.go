@@ -76,8 +76,8 @@
 //     bucket_draw.go: draws of a bucket at rest (section 4);
 //     ring.go: the ledger, scale.go: exact arithmetic, and window.go: what a window counts (section
 //     3); window_change.go: what becomes of that when limits change; bucket_change.go: lost
-//     state, T, other operations, and bucket_limits.go: whose limits are in force, and how they
-//     change (section 6); fair.go: the fair share, and fleet.go:
+//     state, T, other operations, bucket_limits.go: whose limits are in force, and how they change,
+//     and bucket_past.go: those that come back (section 6); fair.go: the fair share, and fleet.go:
 //     the calls of a large fleet, on both sides (section 7).
 //
 // Both sides:

@@ -32,7 +32,7 @@
 //   - encode.go and reply.go: Redis keys, and the numbers that go and come. errors.go: what an
 //     error says.
 //   - view.go: one bucket with its holders, read without a script; scan.go: the counters of all;
-//     parse.go and parse_window.go: what is stored, as Go reads it.
+//     parse.go, parse_window.go and parse_past.go: what is stored, as Go reads it.
 //
 // A Store may be shared between goroutines. Where a call ends before the client does, a goroutine
 // goes on waiting for the client, until the client's own timeouts.
