@@ -138,6 +138,7 @@ func (s *stress) act(key string, who int) func() {
 		n = 1 + s.rnd.Int64N(s.cfg.Limits[0].Capacity())
 	}
 	times, other := 1+s.rnd.IntN(20), s.limits[s.rnd.IntN(4)]
+	set := []hybrid.Limit{other, other, hybrid.Blocked, hybrid.Sliding(30, time.Second)}[s.rnd.IntN(4)]
 	patience, byDeadline := time.Duration(s.rnd.Int64N(int64(2*time.Second))), s.rnd.IntN(2) == 0
 	verb := s.rnd.IntN(20)
 	return func() {
@@ -170,11 +171,11 @@ func (s *stress) act(key string, who int) func() {
 		case verb == 15:
 			l.Refund(key, n)
 		case verb == 16:
-			_ = l.SetLimits(ctx, key, other)
+			_ = l.SetLimits(ctx, key, set)
 		case verb == 17 && byDeadline:
 			_ = l.Reset(ctx, key)
 		case verb == 17:
-			_ = l.ResetTo(ctx, key, other)
+			_ = l.ResetTo(ctx, key, set)
 		case verb == 18 && times < 4:
 			s.restart(ctx, who, byDeadline)
 		case verb == 18:
