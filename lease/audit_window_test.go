@@ -38,9 +38,12 @@ func (m *meter) expire(now int64) {
 		m.period, m.latest = p, max(m.latest, p)
 	}
 	last := m.period - micros(stepBackMax)*2/micros(m.limit.Per) // to which the clock may step back
+	if m.clock == nil {                                          // which is that of the meter
+		last = m.period
+	}
 	over := 0
 	for over < len(m.starts) && (m.limit.Kind == KindSliding && m.starts[over].at+micros(m.limit.Per) <= m.at ||
-		m.limit.Kind == KindCalendar && (m.starts[over].period < last || m.clock == nil && m.starts[over].period != m.period)) {
+		m.limit.Kind == KindCalendar && m.starts[over].period < last) {
 		over++
 	}
 	m.starts = m.starts[over:] // what began earlier is over earlier

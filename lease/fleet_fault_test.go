@@ -365,7 +365,8 @@ func (f *fleet) check() error {
 	for _, m := range f.bounds.all() {
 		m.advance(f.now)
 		if owed := m.owed + f.bounds.reports()*meterUnit; m.excess() > f.slack*meterUnit+owed {
-			return fmt.Errorf("(1) is broken: %v (its own: %v), slack %d, %d billionths owed", m, slices.Contains(f.bounds.own, m), f.slack, owed)
+			return fmt.Errorf("(1) is broken: %v (its own: %v), slack %d, %d billionths owed", m,
+				slices.Contains(f.bounds.own, m), f.slack, owed)
 		}
 	}
 	return nil

@@ -117,13 +117,14 @@ func TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing(t *testing.T) {
 						total++
 					}
 				}
-				testkit.Check(t, !returns || s.bucket.tokens(0, 0) >= 0, "%d are owed after nothing was spent", s.bucket.tokens(0, 0))
+				left := s.bucket.tokens(0, 0)
+				testkit.Check(t, !returns || left >= 0, "%d are left after nothing was spent", left)
 				// then the first one has what it had, and its rate; and owes the rest
 				most := 100 + l.Tokens*int64(s.now-start)/micros(l.Per)
 				if l.Windowed() {
 					most = 100
 				}
-				most -= min(0, s.bucket.tokens(0, 0))
+				most -= min(0, left)
 				testkit.Check(t, total <= most, "%d in %d turns, %v, at most %d", total, turns, duration(s.now-start), most)
 			})
 		}
@@ -188,7 +189,8 @@ func TestACalendarGivesNothingWhenItsClockStepsBackBeforeTheBoundary(t *testing.
 		s.serverIs(back, func() {
 			g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
 			// then nothing is given until it has come to the new one,
-			testkit.Check(t, g.Waited == 0 && g.RetryAfter == back, "%v back: %d admitted, retry after %v", back, g.Waited, g.RetryAfter)
+			testkit.Check(t, g.Waited == 0 && g.RetryAfter == back, "%v back: %d admitted, retry after %v", back,
+				g.Waited, g.RetryAfter)
 			s.now += micros(back) - 1
 			n := s.draws(b, 100)
 			testkit.Check(t, n == 0, "%v back, just before the boundary: %d admitted", back, n)

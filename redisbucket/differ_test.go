@@ -172,7 +172,8 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"windowed": calls / 20, "charged": calls / 1000, "dropped": calls / 1000, "a new period": calls / 800,
 				"cells": calls / 1000, "of another kind": calls / 4000, "used up again": calls / 4000,
 				"remembered": calls / 40, "left while leased": calls / 1000, "came back": calls / 1000,
-				"came back while leased": calls / 2000, "a window came back": calls / 800, "made room": calls / 4000, "lent": calls / 20_000,
+				"came back while leased": calls / 2000, "a window came back": calls / 800, "made room": calls / 4000,
+				"lent":        calls / 20_000,
 				"heard ahead": calls / 1000, "pruned": calls / 1000, "ahead": calls / 400, "ahead of a past": calls / 800} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest",

@@ -21,8 +21,9 @@
 --
 -- Steps, as open.lua and change.lua number them:
 --   1, 2  read: what is stored; prune: what has nothing left to remember is dropped
---   2     forget: after a loss nothing is known but what is owed; where limits change: leave, for each that leaves; own, for each token bucket; find, for
---         each window; settled: those that are in force again are dropped
+--   2     forget: after a loss nothing is known but what is owed; where limits change: leave, for each
+--         that leaves; own, for each token bucket; find, for each window; settled: those that are in
+--         force again are dropped
 
 -- pastRules is the table of these functions and of the limits that are remembered, for a bucket that
 -- remembers any, or whose limits change. The others pay for one function that refers to nothing
