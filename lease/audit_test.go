@@ -330,7 +330,8 @@ func (b *bounds) forgives(n int64) {
 	}
 }
 
-// forgivesAll takes off what is owed: the bucket that knew of it has gone.
+// forgivesAll takes off what is owed: the bucket that knew of it has gone. Nobody may know either how
+// far its clock was ahead before it stepped back.
 func (b *bounds) forgivesAll(now int64) {
 	for _, m := range b.all() {
 		m.forgive(m.owed)
@@ -339,6 +340,11 @@ func (b *bounds) forgivesAll(now int64) {
 	for _, m := range b.left {
 		m.advance(now)
 		m.forgive(max(0, m.excess()))
+	}
+	for _, m := range append(b.left, slices.Concat(b.inForce, b.own)...) {
+		if m.advance(now); m.period < m.latest {
+			m.comeAgain(m.latest, m.capacity)
+		}
 	}
 }
 

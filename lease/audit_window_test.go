@@ -33,7 +33,7 @@ func (m *meter) expire(now int64) {
 	}
 	if p := m.periodOf(m.at); p != m.period {
 		if over := m.worst(); over > 0 { // what was owed in a period is not paid in the next
-			m.again = append(m.again, again{m.period, over})
+			m.again = append(m.again, again{m.period, m.period, over})
 		}
 		m.period, m.latest = p, max(m.latest, p)
 	}
@@ -47,7 +47,7 @@ func (m *meter) expire(now int64) {
 		over++
 	}
 	m.starts = m.starts[over:] // what began earlier is over earlier
-	for len(m.again) > 0 && m.again[0].period < last {
+	for len(m.again) > 0 && m.again[0].to < last {
 		m.again = m.again[1:]
 	}
 }
@@ -64,10 +64,13 @@ func (m *meter) stepsBack(now, leased int64, far bool) {
 	if far {
 		leased += m.capacity
 	}
-	for p := m.period; p <= before; p++ {
-		if leased > 0 {
-			m.again = append(m.again, again{p, leased * meterUnit})
-		}
+	m.comeAgain(before, leased)
+}
+
+// comeAgain lets every period from the present one to last have n tokens more.
+func (m *meter) comeAgain(last, n int64) {
+	if n > 0 && m.period <= last {
+		m.again = append(m.again, again{m.period, last, n * meterUnit})
 	}
 }
 
@@ -76,12 +79,12 @@ func (m *meter) stepsBack(now, leased int64, far bool) {
 func (m *meter) overshoots(now, n int64) {
 	m.admit(now, n)
 	if m.limit.Kind == KindCalendar && m.period < m.latest {
-		m.again = append(m.again, again{m.period, n * meterUnit})
+		m.comeAgain(m.period, n)
 	}
 }
 
-// again is a period that may have so many units more than its limit.
-type again struct{ period, units int64 }
+// again are periods that may have so many units more than their limit.
+type again struct{ from, to, units int64 }
 
 // periodOf is the period of a calendar, by the server's clock.
 func (m *meter) periodOf(now int64) int64 {
@@ -114,7 +117,7 @@ func (m *meter) start(now, units int64) {
 func (m *meter) worst() int64 {
 	more, sum, worst := int64(0), int64(0), -m.most(m.at)
 	for _, a := range m.again {
-		more += a.units * flags(a.period == m.period)
+		more += a.units * flags(a.from <= m.period && m.period <= a.to)
 	}
 	for i := len(m.starts) - 1; i >= 0; i-- {
 		if s := &m.starts[i]; s.period == m.period {

@@ -109,7 +109,7 @@ func (d *describer) pasts(to []byte, w *world) []byte {
 		to = put(to, flags(p.limit.Equal(w.limit)), p.refilled(w.now))
 		if p.scale.Kind != KindBucket {
 			p.advance(&p.scale, w.now, w.now)
-			to = d.window(to, w, &p.window, &p.scale, w.now)
+			to = d.window(put(to, d.near(w.now-p.at)), w, &p.window, &p.scale, w.now)
 		}
 	}
 	return to

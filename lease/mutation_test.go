@@ -217,7 +217,7 @@ var mutations = []mutation{
 		faults:  "Windows SetLimits Turns",
 		stories: "TestWhatIsLeasedWhenALimitLeavesCountsAsUsed"},
 	{name: "a limit that comes back does not pay for leases of the others",
-		edits:   []mutant.Edit{{"	return level - leased*sc.Unit\n", "	return level\n"}},
+		edits:   []mutant.Edit{{"	return min(full, level-leased*sc.Unit)\n", "	return min(full, level)\n"}},
 		faults:  "Turns GiveBack",
 		stories: "TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing|TestLeasesOfAnotherTurnAreOwed"},
 	{name: "a limit that comes back after a loss starts full",

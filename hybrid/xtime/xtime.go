@@ -4,16 +4,13 @@
 //
 // Most callers need no more than Allow and Wait, which behave alike. What differs:
 //
-//   - A token is there or it is not: a process cannot promise one that the bucket has not leased to
-//     it. So Reserve takes its tokens now, or is not OK; it never says "in 20 ms". Code that sleeps
-//     for Reservation.Delay works, but where it is not OK it must do what rate would have it do for
-//     n above the burst, which is to give up. Use Wait to wait.
-//   - The bucket's clock decides, so the time that a method is given does not. Only Reservation
-//     looks at it.
+//   - There is no Reserve. A process cannot promise a token that the bucket has not leased to it, so
+//     nothing could say "in 20 ms". Code that reserves, sleeps for Delay and goes on calls Wait.
+//   - The bucket's clock decides, so the time that a method is given does not.
 //   - Limit, Burst, Tokens, SetLimit and SetBurst ask the store, and take a round trip.
 //   - A negative n is refused, where rate adds tokens.
 //
-// To settle a cost that is known afterwards, use hybrid.Limiter.Reserve, which is another thing.
+// For a cost that is known afterwards there is hybrid.Limiter.Reserve, which is another thing.
 package xtime
 
 import (

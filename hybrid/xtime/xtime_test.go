@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// limiter is the method set of *rate.Limiter, but for Reserve and ReserveN, whose result is a type
-// of the package's own.
+// limiter is the method set of *rate.Limiter, but for Reserve and ReserveN.
 type limiter interface {
 	Allow() bool
 	AllowN(t time.Time, n int) bool
@@ -33,52 +34,29 @@ type limiter interface {
 	SetBurstAt(t time.Time, burst int)
 }
 
-// reservation is the method set of *rate.Reservation.
-type reservation interface {
-	OK() bool
-	Delay() time.Duration
-	DelayFrom(t time.Time) time.Duration
-	Cancel()
-	CancelAt(t time.Time)
-}
-
 var (
-	_ limiter     = (*rate.Limiter)(nil)
-	_ limiter     = (*xtime.Limiter)(nil)
-	_ reservation = (*rate.Reservation)(nil)
-	_ reservation = (*xtime.Reservation)(nil)
+	_ limiter = (*rate.Limiter)(nil)
+	_ limiter = (*xtime.Limiter)(nil)
 )
 
-// TestMethodSetsAreEqual: nothing is missing, also of a later version of x/time, and nothing is
-// there that rate does not have.
-func TestMethodSetsAreEqual(t *testing.T) {
+// TestMethodsAreThoseOfRate: nothing is missing, also of a later version of x/time, and nothing is there
+// that rate does not have. Code that reserves does not compile, as nothing here can keep its meaning.
+func TestMethodsAreThoseOfRate(t *testing.T) {
 	methods := func(value any) (names []string) {
 		for m := range reflect.TypeOf(value).Methods() {
 			names = append(names, m.Name)
 		}
 		return names
 	}
-	equal := func(have, want any) {
-		h, w := methods(have), methods(want)
-		testkit.Check(t, reflect.DeepEqual(h, w), "%T has %v, %T has %v", have, h, want, w)
-	}
-	equal(&xtime.Limiter{}, &rate.Limiter{})
-	equal(&xtime.Reservation{}, &rate.Reservation{})
-}
-
-// made is a limiter of either kind.
-type made struct {
-	limiter
-	reserve func(t time.Time, n int) reservation
+	have, want := methods(&xtime.Limiter{}), methods(&rate.Limiter{})
+	want = slices.DeleteFunc(want, func(name string) bool { return strings.HasPrefix(name, "Reserve") })
+	testkit.Check(t, slices.Equal(have, want), "it has %v, rate's has %v", have, want)
 }
 
 // both runs body in virtual time on a rate.Limiter and on an xtime.Limiter.
-func both(t *testing.T, tokens int64, burst int, body func(t *testing.T, l made)) {
+func both(t *testing.T, tokens int64, burst int, body func(t *testing.T, l limiter)) {
 	t.Run("rate", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := rate.NewLimiter(rate.Limit(tokens), burst)
-			body(t, made{l, func(t time.Time, n int) reservation { return l.ReserveN(t, n) }})
-		})
+		synctest.Test(t, func(t *testing.T) { body(t, rate.NewLimiter(rate.Limit(tokens), burst)) })
 	})
 	t.Run("xtime", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -87,14 +65,13 @@ func both(t *testing.T, tokens int64, burst int, body func(t *testing.T, l made)
 			})
 			testkit.NoErr(t, err)
 			defer shared.Close()
-			l := xtime.New(shared.Key("k"))
-			body(t, made{l, func(t time.Time, n int) reservation { return l.ReserveN(t, n) }})
+			body(t, xtime.New(shared.Key("k")))
 		})
 	})
 }
 
 func TestAllowTakesTheBurstAndThenTheRate(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
+	both(t, 10, 5, func(t *testing.T, l limiter) {
 		for i := range 7 {
 			testkit.Check(t, l.Allow() == (i < 5), "request %d", i)
 		}
@@ -109,7 +86,7 @@ func TestAllowTakesTheBurstAndThenTheRate(t *testing.T) {
 }
 
 func TestWaitWaitsForItsTokens(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
+	both(t, 10, 5, func(t *testing.T, l limiter) {
 		start := time.Now()
 		testkit.NoErr(t, l.WaitN(t.Context(), 5))
 		testkit.Check(t, time.Since(start) < 10*time.Millisecond, "the burst took %v", time.Since(start))
@@ -120,7 +97,7 @@ func TestWaitWaitsForItsTokens(t *testing.T) {
 }
 
 func TestWaitFailsAtOnceWhereItIsInVain(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
+	both(t, 10, 5, func(t *testing.T, l limiter) {
 		testkit.Check(t, l.AllowN(time.Now(), 5), "the burst")
 		start := time.Now()
 		testkit.Check(t, l.WaitN(t.Context(), 6) != nil, "6 of a burst of 5 were admitted")
@@ -137,7 +114,7 @@ func TestWaitFailsAtOnceWhereItIsInVain(t *testing.T) {
 }
 
 func TestWaitThatIsCancelledTakesNothing(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
+	both(t, 10, 5, func(t *testing.T, l limiter) {
 		testkit.Check(t, l.AllowN(time.Now(), 5), "the burst")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer time.AfterFunc(250*time.Millisecond, cancel).Stop()
@@ -148,58 +125,8 @@ func TestWaitThatIsCancelledTakesNothing(t *testing.T) {
 	})
 }
 
-func TestReserveOfWhatIsThere(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
-		r := l.reserve(time.Now(), 5)
-		testkit.Check(t, r.OK() && r.Delay() == 0, "%v, %v", r.OK(), r.Delay())
-		testkit.Check(t, !l.Allow(), "the reservation has taken nothing")
-		over := l.reserve(time.Now(), 6)
-		testkit.Check(t, !over.OK() && over.Delay() == rate.InfDuration, "%v, %v", over.OK(), over.Delay())
-		over.Cancel()
-		testkit.Check(t, !l.Allow(), "Cancel gave back what was not taken")
-	})
-}
-
-func TestCancelBeforeTheTimeOfAReservationGivesItsTokensBack(t *testing.T) {
-	both(t, 1, 5, func(t *testing.T, l made) {
-		now := time.Now()
-		r := l.reserve(now, 5)
-		r.CancelAt(now)
-		time.Sleep(200 * time.Millisecond) // the bucket has heard of it, and made no whole token
-		testkit.Check(t, l.AllowN(time.Now(), 5), "they are gone")
-		r.CancelAt(now)
-		time.Sleep(200 * time.Millisecond)
-		_, isRate := l.limiter.(*rate.Limiter) // which gives back once for every Cancel
-		testkit.Check(t, l.Allow() == isRate, "the second Cancel gave back %v", !isRate)
-	})
-}
-
-func TestCancelAfterTheTimeOfAReservationGivesNothingBack(t *testing.T) {
-	both(t, 1, 5, func(t *testing.T, l made) {
-		r := l.reserve(time.Now(), 5)
-		time.Sleep(time.Millisecond)
-		r.Cancel() // as a deferred one does after the work was done
-		time.Sleep(200 * time.Millisecond)
-		testkit.Check(t, !l.Allow(), "what was used came back")
-	})
-}
-
-// TestReserveOfWhatIsNotThere is where the two differ.
-func TestReserveOfWhatIsNotThere(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
-		testkit.Check(t, l.AllowN(time.Now(), 5), "the burst")
-		r := l.reserve(time.Now(), 1)
-		_, isRate := l.limiter.(*rate.Limiter)
-		if isRate {
-			testkit.Check(t, r.OK() && r.Delay() == 100*time.Millisecond, "%v, %v", r.OK(), r.Delay())
-		} else {
-			testkit.Check(t, !r.OK() && r.Delay() == rate.InfDuration, "%v, %v", r.OK(), r.Delay())
-		}
-	})
-}
-
 func TestLimitAndBurstAreReadAndSet(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
+	both(t, 10, 5, func(t *testing.T, l limiter) {
 		is := func(limit rate.Limit, burst int) {
 			t.Helper()
 			testkit.Check(t, math.Abs(float64(l.Limit()/limit-1)) < 1e-6 && l.Burst() == burst,
@@ -225,14 +152,13 @@ func TestLimitAndBurstAreReadAndSet(t *testing.T) {
 }
 
 func TestWhatIsUnlimitedAndWhatIsBlocked(t *testing.T) {
-	both(t, 10, 5, func(t *testing.T, l made) {
+	both(t, 10, 5, func(t *testing.T, l limiter) {
 		l.SetLimit(rate.Inf)
 		testkit.Check(t, l.Limit() == rate.Inf, "%v", l.Limit())
 		for range 2 {
 			testkit.Check(t, l.AllowN(time.Now(), 1e6), "Inf denies")
 		}
 		testkit.NoErr(t, l.WaitN(t.Context(), 1e6))
-		testkit.Check(t, l.reserve(time.Now(), 1e6).OK(), "Inf reserves nothing")
 		l.SetLimit(100)
 		l.SetBurst(0)
 		testkit.Check(t, l.Burst() == 0 && !l.Allow(), "a burst of 0 admits, or is %d", l.Burst())
