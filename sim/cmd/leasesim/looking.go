@@ -70,9 +70,29 @@ func (l *looking) of() string {
 	return "@" + l.name + ":"
 }
 
+// odd reports whether a terminal may obey r, or cannot show it.
+func odd(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
+
+// shownText is what an error says, in which a server, a file or a key may have put anything: without
+// what a terminal would obey, and no longer than a screen.
+func shownText(text string) string {
+	const most = 4000
+	var b strings.Builder
+	for _, r := range text {
+		if b.Len() >= most {
+			return b.String() + "…"
+		}
+		if odd(r) && r != '\n' {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
 // shownKey is a key for people, on one line and without what a terminal would obey.
 func shownKey(key string, most int) string {
-	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 	if key == "" || strings.ContainsFunc(key, odd) {
 		key = strconv.Quote(key)
 	}

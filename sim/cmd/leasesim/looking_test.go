@@ -258,6 +258,44 @@ func TestLookingAtARedisThatHangsEndsWithCtrlC(t *testing.T) {
 	}
 }
 
+// TestWhatAServerSaysIsShownAndNotObeyed: a hostile server's text reaches no terminal as it is.
+func TestWhatAServerSaysIsShownAndNotObeyed(t *testing.T) {
+	t.Parallel()
+	// given a server that refuses everything in words that clear a screen, and in many of them
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.NoErr(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for asked := make([]byte, 1<<16); ; {
+					n, err := conn.Read(asked)
+					if err != nil {
+						return
+					}
+					for range bytes.Count(asked[:n], []byte("*")) { // commands
+						fmt.Fprintf(conn, "-ERR \x1b]0;mine\a\x1b[2J%s\r\n", strings.Repeat("x", 10_000))
+					}
+				}
+			}()
+		}
+	}()
+	for _, command := range []string{"inspect a", "top --once", "live --duration 100ms"} {
+		// when a command shows what it says
+		e := execute(t.Context(), t, nil, command+" --redis redis://"+listener.Addr().String()+"?protocol=2")
+		// then nothing of it is a control character, and it is no longer than a screen
+		all := e.stdout + e.stderr
+		shown := !strings.ContainsAny(all, "\x1b\a") && strings.Contains(all, `\x1b[2J`) && len(all) < 5000
+		testkit.Check(t, e.status != 0 && shown,
+			"%s: status %d, %d bytes: %q", command, e.status, len(all), all[:min(len(all), 300)])
+	}
+}
+
 func TestANodeOfAClusterSaysHowToAskTheCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)

@@ -164,6 +164,7 @@ func prefixed(err error, status int) string {
 	if moved.MatchString(s) {
 		s += "; that is one node of a Redis Cluster: begin its URL with redis+cluster://, or rediss+cluster:// for TLS"
 	}
+	s = shownText(s)
 	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {
 		return s
 	}

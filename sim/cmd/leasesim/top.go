@@ -198,7 +198,7 @@ func (t *top) write(s *screen, b block) error {
 func (t *top) text(b block) string {
 	head := b.Time.Format("15:04:05") + "  " + t.redis + "  "
 	if b.Error != "" {
-		return head + "no reading: " + b.Error + "\n"
+		return head + "no reading: " + shownText(b.Error) + "\n"
 	}
 	head += fmt.Sprintf("%s, read in %s, by %s", view.Count(b.Keys, "key"),
 		view.Shortly(time.Duration(b.TookMs*float64(time.Millisecond))), t.sort)

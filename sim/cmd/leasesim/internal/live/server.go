@@ -67,7 +67,7 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		if valkey := info["Server"]["valkey_version"]; valkey != "" {
 			version = "Valkey " + valkey
 		}
-		v.name += " (" + version + ")"
+		v.name += " (" + strings.Trim(strconv.Quote(version), `"`) + ")"
 	}
 	return v, nil
 }
