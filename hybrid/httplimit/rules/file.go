@@ -16,9 +16,9 @@ import (
 // textMax and valuesMax bound a file. Aliases of aliases can say very much in few bytes.
 const textMax, valuesMax = 1 << 20, 200_000
 
-// Parse reads a table from YAML or JSON; the name of its file is for errors. It reports everything
-// that is wrong at once, as Open does, but for key forms that may be names of Config.Keys: those
-// New and Set check.
+// Parse reads a table from YAML or JSON; the name of its file is for errors. It reports what is wrong
+// at once, as Open does: the first ten mistakes, and how many more there are. Key forms that may be
+// names of Config.Keys are checked by New and Set.
 func Parse(name string, text []byte) (Table, error) { return parse(name, text, hybrid.Config{}, nil) }
 
 func parse(name string, text []byte, base hybrid.Config, keys map[string]httplimit.KeyFunc) (Table, error) {

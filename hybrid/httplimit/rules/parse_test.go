@@ -150,9 +150,15 @@ rules:
 7:6: rules.e.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
 8:7: rules.f.key: is empty, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
 9:12: rules.g.key: is "user ", must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has account`},
-	{"wrong rules", `
+	{"wrong versions and ranges", `
 version: -1
 trusted: [10.1.0.0/8, ten, 10.0.0.0/33]
+rules: {}
+`, `2:10: version: is -1, must be 0 to 2^52-1
+3:11: trusted[0]: is "10.1.0.0/8": it is an address within 10.0.0.0/8, which is the range
+3:23: trusted[1]: is "ten", must be an address range, like 10.0.0.0/8 or fd00::/8
+3:28: trusted[2]: is "10.0.0.0/33", must be an address range, like 10.0.0.0/8 or fd00::/8`},
+	{"wrong rules", `
 rules:
   has space: {key: all, limits: [1/s]}
   p: {key: all, limits: [2/s], priorities: [0.5, 0.2, 2]}
@@ -160,18 +166,14 @@ rules:
   s: {key: all, limits: [1/s], shadow: yes, fallback: perhaps}
   n:
   l: [1/s]
-`, `2:10: version: is -1, must be 0 to 2^52-1
-3:11: trusted[0]: is "10.1.0.0/8": it is an address within 10.0.0.0/8, which is the range
-3:23: trusted[1]: is "ten", must be an address range, like 10.0.0.0/8 or fd00::/8
-3:28: trusted[2]: is "10.0.0.0/33", must be an address range, like 10.0.0.0/8 or fd00::/8
-5:3: rules["has space"]: Name is "has space", must be at most 64 of A-Z, a-z, 0-9, '_', '.' and '-'
-6:50: rules.p.priorities[1]: is 0.2, must be below 1 and above the one before it (0.5)
-7:45: rules.q.priorities[0]: is 0.5, which of 1/s leaves nothing to class 1: the burst must be above 1
-8:40: rules.s.shadow: is "yes", must be true or false
-8:55: rules.s.fallback: is "perhaps", must be local_share, deny or allow_all
-9:5: rules.n.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
-9:5: rules.n.limits: is missing, must be a list of limits, like [10/s burst 20, 1000/h]
-10:6: rules.l: is a list, must be a mapping`},
+`, `3:3: rules["has space"]: Name is "has space", must be at most 64 of A-Z, a-z, 0-9, '_', '.' and '-'
+4:50: rules.p.priorities[1]: is 0.2, must be below 1 and above the one before it (0.5)
+5:45: rules.q.priorities[0]: is 0.5, which of 1/s leaves nothing to class 1: the burst must be above 1
+6:40: rules.s.shadow: is "yes", must be true or false
+6:55: rules.s.fallback: is "perhaps", must be local_share, deny or allow_all
+7:5: rules.n.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
+7:5: rules.n.limits: is missing, must be a list of limits, like [10/s burst 20, 1000/h]
+8:6: rules.l: is a list, must be a mapping`},
 	{"wrong routes", `
 rules:
   a: {key: all, limits: [5/s], priorities: [0.5]}
@@ -188,9 +190,6 @@ routes:
   /g: {rules: [a], cost: "1"}
   /h: {rules: [a], class: 2}
   /i: {rules: [d], class: 1}
-  /j: {}
-  /k: {rules: [a], class: 1, cost: 3}
-  /l: {rules: a}
 `, `7:19: routes["/a"].rules[1]: is "c", which is no rule; there are a, b, d
 7:22: routes["/a"].rules[2]: is "a", as is [0]: a request would take its cost twice
 8:21: routes["/b/{id}"].rules[0]: is "b", whose key path:bucket needs a wildcard {bucket}, and the pattern has none
@@ -200,10 +199,17 @@ routes:
 13:26: routes["/f"].cost: is "1.5", must be a whole number, at least 1
 14:26: routes["/g"].cost: is the text "1", must be a whole number, at least 1
 15:27: routes["/h"].class: is 2, must be 0 to 1, as many priorities as one of its rules has
-16:27: routes["/i"].class: is 1, must be 0 to 0, as many priorities as one of its rules has
-17:7: routes["/j"].rules: is missing, must be a list of names of rules; [] is not limited
-18:36: routes["/k"].cost: is 3, must be at most 2 in class 1 of rule "a" (5/s): more would never be admitted
-19:15: routes["/l"].rules: is "a", must be a list of names of rules; [] is not limited`},
+16:27: routes["/i"].class: is 1, must be 0 to 0, as many priorities as one of its rules has`},
+	{"routes with wrong rules", `
+rules:
+  a: {key: all, limits: [5/s], priorities: [0.5]}
+routes:
+  /j: {}
+  /k: {rules: [a], class: 1, cost: 3}
+  /l: {rules: a}
+`, `5:7: routes["/j"].rules: is missing, must be a list of names of rules; [] is not limited
+6:36: routes["/k"].cost: is 3, must be at most 2 in class 1 of rule "a" (5/s): more would never be admitted
+7:15: routes["/l"].rules: is "a", must be a list of names of rules; [] is not limited`},
 	{"wrong patterns", `
 routes:
   "GET /{a}": {rules: []}
@@ -267,6 +273,16 @@ func TestEveryViolationIsTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestALargeFileFillsNoLog: of what is wrong in it, the first is told, and how much more there is.
+func TestALargeFileFillsNoLog(t *testing.T) {
+	text := "rules:\n" + strings.Repeat("  '"+strings.Repeat("x", 1000)+"': [1/s]\n", 1000) + "routes: {}\n"
+	_, err := Parse("f", []byte(text))
+	must(t, errors.Is(err, ErrInvalid), "%v", err)
+	lines := strings.Split(err.Error(), "\n")
+	check(t, len(lines) == told+1 && len(err.Error()) < 8000 && strings.Contains(lines[told], " more mistakes"),
+		"%d lines, %d bytes, the last %s", len(lines), len(err.Error()), lines[len(lines)-1])
 }
 
 // An alias stands for its value. Aliases of aliases that say very much are refused in time.

@@ -64,14 +64,24 @@ func (r *reader) placeOf(path []string) place {
 	return place{1, 1}
 }
 
-// err joins what is wrong, in the order of places.
+// told is how many mistakes of a file are told, and toldLength how long each is at most: what a large
+// file has wrong would fill a log.
+const told, toldLength = 10, 400
+
+// err joins what is wrong, in the order of places: the first of it, and how much more there is.
 func (r *reader) err() error {
 	slices.SortStableFunc(r.found, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 	})
 	var all []error
-	for _, p := range r.found {
+	for _, p := range r.found[:min(told, len(r.found))] {
+		if text := []rune(p.text); len(text) > toldLength {
+			p.text = string(text[:toldLength]) + "…"
+		}
 		all = append(all, fmt.Errorf("%w: %s:%d:%d: %s", ErrInvalid, r.file, p.line, p.column, p.text))
+	}
+	if more := len(r.found) - told; more > 0 {
+		all = append(all, fmt.Errorf("%w: %s: %d more mistakes", ErrInvalid, r.file, more))
 	}
 	return errors.Join(all...)
 }
