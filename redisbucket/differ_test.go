@@ -168,7 +168,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"loss": calls / 500, "unused": calls / 1000, "rearranged": calls / 4000, "grew": calls / 500,
 				"shrunk": calls / 2000, "back": calls / 1000, "turned": calls / 1000, "owed": calls / 100,
 				"drawn at rest": calls / 1000, "drawn in short": calls / 200, "leased at rest": calls / 20_000,
-				"fast": calls / 1000, "dated at rest": calls / 1000, "made fast": calls / 10_000,
+				"fast": calls / 10_000, "dated at rest": calls / 1000, "made fast": calls / 20_000,
 				"windowed": calls / 20, "charged": calls / 1000, "dropped": calls / 1000, "a new period": calls / 800,
 				"cells": calls / 1000, "of another kind": calls / 4000, "used up again": calls / 4000,
 				"remembered": calls / 40, "left while leased": calls / 1000, "came back": calls / 1000,
