@@ -150,6 +150,33 @@ func TestAnOutageIsLoggedWhereItsKeysRest(t *testing.T) {
 	})
 }
 
+// A process that starts while the store is away, and denies or admits everything, says that this is why,
+// and which setting decides.
+func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
+	for start, says := range map[hybrid.ColdStart]string{
+		hybrid.ColdStartDeny: "Policy.ColdStart denies everything", hybrid.ColdStartAllow: "Policy.ColdStart admits everything",
+	} {
+		bubbleOf(t, start, func(t *world) {
+			l, out := t.logging(t, hybrid.Policy{ColdStart: start}, hybrid.PerSecond(1000))
+			t.every(away)
+			must(t, l.Allow("k") == (start == hybrid.ColdStartAllow), "Allow says the other thing")
+			time.Sleep(time.Second)
+			logs(t, out, 1, "lease calls fail", says)
+			// In an outage after it has heard of the store, Policy.Fallback decides.
+			t.every(verdict{})
+			time.Sleep(time.Minute)
+			l.Allow("k")
+			time.Sleep(time.Minute)
+			t.every(away)
+			l.Allow("k")
+			l.Allow("another")
+			time.Sleep(time.Minute)
+			logs(t, out, 2, "lease calls fail")
+			logs(t, out, 1, says)
+		})
+	}
+}
+
 func TestASecondFailureIsLoggedToo(t *testing.T) {
 	bubbleOf(t, "what somebody must mend, beside what is just away", func(t *world) {
 		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))

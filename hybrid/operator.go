@@ -38,11 +38,12 @@ type outage struct {
 	toldAt clock.Instant
 	key    string // the last one that began to fail, and why
 	err    error
+	cold   bool // this process has never heard of the node, so ColdStart decides and no Fallback
 }
 
 // begin counts a key whose calls fail from now on. The line comes a CallTimeout after the first
 // key, when it is known how many there are.
-func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
+func (o *outage) begin(l *Limiter, now clock.Instant, key string, cold bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.keys == 0 {
@@ -51,7 +52,7 @@ func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	}
 	o.keys++
 	o.most = max(o.most, o.keys)
-	o.key, o.err = key, err
+	o.key, o.err, o.cold = key, err, cold
 }
 
 // tell logs an outage that is not over yet, later if another one was logged not long ago. Keys that
@@ -66,7 +67,15 @@ func (o *outage) tell(l *Limiter) {
 		l.cfg.Clock.AfterFunc(quiet, func() { o.tell(l) })
 	default:
 		o.told, o.toldAt = true, now
-		l.logger().Warn("hybrid: lease calls fail", "keys", o.most, "key", brief(o.key), "error", o.err)
+		said := []any{"keys", o.most, "key", brief(o.key), "error", o.err}
+		if o.cold {
+			does := "denies"
+			if l.cfg.Policy.ColdStart == ColdStartAllow {
+				does = "admits"
+			}
+			said = append(said, "decides", "Policy.ColdStart "+does+" everything until this process has heard of its store")
+		}
+		l.logger().Warn("hybrid: lease calls fail", said...)
 	}
 }
 
@@ -109,7 +118,7 @@ func (e *entry) failingLocked(now clock.Instant, err error) {
 		e.outage = &n.permanent
 	}
 	e.failedAt = now
-	e.outage.begin(e.l, now, e.slot.name, err)
+	e.outage.begin(e.l, now, e.slot.name, n.breaker.Active() == 0, err)
 	e.announceDegraded(err)
 }
 
