@@ -48,7 +48,8 @@ func (b *Bucket) install(clock int64, c Config) {
 func (b *Bucket) fill() {
 	for k := range b.config.Limits {
 		if w := b.windows[k]; w != nil {
-			w.uncharge(&b.scales[k], w.sum)
+			*w = window{period: -2}
+			w.advance(&b.scales[k], b.now, b.clock)
 			continue
 		}
 		b.level[k], b.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
@@ -60,6 +61,9 @@ func (b *Bucket) fill() {
 		b.useUpWindows(b.now)
 	}
 	b.pasts, b.setAt = nil, b.now
+	if b.now >= b.forgotAt {
+		b.forgotAt = 0
+	}
 }
 
 // recover compares what the caller last heard with what is stored, or just was created.

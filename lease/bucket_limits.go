@@ -56,7 +56,7 @@ func (b *Bucket) reshape(c Config, newer bool) {
 		}
 		b.level[k] = max(b.level[k], -b.scales[k].deepest(c.Overcommit))
 	}
-	b.drop(b.inForce)
+	b.settlePasts()
 	b.setAt, b.stoodAt = b.now, b.now
 }
 

@@ -106,7 +106,7 @@ func (b *Bucket) inForce(p past) bool {
 // may be spent before the limit comes back. While other limits count as used up anyway, what is owed
 // is remembered, and of a window nothing.
 func (b *Bucket) leave(was *Bucket, i int) {
-	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now}
+	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now - was.rest[i]}
 	if w := was.windows[i]; w != nil {
 		if b.now < b.forgotAt {
 			return
@@ -139,8 +139,16 @@ func (b *Bucket) leave(was *Bucket, i int) {
 		b.drop(p.isOf)
 	}
 	b.pasts = append(slices.Clip(b.pasts), p)
-	if len(b.pasts) > pastsMax {
-		b.pasts, b.forgotAt = b.pasts[1:], max(b.forgotAt, b.now)
+}
+
+// settlePasts drops what is in force again, and of more than can be remembered the oldest that owes
+// nothing.
+func (b *Bucket) settlePasts() {
+	b.drop(b.inForce)
+	for len(b.pasts) > pastsMax {
+		oldest := max(0, slices.IndexFunc(b.pasts, func(p past) bool { return p.used <= p.all() }))
+		b.pasts = slices.Delete(slices.Clone(b.pasts), oldest, oldest+1)
+		b.forgotAt = max(b.forgotAt, b.now)
 	}
 }
 
@@ -162,22 +170,16 @@ func (b *Bucket) ownLevel(k int, newer bool) int64 {
 	sc, over := &b.scales[k], b.config.Overcommit
 	full := sc.Capacity * sc.Unit
 	p := b.remembered(k)
-	if p == nil && b.forgotAt > 0 { // it may have been used up when its past was forgotten
-		p = &past{scale: *sc, over: over, at: b.forgotAt}
-		p.used = p.all()
-	}
 	if p == nil {
-		return full
-	}
-	used := p.refilled(b.now)
-	if used == 0 {
-		return full
+		if p = (&past{scale: *sc, over: over, at: b.forgotAt}); b.forgotAt > 0 { // it may have been used up then
+			p.used = p.all()
+		}
 	}
 	leased := b.ring.ledger()
 	if newer {
 		leased = min(leased, sc.Capacity+over)
 	}
-	level, deepest := full+min(over, p.over)*sc.Unit-used, sc.deepest(over)
+	level, deepest := min(full+over*sc.Unit, p.all()-p.refilled(b.now)), sc.deepest(over)
 	if leased > (level+deepest)/sc.Unit { // the product may be too large
 		return -deepest
 	}

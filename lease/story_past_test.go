@@ -369,3 +369,129 @@ func TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt(t *testing.T) {
 		testkit.Check(t, n == 0, "left: %v: %d more of the period", leaves, n)
 	}
 }
+
+func TestATurnOwesLeasesAlsoBeyondTheBurst(t *testing.T) {
+	// given a limit of 10 that is unused, and a fast one of the same version
+	l := PerSecond(1).WithBurst(10)
+	s, a, b := pair(t, l, 10*time.Second)
+	s.calls(a, ask{})
+	start, total := s.now, int64(0)
+	for i := range 5 {
+		// when somebody leases 500 of the fast one, and spends them when the first has come back
+		s.turnsTo(b, ask{}, PerSecond(10_000).WithBurst(1000))
+		s.now += 12_000_000
+		h := s.holder(fmt.Sprint("h", i))
+		s.calls(h, ask{Want: 500})
+		s.now += 8_500_000
+		s.calls(a, ask{})
+		for h.Pool.Take().OK() {
+			total++
+		}
+	}
+	// then it owes them
+	owed := -s.bucket.tokens(0, 0)
+	most := 10 + int64(s.now-start)/1_000_000 + owed
+	testkit.Check(t, total == 2500 && total <= most, "%d admitted, %d owed, at most %d", total, owed, most)
+}
+
+func TestWhatIsOwedIsRememberedLongest(t *testing.T) {
+	// given a limit that owes 1000 when it leaves
+	l := Every(40 * time.Second).WithBurst(100)
+	s, a, _ := pair(t, l, 400*time.Millisecond)
+	s.draws(a, 100)
+	s.charges(a, 1000)
+	c := s.config
+	set := func(l Limit) {
+		c.Limits = []Limit{l}
+		s.sets(c)
+		s.now += 1_000_000
+		s.draws(a, 1)
+	}
+	// when more limits leave than can be remembered, and it comes back
+	for i := range pastsMax + 2 {
+		set(PerSecond(100_000).WithBurst(2000))
+		set(Sliding(1000, time.Hour+time.Duration(i)*time.Minute))
+	}
+	set(PerSecond(100_000).WithBurst(2000))
+	set(l)
+	// then it still owes them
+	left := s.bucket.tokens(0, 0)
+	testkit.Check(t, left < -990, "%d are left, want -1000 and what was refilled", left)
+}
+
+func TestALimitThatComesBackIsNotForgottenForTheOneThatLeaves(t *testing.T) {
+	// given as many limits as can be remembered
+	l := Sliding(100, 10*time.Hour)
+	s, a, _ := pair(t, l, 400*time.Millisecond)
+	s.draws(a, 1)
+	c := s.config
+	for i := range pastsMax {
+		c.Limits = []Limit{Sliding(1000, 10*time.Hour+time.Duration(i+1)*time.Minute)}
+		s.sets(c)
+		s.now += 1_000_000
+		s.draws(a, 1)
+	}
+	// when the oldest of them comes back, then it is remembered, and nothing is forgotten
+	c.Limits = []Limit{l}
+	s.sets(c)
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] >= 80 && s.bucket.forgotAt == 0, "%d are left, forgotten at %d", g.Levels[0], s.bucket.forgotAt)
+}
+
+func TestWhatWasNeverUsedIsNotOwed(t *testing.T) {
+	// given a quota of which nothing is used
+	for _, via := range []Limit{Unlimited, PerSecond(1000)} {
+		s, a, _ := pair(t, Sliding(100, 24*time.Hour), 400*time.Millisecond)
+		s.calls(a, ask{})
+		c := s.config
+		// when an operator sets another limit for a moment, whose burst has not refilled yet
+		c.Limits = []Limit{via}
+		s.sets(c)
+		s.now += 1000
+		c.Limits = s.config.Limits
+		s.sets(c)
+		g := s.calls(a, ask{})
+		// then the quota owes nothing
+		testkit.Check(t, g.Levels[0] >= 0, "%v: %d are left", via, g.Levels[0])
+	}
+	// A smaller overcommit is no use either.
+	s, a, _ := pair(t, PerSecond(1).WithBurst(10), 400*time.Millisecond)
+	s.config.Overcommit = 1000
+	s.calls(a, ask{})
+	c := s.config
+	c.Limits = []Limit{PerSecond(1000)}
+	s.sets(c)
+	s.now += 1_000_000
+	c.Limits, c.Overcommit = s.config.Limits, 0
+	s.sets(c)
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 10, "%d are left of 10 that nobody used", g.Levels[0])
+}
+
+func TestAResetForgivesAlsoWhatIsNotKnown(t *testing.T) {
+	// given a calendar whose clock was a year ahead for a moment, in a bucket that was lost before
+	l := Calendar(100, 24*time.Hour, 0)
+	s, a, b := pair(t, l, 400*time.Millisecond)
+	s.now = micros(20_000 * 24 * time.Hour)
+	s.draws(a, 100)
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	s.now += micros(365 * 24 * time.Hour)
+	s.draws(b, 100)
+	s.now -= micros(365 * 24 * time.Hour)
+	testkit.Must(t, s.draws(b, 1) == 0 && s.bucket.forgotAt > 0, "it has tokens, or nothing was forgotten")
+	// when it is reset
+	s.now += micros(time.Minute)
+	_, err := s.bucket.Configure(s.now, OpReset, Config{})
+	testkit.NoErr(t, err)
+	// then it is given, and again the next day; and another limit is full
+	n := s.draws(b, 200)
+	s.now += micros(24 * time.Hour)
+	m := s.draws(b, 200)
+	testkit.Check(t, n == 100 && m == 100, "%d admitted, and %d the day after", n, m)
+	c := s.config
+	c.Limits = append(c.Limits, Sliding(50, time.Hour))
+	s.sets(c)
+	g := s.calls(b, ask{})
+	testkit.Check(t, g.Levels[1] == 50, "%d of 50 are left of a new limit", g.Levels[1])
+}

@@ -104,7 +104,7 @@ if mine then
     end
     for i = 1, c.n do
       was[i] = past.identity(c.text, 30 * i + 1)
-      if not inForce[was[i]] then forgot = past.leave(c, i, ledger, now, forgot) end
+      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end
     end
     -- Which limit is which (section 6.10): limits that did not change, then those of equal kind and
     -- per_ns, then those of equal per_ns, then the rest in order.
@@ -167,7 +167,9 @@ if mine then
         end
       end
     end
-    pasts = past.settled(inForce) and past or nil
+    local left
+    left, forgot = past.settled(inForce, now, forgot)
+    pasts = left and past or nil
     c, setAt, stood, clip = mine, now, now, true
   end
 
@@ -208,8 +210,9 @@ if fill and changed then
     local empty = c.empty or l.full == 3153600000000000 or now < frozen
     l.level, l.rest = empty and 0 or l.burst * l.unit, 0
   end
-  if c.windows then c.windows.clear(c, now, ledger) end
+  if c.windows then c.windows.clear(c, now, clock, ledger) end
   pasts, setAt = nil, now
+  if now >= forgot then forgot = 0 end
 end
 if clip then
   for k = 1, c.n do

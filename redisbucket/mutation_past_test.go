@@ -17,14 +17,14 @@ var quick = lease.PerSecond(1000)
 // script is made to forget, as mutations are.
 var pastMutations = []limitMutation{
 	{"a limit that leaves is not remembered", lease.PerHour(10), []edit{
-		{"      if not inForce[was[i]] then forgot = past.leave(c, i, ledger, now, forgot) end\n", ""},
+		{"      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end\n", ""},
 	}, func(s *stage) {
 		s.drain("A")
 		s.leaves()
 		s.comesBack("B")
 	}},
 	{"a limit that comes back does not look at its past", lease.PerHour(10), []edit{
-		{"    local p, used, all = find(id), 0, l.most\n", "    local p, used, all = nil, 0, l.most\n"},
+		{"    local p, left = find(id), l.most * l.unit\n", "    local p, left = nil, l.most * l.unit\n"},
 	}, func(s *stage) {
 		s.drain("A")
 		s.leaves()
@@ -170,7 +170,7 @@ var pastMutations = []limitMutation{
 		s.comesBack("B")
 	}},
 	{"the first limit that left does not make room", lease.PerHour(10), []edit{
-		{"      table.remove(list, 1)\n", "      table.remove(list)\n"},
+		{"      table.remove(list, oldest)\n", "      table.remove(list)\n"},
 		{"      forgot = max(forgot, now)\n", ""},
 	}, func(s *stage) {
 		for k := range int64(9) {

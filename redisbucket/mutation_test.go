@@ -320,7 +320,7 @@ var mutations = []struct {
 		s.draw("C", 100)
 	}},
 	{"each turn of an equal version brings a full burst", []edit{
-		{"      if not inForce[was[i]] then forgot = past.leave(c, i, ledger, now, forgot) end\n", ""},
+		{"      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end\n", ""},
 	}, func(s *stage) {
 		// given two configurations of one version, of which one has a limit of 100 an hour
 		s.audit = lease.PerHour(100)

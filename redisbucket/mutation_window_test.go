@@ -243,7 +243,7 @@ var windowMutations = []limitMutation{
 		s.drain("A")
 	}},
 	{"a window that follows a bucket begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
-		{"      charge(to, now, from.most - ledger - floor(from.level / from.unit))\n", ""},
+		{"      charge(to, now, min(from.most - ledger - level, to.most + max(0, 0 - level)))\n", ""},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.PerSecond(1).WithBurst(10)}
 		s.draw("A", 10)

@@ -164,18 +164,18 @@ local function pastRules(shown, deepest, encode, decode)
 
   -- leave remembers limit k of configuration c, which is not in force any more. What is leased counts
   -- as used: it may be spent before the limit comes back. While other limits count as used up anyway,
-  -- what is owed is remembered, and of a window nothing. It returns what forgot becomes.
+  -- what is owed is remembered, and of a window nothing.
   function rules.leave(c, k, ledger, now, forgot)
     local l, p, more, cells = c[k], nil, 0, ''
     local id = identity(c.text, 30 * k + 1)
     local other = find(id) -- of two limits that are the same
     if l.kind then
-      if now < forgot then return forgot end
+      if now < forgot then return end
       p = {kind = l.kind, tick = l.tick, cell = l.cell, offset = l.offset, sum = l.sum, first = l.first,
         cells = {}, period = l.period, begun = l.begun, at = now}
       for i, n in pairs(l.cells) do p.cells[i] = n end
       c.windows.count(p, now, ledger)
-      if p.kind == 1 and p.sum == 0 then return forgot end
+      if p.kind == 1 and p.sum == 0 then return end
       if other then c.windows.atLeast(p, other) end
       if p.kind == 2 then
         p.begun = max(0, p.begun)
@@ -187,9 +187,9 @@ local function pastRules(shown, deepest, encode, decode)
         end
       end
     else
-      p = {used = l.most * l.unit - l.level, tick = l.tick, step = l.step, at = max(now, forgot),
-        over = l.most - l.burst, all = l.most * l.unit}
-      if p.used <= (now < forgot and p.all or 0) or l.full == 3153600000000000 then return forgot end
+      p = {used = l.most * l.unit - l.level, tick = l.tick, step = l.step,
+        at = now < forgot and forgot or now - l.rest, over = l.most - l.burst, all = l.most * l.unit}
+      if p.used <= (now < forgot and p.all or 0) or l.full == 3153600000000000 then return end
       if other then
         p.used, p.over = max(p.used, other.used), max(p.over, other.over)
         p.all = (l.burst + p.over) * l.unit
@@ -200,32 +200,35 @@ local function pastRules(shown, deepest, encode, decode)
     write(p, sub(c.text, 30 * k + 1, 30 * k + 30), more, cells)
     keep(function(o) return o.id == id end)
     list[#list + 1] = p
-    if #list > 8 then
-      table.remove(list, 1)
-      forgot = max(forgot, now)
-    end
-    return forgot
   end
 
   -- own is the level that token bucket l has by its own past. What is leased now it has yet to pay
   -- for; to a newer version, which comes now and then, it lends what is leased beyond B + E.
   function rules.own(l, id, newer, ledger, now, forgot)
-    local p, used, all = find(id), 0, l.most
+    local p, left = find(id), l.most * l.unit
     if p then
-      used, all = refilled(p.used, p.at, l, now), min(all, l.burst + p.over)
+      left = min(left, p.all - refilled(p.used, p.at, l, now))
     elseif forgot > 0 then -- it may have been used up when its past was forgotten
-      used = refilled(l.most * l.unit, forgot, l, now)
+      left = left - refilled(left, forgot, l, now)
     end
-    if used == 0 then return l.burst * l.unit end
-    local leased, level, deep = newer and min(ledger, l.most) or ledger, all * l.unit - used, deepest(l)
+    local leased, level, deep = newer and min(ledger, l.most) or ledger, left, deepest(l)
     if leased > floor((level + deep) / l.unit) then return 0 - deep end -- the product may be too large
     return min(level - leased * l.unit, l.burst * l.unit)
   end
 
-  -- settled drops those whose identity is a key of ids. It returns whether anything is left.
-  function rules.settled(ids)
+  -- settled drops those whose identity is a key of ids, which are in force again, and of more than 8 the
+  -- oldest that owes nothing. It returns whether anything is left, and what forgot becomes.
+  function rules.settled(ids, now, forgot)
     keep(function(p) return ids[p.id] end)
-    return #list > 0
+    while #list > 8 do
+      local oldest = 1
+      for i = #list, 1, -1 do
+        if list[i].kind or list[i].used <= list[i].all then oldest = i end
+      end
+      table.remove(list, oldest)
+      forgot = max(forgot, now)
+    end
+    return #list > 0, forgot
   end
 
   return rules

@@ -216,8 +216,11 @@ local function windowRules(encode, decode)
     c.shown = shown
     each(c, advance, now, clock)
   end
-  function rules.clear(c, now, ledger)
-    each(c, function(l) l.sum, l.cells = 0, {} end)
+  function rules.clear(c, now, clock, ledger)
+    each(c, function(l)
+      l.sum, l.cells, l.period = 0, {}, -2
+      advance(l, now, clock)
+    end)
     rules.useUp(c, now, ledger)
   end
   function rules.useUp(c, now, ledger)
@@ -255,7 +258,8 @@ local function windowRules(encode, decode)
   function rules.inherit(to, from, ledger, now)
     if not from then return end
     if not from.kind then
-      charge(to, now, from.most - ledger - floor(from.level / from.unit))
+      local level = floor(from.level / from.unit)
+      charge(to, now, min(from.most - ledger - level, to.most + max(0, 0 - level)))
     elseif from.kind == 1 and to.kind == 1 and from.tick ~= to.tick then
       -- All of a cell counts at its end, since nothing in it was spent later than that.
       for j = from.first, from.first + 60 do
