@@ -37,6 +37,8 @@ type meter struct {
 	admitted int64 // tokens, net of refunds
 	owed     int64 // units by which the level is below 0
 	foreign  int64 // tokens leased without the limit that may have been spent beside it
+	since    int64 // the bucket's time at which they were found: it pays for them from then on,
+	until    int64 // for as long as they last
 
 	leased      int64 // tokens, until leasedUntil
 	leasedUntil int64
@@ -292,7 +294,8 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 			continue
 		}
 		if w == nil {
-			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit)
+			paid := min(m.foreign*meterUnit, m.drain*max(0, min(s.now, m.until)-m.since))
+			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit) + paid
 			continue
 		}
 		used := b.ledger + w.sum
@@ -413,7 +416,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 		next = append(next, m)
 	}
-	b.followOwn(now, c, anew, s.now < s.forgotAt, leased)
+	b.followOwn(now, bucket, anew, s.now < s.forgotAt, leased)
 	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
 	b.version = c.Version
 	b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
@@ -422,7 +425,8 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 // followOwn says which limits leave, and which are in force again. What is leased of one that leaves
 // counts as admitted; what is leased without one that comes back may be spent beside it, and it owes
 // that: of more than it may have at all, in a new version, nothing, nor where the bucket was lost.
-func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64) {
+func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased int64) {
+	c := &bucket.config
 	// Of a limit that starts empty nothing is remembered but by the bucket in which it is in force.
 	forgotten := func(m *meter) bool { return m.limit.Equal(Blocked) }
 	was := b.own
@@ -430,6 +434,10 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 		was = slices.DeleteFunc(was, forgotten)
 	}
 	b.own = nil
+	beside := leased // what a limit that comes into force now may find leased and does not owe
+	if !anew && !waits && c.Version == b.version {
+		beside = 0
+	}
 	for _, l := range c.Limits {
 		i := slices.IndexFunc(was, func(m *meter) bool { return m.limit.Equal(l) })
 		if i < 0 {
@@ -445,9 +453,14 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 		i = slices.IndexFunc(b.left, func(m *meter) bool { return m.isOf(l) })
 		if i < 0 {
 			m := newMeter(l, c.Overcommit, now)
-			m.leased, m.leasedUntil = leased, b.leasesEnd
+			if m.leased, m.leasedUntil = beside, b.leasesEnd; forgotten(m) { // which can owe nothing
+				m.leased = leased
+			}
 			m.y = -m.most(now)
 			m.clock = b.clock
+			if len(b.limits) > 0 {
+				m.finds(b.ledger, bucket)
+			}
 			b.own = append(b.own, m)
 			continue
 		}
@@ -460,7 +473,7 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.forgive(leased * meterUnit)
 		case drained: // it is as good as new
-			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			m.change(now, l, c.Overcommit, beside, b.leasesEnd)
 			m.y = -m.most(now)
 		case c.Version != b.version:
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
@@ -469,7 +482,7 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 			m.change(now, l, c.Overcommit, 0, 0)
 		}
 		if !anew && !waits {
-			m.foreign += b.ledger
+			m.finds(b.ledger, bucket)
 		}
 		b.own = append(b.own, m)
 	}
@@ -488,6 +501,12 @@ func (b *bounds) followOwn(now int64, c *Config, anew, waits bool, leased int64)
 		b.left = append(b.left, m)
 	}
 	b.left = slices.DeleteFunc(b.left, forgotten)
+}
+
+// finds notes that a limit comes into force beside so many leased tokens.
+func (m *meter) finds(leased int64, bucket *Bucket) {
+	m.foreign += leased
+	m.since, m.until = bucket.now, bucket.now+bucket.leaseMax()
 }
 
 // isOf reports whether m counts what is admitted of l, be it a window of another N.

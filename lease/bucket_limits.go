@@ -47,7 +47,7 @@ func (b *Bucket) reshape(c Config, newer bool) {
 				b.level[k] = min(b.level[k], 0)
 			}
 			if i >= 0 {
-				level := was.level[i]
+				level := was.levelLeft(i)
 				if was.windows[i] != nil {
 					level = was.free(i, was.ring.ledger())
 				}
@@ -58,6 +58,15 @@ func (b *Bucket) reshape(c Config, newer bool) {
 	}
 	b.settlePasts()
 	b.setAt, b.stoodAt = b.now, b.now
+}
+
+// levelLeft is what token bucket k leaves to the limit that takes its place. Unlimited has never lacked
+// anything, though it takes seconds to fill.
+func (b *Bucket) levelLeft(k int) int64 {
+	if b.level[k] >= 0 && Unlimited.Equal(b.config.Limits[k]) {
+		return b.scales[k].Capacity * b.scales[k].Unit
+	}
+	return b.level[k]
 }
 
 // alike reports whether limit i of old and limit k of b are one: the same rate over the same time,

@@ -67,9 +67,8 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 		old, osc := was.windows[from], &was.scales[from]
 		switch {
 		case old == nil:
-			level := floorDiv(was.level[from], osc.Unit)
-			used := osc.Capacity + was.config.Overcommit - was.ring.ledger() - level
-			w.charge(sc, b.now, min(used, sc.Capacity+b.config.Overcommit+max(0, -level)))
+			used := osc.Capacity + was.config.Overcommit - was.ring.ledger() - floorDiv(was.levelLeft(from), osc.Unit)
+			w.charge(sc, b.now, used)
 		case osc.Kind == KindSliding && sc.Kind == KindSliding && osc.Tick != sc.Tick:
 			w.recount(sc, old, osc, b.now)
 		case !same(was.config.Limits[from], osc, b.config.Limits[k], sc):

@@ -106,6 +106,14 @@ if mine then
       was[i] = past.identity(c.text, 30 * i + 1)
       if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end
     end
+    if c.windows then c.windows.see(c, ledger, now, frozen) end
+    -- left is what a limit leaves to the one that takes its place. Unlimited, whose burst is 2^38 and
+    -- which makes 10^11 tokens in 10^9 ns, has never lacked anything, though it takes seconds to fill.
+    for i = 1, c.n do
+      local l = c[i]
+      l.left = l.burst == 2^38 and l.step == 100000 and l.unit == 1 and l.tick == 1 and l.level >= 0
+        and string.sub(c.text, 30 * i + 23, 30 * i + 30) == '\0\202\154\59\0\0\0\0' and l.burst or l.level
+    end
     -- Which limit is which (section 6.10): limits that did not change, then those of equal kind and
     -- per_ns, then those of equal per_ns, then the rest in order.
     local sub, taken, given, alike = string.sub, {}, {}, {}
@@ -122,7 +130,6 @@ if mine then
         end
       end
     end
-    if c.windows then c.windows.see(c, ledger, now, frozen) end
     if mine.windows then mine.windows.begin(mine, now, clock, shown) end
     for k = 1, mine.n do
       local from, to, same = given[k], mine[k], alike[k]
@@ -137,7 +144,7 @@ if mine then
         -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
         -- are equal what fits. A debt stays, rounded up as what follows rounds down. But it has no more
         -- than by its own past.
-        local level = from.level
+        local level = same and from.level or from.left
         if from.burst > to.burst and level > 0 then
           if newer then
             level = max(0, level - (from.burst - to.burst) * from.unit)

@@ -31,6 +31,8 @@ func (x *trio) choose() {
 		switch p := rng.IntN(8); {
 		case p == 0 && rng.IntN(2) == 0:
 			l = lease.Blocked
+		case p == 0:
+			l = lease.Unlimited
 		case p == 1:
 			l = limit(rng)
 		case p < 4 && x.windows:

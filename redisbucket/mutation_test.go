@@ -400,7 +400,7 @@ var mutations = []struct {
 		s.draw("C", 10)
 	}},
 	{"a change of limits pays what is owed", []edit{
-		{"        local level = from.level\n", "        local level = max(from.level, 0)\n"},
+		{"        local level = same and from.level or from.left\n", "        local level = max(from.level, 0)\n"},
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)

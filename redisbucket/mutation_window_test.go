@@ -243,7 +243,7 @@ var windowMutations = []limitMutation{
 		s.drain("A")
 	}},
 	{"a window that follows a bucket begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
-		{"      charge(to, now, min(from.most - ledger - level, to.most + max(0, 0 - level)))\n", ""},
+		{"      charge(to, now, from.most - ledger - floor(from.left / from.unit))\n", ""},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.PerSecond(1).WithBurst(10)}
 		s.draw("A", 10)
@@ -259,7 +259,7 @@ var windowMutations = []limitMutation{
 		s.draw("A", 10)
 	}},
 	{"a bucket that follows a window begins full", lease.PerSecond(1).WithBurst(10), []edit{
-		{"        local level = from.level\n", "        local level = from.kind and from.burst or from.level\n"},
+		{"        local level = same and from.level or from.left\n", "        local level = from.kind and from.burst or from.level\n"},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.Sliding(10, 10*time.Second)}
 		s.draw("A", 10)

@@ -258,8 +258,7 @@ local function windowRules(encode, decode)
   function rules.inherit(to, from, ledger, now)
     if not from then return end
     if not from.kind then
-      local level = floor(from.level / from.unit)
-      charge(to, now, min(from.most - ledger - level, to.most + max(0, 0 - level)))
+      charge(to, now, from.most - ledger - floor(from.left / from.unit))
     elseif from.kind == 1 and to.kind == 1 and from.tick ~= to.tick then
       -- All of a cell counts at its end, since nothing in it was spent later than that.
       for j = from.first, from.first + 60 do
