@@ -98,8 +98,8 @@ type WindowDump struct {
 	Period, Begun int64
 }
 
-// PastDump is what a Bucket remembers of a limit that has left: of a token bucket the units below
-// B + E that were used at the running time At, with E Over, of a window what was charged up to then.
+// PastDump is the past of a limit that is out of force. For a token bucket, Used is the units below
+// B + E at the running time At, and Over is E. For a window, Window has the charges up to At.
 type PastDump struct {
 	Limit          Limit
 	Scale          Scale

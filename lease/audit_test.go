@@ -245,8 +245,8 @@ type bounds struct {
 	ledger    int64 // what is leased, as the bucket knew before its latest call
 	leasesEnd int64 // every lease that there is has ended then
 	refunded  map[refund]bool
-	// unreported is what processes have used beyond what they had, and no executed call has charged
-	// yet.
+	// unreported are the tokens that processes have used beyond their holdings and that no executed call
+	// has charged yet.
 	version    Version
 	unreported map[*node]int64
 	overshot   bool         // there is, or was, such use
@@ -313,7 +313,7 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	}
 }
 
-// metered is so many units of a level, of which a token has unit, in those of a meter.
+// metered converts units of a level, of which a token has unit, to those of a meter.
 func metered(units, unit int64) int64 {
 	return units/unit*meterUnit + mulDiv(units%unit, meterUnit, unit)
 }
@@ -333,8 +333,8 @@ func (b *bounds) forgives(n int64) {
 	}
 }
 
-// forgivesAll takes off what is owed: the bucket that knew of it has gone. Nobody may know either how
-// far its clock was ahead before it stepped back.
+// forgivesAll takes off all that is owed, since the bucket that knew of it has gone. With it goes how far
+// the clock was ahead before it stepped back.
 func (b *bounds) forgivesAll(now int64) {
 	for _, m := range b.all() {
 		m.forgive(m.owed)
@@ -469,7 +469,7 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 		m.advance(now)
 		drained := m.excess() <= -m.most(now)
 		switch {
-		case anew || waits: // nobody knows what the lost bucket has leased
+		case anew || waits: // the leases of the lost bucket are unknown
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.forgive(leased * meterUnit)
 		case drained: // it is as good as new
@@ -494,7 +494,7 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 		if !anew {
 			m.admit(now, min(b.ledger, b.held()))
 		}
-		m.forgive(b.reports() * meterUnit) // which nobody will pay
+		m.forgive(b.reports() * meterUnit) // no bucket will charge them
 		if waits && m.limit.Windowed() {
 			m.forgive(max(0, m.excess())) // of a window, while a loss is waited out, nothing is remembered
 		}
@@ -503,7 +503,7 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 	b.left = slices.DeleteFunc(b.left, forgotten)
 }
 
-// finds notes that a limit comes into force beside so many leased tokens.
+// finds notes the tokens that are leased when the limit comes into force.
 func (m *meter) finds(leased int64, bucket *Bucket) {
 	m.foreign += leased
 	m.since, m.until = bucket.now, bucket.now+bucket.leaseMax()

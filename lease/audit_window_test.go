@@ -83,7 +83,7 @@ func (m *meter) overshoots(now, n int64) {
 	}
 }
 
-// again are periods that may have so many units more than their limit.
+// again are periods that may exceed their limit by units.
 type again struct{ from, to, units int64 }
 
 // periodOf is the period of a calendar, by the server's clock.

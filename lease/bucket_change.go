@@ -94,8 +94,8 @@ func (b *Bucket) possible(r *Request) bool {
 }
 
 // freeze empties every level and lets none refill before until, when unknown holdings have run out.
-// What is owed stays owed. Of limits that are not in force nothing is known any more: they may have
-// been used up until then, or until the server's clock shows what it showed at heardAt.
+// What is owed stays owed. Limits out of force may have been used up until then, or until the server's
+// clock shows heardAt again, if it has stepped back since.
 func (b *Bucket) freeze(until, heardAt int64) {
 	ahead := heardAt - b.shown
 	if ahead > micros(stepBackMax) {

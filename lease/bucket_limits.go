@@ -60,8 +60,8 @@ func (b *Bucket) reshape(c Config, newer bool) {
 	b.setAt, b.stoodAt = b.now, b.now
 }
 
-// levelLeft is what token bucket k leaves to the limit that takes its place. Unlimited has never lacked
-// anything, though it takes seconds to fill.
+// levelLeft returns the level that token bucket k passes on to the limit in its place. Unlimited passes
+// on a full one: it takes seconds to fill, but never denied anything.
 func (b *Bucket) levelLeft(k int) int64 {
 	if b.level[k] >= 0 && Unlimited.Equal(b.config.Limits[k]) {
 		return b.scales[k].Capacity * b.scales[k].Unit

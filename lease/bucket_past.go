@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// What a bucket remembers of limits that are not in force: docs/protocol.md section 6.12.
+// This file is docs/protocol.md section 6.12: limits that leave and come back.
 
 const (
-	// pastsMax is how many limits a bucket remembers that have left: those of two configurations.
+	// pastsMax is the number of limits out of force that a bucket remembers: those of two configurations.
 	pastsMax = 2 * LimitsMax
-	// stepBackMax is the longest step back of the server's clock after which a calendar still gives
-	// nothing twice. A clock that was further ahead may have been anywhere.
+	// stepBackMax is the longest step back of the server's clock that a calendar waits out. After a
+	// longer one the clock was plainly wrong before, and waiting for it could take years.
 	stepBackMax = 10 * time.Second
 )
 
-// past is what was used of a limit that has left, leases included. It goes on as if nobody used it:
-// what was used of a token bucket refills, what was charged to a window is dropped.
+// past records the use of a limit that is out of force, leases included. The use fades as it would in
+// force: a token bucket refills, and a window drops its cells.
 type past struct {
 	limit Limit
 	scale Scale
 	over  int64 // of a token bucket, E
 	used  int64 // of a token bucket, units below B + E
-	at    int64 // the running time at which so much was used, or up to which the window was advanced
+	at    int64 // the running time of used, or to which the window was advanced
 	window
 }
 
-// sameAs reports whether a limit is the one that p remembers. A window is the same with another N:
-// what was charged to it does not depend on that.
+// sameAs reports whether p is the past of limit l. A window with another N is the same, because its
+// charges do not depend on N.
 func (p past) sameAs(l Limit, sc *Scale) bool { return same(p.limit, &p.scale, l, sc) }
 
-// same reports whether two limits are one: the same rate over the same time and the same burst,
-// counted in the same units, or windows of one kind, length and offset.
+// same reports whether a and b are one limit: token buckets of equal rate, Per, burst and units, or
+// windows of equal kind, length and offset.
 func same(a Limit, asc *Scale, b Limit, bsc *Scale) bool {
 	if asc.Kind != KindBucket {
 		return asc.Kind == bsc.Kind && asc.Tick == bsc.Tick && asc.Offset == bsc.Offset
@@ -42,8 +42,8 @@ func same(a Limit, asc *Scale, b Limit, bsc *Scale) bool {
 // all is B + E of p, a token bucket, in units.
 func (p *past) all() int64 { return (p.scale.Capacity + p.over) * p.scale.Unit }
 
-// refilled is what was used of p, a token bucket, less what it has refilled at the time now.
-func (p *past) refilled(now int64) int64 {
+// usedAt returns the units of p, a token bucket, that are still used at the time now.
+func (p *past) usedAt(now int64) int64 {
 	if p.used == 0 {
 		return 0
 	}
@@ -54,8 +54,8 @@ func (p *past) refilled(now int64) int64 {
 	return p.used - ticks*p.scale.Step
 }
 
-// ended reports whether p has nothing left to remember at the time now, when the server's clock says
-// clock. A calendar that has ended is remembered until its clock cannot step back into it.
+// ended reports whether nothing of p counts any more at the time now, when the server's clock says
+// clock. A calendar counts until its clock cannot step back into the period.
 func (p *past) ended(now, clock int64) bool {
 	switch p.scale.Kind {
 	case KindCalendar:
@@ -63,11 +63,11 @@ func (p *past) ended(now, clock int64) bool {
 	case KindSliding:
 		return now >= p.at+micros(p.scale.timeToFull())
 	default:
-		return p.refilled(now) == 0
+		return p.usedAt(now) == 0
 	}
 }
 
-// prune drops the pasts that have nothing left to remember.
+// prune drops the pasts that have ended.
 func (b *Bucket) prune() { b.drop(func(p past) bool { return p.ended(b.now, b.clock) }) }
 
 func (b *Bucket) drop(over func(past) bool) {
@@ -76,7 +76,8 @@ func (b *Bucket) drop(over func(past) bool) {
 	}
 }
 
-// forget has nothing be known of other limits until the running time until, but what is owed.
+// forget notes that limits out of force may have been used up until the running time until. Of their
+// pasts it keeps those that owe.
 func (b *Bucket) forget(until int64) {
 	if until <= b.forgotAt {
 		return
@@ -84,7 +85,7 @@ func (b *Bucket) forget(until int64) {
 	b.forgotAt = until
 	var owed []past
 	for _, p := range b.pasts {
-		if p.used = p.refilled(b.now); p.used > p.all() {
+		if p.used = p.usedAt(b.now); p.used > p.all() {
 			p.at = until
 			owed = append(owed, p)
 		}
@@ -92,7 +93,7 @@ func (b *Bucket) forget(until int64) {
 	b.pasts = owed
 }
 
-// inForce says whether one of b's limits is p's.
+// inForce reports whether b has the limit of p in force.
 func (b *Bucket) inForce(p past) bool {
 	for k, l := range b.config.Limits {
 		if p.sameAs(l, &b.scales[k]) {
@@ -102,9 +103,9 @@ func (b *Bucket) inForce(p past) bool {
 	return false
 }
 
-// leave remembers limit i of was, which is not in force any more. What is leased counts as used: it
-// may be spent before the limit comes back. While other limits count as used up anyway, what is owed
-// is remembered, and of a window nothing.
+// leave adds the past of limit i of was, which goes out of force. Leased tokens count as used, because
+// they may be spent before the limit comes back. Until forgotAt every limit without a past counts as
+// used up, so only a token bucket that owes needs one.
 func (b *Bucket) leave(was *Bucket, i int) {
 	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now - was.rest[i]}
 	if w := was.windows[i]; w != nil {
@@ -130,7 +131,7 @@ func (b *Bucket) leave(was *Bucket, i int) {
 			return
 		}
 	}
-	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // of two limits that are the same
+	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // a configuration may have one limit twice
 		p.used, p.over = max(p.used, b.pasts[at].used), max(p.over, b.pasts[at].over)
 		p.atLeast(&p.scale, &b.pasts[at].window)
 		if p.scale.Kind == KindCalendar {
@@ -141,8 +142,8 @@ func (b *Bucket) leave(was *Bucket, i int) {
 	b.pasts = append(slices.Clip(b.pasts), p)
 }
 
-// settlePasts drops what is in force again, and of more than can be remembered the oldest that owes
-// nothing.
+// settlePasts drops the pasts of limits in force. If too many are left, it drops the oldest ones that
+// owe nothing.
 func (b *Bucket) settlePasts() {
 	b.drop(b.inForce)
 	for len(b.pasts) > pastsMax {
@@ -154,8 +155,8 @@ func (b *Bucket) settlePasts() {
 
 func (p past) isOf(o past) bool { return p.sameAs(o.limit, &o.scale) }
 
-// remembered is what the bucket remembers of limit k; nil for nothing.
-func (b *Bucket) remembered(k int) *past {
+// pastOf returns the past of limit k, or nil.
+func (b *Bucket) pastOf(k int) *past {
 	i := slices.IndexFunc(b.pasts, func(p past) bool { return p.sameAs(b.config.Limits[k], &b.scales[k]) })
 	if i < 0 {
 		return nil
@@ -163,13 +164,13 @@ func (b *Bucket) remembered(k int) *past {
 	return &b.pasts[i]
 }
 
-// ownLevel is the level that the token bucket k has by its own past, which may be more than it holds.
-// What is leased now it has yet to pay for; to an operator, who changes limits now and then, it
-// lends what is leased beyond B + E.
+// ownLevel returns the level of token bucket k by its own past. The leases that it finds count as used
+// and not paid for. A newer version is lent those beyond B + E: operators change limits rarely, where
+// turns may go on for ever.
 func (b *Bucket) ownLevel(k int, newer bool) int64 {
 	sc, over := &b.scales[k], b.config.Overcommit
 	full := sc.Capacity * sc.Unit
-	p := b.remembered(k)
+	p := b.pastOf(k)
 	if p == nil {
 		if p = (&past{scale: *sc, over: over, at: b.forgotAt}); b.forgotAt > 0 { // it may have been used up then
 			p.used = p.all()
@@ -179,15 +180,15 @@ func (b *Bucket) ownLevel(k int, newer bool) int64 {
 	if newer {
 		leased = min(leased, sc.Capacity+over)
 	}
-	level, deepest := min(full+over*sc.Unit, p.all()-p.refilled(b.now)), sc.deepest(over)
+	level, deepest := min(full+over*sc.Unit, p.all()-p.usedAt(b.now)), sc.deepest(over)
 	if leased > (level+deepest)/sc.Unit { // the product may be too large
 		return -deepest
 	}
 	return min(full, level-leased*sc.Unit)
 }
 
-// atLeast has w count no less than o does, of the same kind and length, from now on and at any time
-// to come: of every cell and all later ones together the larger sum of the two.
+// atLeast raises the charges of w, so that w never counts less than o, now or later: for every cell,
+// the sum of it and all later ones becomes the larger of the two. Both have one kind and length.
 func (w *window) atLeast(sc *Scale, o *window) {
 	w.period, w.begun = max(w.period, o.period), max(w.begun, o.begun)
 	if sc.Kind == KindCalendar {

@@ -182,7 +182,7 @@ func (f *fleet) clock(n *node) clock.Instant {
 
 func (f *fleet) server() int64 { return f.now + f.offset }
 
-// held is what processes may still spend, and what replies bring that are on their way.
+// held returns the tokens that processes may still spend, including those of replies on their way.
 func (f *fleet) held() (n int64) {
 	seen := make(map[int64]bool)
 	for _, one := range f.nodes {

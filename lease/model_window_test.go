@@ -106,7 +106,7 @@ func (d *describer) pasts(to []byte, w *world) []byte {
 	to = put(to, d.near(w.now-s.forgotAt), int64(len(s.pasts)))
 	for i := range s.pasts {
 		p := s.pasts[i]
-		to = put(to, flags(p.limit.Equal(w.limit)), p.refilled(w.now))
+		to = put(to, flags(p.limit.Equal(w.limit)), p.usedAt(w.now))
 		if p.scale.Kind != KindBucket {
 			p.advance(&p.scale, w.now, w.now)
 			to = d.window(put(to, d.near(w.now-p.at)), w, &p.window, &p.scale, w.now)

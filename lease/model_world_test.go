@@ -140,7 +140,7 @@ func assign[T any](to, from *T) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf
 
 func (w *world) instant() clock.Instant { return clock.Instant(w.now * 1000) }
 
-// server is what the server's clock shows.
+// server returns the time by the server's clock.
 func (w *world) server() int64 { return w.now - w.behind }
 
 // event is one thing that may happen.

@@ -275,7 +275,7 @@ func TestAJumpForwardForgivesWhatAWindowOwes(t *testing.T) {
 }
 
 func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
-	// given limits that are used up, one after the other, by an operator who sets another each time
+	// given limits that are used up one after the other, while an operator sets another each time
 	s, a, _ := pair(t, Sliding(10, time.Hour), 10*time.Millisecond)
 	limit := func(i int) Limit { return Sliding(10, time.Hour+time.Duration(i)*time.Minute) }
 	for i := range pastsMax + 2 {
@@ -358,7 +358,7 @@ func TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt(t *testing.T) {
 			s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000)}, 1
 			s.calls(b, ask{})
 		}
-		// when nobody calls for 9 s, and the clock steps back by as much
+		// when no call comes for 9 s, and the clock steps back by as much
 		s.now += 9_000_000
 		g := s.calls(b, ask{})
 		testkit.Check(t, g.Expiry >= time.Second, "it is remembered for %v", g.Expiry)
@@ -377,7 +377,7 @@ func TestATurnOwesLeasesAlsoBeyondTheBurst(t *testing.T) {
 	s.calls(a, ask{})
 	start, total := s.now, int64(0)
 	for i := range 5 {
-		// when somebody leases 500 of the fast one, and spends them when the first has come back
+		// when a third process leases 500 of the fast one, and spends them after the turn back
 		s.turnsTo(b, ask{}, PerSecond(10_000).WithBurst(1000))
 		s.now += 12_000_000
 		h := s.holder(fmt.Sprint("h", i))

@@ -78,9 +78,9 @@ func (w *window) covers(sc *Scale, at int64) bool {
 	return at/sc.Cell >= w.first
 }
 
-// ahead is for how long the server's clock, which shows that time, has yet to reach the period of a
-// calendar, because it has stepped back a little; otherwise 0. Meanwhile it is an earlier period
-// once more, which has been given already.
+// ahead returns the time until the server's clock, which shows shown, reaches the period that w counts.
+// It is positive only after a step back of at most stepBackMax: the clock then runs through an earlier
+// period once more, and that one has been given already.
 func (w *window) ahead(sc *Scale, shown int64) int64 {
 	left := w.boundary(sc) - sc.Tick - shown
 	if sc.Kind != KindCalendar || left > micros(stepBackMax) {
@@ -89,7 +89,7 @@ func (w *window) ahead(sc *Scale, shown int64) int64 {
 	return max(0, left)
 }
 
-// ends is when the server's clock, which may step back, does not come back to the period of a calendar.
+// ends returns the time from which the server's clock cannot step back into the period of a calendar.
 func (w *window) ends(sc *Scale) int64 { return w.boundary(sc) + micros(stepBackMax) }
 
 // boundary is when the period of a calendar ends, by the server's clock.
@@ -118,8 +118,8 @@ func (w *window) dropsAt(sc *Scale, missing int64) int64 {
 
 // free is what limit k has while ledger tokens are held, in units: its level, or what a window has
 // left. That is negative where more was used than a changed limit allows, or than was reserved.
-// While a loss is waited out a window has nothing: nobody knows what was spent of it. Nor has a
-// calendar while the clock is before its period.
+// A window has nothing while a loss is waited out, since its use is unknown, and a calendar has nothing
+// while the clock is before its period.
 func (b *Bucket) free(k int, ledger int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
 	if w == nil {

@@ -18,8 +18,7 @@ func (b *Bucket) rescale() {
 	}
 }
 
-// restore has b, whose configuration is known, count what was dumped of its windows, and remember the
-// limits that have left.
+// restore sets the windows and the pasts of b, whose configuration is set, from d.
 func (b *Bucket) restore(d *BucketDump) {
 	for k, w := range b.windows {
 		if w != nil {
@@ -57,10 +56,10 @@ func (b *Bucket) copied() Bucket {
 	return c
 }
 
-// inheritWindow charges window k, in which nothing is charged yet, with what was used of limit from
-// of was; -1 for a new limit. It counts no less than by its own past, be it of another N: all, where
-// that was forgotten. With StartEmpty so it is too where N or E has grown, as a lost bucket may have
-// had the new ones, and have given what they are larger by.
+// inheritWindow charges window k, which is new, with the use of limit from of was; -1 for none. The
+// window counts no less than by its own past, and all of it if that was forgotten. With StartEmpty a
+// window that goes on with a larger N or E counts as forgotten too: a lost bucket may have had these,
+// and may have given the difference.
 func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 	w, sc := b.windows[k], &b.scales[k]
 	if from >= 0 {
@@ -76,7 +75,7 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 		}
 	}
 	known := false
-	if p := b.remembered(k); p != nil {
+	if p := b.pastOf(k); p != nil {
 		own := p.window
 		own.advance(sc, b.now, b.clock)
 		w.atLeast(sc, &own)

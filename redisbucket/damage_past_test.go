@@ -37,7 +37,7 @@ var (
 	pastMore, pastZero            = place{44, 7}, place{51, 5}
 )
 
-// pastDamages are what may become of that text, at the time now, so that nothing can trust it.
+// pastDamages damage that text, at the time now, so that nothing can trust it.
 func pastDamages(now int64) map[string]func(string) string {
 	set := func(start int, changes ...any) func(string) string {
 		return func(s string) string {

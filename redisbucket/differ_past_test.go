@@ -180,7 +180,7 @@ func (x *trio) sawPasts(before, after *lease.BucketDump) {
 	}
 }
 
-// TestPastsAtTheEdgesAgree is what random calls rarely meet: the edges of what a clock may step back by,
+// TestPastsAtTheEdgesAgree compares states that random calls rarely meet: the longest steps back of a clock,
 // the beginning of time, debts as deep as can be, and more leased than can be multiplied.
 func TestPastsAtTheEdgesAgree(t *testing.T) {
 	const noon = 1_700_000_000_000_000

@@ -125,7 +125,7 @@ func chargedTo(t testing.TB, d *lease.BucketDump) (tail []byte) {
 	return tail
 }
 
-// remembered is what is stored of limits that have left.
+// remembered is the text of the pasts.
 func remembered(pasts []lease.PastDump) (text []byte) {
 	for _, p := range pasts {
 		numbers := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}

@@ -1,41 +1,38 @@
--- past.lua: what a bucket remembers of limits that are not in force any more (docs/protocol.md section
--- 6.12). KEYS, ARGV and units: common.lua. Go puts it before common.lua, and after window.lua.
+-- past.lua: the pasts of limits that are out of force (docs/protocol.md section 6.12). KEYS, ARGV and
+-- units: common.lua. Go puts it before common.lua, and after window.lua.
 --
--- A limit that leaves is remembered with what was used of it, leases included, until that would have
--- refilled or been dropped. If it comes back before, it has no more than by that. At most 8 are
--- remembered; the oldest makes room, and then forgot says that it may have been used up.
+-- A past records the use of a limit that has left, leases included, until it has refilled or been
+-- dropped. A limit that comes back before then has no more than its past leaves. A bucket keeps at most
+-- 8; the oldest makes room, and forgot then says that its limit may have been used up.
 --
--- At the end of the long form of a bucket (common.lua), after what is charged to windows, they stand
--- one after the other, the one that left first at the beginning, each a multiple of 8 bytes. Integers
--- without a sign, with the bytes of each:
+-- Pasts stand at the end of the long form of a bucket (common.lua), after the charges of windows, the
+-- oldest first. Each is a multiple of 8 bytes, of integers without a sign, with the bytes of each:
 --   the limit as in a configuration 30
---   used 7      of a token bucket, units below B + E; of a window the sum of what is charged
---   at 7        the running time of that, which may be that of forgot; of a calendar when its period
---               began, or 0 for earlier
---   more 7      of a sliding window how many cells follow; of a calendar the number of its period and
---               1 more, since the first is -1; of a token bucket E
+--   used 7      token bucket: units below B + E; window: the sum of its charges
+--   at 7        the running time of that, or forgot; calendar: the time its period began, or 0
+--   more 7      sliding window: the number of cells that follow; calendar: the number of its period
+--               plus 1, since the first is -1; token bucket: E
 --   zero 5
--- and for each cell of a sliding window in which something is charged, from the oldest: 1 for the
--- number of the cell, counted from the oldest that was live at that time, and 7 for its tokens.
--- What stands there does not change from call to call; what has refilled follows from the time.
+-- and for each cell of a sliding window with a charge, from the oldest: 1 for the number of the cell,
+-- counted from the oldest that was live at that time, and 7 for its tokens. This text does not change
+-- from call to call: refills follow from the time.
 --
 -- Steps, as open.lua and change.lua number them:
---   1, 2  read: what is stored; prune: what has nothing left to remember is dropped
---   2     forget: after a loss nothing is known but what is owed; where limits change: leave, for each
---         that leaves; own, for each token bucket; find, for each window; settled: those that are in
---         force again are dropped
+--   1, 2  read: the text; prune: drop the pasts that have ended
+--   2     forget: after a loss keep the pasts that owe. Where limits change: leave, for each that leaves;
+--         own, for each token bucket; find, for each window; settled: drop the pasts of limits in force
 
--- pastRules is the table of these functions and of the limits that are remembered, for a bucket that
--- remembers any, or whose limits change. The others pay for one function that refers to nothing
--- outside: deepest, encode and decode are common.lua's. shown is what the server's clock shows now,
--- now is running time. A limit is told by its identity, a text.
+-- pastRules returns the table of these functions, which hold the pasts. It is called for a bucket that
+-- has pasts, or whose limits change; other calls pay for one function that refers to nothing outside.
+-- deepest, encode and decode are common.lua's. shown is the time by the server's clock, now is running
+-- time. Two limits are the same if their identities, texts, are equal.
 local function pastRules(shown, deepest, encode, decode)
   local rules, list, floor, max, min = {}, {}, math.floor, math.max, math.min
   local byte, sub = string.byte, string.sub
 
-  -- identity is a text that is equal for two limits of which one takes up what the other has used:
-  -- those of equal rate, per_ns, burst and units, or windows of equal kind, length and offset. The
-  -- limit's 30 bytes are in text at the place `at`.
+  -- identity returns a text that is equal for limits that are the same: token buckets of equal rate,
+  -- per_ns, burst and units, or windows of equal kind, length and offset. The 30 bytes of the limit are
+  -- in text at the place `at`.
   local function identity(text, at)
     local code = byte(text, at + 21)
     if code > 7 then return (code > 15 and 'c' or 's') .. sub(text, at + 7, at + 20) end
@@ -52,17 +49,17 @@ local function pastRules(shown, deepest, encode, decode)
     list = left
   end
 
-  -- refilled is what is left at the time now of units that were used at the time `at`.
+  -- refilled returns how many of the units that were used at the time `at` are still used at now.
   local function refilled(used, at, l, now)
     local ticks = floor(max(0, now - at) / l.tick)
     return ticks >= floor((used + l.step - 1) / l.step) and 0 or used - ticks * l.step
   end
 
-  -- ends is when the server's clock, which may step back by 10 s, does not come back to a period.
+  -- ends returns the time from which the server's clock cannot step back into the period of p.
   local function ends(p) return (p.period + 1) * p.tick + p.offset + 10000000 end
 
-  -- read takes all that is remembered from text, from the place `at` to its end, of a bucket that was
-  -- settled at the time was. It returns whether that can be trusted.
+  -- read reads the pasts from text, from the place `at` to the end. The bucket was settled at was. It
+  -- returns false for damage.
   function rules.read(text, at, was, forgot)
     while at <= #text do
       if #list == 8 or at + 55 > #text then return false end
@@ -110,13 +107,12 @@ local function pastRules(shown, deepest, encode, decode)
     return true
   end
 
-  -- write makes the text of p, which is 30 bytes of a limit and what is remembered of it.
+  -- write sets the text of p; limit is the 30 bytes of its limit.
   local function write(p, limit, more, cells)
     p.text = limit .. encode('<I7I7I7I5', p.used or p.sum, p.at, more, 0) .. cells
   end
 
-  -- forget has nothing be known of other limits up to the time until, but what is owed. It returns
-  -- whether anything is left.
+  -- forget keeps the pasts that owe, which begin to refill at when. It returns whether any is left.
   function rules.forget(now, when)
     keep(function(p)
       if p.kind then return true end
@@ -128,7 +124,7 @@ local function pastRules(shown, deepest, encode, decode)
     return #list > 0
   end
 
-  -- prune drops what has nothing left to remember. It returns whether anything is left.
+  -- prune drops the pasts that have ended. It returns whether any is left.
   function rules.prune(now, clock)
     keep(function(p)
       if p.kind == 2 then return clock >= ends(p) end
@@ -138,7 +134,7 @@ local function pastRules(shown, deepest, encode, decode)
     return #list > 0
   end
 
-  -- longest is for how long the bucket must be kept for the calendars that are remembered.
+  -- longest returns how long the bucket must be kept for the pasts of calendars.
   function rules.longest()
     local longest = 0
     for i = 1, #list do
@@ -147,14 +143,14 @@ local function pastRules(shown, deepest, encode, decode)
     return longest
   end
 
-  -- text is the end of the text of a bucket.
+  -- text returns the text of all pasts.
   function rules.text()
     local parts = {}
     for i = 1, #list do parts[i] = list[i].text end
     return table.concat(parts)
   end
 
-  -- find is what is remembered of a limit, nil for nothing.
+  -- find returns the past of a limit, or nil.
   local function find(id)
     for i = 1, #list do
       if list[i].id == id then return list[i] end
@@ -162,9 +158,9 @@ local function pastRules(shown, deepest, encode, decode)
   end
   rules.find = find
 
-  -- leave remembers limit k of configuration c, which is not in force any more. What is leased counts
-  -- as used: it may be spent before the limit comes back. While other limits count as used up anyway,
-  -- what is owed is remembered, and of a window nothing.
+  -- leave adds the past of limit k of configuration c, which goes out of force. Leased tokens count as
+  -- used, because they may be spent before the limit comes back. Until forgot every limit without a past
+  -- counts as used up, so only a token bucket that owes needs one.
   function rules.leave(c, k, ledger, now, forgot)
     local l, p, more, cells = c[k], nil, 0, ''
     local id = identity(c.text, 30 * k + 1)
@@ -202,8 +198,8 @@ local function pastRules(shown, deepest, encode, decode)
     list[#list + 1] = p
   end
 
-  -- own is the level that token bucket l has by its own past. What is leased now it has yet to pay
-  -- for; to a newer version, which comes now and then, it lends what is leased beyond B + E.
+  -- own returns the level of token bucket l by its own past. The leases that it finds count as used and
+  -- not paid for. A newer version is lent those beyond B + E.
   function rules.own(l, id, newer, ledger, now, forgot)
     local p, left = find(id), l.most * l.unit
     if p then
@@ -216,8 +212,8 @@ local function pastRules(shown, deepest, encode, decode)
     return min(level - leased * l.unit, l.burst * l.unit)
   end
 
-  -- settled drops those whose identity is a key of ids, which are in force again, and of more than 8 the
-  -- oldest that owes nothing. It returns whether anything is left, and what forgot becomes.
+  -- settled drops the pasts of limits in force, whose identities are the keys of ids. If more than 8 are
+  -- left, it drops the oldest ones that owe nothing. It returns whether any is left, and the new forgot.
   function rules.settled(ids, now, forgot)
     keep(function(p) return ids[p.id] end)
     while #list > 8 do

@@ -90,16 +90,16 @@ local function windowRules(encode, decode)
   -- spare is what the window has left: negative where more was used than a changed limit allows.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
-  -- ahead is for how long the server's clock, which shows that time, has yet to reach the period of a
-  -- calendar, because it has stepped back by at most 10 s; otherwise 0. Meanwhile it is an earlier
-  -- period once more, which has been given already.
+  -- ahead returns the time until the server's clock reaches the period of calendar l. It is positive only
+  -- after a step back of at most 10 s: the clock then runs through an earlier period once more, and that
+  -- one has been given already.
   local function ahead(l, shown)
     local left = l.kind == 2 and l.period * l.tick + l.offset - shown or 0
     return left > 10000000 and 0 or max(0, left)
   end
 
-  -- atLeast has window l count no less than o does, of the same kind and length, from now on and at any
-  -- time to come: of every cell and all later ones together the larger sum of the two.
+  -- atLeast raises the charges of window l, so that l never counts less than o, now or later: for every
+  -- cell, the sum of it and all later ones becomes the larger of the two. Both have one kind and length.
   local function atLeast(l, o)
     l.period, l.begun = max(l.period, o.period), max(l.begun, o.begun)
     if l.kind == 2 then
@@ -270,9 +270,9 @@ local function windowRules(encode, decode)
     end
   end
 
-  -- remind has window `to` count no less than by its own past, be it of another N, or by the limits of
-  -- c, the configuration before, with the same identity; ids are theirs. Where nothing is known of it
-  -- and something was forgotten, it is used up. With StartEmpty so it is where N or E has grown,
+  -- remind raises the charges of window `to` to those of its own past, and of the limits of c, the
+  -- configuration before, that are the same; ids are the identities of these. A window without a past is
+  -- used up if pasts were forgotten. With StartEmpty so it is where N or E has grown,
   -- since a lost bucket may have had the new ones, and have given what they are larger by.
   function rules.remind(to, past, c, ids, id, empty, forgot, now, clock)
     local known = false

@@ -73,8 +73,8 @@ func (l *looking) of() string {
 // odd reports whether a terminal may obey r, or cannot show it.
 func odd(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
-// shownText is what an error says, in which a server, a file or a key may have put anything: without
-// what a terminal would obey, and no longer than a screen.
+// shownText returns the text of an error for a terminal: without control characters, which a server, a
+// file or a key may have put there, and no longer than a screen.
 func shownText(text string) string {
 	const most = 4000
 	var b strings.Builder
