@@ -163,17 +163,17 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 			testkit.Check(t, total["error"] <= total["call"]/50, "too many calls did not reach a script")
 			// Random calls that are all void would compare little.
 			for what, least := range map[string]int{"known": calls / 4, "granted": calls / (2 * granted),
-				"void": calls / 100, "retry": calls / 100, "stale": calls / 500, "short": calls / 50,
-				"configured": calls / 200, "evicted": calls / 500, "lost": calls / 20_000, "failover": calls / 20_000,
-				"loss": calls / 500, "unused": calls / 1000, "rearranged": calls / 20_000, "grew": calls / 500,
-				"shrunk": calls / 2000, "back": calls / 1000, "turned": calls / 1000, "owed": calls / 100,
-				"drawn at rest": calls / 20_000, "drawn in short": calls / 200, "leased at rest": calls / 20_000,
-				"fast": calls / 10_000, "dated at rest": calls / 1000, "made fast": calls / 20_000,
-				"windowed": calls / 20, "charged": calls / 1000, "dropped": calls / 1000, "a new period": calls / 800,
-				"cells": calls / 1000, "of another kind": calls / 20_000, "used up again": calls / 20_000,
-				"remembered": calls / 40, "left while leased": calls / 20_000, "came back": calls / 1000,
-				"came back while leased": calls / 20_000, "a window came back": calls / 800, "made room": calls / 20_000,
-				"heard ahead": calls / 20_000, "pruned": calls / 20_000, "ahead": calls / 400, "ahead of a past": calls / 800} {
+				"void": calls / 500, "retry": calls / 500, "stale": calls / 2000, "short": calls / 200,
+				"configured": calls / 1000, "evicted": calls / 2000, "lost": calls / 20_000, "failover": calls / 20_000,
+				"loss": calls / 2000, "unused": calls / 5000, "rearranged": calls / 20_000, "grew": calls / 2000,
+				"shrunk": calls / 8000, "back": calls / 5000, "turned": calls / 5000, "owed": calls / 500,
+				"drawn at rest": calls / 20_000, "drawn in short": calls / 1000, "leased at rest": calls / 20_000,
+				"fast": calls / 10_000, "dated at rest": calls / 5000, "made fast": calls / 20_000,
+				"windowed": calls / 100, "charged": calls / 4000, "dropped": calls / 4000, "a new period": calls / 4000,
+				"cells": calls / 4000, "of another kind": calls / 20_000, "used up again": calls / 20_000,
+				"remembered": calls / 400, "left while leased": calls / 20_000, "came back": calls / 5000,
+				"came back while leased": calls / 20_000, "a window came back": calls / 5000, "made room": calls / 20_000,
+				"heard ahead": calls / 20_000, "pruned": calls / 20_000, "ahead": calls / 4000, "ahead of a past": calls / 8000} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest",
 					"a new period", "of another kind", "used up again", "heard ahead", "pruned", "ahead", "ahead of a past",
