@@ -245,7 +245,7 @@ func TestACalendarKeepsItsPeriodAcrossATurnAndALoss(t *testing.T) {
 	// then midnight, which comes again, begins no new day.
 	midnight(s, a, "a turn")
 	// When the bucket is lost, which starts empty,
-	s, a, b = newDay(func(c *Config) { c.StartEmpty = true })
+	s, a, _ = newDay(func(c *Config) { c.StartEmpty = true })
 	s.bucket = Bucket{}
 	s.calls(a, ask{})
 	midnight(s, a, "a loss")

@@ -37,12 +37,20 @@ var (
 	pastMore, pastZero            = place{44, 7}, place{51, 5}
 )
 
+// change is a place that gets another value.
+type change struct {
+	place
+	value int64
+}
+
+func (p place) to(value int64) change { return change{p, value} }
+
 // pastDamages damage that text, at the time now, so that nothing can trust it.
 func pastDamages(now int64) map[string]func(string) string {
-	set := func(start int, changes ...any) func(string) string {
+	set := func(start int, changes ...change) func(string) string {
 		return func(s string) string {
-			for c := changes; len(c) > 0; c = c[2:] {
-				s = c[0].(place).set(s, start, int64(c[1].(int)))
+			for _, c := range changes {
+				s = c.place.set(s, start, c.value)
 			}
 			return s
 		}
@@ -53,15 +61,15 @@ func pastDamages(now int64) map[string]func(string) string {
 			for c := ageAndTokens; len(c) > 0; c = c[2:] {
 				text, sum = appendWhole(appendWhole(text, 1, c[0]), 7, c[1]), sum+c[1]
 			}
-			s = set(slidingPast, pastUsed, int(sum), pastMore, len(ageAndTokens)/2)(s)
+			s = set(slidingPast, pastUsed.to(sum), pastMore.to(int64(len(ageAndTokens)/2)))(s)
 			return s[:slidingPast+pastSize] + string(text) + s[calendarPast:]
 		}
 	}
 	damages := map[string]func(string) string{
-		"a sum that is not that of the cells": set(slidingPast, pastUsed, 11),
-		"no cells":                            set(slidingPast, pastMore, 0),
-		"more cells":                          set(slidingPast, pastMore, 2),
-		"62 cells":                            set(slidingPast, pastMore, 62),
+		"a sum that is not that of the cells": set(slidingPast, pastUsed.to(11)),
+		"no cells":                            set(slidingPast, pastMore.to(0)),
+		"more cells":                          set(slidingPast, pastMore.to(2)),
+		"62 cells":                            set(slidingPast, pastMore.to(62)),
 		"nothing charged":                     cells(),
 		"a cell of later":                     cells(61, 10),
 		"an empty cell":                       cells(59, 10, 60, 0),
@@ -69,31 +77,31 @@ func pastDamages(now int64) map[string]func(string) string {
 		"a cell twice":                        cells(40, 5, 40, 5),
 		"a cell beyond 2^52":                  cells(40, 1<<52),
 		"cells beyond 2^52":                   cells(39, 1<<51, 40, 1<<51),
-		"a sliding window with an offset":     set(slidingPast, pastUnit, 1),
-		"a window shorter than a millisecond": set(slidingPast, pastStep, 999),
-		"a window longer than 50 years":       set(slidingPast, pastStep, 1_576_800_000_000_001),
-		"a tick of a window":                  set(slidingPast, pastCode, 9),
-		"a window of no kind":                 set(slidingPast, pastCode, 24),
-		"a sliding window that is a calendar": set(slidingPast, pastCode, 16),
-		"a sliding window that is a bucket":   set(slidingPast, pastCode, 0),
-		"a period shorter than a millisecond": set(calendarPast, pastStep, 999, pastUnit, 0),
-		"an offset of a period":               set(calendarPast, pastUnit, 3_600_000_000),
-		"a calendar's sum beyond 2^52":        set(calendarPast, pastUsed, 1<<52),
-		"a period beyond 2^52":                set(calendarPast, pastMore, 1<<41),
-		"a calendar that is a sliding window": set(calendarPast, pastCode, 12, pastUnit, 0),
-		"an overcommit too large to count":    set(bucketPast, pastMore, 1<<52),
-		"a bucket that is a sliding window":   set(bucketPast, pastCode, 12),
-		"a bucket that is a calendar":         set(bucketPast, pastCode, 20),
-		"nothing used":                        set(bucketPast, pastUsed, 0),
-		"used beyond 2^53":                    set(bucketPast, pastUsed, 1<<53),
-		"tick 3":                              set(bucketPast, pastCode, 3),
-		"tick 7":                              set(bucketPast, pastCode, 7),
-		"unit zero":                           set(bucketPast, pastUnit, 0),
-		"step zero":                           set(bucketPast, pastStep, 0),
-		"step beyond 2^52":                    set(bucketPast, pastStep, 1<<52),
-		"a coarse step beyond 2^52":           set(bucketPast, pastCode, 6, pastStep, 1<<33),
-		"units beyond 2^52":                   set(bucketPast, pastUnit, 1<<46),
-		"longer than a century to fill":       set(bucketPast, pastCode, 6, pastUnit, 1<<44, pastStep, 1),
+		"a sliding window with an offset":     set(slidingPast, pastUnit.to(1)),
+		"a window shorter than a millisecond": set(slidingPast, pastStep.to(999)),
+		"a window longer than 50 years":       set(slidingPast, pastStep.to(1_576_800_000_000_001)),
+		"a tick of a window":                  set(slidingPast, pastCode.to(9)),
+		"a window of no kind":                 set(slidingPast, pastCode.to(24)),
+		"a sliding window that is a calendar": set(slidingPast, pastCode.to(16)),
+		"a sliding window that is a bucket":   set(slidingPast, pastCode.to(0)),
+		"a period shorter than a millisecond": set(calendarPast, pastStep.to(999), pastUnit.to(0)),
+		"an offset of a period":               set(calendarPast, pastUnit.to(3_600_000_000)),
+		"a calendar's sum beyond 2^52":        set(calendarPast, pastUsed.to(1<<52)),
+		"a period beyond 2^52":                set(calendarPast, pastMore.to(1<<41)),
+		"a calendar that is a sliding window": set(calendarPast, pastCode.to(12), pastUnit.to(0)),
+		"an overcommit too large to count":    set(bucketPast, pastMore.to(1<<52)),
+		"a bucket that is a sliding window":   set(bucketPast, pastCode.to(12)),
+		"a bucket that is a calendar":         set(bucketPast, pastCode.to(20)),
+		"nothing used":                        set(bucketPast, pastUsed.to(0)),
+		"used beyond 2^53":                    set(bucketPast, pastUsed.to(1<<53)),
+		"tick 3":                              set(bucketPast, pastCode.to(3)),
+		"tick 7":                              set(bucketPast, pastCode.to(7)),
+		"unit zero":                           set(bucketPast, pastUnit.to(0)),
+		"step zero":                           set(bucketPast, pastStep.to(0)),
+		"step beyond 2^52":                    set(bucketPast, pastStep.to(1<<52)),
+		"a coarse step beyond 2^52":           set(bucketPast, pastCode.to(6), pastStep.to(1<<33)),
+		"units beyond 2^52":                   set(bucketPast, pastUnit.to(1<<46)),
+		"longer than a century to fill":       set(bucketPast, pastCode.to(6), pastUnit.to(1<<44), pastStep.to(1)),
 		"cut off by a cell":                   func(s string) string { return s[:len(s)-8] },
 		"one byte less":                       func(s string) string { return s[:len(s)-1] },
 		"one byte more":                       func(s string) string { return s + "\x00" },
@@ -107,12 +115,12 @@ func pastDamages(now int64) map[string]func(string) string {
 	}
 	for name, start := range map[string]int{"sliding window": slidingPast, "calendar": calendarPast,
 		"bucket": bucketPast} {
-		damages["the burst of the "+name+" is 0"] = set(start, pastBurst, 0)
-		damages["the burst of the "+name+" is beyond 2^52"] = set(start, pastBurst, 1<<52)
-		damages["the "+name+" left later"] = set(start, pastAt, int(now+1))
-		damages["what is 0 in the "+name+" is 1"] = set(start, pastZero, 1)
+		damages["the burst of the "+name+" is 0"] = set(start, pastBurst.to(0))
+		damages["the burst of the "+name+" is beyond 2^52"] = set(start, pastBurst.to(1<<52))
+		damages["the "+name+" left later"] = set(start, pastAt.to(now+1))
+		damages["what is 0 in the "+name+" is 1"] = set(start, pastZero.to(1))
 		for i, p := range []place{pastBurst, pastUnit, pastStep, pastCode, pastUsed, pastAt, pastMore, pastZero} {
-			damages[fmt.Sprintf("number %d of the %s is as large as can be", i, name)] = set(start, p, 1<<(8*p.size)-1)
+			damages[fmt.Sprintf("number %d of the %s is as large as can be", i, name)] = set(start, p.to(1<<(8*p.size)-1))
 		}
 	}
 	return damages

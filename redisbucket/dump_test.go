@@ -224,3 +224,11 @@ func doubles(values ...float64) string {
 func setNumber(text string, i int, x float64) string {
 	return text[:8*i] + doubles(x) + text[8*i+8:]
 }
+
+// appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.
+func appendDoubles(dst []byte, values ...int64) []byte {
+	for _, v := range values {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
+	}
+	return dst
+}

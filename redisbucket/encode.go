@@ -125,14 +125,6 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 	return appendWhole(dst, 1, bit(r.Draw))
 }
 
-// appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.
-func appendDoubles(dst []byte, values ...int64) []byte {
-	for _, v := range values {
-		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
-	}
-	return dst
-}
-
 func bit(b bool) int64 {
 	if b {
 		return 1
