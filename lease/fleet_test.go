@@ -22,7 +22,7 @@ type fleet struct {
 	now    int64     // real microseconds
 	offset int64     // of the server's clock
 	config Config    // that processes propose
-	newer  Config    // that those propose who have the newer version, or another one of the same
+	newer  Config    // of processes with the newer version, or with another configuration of the same
 	were   [][]Limit // that an operator had set
 
 	bucket  *Bucket

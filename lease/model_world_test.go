@@ -34,8 +34,8 @@ type world struct {
 	behind  int64   // by which the server's clock has stepped back
 	x       int64   // the meter: what the worst window that ends now holds beyond R*w, in units
 	was     [2]bool // lost, and its T set, already
-	// spent is what the meter of a window knows, by how many ticks ago it was; or where the clock steps
-	// back, of the present period of a calendar, the next and the last.
+	// spent are the units that a window has admitted, by ticks ago; for a calendar whose clock steps back,
+	// by period: the present one, the next and the last.
 	spent [spentTicks]int64
 }
 

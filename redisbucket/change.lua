@@ -71,8 +71,8 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       if c.windows then c.windows.useUp(c, now, ledger) end
-      -- Nothing is known any more of limits that are not in force, but what is owed: they may have been
-      -- used up until then, or until the clock shows what the caller has heard it show.
+      -- Limits out of force may have been used up until then, or until the clock shows again the time that
+      -- the caller heard. Of their pasts only debts are kept.
       local ahead = heardAt - shown
       if ahead > 10000000 then ahead = 0 end -- it may have been anywhere
       if max(lost, now + ahead) > forgot then
@@ -96,7 +96,7 @@ if mine then
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
     keep = remember(c, keep, now, ttl, frozen > 0, max(0, frozen - now), base, width, held, weights)
     share = share * (mine.speed / c.speed)
-    -- What leaves is remembered before anything comes back (section 6.12).
+    -- Limits that leave get a past before others come back (section 6.12).
     local past, was, is, inForce = pasts or pastRules(shown, deepest, encode, decode), {}, {}, {}
     for k = 1, mine.n do
       is[k] = past.identity(mine.text, 30 * k + 1)
@@ -107,8 +107,8 @@ if mine then
       if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end
     end
     if c.windows then c.windows.see(c, ledger, now, frozen) end
-    -- left is what a limit leaves to the one that takes its place. Unlimited, whose burst is 2^38 and
-    -- which makes 10^11 tokens in 10^9 ns, has never lacked anything, though it takes seconds to fill.
+    -- left is the level that a limit passes on to the one in its place. Unlimited, with a burst of 2^38 and
+    -- 10^11 tokens in 10^9 ns, passes on a full one: it takes seconds to fill, but never denied anything.
     for i = 1, c.n do
       local l = c[i]
       l.left = l.burst == 2^38 and l.step == 100000 and l.unit == 1 and l.tick == 1 and l.level >= 0

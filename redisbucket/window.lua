@@ -247,7 +247,8 @@ local function windowRules(encode, decode)
   -- a calendar anything while the clock is before its period.
   function rules.see(c, ledger, now, frozen)
     each(c, function(l)
-      l.spare, l.now, l.target, l.shown, l.ahead = spare(l, ledger), now, c.target, c.shown, ahead(l, c.shown)
+      l.spare, l.now, l.target = spare(l, ledger), now, c.target
+      l.shown, l.ahead = c.shown, ahead(l, c.shown)
       l.level = (now < frozen or l.ahead > 0) and min(l.spare, 0) or l.spare
     end)
   end
