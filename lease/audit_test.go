@@ -383,7 +383,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		defer func() { b.forgets(now + s.frozen - s.now) }()
 	}
 	if !anew && slices.EqualFunc(b.limits, c.Limits, Limit.Equal) && b.over == c.Overcommit {
-		b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
+		b.leasesEnd = max(b.leasesEnd, now+unknownMax(bucket))
 		return
 	}
 	leased := int64(0) // the most that can be, if the bucket does not know
@@ -419,8 +419,11 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 	b.followOwn(now, bucket, anew, s.now < s.forgotAt, leased)
 	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
 	b.version = c.Version
-	b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
+	b.leasesEnd = max(b.leasesEnd, now+unknownMax(bucket))
 }
+
+// unknownMax is how long the longest lease may last that exists now, those of a lost bucket included.
+func unknownMax(b *Bucket) int64 { return max(b.leaseMax(), b.frozen-b.now) }
 
 // followOwn says which limits leave, and which are in force again. What is leased of one that leaves
 // counts as admitted; what is leased without one that comes back may be spent beside it, and it owes
@@ -506,7 +509,7 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 // finds notes the tokens that are leased when the limit comes into force.
 func (m *meter) finds(leased int64, bucket *Bucket) {
 	m.foreign += leased
-	m.since, m.until = bucket.now, bucket.now+bucket.leaseMax()
+	m.since, m.until = bucket.now, bucket.now+unknownMax(bucket)
 }
 
 // isOf reports whether m counts what is admitted of l, be it a window of another N.

@@ -66,19 +66,25 @@ func (b *Bucket) fill() {
 	}
 }
 
-// recover compares what the caller last heard with what is stored, or just was created.
+// recover compares what the caller last heard with what is stored, or just was created. An earlier
+// bucket is lost that had not expired when this one was created. If it had, all its levels were full
+// and its leases had ended.
 func (b *Bucket) recover(r *Request, created bool) {
-	switch until := b.created + b.lasting(r, b.now-b.created); {
+	until := b.created + b.lasting(r, b.now-b.created)
+	lost := r.HeardAt+micros(r.HeardExpiry) > b.created
+	switch {
 	case created:
 		b.epoch = max(b.epoch, r.Epoch+1)
-		b.freeze(until, r.HeardAt)
+		if lost {
+			b.freeze(until, r.HeardAt)
+		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
 		// A replica was promoted that had not heard of everything. Calls that it does not know have
 		// overtaken its records, and their requests may arrive once more: a later epoch makes all
 		// records unknown.
 		b.freeze(b.now+b.lasting(r, 0), r.HeardAt)
 		b.epoch, b.counter = r.Epoch+1, r.Counter
-	case r.Epoch < b.epoch && b.now < until:
+	case r.Epoch < b.epoch && lost && b.now < until:
 		// A bucket was lost, and somebody who did not know of it has started this one. What the
 		// lost one granted, it granted before this one was created.
 		b.freeze(until, r.HeardAt)
@@ -144,19 +150,25 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 	b.ring.fit(b.now, b.ttl, b.ttl > before)
 }
 
-// leaseMax is how long the longest lease may last that exists now: that of this call included, and
-// those of a lost bucket that are still waited out, or a second loss would end the wait for them.
+// leaseMax is how long the longest lease of this bucket may last that exists now, that of this call
+// included. Those of a lost bucket end with the freeze.
 func (b *Bucket) leaseMax() int64 {
-	return max(b.ttl, b.proposed, b.ring.lastEnds()-b.now, b.frozen-b.now)
+	return max(b.ttl, b.proposed, b.ring.lastEnds()-b.now)
 }
 
-// lasting is how long leases may still last that a lost bucket had granted, if r tells of that
-// bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than the time
-// since r's holder heard it. That is the server's or the holder's, whichever is longer: the
-// server's clock may have stepped back, and the holder's age ended when r was sent.
+// lasting is how long leases may still last, at the time of the loss, that a lost bucket had granted, if r
+// tells of that bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than
+// the time since r's holder heard it. That is the server's or the holder's, whichever is longer: the
+// server's clock may have stepped back, and the holder's age ended when r was sent. A bucket that was
+// lost while it waited out a loss had granted nothing: the wait goes on until its end.
 func (b *Bucket) lasting(r *Request, ago int64) int64 {
+	since := b.clock - r.HeardAt
+	frozen := micros(r.HeardFrozen) - max(0, min(since, micros(r.HeardAge)))
+	if r.HeardFrozen > 0 && frozen+ago > 0 {
+		return frozen + ago
+	}
 	heard := micros(r.LeaseMax)
-	age := max(b.clock-r.HeardAt, micros(r.HeardAge))
+	age := max(since, micros(r.HeardAge))
 	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))
 }
 

@@ -161,7 +161,7 @@ func TestDrawsProveALoss(t *testing.T) {
 	d.pass(time.Millisecond)
 	// when A draws
 	heard := Request{Holder: "a", Draw: true, Want: 1, Waiting: 1, Epoch: g.Epoch, Counter: g.Counter,
-		LeaseMax: g.LeaseMax, HeardAt: g.ServerTime}
+		LeaseMax: g.LeaseMax, HeardAt: g.ServerTime, HeardExpiry: g.Expiry}
 	lost := d.call(heard)
 	// then it is told that there is nothing, until leases of the lost one have ended
 	testkit.Check(t, lost.Granted == 0 && lost.Epoch > g.Epoch && lost.RetryAfter >= g.LeaseMax, "%+v", lost)

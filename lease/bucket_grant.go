@@ -120,6 +120,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Config: b.config, Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
 		Ledger: b.ring.ledger(), ActiveWeight: max(active, r.Weight), Contended: b.now < b.fair.contendedUntil,
 		Expiry: duration(b.keep - b.now), LeaseMax: duration(b.leaseMax()),
+		Frozen: duration(max(0, b.frozen-b.now)),
 		Target: duration(int64(b.target(r.Weight))),
 	}
 	g.Levels, g.Next = b.levels(r.Headroom)

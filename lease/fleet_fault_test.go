@@ -20,6 +20,10 @@ func (f *fleet) misfortune(n *node) {
 	case (on.SetLimits || on.SetTTL) && among(3, 4):
 		f.configure()
 	case on.Flush && f.knows(n) && among(5):
+		if f.rnd.IntN(3) == 0 {
+			f.loseBeforeALateCall(n)
+			return
+		}
 		f.lose(n)
 	case on.Failover && among(6, 7):
 		f.failover(n, false)
@@ -203,6 +207,34 @@ func (f *fleet) lose(first *node) {
 	f.first(first)
 }
 
+// loseBeforeALateCall has n call, and others lease while that call travels. Then the bucket is lost, and
+// the call comes just before the bucket of which n had heard would have expired.
+func (f *fleet) loseBeforeALateCall(n *node) {
+	late := *f.opens(n)
+	left := late.HeardAt + micros(late.HeardExpiry) - f.server()
+	f.pass(max(0, left-1-f.rnd.Int64N(micros(f.config.TTL))*f.rnd.Int64N(2)))
+	for _, other := range f.nodes {
+		if other != n {
+			f.calls(other, ask{Want: f.rnd.Int64N(20)})
+		}
+	}
+	f.receiveAll()
+	if f.bucket.epoch == late.Epoch && late.Counter <= f.bucket.counter {
+		f.log("the bucket is lost; a call comes first that process %d has sent long ago", n.index)
+		f.bounds.owe(f.bucket, f.server())
+		f.bucket = new(Bucket)
+		f.bounds.forgivesAll(f.now)
+		f.quietUntil = max(f.quietUntil, f.bounds.leasesEnd)
+	}
+	f.execute(packet{node: n, request: &late})
+	for _, other := range f.nodes {
+		if f.rnd.IntN(2) == 0 {
+			f.drain(other)
+			f.asksForEverything(other)
+		}
+	}
+}
+
 // asksForEverything has n call for more requests that wait than there can be tokens.
 func (f *fleet) asksForEverything(n *node) { f.calls(n, ask{Want: 20, Waiting: 20}) }
 
@@ -233,7 +265,8 @@ func (f *fleet) absurd() {
 
 // knows says whether n can prove that the bucket was lost, if it was.
 func (f *fleet) knows(n *node) bool {
-	return f.bucket.exists && n.heard.epoch == f.bucket.epoch && f.clock(n) < n.heard.forgetAt
+	return f.bucket.exists && n.heard.epoch == f.bucket.epoch && f.clock(n) < n.heard.forgetAt &&
+		f.server() < n.heard.serverTime+micros(n.heard.expiry)
 }
 
 // informed says whether n knows the latest epoch and everything that was executed.
@@ -311,7 +344,7 @@ func (f *fleet) configure() {
 		f.lost = err
 		return
 	}
-	f.expires = f.server() + f.bucket.keep - f.bucket.now
+	f.expires = f.bucket.clock + f.bucket.keep - f.bucket.now
 	f.config = c
 	f.config.Version = Version{} // the stored one has a higher revision and wins
 	f.bounds.follow(f.now, f.bucket)

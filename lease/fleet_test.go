@@ -440,7 +440,7 @@ func (f *fleet) execute(p packet) {
 		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.config.Limits, f.bucket.level,
 		f.bucket.ring.ledger())
 	if err == nil {
-		f.expires = f.server() + micros(g.Expiry)
+		f.expires = g.ServerTime + micros(g.Expiry)
 		f.bounds.follow(f.now, f.bucket)
 	}
 	if err == nil && first {

@@ -33,6 +33,8 @@ type lineage struct {
 	running    int64
 	leaseMax   time.Duration
 	serverTime int64
+	expiry     time.Duration // of the bucket, from serverTime on
+	frozen     time.Duration // from serverTime on, while the bucket granted nothing
 	forgetAt   clock.Instant // the bucket may have expired by then
 }
 
@@ -51,6 +53,7 @@ func (m *Memory) prove(now clock.Instant, r *Request) {
 	if m.epoch > 0 {
 		r.Epoch, r.Counter = m.epoch, m.counter
 		r.LeaseMax, r.HeardAt, r.HeardAge = m.leaseMax, m.serverTime, m.age(now)
+		r.HeardExpiry, r.HeardFrozen = m.expiry, m.frozen
 	}
 }
 
@@ -62,7 +65,7 @@ func (m *Memory) hear(sent clock.Instant, g *Grant) {
 	}
 	m.lineage = lineage{
 		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: g.LeaseMax,
-		serverTime: g.ServerTime, forgetAt: sent.Add(g.Expiry - g.Config.TTL),
+		serverTime: g.ServerTime, expiry: g.Expiry, frozen: g.Frozen, forgetAt: sent.Add(g.Expiry - g.Config.TTL),
 	}
 	m.executed, m.replied, m.active = sent, true, g.ActiveWeight
 }

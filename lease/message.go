@@ -126,6 +126,9 @@ type Request struct {
 	LeaseMax time.Duration
 	HeardAt  int64         // Grant.ServerTime
 	HeardAge time.Duration // how long ago that was, at most, by the holder's clock
+	// HeardExpiry is Grant.Expiry: a bucket that is missing after that has not been lost. HeardFrozen is
+	// Grant.Frozen.
+	HeardExpiry, HeardFrozen time.Duration
 }
 
 // Validate refuses what could mint tokens or break the arithmetic; the script checks it again.
@@ -148,7 +151,8 @@ func (r *Request) Validate() error {
 		{"Weight", r.Weight, 1, weightMax},
 		{"Epoch", r.Epoch, 0, WaitingMax}, {"Counter", r.Counter, 0, WaitingMax},
 		{"LeaseMax", micros(r.LeaseMax), 0, micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
-		{"HeardAge", micros(r.HeardAge), 0, WaitingMax},
+		{"HeardAge", micros(r.HeardAge), 0, WaitingMax}, {"HeardExpiry", micros(r.HeardExpiry), 0, WaitingMax},
+		{"HeardFrozen", micros(r.HeardFrozen), 0, micros(leaseMaxMost)},
 	} {
 		if f.value < f.least || f.value > f.most {
 			return fmt.Errorf("%w: %s is %d, must be %d to %d",
@@ -190,6 +194,7 @@ type Grant struct {
 	Contended    bool          // somebody asked for more than the level while others held tokens
 	Expiry       time.Duration // how long the bucket is remembered without a call
 	LeaseMax     time.Duration // no lease of this bucket that exists now lasts longer
+	Frozen       time.Duration // until when a loss is waited out and nothing is granted; 0 for no loss
 	Target       time.Duration // in force: Config.Target, or longer for the sake of Config.CallsPerSecond
 	Running      int64         // the bucket's running time at the draw, which a retry is told again
 	ServerTime   int64         // microseconds since 1970 on the server

@@ -160,7 +160,9 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		to = put(to, d.near(w.now-h.draw.running), rank(d.epochs, h.draw.epoch),
 			flags(h.draw.interval == h.Pool.interval(), h.draw.running >= h.reported))
 	}
-	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now))
+	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now),
+		min(max(0, h.heard.serverTime+micros(h.heard.expiry)-w.now), 250))
+	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(micros(h.heard.frozen)))
 	to = putIf(w.moves.has(canCharge), to, h.charge, h.unreported)
 	if w.keepsOpen(h) {
 		to = d.request(put(to, d.near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
@@ -191,7 +193,7 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
 		micros(g.Config.TTL)/w.grain)
 	to = putIf(w.givesBackUnused(), to, d.near(w.now-g.Running))
-	to = putIf(w.forgets(), to, d.near(micros(g.LeaseMax)), d.near(w.now-g.ServerTime))
+	to = putIf(w.forgets(), to, d.near(micros(g.LeaseMax)), d.near(micros(g.Frozen)), d.near(w.now-g.ServerTime))
 	to = putIf(w.versions, to, min(micros(g.Expiry), 250))
 	return to
 }
@@ -203,7 +205,8 @@ func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64)
 	to = putIf(w.moves.has(canCharge), to, r.Charge)
 	to = putIf(w.moves.has(canDraw), to, flags(r.Draw))
 	to = putIf(w.forgets() && r.Epoch != 0, to, d.near(micros(r.LeaseMax)), d.near(w.now-r.HeardAt),
-		d.near(micros(r.HeardAge)))
+		d.near(micros(r.HeardAge)), d.near(micros(r.HeardFrozen)))
+	to = putIf(w.versions && r.Epoch != 0, to, min(max(0, r.HeardAt+micros(r.HeardExpiry)-w.now), 250))
 	return to
 }
 

@@ -347,7 +347,8 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 			h.refundable = 1
 		}
 		if !w.versions {
-			h.heard.forgetAt = 1<<63 - 1 // the bucket is remembered until it is lost
+			// The bucket is remembered until it is lost.
+			h.heard.forgetAt, h.heard.expiry = 1<<63-1, duration(WaitingMax)
 		}
 		return
 	}

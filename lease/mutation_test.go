@@ -384,9 +384,22 @@ var mutations = []mutation{
 		rare:    true, // about one schedule in 30,000
 		stories: "TestALostWindowThatANewerVersionRaisesGivesNothingMore"},
 	{name: "a second loss ends the wait for the first",
-		edits:   []mutant.Edit{{"b.ring.lastEnds()-b.now, b.frozen-b.now)", "b.ring.lastEnds()-b.now)"}},
+		edits:   []mutant.Edit{{"if r.HeardFrozen > 0 && frozen+ago > 0 {", "if r.HeardFrozen < 0 {"}},
 		rare:    true, // two losses within one lease
 		stories: "TestASecondLossDoesNotEndTheWaitForTheFirst"},
+	{name: "a loss while one is waited out begins a wait of its own",
+		edits: []mutant.Edit{{"if r.HeardFrozen > 0 && frozen+ago > 0 {", "if r.HeardFrozen < 0 {"},
+			{"	heard := micros(r.LeaseMax)\n", "	heard := micros(max(r.LeaseMax, r.HeardFrozen))\n"}},
+		rare:    true, // it would admit too little
+		stories: "TestALossWhileOneIsWaitedOutEndsWithIt"},
+	{name: "a call that comes late proves a loss",
+		edits:   []mutant.Edit{{"lost := r.HeardAt+micros(r.HeardExpiry) > b.created", "lost := true"}},
+		rare:    true, // it would admit too little
+		stories: "TestACallThatComesAfterTheHeardExpiryProvesNoLoss"},
+	{name: "a claim ends when its process forgets it",
+		edits:   []mutant.Edit{{"r.HeardAt+micros(r.HeardExpiry) > b.created", "r.HeardAt+micros(r.HeardExpiry)-r.LeaseMax.Microseconds() > b.created"}},
+		faults:  "Flush",
+		stories: "TestALossIsProvenUntilTheHeardExpiry"},
 	{name: "a window gives while a loss is waited out",
 		edits:   []mutant.Edit{{"	if b.now < b.frozen ||", "	if b.now < 0*b.frozen ||"}},
 		faults:  "Windows Flush",

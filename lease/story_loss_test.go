@@ -103,7 +103,7 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	var b Bucket
 	var g Grant
 	r := Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, LeaseMax: c.TTL,
-		HeardAt: 1_000_000, Want: 100, Need: 1}
+		HeardAt: 1_000_000, HeardExpiry: time.Second, Want: 100, Need: 1}
 	now := int64(1_000_000)
 	testkit.NoErr(t, b.Call(now, &r, &g))
 	levels := func(after int64, op Op, c Config) []int64 {
@@ -188,4 +188,74 @@ func TestASecondLossDoesNotEndTheWaitForTheFirst(t *testing.T) {
 	s.draws(newcomer, 10)
 	s.spends(b)
 	s.audits()
+}
+
+func TestACallThatComesAfterTheHeardExpiryProvesNoLoss(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		late time.Duration // after the moment at which the bucket may have expired
+		lost bool
+	}{{"a microsecond before", -time.Microsecond, true}, {"then", 0, false}, {"long after", time.Minute, false}} {
+		for _, newcomer := range []bool{false, true} {
+			// given a call that knows of a bucket and hangs until that may have expired
+			s, a, b := pair(t, PerSecond(100), 400*time.Millisecond)
+			g := s.calls(a, ask{Want: 30})
+			hangs := s.opens(a, ask{Want: 10})
+			s.now = g.ServerTime + micros(g.Expiry+c.late)
+			s.bucket = Bucket{}
+			if newcomer { // calls first
+				s.calls(b, ask{Want: 10})
+			}
+			// when it is executed
+			late := s.executes(hangs)
+			// then it waits for no loss but one before the expiry
+			d := s.bucket.Dump()
+			testkit.Check(t, d.Frozen > s.now == c.lost && late.Granted > 0 != c.lost && late.Void &&
+				late.Frozen > 0 == c.lost && (newcomer || late.Epoch > g.Epoch),
+				"%s, after a newcomer %v: frozen until %d, %+v", c.name, newcomer, d.Frozen-s.now, late)
+			// and the next bucket is not kept for a month
+			testkit.Check(t, late.Expiry < 10*time.Second == !c.lost, "%s: kept for %v", c.name, late.Expiry)
+		}
+	}
+}
+
+// TestALossIsProvenUntilTheHeardExpiry: a call that was sent before its process forgot the bucket, and
+// comes before that would have expired.
+func TestALossIsProvenUntilTheHeardExpiry(t *testing.T) {
+	// given a call of a that hangs, and b, who leases everything meanwhile
+	s, a, b := pair(t, PerSecond(100), 400*time.Millisecond)
+	g := s.calls(a, ask{})
+	hangs := s.opens(a, ask{Want: 100, Waiting: 100})
+	s.now = g.ServerTime + micros(g.Expiry) - 1000
+	s.calls(b, ask{Want: 100})
+	// when the bucket is lost and a's call comes just in time
+	s.bucket = Bucket{}
+	s.meter.admit(s.now, s.executes(hangs).Waited)
+	// then it is granted nothing while b may spend
+	s.spends(b)
+	s.audits()
+}
+
+func TestALossWhileOneIsWaitedOutEndsWithIt(t *testing.T) {
+	// given a bucket that was lost, as a proves
+	s, a, _ := pair(t, PerSecond(100), 400*time.Millisecond)
+	s.calls(a, ask{})
+	s.now += 100_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	end := s.bucket.Dump().Frozen
+	// when it is lost again and again before the wait is over
+	for s.now+40_000 < end {
+		s.now += 40_000
+		s.bucket = Bucket{}
+		s.calls(a, ask{})
+		// then the wait ends when it would have ended, but for what a clock may have drifted
+		late := s.bucket.Dump().Frozen - end
+		testkit.Check(t, late >= 0 && late < 1000, "the wait is longer by %d us", late)
+	}
+	// and one that is lost later begins a new one
+	s.now = end + 100_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	testkit.Check(t, s.bucket.Dump().Frozen >= s.now+400_000, "frozen until %d", s.bucket.Dump().Frozen-s.now)
 }

@@ -53,7 +53,7 @@ func (f *fleet) call(b *testing.B) {
 	}
 	r.Seq++
 	r.Remaining, r.Epoch, r.Counter = g.Granted/3, g.Epoch, g.Counter
-	r.LeaseMax, r.HeardAt, r.HeardAge = g.LeaseMax, g.ServerTime, time.Millisecond
+	r.LeaseMax, r.HeardAt, r.HeardAge, r.HeardExpiry = g.LeaseMax, g.ServerTime, time.Millisecond, g.Expiry
 }
 
 // drawn is a call that is a draw of one token of a key at rest, as a user of a long tail makes it:
@@ -70,7 +70,7 @@ func drawn(b *testing.B, s *Store) func() {
 		r.Config.TTL = briefTTL
 		if g := heard[i]; g.Epoch > 0 {
 			r.Epoch, r.Counter, r.LeaseMax = g.Epoch, g.Counter, g.LeaseMax
-			r.HeardAt, r.HeardAge = g.ServerTime, time.Millisecond
+			r.HeardAt, r.HeardAge, r.HeardExpiry = g.ServerTime, time.Millisecond, g.Expiry
 		}
 		heard[i] = granted(b, s, fmt.Sprint("user:", i), r)
 		testkit.Must(b, heard[i].Granted == 1, "%+v", heard[i])

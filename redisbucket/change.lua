@@ -51,21 +51,25 @@ end
 
 -- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
-  local leaseMax, heardAt, heardAge = decode('<I7I7I7', argv[3], 51)
-  if max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
+  local leaseMax, heardAt, heardAge, heardExpiry, heardFrozen = decode('<I7I7I7I7I7', argv[3], 51)
+  if max(heardAt, heardAge, heardExpiry) >= 2^52 or max(leaseMax, heardFrozen) > 7200000000 then
     return {'invalid', 'what was heard is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
     -- The loss was at least ago microseconds ago, and leases that were granted before it last at
-    -- most lasting microseconds.
+    -- most lasting microseconds. A bucket that was lost while it waited out a loss had granted nothing.
     local ago = exists and seen < epoch and now - birth or 0
-    local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))
-    local lost
+    local lasting = heardFrozen - max(0, min(clock - heardAt, heardAge)) + ago
+    if heardFrozen == 0 or lasting <= 0 then
+      lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))
+    end
+    -- An earlier bucket was lost if it had not expired when this one was created.
+    local early, lost = heardAt + heardExpiry > birth, nil
     if not exists then
-      epoch, lost = max(epoch, seen + 1), now + lasting
+      epoch, lost = max(epoch, seen + 1), early and now + lasting or nil
     elseif seen >= epoch then -- writes were lost: the new epoch makes every record unknown
       epoch, counter, lost = seen + 1, counted, now + lasting
-    elseif now < birth + lasting then -- this bucket was made by a caller that did not know of the lost one
+    elseif early and now < birth + lasting then -- this bucket was made by a caller that did not know of the lost one
       lost = birth + lasting
     end
     if lost then

@@ -40,10 +40,11 @@ var (
 // requestAt is where the numbers of a request are, but its headroom, which is a double.
 var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}, "counter": {18, 7},
 	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7}, "heardAt": {57, 7},
-	"heardAge": {64, 7}, "remaining": {71, 7}, "returned": {78, 7}, "refund": {85, 7}, "unused": {92, 7},
-	"debt": {99, 7}, "charge": {106, 7}, "waiting": {113, 7}, "drawn": {120, 7}, "draw": {135, 1}}
+	"heardAge": {64, 7}, "heardExpiry": {71, 7}, "heardFrozen": {78, 7}, "remaining": {85, 7}, "returned": {92, 7},
+	"refund": {99, 7}, "unused": {106, 7}, "debt": {113, 7}, "charge": {120, 7}, "waiting": {127, 7},
+	"drawn": {134, 7}, "draw": {149, 1}}
 
-const headroomAt = 127
+const headroomAt = 141
 
 // set is text with the number at p, counted from start, replaced.
 func (p place) set(text string, start int, v int64) string {

@@ -165,6 +165,7 @@ func (x *trio) renew(h *actor) {
 	if h.heard.Epoch > 0 {
 		r.LeaseMax, r.HeardAt = h.heard.LeaseMax, h.heard.ServerTime
 		r.HeardAge = time.Duration(max(0, x.now-h.heardBy)) * time.Microsecond
+		r.HeardExpiry, r.HeardFrozen = h.heard.Expiry, h.heard.Frozen
 	}
 	if rng.IntN(5) == 0 {
 		r.Refund = upTo(rng, spent)
@@ -245,6 +246,7 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		r.HeardAt, r.HeardAge = max(0, x.now-x.rng.Int64N(20e6)+x.rng.Int64N(1e6)),
 			time.Duration(x.rng.Int64N(2e10)).Truncate(time.Microsecond)
 		r.Counter += 1 + x.rng.Int64N(3)
+		x.proves(r)
 	case 13, 14:
 		r.Unused = x.edge(lease.WaitingMax)
 	case 15, 16, 17:

@@ -140,6 +140,29 @@ func (x *trio) proves(r *lease.Request) {
 	if x.rng.IntN(8) == 0 {
 		r.HeardAt = x.now + 10_000_000 + x.rng.Int64N(3) - 1
 	}
+	x.late(r)
+}
+
+// late has r claim to an earlier bucket, which may just have expired when this one was created, and
+// may have been waiting out a loss of its own.
+func (x *trio) late(r *lease.Request) {
+	created := x.bucket.Dump().Created
+	if !x.bucket.Dump().Exists {
+		created = x.now
+	}
+	if x.rng.IntN(2) == 0 {
+		r.Epoch = max(1, r.Epoch-1-x.rng.Int64N(1000))
+	}
+	r.HeardExpiry = time.Duration(max(0, created-r.HeardAt+x.rng.Int64N(3)-1)) * time.Microsecond
+	if x.rng.IntN(2) == 0 {
+		r.HeardExpiry = time.Duration(x.rng.Int64N(3_000_000)) * time.Microsecond
+	}
+	switch x.rng.IntN(3) {
+	case 0:
+		r.HeardFrozen = time.Duration(x.edge(7200e6)) * time.Microsecond
+	case 1: // just as long ago as the loss
+		r.HeardFrozen = time.Duration(max(0, created-r.HeardAt+x.rng.Int64N(3)-1)) * time.Microsecond
+	}
 }
 
 // sawPasts counts what happened to limits that are not in force, from before to after.
@@ -242,5 +265,40 @@ func TestPastsAtTheEdgesAgree(t *testing.T) {
 				r.LeaseMax, r.HeardAt = g.LeaseMax, g.ServerTime
 			}
 		}
+	}
+}
+
+// TestLateClaimsAgree compares what a claim to an earlier bucket proves at the edges: where that bucket had
+// just expired when the present one was created, and where it had just ended to wait out a loss.
+func TestLateClaimsAgree(t *testing.T) {
+	const age = 700_000
+	servers := startServers(t)
+	for i := range 3 * 3 * 3 * 2 * 2 {
+		expiry, frozen, aged, draws, newcomer := i%3-1, i/3%3-1, i/9%3, i/27%2 == 0, i/54 == 0
+		// given a bucket that may be there, of a newcomer
+		x := servers.trio(t, rand.New(rand.NewPCG(1, uint64(i))), true, false)
+		x.names, x.now = []string{"a", "b"}, 1_700_000_000_000_000
+		c := lease.Config{Limits: []lease.Limit{lease.PerSecond(10)}, Target: time.Millisecond, TTL: briefTTL}
+		created := x.now
+		if newcomer {
+			_, err := x.call(lease.Request{Holder: "b", Seq: 1, Config: c, Weight: 1, Want: 3})
+			testkit.NoErr(t, err)
+			x.now += 5000
+		} else {
+			x.now += 5000
+			created = x.now
+		}
+		// when a call comes of a holder that has heard of an earlier one
+		r := lease.Request{Holder: "a", Seq: 1, Config: c, Weight: 1, Want: 3, Waiting: 3, Draw: draws,
+			Epoch: created - age - 1000, Counter: 5, LeaseMax: briefTTL, HeardAt: created - age,
+			HeardAge:    time.Duration(x.now-created+age+[]int64{0, -age, age}[aged]) * time.Microsecond,
+			HeardExpiry: time.Duration(age+expiry) * time.Microsecond,
+		}
+		if i%2 == 0 {
+			r.HeardFrozen = time.Duration(age+frozen) * time.Microsecond
+		}
+		_, err := x.call(r)
+		// then all servers believe the same
+		testkit.Check(t, err == nil, "%+v: %v", r, err)
 	}
 }

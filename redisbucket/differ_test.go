@@ -173,7 +173,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"cells": calls / 4000, "of another kind": calls / 20_000, "used up again": calls / 20_000,
 				"remembered": calls / 400, "left while leased": calls / 20_000, "came back": calls / 5000,
 				"came back while leased": calls / 20_000, "a window came back": calls / 5000, "made room": calls / 20_000,
-				"heard ahead": calls / 20_000, "pruned": calls / 20_000, "ahead": calls / 4000, "ahead of a past": calls / 8000} {
+				"heard ahead": calls / 20_000, "frozen once": calls / 20_000, "late": calls / 5000, "pruned": calls / 20_000, "ahead": calls / 4000, "ahead of a past": calls / 8000} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest",
 					"a new period", "of another kind", "used up again", "heard ahead", "pruned", "ahead", "ahead of a past",
@@ -255,6 +255,9 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		x.sawWindows(&before, &after)
 		x.sawPasts(&before, &after)
 		x.saw("heard ahead", after.Frozen > before.Frozen && r.HeardAt > x.now)
+		x.saw("frozen once", after.Frozen > before.Frozen && r.HeardFrozen > 0)
+		x.saw("late", wantErr == nil && r.Epoch > 0 && r.Epoch < before.Epoch && after.Frozen == before.Frozen &&
+			r.HeardAt+r.HeardExpiry.Microseconds() <= before.Created)
 	}
 	x.saw("made fast", !before.Exists && atRest(after) && r.Draw && len(appendRequest(nil, &r)) < requestSize)
 	return want, wantErr

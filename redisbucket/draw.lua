@@ -13,7 +13,7 @@
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
 
 local struct = rawget(_G, 'struct')
-if struct and #ARGV[3] == 71 then
+if struct and #ARGV[3] == 85 then
   -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
   if redis.replicate_commands then redis.replicate_commands() end
   local call, unpack, config, mark = redis.call, struct.unpack, ARGV[1], 121 + 256 * layout

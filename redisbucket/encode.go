@@ -53,7 +53,7 @@ func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 30 + 30*limits }
 
-const requestSize, drawSize = 136, 71
+const requestSize, drawSize = 150, 85
 
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal whatever the version. A c that is not valid is refused.
@@ -112,7 +112,9 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 		dst = appendWhole(dst, 7, v)
 	}
 	dst = appendWhole(dst, 4, r.Weight)
-	for _, v := range [...]int64{micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge)} {
+	for _, v := range [...]int64{
+		micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge), micros(r.HeardExpiry), micros(r.HeardFrozen),
+	} {
 		dst = appendWhole(dst, 7, v)
 	}
 	if r.Draw && r.Debt|r.Charge|r.Drawn == 0 && r.Headroom == 0 {

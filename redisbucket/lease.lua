@@ -6,17 +6,17 @@
 --            birth epoch seq gen slice ends held weight waiting granted void since last allowance
 -- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
---            leaseMax 7, heardAt 7, heardAge 7
+--            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7, heardFrozen 7
 --            remaining 7, returned 7, refund 7, unused 7, debt 7, charge 7, waiting 7, drawn 7
 --            headroom 8, draw 1
 --          ttl is a proposal. Durations and times are in microseconds, counts in tokens, headroom
---          is a part of each burst. epoch, counter, leaseMax and heardAt (the server's time) are
---          what the last reply said, or 0. A draw leaves out the last two lines where they say
+--          is a part of each burst. epoch, counter, leaseMax, heardAt (the server's time), heardExpiry and
+--          heardFrozen are what the last reply said, or 0. A draw leaves out the last two lines where they say
 --          nothing else: waiting is want, and all other numbers there are 0
 --
 -- Reply, a flat array, unless draw.lua has answered:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
---     leaseMax, running, clock, ledger, target, ttl, configuration, level, next, ...}
+--     leaseMax, frozen, running, clock, ledger, target, ttl, configuration, level, next, ...}
 --                         configuration is '' where it is the caller's; durations and times are in
 --                         microseconds; flags are 0 or 1; level (in whole tokens, less the
 --                         caller's headroom) and next (the time until there is one token more, 0
@@ -288,5 +288,5 @@ end
 local longest
 keep, longest = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
-  now < contended and 1 or 0, keep - now, max(longest, proposed, frost), last, clock,
+  now < contended and 1 or 0, keep - now, max(longest, proposed), frost, last, clock,
   ledger, inForce(), ttl, c.text == mine.text and '' or c.text}

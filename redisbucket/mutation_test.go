@@ -257,8 +257,8 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a loss is waited out as if what was heard were still true", []edit{
-		{"local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))",
-			"local lasting = leaseMax"},
+		{"lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))",
+			"lasting = leaseMax"},
 	}, func(s *stage) {
 		// given P, who has heard how long leases may last of a bucket that is remembered for long,
 		// and then heard no more
@@ -537,6 +537,7 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 	if h.heard.Epoch > 0 {
 		r.Epoch, r.Counter, r.LeaseMax = h.heard.Epoch, h.heard.Counter, h.heard.LeaseMax
 		r.HeardAt, r.HeardAge = h.heard.ServerTime, time.Duration(max(0, s.now-h.at))*time.Microsecond
+		r.HeardExpiry, r.HeardFrozen = h.heard.Expiry, h.heard.Frozen
 	}
 	g := s.send(r)
 	h.heard, h.at, h.sent = g, s.now, append(h.sent, r)

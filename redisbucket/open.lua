@@ -30,14 +30,14 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1])
   if not mine then return {'invalid', why} end
 end
--- What the last reply said is read only after a loss. A request of 71 bytes ends before remaining.
+-- What the last reply said is read only after a loss. A request of 85 bytes ends before remaining.
 local asked, want, seen, counted, refused, seq, need, weight
 local remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw
-if #argv[3] == 136 then
+if #argv[3] == 150 then
   asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
   remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw =
-    decode('<I7I7I7I7I7I7I7I7dI1', argv[3], 72)
-elseif #argv[3] == 71 then
+    decode('<I7I7I7I7I7I7I7I7dI1', argv[3], 86)
+elseif #argv[3] == 85 then
   asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
   remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw =
     0, 0, 0, 0, 0, 0, want, 0, 0, 1

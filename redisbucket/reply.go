@@ -146,6 +146,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		Contended:    a.flag("contended"),
 		Expiry:       a.duration("expiry", 1),
 		LeaseMax:     a.duration("longest lease", 1),
+		Frozen:       a.duration("frozen", 0),
 		Running:      a.number("running time", 0, lease.WaitingMax),
 		ServerTime:   a.number("server time", 0, lease.WaitingMax),
 		Ledger:       a.number("ledger", 0, wholeMax),
@@ -160,6 +161,9 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	}
 	if g.LeaseMax < g.Config.TTL || g.LeaseMax > leaseMax {
 		a.fail("longest lease is %v, must be the ttl (%v) to %v", g.LeaseMax, g.Config.TTL, leaseMax)
+	}
+	if g.Frozen > leaseMax {
+		a.fail("frozen is %v, must be at most %v", g.Frozen, leaseMax)
 	}
 	if a.err != nil { // the script has run, so the server is well; what it found of this key is not
 		return lease.Grant{}, fmt.Errorf("%w: %w", errFigure, a.err)

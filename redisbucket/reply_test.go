@@ -25,7 +25,8 @@ import (
 // grantReply is a good answer of lease.lua, with items replaced.
 func grantReply(replaced map[int]any) []any {
 	items := []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2),
-		int64(1), int64(1_800_000), int64(457_000), int64(1_700_000_000_000_001), int64(1_700_000_000_000_000),
+		int64(1), int64(1_800_000), int64(457_000), int64(20_000), int64(1_700_000_000_000_001),
+		int64(1_700_000_000_000_000),
 		int64(60), int64(150_000), int64(400_000), "", int64(40), int64(7000)}
 	for i, v := range replaced {
 		items[i] = v
@@ -49,7 +50,7 @@ func TestGrantIsRead(t *testing.T) {
 		Counter: 3,
 		Levels:  [lease.LimitsMax]int64{40}, Next: [lease.LimitsMax]time.Duration{7 * time.Millisecond},
 		ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond,
-		LeaseMax: 457 * time.Millisecond, Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000,
+		LeaseMax: 457 * time.Millisecond, Frozen: 20 * time.Millisecond, Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000,
 		Ledger: 60, Target: 150 * time.Millisecond,
 	}
 	testkit.Check(t, err == nil && reflect.DeepEqual(g, want), "%+v, %v\nwant %+v", g, err, want)
@@ -61,12 +62,13 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 	r := request(7)
 	r.Need = 4
 	good := grantReply(nil)
-	const levelAt = 18
+	const levelAt = 19
 	replies := []any{nil, "OK", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5,
 		[]any{[]any{"ok"}}, []any{"hello"}, append(slices.Clone(good), int64(1)),
 		grantReply(map[int]any{2: int64(3)}),                              // below Need
-		grantReply(map[int]any{11: int64(4e9), 16: int64(3_600_000_001)}), // a T above an hour
+		grantReply(map[int]any{11: int64(4e9), 17: int64(3_600_000_001)}), // a T above an hour
 		grantReply(map[int]any{11: int64(7_200_000_001)}),                 // a lease above two
+		grantReply(map[int]any{12: int64(7_200_000_001)}),                 // or a wait for one
 	}
 	for i := range good {
 		replies = append(replies, good[:i])
@@ -78,7 +80,7 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 		}
 	}
 	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 11: 399_999, 12: 1 << 52,
-		13: 1 << 52, 15: 0, 16: 0, 18: 101} {
+		13: 1 << 52, 14: 1 << 52, 16: 0, 17: 0, 19: 101} {
 		replies = append(replies, grantReply(map[int]any{i: v}))
 	}
 	for _, v := range replies {
@@ -202,7 +204,7 @@ func FuzzWire(f *testing.F) {
 	}
 	other := request(1).Config
 	other.Limits[0], other.Version.Revision = lease.PerSecond(200), 1
-	changed := grantReply(map[int]any{16: textOf(f, other)})
+	changed := grantReply(map[int]any{17: textOf(f, other)})
 	for _, items := range [][]any{grantReply(nil), stateReply(f), changed} {
 		good := onTheWire(items)
 		f.Add([]byte(strings.Join(good, "")))

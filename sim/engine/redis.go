@@ -135,7 +135,8 @@ func (r *redis) execute(s *shard, c *call) {
 		return
 	}
 	*place = k
-	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
+	// Like Redis, it keeps the bucket for a second longer: its clock may be behind the bucket's.
+	k.expires = now + int64((c.grant.Expiry+time.Second)/time.Microsecond)
 	if r.sets {
 		r.books.audit.Clock(c.entry.key, (now-serverStart)*1000)
 	}
