@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // While a call hangs, a warm key serves what it holds without waiting. Then TryAllow never waits,
@@ -145,5 +146,121 @@ func TestTheFallbackAnswersWhoWaitedAndIsRepaid(t *testing.T) {
 		b, admitted := t.state("k"), l.Stats().Admitted
 		check(t, admitted >= 30 && b.Levels[0]+b.Ledger == 100-admitted,
 			"admitted %d of 100, the bucket has %d and %d leased; %+v", admitted, b.Levels[0], b.Ledger, l.Stats())
+	})
+}
+
+// A hang is no loss: what hangs is executed when the store goes on, which may be after the bucket has
+// expired, and then the rate is back within half a second, however long it was. Where packets come late
+// or never, a client that gives up on them after half a second is served within 2.5 s.
+func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
+	hangs := func(t *world, d time.Duration) {
+		hang := make(chan struct{})
+		t.every(verdict{late: hang, deaf: true})
+		time.Sleep(d)
+		t.every(verdict{})
+		close(hang)
+	}
+	late := func(t *world, d time.Duration) {
+		t.setJudge(func(*lease.Call) verdict {
+			arrives := make(chan struct{})
+			time.AfterFunc(10*time.Second, func() { close(arrives) })
+			return verdict{late: arrives, deaf: true}
+		})
+		time.Sleep(d)
+		t.every(verdict{})
+	}
+	vanishes := func(t *world, d time.Duration) {
+		t.setJudge(func(*lease.Call) verdict {
+			gone := make(chan struct{})
+			time.AfterFunc(500*time.Millisecond, func() { close(gone) })
+			return verdict{err: lease.ErrUnavailable, until: gone}
+		})
+		time.Sleep(d)
+		t.every(verdict{})
+	}
+	type fault struct {
+		name   string
+		strike func(*world, time.Duration)
+		lasts  []time.Duration
+		soon   time.Duration
+	}
+	for _, f := range []fault{
+		{"a hang", hangs, []time.Duration{500 * time.Millisecond, time.Second, 1900 * time.Millisecond, 3 * time.Second,
+			6 * time.Second, 10 * time.Second, 30 * time.Second}, 500 * time.Millisecond},
+		{"a black hole", vanishes, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}, 2500 * time.Millisecond},
+		{"packets that come 10 s late", late, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second},
+			2500 * time.Millisecond},
+	} {
+		for _, d := range f.lasts {
+			bubbleOf(t, f.name+" of "+d.String(), func(t *world) {
+				// given three processes that together ask for twice the rate
+				const rate = 1000
+				admitted, stop := t.overloaded(rate)
+				time.Sleep(2 * time.Second)
+				// when the store is away for d
+				f.strike(t, d)
+				// then the rate is back soon
+				time.Sleep(f.soon)
+				first := admitted()
+				for s := range 11 { // in which the last packets come
+					before := admitted()
+					time.Sleep(time.Second)
+					n := admitted() - before
+					// Tokens that one second leaves in the bucket the next ones have.
+					check(t, n >= rate*8/10, "%d admitted in the second from %v after the cure", n,
+						f.soon+time.Duration(s)*time.Second)
+				}
+				check(t, admitted()-first >= 11*rate*97/100, "%d admitted in 11 s", admitted()-first)
+				// and the bucket waits for nothing, and is not kept for a month
+				look := &lease.Call{Key: "k", Request: lease.Request{Holder: "x", Seq: 1, Config: t.state("k").Config, Weight: 1}}
+				t.store().Exchange(t.Context(), []*lease.Call{look}, func([]*lease.Call) {})
+				check(t, look.Err == nil && look.Grant.Frozen == 0 && look.Grant.Expiry < time.Minute,
+					"it waits for %v, and is kept for %v, %v", look.Grant.Frozen, look.Grant.Expiry, look.Err)
+				stop()
+			})
+		}
+	}
+}
+
+// overloaded is three processes that together ask for twice the rate, and have for two seconds.
+func (t *world) overloaded(rate int64) (admitted func() int64, stop func()) {
+	ls := t.fleet(3, by(denying, hybrid.PerSecond(rate)))
+	ended := make(chan struct{})
+	wait := together(3, func(i int) {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(1500 * time.Millisecond / time.Duration(rate)):
+				ls[i].TryAllow("k")
+			}
+		}
+	})
+	time.Sleep(2 * time.Second)
+	admitted = func() (n int64) {
+		for _, l := range ls {
+			n += l.Stats().Admitted
+		}
+		return n
+	}
+	return admitted, func() { close(ended); wait() }
+}
+
+// Freezes do not add up: after losses in a row the rate is back as after one.
+func TestLossesInARowAreWaitedOutOnce(t *testing.T) {
+	bubble(t, func(t *world) {
+		admitted, stop := t.overloaded(1000)
+		// when the store forgets everything 20 times within 4 s
+		for range 20 {
+			time.Sleep(200 * time.Millisecond)
+			t.loseAll()
+		}
+		// then the rate is back as soon as the longest lease has ended of which anybody may have heard
+		time.Sleep(2*ttl + 100*time.Millisecond)
+		before := admitted()
+		time.Sleep(time.Second)
+		n := admitted() - before
+		check(t, n >= 800, "%d admitted in the second from 0.9 s after the last loss", n)
+		stop()
 	})
 }
