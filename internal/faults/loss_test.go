@@ -73,6 +73,43 @@ func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
 	})
 }
 
+// TestRow03AHangIsNoLoss: a bucket that expires while calls hang was not lost. How soon the rate is back is
+// logged here, and asserted in virtual time by TestTheRateIsBackSoonAfterTheCure in hybrid.
+func TestRow03AHangIsNoLoss(t *testing.T) {
+	testkit.LongOnly(t)
+	each(t, map[string]func(*site) outage{
+		"a hung server":   hang,
+		"a paused server": injections["Row24 a paused server"].how,
+		"a black hole":    injections["Row08 a black hole"].how,
+	}, func(t *testing.T, how func(*site) outage) {
+		// Given three processes that ask for more than the rate, with the client's settings that
+		// docs/operations.md recommends,
+		server := start(t)
+		o := how(server)
+		server.client = func(o *redis.Options) {
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 500*time.Millisecond, 500*time.Millisecond,
+				500*time.Millisecond, 500*time.Millisecond
+		}
+		f, load := server.saturated(3)
+		remembered := server.ctl.PTTL(t.Context(), bucketOf(key)).Val()
+		// when none of their calls is answered until the bucket has expired,
+		o.inject()
+		time.Sleep(remembered + time.Second)
+		o.cure()
+		cured := f.now()
+		// then they get tokens again,
+		f.awaitLeased(busy.Tokens)
+		t.Logf("%d tokens within %v", busy.Tokens, (f.now() - cured).Round(time.Millisecond))
+		// from a bucket that waits for no loss and is soon forgotten,
+		after := server.raw()
+		kept := server.ctl.PTTL(t.Context(), bucketOf(key)).Val()
+		testkit.Check(t, after.frozen == 0 && kept < time.Minute, "frozen until %d, kept for %v", after.frozen, kept)
+		load.stop()
+		// and no window had more than it may have.
+		f.checkBound(key, busy, 0)
+	})
+}
+
 // TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: a
 // process that did not know the bucket calls before those that did. Then a lost bucket looks like
 // one that never was.
