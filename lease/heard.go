@@ -221,6 +221,9 @@ type Memory struct {
 	pace     pace          // at rest: of its draws
 	replied  bool          // any reply ever
 	conflict bool          // see Client.Conflict
+	// At rest: what was left of each burst, in 255ths of one above 255, and a fingerprint of the limits.
+	left [LimitsMax]uint8
+	of   uint16
 }
 
 // Rest is what c remembers if it is let go now. It is false where more than an estimate would be
@@ -230,6 +233,9 @@ func (c *Client) Rest() (Memory, bool) {
 		return Memory{}, false
 	}
 	m := c.heard.Memory
+	if c.heard.at > 0 {
+		m.keep(c.config.Limits, &c.heard.levels, c.policy.Headroom)
+	}
 	if !c.config.equal(c.own) {
 		config := c.config
 		m.config = &config
