@@ -41,7 +41,8 @@ type decision struct {
 	hold     hold          // what an admitted request holds of the entry's
 	wait     time.Duration // after a denial: to ask again earlier is in vain
 	onward   bool          // after a denial: the next shard may have what this one lacks
-	// What the reply to a draw says of the bucket, for a Result; nil where there is an entry.
+	counted  bool          // after a denial: Stats has it, though there is no entry
+	// What is known of the bucket, for a Result; nil where there is an entry.
 	outlook *lease.Outlook
 }
 
@@ -64,6 +65,7 @@ func (l *Limiter) refuse(r request, d decision) decision {
 		l.counters.misconfigured.Add(1)
 	}
 	switch {
+	case d.counted:
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
 		l.counters.crowded.Add(r.n)
 	case overruled && d.err != nil:
@@ -114,6 +116,9 @@ func (l *Limiter) answerFrom(r request) decision {
 		}
 		if e == nil {
 			if d, done := l.drawFor(&r); done {
+				return d
+			}
+			if d, done := l.answerAway(&r); done {
 				return d
 			}
 			var err error

@@ -77,6 +77,7 @@
 //   - entry.go: one key in use, a lease.Client behind a lock.
 //   - light.go: a key that is asked too seldom to come into use, each of whose requests is a call;
 //     lane.go: which of these calls travel together.
+//   - unheard.go: a new key while its node is away, which costs no entry
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
 //     calls.go: how they go out and come back; watch.go: those that are late; nodes.go: what is
 //     known of each node of the store.

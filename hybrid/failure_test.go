@@ -162,8 +162,8 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 		from, to time.Duration
 	}{
 		{"deny", denying, false, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
-		// a call that fails, a burst of 10, then 10/s
-		{"local share", hybrid.Policy{}, false, nil, 2000 * time.Millisecond, 2200 * time.Millisecond},
+		// a call that fails, then 10/s of a bucket that was heard to be empty
+		{"local share", hybrid.Policy{}, false, nil, 2900 * time.Millisecond, 3100 * time.Millisecond},
 		{"allow all", hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, false, nil, 0, 200 * time.Millisecond},
 		{"cold, deny", hybrid.Policy{}, true, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
 		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, nil, 0, 200 * time.Millisecond},

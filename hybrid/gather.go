@@ -174,6 +174,8 @@ func (j *Joined) deny(r request, told []decision) agreement {
 // uncount takes back that the request for n tokens which was told d counts as denied.
 func (p *part) uncount(d *decision, n int64) {
 	switch ended := isOf(d.err, context.Canceled, context.DeadlineExceeded); {
+	case d.counted:
+		p.l.counters.deny(d.outlook.Limit, -p.of(n))
 	case d.entry == nil || isOf(d.err, ErrClosed, ErrExceedsBurst): // no entry has counted it
 	case ended && p.l.cfg.Policy.Shadow:
 		p.l.counters.ended.Add(-p.of(n))
@@ -190,7 +192,7 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 		d := &told[i]
 		wait := time.Duration(0)
 		switch {
-		case d.ok || d.entry == nil && d.err == nil:
+		case d.ok || d.entry == nil && d.err == nil && !d.counted:
 			continue // or not asked
 		case d.err == nil:
 			p := &j.parts[i]

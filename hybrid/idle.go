@@ -131,6 +131,7 @@ func (l *idleList) rouse(s *slot, e *entry) (have *entry, took *draw) {
 		e.client.Recall(s.memory)
 		s.memory = lease.Memory{}
 	}
+	s.meetLocked(e)
 	e.node.Store(e.l.nodeOf(s.name, int(s.node)))
 	e.denied = s.denied
 	if took = s.draw; took != nil {

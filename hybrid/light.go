@@ -42,6 +42,9 @@ func (l *Limiter) drawFor(r *request) (d decision, done bool) {
 	if other || s != nil && s.entry.Load() != nil {
 		return decision{}, false
 	}
+	if s == nil && l.nodeOf(r.name, nodeUnknown).breaker.Away() {
+		return decision{}, false
+	}
 	own, err := l.proposedFor(s, r.name, r.key)
 	if err == nil && s == nil {
 		s, err = l.addSlot(r.name)
@@ -81,6 +84,12 @@ func (l *Limiter) beginDraw(s *slot, own proposed, r *request) *draw {
 	now := l.cfg.Clock.Now()
 	if s.gone || s.entry.Load() != nil || s.draw != nil || l.state.Load() != stateOpen {
 		return nil
+	}
+	if s.unheard != nil {
+		if now < s.leaveAt {
+			return nil // an entry tells the bucket what was admitted
+		}
+		s.unheard, s.own = nil, nil
 	}
 	if s.own != own.config && (own.kept || s.own != nil && s.memory.Recent(now)) {
 		return nil // another handle's limits, or those of a Refresh

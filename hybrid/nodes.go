@@ -45,6 +45,7 @@ type health struct {
 	breaker         *lease.Breaker
 	cause           atomic.Pointer[error] // of the last outage
 	away, permanent outage                // for the log
+	probeAsked      atomic.Int64          // when a key that is not in use was let through for a probe
 }
 
 // why is the cause of the last outage.

@@ -1,6 +1,7 @@
 package hybrid_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -263,4 +264,31 @@ func TestLossesInARowAreWaitedOutOnce(t *testing.T) {
 		check(t, n >= 800, "%d admitted in the second from 0.9 s after the last loss", n)
 		stop()
 	})
+}
+
+// A pause of Redis that is longer than CallTimeout gives no process more of a window than its part of
+// what the window had left.
+func TestAPauseOfTheStoreAdmitsNoMoreThanAWindow(t *testing.T) {
+	for _, limit := range []hybrid.Limit{hybrid.Sliding(20, 3*time.Second), hybrid.Sliding(300, 3*time.Second)} {
+		for _, after := range []time.Duration{3500 * time.Millisecond, 4500 * time.Millisecond, 5900 * time.Millisecond} {
+			bubbleOf(t, fmt.Sprint(limit, " after ", after), func(t *world) {
+				// Given three processes that want more than the window gives
+				bound, fleet := newMeter(limit), t.fleet(3, of(limit))
+				asks := together(len(fleet), func(i int) {
+					admits(1000, 10*time.Millisecond, func() bool { return bound.admitIf(fleet[i].Allow("k")) })
+				})
+				// when nothing is answered for 400 ms,
+				time.Sleep(after)
+				hang := make(chan struct{})
+				t.every(verdict{late: hang, deaf: true})
+				time.Sleep(400 * time.Millisecond)
+				close(hang)
+				t.every(verdict{})
+				asks()
+				// then the bound holds, and the fallback has served.
+				bound.check(t)
+				check(t, fleet[0].Stats().Errors > 0, "no call has failed")
+			})
+		}
+	}
 }

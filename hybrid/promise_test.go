@@ -23,7 +23,7 @@ import (
 func wholeMicroseconds(t clock.Instant) int64 { return int64(t) / 1000 * 1000 }
 
 func boundOf(l hybrid.Limit) audit.Bound {
-	return audit.Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity()}
+	return audit.Of(l, 0)
 }
 
 // meter audits that admissions keep the promise over every window. Goroutines may share it.

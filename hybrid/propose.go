@@ -117,7 +117,7 @@ func (l *Limiter) RefreshAll() error {
 		l.refreshes.Add(1)
 		var drawing []*draw
 		l.keys.atRest(func(s *slot) {
-			if s.own == nil || s.given || lease.IsKeyHash(s.name) {
+			if s.own == nil || s.given || s.unheard != nil || lease.IsKeyHash(s.name) {
 				return
 			}
 			s.proposeLocked(nil) // the next use asks

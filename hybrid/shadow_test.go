@@ -79,7 +79,7 @@ func TestShadowWaitsForOneCallOnly(t *testing.T) {
 // it denies, before the first reply too, is admitted and is no debt.
 func TestShadowLeavesNoDebt(t *testing.T) {
 	for fallback, admitted := range map[hybrid.Fallback]int64{
-		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 10, hybrid.FallbackAllowAll: 71,
+		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 9, hybrid.FallbackAllowAll: 71,
 	} {
 		bubbleOf(t, fallback, func(t *world) {
 			l := t.start(by(hybrid.Policy{Shadow: true, Fallback: fallback}, hourly))

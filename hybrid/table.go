@@ -29,11 +29,12 @@ type slot struct {
 	// The rest is guarded by the idle list's lock.
 	memory     lease.Memory // of a key at rest
 	idleSince  clock.Instant
-	leaveAt    clock.Instant // at the latest, unless it is used again
-	prev, next *slot         // nil where it is on no list
-	draw       *draw         // of a key at rest: under way
-	own        *lease.Config // of a key at rest: what this process proposes; nil where it is not known
-	node       int32         // of the store
+	leaveAt    clock.Instant  // at the latest, unless it is used again
+	prev, next *slot          // nil where it is on no list
+	draw       *draw          // of a key at rest: under way
+	unheard    *lease.Unheard // of a key at rest: has decided in an outage, for the limits of own; else nil
+	own        *lease.Config  // of a key at rest: what this process proposes; nil where it is not known
+	node       int32          // of the store
 	class      uint8
 	gone       bool // has left the table
 	denied     bool // of a key at rest: see entry

@@ -232,8 +232,8 @@ func (l *Limiter) takeHold(r request) (Result, hold, error) {
 // result is what Take says that d answers, of a request that can do with so many tokens.
 func (d *decision) result(key string, least int64) Result {
 	if d.outlook != nil {
-		r := resultOf(key, true, d.source, *d.outlook)
-		r.Taken = d.taken
+		r := resultOf(key, d.ok && !d.shadowed, d.source, *d.outlook)
+		r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
 		return r
 	}
 	if d.err != nil || d.entry == nil {

@@ -65,7 +65,10 @@ type Client struct {
 	failures int           // of calls, in a row
 	stales   int           // the same, of calls that were ErrStale
 	probeAt  clock.Instant // while degraded: when the next call may go out
-	fallback *Bucket       // serves the local share; nil before the first outage
+	fallback *share        // nil before the first outage
+
+	mostActive int64         // the largest sum of weights that a reply has named for some TTLs,
+	mostAt     clock.Instant // and when
 
 	resets     int   // of the bucket that are under way: who waits is not turned away meanwhile
 	returnFrom int64 // then calls give everything back, until one with this seq or a later one has ended

@@ -25,6 +25,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	}
 	c.Expire(now)
 	c.observe(now)
+	c.forgive(now)
 	c.weight = c.ownWeight()
 	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom}
 	if !n.closing {
@@ -83,6 +84,9 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	c.ended = max(c.ended, g.Seq)
 	c.stales = 0
 	c.failures = 0
+	if g.ActiveWeight >= c.mostActive || now > c.mostAt.Add(activeFor*c.TTL()) {
+		c.mostActive, c.mostAt = g.ActiveWeight, now
+	}
 	c.observe(now)
 	c.seenAtReply = c.demand.seen
 	c.leased = c.Pool.Held()

@@ -61,10 +61,10 @@ func (c *Client) coldDecides() bool {
 // now. It is false where waiting does not help: with another fallback, before the first reply, or
 // for more than the share ever holds.
 func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
-	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() || c.admitsNone() || c.sharesNone() {
+	if c.fallback == nil || !c.Degraded() || n > c.shareMost() || c.admitsNone() {
 		return Never, false
 	}
-	return now.Add(duration(c.fallback.wait(n, 0))), true
+	return now.Add(c.shareIn(now, n)), true
 }
 
 // admitsNone reports whether Blocked is in force, among whatever other limits.
@@ -75,79 +75,16 @@ func (c *Client) admitsAll() bool {
 	return !slices.ContainsFunc(c.limitsNow(), func(l Limit) bool { return !Unlimited.Equal(l) })
 }
 
-// sharesNone reports whether a window has fewer tokens than processes, so that the share of this
-// one is none.
-func (c *Client) sharesNone() bool {
-	weight, active := c.weight, c.active()
-	return slices.ContainsFunc(c.limitsNow(), func(l Limit) bool {
-		return l.Windowed() && scaled(l, weight, active).Tokens == 0
-	})
-}
+// activeFor is for how many TTLs the largest active weight counts. A process that calls about once in
+// a TTL is not counted now and then, and the parts would add up to more than 1.
+const activeFor = 10
 
-// active is the sum of the weights of all processes that share the key, as far as was heard: of the
-// key itself, or else of any on its node.
+// active returns the sum of the weights of all processes that share the key, as far as was heard: of
+// the key itself, or else of any on its node.
 func (c *Client) active() int64 {
-	active := c.heard.active
+	active := max(c.heard.active, c.mostActive)
 	if !c.heard.replied {
 		active = c.host.Breaker().Active()
 	}
 	return max(active, c.weight)
-}
-
-// takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
-// a Bucket with one holder, so that there is no second kind of token bucket to get wrong.
-func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
-	if c.sharesNone() {
-		return 0
-	}
-	if c.fallback == nil {
-		c.fallback = new(Bucket)
-	}
-	weight, active := c.weight, c.active()
-	share := c.config
-	share.Overcommit, share.StartEmpty = 0, false
-	limits := c.limitsNow()
-	share.Limits = make([]Limit, len(limits))
-	for k, l := range limits {
-		share.Limits[k] = scaled(l, weight, active)
-	}
-	// The bucket stays after the outage: a store that fails now and then must not give a full local
-	// burst each time. Where the share has changed, what was used stays used.
-	share.Version = c.fallback.config.Version
-	if !slices.Equal(share.Limits, c.fallback.config.Limits) {
-		share.Version.Revision++
-	}
-	// Under a name of its own: as another holder, after a rename, it would share with its former self.
-	r := Request{
-		Holder: "local", Seq: c.fallback.counter + 1, Config: share,
-		Want: n, Need: least, Waiting: n, Weight: 1,
-	}
-	var g Grant
-	if c.fallback.Call(int64(now)/1000, &r, &g) != nil {
-		return 0
-	}
-	return g.Waited
-}
-
-// scaled is l times weight/active, with a burst of at least 1: exact where a bucket can count that
-// exactly, otherwise rounded down to whole tokens. Of a window it is a sliding window, as no
-// process knows the server's clock by itself, and always rounded down: all shares together are at
-// most l.
-func scaled(l Limit, weight, active int64) Limit {
-	g := int64(gcd(uint64(weight), uint64(active)))
-	weight, active = weight/g, active/g
-	if l.Windowed() {
-		return Sliding(mulDiv(min(weight, active), l.Tokens, active), l.Per)
-	}
-	burst := l.Capacity()
-	if weight < active {
-		burst = max(1, mulDiv(weight, burst, active))
-	}
-	if l.Tokens <= maxUnits/weight && int64(l.Per) <= (1<<62)/active {
-		exact := Limit{Tokens: l.Tokens * weight, Per: l.Per * time.Duration(active), Burst: burst}
-		if exact.Validate() == nil {
-			return exact
-		}
-	}
-	return Limit{Tokens: max(1, l.Tokens/active*weight), Per: l.Per, Burst: burst}
 }

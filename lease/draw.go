@@ -86,6 +86,7 @@ func (m *Memory) Drew(sent clock.Instant, proposed *Config, r *Request, g *Grant
 	}
 	m.hear(sent, g)
 	m.ttl = g.Config.TTL
+	m.keep(g.Config.Limits, &g.Levels, r.Headroom)
 	return Draw{epoch: g.Epoch, running: g.Running}, true
 }
 

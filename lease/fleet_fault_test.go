@@ -265,7 +265,7 @@ func (f *fleet) absurd() {
 
 // knows says whether n can prove that the bucket was lost, if it was.
 func (f *fleet) knows(n *node) bool {
-	return f.bucket.exists && n.heard.epoch == f.bucket.epoch && f.clock(n) < n.heard.forgetAt &&
+	return f.bucket.exists && n.heard.epoch == f.bucket.epoch && !n.heard.expired(f.clock(n)) &&
 		f.server() < n.heard.serverTime+micros(n.heard.expiry)
 }
 

@@ -18,6 +18,7 @@ type Heard struct {
 	next      [LimitsMax]time.Duration // until a level has one token more; 0 where it is full
 	at        clock.Instant            // of the reply; 0 where none has come since the key came into use
 	others    int64                    // tokens that other processes held: they may yet come back
+	frozen    time.Duration            // from the reply on, while a loss is waited out
 	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before
 	// shortUntil; 0 where it had them. This is more exact than levels and next, because the bucket
 	// counts fractions of tokens.
@@ -31,11 +32,9 @@ type lineage struct {
 	epoch      int64 // 0: nothing is known
 	counter    int64
 	running    int64
-	leaseMax   time.Duration
+	leaseMax   time.Duration // with what was left of a freeze, but in Heard
 	serverTime int64
 	expiry     time.Duration // of the bucket, from serverTime on
-	frozen     time.Duration // from serverTime on, while the bucket granted nothing
-	forgetAt   clock.Instant // the bucket may have expired by then
 }
 
 // age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
@@ -45,15 +44,18 @@ func (m *Memory) age(now clock.Instant) time.Duration {
 	return d + d/15
 }
 
+// expired reports whether the bucket may have expired by now, unless others have called it.
+func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(m.expiry) }
+
 // prove has r say what is known of the bucket, unless that may have expired by now.
 func (m *Memory) prove(now clock.Instant, r *Request) {
-	if now >= m.forgetAt {
+	if m.expired(now) {
 		m.lineage = lineage{}
 	}
 	if m.epoch > 0 {
 		r.Epoch, r.Counter = m.epoch, m.counter
 		r.LeaseMax, r.HeardAt, r.HeardAge = m.leaseMax, m.serverTime, m.age(now)
-		r.HeardExpiry, r.HeardFrozen = m.expiry, m.frozen
+		r.HeardExpiry = m.expiry
 	}
 }
 
@@ -64,8 +66,8 @@ func (m *Memory) hear(sent clock.Instant, g *Grant) {
 		counter = max(m.counter, counter)
 	}
 	m.lineage = lineage{
-		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: g.LeaseMax,
-		serverTime: g.ServerTime, expiry: g.Expiry, frozen: g.Frozen, forgetAt: sent.Add(g.Expiry - g.Config.TTL),
+		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: max(g.LeaseMax, g.Frozen),
+		serverTime: g.ServerTime, expiry: g.Expiry,
 	}
 	m.executed, m.replied, m.active = sent, true, g.ActiveWeight
 }
@@ -73,6 +75,7 @@ func (m *Memory) hear(sent clock.Instant, g *Grant) {
 // hear takes in the reply g to the call open, which was first sent at sent.
 func (h *Heard) hear(now, sent clock.Instant, open *Request, g *Grant) {
 	h.Memory.hear(sent, g)
+	h.leaseMax, h.frozen = g.LeaseMax, g.Frozen
 	h.at, h.contended = now, g.Contended
 	h.levels, h.next = g.Levels, g.Next
 	h.others = max(0, g.Ledger-open.Remaining-(g.Granted-g.Waited))
@@ -224,6 +227,9 @@ type Memory struct {
 	pace     pace          // at rest: of its draws
 	replied  bool          // any reply ever
 	conflict bool          // see Client.Conflict
+	// At rest: what was left of each burst, in 255ths of one above 255, and a fingerprint of the limits.
+	left [LimitsMax]uint8
+	of   uint16
 }
 
 // Rest is what c remembers if it is let go now. It is false where more than an estimate would be
@@ -233,6 +239,10 @@ func (c *Client) Rest() (Memory, bool) {
 		return Memory{}, false
 	}
 	m := c.heard.Memory
+	m.leaseMax = max(m.leaseMax, c.heard.frozen)
+	if c.heard.at > 0 {
+		m.keep(c.config.Limits, &c.heard.levels, c.policy.Headroom)
+	}
 	if !c.config.equal(c.own) {
 		config := c.config
 		m.config = &config

@@ -73,7 +73,7 @@ func (h *holding) init(id string, stripes int) {
 func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	h.giveUp()
 	h.Expire(now)
-	if now >= h.heard.forgetAt {
+	if h.heard.expired(now) {
 		h.heard.lineage = lineage{}
 		h.publish()
 	}
@@ -98,7 +98,9 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	if unused > 0 {
 		h.open.Drawn = h.unusedSince
 	}
-	h.heard.prove(now, &h.open)
+	if h.heard.prove(now, &h.open); h.open.Epoch > 0 {
+		h.open.HeardFrozen = h.heard.frozen
+	}
 	h.isOpen = true
 	h.firstSent = now
 	return &h.open

@@ -160,8 +160,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		to = put(to, d.near(w.now-h.draw.running), rank(d.epochs, h.draw.epoch),
 			flags(h.draw.interval == h.Pool.interval(), h.draw.running >= h.reported))
 	}
-	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now),
-		min(max(0, h.heard.serverTime+micros(h.heard.expiry)-w.now), 250))
+	to = putIf(w.versions, to,
+		min(max(0, int64(h.heard.executed.Add(h.heard.expiry))/1000-w.now), 250), min(max(0, h.heard.serverTime+micros(h.heard.expiry)-w.now), 250))
 	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(micros(h.heard.frozen)))
 	to = putIf(w.moves.has(canCharge), to, h.charge, h.unreported)
 	if w.keepsOpen(h) {

@@ -348,7 +348,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		}
 		if !w.versions {
 			// The bucket is remembered until it is lost.
-			h.heard.forgetAt, h.heard.expiry = 1<<63-1, duration(WaitingMax)
+			h.heard.expiry = duration(WaitingMax)
 		}
 		return
 	}

@@ -51,14 +51,19 @@ const (
 	ColdStartAllow
 )
 
-// Fallback is what a limiter does while the store is unreachable and the holding is spent or void.
+// Fallback is what a limiter does while the store is away and the holding is spent or void. A node of
+// the store is away once a call to it has failed, or has taken longer than 15/16 of CallTimeout, until
+// it answers a call that was sent then or later.
 type Fallback int
 
 const (
-	// FallbackLocalShare serves from a local bucket at Rate*Weight/active weight, as last heard. It
-	// is the default, because an outage of Redis should not become an outage of the service.
+	// FallbackLocalShare serves this process's part, by weight, of what the bucket had left at the last
+	// reply and of the rate. It is the default, because an outage of Redis should not become an outage
+	// of the service. All processes together may exceed the limit a little, above all when Redis is back:
+	// docs/protocol.md section 1.
 	FallbackLocalShare Fallback = iota
-	// FallbackDeny denies; the bound holds through any outage.
+	// FallbackDeny denies; the bound holds through any outage. It is for a limit that a contract with a
+	// third party sets.
 	FallbackDeny
 	// FallbackAllowAll admits everything.
 	FallbackAllowAll

@@ -473,10 +473,7 @@ func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
 				active += w
 			}
 			for _, w := range weights {
-				// then the share of each is a sliding window of the same length
-				s := scaled(l, w, active)
-				testkit.Check(t, s.Kind == KindSliding && s.Per == l.Per, "%v: the share is %v", l, s)
-				total += s.Tokens
+				total += part{w, active}.burst(l, l.Tokens)
 			}
 			// and all of them are the window together, but for what rounding down leaves
 			testkit.Check(t, total <= l.Tokens && total > l.Tokens-int64(len(weights)), "%v by weights %v: %d", l, weights,

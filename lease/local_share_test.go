@@ -1,0 +1,186 @@
+package lease
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// heardOf is what a reply says that a local share is seeded by.
+type heardOf struct {
+	left, others, active int64
+	next, leaseMax       time.Duration
+}
+
+// cutOff is a process of limit l. What it admits is in no meter: no bucket has granted it.
+func cutOff(t *testing.T, l Limit) *driven {
+	d := newDriver(t, PerSecond(1))
+	return d.client(Policy{}, l, nil)
+}
+
+// loses has n hear a reply and then lose the store.
+func (n *driven) loses(h heardOf) {
+	n.d.t.Helper()
+	n.d.seq += 2
+	r := n.Build(n.d.now, n.d.seq-1, 0)
+	g := Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: h.active, Ledger: h.others, LeaseMax: h.leaseMax,
+		Expiry: time.Hour}
+	for k := range r.Config.Limits {
+		g.Levels[k], g.Next[k] = h.left, h.next
+	}
+	_, ok := n.Accept(n.d.now, &g)
+	testkit.Must(n.d.t, ok, "a reply is not accepted")
+	n.Build(n.d.now, n.d.seq, 0)
+	n.Fail(n.d.now, ErrUnavailable)
+}
+
+// shared takes all that the fallback gives now.
+func (n *driven) shared() (took int64) {
+	for n.takeFallback(n.d.now, 1, 1) > 0 {
+		took++
+	}
+	return took
+}
+
+func TestTheLocalShareIsThePartOfTheBucketThatWasHeard(t *testing.T) {
+	ten := PerSecond(10).WithBurst(100)
+	type at struct {
+		after time.Duration
+		more  int64
+	}
+	for name, c := range map[string]struct {
+		limit Limit
+		heard heardOf
+		takes []at
+	}{
+		"a part":             {ten, heardOf{left: 60, active: 4}, []at{{0, 15}, {2 * time.Second, 5}}},
+		"a part, in between": {ten, heardOf{left: 60, active: 4, next: 10 * milli}, []at{{200 * milli, 15}, {120 * milli, 1}}},
+		"refilled since":     {ten, heardOf{left: 60, active: 4}, []at{{2 * time.Second, 20}}},
+		"full":               {ten, heardOf{left: 100, active: 4}, []at{{time.Minute, 25}}},
+		"empty":              {ten, heardOf{active: 4, next: 100 * milli}, []at{{0, 0}, {time.Second, 2}}},
+		"frozen":             {ten, heardOf{active: 4, next: 3100 * milli}, []at{{3 * time.Second, 0}, {400 * milli, 1}}},
+		"owed":               {ten, heardOf{left: -20, active: 4, next: 100 * milli}, []at{{2300 * milli, 0}, {100 * milli, 1}}},
+		"leased by others":   {ten, heardOf{left: 60, others: 72, active: 4, leaseMax: time.Second}, []at{{0, 7}}},
+		"leases that ended":  {ten, heardOf{left: 60, others: 72, active: 4, leaseMax: time.Second}, []at{{time.Second, 17}}},
+		"more than tokens":   {ten, heardOf{left: 100, active: 200}, []at{{0, 0}, {10 * time.Second, 1}, {time.Minute, 1}}},
+		"a window":           {Sliding(100, 10*time.Second), heardOf{left: 60, active: 4}, []at{{0, 15}, {9 * time.Second, 0}, {1200 * milli, 25}}},
+		"a used window":      {Sliding(100, 10*time.Second), heardOf{left: -3, active: 4, next: 1}, []at{{9 * time.Second, 0}, {1200 * milli, 25}}},
+		"a window, rounded":  {Sliding(10, 10*time.Second), heardOf{left: 7, active: 4}, []at{{0, 1}, {10200 * milli, 2}}},
+		"a calendar": {Calendar(100, 10*time.Second, 0), heardOf{left: 60, active: 4, next: 3 * time.Second},
+			[]at{{0, 15}, {2900 * milli, 0}, {300 * milli, 10}, {6500 * milli, 0}, {600 * milli, 15}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := cutOff(t, c.limit)
+			n.loses(c.heard)
+			for _, x := range c.takes {
+				n.d.now = n.d.now.Add(x.after)
+				took := n.shared()
+				testkit.Check(t, took == x.more, "%v later it gives %d, want %d", x.after, took, x.more)
+			}
+		})
+	}
+}
+
+func TestAReplyOnlyLowersTheLocalShare(t *testing.T) {
+	for _, l := range []Limit{PerHour(100), Sliding(100, time.Hour), Calendar(100, time.Hour, 0)} {
+		// given a share that has been spent
+		n := cutOff(t, l)
+		n.loses(heardOf{left: 80, active: 4})
+		first := n.shared()
+		// when a reply says what the bucket had before it heard of that
+		n.d.now = n.d.now.Add(time.Millisecond)
+		n.loses(heardOf{left: 80, active: 4})
+		second := n.shared()
+		// then the share is spent
+		testkit.Check(t, first == 20 && second == 0, "%v: %d, and after another reply %d more", l, first, second)
+		// and one that has not been spent follows the bucket down
+		n = cutOff(t, l)
+		n.loses(heardOf{left: 80, active: 4})
+		testkit.Must(t, n.takeFallback(n.d.now, 1, 1) == 1, "nothing is given")
+		n.d.now = n.d.now.Add(time.Millisecond)
+		n.loses(heardOf{left: 12, active: 4})
+		got := n.shared()
+		testkit.Check(t, got == 3, "%v: %d of 12 that are left for four", l, got)
+	}
+}
+
+func TestLimitsOfWhichNothingWasHeardAreUsedUp(t *testing.T) {
+	for _, l := range []Limit{PerSecond(100), Sliding(100, 10*time.Second)} {
+		// given a full bucket, of which other limits are set
+		n := cutOff(t, PerSecond(1000))
+		n.loses(heardOf{left: 1000, active: 4})
+		n.BucketChanged([]Limit{l})
+		// then these have what flows in from now on, or leaves the window
+		at := n.shared()
+		n.d.now = n.d.now.Add(10200 * milli)
+		later := n.shared()
+		testkit.Check(t, at == 0 && later == 25, "%v: %d at once, %d in the end", l, at, later)
+	}
+}
+
+// Two configurations that take turns while a process has heard nothing get one share.
+func TestALimitThatComesBackBeforeTheFirstReplyKeepsWhatWasSpent(t *testing.T) {
+	n := cutOff(t, PerHour(100))
+	n.breaker = NewBreaker(time.Second, time.Second, 1)
+	n.breaker.Heard(4)
+	n.Fail(n.d.now, ErrUnavailable)
+	testkit.Check(t, n.shared() == 25, "not a part of a new bucket")
+	for _, l := range []Limit{PerHour(200), PerHour(100)} {
+		n.Propose(n.d.now, Policy{}.ConfigFor([]Limit{l}, 0, 0))
+		got := n.shared()
+		testkit.Check(t, got == 0, "%v: %d more", l, got)
+	}
+}
+
+func TestAKeyAtRestRemembersWhatItsBucketHadLeft(t *testing.T) {
+	for _, c := range []struct {
+		limit, then Limit
+		left, want  int64
+	}{
+		{PerHour(100), PerHour(100), 40, 10},
+		{PerHour(1000), PerHour(1000), 500, 124}, // 127 of 255
+		{PerHour(1000), PerHour(1000), 0, 0},
+		{PerHour(100), PerHour(200), 40, 0}, // limits that nothing is known of
+		{Sliding(100, time.Hour), Sliding(100, time.Hour), 40, 10},
+	} {
+		// given a key that comes to rest
+		n := cutOff(t, c.limit)
+		n.loses(heardOf{left: c.left, active: 4})
+		n.failures = 0
+		n.Client.giveUp()
+		m, ok := n.Rest()
+		testkit.Must(t, ok, "it does not rest")
+		// when it comes back into use in an outage
+		n.starts(Policy{}, c.then)
+		n.Recall(m)
+		n.Fail(n.d.now, ErrUnavailable)
+		got := n.shared()
+		// then its share is the part of what was left, rounded down
+		testkit.Check(t, got == c.want, "%v with %d left, then %v: %d, want %d", c.limit, c.left, c.then, got, c.want)
+	}
+}
+
+func TestAProcessDoesNotOweWhatItsShareHasRefilled(t *testing.T) {
+	for _, c := range []struct {
+		takes int64
+		after time.Duration
+		debt  int64
+	}{{10, 10 * time.Second, 0}, {10, time.Second, 8}, {25, time.Second, 25}} {
+		// given a share of 25 that refills at 2.5/s, and serves in an outage
+		n := cutOff(t, PerSecond(10).WithBurst(100))
+		n.loses(heardOf{left: 100, active: 4})
+		testkit.Must(t, n.takeFallback(n.d.now, c.takes, c.takes) == c.takes, "the share is not full")
+		// when a call is built later
+		n.d.now = n.d.now.Add(c.after)
+		r := n.Build(n.d.now, n.d.seq+1, 0)
+		// then it reports what the share lacks, or all where that is most of it
+		testkit.Check(t, r.Debt == c.debt, "%d taken, %v later %d are owed, want %d", c.takes, c.after, r.Debt, c.debt)
+	}
+}
+
+func TestALocalShareIsSmall(t *testing.T) {
+	size := unsafe.Sizeof(share{})
+	testkit.Check(t, size <= 100, "%d bytes", size)
+}
