@@ -90,7 +90,7 @@ func (l *Limiter) beginDraw(s *slot, own proposed, r *request) *draw {
 	}
 	n := l.nodeOf(s.name, int(s.node))
 	terms := lease.Terms{ID: *l.id.Load(), Policy: &l.cfg.Policy, Proposed: own.config, RTT: n.rtt()}
-	if n.breaker.Away() || 4*terms.RTT > l.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
+	if n.breaker.Away(now) || 4*terms.RTT > l.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
 		!n.breaker.Admit(now) {
 		return nil
 	}

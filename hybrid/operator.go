@@ -124,7 +124,7 @@ func (e *entry) failingLocked(now clock.Instant, err error) {
 
 // sufferLocked counts e among the keys that fail, if its node is away.
 func (e *entry) sufferLocked(now clock.Instant) {
-	if n := e.node.Load(); e.outage == nil && n.breaker.Away() {
+	if n := e.node.Load(); e.outage == nil && n.breaker.Away(now) {
 		e.failingLocked(now, n.why())
 	}
 }
@@ -132,7 +132,7 @@ func (e *entry) sufferLocked(now clock.Instant) {
 // failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
 func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {
-		e.outage.end(e.l, now, succeeded || !e.client.Degraded())
+		e.outage.end(e.l, now, succeeded || !e.client.Suspect())
 		e.outage = nil
 		if succeeded {
 			e.announceRecovered(now.Sub(e.failedAt))

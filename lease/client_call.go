@@ -16,6 +16,9 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	if c.queue.head != nil {
 		need = max(1, c.queue.need(c.portion())-c.Pool.Held())
 	}
+	if !c.failing(now) {
+		c.failures = 0 // requests wait for this call as for any other
+	}
 	c.calling = true
 	if rtt > 0 {
 		c.rtt = rtt
