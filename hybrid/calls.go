@@ -224,7 +224,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 		e.announceConflict()
 		e.l.counters.conflicts.Add(1)
 		e.l.others.warn(e, now,
-			"hybrid: another process uses the same version with other limits; the stored ones hold",
+			"hybrid: another process or handle proposes other limits under the same version; the stored ones hold",
 			"limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
 	}
 	e.warnCrowd(&c.Grant, c.Request.Weight, now)

@@ -36,7 +36,8 @@ type Events struct {
 	// Lost runs when n leased tokens have come to nothing.
 	Lost func(key string, n int64, reason LossReason)
 	// Conflict runs when the store turns out to have other limits for key, under the version that
-	// this process has. The stored ones hold.
+	// this process has: those of another process, or of another handle of this one (see KeyWith). The
+	// stored ones hold.
 	Conflict func(key string, stored []Limit)
 	// LimitsChanged runs when this process has learned that limits are in force for key which are not
 	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that

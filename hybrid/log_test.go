@@ -52,7 +52,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
-		logs(t, out, 1, "Target reduced", "overcommit=70", "same version with other limits")
+		logs(t, out, 1, "Target reduced", "overcommit=70", "other limits under the same version")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
 }
