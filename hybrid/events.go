@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
 // Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
@@ -27,7 +29,7 @@ type Events struct {
 	Denied func(key string, n int64)
 
 	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that
-	// is away, with why: from now on Policy.Fallback decides on what the process does not hold.
+	// is away, with why, on one line of about 1,000 bytes: from now on Policy.Fallback decides on what the process does not hold.
 	Degraded func(key string, err error)
 	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
 	// for a key that nobody has asked for meanwhile, so that it is at rest or has left the table, nor
@@ -103,7 +105,7 @@ func (h *herald) tell() {
 
 func (e *entry) announceDegraded(err error) {
 	if f := e.l.cfg.Events.Degraded; f != nil {
-		e.l.herald.announce(func() { f(e.slot.name, err) })
+		e.l.herald.announce(func() { f(e.slot.name, safetext.Error(err)) })
 	}
 }
 

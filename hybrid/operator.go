@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -67,7 +68,7 @@ func (o *outage) tell(l *Limiter) {
 		l.cfg.Clock.AfterFunc(quiet, func() { o.tell(l) })
 	default:
 		o.told, o.toldAt = true, now
-		said := []any{"keys", o.most, "key", brief(o.key), "error", o.err}
+		said := []any{"keys", o.most, "key", brief(o.key), "error", safetext.Error(o.err)}
 		if o.cold {
 			does := "denies"
 			if l.cfg.Policy.ColdStart == ColdStartAllow {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -274,9 +275,9 @@ func (l *Limiter) refuseLimits(key string, err error) {
 	m.mu.Unlock()
 	switch {
 	case !told && !full:
-		l.logger().Warn(text, "key", brief(key), "error", err)
+		l.logger().Warn(text, "key", brief(key), "error", safetext.Error(err))
 	case !told:
-		m.more.warnOf(l, key, l.cfg.Clock.Now(), text, "error", err)
+		m.more.warnOf(l, key, l.cfg.Clock.Now(), text, "error", safetext.Error(err))
 	}
 	if f := l.cfg.Events.Misconfigured; f != nil {
 		f(key, err)
