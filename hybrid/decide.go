@@ -19,7 +19,7 @@ type request struct {
 	patience lease.Patience
 	ctx      context.Context // nil stands for one that never ends
 	verb     string          // for errors about ctx
-	until    clock.Instant   // it waits for calls no longer than that, nor than CallTimeout for each; 0 for no such time
+	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
 }
 
 // callWait is for how long from now on r may wait for a call with this CallTimeout.

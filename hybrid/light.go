@@ -116,7 +116,8 @@ func (k *Key) rest() {
 // await waits for the answer. Where the request's context ends first, an entry takes the draw over,
 // which gives back what it brings.
 func (d *draw) await() lease.Decision {
-	if timeout := d.l.cfg.CallTimeout; d.until < d.sent.Add(timeout-timeout/16) { // watch takes care of a later time
+	timeout := d.l.cfg.CallTimeout
+	if d.until < d.sent.Add(timeout-timeout/16) { // watch takes care of a later time
 		defer d.l.cfg.Clock.AfterFunc(d.until.Sub(d.sent), func() { d.takeOver() }).Stop()
 	}
 	select {

@@ -117,7 +117,8 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 		err = limiter.SetLimits(ctx, name, change(limits[0]))
 	}
 	if err != nil {
-		slog.Error("xtime: the limit stays as it is", "key", safetext.Text(name, 64, ""), "error", safetext.Error(err))
+		slog.Error("xtime: the limit stays as it is",
+			"key", safetext.Text(name, 64, ""), "error", safetext.Error(err))
 	}
 }
 

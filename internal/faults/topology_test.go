@@ -279,8 +279,8 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 	s.check(killed, names...)
 }
 
-// With go-redis's own timeouts of 5 s the key is served 4 to 5 s after the replica took over, as the client asks
-// the hung master, too, where the slots are.
+// With go-redis's own timeouts of 5 s the key is served 4 to 5 s after the replica took over, as the
+// client asks the hung master, too, where the slots are.
 func TestRow19AMasterThatHangsIsReplacedForClientsWithShortTimeouts(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
