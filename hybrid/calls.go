@@ -38,7 +38,7 @@ func (l *Limiter) send(b *batch) {
 	l.counters.calls.Add(int64(len(b.calls)))
 	n.underWay.Add(1)
 	n.watch(l, b)
-	if n.breaker.Away() && !b.probes { // an outage that began while b was built has not seen it
+	if n.breaker.Away(b.sent) && !b.probes { // an outage that began while b was built has not seen it
 		b.abandon(n, b.sent, n.why())
 	}
 	go func() {
@@ -76,7 +76,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		n, was := l.nodes.of(c.Node), c.Owner.(caller).at()
 		if lease.NodeFailed(c.Err) {
-			if was.number == nodeUnknown && was.breaker.Away() {
+			if was.number == nodeUnknown && was.breaker.Suspect() {
 				was.breaker.Failed(now, sent) // it was the probe, perhaps
 			}
 			continue
@@ -127,7 +127,7 @@ func spacing(group []*lease.Call) (longest time.Duration) {
 // failed says that a call to n has failed that was sent then. If that begins an outage, everything
 // that is under way to n has failed too.
 func (l *Limiter) failed(n *node, now, sent clock.Instant, err error) {
-	if !n.breaker.Away() {
+	if !n.breaker.Away(now) {
 		n.cause.Store(&err)
 	}
 	if !n.breaker.Failed(now, sent) {
@@ -224,7 +224,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 		e.announceConflict()
 		e.l.counters.conflicts.Add(1)
 		e.l.others.warn(e, now,
-			"hybrid: another process uses the same version with other limits; the stored ones hold",
+			"hybrid: another process or handle proposes other limits under the same version; the stored ones hold",
 			"limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
 	}
 	e.warnCrowd(&c.Grant, c.Request.Weight, now)

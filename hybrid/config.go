@@ -190,10 +190,11 @@ func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 // What the errors of this package wrap.
 var (
 	ErrClosed        = errors.New("hybrid: limiter closed")
-	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")       // no wait would ever help
-	ErrInvalidKey    = errors.New("hybrid: invalid key")           // it is empty
-	ErrInvalidN      = errors.New("hybrid: invalid n")             // it is negative
-	ErrInvalidConfig = errors.New("hybrid: invalid configuration") // each violation is in the text
+	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // no wait would ever help
+	ErrOvershoot     = errors.New("hybrid: overshoot exceeds its bound") // and is charged up to that
+	ErrInvalidKey    = errors.New("hybrid: invalid key")                 // it is empty
+	ErrInvalidN      = errors.New("hybrid: invalid n")                   // it is negative
+	ErrInvalidConfig = errors.New("hybrid: invalid configuration")       // each violation is in the text
 	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
 	ErrUnavailable = errors.New("hybrid: store unavailable")
 	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps

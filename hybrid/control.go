@@ -296,7 +296,7 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	e.mu.Unlock()
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	defer l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, cancel).Stop()
+	defer l.cfg.Clock.AfterFunc(r.callWait(now, l.cfg.CallTimeout), cancel).Stop()
 	st, err := l.configure(ctx, "limits", r.name, lease.OpInspect)
 	if err != nil || !st.Exists {
 		return false

@@ -19,7 +19,15 @@ type request struct {
 	patience lease.Patience
 	ctx      context.Context // nil stands for one that never ends
 	verb     string          // for errors about ctx
-	until    clock.Instant   // for how long it may wait for one call; 0 for CallTimeout
+	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
+}
+
+// callWait is for how long from now on r may wait for a call with this CallTimeout.
+func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Duration {
+	if r.until == 0 {
+		return callTimeout
+	}
+	return min(callTimeout, r.until.Sub(now))
 }
 
 // least is how many tokens r can do with.
@@ -236,11 +244,7 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 	w.Waiter = lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != lease.InLine {
-		limit := e.l.cfg.CallTimeout
-		if r.until != 0 {
-			limit = min(limit, r.until.Sub(now))
-		}
-		timer := e.l.cfg.Clock.AfterFunc(limit, func() {
+		timer := e.l.cfg.Clock.AfterFunc(r.callWait(now, e.l.cfg.CallTimeout), func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.client.TimeOut(e.Now(), &w.Waiter)

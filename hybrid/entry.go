@@ -215,7 +215,7 @@ func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Insta
 	if e.client.Pool.Held() > 0 {
 		again = min(again, e.client.Deadline())
 	}
-	if e.leaving && n.breaker.Away() {
+	if e.leaving && n.breaker.Away(now) {
 		e.failLocked(now, n.why())
 	}
 	e.tellEndedLocked()

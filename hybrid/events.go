@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
 // Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
@@ -27,7 +29,7 @@ type Events struct {
 	Denied func(key string, n int64)
 
 	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that
-	// is away, with why: from now on Policy.Fallback decides on what the process does not hold.
+	// is away, with why, on one line of about 1,000 bytes: from now on Policy.Fallback decides on what the process does not hold.
 	Degraded func(key string, err error)
 	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
 	// for a key that nobody has asked for meanwhile, so that it is at rest or has left the table, nor
@@ -36,7 +38,8 @@ type Events struct {
 	// Lost runs when n leased tokens have come to nothing.
 	Lost func(key string, n int64, reason LossReason)
 	// Conflict runs when the store turns out to have other limits for key, under the version that
-	// this process has. The stored ones hold.
+	// this process has: those of another process, or of another handle of this one (see KeyWith). The
+	// stored ones hold.
 	Conflict func(key string, stored []Limit)
 	// LimitsChanged runs when this process has learned that limits are in force for key which are not
 	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that
@@ -102,7 +105,7 @@ func (h *herald) tell() {
 
 func (e *entry) announceDegraded(err error) {
 	if f := e.l.cfg.Events.Degraded; f != nil {
-		e.l.herald.announce(func() { f(e.slot.name, err) })
+		e.l.herald.announce(func() { f(e.slot.name, safetext.Error(err)) })
 	}
 }
 

@@ -35,7 +35,9 @@ func ExampleRedis() {
 		log.Fatal(err)
 	}
 	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
+	})
 	defer client.Close()
 
 	limiter, err := hybrid.Redis(client, hybrid.PerSecond(100))

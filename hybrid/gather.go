@@ -58,6 +58,10 @@ func (j *Joined) decide(r request) agreement {
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
+	for i := range j.parts { // all that is asked has one CallTimeout together
+		cfg := &j.parts[i].l.cfg
+		r.until = max(r.until, cfg.Clock.Now().Add(cfg.CallTimeout))
+	}
 	told := make([]decision, len(j.parts))
 	// Who is known to deny comes first, as that costs the other keys nothing.
 	for i := range j.parts {

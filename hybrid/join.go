@@ -84,7 +84,7 @@ func (j *Joined) Keys() (all []*Key) {
 
 // Allow takes one token of every key or none. Where all keys are warm it costs about one atomic
 // instruction for each, and for up to four keys no allocation. Otherwise it waits as Limiter.Allow
-// does, for all keys at the same time.
+// does, for all keys together no longer than the longest CallTimeout of their Limiters.
 func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 
 // AllowN takes n tokens of every key or none; see Limiter.AllowN.

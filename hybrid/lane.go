@@ -46,9 +46,10 @@ func (a *lane) depart(l *Limiter, n *node, landed int) {
 
 // strandedLocked takes those who wait in vain off the lane.
 func (a *lane) strandedLocked(l *Limiter, n *node) (all []*lease.Call) {
-	since := l.cfg.Clock.Now().Add(-l.cfg.CallTimeout)
+	now := l.cfg.Clock.Now()
+	since := now.Add(-l.cfg.CallTimeout)
 	i := 0
-	for i < len(a.waiting) && (n.breaker.Away() || a.waiting[i].Owner.(*draw).sent <= since) {
+	for i < len(a.waiting) && (n.breaker.Away(now) || a.waiting[i].Owner.(*draw).sent <= since) {
 		i++
 	}
 	all, a.waiting = a.waiting[:i:i], a.waiting[i:]
@@ -82,6 +83,9 @@ func (a *lane) nextLocked(l *Limiter, n *node) *batch {
 	goesAt := a.sentAt.Add(batchWindow)
 	full := a.underWay > 0 && now < goesAt && len(a.waiting) < batchSize
 	if full || !n.slots.TryAcquire(1) {
+		if !full {
+			n.breaker.Stuck(now)
+		}
 		a.armLocked(l, n, max(goesAt.Sub(now), batchWindow/8))
 		return nil
 	}

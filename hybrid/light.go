@@ -20,9 +20,10 @@ type draw struct {
 	slot  *slot
 	call  lease.Call
 	sent  clock.Instant
-	to    *node    // that serves the key, as far as is known
-	own   proposed // by which it was made
-	entry *entry   // that has taken it over; guarded by the idle list's lock
+	to    *node         // that serves the key, as far as is known
+	until clock.Instant // its request waits no longer than that
+	own   proposed      // by which it was made
+	entry *entry        // that has taken it over; guarded by the idle list's lock
 }
 
 // proposed is what this process proposes for one key, and where that comes from.
@@ -42,7 +43,7 @@ func (l *Limiter) drawFor(r *request) (d decision, done bool) {
 	if other || s != nil && s.entry.Load() != nil {
 		return decision{}, false
 	}
-	if s == nil && l.nodeOf(r.name, nodeUnknown).breaker.Away() {
+	if s == nil && l.nodeOf(r.name, nodeUnknown).breaker.Away(l.cfg.Clock.Now()) {
 		return decision{}, false
 	}
 	own, err := l.proposedFor(s, r.name, r.key)
@@ -99,11 +100,11 @@ func (l *Limiter) beginDraw(s *slot, own proposed, r *request) *draw {
 	}
 	n := l.nodeOf(s.name, int(s.node))
 	terms := lease.Terms{ID: *l.id.Load(), Policy: &l.cfg.Policy, Proposed: own.config, RTT: n.rtt()}
-	if n.breaker.Away() || 4*terms.RTT > l.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
+	if n.breaker.Away(now) || 4*terms.RTT > l.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
 		!n.breaker.Admit(now) {
 		return nil
 	}
-	d := &draw{l: l, slot: s, to: n, sent: now, own: own}
+	d := &draw{l: l, slot: s, to: n, sent: now, until: now.Add(r.callWait(now, l.cfg.CallTimeout)), own: own}
 	d.waiter = waiter{told: make(chan lease.Decision, 1), ctx: r.ctx}
 	d.Waiter = lease.Waiter{N: r.n, Patience: r.patience, Deadline: lease.Never, Owner: &d.waiter}
 	d.call.Key, d.call.Node, d.call.Owner = l.storedKey(s.name), int(n.number), d
@@ -124,6 +125,10 @@ func (k *Key) rest() {
 // await waits for the answer. Where the request's context ends first, an entry takes the draw over,
 // which gives back what it brings.
 func (d *draw) await() lease.Decision {
+	timeout := d.l.cfg.CallTimeout
+	if d.until < d.sent.Add(timeout-timeout/16) { // watch takes care of a later time
+		defer d.l.cfg.Clock.AfterFunc(d.until.Sub(d.sent), func() { d.takeOver() }).Stop()
+	}
 	select {
 	case told := <-d.told:
 		return told
@@ -253,7 +258,7 @@ func (e *entry) takeOver(d *draw) {
 // timeOut ends the wait of d's request in time: the draw that e has taken over may be followed
 // by other calls.
 func (e *entry) timeOut(d *draw) {
-	e.l.cfg.Clock.AfterFunc(d.sent.Add(e.l.cfg.CallTimeout).Sub(e.Now()), func() {
+	e.l.cfg.Clock.AfterFunc(d.until.Sub(e.Now()), func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.client.TimeOut(e.Now(), &d.Waiter)

@@ -2,10 +2,12 @@ package hybrid_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +54,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
-		logs(t, out, 1, "Target reduced", "overcommit=70", "same version with other limits")
+		logs(t, out, 1, "Target reduced", "overcommit=70", "other limits under the same version")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
 }
@@ -228,4 +230,48 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 		}
 		check(t, strings.Contains(out.String(), "key="), "no key is in the log: %s", out.String())
 	})
+}
+
+// What a server says reaches the log and the events on one line, without control characters, and bounded.
+func TestAServersTextIsBoundedAndEscaped(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := by(denying, hourly)
+		var events []string
+		cfg.Events.Degraded = func(_ string, err error) {
+			isErr(t, err, lease.ErrUnavailable)
+			events = append(events, err.Error())
+		}
+		said := &raw{}
+		cfg.Logger = slog.New(said)
+		l := t.start(cfg)
+		t.every(verdict{err: fmt.Errorf("%w: \x1b[2J\n%s", lease.ErrUnavailable, strings.Repeat("x", 1<<20))})
+		l.Allow("k")
+		time.Sleep(time.Second)
+		said.mu.Lock()
+		defer said.mu.Unlock()
+		must(t, len(events) == 1 && len(said.texts) >= 1, "%d events, %d texts", len(events), len(said.texts))
+		for _, text := range append(events, said.texts...) {
+			check(t, !strings.ContainsAny(text, "\x1b\n") && len(text) < 1100, "%d bytes: %.100q", len(text), text)
+		}
+		check(t, strings.Contains(events[0], `\x1b[2J\nxxx`), "%.100q", events[0])
+	})
+}
+
+// raw is a slog.Handler that keeps attributes as they are.
+type raw struct {
+	slog.Handler
+	mu    sync.Mutex
+	texts []string
+}
+
+func (h *raw) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *raw) Handle(_ context.Context, r slog.Record) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		h.texts = append(h.texts, a.Value.String())
+		return true
+	})
+	return nil
 }

@@ -349,7 +349,7 @@ func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 		for _, k := range keys {
 			l.Allow(k)
 		}
-		time.Sleep(time.Second)
+		used(time.Second, func() { l.Allow(keys[0]) })
 		var began time.Time // the recovery
 		t.setJudge(func(*lease.Call) verdict {
 			if began.IsZero() {

@@ -109,7 +109,7 @@ func (n *nodes) of(number int) *node {
 // better, and does where a key is new, or its node has been replaced.
 func (l *Limiter) nodeOf(name string, number int) *node {
 	n := l.nodes.of(number)
-	if router, ok := l.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Away()) {
+	if router, ok := l.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Suspect()) {
 		if number := router.NodeOf(l.storedKey(name)); number != nodeUnknown {
 			return l.nodes.of(number)
 		}
@@ -127,7 +127,7 @@ func (e *entry) locate() *node {
 
 // locateLocked has e follow its key to another node while its own is not known or away.
 func (e *entry) locateLocked() {
-	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Away() {
+	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Suspect() {
 		e.node.Store(e.l.nodeOf(e.slot.name, int(n.number)))
 	}
 }

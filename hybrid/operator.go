@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -67,7 +68,7 @@ func (o *outage) tell(l *Limiter) {
 		l.cfg.Clock.AfterFunc(quiet, func() { o.tell(l) })
 	default:
 		o.told, o.toldAt = true, now
-		said := []any{"keys", o.most, "key", brief(o.key), "error", o.err}
+		said := []any{"keys", o.most, "key", brief(o.key), "error", safetext.Error(o.err)}
 		if o.cold {
 			does := "denies"
 			if l.cfg.Policy.ColdStart == ColdStartAllow {
@@ -124,7 +125,7 @@ func (e *entry) failingLocked(now clock.Instant, err error) {
 
 // sufferLocked counts e among the keys that fail, if its node is away.
 func (e *entry) sufferLocked(now clock.Instant) {
-	if n := e.node.Load(); e.outage == nil && n.breaker.Away() {
+	if n := e.node.Load(); e.outage == nil && n.breaker.Away(now) {
 		e.failingLocked(now, n.why())
 	}
 }
@@ -132,7 +133,7 @@ func (e *entry) sufferLocked(now clock.Instant) {
 // failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
 func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {
-		e.outage.end(e.l, now, succeeded || !e.client.Degraded())
+		e.outage.end(e.l, now, succeeded || !e.client.Suspect())
 		e.outage = nil
 		if succeeded {
 			e.announceRecovered(now.Sub(e.failedAt))

@@ -1,6 +1,8 @@
 package hybrid_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -71,6 +74,80 @@ func TestProbesBackOff(t *testing.T) {
 		time.Sleep(time.Hour)
 		t.setJudge(nil)
 		t.soon(2*ttl, func() bool { return l.Wait(t.Context(), "k") == nil })
+	})
+}
+
+// The first requests after a silence ask the store, whatever became of the last calls.
+func TestTheFirstRequestAfterASilenceAsksTheStore(t *testing.T) {
+	asks := map[string]func(l *hybrid.Limiter, ctx context.Context) error{
+		"Take":  func(l *hybrid.Limiter, ctx context.Context) error { return taken(l.Take(ctx, "k", 1)) },
+		"WaitN": func(l *hybrid.Limiter, ctx context.Context) error { return l.WaitN(ctx, "k", 10) },
+		"Take of a Joined": func(l *hybrid.Limiter, ctx context.Context) error {
+			return taken(l.Join(l.Key("k"), l.Key("k2"), l.Key("k3")).Take(ctx, 1))
+		},
+	}
+	for name, ask := range asks {
+		for _, silence := range []time.Duration{5 * time.Second, time.Hour} {
+			bubbleOf(t, fmt.Sprint(name, " after ", silence), func(t *world) {
+				// Given a process that has found its store away, and asks no more,
+				l := t.start(by(denying, hybrid.PerSecond(1000).WithBurst(10_000_000)))
+				testkit.Must(t, ask(l, within(t, time.Hour)) == nil, "denied")
+				time.Sleep(time.Second)
+				t.every(away)
+				testkit.Must(t, ask(l, within(t, time.Second)) != nil, "admitted without the store")
+				t.lasts(0, 0, func() { check(t, !l.Allow("k"), "admitted without the store") })
+				time.Sleep(silence)
+				// when the store is back,
+				t.every(verdict{delay: time.Millisecond})
+				// then the first request has its answer,
+				noErr(t, ask(l, within(t, 30*time.Second)))
+				equal(t, l.Stats().Degraded, 0, "keys are degraded")
+			})
+		}
+	}
+	bubbleOf(t, "a key whose own calls failed", func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(1000).WithBurst(10_000_000)))
+		must(t, l.Allow("k"), "denied")
+		time.Sleep(time.Second)
+		t.every(verdict{err: lease.ErrKey})
+		must(t, !l.Allow("k"), "admitted by a damaged bucket")
+		t.lasts(0, 0, func() { must(t, !l.Allow("k"), "admitted by a damaged bucket") })
+		time.Sleep(time.Hour)
+		t.every(verdict{})
+		noErr(t, l.WaitN(within(t, 30*time.Second), "k", 10))
+	})
+}
+
+// taken is the error of a Take that was to admit.
+func taken(r hybrid.Result, err error) error {
+	if err == nil && !r.OK {
+		return errors.New("denied")
+	}
+	return err
+}
+
+// In an outage a silence costs those CallTimeout who come within it, and requests that go on nothing.
+func TestASilenceInAnOutageCostsOneCallTimeout(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(1000)))
+		keys := keysOn("0", 300)
+		for _, k := range keys {
+			must(t, l.Allow(k), "denied")
+		}
+		t.hangs()
+		for range 3 { // the store never lets go of a call: in the end no more are sent
+			time.Sleep(time.Minute)
+			began := time.Now()
+			calls := func() int64 { return l.Stats().Calls }
+			before := calls()
+			together(len(keys), func(i int) { check(t, !l.Allow(keys[i]), "admitted without the store") })()
+			check(t, time.Since(began) <= 100*time.Millisecond, "the outage is found out after %v", time.Since(began))
+			check(t, calls()-before <= 301, "%d calls after a silence", calls()-before)
+			for range 100 { // a request every T, at a time that has nothing to do with probes
+				time.Sleep(ttl)
+				t.lasts(0, 0, func() { check(t, !l.Allow(keys[0]), "admitted without the store") })
+			}
+		}
 	})
 }
 

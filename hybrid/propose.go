@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -200,8 +201,10 @@ func (s *slot) proposeLocked(c *lease.Config) {
 // KeyWith is Key for who has the key's limits at hand: they take the place of what LimitsFor or
 // Limits say, from the first request that comes by this handle, and whenever the key comes back
 // into use by it. They are a proposal like those (see Refresh): where the bucket has other ones, it
-// takes these over when nobody has proposed the others for two TTLs. Of several handles of one key
-// with different limits the one that was last used first holds.
+// takes these over when no process and no other handle has proposed the others for two TTLs, about a
+// second by default. Until then the others hold, which Events.Conflict and the log say with the next
+// call. SetLimits is for a plan that is to hold at once, and for all. Handles of one key that go on
+// with different limits contradict each other for as long as they do.
 //
 // With limits that cannot be used, or none, every request fails as where LimitsFor returns such.
 func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {
@@ -237,6 +240,7 @@ func (k *Key) bind(e *entry) {
 		e.mu.Lock()
 		e.given = true
 		e.client.Propose(e.Now(), e.l.part(own.config))
+		e.client.Insist(e.Now())
 		e.mu.Unlock()
 	}
 	if e.l == k.l { // and not one of its hops
@@ -271,9 +275,9 @@ func (l *Limiter) refuseLimits(key string, err error) {
 	m.mu.Unlock()
 	switch {
 	case !told && !full:
-		l.logger().Warn(text, "key", brief(key), "error", err)
+		l.logger().Warn(text, "key", brief(key), "error", safetext.Error(err))
 	case !told:
-		m.more.warnOf(l, key, l.cfg.Clock.Now(), text, "error", err)
+		m.more.warnOf(l, key, l.cfg.Clock.Now(), text, "error", safetext.Error(err))
 	}
 	if f := l.cfg.Events.Misconfigured; f != nil {
 		f(key, err)

@@ -157,6 +157,75 @@ func TestKeyWithWrongLimits(t *testing.T) {
 	})
 }
 
+// A plan that comes by another handle is in force with the next call, or that call says that it is
+// not, in the log, an event and a count; and a change is in force two TTLs after the last use of the old one.
+func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
+	small, large := hybrid.PerMinute(10), hybrid.PerMinute(100)
+	bubbleOf(t, "plans that alternate", func(t *world) {
+		cfg := of(hourly)
+		events := 0
+		cfg.Events.Conflict = func(key string, stored []hybrid.Limit) {
+			events++
+			check(t, key == "k" && slices.Equal(stored, limits(small)), "%s has %v", key, stored)
+		}
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		yes := 0
+		for i := range 200 {
+			plan := small
+			if i%2 == 1 {
+				plan = large
+			}
+			if l.KeyWith("k", plan).Allow() {
+				yes++
+			}
+			if i == 1 {
+				logs(t, out, 1, "other limits under the same version")
+				equal(t, l.Stats().Conflicts, 1, "conflicts")
+				equal(t, events, 1, "events")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		// The smaller plan holds, for it was there first,
+		check(t, yes <= 14, "%d admitted", yes)
+		// and the log goes on to say so, once in a while.
+		lines := strings.Count(out.String(), "other limits under the same version")
+		check(t, lines >= 2 && lines <= 3, "%d lines in 20 s", lines)
+	})
+	bubbleOf(t, "plans of a key in steady use", func(t *world) {
+		cfg := of(hourly)
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		plans := []hybrid.Limit{hybrid.PerSecond(100), hybrid.PerSecond(1000)}
+		admits(500, 2*time.Millisecond, l.KeyWith("k", plans[0]).Allow)
+		logs(t, out, 0, "other limits under the same version")
+		for i := range 400 { // less than three TTLs
+			l.KeyWith("k", plans[i%2]).Allow()
+			time.Sleep(2 * time.Millisecond)
+		}
+		logs(t, out, 1, "other limits under the same version")
+	})
+	bubbleOf(t, "a plan that changes", func(t *world) {
+		cfg := of(hourly)
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		check(t, l.KeyWith("k", small).Allow(), "denied")
+		check(t, l.KeyWith("k", large).Allow(), "denied")
+		logs(t, out, 1, "other limits under the same version")
+		for range 30 {
+			l.KeyWith("k", large).Allow()
+			time.Sleep(100 * time.Millisecond)
+		}
+		limitsAre(t, l, "k", large)
+		logs(t, out, 1, "other limits under the same version")
+		// One that changes after a silence is in force with its first request.
+		time.Sleep(3 * ttl)
+		l.KeyWith("k", small).Allow()
+		limitsAre(t, l, "k", small)
+		logs(t, out, 1, "other limits under the same version")
+	})
+}
+
 // What is blocked is denied, and is no error, for any number of tokens.
 func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
 	bubble(t, func(t *world) {

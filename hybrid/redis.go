@@ -16,7 +16,9 @@ import (
 // A second call for the same client with other limits is refused, as by New: two limiters with the
 // same keys would share their buckets. Who needs both gives each a Config.Name, with New.
 //
-// The client stays the caller's. Close the Limiter before it.
+// The client stays the caller's. Close the Limiter before it. Its DialTimeout and ReadTimeout should
+// be about 500 ms: with those of go-redis, 5 s, a client of a cluster finds the successor of a master
+// that hangs 5 s later.
 func Redis(client redis.UniversalClient, limits ...Limit) (*Limiter, error) {
 	store, err := redisbucket.New(client, redisbucket.Config{})
 	if err != nil {

@@ -76,10 +76,12 @@ func (r *Reservation) Result() Result { return r.result }
 
 // Settle says what it has cost. Less than the estimate is a Refund of the difference. More is a
 // debt: the bucket takes the difference also where it has less, and then grants nobody anything
-// before the rate has paid for it. Both travel with the key's next lease call, within a Target.
+// before the rate has paid for it. Both travel with the key's next lease call, within a Target. A
+// debt is at most Policy.MaxOvershoot bursts of each key, 10 by default: that much is charged of a
+// larger one, and the error wraps ErrOvershoot.
 //
-// Errors wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could not
-// be noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or
+// Errors also wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could
+// not be noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or
 // ErrInvalidConfig if the key is not in use and LimitsFor gives limits that cannot be used.
 func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
@@ -98,7 +100,12 @@ func (r *Reservation) Settle(actual int64) error {
 		// Within this bound no product overflows, and no bucket can count more.
 		switch more := min(actual-r.estimate, lease.WaitingMax/joinMax) * p.times; {
 		case more > 0:
-			errs = append(errs, l.charge(p.name, p.key, more))
+			charged, err := l.charge(p.name, p.key, more)
+			if err == nil && charged < more {
+				err = fmt.Errorf("%w: key %s: settled with %d, estimate %d, Policy.MaxOvershoot charges at most %d more",
+					ErrOvershoot, brief(p.name), actual, r.estimate, charged/p.times)
+			}
+			errs = append(errs, err)
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket
 			l.refund(p.name, p.key, -more)
 		}
@@ -124,29 +131,29 @@ func (r *Reservation) Cancel() {
 // ends reports whether r is to end now, which it does once.
 func (r *Reservation) ends() bool { return r.OK() && !r.settled.Swap(true) }
 
-// charge has a key's bucket take n tokens more than it has granted.
-func (l *Limiter) charge(name string, k *Key, n int64) error {
+// charge has a key's bucket take n tokens more than it has granted, or as many as may be charged.
+func (l *Limiter) charge(name string, k *Key, n int64) (charged int64, err error) {
 	for l.state.Load() == stateOpen {
 		e, err := l.entryOf(name, true, k)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if e.charge(n) {
-			l.counters.charged.Add(n)
-			return nil
+		if charged, ok := e.charge(n); ok {
+			l.counters.charged.Add(charged)
+			return charged, nil
 		}
 	}
-	return ErrClosed
+	return 0, ErrClosed
 }
 
-// charge is false where e has ended since it was found.
-func (e *entry) charge(n int64) bool {
+// charge reports how many of n tokens it charges, and is not ok where e has ended since it was found.
+func (e *entry) charge(n int64) (charged int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
-		return false
+		return 0, false
 	}
-	e.client.Charge(n)
+	charged = e.client.Charge(n)
 	e.Wake(false)
-	return true
+	return charged, true
 }

@@ -1,6 +1,8 @@
 package hybrid_test
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -54,6 +56,43 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 			check(t, st.Refunded == c.refunded && st.Charged == c.charged, "%+v", st)
 		})
 	}
+}
+
+// A settlement owes no more than Policy.MaxOvershoot bursts of each key, and says so.
+func TestASettlementOwesNoMoreThanItsBound(t *testing.T) {
+	for name, c := range map[string]struct {
+		bursts, actual, owed int64 // of a burst of ten, all of it taken
+		err                  error
+	}{
+		"as much as may be":     {0, 110, 100, nil},
+		"more":                  {0, 111, 100, hybrid.ErrOvershoot},
+		"all that there is":     {0, math.MaxInt64, 100, hybrid.ErrOvershoot},
+		"a bound of one":        {1, 25, 10, hybrid.ErrOvershoot},
+		"a bound of a thousand": {1000, 10_010, 10_000, nil},
+	} {
+		bubbleOf(t, name, func(t *world) {
+			l := t.start(by(hybrid.Policy{MaxOvershoot: c.bursts}, hourly))
+			err := reserve(t, l, "k", 10).Settle(c.actual)
+			if c.err == nil {
+				noErr(t, err)
+			} else {
+				says(t, "Settle", err, c.err, fmt.Sprint(c.actual), "estimate 10", fmt.Sprint(c.owed), "key k")
+			}
+			time.Sleep(time.Second)
+			equal(t, t.state("k").Levels[0], -c.owed, "left")
+			equal(t, l.Stats().Charged, c.owed, "charged")
+		})
+	}
+	// Of several keys each has its own bound.
+	bubble(t, func(t *world) {
+		l := t.start(bursts(map[string]int64{"small": 10, "large": 1000}))
+		r, err := joined(l, "small", "large", "large").Reserve(t.Context(), 10)
+		must(t, err == nil && r.OK(), "%v", err)
+		isErr(t, r.Settle(10+500), hybrid.ErrOvershoot)
+		time.Sleep(time.Second)
+		equal(t, t.state("small").Levels[0], -100, "left of the small one")
+		equal(t, t.state("large").Levels[0], 1000-20-1000, "left of the large one")
+	})
 }
 
 // What was used beyond the estimate is owed: nothing is granted before the rate has paid for it,

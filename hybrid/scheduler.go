@@ -212,15 +212,16 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	if i < 0 {
 		if !n.slots.TryAcquire(1) {
 			again := now.Add(batchWindow) // too many batches are under way
-			if n.breaker.Away() {
+			if n.breaker.Stuck(now) {
 				again = max(again, n.breaker.Turn(now))
+				e.poll(now) // who waits is told what Policy.Fallback says
 			}
 			s.schedule(e, again)
 			return batches
 		}
 		i, batches = len(batches), append(batches, &batch{node: n})
 	}
-	probe := n.breaker.Away()
+	probe := n.breaker.Away(now)
 	admitted, again := e.admitted(n, now)
 	if !admitted {
 		_, next := e.poll(now) // who waits is told what Policy.Fallback says

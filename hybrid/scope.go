@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -118,7 +119,7 @@ func (s *processStore) ask(ctx context.Context, key string) (lease.State, error)
 func (s *processStore) complain(e *entry, err error) {
 	if s.l.ctx.Err() == nil {
 		s.deaf.warn(e, e.Now(), "hybrid: the store does not say which limits were set; those last heard of hold",
-			"error", err)
+			"error", safetext.Error(err))
 	}
 }
 

@@ -91,7 +91,8 @@ func (l *Limiter) answerShards(r request) (d decision) {
 			missed = append(missed, e)
 		}
 		r.tried.spread(len(missed))
-		r.until = l.cfg.Clock.Now().Add(l.cfg.CallTimeout)
+		now := l.cfg.Clock.Now()
+		r.until = now.Add(r.callWait(now, l.cfg.CallTimeout))
 	}
 	for asked := false; ; asked = true {
 		if len(missed) > 0 {

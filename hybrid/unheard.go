@@ -22,7 +22,7 @@ func (l *Limiter) answerAway(r *request) (d decision, done bool) {
 	}
 	h, now := l.nodeOf(r.name, nodeUnknown).health, l.cfg.Clock.Now()
 	b := h.breaker
-	if !b.Away() || h.wantsProbe(now, l.defaults.Target) {
+	if !b.Away(now) || h.wantsProbe(now, l.defaults.Target) {
 		return decision{}, false
 	}
 	own, err := l.proposedFor(s, r.name, r.key)

@@ -14,7 +14,8 @@ import (
 // are worth waiting for (docs/protocol.md section 8.12). After the first failed call the node is
 // away: nobody waits for it, and one call at a time goes out to see whether it is back. Once it has
 // answered, calls come back in numbers that double with each Target, so that ten thousand keys do
-// not call it at one moment.
+// not call it at one moment. A node that no probe was sent to for a while is in doubt: requests wait
+// for it again, and its calls come in the same numbers.
 //
 // Its user tells it what became of calls, and asks Admit before each. Goroutines may share it. A
 // nil Breaker is that of a node that is never away.
@@ -23,6 +24,7 @@ type Breaker struct {
 
 	// state is written with mu held. It is read without, so that a well node costs its keys one load.
 	state      atomic.Int32
+	doubtAt    atomic.Int64 // a clock.Instant: a node that is away is in doubt from then on
 	restsUntil atomic.Int64 // a clock.Instant: the node is left alone until then; see Took
 	active     atomic.Int64 // the sum of weights that any key's reply named last; 0 before the first
 
@@ -35,7 +37,7 @@ type Breaker struct {
 	probeAt  clock.Instant // when the next probe may go out
 	probing  bool          // one is under way, since probeAt
 	awaited  bool          // a key comes at probeAt to send it
-	since    clock.Instant // the recovery
+	since    clock.Instant // the recovery, or a Target before the doubt
 	calls    float64       // since then
 }
 
@@ -43,6 +45,7 @@ type Breaker struct {
 const (
 	nodeWell       int32 = iota
 	nodeAway             // it has answered no call that was sent since one failed
+	nodeDoubted          // it was away, no probe went out for a while, and now calls do
 	nodeRecovering       // it has answered, less than rampTargets ago
 )
 
@@ -62,13 +65,31 @@ func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 	return &Breaker{target: max(target, 1), ttl: max(ttl, 1), random: seed}
 }
 
-// Away reports whether the node is away. Nobody waits for a call to it then.
-func (b *Breaker) Away() bool { return b != nil && b.state.Load() == nodeAway }
+// Suspect reports whether the node has answered no call since one failed, be it in doubt by now.
+func (b *Breaker) Suspect() bool {
+	if b == nil {
+		return false
+	}
+	state := b.state.Load()
+	return state == nodeAway || state == nodeDoubted
+}
+
+// silence is how long after the time of a probe that nothing asked for an outage still counts.
+// Steady requests never see such a gap, so they do not wait for calls of an outage that goes on.
+func silence(target, ttl time.Duration) time.Duration { return min(ttl, ttlPerTarget*target) }
+
+// well reports whether the node is well, at the cost of one load.
+func (b *Breaker) well() bool { return b == nil || b.state.Load() == nodeWell }
+
+// Away reports whether the node is away. No request waits for a call to it then.
+func (b *Breaker) Away(now clock.Instant) bool {
+	return !b.well() && b.state.Load() == nodeAway && now < clock.Instant(b.doubtAt.Load())
+}
 
 // Holds reports whether Admit would refuse a call now: also a node that has just come back takes
 // only so many.
 func (b *Breaker) Holds(now clock.Instant) bool {
-	if b == nil || b.state.Load() == nodeWell {
+	if b.well() {
 		return false
 	}
 	b.mu.Lock()
@@ -81,7 +102,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	case nodeAway:
 		// A probe of which nothing was heard for so long has been forgotten: its key has left.
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
-	case nodeRecovering:
+	case nodeDoubted, nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
 		return x >= rampTargets || b.calls < 1+float64(rampCalls*(math.Exp2(x)-1))
 	}
@@ -91,21 +112,24 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 // Admit reports whether a call may go out now, and counts it; Answered or Failed is to follow. Who
 // is refused may ask again at the time that Turn says.
 func (b *Breaker) Admit(now clock.Instant) bool {
-	if b == nil || b.state.Load() == nodeWell {
+	if b.well() {
 		return now >= b.RestsUntil()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.state.Load() == nodeAway && now >= clock.Instant(b.doubtAt.Load()) {
+		b.probing, b.since, b.calls = false, now.Add(-b.target), 0
+		b.state.Store(nodeDoubted)
+	}
 	if !b.admitsLocked(now) {
 		return false
 	}
-	switch b.state.Load() {
-	case nodeAway:
+	switch b.calls++; {
+	case b.state.Load() == nodeAway:
 		b.probing, b.probeAt = true, now
-	case nodeRecovering:
-		if b.calls++; now >= b.since.Add(rampTargets*b.target) {
-			b.state.Store(nodeWell)
-		}
+		b.doubtAt.Store(int64(now.Add(probeTTLs*b.ttl + silence(b.target, b.ttl))))
+	case b.state.Load() == nodeRecovering && now >= b.since.Add(rampTargets*b.target):
+		b.state.Store(nodeWell)
 	}
 	return true
 }
@@ -128,7 +152,7 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 		return max(now+1, b.probeAt)
 	}
 	// A TTL may be long, and the one key that is awaited may have gone.
-	return max(now, b.probeAt).Add(1 + b.upTo(min(b.ttl, ttlPerTarget*b.target)))
+	return max(now, b.probeAt).Add(1 + b.upTo(silence(b.target, b.ttl)))
 }
 
 // Answered says that the node has answered a call that was sent then, be it with an error that
@@ -141,10 +165,14 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.aliveAt = max(b.aliveAt, sent)
-	if b.state.Load() != nodeAway || sent < b.failedAt {
+	was := b.state.Load()
+	if was != nodeAway && was != nodeDoubted || sent < b.failedAt {
 		return false
 	}
-	b.failures, b.probing, b.since, b.calls = 0, false, now, 0
+	b.failures, b.probing = 0, false
+	if was == nodeAway {
+		b.since, b.calls = now, 0
+	}
 	b.state.Store(nodeRecovering)
 	return true
 }
@@ -181,8 +209,10 @@ func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	away := b.state.Load() == nodeAway
-	if b.aliveAt > 0 && sent <= b.aliveAt || away && !(b.probing && sent >= b.probeAt) {
+	was := b.state.Load()
+	away := was == nodeAway
+	if b.aliveAt > 0 && sent <= b.aliveAt || away && !(b.probing && sent >= b.probeAt) ||
+		was == nodeDoubted && sent < b.since.Add(b.target) {
 		return false
 	}
 	if !away {
@@ -191,8 +221,26 @@ func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	b.failures++
 	b.probing, b.awaited = false, false
 	b.probeAt = now.Add(b.upTo(backoff(b.failures, b.target, b.ttl)))
+	b.doubtAt.Store(int64(b.probeAt.Add(silence(b.target, b.ttl))))
 	b.state.Store(nodeAway)
 	return !away
+}
+
+// Stuck says that no call can be sent now, since as many as may be are under way, and reports
+// whether the node is away. One in doubt is: no call would tell.
+func (b *Breaker) Stuck(now clock.Instant) (away bool) {
+	if !b.Suspect() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.state.Load()
+	if was == nodeDoubted || was == nodeAway && now >= clock.Instant(b.doubtAt.Load()) {
+		b.probing, b.probeAt = false, now
+		b.doubtAt.Store(int64(now.Add(silence(b.target, b.ttl))))
+		b.state.Store(nodeAway)
+	}
+	return b.state.Load() == nodeAway
 }
 
 // NodeFailed reports whether err, of a call, may be the fault of the node: not where the node has

@@ -36,7 +36,7 @@ type Client struct {
 	rtt    time.Duration // 99th percentile, of the key's node
 	change change        // of the bucket, by others than its calls
 	setTo  []Limit       // the limits in force since that change
-	// Until then another configuration in force is only what this process proposed before.
+	// Another configuration in force is only what this process proposed before, by calls sent before then.
 	conflictsFrom clock.Instant
 
 	spread int64 // shards of the key that this process uses; see Spread
@@ -161,6 +161,10 @@ func (c *Client) Propose(now clock.Instant, p Config) {
 		c.KnowLimits(p.Limits)
 	}
 }
+
+// Insist says that what is proposed is to be in force with the next call: where the reply to one
+// that is sent from now on names another configuration of an equal version, that is a conflict.
+func (c *Client) Insist(now clock.Instant) { c.conflictsFrom = min(c.conflictsFrom, now) }
 
 // BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a
 // call with this seq or a later one has ended, or EndReset is called. Nobody is turned away

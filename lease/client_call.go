@@ -16,6 +16,9 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	if c.queue.head != nil {
 		need = max(1, c.queue.need(c.portion())-c.Pool.Held())
 	}
+	if !c.failing(now) {
+		c.failures = 0 // requests wait for this call as for any other
+	}
 	c.calling = true
 	if rtt > 0 {
 		c.rtt = rtt
@@ -90,7 +93,7 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	c.observe(now)
 	c.seenAtReply = c.demand.seen
 	c.leased = c.Pool.Held()
-	c.follow(now, g.Config)
+	c.follow(g.Config)
 	c.hearTarget(g)
 	c.staleAt = c.fullAt(g)
 	c.deniedUntil = c.delay(now, g)
@@ -134,12 +137,12 @@ func (c *Client) Fail(now clock.Instant, err error) {
 }
 
 // follow takes in the configuration in force.
-func (c *Client) follow(now clock.Instant, in Config) {
+func (c *Client) follow(in Config) {
 	c.heard.ttl = in.TTL
 	if !in.equal(c.config) {
 		c.adopt(in)
 	}
-	c.heard.conflict = in.Version == c.own.Version && !in.equal(c.own) && now >= c.conflictsFrom
+	c.heard.conflict = in.Version == c.own.Version && !in.equal(c.own) && c.firstSent >= c.conflictsFrom
 }
 
 // adopt makes in the configuration in force.

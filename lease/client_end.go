@@ -1,6 +1,10 @@
 package lease
 
-import "github.com/yuzhi-go/yuzhi/clock"
+import (
+	"cmp"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
 
 // forfeit burns what w has collected, because nothing was heard of the bucket for too long.
 func (c *Client) forfeit(w *Waiter) {
@@ -135,4 +139,21 @@ func (c *Client) CollectDenials(f func(l Limit, tokens int64)) {
 		f(d.limit, d.tokens)
 	}
 	c.denials = c.denials[:0]
+}
+
+// Charge has the bucket take n tokens more than this process was granted, or as many as
+// Policy.MaxOvershoot allows one request, now or when it has them: a request was admitted for fewer
+// than it has then used. It returns how many that are. A Client that is closed before the next call
+// has been answered forgets them.
+func (c *Client) Charge(n int64) (charged int64) {
+	burst := int64(maxUnits)
+	for _, l := range c.limitsNow() {
+		burst = min(burst, l.Capacity())
+	}
+	bursts := cmp.Or(c.policy.MaxOvershoot, defaultOvershoot)
+	if burst <= WaitingMax/bursts {
+		n = min(n, burst*bursts)
+	}
+	c.holding.Charge(n)
+	return n
 }

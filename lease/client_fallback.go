@@ -7,17 +7,33 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Degraded reports whether nobody waits for the store: the key's node is away, or takes no call of
-// this process yet, or the key's own last call failed.
+// Degraded reports whether no request waits for the store: the key's node is away, or takes no call
+// of this process yet, or the key's own last call failed. A failure after which nothing has asked
+// for the next call in time does not count any more.
 func (c *Client) Degraded() bool {
 	b := c.host.Breaker()
-	return c.failures > 0 || b.Away() || !c.calling && b.Holds(c.host.Now())
+	if c.failures == 0 && b.well() {
+		return false
+	}
+	now := c.host.Now()
+	return c.failing(now) || b.Away(now) || !c.calling && b.Holds(now)
+}
+
+// Suspect reports whether the last call failed, of the key or of its node, however long ago, or
+// requests do not wait for the store for another reason.
+func (c *Client) Suspect() bool {
+	return c.failures > 0 || c.host.Breaker().Suspect() || c.Degraded()
+}
+
+// failing reports whether the key's own calls fail.
+func (c *Client) failing(now clock.Instant) bool {
+	return c.failures > 0 && (c.calling || now < c.probeAt.Add(silence(c.config.Target, c.TTL())))
 }
 
 // failed puts off the next call of a key whose call failed though its node is well, with full
 // jitter. Where the node is away its Breaker says who calls next.
 func (c *Client) failed(now clock.Instant) {
-	if c.host.Breaker().Away() {
+	if c.host.Breaker().Away(now) {
 		c.failures = 0
 		return
 	}

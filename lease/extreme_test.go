@@ -116,7 +116,7 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 	d.down = true
 	n.Refuse(1)
 	n.ask()
-	d.run(2 * time.Second)
+	d.run(10 * time.Millisecond)
 	testkit.Must(t, n.Degraded(), "not degraded")
 	waits := n.Decide(d.now, 1, InLine, Never)
 	testkit.Check(t, waits.Verdict == VerdictUnavailable, "who would wait in line is told %v", waits.Verdict)

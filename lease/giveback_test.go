@@ -172,8 +172,8 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	have = level()
 	testkit.Check(t, have <= -8 && have >= -10 && n.charge == 0, "the level is %d, %d to be charged", have, n.charge)
 	// and no number of them is too large to count.
-	n.Charge(1 << 62)
-	n.Charge(1 << 62)
+	n.holding.Charge(1 << 62)
+	n.holding.Charge(1 << 62)
 	n.tick = d.now
 	d.run(5 * time.Second)
 	testkit.Check(t, n.charge == 0 && n.last.Charge == WaitingMax, "%d to be charged", n.charge)

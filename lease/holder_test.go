@@ -131,7 +131,9 @@ func TestFallbackModes(t *testing.T) {
 		h.degrade()
 		admitted := int64(0)
 		for range 1000 {
-			d.now = d.now.Add(10 * time.Millisecond)
+			h.Refuse(1)
+			h.ask()
+			d.run(10 * time.Millisecond)
 			if h.takeFallback(d.now, 1, 1) > 0 {
 				admitted++
 			}

@@ -251,9 +251,8 @@ func (h *holding) Refund(n int64) {
 	h.refund += n
 }
 
-// Charge has the bucket take n tokens more than this process was granted, now or when it has them:
-// a request was admitted for fewer than it has then used. A Client that is closed before the next
-// call has been answered forgets them.
+// Charge has n tokens, which a request has used beyond what it was granted, travel with the next
+// calls until a reply confirms them.
 func (h *holding) Charge(n int64) {
 	h.charge = min(h.charge+min(n, WaitingMax), WaitingMax) // more than any bucket can owe
 }

@@ -20,6 +20,8 @@ const (
 	poolMax = 1 << 38
 	// callsMax is far above what any store executes in a second.
 	callsMax = 1_000_000_000
+	// overshootMost is a million bursts: no bound that means anything is above it.
+	overshootMost = 1_000_000
 )
 
 // Defaults of Policy and of the call deadline, each with its reason.
@@ -34,6 +36,8 @@ const (
 	ttlPerTarget = 4
 	// defaultCalls is a tenth of what one Redis executes in a second.
 	defaultCalls = 5_000
+	// defaultOvershoot is far beyond an estimate that was meant, and paid for after ten times the burst's time.
+	defaultOvershoot = 10
 )
 
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
@@ -122,6 +126,10 @@ type Policy struct {
 	// ShardsMax, and the smallest burst. Processes with different Shards limit together more than they
 	// should: docs/protocol.md section 3.8.
 	Shards int `json:",omitzero"`
+	// MaxOvershoot bounds, in bursts of the key's smallest limit, what one request may be charged
+	// beyond what was reserved for it, so that a wrong number does not deny a key for years. With
+	// Shards it is in bursts of a shard. 0 means 10; at most a million.
+	MaxOvershoot int64 `json:",omitzero"`
 	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what
 	// limits would do before they do it. What is admitted so is no debt.
 	Shadow bool `json:",omitzero"`
@@ -148,6 +156,7 @@ func (p Policy) Validate() error {
 	orDefault(&v, "Weight", p.Weight, 1, weightMax)
 	orDefault(&v, "CallsPerSecond", p.CallsPerSecond, 1, callsMax)
 	orDefault(&v, "Shards", p.Shards, 1, ShardsMax)
+	orDefault(&v, "MaxOvershoot", p.MaxOvershoot, 1, overshootMost)
 	if p.Shards > 1 && p.Weight > weightMax/shardWeight && p.Weight <= weightMax {
 		v.add("Weight is %d, must be at most %d with Shards", p.Weight, weightMax/shardWeight)
 	}

@@ -6,6 +6,10 @@
 // its users apply, but its retries do not, as a lease call that is sent twice would draw twice.
 // Redis 4.0 or later, or Valkey, is needed.
 //
+// Set the client's DialTimeout and ReadTimeout to about 500 ms. With those of go-redis, 5 s, a
+// connection to a server that hangs stays taken for as long, and a client of a cluster finds the
+// successor of a master that hangs 5 s later.
+//
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
 // for each holder. One Lua script executes a lease call, one draws of many keys, another inspects
 // and configures.

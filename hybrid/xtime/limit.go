@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
 // Limit is the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
@@ -116,7 +117,8 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 		err = limiter.SetLimits(ctx, name, change(limits[0]))
 	}
 	if err != nil {
-		slog.Error("xtime: the limit stays as it is", "key", name, "error", err)
+		slog.Error("xtime: the limit stays as it is",
+			"key", safetext.Text(name, 64, ""), "error", safetext.Error(err))
 	}
 }
 

@@ -221,6 +221,13 @@ func (s *shards) killFirst() (before time.Duration) {
 	} else {
 		s.extra = killInSync(s.masters[0], s.replicas[0], busy.Burst)
 	}
+	s.awaitNotice()
+	return before
+}
+
+// awaitNotice returns when the others have noticed that the first master does not answer.
+func (s *shards) awaitNotice() {
+	s.t.Helper()
 	for i, m := range append(s.masters[1:], s.replicas...) {
 		if i >= len(s.masters) { // the replica of a master that lives, slow though it may be
 			m.set("cluster-slave-no-failover", "yes")
@@ -239,7 +246,6 @@ func (s *shards) killFirst() (before time.Duration) {
 			return false
 		})
 	}
-	return before
 }
 
 // check is the end of every story: the promise held. (That no request waits for a dead node:
@@ -271,6 +277,31 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 		s.awaitAdmitted(name, busy.Burst+1)
 	}
 	s.check(killed, names...)
+}
+
+// With go-redis's own timeouts of 5 s the key is served 4 to 5 s after the replica took over, as the
+// client asks the hung master, too, where the slots are.
+func TestRow19AMasterThatHangsIsReplacedForClientsWithShortTimeouts(t *testing.T) {
+	testkit.LongOnly(t)
+	t.Parallel()
+	// Given a process with the client settings of docs/operations.md, that uses a key,
+	s := startShards(t, true, calmly, "--cluster-require-full-coverage", "no")
+	const short = 500 * time.Millisecond
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.masters[1].Addr},
+		DialTimeout: short, ReadTimeout: short})
+	s.add(calmly, storeOn(t, client))
+	name := s.keyOn(0)
+	s.loadOn(s.limiters[2:], name, calm)
+	s.awaitAdmitted(name, 100)
+	// when the master of the key hangs,
+	s.masters[0].Hang(t)
+	defer s.masters[0].Resume(t)
+	s.awaitNotice()
+	testkit.Eventually(t, "a replica that is master", s.replicas[0].isMaster)
+	// then the key is served soon after the replica took over. (The lease of before has ended.)
+	took := time.Now()
+	s.awaitAdmitted(name, 100)
+	testkit.Check(t, time.Since(took) < 3*time.Second, "served %v after the replica took over", time.Since(took))
 }
 
 func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {

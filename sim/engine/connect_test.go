@@ -34,8 +34,8 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	testkit.Check(t, calls[0] == 4*far+far/2, "the first call is executed after %v", calls[0])
 	// nobody takes that for a round trip, nor for an outage,
 	l := run.network.ports[0].links[0]
-	testkit.Check(t, l.latency.Quantile() == far && !l.breaker.Away(), "a round trip takes %v; away: %v",
-		l.latency.Quantile(), l.breaker.Away())
+	testkit.Check(t, l.latency.Quantile() == far && !l.breaker.Suspect(), "a round trip takes %v; away: %v",
+		l.latency.Quantile(), l.breaker.Suspect())
 	// and only those are denied who have come longer than CallTimeout before the answer, or before
 	// that to the next call, which brings more than the one token of a draw.
 	denied := int64(1000) - run.books.tally.Admitted
@@ -53,7 +53,7 @@ func TestAnAnswerHasItsTimeFromWhenItsCallIsSent(t *testing.T) {
 		s.Workload = regularly(2*time.Millisecond, 500*time.Millisecond)
 		failures := 0
 		simulate(t, s, func(run *replication, _ *call) {
-			if run.network.ports[0].links[0].breaker.Away() {
+			if run.network.ports[0].links[0].breaker.Suspect() {
 				failures++
 			}
 		})

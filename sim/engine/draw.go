@@ -32,7 +32,7 @@ func (f *fleet) drawFor(r *request) bool {
 	}
 	l, breaker := f.network.linkFor(p, shard, m.known), f.network.breakerAt(p, shard)
 	terms := lease.Terms{ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.latency.Quantile()}
-	if breaker.Away() || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) || !breaker.Admit(now) {
+	if breaker.Away(now) || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) || !breaker.Admit(now) {
 		return false
 	}
 	delete(p.resting, bucket)
@@ -117,7 +117,7 @@ func (n *network) depart(p *process, l *link) {
 	var batches []*batch
 	for _, c := range waiting {
 		e := c.entry
-		if !e.alive || e.Breaker().Away() {
+		if !e.alive || e.Breaker().Away(now) {
 			e.overdue(c.number)
 			continue
 		}

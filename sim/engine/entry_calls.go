@@ -104,7 +104,7 @@ func (e *entry) putOff() {
 	if e.client.Pool.Held() > 0 {
 		again = min(again, e.client.Deadline())
 	}
-	if e.client.State(now) == lease.StateLeaving && b.Away() {
+	if e.client.State(now) == lease.StateLeaving && b.Away(now) {
 		e.fail(now, lease.ErrUnavailable)
 	}
 	if !e.alive {

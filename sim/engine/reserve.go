@@ -98,8 +98,7 @@ func (f *fleet) settle(x *reservation) {
 		b.central[r.key].Settle(f.time.now/1000, more)
 	case more > 0:
 		e := f.entryAt(p, r.key, x.entry.hop)
-		e.client.Charge(more)
-		b.chargedBy(e, more)
+		b.chargedBy(e, e.client.Charge(more))
 		e.Wake(false)
 	case x.tokens == 0: // a fallback took nothing that could come back
 	case x.cancelled:

@@ -2,6 +2,9 @@
 package store
 
 import (
+	"cmp"
+	"time"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -18,6 +21,9 @@ func Open(url, prefix string) (s lease.Store, done func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// A url may say otherwise; go-redis's own are 5 s, for which a server that hangs keeps a connection.
+	options.DialTimeout = cmp.Or(options.DialTimeout, 500*time.Millisecond)
+	options.ReadTimeout = cmp.Or(options.ReadTimeout, 500*time.Millisecond)
 	client := redis.NewClient(options)
 	s, err = redisbucket.New(client, redisbucket.Config{Prefix: prefix})
 	return s, client.Close, err

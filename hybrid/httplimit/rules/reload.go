@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
 // settle is how long a file must say the same before it is believed, so that one that is written in
@@ -142,7 +144,7 @@ func (r *Rules) decideLocked(now reading) error {
 	_ = r.tellLocked(err)
 	if err != nil {
 		r.logger().Warn("rules: the file cannot be used, and the rules of before hold",
-			"file", r.file.path, "error", err)
+			"file", r.file.path, "error", safetext.Error(err))
 	} else {
 		r.logger().Info("rules: the file has changed, and is in force", "file", r.file.path,
 			"version", t.Version, "rules", len(t.Rules), "routes", len(t.Routes))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -239,7 +240,7 @@ func (r *Rules) ended(s *set) {
 			ctx, cancel := context.WithTimeout(r.untilClosed, shutdownMax)
 			defer cancel()
 			if err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) }); err != nil && r.untilClosed.Err() == nil {
-				r.logger().Warn("rules: a rule that has gone", "rule", l.config.Name, "error", err)
+				r.logger().Warn("rules: a rule that has gone", "rule", l.config.Name, "error", safetext.Error(err))
 			}
 		})
 	}

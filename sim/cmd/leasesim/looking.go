@@ -7,12 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
@@ -70,30 +69,13 @@ func (l *looking) of() string {
 	return "@" + l.name + ":"
 }
 
-// odd reports whether a terminal may obey r, or cannot show it.
-func odd(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
-
 // shownText returns the text of an error for a terminal: without control characters, which a server, a
 // file or a key may have put there, and no longer than a screen.
-func shownText(text string) string {
-	const most = 4000
-	var b strings.Builder
-	for _, r := range text {
-		if b.Len() >= most {
-			return b.String() + "…"
-		}
-		if odd(r) && r != '\n' {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+func shownText(text string) string { return safetext.Text(text, 4000, "\n") }
 
 // shownKey is a key for people, on one line and without what a terminal would obey.
 func shownKey(key string, most int) string {
-	if key == "" || strings.ContainsFunc(key, odd) {
+	if key == "" || strings.ContainsFunc(key, safetext.Odd) {
 		key = strconv.Quote(key)
 	}
 	if r := []rune(key); len(r) > most {

@@ -168,7 +168,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", "policy.shadow", "policy.calls_per_second", // run
 		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate", "workload.load", "workload.within",
 		// of other kinds and verbs
-		"workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
+		"policy.max_overshoot", "workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
 		"workload.at", "workload.for", "workload.factor", "workload.clients", "workload.think", "workload.retries", "workload.backoff",
 		"workload.repeated", "workload.file", "workload.columns", "workload.trace_sum",
 	} {
