@@ -70,18 +70,19 @@ var arrows = map[string][]string{
 	"clock":       nil,
 	"lease":       {"clock"},
 	"redisbucket": {"clock", "lease"},
-	"hybrid":      {"clock", "lease", "hybrid", "redisbucket"}, // see TestOneFileOfHybridKnowsRedis
+	"hybrid":      {"clock", "lease", "hybrid", "redisbucket", "internal/safetext"}, // see TestOneFileOfHybridKnowsRedis
 
 	"hybrid/hybridotel":      {"hybrid", "lease", "redisbucket"},
-	"hybrid/xtime":           {"hybrid"},
+	"hybrid/xtime":           {"hybrid", "internal/safetext"},
 	"hybrid/internal/door":   {"hybrid"},
 	"hybrid/rpclimit":        {"hybrid", "hybrid/internal/door"},
 	"hybrid/httplimit":       {"hybrid", "lease", "hybrid/internal/door"},
-	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease"},
+	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext"},
 
 	"internal/faults":    nil,
 	"internal/mutant":    {"internal/testkit"},
 	"internal/redistest": {"internal/testkit"},
+	"internal/safetext":  nil,
 	"internal/stamps":    {"sim/audit"},
 	"internal/testkit":   {"clock"},
 
@@ -99,7 +100,7 @@ var arrows = map[string][]string{
 
 	"sim/cmd/leasesim": {
 		"lease", "redisbucket", "sim", "sim/report", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
-		"sim/view",
+		"sim/view", "internal/safetext",
 		"sim/cmd/leasesim/internal/live",
 	},
 	"docs/pictures": {"lease", "sim", "sim/scenario/file", "sim/search", "sim/view"},

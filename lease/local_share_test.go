@@ -25,13 +25,21 @@ func (n *driven) loses(h heardOf) {
 	n.d.t.Helper()
 	n.d.seq += 2
 	r := n.Build(n.d.now, n.d.seq-1, 0)
-	g := Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: h.active, Ledger: h.others, LeaseMax: h.leaseMax,
-		Expiry: time.Hour}
+	g := Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: h.active, Ledger: h.others,
+		LeaseMax: h.leaseMax, Expiry: time.Hour}
 	for k := range r.Config.Limits {
 		g.Levels[k], g.Next[k] = h.left, h.next
 	}
 	_, ok := n.Accept(n.d.now, &g)
 	testkit.Must(n.d.t, ok, "a reply is not accepted")
+	n.Build(n.d.now, n.d.seq, 0)
+	n.Fail(n.d.now, ErrUnavailable)
+}
+
+// stays lets time pass in which the store stays away: a probe fails at the end of it.
+func (n *driven) stays(d time.Duration) {
+	n.d.now = n.d.now.Add(d)
+	n.d.seq++
 	n.Build(n.d.now, n.d.seq, 0)
 	n.Fail(n.d.now, ErrUnavailable)
 }
@@ -75,7 +83,7 @@ func TestTheLocalShareIsThePartOfTheBucketThatWasHeard(t *testing.T) {
 			n := cutOff(t, c.limit)
 			n.loses(c.heard)
 			for _, x := range c.takes {
-				n.d.now = n.d.now.Add(x.after)
+				n.stays(x.after)
 				took := n.shared()
 				testkit.Check(t, took == x.more, "%v later it gives %d, want %d", x.after, took, x.more)
 			}
@@ -114,7 +122,7 @@ func TestLimitsOfWhichNothingWasHeardAreUsedUp(t *testing.T) {
 		n.BucketChanged([]Limit{l})
 		// then these have what flows in from now on, or leaves the window
 		at := n.shared()
-		n.d.now = n.d.now.Add(10200 * milli)
+		n.stays(10200 * milli)
 		later := n.shared()
 		testkit.Check(t, at == 0 && later == 25, "%v: %d at once, %d in the end", l, at, later)
 	}
