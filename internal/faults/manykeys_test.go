@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
@@ -257,4 +260,72 @@ func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
 	}
 	testkit.Check(t, ctx.entered.Load() == 0 && ill > 0 && well > 0,
 		"%d of %d requests for the hung node's keys entered a wait", ctx.entered.Load(), ill)
+}
+
+// TestAFloodOfNewKeysWhileRedisHangs is row 3 with 40,000 requests a second for keys that nobody has used
+// before, beside some that are in use, with Redis up for a minute and then hung for one.
+func TestAFloodOfNewKeysWhileRedisHangs(t *testing.T) {
+	testkit.LongOnly(t)
+	s := start(t)
+	s.client = func(o *redis.Options) {
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
+	}
+	l := s.fleet(1, with(hybrid.PerMinute(100), hybrid.Policy{})).limiters[0]
+	// flood asks for new keys, and returns how many there were and the most memory that was resident.
+	flood := func(name string) (keys, most int64) {
+		var wg sync.WaitGroup
+		var n atomic.Int64
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range crowdOfCallers {
+			wg.Go(func() {
+				for tick := time.NewTicker(100 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+					for range 4000 / crowdOfCallers {
+						l.Take(ctx, fmt.Sprint(name, n.Add(1)), 1)
+					}
+				}
+			})
+		}
+		for ctx.Err() == nil {
+			time.Sleep(time.Second)
+			most = max(most, resident(t))
+		}
+		wg.Wait()
+		return n.Load(), most
+	}
+	// given keys that are asked for all the time, and new ones while Redis is up
+	honest := s.fleet(1, with(hybrid.PerSecond(1000), denying))
+	load := honest.load(key, 500)
+	keys, up := flood("up")
+	t.Logf("up: %d new keys, %d MB resident", keys, up>>20)
+	// when Redis hangs while as many new ones come
+	o := hang(s)
+	o.inject()
+	keys, down := flood("down")
+	t.Logf("hung: %d new keys, %d MB resident", keys, down>>20)
+	o.cure()
+	cured := time.Now()
+	// then the others are served again at once,
+	honest.awaitLeased(500)
+	testkit.Eventually(t, "a new key served by Redis", func() bool {
+		r, err := l.Take(t.Context(), "last", 1)
+		return err == nil && r.Source != hybrid.SourceFallback
+	})
+	t.Logf("back %v after the cure", time.Since(cured).Round(time.Millisecond))
+	load.stop()
+	// and memory was no more than twice what it is with Redis up.
+	testkit.Check(t, down <= 2*up, "%d MB resident while Redis hung, %d before", down>>20, up>>20)
+}
+
+// resident returns the resident memory of this process, in bytes.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skip("the resident memory is read from /proc")
+	}
+	var size, pages int64
+	_, err = fmt.Sscan(string(text), &size, &pages)
+	testkit.NoErr(t, err)
+	return pages * int64(os.Getpagesize())
 }
