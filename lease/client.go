@@ -43,10 +43,12 @@ type Client struct {
 	weight int64 // of the last call
 
 	demand      demand
-	seenAtReply int64 // attempts at the last reply
-	missedAtAsk int64 // Pool.Missed when the last call was built: more than that is new demand
-	attributed  int64 // denied tokens that are, or were, in denials
-	deniedTold  int64 // of attributed: what calls have carried to the bucket
+	stock       int64         // tokens in the bucket and leased, as the last reply said
+	lasts       time.Duration // how long the level lasts from then on; see gauge
+	seenAtReply int64         // attempts at the last reply
+	missedAtAsk int64         // Pool.Missed when the last call was built: more than that is new demand
+	attributed  int64         // denied tokens that are, or were, in denials
+	deniedTold  int64         // of attributed: what calls have carried to the bucket
 	denials     []denials
 
 	calling     bool          // a call is under way
@@ -139,7 +141,7 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.weight = c.ownWeight()
 	c.own = cfg.Proposed
 	c.heard.ttl, c.heard.headroom = c.own.TTL, c.policy.Headroom
-	c.rtt = rttUnknown
+	c.rtt, c.lasts = rttUnknown, lastsAlways
 	c.demand.at = now
 	c.adopt(c.own)
 	c.KnowLimits(c.config.Limits)

@@ -80,6 +80,7 @@ func propose(own, inForce *Config, rtt time.Duration) Config {
 // any other, which changes nothing. Serve is to follow.
 func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	c.attribute()
+	before := c.heard.running
 	if got, ok = c.accept(now, g, c.queue.lackingInLine); !ok {
 		return got, false
 	}
@@ -95,6 +96,7 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	c.leased = c.Pool.Held()
 	c.follow(g.Config)
 	c.hearTarget(g)
+	c.gauge(g, before)
 	c.staleAt = c.fullAt(g)
 	c.deniedUntil = c.delay(now, g)
 	c.reviewAt = now.Add(c.reviewIn())

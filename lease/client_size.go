@@ -31,12 +31,15 @@ func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int
 // ahead is how much the next Target needs, whether anybody waits for it yet or not. Where somebody
 // waits, demand has just begun or has just grown, so the fast estimate is a guess from a few
 // milliseconds, and asking for as much would take tokens from processes that ask at the same
-// moment. Then it is what the slow estimate says, or what was missed since the last call.
+// moment. Then it is what the slow estimate says, or what was missed since the last call. Nothing
+// is asked for ahead then where the level will not last: the last of a burst that all processes
+// ask for in step would lie in the leases of those that have been served.
 func (c *Client) ahead(held, waiting int64) int64 {
 	most := c.ceiling()
 	n := float64(most)
+	whole := c.target + c.rtt
 	if c.heard.replied {
-		span := c.target + c.rtt
+		span := min(whole, c.lasts)
 		mean := float64(c.demand.rate()*span.Seconds()) + c.watermark()
 		ask := c.demand.expected(span) + c.watermark()
 		if slides(c.config.Limits) {
@@ -46,13 +49,33 @@ func (c *Client) ahead(held, waiting int64) int64 {
 	} else {
 		n = min(n, c.perTarget())
 	}
-	if waiting > 0 {
-		span := (c.target + c.rtt).Seconds()
-		steady := spread(float64(c.demand.slow*span)) + c.watermark() - float64(held)
+	switch {
+	case waiting == 0:
+	case c.lasts < whole:
+		n = min(n, float64(waiting))
+	default:
+		steady := spread(float64(c.demand.slow*whole.Seconds())) + c.watermark() - float64(held)
 		n = min(n, max(steady, float64(max(waiting, c.Pool.Missed()-c.missedAtAsk))))
 	}
 	least := max(c.policy.MinBatch, 1)
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
+}
+
+// lastsAlways is how long a level lasts that does not fall.
+const lastsAlways = time.Duration(math.MaxInt64)
+
+// gauge sets how long the level lasts if all that is in the bucket and leased goes on to fall as it
+// has since the reply before, which was of the running time before. After a shortfall the next call
+// comes so late that this says nothing of it, a holder that is alone leaves tokens to no other, and in
+// a large fleet shorter leases would exceed the budget of calls.
+func (c *Client) gauge(g *Grant, before int64) {
+	level := max(0, c.heard.level())
+	stock := level + g.Ledger
+	fell, took := c.stock-stock, g.Running-before
+	c.stock, c.lasts = stock, lastsAlways
+	if fell > 0 && took > 0 && !g.Short && !c.alone() && !c.large() {
+		c.lasts = time.Duration(1e3 * min(float64(level)/float64(fell)*float64(took), 1e12))
+	}
 }
 
 // ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served
