@@ -109,10 +109,10 @@ type PastDump struct {
 
 // RecordDump is what a Bucket remembers of one holder.
 type RecordDump struct {
-	Seq, Gen, Slice, Ends, Held, Weight, Waiting, Granted, Since int64
-	Void                                                         bool
-	Allowance                                                    float64
-	Last                                                         int64
+	Seq, Gen, Ends, Held, Weight, Waiting, Granted, Since int64
+	Void                                                  bool
+	Allowance                                             float64
+	Last                                                  int64
 }
 
 // dump copies what w counts.
@@ -156,7 +156,7 @@ func (b *Bucket) Dump() BucketDump {
 			continue
 		}
 		d.Records[holder] = RecordDump{
-			Seq: r.seq, Gen: r.place.gen, Slice: r.place.slice, Ends: r.place.ends, Held: r.held,
+			Seq: r.seq, Gen: r.place.gen, Ends: r.place.ends, Held: r.held,
 			Weight: r.weight, Waiting: r.waiting, Granted: r.granted, Since: r.since, Void: r.void,
 			Allowance: r.debit.allowance, Last: r.debit.last,
 		}
@@ -202,7 +202,7 @@ func (d BucketDump) At(clock int64) (BucketDump, State) {
 	b.restore(&d)
 	for holder, r := range d.Records {
 		b.records[holder] = &record{
-			seq: r.Seq, epoch: d.Epoch, place: place{gen: r.Gen, slice: r.Slice, ends: r.Ends}, held: r.Held,
+			seq: r.Seq, epoch: d.Epoch, place: place{gen: r.Gen, ends: r.Ends}, held: r.Held,
 			weight: r.Weight, waiting: r.Waiting, granted: r.Granted, void: r.Void, since: r.Since,
 			debit: debit{allowance: r.Allowance, last: r.Last},
 		}

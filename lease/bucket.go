@@ -109,18 +109,18 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	remaining := int64(0)
 	if known {
 		remaining = r.Remaining
-		b.ring.add(at.slice, remaining-rec.held, 0)
+		b.ring.add(b.ring.slice(at), remaining-rec.held, 0)
 		b.chargeWindows(rec.held - remaining - r.Returned)
 	}
 	if rec == nil {
 		rec = b.newRecord(r.Holder)
 	}
 	if live {
-		b.ring.add(at.slice, 0, -rec.weight)
+		b.ring.add(b.ring.slice(at), 0, -rec.weight)
 	} else {
 		v := b.fairView(r) // a new holder has the share of a Target, so that it need not wait
 		rec.debit = debit{allowance: float64(float64(v.weight*b.fair.share) * v.long), last: b.now}
-		at = place{slice: -1}
+		at = place{}
 	}
 
 	// Step 6. While a loss is waited out the ledger may be too low: there is no room to credit.
@@ -132,15 +132,15 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	kept := granted - waited
 	b.count(r, rec, known, waited)
 	to := b.ring.place(b.now, b.ttl)
-	if to.slice < at.slice {
+	if to.ends < at.ends {
 		to = at
 	}
 	if known {
-		b.ring.add(at.slice, -remaining, 0)
+		b.ring.add(b.ring.slice(at), -remaining, 0)
 	} else {
 		rec.since = b.counter
 	}
-	b.ring.add(to.slice, remaining+kept, r.Weight)
+	b.ring.add(b.ring.slice(to), remaining+kept, r.Weight)
 	rec.seq, rec.epoch, rec.place, rec.waiting = r.Seq, b.epoch, to, r.Waiting-waited
 	rec.held, rec.weight, rec.granted, rec.void = remaining+kept, r.Weight, granted, !known
 

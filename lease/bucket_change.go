@@ -125,7 +125,6 @@ func (b *Bucket) freeze(until, heardAt int64) {
 // faster than time passes, so that whoever heard a LeaseMax knows for how long leases may last that
 // were granted since.
 func (b *Bucket) propose(ttl int64, newer bool) {
-	before := b.ttl
 	ttl = min(ttl, max(b.ttl, micros(ttlLiveMax)))
 	switch {
 	case newer && ttl <= b.ttl:
@@ -147,7 +146,7 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 		}
 	}
 	b.config.TTL = duration(b.ttl)
-	b.ring.fit(b.now, b.ttl, b.ttl > before)
+	b.ring.fit(b.now, b.ttl)
 }
 
 // leaseMax is how long the longest lease of this bucket may last that exists now, that of this call

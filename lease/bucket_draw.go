@@ -20,7 +20,7 @@ func (b *Bucket) drawAtRest(r *Request, g *Grant) bool {
 	b.chargeWindows(r.Want)
 	b.normalise()
 	b.refunded = [LimitsMax]int64{}
-	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody}
+	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody, place: place{ends: b.now + b.ttl}}
 	b.count(r, rec, false, r.Want)
 	b.executed++
 	b.remember()
@@ -29,18 +29,15 @@ func (b *Bucket) drawAtRest(r *Request, g *Grant) bool {
 }
 
 // atRest reports whether nobody holds a lease, or has lately, nor asked in vain while others did,
-// and no loss is being waited out. The ring's number must be below the counter, see normalise.
+// and no loss is being waited out.
 func (b *Bucket) atRest() bool {
-	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.ring.gen < b.counter &&
-		b.now >= b.frozen && b.now >= b.fair.contendedUntil
+	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }
 
 // normalise gives what a bucket at rest does not need to remember the values that follow from the
-// rest of its state, so that a store can leave them out. The ring's new number is one that no
-// record has had: an old record would otherwise look live in slices of another width.
+// rest of its state, so that a store can leave them out.
 func (b *Bucket) normalise() {
-	gen := b.counter
 	b.ring = newRing(b.now, b.ttl)
-	b.ring.gen, b.ring.movedAt = gen, b.now
+	b.ring.movedAt = b.now
 	b.fair = fair{share: b.rate(), updated: b.now}
 }

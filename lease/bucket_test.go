@@ -113,9 +113,9 @@ func TestRingForgetsNothingEarly(t *testing.T) {
 				r.expire()
 			}
 			next := 1 + rnd.Int64N(100)
-			r.fit(now, next, next > ttl)
+			r.fit(now, next)
 			ttl, longest = next, max(longest, next)
-			r.add(r.place(now, ttl).slice, 1, 1)
+			r.add(r.slice(r.place(now, ttl)), 1, 1)
 			until = max(until, now+ttl)
 			held := r.ledger()
 			probe := r
@@ -156,4 +156,56 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	after := s.bucket.Dump()
 	testkit.Check(t, before.Now == after.Now && before.Counter == after.Counter &&
 		before.Level == after.Level && before.Held == after.Held, "before %+v\n after %+v", before, after)
+}
+
+// TestAHolderIsInTheRingOnceWhateverTDoes: T grows and shrinks in small and in large steps while holders
+// call seldom. Those that call before their leases end are found, so that no weight is counted twice; and
+// none is found whose weight the ring has forgotten.
+func TestAHolderIsInTheRingOnceWhateverTDoes(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		now, ttl := 1_000_000+rnd.Int64N(1000), 1+rnd.Int64N(1000)
+		r := newRing(now, ttl)
+		var places [5]place
+		step, punctual := max(1, ttl/(1+rnd.Int64N(50))), rnd.IntN(2) == 0
+		for range 200 {
+			// given holders, of which those call whose lease is about to end, and others now and then
+			passes := 1 + rnd.Int64N(1+ttl/4)
+			for i, p := range places {
+				if (!punctual || p.ends > now+passes) && rnd.IntN(10) > 0 {
+					continue
+				}
+				at, live := r.locate(p)
+				// then the ring knows each whose lease has not ended
+				testkit.Must(t, live || p.ends <= now, "at %d %+v is not in %+v", now, p, r)
+				if live {
+					r.add(r.slice(at), 0, -1)
+				}
+				if places[i] = r.place(now, ttl); live && places[i].ends < at.ends {
+					places[i] = at
+				}
+				r.add(r.slice(places[i]), 0, 1)
+			}
+			for _, n := range r.weight {
+				testkit.Must(t, n >= 0, "at %d a weight is negative: %+v", now, r)
+			}
+			testkit.Must(t, !punctual || r.weightSum() == int64(len(places)), "at %d the ring has %d of %d: %+v", now, r.weightSum(),
+				len(places), r)
+			for now += passes; r.ends() <= now; {
+				r.expire()
+			}
+			r.base = now / r.width
+			switch rnd.IntN(4) {
+			case 0:
+				ttl = max(1, ttl+rnd.Int64N(2*step+1)-step)
+			case 1:
+				ttl = max(1, ttl+rnd.Int64N(step+1))
+			case 2:
+				if rnd.IntN(20) == 0 {
+					ttl = 1 + rnd.Int64N(4*ttl)
+				}
+			}
+			r.fit(now, ttl)
+		}
+	}
 }

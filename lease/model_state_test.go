@@ -102,9 +102,8 @@ func (d *describer) describe(to []byte, w *world) []byte {
 
 func (d *describer) bucket(to []byte, w *world) []byte {
 	s := &w.bucket
-	// After two moves more a record of before the last one is not live anyway.
 	to = put(to, d.near(w.now-s.clock), s.level[0], s.level[1], d.near(s.frozen-w.now), s.ttl/w.grain, s.ring.width/w.grain,
-		d.near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
+		d.near(w.now-s.ring.movedAt), s.ring.gen%2, rank(d.epochs, s.epoch))
 	to = putIf(w.forgets(), to, d.near(w.now-s.created))
 	to = putIf(w.givesBackUnused(), to, d.near(w.now-s.setAt))
 	to = putIf(w.ttl2 != 0, to, s.proposed/w.grain, d.near(w.now-s.proposedAt))
@@ -112,7 +111,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].Equal(w.limit)),
 			d.near(w.now-s.frozen)) // a new limit starts empty after a loss
 	}
-	to = putIf(w.moves.has(canDraw), to, min(max(s.ring.gen-s.counter, 0), far), d.near(s.fair.contendedUntil-w.now))
+	to = putIf(w.moves.has(canDraw), to, d.near(s.fair.contendedUntil-w.now))
 	to = putIf(w.versions, to, max(0, s.keep-w.now))
 	to = putIf(w.turns, to, d.near(w.now-s.stoodAt))
 	to = d.windows(to, w)
@@ -168,12 +167,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		to = d.request(put(to, d.near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
 	if known {
-		moved := rec.place.gen != s.ring.gen
-		slice := at.slice - s.ring.base
-		if moved {
-			slice = 0 // it is at the landing
-		}
-		to = put(to, rank(d.seqs, rec.seq), flags(rec.void, moved), slice, rec.held, rec.granted)
+		to = put(to, rank(d.seqs, rec.seq), flags(rec.void, rec.place.gen != s.ring.gen),
+			(rec.place.ends-w.now)/w.grain, s.ring.slice(at)-s.ring.base, rec.held, rec.granted)
 	}
 	d.parts = d.parts[:0]
 	for _, m := range h.messages {

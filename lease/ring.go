@@ -1,5 +1,7 @@
 package lease
 
+import "math/bits"
+
 // ringSlices are the one that now falls in, and seven that together last T.
 const ringSlices = 8
 
@@ -7,24 +9,27 @@ const ringSlices = 8
 // (docs/protocol.md sections 3.4 and 6.8).
 //
 // Slice s covers [s*width, (s+1)*width) and is forgotten whole when it ends. It is in held[s mod
-// 8]. All times are the bucket's running time.
+// 8]. All times are the bucket's running time. Widths are powers of two, so that every slice lies in one of
+// any larger width, and ends where one of any smaller width does.
 type ring struct {
-	width   int64 // ceil(T/7), or wider while older entries need it
+	width   int64 // at least T/7, or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten
-	gen     int64 // how often the live slices were moved into the last one
-	movedAt int64 // when that was
+	gen     int64 // twice how often the width was halved, and 1 if it has grown since
+	movedAt int64 // when the width changed last
 	held    [ringSlices]int64
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
 }
 
-// place says where a holder's entry is: the slice, in the numbering of gen, and when that ends.
+// place says where a holder's entry is: in the slice that ended then, of whichever width in the time of gen.
 type place struct {
-	gen   int64
-	slice int64
-	ends  int64
+	gen  int64
+	ends int64
 }
 
-func widthFor(ttl int64) int64 { return (ttl + ringSlices - 2) / (ringSlices - 1) }
+// widthFor is the least power of two of which seven are at least ttl.
+func widthFor(ttl int64) int64 {
+	return 1 << bits.Len64(uint64((ttl+ringSlices-2)/(ringSlices-1)-1))
+}
 
 func newRing(now, ttl int64) ring {
 	w := widthFor(ttl)
@@ -54,21 +59,26 @@ func (r *ring) add(s, tokens, weight int64) {
 // place is where an entry goes that lasts until now + ttl.
 func (r *ring) place(now, ttl int64) place {
 	s := min((now+ttl)/r.width, r.base+ringSlices-1)
-	return place{gen: r.gen, slice: s, ends: (s + 1) * r.width}
+	return place{gen: r.gen, ends: (s + 1) * r.width}
 }
 
-// locate finds where p's entry is now, and whether it is still in the ring. It follows one move:
-// following every one would need unbounded state, and following none would make every holder's call
-// void whenever T grows.
+// slice is that in which an entry is which locate has found.
+func (r *ring) slice(p place) int64 { return (p.ends - 1) / r.width }
+
+// locate finds where p's entry is now, and whether it is still in the ring. A slice that becomes part of a
+// wider one ends with that. One that is halved keeps its end, which may be later than p says; that happens at
+// most once while an entry lasts.
 func (r *ring) locate(p place) (place, bool) {
-	switch {
-	case p.gen == r.gen:
-	case p.gen == r.gen-1 && p.ends > r.movedAt:
-		p = place{gen: r.gen, slice: r.landing(), ends: (r.landing() + 1) * r.width}
-	default:
+	halved := r.gen/2 - p.gen/2
+	if halved < 0 || halved > 1 || p.ends <= r.movedAt {
 		return place{}, false
 	}
-	return p, p.slice >= r.base
+	width := r.width
+	if halved == 1 && r.gen%2 == 0 {
+		width *= 2
+	}
+	p = place{gen: r.gen, ends: (p.ends + width - 1) / width * width}
+	return p, r.slice(p) >= r.base
 }
 
 // expire forgets slice base and makes the next one the base.
@@ -92,25 +102,26 @@ func (r *ring) lastEnds() int64 {
 	return last
 }
 
-// fit adapts the ring to a changed T. A T that grew moves every live entry to where it lasts that
-// long, since a retry is told the longer T with the stored grant. A shorter T keeps the wide slices
-// while an entry would otherwise end earlier.
-func (r *ring) fit(now, ttl int64, grew bool) {
+// fit adapts the width to a changed T. It grows at once. It is halved when no entry would end earlier than
+// before, and all have ended that were there at the last change.
+func (r *ring) fit(now, ttl int64) {
 	width := widthFor(ttl)
-	if width < r.width && (now/width+ringSlices)*width < r.lastEnds() {
-		width = r.width
+	switch {
+	case width > r.width:
+		r.gen |= 1
+	case width < r.width && now-r.movedAt >= 2*ringSlices*r.width:
+		width = r.width / 2
+		if r.lastEnds() > (now/width+ringSlices)*width {
+			return
+		}
+		r.gen = (r.gen/2 + 1) * 2
+	default:
+		return
 	}
-	if width != r.width || grew {
-		r.move(now, width)
+	old := *r
+	r.width, r.base, r.movedAt = width, now/width, now
+	r.held, r.weight = [ringSlices]int64{}, [ringSlices]int64{}
+	for s := old.base; s < old.base+ringSlices; s++ {
+		r.add(((s+1)*old.width-1)/width, old.held[s%ringSlices], old.weight[s%ringSlices])
 	}
 }
-
-// move starts a new numbering, with slices of the given width, and all that is live in the last.
-func (r *ring) move(now, width int64) {
-	tokens, weight := r.ledger(), r.weightSum()
-	*r = ring{width: width, base: now / width, gen: r.gen + 1, movedAt: now}
-	r.add(r.landing(), tokens, weight)
-}
-
-// landing is the slice that the last move put everything into.
-func (r *ring) landing() int64 { return r.movedAt/r.width + ringSlices - 1 }

@@ -37,7 +37,7 @@ if not exists then
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   spent, denied = 0, 0
   updated, contended, share = now, 0, c.speed
-  width, gen, moved, ledger, active = floor((ttl + 6) / 7), 0, 0, 0, 0
+  width, gen, moved, ledger, active = widthFor(ttl), 0, 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
   for k = 1, c.n do
     local l = c[k]
@@ -93,7 +93,6 @@ end
 local fill = op == 'reset' or op == 'replace'
 local clip = fill
 if mine then
-  local old = ttl
   local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
   if mine == c then -- it is what is stored, or was just created
     stood = now
@@ -198,21 +197,24 @@ if mine then
     end
   end
 
-  -- The ring follows T (section 6.8). The expiry of an entry never moves earlier.
-  local fit = floor((ttl + 6) / 7)
-  if fit ~= width or ttl > old then
-    if fit < width then
-      local ends = 0 -- when the last slice with an entry ends
-      for s = base, base + 7 do
-        if held[s % 8 + 1] ~= 0 or weights[s % 8 + 1] ~= 0 then ends = (s + 1) * width end
-      end
-      if (floor(now / fit) + 8) * fit < ends then fit = width end
+  -- The width of a slice follows T (section 6.8). The expiry of an entry never moves earlier.
+  local fit = widthFor(ttl)
+  if fit < width then
+    fit = width / 2
+    local last = base + 7 -- the last slice with an entry
+    while last >= base and held[last % 8 + 1] == 0 and weights[last % 8 + 1] == 0 do last = last - 1 end
+    if now - moved < 16 * width or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then
+      fit = width
     end
-    if fit ~= width or ttl > old then -- number the slices anew: every live entry goes into the last
-      width, base, gen, moved = fit, floor(now / fit), gen + 1, now
-      held, weights = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
-      held[(base + 7) % 8 + 1], weights[(base + 7) % 8 + 1] = ledger, active
+  end
+  if fit ~= width then
+    gen = fit > width and gen + 1 - gen % 2 or gen + 2 - gen % 2
+    local h, w = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+    for s = base, base + 7 do
+      local from, to = s % 8 + 1, floor(((s + 1) * width - 1) / fit) % 8 + 1
+      h[to], w[to] = h[to] + held[from], w[to] + weights[from]
     end
+    width, base, moved, held, weights = fit, floor(now / fit), now, h, w
   end
 end
 if fill and changed then

@@ -22,9 +22,9 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended 
 end
 local h, w, text = held, weights, nil
 -- The short form leaves out what open.lua takes for granted where it reads that form.
-local short = not c.windows and not pasts and gen == counter and moved == now and updated == now
+local short = not c.windows and not pasts and gen == 0 and moved == now and updated == now
   and contended == 0 and share == c.speed
-  and ledger == 0 and active == 0 and width == floor((ttl + 6) / 7) and birth == epoch and clock == now
+  and ledger == 0 and active == 0 and width == widthFor(ttl) and birth == epoch and clock == now
   and frozen == 0 and stood == now and proposed == ttl and proposedAt == now
   and counter < 2^48 and spent < 2^48 and denied < 2^48 and keep == remember(c, 0, now, ttl, false, 0)
 for k = 1, c.n do short = short and c[k].level >= 0 end

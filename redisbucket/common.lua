@@ -230,6 +230,12 @@ local function wait(l, n, frost)
   return (ticks - ticks % 1) * l.tick - l.rest + frost
 end
 
+-- widthFor returns the least power of two of which seven are at least ttl: the width of a slice.
+local function widthFor(ttl)
+  local _, e = math.frexp(ceil(ttl / 7) - 0.5)
+  return 2 ^ e
+end
+
 -- pasts is what past.lua remembers of limits that have left; nil for nothing. open.lua and change.lua
 -- set it.
 local pasts

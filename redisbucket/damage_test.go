@@ -137,7 +137,7 @@ func damages(long bool) (states, records map[string]func(string) string) {
 		"empty": func(string) string { return "" }, "text": func(string) string { return "x" },
 		"cut off":   func(s string) string { return s[:len(s)-1] },
 		"longer":    func(s string) string { return s + s },
-		"void is 2": field(10, 2),
+		"void is 2": field(9, 2),
 	}
 	for i := range recordNumbers {
 		for _, bad := range wrong(i, -2) {

@@ -78,9 +78,7 @@ func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
 	now += 4_000_000
 	answers("the old T once more", false, same)
 	now += 4_000_000
-	answers("which comes into force, with slices of its own and a record", false, same)
-	now += 4_000_000
-	answers("which has ended too", false, same)
+	answers("which comes into force", false, same)
 	answers("and all is short", true, same)
 	now -= 10_000_000
 	answers("the clock steps back", false, same)

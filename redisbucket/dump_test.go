@@ -77,7 +77,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 		return x
 	}
 	for h, r := range d.Records {
-		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Slice, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
+		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
 			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
 	}
 	if atRest(d) {

@@ -32,7 +32,7 @@ var mutations = []struct {
 	}, func(s *stage) {
 		// given A, who holds the whole bucket until the very end of a slice, and spends it at its
 		// deadline
-		width := int64(57143)
+		width := int64(65536)
 		s.now = (s.now/width+10)*width - 400_000 - 1
 		s.call("A", lease.Request{Want: 10})
 		s.now += 375_000
@@ -102,17 +102,20 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"an expiry moved earlier when T shrinks", []edit{
-		{"then fit = width end\n", "then end\n"},
+		{"or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then", "then"},
 	}, func(s *stage) {
-		// given A, who holds the whole bucket for 4 s
+		// given A, who holds the whole bucket for 4 s, in slices of a width that is old enough to be halved
+		const width = 1 << 20
 		s.config.TTL = 4 * time.Second
+		s.call("B", lease.Request{})
+		s.now = (s.now/width+20)*width + width/3
 		s.call("A", lease.Request{Want: 10})
 		// when a new version makes T 400 ms
 		s.now += 1000
 		s.config.TTL, s.config.Version.Deploy = 400*time.Millisecond, 1
 		s.call("B", lease.Request{})
 		// then B draws, and A spends, at one moment before A's deadline
-		s.now += 1_000_000
+		s.now += 2_000_000
 		s.draw("B", 10)
 		s.admit(10)
 	}},

@@ -109,8 +109,8 @@ else
     setAt, forgot = epoch - 1, 0
     if dated then setAt, forgot = decode('<I7I7', text, 69 + 40 * n) end
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
-    gen, moved, updated, contended, share = counter, was, was, 0, c.speed
-    width = floor((ttl + 6) / 7)
+    gen, moved, updated, contended, share = 0, was, was, 0, c.speed
+    width = widthFor(ttl)
     h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     keep = remember(c, 0, was, ttl, false, 0)
   else
@@ -133,7 +133,7 @@ else
     return {'damaged', keys[1], 'a time is out of range'}
   end
   if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
-      or width > 514285715 then -- a seventh of the longest T
+      or width > 2^29 then -- more than a seventh of the longest T
     return {'damaged', keys[1], 'a duration is out of range'}
   end
   if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end

@@ -17,7 +17,7 @@ import (
 // counts, how many make up a record, and how many of them go up to its waiting.
 const (
 	stateNumbers, counterNumbers     = 39, 5
-	recordNumbers, recordHeadNumbers = 14, 9
+	recordNumbers, recordHeadNumbers = 13, 8
 )
 
 // errLayout says that a text is not what this version stores.
@@ -203,7 +203,7 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 	w := &wholes{left: all}
 	next := func() int64 { return w.number(0, wholeMax-1) }
 	created, epoch := next(), next()
-	r = lease.RecordDump{Seq: next(), Gen: next(), Slice: next(), Ends: next(), Held: next(), Weight: next(),
+	r = lease.RecordDump{Seq: next(), Gen: next(), Ends: next(), Held: next(), Weight: next(),
 		Waiting: next(), Granted: next(), Void: next() == 1, Since: next(), Last: next()}
 	r.Allowance = w.left[0]
 	return r, created == d.Created && epoch == d.Epoch, w.err
@@ -239,7 +239,7 @@ func (r *Reading) parse(text string) (ends int64) {
 	if r.Created, r.Epoch = next(), next(); r.Holder == "" {
 		r.Counter, r.Spent, r.Denied = next(), next(), next()
 	} else {
-		w.left = w.left[3:] // seq, gen, slice
+		w.left = w.left[2:] // seq, gen
 		ends, r.Held, r.Weight, r.Waiting = next(), next(), next(), next()
 	}
 	r.Err = w.err

@@ -46,3 +46,28 @@ func TestALargeFleetKeepsItsBudgetOfCalls(t *testing.T) {
 		testkit.Check(t, r.Jain.Mean >= x.equal, "%s: Jain's index is %.4f", what, r.Jain.Mean)
 	}
 }
+
+// TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes: 200 processes whose T grows and shrinks with the
+// number of those that are active, while they call seldom (docs/protocol.md 6.8). No budget, from one call
+// in two seconds and process on, costs more than a twentieth of what the default one admits.
+func TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes(t *testing.T) {
+	loads := []string{"{kind: onoff, load: 0.9, on: 200ms, off: 800ms}",
+		"{kind: flash, load: 0.9, at: 10s, for: 4s, factor: 5}", "{kind: diurnal, load: 0.9}"}
+	budgets := []int64{1000, 100, 400, 700, 2000, 10_000}
+	n := testkit.ShortOrLong(t, 1, len(budgets), "budgets")
+	for _, load := range loads[:min(n, len(loads))] {
+		admitted := func(budget int64) float64 {
+			s := fleet(t, "10000/s burst 20000", 200, "workload: %s", load)
+			s.Policy.CallsPerSecond, s.Reps, s.Duration = budget, 1, 40*time.Second
+			r := run(t, s)
+			t.Logf("%s, a budget of %d: %.0f calls/s, %.3f of one bucket", load, budget, r.CallsPerS.Mean,
+				r.AdmittedVsCentral.Mean)
+			return r.AdmittedVsCentral.Mean
+		}
+		least := admitted(0) - 0.05
+		for _, budget := range budgets[:n] {
+			part := admitted(budget)
+			testkit.Check(t, part >= least, "%s: a budget of %d admits %.3f, want %.3f", load, budget, part, least)
+		}
+	}
+}
