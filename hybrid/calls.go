@@ -88,7 +88,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
 			was.answered(l, now, sent)
 			if active := c.Grant.ActiveWeight; c.Err == nil && (!c.Request.Draw || active > was.breaker.Active()) {
-				was.breaker.Heard(active)
+				was.breaker.Heard(now, active)
 			}
 		}
 	}
@@ -230,7 +230,9 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.warnCrowd(&c.Grant, c.Request.Weight, now)
 	heard := e.client.Heard()
 	e.heard.Store(&heard)
-	e.node.Load().breaker.Heard(c.Grant.ActiveWeight)
+	if b, active := e.node.Load().breaker, c.Grant.ActiveWeight; !c.Request.Draw || active > b.Active() {
+		b.Heard(now, active)
+	}
 	if !e.client.Outdated() {
 		e.heardAt = now
 	}

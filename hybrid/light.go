@@ -181,7 +181,7 @@ func (d *draw) admitted(n *node, now clock.Instant) bool {
 	}
 	// A draw of a bucket at rest says nothing of who else uses the node.
 	if active := d.call.Grant.ActiveWeight; active > n.breaker.Active() {
-		n.breaker.Heard(active)
+		n.breaker.Heard(now, active)
 	}
 	d.l.counters.drew(d.N)
 	d.told <- lease.Decision{Verdict: lease.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}

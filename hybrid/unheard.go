@@ -20,9 +20,9 @@ func (l *Limiter) answerAway(r *request) (d decision, done bool) {
 	if s != nil && s.entry.Load() != nil || l.cfg.Scope == ScopeProcess || l.cfg.Policy.Shards > 1 {
 		return decision{}, false
 	}
-	h, now := l.nodeOf(r.name, nodeUnknown).health, l.cfg.Clock.Now()
-	b := h.breaker
-	if !b.Away(now) || h.wantsProbe(now, l.defaults.Target) {
+	n, now := l.nodeOf(r.name, nodeUnknown), l.cfg.Clock.Now()
+	b := n.breaker
+	if !b.Away(now) || n.underWay.Load() < batchesMax && n.wantsProbe(now, l.defaults.Target) {
 		return decision{}, false
 	}
 	own, err := l.proposedFor(s, r.name, r.key)
@@ -32,6 +32,9 @@ func (l *Limiter) answerAway(r *request) (d decision, done bool) {
 	t := lease.Terms{Policy: &l.cfg.Policy, Proposed: own.config}
 	if !t.Decides(b.Active(), r.n, r.patience) {
 		return decision{}, false
+	}
+	if r.patience == lease.UpTo {
+		r.n = min(r.n, t.Most())
 	}
 	if t.Denies(b.Active()) {
 		if s != nil && l.keys.idle.heard(s) {
@@ -76,11 +79,12 @@ func (l *Limiter) decided(
 ) decision {
 	o := u.Outlook(now, r.least(), t, active, l.cfg.CallTimeout)
 	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, counted: took == 0}
-	if d.ok {
-		l.counters.fallback.Add(took)
-	} else {
+	l.counters.fallback.Add(took)
+	if !d.ok {
 		d.wait = o.RetryAfter
-		l.counters.deny(o.Limit, r.n)
+	}
+	if took < r.n {
+		l.counters.deny(o.Limit, r.n-took)
 	}
 	r.key.rest()
 	return d

@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -76,9 +77,6 @@ func TestAnUnheardKeyIsDecidedWithoutAnEntry(t *testing.T) {
 			asked, got := int64(710), st.Fallback-before.Fallback
 			least := want*10 + want/70*10
 			equal(t, got, least, "admitted")
-			if want > 0 {
-				asked = got + st.Denied - before.Denied
-			}
 			equal(t, st.Denied-before.Denied, asked-got, "denied")
 			check(t, (denials.Load() > told) == (want < 70), "%d denials are told of", denials.Load()-told)
 			equal(t, st.InUse, before.InUse, "in use")
@@ -211,4 +209,63 @@ func TestAFloodOfNewKeysDelaysNobodyAfterAnOutage(t *testing.T) {
 		// and next to no call is for the others.
 		check(t, calls < 1000, "%d calls", calls)
 	})
+}
+
+// A key that all processes draw seldom, and one that none has used, are split like any other: a draw says
+// nothing of who else uses the key, so the parts go by what is known of the node.
+func TestKeysThatAreDrawnAreSplit(t *testing.T) {
+	bubble(t, func(t *world) {
+		// given ten processes that know of each other by one busy key, and draw another one now and then; each
+		// has a key of its own, of which it hears last
+		const n = 10
+		r := t.router()
+		ls := make([]*hybrid.Limiter, n)
+		for i := range ls {
+			ls[i] = t.startOn(r, of(hybrid.PerHour(1000)))
+		}
+		each := func(pause time.Duration, use func(i int)) {
+			for i := range ls {
+				use(i)
+			}
+			time.Sleep(pause)
+		}
+		for range 20 {
+			each(20*time.Millisecond, func(i int) { noErr(t, ls[i].Wait(t.Context(), "busy")) })
+		}
+		for range 3 {
+			each(time.Second, func(i int) { must(t, ls[i].Allow("seldom"), "denied") })
+			for range 5 {
+				each(20*time.Millisecond, func(i int) { noErr(t, ls[i].Wait(t.Context(), "busy")) })
+			}
+		}
+		each(0, func(i int) { noErr(t, ls[i].Wait(t.Context(), fmt.Sprint("own ", i))) })
+		// when the store is away
+		t.every(away)
+		admitted := map[string]int{}
+		for _, key := range []string{"seldom", "never"} {
+			each(0, func(i int) { admitted[key] += admits(1100, 0, func() bool { return ls[i].Allow(key) }) })
+		}
+		// then all of them together admit what is left of one bucket
+		check(t, admitted["seldom"] <= 1000 && admitted["never"] <= 1000 && admitted["never"] >= 900, "%v", admitted)
+	})
+}
+
+// TakeUpTo asks for no more than there can be, so that what it is denied can be counted.
+func TestTakeUpToOfAnUnheardKeyIsCounted(t *testing.T) {
+	for fallback, want := range map[hybrid.Fallback]int64{
+		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 50, hybrid.FallbackAllowAll: 300,
+	} {
+		bubbleOf(t, fallback, func(t *world) {
+			l := t.cutOff(by(hybrid.Policy{Fallback: fallback, TTL: time.Minute}, hybrid.PerMinute(100)))
+			before, took := l.Stats(), int64(0)
+			for range 3 {
+				r, err := l.TakeUpTo(t.Context(), "new", math.MaxInt64)
+				noErr(t, err)
+				took += r.Taken
+			}
+			st := conserved(t, l)
+			check(t, took == want && st.Fallback-before.Fallback == want && st.Denied-before.Denied == 300-want,
+				"%d taken: %+v", took, st)
+		})
+	}
 }

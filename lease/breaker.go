@@ -26,9 +26,10 @@ type Breaker struct {
 	state      atomic.Int32
 	doubtAt    atomic.Int64 // a clock.Instant: a node that is away is in doubt from then on
 	restsUntil atomic.Int64 // a clock.Instant: the node is left alone until then; see Took
-	active     atomic.Int64 // the sum of weights that any key's reply named last; 0 before the first
+	active     atomic.Int64 // see Active; written with mu held
 
 	mu       sync.Mutex
+	activeAt clock.Instant // when active was heard
 	random   uint64
 	think    think
 	aliveAt  clock.Instant // when the last call was sent that the node has answered
@@ -255,13 +256,20 @@ func NodeFailed(err error) bool {
 }
 
 // Heard notes the sum of weights that a reply for any key of the node has named.
-func (b *Breaker) Heard(active int64) {
-	if b != nil {
+func (b *Breaker) Heard(now clock.Instant, active int64) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if active >= b.active.Load() || now > b.activeAt.Add(activeFor*b.ttl) {
 		b.active.Store(active)
+		b.activeAt = now
 	}
 }
 
-// Active is what Heard was last told; 0 before the first time.
+// Active returns the largest sum that Heard was told of in the last ten TTLs, or the last one; 0
+// before the first.
 func (b *Breaker) Active() int64 {
 	if b == nil {
 		return 0

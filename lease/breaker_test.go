@@ -194,7 +194,7 @@ func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
 	for seed := range uint64(100) {
 		// given an outage in which each probe goes out soon after its time
 		b := NewBreaker(aTarget, aTTL, seed)
-		b.Heard(1)
+		b.Heard(0, 1)
 		b.Answered(ms(1), ms(0))
 		b.Failed(ms(100), ms(10))
 		now := ms(100)
@@ -230,7 +230,7 @@ func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
 // A node without a Breaker is never away.
 func TestANilBreakerIsNeverAway(t *testing.T) {
 	var b *Breaker
-	b.Heard(3)
+	b.Heard(0, 3)
 	opened := b.Failed(ms(1), ms(0))
 	testkit.Check(t, !opened && !b.Away(ms(1)) && !b.Suspect() && !b.Stuck(ms(1)) && !b.Holds(ms(1)) &&
 		b.Admit(ms(1)) && b.Active() == 0 &&

@@ -161,13 +161,11 @@ func (b *Bucket) leaseMax() int64 {
 // server's clock may have stepped back, and the holder's age ended when r was sent. A bucket that was
 // lost while it waited out a loss had granted nothing: the wait goes on until its end.
 func (b *Bucket) lasting(r *Request, ago int64) int64 {
-	since := b.clock - r.HeardAt
-	frozen := micros(r.HeardFrozen) - max(0, min(since, micros(r.HeardAge)))
-	if r.HeardFrozen > 0 && frozen+ago > 0 {
-		return frozen + ago
-	}
-	heard := micros(r.LeaseMax)
+	since, heard := b.clock-r.HeardAt, micros(r.LeaseMax)
 	age := max(since, micros(r.HeardAge))
+	if frozen := micros(r.HeardFrozen); frozen > 0 && frozen+ago > age {
+		return frozen + ago - max(0, min(since, micros(r.HeardAge)))
+	}
 	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))
 }
 

@@ -220,13 +220,18 @@ func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
 
 // KnowLimits says which limits Capacity goes by from now on. For any number of goroutines.
 func (c *Client) KnowLimits(limits []Limit) {
+	c.Pool.capacity.Store(mostOf(limits, c.policy.Headroom))
+}
+
+// mostOf is the most tokens that all limits have at once for a holder that leaves this headroom.
+func mostOf(limits []Limit, headroom float64) int64 {
 	n := int64(maxUnits)
 	for _, l := range limits {
 		if !Blocked.Equal(l) { // which denies any n alike
-			n = min(n, grantable(l, c.policy.Headroom))
+			n = min(n, grantable(l, headroom))
 		}
 	}
-	c.Pool.capacity.Store(n)
+	return n
 }
 
 // grantable is the most that can ever be granted of l to who leaves this headroom.

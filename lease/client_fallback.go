@@ -98,9 +98,9 @@ const activeFor = 10
 // active returns the sum of the weights of all processes that share the key, as far as was heard: of
 // the key itself, or else of any on its node.
 func (c *Client) active() int64 {
-	active := max(c.heard.active, c.mostActive)
-	if !c.heard.replied {
-		active = c.host.Breaker().Active()
+	active := max(c.heard.active, c.mostActive, c.weight)
+	if c.heard.at == 0 { // the reply to a draw of a bucket at rest names only the caller's own
+		active = max(active, c.host.Breaker().Active())
 	}
-	return max(active, c.weight)
+	return active
 }

@@ -19,6 +19,7 @@ type Heard struct {
 	at        clock.Instant            // of the reply; 0 where none has come since the key came into use
 	others    int64                    // tokens that other processes held: they may yet come back
 	frozen    time.Duration            // from the reply on, while a loss is waited out
+	leasedOut bool                     // leases of the bucket itself were out at the reply
 	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before
 	// shortUntil; 0 where it had them. This is more exact than levels and next, because the bucket
 	// counts fractions of tokens.
@@ -59,6 +60,19 @@ func (m *Memory) prove(now clock.Instant, r *Request) {
 	}
 }
 
+// prove is Memory.prove that tells of a freeze, too. A bucket from which others had leased before it was
+// frozen is as if its leases lasted for all of that.
+func (h *Heard) prove(now clock.Instant, r *Request) {
+	h.Memory.prove(now, r)
+	switch {
+	case r.Epoch == 0:
+	case h.leasedOut:
+		r.LeaseMax = max(h.leaseMax, h.frozen)
+	default:
+		r.HeardFrozen = h.frozen
+	}
+}
+
 // hear takes in the reply g to a call that was first sent at sent.
 func (m *Memory) hear(sent clock.Instant, g *Grant) {
 	counter := g.Counter
@@ -75,7 +89,7 @@ func (m *Memory) hear(sent clock.Instant, g *Grant) {
 // hear takes in the reply g to the call open, which was first sent at sent.
 func (h *Heard) hear(now, sent clock.Instant, open *Request, g *Grant) {
 	h.Memory.hear(sent, g)
-	h.leaseMax, h.frozen = g.LeaseMax, g.Frozen
+	h.leaseMax, h.frozen, h.leasedOut = g.LeaseMax, g.Frozen, g.Ledger > 0
 	h.at, h.contended = now, g.Contended
 	h.levels, h.next = g.Levels, g.Next
 	h.others = max(0, g.Ledger-open.Remaining-(g.Granted-g.Waited))
@@ -233,14 +247,16 @@ type Memory struct {
 }
 
 // Rest is what c remembers if it is let go now. It is false where more than an estimate would be
-// lost: tokens, debts, an open call, failures of its own calls, or the local share.
+// lost: tokens, debts, an open call, failures of its own calls, the local share, or that the bucket owes
+// or waits out a loss.
 func (c *Client) Rest() (Memory, bool) {
-	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() {
+	h := &c.heard
+	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() ||
+		h.at > 0 && (h.level() < 0 || c.host.Now() < h.at.Add(h.frozen)) {
 		return Memory{}, false
 	}
-	m := c.heard.Memory
-	m.leaseMax = max(m.leaseMax, c.heard.frozen)
-	if c.heard.at > 0 {
+	m := h.Memory
+	if h.at > 0 {
 		m.keep(c.config.Limits, &c.heard.levels, c.policy.Headroom)
 	}
 	if !c.config.equal(c.own) {

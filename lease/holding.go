@@ -98,9 +98,7 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	if unused > 0 {
 		h.open.Drawn = h.unusedSince
 	}
-	if h.heard.prove(now, &h.open); h.open.Epoch > 0 {
-		h.open.HeardFrozen = h.heard.frozen
-	}
+	h.heard.prove(now, &h.open)
 	h.isOpen = true
 	h.firstSent = now
 	return &h.open

@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -132,7 +133,7 @@ func TestLimitsOfWhichNothingWasHeardAreUsedUp(t *testing.T) {
 func TestALimitThatComesBackBeforeTheFirstReplyKeepsWhatWasSpent(t *testing.T) {
 	n := cutOff(t, PerHour(100))
 	n.breaker = NewBreaker(time.Second, time.Second, 1)
-	n.breaker.Heard(4)
+	n.breaker.Heard(n.d.now, 4)
 	n.Fail(n.d.now, ErrUnavailable)
 	testkit.Check(t, n.shared() == 25, "not a part of a new bucket")
 	for _, l := range []Limit{PerHour(200), PerHour(100)} {
@@ -191,4 +192,65 @@ func TestAProcessDoesNotOweWhatItsShareHasRefilled(t *testing.T) {
 func TestALocalShareIsSmall(t *testing.T) {
 	size := unsafe.Sizeof(share{})
 	testkit.Check(t, size <= 100, "%d bytes", size)
+}
+
+func TestAKeyDoesNotRestWhileItsBucketOwesOrWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		level  int64
+		frozen time.Duration
+		rests  bool
+	}{"full": {100, 0, true}, "owed": {-900, 0, false}, "frozen": {0, 10 * time.Second, false}, "no longer": {0, time.Second, true}} {
+		// given a reply that says so
+		n := cutOff(t, PerSecond(10).WithBurst(100))
+		n.d.seq++
+		r := n.Build(n.d.now, n.d.seq, 0)
+		g := Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: 1, LeaseMax: time.Second, Expiry: time.Hour,
+			Frozen: c.frozen}
+		g.Levels[0], g.Next[0] = c.level, c.frozen+100*milli
+		_, ok := n.Accept(n.d.now, &g)
+		testkit.Must(t, ok, "a reply is not accepted")
+		// then what a key at rest would forget keeps it in use
+		n.d.now = n.d.now.Add(time.Second)
+		_, ok = n.Rest()
+		testkit.Check(t, ok == c.rests, "%s: it rests: %v", name, ok)
+	}
+}
+
+func TestWhatAColdStartAdmittedIsReported(t *testing.T) {
+	// given a key whose cold start has admitted 90, and whose share 1 more when its first call had failed
+	d := newDriver(t, PerSecond(1))
+	n := d.client(Policy{ColdStart: ColdStartAllow}, PerSecond(100), nil)
+	n.breaker = NewBreaker(100*milli, 400*milli, 1)
+	n.breaker.Heard(d.now, 1)
+	took := n.takeFallback(d.now, 90, 90)
+	n.breaker.Admit(d.now)
+	d.seq++
+	n.Build(d.now, d.seq, 0)
+	n.breaker.Failed(d.now, d.now)
+	n.Fail(d.now, ErrUnavailable)
+	took += n.takeFallback(d.now, 1, 1)
+	// when the next call goes out
+	d.now = d.now.Add(300 * milli)
+	d.seq++
+	r := n.Build(d.now, d.seq, 0)
+	// then it tells of all of them
+	testkit.Check(t, took == 91 && r.Debt == 91, "%d admitted, %d reported", took, r.Debt)
+}
+
+// A window that an unheard key has beside a slow bucket is free again when a window has passed.
+func TestAnUnheardKeyWithAWindowAndABucket(t *testing.T) {
+	p := Policy{}
+	c := p.ConfigFor([]Limit{Sliding(10, time.Second), PerHour(1000)}, 0, 0)
+	terms, u, now, took := Terms{Policy: &p, Proposed: &c}, Unheard{}, clock.Instant(1<<60), int64(0)
+	for range 60 {
+		took += u.Take(now, 1, 5, &terms, 1)
+		now = now.Add(1100 * milli)
+	}
+	testkit.Check(t, took == 300, "%d of 300 admitted", took)
+	// and no count of it overflows
+	p.Fallback = FallbackAllowAll
+	for range 3 {
+		u.Take(now, 1, 1<<63-1, &terms, 1)
+	}
+	testkit.Check(t, u.debt > 0 && u.windowed > 0, "%+v", u)
 }

@@ -79,7 +79,7 @@ func (c *Client) seedShare(now clock.Instant) *share {
 	}
 	known := slices.Equal(limits, h.limits) && (h.at > 0 || h.of == fingerprint(limits))
 	if !slices.Equal(limits, s.limits) {
-		s.follow(now, limits, h.replied && !known || !h.replied && s.limits != nil)
+		s.follow(now, limits, h.replied && !known || !h.replied && s.limits != nil || c.config.StartEmpty)
 	}
 	if at := max(h.at, h.executed); h.replied && known && s.seeded != at {
 		s.seeded = at
@@ -256,7 +256,8 @@ func fingerprint(limits []Limit) uint16 {
 // process that wants more than its part, and what the debt takes too much makes up for what others
 // have not reported yet.
 func (c *Client) forgive(now clock.Instant) {
-	if c.debt == 0 || c.fallback == nil || c.policy.Fallback != FallbackLocalShare {
+	cold := !c.heard.replied && c.policy.ColdStart == ColdStartAllow // what that admitted is in no share
+	if c.debt == 0 || c.fallback == nil || cold || c.policy.Fallback != FallbackLocalShare {
 		return
 	}
 	s, p := c.seedShare(now), c.ownPart()

@@ -259,3 +259,48 @@ func TestALossWhileOneIsWaitedOutEndsWithIt(t *testing.T) {
 	s.calls(a, ask{})
 	testkit.Check(t, s.bucket.Dump().Frozen >= s.now+400_000, "frozen until %d", s.bucket.Dump().Frozen-s.now)
 }
+
+func TestACallThatHungDoesNotProveThatAFreezeGoesOn(t *testing.T) {
+	// given a call of a that was sent while a loss was waited out, and hangs
+	s, a, b := pair(t, PerSecond(1000).WithBurst(100), 400*time.Millisecond)
+	s.calls(a, ask{})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	end := s.bucket.Dump().Frozen
+	s.now += 350_000
+	hangs := s.opens(a, ask{Want: 1})
+	// when that is over, b leases everything, the bucket is lost again, and a's call comes first
+	s.now = end + 200_000
+	s.calls(b, ask{Want: 100})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.executes(hangs)
+	// then what a newcomer draws and b spends is within the bound
+	s.now = int64(b.Deadline())/1000 - 1
+	s.draws(s.holder("c"), 100)
+	s.spends(b)
+	s.audits()
+}
+
+func TestABucketMayHaveLeasedBeforeItWasFrozen(t *testing.T) {
+	// given a bucket that was lost, from the next one of which a newcomer leases everything for long, before a
+	// proves the loss
+	s, a, b := pair(t, PerSecond(1000).WithBurst(100), 400*time.Millisecond)
+	s.calls(a, ask{})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(b, ask{Config: s.lasting(5 * time.Second), Want: 100})
+	s.now += 10_000
+	s.calls(a, ask{})
+	// when that is lost, too, and a, who knows of it all, comes first
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	s.meter = newMeter(PerSecond(1000).WithBurst(100), 0, s.now) // the first loss cost what section 1 says
+	// then what another one draws and b spends is within the bound
+	s.now = int64(b.Deadline())/1000 - 1
+	s.draws(s.holder("c"), 100)
+	s.spends(b)
+	s.audits()
+}

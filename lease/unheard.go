@@ -11,8 +11,9 @@ import (
 // and needs no Client: docs/protocol.md section 8.14. It is small, because every request of a flood
 // may come with another key. The zero value has a full share.
 type Unheard struct {
-	debt    int64                    // admitted so far
-	emptyAt [LimitsMax]clock.Instant // of a token bucket as in share; of a window when it was used last
+	debt     int64                    // admitted so far
+	windowed int64                    // of that, since all windows were free
+	emptyAt  [LimitsMax]clock.Instant // of a token bucket as in share; of a window when it was used last
 }
 
 // Decides reports whether an Unheard can decide on a request for n tokens, where all processes on the
@@ -25,10 +26,15 @@ func (t *Terms) Decides(active, n int64, p Patience) bool {
 		!slices.ContainsFunc(t.Proposed.Limits, func(l Limit) bool { return !fits(l) })
 }
 
-// Denies reports whether every request that an Unheard decides on is denied.
+// Denies reports whether every request that an Unheard decides on is denied. With StartEmpty a bucket of
+// which nothing was heard may be empty.
 func (t *Terms) Denies(active int64) bool {
-	return active == 0 || t.Policy.Fallback == FallbackDeny || slices.ContainsFunc(t.Proposed.Limits, Blocked.Equal)
+	return active == 0 || t.Policy.Fallback == FallbackDeny || slices.ContainsFunc(t.Proposed.Limits, Blocked.Equal) ||
+		t.Proposed.StartEmpty && t.Policy.Fallback == FallbackLocalShare
 }
+
+// Most returns the most tokens that there can be at once.
+func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
 
 // part returns the part of a process with the terms t, where all on the node weigh active.
 func (t *Terms) part(active int64) part {
@@ -41,6 +47,13 @@ func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
 	}
+	free := true
+	for k, l := range t.Proposed.Limits {
+		free = free && !(l.Windowed() && now < u.emptyAt[k].Add(shareScale(l).timeToFull()))
+	}
+	if free {
+		u.windowed = 0
+	}
 	p, s, all := t.part(active), u.share(t.Proposed.Limits), t.Policy.Fallback == FallbackAllowAll
 	took = n
 	for k := range s.limits {
@@ -51,7 +64,8 @@ func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64
 	if took < max(1, least) {
 		return 0
 	}
-	u.debt = min(u.debt+took, WaitingMax)
+	u.debt += min(took, WaitingMax-u.debt)
+	u.windowed += min(took, WaitingMax-u.windowed)
 	for k, l := range s.limits {
 		u.emptyAt[k] = now
 		if !l.Windowed() {
@@ -73,7 +87,7 @@ func (u *Unheard) has(now clock.Instant, k int, p part, s *share, t *Terms) int6
 	case !l.Windowed():
 		return s.has(now, k, p, burst)
 	case now < u.emptyAt[k].Add(shareScale(l).timeToFull()):
-		return p.of(burst) - u.debt
+		return p.of(burst) - u.windowed
 	}
 	return p.of(burst)
 }
@@ -123,7 +137,7 @@ func (c *Client) Meet(u *Unheard, limits []Limit) {
 		if l.Windowed() {
 			sc, at := shareScale(l), int64(u.emptyAt[k])/1000
 			s.windows[k].advance(&sc, at, 0)
-			s.windows[k].charge(&sc, at, u.debt)
+			s.windows[k].charge(&sc, at, u.windowed)
 		} else {
 			s.emptyAt[k] = u.emptyAt[k]
 		}

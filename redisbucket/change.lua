@@ -60,7 +60,7 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     -- most lasting microseconds. A bucket that was lost while it waited out a loss had granted nothing.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = heardFrozen - max(0, min(clock - heardAt, heardAge)) + ago
-    if heardFrozen == 0 or lasting <= 0 then
+    if heardFrozen == 0 or heardFrozen + ago <= max(clock - heardAt, heardAge) then
       lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))
     end
     -- An earlier bucket was lost if it had not expired when this one was created.

@@ -49,7 +49,7 @@ func (n *network) judge(b *batch) {
 	l.breaker.Took(now, took, spacing)
 	// A draw of a bucket at rest says nothing of who else uses the shard.
 	if active := c.grant.ActiveWeight; c.err == nil && (!c.request.Draw || active > l.breaker.Active()) {
-		l.breaker.Heard(active)
+		l.breaker.Heard(now, active)
 	}
 }
 
