@@ -163,12 +163,12 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 // none is found whose weight the ring has forgotten.
 func TestAHolderIsInTheRingOnceWhateverTDoes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for range 500 {
+	for range 2000 {
 		now, ttl := 1_000_000+rnd.Int64N(1000), 1+rnd.Int64N(1000)
 		r := newRing(now, ttl)
 		var places [5]place
 		step, punctual := max(1, ttl/(1+rnd.Int64N(50))), rnd.IntN(2) == 0
-		for range 200 {
+		for range 400 {
 			// given holders, of which those call whose lease is about to end, and others now and then
 			passes := 1 + rnd.Int64N(1+ttl/4)
 			for i, p := range places {
