@@ -80,8 +80,8 @@ type BucketDump struct {
 	Windows     [LimitsMax]WindowDump // of the limits that are windows
 	Pasts       []PastDump            // of the limits that are not in force any more
 
-	Width, Gen, MovedAt int64
-	Held, Weight        [ringSlices]int64
+	Width, MovedAt int64
+	Held, Weight   [ringSlices]int64
 
 	Share                   float64
 	Updated, ContendedUntil int64
@@ -109,10 +109,10 @@ type PastDump struct {
 
 // RecordDump is what a Bucket remembers of one holder.
 type RecordDump struct {
-	Seq, Gen, Ends, Held, Weight, Waiting, Granted, Since int64
-	Void                                                  bool
-	Allowance                                             float64
-	Last                                                  int64
+	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
+	Void                                             bool
+	Allowance                                        float64
+	Last                                             int64
 }
 
 // dump copies what w counts.
@@ -138,7 +138,7 @@ func (b *Bucket) Dump() BucketDump {
 		Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
 		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ForgotAt: b.forgotAt,
 		Level: b.level, Rest: b.rest,
-		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt,
+		Width: b.ring.width, MovedAt: b.ring.movedAt,
 		Held: b.ring.held, Weight: b.ring.weight,
 		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
 		Records: make(map[string]RecordDump),
@@ -156,7 +156,7 @@ func (b *Bucket) Dump() BucketDump {
 			continue
 		}
 		d.Records[holder] = RecordDump{
-			Seq: r.seq, Gen: r.place.gen, Ends: r.place.ends, Held: r.held,
+			Seq: r.seq, Ends: int64(r.place), Held: r.held,
 			Weight: r.weight, Waiting: r.waiting, Granted: r.granted, Since: r.since, Void: r.void,
 			Allowance: r.debit.allowance, Last: r.debit.last,
 		}
@@ -194,7 +194,7 @@ func (d BucketDump) At(clock int64) (BucketDump, State) {
 		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, forgotAt: d.ForgotAt,
 		ttl: micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
 		level: d.Level, rest: d.Rest, records: make(map[string]*record, len(d.Records)),
-		ring: ring{width: d.Width, base: d.Now / d.Width, gen: d.Gen, movedAt: d.MovedAt,
+		ring: ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt,
 			held: d.Held, weight: d.Weight},
 		fair: fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil},
 	}
@@ -202,7 +202,7 @@ func (d BucketDump) At(clock int64) (BucketDump, State) {
 	b.restore(&d)
 	for holder, r := range d.Records {
 		b.records[holder] = &record{
-			seq: r.Seq, epoch: d.Epoch, place: place{gen: r.Gen, ends: r.Ends}, held: r.Held,
+			seq: r.Seq, epoch: d.Epoch, place: place(r.Ends), held: r.Held,
 			weight: r.Weight, waiting: r.Waiting, granted: r.Granted, void: r.Void, since: r.Since,
 			debit: debit{allowance: r.Allowance, last: r.Last},
 		}

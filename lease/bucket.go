@@ -120,7 +120,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	} else {
 		v := b.fairView(r) // a new holder has the share of a Target, so that it need not wait
 		rec.debit = debit{allowance: float64(float64(v.weight*b.fair.share) * v.long), last: b.now}
-		at = place{}
+		at = 0
 	}
 
 	// Step 6. While a loss is waited out the ledger may be too low: there is no room to credit.
@@ -132,7 +132,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	kept := granted - waited
 	b.count(r, rec, known, waited)
 	to := b.ring.place(b.now, b.ttl)
-	if to.ends < at.ends {
+	if to < at {
 		to = at
 	}
 	if known {
@@ -165,7 +165,7 @@ func (b *Bucket) count(r *Request, rec *record, known bool, waited int64) {
 // locate finds where rec's entry is now; live says that it is of this epoch and still in the ring.
 func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
-		return place{}, false
+		return 0, false
 	}
 	return b.ring.locate(rec.place)
 }

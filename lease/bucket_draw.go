@@ -20,7 +20,7 @@ func (b *Bucket) drawAtRest(r *Request, g *Grant) bool {
 	b.chargeWindows(r.Want)
 	b.normalise()
 	b.refunded = [LimitsMax]int64{}
-	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody, place: place{ends: b.now + b.ttl}}
+	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody, place: place(b.now + b.ttl)}
 	b.count(r, rec, false, r.Want)
 	b.executed++
 	b.remember()

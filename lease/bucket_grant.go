@@ -124,7 +124,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Target: duration(int64(b.target(r.Weight))),
 	}
 	// A T that has grown since is not that of a stored grant, whose place lasts for the earlier one.
-	g.Config.TTL = min(g.Config.TTL, duration(rec.place.ends-rec.debit.last))
+	g.Config.TTL = min(g.Config.TTL, duration(int64(rec.place)-rec.debit.last))
 	g.Levels, g.Next = b.levels(r.Headroom)
 	if least := max(1, r.Need); rec.granted < least {
 		g.RetryAfter = duration(b.wait(least, r.Headroom))

@@ -103,7 +103,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 func (d *describer) bucket(to []byte, w *world) []byte {
 	s := &w.bucket
 	to = put(to, d.near(w.now-s.clock), s.level[0], s.level[1], d.near(s.frozen-w.now), s.ttl/w.grain, s.ring.width/w.grain,
-		d.near(w.now-s.ring.movedAt), s.ring.gen%2, rank(d.epochs, s.epoch))
+		d.near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
 	to = putIf(w.forgets(), to, d.near(w.now-s.created))
 	to = putIf(w.givesBackUnused(), to, d.near(w.now-s.setAt))
 	to = putIf(w.ttl2 != 0, to, s.proposed/w.grain, d.near(w.now-s.proposedAt))
@@ -167,8 +167,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		to = d.request(put(to, d.near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
 	if known {
-		to = put(to, rank(d.seqs, rec.seq), flags(rec.void, rec.place.gen != s.ring.gen),
-			(rec.place.ends-w.now)/w.grain, s.ring.slice(at)-s.ring.base, rec.held, rec.granted)
+		to = put(to, rank(d.seqs, rec.seq), flags(rec.void),
+			(int64(rec.place)-w.now)/w.grain, s.ring.slice(at)-s.ring.base, rec.held, rec.granted)
 	}
 	d.parts = d.parts[:0]
 	for _, m := range h.messages {

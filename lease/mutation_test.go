@@ -44,7 +44,7 @@ var mutations = []mutation{
 		b.ring.add(b.ring.slice(at), remaining, 0)
 	} else if known {
 		remaining = r.Remaining
-`}, {"		at = place{}\n", "		if !known {\n			at = place{}\n		}\n"}},
+`}, {"		at = 0\n", "		if !known {\n			at = 0\n		}\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
 			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
 	{name: "deadline counted from a retry",
@@ -260,19 +260,15 @@ var mutations = []mutation{
 			moves: canWait | canDraw | lossless, before: leased},
 		faults: "Draws"},
 	{name: "a record is live that ended before the width changed",
-		edits:   []mutant.Edit{{" || p.ends <= r.movedAt {", " {"}},
+		edits:   []mutant.Edit{{"int64(p) <= r.movedAt {", "false {"}},
 		rare:    true, // no schedule lasts long enough
 		stories: "TestARecordOfBeforeADrawIsNotLive|TestAHolderIsInTheRingOnceWhateverTDoes"},
-	{name: "a halved slice ends where its record says",
-		edits:   []mutant.Edit{{"if halved == 1 && r.gen%2 == 0 {", "if false {"}},
-		rare:    true, // T would have to grow and shrink within one lease
-		stories: "TestAHolderIsInTheRingOnceWhateverTDoes"},
 	{name: "slices are halved while entries last that were there the last time",
 		edits:   []mutant.Edit{{" && now-r.movedAt >= 2*ringSlices*r.width:", ":"}},
 		rare:    true, // it would admit too little
 		stories: "TestAHolderIsInTheRingOnceWhateverTDoes"},
 	{name: "a retry is told the T that has grown since",
-		edits:  []mutant.Edit{{"min(g.Config.TTL, duration(rec.place.ends-rec.debit.last))", "g.Config.TTL"}},
+		edits:  []mutant.Edit{{"min(g.Config.TTL, duration(int64(rec.place)-rec.debit.last))", "g.Config.TTL"}},
 		faults: "SetTTL Retry Twice"},
 	{name: "a draw takes nothing", short: true,
 		edits:  []mutant.Edit{{"b.level[k] -= r.Want * b.levelUnit(k)", "b.level[k] -= r.Want * 0"}},
@@ -308,7 +304,7 @@ var mutations = []mutation{
 		stories: "TestAReportIsChargedWhenItIsExecuted"},
 	{name: "a report is charged when the tokens were leased",
 		edits: []mutant.Edit{{"		b.chargeWindows(rec.held - remaining - r.Returned)\n",
-			"		leased := max(0, rec.place.ends-b.ttl-b.ring.width)\n		for k, w := range b.windows {\n" +
+			"		leased := max(0, int64(rec.place)-b.ttl-b.ring.width)\n		for k, w := range b.windows {\n" +
 				"			if w != nil {\n				sc := &b.scales[k]\n" +
 				"				w.charge(sc, min(b.now, max(leased, w.first*sc.Cell)), rec.held-remaining-r.Returned)\n" +
 				"			}\n		}\n"}},

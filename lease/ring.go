@@ -14,17 +14,13 @@ const ringSlices = 8
 type ring struct {
 	width   int64 // at least T/7, or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten
-	gen     int64 // twice how often the width was halved, and 1 if it has grown since
 	movedAt int64 // when the width changed last
 	held    [ringSlices]int64
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
 }
 
-// place says where a holder's entry is: in the slice that ended then, of whichever width in the time of gen.
-type place struct {
-	gen  int64
-	ends int64
-}
+// place is when the slice ends, or ended, in which a holder's entry is.
+type place int64
 
 // widthFor is the least power of two of which seven are at least ttl.
 func widthFor(ttl int64) int64 {
@@ -59,25 +55,19 @@ func (r *ring) add(s, tokens, weight int64) {
 // place is where an entry goes that lasts until now + ttl.
 func (r *ring) place(now, ttl int64) place {
 	s := min((now+ttl)/r.width, r.base+ringSlices-1)
-	return place{gen: r.gen, ends: (s + 1) * r.width}
+	return place((s + 1) * r.width)
 }
 
 // slice is that in which an entry is which locate has found.
-func (r *ring) slice(p place) int64 { return (p.ends - 1) / r.width }
+func (r *ring) slice(p place) int64 { return (int64(p) - 1) / r.width }
 
 // locate finds where p's entry is now, and whether it is still in the ring. A slice that becomes part of a
-// wider one ends with that. One that is halved keeps its end, which may be later than p says; that happens at
-// most once while an entry lasts.
+// wider one ends with that. One that is halved keeps its end, which its entries know: see fit.
 func (r *ring) locate(p place) (place, bool) {
-	halved := r.gen/2 - p.gen/2
-	if halved < 0 || halved > 1 || p.ends <= r.movedAt {
-		return place{}, false
+	if int64(p) <= r.movedAt {
+		return 0, false
 	}
-	width := r.width
-	if halved == 1 && r.gen%2 == 0 {
-		width *= 2
-	}
-	p = place{gen: r.gen, ends: (p.ends + width - 1) / width * width}
+	p = place((r.slice(p) + 1) * r.width)
 	return p, r.slice(p) >= r.base
 }
 
@@ -103,18 +93,16 @@ func (r *ring) lastEnds() int64 {
 }
 
 // fit adapts the width to a changed T. It grows at once. It is halved when no entry would end earlier than
-// before, and all have ended that were there at the last change.
+// before, and all have ended that were there at the last change: those that are left are of this width.
 func (r *ring) fit(now, ttl int64) {
 	width := widthFor(ttl)
 	switch {
 	case width > r.width:
-		r.gen |= 1
 	case width < r.width && now-r.movedAt >= 2*ringSlices*r.width:
 		width = r.width / 2
 		if r.lastEnds() > (now/width+ringSlices)*width {
 			return
 		}
-		r.gen = (r.gen/2 + 1) * 2
 	default:
 		return
 	}

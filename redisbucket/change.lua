@@ -37,7 +37,7 @@ if not exists then
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   spent, denied = 0, 0
   updated, contended, share = now, 0, c.speed
-  width, gen, moved, ledger, active = widthFor(ttl), 0, 0, 0, 0
+  width, moved, ledger, active = widthFor(ttl), 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
   for k = 1, c.n do
     local l = c[k]
@@ -208,7 +208,6 @@ if mine then
     end
   end
   if fit ~= width then
-    gen = fit > width and gen + 1 - gen % 2 or gen + 2 - gen % 2
     local h, w = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
     for s = base, base + 7 do
       local from, to = s % 8 + 1, floor(((s + 1) * width - 1) / fit) % 8 + 1

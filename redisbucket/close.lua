@@ -16,13 +16,13 @@ for k = 1, c.n do
   answer[size + 2 * k] = wait(l, whole + 1, frost)
 end
 if op and not changed then return answer end
-if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended < 2^53 and epoch < 2^52
+if not (share > 0 and share < 2^53 and keep < 2^53 and contended < 2^53 and epoch < 2^52
     and counter < 2^52 and now < 2^52 and ledger < 2^52 and active < 2^52) then
   return {'damaged', keys[1], 'the state would be out of range'}
 end
 local h, w, text = held, weights, nil
 -- The short form leaves out what open.lua takes for granted where it reads that form.
-local short = not c.windows and not pasts and gen == 0 and moved == now and updated == now
+local short = not c.windows and not pasts and moved == now and updated == now
   and contended == 0 and share == c.speed
   and ledger == 0 and active == 0 and width == widthFor(ttl) and birth == epoch and clock == now
   and frozen == 0 and stood == now and proposed == ttl and proposedAt == now
@@ -35,8 +35,8 @@ if short then
   if setAt ~= epoch - 1 or forgot ~= 0 then text = text .. encode('<I7I7', setAt, forgot) end
 else
   local tail = c.windows and c.windows.text(c)
-  text = encode('<I2dddddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
-    clock, now, frozen, setAt, keep, stood, forgot, ttl, proposed, proposedAt, width, gen, moved, updated,
+  text = encode('<I2ddddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
+    clock, now, frozen, setAt, keep, stood, forgot, ttl, proposed, proposedAt, width, moved, updated,
     contended, share,
     c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],
     w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)

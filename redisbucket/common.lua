@@ -9,11 +9,11 @@
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
 --          byte. What follows has one of two forms, which are told apart by their length. The long
---          form: 39 numbers, the configuration, the level and the rest of each limit but the first,
+--          form: 38 numbers, the configuration, the level and the rest of each limit but the first,
 --          what is charged to windows, see window.lua, and the limits that have left, see past.lua. The
---          39 numbers:
+--          38 numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood forgot ttl
---            proposed proposedAt width gen moved updated contended share, level and rest of the
+--            proposed proposedAt width moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since.

@@ -77,7 +77,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 		return x
 	}
 	for h, r := range d.Records {
-		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
+		x.records[h] = string(appendDoubles(nil, r.Seq, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
 			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
 	}
 	if atRest(d) {
@@ -85,7 +85,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 		return x
 	}
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
-		d.StoodAt, d.ForgotAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
+		d.StoodAt, d.ForgotAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.MovedAt,
 		d.Updated, d.ContendedUntil)
 	tail := append(chargedTo(t, &d), remembered(d.Pasts)...)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])

@@ -1,9 +1,9 @@
 -- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units:
 -- common.lua.
 --
--- KEYS[2]  the record of this holder, a string in the slot of the bucket: the mark of the layout and 13
+-- KEYS[2]  the record of this holder, a string in the slot of the bucket: the mark of the layout and 12
 --          numbers:
---            birth epoch seq gen ends held weight waiting granted void since last allowance
+--            birth epoch seq ends held weight waiting granted void since last allowance
 -- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7, heardFrozen 7
@@ -51,8 +51,8 @@ local function inForce()
   return target, pause
 end
 
--- The record is live if it is of this bucket and epoch and its slice is still in the ring, of which
--- it follows one move (section 6.8).
+-- The record is live if it is of this bucket and epoch and its slice is still in the ring (section
+-- 6.8).
 local live, at, slot, ends = false, -1, nil, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
@@ -64,30 +64,28 @@ if record then
   if record.err then
     return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
   end
-  local stored, ofBirth, ofEpoch, ofGen, waited
-  if #record ~= 106 then
+  local stored, ofBirth, ofEpoch, waited
+  if #record ~= 98 then
     return refusal(keys[2], record) or {'damaged', keys[2], 'the length is not that of a record'}
   end
-  stored, ofBirth, ofEpoch, storedSeq, ofGen, ends, oldHeld, oldWeight, waited, granted, void, since, last,
-    allowance = decode('<I2ddddddddddddd', record)
+  stored, ofBirth, ofEpoch, storedSeq, ends, oldHeld, oldWeight, waited, granted, void, since, last,
+    allowance = decode('<I2dddddddddddd', record)
   if stored ~= mark then
     local other = refusal(keys[2], record)
     if other then return other end
   end
-  if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ofGen % 1 + ends % 1 + oldHeld % 1
+  if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ends % 1 + oldHeld % 1
         + oldWeight % 1 + waited % 1 + granted % 1 + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
-      or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ofGen < 0 or ends < 0 or oldHeld < 0
+      or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ends < 0 or oldHeld < 0
       or oldWeight < 0 or waited < 0 or granted < 0 or since < 0 or last < 0
-      or ofBirth >= 2^53 or ofEpoch >= 2^53 or storedSeq >= 2^53 or ofGen >= 2^53
+      or ofBirth >= 2^53 or ofEpoch >= 2^53 or storedSeq >= 2^53
       or ends >= 2^53 or oldHeld >= 2^53 or oldWeight >= 2^53 or waited >= 2^53 or granted >= 2^53
       or since >= 2^53 or last >= 2^53
       or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
-  local halved = (gen - gen % 2 - ofGen + ofGen % 2) / 2
-  if ofBirth == birth and ofEpoch == epoch and (halved == 0 or halved == 1) and ends > moved then
-    local wide = halved == 1 and gen % 2 == 0 and 2 * width or width
-    at = ceil(ends / wide) * wide / width - 1
+  if ofBirth == birth and ofEpoch == epoch and ends > moved then
+    at = ceil(ends / width) - 1
     live = at >= base
   end
   if live then
@@ -220,7 +218,7 @@ else
   local kept = granted - (waiting < granted and waiting or granted)
   if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
     width = widthFor(ttl)
-    base, gen, moved, contended, void, share = floor(now / width), 0, now, 0, 0, speed
+    base, moved, contended, void, share = floor(now / width), now, 0, 0, speed
   else
     -- The whole holding moves to its new slice, never to an earlier one. What requests waited for
     -- is admitted now and not held.
@@ -231,7 +229,7 @@ else
     ledger, active = ledger + kept, active + weight
     void = known and 0 or 1
     ends = (to + 1) * width
-    record = encode('<I2ddddddddddddd', mark, birth, epoch, seq, gen, ends, remaining + kept, weight,
+    record = encode('<I2dddddddddddd', mark, birth, epoch, seq, ends, remaining + kept, weight,
       waiting - granted + kept, granted, void, since, last, allowance)
     recordLife = ends - now + 2 * width
   end

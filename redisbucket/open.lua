@@ -17,7 +17,7 @@
 --   shown            what the server's clock shows now: clock, or up to 1 s less after a step back
 --   stood            when the configuration was last proposed
 --   forgot           when limits may have been used up that pasts (common.lua) does not have; 0 for never
---   width base gen moved held weights   the ring; base is the slice in which now lies
+--   width base moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
 --   the request
 
@@ -73,7 +73,7 @@ local shown = clock
 -- What is stored.
 local c, exists, changed, now = nil, true, false, clock
 local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, forgot, ttl, proposed, proposedAt
-local width, gen, moved, updated, contended, share
+local width, moved, updated, contended, share
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
 if not text then
@@ -93,11 +93,11 @@ else
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then -- what windows and pasts add is a multiple of 8
     n, short, dated = (328 - #text) / 2 % 4, false, false
     if n == 0 then n = 4 end
-    if n % 1 ~= 0 or #text < 328 + 46 * n then
+    if n % 1 ~= 0 or #text < 320 + 46 * n then
       return {'damaged', keys[1], 'the length is not that of a bucket'}
     end
   end
-  local stored = short and string.sub(text, 39 + 10 * n, 68 + 40 * n) or string.sub(text, 315, 344 + 30 * n)
+  local stored = short and string.sub(text, 39 + 10 * n, 68 + 40 * n) or string.sub(text, 307, 336 + 30 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
@@ -109,23 +109,23 @@ else
     setAt, forgot = epoch - 1, 0
     if dated then setAt, forgot = decode('<I7I7', text, 69 + 40 * n) end
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
-    gen, moved, updated, contended, share = 0, was, was, 0, c.speed
+    moved, updated, contended, share = was, was, 0, c.speed
     width = widthFor(ttl)
     h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     keep = remember(c, 0, was, ttl, false, 0)
   else
     birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, forgot, ttl, proposed,
-      proposedAt, width, gen, moved, updated, contended, share, level, rest,
+      proposedAt, width, moved, updated, contended, share, level, rest,
       h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-      decode('<ddddddddddddddddddddddddddddddddddddddd', text, 3)
+      decode('<dddddddddddddddddddddddddddddddddddddd', text, 3)
   end
   if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
         + setAt % 1 + keep % 1 + stood % 1 + forgot % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
-        + gen % 1 + moved % 1 + updated % 1 + contended % 1 == 0)
+        + moved % 1 + updated % 1 + contended % 1 == 0)
       or birth < 0 or epoch < 1 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
-      or setAt < 0 or keep < 0 or stood < 0 or forgot < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
+      or setAt < 0 or keep < 0 or stood < 0 or forgot < 0 or proposedAt < 0 or moved < 0 or updated < 0
       or contended < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
-      or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
+      or before >= 2^52 or keep >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
   if was >= 2^52 or birth > was or setAt > was or stood > was or proposedAt > was or moved > was
@@ -146,13 +146,13 @@ else
     return {'damaged', keys[1], 'the ledger is out of range'}
   end
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
-  local tail = not short and 329 + 46 * n -- where what is charged to the next window begins
+  local tail = not short and 321 + 46 * n -- where what is charged to the next window begins
   for k = 1, n do
     local l = c[k]
     if k > 1 and short then
       level, rest = decode('<I7I3', text, 29 + 10 * k)
     elseif k > 1 then
-      level, rest = decode('<dd', text, 313 + 30 * n + 16 * k)
+      level, rest = decode('<dd', text, 305 + 30 * n + 16 * k)
     end
     if l.kind then
       tail = tail and c.windows.read(l, text, tail, level, rest, was, before)

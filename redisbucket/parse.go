@@ -16,8 +16,8 @@ import (
 // script: how many numbers begin a bucket, how many of them say which bucket it is and what it
 // counts, how many make up a record, and how many of them go up to its waiting.
 const (
-	stateNumbers, counterNumbers     = 39, 5
-	recordNumbers, recordHeadNumbers = 13, 8
+	stateNumbers, counterNumbers     = 38, 5
+	recordNumbers, recordHeadNumbers = 12, 7
 )
 
 // errLayout says that a text is not what this version stores.
@@ -143,7 +143,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	}
 	var ttl int64
 	count(&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now, &d.Frozen, &d.SetAt, &d.Keep,
-		&d.StoodAt, &d.ForgotAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.Gen, &d.MovedAt, &d.Updated,
+		&d.StoodAt, &d.ForgotAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.MovedAt, &d.Updated,
 		&d.ContendedUntil)
 	d.Share, w.left = w.left[0], w.left[1:]
 	d.Level[0], d.Rest[0] = w.number(1-wholeMax, wholeMax-1), w.number(1-wholeMax, wholeMax-1)
@@ -203,7 +203,7 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 	w := &wholes{left: all}
 	next := func() int64 { return w.number(0, wholeMax-1) }
 	created, epoch := next(), next()
-	r = lease.RecordDump{Seq: next(), Gen: next(), Ends: next(), Held: next(), Weight: next(),
+	r = lease.RecordDump{Seq: next(), Ends: next(), Held: next(), Weight: next(),
 		Waiting: next(), Granted: next(), Void: next() == 1, Since: next(), Last: next()}
 	r.Allowance = w.left[0]
 	return r, created == d.Created && epoch == d.Epoch, w.err
@@ -239,7 +239,7 @@ func (r *Reading) parse(text string) (ends int64) {
 	if r.Created, r.Epoch = next(), next(); r.Holder == "" {
 		r.Counter, r.Spent, r.Denied = next(), next(), next()
 	} else {
-		w.left = w.left[2:] // seq, gen
+		w.left = w.left[1:] // seq
 		ends, r.Held, r.Weight, r.Waiting = next(), next(), next(), next()
 	}
 	r.Err = w.err
