@@ -185,10 +185,10 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 				}
 			}
 			// then an interval holds the mean of all as often as it says (pairs were offered the same),
-			// and a rare event has none.
+			// and a rare event has none. (A figure of whole tokens is held a little more often.)
 			for name, n := range given {
 				part := float64(held[name]) / float64(n)
-				testkit.Check(t, n < runs/3 || paired && name == "offered" || part >= 0.93 && part <= 0.97,
+				testkit.Check(t, n < runs/3 || paired && name == "offered" || part >= 0.93 && part <= 0.975,
 					"%d replications, paired %v: %.1f %% of %d intervals of %s hold the mean", reps, paired, 100*part, n, name)
 			}
 			testkit.Check(t, given["burnt"]+given["bound_exceeded_by"]+given["wait_ms_max"] == 0, "%v", given)
