@@ -197,9 +197,8 @@ func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
 		b.Heard(0, 1)
 		b.Answered(ms(1), ms(0))
 		b.Failed(ms(100), ms(10))
-		now := ms(100)
 		for range 20 {
-			now = b.probeAt.Add(aTTL - 1)
+			now := b.probeAt.Add(aTTL - 1)
 			testkit.Must(t, b.Away(now), "an outage is doubted while probes go out")
 			testkit.Must(t, calls(b, now) == 1, "not one probe")
 			sent := now
@@ -208,7 +207,7 @@ func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
 			b.Failed(now, sent)
 		}
 		// when no key has asked for a TTL after the next could have gone out
-		now = b.probeAt.Add(aTTL)
+		now := b.probeAt.Add(aTTL)
 		// then requests wait for the node, whose answer is not known,
 		testkit.Must(t, !b.Away(now) && !b.Holds(now) && b.Suspect(), "the outage still counts")
 		n := calls(b, now)
