@@ -232,7 +232,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 	})
 }
 
-// What a server says reaches the log and the events on one line, without control characters, and bounded.
+// The text of a server reaches the log and the events on one line, without control characters, and bounded.
 func TestAServersTextIsBoundedAndEscaped(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(denying, hourly)

@@ -212,7 +212,7 @@ func TestAFloodOfNewKeysDelaysNobodyAfterAnOutage(t *testing.T) {
 }
 
 // A key that all processes draw seldom, and one that none has used, are split like any other: a draw says
-// nothing of who else uses the key, so the parts go by what is known of the node.
+// nothing of other processes, so the parts go by the weights that any key of the node names.
 func TestKeysThatAreDrawnAreSplit(t *testing.T) {
 	bubble(t, func(t *world) {
 		// given ten processes that know of each other by one busy key, and draw another one now and then; each

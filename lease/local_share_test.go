@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// heardOf is what a reply says that a local share is seeded by.
+// heardOf holds the parts of a reply that seed a local share.
 type heardOf struct {
 	left, others, active int64
 	next, leaseMax       time.Duration

@@ -159,7 +159,7 @@ func (c *Client) seedWindow(w *window, k int, l Limit) {
 // clock by itself.
 func shareScale(l Limit) Scale { return newWindowScale(Sliding(l.Tokens, l.Per)) }
 
-// takeShare takes n tokens from the local share, or fewer but at least so many, or none.
+// takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.
 func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 	if c.shareMost() < max(1, least) {
 		return 0

@@ -222,7 +222,7 @@ func TestACallThatComesAfterTheHeardExpiryProvesNoLoss(t *testing.T) {
 // TestALossIsProvenUntilTheHeardExpiry: a call that was sent before its process forgot the bucket, and
 // comes before that would have expired.
 func TestALossIsProvenUntilTheHeardExpiry(t *testing.T) {
-	// given a call of a that hangs, and b, who leases everything meanwhile
+	// given a call of a that hangs, while b leases everything
 	s, a, b := pair(t, PerSecond(100), 400*time.Millisecond)
 	g := s.calls(a, ask{})
 	hangs := s.opens(a, ask{Want: 100, Waiting: 100})

@@ -42,7 +42,7 @@ func (t *Terms) part(active int64) part {
 	return part{weight, max(active, weight)}
 }
 
-// Take takes n tokens, or fewer but at least so many, or none.
+// Take takes up to n tokens. It takes none where there are fewer than least.
 func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64) (took int64) {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}

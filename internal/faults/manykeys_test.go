@@ -262,8 +262,8 @@ func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
 		"%d of %d requests for the hung node's keys entered a wait", ctx.entered.Load(), ill)
 }
 
-// TestAFloodOfNewKeysWhileRedisHangs is row 3 with 40,000 requests a second for keys that nobody has used
-// before, beside some that are in use, with Redis up for a minute and then hung for one.
+// TestAFloodOfNewKeysWhileRedisHangs is row 3 with 40,000 requests a second for keys that are new,
+// beside some that are in use, with Redis up for a minute and then hung for one.
 func TestAFloodOfNewKeysWhileRedisHangs(t *testing.T) {
 	testkit.LongOnly(t)
 	s := start(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// What a terminal would obey, or what is too long to be read, does not reach a log.
+// Control characters and texts without end do not reach a log.
 func TestErrorsAreBoundedAndHaveNoControlCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"ERR wrong \x1b[31mred\x1b[0m": `ERR wrong \x1b[31mred\x1b[0m`,
