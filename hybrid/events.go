@@ -29,7 +29,8 @@ type Events struct {
 	Denied func(key string, n int64)
 
 	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that
-	// is away, with why, on one line of about 1,000 bytes: from now on Policy.Fallback decides on what the process does not hold.
+	// is away, with why, on one line of about 1,000 bytes: from now on Policy.Fallback decides on what
+	// the process does not hold.
 	Degraded func(key string, err error)
 	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
 	// for a key that nobody has asked for meanwhile, so that it is at rest or has left the table, nor
