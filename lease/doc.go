@@ -60,8 +60,8 @@
 //     call from Build to Accept or Fail, and the delay after a shortfall; client_size.go: demand,
 //     round trips, and how much to ask for; client_fallback.go: deciding without the store;
 //     share.go: the local share; breaker.go: which nodes are away, and which key calls them; think.go: how
-//     long to leave a busy one alone; heard.go: what the last reply said, and what is kept of it for a key at rest; draw.go: how such a key is asked for without a Client;
-//     unheard.go: how a key never heard of is decided in an outage
+//     long to leave a busy one alone; heard.go: what the last reply said, and what is kept of it for
+//     a key at rest; draw.go: how such a key is asked for without a Client; unheard.go: how a key never heard of is decided in an outage
 //     (section 8 of the specification).
 //   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
 //     is served, and who is turned away; client_end.go: how a wait ends, what a request gives back
