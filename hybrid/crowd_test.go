@@ -18,9 +18,9 @@ func TestTheLogNamesTheBurstThatALargeFleetWants(t *testing.T) {
 		burst int64
 		times int
 	}{
-		// 40 processes may call every 2 s, in which 2,000 tokens refill: twice as many are wanted.
+		// 40 processes may call every 2 s, in which 2,000 tokens refill: three times as many are wanted.
 		"too small": {1000, 1},
-		"enough":    {4000, 0},
+		"enough":    {6000, 0},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			// Given forty processes on one key, of which the last one's log is read,
@@ -39,7 +39,7 @@ func TestTheLogNamesTheBurstThatALargeFleetWants(t *testing.T) {
 			logs(t, out, 0, text)
 			// when it calls again and again, then there is one line, with all that cures it;
 			ask(15*time.Second, append(others, last)...)
-			logs(t, out, x.times, text, "key=k calls_per_second=20 processes=40 burst=4000")
+			logs(t, out, x.times, text, "key=k calls_per_second=20 processes=40 burst=6000")
 			// and when the fleet has become small and then large once more, there is another.
 			ask(20*time.Second, last)
 			logs(t, out, x.times, text)
@@ -63,7 +63,7 @@ func TestALargeFleetCallsAsOftenAsItsBudgetSays(t *testing.T) {
 		least, most float64 // calls a second
 	}{
 		"a budget of 100": {100, 60, 120},
-		"the default":     {0, 600, 2000},
+		"the default":     {0, 200, 500},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			policy := denying

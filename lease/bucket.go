@@ -119,7 +119,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 		b.ring.add(b.ring.slice(at), 0, -rec.weight)
 	} else {
 		v := b.fairView(r) // a new holder has the share of a Target, so that it need not wait
-		rec.debit = debit{allowance: float64(float64(v.weight*b.fair.share) * v.long), last: b.now}
+		rec.debit = debit{allowance: float64(float64(v.weight*min(b.fair.share, v.own)) * v.long), last: b.now}
 		at = 0
 	}
 

@@ -40,12 +40,11 @@ func (c *Client) ahead(held, waiting int64) int64 {
 	whole := c.target + c.rtt
 	if c.heard.replied {
 		span := min(whole, c.lasts)
-		mean := float64(c.demand.rate()*span.Seconds()) + c.watermark()
-		ask := c.demand.expected(span) + c.watermark()
+		ask := c.demand.expected(span)
 		if slides(c.config.Limits) {
-			ask = mean
+			ask = float64(c.demand.rate() * span.Seconds())
 		}
-		n = c.fleetPart(ask, mean) - float64(held)
+		n = c.fleetPart(ask+c.watermark(), span) - float64(held)
 	} else {
 		n = min(n, c.perTarget())
 	}
@@ -67,13 +66,13 @@ const lastsAlways = time.Duration(math.MaxInt64)
 // gauge sets how long the level lasts if all that is in the bucket and leased goes on to fall as it
 // has since the reply before, which was of the running time before. After a shortfall the next call
 // comes so late that this says nothing of it, a holder that is alone leaves tokens to no other, and in
-// a large fleet shorter leases would exceed the budget of calls.
+// a fleet that hardly keeps its budget of calls shorter leases would exceed that.
 func (c *Client) gauge(g *Grant, before int64) {
 	level := max(0, c.heard.level())
 	stock := level + g.Ledger
 	fell, took := c.stock-stock, g.Running-before
 	c.stock, c.lasts = stock, lastsAlways
-	if fell > 0 && took > 0 && !g.Short && !c.alone() && !c.large() {
+	if fell > 0 && took > 0 && !g.Short && !c.alone() && g.Spacing(c.weight) == 0 {
 		c.lasts = time.Duration(1e3 * min(float64(level)/float64(fell)*float64(took), 1e12))
 	}
 }

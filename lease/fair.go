@@ -31,7 +31,7 @@ type fairView struct {
 	own    float64 // the share with which the caller has the whole rate: rate/weight
 	target float64 // that is configured, microseconds
 	long   float64 // the Target in force, microseconds
-	pause  float64 // microseconds; 0 where that is the configured Target
+	pause  float64 // after a short grant, microseconds; 0 where no longer than the configured Target
 	ttl    float64 // microseconds
 	weight float64
 	active float64 // the sum of the weights of all holders
@@ -39,6 +39,7 @@ type fairView struct {
 	// A window of time divides what was used long ago: its level answers a change of the share only
 	// when that is dropped.
 	windowed bool
+	crowded  bool // the budget of calls wants leases that are longer than the configured Target
 }
 
 // shareRange is how far the share may fall below a caller's own: a hundred thousand alike holders.
@@ -56,11 +57,9 @@ func (b *Bucket) rate() float64 {
 func (b *Bucket) fairView(r *Request) fairView {
 	v := fairView{
 		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
-		target: float64(micros(b.config.Target)), long: b.target(r.Weight), ttl: float64(b.ttl),
+		target: float64(micros(b.config.Target)), long: b.target(r.Weight), pause: b.pause(r.Weight), ttl: float64(b.ttl),
 		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
-	}
-	if v.long > v.target {
-		v.pause = b.pause(r.Weight)
+		crowded: b.crowded(r.Weight),
 	}
 	for k := range b.config.Limits {
 		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
@@ -95,21 +94,21 @@ func (f *fair) advance(v fairView, d *debit) {
 	if v.windowed {
 		least = float64(0.9 * (v.rate / v.active))
 	}
+	share := min(f.share, v.own)
 	if v.pause > 0 {
 		// Nor than holders call. Far above an equal share the share falls faster, or it would take
 		// tens of seconds until a fleet that has just started divides the rate.
 		equal := v.rate / v.active
 		least = float64(0.9 * equal)
 		if pull < 0 {
-			period = max(period, float64(v.pause*min(1, equal/f.share)))
+			period = max(period, float64(v.pause*min(1, equal/share)))
 		} else {
 			period = max(period, v.pause)
 		}
 	}
 	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
 	half := float64(x / 2)
-	f.share = float64(min(f.share, v.own) * ((1 + half) / (1 - half)))
-	f.share = max(least, min(v.own, f.share))
+	f.share = max(least, min(v.own, float64(share*((1+half)/(1-half)))))
 	f.updated = v.now
 
 	// The share is the integral of the level's error, and the level that of what is not drawn: by
@@ -140,8 +139,8 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
 // allow is the most that may be granted (7.5). What the level has above the set point is free to
-// all: half of it where many share, all of it where nobody is kept from anything. In a large fleet
-// it is divided, or luck would decide who gets it.
+// all: half of it where many share, all of it where nobody is kept from anything. Where the budget of
+// calls wants long leases it is divided, or luck would decide which holders get it.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
@@ -149,7 +148,7 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	scarcity := f.scarcity(v)
 	spare := v.level - float64(v.setPoint()*scarcity)
 	kept := float64(scarcity / 2)
-	if v.pause > 0 {
+	if v.crowded {
 		kept = float64(scarcity * (1 - v.weight/v.active))
 	}
 	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-kept))))

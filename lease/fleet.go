@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -9,15 +11,79 @@ import (
 // Policy.CallsPerSecond. Each of n holders calls once in n/budget seconds then, so leases are to
 // last for as long, as far as the burst allows: a token that is leased is not refilled.
 
-// spacing is the microseconds between two calls of a holder of this weight that keep the budget; 0
-// where there is none, or nobody is active.
-func (b *Bucket) spacing(weight int64) float64 {
-	active := b.ring.weightSum()
-	if b.config.CallsPerSecond == 0 || active == 0 {
+const (
+	// defaultCalls is a sixteenth of what one Redis can answer. A burst of a fifth of a second lets a
+	// fleet of 200 keep it.
+	defaultCalls = 3_125
+	// easyCalls is how many calls a second of a whole fleet are not worth longer leases: ten processes
+	// make as many with the default Target.
+	easyCalls = 90
+	// easyTarget and easyPause, in microseconds, are the Target and the pause after a short grant that a
+	// large burst gives a fleet by default. T stays at a second, so a loss is waited out in that.
+	easyTarget, easyPause = 250_000, 450_000
+	// easyTargetPart and easyPausePart are the parts of B + E that a fleet which wants the whole rate
+	// leases in one of those. With more, loads that come and go lose accuracy: docs/figures.md.
+	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
+	// fleetLeased is the part of B + E that all holders of a large fleet may hold together.
+	fleetLeased = 0.85
+	// targetMax is that whose T is the longest there may be, in microseconds.
+	targetMax = float64(ttlMax / ttlPerTarget / time.Microsecond)
+)
+
+// CallBudget is how many calls of all holders together a bucket of c should cost a second.
+func (c *Config) CallBudget() int64 { return cmp.Or(c.CallsPerSecond, defaultCalls) }
+
+// spacing is the microseconds between two calls of each of n holders that keep the budget.
+func (c *Config) spacing(n float64) float64 { return float64(n*1e6) / float64(c.CallBudget()) }
+
+// fleetTarget is the part of B + E that n holders may lease within one Target for the sake of their
+// budget: half of it for many, a quarter for twenty. The fewer they are, the more their demand varies,
+// for which they need the rest.
+func fleetTarget(n float64) float64 { return n / (float64(2*n) + 40) }
+
+// easy is the microseconds between two calls that cost n holders no accuracy where they are within a
+// part of the burst, at most longest; 0 where a budget was set, or a window counts what is spent from
+// its report on.
+func (c *Config) easy(n, longest float64) float64 {
+	if c.CallsPerSecond != 0 || slices.ContainsFunc(c.Limits, Limit.Windowed) {
 		return 0
 	}
-	n := float64(max(active, weight)) / float64(weight)
-	return float64(n*1e6) / float64(b.config.CallsPerSecond)
+	return min(float64(n*1e6)/easyCalls, longest)
+}
+
+// targetOf is the Target in force for each of n alike holders, in microseconds: the configured one, or
+// where they are too many for that a longer one. fills is the microseconds in which the limit that takes least makes its burst and the overcommit.
+func (c *Config) targetOf(n, fills float64) float64 {
+	longer := min(c.spacing(n), float64(fleetTarget(n)*fills), targetMax)
+	longer = max(longer, min(c.easy(n, easyTarget), float64(easyTargetPart*fills)))
+	return max(float64(micros(c.Target)), math.Floor(longer))
+}
+
+// pauseOf is how long each of n holders should wait after a short grant, in microseconds: as the
+// budget wants, but not longer than it is remembered, and what all of them are granted within that
+// time must fit into the bucket beside what refills.
+func (c *Config) pauseOf(n, fills, ttl float64) float64 {
+	pause := min(c.spacing(n), float64(0.88*fills))
+	pause = max(pause, min(c.easy(n, easyPause), float64(easyPausePart*fills)))
+	return min(pause, float64(0.75*ttl))
+}
+
+// TargetInForce is the Target in force for each of n alike holders of a bucket of c.
+func (c *Config) TargetInForce(n float64) time.Duration {
+	fills := math.Inf(1)
+	for _, l := range c.Limits {
+		fills = min(fills, float64(l.Capacity()+c.Overcommit)/l.Rate()*1e6)
+	}
+	return duration(int64(c.targetOf(n, fills)))
+}
+
+// holders is how many holders of this weight would weigh as much as all that are active; 0 where none is.
+func (b *Bucket) holders(weight int64) float64 {
+	active := b.ring.weightSum()
+	if active == 0 {
+		return 0
+	}
+	return float64(max(active, weight)) / float64(weight)
 }
 
 // fills is the microseconds in which the limit that takes least makes its burst and the overcommit.
@@ -30,37 +96,30 @@ func (b *Bucket) fills() float64 {
 	return least
 }
 
-// target is the Target in force for a holder of this weight, in microseconds: the configured one,
-// or where the fleet is too large for that a longer one, of which half of the burst can be leased.
-func (b *Bucket) target(weight int64) float64 {
-	longer := math.Floor(min(b.spacing(weight), float64(fleetTarget*b.fills()), targetMax))
-	return max(float64(micros(b.config.Target)), longer)
-}
+// target is the Target in force for a holder of this weight, in microseconds.
+func (b *Bucket) target(weight int64) float64 { return b.config.targetOf(b.holders(weight), b.fills()) }
 
-// pause is how long a holder of a large fleet should wait after a short grant, in microseconds: as
-// the budget wants, but not longer than it is remembered, and what all of them are granted within
-// that time must fit into the bucket beside what refills.
+// pause is how long a holder of this weight should wait after a short grant, in microseconds; 0 where
+// that is no longer than the configured Target.
 func (b *Bucket) pause(weight int64) float64 {
-	return min(b.spacing(weight), float64(0.75*float64(b.ttl)), float64(0.88*b.fills()))
+	pause := b.config.pauseOf(b.holders(weight), b.fills(), float64(b.ttl))
+	if pause <= float64(micros(b.config.Target)) {
+		return 0
+	}
+	return pause
 }
 
-// The parts of B + E: what all holders of a large fleet may hold together, and at most within one
-// Target.
-const (
-	fleetLeased = 0.85
-	fleetTarget = 0.5
-	// targetMax is that whose T is the longest there may be, in microseconds.
-	targetMax = float64(ttlMax / ttlPerTarget / time.Microsecond)
-)
+// crowded reports whether the budget of calls wants a holder of this weight to call less than once in
+// the configured Target.
+func (b *Bucket) crowded(weight int64) bool {
+	return b.config.spacing(b.holders(weight)) > float64(micros(b.config.Target))
+}
 
 // Spacing is the time between two calls of a holder of this weight with which the fleet keeps its
 // budget (Policy.CallsPerSecond); 0 for a fleet that does so with the Target that is configured.
 func (g *Grant) Spacing(weight int64) time.Duration {
-	if g.Config.CallsPerSecond == 0 {
-		return 0
-	}
 	n := float64(g.ActiveWeight) / float64(max(weight, 1))
-	d := n / float64(g.Config.CallsPerSecond) * float64(time.Second)
+	d := g.Config.spacing(n) * float64(time.Microsecond)
 	if d <= float64(g.Config.Target) {
 		return 0
 	}
@@ -71,8 +130,9 @@ func (g *Grant) Spacing(weight int64) time.Duration {
 // of calls wants them (Policy.CallsPerSecond); 0 where they are.
 func (g *Grant) BurstWanted(weight int64) int64 {
 	spacing, wanted := g.Spacing(weight), 0.0
+	part := fleetTarget(float64(g.ActiveWeight) / float64(max(weight, 1)))
 	for _, l := range g.Config.Limits {
-		burst := float64(l.Rate()*spacing.Seconds())/fleetTarget - float64(g.Config.Overcommit)
+		burst := float64(l.Rate()*spacing.Seconds())/part - float64(g.Config.Overcommit)
 		if burst > float64(l.Capacity()) {
 			wanted = max(wanted, burst)
 		}
@@ -80,8 +140,7 @@ func (g *Grant) BurstWanted(weight int64) int64 {
 	return int64(math.Ceil(min(wanted, maxUnits)))
 }
 
-// large reports whether the Target in force is longer than the configured one, for the sake of the
-// budget of calls.
+// large reports whether the Target in force is longer than the configured one, to save calls.
 func (c *Client) large() bool { return c.target > c.config.Target }
 
 // hearTarget takes in the Target in force. Leases of a TTL that was set explicitly are no longer.
@@ -98,14 +157,17 @@ func (c *Client) hearTarget(g *Grant) {
 }
 
 // fleetPart limits the n tokens that a lease should have to this holder's part of what a large
-// fleet may hold, but not below mean. n has room for three standard deviations of the demand and
-// mean has none: without that room some leases end before their Target.
-func (c *Client) fleetPart(n, mean float64) float64 {
+// fleet may hold, but not below what the slow mean of its demand says, as the fast one says most of
+// a load that has just gone. n has room for three standard deviations and that for half of one:
+// without room some leases end before their Target.
+func (c *Client) fleetPart(n float64, span time.Duration) float64 {
 	if !c.large() {
 		return n
 	}
+	steady := float64(c.demand.slow * span.Seconds())
+	least := steady + float64(math.Sqrt(steady)/2) + c.watermark()
 	part := float64(fleetLeased*float64(c.Capacity()+c.config.Overcommit)) * float64(c.weight)
-	return min(n, max(mean, part/float64(max(c.heard.active, c.weight))))
+	return min(n, max(least, part/float64(max(c.heard.active, c.weight))))
 }
 
 // reviewIn is how long after a reply to look whether more is held than needed. In a large fleet a

@@ -23,8 +23,8 @@ func crowdOf(t *testing.T, holders int, burst, budget int64) (b *Bucket, last Gr
 	return b, last
 }
 
-// TestTheTargetInForceKeepsTheBudget: as long as holders may call by the budget, as far as half of
-// the burst goes; and the burst that would do is told.
+// TestTheTargetInForceKeepsTheBudget: as long as holders may call by the budget, as far as the
+// burst goes; and the burst that would do is told.
 func TestTheTargetInForceKeepsTheBudget(t *testing.T) {
 	for _, x := range []struct {
 		holders       int
@@ -32,12 +32,16 @@ func TestTheTargetInForceKeepsTheBudget(t *testing.T) {
 		want          time.Duration
 		wanted        int64
 	}{
-		{20, 1000, 0, 100 * time.Millisecond, 0},     // the default budget is for 5,000
+		{9, 100_000, 0, 100 * time.Millisecond, 0},     // so few calls are worth nothing
+		{20, 1000, 0, 125 * time.Millisecond, 0},       // by default an eighth of the burst,
+		{12, 100_000, 0, 133333 * time.Microsecond, 0}, // 90 calls a second,
+		{20, 100_000, 0, 222222 * time.Microsecond, 0},
+		{40, 100_000, 0, 250 * time.Millisecond, 0},  // and a second's T are enough
 		{20, 1000, 200, 100 * time.Millisecond, 0},   // as many as make it with the Target
 		{20, 1000, 100, 200 * time.Millisecond, 0},   // twice as many
-		{20, 1000, 10, 500 * time.Millisecond, 4000}, // 2 s are wanted
-		{20, 4000, 10, 2 * time.Second, 0},
-		{1, 1000, 5, 200 * time.Millisecond, 0},
+		{20, 1000, 10, 250 * time.Millisecond, 8000}, // 2 s are wanted
+		{20, 8000, 10, 2 * time.Second, 0},
+		{1, 10_000, 5, 200 * time.Millisecond, 0},
 	} {
 		_, g := crowdOf(t, x.holders, x.burst, x.budget)
 		if g.Target != x.want || g.BurstWanted(1) != x.wanted {

@@ -34,8 +34,8 @@ type Config struct {
 	TTL        time.Duration // T: how long a holding is valid without renewal
 	Target     time.Duration // how long one lease should last at the observed demand
 	StartEmpty bool          // a new bucket is empty, not full
-	// CallsPerSecond is how many calls of all holders together the bucket should cost; 0 for no
-	// bound. See Policy.CallsPerSecond.
+	// CallsPerSecond is how many calls of all holders together the bucket should cost; 0 for the default,
+	// and fewer where that costs no accuracy. See Policy.CallsPerSecond.
 	CallsPerSecond int64
 	Version        Version
 }

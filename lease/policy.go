@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"errors"
 	"time"
 )
@@ -34,8 +33,6 @@ const (
 	DefaultCallTimeout = 100 * time.Millisecond
 	// ttlPerTarget lets a lease outlive three missed renewals.
 	ttlPerTarget = 4
-	// defaultCalls is a tenth of what one Redis executes in a second.
-	defaultCalls = 5_000
 	// defaultOvershoot is far beyond an estimate that was meant, and paid for after ten times the burst's time.
 	defaultOvershoot = 10
 )
@@ -77,8 +74,9 @@ const (
 // It is a value: copies may be used by any goroutine.
 type Policy struct {
 	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a
-	// second are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller: longer
-	// leases would lock the whole burst away. A value is reduced to (Burst+Overcommit)/(4*Rate).
+	// second are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller, as longer
+	// leases would lock the whole burst away, and up to 250 ms where more than nine processes share a
+	// key: see CallsPerSecond. A value is reduced to (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
 	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are
 	// lost for that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout
@@ -99,8 +97,10 @@ type Policy struct {
 	// CallsPerSecond is how many lease calls a second all processes together should make for a key, or
 	// with Shards for each of its buckets. Leases of a fleet that would make more with its Target last
 	// longer, at most (Burst+Overcommit)/(2*Rate): whoever wants the budget kept raises the Burst to
-	// some 2*Rate*processes/CallsPerSecond. 0 means 5,000, a tenth of what one Redis can answer; it
-	// concerns fleets of more than 500 processes, or of a smaller burst.
+	// some 2*Rate*processes/CallsPerSecond. 0 means at most 3,125, a sixteenth of what one Redis can
+	// answer. Where neither this nor Target is set and no limit is a window, fleets of more than nine
+	// processes make fewer, as far as that costs no accuracy: with a burst of two seconds of the rate
+	// two or three calls a second and process.
 	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply, and before the first of a key's node where that
 	// is away. The zero value denies.
@@ -216,9 +216,13 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	if ttl == 0 {
 		ttl = min(max(ttlPerTarget*target, 2*callTimeout), ttlMax)
 	}
+	calls := p.CallsPerSecond
+	if calls == 0 && p.Target != 0 {
+		calls = defaultCalls // a Target that was asked for is longer only where the budget wants it
+	}
 	return Config{
 		Limits: limits, Overcommit: p.Overcommit, StartEmpty: p.StartEmpty,
 		TTL: ttl.Truncate(time.Microsecond), Target: target, Version: Version{Deploy: version},
-		CallsPerSecond: cmp.Or(p.CallsPerSecond, defaultCalls),
+		CallsPerSecond: calls,
 	}
 }

@@ -44,9 +44,10 @@ func TestABurstInStepIsNotLeftInLeases(t *testing.T) {
 func TestALevelLastsAsLongAsItFallsAsBefore(t *testing.T) {
 	// given a client that has heard of 1000 tokens, in the bucket and leased
 	_, n := alone(t, PerSecond(1000), Policy{}, nil)
+	config := n.config
 	hear := func(at, level, ledger int64, short bool) time.Duration {
 		n.heard.levels[0] = level
-		n.gauge(&Grant{Running: at, Ledger: ledger, Short: short}, n.heard.running)
+		n.gauge(&Grant{Running: at, Ledger: ledger, Short: short, ActiveWeight: 2, Config: config}, n.heard.running)
 		n.heard.running = at
 		return n.lasts
 	}
@@ -74,11 +75,11 @@ func TestALevelLastsAsLongAsItFallsAsBefore(t *testing.T) {
 	n.heard.replied, n.heard.active = true, 1
 	got := hear(1_002_000, 200, 100, false)
 	testkit.Check(t, got == lastsAlways, "alone: lasts %v", got)
-	// and leases of a large fleet are as long as its budget of calls has them
-	n.heard.active, n.target = 2, 2*n.config.Target
+	// and leases of a fleet whose budget of calls wants longer ones are as long as they can be
+	n.heard.active, config.CallsPerSecond = 2, 1
 	hear(1_003_000, 900, 100, false)
 	got = hear(1_005_000, 200, 100, false)
-	testkit.Check(t, n.large() && got == lastsAlways, "large fleet: lasts %v", got)
+	testkit.Check(t, got == lastsAlways, "a small budget: lasts %v", got)
 }
 
 func TestNoLeaseIsLongerThanTheLevelLasts(t *testing.T) {

@@ -173,7 +173,7 @@ func TestHeadroomDoesNotStarveOthersOfTheirShare(t *testing.T) {
 	// given 1000 a second, of which a greedy holder would take all and a modest one needs 400, and
 	// twenty that leave nine tenths of the burst to them, and ask all the time
 	s := newScene(t, PerSecond(1000).WithBurst(100), time.Second)
-	s.fair, s.config.Target = true, 10*time.Millisecond
+	s.fair, s.config.Target, s.config.CallsPerSecond = true, 10*time.Millisecond, defaultCalls
 	greedy, modest := s.holder("greedy"), s.holder("modest")
 	var others []*holding
 	for i := range 20 {

@@ -204,7 +204,7 @@ func TestALookReadsBothForms(t *testing.T) {
 		testkit.NoErr(t, err)
 		v, err := s.Look(ctx, "k")
 		testkit.Check(t, err == nil && v.Spent == 3 && v.Counter == 1 && v.Epoch == want.Epoch && v.Levels[0] >= 7 &&
-			v.Config.CallsPerSecond == 5000 && v.Expiry > time.Second && len(v.Holders) == 0, "%+v, %v", v, err)
+			v.Expiry > time.Second && len(v.Holders) == 0, "%+v, %v", v, err)
 		var read []Reading
 		err = s.Scan(ctx, Scan{}, func(r Reading) { read = append(read, r) })
 		testkit.Check(t, err == nil && len(read) == 1 && read[0].Key == "k" && read[0].Spent == 3 && read[0].Counter == 1 &&

@@ -37,18 +37,21 @@ if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
 
--- inForce returns the Target in force for this holder, and where that is longer than the configured
--- one how long to wait after a short grant, otherwise 0 (section 7.8).
+-- inForce returns the Target in force for this holder; how long to wait after a short grant, 0 where
+-- that is no longer than the configured Target; and whether the budget of calls wants it to call less
+-- often than once in that (section 7.8).
 local function inForce()
-  local target, pause = c.target, 0
-  if c.calls > 0 and active > 0 then
-    local spacing = max(active, weight) / weight * 1000000 / c.calls
-    local longer = floor(min(spacing, 0.5 * c.fills, 900000000))
-    if longer > target then
-      target, pause = longer, min(spacing, 0.75 * ttl, 0.88 * c.fills)
-    end
+  local target, fills, n = c.target, c.fills, max(active, weight) / weight
+  if active == 0 then return target, 0, false end
+  local budget, easy = c.calls, 0
+  if budget == 0 then
+    budget = 3125
+    if not c.windows then easy = n * 1000000 / 90 end
   end
-  return target, pause
+  local spacing = n * 1000000 / budget
+  local longer = max(min(spacing, n / (2 * n + 40) * fills, 900000000), min(easy, 250000, fills / 8))
+  local pause = min(max(min(spacing, 0.88 * fills), min(easy, 450000, 2 / 9 * fills)), 0.75 * ttl)
+  return max(target, floor(longer)), pause > target and pause or 0, spacing > target
 end
 
 -- The record is live if it is of this bucket and epoch and its slice is still in the ring (section
@@ -117,7 +120,7 @@ else
   if live then
     weights[slot], active = weights[slot] - oldWeight, active - oldWeight
   else
-    at, last, allowance = -1, now, weight * share * inForce()
+    at, last, allowance = -1, now, weight * min(share, c.speed / weight) * (inForce())
   end
 
   -- Step 6. While a loss is waited out, there is no room to credit.
@@ -182,7 +185,8 @@ else
   local alone, target, speed = active == 0, c.target, c.speed
   local point = min(burst / 2, max(1, speed * target / 2))
   local own = speed / weight -- the share with which the caller has the whole rate
-  local period, slowest, long, pause = max(target, point / speed), own / 100000, inForce()
+  share = min(share, own)
+  local period, slowest, long, pause, crowded = max(target, point / speed), own / 100000, inForce()
   local pull = max(-1, min(1, (steer - point) / (2 * point)))
   -- A window divides what was used long ago, which answers a change of the share only when it is
   -- dropped.
@@ -193,7 +197,7 @@ else
     period = max(period, pull < 0 and pause * min(1, equal / share) or pause)
   end
   local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
-  share = max(slowest, min(own, min(share, own) * ((1 + half) / (1 - half))))
+  share = max(slowest, min(own, share * ((1 + half) / (1 - half))))
   updated = now
   rest = rest and share == own and want <= available
   local gain = weight * share
@@ -201,7 +205,7 @@ else
   local earned = min(speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
   allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
   local left = scarcity / 2
-  if pause > 0 then left = scarcity * (1 - weight / max(active, weight)) end
+  if crowded then left = scarcity * (1 - weight / max(active, weight)) end
   local free = floor((level - point * scarcity) * (1 - left))
   local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
   if most < granted then granted = most end

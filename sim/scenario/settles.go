@@ -96,16 +96,12 @@ func (s Scenario) steady() bool {
 func (s Scenario) settling() time.Duration {
 	const lives = 12
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	fills, ttl, processes := 0.0, config.TTL.Seconds(), 0
+	fills, ttl := 0.0, config.TTL.Seconds()
 	for _, l := range s.Limits {
 		fills = max(fills, float64(l.Capacity())/l.Rate())
 	}
-	for _, g := range s.Groups {
-		processes += g.Count
-	}
 	if s.Policy.TTL == 0 { // the leases of a large fleet are longer
-		spacing := float64(processes) / float64(config.CallsPerSecond)
-		ttl = max(ttl, min(float64(4*spacing), float64(2*fills)))
+		ttl = max(ttl, float64(4*config.TargetInForce(s.holders()).Seconds()))
 	}
 	return time.Duration(min(fills+float64(lives*ttl), DurationMax.Seconds()) * 1e9)
 }

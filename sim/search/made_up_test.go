@@ -22,7 +22,7 @@ func fleet() sim.Scenario {
 		Reps:     8,
 		Duration: 10 * time.Second,
 		Limits:   []lease.Limit{lease.PerSecond(1000).WithBurst(8000)},
-		Policy:   lease.Policy{Fallback: lease.FallbackDeny},
+		Policy:   lease.Policy{Target: 100 * time.Millisecond, Fallback: lease.FallbackDeny},
 		Groups:   []sim.Group{{Name: "all", Count: 20}},
 	}.Defaults()
 }

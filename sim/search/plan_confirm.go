@@ -17,7 +17,7 @@ import (
 // that have been confirmed by then, the scenario's own among them.
 func (p *planning) confirm(ctx, whole context.Context) error {
 	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, finalists),
-		spaced(worthwhile(front(p.seen), nil), tradeOffsMax))
+		spaced(worthwhile(front(p.seen), nil), tradeOffsMax), spaced(nearMisses(p.seen), finalists))
 	wanted := p.trials(confirm, p.plan.ConfirmSeed, policies)
 	p.ahead = float64(len(Stresses)) * effortOf(wanted[0])
 	trials, err := p.simulate(whole, confirm.phase, wanted)

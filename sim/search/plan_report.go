@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -53,6 +54,7 @@ type Plan struct {
 // Policy is what a plan chooses, with lengths as texts ("80ms").
 type Policy struct {
 	Target         string `json:"target"`
+	DefaultTarget  bool   `json:"default_target,omitempty"` // Target is not set: leases of a fleet are longer
 	TTL            string `json:"ttl"`
 	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is not set: leases of a large fleet are longer
 	Overcommit     int64  `json:"overcommit"`
@@ -65,11 +67,11 @@ type Policy struct {
 // policyOf is the policy of s.
 func policyOf(s sim.Scenario) Policy {
 	p := s.Policy
-	inForce := ""
-	if t := s.TargetInForce(); t != p.Target {
+	target, inForce := cmp.Or(p.Target, p.TargetFor(s.Limits)), ""
+	if t := s.TargetInForce(); t != target {
 		inForce = t.String()
 	}
-	return Policy{p.Target.String(), ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.Shards, p.CallsPerSecond, inForce}
+	return Policy{target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.Shards, p.CallsPerSecond, inForce}
 }
 
 // name is the policy in an error.
@@ -148,13 +150,12 @@ func goCode(s sim.Scenario) string {
 	Limits: []hybrid.Limit{
 %s	},
 	Policy: hybrid.Policy{
-		Target:         %s,
-%s		Overcommit:     %d,
+%s%s		Overcommit:     %d,
 		Fallback:       hybrid.Fallback%s,
 %s		// what else the scenario sets stays as it is
 	},
 }
-`, &limits, durationCode(p.Target), ttlCode(p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
+`, &limits, lengthCode("Target:        ", p.Target), lengthCode("TTL:           ", p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
 }
 
 // limitCode is an element of a list of limits.
@@ -168,12 +169,12 @@ func limitCode(l lease.Limit) string {
 	return fmt.Sprintf("{Tokens: %d, Per: %s, Burst: %d}", l.Tokens, durationCode(l.Per), l.Capacity())
 }
 
-// ttlCode is a line that sets the TTL, if that is set.
-func ttlCode(ttl time.Duration) string {
-	if ttl == 0 {
+// lengthCode is a line that sets field to d, if that is set.
+func lengthCode(field string, d time.Duration) string {
+	if d == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\t\tTTL:            %s,\n", durationCode(ttl))
+	return fmt.Sprintf("\t\t%s %s,\n", field, durationCode(d))
 }
 
 // durationCode is an expression for d in the largest unit that holds it whole.

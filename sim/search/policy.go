@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -13,22 +14,25 @@ const (
 	targetHigh = 2 * time.Second      // longer ones strand tokens for longer than people wait
 	targetMost = 30 * time.Minute     // the longest that lease.Policy takes
 	targetStep = 1.25                 // the factor between two targets of the grid
-	targetFine = 1.06                 // and between two of those around the best of them
+	fleetStep  = 4                    // and between two that are far below the one in force
+	targetFine = 1.04                 // and between two of those around the best of them
 	// A lease that is to hold so many tokens of a slow limit lasts longer than targetHigh, and one
 	// that is to hold so small a part of one is a call for each request.
 	tokensHigh, tokensLow = 100, 0.01
 )
 
 // ttlLong is the least of the TTLs to choose beside the policy's default, in targets: a lease
-// outlives 15 missed renewals instead of 3. Each of the others is twice as long as the one before.
+// outlives 7 missed renewals instead of 3. Each of the others is twice as long as the one before.
 // They are explicit, so leases of a large fleet are no longer.
-const ttlLong = 16
+const ttlLong = 8
 
-// ownPolicy is that of s, with the target that is in force. A TTL that is not set stays so: leases
-// of a large fleet are longer then.
+// ownPolicy is that of s, with a target that is set reduced to what the limits allow. One that is not
+// set stays so, as does a TTL: leases of a large fleet are longer then.
 func ownPolicy(s sim.Scenario) lease.Policy {
 	p := s.Policy
-	p.Target = p.TargetFor(s.Limits)
+	if p.Target > 0 {
+		p.Target = p.TargetFor(s.Limits)
+	}
 	return p
 }
 
@@ -50,11 +54,16 @@ func policiesFor(q Question) []lease.Policy {
 	for _, overcommit := range []int64{0, most / 2, most} {
 		p := q.Scenario.Policy
 		p.Overcommit, p.Target, p.TTL = overcommit, longest(s), 0
-		low := max(min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4), q.Scenario.FleetTarget()/2)
-		for t := p.Target; t >= low; t = time.Duration(float64(t) / targetStep) {
+		low := min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4)
+		for t := p.Target; t >= low; {
 			if p, ok := policyWith(q.Scenario, p, t, 0); ok && !slices.Contains(all, p) {
 				all = append(all, p)
 			}
+			step := targetStep
+			if t < q.Scenario.FleetTarget()/2 { // the budget of calls makes the leases longer
+				step = fleetStep
+			}
+			t = time.Duration(float64(t) / step)
 		}
 	}
 	all = append(all, budgets(q)...)
@@ -101,7 +110,7 @@ func around(trials []*trial) (all []lease.Policy) {
 		}
 	}
 	for i, t := range trials {
-		own := t.scenario.Policy.Target
+		own := cmp.Or(t.scenario.Policy.Target, t.scenario.TargetInForce())
 		for f := 1 / targetStep; f < targetStep; f *= targetFine {
 			add(t, time.Duration(float64(own)*f), 0)
 			if i > 0 || t.scenario.FleetTarget() == 0 {
@@ -142,7 +151,8 @@ func budgets(q Question) (all []lease.Policy) {
 // withBudget is p with so many times its budget of calls; ok says that s can have it, and that the
 // budget is another one.
 func withBudget(s sim.Scenario, p lease.Policy, times float64) (with lease.Policy, ok bool) {
-	own := p.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond
+	config := p.ConfigFor(s.Limits, 0, s.CallTimeout)
+	own := config.CallBudget()
 	p.CallsPerSecond = twoDigits(int64(float64(own) * times))
 	s.Policy = p
 	return p, p.CallsPerSecond > 0 && p.CallsPerSecond != own && s.Validate() == nil

@@ -68,6 +68,22 @@ func promising(trials []*trial, at end, n int) []*trial {
 	return slices.Concat(best[:n], spaced(others, n))
 }
 
+// nearMisses are the trials that make fewer calls than the best and hardly miss the targets in the mean: on other
+// seeds they may meet them.
+func nearMisses(trials []*trial) (near []*trial) {
+	best := ranked(trials, pessimistic)[0]
+	for _, t := range trials {
+		if m := t.margin(expected); m < 0 && m > -nearly && t.calls() < best.calls() {
+			near = append(near, t)
+		}
+	}
+	slices.SortStableFunc(near, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
+	return near
+}
+
+// nearly is the part of what a target tolerates by which a trial hardly misses it.
+const nearly = 0.1
+
 // front is the trials that keep the promise and that no other such one beats in calls and in what
 // the targets ask for, by calls. Of equal ones the first, which is the simplest, stands for all.
 func front(trials []*trial) (best []*trial) {

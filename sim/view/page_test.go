@@ -78,7 +78,7 @@ func TestAPageHasAllItsSections(t *testing.T) {
 	}
 	says(t, all["run"], "Twenty processes that nobody ever ran.", "0123456789abcdef",
 		"The bound holds: in no window of 10 replications", "Does not hold: false_reject_ratio &lt; 0.1%",
-		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "100ms", "400ms", "one central bucket",
+		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "222.222ms", "888.888ms", "one central bucket",
 		"what fixed_window does")
 	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals, or the ranges of the replications, as bands.", "fill-opacity",
 		"name: made-up", "leasesim --seed 7")

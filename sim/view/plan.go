@@ -83,7 +83,8 @@ func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (de
 
 // targetText is how long leases are to last, and how long they do where that is not the same.
 func targetText(p search.Policy) string {
-	return p.Target + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
+	text := p.Target + either(p.DefaultTarget, " (default)", "")
+	return text + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
 }
 
 // tradeOff draws what the search had to choose between: a line through the trade-offs, the chosen

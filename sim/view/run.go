@@ -73,7 +73,10 @@ func Run(r Result) Document {
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
 	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
-	policy := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
+	ttl := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
+	if s.Policy.TTL == 0 {
+		ttl = max(ttl, 4*s.TargetInForce())
+	}
 	d := Document{
 		Title:    cmp.Or(rep.Scenario, unnamed),
 		Subtitle: strings.TrimSpace(s.Description + "\n" + r.subtitle(s)),
@@ -83,7 +86,7 @@ func (r Result) document() Document {
 			{"replications", reps},
 			{"confidence", Percent(rep.Confidence)},
 			{"target", targetFact(s)},
-			{"ttl", policy.TTL.String()},
+			{"ttl", ttl.String()},
 		},
 		Scenario: r.Text, Command: r.Command, Machine: rep.Machine,
 		Data: rep, Rows: [][]string{figureHead},

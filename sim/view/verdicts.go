@@ -94,7 +94,7 @@ func crowd(s sim.Scenario) (budget, burst int64) {
 	s = s.Defaults()
 	shards := max(1, s.Policy.Shards)
 	g := lease.Grant{Config: s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)}
-	budget = g.Config.CallsPerSecond
+	budget = g.Config.CallBudget()
 	for _, group := range s.Groups {
 		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)
 	}

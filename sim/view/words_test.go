@@ -41,10 +41,10 @@ func TestTheReportNamesTheBurstThatALargeFleetWants(t *testing.T) {
 		want   string
 	}{
 		{0, 0, ""},
-		{30, 0, ""}, // 24 calls of weight 1 in 0.8 s: 1,600 tokens are enough
-		// 24 calls take 12 s, in which 12,000 tokens refill: twice as many are wanted.
-		{2, 0, "policy.calls_per_second, 2 for a key: a burst of 24,000 would."},
-		{2, 2, "policy.calls_per_second, 2 for a key: a burst of 12,000 would."},
+		{60, 0, ""}, // 24 calls of weight 1 in 0.4 s: 1,467 tokens are enough
+		// 24 calls take 12 s, in which 12,000 tokens refill: of a fleet of 24, 11 thirds as many are wanted.
+		{2, 0, "policy.calls_per_second, 2 for a key: a burst of 44,000 would."},
+		{2, 2, "policy.calls_per_second, 2 for a key: a burst of 32,000 would."},
 	} {
 		r := madeUp()
 		r.Scenario.Policy.CallsPerSecond, r.Scenario.Policy.Shards = c.budget, c.shards
@@ -264,7 +264,7 @@ func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
 		rejects  float64
 		short    bool
 	}{{30 * time.Second, 0.1, false}, {5 * time.Second, 0.1, true}, {5 * time.Second, 0, false}} {
-		// Given a fleet that takes 6.8 s to settle,
+		// Given a fleet that takes 12.7 s to settle,
 		r := madeUp()
 		r.Scenario.Warmup, r.Scenario.Duration = 0, c.duration
 		r.Report.FalseRejectRatio.Mean = c.rejects
@@ -273,9 +273,9 @@ func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
 		for _, v := range Run(r).Verdicts {
 			b.WriteString(v.Text + "\n")
 		}
-		said := strings.Contains(b.String(), "too short for this fleet to settle") && strings.Contains(b.String(), "--duration 14s would do")
+		said := strings.Contains(b.String(), "too short for this fleet to settle") && strings.Contains(b.String(), "--duration 26s would do")
 		testkit.Check(t, said == c.short, "%v, %v: %s", c.duration, c.rejects, b.String())
 		settled := strings.Contains(b.String(), "Once settled")
-		testkit.Check(t, settled == (c.duration > 7*time.Second), "%v: %s", c.duration, b.String())
+		testkit.Check(t, settled == (c.duration > 13*time.Second), "%v: %s", c.duration, b.String())
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -214,7 +216,7 @@ func figures(s sim.Scenario) (f sim.Figures) {
 		}
 		return f
 	}
-	tau := s.Policy.Target.Seconds()
+	tau := cmp.Or(s.Policy.Target, 100*time.Millisecond).Seconds()
 	f.FalseRejectRatio, f.CallsPerS, f.AdmittedVsCentral = exactly(tau/10), exactly(1/tau), exactly(1)
 	return f
 }

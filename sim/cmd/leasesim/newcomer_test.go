@@ -42,8 +42,9 @@ func TestANewcomerGetsFromInitToAProof(t *testing.T) {
 	// then the plan names the command that proves it,
 	proof := command(plan.stdout, "live")
 	p := prints[search.Plan](leasesim(t, second+" --out json").ends(0))
-	set := strings.Contains(proof, "--ttl "+p.Chosen.Policy.TTL)
-	testkit.Check(t, strings.Contains(proof, "--target "+p.Chosen.Policy.Target) && set != p.Chosen.Policy.DefaultTTL,
+	target := strings.Contains(proof, "--target "+p.Chosen.Policy.Target)
+	ttl := strings.Contains(proof, "--ttl "+p.Chosen.Policy.TTL)
+	testkit.Check(t, target != p.Chosen.Policy.DefaultTarget && ttl != p.Chosen.Policy.DefaultTTL,
 		"%s is not about %+v", proof, p.Chosen.Policy)
 	// which runs, and finds the bound kept.
 	r := checkFleet(t, strings.TrimPrefix(proof, "live ")+" --duration 1s")

@@ -279,13 +279,13 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	if calls := c.Figures.CallsPerS.Mean / keys; calls > callsMost {
 		n = max(2, min(n, int(callsMost*float64(all)/calls)))
 	}
-	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n ",
-		"--target", p.Target}
+	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n "}
 	add := func(given bool, flag string, value any) {
 		if given {
 			words = append(words, flag, fmt.Sprint(value))
 		}
 	}
+	add(!p.DefaultTarget, "--target", p.Target)
 	// A TTL that is not set is that of live too, unless calls may take another time.
 	add(!p.DefaultTTL || s.CallTimeout != lease.DefaultCallTimeout, "--ttl", p.TTL)
 	add(load > 0, "--offered", load)

@@ -94,7 +94,10 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
 	// When the chosen policy is run on the fresh seeds, then its figures come again.
 	c := p.Chosen
-	line := fmt.Sprintf("run%s --seed %d --set policy.target=%s", scenario, p.ConfirmSeed, c.Policy.Target)
+	line := fmt.Sprintf("run%s --seed %d", scenario, p.ConfirmSeed)
+	if !c.Policy.DefaultTarget {
+		line += " --set policy.target=" + c.Policy.Target
+	}
 	if !c.Policy.DefaultTTL {
 		line += " --set policy.ttl=" + c.Policy.TTL
 	}

@@ -203,7 +203,7 @@ func TestTheReportIsTheSameWhateverParallelIs(t *testing.T) {
 }
 
 func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {
-	const line = "run -f example:small-burst --duration 2s"
+	const line = "run -f example:small-burst --set workload.kind=onoff --duration 2s"
 	worst := simulated(t, line+" --reps 5").FalseRejectRatio
 	again := simulated(t, fmt.Sprintf("%s --reps 1 --seed %d", line, worst.WorstSeed)).FalseRejectRatio
 	testkit.Check(t, worst.Worst != 0 && again.Mean == worst.Worst,
