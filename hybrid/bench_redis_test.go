@@ -2,6 +2,9 @@ package hybrid_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"regexp"
 	"runtime"
 	"slices"
@@ -469,4 +472,49 @@ func manyKeys(b *testing.B, addr string, n int) window {
 	defer cancel()
 	_ = l.Shutdown(ctx) // what does not go back in time expires
 	return w
+}
+
+// BenchmarkCallsOfAFleet: two hundred limiters with one key, that ask a real server for 0.9 and twice what the
+// limit makes. calls/s are those of all limiters together once the burst is spent, by INFO commandstats.
+func BenchmarkCallsOfAFleet(b *testing.B) {
+	const (
+		processes = 200
+		rate      = 10_000
+		tick      = 2 * time.Millisecond
+	)
+	for _, burst := range []int64{2 * rate, rate / 5} {
+		for _, load := range []float64{0.9, 2} {
+			b.Run(fmt.Sprintf("burst=%d/load=%v", burst, load), func(b *testing.B) {
+				addr := redistest.Start(b).Addr
+				rdb := dial(b, addr, 0)
+				cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(rate).WithBurst(burst)}, Logger: slog.New(slog.DiscardHandler)}
+				var keys []*hybrid.Key
+				for range processes {
+					l, err := hybrid.New(storeAt(b, addr), cfg)
+					testkit.NoErr(b, err)
+					b.Cleanup(func() { l.Close() })
+					keys = append(keys, l.Key("k"))
+				}
+				r := rand.New(rand.NewPCG(1, 1))
+				ask := func(d time.Duration) (admitted int64, took time.Duration) {
+					from, asked := time.Now(), 0.0
+					for took < d {
+						for took = time.Since(from); asked < load*rate*took.Seconds(); asked++ {
+							if keys[r.IntN(processes)].Allow() {
+								admitted++
+							}
+						}
+						time.Sleep(tick)
+					}
+					return admitted, took
+				}
+				ask(span(8 * time.Second))
+				before := scriptCalls(b, rdb)
+				admitted, took := ask(span(10 * time.Second))
+				b.ReportMetric(float64(scriptCalls(b, rdb)-before)/took.Seconds(), "calls/s")
+				b.ReportMetric(float64(admitted)/took.Seconds()/(rate*min(load, 1)), "of-the-limit")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
 }
