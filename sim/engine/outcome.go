@@ -38,8 +38,8 @@ func (r *replication) outcome() report.Outcome {
 	b.spans.End(int64(r.s.Duration), b.count())
 	b.turn(report.Settled)
 	shares := b.spans.Shares(0)
-	own := r.compared(&b.score, shares, r.network.trips)
-	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Series: r.recorder.Series}
+	own, settled := r.compared(&b.score, shares, r.network.trips)
+	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Settled: settled, Series: r.recorder.Series}
 	o.Figures = report.Figures{
 		Offered: figure(b.offered), CentralAdmitted: figure(b.centralAdmitted),
 		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
@@ -55,7 +55,7 @@ func (r *replication) outcome() report.Outcome {
 		WaitMsMax: figure(b.waits.Quantile(100)),
 	}
 	for k, c := range b.rivals {
-		its := r.compared(&c.score, b.spans.Shares(1+k), c.trips())
+		its, _ := r.compared(&c.score, b.spans.Shares(1+k), c.trips())
 		if c.remote != nil {
 			its.Remote = true
 			its.RedisCPU = figure(float64(c.remote.cpu()) / 1e9 / seconds)
@@ -78,10 +78,11 @@ func (r *replication) outcome() report.Outcome {
 	return o
 }
 
-// compared are the figures that the fleet and its rivals have in common.
-func (r *replication) compared(a *score, shares []float64, trips int64) report.RivalReport {
+// compared are the figures that the fleet and its rivals have in common; settled says whether this
+// one has.
+func (r *replication) compared(a *score, shares []float64, trips int64) (its report.RivalReport, settled bool) {
 	fair := report.Judge(a.tally.ByProcess, shares)
-	admitted, rejected, atStart, perFault := a.accuracy.Ratios(r.books.faults)
+	admitted, rejected, atStart, perFault, settled := a.accuracy.Ratios(r.books.faults, r.s.Stockable())
 	return report.RivalReport{
 		Admitted:          figure(a.tally.Admitted),
 		AdmittedVsCentral: figure(admitted),
@@ -93,7 +94,7 @@ func (r *replication) compared(a *score, shares []float64, trips int64) report.R
 		RoundTripsPerS:    figure(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
 		Jain:              figure(fair.Jain),
 		WorstShare:        figure(fair.Worst),
-	}
+	}, settled
 }
 
 // figure is one of a single replication.

@@ -135,6 +135,7 @@ type Outcome struct {
 	Seed     uint64
 	Requests int64
 	Most     int           // processes that ran at one time
+	Settled  bool          // see Accuracy.Ratios
 	Figures  Figures       // each has its value as Mean
 	Rivals   []RivalReport // likewise
 	Classes  []ClassReport // likewise
@@ -207,6 +208,9 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		seeds[i] = o.Seed
 		report.Processes = max(report.Processes, o.Most)
 		report.Machine.Requests += o.Requests
+		if !o.Settled {
+			report.Unsettled++
+		}
 	}
 	trusted := confidence
 	if misfortunate(s) {

@@ -29,6 +29,9 @@ type Report struct {
 	WarmupS       float64 `json:"warmup_s"`
 	Confidence    float64 `json:"confidence"` // of the intervals: 0.95
 	Processes     int     `json:"processes"`  // the most that ran at one time
+	// Unsettled is in how many replications the fleet rejected more at its start than it can hold: the
+	// ratios are of those whole runs.
+	Unsettled int `json:"unsettled,omitempty"`
 	Figures
 	// Relief is what would help a Redis that was saturated; nil where it was not, or nothing helps.
 	Relief *Relief       `json:"relief,omitempty"`

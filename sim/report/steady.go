@@ -86,20 +86,27 @@ func (a *Accuracy) Warm(was Decided) {
 // start and in the mean of so many faults. A run that has no steady state has no stock: it counts
 // whole. So does what was admitted beyond the central bucket in all, whenever that was: no phase
 // hides it.
-func (a *Accuracy) Ratios(faults int) (admitted, rejected, atStart, perFault float64) {
+//
+// A stock is no larger than the stockable tokens that buckets and leases hold. A fleet that rejects
+// more at its start has not settled: its start counts as if it went on.
+func (a *Accuracy) Ratios(faults int, stockable int64) (admitted, rejected, atStart, perFault float64, settled bool) {
 	steady := a.of[Settled]
 	all := steady.plus(a.of[Starting]).plus(a.of[Recovering])
 	if steady.Central == 0 {
-		return Part(all.Admitted, all.Central, 1), Part(all.FalseRejects, all.Central, 0), 0, 0
+		return Part(all.Admitted, all.Central, 1), Part(all.FalseRejects, all.Central, 0), 0, 0, true
 	}
-	rejected = Part(steady.FalseRejects, steady.Central, 0)
 	beyond := func(d Decided) float64 {
 		return max(0, float64(d.FalseRejects)-float64(rejected*float64(d.Central)))
+	}
+	rejected = Part(steady.FalseRejects, steady.Central, 0)
+	atStart = beyond(a.of[Starting])
+	if settled = atStart <= float64(stockable); !settled {
+		steady = steady.plus(a.of[Starting])
+		rejected, atStart = Part(steady.FalseRejects, steady.Central, 0), 0
 	}
 	admitted = Part(steady.Admitted, steady.Central, 1)
 	if whole := Part(all.Admitted-max(0, a.before), all.Central, 1); whole > 1 {
 		admitted = max(admitted, whole)
 	}
-	return admitted, rejected, beyond(a.of[Starting]),
-		beyond(a.of[Recovering]) / float64(max(1, faults))
+	return admitted, rejected, atStart, beyond(a.of[Recovering]) / float64(max(1, faults)), settled
 }

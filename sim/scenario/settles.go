@@ -2,14 +2,41 @@ package scenario
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
 // defaults: a bucket's burst is spent, and leases are taken, given back and expire until what they
 // hold is what the load needs.
 func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
+
+// Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all: what a
+// fleet may reject once, while it starts, and again when it grows.
+func (s Scenario) Stockable() int64 {
+	config, least := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1)
+	for _, l := range s.Limits {
+		least = min(least, float64(l.Capacity()+config.Overcommit)+float64(l.Rate()*s.ttlInForce(&config).Seconds()))
+	}
+	starts := 1
+	for _, d := range s.Disturbances() {
+		if !d.Fault {
+			starts++
+		}
+	}
+	return int64(min(least*float64(starts)*float64(max(1, s.Keys.Count)), math.MaxInt64/2))
+}
+
+// ttlInForce is T, where the leases of a large fleet are longer than configured.
+func (s Scenario) ttlInForce(c *lease.Config) time.Duration {
+	if s.Policy.TTL > 0 {
+		return c.TTL
+	}
+	return max(c.TTL, 4*c.TargetInForce(s.holders()))
+}
 
 // Disturbance is what has a fleet build its stock once more: a fault, from which it recovers when
 // that is over, or growth.
@@ -96,12 +123,9 @@ func (s Scenario) steady() bool {
 func (s Scenario) settling() time.Duration {
 	const lives = 12
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	fills, ttl := 0.0, config.TTL.Seconds()
+	fills, ttl := 0.0, s.ttlInForce(&config).Seconds()
 	for _, l := range s.Limits {
 		fills = max(fills, float64(l.Capacity())/l.Rate())
-	}
-	if s.Policy.TTL == 0 { // the leases of a large fleet are longer
-		ttl = max(ttl, float64(4*config.TargetInForce(s.holders()).Seconds()))
 	}
 	return time.Duration(min(fills+float64(lives*ttl), DurationMax.Seconds()) * 1e9)
 }

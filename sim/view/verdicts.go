@@ -32,7 +32,12 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			Count(worst.Worst, "token"), bound, worst.WorstSeed, why)
 	}
 	enough := s.Enough()
-	d.say(Neutral, either(enough > 0, "The", "Once settled, the")+
+	if rep.Unsettled > 0 {
+		d.say(Bad, "This fleet does not settle: in %d of %s it rejected more while it started than buckets and leases can hold, "+
+			"%s. The ratios are of those whole runs.", rep.Unsettled, Count(rep.Reps, "replication"),
+			things(Number(float64(s.Stockable())), "token"))
+	}
+	d.say(Neutral, either(enough > 0 || rep.Unsettled > 0, "The", "Once settled, the")+
 		r.kinds(" fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
 		"with %s per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
 		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),

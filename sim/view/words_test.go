@@ -258,6 +258,21 @@ func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 	}
 }
 
+func TestAFleetThatDoesNotSettleIsToldOf(t *testing.T) {
+	r := madeUp()
+	says := func() string {
+		var b strings.Builder
+		for _, v := range Run(r).Verdicts {
+			b.WriteString(v.Text + "\n")
+		}
+		return b.String()
+	}
+	testkit.Check(t, strings.Contains(says(), "Once settled, the fleet") && !strings.Contains(says(), "does not settle"), "%s", says())
+	r.Report.Unsettled = 3
+	testkit.Check(t, !strings.Contains(says(), "Once settled") && strings.Contains(says(), "This fleet does not settle: in 3 of 10 "+
+		"replications it rejected more while it started than buckets and leases can hold, "), "%s", says())
+}
+
 func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
 	for _, c := range []struct {
 		duration time.Duration
