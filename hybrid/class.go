@@ -7,8 +7,8 @@ import (
 )
 
 // siblings are Limiters behind a Limiter, which is the first of them itself: one for each class of
-// Config.Priorities, or for each of Policy.Shards. Each has a table of its own, and is another
-// process to the store. They are made when they are first used.
+// Config.Priorities. Each has a table of its own, and is another process to the store. They are made
+// when they are first used, and none once the first one is not open.
 type siblings struct {
 	mu   sync.Mutex // of making one
 	made []atomic.Pointer[Limiter]
@@ -77,19 +77,13 @@ func (l *Limiter) sibling() *Limiter {
 	return c
 }
 
-// eachSibling calls f for l's base, and for its classes and the shards of all of them, as far as
-// they are in use.
-func (l *Limiter) eachSibling(f func(*Limiter)) { l.base.eachBehind(f) }
-
-func (l *Limiter) eachBehind(f func(*Limiter)) {
-	f(l)
-	for _, c := range l.behind() {
-		c.eachBehind(f)
+// eachSibling calls f for l's base, and for its classes, as far as they are in use.
+func (l *Limiter) eachSibling(f func(*Limiter)) {
+	f(l.base)
+	for _, c := range l.base.classes.all() {
+		f(c)
 	}
 }
-
-// behind are the Limiters behind l. Once l is not open there come no more.
-func (l *Limiter) behind() []*Limiter { return append(l.classes.all(), l.hops.all()...) }
 
 // keptOf is how many tokens of l's burst a process with this Policy.Headroom leaves in the bucket.
 func keptOf(l Limit, headroom float64) int64 {

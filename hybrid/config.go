@@ -86,7 +86,7 @@ func (c Config) Validate() error {
 	c.checkPriorities(bad)
 	if len(c.Limits) > 0 {
 		timeout := min(max(c.CallTimeout, 0), callTimeoutMax)
-		if err := policy.ConfigFor(c.Limits, 0, timeout).ValidateShards(policy.Shards); err != nil {
+		if err := policy.ConfigFor(c.Limits, 0, timeout).Validate(); err != nil {
 			bad("%w", err)
 		}
 	}
@@ -95,9 +95,6 @@ func (c Config) Validate() error {
 	}
 	if c.Scope < ScopeFleet || c.Scope > ScopeProcess {
 		bad("Scope is %d, must be ScopeFleet (%d) or ScopeProcess (%d)", c.Scope, ScopeFleet, ScopeProcess)
-	}
-	if c.Scope == ScopeProcess && policy.Shards > 1 {
-		bad("Policy.Shards is %d, must be 0 or 1 with ScopeProcess, which has no bucket to divide", policy.Shards)
 	}
 	if c.CallTimeout < 0 || c.CallTimeout > callTimeoutMax {
 		bad("CallTimeout is %v, must be 0 to %v", c.CallTimeout, callTimeoutMax)

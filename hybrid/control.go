@@ -24,10 +24,8 @@ func (l *Limiter) peek(ctx context.Context, key string, k *Key) (Result, error) 
 		return Result{}, err
 	}
 	held := int64(0)
-	for _, s := range append(l.hops.all(), l) {
-		if e := s.keys.inUse(key); e != nil {
-			held += e.client.Pool.Held()
-		}
+	if e := l.keys.inUse(key); e != nil {
+		held = e.client.Pool.Held()
 	}
 	headroom := l.cfg.Policy.Headroom
 	ok := true
@@ -193,11 +191,17 @@ func (l *Limiter) configure(
 	defer cancel(nil)
 	defer l.cfg.Clock.AfterFunc(lateFactor*l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
 	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
-	shards, err := l.configureShards(bounded, lease.ShortKey(key), op, c)
-	l.follow(key, shards)
+	st, err := lease.State{}, error(nil)
+	if len(c.Limits) > 0 {
+		err = c.Validate()
+	}
+	if err == nil {
+		st, err = l.store.Configure(bounded, l.storedKey(lease.ShortKey(key)), op, c)
+	}
 	switch {
 	case err == nil:
-		return l.sum(key, shards), nil
+		l.follow(key, st)
+		return st, nil
 	case ctx.Err() != nil:
 		err = endedBy(ctx, what)
 	case l.ctx.Err() != nil:
@@ -210,15 +214,14 @@ func (l *Limiter) configure(
 	return lease.State{}, err
 }
 
-// follow has this process follow at once what it has changed itself: its shards are in these
-// states.
-func (l *Limiter) follow(key string, shards []lease.State) {
+// follow has this process follow at once what it has changed itself.
+func (l *Limiter) follow(key string, st lease.State) {
+	if !st.Changed {
+		return
+	}
 	l.eachSibling(func(l *Limiter) {
-		if l.shard >= len(shards) || !shards[l.shard].Changed {
-			return
-		}
 		if e := l.keys.inUse(key); e != nil {
-			e.bucketChanged(shards[l.shard].Config.Limits)
+			e.bucketChanged(st.Config.Limits)
 		}
 	})
 }
@@ -301,6 +304,6 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	if err != nil || !st.Exists {
 		return false
 	}
-	e.client.KnowLimits(l.part(st.Config).Limits)
+	e.client.KnowLimits(st.Config.Limits)
 	return r.n <= e.client.Capacity()
 }

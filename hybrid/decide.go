@@ -48,7 +48,6 @@ type decision struct {
 	entry    *entry
 	hold     hold          // what an admitted request holds of the entry's
 	wait     time.Duration // after a denial: to ask again earlier is in vain
-	onward   bool          // after a denial: the next shard may have what this one lacks
 	counted  bool          // after a denial: Stats has it, though there is no entry
 	// What is known of the bucket, for a Result; nil where there is an entry.
 	outlook *lease.Outlook
@@ -109,9 +108,6 @@ func (l *Limiter) answer(r request) decision {
 	}
 	if r.ctx == nil {
 		r.ctx = context.Background()
-	}
-	if l.sharded() {
-		return l.answerShards(r)
 	}
 	return l.answerFrom(r)
 }
@@ -180,9 +176,6 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != lease.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
 			d.wait = until.Sub(now)
-			if h := e.heard.Load(); h != nil && e.l.cfg.Policy.Shards > 1 {
-				d.onward = h.SharedByFew(e.l.cfg.Policy.Weight, e.l.hopNumber+1, e.nextHop() != nil)
-			}
 			return d, false
 		}
 	}
@@ -223,10 +216,6 @@ func (e *entry) decisionLocked(told lease.Decision, r request, deadline, earlies
 		at := e.Now()
 		d.wait = e.client.RetryAt(at, r.least(), d.source).Sub(at)
 		d.err = e.errorOf(told, r, deadline, earliest)
-		switch told.Verdict {
-		case lease.VerdictDeny, lease.VerdictTooLate, lease.VerdictUnavailable:
-			d.onward = e.l.cfg.Policy.Shards > 1 && e.client.Onward(at, e.l.hopNumber+1, e.nextHop() != nil)
-		}
 	}
 	return d
 }
@@ -267,11 +256,7 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Duration) error {
 	switch d.Verdict {
 	case lease.VerdictExceedsBurst:
-		what := "the burst"
-		if k := e.l.cfg.Policy.Shards; k > 1 {
-			what = fmt.Sprintf("that of each of %d shards", k)
-		}
-		return fmt.Errorf("%w: n is %d, %s is %d", ErrExceedsBurst, r.n, what, e.client.Capacity())
+		return fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, e.client.Capacity())
 	case lease.VerdictTooLate:
 		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)

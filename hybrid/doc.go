@@ -67,8 +67,8 @@
 //     interfaces.go: what stands for a Limiter or a Key in tests.
 //   - name.go: which bucket is whose: Config.Name, and Limiters that contradict each other.
 //   - propose.go: the limits that this process proposes for a key: LimitsFor, Refresh, KeyWith.
-//   - class.go: Config.Priorities, and Limiters behind a Limiter; shards.go: Policy.Shards;
-//     shadow.go: Policy.Shadow.
+//   - class.go: Config.Priorities, and Limiters behind a Limiter; shadow.go:
+//     Policy.Shadow.
 //   - scope.go: ScopeProcess, a Store in the process that follows the limits of the real one.
 //   - decide.go: a request that the pool did not serve; hold.go: what one was admitted with, to be
 //     given back.

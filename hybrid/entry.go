@@ -22,8 +22,6 @@ type entry struct {
 	node   atomic.Pointer[node]        // of the store
 	calls  atomic.Pointer[node]        // the node that has admitted the last call
 	woken  atomic.Bool                 // is on the scheduler's ready list
-	next   atomic.Pointer[entry]       // see nextHop
-	shards atomic.Int32                // of the key that are in use; see spread
 
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
@@ -104,11 +102,10 @@ func (l *Limiter) addSlot(name string) (*slot, error) {
 // is nil where the slot has left the table.
 func (l *Limiter) rouse(s *slot, own proposed) *entry {
 	e := &entry{l: l, slot: s, index: -1, given: own.given, asked: own.asked}
-	e.shards.Store(int32(l.hopNumber + 1)) // what this process uses before it, and this one
 	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
 		ID:          *l.id.Load(),
 		Policy:      &l.cfg.Policy,
-		Proposed:    l.part(*own.config),
+		Proposed:    *own.config,
 		CallTimeout: l.cfg.CallTimeout,
 		Seed:        rand.Uint64(),
 		Stripes:     runtime.GOMAXPROCS(0),
@@ -191,7 +188,6 @@ func (e *entry) build(n *node, now clock.Instant) *lease.Call {
 		return nil
 	}
 	e.calls.Store(n)
-	e.client.Spread(int(e.shards.Load()))
 	r := e.client.Build(now, e.l.nextSeq(), n.rtt())
 	// A Call of its own for each: the store may still be filling that of an overdue one.
 	e.flight = &lease.Call{Key: e.l.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}

@@ -44,8 +44,6 @@ func (h *hold) giveBack(l *Limiter, name string, k *Key, n int64) {
 	e := h.entry
 	if e == nil {
 		e, _ = l.entryOf(name, false, k)
-	} else {
-		l = e.l // the shard of a key that has several
 	}
 	for ; e != nil; e, _ = l.entryOf(name, false, k) {
 		if e.giveBack(n, pooled, h.draw) {

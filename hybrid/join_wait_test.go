@@ -295,29 +295,26 @@ func TestCancelledJoinsLeakNothing(t *testing.T) {
 // before the others: these have what is left of it.
 func TestAJoinedTakeWaitsForOneCallTimeout(t *testing.T) {
 	const timeout = 100 * time.Millisecond
-	for _, shards := range []int{1, 2} {
-		for _, rests := range []bool{false, true} {
-			for delay := 10 * time.Millisecond; delay <= 200*time.Millisecond; delay += 10 * time.Millisecond {
-				bubbleOf(t, fmt.Sprint(shards, " shards, at rest ", rests, ", ", delay), func(t *world) {
-					// Given a key that has denied, so that it is asked alone, and now has tokens,
-					sharded := hybrid.Policy{Fallback: hybrid.FallbackDeny, Shards: shards}
-					l, other := t.start(by(denying, hybrid.PerSecond(10))), t.start(by(sharded, hybrid.PerSecond(20)))
-					j := l.Join(l.Key("a"), other.Key("b"))
+	for _, rests := range []bool{false, true} {
+		for delay := 10 * time.Millisecond; delay <= 200*time.Millisecond; delay += 10 * time.Millisecond {
+			bubbleOf(t, fmt.Sprint("at rest ", rests, ", ", delay), func(t *world) {
+				// Given a key that has denied, so that it is asked alone, and now has tokens,
+				l, other := t.start(by(denying, hybrid.PerSecond(10))), t.start(by(denying, hybrid.PerSecond(20)))
+				j := l.Join(l.Key("a"), other.Key("b"))
+				drain(l, "a")
+				time.Sleep(300 * time.Millisecond)
+				if rests {
+					time.Sleep(time.Minute)
 					drain(l, "a")
-					time.Sleep(300 * time.Millisecond)
-					if rests {
-						time.Sleep(time.Minute)
-						drain(l, "a")
-						time.Sleep(10 * time.Second)
-					}
-					// when each call takes nearly as long as a request waits,
-					t.every(verdict{delay: delay})
-					// then both calls together take no longer than that.
-					t.lasts(min(delay, timeout-timeout/16), timeout, func() { _, _ = j.Take(t.Context(), 1) })
-					t.lasts(0, timeout, func() { j.AllowN(1) })
-					t.lasts(0, timeout, func() { _, _ = j.TakeUpTo(t.Context(), 3) })
-				})
-			}
+					time.Sleep(10 * time.Second)
+				}
+				// when each call takes nearly as long as a request waits,
+				t.every(verdict{delay: delay})
+				// then both calls together take no longer than that.
+				t.lasts(min(delay, timeout-timeout/16), timeout, func() { _, _ = j.Take(t.Context(), 1) })
+				t.lasts(0, timeout, func() { j.AllowN(1) })
+				t.lasts(0, timeout, func() { _, _ = j.TakeUpTo(t.Context(), 3) })
+			})
 		}
 	}
 }

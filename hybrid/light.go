@@ -38,8 +38,8 @@ type proposed struct {
 // false where an entry has to decide.
 func (l *Limiter) drawFor(r *request) (d decision, done bool) {
 	s := l.keys.load(r.name)
-	// A key with shards is not asked seldom, and in a process no way to the store could be saved.
-	other := r.patience != lease.OneCall || l.cfg.Scope == ScopeProcess || l.cfg.Policy.Shards > 1
+	// In a process no way to the store could be saved.
+	other := r.patience != lease.OneCall || l.cfg.Scope == ScopeProcess
 	if other || s != nil && s.entry.Load() != nil {
 		return decision{}, false
 	}

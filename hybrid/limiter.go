@@ -37,12 +37,8 @@ type Limiter struct {
 	herald   *herald
 	watched  bool // a denial has consequences: see denied
 
-	base      *Limiter // of which this is a class or the shard of one, or itself
-	classes   siblings // of base
-	home      *Limiter // of a hop: the Limiter whose keys these are shards of (shards.go)
-	hops      siblings // of a home: the other shards
-	shard     int      // which of Policy.Shards
-	hopNumber int      // how many shards come before it in this process's order
+	base    *Limiter // of which this is a class, or itself
+	classes siblings // of base
 
 	scheduler scheduler
 	ctx       context.Context // ends with Close
@@ -116,9 +112,6 @@ func (l *Limiter) start() {
 		l.instance = l.cfg.InstanceID + "-" + l.instance
 	}
 	l.id.Store(&l.instance)
-	if k := l.cfg.Policy.Shards; k > 1 && l.home == nil {
-		l.shard, l.hops.made = lease.ShardAt(l.instance, 0, k), make([]atomic.Pointer[Limiter], k-1)
-	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keys.init()
 	l.nodes.l = l
@@ -153,7 +146,7 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	l.unregister()
-	for _, c := range l.behind() {
+	for _, c := range l.classes.all() {
 		c.Close()
 	}
 	// Before calls are cancelled, whose failures would be answered by Policy.Fallback.
@@ -175,7 +168,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	} else if l.state.Load() == stateClosed {
 		return nil
 	}
-	behind := l.behind()
+	behind := l.classes.all()
 	errs := make([]error, len(behind)+1)
 	var classes sync.WaitGroup
 	for i, c := range behind {

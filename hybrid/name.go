@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -14,9 +13,8 @@ import (
 // nameMax bounds Config.Name, so that a stored key is not much longer than the key.
 const nameMax = 64
 
-// nameMark begins the stored key of every key of a Limiter with a name, and of every shard but the
-// first; nameEnd ends the name. shardMark is between the name and the number of a shard.
-const nameMark, nameEnd, shardMark = "@", ":", "#"
+// nameMark begins the stored key of every key of a Limiter with a name, and nameEnd ends the name.
+const nameMark, nameEnd = "@", ":"
 
 // isName reports whether name can be a Config.Name. What it may contain keeps nameEnd out of it,
 // and it needs no escape in a log, a metric or a Redis key.
@@ -30,17 +28,11 @@ func isName(name string) bool {
 // storedKey is the key under which the store has the bucket of the key that the table knows as
 // name. Different names of Limiters and different keys have different ones, for any bytes: a
 // Limiter without a name leaves a key as it is, unless that begins like those of one with a name.
-func (l *Limiter) storedKey(name string) string { return l.storedKeyOf(name, l.shard) }
-
-// storedKeyOf is storedKey for one shard. That of shard 0 is the same as without shards.
-func (l *Limiter) storedKeyOf(name string, shard int) string {
-	if l.cfg.Name == "" && shard == 0 && !strings.HasPrefix(name, nameMark) {
+func (l *Limiter) storedKey(name string) string {
+	if l.cfg.Name == "" && !strings.HasPrefix(name, nameMark) {
 		return name
 	}
 	prefix := nameMark + l.cfg.Name + nameEnd
-	if shard > 0 {
-		prefix = nameMark + l.cfg.Name + shardMark + strconv.Itoa(shard) + nameEnd
-	}
 	if len(prefix)+len(name) > lease.KeyMax {
 		name = lease.HashKey(name) // or the store would hash all of it, as it hashes a long key without a name
 	}

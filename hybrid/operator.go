@@ -171,8 +171,8 @@ func (e *entry) warnCrowd(g *lease.Grant, weight int64, now clock.Instant) {
 	wanted := g.BurstWanted(weight)
 	if wanted > 0 && !e.crowded {
 		e.l.crowds.warn(e, now, "hybrid: the burst is too small for as few lease calls as CallsPerSecond says; "+
-			"a larger one, or more calls, or Shards cure it", "calls_per_second", g.Config.CallBudget(),
-			"processes", g.ActiveWeight/weight, "burst", wanted*int64(max(1, e.l.cfg.Policy.Shards)))
+			"a larger one, or more calls, cures it", "calls_per_second", g.Config.CallBudget(),
+			"processes", g.ActiveWeight/weight, "burst", wanted)
 	}
 	e.crowded = wanted > 0
 }

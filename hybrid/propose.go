@@ -66,7 +66,7 @@ func (s *sharedConfigs) of(c lease.Config) *lease.Config {
 // propose is a proposal with limits that come from source.
 func (l *Limiter) propose(source string, limits []Limit) proposal {
 	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
-	if err := c.ValidateShards(l.cfg.Policy.Shards); err != nil {
+	if err := c.Validate(); err != nil {
 		return proposal{err: fmt.Errorf("%w: %s: %w", ErrInvalidConfig, source, err)}
 	}
 	l.warn(limits)
@@ -163,7 +163,7 @@ func (l *Limiter) refresh(e *entry, key string) error {
 	defer e.mu.Unlock()
 	if !e.given && asked >= e.asked {
 		e.asked = asked
-		e.client.Propose(e.Now(), e.l.part(c))
+		e.client.Propose(e.Now(), c)
 	}
 	return nil
 }
@@ -239,13 +239,11 @@ func (k *Key) bind(e *entry) {
 	if own := k.given(); own != nil {
 		e.mu.Lock()
 		e.given = true
-		e.client.Propose(e.Now(), e.l.part(own.config))
+		e.client.Propose(e.Now(), own.config)
 		e.client.Insist(e.Now())
 		e.mu.Unlock()
 	}
-	if e.l == k.l { // and not one of its hops
-		k.e.Store(e)
-	}
+	k.e.Store(e)
 }
 
 // keysToldMax bounds how many keys with unusable limits have a line of the log each.

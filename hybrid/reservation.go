@@ -94,9 +94,6 @@ func (r *Reservation) Settle(actual int64) error {
 	for i := range r.parts {
 		p := &r.parts[i]
 		l := p.l
-		if p.hold.entry != nil {
-			l = p.hold.entry.l // the shard that it has tokens of
-		}
 		// Within this bound no product overflows, and no bucket can count more.
 		switch more := min(actual-r.estimate, lease.WaitingMax/joinMax) * p.times; {
 		case more > 0:

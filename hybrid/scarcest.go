@@ -54,8 +54,6 @@ func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
 		return in, true
 	case n > e.client.Pool.Held() && e.client.Degraded() && e.l.cfg.Policy.Fallback == FallbackDeny:
 		return in, true
-	case e.l.cfg.Policy.Shards > 1: // another shard may have what this one lacks
-		return 0, false
 	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or they should be there by now
 		return 0, false
 	}

@@ -12,7 +12,7 @@ import (
 // classes of Config.Priorities are in it.
 type Stats struct {
 	Name       string        // Config.Name
-	Keys       int           // in the table now, in use or at rest; once for each class and shard that it is used in
+	Keys       int           // in the table now, in use or at rest; once for each class that it is used in
 	InUse      int           // of Keys: asked for within a TTL or so, or holding tokens
 	Degraded   int           // of InUse: nobody waits for their node, which is away, or their last call failed
 	Waiting    int           // requests that wait now, for a lease call or in line
@@ -98,7 +98,7 @@ func (c *counters) retire(e *entry) {
 
 // collect counts by limit what e has denied since it was last asked.
 func (c *counters) collect(e *entry) {
-	e.client.CollectDenials(func(l Limit, n int64) { c.limits.of(e.l.whole(l)).Denied += n })
+	e.client.CollectDenials(func(l Limit, n int64) { c.limits.of(l).Denied += n })
 }
 
 // Stats sums up all keys, also those that have left, each once. No count is ever lower than it was
@@ -151,7 +151,7 @@ func (c *counters) look(e *entry, st *Stats) {
 	c.sum.add(e.tally())
 	c.collect(e)
 	for _, limit := range e.client.Limits() {
-		c.limits.of(e.l.whole(limit)).Keys++
+		c.limits.of(limit).Keys++
 	}
 	st.InUse++
 	if e.outage != nil {

@@ -76,5 +76,5 @@ func (e *entry) smallest() Limit {
 			least = l
 		}
 	}
-	return e.l.whole(least)
+	return least
 }

@@ -17,7 +17,7 @@ import (
 // is false where an entry has to decide.
 func (l *Limiter) answerAway(r *request) (d decision, done bool) {
 	s := l.keys.load(r.name)
-	if s != nil && s.entry.Load() != nil || l.cfg.Scope == ScopeProcess || l.cfg.Policy.Shards > 1 {
+	if s != nil && s.entry.Load() != nil || l.cfg.Scope == ScopeProcess {
 		return decision{}, false
 	}
 	n, now := l.nodeOf(r.name, nodeUnknown), l.cfg.Clock.Now()

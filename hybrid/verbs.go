@@ -256,12 +256,12 @@ func (d *decision) result(key string, least int64) Result {
 func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
 	held := e.client.Pool.Held()
 	if h := e.heard.Load(); h != nil {
-		return e.l.wholeOutlook(h.Outlook(e.Now(), n, held, admitted))
+		return h.Outlook(e.Now(), n, held, admitted)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
-	return e.l.wholeOutlook(st.Outlook(n, held, e.l.cfg.Policy.Headroom, admitted))
+	return st.Outlook(n, held, e.l.cfg.Policy.Headroom, admitted)
 }
 
 // KnownLimits are the limits of key that this process last heard of, and that its answers rest on.
@@ -297,7 +297,7 @@ func (e *entry) knownLimits() []Limit {
 		return nil
 	}
 	if h := e.heard.Load(); h != nil {
-		return e.l.wholes(h.Limits())
+		return h.Limits()
 	}
 	return nil
 }

@@ -39,7 +39,6 @@ type Client struct {
 	// Another configuration in force is only what this process proposed before, by calls sent before then.
 	conflictsFrom clock.Instant
 
-	spread int64 // shards of the key that this process uses; see Spread
 	weight int64 // of the last call
 
 	demand      demand
@@ -138,7 +137,7 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.holding.init(cfg.ID, cfg.Stripes)
 	c.host, c.policy, c.callTimeout = host, cfg.Policy, cfg.CallTimeout
 	c.random = cfg.Seed
-	c.weight = c.ownWeight()
+	c.weight = c.policy.weight()
 	c.own = cfg.Proposed
 	c.heard.ttl, c.heard.headroom = c.own.TTL, c.policy.Headroom
 	c.rtt, c.lasts = rttUnknown, lastsAlways

@@ -29,7 +29,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	c.Expire(now)
 	c.observe(now)
 	c.forgive(now)
-	c.weight = c.ownWeight()
+	c.weight = c.policy.weight()
 	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom}
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)

@@ -231,8 +231,7 @@ func (c *Client) shut(until clock.Instant) {
 	if was == 0 && until == 0 {
 		return
 	}
-	// Where another shard may have tokens, a take that is refused is not yet a denial.
-	if c.policy.Shards <= 1 && (was == 0 || until == 0) {
+	if was == 0 || until == 0 {
 		c.Pool.deny(until != 0)
 	}
 	c.host.Shut(until)

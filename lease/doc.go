@@ -84,8 +84,7 @@
 //
 //   - limit.go and limit_window.go: Limit and its kinds; policy.go: Policy; message.go: Config,
 //     Request and Grant; store.go: Store, MemoryStore, and keys that are too long to keep;
-//     shard.go: the parts of a key that has several buckets; audit.go: what shells, tests and
-//     audits see of either side's tokens.
+//     audit.go: what shells, tests and audits see of either side's tokens.
 //
 // # What is exported, and for whom
 //
@@ -114,7 +113,6 @@
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
 //	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant
 //	Latency Breaker NewBreaker NodeFailed Memory Unheard Terms Restable Account Heard Outlook
-//	ShardsMax ShardAt SumShards
 //
 // The parts of Take, which hybrid.Key.Allow has inline:
 //

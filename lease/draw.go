@@ -42,7 +42,7 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 		if Blocked.Equal(l) || n > grantable(l, t.Policy.Headroom) {
 			return false
 		}
-		part, _ := t.Policy.part(c, c.Target, l, m.active <= t.Policy.weightIn(1))
+		part, _ := t.Policy.part(c, c.Target, l, m.active <= t.Policy.weight())
 		unlimited, single = unlimited && Unlimited.Equal(l), single || part < 2
 	}
 	if unlimited {
@@ -63,7 +63,7 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *Request) {
 	c := m.inForce(t.Proposed)
 	*r = Request{
 		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
-		Want: n, Need: n, Waiting: n, Weight: t.Policy.weightIn(1), Headroom: t.Policy.Headroom,
+		Want: n, Need: n, Waiting: n, Weight: t.Policy.weight(), Headroom: t.Policy.Headroom,
 		Draw: true,
 	}
 	m.prove(now, r)

@@ -144,13 +144,8 @@ func (g *Grant) BurstWanted(weight int64) int64 {
 func (c *Client) large() bool { return c.target > c.config.Target }
 
 // hearTarget takes in the Target in force. Leases of a TTL that was set explicitly are no longer.
-// Who uses several shards is one of few (section 3.8), but weighs so little in each that it looks
-// like one of many: it goes by the configured Target.
 func (c *Client) hearTarget(g *Grant) {
 	c.target = max(g.Target, c.config.Target)
-	if c.spread > 1 {
-		c.target = c.config.Target
-	}
 	if c.policy.TTL > 0 {
 		c.target = max(c.config.Target, min(c.target, c.config.TTL/2))
 	}

@@ -94,8 +94,8 @@ type Policy struct {
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
-	// CallsPerSecond is how many lease calls a second all processes together should make for a key, or
-	// with Shards for each of its buckets. Leases of a fleet that would make more with its Target last
+	// CallsPerSecond is how many lease calls a second all processes together should make for a key.
+	// Leases of a fleet that would make more with its Target last
 	// longer, at most (Burst+Overcommit)/(2*Rate): whoever wants the budget kept raises the Burst to
 	// some 2*Rate*processes/CallsPerSecond. 0 means at most 3,125, a sixteenth of what one Redis can
 	// answer. Where neither this nor Target is set and no limit is a window, fleets of more than nine
@@ -119,16 +119,9 @@ type Policy struct {
 	// runs low. It only lowers grants. 0 leaves nothing; a request for more than the rest of the
 	// burst exceeds it.
 	Headroom float64 `json:",omitzero"`
-	// Shards divides the bucket of a key into so many, in as many slots of a Redis cluster, for a key
-	// that is too hot for one server: each has a part of the rate, of the burst and of Overcommit, and
-	// together they keep the same limit. Every process asks one of them first and others when that is
-	// short. A request for more than a shard's part of the burst exceeds it. 0 means 1; at most
-	// ShardsMax, and the smallest burst. Processes with different Shards limit together more than they
-	// should: docs/protocol.md section 3.8.
-	Shards int `json:",omitzero"`
 	// MaxOvershoot bounds, in bursts of the key's smallest limit, what one request may be charged
-	// beyond what was reserved for it, so that a wrong number does not deny a key for years. With
-	// Shards it is in bursts of a shard. 0 means 10; at most a million.
+	// beyond what was reserved for it, so that a wrong number does not deny a key for years. 0
+	// means 10; at most a million.
 	MaxOvershoot int64 `json:",omitzero"`
 	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what
 	// limits would do before they do it. What is admitted so is no debt.
@@ -155,11 +148,7 @@ func (p Policy) Validate() error {
 	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
 	orDefault(&v, "Weight", p.Weight, 1, weightMax)
 	orDefault(&v, "CallsPerSecond", p.CallsPerSecond, 1, callsMax)
-	orDefault(&v, "Shards", p.Shards, 1, ShardsMax)
 	orDefault(&v, "MaxOvershoot", p.MaxOvershoot, 1, overshootMost)
-	if p.Shards > 1 && p.Weight > weightMax/shardWeight && p.Weight <= weightMax {
-		v.add("Weight is %d, must be at most %d with Shards", p.Weight, weightMax/shardWeight)
-	}
 	if !(p.Headroom >= 0 && p.Headroom < 1) {
 		v.add("Headroom is %v, must be 0 to below 1", p.Headroom)
 	}

@@ -61,8 +61,8 @@ func TestOverloadIsSharedByWeight(t *testing.T) {
 	}
 }
 
-// TestOnlyTheRatioOfWeightsCounts: holders who all weigh 256 times as much, as those of a shard do,
-// get what they would get with a weight of 1, at the same times, to the last token.
+// TestOnlyTheRatioOfWeightsCounts: holders that all weigh 256 times as much get what they would get with a
+// weight of 1, at the same times, to the last token.
 func TestOnlyTheRatioOfWeightsCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(14, 72))
 	l := PerSecond(500)

@@ -38,7 +38,7 @@ func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroo
 
 // part returns the part of a process with the terms t, where all on the node weigh active.
 func (t *Terms) part(active int64) part {
-	weight := t.Policy.weightIn(1)
+	weight := t.Policy.weight()
 	return part{weight, max(active, weight)}
 }
 

@@ -73,7 +73,6 @@ var treatments = []rule{
 	{"leasesim top", interrupted, "it goes on until then"},
 	{"go test ./...", inAll, "all tests, which .ci/run and .ci/full run"},
 	{"go test ./internal/faults", inAll, "part of the above"},
-	{"groups[0].count=100000", inAll, "100,000 processes: minutes"},
 	{"-sim.requests", inAll, "100 million requests: a minute"},
 	{"-sim.scenarios", inAll, "10,000 scenarios: the better part of an hour"},
 	{"-bench", inAll, "measures for minutes"},

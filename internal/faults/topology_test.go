@@ -403,3 +403,9 @@ func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 		testkit.Check(t, err == nil && st.Levels[0]+st.Ledger == still.Burst-2, "%.20q: %+v, %v", name, st, err)
 	}
 }
+
+// isMaster reports whether s says so itself.
+func (s *site) isMaster() bool {
+	role, err := s.ctl.Do(context.Background(), "ROLE").Slice()
+	return err == nil && role[0] == "master"
+}

@@ -109,8 +109,8 @@ func (c *chaos) run() (*replication, int64, error) {
 		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and kept, and %d may yet be", got, kept,
 			undecided)
 	}
-	// A loss forgets what is owed, and a shard pays for what it owes with its part of the rate.
-	if c.forgets || c.Policy.Shards > 1 {
+	// A loss forgets what is owed.
+	if c.forgets {
 		c.slack += run.books.charged
 	}
 	return run, run.books.audit.ExceededBy(), err
@@ -171,12 +171,6 @@ func (c *chaos) windows(rnd *rand.Rand) {
 	}
 }
 
-// inPeriods reports whether the shards of a key go by periods of clocks that may differ.
-func (c *chaos) inPeriods() bool {
-	calendar := func(l lease.Limit) bool { return l.Kind == lease.KindCalendar }
-	return c.Policy.Shards > 1 && slices.ContainsFunc(c.Limits, calendar)
-}
-
 func (c *chaos) policy() {
 	p := &c.Policy
 	p.Fallback = lease.FallbackDeny
@@ -198,10 +192,6 @@ func (c *chaos) policy() {
 	p.StartEmpty = c.maybe(10)
 	if c.maybe(4) {
 		c.CallTimeout = c.between(5*time.Millisecond, time.Second)
-	}
-	if c.maybe(2) {
-		smallest := slices.MinFunc(c.Limits, bySize).Capacity()
-		p.Shards = 1 + c.rnd.IntN(int(min(5, smallest)))
 	}
 }
 
@@ -418,9 +408,6 @@ func (c *chaos) redis() {
 		c.faults++
 		f := scenario.RedisFault{Kind: scenario.FaultKinds[c.rnd.IntN(len(scenario.FaultKinds))],
 			At: time.Duration(c.rnd.Int64N(int64(c.Duration)))}
-		if f.Kind == scenario.FaultClockStep && c.inPeriods() {
-			f.Kind = scenario.FaultOutage
-		}
 		f.For = min(c.between(time.Millisecond, 3*time.Second), c.Duration-f.At)
 		f.Shard = c.rnd.IntN(r.Shards + 1)
 		switch f.Kind {

@@ -49,7 +49,6 @@ type request struct {
 	central bool // one central bucket would have admitted it
 
 	reservation int32 // its number, from 1; 0 where it reserves nothing
-	until       int64 // it waits for one call of a shard no longer than that; 0 for no such bound
 }
 
 // user is one of a closed loop: it thinks, asks, and comes again when it is denied.
@@ -62,7 +61,7 @@ type user struct {
 
 // prepare makes the sources of f's processes ready.
 func (d *demand) prepare(f *fleet) {
-	d.keys, d.largest = arrival.KeyWeights(d.s.Keys), smallestShard(d.s).Capacity()
+	d.keys, d.largest = arrival.KeyWeights(d.s.Keys), d.s.Policy.ConfigFor(d.s.Limits, 1, d.s.CallTimeout).Capacity()
 	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}
 	for i, g := range f.groups {
 		l := d.loads[g.load]
@@ -154,21 +153,13 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 
 // ask makes one request.
 func (d *demand) ask(p *process, key int32, n int64, user int32) {
-	d.askOf(p, key, n, user, nil)
-}
-
-// askOf is ask of one entry; of the home where that is nil.
-func (d *demand) askOf(p *process, key int32, n int64, user int32, e *entry) {
 	r := request{p: p, key: key, user: user, n: n, at: d.time.now}
 	d.books.asked(&r)
 	if p.group.reserves {
 		d.fleet.reserve(&r)
 	}
-	if e != nil {
-		e.takeOrDecide(r)
-		return
-	}
-	if e = p.single; e == nil {
+	e := p.single
+	if e == nil {
 		if e = d.fleet.entryFor(&r); e == nil {
 			return
 		}
@@ -180,7 +171,7 @@ func (d *demand) askOf(p *process, key int32, n int64, user int32, e *entry) {
 // process can do to the bound.
 func (d *demand) drain(e *entry) {
 	for e.client.Pool.Held() > 0 {
-		d.askOf(e.p, e.key, 1, -1, e)
+		d.ask(e.p, e.key, 1, -1)
 	}
 }
 

@@ -22,11 +22,11 @@ type draw struct {
 // drawFor makes r, of a key that has no entry, a draw. It is false where an entry has to decide.
 func (f *fleet) drawFor(r *request) bool {
 	p := r.p
-	if p.group.patience != lease.OneCall || f.s.Policy.Shards > 1 {
+	if p.group.patience != lease.OneCall {
 		return false
 	}
-	now, bucket, shard := p.local(f.time.now), r.key, r.key%int32(f.s.Redis.Shards)
-	m := p.resting[bucket]
+	now, shard := p.local(f.time.now), r.key%int32(f.s.Redis.Shards)
+	m := p.resting[r.key]
 	if now >= m.until {
 		m = memory{}
 	}
@@ -35,9 +35,9 @@ func (f *fleet) drawFor(r *request) bool {
 	if breaker.Away(now) || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) || !breaker.Admit(now) {
 		return false
 	}
-	delete(p.resting, bucket)
+	delete(p.resting, r.key)
 	id, w := f.waiters.take()
-	e := f.add(p, r.key, 0, bucket)
+	e := f.add(p, r.key)
 	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
 	w.Waiter = lease.Waiter{N: r.n, Patience: lease.OneCall, Deadline: lease.Never, Owner: w}
 	p.seq++
@@ -76,7 +76,7 @@ func (e *entry) drew(c *call) bool {
 	e.draw = nil
 	e.forget()
 	now := e.Now()
-	e.p.rest(e.bucket, memory{of: *m, until: now.Add(m.Lifetime(&e.p.config)), known: true}, now)
+	e.p.rest(e.key, memory{of: *m, until: now.Add(m.Lifetime(&e.p.config)), known: true}, now)
 	e.settled(d.waiter, d.N, lease.Decision{
 		Verdict: lease.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,
 	})

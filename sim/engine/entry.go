@@ -15,9 +15,6 @@ type entry struct {
 	fleet  *fleet
 	p      *process
 	key    int32
-	hop    int32  // how many shards of the key p takes before this one
-	bucket int32  // the number of its bucket: every key has as many as it has shards
-	next   *entry // of the next hop; see nextHop
 	id     int32
 	shard  int32 // of Redis
 	alive  bool
@@ -79,10 +76,6 @@ func (e *entry) decide(r request) {
 		e.admitTaken(&r)
 		return
 	}
-	if e.fleet.s.Policy.Shards > 1 {
-		e.decideShards(r)
-		return
-	}
 	e.decideRefused(r)
 }
 
@@ -106,7 +99,7 @@ func (e *entry) decideRefused(r request) {
 	case d.OK() && d.Source != lease.SourceFallback:
 		e.admit(&r, d)
 		e.answer(&r, true, r.n)
-	case d.OK() || !e.goOn(r, d):
+	default:
 		e.answer(&r, d.OK(), 0)
 	}
 }
@@ -134,9 +127,6 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	g := e.p.group
 	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
 	limit := g.waits
-	if r.until > 0 {
-		limit = min(limit, time.Duration(r.until-e.fleet.time.now))
-	}
 	if x := &g.load.Patience; g.patience == lease.InLine && x.P > 0 {
 		limit = min(limit, time.Duration(x.Sample(&e.p.stream)))
 	}
@@ -203,9 +193,7 @@ func (e *entry) settled(x *waiter, tokens int64, d lease.Decision) {
 	*x = waiter{audited: x.audited[:0]}
 	e.fleet.time.cancel(evWaitEnd, id)
 	e.fleet.waiters.give(id)
-	if d.OK() || !e.goOn(r, d) {
-		e.answer(&r, d.OK(), tokens)
-	}
+	e.answer(&r, d.OK(), tokens)
 }
 
 func (e *entry) Breaker() *lease.Breaker { return e.fleet.network.breakerOf(e) }
@@ -223,7 +211,7 @@ func (e *entry) spend() {
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
-		e.p.rest(e.bucket, memory{of: m, until: e.leaveAt, known: e.known}, e.Now())
+		e.p.rest(e.key, memory{of: m, until: e.leaveAt, known: e.known}, e.Now())
 		e.finish()
 	}
 	return ok
@@ -243,7 +231,7 @@ func (e *entry) finish() {
 // forget has e leave its process.
 func (e *entry) forget() {
 	e.alive = false
-	delete(e.p.entries, e.bucket)
+	delete(e.p.entries, e.key)
 	if e.p.single == e {
 		e.p.single = nil
 	}

@@ -94,7 +94,6 @@ func (f *fleet) start(p *process) {
 	p.state, p.pausedUntil = running, 0
 	p.rename()
 	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil
-	p.order = p.id
 	f.network.join(p, f.s.Redis.Shards)
 	f.running++
 	f.most = max(f.most, f.running)
@@ -197,35 +196,34 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 
 // entryFor is the entry that is to decide r; nil where r draws.
 func (f *fleet) entryFor(r *request) *entry {
-	e := r.p.entries[f.bucketOf(r.p, r.key, 0)]
+	e := r.p.entries[r.key]
 	switch {
 	case e == nil && f.drawFor(r):
 		return nil
 	case e == nil || e.draw != nil:
-		return f.entryAt(r.p, r.key, 0)
+		return f.entryAt(r.p, r.key)
 	}
 	return e
 }
 
-// entry is p's entry of a key in its home shard, made or woken now where there is none.
+// entry is p's entry of a key, made or woken now where there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
 	if p.single != nil {
 		return p.single
 	}
-	return f.entryAt(p, key, 0)
+	return f.entryAt(p, key)
 }
 
-// entryAt is p's entry of a key in the shard after so many others.
-func (f *fleet) entryAt(p *process, key, hop int32) *entry {
-	bucket := f.bucketOf(p, key, hop)
-	e := p.entries[bucket]
+// entryAt is entry where p has more than one key.
+func (f *fleet) entryAt(p *process, key int32) *entry {
+	e := p.entries[key]
 	if e != nil {
 		e.use()
 		return e
 	}
-	e = f.add(p, key, hop, bucket)
-	m := p.resting[bucket]
-	delete(p.resting, bucket)
+	e = f.add(p, key)
+	m := p.resting[key]
+	delete(p.resting, key)
 	if e.Now() >= m.until {
 		m = memory{}
 	}
@@ -235,42 +233,24 @@ func (f *fleet) entryAt(p *process, key, hop int32) *entry {
 	return e
 }
 
-// bucketOf is the number of the bucket of a key in the shard after so many others.
-func (f *fleet) bucketOf(p *process, key, hop int32) int32 {
-	k := f.s.Policy.Shards
-	if k <= 1 {
-		return key
-	}
-	return key*int32(k) + int32(lease.ShardAt(p.order, int(hop), k))
-}
-
 // add is a new entry, whose client is not started.
-func (f *fleet) add(p *process, key, hop, bucket int32) *entry {
+func (f *fleet) add(p *process, key int32) *entry {
 	id, _ := f.entries.take() // calls under way may still name what it was used for last
-	e := &entry{
-		fleet: f, p: p, key: key, hop: hop, bucket: bucket, id: id, shard: bucket % int32(f.s.Redis.Shards), alive: true,
-	}
-	f.entries.all[id], p.entries[bucket] = e, e
+	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
+	f.entries.all[id], p.entries[key] = e, e
 	return e
 }
 
 // start starts e's client, which recalls what is left of the last one.
 func (e *entry) start(m lease.Memory) {
-	p, k := e.p, e.fleet.s.Policy.Shards
-	policy := &p.policy
-	if e.hop > 0 && policy.ColdStart != lease.ColdStartDeny {
-		denying := *policy
-		denying.ColdStart = lease.ColdStartDeny
-		policy = &denying
-	}
+	p := e.p
 	e.client.Start(e.Now(), e, lease.ClientConfig{
-		ID: p.id, Seed: p.holders.Uint64(), Policy: policy,
-		Proposed: p.config.Shard(int(e.bucket)%max(1, k), k), CallTimeout: e.fleet.s.CallTimeout,
+		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: e.fleet.s.CallTimeout,
 	})
 	if m != (lease.Memory{}) {
 		e.client.Recall(m)
 	}
-	if e.fleet.s.Keys.Count == 1 && e.hop == 0 {
+	if e.fleet.s.Keys.Count == 1 {
 		p.single = e
 	}
 }

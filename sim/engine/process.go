@@ -22,13 +22,12 @@ type process struct {
 
 	pausedUntil int64 // 0 while it is not stopped
 
-	entries  map[int32]*entry // by bucket
+	entries  map[int32]*entry // by key
 	single   *entry           // the only key's, where there is one key
 	resting  map[int32]memory
 	forgetAt int    // look for what may be forgotten when so many rest
 	seq      int64  // of its lease calls
 	id       string // its instance id
-	order    string // its first one in this life, which says in which order it takes the shards of a key
 	renames  int
 	policy   lease.Policy
 	config   lease.Config // that it proposes

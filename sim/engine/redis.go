@@ -51,7 +51,7 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 	r := redis{time: time, s: &s.Redis, stream: stream, network: n, books: b}
 	r.sets = slices.ContainsFunc(s.Redis.Faults, func(f scenario.RedisFault) bool { return f.Kind == scenario.FaultClockStep })
 	for range s.Redis.Shards {
-		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count*max(1, s.Policy.Shards)/s.Redis.Shards+1),
+		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
 			replicas: map[*scenario.RedisFault][]*bucket{}})
 	}
 	return r
@@ -121,7 +121,7 @@ func (r *redis) serve(b *batch) {
 
 // execute has the bucket answer one call.
 func (r *redis) execute(s *shard, c *call) {
-	place, now := r.place(c.entry.bucket), r.now(s)
+	place, now := r.place(c.entry.key), r.now(s)
 	k := *place
 	if k == nil || now >= k.expires {
 		k = &bucket{}

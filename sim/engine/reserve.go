@@ -97,12 +97,12 @@ func (f *fleet) settle(x *reservation) {
 	case x.ofCentral:
 		b.central[r.key].Settle(f.time.now/1000, more)
 	case more > 0:
-		e := f.entryAt(p, r.key, x.entry.hop)
+		e := f.entry(p, r.key)
 		b.chargedBy(e, e.client.Charge(more))
 		e.Wake(false)
 	case x.tokens == 0: // a fallback took nothing that could come back
 	case x.cancelled:
-		e, pooled := f.entryAt(p, r.key, x.entry.hop), x.pooled
+		e, pooled := f.entry(p, r.key), x.pooled
 		if e != x.entry {
 			pooled = 0
 		}
@@ -112,7 +112,7 @@ func (f *fleet) settle(x *reservation) {
 		}
 		e.Wake(false)
 	default:
-		e := f.entryAt(p, r.key, x.entry.hop)
+		e := f.entry(p, r.key)
 		e.client.Refund(-more)
 		b.refunded -= more
 		e.Wake(false)

@@ -88,10 +88,9 @@ type Figures struct {
 
 // Relief is how many shards keep Redis from being saturated.
 type Relief struct {
-	Shards    int     `json:"shards"`               // redis.shards
-	KeyShards int     `json:"key_shards,omitempty"` // policy.shards, where each key has to be divided too
-	RedisCPU  float64 `json:"redis_cpu"`            // part of a core that the busiest shard is busy then
-	CallsPerS float64 `json:"calls_per_s"`          // of the fleet then: every bucket of a key is called
+	Shards    int     `json:"shards"`      // redis.shards
+	RedisCPU  float64 `json:"redis_cpu"`   // part of a core that the busiest shard is busy then
+	CallsPerS float64 `json:"calls_per_s"` // of the fleet then: every bucket of a key is called
 }
 
 // Figure is one quantity over the replications.

@@ -35,5 +35,5 @@ func (s Scenario) holders() float64 {
 	for _, g := range s.Groups {
 		n += g.Count
 	}
-	return float64(n) / float64(max(1, s.Policy.Shards))
+	return float64(n)
 }

@@ -191,9 +191,6 @@ func (c *checker) groups() {
 		}
 		between(c, path+".count", g.Count, 1, processesMax)
 		if of := (lease.Policy{Weight: g.Weight}); g.Weight != c.Policy.Weight { // which is checked there
-			if c.together {
-				of.Shards = c.Policy.Shards
-			}
 			c.ofPolicy(path, of.Validate())
 		}
 		if g.Headroom != c.Policy.Headroom {

@@ -22,7 +22,7 @@ func (c *checker) policy() {
 		return
 	}
 	config := c.Policy.ConfigFor(c.Limits, 0, max(c.CallTimeout, 0))
-	for _, m := range unjoined(config.ValidateShards(c.Policy.Shards), lease.ErrInvalidConfig) {
+	for _, m := range unjoined(config.Validate(), lease.ErrInvalidConfig) {
 		path := "policy"
 		var i int
 		if _, err := fmt.Sscanf(m, "limit %d:", &i); err == nil {
@@ -52,7 +52,7 @@ func isOfPolicy(field string) bool {
 }
 
 // leaseNames are the fields of lease.Limit and lease.Policy where a message names them.
-var leaseNames = regexp.MustCompile(`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight|Shards)\b`)
+var leaseNames = regexp.MustCompile(`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight)\b`)
 
 // InFile is a message of package lease in the words of a scenario file: its fields have the file's
 // names, and 0 is not offered as the default, because a file leaves such a field out.

@@ -84,20 +84,15 @@ func TestAFieldOfThePolicyThatIsOutOfBoundsIsOneErrorInTheFilesWords(t *testing.
 		}
 	}
 	for want, p := range map[string]lease.Policy{
-		"policy.ttl: is 150ms, must be at least 2*target (200ms)":               {TTL: 150 * time.Millisecond},
-		"policy.target: is 1h0m0s, must be 1ms to 30m0s":                        {Target: time.Hour, TTL: time.Second},
-		"policy.weight: is 4503599627370496, must be 1 to 1048576":              {Weight: 1 << 52, Shards: 2},
-		"policy.weight: is 5000, must be at most 4096 with shards":              {Weight: 5000, Shards: 2},
-		"policy.shards: is 6, must be at most 5 for 5/s: each shard has a part": {Shards: 6},
+		"policy.ttl: is 150ms, must be at least 2*target (200ms)":  {TTL: 150 * time.Millisecond},
+		"policy.target: is 1h0m0s, must be 1ms to 30m0s":           {Target: time.Hour, TTL: time.Second},
+		"policy.weight: is 4503599627370496, must be 1 to 1048576": {Weight: 1 << 52},
 	} {
 		s := scene
 		s.Policy = p
 		wrong(s, want)
 	}
 	s := scene
-	s.Policy.Shards, s.Groups = 2, []Group{{Weight: 5000}}
-	wrong(s, "groups[0].weight: is 5000, must be at most 4096 with shards")
-	s = scene
 	s.Limits = []lease.Limit{lease.Sliding(100, 0)}
 	wrong(s, "limits[0]: the window is 0s, must be whole microseconds, 1ms to ")
 }

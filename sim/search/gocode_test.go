@@ -24,7 +24,7 @@ func TestTheCodeCompilesAndIsTheConfiguration(t *testing.T) {
 		{Tokens: 3, Per: 1001 * time.Nanosecond * 1000, Burst: 4}, {Tokens: 1, Per: 90 * time.Second, Burst: 2},
 	}
 	odd.Policy = lease.Policy{Target: time.Second, TTL: 30 * time.Minute, Overcommit: 5, Fallback: lease.FallbackAllowAll,
-		Shards: 2, CallsPerSecond: 9000}
+		CallsPerSecond: 9000}
 	windows := fleet()
 	windows.Limits = []lease.Limit{lease.Sliding(100, time.Minute), lease.Calendar(1000, 24*time.Hour, 16*time.Hour),
 		lease.Calendar(7, time.Minute, 0)}

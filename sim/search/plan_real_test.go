@@ -35,7 +35,6 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 		"multi-limit-tenants": {"reps=1"},
 		// A tenth of it and less: as many requests and calls for each process.
 		"fleet-of-10000": {"duration=10s", "groups.web.count=300", "limits[0]=3000/s burst 6600", "policy.calls_per_second=150"},
-		"sharded-fleet":  {"duration=4s", "groups.web.count=50", "limits[0]=5000/s burst 10000"},
 	}
 	testkit.Check(t, len(all) == len(file.Examples()), "%d of %d examples", len(all), len(file.Examples()))
 	long := testkit.Long(t, "priorities", fmt.Sprint(len(all), " examples"))
@@ -179,27 +178,21 @@ func TestAPlanSaysWhatRedisItNeeds(t *testing.T) {
 		busy        func(s sim.Scenario) float64 // the busiest node
 		want        Needs
 	}{
-		"little": {1, 1, func(sim.Scenario) float64 { return 0.2 }, Needs{CPU: 0.2, Nodes: 1, Least: 1, Buckets: 1}},
-		"one key that can be divided": {1, 1, func(s sim.Scenario) float64 { return 1.2 / float64(max(1, s.Policy.Shards)) },
-			Needs{CPU: 1.2, Nodes: 1, Least: 2, Buckets: 2}},
-		"one key whose parts are too small": {1, 1, func(s sim.Scenario) float64 { return 4.2 / float64(max(1, s.Policy.Shards)) },
-			Needs{CPU: 4.2, Nodes: 1, Buckets: 1}},
-		"one key, of which every bucket is called as often": {1, 1, func(sim.Scenario) float64 { return 0.8 },
-			Needs{CPU: 0.8, Nodes: 1, Buckets: 1}},
+		"little": {1, 1, func(sim.Scenario) float64 { return 0.2 }, Needs{CPU: 0.2, Nodes: 1, Least: 1}},
+		"one key": {1, 1, func(sim.Scenario) float64 { return 0.8 },
+			Needs{CPU: 0.8, Nodes: 1}},
 		// The busiest key makes 0.4, and lies with more or less others.
 		"many keys": {100, 3, func(s sim.Scenario) float64 { return 0.4 + 1.3/float64(s.Redis.Shards) },
-			Needs{CPU: 0.4 + 1.3/3.0, Nodes: 3, Least: 5, Buckets: 1}},
+			Needs{CPU: 0.4 + 1.3/3.0, Nodes: 3, Least: 5}},
 		"more nodes than it takes": {100, 8, func(s sim.Scenario) float64 { return 1.8 / float64(s.Redis.Shards) },
-			Needs{CPU: 1.8 / 8, Nodes: 8, Least: 3, Buckets: 1}},
+			Needs{CPU: 1.8 / 8, Nodes: 8, Least: 3}},
 	} {
 		// Given so many nodes, and how busy the busiest of so many is,
 		s := fleet()
 		s.Keys.Count, s.Redis.Shards = c.keys, c.nodes
 		w := &world{f: func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.001 })(s)
-			if x.redisCPU = c.busy(s); s.Policy.Shards > 4 {
-				x.falseRejects = 0.1
-			}
+			x.redisCPU = c.busy(s)
 			return x
 		}}
 		// then what a plan says is what that many show.

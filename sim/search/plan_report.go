@@ -58,7 +58,6 @@ type Policy struct {
 	TTL            string `json:"ttl"`
 	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is not set: leases of a large fleet are longer
 	Overcommit     int64  `json:"overcommit"`
-	Shards         int    `json:"shards,omitempty"` // of a key; none where it has one bucket
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
 	// TargetInForce is how long leases last where that is not Target: in a large fleet.
 	TargetInForce string `json:"target_in_force,omitempty"`
@@ -71,12 +70,12 @@ func policyOf(s sim.Scenario) Policy {
 	if t := s.TargetInForce(); t != target {
 		inForce = t.String()
 	}
-	return Policy{target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.Shards, p.CallsPerSecond, inForce}
+	return Policy{target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.CallsPerSecond, inForce}
 }
 
 // name is the policy in an error.
 func (p Policy) name() string {
-	return fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d policy.shards=%d", p.Target, p.TTL, p.Overcommit, p.Shards)
+	return fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d", p.Target, p.TTL, p.Overcommit)
 }
 
 // Needs is the Redis that a policy takes.
@@ -84,8 +83,6 @@ type Needs struct {
 	CPU   float64 `json:"cpu"`   // of a core, of the busiest node; the pessimistic end
 	Nodes int     `json:"nodes"` // that the scenario has
 	Least int     `json:"least"` // nodes that none of them is busier than BusyMost; 0 where no number helps
-	// Buckets is in how many shards a key has to be for that; 1 where the keys can be spread.
-	Buckets int `json:"buckets"`
 }
 
 // Grade is how a policy did.
@@ -196,9 +193,6 @@ func durationCode(d time.Duration) string {
 
 // fleetCode is the fields of p that large fleets set, as lines of code.
 func fleetCode(p lease.Policy) (code string) {
-	if p.Shards > 1 {
-		code += fmt.Sprintf("\t\tShards:         %d,\n", p.Shards)
-	}
 	if p.CallsPerSecond != 0 {
 		code += fmt.Sprintf("\t\tCallsPerSecond: %d,\n", p.CallsPerSecond)
 	}

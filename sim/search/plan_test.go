@@ -45,10 +45,7 @@ func TestWhatIsChosen(t *testing.T) {
 			}
 		}
 	}
-	// A node of sixteen is busy with the calls of a bucket, and shards spread them.
-	cluster := fleet()
-	cluster.Redis.Shards = 16
-	busy := func(s sim.Scenario, x *truth) { x.redisCPU = 3.5 / float64(max(s.Policy.Shards, 1)) }
+	busy := func(_ sim.Scenario, x *truth) { x.redisCPU = 3.5 }
 	idleNodes := []Threshold{AtMost("redis_cpu", 0.5)}
 	simplest := func(p Plan) bool { return p.Chosen.Policy.Overcommit == 0 && p.Chosen.Policy.TTL == "200ms" }
 	kept := func(p Plan) bool { return p.Chosen.Policy == p.Given.Policy }
@@ -80,14 +77,8 @@ func TestWhatIsChosen(t *testing.T) {
 		"overcommit where it is needed": {Question{Scenario: fleet(), OvercommitMax: 400}, overcommitting, func(p Plan) bool {
 			return p.Chosen.Policy.Overcommit >= 100 && p.Chosen.Policy.Overcommit <= 400
 		}},
-		"a node that one bucket keeps too busy": {Question{Scenario: cluster, Targets: idleNodes}, busy, func(p Plan) bool {
-			return p.Chosen.Policy.Shards == 8 && strings.Contains(p.Code, "Shards:         8,")
-		}},
 		"a busy node that is all there is": {Question{Scenario: fleet(), Targets: idleNodes}, busy, func(p Plan) bool {
 			return p.Verdict == Infeasible
-		}},
-		"a busy node of which nothing is asked": {Question{Scenario: cluster}, busy, func(p Plan) bool {
-			return p.Chosen.Policy.Shards == 0
 		}},
 		"long leases that break the promise": {Question{Scenario: fleet()}, exceeding, func(p Plan) bool {
 			broken := slices.ContainsFunc(p.TradeOffs, func(c Candidate) bool { return c.Figures.BoundExceededBy.Worst > 0 })

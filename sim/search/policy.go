@@ -66,8 +66,7 @@ func policiesFor(q Question) []lease.Policy {
 			t = time.Duration(float64(t) / step)
 		}
 	}
-	all = append(all, budgets(q)...)
-	return append(all, shardedPolicies(q)...)
+	return append(all, budgets(q)...)
 }
 
 // tokensLast is how long n tokens of the tightest limit are for one of the processes of s, at most
@@ -156,26 +155,6 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) (with lease.Polic
 	p.CallsPerSecond = twoDigits(int64(float64(own) * times))
 	s.Policy = p
 	return p, p.CallsPerSecond > 0 && p.CallsPerSecond != own && s.Validate() == nil
-}
-
-// shardedPolicies are the scenario's own policy with shards, in numbers that double up to that of
-// the cluster. They cost what they divide a burst into, so there are some only where one bucket may
-// be too busy for its node: where the part of a core that is busy is a target.
-func shardedPolicies(q Question) (all []lease.Policy) {
-	s := q.Scenario
-	if !slices.ContainsFunc(q.Targets, func(t Threshold) bool { return t.Figure == "redis_cpu" }) {
-		return nil
-	}
-	for k := 2; k <= min(s.Redis.Shards, lease.ShardsMax); k *= 2 {
-		p := q.Scenario.Policy
-		if p.Shards = k; k <= q.Scenario.Policy.Shards {
-			continue
-		}
-		if s.Policy = p; s.Validate() == nil {
-			all = append(all, p)
-		}
-	}
-	return all
 }
 
 // policiesOf are the policies of lists of trials, each once.

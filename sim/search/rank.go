@@ -30,7 +30,7 @@ func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
 
 // ranked is trials, the best first. Those that meet the targets at an end come before the others,
 // which stand by what they lack. Fewer calls are better. Of those with about the fewest the first
-// is the scenario's own policy, then that with the least overcommit, the fewest shards, the
+// is the scenario's own policy, then that with the least overcommit, the
 // shortest TTL, which is how long the tokens of a crash and a lost bucket are missing, and the
 // largest margin.
 func ranked(trials []*trial, at end) []*trial {
@@ -52,7 +52,7 @@ func ranked(trials []*trial, at end) []*trial {
 		}
 		p, q := a.scenario.Policy, b.scenario.Policy
 		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
-			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.Shards, q.Shards), cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)),
+			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)),
 			cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
 	})
 }

@@ -23,50 +23,29 @@ func Saturated(f *sim.Figures) bool { return f != nil && Saturates(f.RedisCPU) }
 // Saturates reports whether the busiest shard had no time left in some replication.
 func Saturates(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }
 
-// Relieve finds the fewest shards, more than s has, with which no shard works for more than
-// BusyMost of the time, by simulating one replication of s with each number that it tries: first
-// more shards of Redis, as far as there are buckets to spread, and where one bucket alone is too
-// much, more shards of every key too. It is nil where nothing that was tried helps.
+// Relieve finds the fewest shards of Redis, more than s has, with which no shard works for more than
+// BusyMost of the time, by simulating one replication of s with each number that it tries. It is nil
+// where nothing that was tried helps, as where one bucket alone is too much for a shard.
 func (l Lab) Relieve(ctx context.Context, s sim.Scenario) (*sim.Relief, error) {
-	return l.relieve(ctx, s, func(*sim.Report) bool { return true })
+	return l.fewest(ctx, s, s.Defaults().Redis.Shards, func(*sim.Report) bool { return true })
 }
 
-// relieve is Relieve where a number of shards must do well in something else too.
-func (l Lab) relieve(ctx context.Context, s sim.Scenario, well func(*sim.Report) bool) (*sim.Relief, error) {
-	few := s.Defaults().Redis.Shards
-	relief, err := l.fewest(ctx, s, few, false, well)
-	if relief == nil && err == nil {
-		relief, err = l.fewest(ctx, s, few, true, well)
-	}
-	return relief, err
-}
-
-// fewest is relieve with more than so many shards, which are too few: those of Redis alone, or,
-// divided, those of every key too.
-func (l Lab) fewest(
-	ctx context.Context, s sim.Scenario, few int, divided bool, well func(*sim.Report) bool,
-) (*sim.Relief, error) {
+// fewest is Relieve with more than so many shards, which are too few, and where a number of shards
+// must do well in something else too.
+func (l Lab) fewest(ctx context.Context, s sim.Scenario, few int, well func(*sim.Report) bool) (*sim.Relief, error) {
 	s = s.Defaults()
 	s.Reps, s.Rivals = 1, nil
-	buckets := s.Keys.Count * max(1, s.Policy.Shards)
 	try := func(n int) (*sim.Relief, error) {
-		t, most := s, buckets
+		t := s
 		t.Redis.Shards = n
-		if divided {
-			t.Policy.Shards, most = max(n, s.Policy.Shards), buckets*n
-		}
-		if n > most || t.Validate() != nil {
+		if n > s.Keys.Count || t.Validate() != nil {
 			return nil, nil
 		}
 		r, err := l.Run(ctx, t)
 		if err != nil || r.RedisCPU.Worst > BusyMost || !well(&r) {
 			return nil, err
 		}
-		relief := &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst, CallsPerS: r.CallsPerS.Mean}
-		if divided {
-			relief.KeyShards = t.Policy.Shards
-		}
-		return relief, nil
+		return &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst, CallsPerS: r.CallsPerS.Mean}, nil
 	}
 	found, err := (*sim.Relief)(nil), error(nil)
 	for n := max(1, 2*few); found == nil && n <= shardsMost*s.Redis.Shards; n *= 2 {
@@ -92,23 +71,22 @@ func (l Lab) fewest(
 
 // needsOf is the Redis that a confirmed trial takes. With as many shards as are named one
 // replication was simulated, and met the targets. A product would not be right: the busiest keys
-// may lie on one shard, and every bucket of a key that is divided is called about as often as the
-// only one was.
+// may lie on one shard.
 func (p *planning) needsOf(ctx context.Context, t *trial) (*Needs, *sim.Relief, error) {
 	s := t.scenario.Defaults()
-	n := &Needs{CPU: t.report.RedisCPU.High, Nodes: s.Redis.Shards, Least: s.Redis.Shards, Buckets: max(1, s.Policy.Shards)}
+	n := &Needs{CPU: t.report.RedisCPU.High, Nodes: s.Redis.Shards, Least: s.Redis.Shards}
 	relief, err := (*sim.Relief)(nil), error(nil)
 	well := func(r *sim.Report) bool { return (&trial{report: r, targets: t.targets}).meets(pessimistic) }
 	switch {
 	case n.CPU > BusyMost:
-		if relief, err = p.relieve(ctx, s, well); relief == nil {
+		if relief, err = p.fewest(ctx, s, n.Nodes, well); relief == nil {
 			n.Least = 0
 			break
 		}
-		n.Least, n.Buckets = relief.Shards, max(n.Buckets, relief.KeyShards)
+		n.Least = relief.Shards
 	case n.Nodes > 1:
 		var fewer *sim.Relief
-		if fewer, err = p.fewest(ctx, s, 0, false, well); fewer != nil {
+		if fewer, err = p.fewest(ctx, s, 0, well); fewer != nil {
 			n.Least = min(n.Nodes, fewer.Shards)
 		}
 	}

@@ -69,12 +69,11 @@ func goalText(t search.Threshold) string {
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
-// policyText is a policy in a line; an overcommit and shards are named where there are some.
+// policyText is a policy in a line; an overcommit is named where there is one.
 func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
-	shards := either(p.Shards > 1, fmt.Sprintf(", %d shards", p.Shards), "")
 	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
-	return fmt.Sprintf("target %s, ttl %s%s%s%s", targetText(p), ttlText(p), overcommit, shards, calls)
+	return fmt.Sprintf("target %s, ttl %s%s%s", targetText(p), ttlText(p), overcommit, calls)
 }
 
 // ttlText is a TTL; one that is not set is not the same as one that is set to as long: leases of a
@@ -189,7 +188,6 @@ func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 		of   func(search.Policy) string
 	}{
 		{"overcommit", func(p search.Policy) string { return Number(float64(p.Overcommit)) }},
-		{"shards", func(p search.Policy) string { return Number(float64(max(1, p.Shards))) }},
 		{"calls_per_second", func(p search.Policy) string {
 			return either(p.CallsPerSecond == 0, "default", Number(float64(p.CallsPerSecond)))
 		}},

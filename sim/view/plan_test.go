@@ -120,8 +120,8 @@ func TestTheAdviceOfMoreShardsSaysWhatTheyCost(t *testing.T) {
 		// Given one key for which one Redis is too busy,
 		p := planned(t)
 		p.Chosen.Figures.CallsPerS, p.Chosen.Figures.RedisCPU = fig(378, 378, 378, 1), fig(busy, busy, busy, 1)
-		p.Needs = &search.Needs{CPU: busy, Nodes: 1, Least: 32, Buckets: 32}
-		p.Relief = &sim.Relief{Shards: 32, KeyShards: 32, RedisCPU: 0.6, CallsPerS: 9205}
+		p.Needs = &search.Needs{CPU: busy, Nodes: 1, Least: 32}
+		p.Relief = &sim.Relief{Shards: 32, RedisCPU: 0.6, CallsPerS: 9205}
 		// then what helps stands beside the calls that it makes.
 		text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
 		says(t, text, "with 9,205 lease calls per second in place of 378.")

@@ -136,8 +136,7 @@ func (v planView) needs() string {
 		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with --redis-cpu %s.", most,
 			strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
-		keys := either(n.Buckets > 1, fmt.Sprintf(", and policy.shards of %d", n.Buckets), "")
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %s%s, %s.", most, Count(n.Least, "shard"), keys,
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %s, %s.", most, Count(n.Least, "shard"),
 			costOf(v.Relief, &v.Chosen.Figures))
 	case n.Nodes > 1:
 		return text + fmt.Sprintf("%s would do, at most %s busy.", Count(n.Least, "shard"), most)

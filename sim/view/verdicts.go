@@ -77,10 +77,9 @@ func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
 	if !search.Saturated(f) {
 		return
 	}
-	more := "More shards would not help: ask less often, with a longer target or fewer calls."
+	more := "More shards would not help: ask less often, with a larger burst, a longer target or fewer calls."
 	if relief != nil {
-		keys := either(relief.KeyShards > 0, fmt.Sprintf(" and policy.shards: %d", relief.KeyShards), "")
-		more = fmt.Sprintf("With redis.shards: %d%s its busiest shard would work %s of the time, %s.", relief.Shards, keys,
+		more = fmt.Sprintf("With redis.shards: %d its busiest shard would work %s of the time, %s.", relief.Shards,
 			Percent(relief.RedisCPU), costOf(relief, f))
 	}
 	d.say(Bad, "Redis is saturated%s: its busiest shard works %s of the time, and calls wait in line. %s", where,
@@ -97,17 +96,12 @@ func costOf(relief *sim.Relief, f *sim.Figures) string {
 // long as that wants them, one that is not.
 func crowd(s sim.Scenario) (budget, burst int64) {
 	s = s.Defaults()
-	shards := max(1, s.Policy.Shards)
 	g := lease.Grant{Config: s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)}
 	budget = g.Config.CallBudget()
 	for _, group := range s.Groups {
 		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)
 	}
-	if shards > 1 { // a large fleet is divided between them
-		g.ActiveWeight = (g.ActiveWeight + int64(shards) - 1) / int64(shards)
-		g.Config = g.Config.Shard(0, shards)
-	}
-	return budget, g.BurstWanted(1) * int64(shards)
+	return budget, g.BurstWanted(1)
 }
 
 // excuses are the settings of a scenario with which a fleet may exceed the bound although its

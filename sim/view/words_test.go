@@ -37,17 +37,15 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 func TestTheReportNamesTheBurstThatALargeFleetWants(t *testing.T) {
 	for _, c := range []struct {
 		budget int64
-		shards int
 		want   string
 	}{
-		{0, 0, ""},
-		{60, 0, ""}, // 24 calls of weight 1 in 0.4 s: 1,467 tokens are enough
+		{0, ""},
+		{60, ""}, // 24 calls of weight 1 in 0.4 s: 1,467 tokens are enough
 		// 24 calls take 12 s, in which 12,000 tokens refill: of a fleet of 24, 11 thirds as many are wanted.
-		{2, 0, "policy.calls_per_second, 2 for a key: a burst of 44,000 would."},
-		{2, 2, "policy.calls_per_second, 2 for a key: a burst of 32,000 would."},
+		{2, "policy.calls_per_second, 2 for a key: a burst of 44,000 would."},
 	} {
 		r := madeUp()
-		r.Scenario.Policy.CallsPerSecond, r.Scenario.Policy.Shards = c.budget, c.shards
+		r.Scenario.Policy.CallsPerSecond = c.budget
 		got := ""
 		for _, v := range Run(r).Verdicts {
 			if strings.Contains(v.Text, "The burst does not allow") {
@@ -55,7 +53,7 @@ func TestTheReportNamesTheBurstThatALargeFleetWants(t *testing.T) {
 			}
 		}
 		testkit.Check(t, strings.HasSuffix(got, c.want) && (c.want != "" || got == ""),
-			"budget %d, %d shards: %q, want %q", c.budget, c.shards, got, c.want)
+			"budget %d: %q, want %q", c.budget, got, c.want)
 	}
 }
 

@@ -28,18 +28,15 @@ func inspectCommand() *cobra.Command {
 		}
 		defer rdb.Close()
 		key := l.stored(args[0])
-		b, err := inspectShards(c.Context(), store, key)
-		if b == nil && err == nil {
-			var v redisbucket.View
-			if v, err = store.Look(c.Context(), key); err == nil && !v.Exists {
-				return fmt.Errorf("leasesim: there is no bucket of key %q under %q: it was never asked for, or has been "+
-					"forgotten since it was full again", key, l.prefix)
-			}
-			b = inspected(key, v)
-		}
+		v, err := store.Look(c.Context(), key)
 		if err != nil {
 			return l.failed(c, err)
 		}
+		if !v.Exists {
+			return fmt.Errorf("leasesim: there is no bucket of key %q under %q: it was never asked for, or has been "+
+				"forgotten since it was full again", key, l.prefix)
+		}
+		b := inspected(key, v)
 		if l.out == view.FormatJSON {
 			err = json.NewEncoder(c.OutOrStdout()).Encode(b)
 		} else {
@@ -86,7 +83,6 @@ type bucket struct {
 	Epoch      int64     `json:"epoch"`
 
 	Holders []bucketHolder `json:"holders"`
-	Shards  []*bucket      `json:"shards,omitempty"` // of a key with shards: those that exist; see shards.go
 }
 
 type bucketLimit struct {
@@ -166,10 +162,6 @@ func (b *bucket) text() string {
 		limits.Add(l.Limit, number(l.Level), number(l.Burst), percent(l.Level, l.Burst), next)
 	}
 	out.WriteString("\n" + limits.String() + "\n")
-	if len(b.Shards) > 0 {
-		out.WriteString(b.shardsText())
-		return out.String()
-	}
 	if len(b.Holders) == 0 {
 		out.WriteString("Nobody holds a lease or has asked within a TTL.\n")
 		return out.String()

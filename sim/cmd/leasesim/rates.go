@@ -89,69 +89,27 @@ func (r *rates) end() {
 // sorts are what the rows may be sorted by, in the order of perS.
 var sorts = []string{"spent", "denied", "calls", "waiting"}
 
-// ranked is a key that is shown: one stored key, or all shards of one, and their sum.
+// ranked is a key that is shown.
 type ranked struct {
-	key    string
-	stored []string
-	rated
+	key string
+	*rated
 }
 
 // top are the keys with the most of what is sorted by.
 func (r *rates) top(by string, count int) []ranked {
-	sharded := make(map[string]*ranked) // what has shards beside the first
-	for key := range r.keys {
-		of, shard := shardOf(key)
-		if shard > 0 && sharded[of] == nil {
-			sharded[of] = &ranked{key: of}
-			if first := r.keys[of]; first != nil {
-				sharded[of].add(of, first)
-			}
-		}
-		if shard > 0 {
-			sharded[of].add(key, r.keys[key])
-		}
-	}
-	names := slices.Collect(maps.Keys(sharded))
-	for key := range r.keys {
-		if of, _ := shardOf(key); sharded[of] == nil {
-			names = append(names, key)
-		}
-	}
-	of := func(key string) *rated {
-		if s := sharded[key]; s != nil {
-			return &s.rated
-		}
-		return r.keys[key]
-	}
 	i := slices.Index(sorts, by)
-	value := func(key string) float64 {
-		if k := of(key); i < len(k.perS) {
+	value := func(k ranked) float64 {
+		if i < len(k.perS) {
 			return k.perS[i]
 		}
-		return float64(of(key).waiting)
+		return float64(k.waiting)
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a, b))
+	all := make([]ranked, 0, len(r.keys))
+	for key, k := range r.keys {
+		all = append(all, ranked{key, k})
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a.key, b.key))
 	})
-	var all []ranked
-	for _, key := range names[:min(count, len(names))] {
-		if s := sharded[key]; s != nil {
-			slices.Sort(s.stored)
-			all = append(all, *s)
-		} else {
-			all = append(all, ranked{key, []string{key}, *r.keys[key]})
-		}
-	}
-	return all
-}
-
-// add takes in one shard. Its holders are those of others too, so the sum has those of the shard
-// with the most. What is new has no rates, and counts where all are.
-func (s *ranked) add(stored string, k *rated) {
-	s.isNew = k.isNew && (s.isNew || len(s.stored) == 0)
-	s.stored = append(s.stored, stored)
-	for i := range k.perS {
-		s.perS[i] += k.perS[i]
-	}
-	s.holders, s.waiting = max(s.holders, k.holders), s.waiting+k.waiting
+	return all[:min(count, len(all))]
 }

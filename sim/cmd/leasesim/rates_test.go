@@ -71,30 +71,6 @@ func TestRatesAreWhatTheLastTwoReadingsSay(t *testing.T) {
 	testkit.Check(t, len(r.top("spent", 50)) == 5, "%v", r.top("spent", 50))
 }
 
-// TestShardsAreOneRow: whatever begins like a shard is one, as no user's key can, and its key's row
-// has the sums.
-func TestShardsAreOneRow(t *testing.T) {
-	type counts = redisbucket.Reading
-	for stored, want := range map[string]string{"@#3:k": "k 3", "@login#255:a:b": "@login:a:b 255", "@#1:@x": "@:@x 1",
-		"@login:k": "@login:k 0", "k": "k 0", "#3:k": "#3:k 0", "@a#x:k": "@a#x:k 0", "@#0:k": "@#0:k 0", "@#3": "@#3 0"} {
-		of, shard := shardOf(stored)
-		testkit.Check(t, fmt.Sprint(of, " ", shard) == want, "%s is shard %d of %s, want %s", stored, shard, of, want)
-		testkit.Check(t, shardKey(of, shard) == stored, "shard %d of %s is %s", shard, of, shardKey(of, shard))
-	}
-	all := func(spent int64) (readings []counts) {
-		for i := range 4 {
-			key := shardKey("k", i)
-			readings = append(readings, counts{Key: key, Epoch: 1, Spent: spent * int64(i), Counter: spent},
-				counts{Key: key, Holder: "a", Waiting: 1}, counts{Key: key, Holder: fmt.Sprint("b", i)})
-		}
-		return append(readings, counts{Key: "other", Epoch: 1, Spent: 5 * spent})
-	}
-	top := passes(100, all(10), all(20)).top("spent", 10)
-	testkit.Must(t, len(top) == 2 && top[0].key == "k" && len(top[0].stored) == 4 && top[1].key == "other", "%+v", top)
-	k := top[0]
-	testkit.Check(t, k.perS == [3]float64{60, 0, 40} && k.holders == 2 && k.waiting == 4 && !k.isNew, "%+v", k)
-}
-
 func TestTopRemembersABoundedNumberOfKeys(t *testing.T) {
 	var all []redisbucket.Reading
 	for i := range 30 {

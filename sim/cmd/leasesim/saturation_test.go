@@ -9,7 +9,7 @@ import (
 )
 
 func TestASaturatedRedisIsSaidWithTheShardsThatWouldDo(t *testing.T) {
-	file := " -f " + fileOf(t, room)
+	file := " --set keys.count=10 -f " + fileOf(t, room)
 	// Given a Redis that needs three shards of so much work that two are busy all the time,
 	busy := figured(func(s sim.Scenario) sim.Figures {
 		f, part := figures(s), min(1, 2/float64(max(1, s.Redis.Shards)))

@@ -254,7 +254,7 @@ func loadOf(s sim.Scenario, c *search.Candidate) float64 {
 // requests of one token; none for several limits, divided keys, and limits that would take hours.
 func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	p := c.Policy
-	if s = s.Defaults(); len(s.Limits) != 1 || p.Shards > 1 {
+	if s = s.Defaults(); len(s.Limits) != 1 {
 		return nil
 	}
 	all, limit := 0, s.Limits[0]

@@ -99,18 +99,12 @@ func (t *top) read(
 	ctx context.Context, store *redisbucket.Store, r *rates,
 	show func(phase string, done, of int, left time.Duration),
 ) error {
-	// The shards of a key begin with "@NAME#" in place of "@NAME:".
-	scan := redisbucket.Scan{Of: strings.TrimSuffix(t.of(), ":"), Count: t.scanCount, PerSecond: t.perSecond}
+	scan := redisbucket.Scan{Of: t.of(), Count: t.scanCount, PerSecond: t.perSecond}
 	if show != nil {
 		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of), 0) }
 	}
 	r.begin()
-	add := func(x redisbucket.Reading) {
-		if of, _ := shardOf(x.Key); strings.HasPrefix(of, t.of()) {
-			r.add(x)
-		}
-	}
-	if err := store.Scan(ctx, scan, add); err != nil {
+	if err := store.Scan(ctx, scan, r.add); err != nil {
 		return err
 	}
 	r.end()
@@ -130,9 +124,8 @@ type block struct {
 
 type topRow struct {
 	Key     string   `json:"key"`
-	Shards  int      `json:"shards"`        // that exist, of a key with hybrid.Policy.Shards; 1 of any other
-	New     bool     `json:"new"`           // there is one reading only, so no rates
-	Limits  []string `json:"limits"`        // of each shard
+	New     bool     `json:"new"` // there is one reading only, so no rates
+	Limits  []string `json:"limits"`
 	Level   *float64 `json:"level_percent"` // of the burst, the lowest; null: the bucket has gone
 	Spent   float64  `json:"spent_per_s"`
 	Denied  float64  `json:"denied_per_s"`
@@ -148,37 +141,28 @@ func (t *top) block(ctx context.Context, store *redisbucket.Store, r *rates, too
 	rows := r.top(t.sort, t.count)
 	var keys []string
 	for _, k := range rows {
-		keys = append(keys, k.stored...)
+		keys = append(keys, k.key)
 	}
 	views, err := store.Views(ctx, keys)
 	if err != nil {
 		return b, err
 	}
-	for _, k := range rows {
-		row := topRow{Key: k.key, Shards: len(k.stored), New: k.isNew, Spent: k.perS[0], Denied: k.perS[1],
+	for i, k := range rows {
+		row := topRow{Key: k.key, New: k.isNew, Spent: k.perS[0], Denied: k.perS[1],
 			Calls: k.perS[2], Holders: k.holders, Waiting: k.waiting, Limits: []string{}}
-		row.look(views[:len(k.stored)])
-		views = views[len(k.stored):]
+		row.look(views[i])
 		b.Rows = append(b.Rows, row)
 	}
 	return b, nil
 }
 
-// look sets what the buckets of a key say: the limits of the first that is there, and the lowest
-// level, of all shards together.
-func (r *topRow) look(shards []redisbucket.View) {
-	shards = slices.DeleteFunc(shards, func(v redisbucket.View) bool { return !v.Exists })
-	if len(shards) == 0 {
+// look sets what the bucket of a key says, if it is there: the limits, and the lowest level.
+func (r *topRow) look(v redisbucket.View) {
+	if !v.Exists {
 		return
 	}
-	for j, l := range shards[0].Config.Limits {
-		level, burst := 0.0, 0.0
-		for _, v := range shards {
-			if j < len(v.Config.Limits) {
-				level, burst = level+float64(v.Levels[j]), burst+float64(v.Config.Limits[j].Capacity())
-			}
-		}
-		part := 100 * level / burst
+	for j, l := range v.Config.Limits {
+		part := 100 * float64(v.Levels[j]) / float64(l.Capacity())
 		if r.Level == nil || part < *r.Level {
 			r.Level = &part
 		}
@@ -220,11 +204,7 @@ func (t *top) text(b block) string {
 		if r.Level != nil {
 			level = view.Number(float64(int64(10**r.Level)) / 10)
 		}
-		limits := strings.Join(r.Limits, ", ")
-		if r.Shards > 1 {
-			limits = fmt.Sprintf("%d shards of %s", r.Shards, limits)
-		}
-		table.Add(shownKey(r.Key, 40), limits, level, rate(r.Spent), rate(r.Denied),
+		table.Add(shownKey(r.Key, 40), strings.Join(r.Limits, ", "), level, rate(r.Spent), rate(r.Denied),
 			rate(r.Calls), view.Number(float64(r.Holders)), view.Number(float64(r.Waiting)))
 	}
 	return head + "\n\n" + table.String()

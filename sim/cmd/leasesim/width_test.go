@@ -28,7 +28,7 @@ func TestEveryTextFitsATerminal(t *testing.T) {
 			"plan -f example:noisy-neighbours --reps 2 --duration 4s --admitted 99% --jain 99% --worst-share 50% --wait-p99 10ms",
 		)
 		for _, e := range scenfile.Examples() {
-			if e.Name != "fleet-of-10000" && e.Name != "sharded-fleet" { // which take as long as all others
+			if e.Name != "fleet-of-10000" { // which takes as long as all others
 				lines = append(lines, "run -f example:"+e.Name+" --reps 2", "compare -f example:"+e.Name+" --reps 2")
 			}
 		}

@@ -112,9 +112,9 @@ func TestTemplateSaysTheDefaults(t *testing.T) {
 	testkit.Check(t, reflect.DeepEqual(config, same),
 		"with the policy's defaults said, the configuration is\n%+v, not\n%+v", config, same)
 	p := &said.Policy
-	testkit.Check(t, p.MinBatch == 1 && p.MaxBatch == said.Limits[0].Capacity() && p.Weight == 1 && p.Shards == 1 && p.MaxOvershoot == 10,
+	testkit.Check(t, p.MinBatch == 1 && p.MaxBatch == said.Limits[0].Capacity() && p.Weight == 1 && p.MaxOvershoot == 10,
 		"these are not the defaults: %+v", p)
-	p.Target, p.TTL, p.MinBatch, p.MaxBatch, p.Weight, p.Shards, p.CallsPerSecond, p.MaxOvershoot = 0, 0, 0, 0, 0, 0, 0, 0
+	p.Target, p.TTL, p.MinBatch, p.MaxBatch, p.Weight, p.CallsPerSecond, p.MaxOvershoot = 0, 0, 0, 0, 0, 0, 0
 	testkit.Check(t, alike(said, unsaid),
 		"with the defaults said, the scenario is\n%+v, not\n%+v", said, unsaid)
 }

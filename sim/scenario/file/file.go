@@ -124,7 +124,7 @@ var template []byte
 var exampleOrder = []string{
 	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
 	"shadow-rollout", "window-boundary", "clock-skew", "priorities", "reservations", "real-processes",
-	"sharded-fleet", "fleet-of-10000",
+	"fleet-of-10000",
 }
 
 // Example is a scenario that ships with this package; Load takes its name after "example:".

@@ -99,7 +99,6 @@ var refused = []struct{ set, want string }{
 	{"policy.cold_start=allow", "policy.cold_start is allow, must be deny"},
 	{"policy.fallback=allow_all", "policy.fallback is allow_all, must be deny"},
 	{"policy.start_empty=true", "policy.start_empty is true, must be false"},
-	{"policy.shards=2", "policy.shards is 2, must be 0"},
 	{"policy.headroom=0.5", "policy.headroom is 0.5, must be 0"},
 	{"call_timeout=50ms", "call_timeout is 50ms, must be 100ms"},
 	{"keys.count=2", "keys.count is 2, must be 1"},
