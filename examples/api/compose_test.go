@@ -240,7 +240,7 @@ func TestTheScriptStartsTheComposition(t *testing.T) {
 		testkit.Check(t, slices.Equal(here, there), "%s has the flags %v in run and %v in compose.yaml", program, here, there)
 	}
 	for _, file := range []string{"redis-server redis/redis.conf", "cp -r prometheus config",
-		"-dashboard=grafana/dashboards/yuzhi.json", "prometheus/alerts_test.yml"} {
+		"grafana/dashboards/yuzhi.json", "prometheus/alerts_test.yml"} {
 		testkit.Check(t, strings.Contains(script, file), "run does not use %q", file)
 	}
 	// What run makes faster is there to be made faster.

@@ -4,7 +4,6 @@
 //   - serve.go: the process: flags, start, readiness, shutdown.
 //   - service.go: the API, its limits and its metrics.
 //   - load.go: traffic for it.
-//   - panels: checks that every panel of the dashboard shows data, and draws them.
 package main
 
 import (
