@@ -87,7 +87,7 @@ func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
-		p.replayCommand(), diffCommand(), schemaCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
+		p.replayCommand(), diffCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))
 	return root
 }

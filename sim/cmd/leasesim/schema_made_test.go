@@ -2,14 +2,11 @@ package main
 
 import (
 	"encoding"
-	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
@@ -28,14 +25,6 @@ var outputs = map[string]reflect.Type{
 	"compare-live": reflect.TypeFor[sideBySide](),
 	"inspect":      reflect.TypeFor[bucket](),
 	"top":          reflect.TypeFor[block](),
-}
-
-func schemaCommand() *cobra.Command {
-	return command("schema", func(c *cobra.Command) error {
-		e := json.NewEncoder(c.OutOrStdout())
-		e.SetIndent("", "  ")
-		return e.Encode(reportSchema())
-	})
 }
 
 // schema is a part of a JSON schema.
