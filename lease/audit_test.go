@@ -39,6 +39,9 @@ type meter struct {
 	foreign  int64 // tokens leased without the limit that may have been spent beside it
 	since    int64 // the bucket's time at which they were found: it pays for them from then on,
 	until    int64 // for as long as they last
+	found    int64 // how many they were, of a token bucket
+
+	paidBefore int64 // units that were paid so for earlier ones
 
 	leased      int64 // tokens, until leasedUntil
 	leasedUntil int64
@@ -294,8 +297,7 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 			continue
 		}
 		if w == nil {
-			paid := min(m.foreign*meterUnit, m.drain*max(0, min(s.now, m.until)-m.since))
-			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit) + paid
+			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit) + m.paid(s.now)
 			continue
 		}
 		used := b.ledger + w.sum
@@ -477,7 +479,7 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 			m.forgive(leased * meterUnit)
 		case drained: // it is as good as new
 			m.change(now, l, c.Overcommit, beside, b.leasesEnd)
-			m.y = -m.most(now)
+			m.y, m.paidBefore, m.found = -m.most(now), 0, 0
 		case c.Version != b.version:
 			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
@@ -508,8 +510,15 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 
 // finds notes the tokens that are leased when the limit comes into force.
 func (m *meter) finds(leased int64, bucket *Bucket) {
-	m.foreign += leased
+	m.paidBefore = m.paid(bucket.now)
+	m.foreign, m.found = m.foreign+leased, leased
 	m.since, m.until = bucket.now, bucket.now+unknownMax(bucket)
+}
+
+// paid is what a token bucket has refilled, at the running time now, for leases that it found when it came
+// into force and that may be spent after that.
+func (m *meter) paid(now int64) int64 {
+	return m.paidBefore + min(m.found*meterUnit, m.drain*max(0, min(now, m.until)-m.since))
 }
 
 // isOf reports whether m counts what is admitted of l, be it a window of another N.
