@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -130,7 +131,7 @@ func (e *entry) take(n int64) bool {
 	if e == nil || n <= 0 {
 		return false
 	}
-	var t lease.Taken
+	var t pool.Taken
 	switch {
 	case e.l.cfg.Policy.StrictExpiry:
 		t = e.client.Pool.TakeStrict(n, e.l.cfg.Clock)
@@ -139,7 +140,7 @@ func (e *entry) take(n int64) bool {
 	default:
 		t = e.client.Pool.TakeN(n)
 	}
-	if t == lease.TookLow {
+	if t == pool.TookLow {
 		e.low()
 	}
 	return t.OK()

@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -10,7 +11,7 @@ type hold struct {
 	entry  *entry // nil where the key was at rest
 	n      int64
 	pooled int64 // of n: taken from the entry's pool, where they may go back to
-	draw   lease.Draw
+	draw   pool.Draw
 }
 
 // takeHold takes n tokens from the pool, as take does.
@@ -57,7 +58,7 @@ func (h *hold) giveBack(l *Limiter, name string, k *Key, n int64) {
 }
 
 // giveBack is false for an entry that has ended.
-func (e *entry) giveBack(n, pooled int64, d lease.Draw) bool {
+func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.client.GiveBack(e.Now(), n, pooled, d) {

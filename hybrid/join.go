@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -220,7 +221,7 @@ func (j *Joined) takeOne() bool {
 	}
 	var holds [holdsInline]struct {
 		entry *entry
-		draw  lease.Draw
+		draw  pool.Draw
 	}
 	for i, k := range j.few {
 		e := k.e.Load()
@@ -249,16 +250,16 @@ func (j *Joined) takeOne() bool {
 // took is the rest of a take of one token that has more to do than that; see lease.Pool.Begin.
 func (e *entry) took(left, mark int64) bool {
 	p := &e.client.Pool
-	if mark == lease.MarkStriped {
-		i := lease.Pin()
+	if mark == pool.MarkStriped {
+		i := pool.Pin()
 		ok := p.TakeAt(i)
-		lease.Unpin(i)
+		pool.Unpin(i)
 		if ok {
 			return true
 		}
 	}
 	t := p.End(left, mark)
-	if t == lease.TookLow {
+	if t == pool.TookLow {
 		e.low()
 	}
 	return t.OK()

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -17,18 +18,18 @@ func (l *Limiter) Allow(key string) bool {
 		return l.AllowN(key, 1)
 	}
 	t := e.client.Pool.Take()
-	return t == lease.Took || l.allowed(request{name: key, n: 1, tried: e, patience: lease.OneCall}, t)
+	return t == pool.Took || l.allowed(request{name: key, n: 1, tried: e, patience: lease.OneCall}, t)
 }
 
 // allowed is the rest of Allow where the pool had more to do than to hand out a token.
-func (l *Limiter) allowed(r request, t lease.Taken) bool {
+func (l *Limiter) allowed(r request, t pool.Taken) bool {
 	switch t {
-	case lease.Took:
+	case pool.Took:
 		return true
-	case lease.TookLow:
+	case pool.TookLow:
 		r.tried.low()
 		return true
-	case lease.Denied:
+	case pool.Denied:
 		return l.watched && l.denied(r.name, 1)
 	}
 	return l.decide(r).ok
@@ -111,17 +112,17 @@ func (k *Key) Allow() bool {
 			return true
 		}
 		switch mark {
-		case lease.MarkStriped:
-			i := lease.Pin()
+		case pool.MarkStriped:
+			i := pool.Pin()
 			ok := p.TakeAt(i)
-			lease.Unpin(i)
+			pool.Unpin(i)
 			if ok {
 				return true
 			}
-		case lease.MarkDenied:
-			i := lease.Pin()
+		case pool.MarkDenied:
+			i := pool.Pin()
 			p.MissAt(i)
-			lease.Unpin(i)
+			pool.Unpin(i)
 			return k.watched && k.l.denied(k.name, 1)
 		}
 		return k.allowed(e, p.End(left, mark))
@@ -130,7 +131,7 @@ func (k *Key) Allow() bool {
 }
 
 // allowed keeps the request, which is large, out of Allow.
-func (k *Key) allowed(e *entry, t lease.Taken) bool {
+func (k *Key) allowed(e *entry, t pool.Taken) bool {
 	return k.l.allowed(request{name: k.name, key: k, n: 1, tried: e, patience: lease.OneCall}, t)
 }
 

@@ -215,11 +215,11 @@ func (c *Client) Limits() []Limit { return c.config.Limits }
 
 // Capacity is the largest n that can ever be granted, as far as is known: the smallest burst of the
 // limits in force, less Policy.Headroom. For any number of goroutines.
-func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
+func (c *Client) Capacity() int64 { return c.Pool.Capacity() }
 
 // KnowLimits says which limits Capacity goes by from now on. For any number of goroutines.
 func (c *Client) KnowLimits(limits []Limit) {
-	c.Pool.capacity.Store(mostOf(limits, c.policy.Headroom))
+	c.Pool.SetCapacity(mostOf(limits, c.policy.Headroom))
 }
 
 // mostOf is the most tokens that all limits have at once for a holder that leaves this headroom.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // Patience is how long a request is willing to wait.
@@ -58,7 +59,7 @@ type Decision struct {
 	EarliestAt clock.Instant // of VerdictTooLate: the tokens cannot be there before
 	// Of a request that is admitted with tokens of the bucket, for Client.GiveBack: the draw of all of
 	// them, and how many came from the pool. Nothing of what a fallback admits can be given back.
-	Draw   Draw
+	Draw   pool.Draw
 	Pooled int64
 	Took   int64 // tokens that an admitted request has: n, or fewer with patience UpTo
 }
@@ -232,7 +233,7 @@ func (c *Client) shut(until clock.Instant) {
 		return
 	}
 	if was == 0 || until == 0 {
-		c.Pool.deny(until != 0)
+		c.Pool.Deny(until != 0)
 	}
 	c.host.Shut(until)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // forfeit burns what w has collected, because nothing was heard of the bucket for too long.
@@ -84,7 +85,7 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 // the next Client of the key takes them, with a pooled of 0.
 //
 // It is false for a Client that is closed, which counts them as admitted: they are burnt.
-func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d Draw) bool {
+func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
 	if c.stage == closed {
 		return false
 	}

@@ -1,6 +1,9 @@
 package lease
 
-import "github.com/yuzhi-go/yuzhi/clock"
+import (
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
+)
 
 // Waiter is one request that waits for tokens. Its user makes it, or uses it again after it was
 // settled: the fields that the user sets are those in upper case.
@@ -12,7 +15,7 @@ type Waiter struct {
 
 	got     int64         // tokens that it has so far
 	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
-	draw    Draw          // of the oldest of them, but with the interval of pooled
+	draw    pool.Draw     // of the oldest of them, but with the interval of pooled
 	pooled  int64         // of got: taken from the pool in that interval, where they may go back to
 	asked   int64         // seq of the call that counts it as waiting; 0 for none yet
 	waiting bool

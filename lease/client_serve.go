@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // Serve hands out what an accepted reply brought, and ends the waits that it shows to be in vain.
@@ -121,7 +122,7 @@ func (c *Client) collect(w *Waiter) {
 
 // takeFor takes n tokens or none from the pool for a request that was counted as missed.
 func (c *Client) takeFor(n int64) bool {
-	if !c.Pool.takeQueued(n) {
+	if !c.Pool.TakeQueued(n) {
 		return false
 	}
 	c.servedLater += n
@@ -134,7 +135,7 @@ func (c *Client) takeFor(n int64) bool {
 }
 
 // give hands w n tokens of draw d.
-func (c *Client) give(w *Waiter, n int64, d Draw, from Origin) {
+func (c *Client) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	if n == 0 {
 		return
 	}
@@ -142,8 +143,8 @@ func (c *Client) give(w *Waiter, n int64, d Draw, from Origin) {
 		w.draw = d
 	}
 	if from == FromPool {
-		if w.draw.interval != d.interval {
-			w.pooled, w.draw.interval = 0, d.interval // what came before can no longer go back to the pool
+		if w.draw.Interval != d.Interval {
+			w.pooled, w.draw.Interval = 0, d.Interval // what came before can no longer go back to the pool
 		}
 		w.pooled += n
 	}

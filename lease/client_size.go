@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what
@@ -20,7 +21,7 @@ func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int
 	if !c.slow() {
 		want = max(want, c.ahead(held, n.waiting))
 	}
-	want = min(want, poolMax-held)
+	want = min(want, pool.Most-held)
 	least = min(want, 1)
 	if n.waiting > 0 {
 		least = min(max(least, need), want)
@@ -80,7 +81,7 @@ func (c *Client) gauge(g *Grant, before int64) {
 // ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served
 // too. Below half a burst, a lease that is longer than it need be is taken from somebody.
 func (c *Client) ceiling() int64 {
-	most := int64(poolMax)
+	most := int64(pool.Most)
 	for _, l := range c.config.Limits {
 		burst := c.burst(l)
 		part, divisor := c.policy.part(&c.config, c.target, l, c.heard.active <= c.weight)
@@ -155,9 +156,9 @@ func (p *Policy) cramped(c *Config, rtt time.Duration) bool {
 func (c *Client) arm() {
 	n := int64(0)
 	if !c.slow() {
-		n = int64(min(c.watermark(), poolMax))
+		n = int64(min(c.watermark(), pool.Most))
 	}
-	c.Pool.arm(n)
+	c.Pool.Arm(n)
 }
 
 // excess is how much of a holding to give back, a Target after the last reply (8.10). While nobody

@@ -67,8 +67,7 @@
 //     is served, and who is turned away; client_end.go: how a wait ends, what a request gives back
 //     that did not happen, and why it was denied (section 9).
 //   - holding.go: the half of the protocol that must be exact (section 5).
-//   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and
-//     pin_portable.go: which of the stripes is mine.
+//   - internal/pool: the tokens that takes spend.
 //
 // The bucket's side:
 //
@@ -111,12 +110,8 @@
 //	StateLeaving StateClosed Host Waiter Origin OneCall NoWait UpTo InLine Patience Never
 //	Decision Verdict VerdictAdmit VerdictDeny VerdictWait VerdictCancelled VerdictClosed
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
-//	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant
+//	Due Use Unused InUse UseEnded Accepted FromPool FromGrant
 //	Latency Breaker NewBreaker NodeFailed Memory Unheard Terms Restable Account Heard Outlook
-//
-// The parts of Take, which hybrid.Key.Allow has inline:
-//
-//	Pool Taken Took TookLow Denied Refused MarkStriped MarkDenied MarkEmpty Pin Unpin
 //
 // Audits, and tests that compare the reference with a script:
 //

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // Terms are what a key at rest draws by: those of its process, and of the node that serves it.
@@ -75,11 +76,11 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *Request) {
 // Drew takes in the reply g to the draw r, which was sent at sent. It reports whether that admits
 // the request and says nothing else that anybody must hear of, and then how the tokens left the
 // bucket. Otherwise m is unchanged, and a Client has to take the draw over.
-func (m *Memory) Drew(sent clock.Instant, proposed *Config, r *Request, g *Grant) (Draw, bool) {
+func (m *Memory) Drew(sent clock.Instant, proposed *Config, r *Request, g *Grant) (pool.Draw, bool) {
 	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
 		min(g.Epoch, g.Counter, g.Running) >= 0 && g.Config.equal(*m.inForce(proposed))
 	if !plain {
-		return Draw{}, false
+		return pool.Draw{}, false
 	}
 	if m.config != nil && m.config.equal(*proposed) {
 		m.config, m.conflict = nil, false
@@ -87,7 +88,7 @@ func (m *Memory) Drew(sent clock.Instant, proposed *Config, r *Request, g *Grant
 	m.hear(sent, g)
 	m.ttl = g.Config.TTL
 	m.keep(g.Config.Limits, &g.Levels, r.Headroom)
-	return Draw{epoch: g.Epoch, running: g.Running}, true
+	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true
 }
 
 // Recent reports whether m's bucket was called within the last T, so that its key counts as in use.
@@ -121,7 +122,7 @@ func (m *Memory) inForce(proposed *Config) *Config {
 // draw, which was sent at sent for the request w, as with a call of its own that is under way, and
 // with w in its queue.
 func (c *Client) TakeOver(sent clock.Instant, r *Request, w *Waiter) {
-	c.Pool.missed.Add(w.N) // also where c proposes limits by now that are below that
+	c.Pool.Miss(w.N) // also where c proposes limits by now that are below that
 	c.missedAtAsk = c.Pool.Missed()
 	c.open, c.isOpen, c.firstSent = *r, true, sent
 	c.calling = true

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -94,7 +95,7 @@ func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
 		testkit.Check(t, !ok && m == before, "%s is taken for a plain reply", name)
 	}
 	d, ok := m.Drew(s.instant(), on.Proposed, &r, &good)
-	testkit.Check(t, ok && d == Draw{epoch: good.Epoch, running: good.Running}, "%+v", d)
+	testkit.Check(t, ok && d == pool.Draw{Epoch: good.Epoch, Running: good.Running}, "%+v", d)
 }
 
 // TestATakenOverDrawIsNeverSentAgain and carries no right to bring back anything at once: the

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -132,7 +133,7 @@ func (d *driver) run(span time.Duration) {
 func (n *driven) request() {
 	n.Expire(n.d.now)
 	t := n.Pool.Take()
-	if t == TookLow {
+	if t == pool.TookLow {
 		n.Low()
 	}
 	decision := Decision{Verdict: VerdictAdmit}

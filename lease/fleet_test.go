@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // fleetStart is the server's time at the beginning, far from 0 so that it can step back.
@@ -49,7 +50,7 @@ type node struct {
 	headroom float64
 	spent    int64           // admitted and not refunded
 	gone     map[int64]int64 // by seq: of the requests that waited, those that give up
-	drawn    Draw            // of tokens that are taken from now on, as was said a while ago
+	drawn    pool.Draw       // of tokens that are taken from now on, as was said a while ago
 	reserved []reserved
 	sent     []*Request // the latest
 }
@@ -58,7 +59,7 @@ type node struct {
 // taken from the pool.
 type reserved struct {
 	n, pooled int64
-	draw      Draw
+	draw      pool.Draw
 }
 
 // packet is a request or a reply on its way.
@@ -351,7 +352,7 @@ func (f *fleet) giveBack(n *node, i int) {
 	r := n.reserved[i]
 	n.reserved = slices.Delete(n.reserved, i, i+1)
 	f.log("process %d gives back %d, drawn at %d, %d of them from the pool", n.index, r.n,
-		r.draw.running-fleetStart, r.pooled)
+		r.draw.Running-fleetStart, r.pooled)
 	n.servedLater += r.n
 	n.sendBack(r.n-r.pooled, r.draw)
 	n.putBack(f.clock(n), r.pooled, r.draw)

@@ -102,7 +102,7 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 		d := takes(n)
 		n.d.now = n.Deadline()
 		to(n, d, 0, 10, 0)
-		n.Pool.drain()
+		n.Pool.Drain()
 		n.d.run(2 * time.Second)
 		testkit.Check(t, n.Account().Returned >= 10, "%+v", n.Account())
 	})

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
 // time, replies accepted once and for the open call only, and a deadline from the FIRST sending of
 // the accepted call. It decides nothing about how much to ask for; Client does.
 type holding struct {
-	Pool Pool
+	Pool pool.Pool
 
 	id        string
 	open      Request       // the last call that was built
@@ -45,17 +46,9 @@ type ask struct {
 
 // Accepted is what an accepted reply brought, for Client.Serve to hand out.
 type Accepted struct {
-	Waited   int64 // tokens for the requests that ask.Waiting counted, and for them only
-	Reserved int64 // tokens withheld from the pool for requests in line; they count as taken from it
-	draw     Draw  // of all of them
-}
-
-// Draw says when tokens left the bucket, in the bucket's running time, and in which report interval
-// they were taken from the pool. What comes back unused is worth what has not been refilled since;
-// nothing with the zero value, or in another epoch. See Pool.Drawn and Decision.
-type Draw struct {
-	epoch, running int64
-	interval       interval
+	Waited   int64     // tokens for the requests that ask.Waiting counted, and for them only
+	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from it
+	draw     pool.Draw // of all of them
 }
 
 // leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
@@ -65,7 +58,7 @@ func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
 func (h *holding) init(id string, stripes int) {
 	h.id = id
-	h.Pool.init(stripes)
+	h.Pool.Init(stripes)
 }
 
 // openCall builds the call with the given seq, which must be above all earlier ones, to be sent at
@@ -84,7 +77,7 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 		refund, unused = min(h.refund, WaitingMax), h.unused
 		h.refund, h.unused = 0, 0
 	}
-	held, returned := h.Pool.report(a.Return)
+	held, returned := h.Pool.Report(a.Return)
 	h.reported = h.heard.running
 	h.counted(held)
 	h.base = held - returned
@@ -150,7 +143,7 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 		h.account.Refunded += h.open.Refund
 	}
 	if !h.open.Draw { // which leases nothing, so that the bucket may not know the holder
-		h.Pool.deadline.Store(int64(h.firstSent.Add(leaseSpan(g.Config.TTL))))
+		h.Pool.SetDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
 	}
 	granted := min(g.Granted, h.open.Want)
 	got.Waited = min(g.Waited, h.open.Waiting, granted)
@@ -163,7 +156,7 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 	got.Reserved = min(max(reserve, 0), pooled)
 	h.account.Admitted += got.Waited + got.Reserved
 	h.servedLater += got.Waited + got.Reserved
-	h.Pool.add(pooled - got.Reserved)
+	h.Pool.Add(pooled - got.Reserved)
 	h.base += pooled - got.Reserved
 	h.Expire(now)
 
@@ -178,7 +171,7 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 
 // publish has the pool say of its tokens what the last reply did. The bucket has counted them as
 // held by this process then, so they left it then or later.
-func (h *holding) publish() { h.Pool.setDrawn(h.heard.epoch, h.heard.running) }
+func (h *holding) publish() { h.Pool.SetDrawn(h.heard.epoch, h.heard.running) }
 
 // Expire burns a holding whose deadline has come.
 func (h *holding) Expire(now clock.Instant) {
@@ -191,7 +184,7 @@ func (h *holding) Expire(now clock.Instant) {
 
 // Deadline is when the whole holding expires: at or past it nothing of it is spent or returned. It
 // means nothing while the pool is empty.
-func (h *holding) Deadline() clock.Instant { return clock.Instant(h.Pool.deadline.Load()) }
+func (h *holding) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holding) IsOpen() bool { return h.isOpen }
@@ -206,8 +199,8 @@ func (h *holding) notAdmitted(n int64) {
 // putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
 // no report has been built since and their lease has not ended, otherwise with the next call. An
 // older draw tells where the numbers of the intervals have begun anew since.
-func (h *holding) putBack(now clock.Instant, n int64, d Draw) {
-	if n > 0 && now < h.Deadline() && d.running >= h.reported && h.Pool.put(n, d.interval) {
+func (h *holding) putBack(now clock.Instant, n int64, d pool.Draw) {
+	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
 		h.base += n
 		h.notAdmitted(n)
 		return
@@ -218,19 +211,19 @@ func (h *holding) putBack(now clock.Instant, n int64, d Draw) {
 // sendBack gives back, with the next call, n tokens that were drawn for a request which was not
 // admitted, the oldest of them by d. Those of an earlier epoch are burnt, because the bucket has
 // been set anew since or is another one.
-func (h *holding) sendBack(n int64, d Draw) {
+func (h *holding) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
 	}
-	if d.epoch == 0 || d.epoch != h.heard.epoch || d.running <= h.disowned || n > WaitingMax-h.unused {
+	if d.Epoch == 0 || d.Epoch != h.heard.epoch || d.Running <= h.disowned || n > WaitingMax-h.unused {
 		h.burnTaken(n)
 		return
 	}
 	h.notAdmitted(n)
 	if h.unused == 0 {
-		h.unusedSince = d.running
+		h.unusedSince = d.Running
 	}
-	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.running)
+	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.Running)
 }
 
 // burnTaken burns n tokens that a waiting request had.
@@ -265,11 +258,11 @@ func (h *holding) rename(id string) {
 	h.disowned = max(h.disowned, h.heard.running)
 	h.heard.lineage = lineage{}
 	h.publish()
-	h.Pool.deadline.Store(0) // the new id is not known yet: no refund may travel with its first call
+	h.Pool.SetDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 
 func (h *holding) burn() {
-	held := h.Pool.drain()
+	held := h.Pool.Drain()
 	h.counted(held)
 	h.account.Burnt += held
 	h.base = 0
@@ -277,7 +270,7 @@ func (h *holding) burn() {
 
 // counted books what was taken since the pool was last counted. It holds held tokens now.
 func (h *holding) counted(held int64) {
-	late := h.Pool.late.Load()
+	late := h.Pool.Late()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
 	h.account.Burnt += late - h.lateSeen
 	h.lateSeen = late
@@ -293,7 +286,7 @@ func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
 // LateAfterClose books as burnt the tokens that were taken before Close and found to be past the
 // strict deadline after it, which Close has counted as admitted. It returns how many these are.
 func (c *Client) LateAfterClose() int64 {
-	n := c.Pool.late.Load() - c.lateSeen
+	n := c.Pool.Late() - c.lateSeen
 	if c.stage != closed || n == 0 {
 		return 0
 	}

@@ -68,9 +68,9 @@ func allowed(rules map[string][]string, folder string) []string {
 // arrows say which packages of this module each package may import directly.
 var arrows = map[string][]string{
 	"clock":       nil,
-	"lease":       {"clock"},
+	"lease":       {"clock", "internal/pool"},
 	"redisbucket": {"clock", "lease"},
-	"hybrid":      {"clock", "lease", "hybrid", "redisbucket", "internal/safetext"}, // see TestOneFileOfHybridKnowsRedis
+	"hybrid":      {"clock", "lease", "hybrid", "redisbucket", "internal/pool", "internal/safetext"}, // see TestOneFileOfHybridKnowsRedis
 
 	"hybrid/hybridotel":      {"hybrid", "lease", "redisbucket"},
 	"hybrid/xtime":           {"hybrid", "internal/safetext"},
@@ -81,6 +81,7 @@ var arrows = map[string][]string{
 
 	"internal/faults":    nil,
 	"internal/mutant":    {"internal/testkit"},
+	"internal/pool":      {"clock"},
 	"internal/redistest": {"internal/testkit"},
 	"internal/safetext":  nil,
 	"internal/stamps":    {"sim/audit"},
@@ -93,7 +94,7 @@ var arrows = map[string][]string{
 	"sim/scenario": {"lease", "sim/random", "sim/rival", "sim/scenario", "sim/scenario/trace"},
 	"sim/arrival":  {"sim/scenario", "sim/random"},
 	"sim/report":   {"sim/scenario"},
-	"sim/engine": {"clock", "lease", "sim/scenario", "sim/arrival", "sim/audit", "sim/report",
+	"sim/engine": {"clock", "lease", "internal/pool", "sim/scenario", "sim/arrival", "sim/audit", "sim/report",
 		"sim/rival", "sim/random"},
 	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},
 	"sim/view":   {"lease", "sim", "sim/search"},
@@ -211,17 +212,26 @@ func sources(t *testing.T, folder string) (*token.FileSet, map[string]*ast.File)
 }
 
 // TestLeaseIsPure: time comes in as an argument and randomness as a seed, and nothing runs by
-// itself, so that the simulator runs the very code that production runs.
+// itself, so that the simulator runs the very code that production runs. So it is with its pool.
 func TestLeaseIsPure(t *testing.T) {
+	set, files := sources(t, ".")
+	ofPool, pool := sources(t, "../internal/pool")
+	delete(pool, "pin_runtime.go") // which goroutine takes from which stripe
+	delete(pool, "pin_portable.go")
+	for set, files := range map[*token.FileSet]map[string]*ast.File{set: files, ofPool: pool} {
+		pure(t, set, files)
+	}
+}
+
+func pure(t *testing.T, set *token.FileSet, files map[string]*ast.File) {
 	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "runtime"}
 	readsTheClock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer",
 		"NewTicker"}
-	set, files := sources(t, ".")
 	for name, file := range files {
 		for _, i := range file.Imports {
 			path, _ := strconv.Unquote(i.Path.Value)
 			pure := !slices.Contains(impure, path) && (path != "context" || name == "store.go") &&
-				(isStandard(path) || path == module+"/clock")
+				(isStandard(path) || path == module+"/clock" || path == module+"/internal/pool")
 			testkit.Check(t, pure, "%s imports %s", set.Position(i.Pos()), path)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -242,7 +252,6 @@ func TestLeaseIsPure(t *testing.T) {
 // none is there by accident.
 func TestEveryExportedNameHasItsUser(t *testing.T) {
 	set, files := sources(t, ".")
-	delete(files, "pin_portable.go") // which declares what another file does, for other platforms
 	p, err := doc.NewFromFiles(set, slices.Collect(maps.Values(files)), module+"/lease")
 	testkit.NoErr(t, err)
 	var names []string

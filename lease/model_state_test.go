@@ -74,7 +74,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 	d.epochs = append(d.epochs[:0], 0, s.epoch)
 	for i := range w.holders {
 		h := &w.holders[i]
-		d.epochs = append(d.epochs, h.heard.epoch, h.draw.epoch)
+		d.epochs = append(d.epochs, h.heard.epoch, h.draw.Epoch)
 		if w.keepsOpen(h) {
 			d.epochs = append(d.epochs, h.open.Epoch)
 		}
@@ -156,8 +156,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		d.near(w.now-h.heard.serverTime), d.near(w.now-int64(h.heard.executed)/1000))
 	to = putIf(w.givesBackUnused(), to, h.unused, d.near(w.now-h.unusedSince), d.near(w.now-h.heard.running))
 	if h.reserved > 0 {
-		to = put(to, d.near(w.now-h.draw.running), rank(d.epochs, h.draw.epoch),
-			flags(h.draw.interval == h.Pool.interval(), h.draw.running >= h.reported))
+		to = put(to, d.near(w.now-h.draw.Running), rank(d.epochs, h.draw.Epoch),
+			flags(h.draw.Interval == h.Pool.Interval(), h.draw.Running >= h.reported))
 	}
 	to = putIf(w.versions, to,
 		min(max(0, int64(h.heard.executed.Add(h.heard.expiry))/1000-w.now), 250), min(max(0, h.heard.serverTime+micros(h.heard.expiry)-w.now), 250))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 )
 
 // modelStart is the present of every world at first: slices of all widths begin there.
@@ -44,7 +45,7 @@ type modelHolder struct {
 	unreported int64 // tokens used beyond what it had that no executed call has charged
 	refundable int64 // 1: it has admitted a token that may still be refunded
 	reserved   int64 // 1: a request has a token of this draw, which it gives back if it ends
-	draw       Draw
+	draw       pool.Draw
 	messages   []*modelMessage // which are not changed
 	// Of the open call: the request that waits for it will have gone; its refund was credited.
 	openGone, openCredited bool
@@ -263,7 +264,7 @@ func (w *world) apply(e event) (violation string) {
 		}
 	case eventCancel:
 		h.putBack(w.instant(), 1, h.draw)
-		h.reserved, h.draw = 0, Draw{}
+		h.reserved, h.draw = 0, pool.Draw{}
 	case eventDeliver, eventDeliverTwice, eventLose:
 		m := h.messages[e.arg]
 		if e.kind != eventDeliverTwice {

@@ -15,8 +15,6 @@ const (
 	weightMax = 1 << 20
 	// targetMin is where a shorter lease stops buying accuracy: a round trip takes about as long.
 	targetMin = time.Millisecond
-	// poolMax is what fits the count half of a Pool's word, with room for overshoot.
-	poolMax = 1 << 38
 	// callsMax is far above what any store executes in a second.
 	callsMax = 1_000_000_000
 	// overshootMost is a million bursts: no bound that means anything is above it.

@@ -80,8 +80,8 @@ func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
 		s.now++
 		s.calls(a, ask{})
 	}
-	for a.Pool.interval() != d.interval {
-		a.Pool.word.Add(intervalOne)
+	for a.Pool.Interval() != d.Interval {
+		a.Pool.Report(nil)
 	}
 	// when they come back, they go to the bucket, which gives them to another process
 	a.putBack(s.instant(), 5, d)
@@ -98,11 +98,11 @@ func TestNoIntervalBeginsWhereNothingIsHeld(t *testing.T) {
 	s.calls(a, ask{Want: 5})
 	a.Pool.TakeN(5)
 	s.now += 5_000_000
-	in := a.Pool.interval()
+	in := a.Pool.Interval()
 	for range 3 {
 		a.Expire(s.instant())
 	}
-	testkit.Check(t, a.Pool.interval() == in, "%d intervals have begun", a.Pool.interval()-in)
+	testkit.Check(t, a.Pool.Interval() == in, "%d intervals have begun", a.Pool.Interval()-in)
 }
 
 // Tokens that were not used come back also when their lease has ended long ago: with the second

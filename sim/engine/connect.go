@@ -21,15 +21,15 @@ const handshake, handshakeFirst = 3, 4
 // opened first: hybrid's.
 const connectFactor = 5
 
-// pool is the connections of one process to one shard that nobody uses.
-type pool struct {
+// connections are those of one process to one shard that nobody uses.
+type connections struct {
 	idle   int32
 	boots  int32 // of the shard when they were opened: they are broken once it has gone
 	opened bool  // ever
 }
 
 // poolOf is the connections that b may take.
-func (n *network) poolOf(b *batch) *pool {
+func (n *network) poolOf(b *batch) *connections {
 	p := &n.linkTo(b.p, int(b.shard)).pool
 	if boots := n.redis.shards[b.shard].boots; p.boots != boots {
 		p.idle, p.boots = 0, boots

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -57,13 +58,13 @@ func (e *entry) take(n int64) bool {
 	if e.p.policy.StrictExpiry {
 		e.client.Expire(e.Now())
 	}
-	var t lease.Taken
+	var t pool.Taken
 	if n == 1 {
 		t = e.client.Pool.Take()
 	} else {
 		t = e.client.Pool.TakeN(n)
 	}
-	if t == lease.TookLow {
+	if t == pool.TookLow {
 		e.client.Low()
 		e.Wake(false)
 	}

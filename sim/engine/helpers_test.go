@@ -51,7 +51,7 @@ func connected(t *testing.T, s scenario.Scenario) *replication {
 	run := newRun(t, s)
 	for _, p := range run.fleet.processes {
 		for shard := range run.redis.shards {
-			run.network.linkTo(p, shard).pool = pool{idle: 1000, opened: true}
+			run.network.linkTo(p, shard).pool = connections{idle: 1000, opened: true}
 		}
 	}
 	return run

@@ -23,7 +23,7 @@ type link struct {
 	awaited  []*batch // to this shard, in the order in which they were sent
 	breaker  *lease.Breaker
 	lane     lane
-	pool     pool
+	pool     connections
 }
 
 // join gives a process that starts its links, which know nothing.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
@@ -19,7 +20,7 @@ type reservation struct {
 	life   int32  // of the process that admitted it
 	entry  *entry // that has: another one of the key may be there when it is settled
 	tokens int64  // of the bucket's; none where it was admitted without
-	draw   lease.Draw
+	draw   pool.Draw
 	pooled int64         // of tokens: may go back to the pool
 	open   []audit.Drawn // cancelled: what the auditor does not know the fate of yet
 }

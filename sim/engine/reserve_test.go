@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -260,7 +261,7 @@ func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
 		"a charge that its client does not tell":  func(run *replication, e *entry) { e.charged++; e.call() },
 		"a charge that nobody has made":           func(run *replication, e *entry) { e.paid++; e.call() },
 		"a cancelled request that was admitted":   func(run *replication, e *entry) { run.books.cancelled(&request{n: 1}) },
-		"a cancelled request that is given twice": func(run *replication, e *entry) { e.client.GiveBack(e.Now(), 1, 0, lease.Draw{}) },
+		"a cancelled request that is given twice": func(run *replication, e *entry) { e.client.GiveBack(e.Now(), 1, 0, pool.Draw{}) },
 	} {
 		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
 		wrong(run, run.fleet.entries.all[0])

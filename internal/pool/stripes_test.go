@@ -1,4 +1,4 @@
-package lease
+package pool
 
 import (
 	"runtime"
@@ -16,9 +16,9 @@ func newStriped(t testing.TB, n int64) *Pool {
 		t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	}
 	p := new(Pool)
-	p.init(runtime.GOMAXPROCS(0))
+	p.Init(runtime.GOMAXPROCS(0))
 	p.switches = switches{contended: true, history: 0xffff}
-	p.add(n)
+	p.Add(n)
 	return p
 }
 
@@ -103,7 +103,7 @@ func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 func TestAStripedPoolReportsLowOnce(t *testing.T) {
 	const n, watermark = 100_000, 20_000
 	p := newStriped(t, n)
-	p.arm(watermark)
+	p.Arm(watermark)
 	var takers sync.WaitGroup
 	var lows, at atomic.Int64
 	for range 2 {
@@ -127,7 +127,7 @@ func TestAStripedPoolReportsLowOnce(t *testing.T) {
 // Each denial is counted, by whichever P.
 func TestDenialsAreCounted(t *testing.T) {
 	p := newStriped(t, 0)
-	p.deny(true)
+	p.Deny(true)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -140,9 +140,9 @@ func TestDenialsAreCounted(t *testing.T) {
 	testkit.Check(t, p.Missed() == 40_000, "%d of 40,000 counted", p.Missed())
 	// Once there are tokens again they are taken, and without the bucket's word a take is only
 	// Refused.
-	p.add(1)
+	p.Add(1)
 	testkit.Check(t, p.Take() == Took && p.Take() == Denied, "one token was added")
-	p.deny(false)
+	p.Deny(false)
 	testkit.Check(t, p.Take() == Refused, "denied without the bucket's word")
 }
 

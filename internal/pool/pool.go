@@ -1,4 +1,4 @@
-package lease
+package pool
 
 import (
 	"math"
@@ -38,7 +38,7 @@ const (
 //
 // Where several Ps take the same key's tokens all the time, the word's cache line goes back and
 // forth between their cores. Then tokens are handed out from stripes, one for each P, which fetch
-// from the word in chunks; see pool_stripes.go. With two goroutines that contend a take is 4.8 ns
+// from the word in chunks; see stripes.go. With two goroutines that contend a take is 4.8 ns
 // instead of 12.3, but one alone is faster without them, 8.2 ns against 9.7.
 //
 // The takes (Take and its parts, TakeN, TakeStrict), Drawn, Held and Missed are for any number of
@@ -54,7 +54,7 @@ type Pool struct {
 
 	missed   atomic.Int64 // tokens of failed takes that no stripe counts
 	late     atomic.Int64 // tokens taken after the strict deadline: gone, and nobody was admitted
-	deadline atomic.Int64 // see holding.Deadline
+	deadline atomic.Int64 // see SetDeadline
 	capacity atomic.Int64 // the largest n that can ever be granted: a take of more is no demand
 	epoch    atomic.Int64 // of the bucket, at the last reply; 0 for none
 	running  atomic.Int64 // the bucket's running time then
@@ -62,13 +62,13 @@ type Pool struct {
 	// mu guards what is below, every change of the mark, and every change of the stripes except takes.
 	mu         sync.Mutex
 	watermark  int64 // the first take that leaves fewer reports low; 0 for none
-	denied     bool  // see deny
+	denied     bool  // see Deny
 	stripesMax int
 	switches   switches
 }
 
-// init makes p usable; stripesMax is the number of Ps, or 0 for a pool that does without stripes.
-func (p *Pool) init(stripesMax int) {
+// Init makes p usable; stripesMax is the number of Ps, or 0 for a pool that does without stripes.
+func (p *Pool) Init(stripesMax int) {
 	p.stripesMax = stripesMax
 	p.capacity.Store(math.MaxInt64)
 	p.word.Store(countBias)
@@ -77,15 +77,18 @@ func (p *Pool) init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// interval is a time between two reports. A token may be put back in that in which it was taken.
-type interval uint32
+// Most is the largest number of tokens that a Pool can hold: with room for overshoot in its word.
+const Most = 1 << (countBits - 2)
+
+// Interval is a time between two reports. A token may be put back in that in which it was taken.
+type Interval uint32
 
 // Taken is what became of a take.
 type Taken int8
 
 const (
 	Refused Taken = iota // and counted as missed
-	Denied               // Refused, and deny says that there is no more for now
+	Denied               // Refused, and Deny says that there is no more for now
 	Took                 // a token was taken
 	TookLow              // Took, and this is the one take that should start a prefetch
 )
@@ -188,8 +191,8 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	return t
 }
 
-// takeQueued takes n tokens or none for a request that waits, and was counted as missed before.
-func (p *Pool) takeQueued(n int64) bool {
+// TakeQueued takes n tokens or none for a request that waits, and was counted as missed before.
+func (p *Pool) TakeQueued(n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, ok := p.takeAnyLocked(n)

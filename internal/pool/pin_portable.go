@@ -1,6 +1,6 @@
 //go:build yuzhi_portable || !(amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
 
-package lease
+package pool
 
 import (
 	"sync"

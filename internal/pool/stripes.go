@@ -1,4 +1,4 @@
-package lease
+package pool
 
 import (
 	"math/bits"

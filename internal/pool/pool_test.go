@@ -1,4 +1,4 @@
-package lease
+package pool
 
 import (
 	"math/rand/v2"
@@ -14,8 +14,8 @@ import (
 
 func newPool(n int64) *Pool {
 	p := new(Pool)
-	p.init(0)
-	p.add(n)
+	p.Init(0)
+	p.Add(n)
 	return p
 }
 
@@ -25,7 +25,7 @@ func TestPoolGivesWhatItHoldsAndNoMore(t *testing.T) {
 		ok := p.Take().OK()
 		testkit.Check(t, ok == (i < 3), "take %d of a pool of 3: %v", i+1, ok)
 	}
-	p.add(5)
+	p.Add(5)
 	testkit.Check(t, !p.TakeN(6).OK(), "six of five were taken")
 	testkit.Check(t, p.TakeN(5).OK(), "a refused take of six took something")
 	testkit.Check(t, p.Held() == 0 && p.Missed() == 2+6, "held %d, missed %d", p.Held(), p.Missed())
@@ -33,7 +33,7 @@ func TestPoolGivesWhatItHoldsAndNoMore(t *testing.T) {
 
 func TestPoolReportsLowOnce(t *testing.T) {
 	p := newPool(10)
-	p.arm(4)
+	p.Arm(4)
 	lows := 0
 	for i := range 10 {
 		if p.Take() == TookLow {
@@ -54,11 +54,11 @@ func TestTakeAllocatesNothing(t *testing.T) {
 
 func TestPutBackIsRefusedAfterAReport(t *testing.T) {
 	p := newPool(5)
-	e := p.interval()
+	e := p.Interval()
 	p.TakeN(3)
-	testkit.Check(t, p.put(1, e) && p.Held() == 3, "within the interval: held %d", p.Held())
-	p.report(func(int64) int64 { return 0 })
-	testkit.Check(t, !p.put(2, e) && p.Held() == 3,
+	testkit.Check(t, p.Put(1, e) && p.Held() == 3, "within the interval: held %d", p.Held())
+	p.Report(func(int64) int64 { return 0 })
+	testkit.Check(t, !p.Put(2, e) && p.Held() == 3,
 		"after a report a stray put forged tokens: held %d", p.Held())
 }
 
@@ -70,17 +70,17 @@ func TestADrawIsOfOneEpoch(t *testing.T) {
 	var readers sync.WaitGroup
 	for range 2 {
 		readers.Go(func() {
-			for d := (Draw{}); d.epoch < last; {
+			for d := (Draw{}); d.Epoch < last; {
 				d = p.Drawn()
-				if d.running < d.epoch {
-					t.Errorf("a draw of epoch %d at the time of epoch %d", d.epoch, d.running)
+				if d.Running < d.Epoch {
+					t.Errorf("a draw of epoch %d at the time of epoch %d", d.Epoch, d.Running)
 					return
 				}
 			}
 		})
 	}
 	for epoch := range int64(last + 1) {
-		p.setDrawn(epoch, epoch)
+		p.SetDrawn(epoch, epoch)
 	}
 	readers.Wait()
 }
@@ -125,7 +125,7 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 		takers.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for !stop.Load() {
-				e := p.interval() // before the take: a later one could forge
+				e := p.Interval() // before the take: a later one could forge
 				n, take := int64(1), p.Take
 				if rnd.IntN(m.ofOne) == 0 {
 					n = 1 + rnd.Int64N(m.takesMax)
@@ -134,7 +134,7 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 				switch {
 				case !take().OK():
 					denied.Add(n)
-				case rnd.IntN(m.putsBack) != 0 || !p.put(n, e):
+				case rnd.IntN(m.putsBack) != 0 || !p.Put(n, e):
 					admitted.Add(n)
 				}
 			}
@@ -142,7 +142,7 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 	}
 	rnd := rand.New(rand.NewPCG(9, 9))
 	granted, returned, burnt := m.addsMax, int64(0), int64(0)
-	p.add(m.addsMax)
+	p.Add(m.addsMax)
 	for admitted.Load() == 0 {
 		runtime.Gosched()
 	}
@@ -151,16 +151,16 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 		switch rnd.IntN(6) {
 		case 0, 1, 2:
 			n := rnd.Int64N(m.addsMax)
-			p.add(n)
+			p.Add(n)
 			granted += n
-			p.arm(rnd.Int64N(1 + m.addsMax/8))
+			p.Arm(rnd.Int64N(1 + m.addsMax/8))
 		case 3:
-			_, back := p.report(func(held int64) int64 { return held / 3 })
+			_, back := p.Report(func(held int64) int64 { return held / 3 })
 			returned += back
 		case 4:
-			p.deny(rnd.IntN(2) == 0)
+			p.Deny(rnd.IntN(2) == 0)
 		case 5:
-			burnt += p.drain()
+			burnt += p.Drain()
 		}
 		if rnd.IntN(100) == 0 {
 			runtime.Gosched()
@@ -191,7 +191,7 @@ func TestEmptyMarkNeverStays(t *testing.T) {
 				}
 			})
 		}
-		all.Go(func() { p.add(12) })
+		all.Go(func() { p.Add(12) })
 		all.Wait()
 		testkit.Must(t, p.Take().OK(), "%d of 13 were taken, and the pool says it is empty", taken.Load())
 	}

@@ -1,4 +1,6 @@
-package lease
+package pool
+
+import "github.com/yuzhi-go/yuzhi/clock"
 
 // remarkLocked sets the mark by what the word holds.
 func (p *Pool) remarkLocked() {
@@ -23,8 +25,8 @@ func (p *Pool) remarkLocked() {
 	}
 }
 
-// deny says whether takes from an empty pool are Denied, as the bucket has no more for now.
-func (p *Pool) deny(yes bool) {
+// Deny says whether takes from an empty pool are Denied, as the bucket has no more for now.
+func (p *Pool) Deny(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.denied = yes
@@ -67,30 +69,30 @@ func (p *Pool) Missed() int64 {
 	return n
 }
 
-// interval is the present report interval.
-func (p *Pool) interval() interval { return interval(p.word.Load() >> countBits) }
+// Interval is the present report interval.
+func (p *Pool) Interval() Interval { return Interval(p.word.Load() >> countBits) }
 
 // Drawn is the draw of tokens that are taken after it was called: whoever may want to give them
 // back calls it first. All that it says may be older than the take, and is worth less then. For any
 // number of goroutines; it costs three loads.
 func (p *Pool) Drawn() Draw {
 	epoch := p.epoch.Load() // first; see setDrawn
-	return Draw{epoch: epoch, running: p.running.Load(), interval: p.interval()}
+	return Draw{Epoch: epoch, Running: p.running.Load(), Interval: p.Interval()}
 }
 
-// setDrawn sets what Drawn says of the bucket, the time first: who reads an epoch then reads no
+// SetDrawn sets what Drawn says of the bucket, the time first: who reads an epoch then reads no
 // time of an earlier one, which may be later if the server's clock has stepped back.
-func (p *Pool) setDrawn(epoch, running int64) {
+func (p *Pool) SetDrawn(epoch, running int64) {
 	p.running.Store(running)
 	p.epoch.Store(epoch)
 }
 
-// put puts back n tokens that were taken in the interval in. It is false if a report has been built
+// Put puts back n tokens that were taken in the interval in. It is false if a report has been built
 // since, which counted them as spent.
-func (p *Pool) put(n int64, in interval) bool {
+func (p *Pool) Put(n int64, in Interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.interval() != in {
+	if p.Interval() != in {
 		return false
 	}
 	p.addWord(n)
@@ -98,9 +100,9 @@ func (p *Pool) put(n int64, in interval) bool {
 	return true
 }
 
-// report starts a new interval, and removes as many tokens as giveBack says when it is told how
+// Report starts a new interval, and removes as many tokens as giveBack says when it is told how
 // many there are; nil for none. It returns that number and how many were removed.
-func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
+func (p *Pool) Report(giveBack func(held int64) int64) (held, returned int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.emptyStripesLocked()
@@ -117,14 +119,14 @@ func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
 	}
 }
 
-// drain empties the pool, starts a new interval, and returns what it held.
-func (p *Pool) drain() int64 {
-	held, _ := p.report(func(held int64) int64 { return held })
+// Drain empties the pool, starts a new interval, and returns what it held.
+func (p *Pool) Drain() int64 {
+	held, _ := p.Report(func(held int64) int64 { return held })
 	return held
 }
 
-// add puts n new tokens into the pool.
-func (p *Pool) add(n int64) {
+// Add puts n new tokens into the pool.
+func (p *Pool) Add(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.addWord(n)
@@ -140,11 +142,37 @@ func (p *Pool) addWord(n int64) {
 	}
 }
 
-// arm sets the watermark: the first take that leaves fewer than n tokens reports low. Where stripes
+// Arm sets the watermark: the first take that leaves fewer than n tokens reports low. Where stripes
 // serve, the tokens in other stripes are not counted.
-func (p *Pool) arm(n int64) {
+func (p *Pool) Arm(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watermark = n
 	p.remarkLocked()
 }
+
+// Draw says when tokens left the bucket, in the bucket's running time, and in which report interval
+// they were taken from the pool. What comes back unused is worth what has not been refilled since;
+// nothing with the zero value, or in another epoch.
+type Draw struct {
+	Epoch, Running int64
+	Interval       Interval
+}
+
+// Capacity is the largest n that can ever be granted: a take of more is no demand.
+func (p *Pool) Capacity() int64 { return p.capacity.Load() }
+
+// SetCapacity sets what Capacity returns.
+func (p *Pool) SetCapacity(n int64) { p.capacity.Store(n) }
+
+// Deadline is when all of the tokens expire. TakeStrict takes none from then on.
+func (p *Pool) Deadline() clock.Instant { return clock.Instant(p.deadline.Load()) }
+
+// SetDeadline sets what Deadline returns.
+func (p *Pool) SetDeadline(at clock.Instant) { p.deadline.Store(int64(at)) }
+
+// Late is how many tokens were taken after the deadline, so far: they are gone, and nobody was admitted.
+func (p *Pool) Late() int64 { return p.late.Load() }
+
+// Miss counts n tokens as missed that were asked for without a take.
+func (p *Pool) Miss(n int64) { p.missed.Add(n) }
