@@ -474,8 +474,9 @@ func manyKeys(b *testing.B, addr string, n int) window {
 	return w
 }
 
-// BenchmarkCallsOfAFleet: two hundred limiters with one key, that ask a real server for 0.9 and twice what the
-// limit makes. calls/s are those of all limiters together once the burst is spent, by INFO commandstats.
+// BenchmarkCallsOfAFleet: two hundred limiters with one key, that ask a real server for 0.9 and twice what
+// the limit makes. calls/s are those of all limiters together once the burst is spent, by INFO
+// commandstats.
 func BenchmarkCallsOfAFleet(b *testing.B) {
 	const (
 		processes = 200
@@ -487,7 +488,8 @@ func BenchmarkCallsOfAFleet(b *testing.B) {
 			b.Run(fmt.Sprintf("burst=%d/load=%v", burst, load), func(b *testing.B) {
 				addr := redistest.Start(b).Addr
 				rdb := dial(b, addr, 0)
-				cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(rate).WithBurst(burst)}, Logger: slog.New(slog.DiscardHandler)}
+				cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(rate).WithBurst(burst)}}
+				cfg.Logger = slog.New(slog.DiscardHandler)
 				var keys []*hybrid.Key
 				for range processes {
 					l, err := hybrid.New(storeAt(b, addr), cfg)

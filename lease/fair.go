@@ -57,7 +57,8 @@ func (b *Bucket) rate() float64 {
 func (b *Bucket) fairView(r *Request) fairView {
 	v := fairView{
 		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
-		target: float64(micros(b.config.Target)), long: b.target(r.Weight), pause: b.pause(r.Weight), ttl: float64(b.ttl),
+		target: float64(micros(b.config.Target)), long: b.target(r.Weight), pause: b.pause(r.Weight),
+		ttl:    float64(b.ttl),
 		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
 		crowded: b.crowded(r.Weight),
 	}

@@ -52,7 +52,8 @@ func (c *Config) easy(n, longest float64) float64 {
 }
 
 // targetOf is the Target in force for each of n alike holders, in microseconds: the configured one, or
-// where they are too many for that a longer one. fills is the microseconds in which the limit that takes least makes its burst and the overcommit.
+// where they are too many for that a longer one. fills is the microseconds in which the limit that takes
+// least makes its burst and the overcommit.
 func (c *Config) targetOf(n, fills float64) float64 {
 	longer := min(c.spacing(n), float64(fleetTarget(n)*fills), targetMax)
 	longer = max(longer, min(c.easy(n, easyTarget), float64(easyTargetPart*fills)))

@@ -70,7 +70,8 @@ var arrows = map[string][]string{
 	"clock":       nil,
 	"lease":       {"clock", "internal/pool"},
 	"redisbucket": {"clock", "lease"},
-	"hybrid":      {"clock", "lease", "hybrid", "redisbucket", "internal/pool", "internal/safetext"}, // see TestOneFileOfHybridKnowsRedis
+	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
+	"hybrid": {"clock", "lease", "hybrid", "redisbucket", "internal/pool", "internal/safetext"},
 
 	"hybrid/hybridotel":      {"hybrid", "lease", "redisbucket"},
 	"hybrid/xtime":           {"hybrid", "internal/safetext"},

@@ -425,9 +425,11 @@ func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 // rule (docs/protocol.md 7.8), with a budget and without.
 func TestTheTargetOfAFleetAgrees(t *testing.T) {
 	servers := startServers(t)
-	for i, x := range []struct{ burst, budget int64 }{{200, 0}, {1000, 0}, {1000, 40}, {2000, 0}, {2100, 0}, {10_000, 0}} {
+	for i, x := range []struct{ burst, budget int64 }{
+		{200, 0}, {1000, 0}, {1000, 40}, {2000, 0}, {2100, 0}, {10_000, 0},
+	} {
 		burst, policy := x.burst, lease.Policy{CallsPerSecond: x.budget}
-		// given fleets of one to 60 holders, who each take a part of the burst
+		// given fleets of one to 60 holders that each take a part of the burst
 		x := servers.trio(t, rand.New(rand.NewPCG(2, uint64(i))), true, false)
 		x.names, x.now = nil, 1_700_000_000_000_000
 		c := policy.ConfigFor([]lease.Limit{lease.PerSecond(1000).WithBurst(burst)}, 0, 0)
@@ -438,7 +440,8 @@ func TestTheTargetOfAFleetAgrees(t *testing.T) {
 			x.names = append(x.names, name)
 			want := burst / 4
 			// when one more calls, and is granted less than it wants, then all servers say for how long.
-			_, err := x.call(lease.Request{Holder: name, Seq: 1, Config: c, Weight: 1, Want: want, Need: want / 2, Waiting: want})
+			_, err := x.call(lease.Request{Holder: name, Seq: 1, Config: c, Weight: 1, Want: want, Need: want / 2,
+				Waiting: want})
 			testkit.NoErr(t, err)
 		}
 	}

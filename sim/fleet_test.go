@@ -47,8 +47,8 @@ func TestALargeFleetKeepsItsBudgetOfCalls(t *testing.T) {
 	}
 }
 
-// TestFleetsCallAsSeldomAsTheirBurstAllows prints, with -v, the table of fleets of docs/figures.md: how many calls
-// the default policy makes, beside what it made while fleets of any size had a Target of 100 ms.
+// TestFleetsCallAsSeldomAsTheirBurstAllows prints, with -v, the table of fleets of docs/figures.md: how many
+// calls the default policy makes, beside what it made while fleets of any size had a Target of 100 ms.
 func TestFleetsCallAsSeldomAsTheirBurstAllows(t *testing.T) {
 	const poisson, onOff = "load: %v", "kind: onoff, load: %v"
 	all := []struct {
@@ -92,23 +92,27 @@ func TestFleetsCallAsSeldomAsTheirBurstAllows(t *testing.T) {
 		}
 		r := run(t, s)
 		what := fmt.Sprintf("%d, %s, %s, Zipf %v", x.n, x.limit, fmt.Sprintf(x.kind, x.load), x.skew)
-		t.Logf("| %d | %v | %s, %v%s | %d | %.0f | %.0f | %.2f %% | %.2f %% | %.4f |", x.n, s.Limits[0], s.Defaults().Workload.Kind, x.load,
-			map[bool]string{true: ", Zipf 1"}[x.skew > 0], x.before, r.CallsPerS.Mean, x.calls,
+		t.Logf("| %d | %v | %s, %v%s | %d | %.0f | %.0f | %.2f %% | %.2f %% | %.4f |", x.n, s.Limits[0],
+			s.Defaults().Workload.Kind, x.load, map[bool]string{true: ", Zipf 1"}[x.skew > 0], x.before, r.CallsPerS.Mean, x.calls,
 			100*r.AdmittedVsCentral.Mean, 100*x.part, r.Jain.Mean)
 		reaches(t, what, r, x.part)
-		testkit.Check(t, r.CallsPerS.Mean <= x.calls, "%s: %.0f calls/s, want at most %v", what, r.CallsPerS.Mean, x.calls)
+		testkit.Check(t, r.CallsPerS.Mean <= x.calls, "%s: %.0f calls/s, want at most %v", what,
+			r.CallsPerS.Mean, x.calls)
 		testkit.Check(t, r.Jain.Mean >= x.equal, "%s: Jain's index is %.4f, want %v", what, r.Jain.Mean, x.equal)
 	}
 }
 
-// TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes: processes whose T grows and shrinks with the number of
-// those that are active, while they call seldom (docs/protocol.md 6.8). Where the default policy admits 99 % of
-// one bucket, every budget from half a call to fifty a second and process admits 95 %.
+// TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes: processes whose T grows and shrinks with the number
+// of those that are active, while they call seldom (docs/protocol.md 6.8). Where the default policy admits
+// 99 % of one bucket, every budget from half a call to fifty a second and process admits 95 %.
 func TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes(t *testing.T) {
 	fleets := []struct {
 		n     int
 		limit string
-	}{{200, "10000/s burst 20000"}, {20, "1000/s burst 1000"}, {50, "1000/s burst 1000"}, {200, "10000/s burst 2000"}, {1000, "10000/s burst 10000"}}
+	}{
+		{200, "10000/s burst 20000"}, {20, "1000/s burst 1000"}, {50, "1000/s burst 1000"},
+		{200, "10000/s burst 2000"}, {1000, "10000/s burst 10000"},
+	}
 	loads := []string{"{kind: onoff, load: 0.9, on: 200ms, off: 800ms}", "{kind: onoff, load: 0.9}",
 		"{kind: flash, load: 0.9, at: 10s, for: 4s, factor: 5}", "{kind: diurnal, load: 0.9}"}
 	budgets := []float64{5, 0.5, 1, 2, 3.5, 10, 20, 50} // calls a second and process
@@ -126,7 +130,8 @@ func TestABudgetOfCallsStarvesNoFleetWhoseLoadComesAndGoes(t *testing.T) {
 			byDefault := admitted(0)
 			for _, each := range budgets {
 				part := admitted(int64(each * float64(f.n)))
-				testkit.Check(t, part >= 0.95 || byDefault < 0.99, "%d on %s, %s: %v calls a second and process admit %.3f, the default %.3f",
+				testkit.Check(t, part >= 0.95 || byDefault < 0.99,
+					"%d on %s, %s: %v calls a second and process admit %.3f, the default %.3f",
 					f.n, f.limit, load, each, part, byDefault)
 				if short {
 					return

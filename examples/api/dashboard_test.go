@@ -8,7 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestDashboardIsOneThatGrafanaTakes: what Grafana would silently mend, or show wrongly. run asks its queries.
+// TestDashboardIsOneThatGrafanaTakes: what Grafana would silently mend, or show wrongly. The script run asks
+// its queries.
 func TestDashboardIsOneThatGrafanaTakes(t *testing.T) {
 	const columns = 24
 	var d struct {

@@ -61,7 +61,8 @@ type user struct {
 
 // prepare makes the sources of f's processes ready.
 func (d *demand) prepare(f *fleet) {
-	d.keys, d.largest = arrival.KeyWeights(d.s.Keys), d.s.Policy.ConfigFor(d.s.Limits, 1, d.s.CallTimeout).Capacity()
+	d.keys = arrival.KeyWeights(d.s.Keys)
+	d.largest = d.s.Policy.ConfigFor(d.s.Limits, 1, d.s.CallTimeout).Capacity()
 	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}
 	for i, g := range f.groups {
 		l := d.loads[g.load]

@@ -245,7 +245,8 @@ func (f *fleet) add(p *process, key int32) *entry {
 func (e *entry) start(m lease.Memory) {
 	p := e.p
 	e.client.Start(e.Now(), e, lease.ClientConfig{
-		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: e.fleet.s.CallTimeout,
+		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config,
+		CallTimeout: e.fleet.s.CallTimeout,
 	})
 	if m != (lease.Memory{}) {
 		e.client.Recall(m)

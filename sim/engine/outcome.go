@@ -39,7 +39,8 @@ func (r *replication) outcome() report.Outcome {
 	b.turn(report.Settled)
 	shares := b.spans.Shares(0)
 	own, settled := r.compared(&b.score, shares, r.network.trips)
-	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Settled: settled, Series: r.recorder.Series}
+	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Settled: settled,
+		Series: r.recorder.Series}
 	o.Figures = report.Figures{
 		Offered: figure(b.offered), CentralAdmitted: figure(b.centralAdmitted),
 		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
@@ -80,7 +81,9 @@ func (r *replication) outcome() report.Outcome {
 
 // compared are the figures that the fleet and its rivals have in common; settled says whether this
 // one has.
-func (r *replication) compared(a *score, shares []float64, trips int64) (its report.RivalReport, settled bool) {
+func (r *replication) compared(
+	a *score, shares []float64, trips int64,
+) (its report.RivalReport, settled bool) {
 	fair := report.Judge(a.tally.ByProcess, shares)
 	admitted, rejected, atStart, perFault, settled := a.accuracy.Ratios(r.books.faults, r.s.Stockable())
 	return report.RivalReport{

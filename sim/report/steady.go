@@ -89,7 +89,9 @@ func (a *Accuracy) Warm(was Decided) {
 //
 // A stock is no larger than the stockable tokens that buckets and leases hold. A fleet that rejects
 // more at its start has not settled: its start counts as if it went on.
-func (a *Accuracy) Ratios(faults int, stockable int64) (admitted, rejected, atStart, perFault float64, settled bool) {
+func (a *Accuracy) Ratios(
+	faults int, stockable int64,
+) (admitted, rejected, atStart, perFault float64, settled bool) {
 	steady := a.of[Settled]
 	all := steady.plus(a.of[Starting]).plus(a.of[Recovering])
 	if steady.Central == 0 {

@@ -19,7 +19,8 @@ func TestAFleetThatRejectsMoreThanItCanHoldHasNotSettled(t *testing.T) {
 		// given a fleet that rejects a quarter at its start, and later a hundredth
 		a := Accuracy{}
 		a.Turn(Settled, Decided{Central: 265_000, Admitted: 200_000, FalseRejects: 64_300})
-		a.Turn(Settled, Decided{Central: 265_000 + 800_000, Admitted: 200_000 + 792_000, FalseRejects: 64_300 + 8_000})
+		a.Turn(Settled, Decided{Central: 265_000 + 800_000, Admitted: 200_000 + 792_000,
+			FalseRejects: 64_300 + 8_000})
 		// when its buckets and leases can hold so much
 		admitted, rejected, atStart, _, settled := a.Ratios(0, c.stockable)
 		// then the start counts once, or as if it went on.

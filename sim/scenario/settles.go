@@ -19,7 +19,8 @@ func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration)
 func (s Scenario) Stockable() int64 {
 	config, least := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1)
 	for _, l := range s.Limits {
-		least = min(least, float64(l.Capacity()+config.Overcommit)+float64(l.Rate()*s.ttlInForce(&config).Seconds()))
+		coming := float64(l.Rate() * s.ttlInForce(&config).Seconds())
+		least = min(least, float64(l.Capacity()+config.Overcommit)+coming)
 	}
 	starts := 1
 	for _, d := range s.Disturbances() {

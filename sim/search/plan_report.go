@@ -70,7 +70,9 @@ func policyOf(s sim.Scenario) Policy {
 	if t := s.TargetInForce(); t != target {
 		inForce = t.String()
 	}
-	return Policy{target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.CallsPerSecond, inForce}
+	return Policy{
+		target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.CallsPerSecond, inForce,
+	}
 }
 
 // name is the policy in an error.
@@ -152,7 +154,8 @@ func goCode(s sim.Scenario) string {
 %s		// what else the scenario sets stays as it is
 	},
 }
-`, &limits, lengthCode("Target:        ", p.Target), lengthCode("TTL:           ", p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
+`, &limits, lengthCode("Target:        ", p.Target), lengthCode("TTL:           ", p.TTL), p.Overcommit,
+		fallback[p.Fallback], fleetCode(p))
 }
 
 // limitCode is an element of a list of limits.

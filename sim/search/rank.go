@@ -68,8 +68,8 @@ func promising(trials []*trial, at end, n int) []*trial {
 	return slices.Concat(best[:n], spaced(others, n))
 }
 
-// nearMisses are the trials that make fewer calls than the best and hardly miss the targets in the mean: on other
-// seeds they may meet them.
+// nearMisses are the trials that make fewer calls than the best and hardly miss the targets in the mean: on
+// other seeds they may meet them.
 func nearMisses(trials []*trial) (near []*trial) {
 	best := ranked(trials, pessimistic)[0]
 	for _, t := range trials {

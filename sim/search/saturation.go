@@ -32,7 +32,9 @@ func (l Lab) Relieve(ctx context.Context, s sim.Scenario) (*sim.Relief, error) {
 
 // fewest is Relieve with more than so many shards, which are too few, and where a number of shards
 // must do well in something else too.
-func (l Lab) fewest(ctx context.Context, s sim.Scenario, few int, well func(*sim.Report) bool) (*sim.Relief, error) {
+func (l Lab) fewest(
+	ctx context.Context, s sim.Scenario, few int, well func(*sim.Report) bool,
+) (*sim.Relief, error) {
 	s = s.Defaults()
 	s.Reps, s.Rivals = 1, nil
 	try := func(n int) (*sim.Relief, error) {

@@ -175,7 +175,8 @@ func kept(t *testing.T, name string, targets ...search.Threshold) (p search.Plan
 // byTarget makes up a report. A fault of Redis costs 72,000 tokens.
 func byTarget(_ context.Context, s sim.Scenario) (sim.Report, error) {
 	s = s.Defaults()
-	r := sim.Report{Confidence: 0.95, Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), Machine: sim.Machine{Requests: 150_000}}
+	r := sim.Report{Confidence: 0.95, Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds()}
+	r.Machine.Requests = 150_000
 	tau := s.Policy.Target.Seconds()
 	exactly := func(x float64) sim.Figure {
 		return sim.Figure{Mean: x, Low: x, High: x, Worst: x, Values: slices.Repeat([]float64{x}, s.Reps)}

@@ -33,8 +33,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 	enough := s.Enough()
 	if rep.Unsettled > 0 {
-		d.say(Bad, "This fleet does not settle: in %d of %s it rejected more while it started than buckets and leases can hold, "+
-			"%s. The ratios are of those whole runs.", rep.Unsettled, Count(rep.Reps, "replication"),
+		d.say(Bad, "This fleet does not settle: in %d of %s it rejected more while it started than buckets and "+
+			"leases can hold, %s. The ratios are of those whole runs.", rep.Unsettled, Count(rep.Reps, "replication"),
 			things(Number(float64(s.Stockable())), "token"))
 	}
 	d.say(Neutral, either(enough > 0 || rep.Unsettled > 0, "The", "Once settled, the")+

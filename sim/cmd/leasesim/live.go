@@ -79,7 +79,8 @@ func liveCommand() *cobra.Command {
 	f.DurationVar(&o.Duration, "duration", live.DurationDefault, "how long to offer load; of a window up to 1m, three of them at least")
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (default: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (default: 4 targets, at least 200ms)")
-	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0, "lease calls that all processes should make (default: at most 3,125)")
+	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0,
+		"lease calls that all processes should make (default: at most 3,125)")
 	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
 	f.BoolVar(&o.Shadow, "shadow", false, "admit what is denied, and count it (Policy.Shadow)")
 	f.Float64SliceVar(&o.Priorities, "priorities", nil, "headroom of the classes but the first, as in 0.2,0.5: "+

@@ -490,8 +490,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 		}
 	}
 	t.Log(total)
-	testkit.Check(t, total["getrange"] >= 2*keys && total["scan"] >= 2*keys/count/2 && total["get"] == 6 && total["mget"] == 1,
-		"%v", total)
+	testkit.Check(t, total["getrange"] >= 2*keys && total["scan"] >= 2*keys/count/2 && total["get"] == 6 &&
+		total["mget"] == 1, "%v", total)
 }
 
 func TestTopShowsWhatAReadingLacks(t *testing.T) {

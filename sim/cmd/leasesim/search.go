@@ -279,7 +279,9 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	if calls := c.Figures.CallsPerS.Mean / keys; calls > callsMost {
 		n = max(2, min(n, int(callsMost*float64(all)/calls)))
 	}
-	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n "}
+	words := []string{
+		"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n ",
+	}
 	add := func(given bool, flag string, value any) {
 		if given {
 			words = append(words, flag, fmt.Sprint(value))
