@@ -212,7 +212,7 @@ func (b *Bucket) remember() {
 		if sc.startsEmpty() {
 			continue // a forgotten one looks like an empty one
 		}
-		full := micros(sc.timeToFull())
+		full := sc.timeToForget(b.config.Overcommit)
 		if w := b.windows[k]; w != nil && sc.Kind == KindCalendar {
 			full = max(full, w.ends(sc)-b.shown)
 		}

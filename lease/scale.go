@@ -116,6 +116,16 @@ func (s Scale) timeToFull() time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
+// timeToForget is the microseconds until what was used up counts for nothing, at most 100 years: a token
+// bucket makes the overcommit too, since leases of other limits that it finds later count as used of B + E.
+func (s Scale) timeToForget(overcommit int64) int64 {
+	if s.Kind != KindBucket {
+		return micros(s.timeToFull())
+	}
+	n := ((s.Capacity+overcommit)*s.Unit + s.Step - 1) / s.Step
+	return min(n, micros(maxTimeToFull)/s.Tick) * s.Tick
+}
+
 // startsEmpty reports whether a new bucket has no tokens of the limit: one that takes the whole 100
 // years to fill, such as Blocked, is there to deny.
 func (s Scale) startsEmpty() bool { return s.timeToFull() == maxTimeToFull }

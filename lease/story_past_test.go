@@ -496,3 +496,19 @@ func TestAResetForgivesAlsoWhatIsNotKnown(t *testing.T) {
 	g := s.calls(b, ask{})
 	testkit.Check(t, g.Levels[1] == 50, "%d of 50 are left of a new limit", g.Levels[1])
 }
+
+// TestABucketIsRememberedUntilItsOvercommitIsMade: what was used of B + E counts against leases of another
+// limit that this one finds when it comes back, so the bucket may not expire when its level alone is full.
+func TestABucketIsRememberedUntilItsOvercommitIsMade(t *testing.T) {
+	// given a bucket that makes its burst in 100 ms, and three tokens of overcommit in 300 ms more
+	for overcommit, want := range map[int64]time.Duration{0: 100 * time.Millisecond, 3: 400 * time.Millisecond} {
+		b, g := new(Bucket), Grant{}
+		c := Config{Limits: []Limit{PerSecond(10).WithBurst(1)}, Overcommit: overcommit, TTL: time.Second,
+			Target: time.Millisecond}
+		// when a token is drawn
+		r := Request{Holder: "a", Seq: 1, Config: c, Want: 1, Need: 1, Waiting: 1, Weight: 1, Draw: true}
+		testkit.NoErr(t, b.Call(1_700_000_000_000_000, &r, &g))
+		// then it is remembered for that long, and for two T.
+		testkit.Check(t, g.Expiry == want+2*time.Second, "overcommit %d: %v", overcommit, g.Expiry)
+	}
+}

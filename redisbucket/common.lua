@@ -248,6 +248,9 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
+    if not l.kind and l.most > l.burst then -- what is used of the overcommit counts, too
+      full = min(floor((l.most * l.unit + l.step - 1) / l.step), floor(3153600000000000 / l.tick)) * l.tick
+    end
     if l.kind == 2 then -- the clock may have stepped back before the period, or do so by 10 s after it
       full = max(full, (l.period + 1) * l.tick + l.offset + 10000000 - c.shown)
     elseif l.level < 0 and not l.kind then

@@ -41,8 +41,8 @@ if struct and #ARGV[3] == 85 then
       text = struct.pack('<I2I7I6I7I4I6I6I7I3', mark, clock, 0, clock, asked, 0, 0, want > 0 and burst * unit or 0, 0)
         .. config
     end
-    local stored, epoch, counter, now, ttl, spent, denied, level, rest, revision, empty, target, burst, unit, step, tick =
-      unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
+    local stored, epoch, counter, now, ttl, spent, denied, level, rest, over, revision, empty, target, burst, unit, step,
+      tick = unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxI7xxxxI7I1I4I7I7I7I1', text)
     if tick > 6 then want = 0 end -- no window is in this form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
@@ -72,7 +72,7 @@ if struct and #ARGV[3] == 85 then
       local tokens, point = level / unit, step / unit / tick * target / 2
       if point < 1 then point = 1 end
       if point > burst / 2 then point = burst / 2 end
-      full = (full + step - 1) / step
+      full = (full + over * unit + step - 1) / step
       full = (full - full % 1) * tick
       if want <= tokens and tokens >= point and full < 3153600000000000 then
         local keep = full + 2 * ttl
