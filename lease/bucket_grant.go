@@ -114,6 +114,7 @@ func (b *Bucket) available(headroom float64) int64 {
 // reply fills g from the record's stored grant and the present state.
 func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 	active := b.ring.weightSum()
+	target, _, _ := b.pace(r.Weight)
 	*g = Grant{
 		Seq: rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
 		Short: rec.granted < r.Want, Running: rec.debit.last,
@@ -121,7 +122,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Ledger: b.ring.ledger(), ActiveWeight: max(active, r.Weight), Contended: b.now < b.fair.contendedUntil,
 		Expiry: duration(b.keep - b.now), LeaseMax: duration(b.leaseMax()),
 		Frozen: duration(max(0, b.frozen-b.now)),
-		Target: duration(int64(b.target(r.Weight))),
+		Target: duration(int64(target)),
 	}
 	// A T that has grown since is not that of a stored grant, whose place lasts for the earlier one.
 	g.Config.TTL = min(g.Config.TTL, duration(int64(rec.place)-rec.debit.last))

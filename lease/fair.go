@@ -55,12 +55,13 @@ func (b *Bucket) rate() float64 {
 }
 
 func (b *Bucket) fairView(r *Request) fairView {
+	target, pause, crowded := b.pace(r.Weight)
 	v := fairView{
 		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
-		target: float64(micros(b.config.Target)), long: b.target(r.Weight), pause: b.pause(r.Weight),
+		target: float64(micros(b.config.Target)), long: target, pause: pause,
 		ttl:    float64(b.ttl),
 		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
-		crowded: b.crowded(r.Weight),
+		crowded: crowded,
 	}
 	for k := range b.config.Limits {
 		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
@@ -140,7 +141,7 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
 // allow is the most that may be granted (7.5). What the level has above the set point is free to
-// all: half of it where many share, all of it where nobody is kept from anything. Where the budget of
+// all: half of it where many share, all of it where each gets what it asks for. Where the budget of
 // calls wants long leases it is divided, or luck would decide which holders get it.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {

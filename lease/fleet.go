@@ -97,23 +97,16 @@ func (b *Bucket) fills() float64 {
 	return least
 }
 
-// target is the Target in force for a holder of this weight, in microseconds.
-func (b *Bucket) target(weight int64) float64 { return b.config.targetOf(b.holders(weight), b.fills()) }
-
-// pause is how long a holder of this weight should wait after a short grant, in microseconds; 0 where
-// that is no longer than the configured Target.
-func (b *Bucket) pause(weight int64) float64 {
-	pause := b.config.pauseOf(b.holders(weight), b.fills(), float64(b.ttl))
-	if pause <= float64(micros(b.config.Target)) {
-		return 0
+// pace returns, for a holder of this weight, the Target in force, in microseconds, how long to wait
+// after a short grant, in microseconds, or 0 where that is no longer than the configured Target, and
+// whether the budget of calls wants less than one call in the configured Target.
+func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
+	n, fills, configured := b.holders(weight), b.fills(), float64(micros(b.config.Target))
+	pause = b.config.pauseOf(n, fills, float64(b.ttl))
+	if pause <= configured {
+		pause = 0
 	}
-	return pause
-}
-
-// crowded reports whether the budget of calls wants a holder of this weight to call less than once in
-// the configured Target.
-func (b *Bucket) crowded(weight int64) bool {
-	return b.config.spacing(b.holders(weight)) > float64(micros(b.config.Target))
+	return b.config.targetOf(n, fills), pause, b.config.spacing(n) > configured
 }
 
 // Spacing is the time between two calls of a holder of this weight with which the fleet keeps its
