@@ -93,10 +93,10 @@ type Policy struct {
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
 	// CallsPerSecond is how many lease calls a second all processes together should make for a key.
-	// Leases of a fleet that would make more with its Target last
-	// longer, at most (Burst+Overcommit)/(2*Rate): whoever wants the budget kept raises the Burst to
-	// some 2*Rate*processes/CallsPerSecond. 0 means at most 3,125, a sixteenth of what one Redis can
-	// answer. Where neither this nor Target is set and no limit is a window, fleets of more than nine
+	// Leases of a fleet that would make more with its Target last longer, for n processes at most
+	// n/(2n+40) of (Burst+Overcommit)/Rate, which is a quarter of it for 20 and nearly half for many.
+	// To keep the budget, raise the Burst to some (2n+40)*Rate/CallsPerSecond. 0 means at most 3,125, a
+	// sixteenth of what one Redis can answer. Where neither this nor Target is set and no limit is a window, fleets of more than nine
 	// processes make fewer, as far as that costs no accuracy: with a burst of two seconds of the rate
 	// two or three calls a second and process.
 	CallsPerSecond int64 `json:",omitzero"`

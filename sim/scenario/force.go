@@ -4,7 +4,7 @@ import "time"
 
 // TargetInForce is how long the leases of a key are meant to last, where s has its defaults: what
 // the limits leave of the target (Policy.TargetFor), or what a fleet as large as this has in its
-// place, up to half of a TTL that is set. Where there are many keys, of which nobody knows how many
+// place, up to half of a TTL that is set. Where there are many keys, and it is not known how many
 // processes use each, the latter is left out.
 func (s Scenario) TargetInForce() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
@@ -22,6 +22,7 @@ func (s Scenario) TargetInForce() time.Duration {
 // whatever shorter one is configured; 0 where the fleet is small.
 func (s Scenario) FleetTarget() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
+	// With a budget that is set, the longer leases that save calls by default are left out.
 	config.CallsPerSecond = config.CallBudget()
 	if inForce := config.TargetInForce(s.holders()); inForce > config.Target {
 		return inForce
