@@ -515,8 +515,8 @@ func (m *meter) finds(leased int64, bucket *Bucket) {
 	m.since, m.until = bucket.now, bucket.now+unknownMax(bucket)
 }
 
-// paid is what a token bucket has refilled, at the running time now, for leases that it found when it came
-// into force and that may be spent after that.
+// paid is what a token bucket has refilled, at the running time now, for the leases it found when it came
+// into force, which may be spent after that.
 func (m *meter) paid(now int64) int64 {
 	return m.paidBefore + min(m.found*meterUnit, m.drain*max(0, min(now, m.until)-m.since))
 }

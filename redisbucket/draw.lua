@@ -41,8 +41,8 @@ if struct and #ARGV[3] == 85 then
       text = struct.pack('<I2I7I6I7I4I6I6I7I3', mark, clock, 0, clock, asked, 0, 0, want > 0 and burst * unit or 0, 0)
         .. config
     end
-    local stored, epoch, counter, now, ttl, spent, denied, level, rest, over, revision, empty, target, burst, unit, step,
-      tick = unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxI7xxxxI7I1I4I7I7I7I1', text)
+    local stored, epoch, counter, now, ttl, spent, denied, level, rest, over, revision, empty, target, burst,
+      unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxI7xxxxI7I1I4I7I7I7I1', text)
     if tick > 6 then want = 0 end -- no window is in this form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000

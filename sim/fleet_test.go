@@ -93,8 +93,8 @@ func TestFleetsCallAsSeldomAsTheirBurstAllows(t *testing.T) {
 		r := run(t, s)
 		what := fmt.Sprintf("%d, %s, %s, Zipf %v", x.n, x.limit, fmt.Sprintf(x.kind, x.load), x.skew)
 		t.Logf("| %d | %v | %s, %v%s | %d | %.0f | %.0f | %.2f %% | %.2f %% | %.4f |", x.n, s.Limits[0],
-			s.Defaults().Workload.Kind, x.load, map[bool]string{true: ", Zipf 1"}[x.skew > 0], x.before, r.CallsPerS.Mean, x.calls,
-			100*r.AdmittedVsCentral.Mean, 100*x.part, r.Jain.Mean)
+			s.Defaults().Workload.Kind, x.load, map[bool]string{true: ", Zipf 1"}[x.skew > 0], x.before,
+			r.CallsPerS.Mean, x.calls, 100*r.AdmittedVsCentral.Mean, 100*x.part, r.Jain.Mean)
 		reaches(t, what, r, x.part)
 		testkit.Check(t, r.CallsPerS.Mean <= x.calls, "%s: %.0f calls/s, want at most %v", what,
 			r.CallsPerS.Mean, x.calls)

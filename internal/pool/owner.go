@@ -80,7 +80,7 @@ func (p *Pool) Drawn() Draw {
 	return Draw{Epoch: epoch, Running: p.running.Load(), Interval: p.Interval()}
 }
 
-// SetDrawn sets what Drawn says of the bucket, the time first: who reads an epoch then reads no
+// SetDrawn sets what Drawn says of the bucket, the time first: a reader of an epoch then reads no
 // time of an earlier one, which may be later if the server's clock has stepped back.
 func (p *Pool) SetDrawn(epoch, running int64) {
 	p.running.Store(running)
@@ -171,7 +171,7 @@ func (p *Pool) Deadline() clock.Instant { return clock.Instant(p.deadline.Load()
 // SetDeadline sets what Deadline returns.
 func (p *Pool) SetDeadline(at clock.Instant) { p.deadline.Store(int64(at)) }
 
-// Late is how many tokens were taken after the deadline, so far: they are gone, and nobody was admitted.
+// Late is how many tokens were taken after the deadline so far. They are gone, and admitted no request.
 func (p *Pool) Late() int64 { return p.late.Load() }
 
 // Miss counts n tokens as missed that were asked for without a take.

@@ -30,7 +30,7 @@ func at(i, n int) int { return i }
 // counter is counted up by whoever is pinned to one P, and read by anybody.
 type counter struct{ n int64 }
 
-// Add counts one. It need not be atomic, because nobody else writes, an aligned word is written
+// Add counts one. It need not be atomic, because a counter has one writer, an aligned word is written
 // whole on the machines named above, and a reader may see it some time after. The race detector
 // knows nothing of pins, so it is told not to look.
 //

@@ -53,7 +53,7 @@ type Pool struct {
 	_    [24]byte
 
 	missed   atomic.Int64 // tokens of failed takes that no stripe counts
-	late     atomic.Int64 // tokens taken after the strict deadline: gone, and nobody was admitted
+	late     atomic.Int64 // tokens taken after the strict deadline: gone, with no request admitted
 	deadline atomic.Int64 // see SetDeadline
 	capacity atomic.Int64 // the largest n that can ever be granted: a take of more is no demand
 	epoch    atomic.Int64 // of the bucket, at the last reply; 0 for none

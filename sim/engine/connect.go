@@ -21,7 +21,7 @@ const handshake, handshakeFirst = 3, 4
 // opened first: hybrid's.
 const connectFactor = 5
 
-// connections are those of one process to one shard that nobody uses.
+// connections are the unused ones of one process to one shard.
 type connections struct {
 	idle   int32
 	boots  int32 // of the shard when they were opened: they are broken once it has gone

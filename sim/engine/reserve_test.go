@@ -258,10 +258,12 @@ func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
 			testkit.NoErr(t, run.books.wrong)
 			run.books.left(&c, []int64{24})
 		},
-		"a charge that its client does not tell":  func(run *replication, e *entry) { e.charged++; e.call() },
-		"a charge that nobody has made":           func(run *replication, e *entry) { e.paid++; e.call() },
-		"a cancelled request that was admitted":   func(run *replication, e *entry) { run.books.cancelled(&request{n: 1}) },
-		"a cancelled request that is given twice": func(run *replication, e *entry) { e.client.GiveBack(e.Now(), 1, 0, pool.Draw{}) },
+		"a charge that its client does not tell": func(run *replication, e *entry) { e.charged++; e.call() },
+		"a charge that nobody has made":          func(run *replication, e *entry) { e.paid++; e.call() },
+		"a cancelled request that was admitted":  func(run *replication, e *entry) { run.books.cancelled(&request{n: 1}) },
+		"a cancelled request that is given twice": func(run *replication, e *entry) {
+			e.client.GiveBack(e.Now(), 1, 0, pool.Draw{})
+		},
 	} {
 		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
 		wrong(run, run.fleet.entries.all[0])

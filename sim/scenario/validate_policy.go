@@ -52,7 +52,8 @@ func isOfPolicy(field string) bool {
 }
 
 // leaseNames are the fields of lease.Limit and lease.Policy where a message names them.
-var leaseNames = regexp.MustCompile(`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight)\b`)
+var leaseNames = regexp.MustCompile(
+	`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight)\b`)
 
 // InFile is a message of package lease in the words of a scenario file: its fields have the file's
 // names, and 0 is not offered as the default, because a file leaves such a field out.

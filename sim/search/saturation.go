@@ -30,8 +30,8 @@ func (l Lab) Relieve(ctx context.Context, s sim.Scenario) (*sim.Relief, error) {
 	return l.fewest(ctx, s, s.Defaults().Redis.Shards, func(*sim.Report) bool { return true })
 }
 
-// fewest is Relieve with more than so many shards, which are too few, and where a number of shards
-// must do well in something else too.
+// fewest is Relieve with more than few shards, where a number of shards must do well in something
+// else too.
 func (l Lab) fewest(
 	ctx context.Context, s sim.Scenario, few int, well func(*sim.Report) bool,
 ) (*sim.Relief, error) {

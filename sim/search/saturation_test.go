@@ -35,7 +35,7 @@ func TestTheShardsThatAreNamedEndTheSaturation(t *testing.T) {
 		after := run(s)
 		testkit.Check(t, !Saturated(after) && after.RedisCPU.Mean < 0.75, "%s, %+v: Redis is busy for %v", name, relief,
 			after.RedisCPU)
-		// What they cost is what it shows.
+		// The relief states the calls that they cost.
 		testkit.Check(t, math.Abs(relief.CallsPerS/after.CallsPerS.Mean-1) < 0.05, "%s, %+v: %v calls/s", name, relief,
 			after.CallsPerS)
 		t.Logf("%s: %v, then with %+v %v", name, busy.RedisCPU, relief, after.RedisCPU)

@@ -122,7 +122,9 @@ func TestAPlanThatWasCutShortSaysSo(t *testing.T) {
 func TestTheKeysOfAPlan(t *testing.T) {
 	always := []string{"confidence", "confirm_seed", "duration_s", "machine", "reps", "scenario", "scenario_hash",
 		"schema_version", "seed", "targets", "trade_offs", "verdict"}
-	for name, more := range map[string][]string{"plan": {"chosen", "code", "given", "needs", "requests_per_s", "stress"}, "miss": {"miss"}} {
+	for name, more := range map[string][]string{
+		"plan": {"chosen", "code", "given", "needs", "requests_per_s", "stress"}, "miss": {"miss"},
+	} {
 		var keys map[string]json.RawMessage
 		testkit.NoErr(t, json.Unmarshal([]byte(written(t, reports(t)[name], FormatJSON)), &keys))
 		got, want := slices.Sorted(maps.Keys(keys)), slices.Sorted(slices.Values(append(more, always...)))

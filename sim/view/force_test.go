@@ -42,7 +42,9 @@ func TestAMapShowsTheTargetInForce(t *testing.T) {
 
 func TestARunShowsTheTargetInForce(t *testing.T) {
 	r := madeUp()
-	for target, want := range map[time.Duration]string{0: "222.222ms", 200 * time.Millisecond: "200ms", 2 * time.Second: "2s (in force 500ms)"} {
+	for target, want := range map[time.Duration]string{
+		0: "222.222ms", 200 * time.Millisecond: "200ms", 2 * time.Second: "2s (in force 500ms)",
+	} {
 		r.Scenario.Policy = lease.Policy{Target: target}
 		says(t, written(t, Run(r), FormatTable), "target "+want+",")
 	}
