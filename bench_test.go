@@ -14,7 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
@@ -28,7 +28,7 @@ var (
 func newLimiter(b *testing.B, cfg hybrid.Config) *hybrid.Limiter {
 	b.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler) // or its lines stand between the figures
-	l, err := hybrid.New(lease.NewMemoryStore(nil), cfg)
+	l, err := hybrid.New(memory.New(nil), cfg)
 	testkit.NoErr(b, err)
 	b.Cleanup(func() { l.Close() })
 	return l

@@ -15,6 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // smoke says whether -benchtime is a count (1x, 10x): each benchmark is to run, not to measure.
@@ -27,7 +28,7 @@ func smoke() bool {
 func newLimiter(tb testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	tb.Helper()
 	if store == nil {
-		store = lease.NewMemoryStore(nil)
+		store = memory.New(nil)
 	}
 	cfg.Logger = slog.New(slog.DiscardHandler) // or its lines stand between the figures
 	l, err := hybrid.New(store, cfg)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -75,7 +76,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	var well, ill *node // those that have been told
 	for _, c := range group {
 		n, was := l.nodes.of(c.Node), c.Owner.(caller).at()
-		if lease.NodeFailed(c.Err) {
+		if protocol.NodeFailed(c.Err) {
 			if was.number == nodeUnknown && was.breaker.Suspect() {
 				was.breaker.Failed(now, sent) // it was the probe, perhaps
 			}
@@ -102,7 +103,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 			n.breaker.Took(now, max(0, now.Sub(sent)-c.Before), spacing(group))
 			reached = true
 		}
-		if lease.NodeFailed(c.Err) && ill != n {
+		if protocol.NodeFailed(c.Err) && ill != n {
 			ill = n
 			l.failed(n, now, sent, c.Err)
 		}
@@ -118,7 +119,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 func spacing(group []*lease.Call) (longest time.Duration) {
 	for _, c := range group {
 		if c.Err == nil {
-			longest = max(longest, c.Grant.Spacing(c.Request.Weight))
+			longest = max(longest, protocol.Spacing(&c.Grant, c.Request.Weight))
 		}
 	}
 	return longest

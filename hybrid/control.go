@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -32,7 +33,7 @@ func (l *Limiter) peek(ctx context.Context, key string, k *Key) (Result, error) 
 	for i, limit := range st.Config.Limits {
 		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
 	}
-	return resultOf(key, ok, SourceStore, st.Outlook(1, held, headroom, ok)), nil
+	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
 }
 
 // Refund says that n tokens of key, with which this process admitted something, were not used after

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // request is what a verb asks for.
@@ -16,7 +16,7 @@ type request struct {
 	key      *Key // that it came by, and is to point to the entry; nil where it came by name
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
-	patience lease.Patience
+	patience protocol.Patience
 	ctx      context.Context // nil stands for one that never ends
 	verb     string          // for errors about ctx
 	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
@@ -32,7 +32,7 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 
 // least is how many tokens r can do with.
 func (r *request) least() int64 {
-	if r.patience == lease.UpTo {
+	if r.patience == protocol.UpTo {
 		return min(r.n, 1)
 	}
 	return r.n
@@ -50,7 +50,7 @@ type decision struct {
 	wait     time.Duration // after a denial: to ask again earlier is in vain
 	counted  bool          // after a denial: Stats has it, though there is no entry
 	// What is known of the bucket, for a Result; nil where there is an entry.
-	outlook *lease.Outlook
+	outlook *protocol.Outlook
 }
 
 // decide is what every verb comes to when the pool did not serve it.
@@ -146,7 +146,7 @@ func (l *Limiter) answerFrom(r request) decision {
 // most is how many tokens of those that r asks for there can be at once: all of them, or with
 // patience UpTo the burst.
 func (e *entry) most(r request) int64 {
-	if e == nil || r.patience != lease.UpTo {
+	if e == nil || r.patience != protocol.UpTo {
 		return r.n
 	}
 	return min(r.n, e.client.Capacity())
@@ -173,7 +173,7 @@ func (e *entry) burnLateLocked() {
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
 func (e *entry) decide(r request) (d decision, gone bool) {
-	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != lease.InLine {
+	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
 			d.wait = until.Sub(now)
 			return d, false
@@ -186,16 +186,16 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		return decision{}, true
 	}
 	now := e.Now()
-	deadline := lease.Never
-	if at, ok := r.ctx.Deadline(); ok && r.patience == lease.InLine {
+	deadline := protocol.Never
+	if at, ok := r.ctx.Deadline(); ok && r.patience == protocol.InLine {
 		deadline = now.Add(time.Until(at))
 	}
 	e.locateLocked()
 	told := e.client.Decide(now, r.n, r.patience, deadline)
 	switch told.Verdict {
-	case lease.VerdictWait:
+	case protocol.VerdictWait:
 		told = e.awaitLocked(r, now, deadline)
-	case lease.VerdictClosed:
+	case protocol.VerdictClosed:
 		e.client.Uncount(r.n)
 	default:
 		e.countSource(told)
@@ -204,8 +204,8 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 }
 
 // decisionLocked is the answer to r, which was told so.
-func (e *entry) decisionLocked(told lease.Decision, r request, deadline, earliest time.Duration) decision {
-	if told.OK() || told.Verdict == lease.VerdictDeny {
+func (e *entry) decisionLocked(told protocol.Decision, r request, deadline, earliest time.Duration) decision {
+	if told.OK() || told.Verdict == protocol.VerdictDeny {
 		e.denied = !told.OK()
 	}
 	e.sufferLocked(e.Now())
@@ -222,17 +222,17 @@ func (e *entry) decisionLocked(told lease.Decision, r request, deadline, earlies
 
 // waiter is a request that waits.
 type waiter struct {
-	lease.Waiter
-	told chan lease.Decision
+	protocol.Waiter
+	told chan protocol.Decision
 	ctx  context.Context
 }
 
 // awaitLocked has r wait. The lock is free meanwhile.
-func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decision {
-	w := &waiter{told: make(chan lease.Decision, 1), ctx: r.ctx}
-	w.Waiter = lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
+func (e *entry) awaitLocked(r request, now, deadline clock.Instant) protocol.Decision {
+	w := &waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
+	w.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
-	if r.patience != lease.InLine {
+	if r.patience != protocol.InLine {
 		timer := e.l.cfg.Clock.AfterFunc(r.callWait(now, e.l.cfg.CallTimeout), func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -253,18 +253,18 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 }
 
 // errorOf is the error of a request that was told d; nil for a mere denial.
-func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Duration) error {
+func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.Duration) error {
 	switch d.Verdict {
-	case lease.VerdictExceedsBurst:
+	case protocol.VerdictExceedsBurst:
 		return fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, e.client.Capacity())
-	case lease.VerdictTooLate:
+	case protocol.VerdictTooLate:
 		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)
-	case lease.VerdictUnavailable:
+	case protocol.VerdictUnavailable:
 		return fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
-	case lease.VerdictClosed:
+	case protocol.VerdictClosed:
 		return ErrClosed
-	case lease.VerdictCancelled:
+	case protocol.VerdictCancelled:
 		return endedBy(r.ctx, r.verb)
 	}
 	return nil
@@ -283,7 +283,7 @@ func endedBy(ctx context.Context, what string) error {
 
 // countSource counts the tokens that were admitted without the store's, and those that a request
 // has waited for.
-func (e *entry) countSource(d lease.Decision) {
+func (e *entry) countSource(d protocol.Decision) {
 	switch d.Source {
 	case SourceFallback:
 		e.l.counters.fallback.Add(d.Took)

@@ -58,7 +58,7 @@
 //
 // # Which file holds what
 //
-// lease.Client decides about tokens (docs/protocol.md sections 5, 8 and 9). This package is the
+// protocol.Client decides about tokens (docs/protocol.md sections 5, 8 and 9). This package is the
 // shell around it: locks, channels, a table of keys, and calls that travel together.
 //
 //   - limiter.go: New, Close, Shutdown; config.go: Config, the names that are those of lease, the
@@ -74,7 +74,7 @@
 //     given back.
 //   - join.go: the verbs of several keys at once; gather.go: how they come to one answer;
 //     scarcest.go: which of them is asked first. reservation.go: Reserve, Settle, Cancel.
-//   - entry.go: one key in use, a lease.Client behind a lock.
+//   - entry.go: one key in use, a protocol.Client behind a lock.
 //   - light.go: a key that is asked too seldom to come into use, each of whose requests is a call;
 //     lane.go: which of these calls travel together.
 //   - unheard.go: a new key while its node is away, which costs no entry

@@ -10,19 +10,20 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// entry is one key in use: a lease.Client behind a lock.
+// entry is one key in use: a protocol.Client behind a lock.
 type entry struct {
 	l    *Limiter
 	slot *slot
 
-	client lease.Client                // its Pool, Low and ShutUntil are used without the lock
-	heard  atomic.Pointer[lease.Heard] // from the last reply; nil before the first
-	node   atomic.Pointer[node]        // of the store
-	calls  atomic.Pointer[node]        // the node that has admitted the last call
-	woken  atomic.Bool                 // is on the scheduler's ready list
+	client protocol.Client                // its Pool, Low and ShutUntil are used without the lock
+	heard  atomic.Pointer[protocol.Heard] // from the last reply; nil before the first
+	node   atomic.Pointer[node]           // of the store
+	calls  atomic.Pointer[node]           // the node that has admitted the last call
+	woken  atomic.Bool                    // is on the scheduler's ready list
 
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
@@ -103,7 +104,7 @@ func (l *Limiter) addSlot(name string) (*slot, error) {
 // is nil where the slot has left the table.
 func (l *Limiter) rouse(s *slot, own proposed) *entry {
 	e := &entry{l: l, slot: s, index: -1, given: own.given, asked: own.asked}
-	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
+	e.client.Start(l.cfg.Clock.Now(), e, protocol.ClientConfig{
 		ID:          *l.id.Load(),
 		Policy:      &l.cfg.Policy,
 		Proposed:    *own.config,
@@ -159,22 +160,22 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	defer e.mu.Unlock()
 	e.woken.Store(false)
 	if e.client.Closed() {
-		return false, lease.Never
+		return false, protocol.Never
 	}
 	due := e.client.Tick(now, e.node.Load().rtt())
 	e.announceLost(LossExpired)
 	if e.client.Closed() {
 		e.endLocked()
-		return false, lease.Never
+		return false, protocol.Never
 	}
 	switch due.Use {
-	case lease.InUse:
+	case protocol.InUse:
 		e.l.keys.idle.remove(e.slot)
-	case lease.UseEnded:
+	case protocol.UseEnded:
 		e.l.keys.idle.push(e.slot, now, e.client.Lifetime())
-	case lease.Restable:
+	case protocol.Restable:
 		if e.restLocked(now) {
-			return false, lease.Never
+			return false, protocol.Never
 		}
 	}
 	return due.Call, due.At
@@ -202,7 +203,7 @@ func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Insta
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
-		return false, lease.Never
+		return false, protocol.Never
 	}
 	if n.breaker.Admit(now) {
 		return true, 0
@@ -259,7 +260,7 @@ func (e *entry) endLocked() {
 func (e *entry) Waiting(most int) (all []context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.client.Waiters(func(w *lease.Waiter) {
+	e.client.Waiters(func(w *protocol.Waiter) {
 		if len(all) < most {
 			all = append(all, w.Owner.(*waiter).ctx)
 		}
@@ -267,12 +268,12 @@ func (e *entry) Waiting(most int) (all []context.Context) {
 	return all
 }
 
-// The methods that make an entry a lease.Host. The lock is held when they are called.
+// The methods that make an entry a protocol.Host. The lock is held when they are called.
 
-// Now implements lease.Host.
+// Now implements protocol.Host.
 func (e *entry) Now() clock.Instant { return e.l.cfg.Clock.Now() }
 
-// Wake implements lease.Host: it has the scheduler ask e soon, urgently where somebody waits. It
+// Wake implements protocol.Host: it has the scheduler ask e soon, urgently where somebody waits. It
 // needs no lock.
 func (e *entry) Wake(urgent bool) {
 	if !e.woken.Swap(true) || urgent {
@@ -280,7 +281,7 @@ func (e *entry) Wake(urgent bool) {
 	}
 }
 
-// Shut implements lease.Host with a timer of the entry's own, as the scheduler may be busy when the
+// Shut implements protocol.Host with a timer of the entry's own, as the scheduler may be busy when the
 // time has come. It is for Allow, which does not read the clock.
 func (e *entry) Shut(until clock.Instant) {
 	switch {
@@ -297,27 +298,27 @@ func (e *entry) Shut(until clock.Instant) {
 	}
 }
 
-// Handed and Forfeited implement lease.Host.
-func (e *entry) Handed(*lease.Waiter, int64, lease.Origin) {}
-func (e *entry) Forfeited(*lease.Waiter)                   {}
+// Handed and Forfeited implement protocol.Host.
+func (e *entry) Handed(*protocol.Waiter, int64, protocol.Origin) {}
+func (e *entry) Forfeited(*protocol.Waiter)                      {}
 
-// Settled implements lease.Host.
-func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
+// Settled implements protocol.Host.
+func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
 	e.countSource(d)
 	switch {
-	case d.Verdict == lease.VerdictClosed, d.Verdict == lease.VerdictExceedsBurst:
+	case d.Verdict == protocol.VerdictClosed, d.Verdict == protocol.VerdictExceedsBurst:
 		e.client.Uncount(w.N) // no limit has denied it
-	case d.Verdict == lease.VerdictCancelled && e.l.cfg.Policy.Shadow:
+	case d.Verdict == protocol.VerdictCancelled && e.l.cfg.Policy.Shadow:
 		e.client.Uncount(w.N) // or it would count as shadowed
 		e.l.counters.ended.Add(w.N)
 	}
 	w.Owner.(*waiter).told <- d
 }
 
-// Breaker implements lease.Host.
-func (e *entry) Breaker() *lease.Breaker { return e.node.Load().breaker }
+// Breaker implements protocol.Host.
+func (e *entry) Breaker() *protocol.Breaker { return e.node.Load().breaker }
 
-// NewID implements lease.Host.
+// NewID implements protocol.Host.
 func (e *entry) NewID() string {
 	id := e.l.instance + "." + randomText()
 	e.l.id.Store(&id) // the clone calls for other keys too

@@ -6,12 +6,12 @@ import (
 	"log"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // Joined keys decide together: what one of them denies takes nothing from the others.
 func ExampleLimiter_Join() {
-	store := lease.NewMemoryStore(nil)
+	store := memory.New(nil)
 	tenants := limiterOn(store, hybrid.Config{Name: "tenants", Limits: []hybrid.Limit{hybrid.PerHour(100)}})
 	users := limiterOn(store, hybrid.Config{Name: "users", Limits: []hybrid.Limit{hybrid.PerHour(10)}})
 	defer tenants.Close()
@@ -64,7 +64,7 @@ func ExampleLimiter_KeyWith() {
 
 // A key in a class leaves a part of the burst to the classes before it.
 func ExampleKey_Class() {
-	l := limiterOn(lease.NewMemoryStore(nil), hybrid.Config{
+	l := limiterOn(memory.New(nil), hybrid.Config{
 		Limits:     []hybrid.Limit{hybrid.PerHour(100)},
 		Priorities: []float64{0.2, 0.5},
 	})
@@ -98,7 +98,7 @@ func ExampleLimiter_ResetTo() {
 // LimitsFor is asked when a key comes into use, and again when somebody says so.
 func ExampleLimiter_Refresh() {
 	plan := map[string][]hybrid.Limit{"ann": {hybrid.PerHour(10)}}
-	l := limiterOn(lease.NewMemoryStore(nil), hybrid.Config{
+	l := limiterOn(memory.New(nil), hybrid.Config{
 		LimitsFor: func(key string) []hybrid.Limit { return plan[key] },
 	})
 	defer l.Close()
@@ -111,7 +111,7 @@ func ExampleLimiter_Refresh() {
 // With Policy.Shadow everything is admitted, and what the limits would have denied is counted: to
 // try limits before they limit.
 func ExampleConfig_shadow() {
-	l := limiterOn(lease.NewMemoryStore(nil), hybrid.Config{
+	l := limiterOn(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerHour(3)},
 		Policy: hybrid.Policy{Shadow: true},
 	})

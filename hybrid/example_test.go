@@ -12,11 +12,12 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // limiter and limiterOn are the set-up of the examples below: ExampleNew shows it in full.
 func limiter(limits ...hybrid.Limit) *hybrid.Limiter {
-	return limiterOn(lease.NewMemoryStore(nil), hybrid.Config{Limits: limits})
+	return limiterOn(memory.New(nil), hybrid.Config{Limits: limits})
 }
 
 func limiterOn(store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
@@ -53,9 +54,9 @@ func ExampleRedis() {
 }
 
 // For all that Redis does not take, there is a Config, and a store: a fleet has redisbucket.Store,
-// one process can do with a MemoryStore.
+// one process can do with a memory.Store.
 func ExampleNew() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+	l, err := hybrid.New(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(100), hybrid.PerHour(5000)},
 	})
 	if err != nil {
@@ -191,7 +192,7 @@ func ExampleLimiter_Reset() {
 
 // Limits set by one process are followed by every other within a TTL, and what was used stays used.
 func ExampleLimiter_SetLimits() {
-	store := lease.NewMemoryStore(nil) // of a fleet: redisbucket.New
+	store := memory.New(nil) // of a fleet: redisbucket.New
 	cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}}
 	l, other := limiterOn(store, cfg), limiterOn(store, cfg)
 	defer l.Close()
@@ -220,7 +221,7 @@ func ExampleLimiter_TrySetLimits() {
 
 // LimitsOf is what is in force, wherever it came from.
 func ExampleLimiter_LimitsOf() {
-	l := limiterOn(lease.NewMemoryStore(nil), hybrid.Config{
+	l := limiterOn(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10)},
 		LimitsFor: func(key string) []hybrid.Limit {
 			if key == "internal" {
@@ -252,7 +253,7 @@ func ExampleLimiter_Stats() {
 
 // Shutdown gives back what this process holds; Close leaves it to expire.
 func ExampleLimiter_Shutdown() {
-	store := lease.NewMemoryStore(nil)
+	store := memory.New(nil)
 	l := limiterOn(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
 	l.Allow("k")
 	ctx := context.Background()

@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // jumpingClock is a clock whose readings can be moved ahead of its timers, as those of a process
@@ -59,7 +60,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 func TestALeaseEndsAtItsDeadline(t *testing.T) {
 	bubbleOf(t, "a timer burns it, with any clock", func(t *world) {
 		m := clock.NewManual(0)
-		t.replace(lease.NewMemoryStore(m))
+		t.replace(memory.New(m))
 		policy := hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}
 		l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: policy})
 		must(t, l.Allow("k") && l.Stats().Held != 0, "nothing is held")
@@ -137,7 +138,7 @@ func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Manual) {
 	manual := clock.NewManual(0)
 	cfg.Clock = manual
-	l, err := hybrid.New(lease.NewMemoryStore(manual), cfg)
+	l, err := hybrid.New(memory.New(manual), cfg)
 	noErr(t, err)
 	return l, manual
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // agreement is the answer of all keys of a Joined.
@@ -74,7 +74,7 @@ func (j *Joined) decide(r request) agreement {
 	}
 	// Then who is likely to, alone. Only one such question may take a call, so that a request that is
 	// admitted waits for two round trips at most; one that does not wait asks none.
-	called := r.patience == lease.NoWait
+	called := r.patience == protocol.NoWait
 	for {
 		i, sure := j.scarcest(r, told)
 		if i < 0 || called && !sure {
@@ -109,18 +109,18 @@ func (j *Joined) decide(r request) agreement {
 	var wg sync.WaitGroup
 	for k, i := range lacking {
 		ask := func() {
-			if told[i] = j.parts[i].ask(asked, tried[i]); !told[i].ok && r.patience != lease.NoWait {
+			if told[i] = j.parts[i].ask(asked, tried[i]); !told[i].ok && r.patience != protocol.NoWait {
 				cancel()
 			}
 		}
-		if k < len(lacking)-1 && r.patience != lease.NoWait && r.n > 0 {
+		if k < len(lacking)-1 && r.patience != protocol.NoWait && r.n > 0 {
 			wg.Go(ask)
 		} else {
 			ask()
 		}
 	}
 	wg.Wait()
-	if r.patience == lease.UpTo && r.n > 0 {
+	if r.patience == protocol.UpTo && r.n > 0 {
 		j.level(r.n, told)
 	}
 	for i := range told {
@@ -164,7 +164,7 @@ func (j *Joined) deny(r request, told []decision) agreement {
 	for i := range told {
 		p, d := &j.parts[i], &told[i]
 		d.hold.giveBack(p.l, p.name, p.Key, d.hold.n)
-		if !d.ok && i != a.binding && r.patience != lease.UpTo {
+		if !d.ok && i != a.binding && r.patience != protocol.UpTo {
 			p.uncount(d, r.n)
 		}
 	}

@@ -2,7 +2,7 @@ package hybrid
 
 import (
 	"github.com/yuzhi-go/yuzhi/internal/pool"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // hold is tokens of one key with which a request was admitted, and what it takes to give them back.
@@ -24,7 +24,7 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 }
 
 // holdOf is what a request holds that e's client has admitted by d.
-func (e *entry) holdOf(d lease.Decision) hold {
+func (e *entry) holdOf(d protocol.Decision) hold {
 	if d.Source == SourceFallback || !d.OK() {
 		return hold{}
 	}
@@ -73,7 +73,7 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 func (c *counters) burn(e *entry, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lost := tally{Account: lease.Account{Admitted: -n, Burnt: n}}
+	lost := tally{Account: protocol.Account{Admitted: -n, Burnt: n}}
 	c.retired.add(lost)
 	if e == nil || e.counted != c.number { // a Stats that has seen e itself tells what was before
 		c.sum.add(lost)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // idleList holds the keys that hold nothing and want nothing, and are at rest or soon will be. A
@@ -83,7 +83,7 @@ func (l *idleList) leave(s *slot) {
 }
 
 // rest has s remember m in place of its entry, whose lock the caller holds.
-func (l *idleList) rest(s *slot, m lease.Memory, now clock.Instant, lifetime time.Duration) {
+func (l *idleList) rest(s *slot, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := s.entry.Load()
@@ -127,9 +127,9 @@ func (l *idleList) rouse(s *slot, e *entry) (have *entry, took *draw) {
 		return have, nil
 	}
 	l.unlinkLocked(s)
-	if s.memory != (lease.Memory{}) {
+	if s.memory != (protocol.Memory{}) {
 		e.client.Recall(s.memory)
-		s.memory = lease.Memory{}
+		s.memory = protocol.Memory{}
 	}
 	s.meetLocked(e)
 	e.node.Store(e.l.nodeOf(s.name, int(s.node)))
@@ -148,7 +148,7 @@ func (l *idleList) rouse(s *slot, e *entry) (have *entry, took *draw) {
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next = lease.Never
+	next = protocol.Never
 	for used := l.used; used != 0; used &= used - 1 {
 		first := l.classes[bits.TrailingZeros64(used)].next
 		switch {

@@ -3,7 +3,7 @@ package hybrid
 import "context"
 
 // RateLimiter is what a program asks of a Limiter while it serves, so that its tests can put
-// something else in its place. Where a test wants real limits, a Limiter on a lease.MemoryStore
+// something else in its place. Where a test wants real limits, a Limiter on a memory.Store
 // needs no Redis; it also makes the Reservations that a substitute may want to return. What is
 // asked once, and what an operator does, is not in it.
 //

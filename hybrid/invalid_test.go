@@ -11,6 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -107,7 +108,7 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig, "Clock is a nil *clock.Manual")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
 	for _, store := range []lease.Store{
-		nil, (*redisbucket.Store)(nil), (*lease.MemoryStore)(nil), storeFunc(nil), storeMap(nil),
+		nil, (*redisbucket.Store)(nil), (*memory.Store)(nil), storeFunc(nil), storeMap(nil),
 	} {
 		refused(store, bad, hybrid.ErrInvalidConfig, append(append(ofLimits, ofPolicy...), "store is nil")...)
 		refused(store, of(perSecond(1, 0)), hybrid.ErrInvalidConfig, "store is nil")

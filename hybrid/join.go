@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // joinMax is how many keys may be joined, and holdsInline how many of them cost no allocation.
@@ -92,27 +92,27 @@ func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 func (j *Joined) AllowN(n int64) bool {
 	var space [holdsInline]hold
 	_, ok := j.takeAll(space[:0], n)
-	return ok || j.decide(request{n: n, patience: lease.OneCall}).ok
+	return ok || j.decide(request{n: n, patience: protocol.OneCall}).ok
 }
 
 // TryAllow is Allow that never waits; see Limiter.TryAllow.
 func (j *Joined) TryAllow() bool {
 	var space [holdsInline]hold
 	_, ok := j.takeAll(space[:0], 1)
-	return ok || j.decide(request{n: 1, patience: lease.NoWait}).ok
+	return ok || j.decide(request{n: 1, patience: protocol.NoWait}).ok
 }
 
 // Take takes n tokens of every key or none. The Result is that of the key that binds: of those that
 // denied the one with the longest wait, or else the one with the least left of its burst. See
 // Limiter.Take.
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
-	a := j.take(ctx, n, lease.OneCall)
+	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
 }
 
 // TakeUpTo takes as many tokens of every key as all of them have, at most n; see Limiter.TakeUpTo.
 func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
-	a := j.take(ctx, n, lease.UpTo)
+	a := j.take(ctx, n, protocol.UpTo)
 	return a.result, a.err
 }
 
@@ -131,7 +131,7 @@ func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	if _, ok := j.takeAll(space[:0], n); ok {
 		return nil
 	}
-	return j.gather(request{n: n, patience: lease.InLine, ctx: ctx, verb: "wait"}).err
+	return j.gather(request{n: n, patience: protocol.InLine, ctx: ctx, verb: "wait"}).err
 }
 
 // Peek asks the stores about every key, as Limiter.Peek does, and takes nothing. The Result is that
@@ -161,7 +161,7 @@ func (j *Joined) Refund(n int64) {
 }
 
 // take is Take and TakeUpTo. What they say is in the result.
-func (j *Joined) take(ctx context.Context, n int64, p lease.Patience) agreement {
+func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) agreement {
 	if ctx.Err() != nil {
 		return agreement{err: endedBy(ctx, "take")}
 	}
@@ -247,7 +247,7 @@ func (j *Joined) takeOne() bool {
 	return true
 }
 
-// took is the rest of a take of one token that has more to do than that; see lease.Pool.Begin.
+// took is the rest of a take of one token that has more to do than that; see pool.Pool.Begin.
 func (e *entry) took(left, mark int64) bool {
 	p := &e.client.Pool
 	if mark == pool.MarkStriped {

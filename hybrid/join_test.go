@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // bursts gives each key a burst of its own, and a token an hour.
@@ -202,7 +202,7 @@ func TestInvalidJoins(t *testing.T) {
 func TestAJoinOfTwoLimitersAndTwoStores(t *testing.T) {
 	bubble(t, func(t *world) {
 		one := t.start(bursts(map[string]int64{"k": 10}))
-		two := t.startOn(lease.NewMemoryStore(nil), bursts(map[string]int64{"k": 4}))
+		two := t.startOn(memory.New(nil), bursts(map[string]int64{"k": 4}))
 		j := one.Join(one.Key("k"), two.Key("k"))
 		equal(t, admits(20, 0, j.Allow), 4, "admitted")
 		time.Sleep(time.Second)

@@ -15,6 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // rates gives each key so many tokens a second, and a burst.
@@ -188,7 +189,7 @@ func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
 	} {
 		bubbleOf(t, name, func(t *world) {
 			cfg := bursts(map[string]int64{"a": 10, "b": 10, "c": 10})
-			l, other := t.start(cfg), t.startOn(lease.NewMemoryStore(nil), cfg)
+			l, other := t.start(cfg), t.startOn(memory.New(nil), cfg)
 			must(t, other.AllowN("c", 8), "denied")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -217,7 +218,7 @@ func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
 		cfg := bursts(map[string]int64{"a": 10, "b": 10})
 		cfg.Policy.Fallback = hybrid.FallbackDeny
 		l := t.start(cfg)
-		other := t.startOn(&network{inner: lease.NewMemoryStore(nil), judge: func(*lease.Call) verdict { return away }}, cfg)
+		other := t.startOn(&network{inner: memory.New(nil), judge: func(*lease.Call) verdict { return away }}, cfg)
 		isErr(t, l.Join(l.Key("a"), other.Key("b")).Wait(t.Context()), hybrid.ErrUnavailable)
 		check(t, !l.Join(l.Key("a"), other.Key("b")).Allow(), "admitted")
 		t.intact(l, map[string]int64{"a": 10})

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -39,7 +40,7 @@ type proposed struct {
 func (l *Limiter) drawFor(r *request) (d decision, done bool) {
 	s := l.keys.load(r.name)
 	// In a process no way to the store could be saved.
-	other := r.patience != lease.OneCall || l.cfg.Scope == ScopeProcess
+	other := r.patience != protocol.OneCall || l.cfg.Scope == ScopeProcess
 	if other || s != nil && s.entry.Load() != nil {
 		return decision{}, false
 	}
@@ -71,7 +72,7 @@ func (l *Limiter) drawFor(r *request) (d decision, done bool) {
 	l.counters.awaited.Add(told.Took)
 	d = decision{ok: true, taken: told.Took, source: told.Source, hold: hold{n: told.Took, draw: told.Draw}}
 	if r.verb != "" { // the caller wants a Result
-		outlook := one.call.Grant.Outlook(r.n, l.cfg.Policy.Headroom)
+		outlook := protocol.GrantOutlook(&one.call.Grant, r.n, l.cfg.Policy.Headroom)
 		d.outlook = &outlook
 	}
 	return d, true
@@ -99,14 +100,14 @@ func (l *Limiter) beginDraw(s *slot, own proposed, r *request) *draw {
 		return nil // what LimitsFor said may have been outdated already
 	}
 	n := l.nodeOf(s.name, int(s.node))
-	terms := lease.Terms{ID: *l.id.Load(), Policy: &l.cfg.Policy, Proposed: own.config, RTT: n.rtt()}
+	terms := protocol.Terms{ID: *l.id.Load(), Policy: &l.cfg.Policy, Proposed: own.config, RTT: n.rtt()}
 	if n.breaker.Away(now) || 4*terms.RTT > l.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
 		!n.breaker.Admit(now) {
 		return nil
 	}
 	d := &draw{l: l, slot: s, to: n, sent: now, until: now.Add(r.callWait(now, l.cfg.CallTimeout)), own: own}
-	d.waiter = waiter{told: make(chan lease.Decision, 1), ctx: r.ctx}
-	d.Waiter = lease.Waiter{N: r.n, Patience: r.patience, Deadline: lease.Never, Owner: &d.waiter}
+	d.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
+	d.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: protocol.Never, Owner: &d.waiter}
 	d.call.Key, d.call.Node, d.call.Owner = l.storedKey(s.name), int(n.number), d
 	s.memory.Draw(now, l.nextSeq(), r.n, &terms, &d.call.Request)
 	s.draw, s.own, s.given = d, own.config, own.given
@@ -124,7 +125,7 @@ func (k *Key) rest() {
 
 // await waits for the answer. Where the request's context ends first, an entry takes the draw over,
 // which gives back what it brings.
-func (d *draw) await() lease.Decision {
+func (d *draw) await() protocol.Decision {
 	timeout := d.l.cfg.CallTimeout
 	if d.until < d.sent.Add(timeout-timeout/16) { // watch takes care of a later time
 		defer d.l.cfg.Clock.AfterFunc(d.until.Sub(d.sent), func() { d.takeOver() }).Stop()
@@ -184,7 +185,7 @@ func (d *draw) admitted(n *node, now clock.Instant) bool {
 		n.breaker.Heard(now, active)
 	}
 	d.l.counters.drew(d.N)
-	d.told <- lease.Decision{Verdict: lease.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
+	d.told <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
 	return true
 }
 
@@ -269,7 +270,7 @@ func (e *entry) timeOut(d *draw) {
 func (c *counters) drew(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := tally{Account: lease.Account{Granted: n, Admitted: n}}
+	t := tally{Account: protocol.Account{Granted: n, Admitted: n}}
 	c.retired.add(t)
 	c.sum.add(t)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // named is a configuration with a name.
@@ -108,7 +109,7 @@ func TestStoredKeysOfAllShortKeysDiffer(t *testing.T) {
 // Two Limiters of one Store, Name and Version that contradict each other would share buckets in
 // which the limits of one of them win, which one being chance.
 func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
-	store, other := lease.NewMemoryStore(nil), lease.NewMemoryStore(nil)
+	store, other := memory.New(nil), memory.New(nil)
 	opens := func(store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 		t.Helper()
 		l, err := hybrid.New(store, cfg)
@@ -161,10 +162,10 @@ type store = lease.Store
 
 func TestANameIsOfPlainCharacters(t *testing.T) {
 	for _, name := range []string{"a:b", "@", "{", "}", " ", "ä", "a\n", strings.Repeat("x", 65)} {
-		_, err := hybrid.New(lease.NewMemoryStore(nil), named(name, hybrid.PerSecond(1)))
+		_, err := hybrid.New(memory.New(nil), named(name, hybrid.PerSecond(1)))
 		says(t, name, err, hybrid.ErrInvalidConfig, "Name is ", "must be at most 64")
 	}
-	l, err := hybrid.New(lease.NewMemoryStore(nil), named("aZ09_.-", hybrid.PerSecond(1)))
+	l, err := hybrid.New(memory.New(nil), named("aZ09_.-", hybrid.PerSecond(1)))
 	noErr(t, err)
 	noErr(t, l.Close())
 }
@@ -176,7 +177,7 @@ func TestTheDefaultLoggerIsUsed(t *testing.T) {
 	defer slog.SetDefault(before)
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		away := &network{inner: lease.NewMemoryStore(nil)}
+		away := &network{inner: memory.New(nil)}
 		l, err := hybrid.New(away, named("login", hybrid.PerSecond(1000)))
 		noErr(t, err)
 		defer l.Close()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -25,7 +26,7 @@ type node struct {
 	*health
 	number   int32 // the store's
 	mu       sync.Mutex
-	latency  lease.Latency       // guarded by mu
+	latency  protocol.Latency    // guarded by mu
 	batches  map[*batch]struct{} // guarded by mu: those under way
 	looker   clock.Timer         // guarded by mu: calls look; nil before the first batch
 	lookAt   clock.Instant       // guarded by mu: when it does that; Never for not at all
@@ -42,7 +43,7 @@ type node struct {
 // health says whether a node answers. All classes of a Limiter share it: what one has found out,
 // nobody waits for again.
 type health struct {
-	breaker         *lease.Breaker
+	breaker         *protocol.Breaker
 	cause           atomic.Pointer[error] // of the last outage
 	away, permanent outage                // for the log
 	probeAsked      atomic.Int64          // when a key that is not in use was let through for a probe
@@ -92,13 +93,13 @@ func (n *nodes) of(number int) *node {
 		number := len(n.all) + nodeUnknown
 		added := &node{
 			number: int32(number), slots: semaphore.NewWeighted(batchesMax),
-			batches: make(map[*batch]struct{}), lookAt: lease.Never,
+			batches: make(map[*batch]struct{}), lookAt: protocol.Never,
 		}
 		if base := n.l.base; base != n.l {
 			added.health = base.nodes.of(number).health
 		} else {
 			c := n.l.defaults
-			added.health = &health{breaker: lease.NewBreaker(c.Target, c.TTL, rand.Uint64())}
+			added.health = &health{breaker: protocol.NewBreaker(c.Target, c.TTL, rand.Uint64())}
 		}
 		n.all = append(n.all, added)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -168,7 +169,7 @@ func (n *notice) warnOf(l *Limiter, key string, now clock.Instant, text string, 
 // warnCrowd logs that the burst of a key does not allow leases as long as its fleet would need to
 // keep Policy.CallsPerSecond, when that begins.
 func (e *entry) warnCrowd(g *lease.Grant, weight int64, now clock.Instant) {
-	wanted := g.BurstWanted(weight)
+	wanted := protocol.BurstWanted(g, weight)
 	if wanted > 0 && !e.crowded {
 		e.l.crowds.warn(e, now, "hybrid: the burst is too small for as few lease calls as CallsPerSecond says; "+
 			"a larger one, or more calls, cures it", "calls_per_second", g.Config.CallBudget(),

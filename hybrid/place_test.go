@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// everywhere runs body three times: on a MemoryStore and on a real Redis in virtual time, where
+// everywhere runs body three times: on a memory.Store and on a real Redis in virtual time, where
 // every count and every duration is exact, and on Redis by its own clock, where body may rely on
 // nothing but counts and one-sided bounds.
 func everywhere(t *testing.T, body func(t *world)) {
@@ -29,7 +29,7 @@ func everywhere(t *testing.T, body func(t *world)) {
 	t.Run("redis by its own clock", func(t *testing.T) { body(onRedisTime(t)) })
 }
 
-// inVirtualTime runs body twice: on a MemoryStore and on a real Redis. A goroutine that waits for
+// inVirtualTime runs body twice: on a memory.Store and on a real Redis. A goroutine that waits for
 // the network keeps a bubble's time where it is, so a real server fits into it: it answers in no
 // time at all, and is told what time it is.
 func inVirtualTime(t *testing.T, body func(t *world)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -38,20 +39,20 @@ type reserved struct {
 // afterwards. The Reservation is never nil, and OK says whether there is one. An estimate of 0 is
 // always OK and takes nothing, for a cost that nobody can guess. Errors are those of Take.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
-	r := request{name: key, n: estimate, tried: l.keys.glance(key), patience: lease.OneCall, ctx: ctx}
+	r := request{name: key, n: estimate, tried: l.keys.glance(key), patience: protocol.OneCall, ctx: ctx}
 	return l.reserve(r)
 }
 
 // Reserve takes estimate tokens for what is settled later; see Limiter.Reserve.
 func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
-	r := request{name: k.name, key: k, n: estimate, tried: k.e.Load(), patience: lease.OneCall, ctx: ctx}
+	r := request{name: k.name, key: k, n: estimate, tried: k.e.Load(), patience: protocol.OneCall, ctx: ctx}
 	return k.l.reserve(r)
 }
 
 // Reserve takes estimate tokens of every key or none, for what is settled later; see
 // Limiter.Reserve. What is settled counts for every key alike.
 func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
-	a := j.take(ctx, estimate, lease.OneCall)
+	a := j.take(ctx, estimate, protocol.OneCall)
 	r := &Reservation{result: a.result, estimate: estimate}
 	for i, d := range a.told {
 		p := &j.parts[i]

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // scarcest is the part to ask before the others are drawn from, of those that told does not admit;
@@ -57,7 +57,7 @@ func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
 	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or they should be there by now
 		return 0, false
 	}
-	return in, in > 1 && e.client.State(now) == lease.StateDenied
+	return in, in > 1 && e.client.State(now) == protocol.StateDenied
 }
 
 // denies reports whether e is sure to deny a request that does not wait in line, whatever its n.
@@ -84,7 +84,7 @@ func (j *Joined) rarest(n int64) (rarest int) {
 	return rarest
 }
 
-// readyIn is how long a request for n tokens is likely to wait in line; see lease.Client.ReadyIn.
+// readyIn is how long a request for n tokens is likely to wait in line; see protocol.Client.ReadyIn.
 func (e *entry) readyIn(n int64) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -116,7 +117,7 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 		until = now.Add(batchWindow) // what was held back may go along
 	}
 	for _, e := range s.asked {
-		s.schedule(e, lease.Never) // asked once, even if it is due too
+		s.schedule(e, protocol.Never) // asked once, even if it is due too
 	}
 	for n := 0; len(s.due) > 0 && s.due[0].due <= until && n < roundMax; n++ {
 		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
@@ -248,11 +249,11 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	e.due = next
 	switch {
-	case e.index >= 0 && next == lease.Never:
+	case e.index >= 0 && next == protocol.Never:
 		heap.Remove(&s.due, e.index)
 	case e.index >= 0:
 		heap.Fix(&s.due, e.index)
-	case next != lease.Never:
+	case next != protocol.Never:
 		heap.Push(&s.due, e)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // Scope says who shares a key's bucket.
@@ -31,7 +32,7 @@ const (
 type processStore struct {
 	l      *Limiter
 	remote lease.Store
-	local  *lease.MemoryStore
+	local  *memory.Store
 
 	asking *semaphore.Weighted // one for each question to the remote store that is under way
 	deaf   notice              // keys whose limits cannot be followed
@@ -58,7 +59,7 @@ var (
 
 func newProcessStore(l *Limiter, remote lease.Store) *processStore {
 	return &processStore{
-		l: l, remote: remote, local: lease.NewMemoryStore(l.cfg.Clock),
+		l: l, remote: remote, local: memory.New(l.cfg.Clock),
 		asking: semaphore.NewWeighted(asksMax), heard: make(map[string]heardLimits), sweepAt: 1024,
 	}
 }

@@ -3,7 +3,7 @@ package hybrid
 import (
 	"errors"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // denied is what the denial of a request for n tokens comes to beside that it is counted. It
@@ -25,9 +25,9 @@ func (l *Limiter) overrules(err error) bool {
 
 // patience is how long a request waits. With Policy.Shadow nobody waits for longer than Allow does:
 // who would have to is admitted at once.
-func (l *Limiter) patience(p lease.Patience) lease.Patience {
-	if l.cfg.Policy.Shadow && p == lease.InLine {
-		return lease.OneCall
+func (l *Limiter) patience(p protocol.Patience) protocol.Patience {
+	if l.cfg.Policy.Shadow && p == protocol.InLine {
+		return protocol.OneCall
 	}
 	return p
 }

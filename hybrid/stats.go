@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // Stats is what a Limiter did so far, in tokens unless a field says otherwise; see Conserved. The
@@ -70,7 +70,7 @@ type counters struct {
 
 // tally is a sum over entries.
 type tally struct {
-	lease.Account
+	protocol.Account
 	denied, voided int64
 }
 
@@ -157,7 +157,7 @@ func (c *counters) look(e *entry, st *Stats) {
 	if e.outage != nil {
 		st.Degraded++
 	}
-	e.client.Waiters(func(w *lease.Waiter) {
+	e.client.Waiters(func(w *protocol.Waiter) {
 		st.Waiting++
 		c.sum.denied -= w.N - w.Got() // the pool has counted it as missed
 	})

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -27,14 +28,14 @@ type slot struct {
 	text  [nameInline]byte // of a short name
 
 	// The rest is guarded by the idle list's lock.
-	memory     lease.Memory // of a key at rest
+	memory     protocol.Memory // of a key at rest
 	idleSince  clock.Instant
-	leaveAt    clock.Instant  // at the latest, unless it is used again
-	prev, next *slot          // nil where it is on no list
-	draw       *draw          // of a key at rest: under way
-	unheard    *lease.Unheard // of a key at rest: has decided in an outage, for the limits of own; else nil
-	own        *lease.Config  // of a key at rest: what this process proposes; nil where it is not known
-	node       int32          // of the store
+	leaveAt    clock.Instant     // at the latest, unless it is used again
+	prev, next *slot             // nil where it is on no list
+	draw       *draw             // of a key at rest: under way
+	unheard    *protocol.Unheard // of a key at rest: has decided in an outage, for the limits of own; else nil
+	own        *lease.Config     // of a key at rest: what this process proposes; nil where it is not known
+	node       int32             // of the store
 	class      uint8
 	gone       bool // has left the table
 	denied     bool // of a key at rest: see entry

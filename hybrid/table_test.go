@@ -11,13 +11,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // A key that goes to rest while somebody who makes room has taken it off the list stays in the
 // table: otherwise one key would have two entries under one id, of which one is nobody's.
 func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(lease.NewMemoryStore(nil), Config{Limits: []Limit{PerHour(100)}, KeysMax: 10})
+		l, err := New(memory.New(nil), Config{Limits: []Limit{PerHour(100)}, KeysMax: 10})
 		testkit.NoErr(t, err)
 		defer l.Close()
 		// Given a key that is idle and not yet at rest,
@@ -53,7 +54,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given limits that depend on the end of a name of 10 kB,
 		var asked []string
-		store := lease.NewMemoryStore(nil)
+		store := memory.New(nil)
 		l, err := New(store, Config{LimitsFor: func(key string) []Limit {
 			asked = append(asked, key)
 			return []Limit{PerHour(int64(1 + key[len(key)-1] - '0'))}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // While a node is away, a request of a key that is not in use costs no entry: whoever sends requests
@@ -29,18 +29,18 @@ func (l *Limiter) answerAway(r *request) (d decision, done bool) {
 	if err != nil {
 		return decision{err: err}, true
 	}
-	t := lease.Terms{Policy: &l.cfg.Policy, Proposed: own.config}
+	t := protocol.Terms{Policy: &l.cfg.Policy, Proposed: own.config}
 	if !t.Decides(b.Active(), r.n, r.patience) {
 		return decision{}, false
 	}
-	if r.patience == lease.UpTo {
+	if r.patience == protocol.UpTo {
 		r.n = min(r.n, t.Most())
 	}
 	if t.Denies(b.Active()) {
 		if s != nil && l.keys.idle.heard(s) {
 			return decision{}, false // other limits may be in force than this process proposes
 		}
-		return l.decided(r, 0, now, &lease.Unheard{}, &t, b.Active()), true
+		return l.decided(r, 0, now, &protocol.Unheard{}, &t, b.Active()), true
 	}
 	if s == nil {
 		if s, err = l.addSlot(r.name); err != nil {
@@ -55,7 +55,7 @@ func (l *Limiter) answerAway(r *request) (d decision, done bool) {
 		return decision{}, false
 	}
 	if s.unheard == nil {
-		s.unheard = new(lease.Unheard)
+		s.unheard = new(protocol.Unheard)
 	}
 	took := s.unheard.Take(now, r.least(), r.n, &t, b.Active())
 	s.own, s.given = own.config, own.given
@@ -75,7 +75,7 @@ func (h *health) wantsProbe(now clock.Instant, target time.Duration) bool {
 
 // decided is the answer to r, which u has given took tokens, and counts it.
 func (l *Limiter) decided(
-	r *request, took int64, now clock.Instant, u *lease.Unheard, t *lease.Terms, active int64,
+	r *request, took int64, now clock.Instant, u *protocol.Unheard, t *protocol.Terms, active int64,
 ) decision {
 	o := u.Outlook(now, r.least(), t, active, l.cfg.CallTimeout)
 	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, counted: took == 0}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -18,7 +19,7 @@ func (l *Limiter) Allow(key string) bool {
 		return l.AllowN(key, 1)
 	}
 	t := e.client.Pool.Take()
-	return t == pool.Took || l.allowed(request{name: key, n: 1, tried: e, patience: lease.OneCall}, t)
+	return t == pool.Took || l.allowed(request{name: key, n: 1, tried: e, patience: protocol.OneCall}, t)
 }
 
 // allowed is the rest of Allow where the pool had more to do than to hand out a token.
@@ -39,7 +40,7 @@ func (l *Limiter) allowed(r request, t pool.Taken) bool {
 // one above the burst, is false. See Allow.
 func (l *Limiter) AllowN(key string, n int64) bool {
 	e := l.keys.glance(key)
-	return e.take(n) || l.decide(request{name: key, n: n, tried: e, patience: lease.OneCall}).ok
+	return e.take(n) || l.decide(request{name: key, n: n, tried: e, patience: protocol.OneCall}).ok
 }
 
 // TryAllow is Allow that never waits. Where this process holds nothing it is false (before the
@@ -55,14 +56,14 @@ func (l *Limiter) TryAllow(key string) bool {
 // ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or the
 // context's error when it ends first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
-	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.OneCall, ctx: ctx})
+	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: protocol.OneCall, ctx: ctx})
 }
 
 // TakeUpTo is Take of as many tokens of key as there are, at most n and at most the burst:
 // Result.Taken says how many, and OK that there was one. It is for work that comes in batches which
 // may be smaller.
 func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (Result, error) {
-	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.UpTo, ctx: ctx})
+	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: protocol.UpTo, ctx: ctx})
 }
 
 // Wait waits for one token of key; see WaitN.
@@ -78,7 +79,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // ErrInvalidKey, ErrInvalidN, ErrInvalidConfig as from Take. Each token counts against the limit
 // when the bucket grants it, not when WaitN returns.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
-	return l.wait(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.InLine, ctx: ctx})
+	return l.wait(request{name: key, n: n, tried: l.keys.glance(key), patience: protocol.InLine, ctx: ctx})
 }
 
 // Key is a handle for one key of a Limiter: its methods without the key, and without the look-up by
@@ -132,13 +133,13 @@ func (k *Key) Allow() bool {
 
 // allowed keeps the request, which is large, out of Allow.
 func (k *Key) allowed(e *entry, t pool.Taken) bool {
-	return k.l.allowed(request{name: k.name, key: k, n: 1, tried: e, patience: lease.OneCall}, t)
+	return k.l.allowed(request{name: k.name, key: k, n: 1, tried: e, patience: protocol.OneCall}, t)
 }
 
 // AllowN takes n tokens or none; see Limiter.AllowN.
 func (k *Key) AllowN(n int64) bool {
 	e := k.e.Load()
-	return e.take(n) || k.l.decide(request{name: k.name, key: k, n: n, tried: e, patience: lease.OneCall}).ok
+	return e.take(n) || k.l.decide(request{name: k.name, key: k, n: n, tried: e, patience: protocol.OneCall}).ok
 }
 
 // TryAllow is Allow that never waits; see Limiter.TryAllow.
@@ -149,12 +150,12 @@ func (k *Key) TryAllow() bool {
 
 // Take takes n tokens or none and says why; see Limiter.Take.
 func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
-	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.OneCall, ctx: ctx})
+	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: protocol.OneCall, ctx: ctx})
 }
 
 // TakeUpTo takes what there is, at most n tokens; see Limiter.TakeUpTo.
 func (k *Key) TakeUpTo(ctx context.Context, n int64) (Result, error) {
-	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.UpTo, ctx: ctx})
+	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: protocol.UpTo, ctx: ctx})
 }
 
 // Wait waits for one token; see Limiter.WaitN.
@@ -162,7 +163,7 @@ func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
 
 // WaitN waits for n tokens; see Limiter.WaitN.
 func (k *Key) WaitN(ctx context.Context, n int64) error {
-	return k.l.wait(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.InLine, ctx: ctx})
+	return k.l.wait(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: protocol.InLine, ctx: ctx})
 }
 
 // Result is one decision. Above the limit denials come in stretches (docs/protocol.md section
@@ -186,7 +187,7 @@ type Result struct {
 }
 
 // resultOf is a decision with what the process can tell about the key.
-func resultOf(key string, ok bool, source Source, o lease.Outlook) Result {
+func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
 	r := Result{OK: ok, Key: key, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source}
 	if !ok {
 		r.RetryAfter = o.RetryAfter
@@ -254,7 +255,7 @@ func (d *decision) result(key string, least int64) Result {
 
 // outlook is what e can tell about a request for n tokens, without the lock once there has been a
 // reply.
-func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
+func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	held := e.client.Pool.Held()
 	if h := e.heard.Load(); h != nil {
 		return h.Outlook(e.Now(), n, held, admitted)
@@ -262,7 +263,7 @@ func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
-	return st.Outlook(n, held, e.l.cfg.Policy.Headroom, admitted)
+	return protocol.StateOutlook(&st, n, held, e.l.cfg.Policy.Headroom, admitted)
 }
 
 // KnownLimits are the limits of key that this process last heard of, and that its answers rest on.

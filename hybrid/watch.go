@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -39,7 +40,7 @@ func (n *node) watch(l *Limiter, b *batch) {
 	b.due = [dueTimes]clock.Instant{
 		takenOver, overdue, b.sent.Add(max(deadline, connectFactor*timeout)), b.sent.Add(last),
 	}
-	b.again = lease.Never
+	b.again = protocol.Never
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.batches[b] = struct{}{}
@@ -89,7 +90,7 @@ func (n *node) late(l *Limiter, now clock.Instant) (all []*batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	slack, stopped := l.cfg.CallTimeout/4, now.Sub(n.lookAt) > l.cfg.CallTimeout/4
-	n.lookAt = lease.Never
+	n.lookAt = protocol.Never
 	if stopped {
 		n.lookLocked(l, now, now.Add(slack))
 		return nil
@@ -100,7 +101,7 @@ func (n *node) late(l *Limiter, now clock.Instant) (all []*batch) {
 			b.passed++
 		}
 		if b.passed > was || b.again <= now {
-			b.again = lease.Never
+			b.again = protocol.Never
 			all = append(all, b)
 		}
 		n.lookLocked(l, now, b.again)
@@ -125,7 +126,7 @@ func (l *Limiter) overdue(b *batch, now clock.Instant) {
 		return
 	}
 	var late []*lease.Call
-	again := lease.Never
+	again := protocol.Never
 	for _, c := range b.calls {
 		if !c.Owner.(caller).awaits(c) {
 			continue

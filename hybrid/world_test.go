@@ -18,6 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // world is a test and where it takes place: processes on one store, which is empty at first, and
@@ -33,7 +34,7 @@ type world struct {
 // newWorld is a world in memory.
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, clock: clock.NewSkewed(clock.System(), clock.Skew{})}
-	w.network = &network{inner: lease.NewMemoryStore(w.clock)}
+	w.network = &network{inner: memory.New(w.clock)}
 	return w
 }
 
@@ -156,7 +157,7 @@ func (t *world) hangs() {
 }
 
 // loseAll makes the store forget everything.
-func (t *world) loseAll() { t.replace(lease.NewMemoryStore(t.clock)) }
+func (t *world) loseAll() { t.replace(memory.New(t.clock)) }
 
 // state is what the bucket says.
 func (t *world) state(key string) lease.State {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -109,7 +110,7 @@ func TestExtremesAreExact(t *testing.T) {
 		sc, err := newScale(l, 0)
 		testkit.NoErr(t, err)
 		// step/unit tokens a tick are Tokens/Per.
-		perTick := new(big.Rat).Mul(big.NewRat(l.Tokens, int64(l.Per)), rat(sc.Tick*1000))
+		perTick := new(big.Rat).Mul(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(sc.Tick*1000, 1))
 		testkit.Check(t, big.NewRat(sc.Step, sc.Unit).Cmp(perTick) == 0, "%v: %+v is not exact", l, sc)
 	}
 }
@@ -131,9 +132,9 @@ func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
 		Sliding(100, time.Minute), Calendar(1000, time.Hour, 0),
 	} {
 		// Given an overcommit that is too large, where the limit alone is not,
-		err := l.validateWith(maxUnits - 1)
+		err := l.validateWith(exact.MaxUnits - 1)
 		// when its error names another one,
-		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ", int64(maxUnits-1)))
+		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ", int64(exact.MaxUnits-1)))
 		most, _ := strconv.ParseInt(strings.TrimSuffix(text, " with "+l.String()), 10, 64)
 		// then a bucket can hold the limit with that, and with no more.
 		testkit.Check(t, ok && most > 0 && l.validateWith(most) == nil && l.validateWith(most+1) != nil, "%v", err)
@@ -142,7 +143,7 @@ func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
 
 func TestAWindowsTokensAreTooFewOrTooMany(t *testing.T) {
 	for tokens, want := range map[int64]string{
-		math.MinInt64: "must be at least 1", 0: "must be at least 1", maxUnits: "must be below 2^52", math.MaxInt64: "must be below 2^52",
+		math.MinInt64: "must be at least 1", 0: "must be at least 1", exact.MaxUnits: "must be below 2^52", math.MaxInt64: "must be below 2^52",
 	} {
 		err := Sliding(tokens, time.Minute).Validate()
 		testkit.Check(t, err != nil && err.Error() == fmt.Sprintf("lease: invalid limit: Tokens is %d, %s", tokens, want), "%v", err)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 // ErrInvalidLimit is wrapped by every error that says why a Limit cannot be used.
@@ -54,7 +56,7 @@ func (l Limit) WithBurst(n int64) Limit {
 // Blocked is the limit that admits nothing: it starts empty, wherever another limit would start
 // full, and a token takes 100 years. Its text is "blocked". While it is in force no fallback and no
 // cold start admits either.
-var Blocked = Limit{Tokens: 1, Per: maxTimeToFull}
+var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 
 // Unlimited is the limit that nothing reaches: a hundred thousand tokens a microsecond. Its text is
 // "unlimited". While it is in force no request is denied for the lack of a store.
@@ -86,7 +88,7 @@ func (l Limit) TimeToFull() time.Duration {
 	if err != nil {
 		return 0
 	}
-	return s.timeToFull()
+	return s.TimeToFull()
 }
 
 // Validate reports every reason why l cannot be used, each with its value and its bound, joined
@@ -213,7 +215,7 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 	for _, u := range perUnits {
 		per := u.length
 		tokens := math.Round(float64(l.Tokens) * (float64(per) / float64(l.Per)))
-		if tokens < 1000 || tokens >= maxUnits {
+		if tokens < 1000 || tokens >= exact.MaxUnits {
 			continue
 		}
 		c := Limit{Tokens: int64(tokens), Per: per, Burst: l.Capacity()}

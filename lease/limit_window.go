@@ -3,9 +3,10 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 // Kind is what a Limit promises.
@@ -22,6 +23,14 @@ const (
 
 // String names the kind as the documentation does.
 func (k Kind) String() string { return nameOf("Kind", int(k), "bucket", "sliding", "calendar") }
+
+// nameOf is names[i], or kind and number where there is no such name.
+func nameOf(kind string, i int, names ...string) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, i)
+	}
+	return names[i]
+}
 
 // Sliding is at most n tokens in any window of length w, wherever that begins: docs/protocol.md
 // section 3.10. Its text is "100 in 1m". w is at least 1 ms, in whole microseconds, and at most 50
@@ -43,18 +52,18 @@ func Calendar(n int64, period, offset time.Duration) Limit {
 func (l Limit) Windowed() bool { return l.Kind != KindBucket }
 
 const (
-	// windowCells are the cells of a sliding window's length. One more is in part within it.
-	windowCells = 60
+	// WindowCells are the cells of a sliding window's length. One more is in part within it.
+	WindowCells = 60
 	// windowMin is the shortest window or period: a cell is at least as long.
 	windowMin = time.Millisecond
 	// windowMax keeps the end of every window within the times that a bucket can count.
-	windowMax = maxTimeToFull / 2
+	windowMax = exact.MaxTime / 2
 )
 
 // cell is how long what was charged is counted together, for a window of length w: a 60th of it, at
 // least 1 ms, rounded up to a microsecond.
 func cell(w time.Duration) int64 {
-	return max(micros(windowMin), (micros(w)+windowCells-1)/windowCells)
+	return max(exact.Micros(windowMin), (exact.Micros(w)+WindowCells-1)/WindowCells)
 }
 
 // validateWindow adds what is wrong with a sliding window or a calendar.
@@ -78,9 +87,9 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 	if l.Kind == KindSliding && l.Offset != 0 {
 		v.add("Offset is %v, must be 0: a sliding window begins anywhere", l.Offset)
 	}
-	if l.Tokens >= maxUnits {
+	if l.Tokens >= exact.MaxUnits {
 		v.add("Tokens is %d, must be below 2^52", l.Tokens)
-	} else if most := maxUnits - 1 - l.Tokens; l.Tokens > 0 && overcommit > most {
+	} else if most := exact.MaxUnits - 1 - l.Tokens; l.Tokens > 0 && overcommit > most {
 		v.add("Overcommit is %d, must be at most %d with %v", overcommit, most, l)
 	}
 }
@@ -89,8 +98,8 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 // all of them in one window, which gives the rate and the time to full.
 func newWindowScale(l Limit) Scale {
 	s := Scale{
-		Capacity: l.Tokens, Unit: 1, Step: l.Tokens, Tick: micros(l.Per),
-		Kind: l.Kind, Offset: micros(l.Offset),
+		Capacity: l.Tokens, Unit: 1, Step: l.Tokens, Tick: exact.Micros(l.Per),
+		Kind: l.Kind, Offset: exact.Micros(l.Offset),
 	}
 	if l.Kind == KindSliding {
 		s.Cell = cell(l.Per)
@@ -160,10 +169,4 @@ func parseLength(s string) (time.Duration, error) {
 		return 0, errFixedLength
 	}
 	return parsePer(s)
-}
-
-// slides reports whether one of limits is a sliding window. Then a lease follows the mean demand,
-// and what was spent is reported soon: it counts from the report on, for as long as the window is.
-func slides(limits []Limit) bool {
-	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Kind == KindSliding })
 }

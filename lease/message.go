@@ -1,10 +1,12 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 // LimitsMax is how many limits one key may have: a call costs the bucket a few operations for each.
@@ -21,8 +23,8 @@ type Version struct {
 	Revision int64
 }
 
-// after reports whether v wins over o.
-func (v Version) after(o Version) bool {
+// After reports whether v wins over o.
+func (v Version) After(o Version) bool {
 	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
 }
 
@@ -51,37 +53,34 @@ func (c Config) Validate() error {
 			v.add("limit %d: %w", i, err)
 		}
 	}
-	between(&v, "Target", c.Target, time.Microsecond, ttlMax)
-	if c.TTL < 2*c.Target || c.TTL > ttlMax {
-		v.add("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
+	between(&v, "Target", c.Target, time.Microsecond, TTLMax)
+	if c.TTL < 2*c.Target || c.TTL > TTLMax {
+		v.add("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, TTLMax)
 	}
 	if c.Target%time.Microsecond != 0 || c.TTL%time.Microsecond != 0 {
 		v.add("Target is %v and TTL is %v, both must be whole microseconds, "+
 			"the resolution of the server's clock", c.Target, c.TTL)
 	}
 	between(&v, "CallsPerSecond", c.CallsPerSecond, 0, callsMax)
-	between(&v, "Version", c.Version.Deploy, 0, maxUnits-1)
-	between(&v, "revision", c.Version.Revision, 0, maxUnits-1)
+	between(&v, "Version", c.Version.Deploy, 0, exact.MaxUnits-1)
+	between(&v, "revision", c.Version.Revision, 0, exact.MaxUnits-1)
 	return v.err()
 }
 
 // Capacity is the largest n that can ever be granted: the smallest burst.
 func (c Config) Capacity() int64 {
-	n := int64(maxUnits)
+	n := int64(exact.MaxUnits)
 	for _, l := range c.Limits {
 		n = min(n, l.Capacity())
 	}
 	return n
 }
 
-// equal reports whether c and o agree on everything but the TTL, which grows by itself.
-func (c Config) equal(o Config) bool {
-	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
-		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
-}
+// CallBudget is how many calls of all holders together a bucket of c should cost a second.
+func (c *Config) CallBudget() int64 { return cmp.Or(c.CallsPerSecond, defaultCalls) }
 
 // WaitingMax bounds every token count of a Request: whole numbers must be exact in Lua.
-const WaitingMax = maxUnits - 1
+const WaitingMax = exact.MaxUnits - 1
 
 var (
 	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is
@@ -150,9 +149,9 @@ func (r *Request) Validate() error {
 		{"Waiting", r.Waiting, 0, WaitingMax}, {"Denied", r.Denied, 0, WaitingMax},
 		{"Weight", r.Weight, 1, weightMax},
 		{"Epoch", r.Epoch, 0, WaitingMax}, {"Counter", r.Counter, 0, WaitingMax},
-		{"LeaseMax", micros(r.LeaseMax), 0, micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
-		{"HeardAge", micros(r.HeardAge), 0, WaitingMax}, {"HeardExpiry", micros(r.HeardExpiry), 0, WaitingMax},
-		{"HeardFrozen", micros(r.HeardFrozen), 0, micros(leaseMaxMost)},
+		{"LeaseMax", exact.Micros(r.LeaseMax), 0, exact.Micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
+		{"HeardAge", exact.Micros(r.HeardAge), 0, WaitingMax}, {"HeardExpiry", exact.Micros(r.HeardExpiry), 0, WaitingMax},
+		{"HeardFrozen", exact.Micros(r.HeardFrozen), 0, exact.Micros(leaseMaxMost)},
 	} {
 		if f.value < f.least || f.value > f.most {
 			return fmt.Errorf("%w: %s is %d, must be %d to %d",

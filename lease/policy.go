@@ -3,14 +3,16 @@ package lease
 import (
 	"errors"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 const (
-	// ttlMax keeps a wrong unit from locking tokens away for weeks.
-	ttlMax = time.Hour
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most ttlMax and one slice of the ring.
+	// TTLMax is the longest Config.TTL. It keeps a wrong unit from locking tokens away for weeks.
+	TTLMax = time.Hour
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most TTLMax and one slice of the ring.
 	// Without a bound, a buggy caller that reports a loss could have its bucket wait for years.
-	leaseMaxMost = 2 * ttlMax
+	leaseMaxMost = 2 * TTLMax
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
 	// targetMin is where a shorter lease stops buying accuracy: a round trip takes about as long.
@@ -29,10 +31,11 @@ const (
 	// DefaultCallTimeout is how long a request may wait for a lease. A healthy Redis answers in a
 	// hundredth of it.
 	DefaultCallTimeout = 100 * time.Millisecond
-	// ttlPerTarget lets a lease outlive three missed renewals.
-	ttlPerTarget = 4
-	// defaultOvershoot is far beyond an estimate that was meant, and paid for after ten times the burst's time.
-	defaultOvershoot = 10
+	// defaultCalls is a sixteenth of what one Redis can answer. A burst of a fifth of a second lets a
+	// fleet of 200 keep it.
+	defaultCalls = 3_125
+	// TTLPerTarget is the default of Policy.TTL in Targets. It lets a lease outlive three missed renewals.
+	TTLPerTarget = 4
 )
 
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
@@ -67,6 +70,21 @@ const (
 	// FallbackAllowAll admits everything.
 	FallbackAllowAll
 )
+
+// Source says what a decision rests on.
+type Source int
+
+const (
+	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
+	SourceLocal Source = iota
+	// SourceStore: the answer of a lease call made for this request.
+	SourceStore
+	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
+	SourceFallback
+)
+
+// String is "local", "store" or "fallback".
+func (s Source) String() string { return nameOf("Source", int(s), "local", "store", "fallback") }
 
 // Policy tunes leasing. The zero value is a good default; a zero field means its default.
 // It is a value: copies may be used by any goroutine.
@@ -129,9 +147,9 @@ type Policy struct {
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
 func (p Policy) Validate() error {
 	v := violations{sentinel: ErrInvalidPolicy}
-	orDefault(&v, "Target", p.Target, targetMin, ttlMax/2)
-	orDefault(&v, "TTL", p.TTL, 2*targetMin, ttlMax)
-	if p.TTL >= 2*targetMin && p.TTL < 2*p.target() && p.Target <= ttlMax/2 {
+	orDefault(&v, "Target", p.Target, targetMin, TTLMax/2)
+	orDefault(&v, "TTL", p.TTL, 2*targetMin, TTLMax)
+	if p.TTL >= 2*targetMin && p.TTL < 2*p.target() && p.Target <= TTLMax/2 {
 		v.add("TTL is %v, must be at least 2*Target (%v)", p.TTL, 2*p.target())
 	}
 	if p.MinBatch < 0 {
@@ -143,7 +161,7 @@ func (p Policy) Validate() error {
 	if p.MaxBatch > 0 && p.MinBatch > p.MaxBatch {
 		v.add("MinBatch is %d, must be at most MaxBatch (%d)", p.MinBatch, p.MaxBatch)
 	}
-	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
+	between(&v, "Overcommit", p.Overcommit, 0, exact.MaxUnits-1)
 	orDefault(&v, "Weight", p.Weight, 1, weightMax)
 	orDefault(&v, "CallsPerSecond", p.CallsPerSecond, 1, callsMax)
 	orDefault(&v, "MaxOvershoot", p.MaxOvershoot, 1, overshootMost)
@@ -167,8 +185,6 @@ func (p Policy) target() time.Duration {
 	}
 	return p.Target
 }
-
-func (p Policy) weight() int64 { return max(p.Weight, 1) }
 
 // windowTarget is about the shortest Target of a sliding window that is no shorter than a second.
 const windowTarget = 40 * time.Millisecond
@@ -201,7 +217,7 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	target := p.TargetFor(limits)
 	ttl := p.TTL
 	if ttl == 0 {
-		ttl = min(max(ttlPerTarget*target, 2*callTimeout), ttlMax)
+		ttl = min(max(TTLPerTarget*target, 2*callTimeout), TTLMax)
 	}
 	calls := p.CallsPerSecond
 	if calls == 0 && p.Target != 0 {

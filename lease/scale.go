@@ -5,15 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
-)
 
-const (
-	// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in
-	// the doubles that Redis's Lua counts with.
-	maxUnits = 1 << 52
-	// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a
-	// Redis expiry and maxUnits microseconds.
-	maxTimeToFull = 100 * 365 * 24 * time.Hour
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 // ticks are the steps in which a level may grow, in microseconds, finest first. The finest one in
@@ -49,32 +42,32 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		return newWindowScale(l), nil
 	}
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
-	if carry != 0 || cap >= maxUnits {
+	if carry != 0 || cap >= exact.MaxUnits {
 		return Scale{}, fmt.Errorf("cannot be held exactly: Burst + Overcommit is %d + %d tokens, "+
 			"must be below 2^52", l.Capacity(), overcommit)
 	}
 	for _, tick := range ticks {
 		hi, lo := bits.Mul64(uint64(l.Tokens), uint64(tick)*1000)
 		per := uint64(l.Per)
-		g := gcd(bits.Rem64(hi, lo, per), per)
+		g := exact.GCD(bits.Rem64(hi, lo, per), per)
 		unit := per / g
 		if hi >= g { // the quotient does not fit
 			continue
 		}
 		step, _ := bits.Div64(hi, lo, g)
 		h, units := bits.Mul64(cap, unit)
-		if h != 0 || units >= maxUnits || step >= maxUnits {
+		if h != 0 || units >= exact.MaxUnits || step >= exact.MaxUnits {
 			continue
 		}
 		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against the
 		// room by one multiplication.
 		if tick > 1 {
-			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= maxUnits {
+			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= exact.MaxUnits {
 				continue
 			}
 		}
 		s := Scale{Capacity: l.Capacity(), Unit: int64(unit), Step: int64(step), Tick: tick}
-		if s.timeToFull() > maxTimeToFull || s.timeToFull() < 0 {
+		if s.TimeToFull() > exact.MaxTime || s.TimeToFull() < 0 {
 			return Scale{}, errors.New("takes longer than 100 years (876000 h) to fill")
 		}
 		return s, nil
@@ -102,70 +95,16 @@ func overcommitMost(l Limit, bound int64) int64 {
 	return least
 }
 
-// timeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. Of
+// TimeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. Of
 // a window it is how long a charge counts at most.
-func (s Scale) timeToFull() time.Duration {
+func (s Scale) TimeToFull() time.Duration {
 	if s.Kind != KindBucket {
-		return duration(s.Tick + s.Cell)
+		return exact.Duration(s.Tick + s.Cell)
 	}
 	n := (s.Capacity*s.Unit + s.Step - 1) / s.Step
 	hi, us := bits.Mul64(uint64(n), uint64(s.Tick))
-	if hi != 0 || us > uint64(maxTimeToFull/time.Microsecond) {
+	if hi != 0 || us > uint64(exact.MaxTime/time.Microsecond) {
 		return -1
 	}
 	return time.Duration(us) * time.Microsecond
-}
-
-// timeToForget is the microseconds until what was used up counts for nothing, at most 100 years: a token
-// bucket makes the overcommit too, since leases of other limits that it finds later count as used of B + E.
-func (s Scale) timeToForget(overcommit int64) int64 {
-	if s.Kind != KindBucket {
-		return micros(s.timeToFull())
-	}
-	n := ((s.Capacity+overcommit)*s.Unit + s.Step - 1) / s.Step
-	return min(n, micros(maxTimeToFull)/s.Tick) * s.Tick
-}
-
-// startsEmpty reports whether a new bucket has no tokens of the limit: one that takes the whole 100
-// years to fill, such as Blocked, is there to deny.
-func (s Scale) startsEmpty() bool { return s.timeToFull() == maxTimeToFull }
-
-// deepest is the largest debt of a level, in units: what can be counted exactly together with the
-// rest of the arithmetic, in Lua too, and leaves the level full again after at most 100 years.
-func (s Scale) deepest(overcommit int64) int64 {
-	if s.Kind != KindBucket {
-		return maxUnits - 1 - s.Capacity - overcommit
-	}
-	exact := (2*maxUnits - 1 - (s.Capacity+overcommit)*s.Unit - s.Step) / s.Step
-	return min(exact, micros(maxTimeToFull-s.timeToFull())/s.Tick) * s.Step
-}
-
-// rate is tokens per microsecond, as a double; Lua computes the same quotient in the same order.
-func (s Scale) rate() float64 {
-	return float64(s.Step) / float64(s.Unit) / float64(s.Tick)
-}
-
-// floorDiv is a/b rounded down, also for a negative a.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
-
-// gcd(0, b) is b: a rate of whole tokens per tick has unit 1.
-func gcd(a, b uint64) uint64 {
-	for a != 0 {
-		a, b = b%a, a
-	}
-	return b
-}
-
-// mulDiv is floor(a*b/c) for a < c and b below maxUnits. Lua has no product above 2^53, so it
-// multiplies bit by bit and divides as it goes.
-func mulDiv(a, b, c int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	q, _ := bits.Div64(hi, lo, uint64(c))
-	return int64(q)
 }

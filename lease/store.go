@@ -5,14 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash/maphash"
-	"maps"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/yuzhi-go/yuzhi/clock"
 )
 
 var (
@@ -29,7 +24,7 @@ var (
 	ErrKey = errors.New("lease: only this key")
 )
 
-// Store is where buckets live: redisbucket.Store for a fleet, MemoryStore for one process and for
+// Store is where buckets live: redisbucket.Store for a fleet, memory.Store for one process and for
 // tests. It may be shared between goroutines.
 type Store interface {
 	// Exchange fills Grant or Err of every call; done runs once per group of calls (a Redis node)
@@ -106,80 +101,6 @@ func (c *Call) Unsent() error {
 	return nil
 }
 
-// memoryParts spread the lock and bound the work of one sweep.
-const memoryParts = 64
-
-// MemoryStore is the reference Bucket as a Store, for one process and without Redis: for tests, for
-// development, and for services that run as one process. Its time is the clock's, whose Instants
-// count from 1970 UTC for a Calendar: those of clock.System do, and a clock.Manual is at that date
-// where it was started. An expired bucket is dropped as Redis would drop it. It may be shared
-// between goroutines.
-type MemoryStore struct {
-	clock clock.Clock
-	seed  maphash.Seed
-	parts [memoryParts]memoryPart
-}
-
-var _ Store = (*MemoryStore)(nil)
-
-type memoryPart struct {
-	mu      sync.Mutex
-	buckets map[string]*Bucket
-	sweepAt int // sweep when this many buckets are held
-}
-
-// NewMemoryStore returns an empty store whose server time is c's; nil means clock.System().
-func NewMemoryStore(c clock.Clock) *MemoryStore {
-	if c == nil {
-		c = clock.System()
-	}
-	m := &MemoryStore{clock: c, seed: maphash.MakeSeed()}
-	for i := range m.parts {
-		m.parts[i] = memoryPart{buckets: make(map[string]*Bucket), sweepAt: 1024}
-	}
-	return m
-}
-
-// Exchange implements Store; it never fails, and answers all calls as one group.
-func (m *MemoryStore) Exchange(_ context.Context, calls []*Call, done func([]*Call)) {
-	for _, c := range calls {
-		m.with(c.Key, func(b *Bucket, now int64) { c.Err = b.Call(now, &c.Request, &c.Grant) })
-	}
-	done(calls)
-}
-
-// Configure implements Store.
-func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) (st State, err error) {
-	m.with(key, func(b *Bucket, now int64) { st, err = b.Configure(now, op, c) })
-	return st, err
-}
-
-// with has do use the live bucket of key, or one that does not exist yet, at the server time now:
-// microseconds from the origin of the clock, which is 1970 for clock.System.
-func (m *MemoryStore) with(key string, do func(b *Bucket, now int64)) {
-	key = storedKey(key)
-	p := &m.parts[maphash.String(m.seed, key)%memoryParts]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := max(int64(m.clock.Now())/1000, 1)
-	b := p.buckets[key]
-	if b == nil || b.expired(now) {
-		b = new(Bucket)
-	}
-	do(b, now)
-	if !b.exists {
-		delete(p.buckets, key)
-		return
-	}
-	p.buckets[key] = b
-	if len(p.buckets) < p.sweepAt {
-		return
-	}
-	// Expired buckets may have become half of all.
-	maps.DeleteFunc(p.buckets, func(_ string, b *Bucket) bool { return b.expired(now) })
-	p.sweepAt = 2*len(p.buckets) + 1024
-}
-
 // KeyMax is the longest key, in bytes, that is kept as it is; see ShortKey.
 const KeyMax = 1024
 
@@ -194,18 +115,10 @@ const (
 // other. A key that looks like a hash is hashed too, or it could be chosen to share the bucket of a
 // long one.
 func ShortKey(key string) string {
-	if IsKeyHash(key) {
+	if len(key) > KeyMax || IsKeyHash(key) {
 		return HashKey(key)
 	}
-	return storedKey(key)
-}
-
-// storedKey is the name under which a Store keeps the bucket of a key, which may be a short form.
-func storedKey(key string) string {
-	if len(key) <= KeyMax {
-		return key
-	}
-	return HashKey(key)
+	return key
 }
 
 // HashKey is the SHA-256 of key, in a form that IsKeyHash knows.

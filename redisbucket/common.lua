@@ -1,5 +1,5 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
--- those of docs/protocol.md sections 3 to 7, and lease.Bucket is the same in Go to the last bit.
+-- those of docs/protocol.md sections 3 to 7, and protocol.Bucket is the same in Go to the last bit.
 --
 -- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua (what
 -- a call finds) and change.lua (what it may change first), then lease.lua or configure.lua, and

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -213,7 +214,7 @@ func TestAKeyThatIsDamagedIsNoOutage(t *testing.T) {
 		// when it is drawn from, then it is called damaged and left alone,
 		draw.Seq = 2
 		_, err := exchange(s, "k", draw)
-		testkit.Check(t, errors.Is(err, errDamaged) && !lease.NodeFailed(err), "%v", err)
+		testkit.Check(t, errors.Is(err, errDamaged) && !protocol.NodeFailed(err), "%v", err)
 		testkit.Check(t, s.rdb.Get(ctx, bucket).Val() == broken, "it was written to")
 	})
 	// and what no script has refused, but Go does, says nothing of the node either, unless it comes
@@ -222,11 +223,11 @@ func TestAKeyThatIsDamagedIsNoOutage(t *testing.T) {
 	for _, v := range []any{grantReply(map[int]any{6: int64(0)}), grantReply(map[int]any{2: int64(11)}), "OK"} {
 		_, err := decodeGrant(v, &r)
 		err = wrap("k", err)
-		testkit.Check(t, errors.Is(err, ErrReply) && lease.NodeFailed(err) == (v == "OK"), "%v: %v", v, err)
+		testkit.Check(t, errors.Is(err, ErrReply) && protocol.NodeFailed(err) == (v == "OK"), "%v: %v", v, err)
 	}
 	r.Draw = true
 	_, err := decodeGrant(strings.Repeat("\x00", drawReply), &r)
-	testkit.Check(t, errors.Is(err, ErrReply) && !lease.NodeFailed(wrap("k", err)), "%v", err)
+	testkit.Check(t, errors.Is(err, ErrReply) && !protocol.NodeFailed(wrap("k", err)), "%v", err)
 }
 
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.

@@ -470,7 +470,7 @@ func limit(rng *rand.Rand) lease.Limit {
 	}
 }
 
-// day is the claimSlack of lease.Bucket.
+// day is the claimSlack of protocol.Bucket.
 const day = 24 * 3600 * 1_000_000
 
 // edge is a number just about n, below it, or as large as a request's can be.

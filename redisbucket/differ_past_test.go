@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -96,7 +97,7 @@ func (x *trio) swap(h *actor) {
 
 // passBoundary lets time pass to about a boundary of a calendar, or has the clock step back: by less
 // than a second, by less than 10, or by more.
-func (x *trio) passBoundary(d *lease.BucketDump) {
+func (x *trio) passBoundary(d *protocol.BucketDump) {
 	rng := x.rng
 	limits := slices.Clone(d.Config.Limits)
 	for _, p := range d.Pasts {
@@ -166,7 +167,7 @@ func (x *trio) late(r *lease.Request) {
 }
 
 // sawPasts counts what happened to limits that are not in force, from before to after.
-func (x *trio) sawPasts(before, after *lease.BucketDump) {
+func (x *trio) sawPasts(before, after *protocol.BucketDump) {
 	x.saw("remembered", len(after.Pasts) > 0)
 	changed := !slices.Equal(before.Config.Limits, after.Config.Limits)
 	ledger := int64(0)

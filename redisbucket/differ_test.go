@@ -15,12 +15,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// servers are what lease.Bucket is compared with: real Redis, unless it is missing, and miniredis.
+// servers are what protocol.Bucket is compared with: real Redis, unless it is missing, and miniredis.
 type servers struct {
 	clients []*redis.Client // the authority first, miniredis last
 	fake    *miniredis.Miniredis
@@ -91,7 +92,7 @@ func keysOf(cmd redis.Cmder) []any {
 	return args[3 : 3+n]
 }
 
-// trio is one bucket three times: in real Redis, in miniredis, and as lease.Bucket. Every step is
+// trio is one bucket three times: in real Redis, in miniredis, and as protocol.Bucket. Every step is
 // done to all of them at one server time, and then all of them must have answered alike and hold
 // the same state.
 type trio struct {
@@ -99,7 +100,7 @@ type trio struct {
 	rng    *rand.Rand
 	stores []*Store // those that are not the reference, the authority first
 	server *miniredis.Miniredis
-	bucket lease.Bucket
+	bucket protocol.Bucket
 
 	key        string
 	clientTime bool
@@ -120,12 +121,12 @@ type trio struct {
 }
 
 type snapshot struct {
-	bucket *lease.Bucket
+	bucket *protocol.Bucket
 	texts  texts
 }
 
 // TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and
-// lease.Bucket execute the same ones at the same times, then replies and state are equal to the
+// protocol.Bucket execute the same ones at the same times, then replies and state are equal to the
 // last bit.
 func TestScriptsAgreeWithReference(t *testing.T) {
 	// The race detector makes miniredis four times as slow; what it watches shows in fewer calls.
@@ -184,7 +185,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 	}
 }
 
-// trio is one bucket on these servers and as lease.Bucket, with nothing stored yet, and some
+// trio is one bucket on these servers and as protocol.Bucket, with nothing stored yet, and some
 // holders.
 func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime, windows bool) *trio {
 	t.Helper()
@@ -353,7 +354,7 @@ func (x *trio) lose() {
 	for _, s := range x.stores {
 		testkit.NoErr(x.t, s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err())
 	}
-	x.bucket = lease.Bucket{}
+	x.bucket = protocol.Bucket{}
 	x.fresh()
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -42,7 +43,7 @@ func (x *trio) window() lease.Limit {
 }
 
 // sawWindows counts what happened to windows from before to after.
-func (x *trio) sawWindows(before, after *lease.BucketDump) {
+func (x *trio) sawWindows(before, after *protocol.BucketDump) {
 	was, is := before.Config.Limits, after.Config.Limits
 	if !slices.ContainsFunc(slices.Concat(was, is), lease.Limit.Windowed) {
 		return

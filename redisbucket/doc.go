@@ -13,7 +13,7 @@
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
 // for each holder. One Lua script executes a lease call, one draws of many keys, another inspects
 // and configures.
-// lease.Bucket is their reference, and they agree with it to the last bit.
+// protocol.Bucket is their reference, and they agree with it to the last bit.
 //
 // The rules are those of docs/protocol.md, in Lua:
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -70,7 +71,7 @@ const unnamed = 2
 
 // dumped is what Redis should hold of a bucket that is d, records without the numbers that the
 // reference does not have.
-func dumped(t testing.TB, d lease.BucketDump) texts {
+func dumped(t testing.TB, d protocol.BucketDump) texts {
 	t.Helper()
 	x := texts{records: make(map[string]string)}
 	if !d.Exists {
@@ -101,7 +102,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 
 // chargedTo is the end of the long form of d: what is charged to windows. Their levels and rests
 // become what stands there.
-func chargedTo(t testing.TB, d *lease.BucketDump) (tail []byte) {
+func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 	t.Helper()
 	for k, l := range d.Config.Limits {
 		w := &d.Windows[k]
@@ -126,7 +127,7 @@ func chargedTo(t testing.TB, d *lease.BucketDump) (tail []byte) {
 }
 
 // remembered is the text of the pasts.
-func remembered(pasts []lease.PastDump) (text []byte) {
+func remembered(pasts []protocol.PastDump) (text []byte) {
 	for _, p := range pasts {
 		numbers := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}
 		code := int64(slices.Index(ticks[:], p.Scale.Tick))
@@ -159,16 +160,16 @@ func remembered(pasts []lease.PastDump) (text []byte) {
 
 // atRest reports whether d should be stored in the short form: where what that leaves out follows
 // from the rest, and the numbers fit.
-func atRest(d lease.BucketDump) bool {
+func atRest(d protocol.BucketDump) bool {
 	return d.Exists && len(d.Pasts) == 0 && reflect.DeepEqual(d, d.AtRest()) && max(d.Counter, d.Spent, d.Denied) < 1<<48 &&
 		slices.Min(d.Level[:]) >= 0 && !slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
 }
 
 // dated reports whether the short form of d says when levels were set and limits forgotten.
-func dated(d lease.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ForgotAt != 0 }
+func dated(d protocol.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ForgotAt != 0 }
 
 // rested is the short form of d.
-func rested(t testing.TB, d lease.BucketDump) string {
+func rested(t testing.TB, d protocol.BucketDump) string {
 	t.Helper()
 	var text []byte
 	for _, n := range [...]struct {

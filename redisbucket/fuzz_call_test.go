@@ -37,7 +37,7 @@ func (c *choices) Uint64() uint64 {
 }
 
 // FuzzCall: any sequence of calls, changes, losses and failovers that bytes can spell is answered
-// alike by the scripts on a real server, by the scripts on miniredis, and by lease.Bucket, to the
+// alike by the scripts on a real server, by the scripts on miniredis, and by protocol.Bucket, to the
 // last bit of reply and state. It is TestScriptsAgreeWithReference with a fuzzer at the dice.
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzCall

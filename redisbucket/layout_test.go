@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -43,7 +44,7 @@ func TestANewerLayoutIsLeftAlone(t *testing.T) {
 				for _, r := range []lease.Request{request(2), draw} {
 					_, err := exchange(s, form, r)
 					testkit.Check(t, errors.Is(err, errNewer) && errors.Is(err, lease.ErrPermanent) &&
-						errors.Is(err, lease.ErrRefused) && !lease.NodeFailed(err) &&
+						errors.Is(err, lease.ErrRefused) && !protocol.NodeFailed(err) &&
 						strings.Contains(err.Error(), "newer release of yuzhi, in layout 2; this one knows 1"), "%v", err)
 				}
 				_, err := s.Configure(ctx, form, lease.OpSet, request(1).Config)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -80,7 +81,7 @@ const datedSize = 14
 
 // parseRest reads the text of a bucket in the short form. ok is false where the length is not one
 // of that form.
-func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
+func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	limits := (len(text) - restSize(0)) / (restSize(1) - restSize(0))
 	end := restSize(limits)
 	dated := len(text) == end+datedSize
@@ -117,7 +118,7 @@ func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
 func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*(limits-1) }
 
 // parseBucket reads the text of a bucket, without the records.
-func parseBucket(text string) (d lease.BucketDump, err error) {
+func parseBucket(text string) (d protocol.BucketDump, err error) {
 	if text, err = ofLayout(text); err != nil {
 		return d, err
 	}
@@ -177,7 +178,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 }
 
 // levelsFit is an error where a level of d is above its burst, or its rest a tick or more.
-func levelsFit(d *lease.BucketDump) error {
+func levelsFit(d *protocol.BucketDump) error {
 	for k, l := range d.Config.Limits {
 		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
 		if d.Level[k] > l.Capacity()*scale.Unit {
@@ -192,7 +193,7 @@ func levelsFit(d *lease.BucketDump) error {
 
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
 // an earlier bucket left is as good as absent.
-func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool, err error) {
+func parseRecord(text string, d *protocol.BucketDump) (r protocol.RecordDump, of bool, err error) {
 	if text, err = ofLayout(text); err != nil {
 		return r, false, err
 	}
@@ -203,7 +204,7 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 	w := &wholes{left: all}
 	next := func() int64 { return w.number(0, wholeMax-1) }
 	created, epoch := next(), next()
-	r = lease.RecordDump{Seq: next(), Ends: next(), Held: next(), Weight: next(),
+	r = protocol.RecordDump{Seq: next(), Ends: next(), Held: next(), Weight: next(),
 		Waiting: next(), Granted: next(), Void: next() == 1, Since: next(), Last: next()}
 	r.Allowance = w.left[0]
 	return r, created == d.Created && epoch == d.Epoch, w.err

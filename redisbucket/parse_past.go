@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -17,7 +18,7 @@ var errPast = fmt.Errorf("%w: what is remembered of a limit is out of range", er
 
 // parsePasts reads the end of a bucket's text, at the running time now: the limits that have left.
 // Token buckets may have been used up until forgot.
-func parsePasts(text string, now, forgot int64) (pasts []lease.PastDump, err error) {
+func parsePasts(text string, now, forgot int64) (pasts []protocol.PastDump, err error) {
 	for text != "" {
 		if len(text) < pastSize || len(pasts) == pastsMost {
 			return nil, errPast
@@ -39,7 +40,7 @@ func parsePasts(text string, now, forgot int64) (pasts []lease.PastDump, err err
 				parseCells(&p.Window, text[:cellSize*more], max(0, p.At-sc.Tick)/sc.Cell, p.At/sc.Cell)
 			text = text[cellSize*more:]
 		case lease.KindCalendar:
-			p.Window = lease.WindowDump{Sum: used, Period: more - 1, Begun: p.At}
+			p.Window = protocol.WindowDump{Sum: used, Period: more - 1, Begun: p.At}
 			starts := float64(more-1)*float64(sc.Tick) + float64(sc.Offset)
 			ok = used <= lease.WaitingMax && starts < wholeMax/2
 		default:
@@ -56,7 +57,7 @@ func parsePasts(text string, now, forgot int64) (pasts []lease.PastDump, err err
 
 // parseScale reads a limit from text, and its scale as it stands there: the overcommit that had part
 // in choosing the tick is not known any more. ok says whether both are possible.
-func parseScale(text string) (p lease.PastDump, ok bool) {
+func parseScale(text string) (p protocol.PastDump, ok bool) {
 	burst, unit, step := wholeAt(text, 0, 7), wholeAt(text, 7, 7), wholeAt(text, 14, 7)
 	code, per := wholeAt(text, 21, 1), wholeAt(text, 22, 8)
 	p.Limit = lease.Limit{Per: time.Duration(per), Burst: burst, Tokens: burst}
@@ -76,7 +77,7 @@ func parseScale(text string) (p lease.PastDump, ok bool) {
 	if !p.Limit.Windowed() {
 		// A coarser tick than it has without an overcommit holds it too.
 		scale.Unit, scale.Step, scale.Tick = unit, step, ticks[code&^burstUnsaid]
-		return lease.PastDump{Limit: p.Limit, Scale: scale}, scale.Capacity == burst && exact(burst, scale)
+		return protocol.PastDump{Limit: p.Limit, Scale: scale}, scale.Capacity == burst && exact(burst, scale)
 	}
 	p.Scale = scale
 	return p, scale.Capacity == burst && code&^burstUnsaid == 0 && scale.Tick == step && scale.Offset == unit

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"fmt"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -13,7 +14,7 @@ const cellSize, periodSize = 8, 8
 // parseWindows reads what is charged to the windows of d from tail, the end of a bucket's text, and
 // returns what is left of that. The levels and rests of windows, which are their sums and what
 // window.lua says, become 0.
-func parseWindows(d *lease.BucketDump, tail string) (rest string, err error) {
+func parseWindows(d *protocol.BucketDump, tail string) (rest string, err error) {
 	for k, l := range d.Config.Limits {
 		if !l.Windowed() {
 			continue
@@ -49,7 +50,7 @@ func parseWindows(d *lease.BucketDump, tail string) (rest string, err error) {
 
 // parseCells reads the cells of a sliding window whose oldest live cell is first, and whose newest
 // is last. It reports whether they are in order and make up its sum.
-func parseCells(w *lease.WindowDump, text string, first, last int64) bool {
+func parseCells(w *protocol.WindowDump, text string, first, last int64) bool {
 	total, next := int64(0), first
 	for ; text != ""; text = text[cellSize:] {
 		cell, n := first+wholeAt(text, 0, 1), wholeAt(text, 1, 7)

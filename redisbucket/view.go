@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -70,7 +71,7 @@ func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
 	if err != nil {
 		return v, err
 	}
-	var d lease.BucketDump
+	var d protocol.BucketDump
 	for names := range slices.Chunk(append([]string{bucket}, names...), scanCount) {
 		texts, err := rdb.MGet(ctx, names...).Result()
 		if err != nil {
@@ -85,7 +86,7 @@ func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
 				if d, err = parseBucket(text); err != nil {
 					return v, damaged(bucket, err)
 				}
-				d.Records = make(map[string]lease.RecordDump)
+				d.Records = make(map[string]protocol.RecordDump)
 			} else if there {
 				r, of, err := parseRecord(text, &d)
 				if err != nil {
@@ -154,7 +155,7 @@ func damaged(name string, err error) error {
 }
 
 // viewOf is d when the server's clock says clock.
-func viewOf(d lease.BucketDump, clock int64) View {
+func viewOf(d protocol.BucketDump, clock int64) View {
 	called := d.Clock
 	d, st := d.At(clock)
 	since := func(at int64) time.Duration { return time.Duration(max(0, d.Now-at)) * time.Microsecond }

@@ -23,7 +23,7 @@ var foreignToReports = []string{
 
 // deciding lists the packages whose arithmetic decides what a simulation shows.
 func deciding(t *testing.T) []string {
-	packages := []string{"../clock", "../lease", "."}
+	packages := []string{"../clock", "../lease", "../internal/exact", "../internal/protocol", "."}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() || path == "." {
 			return err

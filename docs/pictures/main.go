@@ -3,7 +3,7 @@
 //
 //	go run ./docs/pictures
 //
-// For windows it asks the real limits: lease.Bucket, and a counter that begins anew with each
+// For windows it asks the real limits: protocol.Bucket, and a counter that begins anew with each
 // period.
 package main
 
@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -78,7 +79,7 @@ func fixed() (admitted []time.Duration) {
 // ask is the reference bucket with the limit l, asked for each request.
 func ask(l lease.Limit) (admitted []time.Duration) {
 	const start = 1_700_000_040_000_000 // a whole minute
-	var b lease.Bucket
+	var b protocol.Bucket
 	config := lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0)
 	for i, at := range requests() {
 		r := lease.Request{Holder: "one", Seq: int64(i + 1), Config: config, Want: 1, Need: 1, Waiting: 1, Weight: 1}

@@ -22,7 +22,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // small are limits that no test's duration refills.
@@ -48,7 +48,7 @@ func write(t *testing.T, text string) (file string) {
 func bubble(t *testing.T, rules string, body func(t *testing.T, s *service)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newService(lease.NewMemoryStore(nil), options{rules: rules})
+		s, err := newService(memory.New(nil), options{rules: rules})
 		testkit.NoErr(t, err)
 		t.Cleanup(func() { testkit.NoErr(t, s.shutdown(context.Background())) })
 		body(t, s)
@@ -298,7 +298,7 @@ func TestItStopsInOrder(t *testing.T) {
 func TestReportsInLineAreMadeWhenItStops(t *testing.T) {
 	file := write(t, small)
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newService(lease.NewMemoryStore(nil), options{rules: file})
+		s, err := newService(memory.New(nil), options{rules: file})
 		testkit.NoErr(t, err)
 		users, operators := testnet.Listen(), testnet.Listen()
 		client := func(to *testnet.Pipes) *http.Client {

@@ -28,6 +28,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // hourly is a burst of n, and nothing more for as long as a test runs.
@@ -60,7 +61,7 @@ func bubble(t *testing.T, s settings, body func(t *testing.T, conn *grpc.ClientC
 	options ...grpc.DialOption) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		conn, l := start(t, s, lease.NewMemoryStore(nil), options...)
+		conn, l := start(t, s, memory.New(nil), options...)
 		body(t, conn, l)
 	})
 }
@@ -317,7 +318,7 @@ func TestTheMiddlewareLosesWhy(t *testing.T) {
 	s := plenty()
 	s.user = hourly(1)
 	synctest.Test(t, func(t *testing.T) {
-		l, err := newLimits(lease.NewMemoryStore(nil), s)
+		l, err := newLimits(memory.New(nil), s)
 		testkit.NoErr(t, err)
 		defer l.shutdown(context.Background())
 		server := grpc.NewServer(grpc.UnaryInterceptor(ratelimit.UnaryServerInterceptor(l.calls)))

@@ -24,6 +24,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 func TestMain(m *testing.M) {
@@ -70,7 +71,7 @@ func newWorld(t *testing.T, s settings, buckets lease.Store, model *upstream) *w
 // bubble runs body with a gateway in virtual time.
 func bubble(t *testing.T, s settings, model *upstream, body func(t *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { body(newWorld(t, s, lease.NewMemoryStore(nil), model)) })
+	synctest.Test(t, func(t *testing.T) { body(newWorld(t, s, memory.New(nil), model)) })
 }
 
 // ask is one request of a tenant, whose prompt has so many letters. It ends when the answer does,

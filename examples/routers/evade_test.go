@@ -12,7 +12,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // searches are routers with a costly handler below /search/, another one for each path of two names
@@ -71,7 +71,7 @@ routes:
 		} {
 			t.Run(router+path, func(t *testing.T) {
 				got := map[string]int{}
-				r, err := rules.New(table, rules.Config{Store: lease.NewMemoryStore(nil), Base: hybrid.Config{CallTimeout: 30e9}})
+				r, err := rules.New(table, rules.Config{Store: memory.New(nil), Base: hybrid.Config{CallTimeout: 30e9}})
 				noErr(t, err)
 				defer r.Shutdown(context.Background())
 				h := r.Handler(with(func(name string) { got[name]++ }))

@@ -18,7 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // protocols are how a server is spoken to.
@@ -44,7 +44,7 @@ var protocols = map[string]func(*httptest.Server) *http.Client{
 var middlewares = map[string]func(t *testing.T, limit hybrid.Limit) middleware{
 	"httplimit": func(t *testing.T, limit hybrid.Limit) middleware {
 		// A machine that stalls denies nobody.
-		l, err := hybrid.New(lease.NewMemoryStore(nil),
+		l, err := hybrid.New(memory.New(nil),
 			hybrid.Config{Name: "user", Limits: []hybrid.Limit{limit}, CallTimeout: 30 * time.Second})
 		noErr(t, err)
 		t.Cleanup(func() { l.Close() })
@@ -59,7 +59,7 @@ var middlewares = map[string]func(t *testing.T, limit hybrid.Limit) middleware{
 				"/users/{user}/orders":   {Rules: []string{"user"}},
 				"/users/{user}/invoices": {Rules: []string{"user"}},
 			},
-		}, rules.Config{Store: lease.NewMemoryStore(nil), Base: hybrid.Config{CallTimeout: 30 * time.Second}})
+		}, rules.Config{Store: memory.New(nil), Base: hybrid.Config{CallTimeout: 30 * time.Second}})
 		noErr(t, err)
 		t.Cleanup(func() { r.Close() })
 		return r.Handler

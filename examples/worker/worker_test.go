@@ -19,6 +19,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 func TestMain(m *testing.M) {
@@ -90,7 +91,7 @@ func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
 // limit allows, and no fewer than that either.
 func TestWorkersShareALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		buckets, queue, a := lease.NewMemoryStore(nil), jobs(600), &api{}
+		buckets, queue, a := memory.New(nil), jobs(600), &api{}
 		ctx, stop := context.WithCancel(context.Background())
 		from := time.Now()
 		var fleet sync.WaitGroup
@@ -130,7 +131,7 @@ func TestAJobThatWaitsIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{})
 		a := &api{say: func(int, http.ResponseWriter) { <-begun }}
-		buckets, queue := lease.NewMemoryStore(nil), make(chan job, 8)
+		buckets, queue := memory.New(nil), make(chan job, 8)
 		for i := range cap(queue) {
 			queue <- job{i, "a"}
 		}
@@ -169,7 +170,7 @@ func TestAJobThatFailsCostsItsCustomerNothing(t *testing.T) {
 			}
 		}}
 		queue := jobs(1)
-		w := start(t, lease.NewMemoryStore(nil), queue, a, hourly(100), hourly(10))
+		w := start(t, memory.New(nil), queue, a, hourly(100), hourly(10))
 		ctx, stop := context.WithCancel(context.Background())
 		go w.run(ctx, 1)
 		time.Sleep(10 * time.Second)
@@ -195,7 +196,7 @@ func TestTheAPIHasTheLastWord(t *testing.T) {
 				w.WriteHeader(http.StatusTooManyRequests)
 			}
 		}}
-		w := start(t, lease.NewMemoryStore(nil), jobs(10), a, hybrid.PerSecond(100), hybrid.PerSecond(100))
+		w := start(t, memory.New(nil), jobs(10), a, hybrid.PerSecond(100), hybrid.PerSecond(100))
 		ctx, stop := context.WithCancel(context.Background())
 		go w.run(ctx, 1)
 		time.Sleep(time.Minute)

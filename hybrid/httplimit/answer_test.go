@@ -18,7 +18,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // item is one member of RateLimit-Policy or RateLimit.
@@ -125,7 +125,7 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 	for name, fails := range map[string]func(*testing.T, ...httplimit.Option) http.Handler{
 		"no fallback": func(t *testing.T, options ...httplimit.Option) http.Handler {
-			store := &away{Store: lease.NewMemoryStore(nil)}
+			store := &away{Store: memory.New(nil)}
 			store.gone.Store(true)
 			l := limiterOn(t, store, hybrid.Config{
 				Limits: []hybrid.Limit{hybrid.PerHour(1)}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
@@ -133,7 +133,7 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 			return httplimit.Handler(l, httplimit.All, options...)(&served{})
 		},
 		"the local share is used up": func(t *testing.T, options ...httplimit.Option) http.Handler {
-			store := &away{Store: lease.NewMemoryStore(nil)}
+			store := &away{Store: memory.New(nil)}
 			l := limiterOn(t, store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(1)}})
 			h := httplimit.Handler(l, httplimit.All, options...)(&served{})
 			check(t, ask(h).Code == 200, "the first is denied")
@@ -189,7 +189,7 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 // share only, and nobody knows.
 func TestAFallbackTellsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &away{Store: lease.NewMemoryStore(nil)}
+		store := &away{Store: memory.New(nil)}
 		l := limiterOn(t, store, hybrid.Config{
 			Limits: []hybrid.Limit{hybrid.PerHour(1)}, Policy: hybrid.Policy{Fallback: hybrid.FallbackAllowAll},
 		})
@@ -208,7 +208,7 @@ func TestAFallbackTellsNothing(t *testing.T) {
 // What Blocked denies is denied, with and without a store.
 func TestBlockedNeedsNoStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &away{Store: lease.NewMemoryStore(nil)}
+		store := &away{Store: memory.New(nil)}
 		store.gone.Store(true)
 		l := limiterOn(t, store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Blocked}})
 		w := ask(httplimit.Handler(l, httplimit.All)(&served{}))

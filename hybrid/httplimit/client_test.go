@@ -18,6 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // pipes is a network within a bubble: a listener, and what dials it.
@@ -84,7 +85,7 @@ func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 	for _, load := range loads {
 		t.Run(fmt.Sprintf("load %d", load), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := lease.NewMemoryStore(nil)
+				store := memory.New(nil)
 				var transports []*http.Transport
 				for range 2 { // processes
 					l := limiterOn(t, &struct{ lease.Store }{store}, hybrid.Config{Limits: []hybrid.Limit{limit}})

@@ -11,12 +11,12 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // perHour is a limiter without a Redis, as a test has it.
 func perHour(n int64) *hybrid.Limiter {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+	l, err := hybrid.New(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerHour(n)}, CallTimeout: time.Minute,
 	})
 	if err != nil {
@@ -141,7 +141,7 @@ func ExampleOnError() {
 func ExampleRoundTripper() {
 	server := httptest.NewServer(hello)
 	defer server.Close()
-	limiter, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+	limiter, err := hybrid.New(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.Every(10 * time.Millisecond)}, CallTimeout: time.Minute,
 	})
 	if err != nil {

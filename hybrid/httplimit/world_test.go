@@ -16,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 // newLimiter is a limiter with a store of its own.
 func newLimiter(t testing.TB, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
-	return limiterOn(t, lease.NewMemoryStore(nil), cfg)
+	return limiterOn(t, memory.New(nil), cfg)
 }
 
 func limiterOn(t testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Limiter {

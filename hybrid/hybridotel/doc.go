@@ -120,8 +120,8 @@
 // A yuzhi.lease is linked with the span of each request that waits for one of its keys while it is
 // under way, and that span with it: the yuzhi.wait, or the caller's own where it waits by another
 // verb, at most 128 of them. Where the conventions for databases have a name it is theirs:
-// db.system.name where the Store is known to be Redis, db.operation.batch.size, error.type. A
-// MemoryStore's spans are internal.
+// db.system.name where the Store is known to be Redis, db.operation.batch.size, error.type. The
+// spans of a memory.Store are internal.
 //
 // # Which file holds what
 //

@@ -13,7 +13,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // A service sets up its providers and exporters as for everything else it reports; without a Config
@@ -27,7 +27,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store := telemetry.Store(lease.NewMemoryStore(nil)) // yours is a redisbucket.Store
+	store := telemetry.Store(memory.New(nil)) // yours is a redisbucket.Store
 	limiter, err := hybrid.New(store, hybrid.Config{
 		Name: "api", Limits: []hybrid.Limit{hybrid.PerHour(3)}, CallTimeout: time.Minute,
 	})

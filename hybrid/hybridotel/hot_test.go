@@ -16,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // touches counts every use of the instruments and the tracer that it provides.
@@ -89,7 +90,7 @@ func TestAllowTouchesNothing(t *testing.T) {
 		noErr(t, err)
 		c := config(hybrid.PerHour(100).WithBurst(1_000_000))
 		c.Logger, c.Policy.MinBatch = slog.New(slog.DiscardHandler), 500_000
-		l, err := hybrid.New(telemetry.Store(lease.NewMemoryStore(nil)), c)
+		l, err := hybrid.New(telemetry.Store(memory.New(nil)), c)
 		noErr(t, err)
 		defer l.Close()
 		defer telemetry.Register(l)()
@@ -134,8 +135,8 @@ func BenchmarkKeyAllow(b *testing.B) {
 			meters, collected := newMetersRead(b, 100*time.Millisecond)
 			telemetry, err := hybridotel.New(hybridotel.Config{MeterProvider: meters, TracerProvider: newTraces()})
 			noErr(b, err)
-			_, plain := key(lease.NewMemoryStore(nil))
-			l, reported := key(telemetry.Store(lease.NewMemoryStore(nil)))
+			_, plain := key(memory.New(nil))
+			l, reported := key(telemetry.Store(memory.New(nil)))
 			defer telemetry.Register(l)()
 			const turns = 64
 			n := b.N/turns + 1

@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // hourly gets nothing back while a test runs; steady is leased ahead.
@@ -197,7 +198,7 @@ func TestACounterNeverFalls(t *testing.T) {
 		admitted(44)
 		t.balances()
 		// A Join that one key denies takes back what another has counted as admitted.
-		other := t.startOn(lease.NewMemoryStore(nil), config(hybrid.Blocked))
+		other := t.startOn(memory.New(nil), config(hybrid.Blocked))
 		must(t, !l.Join(l.Key("k"), other.Key("none")).AllowN(20), "admitted")
 		admitted(44)
 		must(t, l.Allow("k"), "denied")
@@ -343,7 +344,7 @@ func TestConflictsAreReported(t *testing.T) {
 // when one of them is not registered any more.
 func TestLimitersOfOneName(t *testing.T) {
 	bubble(t, func(t *world) {
-		one, two := t.startOn(t.store, config(hourly)), t.startOn(lease.NewMemoryStore(nil), config(hourly))
+		one, two := t.startOn(t.store, config(hourly)), t.startOn(memory.New(nil), config(hourly))
 		unnamed := t.startOn(t.store, hybrid.Config{Limits: []hybrid.Limit{hourly}})
 		first, again, second := t.Register(one), t.Register(one), t.Register(two)
 		t.Register(unnamed)
@@ -396,7 +397,7 @@ func TestCollectionsAtTheSameTime(t *testing.T) {
 	w := newWorld(t)
 	var all sync.WaitGroup
 	for i := range 4 {
-		l := w.startOn(w.Telemetry.Store(lease.NewMemoryStore(nil)), hybrid.Config{
+		l := w.startOn(w.Telemetry.Store(memory.New(nil)), hybrid.Config{
 			Name: fmt.Sprint("l", i%2), Limits: []hybrid.Limit{steady},
 		})
 		all.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -30,7 +31,7 @@ func (t *Telemetry) Store(s lease.Store) lease.Store {
 	switch s.(type) {
 	case *redisbucket.Store:
 		attributes = append(attributes, attribute.String("db.system.name", "redis"))
-	case *lease.MemoryStore:
+	case *memory.Store:
 		kind = trace.SpanKindInternal
 	}
 	return &store{t: t, inner: s,

@@ -16,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -82,7 +83,7 @@ func (g groups) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 // Each node's group is a round trip of its own, without the time that opening a connection took.
 func TestARoundTripForEachNode(t *testing.T) {
 	bubble(t, func(t *world) {
-		s := t.Telemetry.Store(groups{lease.NewMemoryStore(nil)})
+		s := t.Telemetry.Store(groups{memory.New(nil)})
 		var sizes []int
 		s.Exchange(t.Context(), callsFor("a", "b", "c"), func(g []*lease.Call) { sizes = append(sizes, len(g)) })
 		must(t, len(sizes) == 2 && sizes[0] == 1 && sizes[1] == 2, "groups of %v", sizes)
@@ -173,7 +174,7 @@ func TestAStoreKeepsWhoItIs(t *testing.T) {
 		defer client.Close()
 		bucket, err := redisbucket.New(client, redisbucket.Config{})
 		noErr(t, err)
-		for _, store := range []lease.Store{lease.NewMemoryStore(nil), bucket} {
+		for _, store := range []lease.Store{memory.New(nil), bucket} {
 			l := t.startOn(t.Telemetry.Store(store), config(hourly))
 			once, again := t.Telemetry.Store(store), t.Telemetry.Store(t.Telemetry.Store(store))
 			for _, same := range []lease.Store{store, once, again} {
@@ -186,7 +187,7 @@ func TestAStoreKeepsWhoItIs(t *testing.T) {
 			}
 			l.Close()
 		}
-		for _, none := range []lease.Store{nil, (*lease.MemoryStore)(nil)} {
+		for _, none := range []lease.Store{nil, (*memory.Store)(nil)} {
 			_, err := hybrid.New(t.Telemetry.Store(none), config(hourly))
 			check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%v", err)
 		}
@@ -208,9 +209,9 @@ func TestPingReachesTheStore(t *testing.T) {
 			store lease.Store
 			want  error
 		}{
-			{lease.NewMemoryStore(nil), nil},
-			{pinger{lease.NewMemoryStore(nil), nil}, nil},
-			{pinger{lease.NewMemoryStore(nil), down}, down},
+			{memory.New(nil), nil},
+			{pinger{memory.New(nil), nil}, nil},
+			{pinger{memory.New(nil), down}, down},
 		} {
 			err := t.startOn(t.Telemetry.Store(c.store), config(hourly)).Ping(t.Context())
 			check(t, errors.Is(err, c.want) && (err == nil) == (c.want == nil), "%v, want %v", err, c.want)
@@ -226,7 +227,7 @@ func TestAStoreSaysWhichNodeServesAKey(t *testing.T) {
 		defer client.Close()
 		bucket, err := redisbucket.New(client, redisbucket.Config{})
 		noErr(t, err)
-		for want, inner := range map[int]lease.Store{0: bucket, -1: lease.NewMemoryStore(nil)} {
+		for want, inner := range map[int]lease.Store{0: bucket, -1: memory.New(nil)} {
 			router, ok := t.Telemetry.Store(inner).(lease.Router)
 			check(t, ok && router.NodeOf("k") == want, "%T is on another node than %d, or is no Router", inner, want)
 		}
@@ -270,7 +271,7 @@ func TestTheSystemOfASpan(t *testing.T) {
 	}{
 		{bucket, trace.SpanKindClient, "redis"},
 		{w.store, trace.SpanKindClient, ""},
-		{lease.NewMemoryStore(nil), trace.SpanKindInternal, ""},
+		{memory.New(nil), trace.SpanKindInternal, ""},
 	} {
 		w.Telemetry.Store(c.store).Exchange(ended, callsFor("k"), func([]*lease.Call) {})
 		s := w.ended("yuzhi.lease")[i]

@@ -24,6 +24,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 var check, must, noErr = testkit.Check, testkit.Must, testkit.NoErr
@@ -77,7 +78,7 @@ func newTraces() *trace.TracerProvider { return trace.NewTracerProvider() }
 // newWorld is a world whose metrics and spans have these attributes.
 func newWorld(t *testing.T, attributes ...attribute.KeyValue) *world {
 	t.Helper()
-	w := &world{T: t, store: &network{Store: lease.NewMemoryStore(nil)}, reader: metric.NewManualReader(),
+	w := &world{T: t, store: &network{Store: memory.New(nil)}, reader: metric.NewManualReader(),
 		spans: tracetest.NewSpanRecorder()}
 	w.traces = trace.NewTracerProvider(trace.WithSpanProcessor(w.spans))
 	var err error
@@ -141,7 +142,7 @@ func (n *network) fails(err error) {
 func (n *network) forgets() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.Store = lease.NewMemoryStore(nil)
+	n.Store = memory.New(nil)
 }
 
 // holds has the answers of calls held back until they are released.

@@ -9,13 +9,13 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // A server's interceptor calls Limit before its handler. What Status returns is what the client
 // gets: with gRPC it would be a status of the code that stands beside each line.
 func ExampleNew() {
-	limiter, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+	limiter, err := hybrid.New(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerHour(2)}, CallTimeout: time.Minute,
 	})
 	if err != nil {

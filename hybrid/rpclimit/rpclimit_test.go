@@ -16,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // call is what a test says of a call; that of a server says it by its metadata.
@@ -42,7 +43,7 @@ var ann = call{user: "ann", tenant: "acme"}
 func limiter(t *testing.T, store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	if store == nil {
-		store = lease.NewMemoryStore(nil)
+		store = memory.New(nil)
 	}
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	l, err := hybrid.New(store, cfg)

@@ -10,14 +10,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/xtime"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // A window stays one, whatever is set: its rate and its burst are one number of tokens.
 func TestAWindowStaysAWindow(t *testing.T) {
 	for _, given := range []hybrid.Limit{hybrid.Sliding(60, time.Minute), hybrid.Calendar(60, time.Minute, time.Second)} {
 		synctest.Test(t, func(t *testing.T) {
-			shared, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{given}})
+			shared, err := hybrid.New(memory.New(nil), hybrid.Config{Limits: []hybrid.Limit{given}})
 			testkit.NoErr(t, err)
 			defer shared.Close()
 			l := xtime.New(shared.Key("k"))

@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/xtime"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // limiter is the method set of *rate.Limiter, but for Reserve and ReserveN.
@@ -60,7 +60,7 @@ func both(t *testing.T, tokens int64, burst int, body func(t *testing.T, l limit
 	})
 	t.Run("xtime", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			shared, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+			shared, err := hybrid.New(memory.New(nil), hybrid.Config{
 				Limits: []hybrid.Limit{hybrid.PerSecond(tokens).WithBurst(int64(burst))},
 			})
 			testkit.NoErr(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/xtime"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // peers are the packages that the migration guides are about; Redisson is not written in Go.
@@ -228,7 +229,7 @@ func toYuzhiFromRedisson(ctx context.Context, store lease.Store) error {
 // TestGuideFromRedisson: the guide's calls do what it says of them.
 func TestGuideFromRedisson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, ctx := lease.NewMemoryStore(nil), t.Context()
+		store, ctx := memory.New(nil), t.Context()
 		testkit.NoErr(t, toYuzhiFromRedisson(ctx, store))
 		l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Sliding(10, time.Hour)}})
 		testkit.NoErr(t, err)
@@ -278,7 +279,7 @@ func TestGuideFromRedisson(t *testing.T) {
 func TestGuideARateInsteadOfASlidingWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := hybrid.PerSecond(90).WithBurst(10)
-		l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{limit}})
+		l, err := hybrid.New(memory.New(nil), hybrid.Config{Limits: []hybrid.Limit{limit}})
 		testkit.NoErr(t, err)
 		defer l.Close()
 		var admitted []time.Time

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -127,7 +128,7 @@ func (r *ramp) call(*lease.Call) {
 func (r *ramp) answer(c *lease.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.armed && r.backAt.IsZero() && !lease.NodeFailed(c.Err) {
+	if r.armed && r.backAt.IsZero() && !protocol.NodeFailed(c.Err) {
 		r.backAt = time.Now()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
@@ -187,7 +188,7 @@ func (r *replaceable) Exchange(ctx context.Context, calls []*lease.Call, done fu
 // forget begins with an empty store.
 func (r *replaceable) forget() {
 	w := newWire(always(time.Millisecond))
-	w.MemoryStore = lease.NewMemoryStore(r.clock)
+	w.Store = memory.New(r.clock)
 	r.wire.Store(w)
 }
 
@@ -258,7 +259,7 @@ func TestTheAuditFindsAnAdmissionTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// given a fleet whose limit is 10 at once
 		limit := hybrid.PerHour(10)
-		f := newFleet(t, with(limit, denying), lease.NewMemoryStore(nil))
+		f := newFleet(t, with(limit, denying), memory.New(nil))
 		admit := func(n int) {
 			for range n {
 				f.ask(key, func() bool { return true })

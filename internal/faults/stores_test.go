@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // tap is a store over one limiter's that notes what the limiter sends and hears. It changes nothing
@@ -213,7 +215,7 @@ func (p *tape) replay(t *testing.T) {
 	slices.SortFunc(p.calls, func(a, b executed) int {
 		return cmp.Or(cmp.Compare(a.grant.Epoch, b.grant.Epoch), cmp.Compare(a.grant.Counter, b.grant.Counter))
 	})
-	var b lease.Bucket
+	var b protocol.Bucket
 	for i, c := range p.calls {
 		testkit.Must(t, c.grant.Counter == int64(i+1), "call %d was not recorded: %+v", i+1, c.grant)
 		var want lease.Grant
@@ -226,7 +228,7 @@ func (p *tape) replay(t *testing.T) {
 // wire is the way to a reference bucket, for virtual time: everything on it happens at exact
 // moments.
 type wire struct {
-	*lease.MemoryStore
+	*memory.Store
 	trip func() time.Duration // a round trip
 
 	mu sync.Mutex
@@ -237,7 +239,7 @@ type wire struct {
 }
 
 func newWire(trip func() time.Duration) *wire {
-	return &wire{MemoryStore: lease.NewMemoryStore(nil), trip: trip}
+	return &wire{Store: memory.New(nil), trip: trip}
 }
 
 // always is a network whose round trips take d.
@@ -282,7 +284,7 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	}
 	trip := w.trip()
 	time.Sleep(trip / 2) // the network, in virtual time
-	w.MemoryStore.Exchange(ctx, calls, func([]*lease.Call) {})
+	w.Store.Exchange(ctx, calls, func([]*lease.Call) {})
 	time.Sleep(trip - trip/2)
 	done(calls)
 }

@@ -107,7 +107,7 @@ func (s Source) apply(m Mutation) (Source, error) {
 // Tests are the tests of one package, built with mutations.
 type Tests struct{ binary string }
 
-// Build builds the tests of the package pkg, a path such as "./lease" below the module's root, with
+// Build builds the tests of the package pkg, a path such as "./hybrid" below the module's root, with
 // the mutations. An edit that does not fit exactly once, or does not compile, would test nothing: then
 // t fails.
 func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // This file is what a process makes of answers, and of their absence.
@@ -30,7 +30,7 @@ func (n *network) deliver(b *batch) {
 func (n *network) judge(b *batch) {
 	now, l := b.p.local(n.time.now), n.linkTo(b.p, int(b.shard))
 	c := &b.calls[0] // a shard that is away refuses all of them
-	if lease.NodeFailed(c.err) {
+	if protocol.NodeFailed(c.err) {
 		n.failed(l, now, b.sent)
 		return
 	}
@@ -43,7 +43,7 @@ func (n *network) judge(b *batch) {
 	spacing := time.Duration(0)
 	for i := range b.calls {
 		if c := &b.calls[i]; c.err == nil {
-			spacing = max(spacing, c.grant.Spacing(c.request.Weight))
+			spacing = max(spacing, protocol.Spacing(&c.grant, c.request.Weight))
 		}
 	}
 	l.breaker.Took(now, took, spacing)

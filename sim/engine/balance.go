@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
@@ -84,7 +84,7 @@ func (b *books) close(e *entry) {
 	b.ended = b.ended.Plus(b.accountOf(e))
 }
 
-func (b *books) accountOf(e *entry) lease.Account {
+func (b *books) accountOf(e *entry) protocol.Account {
 	a := e.client.Account()
 	if !a.Conserved() {
 		b.complain("process %d, key %d: %+v", e.p.index, e.key, a)
@@ -105,7 +105,7 @@ func (b *books) balance(entries []*entry) error {
 	for _, e := range entries {
 		if e.alive {
 			total = total.Plus(b.accountOf(e))
-			e.client.Waiters(func(x *lease.Waiter) { waiting += x.Got() })
+			e.client.Waiters(func(x *protocol.Waiter) { waiting += x.Got() })
 		}
 	}
 	if total.Granted != b.taken {

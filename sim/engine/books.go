@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
@@ -30,7 +31,7 @@ type books struct {
 	taken      int64 // of it: accepted by holders
 	toRequests int64 // tokens that requests were admitted with, and have kept
 	unadmitted int64 // tokens that they were admitted with, and that were cancelled
-	ended      lease.Account
+	ended      protocol.Account
 	wrong      error // the first thing that is
 
 	// What follows is counted since the warm-up, in tokens.

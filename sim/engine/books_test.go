@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
@@ -86,7 +87,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		waiting := int64(0)
 		for _, e := range run.fleet.entries.all {
 			if e.alive {
-				e.client.Waiters(func(x *lease.Waiter) { waiting += x.N })
+				e.client.Waiters(func(x *protocol.Waiter) { waiting += x.N })
 				if e.draw != nil {
 					waiting += e.draw.N
 				}

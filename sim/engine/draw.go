@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -22,7 +23,7 @@ type draw struct {
 // drawFor makes r, of a key that has no entry, a draw. It is false where an entry has to decide.
 func (f *fleet) drawFor(r *request) bool {
 	p := r.p
-	if p.group.patience != lease.OneCall {
+	if p.group.patience != protocol.OneCall {
 		return false
 	}
 	now, shard := p.local(f.time.now), r.key%int32(f.s.Redis.Shards)
@@ -31,7 +32,7 @@ func (f *fleet) drawFor(r *request) bool {
 		m = memory{}
 	}
 	l, breaker := f.network.linkFor(p, shard, m.known), f.network.breakerAt(p, shard)
-	terms := lease.Terms{ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.latency.Quantile()}
+	terms := protocol.Terms{ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.latency.Quantile()}
 	if breaker.Away(now) || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) || !breaker.Admit(now) {
 		return false
 	}
@@ -39,7 +40,7 @@ func (f *fleet) drawFor(r *request) bool {
 	id, w := f.waiters.take()
 	e := f.add(p, r.key)
 	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
-	w.Waiter = lease.Waiter{N: r.n, Patience: lease.OneCall, Deadline: lease.Never, Owner: w}
+	w.Waiter = protocol.Waiter{N: r.n, Patience: protocol.OneCall, Deadline: protocol.Never, Owner: w}
 	p.seq++
 	e.known, e.asked, e.draw = m.known, p.seq, &draw{waiter: w, memory: m, sent: now}
 	e.draw.memory.of.Draw(now, p.seq, r.n, &terms, &e.draw.request)
@@ -72,13 +73,13 @@ func (e *entry) drew(c *call) bool {
 		return false
 	}
 	d.audited = append(d.audited, b.accepted(c))
-	b.ended = b.ended.Plus(lease.Account{Granted: d.N, Admitted: d.N})
+	b.ended = b.ended.Plus(protocol.Account{Granted: d.N, Admitted: d.N})
 	e.draw = nil
 	e.forget()
 	now := e.Now()
 	e.p.rest(e.key, memory{of: *m, until: now.Add(m.Lifetime(&e.p.config)), known: true}, now)
-	e.settled(d.waiter, d.N, lease.Decision{
-		Verdict: lease.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,
+	e.settled(d.waiter, d.N, protocol.Decision{
+		Verdict: protocol.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,
 	})
 	return true
 }

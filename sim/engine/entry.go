@@ -5,12 +5,13 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// entry is one key in one process: a lease.Client, and when it is asked next.
+// entry is one key in one process: a protocol.Client, and when it is asked next.
 // TestOneProcessIsGrantedWhatHybridIs holds what it does against hybrid.
 type entry struct {
 	fleet  *fleet
@@ -20,7 +21,7 @@ type entry struct {
 	shard  int32 // of Redis
 	alive  bool
 	known  bool // a node has answered for it
-	client lease.Client
+	client protocol.Client
 
 	pressing bool          // somebody waits for its next call
 	flight   int64         // number of the call under way; 0 for none
@@ -37,14 +38,14 @@ type entry struct {
 
 // memory is what is left of an entry at rest.
 type memory struct {
-	of    lease.Memory
+	of    protocol.Memory
 	until clock.Instant // then it is forgotten
 	known bool
 }
 
 // waiter is a request that waits for tokens.
 type waiter struct {
-	lease.Waiter
+	protocol.Waiter
 	e       *entry
 	request request
 	audited []audit.Drawn // what it has so far, as the auditor knows it
@@ -85,7 +86,7 @@ func (e *entry) admitTaken(r *request) {
 	if r.reservation == 0 {
 		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 	} else {
-		e.admit(r, lease.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
+		e.admit(r, protocol.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
 	}
 	e.answer(r, true, r.n)
 }
@@ -95,7 +96,7 @@ func (e *entry) decideRefused(r request) {
 	now, g := e.Now(), e.p.group
 	d := e.client.Decide(now, r.n, g.patience, now.Add(g.waits))
 	switch {
-	case d.Verdict == lease.VerdictWait:
+	case d.Verdict == protocol.VerdictWait:
 		e.enqueue(r, now)
 	case d.OK() && d.Source != lease.SourceFallback:
 		e.admit(&r, d)
@@ -126,9 +127,9 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	id, w := e.fleet.waiters.take()
 	w.id, w.e, w.request = id, e, r
 	g := e.p.group
-	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
+	w.Waiter = protocol.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
 	limit := g.waits
-	if x := &g.load.Patience; g.patience == lease.InLine && x.P > 0 {
+	if x := &g.load.Patience; g.patience == protocol.InLine && x.P > 0 {
 		limit = min(limit, time.Duration(x.Sample(&e.p.stream)))
 	}
 	e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
@@ -137,14 +138,14 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 
 // end ends w's wait, because its time is over.
 func (w *waiter) end() {
-	if w.Patience == lease.InLine {
+	if w.Patience == protocol.InLine {
 		w.e.client.Cancel(w.e.Now(), &w.Waiter)
 	} else {
 		w.e.client.TimeOut(w.e.Now(), &w.Waiter)
 	}
 }
 
-// What follows makes an entry a lease.Host.
+// What follows makes an entry a protocol.Host.
 
 // Now is the process's monotonic clock.
 func (e *entry) Now() clock.Instant { return e.p.local(e.fleet.time.now) }
@@ -158,9 +159,9 @@ func (e *entry) Wake(urgent bool) {
 // Shut has nothing happen at that time, because every request reads the clock.
 func (e *entry) Shut(clock.Instant) {}
 
-func (e *entry) Handed(w *lease.Waiter, n int64, from lease.Origin) {
+func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {
 	x := w.Owner.(*waiter)
-	if from == lease.FromGrant {
+	if from == protocol.FromGrant {
 		x.audited = append(x.audited, e.handed.Part(n))
 		e.handed.N -= n
 		return
@@ -168,18 +169,18 @@ func (e *entry) Handed(w *lease.Waiter, n int64, from lease.Origin) {
 	x.audited = append(x.audited, e.fleet.books.audit.Open(e.fleet.time.now, e.key, n))
 }
 
-func (e *entry) Forfeited(w *lease.Waiter) {
+func (e *entry) Forfeited(w *protocol.Waiter) {
 	x := w.Owner.(*waiter)
 	e.fleet.books.audit.Close(e.key, false, x.audited...)
 	x.audited = x.audited[:0]
 }
 
-func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
+func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
 	e.settled(w.Owner.(*waiter), w.Got(), d)
 }
 
 // settled tells the request of x, which has so many tokens of the bucket's, what became of it.
-func (e *entry) settled(x *waiter, tokens int64, d lease.Decision) {
+func (e *entry) settled(x *waiter, tokens int64, d protocol.Decision) {
 	r := x.request
 	admitted := d.OK() && d.Source != lease.SourceFallback
 	if y := e.fleet.reservationOf(&r); admitted && y != nil {
@@ -197,7 +198,7 @@ func (e *entry) settled(x *waiter, tokens int64, d lease.Decision) {
 	e.answer(&r, d.OK(), tokens)
 }
 
-func (e *entry) Breaker() *lease.Breaker { return e.fleet.network.breakerOf(e) }
+func (e *entry) Breaker() *protocol.Breaker { return e.fleet.network.breakerOf(e) }
 
 func (e *entry) NewID() string { return e.p.rename() }
 

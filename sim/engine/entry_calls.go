@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -9,7 +10,7 @@ import (
 
 // schedule sets when e is asked next, if it is still alive.
 func (e *entry) schedule(next clock.Instant) {
-	if next != lease.Never {
+	if next != protocol.Never {
 		e.askAt(e.p.when(e.fleet.time.now, next))
 	} else if e.alive {
 		e.fleet.time.cancel(evPoll, e.id)
@@ -61,17 +62,17 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 	switch {
 	case e.client.Closed():
 		e.finish()
-		return false, lease.Never
-	case due.Use == lease.InUse:
+		return false, protocol.Never
+	case due.Use == protocol.InUse:
 		return due.Call, due.At
-	case due.Use == lease.UseEnded:
+	case due.Use == protocol.UseEnded:
 		e.leaveAt = now.Add(e.client.Lifetime())
-	case due.Use == lease.Restable && e.rest():
-		return false, lease.Never
+	case due.Use == protocol.Restable && e.rest():
+		return false, protocol.Never
 	}
 	if now >= e.leaveAt {
 		e.finish()
-		return false, lease.Never
+		return false, protocol.Never
 	}
 	return false, min(due.At, e.leaveAt)
 }
@@ -104,7 +105,7 @@ func (e *entry) putOff() {
 	if e.client.Pool.Held() > 0 {
 		again = min(again, e.client.Deadline())
 	}
-	if e.client.State(now) == lease.StateLeaving && b.Away(now) {
+	if e.client.State(now) == protocol.StateLeaving && b.Away(now) {
 		e.fail(now, lease.ErrUnavailable)
 	}
 	if !e.alive {
@@ -135,11 +136,11 @@ func (e *entry) receive(c *call) {
 	if c.number == e.flight {
 		e.fail(now, err)
 	}
-	e.Wake(e.client.HasWaiters() || e.client.State(now) == lease.StateLeaving)
+	e.Wake(e.client.HasWaiters() || e.client.State(now) == protocol.StateLeaving)
 }
 
 // serve hands out what an accepted reply brought.
-func (e *entry) serve(now clock.Instant, got lease.Accepted, c *call) {
+func (e *entry) serve(now clock.Instant, got protocol.Accepted, c *call) {
 	e.handed = e.fleet.books.accepted(c)
 	e.client.Serve(now, got)
 	e.fleet.books.audit.Close(e.key, false, e.handed) // what was drawn for requests that have gone
@@ -164,6 +165,6 @@ func (e *entry) overdue(number int64) {
 		e.use()
 		now := e.Now()
 		e.fail(now, lease.ErrUnavailable)
-		e.Wake(e.client.State(now) == lease.StateLeaving)
+		e.Wake(e.client.State(now) == protocol.StateLeaving)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -33,8 +33,8 @@ type group struct {
 	scenario.Group
 	place    int // in Scenario.Groups
 	load     *scenario.Workload
-	patience lease.Patience // of its requests
-	waits    time.Duration  // how long they wait, as far as the client knows
+	patience protocol.Patience // of its requests
+	waits    time.Duration     // how long they wait, as far as the client knows
 	members  []*process
 	count    int // that are meant to run
 	class    int // in books.classes
@@ -50,12 +50,12 @@ func (f *fleet) assemble(seed uint64) {
 			g.load = g.Workload
 		}
 		g.reserves = g.load.Reserves()
-		g.patience, g.waits = lease.OneCall, f.s.CallTimeout
+		g.patience, g.waits = protocol.OneCall, f.s.CallTimeout
 		switch {
 		case g.load.Verb == scenario.VerbTry || g.load.Kind == scenario.Adversary:
-			g.patience = lease.NoWait
+			g.patience = protocol.NoWait
 		case g.load.Verb == scenario.VerbWait && !g.Shadow: // where nobody waits for longer than a call
-			g.patience, g.waits = lease.InLine, g.load.Deadline
+			g.patience, g.waits = protocol.InLine, g.load.Deadline
 		}
 		f.groups = append(f.groups, g)
 		most := g.Count
@@ -242,13 +242,13 @@ func (f *fleet) add(p *process, key int32) *entry {
 }
 
 // start starts e's client, which recalls what is left of the last one.
-func (e *entry) start(m lease.Memory) {
+func (e *entry) start(m protocol.Memory) {
 	p := e.p
-	e.client.Start(e.Now(), e, lease.ClientConfig{
+	e.client.Start(e.Now(), e, protocol.ClientConfig{
 		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config,
 		CallTimeout: e.fleet.s.CallTimeout,
 	})
-	if m != (lease.Memory{}) {
+	if m != (protocol.Memory{}) {
 		e.client.Recall(m)
 	}
 	if e.fleet.s.Keys.Count == 1 {

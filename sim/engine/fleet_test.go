@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -152,7 +152,7 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 			}
 		}
 		// What is further than time goes never comes; on a clock that hardly moves, that is soon.
-		if got := p.when(0, lease.Never); got < int64(scenario.DurationMax) {
+		if got := p.when(0, protocol.Never); got < int64(scenario.DurationMax) {
 			t.Fatalf("drift %d: the end of time comes at %v", drift, time.Duration(got))
 		}
 	}

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 // port is what one process knows of the network.
@@ -17,11 +17,11 @@ type link struct {
 	id       int32
 	lastSent clock.Instant
 	underWay int
-	latency  lease.Latency
+	latency  protocol.Latency
 	held     []int32  // entries with a call that waits to travel with others
 	open     []*batch // of this instant, in the order in which they were begun
 	awaited  []*batch // to this shard, in the order in which they were sent
-	breaker  *lease.Breaker
+	breaker  *protocol.Breaker
 	lane     lane
 	pool     connections
 }
@@ -52,13 +52,13 @@ func (n *network) linkTo(p *process, i int) *link {
 }
 
 // breakerOf is that of e's shard, of which its process knows where each key is.
-func (n *network) breakerOf(e *entry) *lease.Breaker { return n.breakerAt(e.p, e.shard) }
+func (n *network) breakerOf(e *entry) *protocol.Breaker { return n.breakerAt(e.p, e.shard) }
 
-func (n *network) breakerAt(p *process, shard int32) *lease.Breaker {
+func (n *network) breakerAt(p *process, shard int32) *protocol.Breaker {
 	l := n.linkTo(p, int(shard))
 	if l.breaker == nil {
 		jitter := p.holders // a copy: the stream itself is that of the entries
-		l.breaker = lease.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
+		l.breaker = protocol.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
 	}
 	return l.breaker
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -43,7 +44,7 @@ type shard struct {
 
 // bucket is one key's central state, until it expires.
 type bucket struct {
-	lease.Bucket
+	protocol.Bucket
 	expires int64 // microseconds of the server's time
 }
 

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"github.com/yuzhi-go/yuzhi/internal/pool"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
@@ -53,7 +53,7 @@ func (f *fleet) reservationOf(r *request) *reservation {
 }
 
 // admit books that e admits r with the tokens that d names: for good, or until r is cancelled.
-func (e *entry) admit(r *request, d lease.Decision) {
+func (e *entry) admit(r *request, d protocol.Decision) {
 	x := e.fleet.reservationOf(r)
 	if x == nil || !x.cancelled {
 		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
@@ -64,7 +64,7 @@ func (e *entry) admit(r *request, d lease.Decision) {
 }
 
 // has notes the tokens with which x was admitted.
-func (x *reservation) has(n int64, d lease.Decision) {
+func (x *reservation) has(n int64, d protocol.Decision) {
 	if x != nil {
 		x.tokens, x.draw, x.pooled = n, d.Draw, d.Pooled
 	}

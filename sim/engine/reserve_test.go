@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -37,7 +38,7 @@ func TestShadowModeChangesTheAnswersAndNothingElse(t *testing.T) {
 			}
 		}
 		b := &shadow.books
-		waiting := waited(shadow, func(w *lease.Waiter) int64 { return w.N })
+		waiting := waited(shadow, func(w *protocol.Waiter) int64 { return w.N })
 		testkit.Check(t, b.offered == b.tally.Admitted+b.shadowed+waiting,
 			"%s: of %d, %d are admitted, %d shadowed and %d wait", verb, b.offered, b.tally.Admitted, b.shadowed, waiting)
 	}
@@ -85,10 +86,10 @@ func TestAGrantBelowTheHeadroomIsAnError(t *testing.T) {
 }
 
 // waited is the sum of something over all who wait.
-func waited(run *replication, of func(*lease.Waiter) int64) (n int64) {
+func waited(run *replication, of func(*protocol.Waiter) int64) (n int64) {
 	for _, e := range run.fleet.entries.all {
 		if e.alive {
-			e.client.Waiters(func(w *lease.Waiter) { n += of(w) })
+			e.client.Waiters(func(w *protocol.Waiter) { n += of(w) })
 		}
 	}
 	return n
@@ -106,7 +107,7 @@ func TestWhatIsCancelledNeverHappened(t *testing.T) {
 		run := reserving(t, "cancelled: 50%, hold: "+hold, "")
 		b := &run.books
 		// then what was cancelled is no admission, and the others are within the bound.
-		kept := b.tally.Admitted - b.unadmitted + waited(run, (*lease.Waiter).Got)
+		kept := b.tally.Admitted - b.unadmitted + waited(run, (*protocol.Waiter).Got)
 		testkit.Check(t, b.audit.ExceededBy() == 0 && b.audit.Admitted() == kept,
 			"hold %s: exceeded by %d; %d were admitted, %d of them kept, and the audit is about %d", hold,
 			b.audit.ExceededBy(), b.tally.Admitted, kept, b.audit.Admitted())

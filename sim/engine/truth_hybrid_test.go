@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 
@@ -168,7 +169,7 @@ type store struct {
 	truth
 	*outcomes
 	began  time.Time
-	bucket lease.Bucket
+	bucket protocol.Bucket
 
 	mu     sync.Mutex
 	idle   int

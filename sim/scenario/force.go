@@ -1,6 +1,10 @@
 package scenario
 
-import "time"
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
+)
 
 // TargetInForce is how long the leases of a key are meant to last, where s has its defaults: what
 // the limits leave of the target (Policy.TargetFor), or what a fleet as large as this has in its
@@ -11,7 +15,7 @@ func (s Scenario) TargetInForce() time.Duration {
 	if s.Keys.Count > 1 {
 		return config.Target
 	}
-	longer := config.TargetInForce(s.holders())
+	longer := protocol.TargetInForce(&config, s.holders())
 	if s.Policy.TTL > 0 {
 		longer = min(longer, s.Policy.TTL/2)
 	}
@@ -24,7 +28,7 @@ func (s Scenario) FleetTarget() time.Duration {
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	// With a budget that is set, the longer leases that save calls by default are left out.
 	config.CallsPerSecond = config.CallBudget()
-	if inForce := config.TargetInForce(s.holders()); inForce > config.Target {
+	if inForce := protocol.TargetInForce(&config, s.holders()); inForce > config.Target {
 		return inForce
 	}
 	return 0

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -42,7 +43,7 @@ func TestTheTargetInForceIsWhatTheBucketTells(t *testing.T) {
 		testkit.Check(t, got == x.wantedIn, "%+v: %v is in force", x, got)
 
 		// The bucket tells the last of them as much; a TTL that is set is the holder's own affair.
-		bucket, grant := new(lease.Bucket), lease.Grant{}
+		bucket, grant := new(protocol.Bucket), lease.Grant{}
 		for i := range x.processes {
 			r := lease.Request{Holder: fmt.Sprint(i), Seq: 1, Want: 1, Weight: 1, Config: s.Policy.ConfigFor(s.Limits, 1, s.CallTimeout)}
 			testkit.NoErr(t, bucket.Call(1_700_000_000_000_000+int64(i), &r, &grant))

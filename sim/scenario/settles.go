@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -36,7 +37,7 @@ func (s Scenario) ttlInForce(c *lease.Config) time.Duration {
 	if s.Policy.TTL > 0 {
 		return c.TTL
 	}
-	return max(c.TTL, 4*c.TargetInForce(s.holders()))
+	return max(c.TTL, 4*protocol.TargetInForce(c, s.holders()))
 }
 
 // Disturbance is what has a fleet build its stock once more: a fault, from which it recovers when

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -101,7 +102,7 @@ func crowd(s sim.Scenario) (budget, burst int64) {
 	for _, group := range s.Groups {
 		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)
 	}
-	return budget, g.BurstWanted(1)
+	return budget, protocol.BurstWanted(&g, 1)
 }
 
 // excuses are the settings of a scenario with which a fleet may exceed the bound although its

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -15,7 +16,7 @@ import (
 // closes the connections.
 func Open(url, prefix string) (s lease.Store, done func() error, err error) {
 	if url == "" {
-		return lease.NewMemoryStore(nil), func() error { return nil }, nil
+		return memory.New(nil), func() error { return nil }, nil
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // sink is a ResponseWriter that costs nothing.
@@ -25,9 +25,9 @@ routes: {GET /orders: {rules: [user]}, "GET /{x}/free": {rules: []}}`
 // costOf is a handler with declared rules, and one with the same limit by httplimit alone.
 func costOf(t testing.TB) (with, without http.Handler) {
 	t.Helper()
-	r, err := New(tableOf(t, costTable), Config{Store: lease.NewMemoryStore(nil)})
+	r, err := New(tableOf(t, costTable), Config{Store: memory.New(nil)})
 	noErr(t, err)
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.Unlimited}})
+	l, err := hybrid.New(memory.New(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.Unlimited}})
 	noErr(t, err)
 	t.Cleanup(func() { r.Close(); l.Close() })
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

@@ -11,7 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // orders is an application.
@@ -39,7 +39,7 @@ routes:
   GET /orders/export: {cost: 10, rules: [everybody, user]}
 `), 0o600)
 
-	store := lease.NewMemoryStore(nil) // in production redisbucket.New(client, redisbucket.Config{})
+	store := memory.New(nil) // in production redisbucket.New(client, redisbucket.Config{})
 	declared, err := rules.Open(file, rules.Config{Store: store, Base: hybrid.Config{CallTimeout: time.Minute}})
 	if err != nil {
 		fmt.Println(err)
@@ -55,7 +55,7 @@ routes:
 func ExampleNew() {
 	plan := func(r *http.Request) (string, error) { return "free", nil } // as your accounts say
 	cfg := rules.Config{
-		Store: lease.NewMemoryStore(nil),
+		Store: memory.New(nil),
 		Base:  hybrid.Config{CallTimeout: time.Minute},
 		Keys:  map[string]httplimit.KeyFunc{"plan": plan},
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	Store lease.Store
 	// Base is the configuration of every rule's Limiter but for what the table says: Name, Limits,
 	// LimitsFor, Version and Priorities must not be set, nor Scope, whose buckets a change of the
-	// policy would forget (for buckets in this process, Store can be a lease.MemoryStore). Its Logger
+	// policy would forget (for buckets in this process, Store can be a memory.Store). Its Logger
 	// is also that of this package.
 	Base hybrid.Config
 	// Keys are key forms of your own, by the names that rules have for them: letters, digits, '_',

@@ -9,7 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 // A request is limited by the rules of the most specific pattern that it matches, by all of them,
@@ -46,7 +46,7 @@ routes:
 		// And with "/" what matches nothing else.
 		others := "routes:\n  /: {rules: [all]}\n  /dir/{x}/: {rules: [all]}"
 		h = t.with(strings.ReplaceAll(rules, "routes:", others), func(c *Config) {
-			c.Store = lease.NewMemoryStore(nil)
+			c.Store = memory.New(nil)
 		}).Handler(ok)
 		for request := range strings.SplitSeq("GET /|GET /a/1/2|GET /upload/b|OPTIONS /x|CONNECT /x|CONNECT /dir/1", "|") {
 			check(t, rulesOf(ask(h, request)) == "all",

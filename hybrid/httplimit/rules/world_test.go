@@ -17,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
 var check, must, noErr = testkit.Check, testkit.Must, testkit.NoErr
@@ -25,7 +25,7 @@ var check, must, noErr = testkit.Check, testkit.Must, testkit.NoErr
 // world is a test in virtual time: rules in one process, on a store without faults.
 type world struct {
 	*testing.T
-	store *lease.MemoryStore
+	store *memory.Store
 	log   *log
 	alive map[*hybrid.Limiter]bool // Limiters that OnLimiter told of, and whether they are not gone
 	told  []error                  // what OnReload was given
@@ -58,7 +58,7 @@ func bubble(t *testing.T, body func(t *world)) {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, store: lease.NewMemoryStore(clock.System()), log: new(log), alive: map[*hybrid.Limiter]bool{}}
+	w := &world{T: t, store: memory.New(clock.System()), log: new(log), alive: map[*hybrid.Limiter]bool{}}
 	t.Cleanup(func() {
 		for l, alive := range w.alive {
 			check(t, !alive, "a Limiter was never gone")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 	"github.com/yuzhi-go/yuzhi/sim/view"
@@ -122,7 +123,7 @@ func inspected(key string, v redisbucket.View) *bucket {
 		one := bucketHolder{ID: h.ID, Held: h.Held, Weight: h.Weight, Waiting: h.Waiting, Granted: h.Granted,
 			HeardMs: milliseconds(h.Heard), ExpiryMs: milliseconds(h.Expiry), Void: h.Void}
 		if h.Waiting > 0 {
-			o := v.Outlook(h.Waiting, 0, 0, false)
+			o := protocol.StateOutlook(&v.State, h.Waiting, 0, 0, false)
 			one.ServedMs, one.Limit = milliseconds(max(o.RetryAfter, v.Frozen)), o.Limit.String()
 		}
 		b.Waiting += h.Waiting

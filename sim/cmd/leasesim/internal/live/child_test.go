@@ -14,6 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
@@ -89,7 +90,7 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 	defer denied.Close()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
-		l, err := hybrid.New(held{lease.NewMemoryStore(clock.System()), answers}, o.config())
+		l, err := hybrid.New(held{memory.New(clock.System()), answers}, o.config())
 		testkit.NoErr(t, err)
 		f(t, &child{orders: orders{Options: o}, limit: o.limit(), file: file, denied: denied, took: newLatencies(), limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
@@ -149,7 +150,7 @@ func playOnFakeTime(t *testing.T, o Options) (admitted []int64) {
 		children[i] = &child{orders: orders{Options: o, Index: i, Path: path}, file: file, took: newLatencies()}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		store := lease.NewMemoryStore(clock.System())
+		store := memory.New(clock.System())
 		var wg sync.WaitGroup
 		for _, c := range children {
 			var err error

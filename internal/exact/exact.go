@@ -1,0 +1,43 @@
+package exact
+
+import (
+	"math/bits"
+	"time"
+)
+
+const (
+	// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in
+	// the doubles that Redis's Lua counts with.
+	MaxUnits = 1 << 52
+	// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a
+	// Redis expiry and maxUnits microseconds.
+	MaxTime = 100 * 365 * 24 * time.Hour
+)
+
+func Micros(d time.Duration) int64    { return int64(d / time.Microsecond) }
+func Duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// floorDiv is a/b rounded down, also for a negative a.
+func FloorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// gcd(0, b) is b: a rate of whole tokens per tick has unit 1.
+func GCD(a, b uint64) uint64 {
+	for a != 0 {
+		a, b = b%a, a
+	}
+	return b
+}
+
+// mulDiv is floor(a*b/c) for a < c and b below maxUnits. Lua has no product above 2^53, so it
+// multiplies bit by bit and divides as it goes.
+func MulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(q)
+}

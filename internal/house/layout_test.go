@@ -1,0 +1,256 @@
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+const module = "github.com/yuzhi-go/yuzhi"
+
+// listed is what the rules need of `go list -json`.
+type listed struct {
+	ImportPath string
+	Imports    []string // of everything but tests
+	Deps       []string
+}
+
+func (p listed) folder() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+}
+
+// packages are what `go list` says of the whole module; those that do not compile at the moment are
+// listed all the same.
+func packages(t *testing.T) (all []listed) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	testkit.NoErr(t, err)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		var p listed
+		testkit.NoErr(t, d.Decode(&p))
+		all = append(all, p)
+	}
+	testkit.Must(t, len(all) > 0, "go list names no package")
+	return all
+}
+
+// under says whether path is folder or below it.
+func under(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+func isStandard(path string) bool { return !strings.Contains(strings.Split(path, "/")[0], ".") }
+
+// allowed is what the rules allow folder: one without a rule has that of the nearest one above it.
+func allowed(rules map[string][]string, folder string) []string {
+	for ; folder != "." && folder != ""; folder = path.Dir(folder) {
+		if all, ok := rules[folder]; ok {
+			return all
+		}
+	}
+	return nil
+}
+
+// arrows say which packages of this module each package may import directly.
+var arrows = map[string][]string{
+	"clock":        nil,
+	"lease":        {"clock", "internal/exact"},
+	"redisbucket":  {"clock", "lease", "internal/protocol"},
+	"lease/memory": {"clock", "lease", "internal/protocol"},
+	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
+	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "redisbucket", "internal/pool", "internal/protocol",
+		"internal/safetext"},
+
+	"hybrid/hybridotel":      {"hybrid", "lease", "lease/memory", "redisbucket"},
+	"hybrid/xtime":           {"hybrid", "internal/safetext"},
+	"hybrid/internal/door":   {"hybrid"},
+	"hybrid/rpclimit":        {"hybrid", "hybrid/internal/door"},
+	"hybrid/httplimit":       {"hybrid", "lease", "hybrid/internal/door"},
+	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext"},
+
+	"internal/exact":     nil,
+	"internal/faults":    nil,
+	"internal/house":     nil,
+	"internal/mutant":    {"internal/testkit"},
+	"internal/pool":      {"clock"},
+	"internal/protocol":  {"clock", "lease", "internal/exact", "internal/pool"},
+	"internal/redistest": {"internal/testkit"},
+	"internal/safetext":  nil,
+	"internal/stamps":    {"sim/audit"},
+	"internal/testkit":   {"clock"},
+
+	"sim":          {"sim/engine", "sim/report", "sim/scenario"},
+	"sim/random":   nil,
+	"sim/audit":    {"lease"},
+	"sim/rival":    {"lease"},
+	"sim/scenario": {"lease", "internal/protocol", "sim/random", "sim/rival", "sim/scenario", "sim/scenario/trace"},
+	"sim/arrival":  {"sim/scenario", "sim/random"},
+	"sim/report":   {"sim/scenario"},
+	"sim/engine": {"clock", "lease", "internal/pool", "internal/protocol", "sim/scenario", "sim/arrival", "sim/audit", "sim/report",
+		"sim/rival", "sim/random"},
+	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},
+	"sim/view":   {"lease", "internal/protocol", "sim", "sim/search"},
+
+	"sim/cmd/leasesim": {
+		"lease", "redisbucket", "internal/protocol", "sim", "sim/report", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
+		"sim/view", "internal/safetext",
+		"sim/cmd/leasesim/internal/live",
+	},
+	"docs/pictures": {"lease", "internal/protocol", "sim", "sim/scenario/file", "sim/search", "sim/view"},
+
+	"sim/cmd/leasesim/internal": {
+		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
+		"sim/scenario/file", "sim/view",
+	},
+}
+
+// foreign are the modules that the folders outside sim may import directly.
+var foreign = map[string][]string{
+	"clock":                  nil,
+	"lease":                  nil,
+	"redisbucket":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"hybrid":                 {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"internal/redistest":     {"github.com/alicebob/miniredis/v2"},
+	"internal/stamps":        {"golang.org/x/sys"},
+	"hybrid/httplimit":       nil,
+	"hybrid/httplimit/rules": {"go.yaml.in/yaml/v4"},
+	"hybrid/hybridotel":      {"go.opentelemetry.io/otel"},
+	"hybrid/xtime":           {"golang.org/x/time"},
+}
+
+// workbench are the modules that the simulator and its command need and that no program which uses
+// the limiter links, but for those that use a package to which foreign allows one.
+var workbench = []string{
+	"github.com/spf13/cobra", "go.yaml.in/yaml/v4", "gonum.org/v1", "github.com/HdrHistogram/hdrhistogram-go",
+	"github.com/schollz/progressbar/v3", "github.com/alicebob/miniredis/v2",
+}
+
+func TestImportsFollowTheArrows(t *testing.T) {
+	all := packages(t)
+	for _, p := range all {
+		folder, sim := p.folder(), under(p.folder(), "sim")
+		for _, i := range p.Imports {
+			inside, ok := strings.CutPrefix(i, module+"/")
+			may := allowed(arrows, folder)
+			testkit.Check(t, !ok || slices.Contains(may, inside), "%s imports %s; it may import %v of this module",
+				folder, inside, may)
+			if !ok && !isStandard(i) && folder != "" && !sim {
+				may = allowed(foreign, folder)
+				testkit.Check(t, slices.ContainsFunc(may, func(f string) bool { return under(i, f) }),
+					"%s imports %s directly; outside sim only %v may be there", folder, i, may)
+			}
+		}
+	}
+	for folder := range arrows {
+		testkit.Check(t, slices.ContainsFunc(all, func(p listed) bool { return under(p.folder(), folder) }),
+			"there is a rule for %s, and no such package", folder)
+	}
+}
+
+func TestNobodyLinksWhatHeMustNot(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range packages(t) {
+		folder := p.folder()
+		for _, dep := range p.Deps {
+			inside, _ := strings.CutPrefix(dep, module+"/")
+			meets := under(folder, "redisbucket") && under(inside, "hybrid")
+			testkit.Check(t, !meets, "%s depends on %s; lease.Store joins them", folder, inside)
+			telemetry := under(dep, "go.opentelemetry.io")
+			testkit.Check(t, !telemetry || under(folder, "hybrid/hybridotel"), "%s links %s", folder, dep)
+			sdk := under(dep, "go.opentelemetry.io/otel/sdk")
+			testkit.Check(t, !sdk, "%s links %s, which is the program's business", folder, dep)
+			i := slices.IndexFunc(workbench, func(m string) bool { return under(dep, m) })
+			switch {
+			case i < 0:
+			case under(folder, "sim"):
+				used[workbench[i]] = true
+			case under(folder, "docs/pictures"): // a program that draws what the simulator finds
+			default: // such as rules, which reads YAML and is a package of its own for that
+				testkit.Check(t, slices.Contains(allowed(foreign, folder), workbench[i]), "%s links %s", folder, dep)
+			}
+		}
+	}
+	for _, m := range workbench {
+		testkit.Check(t, used[m], "nothing below sim links %s: it can go, from here and from go.mod", m)
+	}
+}
+
+// TestOneFileOfHybridKnowsRedis: lease.Store joins the limiter and Redis, but for the set-up in
+// three lines.
+func TestOneFileOfHybridKnowsRedis(t *testing.T) {
+	set, files := sources(t, "../../hybrid")
+	for name, file := range files {
+		for _, i := range file.Imports {
+			knows := strings.Contains(i.Path.Value, "redis")
+			testkit.Check(t, !knows || name == "redis.go", "%s imports %s", set.Position(i.Pos()), i.Path.Value)
+		}
+	}
+}
+
+// sources are the files of a package but for tests, by their names.
+func sources(t *testing.T, folder string) (*token.FileSet, map[string]*ast.File) {
+	t.Helper()
+	set, files := token.NewFileSet(), map[string]*ast.File{}
+	entries, err := os.ReadDir(folder)
+	testkit.NoErr(t, err)
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			files[name], err = parser.ParseFile(set, path.Join(folder, name), nil, parser.ParseComments)
+			testkit.NoErr(t, err)
+		}
+	}
+	testkit.Must(t, len(files) > 0, "there is no source")
+	return set, files
+}
+
+// TestTheProtocolIsPure: time comes in as an argument and randomness as a seed, and no goroutine is
+// started, so that the simulator runs the very code that production runs.
+func TestTheProtocolIsPure(t *testing.T) {
+	for _, folder := range []string{"lease", "internal/exact", "internal/pool", "internal/protocol"} {
+		set, files := sources(t, "../../"+folder)
+		// They tell from which stripe a goroutine takes.
+		delete(files, "pin_runtime.go")
+		delete(files, "pin_portable.go")
+		pure(t, set, files)
+	}
+}
+
+// pureToo are the packages of this module that pure code may import.
+var pureToo = []string{"clock", "lease", "internal/exact", "internal/pool"}
+
+func pure(t *testing.T, set *token.FileSet, files map[string]*ast.File) {
+	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "runtime"}
+	readsTheClock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer",
+		"NewTicker"}
+	for name, file := range files {
+		for _, i := range file.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			inside, ours := strings.CutPrefix(path, module+"/")
+			pure := !slices.Contains(impure, path) && (path != "context" || name == "store.go") &&
+				(isStandard(path) || ours && slices.Contains(pureToo, inside))
+			testkit.Check(t, pure, "%s imports %s", set.Position(i.Pos()), path)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine", set.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				x, ok := n.X.(*ast.Ident)
+				reads := ok && x.Name == "time" && slices.Contains(readsTheClock, n.Sel.Name)
+				testkit.Check(t, !reads, "%s uses time.%s", set.Position(n.Pos()), n.Sel.Name)
+			}
+			return true
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// What was denied is counted to the limit that was the reason then.
+func TestDenialsAreKnownByLimit(t *testing.T) {
+	// given a key with two limits
+	d, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
+	second, hour := lease.PerSecond(10), lease.PerHour(60)
+	n.starts(lease.Policy{}, second, hour)
+	collect := func() (got [2]int64) {
+		n.CollectDenials(func(l lease.Limit, tokens int64) {
+			testkit.Check(t, l == second || l == hour, "%d tokens were denied for %v", tokens, l)
+			if l == hour {
+				got[1] += tokens
+			} else {
+				got[0] += tokens
+			}
+		})
+		return got
+	}
+	ask := func(times int) {
+		for range times {
+			n.request()
+			n.ask()
+			d.run(2 * time.Millisecond)
+		}
+	}
+	// when 50 requests come at once, the rate of a second is what denies
+	ask(50)
+	first, denied := collect(), n.denied
+	testkit.Check(t, denied > 0 && first == [2]int64{denied, 0}, "%d denied, attributed %v", denied, first)
+	// and what was told is not told again
+	again := collect()
+	testkit.Check(t, again == [2]int64{}, "told again: %v", again)
+	// when they go on, the hour has been used up after a while
+	for range 20 {
+		d.run(time.Second)
+		ask(20)
+	}
+	next := collect()
+	testkit.Check(t, next[0] > 0 && next[1] > next[0] && next[0]+next[1] == n.denied-denied,
+		"%d denied, attributed %v", n.denied-denied, next)
+	// and a request that waits is not denied yet
+	n.d.run(time.Hour)
+	n.request()
+	waiting := collect()
+	testkit.Check(t, n.waiting == 1 && waiting == [2]int64{}, "%d wait, attributed %v", n.waiting, waiting)
+}
+
+// A process that leaves headroom asks so in every call, and knows what it can be granted at most.
+func TestHeadroomTravels(t *testing.T) {
+	d, n := alone(t, lease.PerSecond(10), lease.Policy{Headroom: 0.25}, nil)
+	testkit.Check(t, n.Capacity() == 7, "a burst of 10 less 2.5 grants %d", n.Capacity())
+	n.request()
+	n.ask()
+	testkit.Check(t, n.last.Headroom == 0.25, "the request says %v", n.last.Headroom)
+	d.run(time.Second)
+	testkit.Check(t, n.Capacity() == 7, "%d after the reply", n.Capacity())
+	refused := n.Decide(d.now, 8, OneCall, Never)
+	testkit.Check(t, refused.Verdict == VerdictExceedsBurst, "a request for 8: %v", refused.Verdict)
+	// What is left is shown as part of that.
+	h := n.Heard()
+	h.levels[0], h.next[0] = 3, 100*time.Millisecond
+	o := h.Outlook(h.at, 1, 0, true)
+	testkit.Check(t, o.Remaining == 3 && o.ResetAfter == 400*time.Millisecond && o.Limit == lease.PerSecond(10), "%+v", o)
+	// Where others have used that up, or more is owed than there is, nothing remains; a token takes
+	// until all of it is there again.
+	h.levels[0] = -2
+	o = h.Outlook(h.at, 1, 0, false)
+	testkit.Check(t, o.Remaining == 0 && o.RetryAfter == 300*time.Millisecond &&
+		o.ResetAfter == 900*time.Millisecond, "%+v", o)
+}
+
+// Whoever is denied, sleeps until RetryAt and asks again is served then, where nobody else asks: so
+// one denial is what a token costs at most, and hardly any token is left lying.
+func TestWhoSleepsUntilRetryAtIsDeniedOncePerToken(t *testing.T) {
+	for _, c := range []struct {
+		limit lease.Limit
+		rtt   time.Duration
+		least int64 // admitted in 20 s
+	}{
+		{lease.PerSecond(10).WithBurst(1), 0, 199},
+		{lease.PerSecond(10).WithBurst(1), time.Millisecond, 199},
+		{lease.PerSecond(10).WithBurst(1), 20 * time.Millisecond, 199},
+		{lease.PerSecond(100), time.Millisecond, 2090},
+		{lease.PerSecond(1000).WithBurst(50), time.Millisecond, 20_000},
+	} {
+		d, n := alone(t, c.limit, lease.Policy{}, nil)
+		d.rtt = c.rtt
+		for end := d.now.Add(20 * time.Second); d.now < end; {
+			before := n.denied
+			n.request()
+			n.ask()
+			for n.waiting > 0 {
+				d.run(10 * time.Microsecond)
+			}
+			if n.denied > before {
+				d.run(n.RetryAt(d.now, 1, lease.SourceStore).Sub(d.now))
+			}
+		}
+		testkit.Check(t, n.denied <= n.admitted+1 && n.admitted >= c.least,
+			"%v, %v: %d denials for %d tokens, want at least %d", c.limit, c.rtt, n.denied, n.admitted, c.least)
+	}
+}
+
+// RetryAt never names the present or the past, whatever the request was denied for: whoever sleeps
+// until then and asks again would spin.
+func TestRetryAtIsAheadOfNow(t *testing.T) {
+	ahead := func(n *driven, d Decision, of int64) {
+		t.Helper()
+		testkit.Must(t, !d.OK() && d.Verdict != VerdictWait, "not denied: %+v", d)
+		at := n.RetryAt(n.d.now, of, d.Source)
+		testkit.Check(t, at > n.d.now && at < n.d.now.Add(time.Second), "to be asked again in %v", at.Sub(n.d.now))
+	}
+	// One that does not wait, where nothing is known yet, and where nothing is held;
+	d, n := alone(t, lease.PerSecond(100), lease.Policy{}, nil)
+	ahead(n, n.Decide(d.now, 1, NoWait, Never), 1)
+	n.ask()
+	d.run(time.Second)
+	ahead(n, n.Decide(d.now, 1, NoWait, Never), 1)
+	// and where the local share, which has tokens, is for one that waits in line.
+	d, n = alone(t, lease.PerSecond(100), lease.Policy{}, nil)
+	n.degrade()
+	for n.takeFallback(d.now, 1, 1) > 0 {
+	}
+	d.run(100 * time.Millisecond)
+	in := n.Decide(d.now, 50, InLine, Never)
+	testkit.Must(t, in.Verdict == VerdictWait, "%+v", in)
+	n.Enqueue(d.now, &Waiter{N: 50, Patience: InLine, Deadline: Never})
+	ahead(n, n.Decide(d.now, 1, OneCall, Never), 1)
+}

@@ -1,0 +1,222 @@
+package protocol
+
+import (
+	"maps"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
+// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
+// request which then was not admitted counts as held until a report has brought it back, whatever
+// it is still worth there.
+type Account struct {
+	Granted  int64 // accepted from the bucket
+	Admitted int64 // taken from the pool, or given to requests that waited
+	Returned int64 // given back in a call that the bucket executed
+	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
+	Held     int64 // in the pool, unused, or on their way back
+	Refunded int64 // of Admitted: reported as not having happened
+}
+
+// Conserved reports whether every token is accounted for, once.
+func (a Account) Conserved() bool {
+	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
+}
+
+// Plus adds two accounts.
+func (a Account) Plus(o Account) Account {
+	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
+		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
+}
+
+// Account says where the tokens went, up to now.
+func (h *holding) Account() Account {
+	h.counted(h.Pool.Held())
+	a := h.account
+	a.Held = h.base + h.unused
+	if h.isOpen {
+		a.Held += h.open.Returned + h.open.Unused
+	}
+	return a
+}
+
+// Executed is how many calls b has executed, apart from those that it answered from a record.
+func (b *Bucket) Executed() int64 { return b.executed }
+
+// Level is the whole tokens that every limit had when b was last settled; 0 where b does not exist.
+func (b *Bucket) Level() int64 {
+	if !b.exists {
+		return 0
+	}
+	return max(0, b.available(0))
+}
+
+// Ledger is the tokens that processes hold, as b last heard.
+func (b *Bucket) Ledger() int64 { return b.ring.ledger() }
+
+// Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening.
+func (b *Bucket) Clone() *Bucket {
+	c := b.copied()
+	c.records = maps.Clone(b.records)
+	for holder, r := range c.records {
+		copied := *r
+		c.records[holder] = &copied
+	}
+	return &c
+}
+
+// DropRecord forgets one holder's record, as a server that evicts keys may.
+func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
+
+// BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere.
+// Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot
+// of the ring.
+type BucketDump struct {
+	Exists bool
+	Config lease.Config // its TTL is the one in force
+
+	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
+	Spent, Denied                                            int64
+	Proposed, ProposedAt, StoodAt, ForgotAt                  int64
+
+	Level, Rest [lease.LimitsMax]int64
+	Windows     [lease.LimitsMax]WindowDump // of the limits that are windows
+	Pasts       []PastDump                  // of the limits that are not in force any more
+
+	Width, MovedAt int64
+	Held, Weight   [ringSlices]int64
+
+	Share                   float64
+	Updated, ContendedUntil int64
+
+	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
+}
+
+// WindowDump is what a Bucket counts of one window, in tokens: Sum, and of a sliding window where
+// that is, cell j in slot j mod len(Cells); of a calendar the number of the period by the server's
+// clock, and the running time at which it began.
+type WindowDump struct {
+	Sum           int64
+	Cells         [windowSlots]int64
+	Period, Begun int64
+}
+
+// PastDump is the past of a limit that is out of force. For a token bucket, Used is the units below
+// B + E at the running time At, and Over is E. For a window, Window has the charges up to At.
+type PastDump struct {
+	Limit          lease.Limit
+	Scale          lease.Scale
+	Over, Used, At int64
+	Window         WindowDump
+}
+
+// RecordDump is what a Bucket remembers of one holder.
+type RecordDump struct {
+	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
+	Void                                             bool
+	Allowance                                        float64
+	Last                                             int64
+}
+
+// dump copies what w counts.
+func (w *window) dump(sc *lease.Scale) WindowDump {
+	switch sc.Kind {
+	case lease.KindSliding:
+		return WindowDump{Sum: w.sum, Cells: w.cells}
+	case lease.KindCalendar:
+		return WindowDump{Sum: w.sum, Period: w.period, Begun: w.begun}
+	default:
+		return WindowDump{}
+	}
+}
+
+// Dump copies everything that b remembers.
+func (b *Bucket) Dump() BucketDump {
+	if !b.exists {
+		return BucketDump{}
+	}
+	d := BucketDump{
+		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
+		Epoch: b.epoch, Counter: b.counter, Spent: b.spent, Denied: b.denied,
+		Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
+		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ForgotAt: b.forgotAt,
+		Level: b.level, Rest: b.rest,
+		Width: b.ring.width, MovedAt: b.ring.movedAt,
+		Held: b.ring.held, Weight: b.ring.weight,
+		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
+		Records: make(map[string]RecordDump),
+	}
+	for k, w := range b.windows {
+		if w != nil {
+			d.Windows[k] = w.dump(&b.scales[k])
+		}
+	}
+	for _, p := range b.pasts {
+		d.Pasts = append(d.Pasts, PastDump{p.limit, p.scale, p.over, p.used, p.at, p.dump(&p.scale)})
+	}
+	for holder, r := range b.records {
+		if _, live := b.locate(r); !live {
+			continue
+		}
+		d.Records[holder] = RecordDump{
+			Seq: r.seq, Ends: int64(r.place), Held: r.held,
+			Weight: r.weight, Waiting: r.waiting, Granted: r.granted, Since: r.since, Void: r.void,
+			Allowance: r.debit.allowance, Last: r.debit.last,
+		}
+	}
+	return d
+}
+
+// AtRest is what remains of d where a store keeps only what a bucket at rest must remember
+// (docs/protocol.md section 3.9): the other fields are what follows from the configuration, the
+// running time, the epoch, the counters, SetAt, ForgotAt, and the levels. A store may leave the
+// other fields out where AtRest changes none of them. Config must be valid.
+func (d BucketDump) AtRest() BucketDump {
+	ttl := exact.Micros(d.Config.TTL)
+	b := Bucket{
+		exists: true, config: d.Config, clock: d.Now, shown: d.Now, now: d.Now, created: d.Epoch,
+		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
+		setAt: d.SetAt, stoodAt: d.Now, forgotAt: d.ForgotAt,
+		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,
+	}
+	b.rescale()
+	b.restore(&d)
+	b.normalise()
+	b.remember()
+	return b.Dump()
+}
+
+// At is d and what Inspect says of it when the server's clock says clock, if nobody has called
+// since. Of the records those are left whose lease has not ended, with the place where they are
+// now: for who reads a bucket that is kept elsewhere. Config must be valid, and the numbers those
+// of a bucket.
+func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
+	b := Bucket{
+		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,
+		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
+		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, forgotAt: d.ForgotAt,
+		ttl: exact.Micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
+		level: d.Level, rest: d.Rest, records: make(map[string]*record, len(d.Records)),
+		ring: ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt,
+			held: d.Held, weight: d.Weight},
+		fair: fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil},
+	}
+	b.rescale()
+	b.restore(&d)
+	for holder, r := range d.Records {
+		b.records[holder] = &record{
+			seq: r.Seq, epoch: d.Epoch, place: place(r.Ends), held: r.Held,
+			weight: r.Weight, waiting: r.Waiting, granted: r.Granted, void: r.Void, since: r.Since,
+			debit: debit{allowance: r.Allowance, last: r.Last},
+		}
+	}
+	b.settle(clock)
+	for _, r := range b.records {
+		if at, live := b.locate(r); live {
+			r.place = at
+		}
+	}
+	return b.Dump(), b.state(false)
+}

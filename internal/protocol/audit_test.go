@@ -1,0 +1,553 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// meterUnit is one token in a meter: fine enough for every rate that the tests use to be whole per
+// microsecond.
+const meterUnit = 1_000_000_000
+
+// meter audits promise (1) of one limit over ALL windows at once, in integers. With A what was
+// admitted and C(t) what a window that begins at t may admit beyond R*w, the largest excess over
+// every window that ends now is
+//
+//	y = max(y - R*dt, -C(now)) + admitted            (Lindley 1952)
+//
+// and the promise says that y never exceeds 0. C is B + E, but for a while after the limits were
+// changed: until the leases of before have ended, windows that begin in that time may admit what
+// was leased at the change where that is more. A credited refund is admitted, negatively. A request
+// that gave up was never admitted.
+//
+// Of a sliding window or a calendar it keeps every window that is not over: see starts.
+type meter struct {
+	limit    lease.Limit
+	drain    int64 // units per microsecond
+	capacity int64 // B + E, tokens
+	y        int64 // units
+	at       int64 // microseconds
+	peak     int64 // the largest y + C so far, units: what the worst window held beyond R*w
+	admitted int64 // tokens, net of refunds
+	owed     int64 // units by which the level is below 0
+	foreign  int64 // tokens leased without the limit that may have been spent beside it
+	since    int64 // the bucket's time at which they were found: it pays for them from then on,
+	until    int64 // for as long as they last
+	found    int64 // how many they were, of a token bucket
+
+	paidBefore int64 // units that were paid so for earlier ones
+
+	leased      int64 // tokens, until leasedUntil
+	leasedUntil int64
+
+	starts  []start      // of a window
+	period  int64        // of a calendar: the present one
+	latest  int64        // of a calendar: the last one to which the clock has come
+	counts  int64        // of a calendar: the one to which its clock has yet to come, for refunds
+	again   []again      // to which the clock has stepped back
+	clock   func() int64 // the server's, for a calendar; nil: it shows the time of the meter
+	forgets int64        // then what a lost bucket had counted is forgiven; 0: never
+}
+
+func newMeter(l lease.Limit, overcommit, now int64) *meter {
+	m := &meter{at: now}
+	m.set(l, overcommit)
+	m.y = -m.capacity * meterUnit
+	return m
+}
+
+func (m *meter) set(l lease.Limit, overcommit int64) {
+	per := exact.Micros(l.Per)
+	m.limit, m.capacity = l, l.Capacity()+overcommit
+	if m.drain = 0; l.Windowed() || l.Equal(lease.Blocked) { // which refills nothing that counts
+		return
+	}
+	m.drain = l.Tokens * (meterUnit / per)
+	if meterUnit%per != 0 {
+		m.drain = l.Tokens * meterUnit / per
+		if l.Tokens*meterUnit%per != 0 {
+			panic(fmt.Sprintf("the meter cannot count %v exactly", l))
+		}
+	}
+}
+
+// change makes the limit another one from now on. Leases of before, of so many tokens at most, end
+// by until.
+func (m *meter) change(now int64, l lease.Limit, overcommit, leased, until int64) {
+	m.advance(now)
+	before, most := m.limit, m.most(now)
+	m.set(l, overcommit)
+	m.leased, m.leasedUntil = leased, until
+	m.convert(now, before, most)
+	m.advance(now)
+}
+
+// most is C(now), in units.
+func (m *meter) most(now int64) int64 {
+	if now < m.leasedUntil {
+		return max(m.capacity, m.leased) * meterUnit
+	}
+	return m.capacity * meterUnit
+}
+
+func (m *meter) advance(now int64) {
+	if m.limit.Windowed() {
+		m.expire(now)
+		return
+	}
+	if now <= m.at {
+		m.y = max(m.y, -m.most(m.at))
+		return
+	}
+	if m.at < m.leasedUntil && m.leasedUntil < now {
+		m.pass(m.leasedUntil - 1)
+	}
+	m.pass(now)
+}
+
+func (m *meter) pass(now int64) {
+	most := m.most(now)
+	if m.drain > 0 {
+		m.y = max(m.y-min(now-m.at, (m.y+most)/m.drain+1)*m.drain, -most) // months do not overflow
+	}
+	m.at = now
+}
+
+func (m *meter) admit(now, n int64) { m.add(now, n*meterUnit); m.admitted += n }
+
+func (m *meter) refund(now, n int64) { m.admit(now, -n) }
+
+// add is admit in units.
+func (m *meter) add(now, units int64) {
+	m.advance(now)
+	if m.limit.Windowed() {
+		m.start(now, units)
+		return
+	}
+	m.y = max(m.y+units, -m.most(now))
+	m.peak = max(m.peak, m.y+m.most(now))
+}
+
+// excess is by how many units the worst window exceeds what (1) allows; 0 or less is well.
+func (m *meter) excess() int64 {
+	if m.limit.Windowed() {
+		return m.worst()
+	}
+	return m.y
+}
+
+func (m *meter) String() string {
+	return fmt.Sprintf("%v: the worst window held %.6f tokens beyond R*w, C = %.0f", m.limit,
+		float64(m.excess()+m.most(m.at))/meterUnit, float64(m.most(m.at))/meterUnit)
+}
+
+// settled is b as it would be if it was called now, by the server's clock.
+func settled(b *Bucket, clock int64) Bucket {
+	now := b.copied()
+	if now.exists {
+		now.settle(clock)
+	}
+	return now
+}
+
+// sound says what is wrong with a settled bucket whose holders have live tokens: it is why (1)
+// holds, not what (1) says.
+func sound(b *Bucket, live int64) error {
+	s := b
+	if !s.exists {
+		return nil
+	}
+	for i, held := range s.ring.held {
+		if held < 0 || s.ring.weight[i] < 0 {
+			return errors.New("a slice of the ledger is negative")
+		}
+	}
+	ledger := s.ring.ledger()
+	for id, r := range b.records {
+		_, in := s.ring.locate(r.place)
+		if r.held < 0 || r.granted < 0 || in && r.epoch == s.epoch && r.held > ledger {
+			return fmt.Errorf("record %s is negative or beyond the ledger of %d: %+v", id, ledger, r)
+		}
+	}
+	if live > ledger {
+		return fmt.Errorf("processes hold %d tokens, the ledger knows of %d", live, ledger)
+	}
+	for k := range b.config.Limits {
+		if err := soundWindow(s.windows[k], &s.scales[k], s.now); err != nil {
+			return fmt.Errorf("window %d: %w", k, err)
+		}
+		level, rest, room := s.level[k], s.rest[k], b.room(k, ledger)
+		sc := &b.scales[k]
+		if level < -deepest(sc, b.config.Overcommit) || level > room || rest < 0 || rest >= sc.Tick {
+			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, level, rest, room)
+		}
+	}
+	return nil
+}
+
+func TestMeterCountsTheWorstWindow(t *testing.T) {
+	// given one token per microsecond and room for two
+	m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 0, 0)
+	// when two are admitted at once, one a microsecond later, and one more at the same moment
+	m.admit(0, 2)
+	m.admit(1, 1)
+	testkit.Check(t, m.excess() <= 0, "three tokens in a microsecond are B + R*w: %v", m)
+	m.admit(1, 1)
+	// then only the last one exceeds the bound
+	testkit.Check(t, m.excess() == meterUnit, "four tokens in a microsecond exceed B + R*w by one: %v", m)
+	m.refund(1, 1)
+	testkit.Check(t, m.excess() == 0, "a refund takes the excess back: %v", m)
+}
+
+func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
+	// given a burst of 5 that becomes one of 2 at 100, while leases of 4 tokens last until 110
+	for _, c := range []struct {
+		at, admits, exceeds int64
+	}{{99, 5, 0}, {100, 4, 0}, {100, 5, 1}, {109, 4, 0}, {110, 2, 0}, {110, 3, 1}} {
+		m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
+		m.advance(99)
+		if c.at >= 100 {
+			m.change(100, lease.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
+		}
+		// when so many are admitted at one moment
+		m.admit(c.at, c.admits)
+		// then the window that begins there has the bound of its beginning
+		testkit.Check(t, max(0, m.excess()) == c.exceeds*meterUnit,
+			"%d at %d: exceeded by %d units, want %d tokens", c.admits, c.at, m.excess(), c.exceeds)
+	}
+	// A window that begins before the change has the old burst, and the rate of each part.
+	m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
+	m.admit(98, 5)
+	m.change(100, lease.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
+	m.admit(105, 2)
+	testkit.Check(t, m.excess() <= 0, "5 + 2 are the burst and two microseconds of the old rate: %v", m)
+	m.admit(105, 1)
+	testkit.Check(t, m.excess() > 0, "the old rate ended at the change: %v", m)
+}
+
+// bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.
+// It follows what the bucket has in force, and finds out by rules of its own which limit is which.
+//
+// Two meters judge each limit: one goes on with the limit that takes the place of another, as the
+// bucket does, and one counts what was admitted over all times in which this very limit was in force.
+type bounds struct {
+	inForce []*meter // for each limit, as it goes on with another
+	own     []*meter // for each limit, its own
+	left    []*meter // the own ones of limits that were in force once, and may be again
+
+	limits    []lease.Limit
+	over      int64
+	created   int64
+	epoch     int64
+	ledger    int64 // what is leased, as the bucket knew before its latest call
+	leasesEnd int64 // every lease that there is has ended then
+	refunded  map[refund]bool
+	// unreported are the tokens that processes have used beyond their holdings and that no executed call
+	// has charged yet.
+	version    lease.Version
+	unreported map[*node]int64
+	overshot   bool         // there is, or was, such use
+	clock      func() int64 // the server's
+	held       func() int64 // what processes hold, or will with a reply that is on its way
+}
+
+// refund names the one call that a refund travels in.
+type refund struct {
+	holder string
+	seq    int64
+}
+
+// all are the meters of the limits in force.
+func (b *bounds) all() iter.Seq2[int, *meter] {
+	return func(yield func(int, *meter) bool) {
+		for _, meters := range [][]*meter{b.inForce, b.own} {
+			for k, m := range meters {
+				if !yield(k, m) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (b *bounds) admit(now, n int64) {
+	for _, m := range b.all() {
+		m.admit(now, n)
+	}
+}
+
+// owe notes what is owed to each limit in force, when the server's clock says clock.
+func (b *bounds) owe(bucket *Bucket, clock int64) {
+	if !bucket.exists || bucket.created != b.created || bucket.epoch != b.epoch ||
+		!slices.EqualFunc(bucket.config.Limits, b.limits, lease.Limit.Equal) {
+		return // it has just been lost, and another one, or a replica, knows nothing of this
+	}
+	s := settled(bucket, clock)
+	b.ledger = s.ring.ledger()
+	for k, m := range b.all() {
+		w := s.windows[k]
+		if m.limit.Equal(lease.Blocked) { // which can owe nothing (3.2)
+			m.owed = max(meterUnit/10, m.excess()*flags(b.overshot)) // a tenth is refilled in 10 years
+			continue
+		}
+		if w == nil {
+			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit) + m.paid(s.now)
+			continue
+		}
+		used := b.ledger + w.sum
+		if w.period > m.period { // which the bucket has not seen
+			used = bucket.ring.ledger() + bucket.windows[k].sum
+		}
+		switch {
+		case b.overshot && m.forgets != 0: // what was charged to the bucket of now is all beyond
+			m.owed = used * meterUnit
+		case b.overshot:
+			m.owed = max(0, used-m.capacity) * meterUnit
+		default:
+			m.owed = min(m.foreign, max(0, used-m.capacity)) * meterUnit
+		}
+	}
+}
+
+// metered converts units of a level, of which a token has unit, to those of a meter.
+func metered(units, unit int64) int64 {
+	return units/unit*meterUnit + exact.MulDiv(units%unit, meterUnit, unit)
+}
+
+// reports are the tokens that have been used and no executed call has charged yet.
+func (b *bounds) reports() (n int64) {
+	for _, more := range b.unreported {
+		n += more
+	}
+	return n
+}
+
+// forgives takes n used tokens off, which will never be paid: their process has gone.
+func (b *bounds) forgives(n int64) {
+	for _, m := range b.all() {
+		m.forgive(n * meterUnit)
+	}
+}
+
+// forgivesAll takes off all that is owed, since the bucket that knew of it has gone. With it goes how far
+// the clock was ahead before it stepped back.
+func (b *bounds) forgivesAll(now int64) {
+	for _, m := range b.all() {
+		m.forgive(m.owed)
+		m.owed = 0
+	}
+	for _, m := range b.left {
+		m.advance(now)
+		m.forgive(max(0, m.excess()))
+	}
+	for _, m := range append(b.left, slices.Concat(b.inForce, b.own)...) {
+		if m.advance(now); m.period < m.latest {
+			m.comeAgain(m.latest, m.capacity)
+		}
+	}
+}
+
+// credit takes off what the refund of r, which the bucket has just executed, was worth; once.
+func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
+	id := refund{r.Holder, r.Seq}
+	if r.Refund == 0 || b.refunded[id] {
+		return
+	}
+	for k, m := range b.all() {
+		units := bucket.refunded[k]
+		m.counts = 0
+		if w := bucket.windows[k]; w != nil && w.ahead(&bucket.scales[k], bucket.shown) > 0 {
+			m.counts = w.period
+		}
+		m.add(now, -metered(units, bucket.scales[k].Unit))
+		if units > 0 {
+			defer func() { b.refunded[id] = true }()
+		}
+	}
+}
+
+// follow looks at the bucket after a call.
+//
+// Where a live bucket changes its limits, one that goes on has the old bound in windows that begin
+// before, and the new one in those that begin after the leases of before have ended; in between the
+// larger of the new one and what was leased. One that is new begins then, and so do all of a bucket
+// that is new.
+func (b *bounds) follow(now int64, bucket *Bucket) {
+	s, c := bucket, &bucket.config
+	anew := s.created != b.created || s.epoch != b.epoch
+	if s.frozen > s.now && !c.StartEmpty {
+		defer func() { b.forgets(now + s.frozen - s.now) }()
+	}
+	if !anew && slices.EqualFunc(b.limits, c.Limits, lease.Limit.Equal) && b.over == c.Overcommit {
+		b.leasesEnd = max(b.leasesEnd, now+unknownMax(bucket))
+		return
+	}
+	leased := int64(0) // the most that can be, if the bucket does not know
+	for i, m := range b.inForce {
+		m.advance(now)
+		if most := m.most(now) / meterUnit; i == 0 || most < leased {
+			leased = most
+		}
+	}
+	if !anew && s.now >= s.frozen {
+		leased = min(leased, b.ledger)
+	}
+	var next []*meter
+	from := []int{-1, -1, -1, -1}
+	if !anew {
+		from = goesOn(b.limits, c.Limits)
+	}
+	for k, l := range c.Limits {
+		var m *meter
+		if from[k] >= 0 {
+			if m = b.inForce[from[k]]; m.limit.Equal(lease.Blocked) {
+				m.forgive(max(0, m.excess())) // which it could not owe
+			}
+		} else {
+			m = newMeter(l, c.Overcommit, now)
+			m.leased, m.leasedUntil = leased, b.leasesEnd
+			m.y = -m.most(now)
+			m.clock = b.clock
+		}
+		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+		next = append(next, m)
+	}
+	b.followOwn(now, bucket, anew, s.now < s.forgotAt, leased)
+	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
+	b.version = c.Version
+	b.leasesEnd = max(b.leasesEnd, now+unknownMax(bucket))
+}
+
+// unknownMax is how long the longest lease may last that exists now, those of a lost bucket included.
+func unknownMax(b *Bucket) int64 { return max(b.leaseMax(), b.frozen-b.now) }
+
+// followOwn says which limits leave, and which are in force again. What is leased of one that leaves
+// counts as admitted; what is leased without one that comes back may be spent beside it, and it owes
+// that: of more than it may have at all, in a new version, nothing, nor where the bucket was lost.
+func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased int64) {
+	c := &bucket.config
+	// Of a limit that starts empty nothing is remembered but by the bucket in which it is in force.
+	forgotten := func(m *meter) bool { return m.limit.Equal(lease.Blocked) }
+	was := b.own
+	if anew {
+		was = slices.DeleteFunc(was, forgotten)
+	}
+	b.own = nil
+	beside := leased // what a limit that comes into force now may find leased and does not owe
+	if !anew && !waits && c.Version == b.version {
+		beside = 0
+	}
+	for _, l := range c.Limits {
+		i := slices.IndexFunc(was, func(m *meter) bool { return m.limit.Equal(l) })
+		if i < 0 {
+			i = slices.IndexFunc(was, func(m *meter) bool { return m.isOf(l) })
+		}
+		if i >= 0 {
+			m := was[i]
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			was = slices.Delete(slices.Clone(was), i, i+1)
+			b.own = append(b.own, m)
+			continue
+		}
+		i = slices.IndexFunc(b.left, func(m *meter) bool { return m.isOf(l) })
+		if i < 0 {
+			m := newMeter(l, c.Overcommit, now)
+			if m.leased, m.leasedUntil = beside, b.leasesEnd; forgotten(m) { // which can owe nothing
+				m.leased = leased
+			}
+			m.y = -m.most(now)
+			m.clock = b.clock
+			if len(b.limits) > 0 {
+				m.finds(b.ledger, bucket)
+			}
+			b.own = append(b.own, m)
+			continue
+		}
+		m := b.left[i]
+		b.left = slices.Delete(b.left, i, i+1)
+		m.advance(now)
+		drained := m.excess() <= -m.most(now)
+		switch {
+		case anew || waits: // the leases of the lost bucket are unknown
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			m.forgive(leased * meterUnit)
+		case drained: // it is as good as new
+			m.change(now, l, c.Overcommit, beside, b.leasesEnd)
+			m.y, m.paidBefore, m.found = -m.most(now), 0, 0
+		case c.Version != b.version:
+			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
+		default:
+			m.change(now, l, c.Overcommit, 0, 0)
+		}
+		if !anew && !waits {
+			m.finds(b.ledger, bucket)
+		}
+		b.own = append(b.own, m)
+	}
+	for _, m := range was {
+		if slices.ContainsFunc(b.own, func(o *meter) bool { return m.isOf(o.limit) }) {
+			continue // of two that were one limit, the other goes on
+		}
+		m.advance(now)
+		if !anew {
+			m.admit(now, min(b.ledger, b.held()))
+		}
+		m.forgive(b.reports() * meterUnit) // no bucket will charge them
+		if waits && m.limit.Windowed() {
+			m.forgive(max(0, m.excess())) // of a window, while a loss is waited out, nothing is remembered
+		}
+		b.left = append(b.left, m)
+	}
+	b.left = slices.DeleteFunc(b.left, forgotten)
+}
+
+// finds notes the tokens that are leased when the limit comes into force.
+func (m *meter) finds(leased int64, bucket *Bucket) {
+	m.paidBefore = m.paid(bucket.now)
+	m.foreign, m.found = m.foreign+leased, leased
+	m.since, m.until = bucket.now, bucket.now+unknownMax(bucket)
+}
+
+// paid is what a token bucket has refilled, at the running time now, for the leases it found when it came
+// into force, which may be spent after that.
+func (m *meter) paid(now int64) int64 {
+	return m.paidBefore + min(m.found*meterUnit, m.drain*max(0, min(now, m.until)-m.since))
+}
+
+// isOf reports whether m counts what is admitted of l, be it a window of another N.
+func (m *meter) isOf(l lease.Limit) bool {
+	if l.Windowed() {
+		return l.Kind == m.limit.Kind && l.Per == m.limit.Per && l.Offset == m.limit.Offset
+	}
+	return m.limit.Equal(l)
+}
+
+// goesOn says which of the old limits each new one goes on with: the equal ones first, then in
+// order those of equal kind and Per, those of equal Per and the rest; -1 for a new one.
+func goesOn(old, limits []lease.Limit) []int {
+	from := []int{-1, -1, -1, -1}[:len(limits)]
+	free := []int{0, 1, 2, 3}[:len(old)]
+	pair := func(fits func(o, l lease.Limit) bool) {
+		for k, l := range limits {
+			i := slices.IndexFunc(free, func(i int) bool { return from[k] < 0 && fits(old[i], l) })
+			if i >= 0 {
+				from[k] = free[i]
+				free = slices.Delete(free, i, i+1)
+			}
+		}
+	}
+	pair(lease.Limit.Equal)
+	pair(func(o, l lease.Limit) bool { return o.Kind == l.Kind && o.Per == l.Per })
+	pair(func(o, l lease.Limit) bool { return o.Per == l.Per })
+	pair(func(o, l lease.Limit) bool { return true })
+	return from
+}

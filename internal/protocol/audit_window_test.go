@@ -1,0 +1,343 @@
+package protocol
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// start is a window that begins just before something was admitted. A meter of windows keeps all
+// that are not over, so that y is the largest excess over them: what was admitted from a start on,
+// less what the window may admit that begins there.
+//
+// A window that a change of limits falls into may admit what the larger of both allows. What was
+// used before stays used: where the length or the kind changes, as if it had been used as late as
+// the rules count it.
+type start struct {
+	at     int64 // microseconds
+	period int64 // of a calendar
+	most   int64 // units
+	n      int64 // units admitted here; a refund is admitted negatively
+}
+
+// expire drops the windows that are over now.
+func (m *meter) expire(now int64) {
+	m.at = max(m.at, now)
+	if m.forgets > 0 && m.at >= m.forgets {
+		m.starts, m.forgets = nil, 0
+	}
+	if p := m.periodOf(m.at); p != m.period {
+		if over := m.worst(); over > 0 { // what was owed in a period is not paid in the next
+			m.again = append(m.again, again{m.period, m.period, over})
+		}
+		m.period, m.latest = p, max(m.latest, p)
+	}
+	last := m.period - exact.Micros(stepBackMax)*2/exact.Micros(m.limit.Per) // to which the clock may step back
+	if m.clock == nil {                                                      // which is that of the meter
+		last = m.period
+	}
+	over := 0
+	for over < len(m.starts) && (m.limit.Kind == lease.KindSliding && m.starts[over].at+exact.Micros(m.limit.Per) <= m.at ||
+		m.limit.Kind == lease.KindCalendar && m.starts[over].period < last) {
+		over++
+	}
+	m.starts = m.starts[over:] // what began earlier is over earlier
+	for len(m.again) > 0 && m.again[0].to < last {
+		m.again = m.again[1:]
+	}
+}
+
+// stepsBack follows the server's clock, which has just stepped back: in the periods that come once
+// more, and in the present one, may be spent what is leased now, or not reported; where the clock was far ahead, each
+// may be given again.
+func (m *meter) stepsBack(now, leased int64, far bool) {
+	if m.limit.Kind != lease.KindCalendar {
+		return
+	}
+	before := m.period
+	m.expire(now)
+	if far {
+		leased += m.capacity
+	}
+	m.comeAgain(before, leased)
+}
+
+// comeAgain lets every period from the present one to last have n tokens more.
+func (m *meter) comeAgain(last, n int64) {
+	if n > 0 && m.period <= last {
+		m.again = append(m.again, again{m.period, last, n * meterUnit})
+	}
+}
+
+// overshoots admits n tokens that were used beyond what there was. In a period that comes once more the
+// bucket does not owe them: it charges them to the one after, to which the clock had come.
+func (m *meter) overshoots(now, n int64) {
+	m.admit(now, n)
+	if m.limit.Kind == lease.KindCalendar && m.period < m.latest {
+		m.comeAgain(m.period, n)
+	}
+}
+
+// again are periods that may exceed their limit by units.
+type again struct{ from, to, units int64 }
+
+// periodOf is the period of a calendar, by the server's clock.
+func (m *meter) periodOf(now int64) int64 {
+	if m.limit.Kind != lease.KindCalendar {
+		return 0
+	}
+	if m.clock != nil {
+		now = m.clock()
+	}
+	return exact.FloorDiv(now-exact.Micros(m.limit.Offset), exact.Micros(m.limit.Per))
+}
+
+// start adds a window that begins just before so many units are admitted.
+func (m *meter) start(now, units int64) {
+	s := start{now, m.period, m.most(now), units}
+	if units < 0 {
+		s.period = max(s.period, m.counts) // a refund is of the period in which its request was admitted
+	}
+	if last := len(m.starts) - 1; last >= 0 && m.starts[last].n > 0 && units > 0 &&
+		m.starts[last].at == s.at && m.starts[last].most == s.most {
+		m.starts[last].n += units
+	} else {
+		m.starts = append(m.starts, s)
+	}
+	m.peak = max(m.peak, m.worst()+m.most(now))
+}
+
+// worst is y of a window: the largest excess over all starts, or of a window that begins now. Those of
+// a calendar are in the present period, as nothing is admitted in another.
+func (m *meter) worst() int64 {
+	more, sum, worst := int64(0), int64(0), -m.most(m.at)
+	for _, a := range m.again {
+		more += a.units * flags(a.from <= m.period && m.period <= a.to)
+	}
+	for i := len(m.starts) - 1; i >= 0; i-- {
+		if s := &m.starts[i]; s.period == m.period {
+			sum += s.n
+			worst = max(worst, sum-s.most-more)
+		}
+	}
+	return worst
+}
+
+// forgive takes so many units off every window that has begun.
+func (m *meter) forgive(units int64) {
+	if last := len(m.starts) - 1; last >= 0 {
+		m.starts[last].n -= units
+	}
+	m.y -= units
+}
+
+// convert has the meter go on after the limit was before, and could admit most units at once.
+func (m *meter) convert(now int64, before lease.Limit, most int64) {
+	l := m.limit
+	if before.Kind == lease.KindCalendar {
+		last := m.period // that of the bucket, after a step back
+		for _, s := range m.starts {
+			last = max(last, s.period)
+		}
+		m.starts = slices.DeleteFunc(m.starts, func(s start) bool { return s.period < last })
+	}
+	switch {
+	case !before.Windowed() && !l.Windowed():
+		return
+	case !l.Windowed():
+		was := *m
+		was.limit, was.capacity, was.leased, was.leasedUntil = before, most/meterUnit, 0, 0
+		m.y, m.starts = was.worst(), nil
+		if m.forgets > 0 {
+			// The bucket waits out the loss and knows of nothing that was used before: of what has been
+			// charged since, a window owes nothing, and so does the limit that goes on with it.
+			m.y -= m.owed
+			m.forgets = 0 // from now on y says what is left of that, also for a window that comes after it
+		}
+		return
+	case !before.Windowed():
+		m.starts = []start{{n: m.y + most, most: most}}
+	}
+	if l.Kind != before.Kind || l.Per != before.Per || l.Offset != before.Offset {
+		m.period = m.periodOf(now)
+		for i := range m.starts {
+			m.starts[i].period = m.period
+			if before.Kind != lease.KindSliding {
+				m.starts[i].at = now
+			}
+		}
+	}
+	for i := range m.starts {
+		m.starts[i].most = max(m.starts[i].most, m.capacity*meterUnit)
+	}
+}
+
+// forgets has the windows count nothing of what was before at: a bucket was lost that did not start
+// empty, and its leases have ended then.
+func (b *bounds) forgets(at int64) {
+	for _, m := range b.all() {
+		if m.limit.Windowed() {
+			m.forgets = at
+		}
+	}
+}
+
+// soundWindow says what is wrong with what w counts.
+func soundWindow(w *window, sc *lease.Scale, now int64) error {
+	if w == nil {
+		return nil
+	}
+	if w.sum < 0 {
+		return fmt.Errorf("%d are charged", w.sum)
+	}
+	if sc.Kind == lease.KindCalendar {
+		return nil
+	}
+	sum := int64(0)
+	for j := w.first; j <= now/sc.Cell; j++ {
+		if *w.slot(j) < 0 {
+			return fmt.Errorf("cell %d has %d", j, *w.slot(j))
+		}
+		sum += *w.slot(j)
+	}
+	if sum != w.sum || now/sc.Cell-w.first >= windowSlots {
+		return fmt.Errorf("cells %d to %d have %d, together %d", w.first, now/sc.Cell, sum, w.sum)
+	}
+	return nil
+}
+
+// admission is what the brute force knows of one.
+type admission struct{ at, n int64 }
+
+// worstOf looks at every window, one by one: the most that was admitted in (t, t+w], less capacity.
+// It is never below an empty window's.
+func worstOf(all []admission, now, w, capacity int64) int64 {
+	worst := -capacity
+	for t := now - w; t <= now; t++ {
+		sum := int64(0)
+		for _, a := range all {
+			if a.at > t && a.at <= now {
+				sum += a.n
+			}
+		}
+		worst = max(worst, sum-capacity)
+	}
+	return worst
+}
+
+func TestMeterKnowsTheWorstOfAllWindows(t *testing.T) {
+	for seed := range testkit.Seeds(t, 300) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		// given a sliding window and a calendar
+		n, w, offset := 1+rnd.Int64N(5), 1+rnd.Int64N(20), int64(0)
+		l := lease.Sliding(n, exact.Duration(w))
+		if rnd.IntN(2) == 0 {
+			offset = rnd.Int64N(w)
+			l = lease.Calendar(n, exact.Duration(w), exact.Duration(offset))
+		}
+		m := newMeter(l, 0, 1000)
+		var all []admission
+		for now := int64(1000); now < 1100; now += rnd.Int64N(4) {
+			// when tokens are admitted and refunded at random
+			a := admission{now, rnd.Int64N(5) - 1}
+			all = append(all, a)
+			m.admit(now, a.n)
+			// then the meter and a look at every window say the same
+			length := w
+			if l.Kind == lease.KindCalendar {
+				length = (now-offset)%w + 1 // since the boundary, which is in the period
+			}
+			want := int64(math.MinInt64)
+			for _, from := range suffixes(all) {
+				want = max(want, worstOf(from, now, length, n))
+			}
+			testkit.Must(t, m.excess() == want*meterUnit, "seed %d, %v at %d: %d, want %d tokens: %v", seed, l,
+				now, m.excess(), want, all)
+		}
+	}
+}
+
+// suffixes are all that all may be cut to in front: a window may begin between two admissions of
+// one moment.
+func suffixes(all []admission) (cut [][]admission) {
+	for i := range all {
+		cut = append(cut, all[i:])
+	}
+	return cut
+}
+
+func TestMeterOfAWindowFollowsAChange(t *testing.T) {
+	micro := func(n int64, w int64) lease.Limit { return lease.Sliding(n, exact.Duration(w)) }
+	for _, c := range []struct {
+		name     string
+		from, to lease.Limit
+		before   int64 // admitted at 95
+		leased   int64 // at the change at 100, until 110
+		at       int64
+		after    int64 // that may be admitted then
+	}{
+		{"more", micro(5, 50), micro(8, 50), 5, 0, 101, 3},
+		{"fewer: what began before keeps its promise", micro(8, 50), micro(5, 50), 6, 0, 101, 2},
+		{"fewer: what begins after has the new one", micro(8, 50), micro(5, 50), 0, 0, 101, 5},
+		{"fewer, and leases of before", micro(8, 50), micro(5, 50), 0, 7, 101, 7},
+		{"fewer, and leases that have ended", micro(8, 50), micro(5, 50), 0, 7, 110, 5},
+		{"longer", micro(5, 50), micro(5, 90), 5, 0, 184, 0},
+		{"longer, and over", micro(5, 50), micro(5, 90), 5, 0, 185, 5},
+		{"shorter", micro(5, 50), micro(5, 10), 5, 0, 104, 0},
+		{"shorter, and over", micro(5, 50), micro(5, 10), 5, 0, 105, 5},
+		{"to a calendar", micro(5, 50), lease.Calendar(5, 60*time.Microsecond, 0), 5, 0, 119, 0},
+		{"to a calendar, and over", micro(5, 50), lease.Calendar(5, 60*time.Microsecond, 0), 5, 0, 120, 5},
+		{"from a calendar", lease.Calendar(5, 60*time.Microsecond, 0), micro(5, 50), 5, 0, 149, 0},
+		{"from a calendar, and over", lease.Calendar(5, 60*time.Microsecond, 0), micro(5, 50), 5, 0, 150, 5},
+		{"from a bucket", perMicro(1, 1000, 5), micro(5, 50), 5, 0, 149, 0},
+		{"from a bucket, and over", perMicro(1, 1000, 5), micro(5, 50), 5, 0, 150, 5},
+		{"to a bucket", micro(5, 50), perMicro(1, 10, 5), 5, 0, 120, 2},
+	} {
+		for more := range int64(2) {
+			// given a limit that becomes another one
+			m := newMeter(c.from, 0, 90)
+			m.admit(95, c.before)
+			m.change(100, c.to, 0, c.leased, 110)
+			// when as much is admitted as may be, and one more
+			m.admit(c.at, c.after+more)
+			// then only that exceeds the bound
+			testkit.Check(t, m.excess() > 0 == (more > 0), "%s: %d more: exceeded by %d units", c.name, more,
+				m.excess())
+		}
+	}
+}
+
+func TestMeterKnowsWhatALossLeaves(t *testing.T) {
+	limit := lease.Sliding(5, exact.Duration(50))
+	given := func() *meter {
+		// given a window whose bucket was lost at 96, when all was used, and whose leases end at 110
+		m := newMeter(limit, 0, 90)
+		m.admit(95, 5)
+		m.forgets = 110
+		return m
+	}
+	// when one more is used at 97, which is charged, and the window becomes a bucket,
+	m := given()
+	m.admit(97, 1)
+	m.owed = meterUnit
+	m.change(100, perMicro(1, 10, 5), 0, 0, 110)
+	// then nothing is exceeded, one more would be, and what follows is not forgotten at 110.
+	testkit.Check(t, m.excess() == 0, "the charge is counted twice: %v", m)
+	m.admit(100, 1)
+	testkit.Check(t, m.excess() == meterUnit, "one too many is not seen: %v", m)
+	m.change(109, limit, 0, 0, 110)
+	m.admit(111, 1)
+	testkit.Check(t, m.excess() > 0, "the bucket's admissions are forgotten: %v", m)
+
+	// A calendar goes on with the calendar, and not with the window of its length that stands first.
+	from := goesOn([]lease.Limit{lease.Calendar(6, time.Hour, 0), lease.Sliding(8, time.Hour)},
+		[]lease.Limit{lease.Sliding(6, time.Hour), lease.Calendar(9, time.Hour, 0)})
+	testkit.Check(t, slices.Equal(from, []int{1, 0}), "they go on with %v", from)
+}

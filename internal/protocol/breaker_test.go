@@ -1,0 +1,238 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+const (
+	aTarget = 100 * time.Millisecond
+	aTTL    = 4 * aTarget
+	begin   = clock.Instant(time.Hour)
+)
+
+// ms is so many milliseconds after the beginning.
+func ms(n int) clock.Instant { return begin.Add(time.Duration(n) * time.Millisecond) }
+
+func newBreaker() *Breaker { return NewBreaker(aTarget, aTTL, 1) }
+
+// awayBreaker is that of a node that answered a call sent at 0 and has failed one sent at 10.
+func awayBreaker(t *testing.T) *Breaker {
+	b := newBreaker()
+	b.Answered(ms(1), ms(0))
+	testkit.Must(t, b.Failed(ms(100), ms(10)) && b.Away(ms(100)), "one failed call does not open it")
+	return b
+}
+
+// Which failures are the node's, and which answers show that it is back.
+func TestANodeIsAwayFromAFailureUntilItAnswersALaterCall(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		story func(b *Breaker)
+		away  bool
+	}{
+		{"nothing was heard", func(b *Breaker) {}, false},
+		{"the first call ever fails", func(b *Breaker) { b.Failed(ms(100), ms(0)) }, true},
+		{"a giant pipeline is slow, and the node answers a call sent after it", func(b *Breaker) {
+			b.Answered(ms(51), ms(50))
+			b.Failed(ms(100), ms(0))
+		}, false},
+		{"a call fails that travelled with answered ones", func(b *Breaker) {
+			b.Answered(ms(51), ms(50))
+			b.Failed(ms(51), ms(50))
+		}, false},
+		{"a call fails that was sent after all that were answered", func(b *Breaker) {
+			b.Answered(ms(51), ms(50))
+			b.Failed(ms(160), ms(60))
+		}, true},
+		{"the failed call is answered late", func(b *Breaker) {
+			b.Failed(ms(100), ms(0))
+			b.Answered(ms(150), ms(0))
+		}, false},
+		{"the answer to a call from before the failed one comes late", func(b *Breaker) {
+			b.Failed(ms(100), ms(10))
+			b.Answered(ms(101), ms(5))
+		}, true},
+		{"a call that was under way when it opened is answered", func(b *Breaker) {
+			b.Failed(ms(100), ms(10))
+			b.Answered(ms(101), ms(90))
+		}, false},
+		{"it comes back and fails again", func(b *Breaker) {
+			b.Failed(ms(100), ms(10))
+			b.Answered(ms(200), ms(150))
+			b.Failed(ms(400), ms(300))
+		}, true},
+		{"it comes back, and then a call fails from before that", func(b *Breaker) {
+			b.Failed(ms(100), ms(10))
+			b.Answered(ms(200), ms(150))
+			b.Failed(ms(201), ms(120))
+		}, false},
+	} {
+		b := newBreaker()
+		c.story(b)
+		away := b.Away(ms(400))
+		testkit.Check(t, away == c.away, "%s: away is %v", c.name, away)
+	}
+}
+
+// What concerns a key says nothing about the node; what an error does not say may be the node's.
+func TestNodeFailed(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: false, lease.ErrUnavailable: true, lease.ErrRefused: true, lease.ErrPermanent: true, errors.New("anything"): true,
+		lease.ErrStale: false, lease.ErrInvalidRequest: false, lease.ErrInvalidConfig: false,
+		fmt.Errorf("%w: %w: wrong type", lease.ErrPermanent, lease.ErrKey): false,
+	} {
+		testkit.Check(t, NodeFailed(err) == want, "%v: %v, want %v", err, !want, want)
+	}
+}
+
+// One probe at a time goes out for all keys of a node that is away, each after a random pause that
+// grows from two Targets to a TTL, and one that is forgotten does not stop them for ever.
+func TestOneProbeAtATimeForAllKeys(t *testing.T) {
+	var sum time.Duration
+	const outages = 200
+	for seed := range uint64(outages) {
+		b := NewBreaker(aTarget, aTTL, seed)
+		b.Failed(begin, begin)
+		now := begin
+		for k := range 20 {
+			// given a thousand keys that ask again whenever they are told to
+			first, second := Never, Never
+			for range 1000 {
+				if b.Admit(now) {
+					t.Fatal("a probe before its time")
+				}
+				turn := b.Turn(now)
+				testkit.Must(t, turn > now, "to be asked again at once")
+				first, second = min(first, turn), min(max(first, turn), second)
+			}
+			// then others come soon after the first, should that one have gone,
+			testkit.Must(t, second > first && second.Sub(first) <= aTTL, "the next but one comes %v later", second.Sub(first))
+			// and the first sends the next probe in time,
+			span := min(aTarget<<(k+1), aTTL)
+			testkit.Must(t, first.Sub(now) <= span, "the next key comes after %v", first.Sub(now))
+			sum += first.Sub(now)
+			now = first
+			testkit.Must(t, b.Admit(now), "no probe at %v", now)
+			// and nobody else while it is under way,
+			for _, after := range []time.Duration{0, 1, aTTL, 4 * aTTL} {
+				testkit.Must(t, b.Holds(now.Add(after)) && !b.Admit(now.Add(after)), "two probes at a time")
+			}
+			// whatever else fails meanwhile
+			b.Failed(now, now-1)
+			testkit.Must(t, !b.Admit(now.Add(aTTL)), "a failure from before the probe ended it")
+			if k == 10 {
+				now = now.Add(5 * aTTL)
+				testkit.Must(t, b.Admit(now), "a forgotten probe stops all others")
+			}
+			b.Failed(now, now)
+		}
+	}
+	mean := sum / (outages * 20)
+	testkit.Check(t, mean > aTTL/2-aTTL/10 && mean < aTTL/2+aTTL/10, "%v between probes on average, want half a TTL", mean)
+}
+
+// After an outage ten thousand keys of a process come back in numbers that double with each Target,
+// and none is left out.
+func TestRecoveryIsSpreadOverTheKeys(t *testing.T) {
+	b := awayBreaker(t)
+	testkit.Must(t, b.Answered(ms(500), ms(400)) && !b.Away(ms(500)), "an answer does not end the outage")
+	const keys = 10_000
+	turn := make([]clock.Instant, keys) // when a key asks again; Never once it has called
+	for i := range turn {
+		turn[i] = ms(500)
+	}
+	calls, left := 0, keys
+	for now := 500; left > 0; now++ {
+		for i := range turn {
+			switch {
+			case turn[i] > ms(now):
+			case b.Admit(ms(now)):
+				calls++
+				left--
+				turn[i] = Never
+			default:
+				testkit.Must(t, b.Holds(ms(now)), "refused, though it does not hold calls back")
+				turn[i] = b.Turn(ms(now))
+			}
+		}
+		targets := float64(now-500) / 100
+		allowed := 1 + 100*(math.Exp2(targets)-1)
+		testkit.Must(t, float64(calls) <= allowed+1, "%d calls in %.2f Targets, want %.0f", calls, targets, allowed)
+		testkit.Must(t, now < 1600, "%d keys have not called after %.1f Targets", left, targets)
+	}
+	// After ten Targets everybody calls as often as need be.
+	for range 1_000_000 {
+		testkit.Must(t, b.Admit(ms(1500)), "held back after the recovery")
+	}
+	// A node that fails in its recovery is away, and then it recovers as slowly.
+	b.Failed(ms(2000), ms(1600))
+	b.Answered(ms(2100), ms(2050))
+	n := 0
+	for b.Admit(ms(2100)) {
+		n++
+	}
+	testkit.Check(t, n == 1, "%d calls in the instant of the second recovery", n)
+}
+
+// An outage that no key has asked about for a while says nothing of the node now: requests wait for
+// it again, within the numbers of a recovery. An outage that goes on is known after the first failure.
+func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
+	const doubted = 1 + rampCalls // calls in the instant of the doubt
+	calls := func(b *Breaker, now clock.Instant) (n int) {
+		for b.Admit(now) {
+			n++
+		}
+		return n
+	}
+	for seed := range uint64(100) {
+		// given an outage in which each probe goes out soon after its time
+		b := NewBreaker(aTarget, aTTL, seed)
+		b.Heard(0, 1)
+		b.Answered(ms(1), ms(0))
+		b.Failed(ms(100), ms(10))
+		for range 20 {
+			now := b.probeAt.Add(aTTL - 1)
+			testkit.Must(t, b.Away(now), "an outage is doubted while probes go out")
+			testkit.Must(t, calls(b, now) == 1, "not one probe")
+			sent := now
+			now = now.Add(2 * aTTL)
+			testkit.Must(t, b.Away(now), "an outage is doubted while a probe is under way")
+			b.Failed(now, sent)
+		}
+		// when no key has asked for a TTL after the next could have gone out
+		now := b.probeAt.Add(aTTL)
+		// then requests wait for the node, whose answer is not known,
+		testkit.Must(t, !b.Away(now) && !b.Holds(now) && b.Suspect(), "the outage still counts")
+		n := calls(b, now)
+		testkit.Must(t, n == doubted && !b.Away(now) && b.Holds(now), "%d calls, want %d", n, doubted)
+		// a failure from before says nothing,
+		testkit.Must(t, !b.Failed(now, now-1) && !b.Away(now), "an old failure ends the doubt")
+		// and the first one fails all of them, or the first answer ends the outage and not the bound.
+		if seed%2 == 0 {
+			failed := b.Failed(now+1, now)
+			testkit.Must(t, failed && b.Away(now+1) && calls(b, now+1) == 0, "the failure does not count")
+		} else {
+			testkit.Must(t, b.Answered(now, now) && !b.Suspect() && calls(b, now) == 0, "the answer does not count")
+			n := calls(b, now.Add(aTarget))
+			testkit.Must(t, n == 2*rampCalls, "%d calls a Target later, want %d", n, 2*rampCalls)
+		}
+	}
+}
+
+// A node without a Breaker is never away.
+func TestANilBreakerIsNeverAway(t *testing.T) {
+	var b *Breaker
+	b.Heard(0, 3)
+	opened := b.Failed(ms(1), ms(0))
+	testkit.Check(t, !opened && !b.Away(ms(1)) && !b.Suspect() && !b.Stuck(ms(1)) && !b.Holds(ms(1)) &&
+		b.Admit(ms(1)) && b.Active() == 0 &&
+		!b.Answered(ms(2), ms(0)) && b.Turn(ms(2)) == ms(2), "a nil Breaker does something")
+}

@@ -1,0 +1,168 @@
+package protocol
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// draws is a bucket of 10 tokens a second with a burst of 10, and who calls it.
+type draws struct {
+	t      *testing.T
+	bucket Bucket
+	config lease.Config
+	clock  int64
+	seq    int64
+}
+
+func newDraws(t *testing.T) *draws {
+	return &draws{t: t, clock: 1_700_000_000_000_000,
+		config: lease.Policy{}.ConfigFor([]lease.Limit{lease.PerSecond(10)}, 0, 0)}
+}
+
+// draw is a draw of n tokens.
+func (d *draws) draw(holder string, n int64) lease.Grant {
+	d.t.Helper()
+	return d.call(lease.Request{Holder: holder, Draw: true, Want: n, Waiting: n})
+}
+
+func (d *draws) call(r lease.Request) (g lease.Grant) {
+	d.t.Helper()
+	d.seq++
+	r.Seq, r.Config, r.Weight = d.seq, d.config, 1
+	testkit.NoErr(d.t, d.bucket.Call(d.clock, &r, &g))
+	return g
+}
+
+func (d *draws) pass(p time.Duration) { d.clock += exact.Micros(p) }
+
+// atRest fails the test unless the bucket is what a store may keep in the short form, or is not.
+func (d *draws) atRest(want bool) {
+	d.t.Helper()
+	dump := d.bucket.Dump()
+	rest := dump.AtRest()
+	is := len(dump.Records) == 0 && dump.Held == rest.Held && dump.Weight == rest.Weight &&
+		dump.MovedAt == rest.MovedAt && dump.Keep == rest.Keep && dump.ProposedAt == rest.ProposedAt &&
+		dump.Share == rest.Share && dump.Created == rest.Created && dump.Frozen == 0
+	testkit.Check(d.t, is == want, "at rest: %v, want %v: %+v", is, want, dump)
+}
+
+func TestADrawOfABucketAtRestLeavesNoRecord(t *testing.T) {
+	// given a bucket that nobody has leased from
+	d := newDraws(t)
+	for i := range int64(10) {
+		// when its tokens are drawn, one by one
+		g := d.draw("a", 1)
+		// then each is admitted at once, nothing is held, and there is one less
+		testkit.Check(t, g.Granted == 1 && g.Waited == 1 && !g.Void && !g.Short && g.Ledger == 0 && g.ActiveWeight == 1 &&
+			g.Levels[0] == 9-i && g.Counter == i+1, "draw %d: %+v", i, g)
+		d.atRest(true)
+	}
+	// and one that falls short is a call like any other, so that it is shared
+	g := d.draw("a", 1)
+	testkit.Check(t, g.Granted == 0 && g.Short && g.Delay > 0 && g.RetryAfter > 0, "%+v", g)
+	d.atRest(false)
+	st, err := d.bucket.Configure(d.clock, lease.OpInspect, lease.Config{})
+	testkit.Check(t, err == nil && st.Spent == 10 && st.ActiveWeight == 1, "%+v, %v", st, err)
+}
+
+func TestADrawBesideLeasesHasARecord(t *testing.T) {
+	// given A, who has leased 3 tokens
+	d := newDraws(t)
+	g := d.call(lease.Request{Holder: "a", Want: 3})
+	testkit.Must(t, g.Granted == 3, "%+v", g)
+	// when B draws
+	g = d.draw("b", 1)
+	// then the bucket remembers both
+	testkit.Check(t, g.Granted == 1 && g.Ledger == 3 && g.ActiveWeight == 2, "%+v", g)
+	testkit.Check(t, len(d.bucket.Dump().Records) == 2, "%+v", d.bucket.Dump().Records)
+	d.atRest(false)
+	// and once the leases have ended, a draw brings it back to rest
+	d.pass(2 * time.Second)
+	testkit.Check(t, d.draw("b", 1).Granted == 1, "the second draw")
+	d.atRest(true)
+}
+
+// TestARecordOfBeforeADrawIsNotLive: slices of a longer T are wider, so an old record would look live in the
+// slice that now falls in.
+func TestARecordOfBeforeADrawIsNotLive(t *testing.T) {
+	// given A, who leased all 10 tokens at a T of a second, and whose lease has ended
+	d := newDraws(t)
+	d.config.TTL = time.Second
+	g := d.call(lease.Request{Holder: "a", Want: 10})
+	testkit.Must(t, g.Granted == 10 && g.Config.TTL == time.Second, "%+v", g)
+	d.call(lease.Request{Holder: "c"}) // a second record, before which none is swept out
+	d.pass(1200 * time.Millisecond)
+	// when B draws, then T grows, and A reports what it held
+	d.draw("b", 1)
+	for _, ttl := range []time.Duration{2, 4, 8} {
+		d.config.TTL = ttl * time.Second
+		d.draw("b", 1)
+		r := d.call(lease.Request{Holder: "a", Remaining: 10, Epoch: g.Epoch, Counter: g.Counter})
+		// then the bucket does not know it
+		testkit.Check(t, r.Void && r.Ledger >= 0, "%+v", r)
+	}
+}
+
+func TestADrawIsMadeAsItPromises(t *testing.T) {
+	d := newDraws(t)
+	good := lease.Request{Holder: "a", Seq: 1, Config: d.config, Weight: 1, Draw: true, Want: 2, Waiting: 2}
+	testkit.NoErr(t, good.Validate())
+	for _, change := range []func(*lease.Request){
+		func(r *lease.Request) { r.Remaining = 1 }, func(r *lease.Request) { r.Returned = 1 },
+		func(r *lease.Request) { r.Unused = 1 }, func(r *lease.Request) { r.Refund = 1 },
+		func(r *lease.Request) { r.Waiting = 1 }, func(r *lease.Request) { r.Want = 1 },
+	} {
+		bad := good
+		change(&bad)
+		testkit.Check(t, errors.Is(bad.Validate(), lease.ErrInvalidRequest), "taken: %+v", bad)
+	}
+}
+
+// TestADrawThatArrivesTwiceBurns: a copy of a draw takes tokens again, which nobody admits, and
+// gives none.
+func TestADrawThatArrivesTwiceBurns(t *testing.T) {
+	d := newDraws(t)
+	r := lease.Request{Holder: "a", Seq: 1, Config: d.config, Weight: 1, Draw: true, Want: 4, Waiting: 4}
+	var g lease.Grant
+	for _, left := range []int64{6, 2} {
+		testkit.NoErr(t, d.bucket.Call(d.clock, &r, &g))
+		testkit.Check(t, g.Granted == 4 && g.Levels[0] == left, "%+v, want a level of %d", g, left)
+	}
+}
+
+// TestDrawsProveALoss: a caller that has heard of more than there is freezes the bucket, and nobody
+// draws until that has passed.
+func TestDrawsProveALoss(t *testing.T) {
+	// given a bucket that is lost, of which A has heard
+	d := newDraws(t)
+	g := d.draw("a", 1)
+	d.bucket = Bucket{}
+	d.pass(time.Millisecond)
+	// when A draws
+	heard := lease.Request{Holder: "a", Draw: true, Want: 1, Waiting: 1, Epoch: g.Epoch, Counter: g.Counter,
+		LeaseMax: g.LeaseMax, HeardAt: g.ServerTime, HeardExpiry: g.Expiry}
+	lost := d.call(heard)
+	// then it is told that there is nothing, until leases of the lost one have ended
+	testkit.Check(t, lost.Granted == 0 && lost.Epoch > g.Epoch && lost.RetryAfter >= g.LeaseMax, "%+v", lost)
+	d.pass(time.Second)
+	testkit.Check(t, d.draw("a", 1).Granted == 1, "after the loss")
+}
+
+// TestWhatADrawGaveBackIsWorthWhatWasNotRefilled: tokens that were drawn at rest come back like
+// any that were drawn for a request that then was not admitted.
+func TestWhatADrawGaveBackIsWorthWhatWasNotRefilled(t *testing.T) {
+	// given 6 tokens drawn at rest, and then a lease, which the bucket knows
+	d := newDraws(t)
+	drawn := d.draw("a", 6)
+	g := d.call(lease.Request{Holder: "a", Want: 1, Epoch: drawn.Epoch, Counter: drawn.Counter})
+	// when the 6 come back after a fifth of a second, in which 2 were refilled
+	d.pass(200 * time.Millisecond)
+	g = d.call(lease.Request{Holder: "a", Remaining: 1, Unused: 6, Drawn: drawn.Running, Epoch: g.Epoch, Counter: g.Counter})
+	// then the level is what it would be without that draw
+	testkit.Check(t, !g.Void && g.Levels[0] == 9, "%+v", g)
+}

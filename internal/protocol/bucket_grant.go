@@ -1,0 +1,168 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// credit is step 6. What comes back counts only for a known call; debt and charge count for every
+// one. It fills a level no further than a refill would, as the ledger may still be above B + E
+// after a limit was lowered. A debt takes what there is; a charge takes more, and leaves the level
+// negative until that has refilled.
+func (b *Bucket) credit(r *lease.Request, known bool) {
+	ledger := b.ring.ledger()
+	b.refunded = [lease.LimitsMax]int64{}
+	filled := false
+	for k := range b.config.Limits {
+		if b.windows[k] != nil {
+			b.refunded[k] = b.creditWindow(k, r, known)
+			filled = filled || b.refunded[k] > 0
+			continue
+		}
+		sc := &b.scales[k]
+		if known {
+			room := b.room(k, ledger)
+			returned := min(r.Returned, sc.Capacity)*sc.Unit + b.worth(k, r)
+			back := returned + min(r.Refund, sc.Capacity)*sc.Unit
+			without := max(b.level[k], min(b.level[k]+returned, room))
+			b.level[k] = max(b.level[k], min(b.level[k]+back, room))
+			b.refunded[k] = b.level[k] - without
+			filled = filled || b.refunded[k] > 0
+			b.brim(k, room-b.level[k])
+		}
+		b.level[k] = min(b.level[k], max(0, b.level[k]-min(r.Debt, sc.Capacity)*sc.Unit))
+		if r.Charge > 0 {
+			b.charge(k, r.Charge)
+		}
+	}
+	if filled {
+		b.setAt = b.now // a refund has filled what earlier draws had left
+	}
+}
+
+// charge takes n tokens from level k, also where it does not have them.
+func (b *Bucket) charge(k int, n int64) {
+	sc := &b.scales[k]
+	deepest := deepest(sc, b.config.Overcommit)
+	if n > (b.level[k]+deepest)/sc.Unit { // the product may be too large
+		b.level[k] = -deepest
+	} else {
+		b.level[k] -= n * sc.Unit
+	}
+}
+
+// worth is how much of r.Unused may be credited to level k, in units: what the limit has not
+// refilled since the draw. Section 10 says why.
+func (b *Bucket) worth(k int, r *lease.Request) int64 {
+	sc := &b.scales[k]
+	units := min(r.Unused, sc.Capacity) * sc.Unit
+	if r.Drawn <= b.setAt || r.Drawn > b.now {
+		return 0
+	}
+	ticks := (b.now - r.Drawn + sc.Tick - 1) / sc.Tick
+	if ticks >= (units+sc.Step-1)/sc.Step {
+		return 0
+	}
+	return units - ticks*sc.Step
+}
+
+// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others
+// is what other holders hold; alone says that none was active within T.
+func (b *Bucket) draw(r *lease.Request, rec *record, others int64, alone bool) int64 {
+	available := max(0, b.available(r.Headroom))
+	v := b.fairView(r)
+	b.fair.advance(v, &rec.debit)
+	g := min(r.Want, available, b.fair.allow(v, &rec.debit, alone))
+	if r.Want > available && others > 0 {
+		b.fair.contendedUntil = b.now + int64(2*v.target)
+	}
+	if g < r.Need {
+		g = 0
+	}
+	rec.debit.allowance = max(-exact.MaxUnits, rec.debit.allowance-float64(g))
+	for k := range b.config.Limits {
+		b.level[k] -= g * b.levelUnit(k)
+	}
+	b.chargeWindows(min(g, r.Waiting)) // the rest will be charged when it is spent
+	return g
+}
+
+// kept is how many tokens of limit k a caller with this headroom does not see.
+func (b *Bucket) kept(k int, headroom float64) int64 { return kept(b.scales[k].Capacity, headroom) }
+
+// tokens is the whole tokens of level k, rounded down, as a caller with this headroom sees them. It
+// is below 0 where a charge is owed, or the headroom is not there.
+func (b *Bucket) tokens(k int, headroom float64) int64 {
+	return exact.FloorDiv(b.free(k, b.ring.ledger()), b.scales[k].Unit) - b.kept(k, headroom)
+}
+
+// available is the whole tokens that a caller with this headroom sees in every limit.
+func (b *Bucket) available(headroom float64) int64 {
+	n := int64(exact.MaxUnits)
+	for k := range b.config.Limits {
+		n = min(n, b.tokens(k, headroom))
+	}
+	return n
+}
+
+// reply fills g from the record's stored grant and the present state.
+func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
+	active := b.ring.weightSum()
+	target, _, _ := b.pace(r.Weight)
+	*g = lease.Grant{
+		Seq: rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
+		Short: rec.granted < r.Want, Running: rec.debit.last,
+		Config: b.config, Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
+		Ledger: b.ring.ledger(), ActiveWeight: max(active, r.Weight), Contended: b.now < b.fair.contendedUntil,
+		Expiry: exact.Duration(b.keep - b.now), LeaseMax: exact.Duration(b.leaseMax()),
+		Frozen: exact.Duration(max(0, b.frozen-b.now)),
+		Target: exact.Duration(int64(target)),
+	}
+	// A T that has grown since is not that of a stored grant, whose place lasts for the earlier one.
+	g.Config.TTL = min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))
+	g.Levels, g.Next = b.levels(r.Headroom)
+	if least := max(1, r.Need); rec.granted < least {
+		g.RetryAfter = exact.Duration(b.wait(least, r.Headroom))
+	}
+	if g.Short {
+		v := b.fairView(r)
+		m := b.fair.least(v)
+		alone, othersHold := active == r.Weight, b.ring.ledger() > 0
+		g.Delay = exact.Duration(b.fair.delay(v, rec.debit, m, b.refillTime(m, r.Headroom), alone, othersHold))
+	}
+}
+
+// wait is the microseconds until a caller with this headroom sees n tokens in every limit, or its
+// whole burst, if nobody draws.
+func (b *Bucket) wait(n int64, headroom float64) int64 {
+	longest := int64(0)
+	for k := range b.config.Limits {
+		longest = max(longest, b.waitAt(k, n+b.kept(k, headroom)))
+	}
+	return longest
+}
+
+// waitAt is the microseconds until level k has reached n tokens, or its burst.
+func (b *Bucket) waitAt(k int, n int64) int64 {
+	if b.windows[k] != nil {
+		return b.windowWait(k, n)
+	}
+	sc := &b.scales[k]
+	missing := min(n, sc.Capacity)*sc.Unit - b.level[k]
+	if missing <= 0 {
+		return 0
+	}
+	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
+}
+
+// levels are the whole tokens that a caller with this headroom sees of every level, and the time
+// until it has one more if nobody draws; 0 where it is full.
+func (b *Bucket) levels(headroom float64) (tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
+	for k := range b.config.Limits {
+		tokens[k] = b.tokens(k, headroom)
+		next[k] = exact.Duration(b.waitAt(k, tokens[k]+b.kept(k, headroom)+1))
+	}
+	return tokens, next
+}

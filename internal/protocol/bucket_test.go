@@ -1,0 +1,213 @@
+package protocol
+
+import (
+	"errors"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+func rat(n int64) *big.Rat { return big.NewRat(n, 1) }
+
+// bigBucket is one central token bucket in rationals: the reference that has no rounding at all.
+type bigBucket struct {
+	level, burst, rate *big.Rat // rate per microsecond
+	at                 int64
+}
+
+func newBigBucket(l lease.Limit, now int64) *bigBucket {
+	return &bigBucket{level: rat(l.Capacity()), burst: rat(l.Capacity()), at: now,
+		rate: new(big.Rat).Quo(rat(l.Tokens), big.NewRat(int64(l.Per), 1000))}
+}
+
+// in is what us microseconds refill.
+func (b *bigBucket) in(us int64) *big.Rat { return new(big.Rat).Mul(b.rate, rat(us)) }
+
+func (b *bigBucket) advance(now int64) {
+	b.level.Add(b.level, b.in(now-b.at))
+	if b.level.Cmp(b.burst) > 0 {
+		b.level.Set(b.burst)
+	}
+	b.at = now
+}
+
+// TestRefillIsExact compares every level with rationals: the fraction of a token, and of a tick, is
+// never lost and never credited twice.
+func TestRefillIsExact(t *testing.T) {
+	limits := []lease.Limit{
+		lease.PerSecond(3), lease.PerSecond(1_000_000_000), {Tokens: 1, Per: 30 * 24 * time.Hour},
+		{Tokens: 7, Per: 13 * time.Millisecond, Burst: 2}, {Tokens: 999_983, Per: time.Second, Burst: 10},
+		{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}, // ticks of 1 ms
+		{Tokens: 1_000_000_007, Per: 1_000_033 * time.Second, Burst: 4_000_000_000},  // ticks of 1 s
+		{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 4_503_000_000 /* at 2^52 */},
+	}
+	for _, l := range limits {
+		sc, err := l.Scale(0)
+		testkit.NoErr(t, err)
+		rnd := rand.New(rand.NewPCG(1, uint64(l.Tokens)))
+		now := int64(1_000_000_000_000_000)
+		b, model := Bucket{}, newBigBucket(l, now)
+		c := lease.Config{Limits: []lease.Limit{l}, TTL: time.Second, Target: time.Millisecond}
+		for i := range int64(3000) {
+			now += randomPause(rnd, sc)
+			model.advance(now)
+			want := rnd.Int64N(l.Capacity()) >> rnd.IntN(40)
+			r := lease.Request{Holder: "a", Seq: i + 1, Config: c, Want: want, Waiting: want, Weight: 1}
+			var g lease.Grant
+			testkit.NoErr(t, b.Call(now, &r, &g))
+			model.level.Sub(model.level, rat(g.Granted))
+			// The level with its rest of a tick is the rational one.
+			got := big.NewRat(b.level[0], sc.Unit)
+			got.Add(got, model.in(b.rest[0]))
+			testkit.Must(t, got.Cmp(model.level) == 0, "%v (tick %d µs) after %d calls: %v, exactly %v",
+				l, sc.Tick, i+1, got, model.level)
+			// Whole tokens are granted as soon as their tick has come.
+			least := model.in(sc.Tick)
+			least.Add(least, rat(1+want))
+			testkit.Must(t, g.Granted == want || least.Cmp(model.level) >= 0,
+				"%v: granted %d of %d, but %v were left", l, g.Granted, want, model.level)
+		}
+	}
+}
+
+// randomPause is mostly short, sometimes about a tick, sometimes long enough to fill up.
+func randomPause(rnd *rand.Rand, sc lease.Scale) int64 {
+	switch rnd.IntN(4) {
+	case 0:
+		return rnd.Int64N(3)
+	case 1:
+		return rnd.Int64N(3*sc.Tick + 1)
+	case 2:
+		return rnd.Int64N(exact.Micros(sc.TimeToFull())/8 + 2)
+	}
+	return rnd.Int64N(5000)
+}
+
+func TestMulDivIsExact(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for range 100_000 {
+		c := 1 + rnd.Int64N(exact.MaxUnits-1)
+		a, b := rnd.Int64N(c), rnd.Int64N(exact.MaxUnits)
+		want := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
+		want.Quo(want, big.NewInt(c))
+		got := exact.MulDiv(a, b, c)
+		testkit.Must(t, got == want.Int64(), "mulDiv(%d, %d, %d) = %d, want %v", a, b, c, got, want)
+	}
+}
+
+// TestRingForgetsNothingEarly: whatever T does, an entry is in the ledger until its T has passed,
+// and at most one of the widest slices longer than the longest T.
+func TestRingForgetsNothingEarly(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for range 20_000 {
+		now := 1_000_000 + rnd.Int64N(1000)
+		ttl := 1 + rnd.Int64N(100)
+		r := newRing(now, ttl)
+		longest, until := ttl, now
+		for range 1 + rnd.IntN(6) {
+			now += rnd.Int64N(40)
+			for r.ends() <= now {
+				r.expire()
+			}
+			next := 1 + rnd.Int64N(100)
+			r.fit(now, next)
+			ttl, longest = next, max(longest, next)
+			r.add(r.slice(r.place(now, ttl)), 1, 1)
+			until = max(until, now+ttl)
+			held := r.ledger()
+			probe := r
+			for probe.ends() <= until {
+				probe.expire()
+			}
+			testkit.Must(t, held <= 0 || probe.ledger() != 0,
+				"at %d every entry of %+v is forgotten before %d", now, r, until)
+		}
+		end := until + 3*longest
+		for r.ends() <= end {
+			r.expire()
+		}
+		testkit.Must(t, r.ledger() == 0 && r.weightSum() == 0, "three T later %+v still remembers", r)
+	}
+}
+
+func TestRefusedCallLeavesNoTrace(t *testing.T) {
+	// given a bucket with one holder
+	s := newScene(t, lease.PerSecond(10), time.Second)
+	a := s.holder("a")
+	s.calls(a, ask{Want: 3})
+	old := lease.Request{Holder: "a", Seq: 1, Config: s.config, Want: 5, Weight: 1}
+	s.calls(a, ask{Want: 1})
+	before := s.bucket.Dump()
+	// when an older call arrives, or one that would mint tokens, much later
+	negative := old
+	negative.Seq, negative.Returned = 9, -5
+	for _, c := range []struct {
+		r    lease.Request
+		want error
+	}{{old, lease.ErrStale}, {negative, lease.ErrInvalidRequest}} {
+		var g lease.Grant
+		err := s.bucket.Call(s.now+500_000, &c.r, &g)
+		testkit.Check(t, errors.Is(err, c.want), "%v, want %v", err, c.want)
+	}
+	// then nothing has changed
+	after := s.bucket.Dump()
+	testkit.Check(t, before.Now == after.Now && before.Counter == after.Counter &&
+		before.Level == after.Level && before.Held == after.Held, "before %+v\n after %+v", before, after)
+}
+
+// TestAHolderIsInTheRingOnceWhateverTDoes: T grows and shrinks in small and in large steps while holders
+// call seldom. Those that call before their leases end are found, so that no weight is counted twice; and
+// none is found whose weight the ring has forgotten.
+func TestAHolderIsInTheRingOnceWhateverTDoes(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		now, ttl := 1_000_000+rnd.Int64N(1000), 1+rnd.Int64N(1000)
+		r := newRing(now, ttl)
+		var places [5]place
+		step, punctual := max(1, ttl/(1+rnd.Int64N(50))), rnd.IntN(2) == 0
+		for range 400 {
+			// given holders, of which those call whose lease is about to end, and others now and then
+			passes := 1 + rnd.Int64N(1+ttl/4)
+			for i, p := range places {
+				if (!punctual || int64(p) > now+passes) && rnd.IntN(10) > 0 {
+					continue
+				}
+				at, live := r.locate(p)
+				// then the ring knows each whose lease has not ended
+				testkit.Must(t, live || int64(p) <= now, "at %d %+v is not in %+v", now, p, r)
+				if live {
+					r.add(r.slice(at), 0, -1)
+				}
+				if places[i] = r.place(now, ttl); live && places[i] < at {
+					places[i] = at
+				}
+				r.add(r.slice(places[i]), 0, 1)
+			}
+			for _, n := range r.weight {
+				testkit.Must(t, n >= 0, "at %d a weight is negative: %+v", now, r)
+			}
+			testkit.Must(t, !punctual || r.weightSum() == int64(len(places)), "at %d the ring has %d of %d: %+v", now, r.weightSum(),
+				len(places), r)
+			for now += passes; r.ends() <= now; {
+				r.expire()
+			}
+			r.base = now / r.width
+			switch rnd.IntN(4) {
+			case 0:
+				ttl = max(1, ttl+rnd.Int64N(2*step+1)-step)
+			case 1:
+				ttl = max(1, ttl+rnd.Int64N(step+1))
+			case 2:
+				if rnd.IntN(20) == 0 {
+					ttl = 1 + rnd.Int64N(4*ttl)
+				}
+			}
+			r.fit(now, ttl)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package protocol
+
+import (
+	"errors"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Build opens the call that Tick found due: a retry of the open one while that is worth sending,
+// otherwise a new one under seq, which must be above all earlier ones. The request is valid until
+// the next Build.
+func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.Request {
+	n := c.needs(rtt)
+	need := int64(0)
+	if c.queue.head != nil {
+		need = max(1, c.queue.need(c.portion())-c.Pool.Held())
+	}
+	if !c.failing(now) {
+		c.failures = 0 // requests wait for this call as for any other
+	}
+	c.calling = true
+	if rtt > 0 {
+		c.rtt = rtt
+	}
+	if r := c.resend(now); r != nil {
+		return r
+	}
+	c.Expire(now)
+	c.observe(now)
+	c.forgive(now)
+	c.weight = weightOf(c.policy)
+	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom}
+	if !n.closing {
+		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
+		wanted := n.waiting > 0 || n.refused > 0 || c.low
+		if !wanted && c.heard.replied && now >= c.reviewAt && c.excess(c.Pool.Held()) > 0 {
+			a.Return = c.excess
+			a.Want, a.Need = 0, 0
+		}
+	}
+	// A lease that does not fit lowered limits would be void, and fill the ledger for a T.
+	if n.closing || c.Outdated() {
+		a.Return = func(held int64) int64 { return held }
+	}
+	c.low = false
+	c.missedAtAsk = c.Pool.Missed()
+	a.Denied = c.tellDenied()
+	c.queue.join(seq)
+	c.refused = 0
+	return c.openCall(now, seq, a)
+}
+
+// proposal is the configuration that a call proposes: what this process was told to, unless a newer
+// one is in force, which survives the loss of the bucket so. One of an equal version is not
+// proposed, or it would be in force for ever (6.9). T is made long enough for the network as it is
+// now (8.4): a client whose leases spend more than a quarter of their time on the way starves.
+func (c *Client) proposal() lease.Config {
+	p := propose(&c.own, &c.config, c.rtt)
+	if c.large() && c.policy.TTL == 0 {
+		p.TTL = max(p.TTL, min(lease.TTLPerTarget*c.target, lease.TTLMax))
+	}
+	return p
+}
+
+// propose is proposal for a process that was told own, while inForce is in force.
+func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
+	p := *own
+	if inForce.Version.After(p.Version) {
+		p = *inForce
+	}
+	p.TTL = max(p.TTL, 2*inForce.Target)
+	for p.TTL < 4*rtt && p.TTL <= lease.TTLMax/2 {
+		p.TTL *= 2
+	}
+	return p
+}
+
+// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
+// any other, which changes nothing. Serve is to follow.
+func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok bool) {
+	c.attribute()
+	before := c.heard.running
+	if got, ok = c.accept(now, g, c.queue.lackingInLine); !ok {
+		return got, false
+	}
+	c.calling = false
+	c.ended = max(c.ended, g.Seq)
+	c.stales = 0
+	c.failures = 0
+	if g.ActiveWeight >= c.mostActive || now > c.mostAt.Add(activeFor*c.TTL()) {
+		c.mostActive, c.mostAt = g.ActiveWeight, now
+	}
+	c.observe(now)
+	c.seenAtReply = c.demand.seen
+	c.leased = c.Pool.Held()
+	c.follow(g.Config)
+	c.hearTarget(g)
+	c.gauge(g, before)
+	c.staleAt = c.fullAt(g)
+	c.deniedUntil = c.delay(now, g)
+	c.reviewAt = now.Add(c.reviewIn())
+	if c.change == overtaken {
+		c.change, c.deniedUntil = outdated, 0
+	} else {
+		c.change = unchanged
+		c.KnowLimits(c.config.Limits)
+	}
+	c.arm()
+	c.judgeDenial(now)
+	return got, true
+}
+
+// Fail says that the call under way brought no grant. It stays open, so that a retry can carry the
+// same seq and a late reply can still be accepted. Whoever waits gets what Policy.Fallback gives. A
+// client that was leaving is closed: what it holds expires at the bucket.
+func (c *Client) Fail(now clock.Instant, err error) {
+	c.calling = false
+	c.ended = max(c.ended, c.open.Seq)
+	stale := errors.Is(err, lease.ErrStale)
+	if stale {
+		c.giveUp()
+		c.stales++
+	}
+	// The first time that a call is stale, the store is well.
+	if !stale || c.stales > 1 {
+		c.failed(now)
+	}
+	if stale {
+		c.rename(c.host.NewID())
+		if !c.Degraded() && c.stage != leaving {
+			return // whoever waits is served under the new id
+		}
+	}
+	c.serveWithout(now)
+	if c.stage == leaving {
+		c.Close()
+	}
+}
+
+// follow takes in the configuration in force.
+func (c *Client) follow(in lease.Config) {
+	c.heard.ttl = in.TTL
+	if !equal(&in, &c.config) {
+		c.adopt(in)
+	}
+	c.heard.conflict = in.Version == c.own.Version && !equal(&in, &c.own) && c.firstSent >= c.conflictsFrom
+}
+
+// adopt makes in the configuration in force.
+func (c *Client) adopt(in lease.Config) {
+	c.config, c.target = in, in.Target
+	c.heard.limits = in.Limits
+}
+
+// alone reports whether no other process was active on the bucket at the last reply.
+func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.weight }
+
+// spares reports whether the bucket, which nobody else draws from, and this process are known to
+// have n tokens: it was a larger request that they did not have enough for.
+func (c *Client) spares(n int64) bool { return c.alone() && n <= c.heard.level()+c.Pool.Held() }
+
+// delay is when the delay ends that the reply g asks for; 0 where it asks for none.
+func (c *Client) delay(now clock.Instant, g *lease.Grant) clock.Instant {
+	if !g.Short || g.Delay <= 0 {
+		return 0
+	}
+	// Limits that are changed or reset elsewhere are to be followed within T, and what was drawn for a
+	// request that has gone can be given back only while the bucket knows the holder.
+	longest := c.heard.ttl / 4 * 3
+	delay := min(g.Delay, longest)
+	switch {
+	case c.large():
+		delay = min(c.spreadDelay(delay), longest)
+	case !c.alone():
+		// Not more: a tenth of a long delay would leave the next token of a small burst lying about.
+		span := min(delay, c.target/2) / 10
+		delay = min(delay+time.Duration(c.next()%uint64(span+1)), longest)
+	}
+	// Counted from the sending, as the next call takes as long to the bucket as this one did: from the
+	// reply on, a round trip of a small burst's refill would be lost with each token.
+	return max(now+1, c.firstSent.Add(delay))
+}
+
+// endDelay ends the delay after a shortfall.
+func (c *Client) endDelay() {
+	c.deniedUntil = 0
+	c.shut(0)
+}
+
+// shortenDelay ends the delay sooner for n tokens, fewer than what fell short: when a bucket that
+// nobody else draws from has them, but at least half a Target after the call.
+func (c *Client) shortenDelay(n int64) {
+	missing := n - c.Pool.Held()
+	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {
+		return
+	}
+	at := c.firstSent.Add(c.target / 2)
+	missing = max(0, missing-c.heard.level())
+	for k, l := range c.config.Limits {
+		in := time.Duration(float64(missing) / l.Rate() * 1e9)
+		if l.Windowed() && missing > 0 {
+			in = c.heard.next[k]
+		}
+		at = max(at, c.firstSent.Add(in))
+	}
+	c.deniedUntil = min(c.deniedUntil, at)
+}
+
+// change says whether what was last heard of the bucket is still true of it.
+type change int8
+
+const (
+	unchanged change = iota
+	outdated         // limits were set, or the bucket was reset, since the last call was executed
+	overtaken        // the same, and a call was under way: its reply may not know either
+)
+
+// BucketChanged says that limits were set or the bucket was reset, so that what was last heard of
+// it is outdated: it ends the delay after a shortfall, and makes a call due where something is
+// held. limits are those in force now.
+func (c *Client) BucketChanged(limits []lease.Limit) {
+	c.endDelay()
+	c.change, c.setTo = outdated, limits
+	if c.calling {
+		c.change = overtaken
+	}
+	c.low = c.low || c.Pool.Held() > 0
+	c.KnowLimits(limits)
+}
+
+// Outdated reports whether the bucket is known to have been changed since the last reply was made.
+func (c *Client) Outdated() bool { return c.change != unchanged }
+
+// limitsNow are the limits in force as far as is known: those of the last reply, unless others were
+// set since.
+func (c *Client) limitsNow() []lease.Limit {
+	if c.Outdated() {
+		return c.setTo
+	}
+	return c.config.Limits
+}
+
+// next is a random number.
+func (c *Client) next() uint64 { return splitmix(&c.random) }

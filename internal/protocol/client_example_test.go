@@ -1,0 +1,56 @@
+package protocol_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// ExampleClient is the loop around a Client for one key, beside the bucket and with nothing in
+// between.
+func ExampleClient() {
+	now := clock.Instant(time.Hour)
+	policy := lease.Policy{MinBatch: 2}
+	var bucket protocol.Bucket
+	var c protocol.Client
+	c.Start(now, &printer{}, protocol.ClientConfig{
+		ID: "a", Policy: &policy, Proposed: policy.ConfigFor([]lease.Limit{lease.PerSecond(1000)}, 0, 0),
+		CallTimeout: lease.DefaultCallTimeout,
+	})
+	// A request finds nothing leased, and waits.
+	if !c.Pool.Take().OK() && c.Decide(now, 1, protocol.OneCall, protocol.Never).Verdict == protocol.VerdictWait {
+		c.Enqueue(now, &protocol.Waiter{N: 1, Patience: protocol.OneCall})
+	}
+	// So a call is due, and its reply serves the request.
+	if c.Tick(now, 0).Call {
+		r := c.Build(now, 1, 0)
+		var g lease.Grant
+		if err := bucket.Call(int64(now)/1000, r, &g); err != nil {
+			c.Fail(now, err)
+		} else if got, ok := c.Accept(now, &g); ok {
+			c.Serve(now, got)
+		}
+	}
+	// The next one is served from what is leased.
+	fmt.Println(c.Pool.Take().OK(), c.Account().Conserved())
+	// Output:
+	// the request that waits is admitted: true
+	// true true
+}
+
+// printer is a protocol.Host that says what became of requests, and needs nothing else.
+type printer struct{}
+
+func (*printer) Now() clock.Instant                              { return clock.Instant(time.Hour) }
+func (*printer) Wake(bool)                                       {}
+func (*printer) Shut(clock.Instant)                              {}
+func (*printer) Handed(*protocol.Waiter, int64, protocol.Origin) {}
+func (*printer) Forfeited(*protocol.Waiter)                      {}
+func (*printer) Breaker() *protocol.Breaker                      { return nil }
+func (*printer) NewID() string                                   { return "b" }
+func (*printer) Settled(w *protocol.Waiter, d protocol.Decision) {
+	fmt.Println("the request that waits is admitted:", d.OK())
+}

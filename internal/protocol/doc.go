@@ -1,0 +1,44 @@
+// Package protocol has both sides of the lease protocol, which docs/protocol.md specifies: Bucket is the
+// central bucket of one key, and Client is one process's side of one key.
+//
+// The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and
+// randomness as a seed. So a simulator runs the very code that production runs, and a test decides when
+// time passes. The bucket's side uses nothing of the client's.
+//
+// # The bucket
+//
+// Bucket executes lease calls. The Lua scripts of redisbucket agree with it to the last bit.
+//
+// # The loop around a Client
+//
+// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its
+// messages. Package hybrid is this loop for millions of keys, and ExampleClient is it for one. On
+// the way of a request:
+//
+//	if c.Pool.TakeN(n).OK() { // any goroutine, without the lock; TookLow asks for c.Low()
+//		return true
+//	}
+//	lock()
+//	switch d := c.Decide(now(), n, protocol.OneCall, protocol.Never); d.Verdict {
+//	case protocol.VerdictWait:
+//		c.Enqueue(now(), w) // Host.Settled tells the end; after CallTimeout the user calls c.TimeOut
+//	default:
+//		answer(d)
+//	}
+//
+// Whenever Host.Wake asks for it, and at the time that the last Tick named:
+//
+//	due := c.Tick(now(), rtt)
+//	if due.Call { // and Breaker.Admit, or else again at Breaker.Turn
+//		send(c.Build(now(), nextSeq(), rtt)) // one call under way; a copy of the Request goes out
+//	}
+//	tickAgainAt(due.At)
+//
+// For each answer, or when there has been none for too long:
+//
+//	if got, ok := c.Accept(now(), &grant); ok {
+//		c.Serve(now(), got)
+//	} else if err != nil {
+//		c.Fail(now(), err)
+//	}
+package protocol

@@ -1,0 +1,137 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// terms are those of a process with default settings, for keys with these limits.
+func terms(p lease.Policy, limits ...lease.Limit) *Terms {
+	c := p.ConfigFor(limits, 0, 0)
+	return &Terms{ID: "a", Policy: &p, Proposed: &c}
+}
+
+// drawn is what a key at rest remembers after draws with such pauses between them.
+func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (m Memory, last lease.Request) {
+	t.Helper()
+	for i, pause := range append(pauses, 0) {
+		m.Draw(s.instant(), int64(i+1), 1, on, &last)
+		testkit.NoErr(t, last.Validate())
+		g := s.executes(last)
+		_, ok := m.Drew(s.instant(), on.Proposed, &last, &g)
+		testkit.Must(t, ok, "draw %d: %+v", i, g)
+		s.now += pause.Microseconds()
+	}
+	return m, last
+}
+
+// TestWhichKeysDraw: those that are asked too seldom for a lease to pay, and those that cannot
+// lease ahead anyway.
+func TestWhichKeysDraw(t *testing.T) {
+	limit := lease.PerSecond(1000)
+	seldom, often := []time.Duration{time.Second, time.Second}, make([]time.Duration, 40)
+	for i := range often {
+		often[i] = 10 * time.Millisecond
+	}
+	for _, c := range []struct {
+		name   string
+		policy lease.Policy
+		limit  lease.Limit
+		n      int64
+		pauses []time.Duration // nil: the key is not known yet
+		rtt    time.Duration
+		want   bool
+	}{
+		{"unknown", lease.Policy{}, limit, 1, nil, 0, true},
+		{"unknown, with a batch to begin with", lease.Policy{MinBatch: 5}, limit, 1, nil, 0, false},
+		{"slow, with a batch", lease.Policy{MinBatch: 5}, limit, 1, seldom, 0, false},
+		{"slow", lease.Policy{}, limit, 1000, seldom, 0, true},
+		{"above the burst", lease.Policy{}, limit, 1001, seldom, 0, false},
+		{"within the burst, but for the headroom", lease.Policy{Headroom: 0.5}, limit, 501, seldom, 0, false},
+		{"100/s", lease.Policy{}, limit, 1, often, 0, false},
+		{"100/s of a batch of one", lease.Policy{MaxBatch: 1}, limit, 1, often, 0, true},
+		{"100/s of a burst of 3", lease.Policy{}, limit.WithBurst(3), 1, often, 0, true},
+		{"100/s of a burst that one round trip refills", lease.Policy{}, limit.WithBurst(50), 1, often, 20 * time.Millisecond, true},
+		{"blocked", lease.Policy{}, lease.Blocked, 1, nil, 0, false},
+		{"unlimited", lease.Policy{}, lease.Unlimited, 1, nil, 0, false},
+	} {
+		s := newScene(t, limit, 400*time.Millisecond)
+		on := terms(c.policy, c.limit)
+		var m Memory
+		if c.pauses != nil {
+			m, _ = drawn(t, s, on, c.pauses...)
+		}
+		on.RTT = c.rtt
+		testkit.Check(t, m.Draws(s.instant(), c.n, on) == c.want, "%s: draws is not %t", c.name, c.want)
+	}
+}
+
+// TestWhatIsNotAPlainReplyToADraw changes nothing: a Client has to take it in.
+func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
+	s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
+	on := terms(lease.Policy{}, lease.PerSecond(10))
+	m, _ := drawn(t, s, on)
+	var r lease.Request
+	m.Draw(s.instant(), 7, 2, on, &r)
+	good := s.executes(r)
+	for name, change := range map[string]func(g *lease.Grant){
+		"another seq":      func(g *lease.Grant) { g.Seq++ },
+		"short":            func(g *lease.Grant) { g.Granted-- },
+		"nothing waited":   func(g *lease.Grant) { g.Waited = 0 },
+		"more than wanted": func(g *lease.Grant) { g.Granted++ },
+		"no T":             func(g *lease.Grant) { g.Config.TTL = 0 },
+		"negative epoch":   func(g *lease.Grant) { g.Epoch = -1 },
+		"negative counter": func(g *lease.Grant) { g.Counter = -1 },
+		"negative running": func(g *lease.Grant) { g.Running = -1 },
+		"other limits":     func(g *lease.Grant) { g.Config.Limits = []lease.Limit{lease.PerSecond(5)} },
+		"another version":  func(g *lease.Grant) { g.Config.Version.Revision++ },
+	} {
+		g, before := good, m
+		change(&g)
+		_, ok := m.Drew(s.instant(), on.Proposed, &r, &g)
+		testkit.Check(t, !ok && m == before, "%s is taken for a plain reply", name)
+	}
+	d, ok := m.Drew(s.instant(), on.Proposed, &r, &good)
+	testkit.Check(t, ok && d == pool.Draw{Epoch: good.Epoch, Running: good.Running}, "%+v", d)
+}
+
+// TestATakenOverDrawIsNeverSentAgain and carries no right to bring back anything at once: the
+// bucket does not know who drew.
+func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
+	s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
+	on := terms(lease.Policy{}, lease.PerSecond(10))
+	m, _ := drawn(t, s, on)
+	for _, answered := range []bool{false, true} {
+		var r lease.Request
+		m.Draw(s.instant(), 11, 2, on, &r)
+		d := newDriver(t, lease.PerSecond(10))
+		d.now = s.instant()
+		c := &d.client(lease.Policy{}, lease.PerSecond(10), nil).Client
+		c.Recall(m)
+		w := &Waiter{N: 2, Patience: OneCall, Deadline: Never}
+		c.TakeOver(s.instant(), &r, w)
+		testkit.Check(t, c.HasWaiters() && c.IsOpen() && c.resend(s.instant()) == nil, "the draw would be sent again")
+		if !answered {
+			c.Fail(s.instant(), lease.ErrUnavailable)
+			again := c.Build(s.instant(), 12, 0)
+			testkit.Check(t, again.Seq == 12 && !again.Draw, "%+v", again)
+			continue
+		}
+		g := s.executes(r)
+		got, ok := c.Accept(s.instant(), &g)
+		testkit.Must(t, ok && got.Waited == 2, "%+v, %t", got, ok)
+		c.Cancel(s.instant(), w)
+		c.Serve(s.instant(), got)
+		first := *c.Build(s.instant(), 13, 0)
+		testkit.Check(t, first.Unused == 0, "%d come back to a bucket that does not know the holder", first.Unused)
+		g = s.executes(first)
+		_, ok = c.Accept(s.instant(), &g)
+		testkit.Must(t, ok, "refused")
+		second := c.Build(s.instant(), 14, 0)
+		testkit.Check(t, second.Unused == 2, "%d come back with the second call", second.Unused)
+	}
+}

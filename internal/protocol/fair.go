@@ -1,0 +1,212 @@
+package protocol
+
+import (
+	"math"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// fair is the state of weighted max-min sharing, docs/protocol.md section 7: a fair rate per unit
+// of weight. It falls while the level is below its set point and rises while it is above, so that
+// it comes to rest where the holders that want more than their share get exactly that share.
+//
+// It counts in doubles, with + - * / floor ceil min max alone and every product rounded by a
+// conversion, so that Lua, which does the same, agrees to the last bit on every machine.
+type fair struct {
+	share          float64 // tokens per microsecond and unit of weight
+	updated        int64
+	contendedUntil int64 // somebody asked for more than there was while others held tokens
+}
+
+// debit is one holder's side: how much of its share it has not drawn yet.
+type debit struct {
+	allowance float64 // tokens; negative where it drew more
+	last      int64   // when it last drew
+}
+
+// fairView is what the sharing looks at, as doubles: the tightest of the limits, as far as the
+// caller's headroom lets it see them, and the request.
+type fairView struct {
+	now    int64
+	level  float64 // tokens, with their fraction
+	steer  float64 // the level that moves the share
+	burst  float64 // at least 1
+	rate   float64 // tokens per microsecond
+	own    float64 // the share with which the caller has the whole rate: rate/weight
+	target float64 // that is configured, microseconds
+	long   float64 // the Target in force, microseconds
+	pause  float64 // after a short grant, microseconds; 0 where no longer than the configured Target
+	ttl    float64 // microseconds
+	weight float64
+	active float64 // the sum of the weights of all holders
+	need   float64
+	// A window of time divides what was used long ago: its level answers a change of the share only
+	// when that is dropped.
+	windowed bool
+	crowded  bool // the budget of calls wants leases that are longer than the configured Target
+}
+
+// shareRange is how far the share may fall below a caller's own: a hundred thousand alike holders.
+const shareRange = 1e5
+
+// rate is the lowest rate of the limits, in tokens per microsecond.
+func (b *Bucket) rate() float64 {
+	r := math.Inf(1)
+	for k := range b.config.Limits {
+		r = min(r, rateOf(&b.scales[k]))
+	}
+	return r
+}
+
+func (b *Bucket) fairView(r *lease.Request) fairView {
+	target, pause, crowded := b.pace(r.Weight)
+	v := fairView{
+		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
+		target: float64(exact.Micros(b.config.Target)), long: target, pause: pause,
+		ttl:    float64(b.ttl),
+		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
+		crowded: crowded,
+	}
+	for k := range b.config.Limits {
+		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
+		free := b.free(k, b.ring.ledger())
+		v.level = min(v.level, float64(free-kept*sc.Unit)/float64(sc.Unit))
+		v.steer = min(v.steer, float64(free)/float64(sc.Unit))
+		v.windowed = v.windowed || sc.Kind != lease.KindBucket
+		v.burst = min(v.burst, float64(sc.Capacity-kept))
+	}
+	v.burst = max(v.burst, 1)
+	v.own = v.rate / v.weight
+	// A caller that sees nothing knows nothing of how the others share what it leaves them.
+	if v.level >= 0 {
+		v.steer = v.level
+	}
+	return v
+}
+
+// setPoint is the level that the sharing steers to: what all holders together draw in half a
+// Target, the pause between two calls of one that wants more.
+func (v fairView) setPoint() float64 {
+	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
+}
+
+// advance moves the share and d up to now.
+func (f *fair) advance(v fairView, d *debit) {
+	point := v.setPoint()
+	pull := max(-1, min(1, (v.steer-point)/float64(2*point)))
+	// The level cannot answer a correction faster than a token arrives. Where that is slower than a
+	// Target, the share would otherwise sink to the bottom of its range.
+	period, least := max(v.target, point/v.rate), v.own/shareRange
+	if v.windowed {
+		least = float64(0.9 * (v.rate / v.active))
+	}
+	share := min(f.share, v.own)
+	if v.pause > 0 {
+		// Nor than holders call. Far above an equal share the share falls faster, or it would take
+		// tens of seconds until a fleet that has just started divides the rate.
+		equal := v.rate / v.active
+		least = float64(0.9 * equal)
+		if pull < 0 {
+			period = max(period, float64(v.pause*min(1, equal/share)))
+		} else {
+			period = max(period, v.pause)
+		}
+	}
+	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
+	half := float64(x / 2)
+	f.share = max(least, min(v.own, float64(share*((1+half)/(1-half)))))
+	f.updated = v.now
+
+	// The share is the integral of the level's error, and the level that of what is not drawn: by
+	// itself such a loop swings for ever. So what a holder earns leans towards the error too. A
+	// twelfth damps the swing enough; more would make a grant depend on the moment of the call.
+	gain := float64(v.weight * f.share)
+	lean := float64(pull / 12)
+	earning := min(v.rate, float64(gain*((1+lean)/(1-lean))))
+	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
+	d.allowance = min(f.owed(v, d)+earned, f.most(v))
+	d.last = v.now
+}
+
+// most is the largest allowance that a holder saves up: four Targets' share, since it asks now for
+// more and now for less, or a larger need. Who was idle has no claim on everything.
+func (f *fair) most(v fairView) float64 {
+	return min(exact.MaxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.long))))
+}
+
+// owed returns the allowance with its debt bounded. A holder that overdrew while tokens were
+// plentiful should not starve later, so its debt counts only in proportion to scarcity.
+func (f *fair) owed(v fairView, d *debit) float64 {
+	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
+}
+
+// scarcity is 0 while the caller may have the whole rate, so that it is kept from nothing, and near
+// 1 where many divide it.
+func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
+
+// allow is the most that may be granted (7.5). What the level has above the set point is free to
+// all: half of it where many share, all of it where each gets what it asks for. Where the budget of
+// calls wants long leases it is divided, or luck would decide which holders get it.
+func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
+	if alone {
+		return exact.MaxUnits
+	}
+	scarcity := f.scarcity(v)
+	spare := v.level - float64(v.setPoint()*scarcity)
+	kept := float64(scarcity / 2)
+	if v.crowded {
+		kept = float64(scarcity * (1 - v.weight/v.active))
+	}
+	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-kept))))
+	return int64(max(0, min(most, exact.MaxUnits)))
+}
+
+// least is the number of tokens that the next call after a short grant waits for.
+func (f *fair) least(v fairView) float64 {
+	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
+	if v.pause > 0 {
+		share = float64(float64(v.weight*f.share) * v.pause)
+	}
+	return max(1, v.need, min(share, v.burst/2))
+}
+
+// delay is the microseconds until the next call after a short grant is worth it (7.7): until the
+// bucket has refilled m tokens, which takes refill microseconds, and the holder has earned them.
+func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
+	wait := refill
+	if !alone {
+		// A grant is rounded up: m tokens are granted as soon as more than ceil(m) - 1 are earned.
+		lacking := float64(math.Ceil(m)-1) - f.owed(v, &d)
+		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
+	}
+	if float64(v.rate*v.target) > 1 {
+		wait = max(wait, v.target/2, float64(v.pause*f.scarcity(v)))
+	}
+	if othersHold {
+		wait = min(wait, max(float64(2*v.target), float64(2*v.pause), min(refill, v.ttl)))
+	}
+	return int64(math.Ceil(max(1, min(wait, exact.MaxUnits))))
+}
+
+// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit, as
+// a double.
+func (b *Bucket) refillTime(m, headroom float64) float64 {
+	longest, windows := 0.0, 0.0
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		if b.windows[k] != nil {
+			n := int64(math.Ceil(min(m, float64(sc.Capacity))))
+			windows = max(windows, float64(b.windowWait(k, n+b.kept(k, headroom))))
+			continue
+		}
+		kept := b.kept(k, headroom)
+		sees := float64(b.level[k] - kept*sc.Unit)
+		missing := float64(min(m, float64(sc.Capacity-kept))*float64(sc.Unit)) - sees
+		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
+	}
+	if longest > 0 && b.frozen > b.now {
+		longest += float64(b.frozen - b.now)
+	}
+	return max(longest, windows)
+}

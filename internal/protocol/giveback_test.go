@@ -1,0 +1,181 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// slowly is a limit whose tokens do not come back while a test runs.
+var slowly = lease.Limit{Tokens: 100, Per: 1000 * time.Second, Burst: 100}
+
+// asks has n decide on a request whose tokens the pool does not have, and waits for the answer.
+func (n *driven) asks(tokens int64, p Patience) Decision {
+	n.d.t.Helper()
+	n.told = n.Decide(n.d.now, tokens, p, Never)
+	if n.told.Verdict == VerdictWait {
+		n.waiting++
+		n.Enqueue(n.d.now, &Waiter{N: tokens, Patience: p, Deadline: Never})
+		n.ask()
+		n.d.run(20 * time.Millisecond)
+	}
+	testkit.Must(n.d.t, n.told.OK() && n.told.Took == tokens, "a request for %d: %+v", tokens, n.told)
+	return n.told
+}
+
+// gives has n give back what d had, and says where it went.
+func (n *driven) gives(d Decision) (pooled, unused, burnt int64) {
+	n.d.t.Helper()
+	before, held, waits := n.Account(), n.Pool.Held(), n.unused
+	denied := n.DeniedOf(n.Pool.Missed())
+	ok := n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
+	after := n.Account()
+	testkit.Check(n.d.t, ok && after.Conserved() && after.Admitted == before.Admitted-d.Took,
+		"%v: from %+v to %+v", ok, before, after)
+	testkit.Check(n.d.t, n.DeniedOf(n.Pool.Missed()) == denied, "what was given back counts as denied")
+	return n.Pool.Held() - held, n.unused - waits, after.Burnt - before.Burnt
+}
+
+// A request that was admitted, and then did not happen, leaves everything as if it had never been
+// asked, whichever way its tokens came.
+func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
+	to := func(n *driven, d Decision, pooled, unused, burnt int64) {
+		t.Helper()
+		p, u, b := n.gives(d)
+		testkit.Check(t, p == pooled && u == unused && b == burnt,
+			"%+v: %d went to the pool, %d wait for a call, %d are burnt; want %d, %d, %d",
+			d, p, u, b, pooled, unused, burnt)
+	}
+	// level has n call until nothing is owed, and checks that the bucket has all but so many tokens.
+	level := func(n *driven, used int64) {
+		t.Helper()
+		n.d.run(2 * time.Second)
+		b := settled(&n.d.bucket, int64(n.d.now)/1000)
+		have := b.Level() + b.Ledger()
+		testkit.Check(t, have == 100-used, "the bucket has %d, want %d", have, 100-used)
+	}
+	t.Run("drawn for a request that waited", func(t *testing.T) {
+		_, n := alone(t, slowly, lease.Policy{}, nil)
+		d := n.asks(10, OneCall)
+		testkit.Check(t, d.Pooled == 0 && d.Source == lease.SourceStore, "%+v", d)
+		to(n, d, 0, 10, 0)
+		level(n, 0)
+	})
+	t.Run("drawn for a request that waited in line", func(t *testing.T) {
+		_, n := alone(t, slowly, lease.Policy{}, nil)
+		to(n, n.asks(100, InLine), 0, 100, 0)
+		level(n, 0)
+	})
+	leased := func() *driven {
+		d, n := alone(t, slowly, lease.Policy{MinBatch: 50}, nil)
+		n.asks(1, OneCall)
+		n.low, n.demand.slow, n.demand.fast = true, 1000, 1000 // as if much was to come
+		n.ask()
+		d.run(5 * time.Millisecond)
+		testkit.Must(t, n.Pool.Held() >= 20, "%d are leased", n.Pool.Held())
+		return n
+	}
+	takes := func(n *driven) Decision { // as a user's goroutine does, without a lock
+		d := n.Pool.Drawn()
+		testkit.Must(t, n.Pool.TakeN(10).OK(), "not taken")
+		return Decision{Verdict: VerdictAdmit, Took: 10, Pooled: 10, Draw: d}
+	}
+	t.Run("taken from the pool", func(t *testing.T) {
+		n := leased()
+		to(n, takes(n), 10, 0, 0)
+		to(n, n.asks(10, OneCall), 10, 0, 0)
+		to(n, n.asks(10, InLine), 10, 0, 0)
+		level(n, 1)
+	})
+	t.Run("taken from the pool before a report", func(t *testing.T) {
+		n := leased()
+		d := takes(n)
+		n.low = true
+		n.ask()
+		n.d.run(5 * time.Millisecond)
+		to(n, d, 0, 10, 0)
+		level(n, 1)
+	})
+	t.Run("taken from the pool, whose lease has ended", func(t *testing.T) {
+		n := leased()
+		d := takes(n)
+		n.d.now = n.Deadline()
+		to(n, d, 0, 10, 0)
+		n.Pool.Drain()
+		n.d.run(2 * time.Second)
+		testkit.Check(t, n.Account().Returned >= 10, "%+v", n.Account())
+	})
+	t.Run("somebody waits for them", func(t *testing.T) {
+		n := leased()
+		d := takes(n)
+		n.Pool.TakeN(n.Pool.Held())
+		w := &Waiter{N: 4, Patience: InLine, Deadline: Never}
+		n.waiting++
+		n.Enqueue(n.d.now, w)
+		n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
+		testkit.Check(t, n.waiting == 0 && n.told.Pooled == 4 && n.Pool.Held() == 6, "%d wait, %d are in the pool",
+			n.waiting, n.Pool.Held())
+	})
+	t.Run("the key has gone to rest", func(t *testing.T) {
+		_, n := alone(t, slowly, lease.Policy{}, nil)
+		d := n.asks(10, OneCall)
+		n.d.run(10 * time.Second)
+		m, ok := n.Rest()
+		testkit.Must(t, ok, "it does not rest")
+		n.Close()
+		ok = n.GiveBack(n.d.now, 10, d.Pooled, d.Draw)
+		testkit.Check(t, !ok, "a closed client takes something back")
+		n.starts(lease.Policy{}, slowly)
+		n.id = "h0"
+		n.Recall(m)
+		d.Pooled = 0
+		to(n, d, 0, 10, 0)
+		level(n, 0)
+	})
+	t.Run("the bucket is another one", func(t *testing.T) {
+		d, n := alone(t, slowly, lease.Policy{}, nil)
+		was := n.asks(10, OneCall)
+		d.bucket = Bucket{}
+		n.request()
+		n.ask()
+		d.run(time.Second)
+		to(n, was, 0, 0, 10)
+	})
+	t.Run("the process was copied", func(t *testing.T) {
+		d, n := alone(t, slowly, lease.Policy{}, nil)
+		was := n.asks(10, OneCall)
+		n.rename("another")
+		d.run(time.Second)
+		is := n.asks(1, OneCall)
+		to(n, was, 0, 0, 10)
+		to(n, is, 0, 1, 0)
+	})
+}
+
+// A charge travels until a reply confirms it, as a debt does, and more than once if need be.
+func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
+	d, n := alone(t, slowly, lease.Policy{Fallback: lease.FallbackDeny}, nil)
+	n.asks(10, OneCall)
+	n.Charge(30)
+	d.run(time.Second)
+	level := func() int64 { b := settled(&d.bucket, int64(d.now)/1000); return b.level[0] / b.scales[0].Unit }
+	have := level()
+	testkit.Check(t, have == 60 && n.charge == 0, "the level is %d, %d to be charged", have, n.charge)
+	// A call that is not executed charges nothing, and the next one does
+	n.Charge(70)
+	d.down, n.tick = true, d.now
+	d.run(5 * time.Second)
+	testkit.Check(t, n.charge == 70 && len(n.calls) > 3, "%d to be charged after %d calls", n.charge, len(n.calls))
+	d.down = false
+	d.run(5 * time.Second)
+	have = level()
+	testkit.Check(t, have <= -8 && have >= -10 && n.charge == 0, "the level is %d, %d to be charged", have, n.charge)
+	// and no number of them is too large to count.
+	n.holding.Charge(1 << 62)
+	n.holding.Charge(1 << 62)
+	n.tick = d.now
+	d.run(5 * time.Second)
+	testkit.Check(t, n.charge == 0 && n.last.Charge == lease.WaitingMax, "%d to be charged", n.charge)
+}

@@ -1,0 +1,310 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
+// time, replies accepted once and for the open call only, and a deadline from the FIRST sending of
+// the accepted call. It decides nothing about how much to ask for; Client does.
+type holding struct {
+	Pool pool.Pool
+
+	id        string
+	open      lease.Request // the last call that was built
+	isOpen    bool          // its reply would be accepted
+	firstSent clock.Instant // of open
+
+	heard Heard
+
+	refund      int64 // admitted, and did not happen
+	unused      int64 // drawn, since the running time unusedSince, for requests that were not admitted
+	unusedSince int64
+	debt        int64 // admitted without a grant
+	charge      int64 // used beyond what was reserved
+	reported    int64 // heard.running when the present report interval began
+	disowned    int64 // what was drawn up to then is another id's to give back; see rename
+
+	base        int64 // tokens in the pool when it was last counted
+	lateSeen    int64 // Pool.late when it was last counted
+	servedLater int64 // tokens of requests that were admitted after the pool had counted them as missed
+	account     Account
+}
+
+// ask is what a call asks for. What it reports, the holding knows by itself.
+type ask struct {
+	Config              lease.Config
+	Want, Need, Waiting int64
+	Denied              int64
+	Weight              int64
+	Headroom            float64
+	Return              func(held int64) int64 // how many of the held tokens to give back; nil gives none back
+}
+
+// Accepted is what an accepted reply brought, for Client.Serve to hand out.
+type Accepted struct {
+	Waited   int64     // tokens for the requests that ask.Waiting counted, and for them only
+	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from it
+	draw     pool.Draw // of all of them
+}
+
+// leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
+// covers the drift of the two clocks: 62,500 ppm, a hundred times what quartz does.
+func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
+
+// init makes h usable. id identifies the holder to the bucket and must differ between processes.
+func (h *holding) init(id string, stripes int) {
+	h.id = id
+	h.Pool.Init(stripes)
+}
+
+// openCall builds the call with the given seq, which must be above all earlier ones, to be sent at
+// once, and closes the one before. The result does not change until the next one.
+func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
+	h.giveUp()
+	h.Expire(now)
+	if h.heard.expired(now) {
+		h.heard.lineage = lineage{}
+		h.publish()
+	}
+	// These count only where the bucket still knows the holder. After a pause it does not, so the
+	// first call goes without and the next one carries them (5.9).
+	refund, unused := int64(0), int64(0)
+	if now < h.Deadline() {
+		refund, unused = min(h.refund, lease.WaitingMax), h.unused
+		h.refund, h.unused = 0, 0
+	}
+	held, returned := h.Pool.Report(a.Return)
+	h.reported = h.heard.running
+	h.counted(held)
+	h.base = held - returned
+	h.open = lease.Request{
+		Holder: h.id, Seq: seq, Config: a.Config,
+		Remaining: held - returned, Returned: returned,
+		Unused: unused, Refund: refund, Debt: min(h.debt, lease.WaitingMax), Charge: h.charge,
+		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Denied: a.Denied,
+		Weight: a.Weight, Headroom: a.Headroom,
+	}
+	if unused > 0 {
+		h.open.Drawn = h.unusedSince
+	}
+	h.heard.prove(now, &h.open)
+	h.isOpen = true
+	h.firstSent = now
+	return &h.open
+}
+
+// resend returns the open call for one more sending. It is nil where there is none, where that is a
+// draw, or where a grant would arrive with less than half of its time left.
+func (h *holding) resend(now clock.Instant) *lease.Request {
+	if h.open.Draw || !h.isYoung(now) {
+		return nil
+	}
+	return &h.open
+}
+
+// isYoung reports whether there is an open call, whose grant would not come too late.
+func (h *holding) isYoung(now clock.Instant) bool {
+	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
+}
+
+// giveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
+// so that is burnt. Debt and charge stay, and are reported again: twice only admits less.
+func (h *holding) giveUp() {
+	if h.isOpen {
+		h.account.Burnt += h.open.Returned + h.open.Unused
+		h.isOpen = false
+	}
+}
+
+// accept takes in the reply to the open call. For any other reply, for a second one, and for one
+// that no bucket gives it changes nothing and ok is false. Whatever a Store says, no more is
+// accepted than was asked for. Up to reserve tokens of those for the pool are withheld for requests
+// that wait in line: otherwise a Take could overtake them.
+func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got Accepted, ok bool) {
+	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
+		return Accepted{}, false
+	}
+	if !h.isOpen || g.Seq != h.open.Seq {
+		return Accepted{}, false
+	}
+	h.isOpen = false
+	h.debt -= h.open.Debt
+	h.charge -= h.open.Charge
+	h.Expire(now)
+	if g.Void {
+		h.account.Burnt += h.open.Returned + h.open.Unused
+		h.burn()
+	} else {
+		h.account.Returned += h.open.Returned + h.open.Unused
+		h.account.Refunded += h.open.Refund
+	}
+	if !h.open.Draw { // which leases nothing, so that the bucket may not know the holder
+		h.Pool.SetDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
+	}
+	granted := min(g.Granted, h.open.Want)
+	got.Waited = min(g.Waited, h.open.Waiting, granted)
+	pooled := granted - got.Waited
+	h.account.Granted += granted
+	if now >= h.Deadline() { // the grant itself has come too late
+		h.account.Burnt += pooled
+		pooled = 0
+	}
+	got.Reserved = min(max(reserve, 0), pooled)
+	h.account.Admitted += got.Waited + got.Reserved
+	h.servedLater += got.Waited + got.Reserved
+	h.Pool.Add(pooled - got.Reserved)
+	h.base += pooled - got.Reserved
+	h.Expire(now)
+
+	if g.Epoch != h.heard.epoch {
+		h.burnUnused()
+	}
+	h.heard.hear(now, h.firstSent, &h.open, g)
+	h.publish()
+	got.draw = h.Pool.Drawn()
+	return got, true
+}
+
+// publish has the pool say of its tokens what the last reply did. The bucket has counted them as
+// held by this process then, so they left it then or later.
+func (h *holding) publish() { h.Pool.SetDrawn(h.heard.epoch, h.heard.running) }
+
+// Expire burns a holding whose deadline has come.
+func (h *holding) Expire(now clock.Instant) {
+	// An empty one is left alone: while a store is away this may be called for every request, and
+	// each time would begin a report interval, of which the numbers come again (5.7).
+	if now >= h.Deadline() && h.Pool.Held() > 0 {
+		h.burn()
+	}
+}
+
+// Deadline is when the whole holding expires: at or past it nothing of it is spent or returned. It
+// means nothing while the pool is empty.
+func (h *holding) Deadline() clock.Instant { return h.Pool.Deadline() }
+
+// IsOpen reports whether a call is under way or waits for its retry.
+func (h *holding) IsOpen() bool { return h.isOpen }
+
+// notAdmitted takes back that n tokens were admitted, to a request that waits.
+func (h *holding) notAdmitted(n int64) {
+	h.counted(h.Pool.Held()) // those from the pool are in Admitted by that, those from a grant are already
+	h.account.Admitted -= n
+	h.servedLater -= n
+}
+
+// putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
+// no report has been built since and their lease has not ended, otherwise with the next call. An
+// older draw tells where the numbers of the intervals have begun anew since.
+func (h *holding) putBack(now clock.Instant, n int64, d pool.Draw) {
+	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
+		h.base += n
+		h.notAdmitted(n)
+		return
+	}
+	h.sendBack(n, d)
+}
+
+// sendBack gives back, with the next call, n tokens that were drawn for a request which was not
+// admitted, the oldest of them by d. Those of an earlier epoch are burnt, because the bucket has
+// been set anew since or is another one.
+func (h *holding) sendBack(n int64, d pool.Draw) {
+	if n <= 0 {
+		return
+	}
+	if d.Epoch == 0 || d.Epoch != h.heard.epoch || d.Running <= h.disowned || n > lease.WaitingMax-h.unused {
+		h.burnTaken(n)
+		return
+	}
+	h.notAdmitted(n)
+	if h.unused == 0 {
+		h.unusedSince = d.Running
+	}
+	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.Running)
+}
+
+// burnTaken burns n tokens that a waiting request had.
+func (h *holding) burnTaken(n int64) {
+	h.notAdmitted(n)
+	h.account.Burnt += n
+}
+
+func (h *holding) burnUnused() {
+	h.account.Burnt += h.unused
+	h.unused = 0
+}
+
+// Refund reports n admitted tokens as not having happened, with the next call.
+func (h *holding) Refund(n int64) {
+	h.refund += n
+}
+
+// Charge has n tokens, which a request has used beyond what it was granted, travel with the next
+// calls until a reply confirms them.
+func (h *holding) Charge(n int64) {
+	h.charge = min(h.charge+min(n, lease.WaitingMax), lease.WaitingMax) // more than any bucket can owe
+}
+
+// rename burns the holding and goes on under another id: the answer to ErrStale (5.12). What was
+// drawn so far is the other process's to give back.
+func (h *holding) rename(id string) {
+	h.giveUp()
+	h.burn()
+	h.id = id
+	h.burnUnused()
+	h.disowned = max(h.disowned, h.heard.running)
+	h.heard.lineage = lineage{}
+	h.publish()
+	h.Pool.SetDeadline(0) // the new id is not known yet: no refund may travel with its first call
+}
+
+func (h *holding) burn() {
+	held := h.Pool.Drain()
+	h.counted(held)
+	h.account.Burnt += held
+	h.base = 0
+}
+
+// counted books what was taken since the pool was last counted. It holds held tokens now.
+func (h *holding) counted(held int64) {
+	late := h.Pool.Late()
+	h.account.Admitted += h.base - held - (late - h.lateSeen)
+	h.account.Burnt += late - h.lateSeen
+	h.lateSeen = late
+	h.base = held
+}
+
+// attempts is the tokens that were asked for so far. Those of servedLater are in it twice.
+func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed() }
+
+// DeniedOf is how many of the tokens that the Pool has missed were not served later.
+func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
+
+// LateAfterClose books as burnt the tokens that were taken before Close and found to be past the
+// strict deadline after it, which Close has counted as admitted. It returns how many these are.
+func (c *Client) LateAfterClose() int64 {
+	n := c.Pool.Late() - c.lateSeen
+	if c.stage != closed || n == 0 {
+		return 0
+	}
+	c.lateSeen += n
+	c.account.Admitted -= n
+	c.account.Burnt += n
+	return n
+}
+
+// Uncount says that n tokens which a refused take has counted as missed were no demand.
+func (h *holding) Uncount(n int64) { h.servedLater += n }
+
+// pending is how many tokens are on their way back to the bucket, or wait for the next call.
+func (h *holding) pending() int64 {
+	n := h.refund + h.unused
+	if h.isOpen {
+		n += h.open.Refund + h.open.Returned + h.open.Unused
+	}
+	return n
+}

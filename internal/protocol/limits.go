@@ -1,0 +1,120 @@
+package protocol
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// timeToForget is the microseconds until what was used up counts for nothing, at most 100 years: a token
+// bucket makes the overcommit too, since leases of other limits that it finds later count as used of B + E.
+func timeToForget(s *lease.Scale, overcommit int64) int64 {
+	if s.Kind != lease.KindBucket {
+		return exact.Micros(s.TimeToFull())
+	}
+	n := ((s.Capacity+overcommit)*s.Unit + s.Step - 1) / s.Step
+	return min(n, exact.Micros(exact.MaxTime)/s.Tick) * s.Tick
+}
+
+// startsEmpty reports whether a new bucket has no tokens of the limit: one that takes the whole 100
+// years to fill, such as Blocked, is there to deny.
+func startsEmpty(s *lease.Scale) bool { return s.TimeToFull() == exact.MaxTime }
+
+// deepest is the largest debt of a level, in units: what can be counted exactly together with the
+// rest of the arithmetic, in Lua too, and leaves the level full again after at most 100 years.
+func deepest(s *lease.Scale, overcommit int64) int64 {
+	if s.Kind != lease.KindBucket {
+		return exact.MaxUnits - 1 - s.Capacity - overcommit
+	}
+	most := (2*exact.MaxUnits - 1 - (s.Capacity+overcommit)*s.Unit - s.Step) / s.Step
+	return min(most, exact.Micros(exact.MaxTime-s.TimeToFull())/s.Tick) * s.Step
+}
+
+// rateOf is tokens per microsecond, as a double; Lua computes the same quotient in the same order.
+func rateOf(s *lease.Scale) float64 {
+	return float64(s.Step) / float64(s.Unit) / float64(s.Tick)
+}
+
+// slides reports whether one of limits is a sliding window. Then a lease follows the mean demand,
+// and what was spent is reported soon: it counts from the report on, for as long as the window is.
+func slides(limits []lease.Limit) bool {
+	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
+}
+
+// equal reports whether c and o agree on everything but the TTL, which grows by itself.
+func equal(c, o *lease.Config) bool {
+	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
+		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
+}
+
+// kept is how many tokens of a burst a caller with this headroom does not see. The product is
+// rounded, so that Lua agrees.
+func kept(burst int64, headroom float64) int64 {
+	return int64(math.Ceil(float64(float64(burst) * headroom)))
+}
+
+// mostOf is the most tokens that all limits have at once for a holder that leaves this headroom.
+func mostOf(limits []lease.Limit, headroom float64) int64 {
+	n := int64(exact.MaxUnits)
+	for _, l := range limits {
+		if !lease.Blocked.Equal(l) { // which denies any n alike
+			n = min(n, grantable(l, headroom))
+		}
+	}
+	return n
+}
+
+// grantable is the most that can ever be granted of l to who leaves this headroom.
+func grantable(l lease.Limit, headroom float64) int64 {
+	return l.Capacity() - kept(l.Capacity(), headroom)
+}
+
+// timeFor is how long l takes to make n tokens, at most 292 years. A window makes none with time:
+// they come when what was used is no longer counted, which may be all at once.
+func timeFor(l lease.Limit, n int64) time.Duration {
+	if l.Windowed() {
+		return 0
+	}
+	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}
+
+// longestToFull is how long it takes until all of these limits have their bursts again.
+func longestToFull(limits []lease.Limit) (longest time.Duration) {
+	for _, l := range limits {
+		longest = max(longest, l.TimeToFull())
+	}
+	return longest
+}
+
+// weightOf returns the weight that p proposes.
+func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
+
+// ceilingOf is the ceiling by one limit while its level is not known to be low, and by what the burst
+// was divided for it. target is the one in force, and alone says that no other holder was active,
+// as last heard.
+func ceilingOf(p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool) (part, divisor int64) {
+	burst, divisor := grantable(l, p.Headroom), int64(4)
+	if alone {
+		divisor = 2
+	}
+	// With an overcommit the bucket refills beside leases, so longer ones do no harm.
+	longer := min((burst+c.Overcommit)/divisor, int64(l.Rate()*target.Seconds()))
+	return max(burst/divisor, longer), divisor
+}
+
+// crampedBy reports the same of a policy and a configuration.
+func crampedBy(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
+	for _, l := range c.Limits {
+		if float64(grantable(l, p.Headroom)+c.Overcommit) < 4*l.Rate()*rtt.Seconds() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,491 @@
+package protocol
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/mutant"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// mutation is one rule of the protocol taken out of the source, by edits of its text. Each must be
+// caught: by the random schedules, by the model checker where a small instance shows it, and by the
+// tests that tell a story about it.
+type mutation struct {
+	name    string
+	edits   []mutant.Edit
+	faults  string // which the random schedules then always have, where the rule matters rarely
+	rare    bool   // 10,000 random schedules do not show it, even so
+	model   *model // nil: it takes a longer story than a small instance can tell
+	stories string // tests that fail, as a regular expression; "": none is needed
+	pkg     string // of the stories, below the module's root; "": this one
+	short   bool   // the short run has it: one for each part of the protocol
+}
+
+// noticedIn is the package whose stories notice m.
+func (m mutation) noticedIn() string { return cmp.Or(m.pkg, "./internal/protocol") }
+
+// leased is how a holder comes to hold tokens.
+var leased = []event{{eventOpen, 0, askTokens}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}}
+
+// mutations come with just the events of a model that show why the rule is there.
+var mutations = []mutation{
+	{name: "returned credited without a known record",
+		edits: []mutant.Edit{{"b.credit(r, known && b.now >= b.frozen)", "b.credit(r, true)"}},
+		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
+			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
+	{name: "absence taken for nothing held",
+		edits: []mutant.Edit{{"	if known {\n		remaining = r.Remaining\n", `	if !live {
+		known, remaining, at = true, r.Remaining, b.ring.place(b.now, b.ttl)
+		b.ring.add(b.ring.slice(at), remaining, 0)
+	} else if known {
+		remaining = r.Remaining
+`}, {"		at = 0\n", "		if !known {\n			at = 0\n		}\n"}},
+		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
+			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
+	{name: "deadline counted from a retry",
+		edits: []mutant.Edit{{"		return nil\n	}\n	return &h.open\n",
+			"		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), tick: 3, want: 1, inflight: 2,
+			moves: canWait | canRetry | lossless}},
+	{name: "expiry moved earlier when T shrinks",
+		edits:  []mutant.Edit{{"r.lastEnds() > (now/width+ringSlices)*width", "false"}},
+		faults: "SetTTL"},
+	{name: "a reply to the previous seq accepted",
+		edits: []mutant.Edit{{"if !h.isOpen || g.Seq != h.open.Seq {",
+			"if g.Seq != h.open.Seq && g.Seq != h.open.Seq-1 {"}},
+		model: &model{holders: 1, limit: perMicro(1, 1, 1), tick: 4, want: 1, inflight: 2,
+			moves: canWait | canGiveUp | lossless}},
+	{name: "refill after forgetting", short: true,
+		edits: []mutant.Edit{{"held != 0 {", "held < 0 {"}},
+		model: &model{holders: 1, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1, moves: canWait}},
+	{name: "refill after the report",
+		edits: []mutant.Edit{
+			{"held != 0 {", "held < 0 {"},
+			{"	b.refill(at, now)\n", ""},
+			{"	b.settle(clock)    // ", "	was := b.now\n	b.settle(clock)    // "},
+			{"	// Step 6. ", "	b.refill(max(was, b.created), b.now)\n	// Step 6. "},
+		},
+		model: &model{holders: 1, limit: perMicro(1, 1, 2), want: 2, inflight: 1}},
+	{name: "refund into the local pool after a report",
+		edits: []mutant.Edit{{"	h.refund += n\n",
+			"	h.Pool.Add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
+		model: &model{holders: 1, limit: perMicro(1, 2, 1), want: 1, inflight: 1, moves: canRefund}},
+	{name: "no clip",
+		edits: []mutant.Edit{{"min(b.level[k], b.room(k, ledger))",
+			"max(b.level[k], ledger*0)"}},
+		stories: "TestClipIsNeeded"},
+	{name: "a retry draws again",
+		edits: []mutant.Edit{{"	if live {\n		if r.Seq < rec.seq {",
+			"	if false {\n		if r.Seq < rec.seq {"}},
+		model: &model{holders: 1, limit: perMicro(1, 3, 2), tick: 3, want: 1, inflight: 2,
+			moves: canWait | canRepeat | lossless}},
+	{name: "void taken as known",
+		edits: []mutant.Edit{{"		b.chargeWindows(rec.held - remaining - r.Returned)\n	}\n",
+			"		b.chargeWindows(rec.held - remaining - r.Returned)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
+				"		b.ring.add(b.ring.slice(at), remaining-rec.held, 0)\n	}\n"}},
+		stories: "TestVoidReportMayNotReturn"},
+	{name: "a lease is renewed although the ledger is above B + E",
+		edits: []mutant.Edit{{"if ledger > b.scales[k].Capacity+b.config.Overcommit {",
+			"if ledger < int64(-k) {"}},
+		rare:    true,
+		stories: "TestLeasesOfALoweredLimitEndWithinT"},
+	{name: "what was not used is credited in full",
+		edits: []mutant.Edit{{"	if r.Drawn <= b.setAt || ",
+			"	if true {\n		return units\n	}\n	if r.Drawn <= b.setAt || "}},
+		model: &model{holders: 2, limit: perMicro(1, 2, 1), tick: 2, want: 1, inflight: 1,
+			moves: canWait | canLeave | lossless},
+		stories: "TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince"},
+	{name: "what was taken before a report goes back into the pool", short: true,
+		edits: []mutant.Edit{{"if p.Interval() != in {", "if false {"},
+			{"d.Running >= h.reported && ", ""}},
+		model: &model{holders: 1, limit: perMicro(1, 3, 1), want: 1, inflight: 1,
+			moves: canCancel | lossless, before: leased},
+		faults:  "PutBack",
+		stories: "TestPutBackIsRefusedAfterAReport", pkg: "./internal/pool"},
+	{name: "all that comes back counts as drawn with the latest",
+		edits:   []mutant.Edit{{"h.unused+n, min(h.unusedSince, d.Running)", "h.unused+n, d.Running"}},
+		rare:    true,
+		stories: "TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs"},
+	{name: "a draw is dated by what was heard after it",
+		edits: []mutant.Edit{{"	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.Running)",
+			"	h.unused, h.unusedSince = h.unused+n, h.heard.running"}},
+		model: &model{holders: 1, limit: perMicro(1, 3, 1), want: 1, inflight: 1,
+			moves: canWait | canCancel | lossless, before: leased},
+		faults:  "PutBack GiveUpWaiting",
+		stories: "TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs"},
+	{name: "a refund leaves draws what they were worth",
+		edits:   []mutant.Edit{{"	if filled {\n", "	if false && filled {\n"}},
+		faults:  "Refund GiveUpWaiting",
+		stories: "TestRefundFillsWhatADrawHadLeft"},
+	{name: "a void call's record counts at once",
+		edits: []mutant.Edit{{"r.Epoch == b.epoch && r.Counter >= rec.since &&\n		", ""}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 2), tick: 9, want: 1, inflight: 3,
+			moves: canWait | canRefund | canRepeat | lossless},
+		stories: "TestRefundIsCreditedOnceHoweverOftenItArrives"},
+	{name: "limits inherited by position",
+		edits: []mutant.Edit{{"if from[k] < 0 && !taken[i]",
+			"if i == k && from[k] < 0 && !taken[i]"}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1, moves: canWait | lossless,
+			alternative: []lease.Limit{perMicro(1, 1, 1), perMicro(1, 58, 1)}},
+		faults:  "SetLimits",
+		stories: "TestLimitThatDoesNotChangeKeepsItsLevel"},
+	{name: "T grows at once",
+		edits: []mutant.Edit{
+			{"	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))\n", ""},
+			{"	case newer && ttl <= b.ttl:", "	case newer || ttl > b.ttl:"},
+		},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl2: 42, tick: 8, want: 1, inflight: 1,
+			moves: canWait | lossless | canFlush, once: true,
+			// One holder has heard of the bucket while T was short, another has leased since.
+			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0},
+				{kind: eventTick},
+				{kind: eventSetTTL}, {eventOpen, 1, askTokens}, {eventDeliver, 1, 0}, {eventDeliver, 1, 0}}},
+		faults: "Flush SetTTL"},
+	{name: "a loss forgets its age",
+		edits: []mutant.Edit{{
+			"	return min(heard+max(0, age-ago), max(heard, exact.Micros(ttlLiveMax)))", "	return heard + 0*(age-ago)"}},
+		faults:  "Flush SetTTL",
+		stories: "TestLossIsWaitedOutAsLongAsTheLongestLease"},
+	{name: "an expiry moves earlier",
+		edits: []mutant.Edit{{"	b.keep = max(b.keep, b.now+longest)",
+			"	b.keep = b.now + longest"}},
+		model: &model{holders: 2, limit: perMicro(1, 58, 1), tick: 7, want: 1, inflight: 1,
+			moves: canWait | lossless, alternative: []lease.Limit{perMicro(1, 1, 1)}, versions: true},
+		faults:  "Versions",
+		stories: "TestVersionOutlivesItsBucket"},
+	{name: "a bucket is forgotten although a loss was proven",
+		edits:   []mutant.Edit{{" || b.frozen > 0 {", " {"}},
+		faults:  "Versions Flush",
+		stories: "TestALossIsRememberedForAMonth"},
+	{name: "a charge is forgiven below 0",
+		edits: []mutant.Edit{{"		b.level[k] -= n * sc.Unit\n",
+			"		b.level[k] = max(min(b.level[k], 0), b.level[k]-n*sc.Unit)\n"}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1,
+			moves: canWait | canCharge | lossless},
+		faults:  "Charge",
+		stories: "TestAChargeIsPaidBeforeAnythingIsGranted"},
+	{name: "a charge counts for known calls only",
+		edits: []mutant.Edit{{"if r.Charge > 0 {", "if known && r.Charge > 0 {"}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1,
+			moves: canWait | canCharge | lossless},
+		faults:  "Charge",
+		stories: "TestAChargeIsPaidBeforeAnythingIsGranted"},
+	{name: "a debt forgives what is owed",
+		edits:   []mutant.Edit{{"= min(b.level[k], max(0, ", "= max(0*min(b.level[k], 0), max(0, "}},
+		faults:  "Charge",
+		stories: "TestAChargeIsPaidBeforeAnythingIsGranted"},
+	{name: "a loss forgives what is owed",
+		edits:   []mutant.Edit{{"min(b.level[k], 0), 0\n", "0, 0\n"}},
+		rare:    true, // the schedules forgive what a bucket was owed that was lost
+		stories: "TestALossDoesNotPayWhatIsOwed"},
+	{name: "a change of limits pays what is owed",
+		edits: []mutant.Edit{{"	whole, deepest := exact.FloorDiv(level,",
+			"	level = max(level, 0)\n	whole, deepest := exact.FloorDiv(level,"}},
+		faults:  "Charge SetLimits",
+		stories: "TestAChangeOfLimitsDoesNotPayWhatIsOwed"},
+	{name: "a bucket that is owed is forgotten before it is paid",
+		edits: []mutant.Edit{{"			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick\n",
+			"			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick * 0\n"}},
+		faults:  "Charge",
+		stories: "TestABucketIsRememberedUntilWhatIsOwedIsPaid"},
+	{name: "a grant goes into the headroom",
+		edits:   []mutant.Edit{{"max(0, b.available(r.Headroom))", "max(0, b.available(0))"}},
+		faults:  "Headroom",
+		stories: "TestHeadroomIsLeftToOthers"},
+	{name: "each turn of an equal version brings a full burst", short: true,
+		edits: []mutant.Edit{{"	p := b.pastOf(k)\n	if p == nil {", "	var p *past\n	if p == nil {"}},
+		model: &model{holders: 2, limit: perMicro(1, 58, 1), tick: 15, want: 1, inflight: 1,
+			moves: canWait | lossless, alternative: []lease.Limit{perMicro(1, 1, 1)}, turns: true},
+		faults:  "Turns",
+		stories: "TestLimitsThatTakeTurnsHandOutNoBurstTwice"},
+	{name: "a window that comes back has nothing charged", short: true,
+		edits: []mutant.Edit{{"	if p := b.pastOf(k); p != nil {\n		own",
+			"	if p := b.pastOf(k); p != nil && b.now < 0 {\n		own"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | lossless, instead: true, alternative: []lease.Limit{perMicro(1, 500, 1)}},
+		faults:  "Windows SetLimits Turns",
+		stories: "TestAnOperatorsChangeAndTheChangeBackGiveNothingTwice"},
+	{name: "leases of a limit that leaves are not used",
+		edits:   []mutant.Edit{{"		p.charge(&p.scale, b.now, was.ring.ledger())\n", ""}},
+		faults:  "Windows SetLimits Turns",
+		stories: "TestWhatIsLeasedWhenALimitLeavesCountsAsUsed"},
+	{name: "a limit that comes back does not pay for leases of the others",
+		edits:   []mutant.Edit{{"	return min(full, level-leased*sc.Unit)\n", "	return min(full, level)\n"}},
+		faults:  "Turns GiveBack",
+		stories: "TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing|TestLeasesOfAnotherTurnAreOwed"},
+	{name: "a turn lends what is leased beyond the burst",
+		edits:   []mutant.Edit{{"	if newer {\n		leased = min(", "	if true || newer {\n		leased = min("}},
+		faults:  "Turns",
+		stories: "TestATurnOwesLeasesAlsoBeyondTheBurst"},
+	{name: "a limit that comes back after a loss starts full",
+		edits: []mutant.Edit{{"at: b.forgotAt}); b.forgotAt > 0 {", "at: b.forgotAt}); b.forgotAt > 0 && b.now < b.frozen {"},
+			{"	if !known && b.forgotAt > 0 && w", "	if !known && b.forgotAt > 0 && b.now < b.frozen && w"}},
+		faults:  "Flush Turns Versions",
+		stories: "TestATurnAfterALossGivesNothingTwice|TestLimitThatComesBackAfterALossIsNotFull"},
+	{name: "a loss leaves known what limits had used that had left",
+		edits:   []mutant.Edit{{"	b.pasts = owed\n", ""}},
+		faults:  "Failover Turns SetLimits",
+		stories: "TestALossForgetsWhatIsKnownOfOtherLimits"},
+	{name: "what is not remembered counts as unused",
+		edits:   []mutant.Edit{{"		b.forgotAt = max(b.forgotAt, b.now)\n", ""}},
+		rare:    true, // eight limits that have left
+		stories: "TestMoreLimitsThanCanBeRememberedStartEmpty"},
+	{name: "a window that comes back counts what is more of its own in the oldest cell",
+		edits: []mutant.Edit{{"		*w.slot(j) = max(mine, others) - both\n", ""},
+			{"	w.sum = both\n", "	w.sum = both\n	*w.slot(w.first) += max(0, others-mine)\n"}},
+		faults:  "Windows SetLimits",
+		stories: "TestAWindowCountsWhatIsMoreOfItsOwnAndOfWhatItTakesThePlaceOf"},
+	{name: "a calendar gives while its clock is before its period", short: true,
+		edits: []mutant.Edit{{" || w.ahead(sc, b.shown) > 0 {", " {"}},
+		model: &model{holders: 1, limit: halfMillis(calendarFrom0, 2, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			back: 1000, moves: canWait | lossless},
+		faults:  "Windows StepBack",
+		stories: "TestACalendarGivesNothingWhenItsClockStepsBackBeforeTheBoundary"},
+	{name: "a calendar is forgotten when its period has ended",
+		edits:   []mutant.Edit{{"{ return w.boundary(sc) + exact.Micros(stepBackMax) }", "{ return w.boundary(sc) }"}},
+		rare:    true, // about one schedule in 10,000
+		stories: "TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt"},
+	{name: "a loss does not look at the clock that its caller heard",
+		edits:   []mutant.Edit{{"	ahead := heardAt - b.shown\n", "	ahead := 0 * heardAt\n"}},
+		rare:    true, // a step back and a loss within seconds
+		stories: "TestACalendarKeepsItsPeriodAcrossATurnAndALoss"},
+	{name: "a draw makes the ring anew while tokens are leased",
+		edits: []mutant.Edit{{"b.ring.ledger() == 0 && b.ring.weightSum() == 0 && ", ""}},
+		model: &model{holders: 2, limit: perMicro(1, 2, 2), tick: 3, want: 1, inflight: 1,
+			moves: canWait | canDraw | lossless, before: leased},
+		faults: "Draws"},
+	{name: "a record is live that ended before the width changed",
+		edits:   []mutant.Edit{{"int64(p) <= r.movedAt {", "false {"}},
+		rare:    true, // no schedule lasts long enough
+		stories: "TestARecordOfBeforeADrawIsNotLive|TestAHolderIsInTheRingOnceWhateverTDoes"},
+	{name: "slices are halved while entries last that were there the last time",
+		edits:   []mutant.Edit{{" && now-r.movedAt >= 2*ringSlices*r.width:", ":"}},
+		rare:    true, // it would admit too little
+		stories: "TestAHolderIsInTheRingOnceWhateverTDoes"},
+	{name: "a retry is told the T that has grown since",
+		edits:  []mutant.Edit{{"min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))", "g.Config.TTL"}},
+		faults: "SetTTL Retry Twice"},
+	{name: "a draw takes nothing", short: true,
+		edits:  []mutant.Edit{{"b.level[k] -= r.Want * b.levelUnit(k)", "b.level[k] -= r.Want * 0"}},
+		model:  &model{holders: 1, limit: perMicro(1, 7, 1), want: 1, inflight: 1, moves: canWait | canDraw | lossless},
+		faults: "Draws"},
+	{name: "a window drops what the ring forgets",
+		edits: []mutant.Edit{{"			w.charge(&b.scales[k], at, held)\n", "			w.charge(&b.scales[k], at, 0*held)\n"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: lossless},
+		faults:  "Windows",
+		stories: "TestALeaseThatRunsOutIsChargedWhenItEnds"},
+	{name: "a cell is dropped by its start",
+		edits: []mutant.Edit{{"max(0, exact.FloorDiv(now-sc.Tick, sc.Cell))", "max(0, exact.FloorDiv(now-sc.Tick, sc.Cell)+1)"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | lossless},
+		faults:  "Windows",
+		stories: "TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow"},
+	{name: "a void report is charged",
+		edits: []mutant.Edit{{"	if rec == nil {\n		rec = b.newRecord(r.Holder)\n",
+			"	if live && !known {\n		b.chargeWindows(rec.held)\n	}\n	if rec == nil {\n		rec = b.newRecord(r.Holder)\n"}},
+		rare:    true, // it admits too little
+		stories: "TestAVoidReportIsChargedOnceWhenTheOldEntryEnds"},
+	{name: "a void report takes the old entry off without a charge",
+		edits: []mutant.Edit{{"		b.ring.add(b.ring.slice(at), 0, -rec.weight)\n",
+			"		b.ring.add(b.ring.slice(at), 0, -rec.weight)\n		if !known && b.windows != [lease.LimitsMax]*window{} {\n			b.ring.add(b.ring.slice(at), -rec.held, 0)\n		}\n"}},
+		faults:  "Windows",
+		stories: "TestAVoidReportIsChargedOnceWhenTheOldEntryEnds"},
+	{name: "a report is not charged", short: true,
+		edits: []mutant.Edit{{"b.chargeWindows(rec.held - remaining - r.Returned)", "b.chargeWindows(0)"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: lossless},
+		faults:  "Windows",
+		stories: "TestAReportIsChargedWhenItIsExecuted"},
+	{name: "a report is charged when the tokens were leased",
+		edits: []mutant.Edit{{"		b.chargeWindows(rec.held - remaining - r.Returned)\n",
+			"		leased := max(0, int64(rec.place)-b.ttl-b.ring.width)\n		for k, w := range b.windows {\n" +
+				"			if w != nil {\n				sc := &b.scales[k]\n" +
+				"				w.charge(sc, min(b.now, max(leased, w.first*sc.Cell)), rec.held-remaining-r.Returned)\n" +
+				"			}\n		}\n"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: lossless},
+		faults:  "Windows",
+		stories: "TestAReportIsChargedWhenItIsExecuted"},
+	{name: "what is granted to requests that wait is not charged",
+		edits: []mutant.Edit{{"b.chargeWindows(min(g, r.Waiting))", "b.chargeWindows(0 * g)"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | lossless},
+		faults:  "Windows",
+		stories: "TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow"},
+	{name: "a draw at rest is not charged",
+		edits: []mutant.Edit{{"	b.chargeWindows(r.Want)\n", ""}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | canDraw | lossless},
+		faults:  "Windows Draws",
+		stories: "TestADrawAtRestIsCharged"},
+	{name: "a charge is not counted by windows",
+		edits: []mutant.Edit{{"	w.charge(sc, b.now, r.Charge)\n", ""}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | canCharge | lossless},
+		faults:  "Windows Charge",
+		stories: "TestADebtTakesWhatIsThereAndAChargeMore"},
+	{name: "what comes back is taken from the newest cell",
+		edits: []mutant.Edit{{"for j, left := w.first, n; left > 0; j++ {",
+			"for j, left := w.first+windowSlots-1, n; left > 0; j-- {"}},
+		model: &model{holders: 2, limit: halfMillis(lease.Sliding, 2, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves:  canWait | canLeave | lossless,
+			before: []event{{eventOpen, 0, askGone}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {}, {}, {}}},
+		faults:  "Windows GiveUpWaiting",
+		stories: "TestARefundIsTakenFromTheOldestCells|TestWhatWasNotUsedIsTakenFromTheOldestCells"},
+	{name: "what was not used is credited although its cell has been dropped",
+		edits: []mutant.Edit{{"r.Drawn <= b.now && w.covers(sc, r.Drawn)", "r.Drawn <= b.now"}},
+		model: &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 3), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | canCancel | lossless},
+		faults:  "Windows GiveUpWaiting",
+		stories: "TestWhatWasNotUsedIsWorthNothingOnceItsCellIsDropped"},
+	{name: "what was not used is credited although what was charged has changed since",
+		edits:   []mutant.Edit{{"if r.Drawn > b.setAt && r.Drawn <= b.now", "if r.Drawn <= b.now"}},
+		faults:  "Windows GiveUpWaiting SetLimits",
+		stories: "TestWhatWasNotUsedBeforeAResetIsWorthNothing"},
+	{name: "a calendar drops the ledger at the boundary",
+		edits: []mutant.Edit{{"			w.advance(&b.scales[k], at, clock)\n",
+			"			if p := w.period; true {\n				w.advance(&b.scales[k], at, clock)\n" +
+				"				if p > 0 && w.period > p {\n					w.sum -= b.ring.ledger()\n				}\n			}\n"}},
+		model: &model{holders: 1, limit: halfMillis(calendarFrom0, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
+			moves: canWait | lossless},
+		faults:  "Windows",
+		stories: "TestLeasesOfTheLastPeriodCountInTheNextOne"},
+	{name: "a clock that steps back brings back the last period",
+		edits:   []mutant.Edit{{"p > w.period {", "p != w.period {"}},
+		faults:  "Windows StepBack",
+		stories: "TestACalendarBeginsAnewAtTheBoundaryOfTheServersClock"},
+	{name: "a calendar is forgotten before its period ends",
+		edits:   []mutant.Edit{{"full = max(full, w.ends(sc)-b.shown)", "full = max(full, 0*w.ends(sc))"}},
+		rare:    true, // nobody may call for a whole period
+		stories: "TestACalendarIsRememberedUntilItsBoundary"},
+	{name: "a limit of another kind starts fresh",
+		edits: []mutant.Edit{{"			w.charge(sc, b.now, used)\n", "			w.charge(sc, b.now, 0*used)\n"},
+			{"			w.charge(sc, b.now, old.sum)\n", ""}},
+		faults:  "Windows SetLimits",
+		stories: "TestALimitOfAnotherKindKeepsWhatWasUsed"},
+	{name: "a bucket that a window becomes starts full",
+		edits:   []mutant.Edit{{"					level = was.free(i, was.ring.ledger())\n", "					level = was.scales[i].Capacity\n"}},
+		faults:  "Windows SetLimits",
+		stories: "TestALimitOfAnotherKindKeepsWhatWasUsed"},
+	{name: "cells of another length count by their starts",
+		edits:   []mutant.Edit{{"min((j+1)*osc.Cell-1, now)", "min(j*osc.Cell, now)"}},
+		faults:  "Windows SetLimits",
+		stories: "TestAWindowOfAnotherLengthCountsCellsByTheirEnds"},
+	{name: "StartEmpty is not used up when the leases of a lost bucket have ended",
+		edits:   []mutant.Edit{{"|| !b.config.StartEmpty {", "|| b.now > 0 {"}},
+		faults:  "Windows Flush",
+		stories: "TestALostWindowThatStartsEmptyIsExact"},
+	{name: "a window that is raised after a loss gives the difference",
+		edits:   []mutant.Edit{{"|| !raised\n", "|| raised || !raised\n"}},
+		rare:    true, // about one schedule in 30,000
+		stories: "TestALostWindowThatANewerVersionRaisesGivesNothingMore"},
+	{name: "a second loss ends the wait for the first",
+		edits:   []mutant.Edit{{"frozen > 0 && frozen+ago > age {", "frozen < 0 {"}},
+		rare:    true, // two losses within one lease
+		stories: "TestASecondLossDoesNotEndTheWaitForTheFirst"},
+	{name: "a loss while one is waited out begins a wait of its own",
+		edits: []mutant.Edit{{"frozen > 0 && frozen+ago > age {", "frozen < 0 {"},
+			{"b.clock-r.HeardAt, exact.Micros(r.LeaseMax)\n", "b.clock-r.HeardAt, exact.Micros(max(r.LeaseMax, r.HeardFrozen))\n"}},
+		rare:    true, // it would admit too little
+		stories: "TestALossWhileOneIsWaitedOutEndsWithIt"},
+	{name: "a call that hung takes a freeze that has ended for one that goes on",
+		edits:   []mutant.Edit{{"frozen+ago > age {", "frozen+ago > min(since, exact.Micros(r.HeardAge)) {"}},
+		rare:    true, // two losses within one lease, and a call that hangs
+		stories: "TestACallThatHungDoesNotProveThatAFreezeGoesOn"},
+	{name: "a bucket that was frozen after it had leased counts as empty",
+		edits:   []mutant.Edit{{"	case h.leasedOut:\n", "	case false:\n"}},
+		rare:    true, // two losses within one lease, and a newcomer
+		stories: "TestABucketMayHaveLeasedBeforeItWasFrozen"},
+	{name: "a call that comes late proves a loss",
+		edits:   []mutant.Edit{{"lost := r.HeardAt+exact.Micros(r.HeardExpiry) > b.created", "lost := true"}},
+		rare:    true, // it would admit too little
+		stories: "TestACallThatComesAfterTheHeardExpiryProvesNoLoss"},
+	{name: "a claim ends when its process forgets it",
+		edits:   []mutant.Edit{{"r.HeardAt+exact.Micros(r.HeardExpiry) > b.created", "r.HeardAt+exact.Micros(r.HeardExpiry)-r.LeaseMax.Microseconds() > b.created"}},
+		faults:  "Flush",
+		stories: "TestALossIsProvenUntilTheHeardExpiry"},
+	{name: "a window gives while a loss is waited out",
+		edits:   []mutant.Edit{{"	if b.now < b.frozen ||", "	if b.now < 0*b.frozen ||"}},
+		faults:  "Windows Flush",
+		stories: "TestALostWindowGivesNothingWhileOldLeasesMayLive"},
+	{name: "a local share of a window is rounded up",
+		edits:   []mutant.Edit{{"		return p.of(burst)\n	}\n", "		return p.of(burst + p.active - 1)\n	}\n"}},
+		rare:    true, // the schedules have no fallback
+		stories: "TestLocalSharesOfAWindowAreNoMoreThanTheWindow"},
+	{name: "a local share starts full",
+		edits:   []mutant.Edit{{"known && s.seeded != at {", "known && s.seeded != at && at < 0 {"}},
+		rare:    true,
+		stories: "TestTheLocalShareIsThePartOfTheBucketThatWasHeard"},
+	{name: "a local share is seeded once",
+		edits:   []mutant.Edit{{"known && s.seeded != at {", "known && s.seeded == 0 {"}},
+		rare:    true,
+		stories: "TestAReplyOnlyLowersTheLocalShare"},
+	{name: "a reply fills a local share",
+		edits: []mutant.Edit{{"s.emptyAt[k] = max(s.emptyAt[k], c.heardEmptyAt(now, k, l))",
+			"s.emptyAt[k] = c.heardEmptyAt(now, k, l)"}},
+		rare:    true,
+		stories: "TestAReplyOnlyLowersTheLocalShare"},
+	{name: "a local share of a window forgets what was charged",
+		edits:   []mutant.Edit{{"	w.advance(&sc, now, 0)\n	w.charge(&sc, at", "	*w = window{}\n	w.charge(&sc, at"}},
+		rare:    true,
+		stories: "TestAReplyOnlyLowersTheLocalShare"},
+	{name: "a process owes what its share has refilled",
+		edits:   []mutant.Edit{{"		if 2*lacks > burst {", "		if 2*lacks >= 0 {"}},
+		rare:    true,
+		stories: "TestAProcessDoesNotOweWhatItsShareHasRefilled"},
+	{name: "limits of which nothing was heard have a full local share",
+		edits:   []mutant.Edit{{"h.replied && !known || ", ""}},
+		rare:    true,
+		stories: "TestLimitsOfWhichNothingWasHeardAreUsedUp"},
+}
+
+// TestEveryRuleIsNeeded builds the tests with every mutation once, runs them under each, and expects
+// them to fail. How many random schedules it takes says how sharp they are.
+func TestEveryRuleIsNeeded(t *testing.T) {
+	testkit.OneGoroutine(t)
+	long := testkit.Long(t, "5", fmt.Sprintf("%d mutations", len(mutations)))
+	chosen := slices.DeleteFunc(slices.Clone(mutations), func(m mutation) bool { return !long && !m.short })
+	var edited []mutant.Mutation
+	for _, m := range chosen {
+		edited = append(edited, mutant.Mutation{Name: m.name, Edits: m.edits})
+	}
+	source, built := mutant.Read(t), map[string]mutant.Tests{}
+	for _, m := range append(chosen, mutation{}) {
+		pkg := m.noticedIn()
+		if _, ok := built[pkg]; !ok {
+			built[pkg] = source.Build(t, pkg, edited)
+		}
+	}
+	for _, m := range chosen {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			here := built[mutation{}.noticedIn()]
+			if !m.rare {
+				out := here.Fails(t, m.name, "TestRandomSchedules",
+					"-lease.fixed", "-lease.seeds=10000", "-lease.faults="+m.faults)
+				seed := uint64(0)
+				if found := regexp.MustCompile(`seed (\d+): (.*)`).FindStringSubmatch(out); found != nil {
+					seed, _ = strconv.ParseUint(found[1], 10, 64)
+					t.Logf("caught by seed %d: %s", seed, found[2])
+				}
+				err := playSeed(seed, m.faults, nil)
+				testkit.Check(t, seed != 0 && err == nil,
+					"seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
+			}
+			if m.model != nil {
+				out := here.Fails(t, m.name, "TestModel")
+				t.Log(regexp.MustCompile(`\d+ states, broken.*`).FindString(out))
+			}
+			if m.stories != "" {
+				built[m.noticedIn()].Fails(t, m.name, m.stories)
+			}
+		})
+	}
+}

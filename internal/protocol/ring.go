@@ -1,0 +1,115 @@
+package protocol
+
+import "math/bits"
+
+// ringSlices are the one that now falls in, and seven that together last T.
+const ringSlices = 8
+
+// ring is the ledger: the tokens that processes hold, summed by the time at which they run out
+// (docs/protocol.md sections 3.4 and 6.8).
+//
+// Slice s covers [s*width, (s+1)*width) and is forgotten whole when it ends. It is in held[s mod
+// 8]. All times are the bucket's running time. Widths are powers of two, so that every slice lies in one of
+// any larger width, and ends where one of any smaller width does.
+type ring struct {
+	width   int64 // at least T/7, or wider while older entries need it
+	base    int64 // the slice that now falls in; all lower ones are forgotten
+	movedAt int64 // when the width changed last
+	held    [ringSlices]int64
+	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
+}
+
+// place is when the slice ends, or ended, in which a holder's entry is.
+type place int64
+
+// widthFor is the least power of two of which seven are at least ttl.
+func widthFor(ttl int64) int64 {
+	return 1 << bits.Len64(uint64((ttl+ringSlices-2)/(ringSlices-1)-1))
+}
+
+func newRing(now, ttl int64) ring {
+	w := widthFor(ttl)
+	return ring{width: w, base: now / w}
+}
+
+// ledger is O, the sum of all holdings.
+func (r *ring) ledger() int64 { return sum(r.held) }
+
+// weightSum is the sum of the weights of all holders whose entry is live.
+func (r *ring) weightSum() int64 { return sum(r.weight) }
+
+func sum(slices [ringSlices]int64) int64 {
+	total := int64(0)
+	for _, n := range slices {
+		total += n
+	}
+	return total
+}
+
+// add changes the tokens and the weight in slice s, which must be live.
+func (r *ring) add(s, tokens, weight int64) {
+	r.held[s%ringSlices] += tokens
+	r.weight[s%ringSlices] += weight
+}
+
+// place is where an entry goes that lasts until now + ttl.
+func (r *ring) place(now, ttl int64) place {
+	s := min((now+ttl)/r.width, r.base+ringSlices-1)
+	return place((s + 1) * r.width)
+}
+
+// slice is that in which an entry is which locate has found.
+func (r *ring) slice(p place) int64 { return (int64(p) - 1) / r.width }
+
+// locate finds where p's entry is now, and whether it is still in the ring. A slice that becomes part of a
+// wider one ends with that. One that is halved keeps its end, which its entries know: see fit.
+func (r *ring) locate(p place) (place, bool) {
+	if int64(p) <= r.movedAt {
+		return 0, false
+	}
+	p = place((r.slice(p) + 1) * r.width)
+	return p, r.slice(p) >= r.base
+}
+
+// expire forgets slice base and makes the next one the base.
+func (r *ring) expire() {
+	r.held[r.base%ringSlices] = 0
+	r.weight[r.base%ringSlices] = 0
+	r.base++
+}
+
+// ends is when slice base ends.
+func (r *ring) ends() int64 { return (r.base + 1) * r.width }
+
+// lastEnds is when the last slice with an entry ends; 0 where there is none.
+func (r *ring) lastEnds() int64 {
+	last := int64(0)
+	for s := r.base; s < r.base+ringSlices; s++ {
+		if r.held[s%ringSlices] != 0 || r.weight[s%ringSlices] != 0 {
+			last = (s + 1) * r.width
+		}
+	}
+	return last
+}
+
+// fit adapts the width to a changed T. It grows at once. It is halved when no entry would end earlier than
+// before, and all have ended that were there at the last change: those that are left are of this width.
+func (r *ring) fit(now, ttl int64) {
+	width := widthFor(ttl)
+	switch {
+	case width > r.width:
+	case width < r.width && now-r.movedAt >= 2*ringSlices*r.width:
+		width = r.width / 2
+		if r.lastEnds() > (now/width+ringSlices)*width {
+			return
+		}
+	default:
+		return
+	}
+	old := *r
+	r.width, r.base, r.movedAt = width, now/width, now
+	r.held, r.weight = [ringSlices]int64{}, [ringSlices]int64{}
+	for s := old.base; s < old.base+ringSlices; s++ {
+		r.add(((s+1)*old.width-1)/width, old.held[s%ringSlices], old.weight[s%ringSlices])
+	}
+}

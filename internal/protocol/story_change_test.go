@@ -1,0 +1,329 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Stories of limits, versions and T that change: docs/protocol.md sections 6.7 to 6.14.
+
+// TestClipIsNeeded: without the clip a lower Overcommit leaves a full level beside full holdings,
+// for as long as they are renewed.
+func TestClipIsNeeded(t *testing.T) {
+	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
+	// given E = 2, and a holder with as much as B while the level is full
+	s.config.Overcommit = 2
+	s.calls(a, ask{Want: 2})
+	s.now += 10
+	s.calls(a, ask{})
+	// when E becomes 0, the holder renews, and everything that the old limit admitted has drained
+	s.config.Overcommit = 0
+	s.sets(s.config)
+	for range 10 {
+		s.now += 20
+		s.calls(a, ask{})
+	}
+	s.meter.advance(s.now)
+	// then the level and the holding are not there at once
+	s.draws(b, 2)
+	s.spends(a)
+	s.audits()
+}
+
+// TestLeasesOfALoweredLimitEndWithinT: holders that keep what they have and renew it in time would
+// spend it under the new limit, however long after the change.
+func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
+	// given two holders with half of a burst of 10 each
+	s, a, b := pair(t, lease.PerSecond(1).WithBurst(10), 100*time.Microsecond)
+	s.calls(a, ask{Want: 5})
+	s.calls(b, ask{Want: 5})
+	// when the burst is lowered to 2, and both go on renewing what they hold
+	low := s.config
+	low.Limits = []lease.Limit{lease.PerSecond(1).WithBurst(2)}
+	s.sets(low)
+	for range 5 {
+		s.now += 40
+		s.calls(a, ask{})
+		s.calls(b, ask{})
+	}
+	// then T later nothing of it is left to spend: the burst was used when it was lowered
+	spent := s.spends(a) + s.spends(b) + s.draws(a, 10)
+	testkit.Check(t, spent == 0, "%d tokens are spent after the change", spent)
+}
+
+func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
+	scarce, fast := slow(100), lease.PerSecond(1000)
+	for _, c := range []struct {
+		name    string
+		configs [][]lease.Limit
+	}{
+		{"one is put in front and taken away", [][]lease.Limit{{scarce}, {fast, scarce}, {scarce}, {fast, scarce},
+			{scarce}}},
+		{"they change places", [][]lease.Limit{{scarce, fast}, {fast, scarce}, {scarce, fast}}},
+		{"another is changed", [][]lease.Limit{{fast, scarce}, {lease.PerSecond(10), scarce}, {scarce, lease.PerSecond(20)}}},
+		{"it is written otherwise", [][]lease.Limit{{scarce}, {fast, scarce.WithBurst(100)}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// given a limit of 100 in 1000 s that is exhausted
+			s := newScene(t, scarce, 100*time.Millisecond)
+			a := s.holder("a")
+			total := int64(0)
+			for version, limits := range c.configs {
+				// when others come, go and change places
+				s.config.Limits, s.config.Version.Deploy = limits, int64(version)
+				for range 3 {
+					total += s.draws(a, 100)
+					s.now += 100_000
+				}
+			}
+			// then it stays exhausted
+			testkit.Check(t, total <= 100, "%d admitted within seconds against 100 in 1000 s", total)
+		})
+	}
+}
+
+// TestEqualVersionsFollowWhoIsThere: limits of one version hold as long as somebody proposes them,
+// and 2 T longer; then those of who is there.
+func TestEqualVersionsFollowWhoIsThere(t *testing.T) {
+	// given two processes that propose different limits with the same version
+	s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)
+	other := s.config
+	other.Limits = []lease.Limit{lease.PerSecond(100).WithBurst(50), slow(1000)}
+	other.TTL = 200 * time.Millisecond
+	s.calls(a, ask{})
+	inForce := func(h *holding, c lease.Config) bool { // whether it then is what h proposes
+		got := s.calls(h, ask{Config: c}).Config
+		return equal(&got, &c)
+	}
+	// when both call, then those that were there first hold, for as long as a calls within 2 T
+	for range 20 {
+		s.now += 400_000
+		testkit.Must(t, !inForce(b, other), "the other's limits are in force at %d µs", s.now)
+		s.now += 400_000
+		testkit.Must(t, inForce(a, s.config), "its own limits are not in force at %d µs", s.now)
+	}
+	// when a has gone, then b's limits are in force 2 T later, not earlier,
+	s.now += 800_000
+	testkit.Check(t, !inForce(b, other), "after 2 T")
+	s.now++
+	testkit.Check(t, inForce(b, other) && s.bucket.ttl == 400_000, "later, with T %d µs", s.bucket.ttl)
+	// and when a comes back, they go on as long as b calls.
+	s.now += 800_000
+	testkit.Check(t, !inForce(a, s.config), "a takes them over while b is there")
+	// A lower version never takes over; nor does who proposes it keep the stored one in force.
+	s.config.Version.Deploy = 2
+	testkit.Check(t, inForce(a, s.config), "a higher version is in force at once")
+	s.now += 10_000_000
+	testkit.Check(t, !inForce(b, other), "a lower version took over")
+	other.Version.Deploy = 2
+	testkit.Check(t, inForce(b, other), "the lower version's calls kept the stored limits")
+}
+
+// TestLimitsThatTakeTurnsHandOutNoBurstTwice: two configurations of one version take turns, since
+// each is not heard of for 2 T; one has a limit more. However often, that is spent once.
+func TestLimitsThatTakeTurnsHandOutNoBurstTwice(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		more []lease.Limit
+	}{
+		{"a limit more", []lease.Limit{lease.PerSecond(1000), slow(100)}},
+		{"a limit in front", []lease.Limit{slow(100), lease.PerSecond(1000)}},
+		{"another and one more", []lease.Limit{lease.PerSecond(2000), slow(100)}},
+		{"a slow one instead", []lease.Limit{slow(100)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, lease.PerSecond(1000), 100*time.Millisecond)
+			more := s.config
+			more.Limits = c.more
+			total, turns := int64(0), 0
+			for turn := range 20 {
+				// when each in turn draws all that there is
+				s.now += 200_001
+				config := []lease.Config{s.config, more}[turn%2]
+				g := s.calls(s.holder("a"), ask{Config: config, Want: 1000, Waiting: 1000})
+				if equal(&g.Config, &more) {
+					turns++
+					total += g.Waited
+				}
+			}
+			// then what the slow limit was there to keep is within its burst and rate
+			testkit.Check(t, turns == 10 && total >= 100 && total <= 100+2, "%d in %d turns", total, turns)
+		})
+	}
+	// A turn and the turn back do not take away what was not used either: a burst that is raised
+	// and lowered again.
+	s := newScene(t, slow(100), 100*time.Millisecond)
+	raised := s.config
+	raised.Limits = []lease.Limit{slow(1000).WithBurst(1000)}
+	a := s.holder("a")
+	s.calls(a, ask{Want: 10, Waiting: 10})
+	for turn := range 10 {
+		s.now += 200_001
+		s.calls(a, ask{Config: []lease.Config{raised, s.config}[turn%2]})
+	}
+	testkit.Check(t, s.bucket.Level() >= 90, "%d of 90 are left", s.bucket.Level())
+}
+
+// TestBlockedNeverStartsFull: wherever another limit would start full, or inherits a level.
+func TestBlockedNeverStartsFull(t *testing.T) {
+	s, a, _ := pair(t, lease.PerSecond(10), 100*time.Millisecond)
+	s.config.Limits = []lease.Limit{lease.Blocked}
+	blocked, open := s.config, s.config
+	open.Limits = []lease.Limit{lease.PerSecond(1000)}
+	denies := func(what string) {
+		t.Helper()
+		n := s.draws(a, 10)
+		testkit.Check(t, n == 0, "%s: granted %d", what, n)
+		s.now += 1_000_000
+	}
+	denies("a new bucket")
+	_, err := s.bucket.Configure(s.now, lease.OpReset, lease.Config{})
+	testkit.NoErr(t, err)
+	denies("after a reset")
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Expiry < 10*time.Second, "it is remembered for %v", g.Expiry)
+	for _, op := range []lease.Op{lease.OpSet, lease.OpReplace} {
+		_, err = s.bucket.Configure(s.now, op, open)
+		testkit.NoErr(t, err)
+		s.now += 1_000_000
+		n := s.draws(a, 10)
+		testkit.Check(t, n == 10, "after %v opened it: granted %d", op, n)
+		s.now += 1_000_000
+		_, err = s.bucket.Configure(s.now, op, blocked)
+		testkit.NoErr(t, err)
+		denies("set over a full one")
+	}
+	both := open
+	both.Limits = []lease.Limit{lease.PerSecond(1000), lease.Blocked}
+	s.sets(open)
+	s.sets(both)
+	denies("as one limit more")
+	testkit.Check(t, s.bucket.Level() == 0, "level %d", s.bucket.Level())
+}
+
+func TestReplaceIsSetAndThenReset(t *testing.T) {
+	// given 10 a second that are used up, and as much owed
+	s, a, _ := pair(t, lease.PerSecond(10), 100*time.Millisecond)
+	s.charges(a, 20)
+	// when other limits are set
+	c := s.config
+	c.Limits = []lease.Limit{lease.PerSecond(10).WithBurst(20)}
+	st, err := s.bucket.Configure(s.now, lease.OpSet, c)
+	testkit.Check(t, err == nil && st.Levels[0] == -10, "%+v, %v", st, err)
+	// and when they are replaced
+	st, err = s.bucket.Configure(s.now, lease.OpReplace, c)
+	// then nothing of what was used counts any more, and everybody follows
+	testkit.Check(t, err == nil && st.Changed && st.Levels[0] == 20 && st.Config.Version.Revision == 2,
+		"%+v, %v", st, err)
+	testkit.Check(t, s.draws(a, 30) == 20, "less than the new burst is granted")
+	_, err = s.bucket.Configure(s.now, lease.OpReplace, lease.Config{})
+	testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig), "no limits: %v", err)
+	// A bucket that is not there is made.
+	s.bucket = Bucket{}
+	st, err = s.bucket.Configure(s.now, lease.OpReplace, c)
+	testkit.Check(t, err == nil && st.Exists && st.Levels[0] == 20, "%+v, %v", st, err)
+}
+
+func TestRevisionsEnd(t *testing.T) {
+	// given limits at the last revision there is
+	s := newScene(t, lease.PerSecond(10), time.Second)
+	s.config.Version.Revision = exact.MaxUnits - 1
+	s.calls(s.holder("a"), ask{})
+	before := s.bucket.Dump()
+	// when they are set once more
+	_, err := s.bucket.Configure(s.now, lease.OpSet, s.config)
+	// then that is refused, and nothing has changed
+	after := s.bucket.Dump()
+	testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig) && after.Config.Version == before.Config.Version &&
+		after.Counter == before.Counter, "%v: before %+v\nafter %+v", err, before, after)
+}
+
+func TestVersionOutlivesItsBucket(t *testing.T) {
+	// given 100 in 1000 s, used up, and a newer version with 1000 a second, which takes a second to
+	// fill
+	s := newScene(t, slow(100), 100*time.Millisecond)
+	old, newer := s.config, s.config
+	newer.Limits, newer.Version.Deploy = []lease.Limit{lease.PerSecond(1000)}, 1
+	total, expires := int64(0), int64(0)
+	for round := range 10 {
+		// when, again and again, a fresh process of the old version comes, and one of the newer,
+		// and then nobody for so long that the bucket may expire
+		if s.now >= expires {
+			s.bucket = Bucket{}
+		}
+		a, b := s.holder(fmt.Sprint("a", round)), s.holder(fmt.Sprint("b", round))
+		if g := s.calls(a, ask{Config: old, Want: 100, Waiting: 100}); g.Config.Version == old.Version {
+			total += g.Waited
+		}
+		g := s.calls(b, ask{Config: newer})
+		until := s.now + exact.Micros(g.Expiry)
+		testkit.Check(t, until >= expires, "round %d: the expiry moved earlier by %d µs", round, expires-until)
+		expires = until
+		s.now += 1_900_000
+	}
+	// then the old limit was full once
+	testkit.Check(t, total <= 100, "%d admitted in 19 s against 100 in 1000 s", total)
+}
+
+// Given a network that gets slower with every call, so that each call proposes a longer T, then T
+// follows, and no faster than time passes.
+func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
+	s, a, _ := pair(t, lease.PerSecond(100).WithBurst(10), 400*time.Millisecond)
+	for i := range time.Duration(100) {
+		passed, proposed := i*10*time.Millisecond, s.config.TTL+i*5*time.Millisecond
+		inForce := s.calls(a, ask{Config: s.lasting(proposed)}).Config.TTL
+		testkit.Must(t, inForce <= s.config.TTL+passed && inForce >= proposed-10*time.Millisecond,
+			"after %v %v is proposed and %v in force", passed, proposed, inForce)
+		s.now += 10_000
+	}
+}
+
+func TestTFollowsTheNetworkDown(t *testing.T) {
+	// given a bucket whose T a slow network has made long
+	s, a, b := pair(t, lease.PerSecond(1000), 400*time.Millisecond)
+	stretched := s.lasting(3200 * time.Millisecond)
+	for range 40 {
+		s.calls(a, ask{Config: stretched})
+		s.now += 100_000
+	}
+	g := s.calls(b, ask{})
+	testkit.Must(t, g.Config.TTL == stretched.TTL, "T is %v while %v is proposed", g.Config.TTL, stretched.TTL)
+	// when everybody proposes the usual one again, for 7 seconds
+	for range 70 {
+		s.calls(a, ask{})
+		s.calls(b, ask{})
+		s.now += 100_000
+	}
+	// then it is that, and nobody was void
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Config.TTL == s.config.TTL && !g.Void, "T is %v, want %v; void %v", g.Config.TTL,
+		s.config.TTL, g.Void)
+}
+
+func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
+	// given a ring with wide slices, which holds an entry, and then a shorter T
+	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 700*time.Microsecond)
+	s.calls(b, ask{})
+	long := s.config
+	s.config = s.lasting(70 * time.Microsecond)
+	s.sets(s.config)
+	// when a draws under the shorter T, the reply is lost, T grows back, and a retries
+	s.executes(s.opens(a, ask{Want: 2}))
+	s.now += 10
+	s.calls(b, ask{Config: long})
+	again := a.resend(s.instant())
+	testkit.Must(t, again != nil, "the call is too old to be sent again")
+	s.accepts(a, s.executes(*again))
+	// then what a may still spend, however late, is what the bucket still knows of
+	for range 50 {
+		s.now += 10
+		s.draws(b, 2)
+	}
+	s.spends(a)
+}

@@ -1,0 +1,308 @@
+package protocol
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Stories of buckets that are lost: docs/protocol.md sections 6.1 to 6.6, and 6.12.
+
+func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
+	short, long := 100*time.Millisecond, 600*time.Millisecond
+	for _, c := range []struct {
+		name string
+		// lease has b hold the whole bucket under a long lease; a hears of the bucket at a short T.
+		lease func(s *scene, a, b *holding)
+	}{
+		{"T has grown since", func(s *scene, a, b *holding) {
+			s.calls(a, ask{})
+			s.calls(b, ask{Config: s.lasting(long)})
+			s.now += 550_000
+			s.calls(b, ask{Config: s.lasting(long), Want: 10})
+		}},
+		{"a version has shortened T", func(s *scene, a, b *holding) {
+			s.config.TTL = long
+			s.calls(b, ask{Want: 10})
+			s.config.TTL, s.config.Version.Deploy = short, 1
+			s.calls(a, ask{})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// given such leases
+			s, a, b := pair(t, lease.PerSecond(10), short)
+			c.lease(s, a, b)
+			lasts := b.Deadline().Sub(s.instant())
+			testkit.Must(t, b.Pool.Held() == 10 && lasts >= 500*time.Millisecond, "b holds %d for %v",
+				b.Pool.Held(), lasts)
+			// when the bucket is lost, a knows of it, and asks for everything when b's lease is
+			// about to end
+			s.now += 10_000
+			s.bucket = Bucket{}
+			s.calls(a, ask{})
+			s.now = int64(b.Deadline())/1000 - 1
+			s.draws(a, 10)
+			s.spends(b)
+			// then all of it together stays within the burst, and the wait ends soon after the
+			// lease
+			s.audits()
+			left := s.bucket.Dump().Frozen - s.now
+			testkit.Check(t, left >= 0 && left <= 800_000,
+				"at the end of the lease nothing is refilled for %d µs more", left)
+		})
+	}
+}
+
+func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
+	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody
+	// else
+	s, a, b := pair(t, lease.PerSecond(1000), 400*time.Millisecond)
+	s.config.Version.Revision = 1 // remembered for a month
+	s.calls(a, ask{})
+	s.now += exact.Micros(24 * time.Hour)
+	s.bucket = Bucket{}
+	s.calls(b, ask{})
+	// when that one calls, a while later
+	for _, after := range []int64{400_000, 20_000_000} {
+		s.now += after
+		s.calls(a, ask{})
+	}
+	// then nothing is waited out, as no lease of the lost bucket can last that long
+	n := s.draws(b, 100)
+	testkit.Check(t, n == 100, "granted %d of 100", n)
+}
+
+func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
+	for _, epoch := range []int64{0, lease.WaitingMax} { // 0 stands for the bucket's own
+		// given a bucket with a holder
+		s, a, _ := pair(t, lease.PerSecond(10), time.Second)
+		s.calls(a, ask{})
+		before := s.bucket.Dump()
+		// when somebody claims to have heard what nobody can have heard
+		r := lease.Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch, Counter: lease.WaitingMax,
+			LeaseMax: time.Second}
+		if epoch == 0 {
+			r.Epoch = before.Epoch
+		}
+		s.executes(r)
+		// then the bucket is as it was, but for one call more
+		after := s.bucket.Dump()
+		testkit.Check(t, after.Epoch == before.Epoch && after.Counter == before.Counter+1 && after.Frozen == 0 &&
+			after.Level == before.Level, "epoch %d: before %+v\nafter %+v", epoch, before, after)
+		g := s.calls(a, ask{Want: 1})
+		testkit.Check(t, !g.Void && g.Granted == 1, "epoch %d: the holder is answered %+v", epoch, g)
+	}
+}
+
+func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
+	// given a bucket that was lost, as its first caller proves
+	limit := lease.PerSecond(100)
+	c := lease.Policy{}.ConfigFor([]lease.Limit{limit}, 0, 0)
+	var b Bucket
+	var g lease.Grant
+	r := lease.Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, LeaseMax: c.TTL,
+		HeardAt: 1_000_000, HeardExpiry: time.Second, Want: 100, Need: 1}
+	now := int64(1_000_000)
+	testkit.NoErr(t, b.Call(now, &r, &g))
+	levels := func(after int64, op lease.Op, c lease.Config) []int64 {
+		st, err := b.Configure(now+after, op, c)
+		testkit.NoErr(t, err)
+		return st.Levels[:len(st.Config.Limits)]
+	}
+	// when it is reset, and when a second limit is added, before the lost leases have ended
+	reset := levels(1, lease.OpReset, lease.Config{})
+	c.Limits = []lease.Limit{limit, lease.PerMinute(1000)}
+	added := levels(2, lease.OpSet, c)
+	testkit.Check(t, g.Granted == 0 && slices.Max(reset) == 0 && slices.Max(added) == 0,
+		"granted %d; reset: levels %v; with a new limit: %v", g.Granted, reset, added)
+	// then they fill from the end of the wait on
+	later := levels(exact.Micros(c.TTL)+1_000_000, lease.OpInspect, lease.Config{})
+	testkit.Check(t, slices.Equal(later, []int64{100, 16}), "a second after the wait: levels %v", later)
+}
+
+func TestALossIsRememberedForAMonth(t *testing.T) {
+	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
+	s, a, b := pair(t, slow(100), 100*time.Millisecond)
+	old := s.config
+	old.Limits = []lease.Limit{lease.PerSecond(1000)}
+	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), slow(100)}, 1
+	s.calls(b, ask{})
+	s.draws(a, 100)
+	s.bucket = Bucket{}
+	// when a process with the older version, whose limit fills in a second, proves the loss, and
+	// nobody calls for longer than that
+	g := s.calls(b, ask{Config: old})
+	s.now += 20_000_000
+	if g.Expiry <= 20*time.Second {
+		s.bucket = Bucket{}
+	}
+	// then the newer limit is not full again, however late its processes come
+	n := s.draws(s.holder("fresh"), 100)
+	testkit.Check(t, n <= 2 && g.Expiry >= 30*24*time.Hour, "%d more within 20 s; remembered for %v", n,
+		g.Expiry)
+	s.audits()
+}
+
+func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
+	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
+	s, a, b := pair(t, slow(100), 100*time.Millisecond)
+	old := s.config
+	old.Limits = []lease.Limit{lease.PerSecond(1000)}
+	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), slow(100)}, 1
+	s.calls(b, ask{})
+	s.draws(a, 100)
+	s.bucket = Bucket{}
+	// when a process with the older version starts the next one, knowing of the loss, and the newer
+	// version comes after it
+	s.calls(b, ask{Config: old})
+	s.now += 1_060_000
+	n := s.draws(a, 100)
+	// then the limit is not full again
+	testkit.Check(t, n <= 1, "%d more within 1.06 s", n)
+	s.audits()
+}
+
+func TestASecondLossDoesNotEndTheWaitForTheFirst(t *testing.T) {
+	// given b, who holds the whole bucket under a lease that is longer than the T that others propose
+	short, long := 100*time.Millisecond, 600*time.Millisecond
+	s, a, b := pair(t, lease.PerSecond(10), short)
+	s.config.TTL = long
+	s.calls(b, ask{Want: 10})
+	s.config.TTL, s.config.Version.Deploy = short, 1
+	s.calls(a, ask{})
+	// when the bucket is lost, a proves it, and what a has started is lost as well, while a and a
+	// newcomer that heard of the second bucket only are waiting
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	newcomer := s.holder("newcomer")
+	s.now += 10_000
+	s.calls(newcomer, ask{})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(newcomer, ask{})
+	// then what is admitted with b's lease is within the burst
+	s.now = int64(b.Deadline())/1000 - 1
+	s.draws(newcomer, 10)
+	s.spends(b)
+	s.audits()
+}
+
+func TestACallThatComesAfterTheHeardExpiryProvesNoLoss(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		late time.Duration // after the moment at which the bucket may have expired
+		lost bool
+	}{{"a microsecond before", -time.Microsecond, true}, {"then", 0, false}, {"long after", time.Minute, false}} {
+		for _, newcomer := range []bool{false, true} {
+			// given a call that knows of a bucket and hangs until that may have expired
+			s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)
+			g := s.calls(a, ask{Want: 30})
+			hangs := s.opens(a, ask{Want: 10})
+			s.now = g.ServerTime + exact.Micros(g.Expiry+c.late)
+			s.bucket = Bucket{}
+			if newcomer { // calls first
+				s.calls(b, ask{Want: 10})
+			}
+			// when it is executed
+			late := s.executes(hangs)
+			// then it waits for no loss but one before the expiry
+			d := s.bucket.Dump()
+			testkit.Check(t, d.Frozen > s.now == c.lost && late.Granted > 0 != c.lost && late.Void &&
+				late.Frozen > 0 == c.lost && (newcomer || late.Epoch > g.Epoch),
+				"%s, after a newcomer %v: frozen until %d, %+v", c.name, newcomer, d.Frozen-s.now, late)
+			// and the next bucket is not kept for a month
+			testkit.Check(t, late.Expiry < 10*time.Second == !c.lost, "%s: kept for %v", c.name, late.Expiry)
+		}
+	}
+}
+
+// TestALossIsProvenUntilTheHeardExpiry: a call that was sent before its process forgot the bucket, and
+// comes before that would have expired.
+func TestALossIsProvenUntilTheHeardExpiry(t *testing.T) {
+	// given a call of a that hangs, while b leases everything
+	s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)
+	g := s.calls(a, ask{})
+	hangs := s.opens(a, ask{Want: 100, Waiting: 100})
+	s.now = g.ServerTime + exact.Micros(g.Expiry) - 1000
+	s.calls(b, ask{Want: 100})
+	// when the bucket is lost and a's call comes just in time
+	s.bucket = Bucket{}
+	s.meter.admit(s.now, s.executes(hangs).Waited)
+	// then it is granted nothing while b may spend
+	s.spends(b)
+	s.audits()
+}
+
+func TestALossWhileOneIsWaitedOutEndsWithIt(t *testing.T) {
+	// given a bucket that was lost, as a proves
+	s, a, _ := pair(t, lease.PerSecond(100), 400*time.Millisecond)
+	s.calls(a, ask{})
+	s.now += 100_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	end := s.bucket.Dump().Frozen
+	// when it is lost again and again before the wait is over
+	for s.now+40_000 < end {
+		s.now += 40_000
+		s.bucket = Bucket{}
+		s.calls(a, ask{})
+		// then the wait ends when it would have ended, but for what a clock may have drifted
+		late := s.bucket.Dump().Frozen - end
+		testkit.Check(t, late >= 0 && late < 1000, "the wait is longer by %d us", late)
+	}
+	// and one that is lost later begins a new one
+	s.now = end + 100_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	testkit.Check(t, s.bucket.Dump().Frozen >= s.now+400_000, "frozen until %d", s.bucket.Dump().Frozen-s.now)
+}
+
+func TestACallThatHungDoesNotProveThatAFreezeGoesOn(t *testing.T) {
+	// given a call of a that was sent while a loss was waited out, and hangs
+	s, a, b := pair(t, lease.PerSecond(1000).WithBurst(100), 400*time.Millisecond)
+	s.calls(a, ask{})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	end := s.bucket.Dump().Frozen
+	s.now += 350_000
+	hangs := s.opens(a, ask{Want: 1})
+	// when that is over, b leases everything, the bucket is lost again, and a's call comes first
+	s.now = end + 200_000
+	s.calls(b, ask{Want: 100})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.executes(hangs)
+	// then what a newcomer draws and b spends is within the bound
+	s.now = int64(b.Deadline())/1000 - 1
+	s.draws(s.holder("c"), 100)
+	s.spends(b)
+	s.audits()
+}
+
+func TestABucketMayHaveLeasedBeforeItWasFrozen(t *testing.T) {
+	// given a bucket that was lost, from the next one of which a newcomer leases everything for long, before a
+	// proves the loss
+	s, a, b := pair(t, lease.PerSecond(1000).WithBurst(100), 400*time.Millisecond)
+	s.calls(a, ask{})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(b, ask{Config: s.lasting(5 * time.Second), Want: 100})
+	s.now += 10_000
+	s.calls(a, ask{})
+	// when that is lost, too, and a, who knows of it all, comes first
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	s.meter = newMeter(lease.PerSecond(1000).WithBurst(100), 0, s.now) // the first loss cost what section 1 says
+	// then what another one draws and b spends is within the bound
+	s.now = int64(b.Deadline())/1000 - 1
+	s.draws(s.holder("c"), 100)
+	s.spends(b)
+	s.audits()
+}

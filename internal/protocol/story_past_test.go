@@ -1,0 +1,516 @@
+package protocol
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Stories of limits that leave and come back: docs/protocol.md section 6.12.
+
+// hundreds are limits of 100 that fill slowly.
+var hundreds = []lease.Limit{lease.Every(40 * time.Second).WithBurst(100), lease.Sliding(100, time.Hour), lease.Calendar(100, 24*time.Hour, 0)}
+
+// turnsTo has the processes of one configuration fall silent, and h call with limits of the same
+// version.
+func (s *scene) turnsTo(h *holding, a ask, limits ...lease.Limit) lease.Grant {
+	s.t.Helper()
+	s.now += 2*exact.Micros(s.config.TTL) + 1
+	a.Config = s.config
+	a.Config.Limits = limits
+	g := s.calls(h, a)
+	testkit.Must(s.t, g.Config.Limits[0].Equal(limits[0]), "%v is in force, want %v", g.Config.Limits, limits)
+	return g
+}
+
+// serverIs runs do while the server's clock shows so much less than the time is.
+func (s *scene) serverIs(behind time.Duration, do func()) {
+	s.now -= exact.Micros(behind)
+	do()
+	s.now += exact.Micros(behind)
+}
+
+func TestAnOperatorsChangeAndTheChangeBackGiveNothingTwice(t *testing.T) {
+	for _, l := range hundreds {
+		for _, via := range []lease.Limit{lease.Blocked, lease.PerHour(1), lease.Sliding(5, time.Second), lease.Calendar(1, time.Second, 0),
+			lease.PerSecond(1000), lease.Unlimited, lease.Sliding(1000, time.Minute)} {
+			t.Run(fmt.Sprint(l, " by way of ", via), func(t *testing.T) {
+				// given a limit of 100 that is used up
+				s, a, b := pair(t, l, 400*time.Millisecond)
+				s.draws(a, 100)
+				// when an operator sets another one, and the first one again, some minutes later
+				c := s.config
+				c.Limits = []lease.Limit{via}
+				s.sets(c)
+				s.now += exact.Micros(5 * time.Minute)
+				s.calls(b, ask{})
+				c.Limits = []lease.Limit{l}
+				s.sets(c)
+				// then it has what it would have without that
+				n := s.draws(b, 100)
+				testkit.Check(t, n <= 8, "100 more within minutes: %d", n)
+				// and all of it when it would have: an hour, 100 minutes or a day after
+				s.now += exact.Micros(24 * time.Hour)
+				n = s.draws(b, 100)
+				testkit.Check(t, n == 100, "a day later %d are admitted", n)
+			})
+		}
+	}
+}
+
+func TestWhatIsLeasedWhenALimitLeavesCountsAsUsed(t *testing.T) {
+	for _, l := range hundreds {
+		for _, reports := range []bool{false, true} {
+			// given a limit of 100, all leased
+			s, a, b := pair(t, l, 400*time.Millisecond)
+			s.calls(a, ask{Want: 100})
+			// when the limit is another one when they are spent, and is set again
+			c := s.config
+			c.Limits = []lease.Limit{lease.PerSecond(1000).WithBurst(200)}
+			s.sets(c)
+			for a.Pool.Take().OK() {
+			}
+			if reports {
+				s.calls(a, ask{})
+			}
+			s.now += 1_000_000
+			s.calls(b, ask{})
+			c.Limits = []lease.Limit{l}
+			s.sets(c)
+			// then it is used up
+			n := s.draws(b, 100)
+			testkit.Check(t, n == 0, "%v, reported: %v: %d beside 100 that were spent", l, reports, n)
+		}
+	}
+}
+
+func TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing(t *testing.T) {
+	for _, l := range hundreds {
+		for _, returns := range []bool{true, false} {
+			t.Run(fmt.Sprint(l, ", given back: ", returns), func(t *testing.T) {
+				// given a limit of 100, and a fast one of the same version that others propose
+				s, a, b := pair(t, l, 400*time.Millisecond)
+				fast, start := lease.PerSecond(1000).WithBurst(100), s.now
+				total := s.draws(a, 100)
+				turns := 5
+				if !returns {
+					turns = 2 // then it owes so much that others, in its place, pay it first
+				}
+				for range turns {
+					// when the process of the first leases 100 under the fast one, whose process then ends,
+					s.turnsTo(b, ask{}, fast)
+					for range 2 {
+						s.now += 300_000
+						g := s.calls(a, ask{Want: 100})
+						testkit.Must(t, g.Ledger == 100 && g.Config.Limits[0].Equal(fast), "%d leased of %v", g.Ledger, g.Config.Limits)
+					}
+					// and gives them back, or spends them, with the call that brings the first one back
+					back := ask{Want: 100, Waiting: 100}
+					if returns {
+						back.Return = func(held int64) int64 { return held }
+					}
+					s.now += 200_001
+					total += s.calls(a, back).Waited
+					for a.Pool.Take().OK() {
+						total++
+					}
+				}
+				left := s.bucket.tokens(0, 0)
+				testkit.Check(t, !returns || left >= 0, "%d are left after nothing was spent", left)
+				// then the first one has what it had, and its rate; and owes the rest
+				most := 100 + l.Tokens*int64(s.now-start)/exact.Micros(l.Per)
+				if l.Windowed() {
+					most = 100
+				}
+				most -= min(0, left)
+				testkit.Check(t, total <= most, "%d in %d turns, %v, at most %d", total, turns, exact.Duration(s.now-start), most)
+			})
+		}
+	}
+}
+
+// TestLeasesOfAnotherTurnAreOwed: a process that holds tokens at a turn may spend them. So the limit
+// that comes back pays for them, and has them again when they are returned.
+func TestLeasesOfAnotherTurnAreOwed(t *testing.T) {
+	s, a, b := pair(t, lease.Every(40*time.Second).WithBurst(100), 10*time.Second)
+	// given a limit of which 40 are left, and 30 leased of a fast one of the same version
+	s.draws(a, 60)
+	start := s.now
+	s.turnsTo(b, ask{}, lease.PerSecond(1000).WithBurst(100))
+	s.calls(a, ask{Want: 30})
+	for range 2 {
+		s.now += 9_000_000
+		s.calls(a, ask{})
+	}
+	// when the first comes back while they are held
+	s.now += 2_000_001
+	g := s.calls(a, ask{})
+	refilled := (s.now - start) / 40_000_000
+	// then those 30 are paid for, and what is given back is there again
+	testkit.Check(t, g.Config.Limits[0].Equal(s.config.Limits[0]) && g.Ledger == 30 && g.Levels[0] == 10+refilled,
+		"%d are left while %d are held", g.Levels[0], g.Ledger)
+	g = s.calls(a, ask{Return: func(held int64) int64 { return held }})
+	testkit.Check(t, g.Levels[0] == 40+refilled, "%d are left after 30 were returned", g.Levels[0])
+}
+
+func TestATurnAfterALossGivesNothingTwice(t *testing.T) {
+	for _, l := range hundreds {
+		// given a limit of 100 that is used up
+		s, a, b := pair(t, l, 400*time.Millisecond)
+		fast := s.config
+		fast.Limits = []lease.Limit{lease.PerSecond(1000).WithBurst(100)}
+		total := s.draws(a, 100)
+		s.calls(b, ask{})
+		// when the bucket is lost, a process that knew it proposes a fast one, which fills again,
+		s.bucket = Bucket{}
+		s.calls(b, ask{Config: fast})
+		s.now += 2_000_000
+		s.calls(b, ask{Config: fast})
+		// and the first one comes back in a turn
+		g := s.turnsTo(a, ask{Want: 100, Waiting: 100}, l)
+		// then it has no more than its rate
+		total += g.Waited
+		testkit.Check(t, total <= 101, "%v: %d admitted", l, total)
+	}
+}
+
+func TestACalendarGivesNothingWhenItsClockStepsBackBeforeTheBoundary(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, back := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 10 * time.Second} {
+		// given 100 a day, used up, and a new day
+		s, a, b := pair(t, lease.Calendar(100, day, 0), 400*time.Millisecond)
+		s.now = exact.Micros(10*day) - 1_000_000
+		s.draws(a, 100)
+		s.now = exact.Micros(10 * day)
+		s.calls(b, ask{})
+		// when the clock steps back into the old one
+		s.serverIs(back, func() {
+			g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
+			// then nothing is given until it has come to the new one,
+			testkit.Check(t, g.Waited == 0 && g.RetryAfter == back, "%v back: %d admitted, retry after %v", back,
+				g.Waited, g.RetryAfter)
+			s.now += exact.Micros(back) - 1
+			n := s.draws(b, 100)
+			testkit.Check(t, n == 0, "%v back, just before the boundary: %d admitted", back, n)
+			s.now++
+			// which has 100, once
+			n = s.draws(b, 200)
+			testkit.Check(t, n == 100, "%v back: the new day has %d", back, n)
+			s.now -= exact.Micros(back)
+		})
+	}
+	// A clock that was further ahead may have been anywhere: the old day is given once more, and the
+	// new one is not.
+	s, a, b := pair(t, lease.Calendar(100, day, 0), 400*time.Millisecond)
+	s.now = exact.Micros(10*day) - 60_000_000
+	s.draws(a, 100)
+	s.now = exact.Micros(10 * day)
+	s.calls(b, ask{})
+	s.now -= 11_000_000
+	n := s.draws(b, 200)
+	testkit.Check(t, n == 100, "11 s back: %d admitted", n)
+	s.now = exact.Micros(10 * day)
+	n = s.draws(b, 200)
+	testkit.Check(t, n == 0, "11 s back: the new day has %d more", n)
+}
+
+func TestACalendarKeepsItsPeriodAcrossATurnAndALoss(t *testing.T) {
+	const day = 24 * time.Hour
+	l := lease.Calendar(100, day, 0)
+	newDay := func(config func(*lease.Config)) (s *scene, a, b *holding) {
+		// given 100 a day, used up just after midnight, when the clock steps back by 5 s
+		s, a, b = pair(t, l, 400*time.Millisecond)
+		config(&s.config)
+		s.now = exact.Micros(10*day) - exact.Micros(2*day)
+		s.calls(b, ask{})
+		s.now = exact.Micros(10 * day)
+		n := s.draws(a, 100)
+		testkit.Must(t, n == 100, "the new day has %d", n)
+		s.calls(b, ask{})
+		s.now -= 5_000_000
+		s.calls(b, ask{})
+		return s, a, b
+	}
+	midnight := func(s *scene, a *holding, how string) {
+		s.now = max(s.now, exact.Micros(10*day)) + 1
+		n := s.draws(a, 100)
+		testkit.Check(t, n == 0, "%s: the same day has %d more", how, n)
+	}
+	// when another limit is in force for a turn,
+	s, a, b := newDay(func(*lease.Config) {})
+	s.turnsTo(b, ask{}, lease.PerSecond(1000))
+	s.turnsTo(a, ask{}, l)
+	// then midnight, which comes again, begins no new day.
+	midnight(s, a, "a turn")
+	// When the bucket is lost, which starts empty,
+	s, a, _ = newDay(func(c *lease.Config) { c.StartEmpty = true })
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	midnight(s, a, "a loss")
+	// and when another limit comes first after the loss, then neither.
+	s, a, b = newDay(func(*lease.Config) {})
+	s.bucket = Bucket{}
+	other := s.config
+	other.Limits = []lease.Limit{lease.PerSecond(1000)}
+	s.calls(a, ask{Config: other})
+	s.now += 1_600_000
+	s.calls(b, ask{Config: other})
+	s.turnsTo(a, ask{}, l)
+	midnight(s, a, "a loss and a turn")
+}
+
+// TestAJumpForwardForgivesWhatAWindowOwes is the size of what section 1 accepts.
+func TestAJumpForwardForgivesWhatAWindowOwes(t *testing.T) {
+	// given 10 in 60 ms, and 3 used beyond that
+	s, a, b := windowAt(t, 0)
+	s.draws(a, 10)
+	s.charges(b, 3)
+	// when the server's clock jumps forward
+	s.now += exact.Micros(time.Hour)
+	// then the window is given once more, and nothing is owed
+	n := s.draws(b, 20)
+	testkit.Check(t, n == 10, "%d admitted after the jump, want 10", n)
+}
+
+func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
+	// given limits that are used up one after the other, while an operator sets another each time
+	s, a, _ := pair(t, lease.Sliding(10, time.Hour), 10*time.Millisecond)
+	limit := func(i int) lease.Limit { return lease.Sliding(10, time.Hour+time.Duration(i)*time.Minute) }
+	for i := range pastsMax + 2 {
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{limit(i)}, int64(2*i)
+		s.draws(a, 10)
+		s.now += exact.Micros(time.Minute)
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000)}, int64(2*i+1)
+		s.calls(a, ask{})
+		s.now += exact.Micros(time.Minute)
+	}
+	// when each of them comes back
+	for i := range pastsMax + 2 {
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{limit(i)}, s.config.Version.Deploy+1
+		n := s.draws(a, 10)
+		// then it has nothing, be it that the bucket remembers it or not
+		testkit.Check(t, n == 0, "%v has %d more", limit(i), n)
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000)}, s.config.Version.Deploy+1
+		s.calls(a, ask{})
+	}
+}
+
+func TestALossForgetsWhatIsKnownOfOtherLimits(t *testing.T) {
+	// given a limit of 100, of which 10 are used when it leaves
+	s, a, b := pair(t, lease.Sliding(100, time.Hour), 400*time.Millisecond)
+	s.draws(a, 10)
+	other := lease.PerSecond(100)
+	s.turnsTo(b, ask{}, other)
+	replica := *s.bucket.Clone()
+	// when it comes back, the rest of it is used, and a replica is promoted that does not know this
+	g := s.turnsTo(a, ask{Want: 100, Waiting: 100}, s.config.Limits...)
+	testkit.Must(t, g.Waited == 90, "%d of 90 are admitted", g.Waited)
+	s.calls(b, ask{})
+	s.bucket = replica
+	c := s.config
+	c.Limits = []lease.Limit{other}
+	s.calls(b, ask{Config: c})
+	s.now += 2_000_000
+	s.calls(b, ask{Config: c})
+	g = s.turnsTo(a, ask{Want: 100, Waiting: 100}, s.config.Limits...)
+	// then nothing of it is there
+	testkit.Check(t, g.Waited == 0, "%d more are admitted", g.Waited)
+}
+
+func TestAWindowCountsWhatIsMoreOfItsOwnAndOfWhatItTakesThePlaceOf(t *testing.T) {
+	// given a window of which 6 are used, and a bucket in its place, of which 3 are used 20 minutes later
+	l := lease.Sliding(10, time.Hour)
+	s, a, _ := pair(t, l, 400*time.Millisecond)
+	s.now = exact.Micros(10 * time.Hour)
+	s.draws(a, 6)
+	c := s.config
+	c.Limits = []lease.Limit{lease.PerMinute(1).WithBurst(10)}
+	s.sets(c)
+	s.now += exact.Micros(20 * time.Minute)
+	s.draws(a, 3)
+	// when the window is set again
+	c.Limits = []lease.Limit{l}
+	s.sets(c)
+	// then the 6 count, and the 3 when those have been dropped
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 4, "%d are left, want 4", g.Levels[0])
+	s.now += exact.Micros(35 * time.Minute)
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 4, "%d are left while the 6 count", g.Levels[0])
+	s.now += exact.Micros(7 * time.Minute)
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 7, "%d are left after the first were dropped, want 7", g.Levels[0])
+	s.now += exact.Micros(20 * time.Minute)
+	g = s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 10, "%d are left after all were dropped", g.Levels[0])
+}
+
+func TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt(t *testing.T) {
+	// given a calendar of 50 ms, used up, in force or not
+	for _, leaves := range []bool{false, true} {
+		s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
+		s.now = 5_000_000_000_000
+		s.draws(a, 10)
+		first := s.config.Limits
+		if leaves {
+			s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000)}, 1
+			s.calls(b, ask{})
+		}
+		// when no call comes for 9 s, and the clock steps back by as much
+		s.now += 9_000_000
+		g := s.calls(b, ask{})
+		testkit.Check(t, g.Expiry >= time.Second, "it is remembered for %v", g.Expiry)
+		s.now -= 9_000_000
+		s.config.Limits, s.config.Version.Deploy = first, 2*s.config.Version.Deploy
+		// then the period gives nothing more
+		n := s.draws(a, 10)
+		testkit.Check(t, n == 0, "left: %v: %d more of the period", leaves, n)
+	}
+}
+
+func TestATurnOwesLeasesAlsoBeyondTheBurst(t *testing.T) {
+	// given a limit of 10 that is unused, and a fast one of the same version
+	l := lease.PerSecond(1).WithBurst(10)
+	s, a, b := pair(t, l, 10*time.Second)
+	s.calls(a, ask{})
+	start, total := s.now, int64(0)
+	for i := range 5 {
+		// when a third process leases 500 of the fast one, and spends them after the turn back
+		s.turnsTo(b, ask{}, lease.PerSecond(10_000).WithBurst(1000))
+		s.now += 12_000_000
+		h := s.holder(fmt.Sprint("h", i))
+		s.calls(h, ask{Want: 500})
+		s.now += 8_500_000
+		s.calls(a, ask{})
+		for h.Pool.Take().OK() {
+			total++
+		}
+	}
+	// then it owes them
+	owed := -s.bucket.tokens(0, 0)
+	most := 10 + int64(s.now-start)/1_000_000 + owed
+	testkit.Check(t, total == 2500 && total <= most, "%d admitted, %d owed, at most %d", total, owed, most)
+}
+
+func TestWhatIsOwedIsRememberedLongest(t *testing.T) {
+	// given a limit that owes 1000 when it leaves
+	l := lease.Every(40 * time.Second).WithBurst(100)
+	s, a, _ := pair(t, l, 400*time.Millisecond)
+	s.draws(a, 100)
+	s.charges(a, 1000)
+	c := s.config
+	set := func(l lease.Limit) {
+		c.Limits = []lease.Limit{l}
+		s.sets(c)
+		s.now += 1_000_000
+		s.draws(a, 1)
+	}
+	// when more limits leave than can be remembered, and it comes back
+	for i := range pastsMax + 2 {
+		set(lease.PerSecond(100_000).WithBurst(2000))
+		set(lease.Sliding(1000, time.Hour+time.Duration(i)*time.Minute))
+	}
+	set(lease.PerSecond(100_000).WithBurst(2000))
+	set(l)
+	// then it still owes them
+	left := s.bucket.tokens(0, 0)
+	testkit.Check(t, left < -990, "%d are left, want -1000 and what was refilled", left)
+}
+
+func TestALimitThatComesBackIsNotForgottenForTheOneThatLeaves(t *testing.T) {
+	// given as many limits as can be remembered
+	l := lease.Sliding(100, 10*time.Hour)
+	s, a, _ := pair(t, l, 400*time.Millisecond)
+	s.draws(a, 1)
+	c := s.config
+	for i := range pastsMax {
+		c.Limits = []lease.Limit{lease.Sliding(1000, 10*time.Hour+time.Duration(i+1)*time.Minute)}
+		s.sets(c)
+		s.now += 1_000_000
+		s.draws(a, 1)
+	}
+	// when the oldest of them comes back, then it is remembered, and nothing is forgotten
+	c.Limits = []lease.Limit{l}
+	s.sets(c)
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] >= 80 && s.bucket.forgotAt == 0, "%d are left, forgotten at %d", g.Levels[0], s.bucket.forgotAt)
+}
+
+func TestWhatWasNeverUsedIsNotOwed(t *testing.T) {
+	// given a quota of which nothing is used
+	for _, l := range []lease.Limit{lease.Sliding(100, 24*time.Hour), {Tokens: 100, Per: 24 * time.Hour}} {
+		s, a, _ := pair(t, lease.Sliding(100, 24*time.Hour), 400*time.Millisecond)
+		s.config.Limits = []lease.Limit{l}
+		s.calls(a, ask{})
+		c := s.config
+		// when an operator lets everything pass for a moment
+		c.Limits = []lease.Limit{lease.Unlimited}
+		s.sets(c)
+		s.now += 1000
+		c.Limits = s.config.Limits
+		s.sets(c)
+		g := s.calls(a, ask{})
+		// then all of it is there
+		testkit.Check(t, g.Levels[0] == 100, "%v: %d are left", l, g.Levels[0])
+	}
+	// A smaller overcommit is no use either.
+	s, a, _ := pair(t, lease.PerSecond(1).WithBurst(10), 400*time.Millisecond)
+	s.config.Overcommit = 1000
+	s.calls(a, ask{})
+	c := s.config
+	c.Limits = []lease.Limit{lease.PerSecond(1000)}
+	s.sets(c)
+	s.now += 1_000_000
+	c.Limits, c.Overcommit = s.config.Limits, 0
+	s.sets(c)
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Levels[0] == 10, "%d are left of 10 that nobody used", g.Levels[0])
+}
+
+func TestAResetForgivesAlsoWhatIsNotKnown(t *testing.T) {
+	// given a calendar whose clock was a year ahead for a moment, in a bucket that was lost before
+	l := lease.Calendar(100, 24*time.Hour, 0)
+	s, a, b := pair(t, l, 400*time.Millisecond)
+	s.now = exact.Micros(20_000 * 24 * time.Hour)
+	s.draws(a, 100)
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	s.now += exact.Micros(365 * 24 * time.Hour)
+	s.draws(b, 100)
+	s.now -= exact.Micros(365 * 24 * time.Hour)
+	testkit.Must(t, s.draws(b, 1) == 0 && s.bucket.forgotAt > 0, "it has tokens, or nothing was forgotten")
+	// when it is reset
+	s.now += exact.Micros(time.Minute)
+	_, err := s.bucket.Configure(s.now, lease.OpReset, lease.Config{})
+	testkit.NoErr(t, err)
+	// then it is given, and again the next day; and another limit is full
+	n := s.draws(b, 200)
+	s.now += exact.Micros(24 * time.Hour)
+	m := s.draws(b, 200)
+	testkit.Check(t, n == 100 && m == 100, "%d admitted, and %d the day after", n, m)
+	c := s.config
+	c.Limits = append(c.Limits, lease.Sliding(50, time.Hour))
+	s.sets(c)
+	g := s.calls(b, ask{})
+	testkit.Check(t, g.Levels[1] == 50, "%d of 50 are left of a new limit", g.Levels[1])
+}
+
+// TestABucketIsRememberedUntilItsOvercommitIsMade: what was used of B + E counts against leases of another
+// limit that this one finds when it comes back, so the bucket may not expire when its level alone is full.
+func TestABucketIsRememberedUntilItsOvercommitIsMade(t *testing.T) {
+	// given a bucket that makes its burst in 100 ms, and three tokens of overcommit in 300 ms more
+	for overcommit, want := range map[int64]time.Duration{0: 100 * time.Millisecond, 3: 400 * time.Millisecond} {
+		b, g := new(Bucket), lease.Grant{}
+		c := lease.Config{Limits: []lease.Limit{lease.PerSecond(10).WithBurst(1)}, Overcommit: overcommit, TTL: time.Second,
+			Target: time.Millisecond}
+		// when a token is drawn
+		r := lease.Request{Holder: "a", Seq: 1, Config: c, Want: 1, Need: 1, Waiting: 1, Weight: 1, Draw: true}
+		testkit.NoErr(t, b.Call(1_700_000_000_000_000, &r, &g))
+		// then it is remembered for that long, and for two T.
+		testkit.Check(t, g.Expiry == want+2*time.Second, "overcommit %d: %v", overcommit, g.Expiry)
+	}
+}

@@ -1,0 +1,515 @@
+package protocol
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Stories of sliding windows and calendars: docs/protocol.md section 3.10. Each is a schedule that
+// breaks the promise without the rule it is about, or tells what a caller is told.
+
+const milli = time.Millisecond
+
+// windowAt is 10 tokens in 60 ms, whose cells are 1 ms long, at a moment of a cell.
+func windowAt(t *testing.T, inCell int64) (s *scene, a, b *holding) {
+	s, a, b = pair(t, lease.Sliding(10, 60*milli), 20*milli)
+	s.now = 5_000_000 + inCell
+	return s, a, b
+}
+
+// at has time pass up to so many microseconds after 5 s, where a cell of every window begins, and a
+// period of every calendar here.
+func (s *scene) at(us int64) { s.now = 5_000_000 + us }
+
+func TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow(t *testing.T) {
+	for _, inCell := range []int64{0, 1, 500, 999} {
+		// given 10 that were admitted in one microsecond of a cell
+		s, a, b := windowAt(t, inCell)
+		n := s.draws(a, 12)
+		testkit.Check(t, n == 10, "%d µs into a cell: %d of 10 admitted", inCell, n)
+		// when the window has passed, but not all of the cell is older
+		s.at(60_999)
+		g := s.calls(b, ask{Want: 1, Waiting: 1, Need: 1})
+		testkit.Check(t, g.Waited == 0 && g.RetryAfter == time.Microsecond && g.Next[0] == time.Microsecond,
+			"%d µs into a cell: just before: %+v", inCell, g)
+		// then there are all again a microsecond later
+		s.at(61_000)
+		n = s.draws(b, 12)
+		testkit.Check(t, n == 10, "%d µs into a cell: %d admitted after the window", inCell, n)
+		s.audits()
+	}
+}
+
+func TestALeaseThatRunsOutIsChargedWhenItEnds(t *testing.T) {
+	// given 10 tokens leased to a holder that spends them in the last microsecond of its lease and
+	// is never heard of again
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{Want: 10})
+	s.now = int64(a.Deadline())/1000 - 1
+	spent := s.now
+	testkit.Must(t, s.spends(a) == 10, "the lease was shorter than it said")
+	// when others ask every half millisecond for two windows
+	first := int64(0)
+	for s.now < spent+120_000 {
+		s.now += 500
+		if n := s.draws(b, 10); n > 0 && first == 0 {
+			first = s.now
+		}
+		s.audits()
+	}
+	// then the tokens come again a window after the lease has ended, and not before
+	testkit.Check(t, first >= spent+60_000 && first <= spent+60_000+5_000, "they came again after %d µs",
+		first-spent)
+}
+
+func TestAReportIsChargedWhenItIsExecuted(t *testing.T) {
+	// given 10 tokens leased for a while, and spent just before they are reported
+	s, a, b := windowAt(t, 100)
+	s.calls(a, ask{Want: 10})
+	s.at(15_500)
+	s.spends(a)
+	s.calls(a, ask{})
+	// when a window has passed since they were leased
+	s.at(62_000)
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d were admitted within a window of 10", n)
+	// then they count from the report on
+	s.at(75_999)
+	testkit.Check(t, s.draws(b, 10) == 0, "within the cell")
+	s.at(76_000)
+	n = s.draws(b, 10)
+	testkit.Check(t, n == 10, "%d admitted after the window", n)
+	s.audits()
+}
+
+func TestWhatIsReturnedWasNotSpent(t *testing.T) {
+	// given 10 tokens leased, 3 of them spent
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{Want: 10})
+	a.Pool.TakeN(3)
+	s.meter.admit(s.now, 3)
+	// when the rest is given back
+	s.now += 100
+	s.calls(a, ask{Return: everything})
+	// then the rest is there at once, and the 3 are charged
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 7 && s.bucket.windows[0].sum == 10, "%d admitted, %d charged", n, s.bucket.windows[0].sum)
+	s.audits()
+}
+
+func TestAVoidReportIsChargedOnceWhenTheOldEntryEnds(t *testing.T) {
+	// given a holder with 6 tokens, which spends them
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{Want: 6})
+	s.spends(a)
+	// when somebody of its name reports what it cannot have
+	s.now += 1000
+	g := s.executes(lease.Request{Holder: "a", Seq: s.seq + 1, Config: s.config, Weight: 1, Remaining: 9})
+	testkit.Must(t, g.Void, "the bucket knows a holder with more than it was given")
+	// then nothing is charged, and they stay in the ledger
+	testkit.Check(t, s.bucket.windows[0].sum == 0 && s.bucket.Ledger() == 6, "%d charged, %d in the ledger",
+		s.bucket.windows[0].sum, s.bucket.Ledger())
+	testkit.Check(t, s.draws(b, 10) == 4, "more or less than what was left is admitted")
+	// and they are charged, once, when its entry ends
+	s.now += 30_000
+	s.calls(b, ask{})
+	testkit.Check(t, s.bucket.windows[0].sum == 10 && s.bucket.Ledger() == 0, "%d charged, %d in the ledger",
+		s.bucket.windows[0].sum, s.bucket.Ledger())
+	s.audits()
+}
+
+func TestARefundIsTakenFromTheOldestCells(t *testing.T) {
+	// given 5 admitted early, and 5 late
+	s, a, b := windowAt(t, 0)
+	s.draws(a, 5)
+	s.at(15_000)
+	s.calls(a, ask{})
+	s.at(30_000)
+	s.calls(a, ask{})
+	s.draws(b, 5)
+	s.calls(a, ask{})
+	// when 5 are refunded and admitted again
+	s.at(31_000)
+	a.Refund(5)
+	s.calls(a, ask{})
+	s.refunds(5)
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 5, "%d admitted after a refund of 5", n)
+	// then nothing is left of the early ones that could be dropped: the late ones count as long as
+	// they are a window old
+	s.at(61_000)
+	n = s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d admitted beside 10 that are not a window old", n)
+	s.audits()
+}
+
+func TestWhatWasNotUsedIsTakenFromTheOldestCells(t *testing.T) {
+	// given 5 drawn early for requests that gave up, and 5 admitted late
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{})
+	s.now++
+	g := s.executes(s.opens(a, ask{Want: 5, Waiting: 5}))
+	s.at(30_000)
+	s.draws(b, 5)
+	s.givesUp(a, g)
+	s.calls(a, ask{})
+	// when they come back, and are admitted
+	s.calls(a, ask{})
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 5, "%d came back of 5", n)
+	// then nothing more is there when the cell of the draw is dropped
+	s.at(61_000)
+	n = s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d admitted beside 10 that are not a window old", n)
+	s.audits()
+}
+
+func TestWhatWasNotUsedIsWorthNothingOnceItsCellIsDropped(t *testing.T) {
+	// given 10 drawn for requests that gave up
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{})
+	s.now++
+	g := s.executes(s.opens(a, ask{Want: 10, Waiting: 10}))
+	// when others are admitted 10 after the window, and the first come back then
+	s.at(61_000)
+	s.draws(b, 10)
+	s.givesUp(a, g)
+	s.calls(a, ask{})
+	s.calls(a, ask{})
+	s.calls(a, ask{})
+	// then they are worth nothing
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d more admitted", n)
+	s.audits()
+}
+
+func TestWhatWasNotUsedBeforeAResetIsWorthNothing(t *testing.T) {
+	// given 10 drawn for requests that gave up, and a reset
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{})
+	s.now++
+	g := s.executes(s.opens(a, ask{Want: 10, Waiting: 10}))
+	_, err := s.bucket.Configure(s.now, lease.OpReset, lease.Config{})
+	testkit.NoErr(t, err)
+	// when 10 are admitted and the first come back
+	s.now++
+	s.draws(b, 10)
+	s.givesUp(a, g)
+	s.calls(a, ask{})
+	s.calls(a, ask{})
+	// then they are worth nothing
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d more admitted", n)
+	s.audits()
+}
+
+func TestADebtTakesWhatIsThereAndAChargeMore(t *testing.T) {
+	// given 4 of 10 that are left
+	s, a, _ := windowAt(t, 0)
+	s.draws(a, 6)
+	// when 7 are owed by a fallback, then 3 were used beyond what was reserved
+	g := s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Debt: 7, Weight: 1})
+	testkit.Check(t, g.Levels[0] == 0, "after a debt of 7: %d", g.Levels[0])
+	g = s.executes(lease.Request{Holder: "c", Seq: 2, Config: s.config, Charge: 3, Weight: 1, Need: 1, Want: 1})
+	testkit.Check(t, g.Levels[0] == -3 && g.RetryAfter == 61*milli, "after a charge of 3: %d, %v", g.Levels[0],
+		g.RetryAfter)
+	// then nothing is left of either after the window
+	s.at(61_000)
+	g = s.executes(lease.Request{Holder: "c", Seq: 3, Config: s.config, Weight: 1})
+	testkit.Check(t, g.Levels[0] == 10, "after the window: %d", g.Levels[0])
+}
+
+func TestRetryAfterIsWhenEnoughWillHaveBeenDropped(t *testing.T) {
+	// given 4, 3 and 3 tokens admitted in three cells
+	s, a, _ := windowAt(t, 0)
+	for i, n := range []int64{4, 3, 3} {
+		s.at(int64(i) * 10_000)
+		s.draws(a, n)
+	}
+	// when more are needed
+	for _, c := range []struct {
+		need  int64
+		after time.Duration
+	}{{1, 61*milli - 20*milli}, {4, 61*milli - 20*milli}, {5, 71*milli - 20*milli}, {8, 81*milli - 20*milli}, {10, 81*milli - 20*milli}} {
+		g := s.executes(s.opens(s.holder(fmt.Sprint(c.need)), ask{Want: c.need, Need: c.need, Waiting: c.need}))
+		// then they are told when the oldest of them will have gone
+		testkit.Check(t, g.Granted == 0 && g.RetryAfter == c.after, "%d: granted %d, retry after %v, want %v", c.need,
+			g.Granted, g.RetryAfter, c.after)
+	}
+}
+
+func TestACalendarBeginsAnewAtTheBoundaryOfTheServersClock(t *testing.T) {
+	// given 10 each 50 ms from 7 ms, used up in the last microsecond of a period
+	s, a, b := pair(t, lease.Calendar(10, 50*milli, 7*milli), 20*milli)
+	s.at(56_999)
+	n := s.draws(a, 12)
+	testkit.Check(t, n == 10, "%d admitted of 10", n)
+	g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
+	testkit.Check(t, g.Waited == 0 && g.RetryAfter == time.Microsecond && g.Next[0] == time.Microsecond, "%+v", g)
+	// when the next one begins
+	s.at(57_000)
+	// then there are all again, and a clock that steps back does not bring the old one back
+	n = s.draws(b, 12)
+	testkit.Check(t, n == 10, "%d admitted in the next period", n)
+	s.audits()
+	s.now -= 2_000_000
+	n = s.draws(b, 12)
+	testkit.Check(t, n == 0, "%d admitted after the clock stepped back", n)
+}
+
+func TestACalendarIsRememberedUntilItsBoundary(t *testing.T) {
+	// given a calendar that is used up, and a clock that steps back by an hour
+	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
+	s.draws(a, 10)
+	s.now -= exact.Micros(time.Hour)
+	// when somebody calls
+	g := s.calls(b, ask{})
+	// then the bucket is remembered until the clock comes to the end of that period
+	testkit.Check(t, g.Expiry >= time.Hour, "remembered for %v", g.Expiry)
+}
+
+func TestLeasesOfTheLastPeriodCountInTheNextOne(t *testing.T) {
+	// given 10 each 50 ms, leased just before the boundary
+	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
+	s.at(49_000)
+	s.calls(a, ask{Want: 10})
+	// when the next period begins, and they are spent in it
+	s.at(50_000)
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d admitted beside 10 that are leased", n)
+	s.spends(a)
+	s.calls(a, ask{})
+	// then they are charged to it
+	n = s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d admitted beside 10 that were spent", n)
+	s.at(100_000)
+	n = s.draws(b, 10)
+	testkit.Check(t, n == 10, "%d admitted in the period after", n)
+	s.audits()
+}
+
+func TestOvercommitIsBesideTheWindow(t *testing.T) {
+	// given 10 in 60 ms, 3 of which may be promised beyond that
+	s, a, b := windowAt(t, 0)
+	s.config.Overcommit = 3
+	s.meter.set(s.config.Limits[0], 3)
+	// when everything is leased, and spent, and asked for again
+	leased := s.calls(a, ask{Want: 20}).Granted
+	s.spends(a)
+	s.now += 1000
+	s.calls(a, ask{})
+	more := s.draws(b, 20)
+	// then one grant is the window at most, and all of them are that and the overcommit
+	testkit.Check(t, leased == 10 && more == 3, "%d leased, %d more", leased, more)
+	s.audits()
+}
+
+func TestALimitOfAnotherKindKeepsWhatWasUsed(t *testing.T) {
+	hour := time.Hour
+	for _, c := range []struct {
+		from, to lease.Limit
+		left     int64 // after 7 of 10 were used, with 2 more in leases
+	}{
+		{slow(10), lease.Sliding(10, 60*milli), 1},
+		{slow(10), lease.Calendar(10, hour, 0), 1},
+		{lease.Sliding(10, 60*milli), lease.Sliding(10, 90*milli), 1},
+		{lease.Sliding(10, 90*milli), lease.Sliding(10, 60*milli), 1},
+		{lease.Sliding(10, 60*milli), lease.Sliding(12, 60*milli), 3},
+		{lease.Sliding(10, 60*milli), lease.Sliding(5, 60*milli), -4},
+		{lease.Sliding(10, 60*milli), lease.Calendar(10, hour, 0), 1},
+		{lease.Calendar(10, hour, 0), lease.Sliding(10, 60*milli), 1},
+		{lease.Calendar(10, hour, 0), lease.Calendar(10, 2*hour, 0), 1},
+		{lease.Sliding(10, 60*milli), slow(10), 1},
+		{lease.Sliding(10, 60*milli), slow(10).WithBurst(20), 1},
+		{lease.Sliding(10, 60*milli), slow(10).WithBurst(5), 0},
+		{lease.Calendar(10, hour, 0), slow(10), 1},
+	} {
+		// given 7 that were used, and 2 that are leased
+		s, a, b := pair(t, c.from, 20*milli)
+		s.at(10_500)
+		s.draws(a, 7)
+		s.now += 100
+		s.calls(b, ask{Want: 2})
+		// when the limit becomes one of another kind or length
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{c.to}, 1
+		g := s.calls(a, ask{})
+		// then what was used, or is leased, is not there
+		testkit.Check(t, g.Levels[0] == c.left, "%v becomes %v: %d left, want %d", c.from, c.to, g.Levels[0], c.left)
+	}
+}
+
+func TestAWindowOfAnotherLengthCountsCellsByTheirEnds(t *testing.T) {
+	// given 10 admitted in the last microsecond of a cell of 1.5 ms
+	s, a, b := pair(t, lease.Sliding(10, 90*milli), 20*milli)
+	s.at(2_499) // the third cell of 1.5 ms since 5 s - 0.5 ms ends here
+	s.draws(a, 10)
+	in := s.now
+	// when cells become ones of 1 ms, later
+	s.now += 20_000
+	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.Sliding(10, 60*milli)}, 1
+	s.meter.change(s.now, s.config.Limits[0], 0, 0, 0)
+	s.calls(b, ask{})
+	// then the 10 count for as long as the new window is
+	for s.now < in+70_000 && s.draws(b, 10) == 0 {
+		s.now += 100
+	}
+	testkit.Check(t, s.now > in+60_000 && s.now <= in+63_000, "they counted for %d µs", s.now-in)
+	s.audits()
+}
+
+func TestLimitsThatTakeTurnsHandOutNoWindowTwice(t *testing.T) {
+	for _, l := range []lease.Limit{lease.Sliding(10, 60*milli), lease.Calendar(10, 60*milli, 20*milli)} {
+		// given a window, and a fast bucket of the same version, proposed by others
+		s, a, b := pair(t, l, 10*milli)
+		s.at(0)
+		other := s.config
+		other.Limits = []lease.Limit{lease.PerSecond(1_000_000).WithBurst(10)}
+		// when they take turns for less than a window, and each asks for all that there is
+		total := int64(0)
+		for range 2 {
+			total += s.draws(a, 10)
+			s.now += 21_000
+			s.calls(b, ask{Config: other, Want: 10, Waiting: 10})
+			s.now += 21_000
+		}
+		// then the window is not full again
+		testkit.Check(t, total == 10, "%v: %d admitted in %d µs by those who propose it", l, total, s.now-5_000_000)
+	}
+}
+
+func TestALostWindowThatStartsEmptyIsExact(t *testing.T) {
+	// given 10 tokens, leased to a holder that will spend them at the end of its lease
+	s, a, b := windowAt(t, 0)
+	s.config.StartEmpty = true
+	s.calls(b, ask{})
+	testkit.Check(t, s.draws(a, 10) == 0, "a bucket that starts empty has tokens")
+	s.at(70_000)
+	s.calls(b, ask{})
+	s.calls(a, ask{Want: 10})
+	testkit.Must(t, a.Pool.Held() == 10, "%d leased", a.Pool.Held())
+	// when the bucket is lost, and the first to call knows of it
+	s.now += 100
+	s.bucket = Bucket{}
+	lost := s.now
+	s.calls(b, ask{})
+	s.now = int64(a.Deadline())/1000 - 1
+	s.spends(a)
+	spent := s.now
+	// then nothing is admitted until that is a window old, and all of it soon after
+	first := int64(0)
+	for s.now < lost+120_000 {
+		s.now += 500
+		if n := s.draws(b, 10); n > 0 && first == 0 {
+			first = s.now
+		}
+		s.audits()
+	}
+	testkit.Check(t, first >= spent+60_000 && first <= spent+60_000+15_000, "they came again after %d µs",
+		first-spent)
+}
+
+func TestALostWindowGivesNothingWhileOldLeasesMayLive(t *testing.T) {
+	// given 10 tokens, leased to a holder that spends them at the end of its lease
+	s, a, b := windowAt(t, 0)
+	s.calls(b, ask{})
+	s.calls(a, ask{Want: 10})
+	// when the bucket is lost, and the first to call knows of it
+	s.bucket = Bucket{}
+	g := s.calls(b, ask{Want: 10, Waiting: 10, Need: 1})
+	frozen := s.bucket.frozen
+	testkit.Check(t, g.Waited == 0 && g.RetryAfter == exact.Duration(frozen-s.now) && frozen > s.now,
+		"%d admitted, retry after %v", g.Waited, g.RetryAfter)
+	s.now = int64(a.Deadline())/1000 - 1
+	testkit.Check(t, s.draws(b, 10) == 0, "admitted beside a lease of the lost bucket")
+	s.spends(a)
+	s.audits()
+	// then it has all its tokens when the leases have ended: at most 10 more, once
+	s.now = frozen
+	n := s.draws(b, 20)
+	testkit.Check(t, n == 10, "%d admitted after the wait", n)
+}
+
+func TestAKeyMayMixKinds(t *testing.T) {
+	// given 100 a second with a burst of 4, at most 6 in 60 ms, and 9 each second
+	s, a, _ := pair(t, lease.PerSecond(100).WithBurst(4), 20*milli)
+	s.config.Limits = []lease.Limit{lease.PerSecond(100).WithBurst(4), lease.Sliding(6, 60*milli), lease.Calendar(9, time.Second, 0)}
+	var admitted []int64
+	// when one asks for all that there is, again and again
+	for _, at := range []int64{0, 50_000, 61_000, 200_000, 1_000_000} {
+		s.at(at)
+		admitted = append(admitted, s.draws(a, 20))
+		s.audits()
+	}
+	// then each of the limits is kept: 4 by the burst, 2 and 3 by the window and the quota
+	testkit.Check(t, fmt.Sprint(admitted) == "[4 2 3 0 4]", "admitted %v", admitted)
+}
+
+func TestADrawAtRestIsCharged(t *testing.T) {
+	// given a key at rest with 10 in 60 ms
+	s, a, b := windowAt(t, 0)
+	for range 12 {
+		// when requests are served by draws
+		r := s.opens(a, ask{Want: 1, Waiting: 1, Need: 1})
+		r.Draw = true
+		g := s.executes(r)
+		s.meter.admit(s.now, g.Waited)
+		s.accepts(a, g)
+	}
+	// then no more than 10 are
+	testkit.Check(t, s.meter.admitted == 10, "%d admitted", s.meter.admitted)
+	testkit.Check(t, s.draws(b, 1) == 0, "one more")
+	s.audits()
+}
+
+func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
+	for _, l := range []lease.Limit{lease.Sliding(10, time.Minute), lease.Sliding(1, time.Minute), lease.Calendar(1000, 24*time.Hour, time.Hour)} {
+		for _, weights := range [][]int64{{1}, {1, 1, 1}, {1, 2, 4}, {3, 3, 5, 256}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}} {
+			// given processes that serve by themselves, each by its weight
+			active, total := int64(0), int64(0)
+			for _, w := range weights {
+				active += w
+			}
+			for _, w := range weights {
+				total += part{w, active}.burst(l, l.Tokens)
+			}
+			// and all of them are the window together, but for what rounding down leaves
+			testkit.Check(t, total <= l.Tokens && total > l.Tokens-int64(len(weights)), "%v by weights %v: %d", l, weights,
+				total)
+		}
+	}
+}
+
+func TestALostWindowThatANewerVersionRaisesGivesNothingMore(t *testing.T) {
+	// given a window that starts empty, is lost, and is made again by a process of the older version
+	s, a, b := windowAt(t, 0)
+	s.config.StartEmpty = true
+	s.calls(b, ask{})
+	s.at(70_000)
+	s.draws(a, 10)
+	s.bucket = Bucket{}
+	s.calls(b, ask{})
+	s.now += 100_000 // the wait is over
+	// when a newer version raises the limit, as it may have done in the lost bucket
+	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.Sliding(15, 60*milli)}, 1
+	n := s.draws(a, 5)
+	// then the difference is not given before a window has passed
+	testkit.Check(t, n == 0, "%d admitted of a window of which nobody knows what was used", n)
+}
+
+func TestAWindowIsNotTakenForACalendarOfItsLength(t *testing.T) {
+	// given a sliding window of which 7 are used
+	s, a, _ := pair(t, lease.Sliding(10, time.Hour), 20*milli)
+	s.at(10_500)
+	s.draws(a, 7)
+	// when a newer version raises it and puts a calendar of the same length before it
+	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.Calendar(50, time.Hour, 0), lease.Sliding(20, time.Hour)}, 1
+	g := s.calls(a, ask{})
+	// then what was used of the window is used of the window
+	testkit.Check(t, g.Levels[0] == 50 && g.Levels[1] == 13, "%d of the calendar and %d of the window are left, want 50 and 13",
+		g.Levels[0], g.Levels[1])
+}

@@ -1,0 +1,88 @@
+package memory
+
+import (
+	"context"
+	"hash/maphash"
+	"maps"
+	"sync"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// parts spread the lock and bound the work of one sweep.
+const parts = 64
+
+// Store is the reference bucket as a lease.Store, for one process and without Redis: for tests, for
+// development, and for services that run as one process. Its time is the clock's, whose Instants
+// count from 1970 UTC for a Calendar: those of clock.System do, and a clock.Manual is at that date
+// where it was started. An expired bucket is dropped as Redis would drop it. It may be shared
+// between goroutines.
+type Store struct {
+	clock clock.Clock
+	seed  maphash.Seed
+	parts [parts]part
+}
+
+var _ lease.Store = (*Store)(nil)
+
+type part struct {
+	mu      sync.Mutex
+	buckets map[string]*protocol.Bucket
+	sweepAt int // sweep when this many buckets are held
+}
+
+// New returns an empty store whose server time is c's; nil means clock.System().
+func New(c clock.Clock) *Store {
+	if c == nil {
+		c = clock.System()
+	}
+	m := &Store{clock: c, seed: maphash.MakeSeed()}
+	for i := range m.parts {
+		m.parts[i] = part{buckets: make(map[string]*protocol.Bucket), sweepAt: 1024}
+	}
+	return m
+}
+
+// Exchange implements Store; it never fails, and answers all calls as one group.
+func (m *Store) Exchange(_ context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	for _, c := range calls {
+		m.with(c.Key, func(b *protocol.Bucket, now int64) { c.Err = b.Call(now, &c.Request, &c.Grant) })
+	}
+	done(calls)
+}
+
+// Configure implements Store.
+func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Config) (st lease.State, err error) {
+	m.with(key, func(b *protocol.Bucket, now int64) { st, err = b.Configure(now, op, c) })
+	return st, err
+}
+
+// with has do use the live bucket of key, or one that does not exist yet, at the server time now:
+// microseconds from the origin of the clock, which is 1970 for clock.System.
+func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
+	if len(key) > lease.KeyMax {
+		key = lease.HashKey(key)
+	}
+	p := &m.parts[maphash.String(m.seed, key)%parts]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := max(int64(m.clock.Now())/1000, 1)
+	b := p.buckets[key]
+	if b == nil || b.Expired(now) {
+		b = new(protocol.Bucket)
+	}
+	do(b, now)
+	if !b.Exists() {
+		delete(p.buckets, key)
+		return
+	}
+	p.buckets[key] = b
+	if len(p.buckets) < p.sweepAt {
+		return
+	}
+	// Expired buckets may have become half of all.
+	maps.DeleteFunc(p.buckets, func(_ string, b *protocol.Bucket) bool { return b.Expired(now) })
+	p.sweepAt = 2*len(p.buckets) + 1024
+}

@@ -1,0 +1,131 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+func memoryCall(key, holder string, seq, want int64) *lease.Call {
+	return &lease.Call{Key: key, Request: lease.Request{Holder: holder, Seq: seq, Want: want, Waiting: want, Weight: 1,
+		Config: lease.Config{Limits: []lease.Limit{lease.PerSecond(10)}, TTL: time.Second, Target: 100 * time.Millisecond}}}
+}
+
+func TestStoreServesEveryKeyOnItsOwn(t *testing.T) {
+	m := New(clock.NewManual(0))
+	calls := []*lease.Call{memoryCall("a", "h", 1, 20), memoryCall("b", "h", 2, 5), memoryCall("a", "g", 1, 5),
+		memoryCall("c", "", 1, 1)}
+	done := 0
+	m.Exchange(t.Context(), calls, func(got []*lease.Call) { done += len(got) })
+	testkit.Check(t, done == 4, "%d calls reported done", done)
+	for i, want := range []int64{10, 5, 0} {
+		c := calls[i]
+		testkit.Check(t, c.Err == nil && c.Grant.Granted == want, "call %d: %+v, %v", i, c.Grant, c.Err)
+	}
+	// a bad call is that call's error alone
+	testkit.Check(t, errors.Is(calls[3].Err, lease.ErrInvalidRequest), "%v", calls[3].Err)
+}
+
+func TestStoreForgetsWhatExpired(t *testing.T) {
+	c := clock.NewManual(0)
+	m := New(c)
+	call := memoryCall("a", "h", 1, 10)
+	m.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
+	look := func(key string) lease.State {
+		st, err := m.Configure(t.Context(), key, lease.OpInspect, lease.Config{})
+		testkit.NoErr(t, err)
+		return st
+	}
+	st := look("a")
+	testkit.Must(t, st.Exists && st.Levels[0] == 0, "%+v", st)
+	c.Advance(call.Grant.Expiry)
+	testkit.Check(t, !look("a").Exists, "after its expiry of %v the bucket still exists", call.Grant.Expiry)
+	// reading creates nothing
+	st = look("new")
+	testkit.Check(t, !st.Exists && !st.Changed, "%+v", st)
+}
+
+func TestStoreConfigures(t *testing.T) {
+	m := New(clock.NewManual(0))
+	with := func(n int64) lease.Config {
+		return lease.Config{Limits: []lease.Limit{lease.PerSecond(n)}, TTL: time.Second, Target: 100 * time.Millisecond}
+	}
+	for _, c := range []struct {
+		name          string
+		op            lease.Op
+		config        lease.Config
+		changed       bool
+		tokens, level int64
+	}{
+		{"set if absent on nothing", lease.OpSetIfAbsent, with(5), true, 5, 5},
+		{"set if absent on something", lease.OpSetIfAbsent, with(7), false, 5, 5},
+		{"a raised burst keeps the level", lease.OpSet, with(7), true, 7, 5},
+		{"reset", lease.OpReset, lease.Config{}, true, 7, 7},
+	} {
+		st, err := m.Configure(t.Context(), "k", c.op, c.config)
+		testkit.NoErr(t, err)
+		testkit.Check(t, st.Changed == c.changed && st.Config.Limits[0] == lease.PerSecond(c.tokens) &&
+			st.Levels[0] == c.level, "%s: %+v", c.name, st)
+	}
+	_, err := m.Configure(t.Context(), "k", lease.OpSet, lease.Config{})
+	testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig), "an invalid configuration: %v", err)
+	// a caller follows what was set
+	call := memoryCall("k", "h", 1, 20)
+	m.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
+	testkit.Check(t, call.Grant.Granted == 7 && call.Grant.Config.Limits[0] == lease.PerSecond(7), "%+v", call.Grant)
+}
+
+func TestStoreMayBeShared(t *testing.T) {
+	m := New(clock.NewManual(0))
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	granted := map[string]int64{}
+	for g := range 8 {
+		all.Go(func() {
+			for i := range int64(500) {
+				key := fmt.Sprint("k", i%50)
+				call := memoryCall(key, fmt.Sprint("h", g), i+1, 1)
+				m.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
+				mu.Lock()
+				granted[key] += call.Grant.Granted
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	for key, n := range granted {
+		// Time stands still here, so that a holder may find its own share used while another's is
+		// left.
+		testkit.Check(t, n >= 5 && n <= 10, "%s granted %d, its burst is 10", key, n)
+	}
+}
+
+func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
+	// given a process that leased the whole burst for ten seconds,
+	c := clock.NewManual(0)
+	store := New(c)
+	config := lease.Config{Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Target: time.Millisecond,
+		TTL: 10 * time.Second}
+	draws := func(holder string, config lease.Config) int64 {
+		call := &lease.Call{Key: "k", Request: lease.Request{Holder: holder, Seq: 1, Config: config, Want: 100, Weight: 1}}
+		store.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
+		testkit.NoErr(t, call.Err)
+		return call.Grant.Granted
+	}
+	n := draws("a", config)
+	testkit.Must(t, n == 100, "granted %d", n)
+	// and a new version that makes T 20 ms,
+	config.TTL, config.Version.Deploy = 20*time.Millisecond, 1
+	draws("b", config)
+	// when nobody calls for two seconds, and then somebody who knows nothing does,
+	c.Advance(2 * time.Second)
+	// then the bucket has not been forgotten, for the first lease is still alive.
+	n = draws("c", config)
+	testkit.Check(t, n == 0, "granted %d while 100 of 100 are held", n)
+}
