@@ -90,20 +90,23 @@ var arrows = map[string][]string{
 	"internal/stamps":    {"sim/audit"},
 	"internal/testkit":   {"clock"},
 
-	"sim":          {"sim/engine", "sim/report", "sim/scenario"},
-	"sim/random":   nil,
-	"sim/audit":    {"lease"},
-	"sim/rival":    {"lease"},
-	"sim/scenario": {"lease", "internal/protocol", "sim/random", "sim/rival", "sim/scenario", "sim/scenario/trace"},
-	"sim/arrival":  {"sim/scenario", "sim/random"},
-	"sim/report":   {"sim/scenario"},
-	"sim/engine": {"clock", "lease", "internal/pool", "internal/protocol", "sim/scenario", "sim/arrival", "sim/audit", "sim/report",
+	"sim":        {"sim/engine", "sim/report", "sim/scenario"},
+	"sim/random": nil,
+	"sim/audit":  {"lease"},
+	"sim/rival":  {"lease"},
+	"sim/scenario": {"lease", "internal/protocol", "sim/random", "sim/rival", "sim/scenario",
+		"sim/scenario/trace"},
+	"sim/arrival": {"sim/scenario", "sim/random"},
+	"sim/report":  {"sim/scenario"},
+	"sim/engine": {"clock", "lease", "internal/pool", "internal/protocol", "sim/scenario", "sim/arrival",
+		"sim/audit", "sim/report",
 		"sim/rival", "sim/random"},
 	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},
 	"sim/view":   {"lease", "internal/protocol", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
-		"lease", "redisbucket", "internal/protocol", "sim", "sim/report", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
+		"lease", "redisbucket", "internal/protocol", "sim", "sim/report", "sim/rival", "sim/scenario/file",
+		"sim/scenario/trace", "sim/search",
 		"sim/view", "internal/safetext",
 		"sim/cmd/leasesim/internal/live",
 	},
@@ -115,12 +118,15 @@ var arrows = map[string][]string{
 	},
 }
 
+// storeClient are the modules of the Redis client and of its callers.
+var storeClient = []string{"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"}
+
 // foreign are the modules that the folders outside sim may import directly.
 var foreign = map[string][]string{
 	"clock":                  nil,
 	"lease":                  nil,
-	"redisbucket":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
-	"hybrid":                 {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"redisbucket":            storeClient,
+	"hybrid":                 storeClient,
 	"internal/redistest":     {"github.com/alicebob/miniredis/v2"},
 	"internal/stamps":        {"golang.org/x/sys"},
 	"hybrid/httplimit":       nil,

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -165,4 +166,95 @@ func (b *Bucket) levels(headroom float64) (tokens [lease.LimitsMax]int64, next [
 		next[k] = exact.Duration(b.waitAt(k, tokens[k]+b.kept(k, headroom)+1))
 	}
 	return tokens, next
+}
+
+// rate is the lowest rate of the limits, in tokens per microsecond.
+func (b *Bucket) rate() float64 {
+	r := math.Inf(1)
+	for k := range b.config.Limits {
+		r = min(r, rateOf(&b.scales[k]))
+	}
+	return r
+}
+
+func (b *Bucket) fairView(r *lease.Request) fairView {
+	target, pause, crowded := b.pace(r.Weight)
+	v := fairView{
+		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
+		target: float64(exact.Micros(b.config.Target)), long: target, pause: pause,
+		ttl:    float64(b.ttl),
+		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
+		crowded: crowded,
+	}
+	for k := range b.config.Limits {
+		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
+		free := b.free(k, b.ring.ledger())
+		v.level = min(v.level, float64(free-kept*sc.Unit)/float64(sc.Unit))
+		v.steer = min(v.steer, float64(free)/float64(sc.Unit))
+		v.windowed = v.windowed || sc.Kind != lease.KindBucket
+		v.burst = min(v.burst, float64(sc.Capacity-kept))
+	}
+	v.burst = max(v.burst, 1)
+	v.own = v.rate / v.weight
+	// A caller that sees nothing knows nothing of how the others share what it leaves them.
+	if v.level >= 0 {
+		v.steer = v.level
+	}
+	return v
+}
+
+// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit, as
+// a double.
+func (b *Bucket) refillTime(m, headroom float64) float64 {
+	longest, windows := 0.0, 0.0
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		if b.windows[k] != nil {
+			n := int64(math.Ceil(min(m, float64(sc.Capacity))))
+			windows = max(windows, float64(b.windowWait(k, n+b.kept(k, headroom))))
+			continue
+		}
+		kept := b.kept(k, headroom)
+		sees := float64(b.level[k] - kept*sc.Unit)
+		missing := float64(min(m, float64(sc.Capacity-kept))*float64(sc.Unit)) - sees
+		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
+	}
+	if longest > 0 && b.frozen > b.now {
+		longest += float64(b.frozen - b.now)
+	}
+	return max(longest, windows)
+}
+
+// Calls of a large fleet, docs/protocol.md section 7.8: they come near their budget, Policy.CallsPerSecond. Each of n holders calls once in n/budget seconds then, so leases are to
+// last for as long, as far as the burst allows: a token that is leased is not refilled.
+
+// holders is how many holders of this weight would weigh as much as all that are active; 0 where none is.
+func (b *Bucket) holders(weight int64) float64 {
+	active := b.ring.weightSum()
+	if active == 0 {
+		return 0
+	}
+	return float64(max(active, weight)) / float64(weight)
+}
+
+// fills is the microseconds in which the limit that takes least makes its burst and the overcommit.
+func (b *Bucket) fills() float64 {
+	least := math.Inf(1)
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		least = min(least, float64(sc.Capacity+b.config.Overcommit)/rateOf(sc))
+	}
+	return least
+}
+
+// pace returns, for a holder of this weight, the Target in force, in microseconds, how long to wait
+// after a short grant, in microseconds, or 0 where that is no longer than the configured Target, and
+// whether the budget of calls wants less than one call in the configured Target.
+func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
+	n, fills, configured := b.holders(weight), b.fills(), float64(exact.Micros(b.config.Target))
+	pause = pauseOf(&b.config, n, fills, float64(b.ttl))
+	if pause <= configured {
+		pause = 0
+	}
+	return targetOf(&b.config, n, fills), pause, spacing(&b.config, n) > configured
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -274,4 +275,96 @@ func (c *Client) State(now clock.Instant) ClientState {
 		return StateLow
 	}
 	return StateActive
+}
+
+// LateAfterClose books as burnt the tokens that were taken before Close and found to be past the
+// strict deadline after it, which Close has counted as admitted. It returns how many these are.
+func (c *Client) LateAfterClose() int64 {
+	n := c.Pool.Late() - c.lateSeen
+	if c.stage != closed || n == 0 {
+		return 0
+	}
+	c.lateSeen += n
+	c.account.Admitted -= n
+	c.account.Burnt += n
+	return n
+}
+
+// Rest is what c remembers if it is let go now. It is false where more than an estimate would be
+// lost: tokens, debts, an open call, failures of its own calls, the local share, or that the bucket owes
+// or waits out a loss.
+func (c *Client) Rest() (Memory, bool) {
+	h := &c.heard
+	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() ||
+		h.at > 0 && (h.level() < 0 || c.host.Now() < h.at.Add(h.frozen)) {
+		return Memory{}, false
+	}
+	m := h.Memory
+	if h.at > 0 {
+		m.keep(c.config.Limits, &c.heard.levels, c.policy.Headroom)
+	}
+	if !equal(&c.config, &c.own) {
+		config := c.config
+		m.config = &config
+	}
+	return m, true
+}
+
+// Recall has c, which has just been started, go on where the one ended that Rest was asked of.
+func (c *Client) Recall(m Memory) {
+	c.heard.Memory = m
+	if m.config != nil {
+		c.adopt(*m.config)
+		c.heard.config = nil
+		if !m.conflict { // it is what this process has proposed before
+			c.conflictsFrom = m.executed.Add(3 * m.ttl)
+		}
+	}
+	p := m.pace.after(c.demand.at.Sub(m.executed), 0, c.config.Target)
+	c.demand.fast, c.demand.slow = float64(p.fast), float64(p.slow)
+	c.heard.pace = pace{}
+	for k, l := range c.config.Limits {
+		if l.TimeToFull() < exact.MaxTime {
+			c.heard.levels[k] = c.burst(l) // it has had a T or more to fill up
+		}
+	}
+	c.KnowLimits(c.config.Limits)
+}
+
+// Lifetime is how long after the last use the bucket is full again and every lease has ended:
+// forgetting the client then changes nothing.
+func (c *Client) Lifetime() time.Duration {
+	return longestToFull(c.config.Limits) + c.heard.ttl
+}
+
+// TakeOver has c, which was just started and has recalled what r was made from, go on with that
+// draw, which was sent at sent for the request w, as with a call of its own that is under way, and
+// with w in its queue.
+func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
+	c.Pool.Miss(w.N) // also where c proposes limits by now that are below that
+	c.missedAtAsk = c.Pool.Missed()
+	c.open, c.isOpen, c.firstSent = *r, true, sent
+	c.calling = true
+	if !equal(&r.Config, &c.own) { // which was proposed until now
+		c.conflictsFrom = sent.Add(3 * c.TTL())
+	}
+	c.queue.push(w)
+	c.queue.join(r.Seq)
+}
+
+// Meet has c, which was just started and knows nothing, go on where u ended, which decided by these
+// limits: c owes what u has admitted.
+func (c *Client) Meet(u *Unheard, limits []lease.Limit) {
+	s := &share{}
+	s.follow(0, limits, false)
+	for k, l := range limits {
+		if l.Windowed() {
+			sc, at := shareScale(l), int64(u.emptyAt[k])/1000
+			s.windows[k].advance(&sc, at, 0)
+			s.windows[k].charge(&sc, at, u.windowed)
+		} else {
+			s.emptyAt[k] = u.emptyAt[k]
+		}
+	}
+	c.fallback, c.debt = s, u.debt
 }

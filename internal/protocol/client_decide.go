@@ -2,9 +2,11 @@ package protocol
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -271,4 +273,233 @@ func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 		at = max(at, c.deniedUntil) // no call brings any before
 	}
 	return at
+}
+
+// Degraded reports whether no request waits for the store: the key's node is away, or takes no call
+// of this process yet, or the key's own last call failed. A failure after which nothing has asked
+// for the next call in time does not count any more.
+func (c *Client) Degraded() bool {
+	b := c.host.Breaker()
+	if c.failures == 0 && b.well() {
+		return false
+	}
+	now := c.host.Now()
+	return c.failing(now) || b.Away(now) || !c.calling && b.Holds(now)
+}
+
+// Suspect reports whether the last call failed, of the key or of its node, however long ago, or
+// requests do not wait for the store for another reason.
+func (c *Client) Suspect() bool {
+	return c.failures > 0 || c.host.Breaker().Suspect() || c.Degraded()
+}
+
+// failing reports whether the key's own calls fail.
+func (c *Client) failing(now clock.Instant) bool {
+	return c.failures > 0 && (c.calling || now < c.probeAt.Add(silence(c.config.Target, c.TTL())))
+}
+
+// failed puts off the next call of a key whose call failed though its node is well, with full
+// jitter. Where the node is away its Breaker says who calls next.
+func (c *Client) failed(now clock.Instant) {
+	if c.host.Breaker().Away(now) {
+		c.failures = 0
+		return
+	}
+	c.failures++
+	c.probeAt = now.Add(time.Duration(c.next() % uint64(backoff(c.failures, c.config.Target, c.heard.ttl))))
+}
+
+// takeFallback decides on a request for n tokens, or for fewer but at least so many, without the
+// store: by Policy.Fallback while degraded, by Policy.ColdStart before the first reply, and always
+// where the limits in force are enough to say. The next call that succeeds reports what it
+// admitted as debt, but for what is unlimited. It returns how many tokens were admitted.
+func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
+	switch {
+	case c.stage == closed || c.admitsNone():
+	case c.admitsAll():
+		c.servedLater += n
+		return n
+	case c.coldDecides():
+		if c.policy.ColdStart == lease.ColdStartAllow {
+			took = n
+		}
+	case !c.Degraded():
+	case c.policy.Fallback == lease.FallbackAllowAll:
+		took = n
+	case c.policy.Fallback == lease.FallbackLocalShare:
+		took = c.takeShare(now, least, n)
+	}
+	c.debt += took
+	c.servedLater += took
+	return took
+}
+
+// coldDecides reports whether Policy.ColdStart decides without the store. It is for who knows
+// nothing. A key that is new in an outage of a node that this process has heard of is like the
+// others there: Policy.Fallback is for it.
+func (c *Client) coldDecides() bool {
+	return !c.heard.replied && !(c.Degraded() && c.host.Breaker().Active() > 0)
+}
+
+// fallbackAt is when the local share can serve n tokens, for a request that takeFallback refused at
+// now. It is false where waiting does not help: with another fallback, before the first reply, or
+// for more than the share ever holds.
+func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
+	if c.fallback == nil || !c.Degraded() || n > c.shareMost() || c.admitsNone() {
+		return Never, false
+	}
+	return now.Add(c.shareIn(now, n)), true
+}
+
+// admitsNone reports whether Blocked is in force, among whatever other limits.
+func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), lease.Blocked.Equal) }
+
+// admitsAll reports whether nothing but Unlimited is in force.
+func (c *Client) admitsAll() bool {
+	return !slices.ContainsFunc(c.limitsNow(), func(l lease.Limit) bool { return !lease.Unlimited.Equal(l) })
+}
+
+// activeFor is for how many TTLs the largest active weight counts. A process that calls about once in
+// a TTL is not counted now and then, and the parts would add up to more than 1.
+const activeFor = 10
+
+// active returns the sum of the weights of all processes that share the key, as far as was heard: of
+// the key itself, or else of any on its node.
+func (c *Client) active() int64 {
+	active := max(c.heard.active, c.mostActive, c.weight)
+	if c.heard.at == 0 { // the reply to a draw of a bucket at rest names only the caller's own
+		active = max(active, c.host.Breaker().Active())
+	}
+	return active
+}
+
+// ownPart returns the part of the bucket that is this process's, as far as is known.
+func (c *Client) ownPart() part { return part{c.weight, c.active()} }
+
+// seedShare brings the local share up to date with the limits in force and the last reply. A reply
+// only lowers it: what was spent in an earlier outage stays spent.
+func (c *Client) seedShare(now clock.Instant) *share {
+	s, h, limits := c.fallback, &c.heard, c.limitsNow()
+	if s == nil {
+		s = new(share)
+		c.fallback = s
+	}
+	known := slices.Equal(limits, h.limits) && (h.at > 0 || h.of == fingerprint(limits))
+	if !slices.Equal(limits, s.limits) {
+		s.follow(now, limits, h.replied && !known || !h.replied && s.limits != nil || c.config.StartEmpty)
+	}
+	if at := max(h.at, h.executed); h.replied && known && s.seeded != at {
+		s.seeded = at
+		for k, l := range limits {
+			if l.Windowed() {
+				c.seedWindow(&s.windows[k], k, l)
+			} else {
+				s.emptyAt[k] = max(s.emptyAt[k], c.heardEmptyAt(now, k, l))
+			}
+		}
+	}
+	return s
+}
+
+// heardEmptyAt returns when the token bucket k would have been empty by what was heard of it, at
+// now. Until every lease of that time has ended, it has no more than the others do not hold.
+func (c *Client) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
+	h, burst := &c.heard, c.burst(l)
+	if h.at == 0 {
+		return h.executed.Add(-worth(l, h.leftOf(k, burst)))
+	}
+	at, n := h.at, h.levels[k]
+	if h.next[k] > 0 {
+		at, n = at.Add(h.next[k]), n+1
+	}
+	empty := at.Add(-worth(l, n))
+	if now < h.at.Add(h.leaseMax) {
+		empty = max(empty, now.Add(-worth(l, max(0, burst+c.config.Overcommit-h.others))))
+	}
+	return empty
+}
+
+// seedWindow charges w with all that this process's part of what window k has left does not cover,
+// at the reply: it waits for a whole window. Of a calendar it waits until the boundary.
+func (c *Client) seedWindow(w *window, k int, l lease.Limit) {
+	h, p, burst, sc := &c.heard, c.ownPart(), c.burst(l), shareScale(l)
+	now, left := int64(h.at)/1000, max(0, h.levels[k])
+	at := now
+	if h.at == 0 {
+		now = int64(h.executed) / 1000
+		at, left = now, h.leftOf(k, burst)
+	} else if l.Kind == lease.KindCalendar && h.next[k] > 0 {
+		at = max(0, min(at, at+exact.Micros(h.next[k])-sc.Tick))
+	}
+	w.advance(&sc, now, 0)
+	w.charge(&sc, at, p.of(burst)-p.of(left)-w.sum)
+}
+
+// takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.
+func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
+	if c.shareMost() < max(1, least) {
+		return 0
+	}
+	s, p := c.seedShare(now), c.ownPart()
+	took = n
+	for k, l := range s.limits {
+		took = min(took, s.has(now, k, p, c.burst(l)))
+	}
+	if took < max(1, least) {
+		return 0
+	}
+	for k, l := range s.limits {
+		if l.Windowed() {
+			sc := shareScale(l)
+			s.windows[k].charge(&sc, int64(now)/1000, took)
+		} else {
+			s.emptyAt[k] = s.empty(now, k, p, c.burst(l)).Add(p.cost(l, took))
+		}
+	}
+	return took
+}
+
+// shareIn returns how long after now the local share has n tokens, of which it can have as many.
+func (c *Client) shareIn(now clock.Instant, n int64) (longest time.Duration) {
+	s, p := c.seedShare(now), c.ownPart()
+	for k, l := range s.limits {
+		in := s.empty(now, k, p, c.burst(l)).Add(p.cost(l, n)).Sub(now)
+		if l.Windowed() {
+			sc := shareScale(l)
+			in = exact.Duration(s.windows[k].dropsAt(&sc, n-s.has(now, k, p, c.burst(l))) - int64(now)/1000)
+		}
+		longest = max(longest, in)
+	}
+	return longest
+}
+
+// shareMost returns the most tokens that the local share ever has.
+func (c *Client) shareMost() int64 {
+	most, p := int64(exact.MaxUnits), c.ownPart()
+	for _, l := range c.limitsNow() {
+		most = min(most, p.burst(l, c.burst(l)))
+	}
+	return most
+}
+
+// forgive drops the debt that the local share has made good by refilling: the bucket has refilled,
+// too. It does so only where the share has most of its burst. A share that is used up belongs to a
+// process that wants more than its part, and what the debt takes too much makes up for what others
+// have not reported yet.
+func (c *Client) forgive(now clock.Instant) {
+	cold := !c.heard.replied && c.policy.ColdStart == lease.ColdStartAllow // what that admitted is in no share
+	if c.debt == 0 || c.fallback == nil || cold || c.policy.Fallback != lease.FallbackLocalShare {
+		return
+	}
+	s, p := c.seedShare(now), c.ownPart()
+	missing := int64(0)
+	for k, l := range s.limits {
+		burst := p.burst(l, c.burst(l))
+		lacks := burst - s.has(now, k, p, c.burst(l))
+		if 2*lacks > burst {
+			return
+		}
+		missing = max(missing, lacks)
+	}
+	c.debt = min(c.debt, missing)
 }

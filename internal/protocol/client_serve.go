@@ -1,12 +1,127 @@
 package protocol
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// Waiter is one request that waits for tokens. Its user makes it, or uses it again after it was
+// settled: the fields that the user sets are those in upper case.
+type Waiter struct {
+	N        int64
+	Patience Patience      // OneCall, UpTo or InLine
+	Deadline clock.Instant // of one InLine; Never for none
+	Owner    any           // the user's own
+
+	got     int64         // tokens that it has so far
+	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
+	draw    pool.Draw     // of the oldest of them, but with the interval of pooled
+	pooled  int64         // of got: taken from the pool in that interval, where they may go back to
+	asked   int64         // seq of the call that counts it as waiting; 0 for none yet
+	waiting bool
+	prev    *Waiter
+	next    *Waiter
+}
+
+// Got is how many tokens w has: none after it was settled without them.
+func (w *Waiter) Got() int64 { return w.got }
+
+func (w *Waiter) lacks() int64 { return w.N - w.got }
+
+// least is the fewest tokens more that end w's wait.
+func (w *Waiter) least() int64 {
+	if w.Patience == UpTo {
+		return 1
+	}
+	return w.lacks()
+}
+
+func (w *Waiter) inLine() bool { return w.Patience == InLine }
+
+// queue is a key's waiters, first in first out.
+type queue struct {
+	head, tail    *Waiter
+	lacking       int64 // tokens that all of them lack
+	lackingInLine int64 // the part of those that wait in line
+	inLine        int   // how many of them do
+}
+
+func (q *queue) push(w *Waiter) {
+	w.prev, w.next = q.tail, nil
+	if q.tail == nil {
+		q.head = w
+	} else {
+		q.tail.next = w
+	}
+	q.tail = w
+	w.waiting = true
+	q.count(w, w.lacks(), 1)
+}
+
+func (q *queue) remove(w *Waiter) {
+	if w.prev == nil {
+		q.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	q.count(w, -w.lacks(), -1)
+	w.prev, w.next = nil, nil
+	w.waiting = false
+}
+
+func (q *queue) count(w *Waiter, tokens int64, waiters int) {
+	q.lacking += tokens
+	if w.inLine() {
+		q.lackingInLine += tokens
+		q.inLine += waiters
+	}
+}
+
+// join notes that the call seq counts all who wait now.
+func (q *queue) join(seq int64) {
+	for w := q.head; w != nil; w = w.next {
+		w.asked = seq
+	}
+}
+
+// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line
+// collects, at least so many at a time as portion.
+func (q *queue) need(portion int64) int64 {
+	least := int64(0)
+	for w := q.head; w != nil; w = w.next {
+		n := w.least()
+		if w.inLine() {
+			n = min(n, portion)
+		}
+		if least == 0 || n < least {
+			least = n
+		}
+		if w.inLine() {
+			break // nobody behind is served before it
+		}
+	}
+	return max(1, least)
+}
+
+// HasWaiters reports whether any request waits.
+func (c *Client) HasWaiters() bool { return c.queue.head != nil }
+
+// Waiters calls f for every request that waits, in the order in which they came.
+func (c *Client) Waiters(f func(*Waiter)) {
+	for w := c.queue.head; w != nil; w = w.next {
+		f(w)
+	}
+}
 
 // Serve hands out what an accepted reply brought, and ends the waits that it shows to be in vain.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
@@ -228,3 +343,159 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	}
 	return again
 }
+
+// forfeit burns what w has collected, because nothing was heard of the bucket for too long.
+func (c *Client) forfeit(w *Waiter) {
+	if w.got == 0 {
+		return
+	}
+	c.burnTaken(w.got)
+	c.queue.count(w, w.got, 0)
+	w.got, w.pooled = 0, 0
+	c.host.Forfeited(w)
+}
+
+// settle takes w off the queue and tells it d. Tokens that it does not need go back.
+func (c *Client) settle(w *Waiter, d Decision) {
+	if !d.OK() || d.Source == lease.SourceFallback {
+		now := c.host.Now()
+		if now >= w.until {
+			c.forfeit(w)
+		}
+		c.sendBack(w.got-w.pooled, w.draw)
+		c.putBack(now, w.pooled, w.draw)
+		c.queue.count(w, w.got, 0)
+		w.got, w.pooled = 0, 0
+	} else {
+		d.Draw, d.Pooled, d.Took = w.draw, w.pooled, w.got
+	}
+	c.queue.remove(w)
+	c.host.Settled(w, d)
+}
+
+func (c *Client) settleAll(d Decision) {
+	for c.queue.head != nil {
+		c.settle(c.queue.head, d)
+	}
+}
+
+// TimeOut ends the wait of a request that waits for one call, after CallTimeout, unless it has
+// ended. Whether it is admitted is up to Policy.Fallback.
+func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
+	if !w.waiting {
+		return
+	}
+	if !c.serveUpTo(w, lease.SourceLocal) && !c.settleFallback(now, w) {
+		c.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
+	}
+	c.host.Wake(false) // there may be something to give back now
+}
+
+// settleFallback admits w, if it may be admitted without the store.
+func (c *Client) settleFallback(now clock.Instant, w *Waiter) bool {
+	least := w.N
+	if w.Patience == UpTo {
+		least = 1
+	}
+	took := c.takeFallback(now, least, w.N)
+	if took > 0 {
+		c.settle(w, Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: took})
+	}
+	return took > 0
+}
+
+// Cancel ends the wait of a request whose user does not wait any more, unless it has ended.
+func (c *Client) Cancel(now clock.Instant, w *Waiter) {
+	if !w.waiting {
+		return
+	}
+	c.settle(w, Decision{Verdict: VerdictCancelled})
+	c.serveFromPool()
+	c.askAgain(now)
+	c.host.Wake(false) // there may be something to give back now
+}
+
+// GiveBack gives back n tokens of draw d with which a request was admitted, as if it had never been
+// asked: by now they are worth what was not refilled since, or nothing where the bucket is another
+// one. Decision says d and pooled, the part that may go back to the pool; of tokens that the user
+// took from Pool itself that is all of them, with the Draw that Pool.Drawn gave before. After Rest
+// the next Client of the key takes them, with a pooled of 0.
+//
+// It is false for a Client that is closed, which counts them as admitted: they are burnt.
+func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
+	if c.stage == closed {
+		return false
+	}
+	c.servedLater += n // nobody was denied
+	c.sendBack(n-pooled, d)
+	c.putBack(now, pooled, d)
+	c.serveFromPool()
+	c.askAgain(now)
+	c.wake(false)
+	return true
+}
+
+// attribute counts what was denied since it was last called to the limit that binds, by what is
+// known now. Who waits has been counted as missed, and is not denied yet.
+func (c *Client) attribute() {
+	n := c.DeniedOf(c.Pool.Missed()) - c.queue.lacking - c.attributed
+	if n <= 0 {
+		return
+	}
+	c.attributed += n
+	l := c.heard.limits[c.heard.binding()]
+	for i := range c.denials {
+		if c.denials[i].limit == l {
+			c.denials[i].tokens += n
+			return
+		}
+	}
+	c.denials = append(c.denials, denials{l, n})
+}
+
+// tellDenied is how many tokens were denied since it was last called, for one call to report. Where
+// that call is given up, or the key rests before the next one, they are not counted: no call is
+// made for them, as they decide nothing.
+func (c *Client) tellDenied() int64 {
+	c.attribute()
+	n := min(c.attributed-c.deniedTold, lease.WaitingMax)
+	c.deniedTold += n
+	return n
+}
+
+// denials are tokens that were denied because of one limit.
+type denials struct {
+	limit  lease.Limit
+	tokens int64
+}
+
+// CollectDenials calls f with the tokens that were denied since it was last called, and the limit
+// that was the reason, as far as was known when they were: that with the longest wait.
+func (c *Client) CollectDenials(f func(l lease.Limit, tokens int64)) {
+	c.attribute()
+	for _, d := range c.denials {
+		f(d.limit, d.tokens)
+	}
+	c.denials = c.denials[:0]
+}
+
+// Charge has the bucket take n tokens more than this process was granted, or as many as
+// Policy.MaxOvershoot allows one request, now or when it has them: a request was admitted for fewer
+// than it has then used. It returns how many that are. A Client that is closed before the next call
+// has been answered forgets them.
+func (c *Client) Charge(n int64) (charged int64) {
+	burst := int64(exact.MaxUnits)
+	for _, l := range c.limitsNow() {
+		burst = min(burst, l.Capacity())
+	}
+	bursts := cmp.Or(c.policy.MaxOvershoot, defaultOvershoot)
+	if burst <= lease.WaitingMax/bursts {
+		n = min(n, burst*bursts)
+	}
+	c.holding.Charge(n)
+	return n
+}
+
+// defaultOvershoot is the default of Policy.MaxOvershoot: far beyond an estimate that was meant, and paid
+// for after ten times the burst's time.
+const defaultOvershoot = 10

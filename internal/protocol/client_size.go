@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -10,6 +9,46 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// large reports whether the Target in force is longer than the configured one, to save calls.
+func (c *Client) large() bool { return c.target > c.config.Target }
+
+// hearTarget takes in the Target in force. Leases of a TTL that was set explicitly are no longer.
+func (c *Client) hearTarget(g *lease.Grant) {
+	c.target = max(g.Target, c.config.Target)
+	if c.policy.TTL > 0 {
+		c.target = max(c.config.Target, min(c.target, c.config.TTL/2))
+	}
+}
+
+// fleetPart limits the n tokens that a lease should have to this holder's part of what a large
+// fleet may hold, but not below what the slow mean of its demand says, as the fast one says most of
+// a load that has just gone. n has room for three standard deviations and that for half of one:
+// without room some leases end before their Target.
+func (c *Client) fleetPart(n float64, span time.Duration) float64 {
+	if !c.large() {
+		return n
+	}
+	steady := float64(c.demand.slow * span.Seconds())
+	least := steady + float64(math.Sqrt(steady)/2) + c.watermark()
+	part := float64(fleetLeased*float64(c.Capacity()+c.config.Overcommit)) * float64(c.weight)
+	return min(n, max(least, part/float64(max(c.heard.active, c.weight))))
+}
+
+// reviewIn is how long after a reply to look whether more is held than needed. In a large fleet a
+// call costs more than a token that lies about, so it is only just before the bucket forgets it.
+func (c *Client) reviewIn() time.Duration {
+	if c.large() {
+		return c.heard.ttl / 4 * 3
+	}
+	return c.target
+}
+
+// spreadDelay moves a delay by up to half of itself. The members of a large fleet that are short at
+// one moment would otherwise come back at one moment, and so find the bucket empty again for ever.
+func (c *Client) spreadDelay(delay time.Duration) time.Duration {
+	return delay/2 + time.Duration(c.next()%uint64(delay+1))
+}
 
 // size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what
 // the next Target needs if that is more. Fewer than need tokens would serve nobody who waits.
@@ -197,97 +236,3 @@ func (c *Client) portion() int64 {
 	}
 	return max(1, n)
 }
-
-// demand estimates attempts per second, denied ones included. It is the larger of two exponentially
-// weighted means: the fast one (half-life Target/2) follows a rise at once, and the slow one
-// (4*Target) keeps a pause between two bursts from looking like the end.
-type demand struct {
-	fast, slow float64 // attempts per second
-	seen       int64   // attempts counted so far
-	at         clock.Instant
-}
-
-// observe takes in the total number of attempts up to now. A sample with no time since the last one
-// is merged with the next, because a rate over zero seconds is not a number.
-func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
-	dt := now.Sub(d.at).Seconds()
-	if dt <= 0 {
-		return
-	}
-	rate := float64(max(0, attempts-d.seen)) / dt
-	d.fast += float64(weigh(dt, target.Seconds()/2) * (rate - d.fast))
-	d.slow += float64(weigh(dt, target.Seconds()*4) * (rate - d.slow))
-	d.seen = attempts
-	d.at = now
-}
-
-// weigh is the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for short ones, but
-// the same on every machine to the last bit, which the simulator needs. For the same reason
-// products are rounded by float64(x*y): some processors would fuse them with the sum that follows.
-func weigh(dt, halfLife float64) float64 {
-	return dt / (dt + float64(halfLife*math.Log2E))
-}
-
-// rate is d of docs/protocol.md section 8.
-func (d *demand) rate() float64 { return max(d.fast, d.slow) }
-
-// expected is a number of attempts within span that a Poisson process of the present rate exceeds
-// about once in a thousand times: its mean and three standard deviations.
-func (d *demand) expected(span time.Duration) float64 {
-	return spread(float64(d.rate() * span.Seconds()))
-}
-
-func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }
-
-const (
-	// latencySamples are how many are kept: of so many, the 99th percentile is the second largest.
-	// From latencyFew on, one that is larger than all others counts as a stall.
-	latencySamples, latencyFew = 128, 16
-	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
-	latencySpan = 3 * time.Second
-)
-
-// Latency estimates the 99th percentile of the round trips of the last seconds to one node of a
-// store, which Client.Tick and Build want. Where there were few, the latest few count, however old.
-// The zero value knows none. Goroutines that share one need a lock.
-type Latency struct {
-	samples [latencySamples]struct {
-		took time.Duration
-		at   clock.Instant
-	}
-	n      int
-	p99    time.Duration
-	sorted clock.Instant // when p99 was last taken from the samples
-}
-
-// Add takes in that a round trip ended now and took so long. One that failed says nothing.
-func (l *Latency) Add(now clock.Instant, d time.Duration) {
-	s := &l.samples[l.n%latencySamples]
-	s.took, s.at = d, now
-	l.n++
-	// A rise is taken over at once. Otherwise sorting every eighth time, or after a while, is
-	// enough.
-	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.sorted) < latencySpan/8 {
-		return
-	}
-	l.sorted = now
-	var sorted [latencySamples]time.Duration
-	have := sorted[:0]
-	for back := 1; back <= min(l.n, latencySamples); back++ {
-		s := &l.samples[(l.n-back)%latencySamples]
-		if len(have) >= latencyFew && now.Sub(s.at) > latencySpan {
-			break
-		}
-		have = append(have, s.took)
-	}
-	slices.Sort(have)
-	// The second largest, so that one stall changes nothing. Of a few it is the largest.
-	last := len(have) - 1
-	if len(have) >= latencyFew {
-		last--
-	}
-	l.p99 = have[last]
-}
-
-// Quantile is the 99th percentile; 0 before the first sample.
-func (l *Latency) Quantile() time.Duration { return l.p99 }

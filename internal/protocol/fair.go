@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // fair is the state of weighted max-min sharing, docs/protocol.md section 7: a fair rate per unit
@@ -49,41 +48,6 @@ type fairView struct {
 
 // shareRange is how far the share may fall below a caller's own: a hundred thousand alike holders.
 const shareRange = 1e5
-
-// rate is the lowest rate of the limits, in tokens per microsecond.
-func (b *Bucket) rate() float64 {
-	r := math.Inf(1)
-	for k := range b.config.Limits {
-		r = min(r, rateOf(&b.scales[k]))
-	}
-	return r
-}
-
-func (b *Bucket) fairView(r *lease.Request) fairView {
-	target, pause, crowded := b.pace(r.Weight)
-	v := fairView{
-		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
-		target: float64(exact.Micros(b.config.Target)), long: target, pause: pause,
-		ttl:    float64(b.ttl),
-		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
-		crowded: crowded,
-	}
-	for k := range b.config.Limits {
-		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
-		free := b.free(k, b.ring.ledger())
-		v.level = min(v.level, float64(free-kept*sc.Unit)/float64(sc.Unit))
-		v.steer = min(v.steer, float64(free)/float64(sc.Unit))
-		v.windowed = v.windowed || sc.Kind != lease.KindBucket
-		v.burst = min(v.burst, float64(sc.Capacity-kept))
-	}
-	v.burst = max(v.burst, 1)
-	v.own = v.rate / v.weight
-	// A caller that sees nothing knows nothing of how the others share what it leaves them.
-	if v.level >= 0 {
-		v.steer = v.level
-	}
-	return v
-}
 
 // setPoint is the level that the sharing steers to: what all holders together draw in half a
 // Target, the pause between two calls of one that wants more.
@@ -187,26 +151,4 @@ func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold b
 		wait = min(wait, max(float64(2*v.target), float64(2*v.pause), min(refill, v.ttl)))
 	}
 	return int64(math.Ceil(max(1, min(wait, exact.MaxUnits))))
-}
-
-// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit, as
-// a double.
-func (b *Bucket) refillTime(m, headroom float64) float64 {
-	longest, windows := 0.0, 0.0
-	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		if b.windows[k] != nil {
-			n := int64(math.Ceil(min(m, float64(sc.Capacity))))
-			windows = max(windows, float64(b.windowWait(k, n+b.kept(k, headroom))))
-			continue
-		}
-		kept := b.kept(k, headroom)
-		sees := float64(b.level[k] - kept*sc.Unit)
-		missing := float64(min(m, float64(sc.Capacity-kept))*float64(sc.Unit)) - sees
-		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
-	}
-	if longest > 0 && b.frozen > b.now {
-		longest += float64(b.frozen - b.now)
-	}
-	return max(longest, windows)
 }

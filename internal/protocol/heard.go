@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -235,49 +235,97 @@ type Memory struct {
 	of   uint16
 }
 
-// Rest is what c remembers if it is let go now. It is false where more than an estimate would be
-// lost: tokens, debts, an open call, failures of its own calls, the local share, or that the bucket owes
-// or waits out a loss.
-func (c *Client) Rest() (Memory, bool) {
-	h := &c.heard
-	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() ||
-		h.at > 0 && (h.level() < 0 || c.host.Now() < h.at.Add(h.frozen)) {
-		return Memory{}, false
-	}
-	m := h.Memory
-	if h.at > 0 {
-		m.keep(c.config.Limits, &c.heard.levels, c.policy.Headroom)
-	}
-	if !equal(&c.config, &c.own) {
-		config := c.config
-		m.config = &config
-	}
-	return m, true
+// Terms are what a key at rest draws by: those of its process, and of the node that serves it.
+type Terms struct {
+	ID       string // the instance id
+	Policy   *lease.Policy
+	Proposed *lease.Config
+	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
 }
 
-// Recall has c, which has just been started, go on where the one ended that Rest was asked of.
-func (c *Client) Recall(m Memory) {
-	c.heard.Memory = m
+// Draws reports whether a request for n tokens of a key at rest is best served by a draw
+// (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
+func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
+	c := m.inForce(t.Proposed)
+	if t.Policy.MinBatch > 1 { // whoever sets it wants leases
+		return false
+	}
+	unlimited, single := true, t.Policy.MaxBatch == 1
+	for _, l := range c.Limits {
+		if lease.Blocked.Equal(l) || n > grantable(l, t.Policy.Headroom) {
+			return false
+		}
+		part, _ := ceilingOf(t.Policy, c, c.Target, l, m.active <= weightOf(t.Policy))
+		unlimited, single = unlimited && lease.Unlimited.Equal(l), single || part < 2
+	}
+	if unlimited {
+		return false
+	}
+	p := m.pace
+	if m.replied {
+		p = p.after(now.Sub(m.executed), 1, c.Target)
+	}
+	rtt := max(t.RTT, rttUnknown)
+	return float64(max(p.fast, p.slow))*(c.Target+rtt).Seconds() < slowBelow ||
+		single || crampedBy(t.Policy, c, rtt)
+}
+
+// Draw makes r the draw of n tokens for one request, to be sent at once and never again. Until its
+// reply came to Drew, or a Client has taken it over, there may be no other.
+func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Request) {
+	c := m.inForce(t.Proposed)
+	*r = lease.Request{
+		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
+		Want: n, Need: n, Waiting: n, Weight: weightOf(t.Policy), Headroom: t.Policy.Headroom,
+		Draw: true,
+	}
+	m.prove(now, r)
+	if m.replied {
+		m.pace = m.pace.after(now.Sub(m.executed), 1, c.Target)
+	}
+}
+
+// Drew takes in the reply g to the draw r, which was sent at sent. It reports whether that admits
+// the request and says nothing else that anybody must hear of, and then how the tokens left the
+// bucket. Otherwise m is unchanged, and a Client has to take the draw over.
+func (m *Memory) Drew(sent clock.Instant, proposed *lease.Config, r *lease.Request, g *lease.Grant) (pool.Draw, bool) {
+	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
+		min(g.Epoch, g.Counter, g.Running) >= 0 && equal(&g.Config, m.inForce(proposed))
+	if !plain {
+		return pool.Draw{}, false
+	}
+	if m.config != nil && equal(m.config, proposed) {
+		m.config, m.conflict = nil, false
+	}
+	m.hear(sent, g)
+	m.ttl = g.Config.TTL
+	m.keep(g.Config.Limits, &g.Levels, r.Headroom)
+	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true
+}
+
+// Recent reports whether m's bucket was called within the last T, so that its key counts as in use.
+func (m *Memory) Recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
+
+// Limits are those in force as far as m knows, of a process that proposes so.
+func (m *Memory) Limits(proposed *lease.Config) []lease.Limit { return m.inForce(proposed).Limits }
+
+// Lifetime is Client.Lifetime of a key at rest.
+func (m *Memory) Lifetime(proposed *lease.Config) time.Duration {
+	return longestToFull(m.inForce(proposed).Limits) + m.ttl
+}
+
+// Propose says that another configuration is proposed from now on than before, which stays in force
+// until a reply says otherwise.
+func (m *Memory) Propose(before *lease.Config) {
+	if m.replied && m.config == nil {
+		m.config = before
+	}
+}
+
+// inForce is the configuration in force, of a process that proposes so.
+func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	if m.config != nil {
-		c.adopt(*m.config)
-		c.heard.config = nil
-		if !m.conflict { // it is what this process has proposed before
-			c.conflictsFrom = m.executed.Add(3 * m.ttl)
-		}
+		return m.config
 	}
-	p := m.pace.after(c.demand.at.Sub(m.executed), 0, c.config.Target)
-	c.demand.fast, c.demand.slow = float64(p.fast), float64(p.slow)
-	c.heard.pace = pace{}
-	for k, l := range c.config.Limits {
-		if l.TimeToFull() < exact.MaxTime {
-			c.heard.levels[k] = c.burst(l) // it has had a T or more to fill up
-		}
-	}
-	c.KnowLimits(c.config.Limits)
-}
-
-// Lifetime is how long after the last use the bucket is full again and every lease has ended:
-// forgetting the client then changes nothing.
-func (c *Client) Lifetime() time.Duration {
-	return longestToFull(c.config.Limits) + c.heard.ttl
+	return proposed
 }

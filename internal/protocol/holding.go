@@ -284,19 +284,6 @@ func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed
 // DeniedOf is how many of the tokens that the Pool has missed were not served later.
 func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
 
-// LateAfterClose books as burnt the tokens that were taken before Close and found to be past the
-// strict deadline after it, which Close has counted as admitted. It returns how many these are.
-func (c *Client) LateAfterClose() int64 {
-	n := c.Pool.Late() - c.lateSeen
-	if c.stage != closed || n == 0 {
-		return 0
-	}
-	c.lateSeen += n
-	c.account.Admitted -= n
-	c.account.Burnt += n
-	return n
-}
-
 // Uncount says that n tokens which a refused take has counted as missed were no demand.
 func (h *holding) Uncount(n int64) { h.servedLater += n }
 
@@ -307,4 +294,39 @@ func (h *holding) pending() int64 {
 		n += h.open.Refund + h.open.Returned + h.open.Unused
 	}
 	return n
+}
+
+// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
+// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
+// request which then was not admitted counts as held until a report has brought it back, whatever
+// it is still worth there.
+type Account struct {
+	Granted  int64 // accepted from the bucket
+	Admitted int64 // taken from the pool, or given to requests that waited
+	Returned int64 // given back in a call that the bucket executed
+	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
+	Held     int64 // in the pool, unused, or on their way back
+	Refunded int64 // of Admitted: reported as not having happened
+}
+
+// Conserved reports whether every token is accounted for, once.
+func (a Account) Conserved() bool {
+	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
+}
+
+// Plus adds two accounts.
+func (a Account) Plus(o Account) Account {
+	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
+		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
+}
+
+// Account says where the tokens went, up to now.
+func (h *holding) Account() Account {
+	h.counted(h.Pool.Held())
+	a := h.account
+	a.Held = h.base + h.unused
+	if h.isOpen {
+		a.Held += h.open.Returned + h.open.Unused
+	}
+	return a
 }

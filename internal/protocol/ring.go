@@ -1,6 +1,8 @@
 package protocol
 
-import "math/bits"
+import (
+	"math/bits"
+)
 
 // ringSlices are the one that now falls in, and seven that together last T.
 const ringSlices = 8

@@ -68,34 +68,6 @@ func worth(l lease.Limit, n int64) time.Duration {
 	return time.Duration(max(-1<<62, min(math.Floor(d), 1<<62)))
 }
 
-// ownPart returns the part of the bucket that is this process's, as far as is known.
-func (c *Client) ownPart() part { return part{c.weight, c.active()} }
-
-// seedShare brings the local share up to date with the limits in force and the last reply. A reply
-// only lowers it: what was spent in an earlier outage stays spent.
-func (c *Client) seedShare(now clock.Instant) *share {
-	s, h, limits := c.fallback, &c.heard, c.limitsNow()
-	if s == nil {
-		s = new(share)
-		c.fallback = s
-	}
-	known := slices.Equal(limits, h.limits) && (h.at > 0 || h.of == fingerprint(limits))
-	if !slices.Equal(limits, s.limits) {
-		s.follow(now, limits, h.replied && !known || !h.replied && s.limits != nil || c.config.StartEmpty)
-	}
-	if at := max(h.at, h.executed); h.replied && known && s.seeded != at {
-		s.seeded = at
-		for k, l := range limits {
-			if l.Windowed() {
-				c.seedWindow(&s.windows[k], k, l)
-			} else {
-				s.emptyAt[k] = max(s.emptyAt[k], c.heardEmptyAt(now, k, l))
-			}
-		}
-	}
-	return s
-}
-
 // follow has s stand for other limits. One that s had keeps what was spent; others are full, or used
 // up where nothing is known of them.
 func (s *share) follow(now clock.Instant, limits []lease.Limit, usedUp bool) {
@@ -123,69 +95,11 @@ func (s *share) follow(now clock.Instant, limits []lease.Limit, usedUp bool) {
 	}
 }
 
-// heardEmptyAt returns when the token bucket k would have been empty by what was heard of it, at
-// now. Until every lease of that time has ended, it has no more than the others do not hold.
-func (c *Client) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
-	h, burst := &c.heard, c.burst(l)
-	if h.at == 0 {
-		return h.executed.Add(-worth(l, h.leftOf(k, burst)))
-	}
-	at, n := h.at, h.levels[k]
-	if h.next[k] > 0 {
-		at, n = at.Add(h.next[k]), n+1
-	}
-	empty := at.Add(-worth(l, n))
-	if now < h.at.Add(h.leaseMax) {
-		empty = max(empty, now.Add(-worth(l, max(0, burst+c.config.Overcommit-h.others))))
-	}
-	return empty
-}
-
-// seedWindow charges w with all that this process's part of what window k has left does not cover,
-// at the reply: it waits for a whole window. Of a calendar it waits until the boundary.
-func (c *Client) seedWindow(w *window, k int, l lease.Limit) {
-	h, p, burst, sc := &c.heard, c.ownPart(), c.burst(l), shareScale(l)
-	now, left := int64(h.at)/1000, max(0, h.levels[k])
-	at := now
-	if h.at == 0 {
-		now = int64(h.executed) / 1000
-		at, left = now, h.leftOf(k, burst)
-	} else if l.Kind == lease.KindCalendar && h.next[k] > 0 {
-		at = max(0, min(at, at+exact.Micros(h.next[k])-sc.Tick))
-	}
-	w.advance(&sc, now, 0)
-	w.charge(&sc, at, p.of(burst)-p.of(left)-w.sum)
-}
-
 // shareScale is that of a local share of the window l, which slides: no process knows the server's
 // clock by itself.
 func shareScale(l lease.Limit) lease.Scale {
 	s, _ := lease.Sliding(l.Tokens, l.Per).Scale(0)
 	return s
-}
-
-// takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.
-func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
-	if c.shareMost() < max(1, least) {
-		return 0
-	}
-	s, p := c.seedShare(now), c.ownPart()
-	took = n
-	for k, l := range s.limits {
-		took = min(took, s.has(now, k, p, c.burst(l)))
-	}
-	if took < max(1, least) {
-		return 0
-	}
-	for k, l := range s.limits {
-		if l.Windowed() {
-			sc := shareScale(l)
-			s.windows[k].charge(&sc, int64(now)/1000, took)
-		} else {
-			s.emptyAt[k] = s.empty(now, k, p, c.burst(l)).Add(p.cost(l, took))
-		}
-	}
-	return took
 }
 
 // empty returns when the part p of token bucket k would have been empty: it holds no more than its
@@ -204,29 +118,6 @@ func (s *share) has(now clock.Instant, k int, p part, burst int64) int64 {
 		return p.of(burst) - s.windows[k].sum
 	}
 	return int64(max(0, now.Sub(s.empty(now, k, p, burst))) / p.perToken(l))
-}
-
-// shareIn returns how long after now the local share has n tokens, of which it can have as many.
-func (c *Client) shareIn(now clock.Instant, n int64) (longest time.Duration) {
-	s, p := c.seedShare(now), c.ownPart()
-	for k, l := range s.limits {
-		in := s.empty(now, k, p, c.burst(l)).Add(p.cost(l, n)).Sub(now)
-		if l.Windowed() {
-			sc := shareScale(l)
-			in = exact.Duration(s.windows[k].dropsAt(&sc, n-s.has(now, k, p, c.burst(l))) - int64(now)/1000)
-		}
-		longest = max(longest, in)
-	}
-	return longest
-}
-
-// shareMost returns the most tokens that the local share ever has.
-func (c *Client) shareMost() int64 {
-	most, p := int64(exact.MaxUnits), c.ownPart()
-	for _, l := range c.limitsNow() {
-		most = min(most, p.burst(l, c.burst(l)))
-	}
-	return most
 }
 
 // keep has m remember how much of the bursts of limits a reply has left, for a process that sees
@@ -256,24 +147,126 @@ func fingerprint(limits []lease.Limit) uint16 {
 	return uint16(h)
 }
 
-// forgive drops the debt that the local share has made good by refilling: the bucket has refilled,
-// too. It does so only where the share has most of its burst. A share that is used up belongs to a
-// process that wants more than its part, and what the debt takes too much makes up for what others
-// have not reported yet.
-func (c *Client) forgive(now clock.Instant) {
-	cold := !c.heard.replied && c.policy.ColdStart == lease.ColdStartAllow // what that admitted is in no share
-	if c.debt == 0 || c.fallback == nil || cold || c.policy.Fallback != lease.FallbackLocalShare {
-		return
-	}
-	s, p := c.seedShare(now), c.ownPart()
-	missing := int64(0)
-	for k, l := range s.limits {
-		burst := p.burst(l, c.burst(l))
-		lacks := burst - s.has(now, k, p, c.burst(l))
-		if 2*lacks > burst {
-			return
-		}
-		missing = max(missing, lacks)
-	}
-	c.debt = min(c.debt, missing)
+// Unheard decides, while the node of a key is away, for a key of which this process has never heard,
+// and needs no Client: docs/protocol.md section 8.14. It is small, because every request of a flood
+// may come with another key. The zero value has a full share.
+type Unheard struct {
+	debt     int64                          // admitted so far
+	windowed int64                          // of that, since all windows were free
+	emptyAt  [lease.LimitsMax]clock.Instant // of a token bucket as in share; of a window when it was used last
 }
+
+// Decides reports whether an Unheard can decide on a request for n tokens, where all processes on the
+// node weigh active, as last heard; 0 for a node of which nothing was heard. Otherwise a Client has to.
+func (t *Terms) Decides(active, n int64, p Patience) bool {
+	fits := func(l lease.Limit) bool {
+		return !lease.Unlimited.Equal(l) && (p == UpTo || lease.Blocked.Equal(l) || n <= grantable(l, t.Policy.Headroom))
+	}
+	return p != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
+		!slices.ContainsFunc(t.Proposed.Limits, func(l lease.Limit) bool { return !fits(l) })
+}
+
+// Denies reports whether every request that an Unheard decides on is denied. With StartEmpty a bucket of
+// which nothing was heard may be empty.
+func (t *Terms) Denies(active int64) bool {
+	return active == 0 || t.Policy.Fallback == lease.FallbackDeny || slices.ContainsFunc(t.Proposed.Limits, lease.Blocked.Equal) ||
+		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
+}
+
+// Most returns the most tokens that there can be at once.
+func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
+
+// part returns the part of a process with the terms t, where all on the node weigh active.
+func (t *Terms) part(active int64) part {
+	weight := weightOf(t.Policy)
+	return part{weight, max(active, weight)}
+}
+
+// Take takes up to n tokens. It takes none where there are fewer than least.
+func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64) (took int64) {
+	if now >= u.FullAt(t, active) {
+		*u = Unheard{}
+	}
+	free := true
+	for k, l := range t.Proposed.Limits {
+		free = free && !(l.Windowed() && now < u.emptyAt[k].Add(shareScale(l).TimeToFull()))
+	}
+	if free {
+		u.windowed = 0
+	}
+	p, s, all := t.part(active), u.share(t.Proposed.Limits), t.Policy.Fallback == lease.FallbackAllowAll
+	took = n
+	for k := range s.limits {
+		if !all {
+			took = min(took, u.has(now, k, p, &s, t))
+		}
+	}
+	if took < max(1, least) {
+		return 0
+	}
+	u.debt += min(took, lease.WaitingMax-u.debt)
+	u.windowed += min(took, lease.WaitingMax-u.windowed)
+	for k, l := range s.limits {
+		u.emptyAt[k] = now
+		if !l.Windowed() {
+			empty := s.empty(now, k, p, grantable(l, t.Policy.Headroom)).Add(p.cost(l, took))
+			u.emptyAt[k] = min(empty, now) // more than there is where all are admitted
+		}
+	}
+	return took
+}
+
+// share is u as a share of limits, of which windows are left out.
+func (u *Unheard) share(limits []lease.Limit) share { return share{limits: limits, emptyAt: u.emptyAt} }
+
+// has returns the tokens of limit k. A window is as used as it ever was until all of that has left it.
+func (u *Unheard) has(now clock.Instant, k int, p part, s *share, t *Terms) int64 {
+	l := s.limits[k]
+	burst := grantable(l, t.Policy.Headroom)
+	switch {
+	case !l.Windowed():
+		return s.has(now, k, p, burst)
+	case now < u.emptyAt[k].Add(shareScale(l).TimeToFull()):
+		return p.of(burst) - u.windowed
+	}
+	return p.of(burst)
+}
+
+// FullAt returns when the share is full again and u may be forgotten.
+func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
+	p := t.part(active)
+	for k, l := range t.Proposed.Limits {
+		full := p.cost(l, p.burst(l, grantable(l, t.Policy.Headroom)))
+		if l.Windowed() {
+			full = shareScale(l).TimeToFull()
+		}
+		at = max(at, u.emptyAt[k].Add(full))
+	}
+	return at
+}
+
+// Outlook says what a request for n tokens may be told that was admitted, or denied for the lack of
+// them; callTimeout is when to ask again where the share never has them.
+func (u *Unheard) Outlook(now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration) Outlook {
+	p, s := t.part(active), u.share(t.Proposed.Limits)
+	o := Outlook{Remaining: exact.MaxUnits, RetryAfter: fallbackPause, ResetAfter: max(0, u.FullAt(t, active).Sub(now))}
+	for k, l := range s.limits {
+		burst := grantable(l, t.Policy.Headroom)
+		has := max(0, u.has(now, k, p, &s, t))
+		if has < o.Remaining {
+			o.Limit, o.Remaining = l, has
+		}
+		switch {
+		case n > p.burst(l, burst) || t.Denies(active):
+			o.RetryAfter = max(o.RetryAfter, callTimeout)
+		case has < n && l.Windowed():
+			o.RetryAfter = max(o.RetryAfter, o.ResetAfter)
+		case has < n:
+			o.RetryAfter = max(o.RetryAfter, s.empty(now, k, p, burst).Add(p.cost(l, n)).Sub(now))
+		}
+	}
+	return o
+}
+
+// Heard reports whether any reply has come.
+func (m *Memory) Heard() bool { return m.replied }

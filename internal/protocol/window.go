@@ -1,12 +1,13 @@
 package protocol
 
 import (
+	"time"
+
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// This file is docs/protocol.md section 3.10: what a bucket counts of a sliding window or a
-// calendar. A token is charged when it is reported as spent, or when the lease that holds it ends,
+// docs/protocol.md section 3.10 says what a bucket counts of a sliding window or a calendar. A token is charged when it is reported as spent, or when the lease that holds it ends,
 // so never before it was spent; from then on it counts for as long as the window is. Until then it
 // is in the ledger. So what was admitted within a window, and what is held, is never more than is
 // charged and leased together.
@@ -121,100 +122,115 @@ func (w *window) dropsAt(sc *lease.Scale, missing int64) int64 {
 	return last
 }
 
-// free is what limit k has while ledger tokens are held, in units: its level, or what a window has
-// left. That is negative where more was used than a changed limit allows, or than was reserved.
-// A window has nothing while a loss is waited out, since its use is unknown, and a calendar has nothing
-// while the clock is before its period.
-func (b *Bucket) free(k int, ledger int64) int64 {
-	w, sc := b.windows[k], &b.scales[k]
-	if w == nil {
-		return b.level[k]
+func (w *window) restore(sc *lease.Scale, d *WindowDump) {
+	switch sc.Kind {
+	case lease.KindSliding:
+		w.sum, w.cells = d.Sum, d.Cells
+	case lease.KindCalendar:
+		w.sum, w.period, w.begun = d.Sum, d.Period, d.Begun
 	}
-	n := min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger-w.sum)
-	if b.now < b.frozen || w.ahead(sc, b.shown) > 0 {
-		n = min(n, 0)
-	}
-	return n
 }
 
-// advanceWindows lets time pass up to at, when the server's clock says clock, and charges what a
-// slice of the ring held that ends then: it may have been spent up to this moment.
-func (b *Bucket) advanceWindows(at, clock, held int64) {
-	for k, w := range b.windows {
-		if w != nil {
-			w.advance(&b.scales[k], at, clock)
-			w.charge(&b.scales[k], at, held)
+// recount charges what old counts in its cells to those of another length: all of a cell at its
+// end, since nothing in it was spent later than that.
+func (w *window) recount(sc *lease.Scale, old *window, osc *lease.Scale, now int64) {
+	for j := old.first; j < old.first+windowSlots; j++ {
+		at := min((j+1)*osc.Cell-1, now)
+		if n := *old.slot(j); n > 0 && w.covers(sc, at) {
+			w.charge(sc, at, n)
 		}
 	}
 }
 
-// chargeWindows charges n tokens that are reported as spent, or admitted, now.
-func (b *Bucket) chargeWindows(n int64) {
-	for k, w := range b.windows {
-		if w != nil {
-			w.charge(&b.scales[k], b.now, n)
-		}
-	}
-}
-
-// useUpWindows leaves nothing of any window at the time at: with StartEmpty, when a bucket begins,
-// and when the leases of a lost one have ended, which may all have been spent in the last moment.
-func (b *Bucket) useUpWindows(at int64) {
-	for k, w := range b.windows {
-		if w != nil {
-			sc := &b.scales[k]
-			w.useUp(sc, at, max(0, sc.Capacity+b.config.Overcommit-b.ring.ledger()))
-		}
-	}
-}
-
-// thaw is the moment from which levels refill again after a loss, if that is within (from, to]. The
-// server's clock says clock at to.
-func (b *Bucket) thaw(from, to, clock int64) {
-	if b.frozen <= from || b.frozen > to || !b.config.StartEmpty {
-		return
-	}
-	b.advanceWindows(b.frozen, clock-(to-b.frozen), 0)
-	b.useUpWindows(b.frozen)
-}
-
-// creditWindow is step 6 for window k, and says how much a refund was worth.
-func (b *Bucket) creditWindow(k int, r *lease.Request, known bool) (refunded int64) {
-	w, sc := b.windows[k], &b.scales[k]
-	if known {
-		if r.Drawn > b.setAt && r.Drawn <= b.now && w.covers(sc, r.Drawn) {
-			w.uncharge(sc, r.Unused)
-		}
-		refunded = w.uncharge(sc, r.Refund)
-	}
-	w.charge(sc, b.now, min(r.Debt, max(0, b.free(k, b.ring.ledger()))))
-	w.charge(sc, b.now, r.Charge)
-	return refunded
-}
-
-// windowWait is the microseconds until window k has n tokens if nobody draws, or all that it has:
-// when enough of the oldest cells will have been dropped, or at the boundary of a calendar. What
-// others hold may come back at any time; where only that is missing, a Target is a good guess.
-func (b *Bucket) windowWait(k int, n int64) int64 {
-	w, sc := b.windows[k], &b.scales[k]
-	wait := max(0, b.frozen-b.now, w.ahead(sc, b.shown))
-	missing := min(n, sc.Capacity) - min(sc.Capacity, sc.Capacity+b.config.Overcommit-b.ring.ledger()-w.sum)
-	switch at := w.dropsAt(sc, missing); {
-	case missing <= 0:
-		return wait
-	case sc.Kind == lease.KindCalendar:
-		return max(wait, w.boundary(sc)-b.shown)
-	case at == 0:
-		return max(wait, exact.Micros(b.config.Target))
+// dump copies what w counts.
+func (w *window) dump(sc *lease.Scale) WindowDump {
+	switch sc.Kind {
+	case lease.KindSliding:
+		return WindowDump{Sum: w.sum, Cells: w.cells}
+	case lease.KindCalendar:
+		return WindowDump{Sum: w.sum, Period: w.period, Begun: w.begun}
 	default:
-		return max(wait, at-b.now)
+		return WindowDump{}
 	}
 }
 
-// levelUnit is the units of level k in a token; 0 for a window, which has no level.
-func (b *Bucket) levelUnit(k int) int64 {
-	if b.windows[k] != nil {
+// Limits that leave and come back: docs/protocol.md section 6.12.
+
+const (
+	// pastsMax is the number of limits out of force that a bucket remembers: those of two configurations.
+	pastsMax = 2 * lease.LimitsMax
+	// stepBackMax is the longest step back of the server's clock that a calendar waits out. After a
+	// longer one the clock was plainly wrong before, and waiting for it could take years.
+	stepBackMax = 10 * time.Second
+)
+
+// past records the use of a limit that is out of force, leases included. The use fades as it would in
+// force: a token bucket refills, and a window drops its cells.
+type past struct {
+	limit lease.Limit
+	scale lease.Scale
+	over  int64 // of a token bucket, E
+	used  int64 // of a token bucket, units below B + E
+	at    int64 // the running time of used, or to which the window was advanced
+	window
+}
+
+// sameAs reports whether p is the past of limit l. A window with another N is the same, because its
+// charges do not depend on N.
+func (p past) sameAs(l lease.Limit, sc *lease.Scale) bool { return same(p.limit, &p.scale, l, sc) }
+
+// same reports whether a and b are one limit: token buckets of equal rate, Per, burst and units, or
+// windows of equal kind, length and offset.
+func same(a lease.Limit, asc *lease.Scale, b lease.Limit, bsc *lease.Scale) bool {
+	if asc.Kind != lease.KindBucket {
+		return asc.Kind == bsc.Kind && asc.Tick == bsc.Tick && asc.Offset == bsc.Offset
+	}
+	return a.Per == b.Per && *asc == *bsc
+}
+
+// all is B + E of p, a token bucket, in units.
+func (p *past) all() int64 { return (p.scale.Capacity + p.over) * p.scale.Unit }
+
+// usedAt returns the units of p, a token bucket, that are still used at the time now.
+func (p *past) usedAt(now int64) int64 {
+	if p.used == 0 {
 		return 0
 	}
-	return b.scales[k].Unit
+	ticks := max(0, now-p.at) / p.scale.Tick
+	if ticks >= (p.used+p.scale.Step-1)/p.scale.Step {
+		return 0
+	}
+	return p.used - ticks*p.scale.Step
+}
+
+// ended reports whether nothing of p counts any more at the time now, when the server's clock says
+// clock. A calendar counts until its clock cannot step back into the period.
+func (p *past) ended(now, clock int64) bool {
+	switch p.scale.Kind {
+	case lease.KindCalendar:
+		return clock >= p.ends(&p.scale)
+	case lease.KindSliding:
+		return now >= p.at+exact.Micros(p.scale.TimeToFull())
+	default:
+		return p.usedAt(now) == 0
+	}
+}
+
+func (p past) isOf(o past) bool { return p.sameAs(o.limit, &o.scale) }
+
+// atLeast raises the charges of w, so that w never counts less than o, now or later: for every cell,
+// the sum of it and all later ones becomes the larger of the two. Both have one kind and length.
+func (w *window) atLeast(sc *lease.Scale, o *window) {
+	w.period, w.begun = max(w.period, o.period), max(w.begun, o.begun)
+	if sc.Kind == lease.KindCalendar {
+		w.sum = max(w.sum, o.sum)
+		return
+	}
+	mine, others, both := int64(0), int64(0), int64(0)
+	for j := w.first + windowSlots - 1; j >= w.first; j-- {
+		mine, others = mine+*w.slot(j), others+*o.slot(j)
+		*w.slot(j) = max(mine, others) - both
+		both = max(mine, others)
+	}
+	w.sum = both
 }

@@ -7,41 +7,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
-// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
-// request which then was not admitted counts as held until a report has brought it back, whatever
-// it is still worth there.
-type Account struct {
-	Granted  int64 // accepted from the bucket
-	Admitted int64 // taken from the pool, or given to requests that waited
-	Returned int64 // given back in a call that the bucket executed
-	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
-	Held     int64 // in the pool, unused, or on their way back
-	Refunded int64 // of Admitted: reported as not having happened
-}
-
-// Conserved reports whether every token is accounted for, once.
-func (a Account) Conserved() bool {
-	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
-}
-
-// Plus adds two accounts.
-func (a Account) Plus(o Account) Account {
-	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
-		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
-}
-
-// Account says where the tokens went, up to now.
-func (h *holding) Account() Account {
-	h.counted(h.Pool.Held())
-	a := h.account
-	a.Held = h.base + h.unused
-	if h.isOpen {
-		a.Held += h.open.Returned + h.open.Unused
-	}
-	return a
-}
-
 // Executed is how many calls b has executed, apart from those that it answered from a record.
 func (b *Bucket) Executed() int64 { return b.executed }
 
@@ -118,18 +83,6 @@ type RecordDump struct {
 	Void                                             bool
 	Allowance                                        float64
 	Last                                             int64
-}
-
-// dump copies what w counts.
-func (w *window) dump(sc *lease.Scale) WindowDump {
-	switch sc.Kind {
-	case lease.KindSliding:
-		return WindowDump{Sum: w.sum, Cells: w.cells}
-	case lease.KindCalendar:
-		return WindowDump{Sum: w.sum, Period: w.period, Begun: w.begun}
-	default:
-		return WindowDump{}
-	}
 }
 
 // Dump copies everything that b remembers.

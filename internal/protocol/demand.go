@@ -1,0 +1,118 @@
+package protocol
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// demand estimates attempts per second, denied ones included. It is the larger of two exponentially
+// weighted means: the fast one (half-life Target/2) follows a rise at once, and the slow one
+// (4*Target) keeps a pause between two bursts from looking like the end.
+type demand struct {
+	fast, slow float64 // attempts per second
+	seen       int64   // attempts counted so far
+	at         clock.Instant
+}
+
+// observe takes in the total number of attempts up to now. A sample with no time since the last one
+// is merged with the next, because a rate over zero seconds is not a number.
+func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
+	dt := now.Sub(d.at).Seconds()
+	if dt <= 0 {
+		return
+	}
+	rate := float64(max(0, attempts-d.seen)) / dt
+	d.fast += float64(weigh(dt, target.Seconds()/2) * (rate - d.fast))
+	d.slow += float64(weigh(dt, target.Seconds()*4) * (rate - d.slow))
+	d.seen = attempts
+	d.at = now
+}
+
+// weigh is the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for short ones, but
+// the same on every machine to the last bit, which the simulator needs. For the same reason
+// products are rounded by float64(x*y): some processors would fuse them with the sum that follows.
+func weigh(dt, halfLife float64) float64 {
+	return dt / (dt + float64(halfLife*math.Log2E))
+}
+
+// rate is d of docs/protocol.md section 8.
+func (d *demand) rate() float64 { return max(d.fast, d.slow) }
+
+// expected is a number of attempts within span that a Poisson process of the present rate exceeds
+// about once in a thousand times: its mean and three standard deviations.
+func (d *demand) expected(span time.Duration) float64 {
+	return spread(float64(d.rate() * span.Seconds()))
+}
+
+func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }
+
+const (
+	// latencySamples are how many are kept: of so many, the 99th percentile is the second largest.
+	// From latencyFew on, one that is larger than all others counts as a stall.
+	latencySamples, latencyFew = 128, 16
+	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
+	latencySpan = 3 * time.Second
+)
+
+// Latency estimates the 99th percentile of the round trips of the last seconds to one node of a
+// store, which Client.Tick and Build want. Where there were few, the latest few count, however old.
+// The zero value knows none. Goroutines that share one need a lock.
+type Latency struct {
+	samples [latencySamples]struct {
+		took time.Duration
+		at   clock.Instant
+	}
+	n      int
+	p99    time.Duration
+	sorted clock.Instant // when p99 was last taken from the samples
+}
+
+// Add takes in that a round trip ended now and took so long. One that failed says nothing.
+func (l *Latency) Add(now clock.Instant, d time.Duration) {
+	s := &l.samples[l.n%latencySamples]
+	s.took, s.at = d, now
+	l.n++
+	// A rise is taken over at once. Otherwise sorting every eighth time, or after a while, is
+	// enough.
+	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.sorted) < latencySpan/8 {
+		return
+	}
+	l.sorted = now
+	var sorted [latencySamples]time.Duration
+	have := sorted[:0]
+	for back := 1; back <= min(l.n, latencySamples); back++ {
+		s := &l.samples[(l.n-back)%latencySamples]
+		if len(have) >= latencyFew && now.Sub(s.at) > latencySpan {
+			break
+		}
+		have = append(have, s.took)
+	}
+	slices.Sort(have)
+	// The second largest, so that one stall changes nothing. Of a few it is the largest.
+	last := len(have) - 1
+	if len(have) >= latencyFew {
+		last--
+	}
+	l.p99 = have[last]
+}
+
+// Quantile is the 99th percentile; 0 before the first sample.
+func (l *Latency) Quantile() time.Duration { return l.p99 }
+
+// pace is the demand of a key at rest: the two means of demand, but in requests per second, because
+// what a lease saves is calls. There may be a million of them, so they are short numbers.
+type pace struct{ fast, slow float32 }
+
+// after is p when so many requests, 0 or 1, have come since, the time after the last one. Unlike
+// demand it takes in each request by itself: as a rate of one in that time, kept for that time.
+func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
+	dt := max(since, 0).Seconds()
+	mean := func(old float32, halfLife float64) float32 {
+		w := weigh(dt, halfLife)
+		return float32(float64((1-w)*float64(old)) + float64((1-w)*requests)/float64(halfLife*math.Log2E))
+	}
+	return pace{mean(p.fast, target.Seconds()/2), mean(p.slow, target.Seconds()*4)}
+}
