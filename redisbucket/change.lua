@@ -45,7 +45,7 @@ if not exists then
   end
   if c.windows then
     c.windows.begin(c, now, clock, shown)
-    c.windows.useUp(c, now, 0)
+    c.windows.useUp(c, now, 0, now)
   end
 end
 
@@ -74,7 +74,7 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     end
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
-      if c.windows then c.windows.useUp(c, now, ledger) end
+      if c.windows then c.windows.useUp(c, now, ledger, now < frozen and setAt or now) end
       -- Limits out of force may have been used up until then, or until the clock shows again the time that
       -- the caller heard. Of their pasts only debts are kept.
       local ahead = heardAt - shown
@@ -109,7 +109,7 @@ if mine then
       was[i] = past.identity(c.text, 30 * i + 1)
       if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end
     end
-    if c.windows then c.windows.see(c, ledger, now, frozen) end
+    if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
     -- left is the level that a limit passes on to the one in its place. Unlimited, with a burst of 2^38 and
     -- 10^11 tokens in 10^9 ns, passes on a full one: it takes seconds to fill, but never denied anything.
     for i = 1, c.n do
@@ -138,7 +138,7 @@ if mine then
       local from, to, same = given[k], mine[k], alike[k]
       if to.kind then
         mine.windows.inherit(to, from, ledger, now)
-        mine.windows.remind(to, past.find(is[k]), c, was, is[k], mine.empty, forgot, now, clock)
+        mine.windows.remind(to, from, past.find(is[k]), c, was, is[k], mine.empty, forgot, now, clock)
       else
         to.level = past.own(to, is[k], newer, ledger, now, forgot)
         if to.full == 3153600000000000 then to.level = min(to.level, 0) end
@@ -180,7 +180,8 @@ if mine then
     local left
     left, forgot = past.settled(inForce, now, forgot)
     pasts = left and past or nil
-    c, setAt, stood, clip = mine, now, now, true
+    c, stood, clip = mine, now, true
+    if now >= frozen then setAt = now end -- else nothing has been drawn since, when windows were used up
   end
 
   -- T follows what callers propose (section 6.7).

@@ -14,7 +14,7 @@
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil
-if c.windows then c.windows.see(c, ledger, now, frozen) end
+if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, spent, denied,
   clock, ttl, c.text}
 headroom = 0

@@ -154,7 +154,7 @@ else
   elseif c.windows then
     c.windows.credit(c, false, 0, 0, 0, 0, debt, charge, now, frozen, ledger)
   end
-  if c.windows then c.windows.see(c, ledger, now, frozen) end
+  if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
   local level, burst = 2^53, c.least -- of the tightest limit, in tokens
   for k = 1, c.n do
     local l = c[k]
@@ -247,7 +247,7 @@ else
 end
 
 -- The reply: the stored grant and the present state.
-if c.windows then c.windows.see(c, ledger, now, frozen) end
+if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
 local frost, retry, delay = max(0, frozen - now), 0, 0
 if granted < want or granted < 1 then
   local least = max(1, need)

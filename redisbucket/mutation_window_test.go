@@ -184,7 +184,7 @@ var windowMutations = []limitMutation{
 			s.draw("B", 10)
 		}},
 	{"with StartEmpty a lost window begins with nothing charged", lease.Sliding(10, time.Second), []edit{
-		{"    if c.empty then each(c, useUp, now, ledger) end\n", ""},
+		{"    if c.empty then each(c, useUp, now, ledger, before) end\n", ""},
 	}, func(s *stage) {
 		s.config.StartEmpty = true
 		s.call("A", lease.Request{})
@@ -194,7 +194,7 @@ var windowMutations = []limitMutation{
 		s.drain("B")
 	}},
 	{"with StartEmpty a window is not used up when a loss has been waited out", lease.Sliding(10, time.Second), []edit{
-		{"      each(c, useUp, frozen, ledger)\n", ""},
+		{"      each(c, useUp, frozen, ledger, setAt)\n", ""},
 	}, func(s *stage) {
 		// given A, who holds 10 of a bucket that is lost, and B, who has heard of it
 		s.config.StartEmpty = true
@@ -210,6 +210,67 @@ var windowMutations = []limitMutation{
 		s.spend("A", 10)
 		// then none is there when a window has passed since the loss
 		s.now = lost + 1_020_000
+		s.drain("B")
+	}},
+	{"an overshoot while a loss is waited out counts as leased", lease.Sliding(10, 200*time.Millisecond), []edit{
+		{"    if not covers(l, before) then total = total + l.sum end\n", ""},
+	}, func(s *stage) {
+		// given A, who holds 10 of a bucket that is lost, and B, who has heard of it
+		s.config.StartEmpty = true
+		s.call("A", lease.Request{})
+		s.now += 300_000
+		s.call("A", lease.Request{Want: 10})
+		s.call("B", lease.Request{})
+		s.lose()
+		s.call("B", lease.Request{})
+		// when B uses 8 more than it had, A spends the 10, and the 8 are refunded
+		s.now += 330_000
+		s.admit(8)
+		s.cancel(s.now, 8)
+		s.call("B", lease.Request{Charge: 8})
+		s.now += 40_000
+		s.spend("A", 10)
+		s.now += 110_000
+		s.call("B", lease.Request{Refund: 8})
+		s.drain("B")
+	}},
+	{"an overshoot while a loss is waited out is no debt", lease.Sliding(10, 200*time.Millisecond), []edit{
+		{"not covers(l, setAt) then l.level = min(l.level, 0 - l.sum) end", "not covers(l, setAt) then end"},
+	}, func(s *stage) {
+		// given the same, but that a token bucket takes the place of the window
+		s.config.StartEmpty = true
+		s.call("A", lease.Request{})
+		s.now += 300_000
+		s.call("A", lease.Request{Want: 10})
+		s.call("B", lease.Request{})
+		s.lose()
+		s.call("B", lease.Request{})
+		s.now += 330_000
+		s.admit(8)
+		s.cancel(s.now, 8)
+		s.call("B", lease.Request{Charge: 8})
+		s.proposes(lease.Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10})
+		s.call("B", lease.Request{})
+		s.now += 40_000
+		s.spend("A", 10)
+		s.now += 110_000
+		s.call("B", lease.Request{Refund: 8})
+		s.drain("B")
+	}},
+	{"leases beyond the burst pay what is owed when a window follows", lease.Sliding(6, 10*time.Second), []edit{
+		{"max(0, from.most - ledger) - floor", "from.most - ledger - floor"},
+	}, func(s *stage) {
+		// given 4 leases, a burst of 2, and 3 that are used beyond that
+		s.config.Limits = []lease.Limit{{Tokens: 1, Per: 1000 * time.Second, Burst: 4}}
+		s.call("A", lease.Request{Want: 4})
+		s.proposes(lease.Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 2})
+		s.spend("A", 4)
+		s.admit(3)
+		s.call("B", lease.Request{Charge: 3})
+		// when a window follows, and 2 of the 3 are refunded
+		s.proposes(s.audit)
+		s.cancel(s.now, 2)
+		s.call("B", lease.Request{Refund: 2})
 		s.drain("B")
 	}},
 	{"while a loss is waited out a window has what it had", lease.Sliding(10, time.Second), []edit{
@@ -243,7 +304,7 @@ var windowMutations = []limitMutation{
 		s.drain("A")
 	}},
 	{"a window that follows a bucket begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
-		{"      charge(to, now, from.most - ledger - floor(from.left / from.unit))\n", ""},
+		{"      charge(to, now, max(0, from.most - ledger) - floor(from.left / from.unit))\n", ""},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.PerSecond(1).WithBurst(10)}
 		s.draw("A", 10)

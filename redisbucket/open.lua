@@ -182,7 +182,7 @@ else
     if held[slot] ~= 0 then
       refill(c, max(was, frozen), ends, ledger)
       if c.windows then
-        c.windows.pass(c, was, ends, clock - (now - ends), shown, frozen, ledger, held[slot])
+        c.windows.pass(c, was, ends, clock - (now - ends), shown, frozen, setAt, ledger, held[slot])
       end
       was = ends
     end
@@ -193,6 +193,6 @@ else
   end
   base = floor(now / width)
   refill(c, was > frozen and was or frozen, now, ledger)
-  if c.windows then c.windows.pass(c, was, now, clock, shown, frozen, ledger, 0) end
+  if c.windows then c.windows.pass(c, was, now, clock, shown, frozen, setAt, ledger, 0) end
   if pasts and not pasts.prune(now, clock) then pasts = nil end
 end

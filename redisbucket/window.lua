@@ -74,17 +74,20 @@ local function windowRules(encode, decode)
     return n
   end
 
-  -- useUp leaves nothing of the window at the time `at`.
-  local function useUp(l, at, ledger)
-    local total = max(l.most - ledger, l.sum)
-    l.sum, l.cells = 0, {}
-    charge(l, at, total)
-  end
-
   -- covers reports whether what was charged at the time `at`, or later, is still counted.
   local function covers(l, at)
     if l.kind == 2 then return at >= l.begun end
     return floor(at / l.cell) >= l.first
+  end
+
+  -- useUp leaves nothing of the window at the time `at`. It was used up at the time before, too. Once that
+  -- has been dropped, what is charged is an overshoot since then, which comes on top of the leases.
+  local function useUp(l, at, ledger, before)
+    local total = max(0, l.most - ledger)
+    if not covers(l, before) then total = total + l.sum end
+    total = max(total, l.sum)
+    l.sum, l.cells = 0, {}
+    charge(l, at, total)
   end
 
   -- spare is what the window has left: negative where more was used than a changed limit allows.
@@ -97,6 +100,9 @@ local function windowRules(encode, decode)
     local left = l.kind == 2 and l.period * l.tick + l.offset - shown or 0
     return left > 10000000 and 0 or max(0, left)
   end
+
+  -- owes returns the tokens by which a limit, whose level is what it has left, is below 0.
+  local function owes(l) return max(0, 0 - floor(l.level / l.unit)) end
 
   -- atLeast raises the charges of window l, so that l never counts less than o, now or later: for every
   -- cell, the sum of it and all later ones becomes the larger of the two. Both have one kind and length.
@@ -195,11 +201,11 @@ local function windowRules(encode, decode)
   -- a slice of the ring held that ends then. shown is what that clock shows now, and clock may be up
   -- to 1 s more. With StartEmpty, windows are used up at the moment at
   -- which a loss has been waited out.
-  function rules.pass(c, from, to, clock, shown, frozen, ledger, held)
+  function rules.pass(c, from, to, clock, shown, frozen, setAt, ledger, held)
     c.shown = shown
     if c.empty and frozen > from and frozen <= to then
       each(c, advance, frozen, clock - (to - frozen))
-      each(c, useUp, frozen, ledger)
+      each(c, useUp, frozen, ledger, setAt)
     end
     each(c, advance, to, clock)
     each(c, charge, to, held)
@@ -221,10 +227,10 @@ local function windowRules(encode, decode)
       l.sum, l.cells, l.period = 0, {}, -2
       advance(l, now, clock)
     end)
-    rules.useUp(c, now, ledger)
+    rules.useUp(c, now, ledger, now)
   end
-  function rules.useUp(c, now, ledger)
-    if c.empty then each(c, useUp, now, ledger) end
+  function rules.useUp(c, now, ledger, before)
+    if c.empty then each(c, useUp, now, ledger, before) end
   end
 
   -- credit is step 6. known says that what comes back counts. It returns whether a refund did.
@@ -243,13 +249,14 @@ local function windowRules(encode, decode)
     return filled
   end
 
-  -- see makes the level of every window what it has left: while a loss is waited out, nothing. Nor has
-  -- a calendar anything while the clock is before its period.
-  function rules.see(c, ledger, now, frozen)
+  -- see makes the level of every window what it has left: while a loss is waited out, nothing, and what is
+  -- owed (see useUp). Nor has a calendar anything while the clock is before its period.
+  function rules.see(c, ledger, now, frozen, setAt)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
       l.shown, l.ahead = c.shown, ahead(l, c.shown)
       l.level = (now < frozen or l.ahead > 0) and min(l.spare, 0) or l.spare
+      if c.empty and now < frozen and not covers(l, setAt) then l.level = min(l.level, 0 - l.sum) end
     end)
   end
 
@@ -259,7 +266,7 @@ local function windowRules(encode, decode)
   function rules.inherit(to, from, ledger, now)
     if not from then return end
     if not from.kind then
-      charge(to, now, from.most - ledger - floor(from.left / from.unit))
+      charge(to, now, max(0, from.most - ledger) - floor(from.left / from.unit))
     elseif from.kind == 1 and to.kind == 1 and from.tick ~= to.tick then
       -- All of a cell counts at its end, since nothing in it was spent later than that.
       for j = from.first, from.first + 60 do
@@ -275,8 +282,8 @@ local function windowRules(encode, decode)
   -- configuration before, that are the same; ids are the identities of these. A window without a past is
   -- used up if pasts were forgotten. With StartEmpty so it is where N or E has grown,
   -- since a lost bucket may have had the new ones, and have given what they are larger by.
-  function rules.remind(to, past, c, ids, id, empty, forgot, now, clock)
-    local known = false
+  function rules.remind(to, from, past, c, ids, id, empty, forgot, now, clock)
+    local known, owed = false, from and owes(from) or 0 -- what is owed is not part of what was forgotten
     if past then
       advance(past, now, clock)
       atLeast(to, past)
@@ -285,6 +292,7 @@ local function windowRules(encode, decode)
     for i = 1, c.n do
       if ids[i] == id then
         atLeast(to, c[i])
+        owed = max(owed, owes(c[i]))
         known = known or not empty or c[i].most >= to.most
       end
     end
@@ -292,7 +300,7 @@ local function windowRules(encode, decode)
       if to.kind == 2 then -- the next period too
         to.period = max(to.period, floor((clock + max(0, forgot - now) - to.offset) / to.tick))
       end
-      charge(to, min(forgot, now), to.most - to.sum)
+      charge(to, min(forgot, now), to.most + owed - to.sum)
     end
   end
 

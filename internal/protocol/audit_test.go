@@ -307,8 +307,8 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 			used = bucket.ring.ledger() + bucket.windows[k].sum
 		}
 		switch {
-		case b.overshot && m.forgets != 0: // what was charged to the bucket of now is all beyond
-			m.owed = used * meterUnit
+		case b.overshot && m.forgets != 0, s.waitsEmpty() && !w.covers(&s.scales[k], s.setAt):
+			m.owed = used * meterUnit // what was charged to the bucket of now is all beyond
 		case b.overshot:
 			m.owed = max(0, used-m.capacity) * meterUnit
 		default:

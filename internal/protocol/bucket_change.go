@@ -64,7 +64,7 @@ func (b *Bucket) fill() {
 		}
 	}
 	if b.config.StartEmpty {
-		b.useUpWindows(b.now)
+		b.useUpWindows(b.now, b.now)
 	}
 	b.pasts, b.setAt = nil, b.now
 	if b.now >= b.forgotAt {
@@ -120,8 +120,11 @@ func (b *Bucket) freeze(until, heardAt int64) {
 	for k := range b.config.Limits {
 		b.level[k], b.rest[k] = min(b.level[k], 0), 0
 	}
-	if b.config.StartEmpty {
-		b.useUpWindows(b.now)
+	switch {
+	case b.waitsEmpty():
+		b.useUpWindows(b.now, b.setAt)
+	case b.config.StartEmpty:
+		b.useUpWindows(b.now, b.now)
 	}
 	b.frozen = max(b.frozen, until)
 	b.setAt = b.now
@@ -297,7 +300,10 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 		b.level[k] = max(b.level[k], -deepest(&b.scales[k], c.Overcommit))
 	}
 	b.settlePasts()
-	b.setAt, b.stoodAt = b.now, b.now
+	b.stoodAt = b.now
+	if b.now >= b.frozen { // else nothing has been drawn since setAt, when windows were used up
+		b.setAt = b.now
+	}
 }
 
 // levelLeft returns the level that token bucket k passes on to the limit in its place. Unlimited passes

@@ -18,6 +18,9 @@ func (b *Bucket) free(k int, ledger int64) int64 {
 	if b.now < b.frozen || w.ahead(sc, b.shown) > 0 {
 		n = min(n, 0)
 	}
+	if b.waitsEmpty() && !w.covers(sc, b.setAt) {
+		n = min(n, -w.sum) // see useUpWindows
+	}
 	return n
 }
 
@@ -41,13 +44,22 @@ func (b *Bucket) chargeWindows(n int64) {
 	}
 }
 
+// waitsEmpty reports whether a loss is being waited out with StartEmpty.
+func (b *Bucket) waitsEmpty() bool { return b.config.StartEmpty && b.now < b.frozen }
+
 // useUpWindows leaves nothing of any window at the time at: with StartEmpty, when a bucket begins,
 // and when the leases of a lost one have ended, which may all have been spent in the last moment.
-func (b *Bucket) useUpWindows(at int64) {
+// They were used up at the time before, too. Once that has been dropped, what is charged is an overshoot
+// since then, which comes on top of the leases.
+func (b *Bucket) useUpWindows(at, before int64) {
 	for k, w := range b.windows {
 		if w != nil {
 			sc := &b.scales[k]
-			w.useUp(sc, at, max(0, sc.Capacity+b.config.Overcommit-b.ring.ledger()))
+			total := max(0, sc.Capacity+b.config.Overcommit-b.ring.ledger())
+			if !w.covers(sc, before) {
+				total += w.sum
+			}
+			w.useUp(sc, at, total)
 		}
 	}
 }
@@ -59,7 +71,7 @@ func (b *Bucket) thaw(from, to, clock int64) {
 		return
 	}
 	b.advanceWindows(b.frozen, clock-(to-b.frozen), 0)
-	b.useUpWindows(b.frozen)
+	b.useUpWindows(b.frozen, b.setAt)
 }
 
 // creditWindow is step 6 for window k, and says how much a refund was worth.
@@ -160,15 +172,15 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 		old, osc := was.windows[from], &was.scales[from]
 		switch {
 		case old == nil:
-			used := osc.Capacity + was.config.Overcommit - was.ring.ledger() - exact.FloorDiv(was.levelLeft(from), osc.Unit)
-			w.charge(sc, b.now, used)
+			room := max(0, osc.Capacity+was.config.Overcommit-was.ring.ledger())
+			w.charge(sc, b.now, room-exact.FloorDiv(was.levelLeft(from), osc.Unit))
 		case osc.Kind == lease.KindSliding && sc.Kind == lease.KindSliding && osc.Tick != sc.Tick:
 			w.recount(sc, old, osc, b.now)
 		case !same(was.config.Limits[from], osc, b.config.Limits[k], sc):
 			w.charge(sc, b.now, old.sum)
 		}
 	}
-	known := false
+	known, owed := false, was.owes(from) // what is owed is not part of what was forgotten
 	if p := b.pastOf(k); p != nil {
 		own := p.window
 		own.advance(sc, b.now, b.clock)
@@ -178,6 +190,7 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 	for i, old := range was.windows {
 		if old != nil && same(was.config.Limits[i], &was.scales[i], b.config.Limits[k], sc) {
 			w.atLeast(sc, old)
+			owed = max(owed, was.owes(i))
 			raised := sc.Capacity+b.config.Overcommit > was.scales[i].Capacity+was.config.Overcommit
 			known = known || !b.config.StartEmpty || !raised
 		}
@@ -186,6 +199,14 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
 		if sc.Kind == lease.KindCalendar { // the next period too
 			w.period = max(w.period, exact.FloorDiv(b.clock+max(0, b.forgotAt-b.now)-sc.Offset, sc.Tick))
 		}
-		w.charge(sc, min(b.forgotAt, b.now), sc.Capacity+b.config.Overcommit-w.sum)
+		w.charge(sc, min(b.forgotAt, b.now), sc.Capacity+b.config.Overcommit+owed-w.sum)
 	}
+}
+
+// owes returns the tokens by which limit k is below 0; 0 for -1.
+func (b *Bucket) owes(k int) int64 {
+	if k < 0 {
+		return 0
+	}
+	return max(0, -exact.FloorDiv(b.free(k, b.ring.ledger()), b.scales[k].Unit))
 }

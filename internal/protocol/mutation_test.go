@@ -366,7 +366,8 @@ var mutations = []mutation{
 		rare:    true, // nobody may call for a whole period
 		stories: "TestACalendarIsRememberedUntilItsBoundary"},
 	{name: "a limit of another kind starts fresh",
-		edits: []mutant.Edit{{"			w.charge(sc, b.now, used)\n", "			w.charge(sc, b.now, 0*used)\n"},
+		edits: []mutant.Edit{
+			{"			w.charge(sc, b.now, room-exact.FloorDiv(was.levelLeft(from), osc.Unit))\n", "			_ = room\n"},
 			{"			w.charge(sc, b.now, old.sum)\n", ""}},
 		faults:  "Windows SetLimits",
 		stories: "TestALimitOfAnotherKindKeepsWhatWasUsed"},
@@ -382,6 +383,23 @@ var mutations = []mutation{
 		edits:   []mutant.Edit{{"|| !b.config.StartEmpty {", "|| b.now > 0 {"}},
 		faults:  "Windows Flush",
 		stories: "TestALostWindowThatStartsEmptyIsExact"},
+	{name: "an overshoot while a loss is waited out counts as leased",
+		edits:   []mutant.Edit{{"			if !w.covers(sc, before) {\n", "			if false && !w.covers(sc, before) {\n"}},
+		rare:    true,
+		stories: "TestAnOvershootWhileALossIsWaitedOutComesOnTopOfTheLeases"},
+	{name: "an overshoot while a loss is waited out is not owed by the next limit",
+		edits:   []mutant.Edit{{"	if b.waitsEmpty() && !w.covers(sc, b.setAt) {\n", "	if false {\n"}},
+		rare:    true,
+		stories: "TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit"},
+	{name: "what was forgotten of a window includes what is owed",
+		edits:   []mutant.Edit{{"+b.config.Overcommit+owed-w.sum)", "+b.config.Overcommit+0*owed-w.sum)"}},
+		faults:  "Windows Flush Charge SetLimits",
+		stories: "TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit"},
+	{name: "leases beyond the burst pay what is owed when a window follows",
+		edits: []mutant.Edit{{"room := max(0, osc.Capacity+was.config.Overcommit-was.ring.ledger())",
+			"room := osc.Capacity + was.config.Overcommit - was.ring.ledger()"}},
+		rare:    true, // about one schedule in 60,000
+		stories: "TestAWindowKeepsADebtBesideLeasesBeyondTheBurst"},
 	{name: "a window that is raised after a loss gives the difference",
 		edits:   []mutant.Edit{{"|| !raised\n", "|| raised || !raised\n"}},
 		rare:    true, // about one schedule in 30,000

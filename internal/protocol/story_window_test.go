@@ -434,6 +434,90 @@ func TestALostWindowGivesNothingWhileOldLeasesMayLive(t *testing.T) {
 	testkit.Check(t, n == 10, "%d admitted after the wait", n)
 }
 
+// asksFor has h ask for everything each millisecond, so often, and adds what is admitted.
+func (s *scene) asksFor(times int, h *holding, all []admission) []admission {
+	for range times {
+		if n := s.draws(h, 10); n > 0 {
+			all = append(all, admission{s.now, n})
+		}
+		s.now += 1000
+	}
+	return all
+}
+
+func TestAWindowKeepsADebtBesideLeasesBeyondTheBurst(t *testing.T) {
+	// given a burst of 4, all leased, that is lowered to 2; the 4 are spent, and 3 more than was reserved
+	s, a, b := pair(t, slow(4), 20*milli)
+	s.calls(a, ask{Want: 4})
+	s.config.Limits = []Limit{slow(2)}
+	s.sets(s.config)
+	all := []admission{{s.now, s.spends(a)}, {s.now, 3}}
+	s.charges(b, 3)
+	// when it becomes 6 in 60 ms
+	s.config.Limits = []Limit{Sliding(6, 60*milli)}
+	s.sets(s.config)
+	// then no window has more than 6 and the one that is owed
+	all = s.asksFor(100, b, all)
+	for _, a := range all {
+		worst := worstOf(all, a.at, 60_000, 6)
+		testkit.Check(t, worst <= 1, "%d more than 6 within 60 ms at %d: %v", worst, a.at, all)
+	}
+	testkit.Check(t, worstOf(all, s.now, 200_000, 0) == 4+3+6, "admitted: %v", all)
+}
+
+// emptyLoss is a window of 10 in 60 ms that starts empty, whose bucket is lost, as b knows, when a has leased
+// all. Then b uses 8 more than was reserved, and a spends the 10, when what was charged at the loss has been
+// dropped, and before the loss has been waited out.
+func emptyLoss(t *testing.T) (s *scene, b *holding, all []admission) {
+	s, a, b := pair(t, Sliding(10, 60*milli), 200*milli)
+	s.config.StartEmpty = true
+	s.calls(b, ask{})
+	s.now += 70_000
+	s.calls(b, ask{})
+	s.calls(a, ask{Want: 10})
+	s.bucket = Bucket{}
+	s.calls(b, ask{})
+	s.now = s.bucket.frozen - 30_000
+	testkit.Check(t, s.charges(b, 8).Levels[0] == -8, "the bucket is owed %d", s.bucket.free(0, 0))
+	all = append(all, admission{s.now, 8})
+	s.now = int64(a.Deadline())/1000 - 1
+	return s, b, append(all, admission{s.now, s.spends(a)})
+}
+
+func TestAnOvershootWhileALossIsWaitedOutComesOnTopOfTheLeases(t *testing.T) {
+	s, b, all := emptyLoss(t)
+	// when the 8 are refunded, once the loss has been waited out
+	s.now = s.bucket.frozen + 1
+	b.Refund(8)
+	// then no window has more than 10
+	refunded := s.now
+	all = s.asksFor(100, b, append(all, admission{s.now, -8}))
+	for _, a := range all {
+		worst := worstOf(all, a.at, 60_000, 10)
+		testkit.Check(t, worst <= 8*flags(a.at < refunded), "%d more than 10 in 60 ms at %d: %v", worst, a.at, all)
+	}
+	testkit.Check(t, worstOf(all, s.now, 300_000, 0) == 20, "admitted: %v", all)
+}
+
+func TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit(t *testing.T) {
+	for _, l := range []Limit{slow(10), slow(20), Sliding(10, 90*milli), Sliding(20, 60*milli),
+		Calendar(10, time.Hour, 0)} {
+		for _, late := range []bool{false, true} {
+			// when the limit becomes another one before the loss has been waited out, or just after
+			s, _, _ := emptyLoss(t)
+			if late {
+				s.now = s.bucket.frozen + 1
+			}
+			c := s.config
+			c.Limits = []Limit{l}
+			s.sets(c)
+			// then that owes the 8
+			st, err := s.bucket.Configure(s.bucket.frozen+1, OpInspect, Config{})
+			testkit.Check(t, err == nil && st.Levels[0] <= -8, "%v has %d, late %v, %v", l, st.Levels[0], late, err)
+		}
+	}
+}
+
 func TestAKeyMayMixKinds(t *testing.T) {
 	// given 100 a second with a burst of 4, at most 6 in 60 ms, and 9 each second
 	s, a, _ := pair(t, lease.PerSecond(100).WithBurst(4), 20*milli)
