@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"testing"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -193,46 +190,6 @@ func sound(b *Bucket, live int64) error {
 	return nil
 }
 
-func TestMeterCountsTheWorstWindow(t *testing.T) {
-	// given one token per microsecond and room for two
-	m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 0, 0)
-	// when two are admitted at once, one a microsecond later, and one more at the same moment
-	m.admit(0, 2)
-	m.admit(1, 1)
-	testkit.Check(t, m.excess() <= 0, "three tokens in a microsecond are B + R*w: %v", m)
-	m.admit(1, 1)
-	// then only the last one exceeds the bound
-	testkit.Check(t, m.excess() == meterUnit, "four tokens in a microsecond exceed B + R*w by one: %v", m)
-	m.refund(1, 1)
-	testkit.Check(t, m.excess() == 0, "a refund takes the excess back: %v", m)
-}
-
-func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
-	// given a burst of 5 that becomes one of 2 at 100, while leases of 4 tokens last until 110
-	for _, c := range []struct {
-		at, admits, exceeds int64
-	}{{99, 5, 0}, {100, 4, 0}, {100, 5, 1}, {109, 4, 0}, {110, 2, 0}, {110, 3, 1}} {
-		m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
-		m.advance(99)
-		if c.at >= 100 {
-			m.change(100, lease.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
-		}
-		// when so many are admitted at one moment
-		m.admit(c.at, c.admits)
-		// then the window that begins there has the bound of its beginning
-		testkit.Check(t, max(0, m.excess()) == c.exceeds*meterUnit,
-			"%d at %d: exceeded by %d units, want %d tokens", c.admits, c.at, m.excess(), c.exceeds)
-	}
-	// A window that begins before the change has the old burst, and the rate of each part.
-	m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
-	m.admit(98, 5)
-	m.change(100, lease.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
-	m.admit(105, 2)
-	testkit.Check(t, m.excess() <= 0, "5 + 2 are the burst and two microseconds of the old rate: %v", m)
-	m.admit(105, 1)
-	testkit.Check(t, m.excess() > 0, "the old rate ended at the change: %v", m)
-}
-
 // bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.
 // It follows what the bucket has in force, and finds out by rules of its own which limit is which.
 //
@@ -294,8 +251,8 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	b.ledger = s.ring.ledger()
 	for k, m := range b.all() {
 		w := s.windows[k]
-		if m.limit.Equal(lease.Blocked) { // which can owe nothing (3.2)
-			m.owed = max(meterUnit/10, m.excess()*flags(b.overshot)) // a tenth is refilled in 10 years
+		if m.limit.Equal(lease.Blocked) { // which can owe nothing (3.2), see charge, and refills a tenth in 10 years
+			m.owed = min(meterUnit/10, max(0, m.excess()))
 			continue
 		}
 		if w == nil {
@@ -374,6 +331,21 @@ func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 	}
 }
 
+// charge takes off what limits that can owe nothing do not pay of the charge of r, which the bucket has just
+// executed. uncharged is the bucket after the same call without charge and grant, so its levels are what they
+// paid. Of a charge that travels again only what is unreported counts.
+func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
+	charged := min(r.Charge, b.unreported[n])
+	if b.unreported[n] -= charged; b.unreported[n] == 0 {
+		delete(b.unreported, n)
+	}
+	for k, m := range b.all() {
+		if m.limit.Equal(lease.Blocked) {
+			m.forgive(max(0, charged*meterUnit-metered(uncharged.level[k], uncharged.scales[k].Unit)))
+		}
+	}
+}
+
 // follow looks at the bucket after a call.
 //
 // Where a live bucket changes its limits, one that goes on has the old bound in windows that begin
@@ -408,8 +380,9 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 	for k, l := range c.Limits {
 		var m *meter
 		if from[k] >= 0 {
-			if m = b.inForce[from[k]]; m.limit.Equal(lease.Blocked) {
-				m.forgive(max(0, m.excess())) // which it could not owe
+			m = b.inForce[from[k]]
+			if m.forgets == 0 && (m.limit.Equal(lease.Blocked) || l.Equal(lease.Blocked)) {
+				m.forgive(m.owed) // which Blocked has refilled, or cannot owe
 			}
 		} else {
 			m = newMeter(l, c.Overcommit, now)

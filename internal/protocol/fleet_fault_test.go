@@ -338,6 +338,11 @@ func (f *fleet) configure() {
 		f.log("processes propose T %v", f.config.TTL)
 		return
 	}
+	f.sets(c)
+}
+
+// sets has an operator set c.
+func (f *fleet) sets(c lease.Config) {
 	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
 	if f.bucket.exists && f.server() >= f.expires {
 		f.bucket = new(Bucket)

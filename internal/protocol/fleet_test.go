@@ -438,6 +438,7 @@ func (f *fleet) execute(p packet) {
 	}
 	var g lease.Grant
 	f.bounds.owe(f.bucket, f.server())
+	uncharged := f.uncharged(r)
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; %v, level %v, ledger %d",
 		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.config.Limits, f.bucket.level,
@@ -448,8 +449,8 @@ func (f *fleet) execute(p packet) {
 	}
 	if err == nil && first {
 		f.bounds.credit(f.now, r, f.bucket)
-		if f.bounds.unreported[p.node] -= r.Charge; f.bounds.unreported[p.node] <= 0 {
-			delete(f.bounds.unreported, p.node)
+		if r.Charge > 0 {
+			f.bounds.charge(p.node, r, uncharged)
 		}
 		if n := f.bucket.available(r.Headroom); g.Granted > 0 && n < 0 {
 			f.lost = fmt.Errorf("a grant went %d tokens into the headroom of %v", -n, r.Headroom)
@@ -481,6 +482,17 @@ func (f *fleet) receive(p packet) {
 		n.spent += got.Waited - gone
 		f.log("process %d accepts seq %d: %+v", n.index, p.grant.Seq, got)
 	}
+}
+
+// uncharged returns the bucket as r would leave it without charge and grant; nil where r charges nothing.
+func (f *fleet) uncharged(r *lease.Request) *Bucket {
+	if r.Charge == 0 {
+		return nil
+	}
+	b, without, g := f.bucket.Clone(), *r, lease.Grant{}
+	without.Charge, without.Want, without.Need, without.Waiting = 0, 0, 0, 0
+	_ = b.Call(f.server(), &without, &g) // r fails for the same reason
+	return b
 }
 
 // executes says whether r would be executed now, rather than answered from the record or refused.

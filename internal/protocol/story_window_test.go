@@ -449,12 +449,12 @@ func TestAWindowKeepsADebtBesideLeasesBeyondTheBurst(t *testing.T) {
 	// given a burst of 4, all leased, that is lowered to 2; the 4 are spent, and 3 more than was reserved
 	s, a, b := pair(t, slow(4), 20*milli)
 	s.calls(a, ask{Want: 4})
-	s.config.Limits = []Limit{slow(2)}
+	s.config.Limits = []lease.Limit{slow(2)}
 	s.sets(s.config)
 	all := []admission{{s.now, s.spends(a)}, {s.now, 3}}
 	s.charges(b, 3)
 	// when it becomes 6 in 60 ms
-	s.config.Limits = []Limit{Sliding(6, 60*milli)}
+	s.config.Limits = []lease.Limit{lease.Sliding(6, 60*milli)}
 	s.sets(s.config)
 	// then no window has more than 6 and the one that is owed
 	all = s.asksFor(100, b, all)
@@ -469,7 +469,7 @@ func TestAWindowKeepsADebtBesideLeasesBeyondTheBurst(t *testing.T) {
 // all. Then b uses 8 more than was reserved, and a spends the 10, when what was charged at the loss has been
 // dropped, and before the loss has been waited out.
 func emptyLoss(t *testing.T) (s *scene, b *holding, all []admission) {
-	s, a, b := pair(t, Sliding(10, 60*milli), 200*milli)
+	s, a, b := pair(t, lease.Sliding(10, 60*milli), 200*milli)
 	s.config.StartEmpty = true
 	s.calls(b, ask{})
 	s.now += 70_000
@@ -500,8 +500,8 @@ func TestAnOvershootWhileALossIsWaitedOutComesOnTopOfTheLeases(t *testing.T) {
 }
 
 func TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit(t *testing.T) {
-	for _, l := range []Limit{slow(10), slow(20), Sliding(10, 90*milli), Sliding(20, 60*milli),
-		Calendar(10, time.Hour, 0)} {
+	for _, l := range []lease.Limit{slow(10), slow(20), lease.Sliding(10, 90*milli), lease.Sliding(20, 60*milli),
+		lease.Calendar(10, time.Hour, 0)} {
 		for _, late := range []bool{false, true} {
 			// when the limit becomes another one before the loss has been waited out, or just after
 			s, _, _ := emptyLoss(t)
@@ -509,10 +509,10 @@ func TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit(t *testing.T) {
 				s.now = s.bucket.frozen + 1
 			}
 			c := s.config
-			c.Limits = []Limit{l}
+			c.Limits = []lease.Limit{l}
 			s.sets(c)
 			// then that owes the 8
-			st, err := s.bucket.Configure(s.bucket.frozen+1, OpInspect, Config{})
+			st, err := s.bucket.Configure(s.bucket.frozen+1, lease.OpInspect, lease.Config{})
 			testkit.Check(t, err == nil && st.Levels[0] <= -8, "%v has %d, late %v, %v", l, st.Levels[0], late, err)
 		}
 	}
