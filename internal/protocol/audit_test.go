@@ -478,9 +478,22 @@ func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased i
 		if waits && m.limit.Windowed() {
 			m.forgive(max(0, m.excess())) // of a window, while a loss is waited out, nothing is remembered
 		}
-		b.left = append(b.left, m)
+		b.leaves(m)
 	}
 	b.left = slices.DeleteFunc(b.left, forgotten)
+}
+
+// leaves keeps the meter of a limit that is not in force any more: of two that were one limit, the one that
+// counted more.
+func (b *bounds) leaves(m *meter) {
+	held := func(m *meter) int64 { return m.excess() + m.most(m.at) }
+	i := slices.IndexFunc(b.left, func(o *meter) bool { return m.isOf(o.limit) })
+	switch {
+	case i < 0:
+		b.left = append(b.left, m)
+	case held(m) > held(b.left[i]):
+		b.left[i] = m
+	}
 }
 
 // finds notes the tokens that are leased when the limit comes into force.
