@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"reflect"
 	"time"
 
@@ -27,8 +28,8 @@ type Config struct {
 	// Stats. Up to 64 of A-Z, a-z, 0-9, '_', '.' and '-'. A service with one Limiter needs none.
 	//
 	// Limiters of one Store with the same Name and Version share their buckets, so New refuses one
-	// whose Limits, Overcommit, Target or StartEmpty differ from those of another that is open. What
-	// their LimitsFor say is not compared.
+	// whose Limits, Overcommit, Target or StartEmpty differ from those of another that is open. Their
+	// LimitsFor are not compared.
 	Name string
 	// Limits apply to every key; all of them must have room, and one call leases from all. At most
 	// 4.
@@ -48,11 +49,11 @@ type Config struct {
 	// force two TTLs after the last process that was started with the others has called.
 	Version     int64
 	Policy      lease.Policy  // tunes leasing
-	Scope       Scope         // who shares a key's bucket: all processes, unless it is ScopeProcess
+	Scope       Scope         // whether all processes share a key's bucket, the default, or each has its own
 	CallTimeout time.Duration // the longest that a method without a context waits; 0 means 100 ms
-	// Priorities are what Key.Class leaves in the bucket for the classes before it: class p is granted
-	// tokens only while the level is above the share Priorities[p-1] of every burst, so that what
-	// matters goes on when the bucket runs low. Rising, 0 to below 1.
+	// Priorities are the shares of every burst that Key.Class leaves to the classes before it: class p
+	// is granted tokens only while the level is above the share Priorities[p-1], so that the requests
+	// that matter most go on when the bucket runs low. Rising, 0 to below 1.
 	Priorities []float64
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means
 	// 1,048,576. A key longer than 1 KiB (lease.KeyMax) is kept as its SHA-256.
@@ -108,6 +109,9 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// watched reports whether a denial has consequences beside that it is counted.
+func (c *Config) watched() bool { return c.Events.Denied != nil || c.Policy.Shadow }
+
 func (c Config) withDefaults() Config {
 	c.CallTimeout = cmp.Or(c.CallTimeout, lease.DefaultCallTimeout)
 	c.KeysMax = cmp.Or(c.KeysMax, keysMaxDefault)
@@ -126,6 +130,74 @@ func isNil(v any) bool {
 	}
 	return false
 }
+
+// Scope says which processes share a key's bucket.
+type Scope int
+
+const (
+	// ScopeFleet has all processes share the bucket in the store. It is the default.
+	ScopeFleet Scope = iota
+	// ScopeProcess gives each Limiter buckets of its own, in its process: the limits hold for each
+	// process by itself, and no request waits for the store. The limits that SetLimits, TrySetLimits
+	// and ResetTo store are shared: a Limiter follows within two TTLs, and asks for a key in use once
+	// in a TTL at most. While the store is away the limits last heard of hold, or its own. Reset
+	// concerns this process alone. Close forgets the use so far, as does a process that ends.
+	ScopeProcess
+)
+
+// Events are hooks. A nil one costs nothing. A key longer than lease.KeyMax comes as lease.ShortKey
+// of it where no request is at hand.
+//
+// Degraded, Recovered, Lost, Conflict and LimitsChanged run one at a time, in the order in which
+// things happened, on any goroutine of the Limiter. They may use the Limiter but may not block: its
+// calls and its other events wait for them.
+type Events struct {
+	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine or, for a
+	// key at rest, on that of its request, so it should take microseconds. The only method of the
+	// Limiter that it may use is TryAllow.
+	BeforeReport func(key string)
+	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
+	// block.
+	Granted func(key string, n int64)
+	// Denied runs for every denied request, on its goroutine, with the n it asked for; a negative n
+	// is an error and no denial. With Policy.Shadow it runs for those that would have been denied.
+	// It may block, which only that request waits for; a denial costs the call of it and no more.
+	Denied func(key string, n int64)
+
+	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that
+	// is away. err gives the cause on one line of about 1,000 bytes. From now on Policy.Fallback
+	// decides on requests beyond the tokens that the process holds.
+	Degraded func(key string, err error)
+	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
+	// after Close, nor for a key that was not asked for meanwhile and so is at rest or has left the
+	// table.
+	Recovered func(key string, after time.Duration)
+	// Lost runs when n leased tokens have come to nothing.
+	Lost func(key string, n int64, reason LossReason)
+	// Conflict runs when the store turns out to have other limits for key, under the version that
+	// this process has: those of another process, or of another handle of this one (see KeyWith). The
+	// stored ones hold.
+	Conflict func(key string, stored []Limit)
+	// LimitsChanged runs when this process has learned that limits are in force for key which are not
+	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that
+	// had left the table goes by what this process proposes, until its first reply.
+	LimitsChanged func(key string, limits []Limit)
+	// Misconfigured runs when Config.LimitsFor returned limits that cannot be used, on the goroutine
+	// of the request, which it may block.
+	Misconfigured func(key string, err error)
+}
+
+// LossReason says why leased tokens came to nothing.
+type LossReason string
+
+const (
+	// LossVoid: the bucket does not know the lease. It was evicted, flushed or failed over, or has
+	// not heard of this process for a TTL.
+	LossVoid LossReason = "void"
+	// LossExpired: the lease ended before a reply renewed it, or the call that was to bring tokens
+	// back got no answer in time.
+	LossExpired LossReason = "expired"
+)
 
 // The names of package lease that most programs need, so that they import this package alone.
 type (
@@ -154,8 +226,8 @@ const (
 	FallbackAllowAll   = lease.FallbackAllowAll
 )
 
-// Limits for keys that are not to be limited, and for keys that are to have nothing: for customers
-// of Config.LimitsFor, and with SetLimits for a key that somebody abuses.
+// Limits for keys that are not to be limited, and for keys that are to have nothing: from
+// Config.LimitsFor for a customer, or by SetLimits for a key that is abused.
 var (
 	Unlimited = lease.Unlimited // admits everything, also while the store is away
 	Blocked   = lease.Blocked   // admits nothing, whatever Policy.Fallback says
@@ -184,7 +256,7 @@ func Calendar(n int64, period, offset time.Duration) Limit { return lease.Calend
 // see lease.ParseLimit.
 func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 
-// What the errors of this package wrap.
+// The errors of this package wrap these.
 var (
 	ErrClosed        = errors.New("hybrid: limiter closed")
 	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // no wait would ever help
@@ -195,6 +267,29 @@ var (
 	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
 	ErrUnavailable = errors.New("hybrid: store unavailable")
 	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps
-	// context.DeadlineExceeded, which is what waiting would have come to.
+	// context.DeadlineExceeded, the error that waiting would have ended with.
 	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
 )
+
+// keptOf is how many tokens of l's burst a process with this Policy.Headroom leaves in the bucket.
+func keptOf(l Limit, headroom float64) int64 {
+	return int64(math.Ceil(float64(l.Capacity()) * headroom))
+}
+
+// checkPriorities reports what is wrong with c.Priorities.
+func (c Config) checkPriorities(bad func(format string, args ...any)) {
+	least := c.Policy.Headroom
+	for i, share := range c.Priorities {
+		if !(share >= least && share < 1) || i > 0 && share == least {
+			bad("Priorities[%d] is %v, must be below 1 and above the one before it (%v)", i, share, least)
+			return
+		}
+		for _, l := range c.Limits {
+			if kept := keptOf(l, share); kept >= l.Capacity() {
+				bad("Priorities[%d] is %v, which of %v leaves nothing to class %d: the burst must be above %d",
+					i, share, l, i+1, kept)
+			}
+		}
+		least = share
+	}
+}

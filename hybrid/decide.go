@@ -4,21 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// request is what a verb asks for.
+// request is one call of a verb.
 type request struct {
 	name     string
-	key      *Key // that it came by, and is to point to the entry; nil where it came by name
+	spot     spot // of the key; the zero value where it was not looked up yet
+	key      *Key // by which the request came, and which is to point to the entry; nil where it came by name
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience protocol.Patience
 	ctx      context.Context // nil stands for one that never ends
-	verb     string          // for errors about ctx
+	verb     string          // for errors about ctx, of a verb that returns a Result or an error
 	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
 }
 
@@ -30,7 +34,7 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 	return min(callTimeout, r.until.Sub(now))
 }
 
-// least is how many tokens r can do with.
+// least is the smallest number of tokens that admits r.
 func (r *request) least() int64 {
 	if r.patience == protocol.UpTo {
 		return min(r.n, 1)
@@ -46,46 +50,165 @@ type decision struct {
 	source   Source
 	err      error
 	entry    *entry
-	hold     hold          // what an admitted request holds of the entry's
-	wait     time.Duration // after a denial: to ask again earlier is in vain
+	hold     hold          // the entry's tokens that an admitted request has
+	wait     time.Duration // after a denial: the earliest time at which it makes sense to ask again
 	counted  bool          // after a denial: Stats has it, though there is no entry
-	// What is known of the bucket, for a Result; nil where there is an entry.
+	// The outlook, for a Result; nil where there is an entry.
 	outlook *protocol.Outlook
 }
 
-// decide is what every verb comes to when the pool did not serve it.
-func (l *Limiter) decide(r request) decision {
-	r.patience = l.patience(r.patience)
-	d := l.answer(r)
+// hold is tokens of one key with which a request was admitted. It knows how to give them back. The
+// zero value holds none, as does a request that was admitted without the bucket's tokens.
+type hold struct {
+	entry  *entry // nil where the key was at rest
+	n      int64
+	pooled int64 // of n: taken from the entry's pool, where they may go back to
+	draw   pool.Draw
+}
+
+// takeHold takes n tokens from the pool, as take does.
+func (e *entry) takeHold(n int64) (hold, bool) {
+	if e == nil || n <= 0 {
+		return hold{}, false
+	}
+	draw := e.client.Pool.Drawn() // before the take: a later draw would be worth more than the tokens are
+	return hold{e, n, n, draw}, e.take(n)
+}
+
+// giveBack gives n of the tokens back, as if they had not been asked for. name is the key's in m, as
+// the user gave it, and k the handle by which the request came, if it came by one. They go to the
+// pool they came from or travel with the key's next call, also where the key has gone to rest or
+// been in use again since. They are burnt where the Limiter has closed or the key has left its
+// table; Stats counts them then.
+func (h *hold) giveBack(m *member, name string, k *Key, n int64) {
+	if n <= 0 || h.n == 0 {
+		return
+	}
+	pooled := min(n, h.pooled)
+	h.n, h.pooled = h.n-n, h.pooled-pooled
+	e := h.entry
+	if e == nil {
+		e = m.known(name, k)
+	}
+	for ; e != nil; e = m.known(name, k) {
+		if e.giveBack(n, pooled, h.draw) {
+			return
+		}
+		if pooled = 0; !m.life.open() { // another entry has another pool
+			break
+		}
+	}
+	seen := never
+	if h.entry != nil {
+		seen = h.entry.lastSeen()
+	}
+	m.observer.burn(n, seen)
+}
+
+// giveBack is false for an entry that has ended.
+func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.client.GiveBack(e.Now(), n, pooled, d) {
+		return false
+	}
+	e.Wake(false)
+	return true
+}
+
+// allowed is the rest of Allow where the pool had more to do than to hand out a token.
+func (m *member) allowed(r request, t pool.Taken) bool {
+	switch t {
+	case pool.Took:
+		return true
+	case pool.TookLow:
+		r.tried.low()
+		return true
+	case pool.Denied:
+		return m.cfg.watched() && m.observer.denied(r.name, 1)
+	}
+	return m.decide(r).ok
+}
+
+// wait is WaitN.
+func (m *member) wait(ctx context.Context, r request) error {
+	r.ctx, r.verb = ctx, "wait"
+	if ctx.Err() != nil {
+		return endedBy(ctx, r.verb)
+	}
+	if r.tried.take(r.n) {
+		return nil
+	}
+	return m.decide(r).err
+}
+
+// take is Take and TakeUpTo.
+func (m *member) take(ctx context.Context, r request) (Result, error) {
+	result, _, err := m.takeHold(ctx, r)
+	return result, err
+}
+
+// takeHold is take, with the tokens that the request holds then.
+func (m *member) takeHold(ctx context.Context, r request) (Result, hold, error) {
+	r.ctx, r.verb = ctx, "take"
+	if ctx.Err() != nil {
+		return Result{}, hold{}, endedBy(ctx, r.verb)
+	}
+	asked := r.n
+	r.n = r.tried.most(r)
+	d := decision{ok: true, taken: r.n, entry: r.tried}
+	if d.hold, d.ok = r.tried.takeHold(r.n); !d.ok {
+		d = m.decide(r)
+	}
+	if d.taken < asked && m.cfg.Policy.Shadow && d.err == nil {
+		d.shadowed, d.taken = true, asked
+	}
+	return d.result(r.name, r.least()), d.hold, d.err
+}
+
+// decide answers a request that the pool did not serve, and counts and announces a denial.
+func (m *member) decide(r request) decision {
+	r.patience = m.patience(r.patience)
+	d := m.answer(r)
 	if !d.ok {
-		d = l.refuse(r, d)
+		d = m.refuse(r, d)
 	}
 	return d
 }
 
-// refuse counts what no entry does of the denial d, and tells who listens. With Policy.Shadow the
+// patience is how long a request waits. With Policy.Shadow none waits for longer than Allow does: one
+// that would have to is admitted at once.
+func (m *member) patience(p protocol.Patience) protocol.Patience {
+	if m.cfg.Policy.Shadow && p == protocol.InLine {
+		return protocol.OneCall
+	}
+	return p
+}
+
+// refuse counts the denial d as far as its entry has not, and announces it. With Policy.Shadow the
 // request may be admitted all the same.
-func (l *Limiter) refuse(r request, d decision) decision {
-	overruled := l.overrules(d.err)
+func (m *member) refuse(r request, d decision) decision {
+	o := m.observer
+	overruled := o.overrules(d.err)
 	misconfigured := errors.Is(d.err, ErrInvalidConfig)
 	if misconfigured {
-		l.counters.misconfigured.Add(1)
+		o.misconfigured.Add(1)
 	}
 	switch {
 	case d.counted:
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
-		l.counters.crowded.Add(r.n)
+		o.full.Add(r.n)
 	case overruled && d.err != nil:
-		l.counters.shadowed.Add(r.n)
+		o.shadowed.Add(r.n)
 		if d.entry != nil { // it asks for more than the burst
-			l.counters.blame(d.entry.smallest(), r.n)
+			o.blame(d.entry.smallest(), r.n)
 		}
 	case misconfigured:
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
-		l.counters.invalid.Add(1)
+		o.invalid.Add(1)
 	}
 	if r.n >= 0 {
-		l.denied(r.name, r.n)
+		o.denied(r.name, r.n)
 	}
 	if overruled {
 		d.ok, d.taken, d.shadowed, d.err = true, r.n, true, nil
@@ -93,10 +216,11 @@ func (l *Limiter) refuse(r request, d decision) decision {
 	return d
 }
 
-// answer finds the entry that decides r. The entry is nil where there is none, or no need of one.
-func (l *Limiter) answer(r request) decision {
+// answer finds the state of r's key and decides by it: the entry of a key in use; a draw, or the
+// local share of a slot, of one at rest; or a new entry.
+func (m *member) answer(r request) decision {
 	switch {
-	case l.state.Load() != stateOpen:
+	case !m.life.open():
 		r.tried.uncount(r.n)
 		return decision{err: ErrClosed}
 	case r.name == "":
@@ -104,29 +228,24 @@ func (l *Limiter) answer(r request) decision {
 	case r.n < 0:
 		return decision{err: fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n)}
 	case r.n == 0:
-		return decision{ok: true, entry: l.keys.inUse(r.name)}
+		return decision{ok: true, entry: m.keys.active(r.name)}
 	}
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
-	return l.answerFrom(r)
-}
-
-// answerFrom is the answer of l's entry to r, which is a valid request.
-func (l *Limiter) answerFrom(r request) decision {
 	for e := r.tried; ; e = nil {
-		if l.state.Load() != stateOpen {
+		if !m.life.open() {
 			return decision{err: ErrClosed}
 		}
 		if e == nil {
-			if d, done := l.drawFor(&r); done {
-				return d
+			if r.spot.name == "" {
+				r.spot = m.keys.locate(r.name)
 			}
-			if d, done := l.answerAway(&r); done {
+			if d, done := m.answerAtRest(&r); done {
 				return d
 			}
 			var err error
-			if e, err = l.entryOf(r.name, true, r.key); err != nil {
+			if e, err = m.activate(&r); err != nil {
 				return decision{err: err}
 			}
 			r.key.bind(e)
@@ -136,15 +255,132 @@ func (l *Limiter) answerFrom(r request) decision {
 			}
 		}
 		d, gone := e.decide(r)
-		if !gone && !(errors.Is(d.err, ErrExceedsBurst) && l.askCapacity(e, r)) {
+		if !gone && !(errors.Is(d.err, ErrExceedsBurst) && m.askCapacity(e, r)) {
 			d.entry = e
 			return d
 		}
 	}
 }
 
-// most is how many tokens of those that r asks for there can be at once: all of them, or with
-// patience UpTo the burst.
+// answerAtRest answers r for a key that is not in use. done is false where an entry has to decide.
+func (m *member) answerAtRest(r *request) (d decision, done bool) {
+	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // no way to the store is saved in a process
+		return decision{}, false
+	}
+	if d, done = m.drawFor(r); done {
+		return d, done
+	}
+	return m.answerAway(r)
+}
+
+// While a node is away, a request of a key that is not in use makes no entry. A client may make up
+// keys, and an entry for each would be kilobytes, and a call once the node is back
+// (docs/protocol.md section 8.14). A denial that needs no state makes not even a slot. A key of which
+// this process has never heard has the local share of its slot.
+
+// answerAway answers r for a key that is not in use, if its node is away and takes no probe now. done
+// is false where an entry has to decide.
+func (m *member) answerAway(r *request) (d decision, done bool) {
+	n, now := m.nodeOf(r.name, nodeUnknown), m.cfg.Clock.Now()
+	b := n.breaker
+	if r.spot.entry() != nil || !b.Away(now) ||
+		n.underWay.Load() < batchesMax && n.wantsProbe(now, m.proposer.defaults.Target) {
+		return decision{}, false
+	}
+	own, err := m.proposed(r)
+	if err != nil {
+		return decision{err: err}, true
+	}
+	t := protocol.Terms{Policy: &m.cfg.Policy, Proposed: own.config}
+	if !t.Decides(b.Active(), r.n, r.patience) {
+		return decision{}, false
+	}
+	if r.patience == protocol.UpTo {
+		r.n = min(r.n, t.Most())
+	}
+	idle := &m.keys.idle
+	if t.Denies(b.Active()) {
+		if r.spot.slot != nil && idle.heard(r.spot.slot) {
+			return decision{}, false // other limits may be in force than this process proposes
+		}
+		return m.decided(r, 0, now, &protocol.Unheard{}, &t, b.Active()), true
+	}
+	if err := m.addSlot(&r.spot); err != nil {
+		return decision{err: err}, true
+	}
+	s := r.spot.slot
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if s.state != slotResting || s.memory.Heard() || !m.life.open() ||
+		s.unheard != nil && !slices.Equal(s.own.Limits, own.config.Limits) {
+		return decision{}, false
+	}
+	if s.unheard == nil {
+		s.unheard = new(protocol.Unheard)
+	}
+	took := s.unheard.Take(now, r.least(), r.n, &t, b.Active())
+	s.own, s.given = own.config, own.given
+	idle.unlinkLocked(s)
+	if idle.linkLocked(s, now, s.unheard.FullAt(&t, b.Active()).Sub(now)) {
+		m.scheduler.wake()
+	}
+	return m.decided(r, took, now, s.unheard, &t, b.Active()), true
+}
+
+// decided is the answer to r, which u has given took tokens, and counts it.
+func (m *member) decided(
+	r *request, took int64, now clock.Instant, u *protocol.Unheard, t *protocol.Terms, active int64,
+) decision {
+	o := u.Outlook(now, r.least(), t, active, m.cfg.CallTimeout)
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, counted: took == 0}
+	m.observer.fallback.Add(took)
+	if !d.ok {
+		d.wait = o.RetryAfter
+	}
+	if took < r.n {
+		m.observer.deny(o.Limit, r.n-took)
+	}
+	r.key.rest()
+	return d
+}
+
+// askCapacity asks the store, at most once a T, whether a request above the burst that is known
+// here is within the one that is in force by now (docs/protocol.md section 9.12).
+func (m *member) askCapacity(e *entry, r request) bool {
+	now := m.cfg.Clock.Now()
+	if !e.asksCapacity(now, r.n) {
+		return false
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	defer m.cfg.Clock.AfterFunc(r.callWait(now, m.cfg.CallTimeout), cancel).Stop()
+	st, err := m.limiter.configure(ctx, "limits", r.name, lease.OpInspect)
+	if err != nil || !st.Exists {
+		return false
+	}
+	e.client.KnowLimits(st.Config.Limits)
+	return r.n <= e.client.Capacity()
+}
+
+// asksCapacity reports whether the store is to be asked now, and notes that it is.
+func (e *entry) asksCapacity(now clock.Instant, n int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.client.Closed():
+		return false
+	case e.client.Degraded():
+		e.client.Refuse(min(n, e.client.Capacity())) // the reply to a probe will tell, and no request waits for it
+		return false
+	case e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL()):
+		return false
+	}
+	e.heardAt = now
+	return true
+}
+
+// most is how many of the tokens that r asks for there can be at once: all of them, or with patience
+// UpTo the burst.
 func (e *entry) most(r request) int64 {
 	if e == nil || r.patience != protocol.UpTo {
 		return r.n
@@ -167,8 +403,15 @@ func (e *entry) uncount(n int64) {
 // had ended meanwhile, and its account had gone to the Limiter's.
 func (e *entry) burnLateLocked() {
 	if n := e.client.LateAfterClose(); n > 0 {
-		e.l.counters.burn(e, n)
+		e.m.observer.burn(n, e.seen)
 	}
+}
+
+// lastSeen is the last Stats that looked at e.
+func (e *entry) lastSeen() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
@@ -198,19 +441,20 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	case protocol.VerdictClosed:
 		e.client.Uncount(r.n)
 	default:
-		e.countSource(told)
+		e.m.observer.source(told.Source, told.Took)
 	}
 	return e.decisionLocked(told, r, deadline.Sub(now), told.EarliestAt.Sub(now)), false
 }
 
-// decisionLocked is the answer to r, which was told so.
+// decisionLocked is the answer to r, which the client has given told.
 func (e *entry) decisionLocked(told protocol.Decision, r request, deadline, earliest time.Duration) decision {
 	if told.OK() || told.Verdict == protocol.VerdictDeny {
 		e.denied = !told.OK()
 	}
-	e.sufferLocked(e.Now())
-	d := decision{
-		ok: told.OK(), taken: told.Took, source: told.Source, entry: e, hold: e.holdOf(told),
+	e.failsIfAwayLocked(e.Now())
+	d := decision{ok: told.OK(), taken: told.Took, source: told.Source, entry: e}
+	if d.ok && told.Source != SourceFallback {
+		d.hold = hold{e, told.Took, told.Pooled, told.Draw}
 	}
 	if !d.ok {
 		at := e.Now()
@@ -233,7 +477,7 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) protocol.Dec
 	w.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != protocol.InLine {
-		timer := e.l.cfg.Clock.AfterFunc(r.callWait(now, e.l.cfg.CallTimeout), func() {
+		timer := e.m.cfg.Clock.AfterFunc(r.callWait(now, e.m.cfg.CallTimeout), func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.client.TimeOut(e.Now(), &w.Waiter)
@@ -261,7 +505,7 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)
 	case protocol.VerdictUnavailable:
-		return fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
+		return fmt.Errorf("%w; Policy.Fallback admits nothing", ErrUnavailable)
 	case protocol.VerdictClosed:
 		return ErrClosed
 	case protocol.VerdictCancelled:
@@ -272,22 +516,12 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
 
-// endedBy is the error of what ctx ended: the context's own, and its cause where that says more.
-func endedBy(ctx context.Context, what string) error {
+// endedBy is the error of a verb that ctx ended: the context's own, and its cause where that says
+// more.
+func endedBy(ctx context.Context, verb string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {
-		return fmt.Errorf("hybrid: %s: %w", what, err)
+		return fmt.Errorf("hybrid: %s: %w", verb, err)
 	}
-	return fmt.Errorf("hybrid: %s: %w: %w", what, err, cause)
-}
-
-// countSource counts the tokens that were admitted without the store's, and those that a request
-// has waited for.
-func (e *entry) countSource(d protocol.Decision) {
-	switch d.Source {
-	case SourceFallback:
-		e.l.counters.fallback.Add(d.Took)
-	case SourceStore:
-		e.l.counters.awaited.Add(d.Took)
-	}
+	return fmt.Errorf("hybrid: %s: %w: %w", verb, err, cause)
 }

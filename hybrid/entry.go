@@ -1,12 +1,13 @@
 package hybrid
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"runtime"
+	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
@@ -16,7 +17,7 @@ import (
 
 // entry is one key in use: a protocol.Client behind a lock.
 type entry struct {
-	l    *Limiter
+	m    *member
 	slot *slot
 
 	client protocol.Client                // its Pool, Low and ShutUntil are used without the lock
@@ -28,16 +29,16 @@ type entry struct {
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
 	leaving  bool          // Shutdown waits for this entry
-	crowded  bool          // see warnCrowd
+	crowded  bool          // the burst is too small for the fleet's budget of calls
 	given    bool          // its limits are those of a KeyWith, which Refresh leaves alone
 	asked    int64         // the number of the Refresh before which LimitsFor was asked
 	flight   *lease.Call   // under way; nil once it is answered or overdue
 	reopener clock.Timer   // ends the denial in advance; nil before the first
 	heardAt  clock.Instant // when the capacity was last heard
-	endings  chan struct{} // closed when a call ends, or the entry; nil where nobody waits for that
+	endings  chan struct{} // closed when a call ends, or the entry; nil where nothing waits for that
 	outage   *outage       // that this key is part of; nil while calls succeed
 	failedAt clock.Instant // when that began
-	counted  uint64        // the last Stats that looked at this entry
+	seen     uint64        // the last Stats that looked at this entry
 
 	voided    int64 // of the tokens burnt: the bucket did not know the lease
 	burntTold int64 // tokens burnt when that was last announced
@@ -45,86 +46,12 @@ type entry struct {
 	// The scheduler's own.
 	due      clock.Instant
 	index    int  // in its heap; -1 for none
-	pressing bool // somebody waits for its next call
+	pressing bool // a request waits for its next call
 
 	// Guarded by the scheduler's lock.
 	readyNext *entry
 	isReady   bool
-	urgent    bool // somebody waits
-}
-
-// entry is the entry of a key that is in use, or comes back into use now, or comes into the table
-// now. Without create it is nil for a key that the table does not have.
-func (l *Limiter) entry(name string, create bool) (*entry, error) {
-	return l.entryOf(name, create, nil)
-}
-
-// entryOf is entry for a request that came by k; nil where it came by name.
-func (l *Limiter) entryOf(name string, create bool, k *Key) (*entry, error) {
-	if err := l.checkGiven(k); err != nil {
-		return nil, err
-	}
-	for {
-		s := l.keys.load(name)
-		if s == nil && !create {
-			if s = l.keys.find(name); s == nil {
-				return nil, nil
-			}
-		}
-		if s != nil {
-			if e := s.entry.Load(); e != nil {
-				return e, nil
-			}
-		}
-		own, err := l.proposedFor(s, name, k)
-		if err == nil && s == nil {
-			s, err = l.addSlot(name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if e := l.rouse(s, own); e != nil {
-			if l.refreshes.Load() != own.asked {
-				_ = l.refresh(e, name) // what LimitsFor said may have been outdated already
-			}
-			return e, nil
-		}
-	}
-}
-
-// addSlot is the slot of a key that has none.
-func (l *Limiter) addSlot(name string) (*slot, error) {
-	if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
-		return nil, fmt.Errorf("%w: all of KeysMax (%d) keys are in use", ErrUnavailable, l.cfg.KeysMax)
-	}
-	return l.keys.add(name), nil
-}
-
-// rouse is the entry of a key that was at rest or is new, for which this process proposes own. It
-// is nil where the slot has left the table.
-func (l *Limiter) rouse(s *slot, own proposed) *entry {
-	e := &entry{l: l, slot: s, index: -1, given: own.given, asked: own.asked}
-	e.client.Start(l.cfg.Clock.Now(), e, protocol.ClientConfig{
-		ID:          *l.id.Load(),
-		Policy:      &l.cfg.Policy,
-		Proposed:    *own.config,
-		CallTimeout: l.cfg.CallTimeout,
-		Seed:        rand.Uint64(),
-		Stripes:     runtime.GOMAXPROCS(0),
-	})
-	have, took := l.keys.idle.rouse(s, e)
-	switch {
-	case have == nil:
-		l.keys.remove(s)
-	case have == e && l.state.Load() != stateOpen && (took == nil || l.state.Load() == stateClosed):
-		e.close() // Close or Shutdown may have come too early to see it; Shutdown sees all with a draw
-	case have == e:
-		if took != nil {
-			e.timeOut(took)
-		}
-		e.Wake(false) // so that it goes to rest even if it never needs a call
-	}
-	return have
+	urgent    bool // a request waits
 }
 
 // take takes n tokens from the pool, if there is an entry. It is the hot path.
@@ -134,13 +61,31 @@ func (e *entry) take(n int64) bool {
 	}
 	var t pool.Taken
 	switch {
-	case e.l.cfg.Policy.StrictExpiry:
-		t = e.client.Pool.TakeStrict(n, e.l.cfg.Clock)
+	case e.m.cfg.Policy.StrictExpiry:
+		t = e.client.Pool.TakeStrict(n, e.m.cfg.Clock)
 	case n == 1:
 		t = e.client.Pool.Take()
 	default:
 		t = e.client.Pool.TakeN(n)
 	}
+	if t == pool.TookLow {
+		e.low()
+	}
+	return t.OK()
+}
+
+// took finishes a take of one token that Begin did not serve.
+func (e *entry) took(left, mark int64) bool {
+	p := &e.client.Pool
+	if mark == pool.MarkStriped {
+		i := pool.Pin()
+		ok := p.TakeAt(i)
+		pool.Unpin(i)
+		if ok {
+			return true
+		}
+	}
+	t := p.End(left, mark)
 	if t == pool.TookLow {
 		e.low()
 	}
@@ -155,7 +100,7 @@ func (e *entry) low() {
 
 // poll asks the client whether a call is due, and when to ask again at the latest.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
-	defer e.l.herald.tell()
+	defer e.m.observer.queue.run()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.woken.Store(false)
@@ -163,16 +108,16 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		return false, protocol.Never
 	}
 	due := e.client.Tick(now, e.node.Load().rtt())
-	e.announceLost(LossExpired)
+	e.lostLocked(LossExpired)
 	if e.client.Closed() {
 		e.endLocked()
 		return false, protocol.Never
 	}
 	switch due.Use {
 	case protocol.InUse:
-		e.l.keys.idle.remove(e.slot)
+		e.m.keys.idle.remove(e.slot)
 	case protocol.UseEnded:
-		e.l.keys.idle.push(e.slot, now, e.client.Lifetime())
+		e.m.keys.idle.push(e.slot, now, e.client.Lifetime())
 	case protocol.Restable:
 		if e.restLocked(now) {
 			return false, protocol.Never
@@ -181,43 +126,32 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	return due.Call, due.At
 }
 
-// build opens the call, which n has admitted; nil where the entry has closed meanwhile or its call
-// has just been built.
-func (e *entry) build(n *node, now clock.Instant) *lease.Call {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() || e.flight != nil {
-		return nil
+// restLocked ends an entry that is not used, and has its slot remember what the next one must know;
+// false where something would be lost.
+func (e *entry) restLocked(now clock.Instant) bool {
+	lifetime := e.client.Lifetime()
+	m, ok := e.client.Rest()
+	if ok {
+		e.endLocked()
+		e.m.keys.idle.rest(e.slot, e, m, now, lifetime)
 	}
-	e.calls.Store(n)
-	r := e.client.Build(now, e.l.nextSeq(), n.rtt())
-	// A Call of its own for each: the store may still be filling that of an overdue one.
-	e.flight = &lease.Call{Key: e.l.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
-	return e.flight
+	return ok
 }
 
-// admitted reports whether n, which is e's node, takes a call now, and if not when to ask again. An
-// entry that leaves gives nothing back to a node that is away, as nobody waits for that.
-func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Instant) {
-	defer e.l.herald.tell()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return false, protocol.Never
-	}
-	if n.breaker.Admit(now) {
-		return true, 0
-	}
-	e.sufferLocked(now)
-	again = n.breaker.Turn(now)
-	if e.client.Pool.Held() > 0 {
-		again = min(again, e.client.Deadline())
-	}
-	if e.leaving && n.breaker.Away(now) {
-		e.failLocked(now, n.why())
-	}
-	e.tellEndedLocked()
-	return false, again
+// takeOver has e, which no goroutine but the caller's knows yet, go on with d.
+func (e *entry) takeOver(d *draw) {
+	e.client.TakeOver(d.sent, &d.call.Request, &d.Waiter)
+	e.flight, d.entry = &d.call, e
+}
+
+// timeOut ends the wait of d's request in time: the draw that e has taken over may be followed by
+// other calls.
+func (e *entry) timeOut(d *draw) {
+	e.m.cfg.Clock.AfterFunc(d.until.Sub(e.Now()), func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.client.TimeOut(e.Now(), &d.Waiter)
+	})
 }
 
 // close ends the entry at once.
@@ -228,7 +162,7 @@ func (e *entry) close() {
 		return
 	}
 	if e.leaving && !e.client.Idle() {
-		e.l.notGivenBack.Add(1) // Close cuts Shutdown short
+		e.m.life.lost.Add(1) // Close cuts Shutdown short
 	}
 	e.endLocked()
 }
@@ -239,21 +173,91 @@ func (e *entry) leave() {
 	defer e.mu.Unlock()
 	if !e.client.Closed() {
 		e.leaving = true
-		e.l.leaving.Add(1)
+		e.m.life.leaving.Add(1)
 		e.client.Leave()
 	}
 }
 
-// endLocked ends the entry, once, and tells the rest of the Limiter. A Key that still points to it
-// finds out with its next request.
+// endLocked ends the entry, once. A Key that still points to it finds out with its next request.
 func (e *entry) endLocked() {
 	e.client.Close()
-	e.tellEndedLocked()
+	e.callEndedLocked()
 	e.failsNoMoreLocked(0, false)
 	if e.leaving {
-		e.l.leaving.Done()
+		e.m.life.leaving.Done()
 	}
-	e.l.counters.retire(e)
+	e.m.observer.retire(e.tally, e.seen, e.client.CollectDenials)
+}
+
+// tally is the share of e in Stats.
+func (e *entry) tally() tally {
+	return tally{e.client.Account(), e.client.DeniedOf(e.client.Pool.Missed()), e.voided}
+}
+
+// addTo counts one entry in st, unless that has it already.
+func (e *entry) addTo(st *Stats) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return
+	}
+	waiting := 0
+	tally := func() tally {
+		t := e.tally()
+		e.client.Waiters(func(w *protocol.Waiter) {
+			waiting++
+			t.denied -= w.N - w.Got() // the pool has counted it as missed
+		})
+		return t
+	}
+	if !e.m.observer.see(tally, &e.seen, e.client.CollectDenials, e.client.Limits()) {
+		return
+	}
+	st.Waiting += waiting
+	st.InUse++
+	if e.outage != nil {
+		st.Degraded++
+	}
+}
+
+// lostLocked announces the tokens that were burnt since it was last called.
+func (e *entry) lostLocked(reason LossReason) {
+	burnt := e.client.Account().Burnt
+	e.m.observer.lost(e.slot.name, burnt-e.burntTold, reason)
+	e.burntTold = burnt
+}
+
+// outlook is the outlook of a request for n tokens, without the lock once there has been a reply.
+func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
+	held := e.client.Pool.Held()
+	if h := e.heard.Load(); h != nil {
+		return h.Outlook(e.Now(), n, held, admitted)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
+	return protocol.StateOutlook(&st, n, held, e.m.cfg.Policy.Headroom, admitted)
+}
+
+// limits are those in force as last heard; nil before the first reply.
+func (e *entry) limits() []Limit {
+	if h := e.heard.Load(); h != nil {
+		return h.Limits()
+	}
+	return nil
+}
+
+// smallest is the limit in force for e with the smallest burst.
+func (e *entry) smallest() Limit {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	least := e.client.Limits()[0]
+	for _, l := range e.client.Limits() {
+		if l.Capacity() < least.Capacity() {
+			least = l
+		}
+	}
+	return least
 }
 
 // Waiting implements lease.Awaited.
@@ -271,13 +275,13 @@ func (e *entry) Waiting(most int) (all []context.Context) {
 // The methods that make an entry a protocol.Host. The lock is held when they are called.
 
 // Now implements protocol.Host.
-func (e *entry) Now() clock.Instant { return e.l.cfg.Clock.Now() }
+func (e *entry) Now() clock.Instant { return e.m.cfg.Clock.Now() }
 
-// Wake implements protocol.Host: it has the scheduler ask e soon, urgently where somebody waits. It
-// needs no lock.
+// Wake implements protocol.Host: the scheduler asks e soon, urgently where a request waits. It needs no
+// lock.
 func (e *entry) Wake(urgent bool) {
 	if !e.woken.Swap(true) || urgent {
-		e.l.scheduler.add(e, urgent)
+		e.m.scheduler.add(e, urgent)
 	}
 }
 
@@ -288,7 +292,7 @@ func (e *entry) Shut(until clock.Instant) {
 	case until == 0:
 		e.reopener.Stop()
 	case e.reopener == nil:
-		e.reopener = e.l.cfg.Clock.AfterFunc(until.Sub(e.Now()), func() {
+		e.reopener = e.m.cfg.Clock.AfterFunc(until.Sub(e.Now()), func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.client.Reopen(e.Now())
@@ -304,13 +308,13 @@ func (e *entry) Forfeited(*protocol.Waiter)                      {}
 
 // Settled implements protocol.Host.
 func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
-	e.countSource(d)
+	e.m.observer.source(d.Source, d.Took)
 	switch {
 	case d.Verdict == protocol.VerdictClosed, d.Verdict == protocol.VerdictExceedsBurst:
 		e.client.Uncount(w.N) // no limit has denied it
-	case d.Verdict == protocol.VerdictCancelled && e.l.cfg.Policy.Shadow:
+	case d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow:
 		e.client.Uncount(w.N) // or it would count as shadowed
-		e.l.counters.ended.Add(w.N)
+		e.m.observer.ended.Add(w.N)
 	}
 	w.Owner.(*waiter).told <- d
 }
@@ -320,7 +324,332 @@ func (e *entry) Breaker() *protocol.Breaker { return e.node.Load().breaker }
 
 // NewID implements protocol.Host.
 func (e *entry) NewID() string {
-	id := e.l.instance + "." + randomText()
-	e.l.id.Store(&id) // the clone calls for other keys too
+	id := e.m.instance + "." + randomText()
+	e.m.id.Store(&id) // the clone calls for other keys too
 	return id
+}
+
+// bucketChanged has e follow limits that are in force by now.
+func (e *entry) bucketChanged(limits []Limit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.client.Closed() {
+		e.client.BucketChanged(limits)
+		e.heardAt = 0
+		e.Wake(true)
+	}
+}
+
+// refund has n tokens travel with the next call; it is false where e has ended.
+func (e *entry) refund(n int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return false
+	}
+	e.client.Refund(min(n, e.client.Capacity()))
+	e.Wake(false)
+	return true
+}
+
+// charge reports how many of n tokens it charges, and is not ok where e has ended.
+func (e *entry) charge(n int64) (charged int64, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return 0, false
+	}
+	charged = e.client.Charge(n)
+	e.Wake(false)
+	return charged, true
+}
+
+// beginReset gives back the tokens that are held, with a call that is made now, and returns when
+// that has ended.
+func (e *entry) beginReset(ctx context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := e.m.seq.Load() + 1 // a call that is under way may have been built too early
+	e.client.BeginReset(first)
+	for !e.client.Closed() && !e.client.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
+		if e.endings == nil {
+			e.endings = make(chan struct{})
+		}
+		ended := e.endings
+		if e.flight == nil {
+			e.Wake(true)
+		}
+		e.mu.Unlock()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
+	}
+}
+
+// endReset has e take tokens again.
+func (e *entry) endReset() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.client.EndReset()
+	e.Wake(e.client.HasWaiters())
+}
+
+// lacks is for how long e's key is likely to deny a request for n tokens: 0 where it is likely to
+// admit it, or nothing is known. sure reports that it denies without a call. Where other processes
+// draw from the bucket too, the last denial says more than the last reply.
+func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.Now()
+	in = e.client.ReadyIn(now, n)
+	switch {
+	case n > e.client.Capacity():
+		return in, true
+	case n > e.client.Pool.Held() && e.client.Degraded() && e.m.cfg.Policy.Fallback == FallbackDeny:
+		return in, true
+	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or they should be there by now
+		return 0, false
+	}
+	return in, in > 1 && e.client.State(now) == protocol.StateDenied
+}
+
+// denies reports whether e is sure to deny a request that does not wait in line, whatever its n.
+func (e *entry) denies() bool {
+	return e != nil && e.client.Pool.Denies() && e.Now() < e.client.ShutUntil()
+}
+
+// readyIn is how long a request for n tokens is likely to wait in line; see protocol.Client.ReadyIn.
+func (e *entry) readyIn(n int64) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.client.ReadyIn(e.Now(), n)
+}
+
+// callEndedLocked wakes those that wait for the end of a call.
+func (e *entry) callEndedLocked() {
+	if e.endings != nil {
+		close(e.endings)
+		e.endings = nil
+	}
+}
+
+// build opens the call, which n has admitted; nil where the entry has closed meanwhile or its call
+// has just been built.
+func (e *entry) build(n *node, now clock.Instant) *lease.Call {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() || e.flight != nil {
+		return nil
+	}
+	e.calls.Store(n)
+	r := e.client.Build(now, e.m.nextSeq(), n.rtt())
+	// A Call of its own for each: the store may still be filling that of an overdue one.
+	e.flight = &lease.Call{Key: e.m.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
+	return e.flight
+}
+
+// admitted reports whether n, which is e's node, takes a call now, and if not when to ask again. An
+// entry that leaves gives nothing back to a node that is away: Shutdown does not wait for that.
+func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Instant) {
+	defer e.m.observer.queue.run()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return false, protocol.Never
+	}
+	if n.breaker.Admit(now) {
+		return true, 0
+	}
+	e.failsIfAwayLocked(now)
+	again = n.breaker.Turn(now)
+	if e.client.Pool.Held() > 0 {
+		again = min(again, e.client.Deadline())
+	}
+	if e.leaving && n.breaker.Away(now) {
+		e.failLocked(now, n.why())
+	}
+	e.callEndedLocked()
+	return false, again
+}
+
+// locate is the node that serves e's key by now, as far as is known.
+func (e *entry) locate() *node {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.locateLocked()
+	return e.node.Load()
+}
+
+// locateLocked has e follow its key to another node while its own is not known or away.
+func (e *entry) locateLocked() {
+	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Suspect() {
+		e.node.Store(e.m.nodeOf(e.slot.name, int(n.number)))
+	}
+}
+
+// receive implements caller. Of a call that was overdue the grant still counts, if no later call
+// has been made; the error does not.
+func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
+	defer e.m.observer.queue.run()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return 0
+	}
+	e.node.Store(n)
+	switch {
+	case c.Err == nil && e.acceptLocked(c, now):
+		e.flight = nil // also that of a retry, should this be the late reply to the first sending
+		granted = c.Grant.Granted
+	case c == e.flight:
+		e.failLocked(now, cmp.Or(c.Err, errForeign))
+	}
+	e.callEndedLocked()
+	e.Wake(e.leaving || e.client.HasWaiters())
+	return granted
+}
+
+// name implements caller.
+func (e *entry) name() string { return e.slot.name }
+
+// at implements caller.
+func (e *entry) at() *node { return e.calls.Load() }
+
+// awaits implements caller.
+func (e *entry) awaits(c *lease.Call) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.flight == c && !e.client.Closed()
+}
+
+// abandon implements caller.
+func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
+	defer e.m.observer.queue.run()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() || e.flight != c {
+		return
+	}
+	e.failLocked(now, err)
+	e.callEndedLocked()
+	e.Wake(e.leaving || e.client.HasWaiters())
+}
+
+// acceptLocked takes in the reply to c, if it is the first one to the open call.
+func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
+	e.lostLocked(LossExpired)
+	o, key := e.m.observer, e.slot.name
+	burnt, conflict, limits := e.client.Account().Burnt, e.client.Conflict(), e.client.Limits()
+	got, ok := e.client.Accept(now, &c.Grant)
+	if !ok {
+		return false
+	}
+	e.failsNoMoreLocked(now, true)
+	burnt = e.client.Account().Burnt - burnt
+	if c.Grant.Void && burnt > 0 {
+		e.voided += burnt
+		e.lostLocked(LossVoid)
+		o.voided(key, burnt)
+	}
+	e.lostLocked(LossExpired)
+	o.limitsChanged(key, limits, e.client.Limits())
+	if e.client.Conflict() && !conflict {
+		o.conflict(key, e.client.Limits(), c.Grant.Config.Version.Deploy)
+	}
+	wanted := protocol.BurstWanted(&c.Grant, c.Request.Weight)
+	if wanted > 0 && !e.crowded {
+		o.crowded(key, c.Grant.Config.CallBudget(), c.Grant.ActiveWeight/c.Request.Weight, wanted)
+	}
+	e.crowded = wanted > 0
+	heard := e.client.Heard()
+	e.heard.Store(&heard)
+	if b, active := e.node.Load().breaker, c.Grant.ActiveWeight; !c.Request.Draw || active > b.Active() {
+		b.Heard(now, active)
+	}
+	if !e.client.Outdated() {
+		e.heardAt = now
+	}
+	e.client.Serve(now, got)
+	o.heard(e.client.Limits(), e.node.Load().rtt())
+	return true
+}
+
+// failLocked takes in that the call under way brought no grant.
+func (e *entry) failLocked(now clock.Instant, err error) {
+	e.flight = nil
+	e.m.observer.errors.Add(1)
+	e.client.Fail(now, err)
+	e.failsLocked(now, err)
+	if e.client.Closed() {
+		e.m.life.lost.Add(1) // its tokens expire at the store
+		e.endLocked()
+	}
+}
+
+// failsLocked counts e among the keys whose calls fail, if its call has failed. Errors that an
+// operator must mend are kept apart from a node that is away, so that neither hides the other.
+func (e *entry) failsLocked(now clock.Instant, err error) {
+	if e.outage != nil || !e.client.Degraded() {
+		return
+	}
+	n := e.node.Load()
+	e.outage = &n.away
+	if errors.Is(err, lease.ErrPermanent) {
+		e.outage = &n.permanent
+	}
+	e.failedAt = now
+	e.outage.begin(e.m.observer, now, e.slot.name, n.breaker.Active() == 0, err)
+}
+
+// failsIfAwayLocked counts e among the keys whose calls fail, if its node is away.
+func (e *entry) failsIfAwayLocked(now clock.Instant) {
+	if n := e.node.Load(); e.outage == nil && n.breaker.Away(now) {
+		e.failsLocked(now, n.why())
+	}
+}
+
+// failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
+func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
+	if e.outage != nil {
+		e.outage.end(e.m.observer, now, succeeded || !e.client.Suspect())
+		e.outage = nil
+		if succeeded {
+			e.m.observer.recovered(e.slot.name, now.Sub(e.failedAt))
+		}
+	}
+}
+
+// refresh proposes what LimitsFor says by now for e's key, which has this name. If two refreshes
+// race, the later one wins: it was asked for after both changes.
+func (e *entry) refresh(key string) error {
+	p := e.m.proposer
+	asked := p.refreshes.Load()
+	e.mu.Lock()
+	given := e.given
+	e.mu.Unlock()
+	if given {
+		return nil
+	}
+	c, err := p.of(key, nil)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.given && asked >= e.asked {
+		e.asked = asked
+		e.client.Propose(e.Now(), c)
+	}
+	return nil
+}
+
+// insist has e propose c, which a KeyWith was given.
+func (e *entry) insist(c lease.Config) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.given = true
+	e.client.Propose(e.Now(), c)
+	e.client.Insist(e.Now())
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -25,12 +26,18 @@ const joinMax, holdsInline = 16, 4
 // Its methods are those of a Key. The keys may be of several Limiters, on different Stores, with
 // which it lives. Goroutines may share it. See Limiter.Join.
 type Joined struct {
-	l     *Limiter
+	m     *member // counts requests that no key can be asked for
 	name  string
-	parts []part // in an order that is the same for everybody
+	parts []part // in an order that is the same for all requests
 	few   []*Key // the same keys, where takeOne can serve them
 	err   error  // why it denies everything; nil if it does not
 }
+
+var (
+	_ RateLimiter = (*Limiter)(nil)
+	_ KeyLimiter  = (*Key)(nil)
+	_ KeyLimiter  = (*Joined)(nil)
+)
 
 // part is one key of a Joined, of which a request for n tokens asks for times*n.
 type part struct {
@@ -42,7 +49,7 @@ type part struct {
 // or with a nil one every method of the Joined denies, and those that return an error say why by
 // ErrInvalidKey. Join allocates, so a Joined that is used again and again is best kept.
 func (l *Limiter) Join(keys ...*Key) *Joined {
-	j := &Joined{l: l}
+	j := &Joined{m: l.first}
 	names := make([]string, 0, len(keys))
 	for _, k := range keys {
 		if k == nil {
@@ -50,7 +57,7 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 			continue
 		}
 		names = append(names, k.name)
-		i := slices.IndexFunc(j.parts, func(p part) bool { return p.l == k.l && p.name == k.name })
+		i := slices.IndexFunc(j.parts, func(p part) bool { return p.m == k.m && p.name == k.name })
 		if i < 0 {
 			i, j.parts = len(j.parts), append(j.parts, part{Key: k})
 		}
@@ -61,7 +68,7 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 	}
 	j.name = strings.Join(names, "+")
 	slices.SortFunc(j.parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.l.instance, b.l.instance), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.m.instance, b.m.instance), cmp.Compare(a.name, b.name))
 	})
 	odd := func(p part) bool { return p.times > 1 || p.strict }
 	if j.err == nil && len(j.parts) <= holdsInline && !slices.ContainsFunc(j.parts, odd) {
@@ -120,8 +127,8 @@ func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 func (j *Joined) Wait(ctx context.Context) error { return j.WaitN(ctx, 1) }
 
 // WaitN waits until n tokens of every key are this request's, or returns an error and has taken
-// none. It waits in line at one key after another, and takes turns there with all who wait for that
-// key. It begins with the key that will have its tokens last and holds nothing meanwhile, so that
+// none. It waits in line at one key after another, in turn with all requests that wait for that key.
+// It begins with the key that will have its tokens last and holds nothing meanwhile, so that
 // what others could use does not lie idle. Errors are those of Limiter.WaitN.
 func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	if ctx.Err() != nil {
@@ -160,7 +167,7 @@ func (j *Joined) Refund(n int64) {
 	}
 }
 
-// take is Take and TakeUpTo. What they say is in the result.
+// take is Take and TakeUpTo, whose Result is in the agreement.
 func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) agreement {
 	if ctx.Err() != nil {
 		return agreement{err: endedBy(ctx, "take")}
@@ -240,29 +247,11 @@ func (j *Joined) takeOne() bool {
 		e.uncount(1) // it is asked again
 		for i, h := range holds[:i] {
 			given := hold{h.entry, 1, 1, h.draw}
-			given.giveBack(j.few[i].l, j.few[i].name, j.few[i], 1)
+			given.giveBack(j.few[i].m, j.few[i].name, j.few[i], 1)
 		}
 		return false
 	}
 	return true
-}
-
-// took is the rest of a take of one token that has more to do than that; see pool.Pool.Begin.
-func (e *entry) took(left, mark int64) bool {
-	p := &e.client.Pool
-	if mark == pool.MarkStriped {
-		i := pool.Pin()
-		ok := p.TakeAt(i)
-		pool.Unpin(i)
-		if ok {
-			return true
-		}
-	}
-	t := p.End(left, mark)
-	if t == pool.TookLow {
-		e.low()
-	}
-	return t.OK()
 }
 
 // takeAll takes n tokens of every key from the pools, or none. It appends what it took to holds, by
@@ -295,6 +284,338 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 func (j *Joined) giveBack(holds []hold) {
 	for i := range holds {
 		p := &j.parts[i]
-		holds[i].giveBack(p.l, p.name, p.Key, holds[i].n)
+		holds[i].giveBack(p.m, p.name, p.Key, holds[i].n)
 	}
+}
+
+// agreement is the answer of all keys of a Joined.
+type agreement struct {
+	ok      bool
+	err     error
+	told    []decision // by part; zero for a part that was not asked
+	binding int        // of a denial: the part that denied
+	result  Result     // what Take says
+}
+
+// of is how many tokens of p a request for n asks for.
+func (p *part) of(n int64) int64 {
+	if n > math.MaxInt64/joinMax {
+		return math.MaxInt64 // above any burst
+	}
+	return n * p.times
+}
+
+// inUse is the entry of p's key, if it is in use.
+func (p *part) inUse() *entry {
+	e := p.e.Load()
+	if e == nil && p.own == nil {
+		if e = p.m.keys.locate(p.name).entry(); e != nil {
+			p.bind(e)
+		}
+	}
+	return e
+}
+
+// ask is the answer of one key, whose pool has refused if tried is its entry. A denial is neither
+// counted nor told yet by its Limiter, because it may be that of another key which counts.
+func (p *part) ask(r request, tried *entry) decision {
+	r.name, r.key, r.n, r.tried = p.name, p.Key, p.of(r.n), tried
+	r.n, r.patience = tried.most(r), p.m.patience(r.patience)
+	d := p.m.answer(r)
+	if !d.ok && p.m.observer.overrules(d.err) {
+		d = p.m.refuse(r, d)
+	}
+	return d
+}
+
+// decide answers a request that does not wait in line, where the pools did not have it all.
+func (j *Joined) decide(r request) agreement {
+	if j.err != nil {
+		return j.refuse()
+	}
+	if r.ctx == nil {
+		r.ctx = context.Background()
+	}
+	for i := range j.parts { // all that is asked has one CallTimeout together
+		cfg := &j.parts[i].m.cfg
+		r.until = max(r.until, cfg.Clock.Now().Add(cfg.CallTimeout))
+	}
+	told := make([]decision, len(j.parts))
+	// Ask keys that are known to deny first: nothing has been taken from the others yet.
+	for i := range j.parts {
+		p := &j.parts[i]
+		if p.inUse().denies() {
+			if told[i] = p.ask(r, nil); !told[i].ok {
+				return j.deny(r, told)
+			}
+		}
+	}
+	// Then ask those that are likely to, one by one. Only one such question may take a call, so that a
+	// request that is admitted waits for two round trips at most; one that does not wait asks none.
+	called := r.patience == protocol.NoWait
+	for {
+		i, sure := j.scarcest(r, told)
+		if i < 0 || called && !sure {
+			break
+		}
+		called = called || !sure
+		if told[i] = j.parts[i].ask(r, nil); !told[i].ok {
+			return j.deny(r, told)
+		}
+	}
+	var lacking []int
+	tried := make([]*entry, len(j.parts))
+	for i := range j.parts {
+		if told[i].ok {
+			continue
+		}
+		e := j.parts[i].inUse()
+		one := r
+		one.n = j.parts[i].of(r.n)
+		h, ok := e.takeHold(e.most(one))
+		if ok {
+			told[i] = decision{ok: true, taken: h.n, entry: e, hold: h}
+		} else {
+			tried[i], lacking = e, append(lacking, i)
+		}
+	}
+	// Their calls travel at the same time. A denial ends the wait for the others.
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	asked := r
+	asked.ctx = ctx
+	var wg sync.WaitGroup
+	for k, i := range lacking {
+		ask := func() {
+			if told[i] = j.parts[i].ask(asked, tried[i]); !told[i].ok && r.patience != protocol.NoWait {
+				cancel()
+			}
+		}
+		if k < len(lacking)-1 && r.patience != protocol.NoWait && r.n > 0 {
+			wg.Go(ask)
+		} else {
+			ask()
+		}
+	}
+	wg.Wait()
+	if r.patience == protocol.UpTo && r.n > 0 {
+		j.level(r.n, told)
+	}
+	for i := range told {
+		if !told[i].ok {
+			return j.deny(r, told)
+		}
+	}
+	return agreement{ok: true, told: told}
+}
+
+// level trims an UpTo request for n to the smallest grant among the keys. A key that has granted less
+// than a request for one token asks of it has denied.
+func (j *Joined) level(n int64, told []decision) {
+	for i := range told {
+		d, p := &told[i], &j.parts[i]
+		if d.ok && d.taken < p.of(n) && p.m.cfg.Policy.Shadow {
+			d.shadowed, d.taken = true, p.of(n)
+		}
+		n = min(n, d.taken/p.times)
+	}
+	for i := range told {
+		d, p := &told[i], &j.parts[i]
+		d.hold.giveBack(p.m, p.name, p.Key, d.hold.n-n*p.times)
+		if d.taken < p.times {
+			d.ok = false
+		}
+		d.taken = n * p.times
+	}
+}
+
+// refuse is the answer of a Joined that cannot be asked.
+func (j *Joined) refuse() agreement {
+	j.m.observer.invalid.Add(1)
+	return agreement{err: j.err}
+}
+
+// deny gives everything back. The request counts as denied, by Stats and Events, at the key that
+// binds and at no other.
+func (j *Joined) deny(r request, told []decision) agreement {
+	a := agreement{told: told, binding: j.bindingOf(r, told)}
+	for i := range told {
+		p, d := &j.parts[i], &told[i]
+		d.hold.giveBack(p.m, p.name, p.Key, d.hold.n)
+		if !d.ok && i != a.binding && r.patience != protocol.UpTo {
+			p.uncount(d, r.n)
+		}
+	}
+	p, d := &j.parts[a.binding], &told[a.binding]
+	r.name, r.n = p.name, p.of(r.n)
+	*d = p.m.refuse(r, *d)
+	a.err = d.err
+	return a
+}
+
+// uncount takes back that the request for n tokens which got d counts as denied.
+func (p *part) uncount(d *decision, n int64) {
+	switch ended := isOf(d.err, context.Canceled, context.DeadlineExceeded); {
+	case d.counted:
+		p.m.observer.deny(d.outlook.Limit, -p.of(n))
+	case d.entry == nil || isOf(d.err, ErrClosed, ErrExceedsBurst): // no entry has counted it
+	case ended && p.m.cfg.Policy.Shadow:
+		p.m.observer.ended.Add(-p.of(n))
+	default:
+		d.entry.uncount(p.of(n))
+	}
+}
+
+// bindingOf picks the denial of r to report: an error before a mere denial, then the longest wait,
+// and last one whose wait was ended because another key had denied.
+func (j *Joined) bindingOf(r request, told []decision) (binding int) {
+	most := time.Duration(-1)
+	for i := range told {
+		d := &told[i]
+		wait := time.Duration(0)
+		switch {
+		case d.ok || d.entry == nil && d.err == nil && !d.counted:
+			continue // or not asked
+		case d.err == nil:
+			p := &j.parts[i]
+			wait = d.result(p.name, p.of(r.n)).RetryAfter
+		case r.ctx.Err() != nil || !errors.Is(d.err, context.Canceled):
+			wait = math.MaxInt64
+		}
+		if wait > most {
+			binding, most = i, wait
+		}
+	}
+	return binding
+}
+
+// isOf reports whether err wraps any of those.
+func isOf(err error, those ...error) bool {
+	for _, one := range those {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// gatherTries is how often a request that waits gives everything back because a key lacks tokens.
+const gatherTries = 3
+
+// gather is WaitN (docs/protocol.md section 9.17). The last try waits for as long as it takes, and
+// comes to an end: tokens come with time, so no request waits for those that another one holds.
+func (j *Joined) gather(r request) agreement {
+	if j.err != nil {
+		return j.refuse()
+	}
+	first := j.rarest(r.n)
+	for try := 1; ; try++ {
+		a, lacking := j.gatherFrom(r, first, try <= gatherTries)
+		if lacking < 0 {
+			return a
+		}
+		first = lacking
+	}
+}
+
+// gatherFrom waits for the part first and then for each of the others, in an order that is the same
+// for all requests. Where one of these takes too long, in a try that is bounded, it gives everything
+// back, and lacking is that part; otherwise -1.
+func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, lacking int) {
+	told := make([]decision, len(j.parts))
+	for k := range j.parts {
+		i := k
+		if k == 0 {
+			i = first
+		} else if k <= first {
+			i = k - 1
+		}
+		p, late := &j.parts[i], false
+		if bounded && i != first {
+			told[i], late = p.askSoon(r)
+		} else {
+			told[i] = p.ask(r, nil)
+		}
+		if late {
+			p.uncount(&told[i], r.n)
+			for i := range told {
+				p, h := &j.parts[i], &told[i].hold
+				h.giveBack(p.m, p.name, p.Key, h.n)
+			}
+			return agreement{}, i
+		}
+		if !told[i].ok {
+			return j.deny(r, told), -1
+		}
+	}
+	return agreement{ok: true, told: told}, -1
+}
+
+// askSoon is ask for as long as what the others gave may lie idle. late says that only this bound
+// ended the wait.
+func (p *part) askSoon(r request) (d decision, late bool) {
+	outer := r.ctx
+	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))
+	if at, ok := outer.Deadline(); ok && at.Before(until) {
+		return p.ask(r, nil), false
+	}
+	ctx, cancel := context.WithDeadline(outer, until)
+	defer cancel()
+	r.ctx = ctx
+	d = p.ask(r, nil)
+	return d, !d.ok && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
+}
+
+// scarcest is the part to ask before the others are drawn from, of those that told does not admit;
+// -1 where all are likely to have their tokens. A bucket credits what comes back less what it has
+// refilled meanwhile, so a denial by one key would cost another one its refill. Those that are sure
+// to deny come before those that are likely to, and then the one with the longest wait.
+func (j *Joined) scarcest(r request, told []decision) (scarcest int, sure bool) {
+	scarcest = -1
+	longest := time.Duration(0)
+	for i := range j.parts {
+		if told[i].ok {
+			continue
+		}
+		in, denies := j.parts[i].lacks(r)
+		if in > 0 && (denies && !sure || denies == sure && in > longest) {
+			scarcest, sure, longest = i, denies, in
+		}
+	}
+	return scarcest, sure
+}
+
+// lacks is for how long p's key is likely to deny r: 0 where it is likely to admit it, or nothing
+// is known. sure says that it denies r without a call.
+func (p *part) lacks(r request) (in time.Duration, sure bool) {
+	n := p.of(r.least())
+	e := p.inUse()
+	switch {
+	case n <= 0:
+		return 0, false
+	case e != nil:
+		return e.lacks(n)
+	case p.m.keys.idle.denied(p.m.keys.locate(p.name).slot):
+		return 1, false
+	}
+	return 0, false
+}
+
+// rarest is the part that will have its tokens last, as far as is known: the first of those that
+// are not known, because to ask is quicker than to give back.
+func (j *Joined) rarest(n int64) (rarest int) {
+	longest := time.Duration(-1)
+	for i := range j.parts {
+		p := &j.parts[i]
+		in := time.Duration(math.MaxInt64)
+		if e := p.inUse(); e != nil {
+			in = e.readyIn(p.of(n))
+		} else if p.m.keys.idle.admits(p.m.keys.locate(p.name).slot, p.m.cfg.Clock.Now()) {
+			in = 0
+		}
+		if in > longest {
+			rarest, longest = i, in
+		}
+	}
+	return rarest
 }

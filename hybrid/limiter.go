@@ -2,63 +2,31 @@ package hybrid
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Limiter limits the rates of many keys for one process; the processes of a fleet share buckets
-// through the Store. It has one goroutine, plus one for each batch of calls under way. It may be
-// shared between goroutines. Use New; the zero value does not work.
+// through the Store. It has one goroutine, plus one for each batch of calls under way. Goroutines
+// may share it. Use New; the zero value does not work.
 type Limiter struct {
-	store    lease.Store
 	cfg      Config
 	identity identity
+	store    lease.Store
+	proposer *proposer
+	observer *observer
+	life     *lifecycle
 
-	instance string                 // the label and random bits
-	id       atomic.Pointer[string] // of new entries: instance, or another after a clone was met
-	defaults lease.Config           // what this process proposes for a key of which LimitsFor says nothing
-	keys     table
-	seq      atomic.Int64
-
-	refreshes     atomic.Int64 // how often Refresh and RefreshAll were called
-	misconfigured misconfigured
-	shared        sharedConfigs
-
-	nodes    nodes
-	counters *counters // of all classes
-	herald   *herald
-	watched  bool // a denial has consequences: see denied
-
-	base    *Limiter // of which this is a class, or itself
-	classes siblings // of base
-
-	scheduler scheduler
-	ctx       context.Context // ends with Close
-	cancel    context.CancelFunc
-
-	warned, warnedSlow sync.Once
-	voids, others      notice // leases that a bucket did not know; other limits under the same version
-	crowds             notice // fleets that are too large for a burst to keep their budget of calls
-
-	state        atomic.Int32
-	leaving      sync.WaitGroup // the entries that Shutdown waits for, and itself until it knows them all
-	notGivenBack atomic.Int64   // how many of them could not give back what they held
+	first   *member                  // class 0
+	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used
+	making  sync.Mutex               // a class
 }
-
-// The states of a Limiter, in their order.
-const (
-	stateOpen int32 = iota
-	stateLeaving
-	stateClosed
-)
 
 // New returns a Limiter that leases from store. It does no I/O, so it works while the store is
 // down. Errors wrap ErrInvalidConfig and name every violation; a nil store is one, also where it is
@@ -75,26 +43,28 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	cfg = cfg.withDefaults()
 	cfg.Limits, cfg.Priorities = slices.Clone(cfg.Limits), slices.Clone(cfg.Priorities)
 	l := &Limiter{
-		store:    store,
 		cfg:      cfg,
 		identity: identity{storeIdentity(store), cfg.Name, cfg.Version},
-		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
-		counters: new(counters),
-		herald:   new(herald),
-		watched:  cfg.Events.Denied != nil || cfg.Policy.Shadow,
+		store:    store,
+		life:     new(lifecycle),
+		classes:  make([]atomic.Pointer[member], len(cfg.Priorities)),
 	}
-	if err := l.register(); err != nil {
+	l.life.ctx, l.life.cancel = context.WithCancel(context.Background())
+	l.life.leaving.Add(1)
+	l.observer = &observer{cfg: &l.cfg, ctx: l.life.ctx}
+	l.proposer = newProposer(&l.cfg, l.observer)
+	if err := l.identity.register(l.proposer.defaults); err != nil {
 		return nil, err
 	}
 	if cfg.Scope == ScopeProcess {
-		l.store = newProcessStore(l, store)
+		l.store = newProcessStore(&l.cfg, l.life.ctx, l.observer, store)
 	}
-	l.base, l.classes.made = l, make([]atomic.Pointer[Limiter], len(cfg.Priorities))
 	for _, limit := range cfg.Limits {
-		l.counters.limits.of(limit) // it comes first
+		l.observer.limits.of(limit) // it comes first
 	}
-	l.warn(cfg.Limits)
-	l.start()
+	l.observer.proposed(cfg.Limits)
+	l.first = l.newMember(nil, cfg.Policy.Headroom)
+	go l.first.scheduler.run()
 	return l, nil
 }
 
@@ -105,89 +75,376 @@ func (l *Limiter) Name() string { return l.cfg.Name }
 // leaves more.
 func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
 
-// start makes l, whose settings are there, go.
-func (l *Limiter) start() {
-	l.instance = randomText()
-	if l.cfg.InstanceID != "" {
-		l.instance = l.cfg.InstanceID + "-" + l.instance
+// class is the member for class p of Config.Priorities. It is made when it is first used; class 0
+// stands for one that was not made before l was closed.
+func (l *Limiter) class(p int) *member {
+	if p = min(p, len(l.classes)); p <= 0 {
+		return l.first
 	}
-	l.id.Store(&l.instance)
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.keys.init()
-	l.nodes.l = l
-	l.scheduler.init(l)
-	l.leaving.Add(1)
-	go l.scheduler.run()
+	made := &l.classes[p-1]
+	if m := made.Load(); m != nil {
+		return m
+	}
+	l.making.Lock()
+	defer l.making.Unlock()
+	if m := made.Load(); m != nil {
+		return m
+	}
+	if !l.life.open() {
+		return l.first
+	}
+	m := l.newMember(l.first, l.cfg.Priorities[p-1])
+	go m.scheduler.run()
+	made.Store(m)
+	return m
 }
 
-// randomText is 64 random bits. They are the kernel's, which differ between copies of a machine.
-func randomText() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
-
-// seqStepMax bounds the step between two calls' numbers: 2^52 of them last for 8 * 10^12 calls.
-const seqStepMax = 1 << 10
-
-// nextSeq is the number of the next call. The steps are random, by the kernel's randomness, so that
-// two clones of a process soon differ (docs/protocol.md section 5.12).
-func (l *Limiter) nextSeq() int64 {
-	var b [2]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return l.seq.Add(1 + int64(binary.LittleEndian.Uint16(b[:])%seqStepMax))
+// members are class 0 and those that have been used.
+func (l *Limiter) members() []*member {
+	l.making.Lock()
+	defer l.making.Unlock()
+	all := []*member{l.first}
+	for i := range l.classes {
+		if m := l.classes[i].Load(); m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // Close stops serving at once, without I/O: every later request is denied, waiting ones fail with
-// ErrClosed, and what is held is left to expire at the store. The store and its client stay the
-// caller's. Close may be called more than once and returns nil.
+// ErrClosed, and tokens that are held are left to expire at the store. The store and its client stay
+// the caller's. Close may be called more than once and returns nil.
 func (l *Limiter) Close() error {
-	if l.state.Swap(stateClosed) == stateClosed {
+	if l.life.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
-	l.unregister()
-	for _, c := range l.classes.all() {
-		c.Close()
+	l.identity.unregister()
+	for _, m := range l.members() {
+		m.endDraws()
+		m.keys.each((*entry).close)
 	}
-	// Before calls are cancelled, whose failures would be answered by Policy.Fallback.
-	l.endDraws()
-	l.keys.each((*entry).close)
-	l.cancel()
-	l.scheduler.wake()
+	l.life.cancel() // last, or the failures of cancelled calls would be answered by Policy.Fallback
 	return nil
 }
 
-// Shutdown gives back what this process holds and then closes. It returns when everything is back,
-// with the context's error, or with one that wraps ErrUnavailable where the store did not take it;
-// the Limiter is closed in any case. A second Shutdown waits for the first.
+// Shutdown gives back the tokens that this process holds and then closes. It returns when all are
+// back, with the context's error, or with one that wraps ErrUnavailable where the store did not take
+// them; the Limiter is closed in any case. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
-	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
-		l.endDraws()
-		l.keys.each((*entry).leave)
-		l.leaving.Done()
-	} else if l.state.Load() == stateClosed {
+	if l.life.state.CompareAndSwap(stateOpen, stateLeaving) {
+		for _, m := range l.members() {
+			m.endDraws()
+			m.keys.each((*entry).leave)
+		}
+		l.life.leaving.Done()
+	} else if l.life.state.Load() == stateClosed {
 		return nil
-	}
-	behind := l.classes.all()
-	errs := make([]error, len(behind)+1)
-	var classes sync.WaitGroup
-	for i, c := range behind {
-		classes.Go(func() { errs[i] = c.Shutdown(ctx) })
 	}
 	ended := make(chan struct{})
 	go func() { // ends with Close at the latest
-		l.leaving.Wait()
+		l.life.leaving.Wait()
 		close(ended)
 	}()
+	var err error
 	select {
 	case <-ended:
-		if n := l.notGivenBack.Load(); n > 0 {
-			errs[len(behind)] = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
+		if n := l.life.lost.Load(); n > 0 {
+			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
-		errs[len(behind)] = endedBy(ctx, "shutdown")
+		err = endedBy(ctx, "shutdown")
 	}
-	classes.Wait()
-	return errors.Join(append(errs, l.Close())...)
+	return errors.Join(err, l.Close())
+}
+
+// Peek asks the store about key; it takes and creates nothing. OK says whether one token is to be
+// had now; Remaining counts what this process holds and what the bucket has. Errors wrap
+// ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, or
+// ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	return l.peek(ctx, l.first, key, nil)
+}
+
+// peek is Peek of a key of m, by k if that is not nil.
+func (l *Limiter) peek(ctx context.Context, m *member, key string, k *Key) (Result, error) {
+	st, err := l.inspect(ctx, "peek", key, k)
+	if err != nil {
+		return Result{}, err
+	}
+	held := int64(0)
+	if e := m.keys.active(key); e != nil {
+		held = e.client.Pool.Held()
+	}
+	headroom := m.cfg.Policy.Headroom
+	ok := true
+	for i, limit := range st.Config.Limits {
+		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
+	}
+	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
+}
+
+// Refresh asks Config.LimitsFor for the limits of key again, if this process uses the key now;
+// otherwise the next use does. They are proposed to the bucket from the next call on. Under an equal
+// Config.Version the bucket takes them over when no process has proposed the old limits for two
+// TTLs, so every process of the fleet must refresh; SetLimits is for a change that one process
+// orders for all. A key with a KeyWith keeps the limits that were given. Where LimitsFor blocks, so
+// does Refresh.
+//
+// The error wraps ErrInvalidConfig where LimitsFor gives limits that cannot be used; then the old
+// ones stay. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty key.
+func (l *Limiter) Refresh(key string) error {
+	switch {
+	case !l.life.open():
+		return ErrClosed
+	case key == "":
+		return errEmptyKey
+	}
+	var failed error
+	l.proposer.refreshes.Add(1)
+	for _, m := range l.members() {
+		if err := m.refresh(key); err != nil {
+			failed = fmt.Errorf("hybrid: refresh: %w", err)
+		}
+	}
+	return failed
+}
+
+// RefreshAll is Refresh for every key in use. It leaves out keys longer than lease.KeyMax, of which
+// this process keeps only a hash: Refresh is for them. The error is that of one key, with how many
+// there were.
+func (l *Limiter) RefreshAll() error {
+	if !l.life.open() {
+		return ErrClosed
+	}
+	var failed error
+	failures := 0
+	l.proposer.refreshes.Add(1)
+	for _, m := range l.members() {
+		for _, d := range m.proposeAnew() {
+			d.takeOver() // now, or an entry that does so later would go on with the old limits
+		}
+		m.keys.each(func(e *entry) {
+			if lease.IsKeyHash(e.slot.name) {
+				return
+			}
+			if err := e.refresh(e.slot.name); err != nil {
+				failed = err
+				failures++
+			}
+		})
+	}
+	if failed != nil {
+		return fmt.Errorf("hybrid: refresh all: %d keys: %w", failures, failed)
+	}
+	return nil
+}
+
+// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The
+// limits stay. This process gives back what it holds first; for what others held at their last
+// report, room is kept. This process sees the reset at once, the others within a TTL. A bucket that
+// does not exist is not created. Errors are those of Peek.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	defer l.giveBackAll(ctx, key)()
+	_, err := l.configure(ctx, "reset", key, lease.OpReset)
+	return err
+}
+
+// ResetTo is SetLimits and Reset in one operation: key's bucket becomes what a new one with these
+// limits would be, and at no moment has the new limits and the old use. A bucket that does not
+// exist is created. Errors are those of SetLimits.
+func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) error {
+	defer l.giveBackAll(ctx, key)()
+	_, err := l.configure(ctx, "reset", key, lease.OpReplace, limits...)
+	return err
+}
+
+// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this
+// process follows at once, the others within a TTL. Tokens that were used stay used (ResetTo drops that),
+// and equal limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds
+// in between. They win over Config.Limits until a process comes with a higher Config.Version, and
+// are remembered for 30 days after the last use. Errors are those of Peek, or wrap
+// ErrInvalidConfig.
+func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
+	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
+	return err
+}
+
+// TrySetLimits is SetLimits where no limits were set for key before, by any process; otherwise it
+// changes nothing. It reports whether it has set them.
+func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
+	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
+	return st.Changed, err
+}
+
+// LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those
+// of Config. Errors are those of Peek.
+func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
+	st, err := l.inspect(ctx, "limits", key, nil)
+	return slices.Clone(st.Config.Limits), err
+}
+
+// Ping opens a connection to every node of the store and prepares it for calls, which on a slow
+// link takes longer than CallTimeout: a service that must not deny its first requests calls it
+// before it takes traffic. It draws and writes nothing. Errors wrap ErrUnavailable (and
+// lease.ErrPermanent where an operator must act), the context's error or ErrClosed.
+func (l *Limiter) Ping(ctx context.Context) error {
+	switch {
+	case !l.life.open():
+		return ErrClosed
+	case ctx.Err() != nil:
+		return endedBy(ctx, "ping")
+	}
+	p, ok := l.store.(lease.Pinger)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.life.ctx, func() { cancel(ErrClosed) })()
+	if err := p.Ping(ctx); err != nil {
+		return fmt.Errorf("hybrid: ping: %w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// inspect is the state of key's bucket; where there is none, what a new one would have.
+func (l *Limiter) inspect(ctx context.Context, what, key string, k *Key) (lease.State, error) {
+	if err := l.proposer.check(key, k.given()); err != nil {
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	st, err := l.configure(ctx, what, key, lease.OpInspect)
+	if err != nil || st.Exists {
+		return st, err
+	}
+	if st.Config, err = l.proposer.of(key, k.given()); err != nil {
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	for k, limit := range st.Config.Limits {
+		if !l.cfg.Policy.StartEmpty {
+			st.Levels[k] = limit.Capacity()
+		}
+	}
+	return st, nil
+}
+
+// configure executes one operation on the bucket, within a deadline of its own.
+func (l *Limiter) configure(
+	ctx context.Context, what, key string, op lease.Op, limits ...Limit,
+) (lease.State, error) {
+	switch {
+	case !l.life.open():
+		return lease.State{}, ErrClosed
+	case key == "":
+		return lease.State{}, errEmptyKey
+	case ctx.Err() != nil:
+		return lease.State{}, endedBy(ctx, what)
+	}
+	var c lease.Config
+	if op == lease.OpSet || op == lease.OpSetIfAbsent || op == lease.OpReplace {
+		c = l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
+		// A T that shrinks and grows again would burn leases.
+		if own, err := l.proposer.of(key, nil); err == nil {
+			c.TTL = max(c.TTL, own.TTL)
+		}
+		for _, m := range l.members() {
+			if e := m.known(key, nil); e != nil {
+				e.mu.Lock()
+				c.TTL = max(c.TTL, e.client.TTL())
+				e.mu.Unlock()
+			}
+		}
+	}
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer l.cfg.Clock.AfterFunc(lateFactor*l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
+	defer context.AfterFunc(l.life.ctx, func() { cancel(ErrClosed) })()
+	st, err := lease.State{}, error(nil)
+	if len(c.Limits) > 0 {
+		err = c.Validate()
+	}
+	if err == nil {
+		st, err = l.store.Configure(bounded, storedKey(l.cfg.Name, lease.ShortKey(key)), op, c)
+	}
+	switch {
+	case err == nil:
+		l.follow(key, st)
+		return st, nil
+	case ctx.Err() != nil:
+		err = endedBy(ctx, what)
+	case l.life.ctx.Err() != nil:
+		err = fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
+	case errors.Is(err, lease.ErrInvalidConfig):
+		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+	default:
+		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+	}
+	return lease.State{}, err
+}
+
+// follow has this process follow at once a change that it has made itself.
+func (l *Limiter) follow(key string, st lease.State) {
+	if !st.Changed {
+		return
+	}
+	for _, m := range l.members() {
+		if e := m.keys.active(key); e != nil {
+			e.bucketChanged(st.Config.Limits)
+		}
+	}
+}
+
+// giveBackAll gives back what this process holds of key, and takes nothing more until end is
+// called.
+func (l *Limiter) giveBackAll(ctx context.Context, key string) (end func()) {
+	var all []*entry
+	for _, m := range l.members() {
+		if e := m.known(key, nil); e != nil {
+			all = append(all, e)
+			e.beginReset(ctx)
+		}
+	}
+	return func() {
+		for _, e := range all {
+			e.endReset()
+		}
+	}
+}
+
+// Stats sums up all keys, also those that have left, each once. Counters never decrease, except
+// that tokens that are given back (by Reservation.Cancel, or where a Join is denied) leave Admitted,
+// and a denial that another key of a Join has decided leaves Denied or Shadowed. Stats looks at
+// every key in use, so call it once a second and not once a request.
+func (l *Limiter) Stats() Stats {
+	c := &l.observer.counters
+	c.one.Lock()
+	defer c.one.Unlock()
+	c.mu.Lock()
+	c.sum = c.retired
+	c.number++
+	c.limits.noKeys()
+	c.mu.Unlock()
+	st := Stats{Name: l.cfg.Name}
+	for _, m := range l.members() {
+		st.Keys += int(m.keys.size.Load())
+		st.RTT = max(st.RTT, m.nodes.worst())
+		m.keys.each(func(e *entry) { e.addTo(&st) })
+		m.keys.atRest(func(s *slot) { m.addTo(&st, s) })
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
+	st.Held, st.Refunded, st.Voided = c.sum.Held, c.sum.Refunded, c.sum.voided
+	st.Fallback, st.Crowded, st.Charged = c.fallback.Load(), c.full.Load(), c.charged.Load()
+	st.Admitted = c.sum.Admitted + st.Fallback
+	st.Denied = c.sum.denied + st.Crowded
+	if l.cfg.Policy.Shadow {
+		st.Shadowed, st.Denied = st.Denied+c.shadowed.Load(), c.ended.Load()
+	}
+	st.Calls, st.RoundTrips, st.Errors = c.calls.Load(), c.roundTrips.Load(), c.errors.Load()
+	st.Conflicts, st.Invalid = c.conflicts.Load(), c.invalid.Load()
+	st.Awaited, st.Misconfigured = c.awaited.Load(), c.misconfigured.Load()
+	st.Limits = c.limits.list(l.cfg.Policy.Shadow)
+	return st
 }

@@ -54,7 +54,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
-		logs(t, out, 1, "Target reduced", "overcommit=70", "other limits under the same version")
+		logs(t, out, 1, "Target capped", "overcommit=70", "other limits under the same version")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
 }

@@ -16,23 +16,24 @@ const nameMax = 64
 // nameMark begins the stored key of every key of a Limiter with a name, and nameEnd ends the name.
 const nameMark, nameEnd = "@", ":"
 
-// isName reports whether name can be a Config.Name. What it may contain keeps nameEnd out of it,
-// and it needs no escape in a log, a metric or a Redis key.
+// isName reports whether name can be a Config.Name. It has no nameEnd, and needs no escape in a log,
+// a metric or a Redis key.
 func isName(name string) bool {
 	foreign := func(r rune) bool {
-		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("_.-", r))
+		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' ||
+			strings.ContainsRune("_.-", r))
 	}
 	return len(name) <= nameMax && !strings.ContainsFunc(name, foreign)
 }
 
-// storedKey is the key under which the store has the bucket of the key that the table knows as
-// name. Different names of Limiters and different keys have different ones, for any bytes: a
-// Limiter without a name leaves a key as it is, unless that begins like those of one with a name.
-func (l *Limiter) storedKey(name string) string {
-	if l.cfg.Name == "" && !strings.HasPrefix(name, nameMark) {
+// storedKey is the key under which the store has the bucket of the key that the table of a Limiter
+// knows as name. Different names of Limiters and different keys have different ones, for any bytes:
+// a Limiter without a name leaves a key as it is, unless that begins like those of one with a name.
+func storedKey(limiter, name string) string {
+	if limiter == "" && !strings.HasPrefix(name, nameMark) {
 		return name
 	}
-	prefix := nameMark + l.cfg.Name + nameEnd
+	prefix := nameMark + limiter + nameEnd
 	if len(prefix)+len(name) > lease.KeyMax {
 		name = lease.HashKey(name) // or the store would hash all of it, as it hashes a long key without a name
 	}
@@ -67,26 +68,26 @@ type proposers struct {
 	limiters int
 }
 
-// register enters l among the open Limiters. It refuses one that shares its buckets with another
-// and contradicts it: which of the two configurations held would be chance. A store whose values
-// cannot be compared is not known again.
-func (l *Limiter) register() error {
-	if !reflect.ValueOf(l.identity.store).Comparable() {
+// register enters a Limiter, which proposes want, among the open ones. It refuses one that shares
+// its buckets with another and contradicts it: chance would decide which of the two configurations
+// held. Stores whose values cannot be compared are not told apart.
+func (id identity) register(want lease.Config) error {
+	if !reflect.ValueOf(id.store).Comparable() {
 		return nil
 	}
 	opened.Lock()
 	defer opened.Unlock()
-	p := opened.by[l.identity]
+	p := opened.by[id]
 	if p == nil {
-		p = &proposers{proposed: l.defaults}
-		opened.by[l.identity] = p
+		p = &proposers{proposed: want}
+		opened.by[id] = p
 	}
-	have, want := p.proposed, l.defaults
+	have := p.proposed
 	if !sameBucket(have, want) {
 		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d too, but "+
 			"limits %v, Overcommit %d, Target %v, StartEmpty %t where this one has %v, %d, %v, %t: "+
 			"they would share buckets, so give each a Name of its own, close the other, or raise Version",
-			ErrInvalidConfig, l.cfg.Name, l.cfg.Version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
+			ErrInvalidConfig, id.name, id.version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
 			want.Limits, want.Overcommit, want.Target, want.StartEmpty)
 	}
 	p.limiters++
@@ -95,22 +96,19 @@ func (l *Limiter) register() error {
 
 // sameBucket reports whether a bucket does the same under both configurations.
 func sameBucket(c, o lease.Config) bool {
-	return slices.EqualFunc(c.Limits, o.Limits, Limit.Equal) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
-		c.StartEmpty == o.StartEmpty
+	return slices.EqualFunc(c.Limits, o.Limits, Limit.Equal) && c.Overcommit == o.Overcommit &&
+		c.Target == o.Target && c.StartEmpty == o.StartEmpty
 }
 
-// unregister takes l from the open Limiters; a class of a Limiter was never one.
-func (l *Limiter) unregister() {
-	if !reflect.ValueOf(l.identity.store).Comparable() {
+// unregister takes one Limiter that was registered from the open ones.
+func (id identity) unregister() {
+	if !reflect.ValueOf(id.store).Comparable() {
 		return
 	}
 	opened.Lock()
 	defer opened.Unlock()
-	p := opened.by[l.identity]
-	if p == nil {
-		return
-	}
+	p := opened.by[id]
 	if p.limiters--; p.limiters == 0 {
-		delete(opened.by, l.identity)
+		delete(opened.by, id)
 	}
 }

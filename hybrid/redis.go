@@ -14,7 +14,7 @@ import (
 // name every violation.
 //
 // A second call for the same client with other limits is refused, as by New: two limiters with the
-// same keys would share their buckets. Who needs both gives each a Config.Name, with New.
+// same keys would share their buckets. To have both, use New and give each a Config.Name.
 //
 // The client stays the caller's. Close the Limiter before it. Its DialTimeout and ReadTimeout should
 // be about 500 ms: with those of go-redis, 5 s, a client of a cluster finds the successor of a master

@@ -3,6 +3,7 @@ package hybrid
 import (
 	"container/heap"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,17 +19,17 @@ import (
 // to.
 const batchWindow = time.Millisecond
 
-// batchSize bounds one pipeline: whoever waits for one of its calls waits for all.
+// batchSize bounds one pipeline: a request that waits for one of its calls waits for all.
 const batchSize = 1000
 
 // roundMax bounds how many entries are asked in one round because they are ready, and how many
-// because they are due, so that one that somebody waits for gets its turn in between.
+// because they are due, so that urgent ones get their turn in between.
 const roundMax = 4096
 
-// scheduler is the Limiter's one goroutine. It knows when each entry is due, asks those that are
+// scheduler is a member's one goroutine. It knows when each entry is due, asks those that are
 // due or ready, and sends the calls that they want in batches.
 type scheduler struct {
-	l      *Limiter
+	m      *member
 	signal chan struct{}
 	timer  clock.Timer
 
@@ -44,7 +45,7 @@ type scheduler struct {
 	calling []*entry // of asked: those with a call due
 }
 
-func (s *scheduler) init(l *Limiter) { s.l, s.signal = l, make(chan struct{}, 1) }
+func (s *scheduler) init(m *member) { s.m, s.signal = m, make(chan struct{}, 1) }
 
 // add puts e on the ready list, once.
 func (s *scheduler) add(e *entry, urgent bool) {
@@ -71,25 +72,25 @@ func (s *scheduler) wake() {
 }
 
 func (s *scheduler) run() {
-	s.timer = s.l.cfg.Clock.AfterFunc(time.Hour, s.wake)
+	s.timer = s.m.cfg.Clock.AfterFunc(time.Hour, s.wake)
 	defer s.timer.Stop()
-	for s.l.ctx.Err() == nil {
-		now := s.l.cfg.Clock.Now()
+	for s.m.life.ctx.Err() == nil {
+		now := s.m.cfg.Clock.Now()
 		for _, b := range s.collect(now) {
-			s.l.send(b)
+			s.m.send(b)
 		}
-		until := s.l.sweep(now)
+		until := s.m.sweep(now)
 		if len(s.due) > 0 {
 			until = min(until, s.due[0].due)
 		}
-		if wait := until.Sub(s.l.cfg.Clock.Now()); wait > 0 {
+		if wait := until.Sub(s.m.cfg.Clock.Now()); wait > 0 {
 			s.timer.Reset(min(wait, time.Hour))
 		} else {
 			s.wake()
 		}
 		select {
 		case <-s.signal:
-		case <-s.l.ctx.Done():
+		case <-s.m.life.ctx.Done():
 		}
 	}
 }
@@ -105,8 +106,27 @@ type batch struct {
 	passed int                // of these; guarded by the node's mu
 	again  clock.Instant      // when something is due beside them; so is this
 	forget context.CancelFunc // has the store no longer wait
-	left   atomic.Int64       // calls that nobody has been told of
+	left   atomic.Int64       // calls that are not answered
 	landed atomic.Bool
+}
+
+// abandon ends the wait for those calls of b that n was to answer.
+func (b *batch) abandon(n *node, now clock.Instant, err error) {
+	for _, c := range b.calls {
+		if owner := c.Owner.(caller); owner.at().health == n.health {
+			owner.abandon(c, now, err)
+		}
+	}
+}
+
+// fails is when c has failed if no answer comes: its time for that begins when it is sent, which
+// may be after a handshake that took nearly as long. Of a call that is not sent yet it is the
+// earliest.
+func (b *batch) fails(c *lease.Call, now clock.Instant) clock.Instant {
+	if c.Unsent() == nil {
+		return b.due[dueOverdue].Add(c.SentAfter())
+	}
+	return min(b.due[dueConnected], now.Add(b.due[dueOverdue].Sub(b.sent)))
 }
 
 // collect is one round: it asks every entry that is ready or due, and builds the calls.
@@ -173,8 +193,8 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	return batches
 }
 
-// land counts batches to n that have come back. When none is under way any more, calls that were
-// held back and that somebody waits for may go.
+// land counts batches to n that have come back. When none is under way any more, urgent calls that
+// were held back may go.
 func (s *scheduler) land(n *node, batches int32) {
 	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
 		s.hurried.Store(true)
@@ -182,7 +202,7 @@ func (s *scheduler) land(n *node, batches int32) {
 	}
 }
 
-// takeReady moves the ready list to asked, and reports whether somebody waits.
+// takeReady moves the ready list to asked, and reports whether any of it is urgent.
 func (s *scheduler) takeReady() (urgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +235,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 			again := now.Add(batchWindow) // too many batches are under way
 			if n.breaker.Stuck(now) {
 				again = max(again, n.breaker.Turn(now))
-				e.poll(now) // who waits is told what Policy.Fallback says
+				e.poll(now) // requests that wait get the answer of Policy.Fallback
 			}
 			s.schedule(e, again)
 			return batches
@@ -225,17 +245,17 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	probe := n.breaker.Away(now)
 	admitted, again := e.admitted(n, now)
 	if !admitted {
-		_, next := e.poll(now) // who waits is told what Policy.Fallback says
+		_, next := e.poll(now) // requests that wait get the answer of Policy.Fallback
 		if next <= now {
 			next = again
 		}
 		s.schedule(e, min(next, again))
 		return batches
 	}
-	if f := s.l.cfg.Events.BeforeReport; f != nil {
+	if f := s.m.cfg.Events.BeforeReport; f != nil {
 		f(e.slot.name)
 	}
-	if c := e.build(n, s.l.cfg.Clock.Now()); c != nil {
+	if c := e.build(n, s.m.cfg.Clock.Now()); c != nil {
 		batches[i].calls = append(batches[i].calls, c)
 		batches[i].probes = batches[i].probes || probe
 	}
@@ -283,4 +303,177 @@ func (h *dueHeap) Pop() any {
 	e.index = -1
 	*h = old[:len(old)-1]
 	return e
+}
+
+var (
+	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
+	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
+)
+
+// caller is the owner of a call, which learns how it ends: an entry, or a draw of a key at rest.
+type caller interface {
+	// receive takes in one call that n has answered, and returns how many tokens it brought.
+	receive(c *lease.Call, n *node, now clock.Instant) (granted int64)
+	// awaits reports whether c is under way and has not been abandoned.
+	awaits(c *lease.Call) bool
+	// abandon ends the wait for c, unless it has been answered.
+	abandon(c *lease.Call, now clock.Instant, err error)
+	// at is the node that has admitted the last call, whose breaker learns how the call ends.
+	// Meanwhile the key may have moved to another one.
+	at() *node
+	// name is that of the key.
+	name() string
+}
+
+// send exchanges one batch, on a goroutine of its own.
+func (m *member) send(b *batch) {
+	n := b.node
+	if len(b.calls) == 0 {
+		n.slots.Release(1)
+		return
+	}
+	ctx, cancel := context.WithCancel(m.life.ctx)
+	b.forget = cancel
+	b.left.Store(int64(len(b.calls)))
+	m.observer.calls.Add(int64(len(b.calls)))
+	n.underWay.Add(1)
+	n.watch(m, b)
+	if n.breaker.Away(b.sent) && !b.probes { // an outage that began while b was built has not seen it
+		b.abandon(n, b.sent, n.why())
+	}
+	go func() {
+		defer m.land(b)
+		m.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
+			m.land(b) // before any request is answered, or one that comes at once after that would be held back
+			m.answered(group, b.sent)
+			if b.left.Add(-int64(len(group))) > 0 {
+				return
+			}
+			// The batch is over with its last group: Exchange may return later.
+			cancel()
+			n.unwatch(b)
+			n.slots.Release(1)
+		})
+	}()
+}
+
+// land notes that b has come back, once.
+func (m *member) land(b *batch) {
+	if b.landed.Swap(true) {
+		return
+	}
+	m.scheduler.land(b.node, 1)
+	if b.draws {
+		b.node.lane.depart(m, b.node, 1)
+	}
+}
+
+// answered takes in the calls of one batch that one node has answered, or that have failed there.
+func (m *member) answered(group []*lease.Call, sent clock.Instant) {
+	now := m.cfg.Clock.Now()
+	m.observer.roundTrips.Add(1)
+	var well, ill *node // those that have been told
+	for _, c := range group {
+		n, was := m.nodes.of(c.Node), c.Owner.(caller).at()
+		if protocol.NodeFailed(c.Err) {
+			if was.number == nodeUnknown && was.breaker.Suspect() {
+				was.breaker.Failed(now, sent) // it was the probe, perhaps
+			}
+			continue
+		}
+		if well != n {
+			well = n
+			n.answered(m.observer, now, sent)
+		}
+		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
+			was.answered(m.observer, now, sent)
+			if active := c.Grant.ActiveWeight; c.Err == nil && (!c.Request.Draw || active > was.breaker.Active()) {
+				was.breaker.Heard(now, active)
+			}
+		}
+	}
+	reached := false
+	for _, c := range group {
+		n := m.nodes.of(c.Node)
+		if c.Err == nil && !reached { // a failure says nothing about the network
+			n.reached(now, max(0, now.Sub(sent)-c.Before), spacing(group))
+			reached = true
+		}
+		if protocol.NodeFailed(c.Err) && ill != n {
+			ill = n
+			m.failed(n, now, sent, c.Err)
+		}
+		owner := c.Owner.(caller)
+		if granted := owner.receive(c, n, now); granted > 0 && m.cfg.Events.Granted != nil {
+			m.cfg.Events.Granted(owner.name(), granted)
+		}
+	}
+}
+
+// spacing is how long the budget of calls wants this process to leave between two calls, for that
+// key of these calls which wants it longest.
+func spacing(group []*lease.Call) (longest time.Duration) {
+	for _, c := range group {
+		if c.Err == nil {
+			longest = max(longest, protocol.Spacing(&c.Grant, c.Request.Weight))
+		}
+	}
+	return longest
+}
+
+// failed says that a call to n has failed that was sent then. If that begins an outage, all calls
+// that are under way to n have failed too.
+func (m *member) failed(n *node, now, sent clock.Instant, err error) {
+	if !n.breaker.Away(now) {
+		n.cause.Store(&err)
+	}
+	if !n.breaker.Failed(now, sent) {
+		return
+	}
+	for _, m := range m.limiter.members() {
+		for _, b := range m.nodes.of(int(n.number)).batchesUnderWay() {
+			b.abandon(n, now, err)
+		}
+	}
+}
+
+// overdue has entries take over the draws of b, and ends the wait for those of its calls that were
+// not answered in time.
+func (m *member) overdue(b *batch, now clock.Instant) {
+	for _, c := range b.calls {
+		if d, ok := c.Owner.(*draw); ok {
+			d.takeOver()
+		}
+	}
+	if now < b.due[dueOverdue] {
+		return
+	}
+	var late []*lease.Call
+	again := protocol.Never
+	for _, c := range b.calls {
+		if !c.Owner.(caller).awaits(c) {
+			continue
+		}
+		if fails := b.fails(c, now); fails > now {
+			again = min(again, fails)
+		} else {
+			late = append(late, c)
+		}
+	}
+	b.node.lookAgain(m, b, now, again)
+	for _, c := range late { // before they fail, which depends on whether their node is away
+		m.failed(c.Owner.(caller).at(), now, b.sent, overdueAs(c))
+	}
+	for _, c := range late {
+		c.Owner.(caller).abandon(c, now, overdueAs(c))
+	}
+}
+
+// overdueAs is the error of a call that is overdue, with the reason why it has not even been sent if
+// that is known.
+func overdueAs(c *lease.Call) error {
+	if why := c.Unsent(); why != nil {
+		return fmt.Errorf("%w: %w", errOverdue, why)
+	}
+	return errOverdue
 }

@@ -13,36 +13,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// Scope says who shares a key's bucket.
-type Scope int
-
-const (
-	// ScopeFleet has all processes share the bucket in the store. It is the default.
-	ScopeFleet Scope = iota
-	// ScopeProcess gives each Limiter buckets of its own, in its process: the limits hold for each
-	// process by itself, and no request waits for the store. What is shared are the limits that
-	// SetLimits, TrySetLimits and ResetTo store: a Limiter follows within two TTLs, and asks for a
-	// key in use once in a TTL at most. While the store is away the limits last heard of hold, or its
-	// own. Reset concerns this process alone. Close loses what was used, as a process that ends does.
-	ScopeProcess
-)
-
 // processStore is the Store of a Limiter with ScopeProcess: a bucket in memory decides, and follows
 // the limits that were set in the remote store.
 type processStore struct {
-	l      *Limiter
-	remote lease.Store
-	local  *memory.Store
+	cfg      *Config
+	ctx      context.Context // ends with Close
+	observer *observer
+	remote   lease.Store
+	local    *memory.Store
 
 	asking *semaphore.Weighted // one for each question to the remote store that is under way
-	deaf   notice              // keys whose limits cannot be followed
 
 	mu      sync.Mutex
 	heard   map[string]heardLimits
 	sweepAt int // sweep when this many keys are in heard
 }
 
-// heardLimits is what is known of a key's bucket in the remote store.
+// heardLimits is the last answer about a key's bucket in the remote store.
 type heardLimits struct {
 	askAt   clock.Instant // not before this time
 	epoch   int64         // of the latest answer
@@ -57,9 +44,9 @@ var (
 	_ lease.Pinger = (*processStore)(nil)
 )
 
-func newProcessStore(l *Limiter, remote lease.Store) *processStore {
+func newProcessStore(cfg *Config, ctx context.Context, o *observer, remote lease.Store) *processStore {
 	return &processStore{
-		l: l, remote: remote, local: memory.New(l.cfg.Clock),
+		cfg: cfg, ctx: ctx, observer: o, remote: remote, local: memory.New(cfg.Clock),
 		asking: semaphore.NewWeighted(asksMax), heard: make(map[string]heardLimits), sweepAt: 1024,
 	}
 }
@@ -69,11 +56,11 @@ func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done f
 	s.local.Exchange(ctx, calls, func([]*lease.Call) {})
 	for _, c := range calls {
 		if c.Err == nil && s.due(c) {
-			key, e := c.Key, c.Owner.(*entry)
+			key, e := c.Key, c.Owner.(*entry) // no other calls are made in a process
 			go func() {
 				defer s.asking.Release(1)
-				if st, err := s.ask(s.l.ctx, key); err != nil {
-					s.complain(e, err)
+				if st, err := s.ask(s.ctx, key); err != nil {
+					s.complain(e.name(), err)
 				} else if changed, err := s.adopt(key, st); err == nil && changed {
 					e.bucketChanged(st.Config.Limits)
 				}
@@ -87,7 +74,7 @@ func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done f
 func (s *processStore) due(c *lease.Call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.l.cfg.Clock.Now()
+	now := s.cfg.Clock.Now()
 	h := s.heard[c.Key]
 	if now < h.askAt || !s.asking.TryAcquire(1) {
 		return false
@@ -97,12 +84,12 @@ func (s *processStore) due(c *lease.Call) bool {
 	return true
 }
 
-// noteLocked keeps h. What is known of keys that are not in use is dropped when it may be half of
-// all: their next use asks.
+// noteLocked keeps h. Answers about keys that are not in use are dropped when they may be half of
+// all: the next use asks.
 func (s *processStore) noteLocked(key string, h heardLimits) {
 	s.heard[key] = h
 	if len(s.heard) >= s.sweepAt {
-		now := s.l.cfg.Clock.Now()
+		now := s.cfg.Clock.Now()
 		maps.DeleteFunc(s.heard, func(_ string, h heardLimits) bool { return now >= h.askAt })
 		s.sweepAt = 2*len(s.heard) + 1024
 	}
@@ -112,14 +99,15 @@ func (s *processStore) noteLocked(key string, h heardLimits) {
 func (s *processStore) ask(ctx context.Context, key string) (lease.State, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer s.l.cfg.Clock.AfterFunc(s.l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
+	defer s.cfg.Clock.AfterFunc(s.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
 	return s.remote.Configure(ctx, key, lease.OpInspect, lease.Config{})
 }
 
 // complain logs, once in a while, that the remote store does not say which limits were set.
-func (s *processStore) complain(e *entry, err error) {
-	if s.l.ctx.Err() == nil {
-		s.deaf.warn(e, e.Now(), "hybrid: the store does not say which limits were set; those last heard of hold",
+func (s *processStore) complain(key string, err error) {
+	if s.ctx.Err() == nil {
+		s.observer.warnSeldom(lineNotFollowed, key,
+			"hybrid: the store does not say which limits were set; those last heard of hold",
 			"error", safetext.Error(err))
 	}
 }
@@ -139,7 +127,7 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	}
 	h.epoch, h.version = st.Epoch, v
 	s.noteLocked(key, h)
-	if own := s.l.cfg.Version; v.Deploy < own || v.Deploy == own && v.Revision == 0 {
+	if own := s.cfg.Version; v.Deploy < own || v.Deploy == own && v.Revision == 0 {
 		return false, nil // this process's own limits hold
 	}
 	ctx := context.Background() // the local store needs none

@@ -2,9 +2,11 @@ package hybrid
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -21,26 +23,37 @@ const nameInline = 24
 // slot is one key of the table. When a key goes to rest its slot stays and its entry, which is
 // seven times as large, goes. A look-up reads only the first 64 bytes.
 type slot struct {
-	entry atomic.Pointer[entry] // nil at rest
+	entry atomic.Pointer[entry] // of an active slot; otherwise nil
 	chain atomic.Pointer[slot]  // the next of the same bucket of the table
 	hash  uint64
 	name  string           // lease.ShortKey of the key
 	text  [nameInline]byte // of a short name
 
-	// The rest is guarded by the idle list's lock.
-	memory     protocol.Memory // of a key at rest
+	// The idle list's lock guards the rest, and only the idle list changes state.
+	state      slotState
+	class      uint8
+	denied     bool            // of a key without an entry: see entry
+	given      bool            // own is that of a KeyWith
+	node       int32           // of the store
+	memory     protocol.Memory // of a key without an entry
 	idleSince  clock.Instant
 	leaveAt    clock.Instant     // at the latest, unless it is used again
 	prev, next *slot             // nil where it is on no list
-	draw       *draw             // of a key at rest: under way
-	unheard    *protocol.Unheard // of a key at rest: has decided in an outage, for the limits of own; else nil
-	own        *lease.Config     // of a key at rest: what this process proposes; nil where it is not known
-	node       int32             // of the store
-	class      uint8
-	gone       bool // has left the table
-	denied     bool // of a key at rest: see entry
-	given      bool // own is that of a KeyWith
+	draw       *draw             // under way, of a drawing slot
+	unheard    *protocol.Unheard // of such a key that has decided in an outage, for the limits of own
+	own        *lease.Config     // of such a key: the proposal of this process; nil where it is not known
 }
+
+// slotState says how the requests for a slot's key are answered. Nearly every slot goes from resting
+// to drawing and back, or to active and back.
+type slotState uint8
+
+const (
+	slotResting slotState = iota // has no entry and no draw
+	slotDrawing                  // has no entry; a draw is under way
+	slotActive                   // has an entry
+	slotGone                     // has left the table
+)
 
 // table is a Limiter's keys, those in use and those at rest. A look-up takes no lock and touches
 // three cache lines that are not near: the hash table's, the slot's and the entry's. A general map
@@ -53,8 +66,8 @@ type table struct {
 }
 
 // segment is a hash table of chained slots. Changing it takes the lock; a look-up does not. While
-// the segment grows or a slot leaves, a look-up may miss what is there: then find looks again with
-// the lock, and add finds out.
+// the segment grows or a slot leaves, a look-up may miss a slot: then find looks again with the lock,
+// and add finds out.
 type segment struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
@@ -70,22 +83,30 @@ func (t *table) init() {
 	}
 }
 
-// locate is where a key has its slot, and under which name.
-func (t *table) locate(key string) (g *segment, hash uint64, name string) {
-	name = lease.ShortKey(key)
-	hash = maphash.String(t.seed, name)
-	return t.segment(hash), hash, name
+// spot is where a key is in the table, or would be.
+type spot struct {
+	slot *slot // nil where the key has none
+	hash uint64
+	name string // lease.ShortKey of the key
+}
+
+// entry is the entry of an active key; otherwise nil.
+func (p spot) entry() *entry {
+	if p.slot == nil {
+		return nil
+	}
+	return p.slot.entry.Load()
+}
+
+// locate finds a key without a lock: the hot path's look-up. Its slot may be missing while its
+// segment changes.
+func (t *table) locate(key string) spot {
+	name := lease.ShortKey(key)
+	hash := maphash.String(t.seed, name)
+	return spot{t.segment(hash).load(hash, name), hash, name}
 }
 
 func (t *table) segment(hash uint64) *segment { return &t.segments[hash>>56] }
-
-// load is the slot of a key. It is nil where the key has none, and perhaps while its segment
-// changes.
-func (t *table) load(key string) *slot {
-	name := lease.ShortKey(key)
-	hash := maphash.String(t.seed, name)
-	return t.segment(hash).load(hash, name)
-}
 
 func (g *segment) load(hash uint64, name string) *slot {
 	s := g.bucket(hash).Load()
@@ -101,47 +122,39 @@ func (g *segment) bucket(hash uint64) *atomic.Pointer[slot] {
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-// find is load that finds a slot also while its segment changes.
+// find is the slot of a key, also while its segment changes; nil where it has none.
 func (t *table) find(key string) *slot {
-	if s := t.load(key); s != nil {
-		return s
+	p := t.locate(key)
+	if p.slot != nil {
+		return p.slot
 	}
-	g, hash, name := t.locate(key)
+	g := t.segment(p.hash)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.load(hash, name)
+	return g.load(p.hash, p.name)
 }
 
-// glance is the hot path's look-up of an entry: nil for a key that is not in use, and perhaps for
-// one whose segment changes.
-func (t *table) glance(key string) *entry {
-	if s := t.load(key); s != nil {
-		return s.entry.Load()
-	}
-	return nil
-}
-
-// inUse is the entry of a key; nil where it has no slot or is at rest.
-func (t *table) inUse(key string) *entry {
+// active is the entry of a key; nil where it has no slot or is at rest.
+func (t *table) active(key string) *entry {
 	if s := t.find(key); s != nil {
 		return s.entry.Load()
 	}
 	return nil
 }
 
-// add is the slot of a key, which is made now if there is none, with a copy of the name.
-func (t *table) add(key string) *slot {
-	g, hash, name := t.locate(key)
-	s := &slot{hash: hash, node: nodeUnknown}
-	if len(name) <= nameInline {
-		copy(s.text[:], name)
-		s.name = unsafe.String(&s.text[0], len(name)) // text is never changed again
+// add gives the key at p a slot, with a copy of its name, unless it has one.
+func (t *table) add(p spot) *slot {
+	s := &slot{hash: p.hash, node: nodeUnknown}
+	if len(p.name) <= nameInline {
+		copy(s.text[:], p.name)
+		s.name = unsafe.String(&s.text[0], len(p.name)) // text is never changed again
 	} else {
-		s.name = strings.Clone(name)
+		s.name = strings.Clone(p.name)
 	}
+	g := t.segment(p.hash)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if have := g.load(hash, name); have != nil {
+	if have := g.load(p.hash, p.name); have != nil {
 		return have
 	}
 	g.makeRoom()
@@ -174,7 +187,7 @@ func (g *segment) makeRoom() {
 	}
 }
 
-// remove takes s, which is gone, out of the table, unless somebody has done so already.
+// remove takes s, which is gone, out of the table, once.
 func (t *table) remove(s *slot) {
 	g := t.segment(s.hash)
 	g.mu.Lock()
@@ -205,7 +218,7 @@ func (sg *segment) atRest(idle *idleList, f func(s *slot)) {
 	buckets := *sg.buckets.Load()
 	for b := range buckets {
 		for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
-			if s.entry.Load() == nil && !s.gone {
+			if s.state == slotResting || s.state == slotDrawing {
 				f(s)
 			}
 		}
@@ -232,4 +245,222 @@ func (t *table) each(f func(e *entry)) {
 		}
 		all = all[:0]
 	}
+}
+
+// idleList holds the keys that hold nothing and want nothing, and are at rest or soon will be. It
+// alone changes the state of a slot. A key leaves the table when its bucket is full again and every
+// lease has ended. There is a list for each power of two of that time, longest idle first: a key
+// behind another one leaves after twice its time at the latest.
+type idleList struct {
+	mu      sync.Mutex
+	classes [64]slot // the ends of rings: next is the first key, prev the last
+	used    uint64   // the bit of each class that is not empty
+	drawing slot     // the end of the ring of keys at rest of which a draw is under way
+	sweepAt clock.Instant
+}
+
+func (l *idleList) init() {
+	for i := range l.classes {
+		end := &l.classes[i]
+		end.prev, end.next = end, end
+	}
+	l.drawing.prev, l.drawing.next = &l.drawing, &l.drawing
+}
+
+// push notes that s is idle since now, and has it leave after lifetime.
+func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.state != slotGone {
+		l.unlinkLocked(s)
+		l.linkLocked(s, now, lifetime)
+	}
+}
+
+// linkLocked is push. It reports whether s leaves before the next sweep.
+func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) (early bool) {
+	s.class = uint8(bits.Len64(uint64(max(lifetime, 1))) - 1)
+	s.idleSince, s.leaveAt = now, now.Add(lifetime)
+	s.linkBefore(&l.classes[s.class])
+	l.used |= 1 << s.class
+	early = s.leaveAt < l.sweepAt
+	l.sweepAt = min(l.sweepAt, s.leaveAt)
+	return early
+}
+
+// linkBefore puts s at the end of a ring.
+func (s *slot) linkBefore(end *slot) {
+	s.prev, s.next = end.prev, end
+	s.prev.next, end.prev = s, s
+}
+
+// remove notes that s is in use again.
+func (l *idleList) remove(s *slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlinkLocked(s)
+}
+
+func (l *idleList) unlinkLocked(s *slot) {
+	if s.next == nil {
+		return
+	}
+	s.prev.next, s.next.prev = s.next, s.prev
+	s.prev, s.next = nil, nil
+	if end := &l.classes[s.class]; end.next == end {
+		l.used &^= 1 << s.class
+	}
+}
+
+// leave has s, whose entry has ended, leave the table. A Key may keep the name, which is part of the
+// slot, but not the entry.
+func (l *idleList) leave(s *slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlinkLocked(s)
+	s.state = slotGone
+	s.entry.Store(nil)
+}
+
+// rest has s remember m in place of its entry e, whose lock the caller holds.
+func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.memory, s.node, s.denied = m, e.node.Load().number, e.denied
+	s.state = slotResting
+	s.entry.Store(nil)
+	if s.next == nil { // pop has just taken it, and drop will find that it has no entry any more
+		l.linkLocked(s, now, lifetime)
+	}
+}
+
+// activate gives s, which has no entry, the entry e, which learns what s remembers, and returns e,
+// and the draw that e has taken over, if there is one. If s has an entry already, it returns that
+// one. It returns nil where s has left the table.
+func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch s.state {
+	case slotGone:
+		return nil, nil
+	case slotActive:
+		return s.entry.Load(), nil
+	}
+	l.unlinkLocked(s)
+	if s.memory != (protocol.Memory{}) {
+		e.client.Recall(s.memory)
+		s.memory = protocol.Memory{}
+	}
+	if s.unheard != nil {
+		e.client.Meet(s.unheard, s.own.Limits)
+		s.unheard = nil
+	}
+	e.node.Store(e.m.nodeOf(s.name, int(s.node)))
+	e.denied = s.denied
+	if took = s.draw; took != nil {
+		e.takeOver(took)
+	}
+	s.draw, s.own, s.given = nil, nil, false
+	s.state = slotActive
+	s.entry.Store(e)
+	return e, took
+}
+
+// drawLocked has d be the draw of s, a resting key.
+func (l *idleList) drawLocked(s *slot, d *draw) {
+	s.state, s.draw, s.own, s.given = slotDrawing, d, d.own.config, d.own.given
+	l.unlinkLocked(s)
+	s.linkBefore(&l.drawing)
+}
+
+// drawnLocked ends the draw of s, which n has answered, and has s leave after lifetime. It reports
+// whether that is before the next sweep.
+func (l *idleList) drawnLocked(s *slot, n *node, now clock.Instant, lifetime time.Duration) (early bool) {
+	s.state, s.draw, s.node, s.denied = slotResting, nil, n.number, false
+	l.unlinkLocked(s)
+	return l.linkLocked(s, now, lifetime)
+}
+
+// denied reports what s, if it has no entry, remembers of entry.denied.
+func (l *idleList) denied(s *slot) bool {
+	if s == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.denied
+}
+
+// admits reports whether s is there and at rest, and a draw of it was admitted within a T.
+func (l *idleList) admits(s *slot, now clock.Instant) bool {
+	if s == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.own != nil && !s.denied && s.memory.Recent(now)
+}
+
+// heard reports whether any reply for s, a key at rest, has come.
+func (l *idleList) heard(s *slot) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.memory.Heard()
+}
+
+// limits are those in force for s as last heard, if it is at rest and counts as in use.
+func (l *idleList) limits(s *slot, now clock.Instant) []Limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.own == nil || !s.memory.Recent(now) {
+		return nil
+	}
+	return s.memory.Limits(s.own)
+}
+
+// pop takes off the key that is idle for longest, if its time has come or with force. A key at rest
+// is gone then; one with an entry, e, may be in use by now. next is when to come again at the
+// latest.
+func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next = protocol.Never
+	for used := l.used; used != 0; used &= used - 1 {
+		first := l.classes[bits.TrailingZeros64(used)].next
+		switch {
+		case force && (s == nil || first.idleSince < s.idleSince), !force && s == nil && now >= first.leaveAt:
+			s = first
+		default:
+			next = min(next, first.leaveAt)
+		}
+	}
+	if !force {
+		l.sweepAt = next
+	}
+	if s == nil {
+		return nil, nil, next
+	}
+	l.unlinkLocked(s)
+	if e = s.entry.Load(); e == nil {
+		s.state = slotGone
+	}
+	return s, e, now
+}
+
+// proposeLocked has s, a key at rest, propose c from now on, or ask for limits where it is nil. The
+// old proposal is still in force, unless another one is known to be.
+func (s *slot) proposeLocked(c *lease.Config) {
+	s.memory.Propose(s.own)
+	s.own = c
+}
+
+// proposed is the proposal that s has kept, if that is a key at rest that counts as in use;
+// otherwise nil.
+func (l *idleList) proposed(s *slot, now clock.Instant) (config *lease.Config, given bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.state != slotDrawing && !s.memory.Recent(now) {
+		return nil, false
+	}
+	return s.own, s.given
 }

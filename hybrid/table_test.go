@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -23,10 +24,11 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 		defer l.Close()
 		// Given a key that is idle and not yet at rest,
 		testkit.NoErr(t, l.Wait(t.Context(), "k"))
-		s := l.keys.find("k")
+		m := l.first
+		s := m.keys.find("k")
 		listed := func() bool {
-			l.keys.idle.mu.Lock()
-			defer l.keys.idle.mu.Unlock()
+			m.keys.idle.mu.Lock()
+			defer m.keys.idle.mu.Unlock()
 			return s.next != nil
 		}
 		for !listed() {
@@ -34,17 +36,17 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 			synctest.Wait()
 		}
 		// when it is popped, goes to rest, and is dropped only then,
-		popped, e, _ := l.keys.idle.pop(0, true)
+		popped, e, _ := m.keys.idle.pop(0, true)
 		testkit.Must(t, popped == s && e != nil, "popped %v with %v", popped, e)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		testkit.Must(t, s.entry.Load() == nil, "not at rest")
-		testkit.Check(t, !l.drop(popped, e), "a key at rest was dropped by somebody who had popped it before")
+		testkit.Check(t, !m.drop(popped, e), "a key at rest was dropped by somebody who had popped it before")
 		// then it is still there, on its list, and comes back as one.
-		testkit.Check(t, l.keys.find("k") == s && listed(), "the key is not in the table, or on no list")
+		testkit.Check(t, m.keys.find("k") == s && listed(), "the key is not in the table, or on no list")
 		k := l.Key("k")
 		testkit.NoErr(t, k.Wait(t.Context()))
-		testkit.Check(t, k.Allow() && l.Allow("k") && k.e.Load() == l.keys.inUse("k"), "two entries for one key")
+		testkit.Check(t, k.Allow() && l.Allow("k") && k.e.Load() == m.keys.active("k"), "two entries for one key")
 	})
 }
 
@@ -80,7 +82,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 				"LimitsFor was asked %d times", len(asked))
 			asked = nil
 			// and what the table keeps is short.
-			s := l.keys.find(name)
+			s := l.first.keys.find(name)
 			testkit.Must(t, s != nil && len(s.name) <= 80, "kept as %v", s)
 		}
 		testkit.Check(t, l.Stats().Keys == 5, "%+v", l.Stats())
@@ -92,12 +94,10 @@ func TestLongNamesAreNotKept(t *testing.T) {
 // goal, 500,000 a second and core.
 func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
-	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), counters: new(counters)}
-	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
-	l.keys.init()
-	l.base, l.nodes.l = l, l
-	l.id.Store(&l.instance)
-	l.scheduler.init(l)
+	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), life: new(lifecycle)}
+	l.observer = &observer{cfg: &l.cfg}
+	l.proposer = newProposer(&l.cfg, l.observer)
+	m := l.newMember(nil, 0)
 	names := make([]string, 2*million)
 	for i := range names {
 		names[i] = fmt.Sprintf("customer:%07d", i)
@@ -107,10 +107,11 @@ func BenchmarkTable(b *testing.B) {
 		start := time.Now()
 		last := start
 		for i, n := range names[at*million : (at+1)*million] {
-			e, err := l.entry(n, true)
+			r := m.request(n, 1, protocol.OneCall)
+			e, err := m.activate(&r)
 			testkit.NoErr(b, err)
 			e.mu.Lock()
-			l.keys.idle.push(e.slot, clock.Instant(i), time.Hour)
+			m.keys.idle.push(e.slot, clock.Instant(i), time.Hour)
 			e.restLocked(clock.Instant(i))
 			e.mu.Unlock()
 			now := time.Now()
@@ -121,7 +122,7 @@ func BenchmarkTable(b *testing.B) {
 		b.ReportMetric(rate, name+"s/s")
 		b.ReportMetric(rate/goal, name+"s-ratio")
 		b.ReportMetric(slices.Max(took).Seconds()*1e3, name+"-worst-ms")
-		l.scheduler.first, l.scheduler.last = nil, nil // who is there has gone to rest
+		m.scheduler.first, m.scheduler.last = nil, nil // all have gone to rest
 	}
-	testkit.Must(b, l.keys.size.Load() == million, "%d keys", l.keys.size.Load())
+	testkit.Must(b, m.keys.size.Load() == million, "%d keys", m.keys.size.Load())
 }

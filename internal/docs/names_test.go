@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -122,20 +121,5 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 			testkit.Check(t, e.comment != "" && begins, "%s of %s has no comment, or one that begins otherwise",
 				e.name, folder)
 		}
-	}
-}
-
-// TestEveryFileHasItsLine: the package comments list each file.
-func TestEveryFileHasItsLine(t *testing.T) {
-	r := read(t)
-	for file := range r.texts {
-		folder, name := path.Dir(file), path.Base(file)
-		small := slices.Contains([]string{"clock", "lease", "lease/memory", "hybrid/xtime"}, folder) // list no files
-		if small || !slices.Contains(public, folder) || name == "doc.go" || strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		line := regexp.MustCompile(`\b` + regexp.QuoteMeta(name))
-		testkit.Check(t, line.MatchString(r.texts[folder+"/doc.go"]),
-			"the comment of package %s does not list %s", folder, name)
 	}
 }

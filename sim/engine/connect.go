@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// This file is the connections of go-redis, and what hybrid's watch.go and redisbucket make of
+// This file is the connections of go-redis, and what hybrid's node.go and redisbucket make of
 // them: a call that finds no connection which nobody uses opens one, and goes out over it when the
 // handshake has ended. That takes longer than CallTimeout on a slow link, and is neither an outage
 // nor a round trip.

@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// This file is what hybrid's light.go and lane.go do: a key at rest that is asked seldom makes each
+// This file is what hybrid's draw.go and node.go do: a key at rest that is asked seldom makes each
 // request a draw (docs/protocol.md section 8.17). Its entry has no client then. Whatever does not
 // end with a plain reply starts that client, which takes the draw over.
 

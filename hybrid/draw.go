@@ -1,0 +1,227 @@
+package hybrid
+
+import (
+	"context"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// A key that is asked seldom never comes into use: it stays at rest, and each of its requests is a
+// draw, a lease call that leases nothing (docs/protocol.md section 8.17). That takes no entry, no
+// place in the scheduler and no timer of its own. Where a draw does not simply end with the request
+// admitted, the key comes into use: its new entry takes the draw over as a call of its own, with the
+// request in its queue.
+
+// draw is a request of a key at rest on its way to the store and back. It owns its call.
+type draw struct {
+	waiter
+	m     *member
+	slot  *slot
+	call  lease.Call
+	sent  clock.Instant
+	to    *node         // that serves the key, as far as is known
+	until clock.Instant // its request waits no longer than that
+	own   proposed      // by which it was made
+	entry *entry        // that has taken it over; guarded by the idle list's lock
+}
+
+// drawFor answers r by a draw, if its key is at rest and asked so seldom that this is best. done is
+// false where an entry has to decide.
+func (m *member) drawFor(r *request) (d decision, done bool) {
+	if r.patience != protocol.OneCall ||
+		r.spot.slot == nil && m.nodeOf(r.name, nodeUnknown).breaker.Away(m.cfg.Clock.Now()) {
+		return decision{}, false
+	}
+	own, err := m.proposed(r)
+	if err == nil {
+		err = m.addSlot(&r.spot)
+	}
+	if err != nil {
+		return decision{err: err}, true
+	}
+	if f := m.cfg.Events.BeforeReport; f != nil {
+		f(r.spot.slot.name)
+	}
+	one := m.beginDraw(r.spot.slot, own, r)
+	if one == nil {
+		return decision{}, false
+	}
+	r.key.rest()
+	one.to.lane.join(m, one)
+	told := one.await()
+	if e := one.entry; e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.decisionLocked(told, *r, 0, 0), true // a request that does not wait in line has no deadline
+	}
+	m.observer.awaited.Add(told.Took)
+	d = decision{ok: true, taken: told.Took, source: told.Source, hold: hold{n: told.Took, draw: told.Draw}}
+	if r.verb != "" { // the caller wants a Result
+		outlook := protocol.GrantOutlook(&one.call.Grant, r.n, m.cfg.Policy.Headroom)
+		d.outlook = &outlook
+	}
+	return d, true
+}
+
+// beginDraw makes the draw that answers r, or nil where an entry has to decide.
+func (m *member) beginDraw(s *slot, own proposed, r *request) *draw {
+	idle := &m.keys.idle
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	now := m.cfg.Clock.Now()
+	if s.state != slotResting || !m.life.open() {
+		return nil
+	}
+	if s.unheard != nil {
+		if now < s.leaveAt {
+			return nil // an entry tells the bucket what was admitted
+		}
+		s.unheard, s.own = nil, nil
+	}
+	if s.own != own.config && (own.kept || s.own != nil && s.memory.Recent(now)) {
+		return nil // another handle's limits, or those of a Refresh
+	}
+	if m.outdated(&own) && !own.given && m.cfg.LimitsFor != nil {
+		return nil
+	}
+	n := m.nodeOf(s.name, int(s.node))
+	terms := protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: own.config, RTT: n.rtt()}
+	if n.breaker.Away(now) || 4*terms.RTT > m.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
+		!n.breaker.Admit(now) {
+		return nil
+	}
+	d := &draw{m: m, slot: s, to: n, sent: now, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
+	d.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
+	d.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: protocol.Never, Owner: &d.waiter}
+	d.call.Key, d.call.Node, d.call.Owner = m.storedKey(s.name), int(n.number), d
+	s.memory.Draw(now, m.nextSeq(), r.n, &terms, &d.call.Request)
+	idle.drawLocked(s, d)
+	return d
+}
+
+// await waits for the answer. Where the request's context ends first, an entry takes the draw over,
+// which gives back the tokens that it brings.
+func (d *draw) await() protocol.Decision {
+	timeout := d.m.cfg.CallTimeout
+	if d.until < d.sent.Add(timeout-timeout/16) { // watch takes care of a later time
+		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.sent), func() { d.takeOver() }).Stop()
+	}
+	select {
+	case told := <-d.told:
+		return told
+	case <-d.ctx.Done():
+	}
+	if e := d.takeOver(); e != nil {
+		e.mu.Lock()
+		e.client.Cancel(e.Now(), &d.Waiter) // unless it was told something in the same moment
+		e.mu.Unlock()
+	}
+	return <-d.told
+}
+
+// takeOver is the entry of d's key, which has taken d over; nil where d has been answered before.
+func (d *draw) takeOver() *entry {
+	idle := &d.m.keys.idle
+	for {
+		idle.mu.Lock()
+		e, flies, own := d.entry, d.slot.draw == d, d.own
+		if flies && d.slot.own != nil {
+			own.config = d.slot.own // a Refresh may have changed it
+		}
+		idle.mu.Unlock()
+		if e != nil || !flies {
+			return e
+		}
+		d.m.newEntry(d.slot, own)
+	}
+}
+
+// admitted takes in the reply to d, if it is a mere admission.
+func (d *draw) admitted(n *node, now clock.Instant) bool {
+	s, idle := d.slot, &d.m.keys.idle
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if s.draw != d || d.call.Err != nil {
+		return false
+	}
+	from, ok := s.memory.Drew(d.sent, d.own.config, &d.call.Request, &d.call.Grant)
+	if !ok {
+		return false
+	}
+	if s.own != d.own.config { // a Refresh has come meanwhile
+		s.memory.Propose(d.own.config)
+	}
+	if idle.drawnLocked(s, n, now, s.memory.Lifetime(d.own.config)) {
+		d.m.scheduler.wake()
+	}
+	// A draw of a bucket at rest does not say which other processes use the node.
+	if active := d.call.Grant.ActiveWeight; active > n.breaker.Active() {
+		n.breaker.Heard(now, active)
+	}
+	d.m.observer.drew(d.N)
+	d.told <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
+	return true
+}
+
+// endDraws has entries take over all draws, after the Limiter was closed or left: so their requests
+// are answered, and no draws follow.
+func (m *member) endDraws() {
+	idle := &m.keys.idle
+	for {
+		idle.mu.Lock()
+		d := idle.drawing.next.draw
+		idle.mu.Unlock()
+		if d == nil {
+			return
+		}
+		d.takeOver()
+	}
+}
+
+// receive implements caller.
+func (d *draw) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
+	if d.admitted(n, now) {
+		d.m.observer.heard(c.Grant.Config.Limits, n.rtt())
+		return c.Grant.Granted
+	}
+	if e := d.takeOver(); e != nil {
+		granted = e.receive(c, n, now)
+	}
+	return granted
+}
+
+// awaits implements caller.
+func (d *draw) awaits(c *lease.Call) bool {
+	idle := &d.m.keys.idle
+	idle.mu.Lock()
+	e, flies := d.entry, d.slot.draw == d
+	idle.mu.Unlock()
+	return flies || e != nil && e.awaits(c)
+}
+
+// abandon implements caller.
+func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
+	if e := d.takeOver(); e != nil {
+		e.abandon(c, now, err)
+	}
+}
+
+// at implements caller.
+func (d *draw) at() *node { return d.to }
+
+// name implements caller.
+func (d *draw) name() string { return d.slot.name }
+
+// Waiting implements lease.Awaited.
+func (d *draw) Waiting(most int) []context.Context {
+	idle := &d.m.keys.idle
+	idle.mu.Lock()
+	e := d.entry
+	idle.mu.Unlock()
+	if e != nil {
+		return e.Waiting(most)
+	}
+	return []context.Context{d.ctx}[:min(most, 1)]
+}

@@ -1,0 +1,567 @@
+package hybrid
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
+)
+
+// Stats counts a Limiter's work so far, in tokens unless a field says otherwise; see Conserved. It
+// includes all classes of Config.Priorities.
+type Stats struct {
+	Name       string        // Config.Name
+	Keys       int           // in the table now, in use or at rest; once for each class that it is used in
+	InUse      int           // of Keys: asked for within a TTL or so, or holding tokens
+	Degraded   int           // of InUse: their node is away, or their last call failed
+	Waiting    int           // requests that wait now, for a lease call or in line
+	RTT        time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 for none yet
+	Leased     int64         // granted by the store
+	Admitted   int64         // by tokens and by fallback; refunded ones included
+	Denied     int64         // of requests that were not admitted
+	Shadowed   int64         // would have been denied, and were admitted by Policy.Shadow: in no other count
+	Crowded    int64         // of Denied or Shadowed: all of Config.KeysMax keys were in use
+	Returned   int64         // given back unused
+	Burnt      int64         // lost to expiry, a bucket that did not know the lease, or a call given up
+	Voided     int64         // of Burnt: the bucket did not know the lease; see LossVoid
+	Held       int64         // in this process now, or on the way back to the store
+	Refunded   int64         // of Admitted: not used after all, by Refund or by Settle of less
+	Charged    int64         // used beyond what was reserved; see Reservation.Settle
+	Fallback   int64         // of Admitted: without the store's tokens
+	Awaited    int64         // admitted by a lease call that the request waited for; given back ones included
+	Calls      int64         // lease calls, each for one key
+	RoundTrips int64         // exchanges with the store, whatever number of calls they carried
+	Errors     int64         // calls that brought no grant
+	Conflicts  int64         // keys whose bucket has other limits under the version that this process has
+	Invalid    int64         // requests refused for their arguments, or after Close
+	// Misconfigured counts requests for keys of which LimitsFor or KeyWith gave limits that cannot be
+	// used. They are refused, or admitted by Policy.Shadow.
+	Misconfigured int64
+	// Limits has the counts by limit, those of Config.Limits first. Each keeps its place. Beyond 64
+	// different limits the others come together at the end, under the zero Limit.
+	Limits []LimitStats
+}
+
+// Conserved reports whether every token that the store granted is accounted for, once: Leased =
+// Admitted - Fallback + Returned + Burnt + Held. A token counts as held until the store has
+// answered the call that brings it back; a refunded one stays admitted. It is true at any time:
+// false is a mistake in this package.
+func (s Stats) Conserved() bool {
+	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
+		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0
+}
+
+// limitsCounted is how many different limits Stats tells apart.
+const limitsCounted = 64
+
+// LimitStats has the counts of one limit, over all keys for which it is or was in force. Denied and
+// Shadowed are tokens of requests that had to wait for this limit longest, as far as was known. Their
+// sums over all limits are those of Stats, without Crowded and the requests that LimitsFor is to
+// blame for, but with those that a Join has asked of a key and another key has denied.
+type LimitStats struct {
+	Limit    Limit // the zero Limit stands for all beyond 64
+	Keys     int   // in use now for which it is in force
+	Denied   int64
+	Shadowed int64 // those above the burst included
+}
+
+// observer counts, logs and announces what a Limiter does. All members of the Limiter share it. Its
+// methods take values, so it knows no entry.
+type observer struct {
+	cfg *Config         // with defaults
+	ctx context.Context // ends with Close
+	counters
+	queue eventQueue
+
+	capped, slowNet sync.Once // lines that come once
+	seldom          [lines]seldomLine
+	misconfig       misconfigured
+}
+
+// denied announces the denial of a request for n tokens, and reports whether Policy.Shadow admits
+// it all the same. A Limiter without Events.Denied and Policy.Shadow need not call it.
+func (o *observer) denied(key string, n int64) (admitted bool) {
+	if f := o.cfg.Events.Denied; f != nil {
+		f(key, n)
+	}
+	return o.cfg.Policy.Shadow
+}
+
+// overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit,
+// for the lack of limits, or because the store is away. Such a request is admitted without tokens
+// and leaves no debt.
+func (o *observer) overrules(err error) bool {
+	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrUnavailable) ||
+		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig))
+}
+
+// logger is looked up for each line, so a default logger that is set after New counts too.
+func (o *observer) logger() *slog.Logger {
+	logger := cmp.Or(o.cfg.Logger, slog.Default())
+	if o.cfg.Name != "" {
+		logger = logger.With("limiter", o.cfg.Name)
+	}
+	return logger
+}
+
+// quietFor is how long the log does not repeat itself.
+const quietFor = 10 * time.Second
+
+// The lines of the log about one key that thousands of keys may have at once.
+const (
+	lineVoid     = iota // a bucket did not know the lease
+	lineConflict        // other limits under the same version
+	lineCrowd           // the fleet is too large for a burst to keep its budget of calls
+	lineMisconfigured
+	lineNotFollowed // ScopeProcess cannot ask for the limits that were set
+	lines
+)
+
+// seldomLine is a line that comes once in quietFor, with the number of keys that had it.
+type seldomLine struct {
+	mu   sync.Mutex
+	at   clock.Instant // of the last line; 0 before the first
+	keys int64         // since then
+}
+
+// warnSeldom counts key, and logs the line if the last one is not too recent.
+func (o *observer) warnSeldom(line int, key, text string, args ...any) {
+	s, now := &o.seldom[line], o.cfg.Clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys++
+	if s.at == 0 || now >= s.at.Add(quietFor) {
+		o.logger().Warn(text, append([]any{"keys", s.keys, "key", brief(key)}, args...)...)
+		s.keys, s.at = 0, now
+	}
+}
+
+// voided logs that the bucket of key did not know a lease, of which n tokens are burnt.
+func (o *observer) voided(key string, n int64) {
+	o.warnSeldom(lineVoid, key, "hybrid: a bucket did not know this process's lease, which is burnt",
+		"tokens", n)
+}
+
+// crowded logs that the burst of key does not allow leases as long as its fleet needs to keep
+// Policy.CallsPerSecond.
+func (o *observer) crowded(key string, callsPerSecond, processes, burst int64) {
+	o.warnSeldom(lineCrowd, key, "hybrid: the burst is too small for as few lease calls as CallsPerSecond "+
+		"says; a larger one, or more calls, cures it", "calls_per_second", callsPerSecond, "processes", processes,
+		"burst", burst)
+}
+
+// keysToldMax bounds how many keys with unusable limits have a line of the log each.
+const keysToldMax = 1000
+
+// misconfigured are the keys whose unusable limits the log has named.
+type misconfigured struct {
+	mu   sync.Mutex
+	seed maphash.Seed
+	told map[uint64]struct{} // by their hashes
+}
+
+// add reports whether key is new, and whether there is room to remember it.
+func (m *misconfigured) add(key string) (added, full bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told == nil {
+		m.told, m.seed = make(map[uint64]struct{}), maphash.MakeSeed()
+	}
+	hash := maphash.String(m.seed, key)
+	if _, told := m.told[hash]; told {
+		return false, false
+	}
+	if len(m.told) >= keysToldMax {
+		return false, true
+	}
+	m.told[hash] = struct{}{}
+	return true, false
+}
+
+// refusedLimits says that key was given limits that cannot be used: once for a key to the log, each
+// time to the listener.
+func (o *observer) refusedLimits(key string, err error) {
+	const text = "hybrid: a key has limits that cannot be used, so nothing decides on its requests"
+	switch added, full := o.misconfig.add(key); {
+	case added:
+		o.logger().Warn(text, "key", brief(key), "error", safetext.Error(err))
+	case full:
+		o.warnSeldom(lineMisconfigured, key, text, "error", safetext.Error(err))
+	}
+	if f := o.cfg.Events.Misconfigured; f != nil {
+		f(key, err)
+	}
+}
+
+// proposed logs, once, that limits make the Target shorter.
+func (o *observer) proposed(limits []Limit) {
+	asked, target := o.cfg.Policy.TargetFor(nil), o.cfg.Policy.TargetFor(limits)
+	if target < asked {
+		o.capped.Do(func() {
+			o.logger().Info("hybrid: Target capped: a lease may use at most a quarter of the burst at the full rate",
+				"target", target, "asked", asked, "limits", limits)
+		})
+	}
+}
+
+// heard logs, once, that a burst is too small to lease ahead on a network with this round trip.
+func (o *observer) heard(limits []Limit, rtt time.Duration) {
+	for _, limit := range limits {
+		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
+		if limit.Capacity()+o.cfg.Policy.Overcommit < need {
+			o.slowNet.Do(func() {
+				o.logger().Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
+					"so every request waits for a call; a larger Overcommit cures it",
+					"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
+			})
+		}
+	}
+}
+
+// brief is key as the log shows it: short, and without control characters.
+func brief(key string) string {
+	const most = 64
+	quoted := strconv.Quote(key[:min(len(key), most)])
+	quoted = quoted[1 : len(quoted)-1]
+	if len(key) > most {
+		quoted = fmt.Sprintf("%s... (%d bytes)", quoted, len(key))
+	}
+	return quoted
+}
+
+// outage counts the keys of one node whose calls fail. The log has one line when that begins, and
+// one when it ends.
+type outage struct {
+	mu     sync.Mutex
+	keys   int64 // that fail now
+	most   int64 // that failed at one time
+	since  clock.Instant
+	over   bool // calls succeed again
+	told   bool // the log has the first line
+	toldAt clock.Instant
+	key    string // the last one that began to fail, and its error
+	err    error
+	cold   bool // this process has never heard of the node, so ColdStart decides and no Fallback
+}
+
+// begin counts a key whose calls fail from now on. The line comes a CallTimeout after the first
+// key, when the number of keys is known.
+func (f *outage) begin(o *observer, now clock.Instant, key string, cold bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys == 0 {
+		f.since, f.most, f.over, f.told = now, 0, false, false
+		o.cfg.Clock.AfterFunc(o.cfg.CallTimeout, func() { f.tell(o) })
+	}
+	f.keys++
+	f.most = max(f.most, f.keys)
+	f.key, f.err, f.cold = key, err, cold
+	o.degraded(key, err)
+}
+
+// tell logs an outage that is not over yet, later if another one was logged not long ago. Keys that
+// are not asked for any more may be at rest by then, or gone, which is no sign of calls that
+// succeed.
+func (f *outage) tell(o *observer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := o.cfg.Clock.Now()
+	switch quiet := f.toldAt.Add(quietFor).Sub(now); {
+	case f.over || f.told || o.ctx.Err() != nil:
+	case f.toldAt > 0 && quiet > 0:
+		o.cfg.Clock.AfterFunc(quiet, func() { f.tell(o) })
+	default:
+		f.told, f.toldAt = true, now
+		said := []any{"keys", f.most, "key", brief(f.key), "error", safetext.Error(f.err)}
+		if f.cold {
+			does := "denies"
+			if o.cfg.Policy.ColdStart == ColdStartAllow {
+				does = "admits"
+			}
+			said = append(said, "decides",
+				"Policy.ColdStart "+does+" everything until this process has heard of its store")
+		}
+		o.logger().Warn("hybrid: lease calls fail", said...)
+	}
+}
+
+// end no longer counts a key: its calls succeed again, or it has gone.
+func (f *outage) end(o *observer, now clock.Instant, succeeded bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys--; succeeded {
+		f.endLocked(o, now)
+	}
+}
+
+// recovered says that the node has answered after an outage, which is over unless a key is left
+// whose next call will tell.
+func (f *outage) recovered(o *observer, now clock.Instant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.endLocked(o, now)
+}
+
+func (f *outage) endLocked(o *observer, now clock.Instant) {
+	if f.keys > 0 || f.over {
+		return
+	}
+	f.over = true
+	if f.told {
+		o.logger().Info("hybrid: lease calls succeed again", "keys", f.most, "after", now.Sub(f.since))
+	}
+}
+
+// limitCounts counts by limit. The counters' lock guards it.
+type limitCounts struct {
+	all   []LimitStats
+	index map[Limit]int
+	rest  LimitStats // of all limits beyond limitsCounted
+}
+
+// of is where l is counted. A limit keeps its place, so that no count is ever lower than before.
+func (c *limitCounts) of(l Limit) *LimitStats {
+	if i, ok := c.index[l]; ok {
+		return &c.all[i]
+	}
+	if len(c.all) == limitsCounted {
+		return &c.rest
+	}
+	if c.index == nil {
+		c.index = make(map[Limit]int)
+	}
+	c.index[l] = len(c.all)
+	c.all = append(c.all, LimitStats{Limit: l})
+	return &c.all[len(c.all)-1]
+}
+
+// noKeys forgets how many keys have which limit.
+func (c *limitCounts) noKeys() {
+	c.rest.Keys = 0
+	for i := range c.all {
+		c.all[i].Keys = 0
+	}
+}
+
+// list is a copy of all counts. In shadow mode denied requests were admitted.
+func (c *limitCounts) list(shadow bool) []LimitStats {
+	all := append([]LimitStats(nil), c.all...)
+	if c.rest != (LimitStats{}) {
+		all = append(all, c.rest)
+	}
+	for i := range all {
+		if shadow {
+			all[i].Denied, all[i].Shadowed = 0, all[i].Denied
+		}
+	}
+	return all
+}
+
+// counters are summed up by Stats.
+type counters struct {
+	calls, roundTrips, errors, invalid, full, fallback, conflicts, charged atomic.Int64
+
+	awaited, misconfigured atomic.Int64
+
+	shadowed atomic.Int64 // tokens of requests that no entry has counted as denied, with Policy.Shadow
+	ended    atomic.Int64 // tokens of requests whose context ended, with Policy.Shadow
+
+	one     sync.Mutex // Stats at a time
+	mu      sync.Mutex
+	retired tally // of entries that have ended
+	limits  limitCounts
+	number  uint64 // of the latest Stats
+	sum     tally  // of retired, and of the entries that the latest Stats has seen
+}
+
+// tally is a sum over entries.
+type tally struct {
+	protocol.Account
+	denied, voided int64
+}
+
+func (t *tally) add(o tally) {
+	t.Account = t.Account.Plus(o.Account)
+	t.denied += o.denied
+	t.voided += o.voided
+}
+
+// denials calls f with the tokens of each limit that were denied since the last time.
+type denials func(f func(l Limit, n int64))
+
+// retire keeps the tally of an entry that ends, which the Stats of that number has seen last. tally
+// is called once, because requests that are refused meanwhile are counted without the entry's lock.
+func (c *counters) retire(tally func() tally, seen uint64, by denials) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := tally()
+	c.retired.add(t)
+	if seen != c.number {
+		c.sum.add(t)
+	}
+	by(c.denyLocked)
+}
+
+// see adds an entry with these limits to the sum of the Stats under way, unless that has seen it.
+func (c *counters) see(tally func() tally, seen *uint64, by denials, limits []Limit) (added bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if *seen == c.number {
+		return false
+	}
+	*seen = c.number
+	c.sum.add(tally())
+	by(c.denyLocked)
+	c.keysLocked(limits)
+	return true
+}
+
+// keysLocked counts a key with these limits.
+func (c *counters) keysLocked(limits []Limit) {
+	for _, l := range limits {
+		c.limits.of(l).Keys++
+	}
+}
+
+func (c *counters) denyLocked(l Limit, n int64) { c.limits.of(l).Denied += n }
+
+// never stands for a Stats that has seen a key without an entry: there is none.
+const never = ^uint64(0)
+
+// burn counts n tokens as lost that were counted as admitted by an entry that has ended. A Stats
+// that has seen the entry itself tells what was before.
+func (c *counters) burn(n int64, seen uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := tally{Account: protocol.Account{Admitted: -n, Burnt: n}}
+	c.retired.add(lost)
+	if seen != c.number {
+		c.sum.add(lost)
+	}
+}
+
+// drew counts n tokens that a draw of a key at rest has brought.
+func (c *counters) drew(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := tally{Account: protocol.Account{Granted: n, Admitted: n}}
+	c.retired.add(t)
+	c.sum.add(t)
+}
+
+// deny counts n tokens as denied because of one limit, for a key that has no entry to count them.
+func (c *counters) deny(l Limit, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retired.denied += n
+	c.sum.denied += n
+	c.denyLocked(l, n)
+}
+
+// blame counts by limit n tokens that no entry has counted by limit.
+func (c *counters) blame(l Limit, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.denyLocked(l, n)
+}
+
+// source counts n admitted tokens that were not the process's own.
+func (c *counters) source(s Source, n int64) {
+	switch s {
+	case SourceFallback:
+		c.fallback.Add(n)
+	case SourceStore:
+		c.awaited.Add(n)
+	}
+}
+
+// eventQueue runs callbacks one after the other, in the order of add. They are added under an
+// entry's lock and run when it is free again.
+type eventQueue struct {
+	mu      sync.Mutex
+	queued  []func()
+	running bool
+	any     atomic.Bool // queued is not empty, so that run costs no lock where it is
+}
+
+func (q *eventQueue) add(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queued = append(q.queued, f)
+	q.any.Store(true)
+}
+
+// run runs the queued callbacks. A run on another goroutine picks them up if it is not done yet.
+func (q *eventQueue) run() {
+	if !q.any.Load() {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running {
+		return
+	}
+	q.running = true
+	for len(q.queued) > 0 {
+		f := q.queued[0]
+		q.queued = q.queued[1:]
+		q.mu.Unlock()
+		f()
+		q.mu.Lock()
+	}
+	q.queued, q.running = nil, false
+	q.any.Store(false)
+}
+
+// The events that are queued. Callers hold the lock of the key's entry, and call queue.run once it
+// is free.
+
+func (o *observer) degraded(key string, err error) {
+	if f := o.cfg.Events.Degraded; f != nil {
+		o.queue.add(func() { f(key, safetext.Error(err)) })
+	}
+}
+
+func (o *observer) recovered(key string, after time.Duration) {
+	if f := o.cfg.Events.Recovered; f != nil {
+		o.queue.add(func() { f(key, after) })
+	}
+}
+
+func (o *observer) lost(key string, n int64, reason LossReason) {
+	if f := o.cfg.Events.Lost; f != nil && n > 0 {
+		o.queue.add(func() { f(key, n, reason) })
+	}
+}
+
+func (o *observer) limitsChanged(key string, before, now []Limit) {
+	if f := o.cfg.Events.LimitsChanged; f != nil && !slices.Equal(now, before) {
+		now = slices.Clone(now)
+		o.queue.add(func() { f(key, now) })
+	}
+}
+
+// conflict counts, logs and announces that the bucket of key has the limits stored, under the same
+// version as those that this process proposes.
+func (o *observer) conflict(key string, stored []Limit, version int64) {
+	stored = slices.Clone(stored)
+	if f := o.cfg.Events.Conflict; f != nil {
+		o.queue.add(func() { f(key, stored) })
+	}
+	o.conflicts.Add(1)
+	o.warnSeldom(lineConflict, key,
+		"hybrid: another process or handle proposes other limits under the same version; the stored ones hold",
+		"limits", stored, "version", version)
+}
