@@ -293,3 +293,9 @@ func (c Config) checkPriorities(bad func(format string, args ...any)) {
 		least = share
 	}
 }
+
+// The errors of calls, which Events.Degraded and the log tell.
+var (
+	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
+	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
+)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -16,8 +17,9 @@ import (
 // request is one call of a verb.
 type request struct {
 	name     string
-	spot     spot // of the key; the zero value where it was not looked up yet
-	key      *Key // by which the request came, and which is to point to the entry; nil where it came by name
+	spot     spot                   // of the key; the zero value where it was not looked up yet
+	handle   *atomic.Pointer[entry] // of the Key by which the request came; nil where it came by name
+	own      *proposal              // of a KeyWith; nil for others
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience protocol.Patience
@@ -57,6 +59,59 @@ type decision struct {
 	outlook *protocol.Outlook
 }
 
+// Result is one decision. Above the limit denials come in stretches (docs/protocol.md section
+// 8.11): a process denies until it asks again, although the bucket, and so Peek, may have tokens
+// again.
+type Result struct {
+	OK        bool   // the request is admitted
+	Taken     int64  // tokens that it has: all that it asked for where OK, or some of them by TakeUpTo
+	Shadowed  bool   // only because of Policy.Shadow; the other fields are those of the denial
+	Key       string // the key; of several that are joined, the one that binds (see Joined.Take)
+	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
+	Remaining int64  // what this process holds plus what the bucket had at the last reply, at most Burst
+	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
+	// denial. A caller that sleeps RetryAfter between attempts is denied at most once per token.
+	// Without the store it is when the local share has them, or else a CallTimeout.
+	RetryAfter time.Duration
+	// ResetAfter is how long it takes until Remaining is Burst, if no tokens are drawn. Of a sliding
+	// window it is the longest that it can take, of a calendar the time until its boundary.
+	ResetAfter time.Duration
+	Source     Source // of the decision
+}
+
+// resultOf is a decision with the outlook of the key.
+func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
+	r := Result{
+		OK: ok, Key: key, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source,
+	}
+	if !ok {
+		r.RetryAfter = o.RetryAfter
+	}
+	return r
+}
+
+// result is the Result of d, for a request that least tokens admit.
+func (d *decision) result(key string, least int64) Result {
+	if d.outlook != nil {
+		r := resultOf(key, d.ok && !d.shadowed, d.source, *d.outlook)
+		r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
+		return r
+	}
+	if d.err != nil || d.entry == nil {
+		return Result{OK: d.ok, Taken: d.taken, Shadowed: d.shadowed, Key: key, Source: d.source}
+	}
+	admitted := d.ok && !d.shadowed
+	r := resultOf(key, admitted, d.source, d.entry.outlook(least, admitted))
+	r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
+	if !admitted {
+		if d.source == SourceFallback {
+			r.RetryAfter = 0 // the last reply decides nothing now
+		}
+		r.RetryAfter = max(r.RetryAfter, d.wait, 1)
+	}
+	return r
+}
+
 // hold is tokens of one key with which a request was admitted. It knows how to give them back. The
 // zero value holds none, as does a request that was admitted without the bucket's tokens.
 type hold struct {
@@ -76,11 +131,11 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 }
 
 // giveBack gives n of the tokens back, as if they had not been asked for. name is the key's in m, as
-// the user gave it, and k the handle by which the request came, if it came by one. They go to the
+// the user gave it, and own the proposal of a KeyWith, if the request came by one. They go to the
 // pool they came from or travel with the key's next call, also where the key has gone to rest or
 // been in use again since. They are burnt where the Limiter has closed or the key has left its
 // table; Stats counts them then.
-func (h *hold) giveBack(m *member, name string, k *Key, n int64) {
+func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
 	}
@@ -88,13 +143,13 @@ func (h *hold) giveBack(m *member, name string, k *Key, n int64) {
 	h.n, h.pooled = h.n-n, h.pooled-pooled
 	e := h.entry
 	if e == nil {
-		e = m.known(name, k)
+		e = m.known(name, own)
 	}
-	for ; e != nil; e = m.known(name, k) {
+	for ; e != nil; e = m.known(name, own) {
 		if e.giveBack(n, pooled, h.draw) {
 			return
 		}
-		if pooled = 0; !m.life.open() { // another entry has another pool
+		if pooled = 0; !m.open() { // another entry has another pool
 			break
 		}
 	}
@@ -116,6 +171,9 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	return true
 }
 
+// denied is observer.denied.
+func (m *member) denied(key string, n int64) bool { return m.observer.denied(key, n) }
+
 // allowed is the rest of Allow where the pool had more to do than to hand out a token.
 func (m *member) allowed(r request, t pool.Taken) bool {
 	switch t {
@@ -125,7 +183,7 @@ func (m *member) allowed(r request, t pool.Taken) bool {
 		r.tried.low()
 		return true
 	case pool.Denied:
-		return m.cfg.watched() && m.observer.denied(r.name, 1)
+		return m.cfg.watched() && m.denied(r.name, 1)
 	}
 	return m.decide(r).ok
 }
@@ -220,7 +278,7 @@ func (m *member) refuse(r request, d decision) decision {
 // local share of a slot, of one at rest; or a new entry.
 func (m *member) answer(r request) decision {
 	switch {
-	case !m.life.open():
+	case !m.open():
 		r.tried.uncount(r.n)
 		return decision{err: ErrClosed}
 	case r.name == "":
@@ -234,7 +292,7 @@ func (m *member) answer(r request) decision {
 		r.ctx = context.Background()
 	}
 	for e := r.tried; ; e = nil {
-		if !m.life.open() {
+		if !m.open() {
 			return decision{err: ErrClosed}
 		}
 		if e == nil {
@@ -248,7 +306,12 @@ func (m *member) answer(r request) decision {
 			if e, err = m.activate(&r); err != nil {
 				return decision{err: err}
 			}
-			r.key.bind(e)
+			if r.own != nil {
+				e.insist(r.own.config)
+			}
+			if r.handle != nil {
+				r.handle.Store(e)
+			}
 			r.n = e.most(r)
 			if h, ok := e.takeHold(r.n); ok {
 				return decision{ok: true, taken: r.n, entry: e, hold: h}
@@ -267,6 +330,9 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // no way to the store is saved in a process
 		return decision{}, false
 	}
+	if r.handle != nil && r.handle.Load() != nil {
+		r.handle.Store(nil)
+	}
 	if d, done = m.drawFor(r); done {
 		return d, done
 	}
@@ -284,7 +350,7 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	n, now := m.nodeOf(r.name, nodeUnknown), m.cfg.Clock.Now()
 	b := n.breaker
 	if r.spot.entry() != nil || !b.Away(now) ||
-		n.underWay.Load() < batchesMax && n.wantsProbe(now, m.proposer.defaults.Target) {
+		!n.full() && n.wantsProbe(now) {
 		return decision{}, false
 	}
 	own, err := m.proposed(r)
@@ -311,7 +377,7 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	s := r.spot.slot
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if s.state != slotResting || s.memory.Heard() || !m.life.open() ||
+	if s.state != slotResting || s.memory.Heard() || !m.open() ||
 		s.unheard != nil && !slices.Equal(s.own.Limits, own.config.Limits) {
 		return decision{}, false
 	}
@@ -322,7 +388,7 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	s.own, s.given = own.config, own.given
 	idle.unlinkLocked(s)
 	if idle.linkLocked(s, now, s.unheard.FullAt(&t, b.Active()).Sub(now)) {
-		m.scheduler.wake()
+		m.wake()
 	}
 	return m.decided(r, took, now, s.unheard, &t, b.Active()), true
 }
@@ -340,7 +406,6 @@ func (m *member) decided(
 	if took < r.n {
 		m.observer.deny(o.Limit, r.n-took)
 	}
-	r.key.rest()
 	return d
 }
 
@@ -354,7 +419,7 @@ func (m *member) askCapacity(e *entry, r request) bool {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	defer m.cfg.Clock.AfterFunc(r.callWait(now, m.cfg.CallTimeout), cancel).Stop()
-	st, err := m.limiter.configure(ctx, "limits", r.name, lease.OpInspect)
+	st, err := m.configure(ctx, "limits", r.name, lease.OpInspect)
 	if err != nil || !st.Exists {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -21,7 +22,7 @@ type draw struct {
 	slot  *slot
 	call  lease.Call
 	sent  clock.Instant
-	to    *node         // that serves the key, as far as is known
+	to    *storeNode    // that serves the key, as far as is known
 	until clock.Instant // its request waits no longer than that
 	own   proposed      // by which it was made
 	entry *entry        // that has taken it over; guarded by the idle list's lock
@@ -48,8 +49,7 @@ func (m *member) drawFor(r *request) (d decision, done bool) {
 	if one == nil {
 		return decision{}, false
 	}
-	r.key.rest()
-	one.to.lane.join(m, one)
+	one.to.join(one)
 	told := one.await()
 	if e := one.entry; e != nil {
 		e.mu.Lock()
@@ -71,7 +71,7 @@ func (m *member) beginDraw(s *slot, own proposed, r *request) *draw {
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	now := m.cfg.Clock.Now()
-	if s.state != slotResting || !m.life.open() {
+	if s.state != slotResting || !m.open() {
 		return nil
 	}
 	if s.unheard != nil {
@@ -104,8 +104,7 @@ func (m *member) beginDraw(s *slot, own proposed, r *request) *draw {
 // await waits for the answer. Where the request's context ends first, an entry takes the draw over,
 // which gives back the tokens that it brings.
 func (d *draw) await() protocol.Decision {
-	timeout := d.m.cfg.CallTimeout
-	if d.until < d.sent.Add(timeout-timeout/16) { // watch takes care of a later time
+	if d.until < d.sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // its batch takes care of a later time
 		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.sent), func() { d.takeOver() }).Stop()
 	}
 	select {
@@ -139,7 +138,7 @@ func (d *draw) takeOver() *entry {
 }
 
 // admitted takes in the reply to d, if it is a mere admission.
-func (d *draw) admitted(n *node, now clock.Instant) bool {
+func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 	s, idle := d.slot, &d.m.keys.idle
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
@@ -154,12 +153,9 @@ func (d *draw) admitted(n *node, now clock.Instant) bool {
 		s.memory.Propose(d.own.config)
 	}
 	if idle.drawnLocked(s, n, now, s.memory.Lifetime(d.own.config)) {
-		d.m.scheduler.wake()
+		d.m.wake()
 	}
-	// A draw of a bucket at rest does not say which other processes use the node.
-	if active := d.call.Grant.ActiveWeight; active > n.breaker.Active() {
-		n.breaker.Heard(now, active)
-	}
+	node.Heard(n.breaker, now, &d.call.Request, &d.call.Grant)
 	d.m.observer.drew(d.N)
 	d.told <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
 	return true
@@ -181,7 +177,7 @@ func (m *member) endDraws() {
 }
 
 // receive implements caller.
-func (d *draw) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
+func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.admitted(n, now) {
 		d.m.observer.heard(c.Grant.Config.Limits, n.rtt())
 		return c.Grant.Granted
@@ -208,8 +204,11 @@ func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
 	}
 }
 
+// overdue implements caller.
+func (d *draw) overdue() { d.takeOver() }
+
 // at implements caller.
-func (d *draw) at() *node { return d.to }
+func (d *draw) at() *storeNode { return d.to }
 
 // name implements caller.
 func (d *draw) name() string { return d.slot.name }

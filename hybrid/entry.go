@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -22,8 +23,8 @@ type entry struct {
 
 	client protocol.Client                // its Pool, Low and ShutUntil are used without the lock
 	heard  atomic.Pointer[protocol.Heard] // from the last reply; nil before the first
-	node   atomic.Pointer[node]           // of the store
-	calls  atomic.Pointer[node]           // the node that has admitted the last call
+	node   atomic.Pointer[storeNode]      // of the store
+	calls  atomic.Pointer[storeNode]      // the node that has admitted the last call
 	woken  atomic.Bool                    // is on the scheduler's ready list
 
 	mu       sync.Mutex
@@ -162,7 +163,7 @@ func (e *entry) close() {
 		return
 	}
 	if e.leaving && !e.client.Idle() {
-		e.m.life.lost.Add(1) // Close cuts Shutdown short
+		e.m.lost.Add(1) // Close cuts Shutdown short
 	}
 	e.endLocked()
 }
@@ -173,7 +174,7 @@ func (e *entry) leave() {
 	defer e.mu.Unlock()
 	if !e.client.Closed() {
 		e.leaving = true
-		e.m.life.leaving.Add(1)
+		e.m.leaving.Add(1)
 		e.client.Leave()
 	}
 }
@@ -184,7 +185,7 @@ func (e *entry) endLocked() {
 	e.callEndedLocked()
 	e.failsNoMoreLocked(0, false)
 	if e.leaving {
-		e.m.life.leaving.Done()
+		e.m.leaving.Done()
 	}
 	e.m.observer.retire(e.tally, e.seen, e.client.CollectDenials)
 }
@@ -437,7 +438,7 @@ func (e *entry) callEndedLocked() {
 
 // build opens the call, which n has admitted; nil where the entry has closed meanwhile or its call
 // has just been built.
-func (e *entry) build(n *node, now clock.Instant) *lease.Call {
+func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() || e.flight != nil {
@@ -452,7 +453,7 @@ func (e *entry) build(n *node, now clock.Instant) *lease.Call {
 
 // admitted reports whether n, which is e's node, takes a call now, and if not when to ask again. An
 // entry that leaves gives nothing back to a node that is away: Shutdown does not wait for that.
-func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Instant) {
+func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -475,7 +476,7 @@ func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Insta
 }
 
 // locate is the node that serves e's key by now, as far as is known.
-func (e *entry) locate() *node {
+func (e *entry) locate() *storeNode {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.locateLocked()
@@ -491,7 +492,7 @@ func (e *entry) locateLocked() {
 
 // receive implements caller. Of a call that was overdue the grant still counts, if no later call
 // has been made; the error does not.
-func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
+func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -514,8 +515,11 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 // name implements caller.
 func (e *entry) name() string { return e.slot.name }
 
+// overdue implements caller: the calls of an entry fail later.
+func (e *entry) overdue() {}
+
 // at implements caller.
-func (e *entry) at() *node { return e.calls.Load() }
+func (e *entry) at() *storeNode { return e.calls.Load() }
 
 // awaits implements caller.
 func (e *entry) awaits(c *lease.Call) bool {
@@ -565,9 +569,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.crowded = wanted > 0
 	heard := e.client.Heard()
 	e.heard.Store(&heard)
-	if b, active := e.node.Load().breaker, c.Grant.ActiveWeight; !c.Request.Draw || active > b.Active() {
-		b.Heard(now, active)
-	}
+	node.Heard(e.node.Load().breaker, now, &c.Request, &c.Grant)
 	if !e.client.Outdated() {
 		e.heardAt = now
 	}
@@ -583,7 +585,7 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	e.client.Fail(now, err)
 	e.failsLocked(now, err)
 	if e.client.Closed() {
-		e.m.life.lost.Add(1) // its tokens expire at the store
+		e.m.lost.Add(1) // its tokens expire at the store
 		e.endLocked()
 	}
 }
@@ -624,15 +626,14 @@ func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 // refresh proposes what LimitsFor says by now for e's key, which has this name. If two refreshes
 // race, the later one wins: it was asked for after both changes.
 func (e *entry) refresh(key string) error {
-	p := e.m.proposer
-	asked := p.refreshes.Load()
+	asked := e.m.refreshed()
 	e.mu.Lock()
 	given := e.given
 	e.mu.Unlock()
 	if given {
 		return nil
 	}
-	c, err := p.of(key, nil)
+	c, err := e.m.proposal(key)
 	if err != nil {
 		return err
 	}

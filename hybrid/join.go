@@ -247,7 +247,7 @@ func (j *Joined) takeOne() bool {
 		e.uncount(1) // it is asked again
 		for i, h := range holds[:i] {
 			given := hold{h.entry, 1, 1, h.draw}
-			given.giveBack(j.few[i].m, j.few[i].name, j.few[i], 1)
+			given.giveBack(j.few[i].m, j.few[i].name, j.few[i].own, 1)
 		}
 		return false
 	}
@@ -284,7 +284,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 func (j *Joined) giveBack(holds []hold) {
 	for i := range holds {
 		p := &j.parts[i]
-		holds[i].giveBack(p.m, p.name, p.Key, holds[i].n)
+		holds[i].giveBack(p.m, p.name, p.own, holds[i].n)
 	}
 }
 
@@ -310,7 +310,7 @@ func (p *part) inUse() *entry {
 	e := p.e.Load()
 	if e == nil && p.own == nil {
 		if e = p.m.keys.locate(p.name).entry(); e != nil {
-			p.bind(e)
+			p.e.Store(e)
 		}
 	}
 	return e
@@ -319,7 +319,7 @@ func (p *part) inUse() *entry {
 // ask is the answer of one key, whose pool has refused if tried is its entry. A denial is neither
 // counted nor told yet by its Limiter, because it may be that of another key which counts.
 func (p *part) ask(r request, tried *entry) decision {
-	r.name, r.key, r.n, r.tried = p.name, p.Key, p.of(r.n), tried
+	r.name, r.handle, r.own, r.n, r.tried = p.name, &p.e, p.own, p.of(r.n), tried
 	r.n, r.patience = tried.most(r), p.m.patience(r.patience)
 	d := p.m.answer(r)
 	if !d.ok && p.m.observer.overrules(d.err) {
@@ -421,7 +421,7 @@ func (j *Joined) level(n int64, told []decision) {
 	}
 	for i := range told {
 		d, p := &told[i], &j.parts[i]
-		d.hold.giveBack(p.m, p.name, p.Key, d.hold.n-n*p.times)
+		d.hold.giveBack(p.m, p.name, p.own, d.hold.n-n*p.times)
 		if d.taken < p.times {
 			d.ok = false
 		}
@@ -441,7 +441,7 @@ func (j *Joined) deny(r request, told []decision) agreement {
 	a := agreement{told: told, binding: j.bindingOf(r, told)}
 	for i := range told {
 		p, d := &j.parts[i], &told[i]
-		d.hold.giveBack(p.m, p.name, p.Key, d.hold.n)
+		d.hold.giveBack(p.m, p.name, p.own, d.hold.n)
 		if !d.ok && i != a.binding && r.patience != protocol.UpTo {
 			p.uncount(d, r.n)
 		}
@@ -540,7 +540,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 			p.uncount(&told[i], r.n)
 			for i := range told {
 				p, h := &j.parts[i], &told[i].hold
-				h.giveBack(p.m, p.name, p.Key, h.n)
+				h.giveBack(p.m, p.name, p.own, h.n)
 			}
 			return agreement{}, i
 		}

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
-	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -16,16 +13,8 @@ import (
 // through the Store. It has one goroutine, plus one for each batch of calls under way. Goroutines
 // may share it. Use New; the zero value does not work.
 type Limiter struct {
-	cfg      Config
+	*group
 	identity identity
-	store    lease.Store
-	proposer *proposer
-	observer *observer
-	life     *lifecycle
-
-	first   *member                  // class 0
-	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used
-	making  sync.Mutex               // a class
 }
 
 // New returns a Limiter that leases from store. It does no I/O, so it works while the store is
@@ -42,29 +31,19 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	}
 	cfg = cfg.withDefaults()
 	cfg.Limits, cfg.Priorities = slices.Clone(cfg.Limits), slices.Clone(cfg.Priorities)
-	l := &Limiter{
-		cfg:      cfg,
-		identity: identity{storeIdentity(store), cfg.Name, cfg.Version},
-		store:    store,
-		life:     new(lifecycle),
-		classes:  make([]atomic.Pointer[member], len(cfg.Priorities)),
-	}
-	l.life.ctx, l.life.cancel = context.WithCancel(context.Background())
-	l.life.leaving.Add(1)
-	l.observer = &observer{cfg: &l.cfg, ctx: l.life.ctx}
-	l.proposer = newProposer(&l.cfg, l.observer)
+	l := &Limiter{newGroup(store, cfg), identity{storeIdentity(store), cfg.Name, cfg.Version}}
 	if err := l.identity.register(l.proposer.defaults); err != nil {
 		return nil, err
 	}
 	if cfg.Scope == ScopeProcess {
-		l.store = newProcessStore(&l.cfg, l.life.ctx, l.observer, store)
+		l.store = newProcessStore(&l.cfg, l.ctx, l.observer, store)
 	}
 	for _, limit := range cfg.Limits {
 		l.observer.limits.of(limit) // it comes first
 	}
 	l.observer.proposed(cfg.Limits)
-	l.first = l.newMember(nil, cfg.Policy.Headroom)
-	go l.first.scheduler.run()
+	l.first = l.newMember(cfg.Policy.Headroom)
+	l.first.run()
 	return l, nil
 }
 
@@ -75,56 +54,18 @@ func (l *Limiter) Name() string { return l.cfg.Name }
 // leaves more.
 func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
 
-// class is the member for class p of Config.Priorities. It is made when it is first used; class 0
-// stands for one that was not made before l was closed.
-func (l *Limiter) class(p int) *member {
-	if p = min(p, len(l.classes)); p <= 0 {
-		return l.first
-	}
-	made := &l.classes[p-1]
-	if m := made.Load(); m != nil {
-		return m
-	}
-	l.making.Lock()
-	defer l.making.Unlock()
-	if m := made.Load(); m != nil {
-		return m
-	}
-	if !l.life.open() {
-		return l.first
-	}
-	m := l.newMember(l.first, l.cfg.Priorities[p-1])
-	go m.scheduler.run()
-	made.Store(m)
-	return m
-}
-
-// members are class 0 and those that have been used.
-func (l *Limiter) members() []*member {
-	l.making.Lock()
-	defer l.making.Unlock()
-	all := []*member{l.first}
-	for i := range l.classes {
-		if m := l.classes[i].Load(); m != nil {
-			all = append(all, m)
-		}
-	}
-	return all
-}
-
 // Close stops serving at once, without I/O: every later request is denied, waiting ones fail with
 // ErrClosed, and tokens that are held are left to expire at the store. The store and its client stay
 // the caller's. Close may be called more than once and returns nil.
 func (l *Limiter) Close() error {
-	if l.life.state.Swap(stateClosed) == stateClosed {
+	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
 	l.identity.unregister()
 	for _, m := range l.members() {
-		m.endDraws()
-		m.keys.each((*entry).close)
+		m.close()
 	}
-	l.life.cancel() // last, or the failures of cancelled calls would be answered by Policy.Fallback
+	l.cancel() // last, or the failures of cancelled calls would be answered by Policy.Fallback
 	return nil
 }
 
@@ -132,24 +73,23 @@ func (l *Limiter) Close() error {
 // back, with the context's error, or with one that wraps ErrUnavailable where the store did not take
 // them; the Limiter is closed in any case. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
-	if l.life.state.CompareAndSwap(stateOpen, stateLeaving) {
+	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {
-			m.endDraws()
-			m.keys.each((*entry).leave)
+			m.leave()
 		}
-		l.life.leaving.Done()
-	} else if l.life.state.Load() == stateClosed {
+		l.leaving.Done()
+	} else if l.state.Load() == stateClosed {
 		return nil
 	}
 	ended := make(chan struct{})
 	go func() { // ends with Close at the latest
-		l.life.leaving.Wait()
+		l.leaving.Wait()
 		close(ended)
 	}()
 	var err error
 	select {
 	case <-ended:
-		if n := l.life.lost.Load(); n > 0 {
+		if n := l.lost.Load(); n > 0 {
 			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
 				ErrUnavailable, n)
 		}
@@ -164,25 +104,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 // ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, or
 // ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.peek(ctx, l.first, key, nil)
-}
-
-// peek is Peek of a key of m, by k if that is not nil.
-func (l *Limiter) peek(ctx context.Context, m *member, key string, k *Key) (Result, error) {
-	st, err := l.inspect(ctx, "peek", key, k)
-	if err != nil {
-		return Result{}, err
-	}
-	held := int64(0)
-	if e := m.keys.active(key); e != nil {
-		held = e.client.Pool.Held()
-	}
-	headroom := m.cfg.Policy.Headroom
-	ok := true
-	for i, limit := range st.Config.Limits {
-		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
-	}
-	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
+	return l.first.peek(ctx, key, nil)
 }
 
 // Refresh asks Config.LimitsFor for the limits of key again, if this process uses the key now;
@@ -196,7 +118,7 @@ func (l *Limiter) peek(ctx context.Context, m *member, key string, k *Key) (Resu
 // ones stay. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty key.
 func (l *Limiter) Refresh(key string) error {
 	switch {
-	case !l.life.open():
+	case !l.open():
 		return ErrClosed
 	case key == "":
 		return errEmptyKey
@@ -215,25 +137,17 @@ func (l *Limiter) Refresh(key string) error {
 // this process keeps only a hash: Refresh is for them. The error is that of one key, with how many
 // there were.
 func (l *Limiter) RefreshAll() error {
-	if !l.life.open() {
+	if !l.open() {
 		return ErrClosed
 	}
 	var failed error
 	failures := 0
 	l.proposer.refreshes.Add(1)
 	for _, m := range l.members() {
-		for _, d := range m.proposeAnew() {
-			d.takeOver() // now, or an entry that does so later would go on with the old limits
+		n, err := m.refreshAll()
+		if failures += n; err != nil {
+			failed = err
 		}
-		m.keys.each(func(e *entry) {
-			if lease.IsKeyHash(e.slot.name) {
-				return
-			}
-			if err := e.refresh(e.slot.name); err != nil {
-				failed = err
-				failures++
-			}
-		})
 	}
 	if failed != nil {
 		return fmt.Errorf("hybrid: refresh all: %d keys: %w", failures, failed)
@@ -246,7 +160,7 @@ func (l *Limiter) RefreshAll() error {
 // report, room is kept. This process sees the reset at once, the others within a TTL. A bucket that
 // does not exist is not created. Errors are those of Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	defer l.giveBackAll(ctx, key)()
+	defer l.giveBack(ctx, key)()
 	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
 }
@@ -255,7 +169,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // limits would be, and at no moment has the new limits and the old use. A bucket that does not
 // exist is created. Errors are those of SetLimits.
 func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) error {
-	defer l.giveBackAll(ctx, key)()
+	defer l.giveBack(ctx, key)()
 	_, err := l.configure(ctx, "reset", key, lease.OpReplace, limits...)
 	return err
 }
@@ -281,7 +195,7 @@ func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit)
 // LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those
 // of Config. Errors are those of Peek.
 func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
-	st, err := l.inspect(ctx, "limits", key, nil)
+	st, err := l.first.inspect(ctx, "limits", key, nil)
 	return slices.Clone(st.Config.Limits), err
 }
 
@@ -291,7 +205,7 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 // lease.ErrPermanent where an operator must act), the context's error or ErrClosed.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
-	case !l.life.open():
+	case !l.open():
 		return ErrClosed
 	case ctx.Err() != nil:
 		return endedBy(ctx, "ping")
@@ -302,114 +216,11 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(l.life.ctx, func() { cancel(ErrClosed) })()
+	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
 	if err := p.Ping(ctx); err != nil {
 		return fmt.Errorf("hybrid: ping: %w: %w", ErrUnavailable, err)
 	}
 	return nil
-}
-
-// inspect is the state of key's bucket; where there is none, what a new one would have.
-func (l *Limiter) inspect(ctx context.Context, what, key string, k *Key) (lease.State, error) {
-	if err := l.proposer.check(key, k.given()); err != nil {
-		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
-	}
-	st, err := l.configure(ctx, what, key, lease.OpInspect)
-	if err != nil || st.Exists {
-		return st, err
-	}
-	if st.Config, err = l.proposer.of(key, k.given()); err != nil {
-		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
-	}
-	for k, limit := range st.Config.Limits {
-		if !l.cfg.Policy.StartEmpty {
-			st.Levels[k] = limit.Capacity()
-		}
-	}
-	return st, nil
-}
-
-// configure executes one operation on the bucket, within a deadline of its own.
-func (l *Limiter) configure(
-	ctx context.Context, what, key string, op lease.Op, limits ...Limit,
-) (lease.State, error) {
-	switch {
-	case !l.life.open():
-		return lease.State{}, ErrClosed
-	case key == "":
-		return lease.State{}, errEmptyKey
-	case ctx.Err() != nil:
-		return lease.State{}, endedBy(ctx, what)
-	}
-	var c lease.Config
-	if op == lease.OpSet || op == lease.OpSetIfAbsent || op == lease.OpReplace {
-		c = l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
-		// A T that shrinks and grows again would burn leases.
-		if own, err := l.proposer.of(key, nil); err == nil {
-			c.TTL = max(c.TTL, own.TTL)
-		}
-		for _, m := range l.members() {
-			if e := m.known(key, nil); e != nil {
-				e.mu.Lock()
-				c.TTL = max(c.TTL, e.client.TTL())
-				e.mu.Unlock()
-			}
-		}
-	}
-	bounded, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer l.cfg.Clock.AfterFunc(lateFactor*l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
-	defer context.AfterFunc(l.life.ctx, func() { cancel(ErrClosed) })()
-	st, err := lease.State{}, error(nil)
-	if len(c.Limits) > 0 {
-		err = c.Validate()
-	}
-	if err == nil {
-		st, err = l.store.Configure(bounded, storedKey(l.cfg.Name, lease.ShortKey(key)), op, c)
-	}
-	switch {
-	case err == nil:
-		l.follow(key, st)
-		return st, nil
-	case ctx.Err() != nil:
-		err = endedBy(ctx, what)
-	case l.life.ctx.Err() != nil:
-		err = fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
-	case errors.Is(err, lease.ErrInvalidConfig):
-		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
-	default:
-		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
-	}
-	return lease.State{}, err
-}
-
-// follow has this process follow at once a change that it has made itself.
-func (l *Limiter) follow(key string, st lease.State) {
-	if !st.Changed {
-		return
-	}
-	for _, m := range l.members() {
-		if e := m.keys.active(key); e != nil {
-			e.bucketChanged(st.Config.Limits)
-		}
-	}
-}
-
-// giveBackAll gives back what this process holds of key, and takes nothing more until end is
-// called.
-func (l *Limiter) giveBackAll(ctx context.Context, key string) (end func()) {
-	var all []*entry
-	for _, m := range l.members() {
-		if e := m.known(key, nil); e != nil {
-			all = append(all, e)
-			e.beginReset(ctx)
-		}
-	}
-	return func() {
-		for _, e := range all {
-			e.endReset()
-		}
-	}
 }
 
 // Stats sums up all keys, also those that have left, each once. Counters never decrease, except
@@ -427,10 +238,7 @@ func (l *Limiter) Stats() Stats {
 	c.mu.Unlock()
 	st := Stats{Name: l.cfg.Name}
 	for _, m := range l.members() {
-		st.Keys += int(m.keys.size.Load())
-		st.RTT = max(st.RTT, m.nodes.worst())
-		m.keys.each(func(e *entry) { e.addTo(&st) })
-		m.keys.atRest(func(s *slot) { m.addTo(&st, s) })
+		m.addTo(&st)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

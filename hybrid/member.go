@@ -5,26 +5,99 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// member is one process as the store sees it: a holder with a number for each call. A Limiter has one
-// for each class of Config.Priorities that is in use. Each has a table of keys and a scheduler.
-type member struct {
-	limiter  *Limiter // for Key.Limiter
-	cfg      Config   // of the Limiter, with the headroom of the class
+// group is the members of a Limiter and what they share.
+type group struct {
+	cfg      Config // with defaults
 	store    lease.Store
 	proposer *proposer
 	observer *observer
-	life     *lifecycle
+
+	first   *member                  // class 0
+	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used
+	making  sync.Mutex               // a class
+
+	state   atomic.Int32       // rises
+	ctx     context.Context    // ends with Close
+	cancel  context.CancelFunc // of ctx
+	leaving sync.WaitGroup     // the entries that Shutdown waits for, and Shutdown until it knows them all
+	lost    atomic.Int64       // how many of them could not give back what they held
+}
+
+// The states of a Limiter, in their order.
+const (
+	stateOpen int32 = iota
+	stateLeaving
+	stateClosed
+)
+
+// newGroup is a group that has no member yet.
+func newGroup(store lease.Store, cfg Config) *group {
+	g := &group{cfg: cfg, store: store, classes: make([]atomic.Pointer[member], len(cfg.Priorities))}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.leaving.Add(1)
+	g.observer = &observer{cfg: &g.cfg, ctx: g.ctx}
+	g.proposer = newProposer(&g.cfg, g.observer)
+	return g
+}
+
+func (g *group) open() bool { return g.state.Load() == stateOpen }
+
+// class is the member for class p of Config.Priorities. It is made when it is first used; class 0
+// stands for one that was not made before the Limiter was closed.
+func (g *group) class(p int) *member {
+	if p = min(p, len(g.classes)); p <= 0 {
+		return g.first
+	}
+	made := &g.classes[p-1]
+	if m := made.Load(); m != nil {
+		return m
+	}
+	g.making.Lock()
+	defer g.making.Unlock()
+	if m := made.Load(); m != nil {
+		return m
+	}
+	if !g.open() {
+		return g.first
+	}
+	m := g.newMember(g.cfg.Priorities[p-1])
+	m.run()
+	made.Store(m)
+	return m
+}
+
+// members are class 0 and those that have been used.
+func (g *group) members() []*member {
+	g.making.Lock()
+	defer g.making.Unlock()
+	all := []*member{g.first}
+	for i := range g.classes {
+		if m := g.classes[i].Load(); m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// member is one process as the store sees it: a holder with a number for each call. A Limiter has one
+// for each class of Config.Priorities that is in use. Each has a table of keys and a scheduler.
+type member struct {
+	*group
+	cfg Config // with the headroom of the class
 
 	instance string                 // the label and random bits
 	id       atomic.Pointer[string] // of new entries: instance, or another after a clone was met
@@ -35,25 +108,56 @@ type member struct {
 	scheduler scheduler
 }
 
-// newMember is a member that leaves headroom. It shares the health of nodes with first, if there is
-// one. The caller starts its scheduler.
-func (l *Limiter) newMember(first *member, headroom float64) *member {
-	m := &member{
-		limiter: l, cfg: l.cfg, store: l.store, proposer: l.proposer, observer: l.observer, life: l.life,
-		instance: randomText(),
-	}
+// newMember is a member that leaves headroom. It shares the health of nodes with the first one.
+func (g *group) newMember(headroom float64) *member {
+	m := &member{group: g, cfg: g.cfg, instance: randomText()}
 	m.cfg.Policy.Headroom = headroom
-	if l.cfg.InstanceID != "" {
-		m.instance = l.cfg.InstanceID + "-" + m.instance
+	if m.cfg.InstanceID != "" {
+		m.instance = m.cfg.InstanceID + "-" + m.instance
 	}
 	m.id.Store(&m.instance)
 	m.keys.init()
-	m.nodes.target, m.nodes.ttl = l.proposer.defaults.Target, l.proposer.defaults.TTL
-	if first != nil {
-		m.nodes.first = &first.nodes
+	m.nodes.m, m.nodes.target, m.nodes.ttl = m, g.proposer.defaults.Target, g.proposer.defaults.TTL
+	if g.first != nil {
+		m.nodes.first = &g.first.nodes
 	}
 	m.scheduler.init(m)
 	return m
+}
+
+// run starts the scheduler, which ends with Close.
+func (m *member) run() { go m.scheduler.run() }
+
+// wake has the scheduler look at what has come into the idle list.
+func (m *member) wake() { m.scheduler.wake() }
+
+// close ends all requests and entries.
+func (m *member) close() {
+	m.endDraws()
+	m.keys.each((*entry).close)
+}
+
+// leave starts giving everything back.
+func (m *member) leave() {
+	m.endDraws()
+	m.keys.each((*entry).leave)
+}
+
+// refreshAll is Refresh for all keys in use, and returns how many of them failed.
+func (m *member) refreshAll() (failures int, failed error) {
+	for _, d := range m.proposeAnew() {
+		d.takeOver() // now, or an entry that does so later would go on with the old limits
+	}
+	m.keys.each(func(e *entry) {
+		if lease.IsKeyHash(e.slot.name) {
+			return
+		}
+		if err := e.refresh(e.slot.name); err != nil {
+			failed = err
+			failures++
+		}
+	})
+	return failures, failed
 }
 
 // randomText is 64 random bits. They are the kernel's, which differ between copies of a machine.
@@ -77,21 +181,21 @@ func (m *member) nextSeq() int64 {
 func (m *member) storedKey(name string) string { return storedKey(m.cfg.Name, name) }
 
 // known is the entry of a key that the table has, which comes into use if it is at rest. It is nil
-// for another key, and for one whose limits cannot be used. The request came by k, or by name if
-// that is nil.
-func (m *member) known(name string, k *Key) *entry {
+// for another key, and for one whose limits cannot be used. own is the proposal of a KeyWith, if the
+// request came by one.
+func (m *member) known(name string, own *proposal) *entry {
 	s := m.keys.find(name)
 	if s == nil {
 		return nil
 	}
-	r := request{name: name, key: k, spot: spot{slot: s}}
+	r := request{name: name, own: own, spot: spot{slot: s}}
 	e, _ := m.activate(&r)
 	return e
 }
 
 // activate is the entry of r's key, which comes into use, and into the table, if it has none.
 func (m *member) activate(r *request) (*entry, error) {
-	if err := m.proposer.check(r.name, r.key.given()); err != nil {
+	if err := m.proposer.check(r.name, r.own); err != nil {
 		return nil, err
 	}
 	for {
@@ -140,7 +244,7 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 		Stripes:     runtime.GOMAXPROCS(0),
 	})
 	have, took := m.keys.idle.activate(s, e)
-	state := m.life.state.Load()
+	state := m.state.Load()
 	switch {
 	case have == nil:
 		m.keys.remove(s)
@@ -166,8 +270,8 @@ type proposed struct {
 // proposed is the proposal of m for the key of r: the same as since the key was last out of use, or
 // what the proposer says.
 func (m *member) proposed(r *request) (p proposed, err error) {
-	p.asked = m.proposer.refreshes.Load()
-	if own := r.key.given(); own != nil {
+	p.asked = m.refreshed()
+	if own := r.own; own != nil {
 		p.config, p.given = &own.config, true
 		return p, own.err
 	}
@@ -181,13 +285,19 @@ func (m *member) proposed(r *request) (p proposed, err error) {
 		p.config = &m.proposer.defaults
 		return p, nil
 	}
-	c, err := m.proposer.of(r.name, nil)
+	c, err := m.proposal(r.name)
 	p.config = m.proposer.share(c)
 	return p, err
 }
 
+// refreshed is how often Refresh and RefreshAll were called.
+func (g *group) refreshed() int64 { return g.proposer.refreshes.Load() }
+
+// proposal is the proposal for key that LimitsFor or Config make now.
+func (g *group) proposal(key string) (lease.Config, error) { return g.proposer.of(key, nil) }
+
 // outdated reports whether LimitsFor may say something else by now.
-func (m *member) outdated(p *proposed) bool { return m.proposer.refreshes.Load() != p.asked }
+func (m *member) outdated(p *proposed) bool { return m.refreshed() != p.asked }
 
 // proposeAnew has the keys at rest ask for their limits with their next use, and returns their draws
 // under way.
@@ -217,15 +327,15 @@ func (m *member) refresh(key string) error {
 	if own, given := idle.proposed(s, m.cfg.Clock.Now()); own == nil || given {
 		return nil
 	}
-	asked := m.proposer.refreshes.Load()
-	c, err := m.proposer.of(key, nil)
+	asked := m.refreshed()
+	c, err := m.proposal(key)
 	if err != nil {
 		return err
 	}
 	own := m.proposer.share(c)
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if m.proposer.refreshes.Load() != asked && s.draw == nil {
+	if m.refreshed() != asked && s.draw == nil {
 		own = nil // it may have been outdated already, so the next use asks again
 	}
 	if s.own != nil && !s.given {
@@ -246,23 +356,23 @@ func (m *member) knownLimits(key string) []Limit {
 	return m.keys.idle.limits(s, m.cfg.Clock.Now())
 }
 
-// refund is Refund; k is the handle that it came by, or nil.
-func (m *member) refund(key string, k *Key, n int64) {
-	if n < 0 || key == "" || !m.life.open() {
+// refund is Refund; own is the proposal of a KeyWith, if the request came by one.
+func (m *member) refund(key string, own *proposal, n int64) {
+	if n < 0 || key == "" || !m.open() {
 		m.observer.invalid.Add(1)
 		return
 	}
-	for n > 0 && m.life.open() {
-		if e := m.known(key, k); e == nil || e.refund(n) {
+	for n > 0 && m.open() {
+		if e := m.known(key, own); e == nil || e.refund(n) {
 			return
 		}
 	}
 }
 
 // charge has a key's bucket take n tokens more than it has granted, or as many as may be charged.
-func (m *member) charge(key string, k *Key, n int64) (charged int64, err error) {
-	for m.life.open() {
-		r := request{name: key, key: k, spot: m.keys.locate(key)}
+func (m *member) charge(key string, own *proposal, n int64) (charged int64, err error) {
+	for m.open() {
+		r := request{name: key, own: own, spot: m.keys.locate(key)}
 		e, err := m.activate(&r)
 		if err != nil {
 			return 0, err
@@ -277,7 +387,7 @@ func (m *member) charge(key string, k *Key, n int64) (charged int64, err error) 
 
 // nodeOf is the node of a key that last was on the node of this number, or on an unknown one. The
 // store knows better where a key is new, or its node has been replaced.
-func (m *member) nodeOf(name string, number int) *node {
+func (m *member) nodeOf(name string, number int) *storeNode {
 	n := m.nodes.of(number)
 	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Suspect()) {
 		if number := router.NodeOf(m.storedKey(name)); number != nodeUnknown {
@@ -328,11 +438,19 @@ func (m *member) drop(s *slot, e *entry) bool {
 	return true
 }
 
-// addTo counts a key at rest in st if it is in use all the same: it draws. The idle list's lock is
+// addTo counts the keys of m in st.
+func (m *member) addTo(st *Stats) {
+	st.Keys += int(m.keys.size.Load())
+	st.RTT = max(st.RTT, m.nodes.worst())
+	m.keys.each(func(e *entry) { e.addTo(st) })
+	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
+}
+
+// addAtRest counts a key at rest in st if it is in use all the same: it draws. The idle list's lock is
 // held.
-func (m *member) addTo(st *Stats, s *slot) {
+func (m *member) addAtRest(st *Stats, s *slot) {
 	drawing := s.state == slotDrawing
-	if s.own == nil || !drawing && !s.memory.Recent(m.cfg.Clock.Now()) || m.life.state.Load() == stateClosed {
+	if s.own == nil || !drawing && !s.memory.Recent(m.cfg.Clock.Now()) || m.state.Load() == stateClosed {
 		return
 	}
 	st.InUse++
@@ -345,20 +463,123 @@ func (m *member) addTo(st *Stats, s *slot) {
 	c.keysLocked(s.memory.Limits(s.own))
 }
 
-// lifecycle says how far a Limiter is on its way to its end. Its members share it.
-type lifecycle struct {
-	state   atomic.Int32       // rises
-	ctx     context.Context    // ends with Close
-	cancel  context.CancelFunc // of ctx, by Close
-	leaving sync.WaitGroup     // the entries that Shutdown waits for, and Shutdown until it knows them all
-	lost    atomic.Int64       // how many of them could not give back what they held
+// configure executes one operation on the bucket, within a deadline of its own.
+func (g *group) configure(
+	ctx context.Context, what, key string, op lease.Op, limits ...Limit,
+) (lease.State, error) {
+	switch {
+	case !g.open():
+		return lease.State{}, ErrClosed
+	case key == "":
+		return lease.State{}, errEmptyKey
+	case ctx.Err() != nil:
+		return lease.State{}, endedBy(ctx, what)
+	}
+	var c lease.Config
+	if op == lease.OpSet || op == lease.OpSetIfAbsent || op == lease.OpReplace {
+		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
+		// A T that shrinks and grows again would burn leases.
+		if own, err := g.proposer.of(key, nil); err == nil {
+			c.TTL = max(c.TTL, own.TTL)
+		}
+		for _, m := range g.members() {
+			if e := m.known(key, nil); e != nil {
+				e.mu.Lock()
+				c.TTL = max(c.TTL, e.client.TTL())
+				e.mu.Unlock()
+			}
+		}
+	}
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer g.cfg.Clock.AfterFunc(node.Longest(g.cfg.CallTimeout), func() { cancel(errOverdue) }).Stop()
+	defer context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })()
+	st, err := lease.State{}, error(nil)
+	if len(c.Limits) > 0 {
+		err = c.Validate()
+	}
+	if err == nil {
+		st, err = g.store.Configure(bounded, storedKey(g.cfg.Name, lease.ShortKey(key)), op, c)
+	}
+	switch {
+	case err == nil:
+		g.follow(key, st)
+		return st, nil
+	case ctx.Err() != nil:
+		err = endedBy(ctx, what)
+	case g.ctx.Err() != nil:
+		err = fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
+	case errors.Is(err, lease.ErrInvalidConfig):
+		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+	default:
+		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+	}
+	return lease.State{}, err
 }
 
-// The states of a Limiter, in their order.
-const (
-	stateOpen int32 = iota
-	stateLeaving
-	stateClosed
-)
+// follow has this process follow at once a change that it has made itself.
+func (g *group) follow(key string, st lease.State) {
+	if !st.Changed {
+		return
+	}
+	for _, m := range g.members() {
+		if e := m.keys.active(key); e != nil {
+			e.bucketChanged(st.Config.Limits)
+		}
+	}
+}
 
-func (c *lifecycle) open() bool { return c.state.Load() == stateOpen }
+// inspect is the state of key's bucket; where there is none, what a new one would have.
+func (m *member) inspect(ctx context.Context, what, key string, own *proposal) (lease.State, error) {
+	if err := m.proposer.check(key, own); err != nil {
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	st, err := m.configure(ctx, what, key, lease.OpInspect)
+	if err != nil || st.Exists {
+		return st, err
+	}
+	if st.Config, err = m.proposer.of(key, own); err != nil {
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	for k, limit := range st.Config.Limits {
+		if !m.cfg.Policy.StartEmpty {
+			st.Levels[k] = limit.Capacity()
+		}
+	}
+	return st, nil
+}
+
+// peek is Peek; own is the proposal of a KeyWith, if the request came by one.
+func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, error) {
+	st, err := m.inspect(ctx, "peek", key, own)
+	if err != nil {
+		return Result{}, err
+	}
+	held := int64(0)
+	if e := m.keys.active(key); e != nil {
+		held = e.client.Pool.Held()
+	}
+	headroom := m.cfg.Policy.Headroom
+	ok := true
+	for i, limit := range st.Config.Limits {
+		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
+	}
+	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
+}
+
+// giveBack gives back what this process holds of key, and takes nothing more until end is
+// called.
+func (g *group) giveBack(ctx context.Context, key string) (end func()) {
+	var all []*entry
+	for _, m := range g.members() {
+		if e := m.known(key, nil); e != nil {
+			all = append(all, e)
+			e.beginReset(ctx)
+		}
+	}
+	return func() {
+		for _, e := range all {
+			e.endReset()
+		}
+	}
+}

@@ -30,7 +30,7 @@ type Reservation struct {
 type reserved struct {
 	m     *member
 	name  string
-	key   *Key // by which the request came; nil where it came by name
+	own   *proposal // of a KeyWith; nil for others
 	times int64
 	hold  hold
 }
@@ -42,7 +42,7 @@ func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, err
 	r := &Reservation{result: a.result, estimate: estimate}
 	for i, d := range a.told {
 		p := &j.parts[i]
-		r.parts = append(r.parts, reserved{p.m, p.name, p.Key, p.times, d.hold})
+		r.parts = append(r.parts, reserved{p.m, p.name, p.own, p.times, d.hold})
 	}
 	return r, a.err
 }
@@ -50,7 +50,7 @@ func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, err
 func reserve(ctx context.Context, m *member, r request) (*Reservation, error) {
 	result, hold, err := m.takeHold(ctx, r)
 	made := &Reservation{result: result, estimate: r.n}
-	made.one[0] = reserved{m, r.name, r.key, 1, hold}
+	made.one[0] = reserved{m, r.name, r.own, 1, hold}
 	made.parts = made.one[:]
 	return made, err
 }
@@ -83,14 +83,14 @@ func (r *Reservation) Settle(actual int64) error {
 		// Within this bound no product overflows, and no bucket can count more.
 		switch more := min(actual-r.estimate, lease.WaitingMax/joinMax) * p.times; {
 		case more > 0:
-			charged, err := p.m.charge(p.name, p.key, more)
+			charged, err := p.m.charge(p.name, p.own, more)
 			if err == nil && charged < more {
 				err = fmt.Errorf("%w: key %s: settled with %d, estimate %d, Policy.MaxOvershoot charges at most %d more",
 					ErrOvershoot, brief(p.name), actual, r.estimate, charged/p.times)
 			}
 			errs = append(errs, err)
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket
-			p.m.refund(p.name, p.key, -more)
+			p.m.refund(p.name, p.own, -more)
 		}
 	}
 	return errors.Join(errs...)
@@ -107,7 +107,7 @@ func (r *Reservation) Cancel() {
 	}
 	for i := range r.parts {
 		p := &r.parts[i]
-		p.hold.giveBack(p.m, p.name, p.key, p.hold.n)
+		p.hold.giveBack(p.m, p.name, p.own, p.hold.n)
 	}
 }
 

@@ -10,17 +10,10 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// batchWindow is how long calls to a node are held back to travel together (docs/protocol.md
-// section 8.16). A pool does not run empty meanwhile, because a prefetch begins earlier than it has
-// to.
-const batchWindow = time.Millisecond
-
-// batchSize bounds one pipeline: a request that waits for one of its calls waits for all.
-const batchSize = 1000
 
 // roundMax bounds how many entries are asked in one round because they are ready, and how many
 // because they are due, so that urgent ones get their turn in between.
@@ -74,7 +67,7 @@ func (s *scheduler) wake() {
 func (s *scheduler) run() {
 	s.timer = s.m.cfg.Clock.AfterFunc(time.Hour, s.wake)
 	defer s.timer.Stop()
-	for s.m.life.ctx.Err() == nil {
+	for s.m.ctx.Err() == nil {
 		now := s.m.cfg.Clock.Now()
 		for _, b := range s.collect(now) {
 			s.m.send(b)
@@ -90,43 +83,9 @@ func (s *scheduler) run() {
 		}
 		select {
 		case <-s.signal:
-		case <-s.m.life.ctx.Done():
+		case <-s.m.ctx.Done():
 		}
 	}
-}
-
-// batch is calls that travel together.
-type batch struct {
-	node   *node
-	calls  []*lease.Call
-	draws  bool // of the lane
-	probes bool // one of the calls is to see whether a node that is away is back
-	sent   clock.Instant
-	due    [dueTimes]clock.Instant
-	passed int                // of these; guarded by the node's mu
-	again  clock.Instant      // when something is due beside them; so is this
-	forget context.CancelFunc // has the store no longer wait
-	left   atomic.Int64       // calls that are not answered
-	landed atomic.Bool
-}
-
-// abandon ends the wait for those calls of b that n was to answer.
-func (b *batch) abandon(n *node, now clock.Instant, err error) {
-	for _, c := range b.calls {
-		if owner := c.Owner.(caller); owner.at().health == n.health {
-			owner.abandon(c, now, err)
-		}
-	}
-}
-
-// fails is when c has failed if no answer comes: its time for that begins when it is sent, which
-// may be after a handshake that took nearly as long. Of a call that is not sent yet it is the
-// earliest.
-func (b *batch) fails(c *lease.Call, now clock.Instant) clock.Instant {
-	if c.Unsent() == nil {
-		return b.due[dueOverdue].Add(c.SentAfter())
-	}
-	return min(b.due[dueConnected], now.Add(b.due[dueOverdue].Sub(b.sent)))
 }
 
 // collect is one round: it asks every entry that is ready or due, and builds the calls.
@@ -134,7 +93,7 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	s.round++
 	until := now
 	if s.takeReady() {
-		until = now.Add(batchWindow) // what was held back may go along
+		until = now.Add(node.Window) // calls that were held back may go along
 	}
 	for _, e := range s.asked {
 		s.schedule(e, protocol.Never) // asked once, even if it is due too
@@ -151,9 +110,10 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 		}
 		s.schedule(e, now)
 		s.calling = append(s.calling, e)
-		n := e.node.Load()
-		if now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0 {
-			n.goesIn = s.round
+		if n := e.node.Load(); n.goesIn != s.round {
+			if ok, _ := n.gate(now, e.pressing); ok {
+				n.goesIn = s.round
+			}
 		}
 	}
 	batches := s.callAll(now)
@@ -177,29 +137,21 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 				e.pressing = false
 				batches = s.call(e, batches, now)
 			} else {
-				s.schedule(e, n.lastSent.Add(batchWindow))
+				_, next := n.gate(now, e.pressing)
+				s.schedule(e, next)
 				if e.pressing {
-					n.pressed.Store(true)
-					s.land(n, 0) // the last batch may have landed meanwhile
+					n.hold()
 				}
 			}
-		}
-	}
-	for _, b := range batches {
-		if len(b.calls) > 0 {
-			b.node.lastSent = now
 		}
 	}
 	return batches
 }
 
-// land counts batches to n that have come back. When none is under way any more, urgent calls that
-// were held back may go.
-func (s *scheduler) land(n *node, batches int32) {
-	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
-		s.hurried.Store(true)
-		s.wake()
-	}
+// hurry has the calls looked at that are held back.
+func (s *scheduler) hurry() {
+	s.hurried.Store(true)
+	s.wake()
 }
 
 // takeReady moves the ready list to asked, and reports whether any of it is urgent.
@@ -228,11 +180,11 @@ func (s *scheduler) takeReady() (urgent bool) {
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.locate()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
-		return (b.node == n || n.number == nodeUnknown) && len(b.calls) < batchSize
+		return (b.to == n || n.number == nodeUnknown) && len(b.calls) < node.BatchSize
 	})
 	if i < 0 {
-		if !n.slots.TryAcquire(1) {
-			again := now.Add(batchWindow) // too many batches are under way
+		if !n.open() {
+			again := now.Add(node.Window) // too many batches are under way
 			if n.breaker.Stuck(now) {
 				again = max(again, n.breaker.Turn(now))
 				e.poll(now) // requests that wait get the answer of Policy.Fallback
@@ -240,7 +192,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 			s.schedule(e, again)
 			return batches
 		}
-		i, batches = len(batches), append(batches, &batch{node: n})
+		i, batches = len(batches), append(batches, n.newBatch())
 	}
 	probe := n.breaker.Away(now)
 	admitted, again := e.admitted(n, now)
@@ -253,7 +205,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		return batches
 	}
 	if f := s.m.cfg.Events.BeforeReport; f != nil {
-		f(e.slot.name)
+		f(e.name())
 	}
 	if c := e.build(n, s.m.cfg.Clock.Now()); c != nil {
 		batches[i].calls = append(batches[i].calls, c)
@@ -305,74 +257,59 @@ func (h *dueHeap) Pop() any {
 	return e
 }
 
-var (
-	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
-	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
-)
-
 // caller is the owner of a call, which learns how it ends: an entry, or a draw of a key at rest.
 type caller interface {
 	// receive takes in one call that n has answered, and returns how many tokens it brought.
-	receive(c *lease.Call, n *node, now clock.Instant) (granted int64)
+	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
 	// awaits reports whether c is under way and has not been abandoned.
 	awaits(c *lease.Call) bool
 	// abandon ends the wait for c, unless it has been answered.
 	abandon(c *lease.Call, now clock.Instant, err error)
+	// overdue ends the wait for a draw. An entry takes it over.
+	overdue()
 	// at is the node that has admitted the last call, whose breaker learns how the call ends.
 	// Meanwhile the key may have moved to another one.
-	at() *node
+	at() *storeNode
 	// name is that of the key.
 	name() string
 }
 
 // send exchanges one batch, on a goroutine of its own.
 func (m *member) send(b *batch) {
-	n := b.node
+	n := b.to
 	if len(b.calls) == 0 {
-		n.slots.Release(1)
+		n.cancel()
 		return
 	}
-	ctx, cancel := context.WithCancel(m.life.ctx)
+	ctx, cancel := context.WithCancel(m.ctx)
 	b.forget = cancel
 	b.left.Store(int64(len(b.calls)))
 	m.observer.calls.Add(int64(len(b.calls)))
-	n.underWay.Add(1)
-	n.watch(m, b)
-	if n.breaker.Away(b.sent) && !b.probes { // an outage that began while b was built has not seen it
-		b.abandon(n, b.sent, n.why())
+	n.sent(b)
+	sent := b.Sent()
+	if n.breaker.Away(sent) && !b.probes { // an outage that began while b was built has not seen it
+		b.abandon(n, sent, n.why())
 	}
 	go func() {
-		defer m.land(b)
+		defer n.landed(b)
 		m.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			m.land(b) // before any request is answered, or one that comes at once after that would be held back
-			m.answered(group, b.sent)
+			n.landed(b) // before any request is answered, or one that comes at once after that would be held back
+			m.answered(group, sent)
 			if b.left.Add(-int64(len(group))) > 0 {
 				return
 			}
 			// The batch is over with its last group: Exchange may return later.
 			cancel()
-			n.unwatch(b)
-			n.slots.Release(1)
+			n.over(b)
 		})
 	}()
-}
-
-// land notes that b has come back, once.
-func (m *member) land(b *batch) {
-	if b.landed.Swap(true) {
-		return
-	}
-	m.scheduler.land(b.node, 1)
-	if b.draws {
-		b.node.lane.depart(m, b.node, 1)
-	}
 }
 
 // answered takes in the calls of one batch that one node has answered, or that have failed there.
 func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	now := m.cfg.Clock.Now()
 	m.observer.roundTrips.Add(1)
-	var well, ill *node // those that have been told
+	var well, ill *storeNode // those that have been told
 	for _, c := range group {
 		n, was := m.nodes.of(c.Node), c.Owner.(caller).at()
 		if protocol.NodeFailed(c.Err) {
@@ -387,8 +324,8 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 		}
 		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
 			was.answered(m.observer, now, sent)
-			if active := c.Grant.ActiveWeight; c.Err == nil && (!c.Request.Draw || active > was.breaker.Active()) {
-				was.breaker.Heard(now, active)
+			if c.Err == nil {
+				node.Heard(was.breaker, now, &c.Request, &c.Grant)
 			}
 		}
 	}
@@ -423,16 +360,25 @@ func spacing(group []*lease.Call) (longest time.Duration) {
 
 // failed says that a call to n has failed that was sent then. If that begins an outage, all calls
 // that are under way to n have failed too.
-func (m *member) failed(n *node, now, sent clock.Instant, err error) {
+func (m *member) failed(n *storeNode, now, sent clock.Instant, err error) {
 	if !n.breaker.Away(now) {
 		n.cause.Store(&err)
 	}
 	if !n.breaker.Failed(now, sent) {
 		return
 	}
-	for _, m := range m.limiter.members() {
-		for _, b := range m.nodes.of(int(n.number)).batchesUnderWay() {
+	for _, m := range m.members() {
+		for _, b := range m.nodes.of(int(n.number)).batches() {
 			b.abandon(n, now, err)
+		}
+	}
+}
+
+// abandon ends the wait for those calls of b that n was to answer.
+func (b *batch) abandon(n *storeNode, now clock.Instant, err error) {
+	for _, c := range b.calls {
+		if owner := c.Owner.(caller); owner.at().health == n.health {
+			owner.abandon(c, now, err)
 		}
 	}
 }
@@ -441,11 +387,9 @@ func (m *member) failed(n *node, now, sent clock.Instant, err error) {
 // not answered in time.
 func (m *member) overdue(b *batch, now clock.Instant) {
 	for _, c := range b.calls {
-		if d, ok := c.Owner.(*draw); ok {
-			d.takeOver()
-		}
+		c.Owner.(caller).overdue()
 	}
-	if now < b.due[dueOverdue] {
+	if !b.Overdue(now) {
 		return
 	}
 	var late []*lease.Call
@@ -454,15 +398,15 @@ func (m *member) overdue(b *batch, now clock.Instant) {
 		if !c.Owner.(caller).awaits(c) {
 			continue
 		}
-		if fails := b.fails(c, now); fails > now {
+		if fails := b.Fails(now, c.Unsent() == nil, c.SentAfter()); fails > now {
 			again = min(again, fails)
 		} else {
 			late = append(late, c)
 		}
 	}
-	b.node.lookAgain(m, b, now, again)
+	b.to.again(b, now, again)
 	for _, c := range late { // before they fail, which depends on whether their node is away
-		m.failed(c.Owner.(caller).at(), now, b.sent, overdueAs(c))
+		m.failed(c.Owner.(caller).at(), now, b.Sent(), overdueAs(c))
 	}
 	for _, c := range late {
 		c.Owner.(caller).abandon(c, now, overdueAs(c))

@@ -375,7 +375,9 @@ func (l *idleList) drawLocked(s *slot, d *draw) {
 
 // drawnLocked ends the draw of s, which n has answered, and has s leave after lifetime. It reports
 // whether that is before the next sweep.
-func (l *idleList) drawnLocked(s *slot, n *node, now clock.Instant, lifetime time.Duration) (early bool) {
+func (l *idleList) drawnLocked(
+	s *slot, n *storeNode, now clock.Instant, lifetime time.Duration,
+) (early bool) {
 	s.state, s.draw, s.node, s.denied = slotResting, nil, n.number, false
 	l.unlinkLocked(s)
 	return l.linkLocked(s, now, lifetime)

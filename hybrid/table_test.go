@@ -94,10 +94,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 // goal, 500,000 a second and core.
 func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
-	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), life: new(lifecycle)}
-	l.observer = &observer{cfg: &l.cfg}
-	l.proposer = newProposer(&l.cfg, l.observer)
-	m := l.newMember(nil, 0)
+	m := newGroup(memory.New(nil), Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults()).newMember(0)
 	names := make([]string, 2*million)
 	for i := range names {
 		names[i] = fmt.Sprintf("customer:%07d", i)

@@ -3,7 +3,6 @@ package hybrid
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -101,62 +100,10 @@ func (l *Limiter) Refund(key string, n int64) { l.first.refund(key, nil, n) }
 // asks the store. The slice is not to be changed.
 func (l *Limiter) KnownLimits(key string) []Limit { return l.first.knownLimits(key) }
 
-// Result is one decision. Above the limit denials come in stretches (docs/protocol.md section
-// 8.11): a process denies until it asks again, although the bucket, and so Peek, may have tokens
-// again.
-type Result struct {
-	OK        bool   // the request is admitted
-	Taken     int64  // tokens that it has: all that it asked for where OK, or some of them by TakeUpTo
-	Shadowed  bool   // only because of Policy.Shadow; the other fields are those of the denial
-	Key       string // the key; of several that are joined, the one that binds (see Joined.Take)
-	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
-	Remaining int64  // what this process holds plus what the bucket had at the last reply, at most Burst
-	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
-	// denial. A caller that sleeps RetryAfter between attempts is denied at most once per token.
-	// Without the store it is when the local share has them, or else a CallTimeout.
-	RetryAfter time.Duration
-	// ResetAfter is how long it takes until Remaining is Burst, if no tokens are drawn. Of a sliding
-	// window it is the longest that it can take, of a calendar the time until its boundary.
-	ResetAfter time.Duration
-	Source     Source // of the decision
-}
-
-// resultOf is a decision with the outlook of the key.
-func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
-	r := Result{
-		OK: ok, Key: key, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source,
-	}
-	if !ok {
-		r.RetryAfter = o.RetryAfter
-	}
-	return r
-}
-
-// result is the Result of d, for a request that least tokens admit.
-func (d *decision) result(key string, least int64) Result {
-	if d.outlook != nil {
-		r := resultOf(key, d.ok && !d.shadowed, d.source, *d.outlook)
-		r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
-		return r
-	}
-	if d.err != nil || d.entry == nil {
-		return Result{OK: d.ok, Taken: d.taken, Shadowed: d.shadowed, Key: key, Source: d.source}
-	}
-	admitted := d.ok && !d.shadowed
-	r := resultOf(key, admitted, d.source, d.entry.outlook(least, admitted))
-	r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
-	if !admitted {
-		if d.source == SourceFallback {
-			r.RetryAfter = 0 // the last reply decides nothing now
-		}
-		r.RetryAfter = max(r.RetryAfter, d.wait, 1)
-	}
-	return r
-}
-
 // Key is a handle for one key of a Limiter: its methods without the key, and without the look-up by
 // name. It lives as long as the Limiter, and goroutines may share it.
 type Key struct {
+	l       *Limiter
 	m       *member
 	name    string
 	strict  bool
@@ -166,11 +113,10 @@ type Key struct {
 }
 
 // Key returns a handle for one key, which costs nothing. An empty name is denied by every method.
-func (l *Limiter) Key(name string) *Key { return l.first.key(name) }
+func (l *Limiter) Key(name string) *Key { return l.key(l.first, name, nil) }
 
-func (m *member) key(name string) *Key {
-	cfg := &m.cfg
-	return &Key{m: m, name: name, strict: cfg.Policy.StrictExpiry, watched: cfg.watched()}
+func (l *Limiter) key(m *member, name string, own *proposal) *Key {
+	return &Key{l: l, m: m, name: name, own: own, strict: l.cfg.Policy.StrictExpiry, watched: l.cfg.watched()}
 }
 
 // KeyWith is Key with limits for the key, for callers that already know them. They take the place of
@@ -183,9 +129,8 @@ func (m *member) key(name string) *Key {
 //
 // With limits that cannot be used, or none, every request fails as where LimitsFor returns such.
 func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {
-	k, own := l.Key(name), l.proposer.with("KeyWith", limits)
-	k.own = &own
-	return k
+	own := l.proposer.with("KeyWith", limits)
+	return l.key(l.first, name, &own)
 }
 
 // Class returns a handle for the same key and limits in class p of Config.Priorities: a request of
@@ -193,16 +138,14 @@ func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {
 // is granted them always. A p below 0 means 0, and one above the last class means the last. Keep
 // the handle, as that of a key: a Class for each request would look the key up by name each time.
 func (k *Key) Class(p int) *Key {
-	c := k.m.limiter.class(p).key(k.name)
-	c.own = k.own
-	return c
+	return k.l.key(k.l.class(p), k.name, k.own)
 }
 
 // Name is the key's name.
 func (k *Key) Name() string { return k.name }
 
 // Limiter is the Limiter of k, whatever the class. Its methods concern the key's limits.
-func (k *Key) Limiter() *Limiter { return k.m.limiter }
+func (k *Key) Limiter() *Limiter { return k.l }
 
 // Allow takes one token; see Limiter.Allow.
 func (k *Key) Allow() bool {
@@ -224,7 +167,7 @@ func (k *Key) Allow() bool {
 			i := pool.Pin()
 			p.MissAt(i)
 			pool.Unpin(i)
-			return k.watched && k.m.observer.denied(k.name, 1)
+			return k.watched && k.m.denied(k.name, 1)
 		}
 		return k.allowed(e, p.End(left, mark))
 	}
@@ -238,7 +181,7 @@ func (k *Key) allowed(e *entry, t pool.Taken) bool {
 
 // request is a request for n tokens of k, whose entry is e, if it is known.
 func (k *Key) request(e *entry, n int64, p protocol.Patience) request {
-	return request{name: k.name, key: k, n: n, tried: e, patience: p}
+	return request{name: k.name, handle: &k.e, own: k.own, n: n, tried: e, patience: p}
 }
 
 // AllowN takes n tokens or none; see Limiter.AllowN.
@@ -277,11 +220,11 @@ func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error)
 }
 
 // Refund says that n tokens were not used; see Limiter.Refund.
-func (k *Key) Refund(n int64) { k.m.refund(k.name, k, n) }
+func (k *Key) Refund(n int64) { k.m.refund(k.name, k.own, n) }
 
 // Peek reports without taking anything; see Limiter.Peek.
 func (k *Key) Peek(ctx context.Context) (Result, error) {
-	return k.m.limiter.peek(ctx, k.m, k.name, k)
+	return k.m.peek(ctx, k.name, k.own)
 }
 
 // KnownLimits are the limits that this process last heard of; see Limiter.KnownLimits.
@@ -290,33 +233,6 @@ func (k *Key) KnownLimits() []Limit {
 		return e.limits()
 	}
 	return k.m.knownLimits(k.name)
-}
-
-// given are the limits of a KeyWith; nil for others, and for no Key.
-func (k *Key) given() *proposal {
-	if k == nil {
-		return nil
-	}
-	return k.own
-}
-
-// bind has k, if there is one, point to its entry from now on, and that propose the limits that k
-// was given.
-func (k *Key) bind(e *entry) {
-	if k == nil {
-		return
-	}
-	if own := k.given(); own != nil {
-		e.insist(own.config)
-	}
-	k.e.Store(e)
-}
-
-// rest has k, if there is one, no longer point to an entry: its key is at rest.
-func (k *Key) rest() {
-	if k != nil && k.e.Load() != nil {
-		k.e.Store(nil)
-	}
 }
 
 // RateLimiter has the methods of a Limiter that a program uses while it serves, so that its tests

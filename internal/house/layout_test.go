@@ -69,8 +69,8 @@ var arrows = map[string][]string{
 	"redisbucket":  {"clock", "lease", "internal/protocol"},
 	"lease/memory": {"clock", "lease", "internal/protocol"},
 	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
-	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "redisbucket", "internal/pool", "internal/protocol",
-		"internal/safetext"},
+	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "redisbucket", "internal/node", "internal/pool",
+		"internal/protocol", "internal/safetext"},
 
 	"hybrid/hybridotel":      {"hybrid", "lease", "lease/memory", "redisbucket"},
 	"hybrid/xtime":           {"hybrid", "internal/safetext"},
@@ -83,6 +83,7 @@ var arrows = map[string][]string{
 	"internal/faults":    nil,
 	"internal/house":     nil,
 	"internal/mutant":    {"internal/testkit"},
+	"internal/node":      {"clock", "internal/protocol", "lease"},
 	"internal/pool":      {"clock"},
 	"internal/protocol":  {"clock", "lease", "internal/exact", "internal/pool"},
 	"internal/redistest": {"internal/testkit"},

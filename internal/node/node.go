@@ -1,0 +1,149 @@
+// Package node has the rules by which one process calls one node of the store: when a call may go,
+// which calls travel together, which are overdue, and what an answer says about the node
+// (docs/protocol.md, sections 8.12 and 8.15 to 8.17). It has no goroutine, timer or lock: package
+// hybrid calls it under a lock and acts on its answers, the simulator from its events.
+package node
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Window is how long calls to a node are held back to travel together (8.16). A pool does not run
+// empty meanwhile, because a prefetch begins earlier than it has to.
+const Window = time.Millisecond
+
+// BatchSize bounds one batch: a request that waits for one of its calls waits for all.
+const BatchSize = 1000
+
+// BatchesMax bounds the batches under way to one node, and so the goroutines of a process.
+const BatchesMax = 256
+
+// How long a call may take, in CallTimeouts (8.15): at all, and before it is sent where a connection
+// is opened first.
+const lateFactor, connectFactor = 10, 5
+
+// Longest is how long anything waits for an answer of the store with this CallTimeout.
+func Longest(callTimeout time.Duration) time.Duration { return lateFactor * callTimeout }
+
+// Patience is how long a request waits for a call: a little less than CallTimeout, so that it gets
+// the answer of Policy.Fallback in time.
+func Patience(callTimeout time.Duration) time.Duration { return callTimeout - callTimeout/16 }
+
+// Node is one node of the store as one process sees it. D is a draw of a key at rest. Use Init; the
+// caller's lock guards all methods.
+type Node[D any] struct {
+	breaker *protocol.Breaker
+	timeout time.Duration // CallTimeout
+	latency protocol.Latency
+
+	sentAt   clock.Instant // of the last batch of leases
+	underWay int           // batches that have not landed
+	open     int           // batches that are not over
+	urgent   bool          // a call that a request waits for is held back
+
+	waiting []waiting[D] // draws that have not been sent, in the order of Join
+	drawing int          // batches of draws that have not landed
+	drewAt  clock.Instant
+
+	batches []*Batch // that are not over, in the order in which they were sent
+	lookAt  clock.Instant
+}
+
+type waiting[D any] struct {
+	draw  D
+	since clock.Instant
+}
+
+// Init makes n usable. Other Nodes may share breaker.
+func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
+	n.breaker, n.timeout, n.lookAt = breaker, callTimeout, protocol.Never
+}
+
+// RTT is the 99th percentile of the round trips; 0 before the first.
+func (n *Node[D]) RTT() time.Duration { return n.latency.Quantile() }
+
+// Gate reports whether a call may go now. Otherwise it may at Next, or, if it is urgent because a
+// request waits for it, as soon as no batch is under way.
+func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
+	return now >= n.Next() || urgent && n.underWay == 0
+}
+
+// Next is when any call may go.
+func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(Window) }
+
+// Hold notes that an urgent call is held back. It reports whether the call may go all the same, as
+// the last batch has landed meanwhile.
+func (n *Node[D]) Hold() (free bool) {
+	n.urgent = n.underWay > 0
+	return !n.urgent
+}
+
+// Open reports whether another batch may be made, which counts until Over or Cancel.
+func (n *Node[D]) Open() bool {
+	if n.open >= BatchesMax {
+		return false
+	}
+	n.open++
+	return true
+}
+
+// Full reports whether as many batches are under way as may be.
+func (n *Node[D]) Full() bool { return n.open >= BatchesMax }
+
+// Cancel ends a batch that is not sent after all.
+func (n *Node[D]) Cancel() { n.open-- }
+
+// Join has d, of a request that came at since, travel with the next batch of draws.
+func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
+
+// Depart says which draws go now, as an opened batch: all that wait, as soon as no batch of draws is
+// under way, or a Window after the last one. The stranded ones will not be sent in time: the node is
+// away, or they have waited for CallTimeout. If again is above 0, call Depart again after that time.
+func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
+	since := now.Add(-n.timeout)
+	for len(n.waiting) > 0 && (n.breaker.Away(now) || n.waiting[0].since <= since) {
+		stranded = append(stranded, n.waiting[0].draw)
+		n.waiting = n.waiting[1:]
+	}
+	if len(n.waiting) == 0 {
+		return nil, stranded, 0
+	}
+	next := n.drewAt.Add(Window)
+	if n.drawing > 0 && now < next && len(n.waiting) < BatchSize {
+		return nil, stranded, max(next.Sub(now), Window/8)
+	}
+	if !n.Open() {
+		n.breaker.Stuck(now)
+		return nil, stranded, max(next.Sub(now), Window/8)
+	}
+	size := min(len(n.waiting), BatchSize)
+	for _, w := range n.waiting[:size] {
+		batch = append(batch, w.draw)
+	}
+	n.waiting = append(make([]waiting[D], 0, size), n.waiting[size:]...)
+	if len(n.waiting) > 0 {
+		again = Window / 8
+	}
+	n.drawing++
+	n.drewAt = now
+	return batch, stranded, again
+}
+
+// Reached notes a round trip that took d and ended now. spacing is the longest that the budgets of
+// calls of its keys want between two calls of this process.
+func (n *Node[D]) Reached(now clock.Instant, d, spacing time.Duration) {
+	n.latency.Add(now, d)
+	n.breaker.Took(now, d, spacing)
+}
+
+// Heard notes how much all processes weigh by the reply g to r. A draw of a bucket at rest does not
+// say which other processes use the node.
+func Heard(b *protocol.Breaker, now clock.Instant, r *lease.Request, g *lease.Grant) {
+	if active := g.ActiveWeight; !r.Draw || active > b.Active() {
+		b.Heard(now, active)
+	}
+}
