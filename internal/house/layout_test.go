@@ -99,7 +99,7 @@ var arrows = map[string][]string{
 		"sim/scenario/trace"},
 	"sim/arrival": {"sim/scenario", "sim/random"},
 	"sim/report":  {"sim/scenario"},
-	"sim/engine": {"clock", "lease", "internal/pool", "internal/protocol", "sim/scenario", "sim/arrival",
+	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario", "sim/arrival",
 		"sim/audit", "sim/report",
 		"sim/rival", "sim/random"},
 	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},

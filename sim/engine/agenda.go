@@ -57,8 +57,7 @@ const (
 	evRequest                  // batch who reaches Redis
 	evServed                   // batch who has been executed
 	evReply                    // batch who is answered
-	evOverdue                  // batch who has taken too long
-	evGone                     // nobody listens for batch who any more
+	evLook                     // link who may have overdue batches
 	evWaitEnd                  // waiter who has waited long enough
 	evLane                     // link who may send the draws that wait there
 	evSpend                    // adversary's entry who, whose lease is about to end
@@ -119,6 +118,11 @@ func (a *agenda) cancel(kind eventKind, who int32) {
 // expects reports whether the event of this kind and who is going to happen at that time.
 func (a *agenda) expects(at int64, kind eventKind, who int32) bool {
 	return int(who) < len(a.due[kind]) && a.due[kind][who].seq != 0 && a.due[kind][who].at == at
+}
+
+// planned reports whether an event of this kind and who is going to happen.
+func (a *agenda) planned(kind eventKind, who int32) bool {
+	return int(who) < len(a.due[kind]) && a.due[kind][who].seq != 0
 }
 
 // obsolete reports whether e was cancelled, or another was made in its place.

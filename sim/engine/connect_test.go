@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
-
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // executions are when buckets answered calls.
@@ -34,8 +33,8 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	testkit.Check(t, calls[0] == 4*far+far/2, "the first call is executed after %v", calls[0])
 	// nobody takes that for a round trip, nor for an outage,
 	l := run.network.ports[0].links[0]
-	testkit.Check(t, l.latency.Quantile() == far && !l.breaker.Suspect(), "a round trip takes %v; away: %v",
-		l.latency.Quantile(), l.breaker.Suspect())
+	testkit.Check(t, l.rules.RTT() == far && !l.breaker.Suspect(), "a round trip takes %v; away: %v",
+		l.rules.RTT(), l.breaker.Suspect())
 	// and only those are denied who have come longer than CallTimeout before the answer, or before
 	// that to the next call, which brings more than the one token of a draw.
 	denied := int64(1000) - run.books.tally.Admitted
@@ -103,7 +102,7 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 		if gone {
 			first, other = first+3*far+far+2*far, other+3*far
 		}
-		trip := run.network.ports[0].links[0].latency.Quantile()
+		trip := run.network.ports[0].links[0].rules.RTT()
 		testkit.Check(t, trip == far, "%s: the longest round trip took %v, want %v", kind, trip, far)
 		testkit.Check(t, slices.Contains(calls, first) && slices.Contains(calls, other),
 			"%s: calls are executed at %v, want %v and %v among them", kind, calls, first, other)

@@ -12,7 +12,7 @@ import (
 )
 
 // entry is one key in one process: a protocol.Client, and when it is asked next.
-// TestOneProcessIsGrantedWhatHybridIs holds what it does against hybrid.
+// TestProcessesAreGrantedWhatHybridIs holds what it does against hybrid.
 type entry struct {
 	fleet  *fleet
 	p      *process
@@ -20,7 +20,6 @@ type entry struct {
 	id     int32
 	shard  int32 // of Redis
 	alive  bool
-	known  bool // a node has answered for it
 	client protocol.Client
 
 	pressing bool          // somebody waits for its next call
@@ -40,7 +39,6 @@ type entry struct {
 type memory struct {
 	of    protocol.Memory
 	until clock.Instant // then it is forgotten
-	known bool
 }
 
 // waiter is a request that waits for tokens.
@@ -198,7 +196,7 @@ func (e *entry) settled(x *waiter, tokens int64, d protocol.Decision) {
 	e.answer(&r, d.OK(), tokens)
 }
 
-func (e *entry) Breaker() *protocol.Breaker { return e.fleet.network.breakerOf(e) }
+func (e *entry) Breaker() *protocol.Breaker { return e.fleet.network.linkOf(e).breaker }
 
 func (e *entry) NewID() string { return e.p.rename() }
 
@@ -213,7 +211,7 @@ func (e *entry) spend() {
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
-		e.p.rest(e.key, memory{of: m, until: e.leaveAt, known: e.known}, e.Now())
+		e.p.rest(e.key, memory{of: m, until: e.leaveAt}, e.Now())
 		e.finish()
 	}
 	return ok

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -32,18 +33,16 @@ func (e *entry) ask() {
 		return
 	}
 	l := e.fleet.network.linkOf(e)
-	again := l.lastSent.Add(batchWindow)
-	if len(l.open) == 0 && e.Now() < again && !(e.pressing && l.underWay == 0) {
-		l.held = append(l.held, e.id)
-		e.schedule(again)
+	if len(l.open) == 0 && !l.rules.Gate(e.Now(), e.pressing) && !(e.pressing && l.rules.Hold()) {
+		l.held = append(l.held, e)
+		e.schedule(l.rules.Next())
 		return
 	}
 	e.call()
 	held := l.held
 	l.held = l.held[:0]
-	for _, id := range held { // what was held back goes along
-		h := e.fleet.entries.all[id]
-		if !h.alive || h.flight != 0 || h == e || h.p != e.p || e.fleet.network.linkOf(h) != l {
+	for _, h := range held { // calls that were held back go along
+		if !h.alive || h.flight != 0 || h == e {
 			continue
 		}
 		if call, next := h.poll(); call {
@@ -57,7 +56,7 @@ func (e *entry) ask() {
 // poll asks the client whether a call is due, and when to ask again.
 func (e *entry) poll() (call bool, next clock.Instant) {
 	now := e.Now()
-	due := e.client.Tick(now, e.fleet.network.linkOf(e).latency.Quantile())
+	due := e.client.Tick(now, e.fleet.network.linkOf(e).rules.RTT())
 	e.fleet.books.lapse(e)
 	switch {
 	case e.client.Closed():
@@ -81,7 +80,18 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 // takes any now.
 func (e *entry) call() {
 	e.pressing = false
-	if !e.Breaker().Admit(e.Now()) {
+	n, l, now := e.fleet.network, e.fleet.network.linkOf(e), e.Now()
+	b := n.batchOn(l)
+	if b == nil { // too many batches are under way
+		again := now.Add(node.Window)
+		if l.breaker.Stuck(now) {
+			again = max(again, l.breaker.Turn(now))
+			e.poll() // requests that wait get the answer of the fallback
+		}
+		e.schedule(again)
+		return
+	}
+	if !l.breaker.Admit(now) {
 		e.putOff()
 		return
 	}
@@ -89,10 +99,11 @@ func (e *entry) call() {
 		e.fleet.demand.drain(e)
 	}
 	e.p.seq++
-	r := e.client.Build(e.Now(), e.p.seq, e.fleet.network.linkOf(e).latency.Quantile())
+	r := e.client.Build(now, e.p.seq, l.rules.RTT())
 	e.fleet.books.owing(e, r)
 	e.asked = r.Seq
-	e.flight = e.fleet.network.add(e, r)
+	b.calls = append(b.calls, n.newCall(e, r))
+	e.flight = n.made
 	_, next := e.poll() // while the call is under way the lease may end
 	e.schedule(next)
 }
@@ -124,7 +135,6 @@ func (e *entry) receive(c *call) {
 	}
 	e.use()
 	now := e.Now()
-	e.known = true
 	err := c.err
 	if err == nil {
 		err = lease.ErrUnavailable // a reply to another call
@@ -158,6 +168,9 @@ func (e *entry) fail(now clock.Instant, err error) {
 		e.finish()
 	}
 }
+
+// awaits reports whether e waits for an answer to c.
+func (e *entry) awaits(c *call) bool { return e.alive && e.flight == c.number }
 
 // overdue ends the wait for the call with this number.
 func (e *entry) overdue(number int64) {

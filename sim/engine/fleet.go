@@ -227,7 +227,6 @@ func (f *fleet) entryAt(p *process, key int32) *entry {
 	if e.Now() >= m.until {
 		m = memory{}
 	}
-	e.known = m.known
 	e.start(m.of)
 	e.Wake(false)
 	return e

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
-
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // scene is the scenario that a text describes, which is what stands between the braces of a YAML
@@ -51,7 +50,7 @@ func connected(t *testing.T, s scenario.Scenario) *replication {
 	run := newRun(t, s)
 	for _, p := range run.fleet.processes {
 		for shard := range run.redis.shards {
-			run.network.linkTo(p, shard).pool = connections{idle: 1000, opened: true}
+			run.network.linkTo(p, int32(shard)).pool = connections{idle: 1000, opened: true}
 		}
 	}
 	return run

@@ -4,17 +4,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
-)
-
-// What hybrid's scheduler does too: see there for the reasons.
-const (
-	batchWindow = time.Millisecond // between two batches of one process to one shard
-	batchSize   = 1000
-	lateFactor  = 10 // times CallTimeout until nobody listens for an answer any more
 )
 
 // network carries calls from processes to Redis and back, in batches, and loses some of them.
@@ -43,41 +36,31 @@ type call struct {
 // batch is calls that travel together: one round trip. Its slot is used again when it has arrived
 // for good and nobody waits for it.
 type batch struct {
-	id       int32
-	p        *process
-	life     int32 // of the process
-	link     *link
-	shard    int32
-	calls    []call
-	sent     clock.Instant // or its connection begun; see before
-	deadline time.Duration // of its answer
-	trip     int64         // what the network takes of its round trip, both ways
-	opens    int32         // round trips until its connection is open; 0 where it has one
-	boots    int32         // of the shard; see pool
-	before   time.Duration // what the opening took
-	refusal  time.Duration // the round trip in which a server did not know the script
-	script   script
-	draws    bool // of keys at rest
-	travels  bool // it is on its way, or in a shard's line
-	wait     batchWait
+	node.Batch
+	id      int32
+	p       *process
+	life    int32 // of the process
+	link    *link
+	shard   int32
+	calls   []call
+	trip    int64         // what the network takes of its round trip, both ways
+	opens   int32         // round trips until its connection is open; 0 where it has one
+	boots   int32         // of the shard; see pool
+	before  time.Duration // from Sent until it left over its connection
+	refusal time.Duration // the round trip in which a server did not know the script
+	script  script
+	travels bool // it is on its way, or in a shard's line
+	wait    batchWait
 }
 
-// batchWait says who waits for the answer to a batch.
+// batchWait says whether the answer to a batch is waited for.
 type batchWait uint8
 
 const (
-	awaited   batchWait = iota // its process
-	abandoned                  // nobody any more: it was answered, or given up for good
-	copied                     // nobody ever: the network has made it
+	awaited   batchWait = iota // its process waits
+	abandoned                  // it was answered, or given up for good
+	copied                     // the network has made it
 )
-
-// add puts a call into the batch that leaves at the end of this instant, and returns its number.
-func (n *network) add(e *entry, r *lease.Request) int64 {
-	c := n.newCall(e, r)
-	b := n.batchOf(e)
-	b.calls = append(b.calls, c)
-	return c.number
-}
 
 // newCall is a call of e's, with the next number.
 func (n *network) newCall(e *entry, r *lease.Request) call {
@@ -86,15 +69,16 @@ func (n *network) newCall(e *entry, r *lease.Request) call {
 	return call{number: n.made, entry: e, request: *r}
 }
 
-// batchOf is the batch that e's link gathers in this instant for e's shard; it may be a new one.
-func (n *network) batchOf(e *entry) *batch {
-	l := n.linkOf(e)
-	for _, b := range slices.Backward(l.open) {
-		if b.shard == e.shard && len(b.calls) < batchSize {
-			return b
-		}
+// batchOn is the batch that l gathers in this instant, which leaves at its end; nil where there is
+// none with room, and the shard takes no more.
+func (n *network) batchOn(l *link) *batch {
+	if last := len(l.open) - 1; last >= 0 && len(l.open[last].calls) < node.BatchSize {
+		return l.open[last]
 	}
-	b := n.newBatch(batch{p: e.p, life: e.p.life, link: l, shard: e.shard})
+	if !l.rules.Open() {
+		return nil
+	}
+	b := n.newBatch(batch{p: l.p, life: l.p.life, link: l, shard: l.shard})
 	l.open = append(l.open, b)
 	n.time.at(n.time.now, evFlush, b.id)
 	return b
@@ -105,31 +89,30 @@ func (n *network) newBatch(b batch) *batch {
 	id, slot := n.batches.take()
 	b.id, b.travels, b.calls = id, true, slot.calls[:0]
 	*slot = b
+	slot.Owner = slot
 	return slot
 }
 
 // flush sends a batch.
 func (n *network) flush(b *batch) {
-	if b.p.life != b.life { // the process was killed and started again in this instant
-		n.abandon(b)
+	l := b.link
+	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
+	if b.p.life != b.life || len(b.calls) == 0 { // the process was killed and started again in this instant
+		l.rules.Cancel()
+		b.wait = abandoned
 		n.end(b)
 		return
 	}
-	l := b.link
-	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
-	now := n.time.now
-	b.sent = b.p.local(now)
-	if !b.draws {
-		l.lastSent = b.sent
+	now := l.now(n)
+	since := now
+	if b.Draws {
+		if d := b.calls[0].entry.draw; d != nil {
+			since = d.sent
+		}
 	}
-	l.underWay++
-	to := n.linkTo(b.p, int(b.shard))
-	to.awaited = append(to.awaited, b)
+	l.rules.Send(&b.Batch, now, since)
+	n.expect(l)
 	n.trips++
-	last := lateFactor * n.timeout
-	b.deadline = min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
-	n.time.at(b.p.after(now, b.deadline), evOverdue, b.id)
-	n.time.at(b.p.after(now, last), evGone, b.id)
 	n.connect(b)
 }
 
@@ -194,19 +177,7 @@ func (n *network) replied(b *batch) {
 // abandon ends the wait for b.
 func (n *network) abandon(b *batch) {
 	b.wait = abandoned
-	n.time.cancel(evOverdue, b.id)
-	n.time.cancel(evGone, b.id)
-	b.link.underWay--
-	if b.p.life == b.life {
-		to := n.linkTo(b.p, int(b.shard))
-		to.awaited = slices.DeleteFunc(to.awaited, func(o *batch) bool { return o == b })
-	}
-	if b.draws {
-		b.link.lane.underWay--
-		if b.p.life == b.life {
-			n.depart(b.p, b.link)
-		}
-	}
+	n.landed(b)
 	n.reuse(b)
 }
 

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
-
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestARoundTripIsTheOneThatWasAskedFor(t *testing.T) {
@@ -23,7 +22,7 @@ func TestARoundTripIsTheOneThatWasAskedFor(t *testing.T) {
 		for run.goesOn() {
 			if e := run.time.heap[0]; e.kind == evReply && !run.time.obsolete(e) {
 				b := run.network.batches.all[e.who]
-				took = append(took, float64(b.p.local(e.at).Sub(b.sent)))
+				took = append(took, float64(b.p.local(e.at).Sub(b.Sent())))
 			}
 			run.step()
 		}

@@ -56,16 +56,11 @@ func (p *process) rename() string {
 	return p.id
 }
 
-// sees is when a process that is stopped handles what happens to it. When it goes on it serves some
-// requests before its timers and sockets. It gives no call up before it has read the answers that
-// came while it stood still, where that was for long.
-func (p *process) sees(e event, timeout time.Duration) int64 {
-	slack := int64(timeout / 4)
-	switch {
-	case e.kind == evArrival, e.kind == evUser:
+// sees is when a process that is stopped handles an event. When it goes on it serves some requests
+// before its timers and sockets.
+func (p *process) sees(kind eventKind) int64 {
+	if kind == evArrival || kind == evUser {
 		return p.pausedUntil
-	case (e.kind == evOverdue || e.kind == evGone) && p.pausedUntil-e.at > slack:
-		return p.pausedUntil + slack
 	}
 	return p.pausedUntil + 1000
 }

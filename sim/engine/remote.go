@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -117,7 +118,7 @@ func (r *remote) arrive(id int32, now int64) {
 	r.serve(s, c, now)
 	line := c.left(now) + c.behind
 	slow := int64(max(0, len(c.line)-1)) * s.slow
-	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line+slow > lateFactor*int64(n.timeout) {
+	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line+slow > int64(node.Longest(n.timeout)) {
 		r.deny(a, now)
 		r.asks.give(id)
 		return

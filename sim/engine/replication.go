@@ -145,7 +145,7 @@ func (r *replication) step() {
 		r.time.pop()
 	case p != nil && p.pausedUntil > 0:
 		r.time.pop()
-		r.time.at(p.sees(e, r.network.timeout), e.kind, e.who)
+		r.time.at(p.sees(e.kind), e.kind, e.who)
 	case e.kind == evArrival:
 		r.demand.arrive(p)
 	default:
@@ -165,13 +165,13 @@ func (r *replication) concerned(e event) *process {
 		return r.fleet.processes[e.who]
 	case evUser:
 		return r.demand.users[e.who].p
-	case evLane:
-		return r.fleet.processes[int(e.who)/(len(r.redis.shards)+1)]
+	case evLane, evLook:
+		return r.fleet.processes[int(e.who)/len(r.redis.shards)]
 	case evPoll:
 		return r.fleet.entries.all[e.who].p
 	case evWaitEnd:
 		return r.fleet.waiters.all[e.who].request.p
-	case evShaken, evReply, evOverdue, evGone:
+	case evShaken, evReply:
 		if b := r.network.batches.all[e.who]; b.p.life == b.life {
 			return b.p
 		}
@@ -194,8 +194,13 @@ func (r *replication) handle(e event) {
 		r.demand.step(e.who)
 
 	case evLane:
-		p := r.fleet.processes[int(e.who)/(len(r.redis.shards)+1)]
-		r.network.depart(p, r.network.linkTo(p, int(e.who)%(len(r.redis.shards)+1)))
+		if l := r.network.linkAt(e.who); l != nil {
+			r.network.depart(l)
+		}
+	case evLook:
+		if l := r.network.linkAt(e.who); l != nil {
+			r.network.look(l)
+		}
 	case evFlush:
 		r.network.flush(r.network.batches.all[e.who])
 	case evShaken:
@@ -210,10 +215,6 @@ func (r *replication) handle(e event) {
 		r.redis.serve(r.network.batches.all[e.who])
 	case evReply:
 		r.network.replied(r.network.batches.all[e.who])
-	case evOverdue:
-		r.network.overdue(r.network.batches.all[e.who])
-	case evGone:
-		r.network.abandon(r.network.batches.all[e.who])
 
 	case evPause:
 		r.fleet.pause(r.fleet.processes[e.who])

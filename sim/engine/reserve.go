@@ -85,7 +85,7 @@ func (x *reservation) begin(e *entry, ok bool) {
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
 	if r.p.life == x.life && r.p.pausedUntil > 0 {
-		f.time.at(r.p.sees(event{kind: evSettle}, 0), evSettle, x.id)
+		f.time.at(r.p.sees(evSettle), evSettle, x.id)
 		return
 	}
 	more := x.actual - r.n

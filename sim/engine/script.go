@@ -23,7 +23,7 @@ func (n *network) bring(b *batch) {
 		n.end(b)
 		return
 	}
-	took := b.p.local(n.time.now).Sub(b.sent)
+	took := b.p.local(n.time.now).Sub(b.Sent())
 	b.script, b.refusal, b.before = brought, took-b.before, took
 	n.send(b)
 }

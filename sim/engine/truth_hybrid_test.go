@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,14 +16,17 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
-
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// truth is one process's load and network, for both worlds; a hang is the only fault.
+// truth is the load and the network of some processes, for both worlds; a hang is the only fault.
+// Requests go to the keys and the processes in turn.
 type truth struct{ scenario.Scenario }
+
+func (c truth) keyOf(i int) int     { return i * 7 / 3 % c.Keys.Count }
+func (c truth) processOf(i int) int { return i % c.Groups[0].Count }
 
 var truths = map[string]string{
 	"light":                  "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, network: {round_trip: 1ms}",
@@ -63,16 +68,22 @@ var truths = map[string]string{
 	"window, refunds":    `limits: [900 in 1s], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms}, duration: 5s`,
 	"calendar":           "limits: [1000 each 1s from 300ms], workload: {rate: 700/s}, duration: 5s",
 	"calendar, overload": "limits: [300 each 1s], workload: {rate: 900/s}, duration: 5s",
+	"keys":               "limits: [1000/s burst 300], keys: {count: 5}, workload: {rate: 500/s}, duration: 5s, network: {round_trip: 1.000137ms}",
+	"slow keys":          "limits: [10/s], keys: {count: 40}, workload: {rate: 100/s}, duration: 10s, network: {round_trip: 2.000137ms}",
+	"keys, far":          "limits: [10/s], keys: {count: 40}, workload: {rate: 100/s}, duration: 6s, network: {round_trip: 24.000137ms}",
+	"processes":          "limits: [1000/s], groups: [{count: 3}], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 1.000137ms}",
+	"a small fleet": `limits: [100/s], groups: [{count: 4}], keys: {count: 9}, workload: {rate: 500/s}, duration: 6s,
+		network: {round_trip: 3.000137ms}`,
 	"outage": `limits: [1000/s], policy: {fallback: deny}, workload: {rate: 600/s}, duration: 8s,
 		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
 	"outage, local share": `limits: [1000/s], workload: {rate: 600/s}, duration: 8s,
 		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
 }
 
-// TestOneProcessIsGrantedWhatHybridIs: the same requests at the same moments, in the simulator and
-// in a hybrid limiter on fake time, make the same lease calls at the same moments and bring the
-// same grants.
-func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
+// TestProcessesAreGrantedWhatHybridIs: the same requests at the same moments, in the simulator and in
+// hybrid limiters on fake time, make the same lease calls at the same moments and bring the same
+// grants.
+func TestProcessesAreGrantedWhatHybridIs(t *testing.T) {
 	for name, text := range truths {
 		t.Run(name, func(t *testing.T) {
 			c := truth{scene(t, text).Defaults()}
@@ -80,7 +91,7 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
 				testkit.Must(t, len(real.calls) >= 5, "%d calls: nothing is compared", len(real.calls))
-				got, want := append(simulated.calls, "none"), append(real.calls, "none")
+				got, want := append(simulated.inOrder(), "none"), append(real.inOrder(), "none")
 				for i := range min(len(got), len(want)) {
 					if got[i] != want[i] {
 						t.Fatalf("seed %d, call %d of %d:\nhybrid     %s\nsimulated  %s\nbefore:    %s", seed, i,
@@ -100,20 +111,43 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 
 // outcomes are what one of the worlds showed.
 type outcomes struct {
-	calls    []string
-	last     int64 // seq: hybrid's rises by steps of its own, so only whether it rose is compared
+	calls    []answered
+	last     map[[2]int]int64 // seqs: hybrid's rise by steps of their own, so only whether one rose is compared
 	admitted int64
 	until    time.Duration // what comes later is not compared
 }
 
-func (o *outcomes) executed(now time.Duration, r *lease.Request, g *lease.Grant) {
+// answered is a call that a bucket has answered.
+type answered struct {
+	at           time.Duration
+	key, process int
+	text         string
+}
+
+func (o *outcomes) executed(now time.Duration, key, process int, r *lease.Request, g *lease.Grant) {
 	if now >= o.until {
 		return
 	}
-	o.calls = append(o.calls, fmt.Sprintf("at %v retry %v remaining %d returned %d unused %d refund %d debt %d charge %d "+
-		"headroom %v want %d need %d waiting %d: granted %d waited %d delay %v void %v draw %v", now, r.Seq == o.last,
-		r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Charge, r.Headroom, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void, r.Draw))
-	o.last = r.Seq
+	if o.last == nil {
+		o.last = make(map[[2]int]int64)
+	}
+	holder := [2]int{key, process}
+	o.calls = append(o.calls, answered{now, key, process, fmt.Sprintf("at %v key %d process %d: retry %v remaining %d "+
+		"returned %d unused %d refund %d debt %d charge %d headroom %v want %d need %d waiting %d: granted %d waited %d "+
+		"delay %v void %v draw %v", now, key, process, r.Seq == o.last[holder], r.Remaining, r.Returned, r.Unused, r.Refund,
+		r.Debt, r.Charge, r.Headroom, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void, r.Draw)})
+	o.last[holder] = r.Seq
+}
+
+// inOrder are the calls in the order of time, and at one time of their keys and processes.
+func (o *outcomes) inOrder() (all []string) {
+	slices.SortStableFunc(o.calls, func(a, b answered) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key), cmp.Compare(a.process, b.process))
+	})
+	for _, c := range o.calls {
+		all = append(all, c.text)
+	}
+	return all
 }
 
 // moments are Poisson, but never two in one microsecond, where the order of goroutines would
@@ -163,13 +197,37 @@ func (c truth) hanging(now time.Duration) bool {
 	return slices.ContainsFunc(c.Redis.Faults, func(f scenario.RedisFault) bool { return now >= f.At && now < f.At+f.For })
 }
 
-// store is one bucket behind a network, with connections as go-redis keeps them.
+// world is the buckets that all processes share.
+type world struct {
+	truth
+	outcomes
+	began time.Time
+
+	mu      sync.Mutex
+	buckets map[string]*protocol.Bucket
+}
+
+// call executes one call of a process.
+func (w *world) call(now time.Duration, process int, c *lease.Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.buckets[c.Key]
+	if b == nil {
+		b = new(protocol.Bucket)
+		w.buckets[c.Key] = b
+	}
+	if c.Err = b.Call(serverStart+now.Microseconds(), &c.Request, &c.Grant); c.Err == nil {
+		key, _ := strconv.Atoi(c.Key)
+		w.executed(now, key, process, &c.Request, &c.Grant)
+	}
+}
+
+// store is the network of one process, with connections as go-redis keeps them. All keys are on the
+// one node that there is.
 type store struct {
 	lease.Store // for what is not used
-	truth
-	*outcomes
-	began  time.Time
-	bucket protocol.Bucket
+	*world
+	process int
 
 	mu     sync.Mutex
 	idle   int
@@ -220,6 +278,9 @@ func (s *store) connect(calls []*lease.Call) (before time.Duration, ok bool) {
 	return time.Since(began), true
 }
 
+// NodeOf implements lease.Router.
+func (s *store) NodeOf(string) int { return 0 }
+
 func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	for _, c := range calls {
 		c.Node = 0
@@ -240,28 +301,29 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	}
 	for _, c := range calls {
 		c.Before = before
-		if c.Err = s.bucket.Call(serverStart+now.Microseconds(), &c.Request, &c.Grant); c.Err == nil {
-			s.executed(now, &c.Request, &c.Grant)
-		}
+		s.call(now, s.process, c)
 	}
 	time.Sleep(trip - trip/2)
 	s.release()
 	done(calls)
 }
 
-// real is what a hybrid limiter does.
+// real is the run of hybrid limiters.
 func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
-	o.until = c.until()
 	synctest.Test(t, func(t *testing.T) {
-		s := &store{truth: c, outcomes: &o, began: time.Now()}
-		l, err := hybrid.New(s, hybrid.Config{
-			Limits: c.Limits, Policy: c.Policy, Version: 1, Logger: slog.New(slog.DiscardHandler),
-		})
-		testkit.NoErr(t, err)
-		key := l.Key("k")
+		w := &world{truth: c, outcomes: outcomes{until: c.until()}, began: time.Now(), buckets: make(map[string]*protocol.Bucket)}
+		var limiters []*hybrid.Limiter
+		for process := range c.Groups[0].Count {
+			l, err := hybrid.New(&store{world: w, process: process}, hybrid.Config{
+				Limits: c.Limits, Policy: c.Policy, Version: 1, Logger: slog.New(slog.DiscardHandler),
+			})
+			testkit.NoErr(t, err)
+			limiters = append(limiters, l)
+		}
 		admitted := make(chan int64, len(moments))
-		for _, at := range moments {
-			time.Sleep(time.Until(s.began.Add(at)))
+		for i, at := range moments {
+			key := limiters[c.processOf(i)].Key(strconv.Itoa(c.keyOf(i)))
+			time.Sleep(time.Until(w.began.Add(at)))
 			go func() {
 				if c.asks(key) {
 					admitted <- c.Workload.Cost.Min
@@ -269,14 +331,17 @@ func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(time.Until(s.began.Add(c.Duration)))
-		l.Close()
+		time.Sleep(time.Until(w.began.Add(c.Duration)))
+		for _, l := range limiters {
+			l.Close()
+		}
 		synctest.Wait()
 		close(admitted)
 		for n := range admitted {
-			o.admitted += n
+			w.admitted += n
 		}
 		time.Sleep(time.Minute)
+		o = w.outcomes
 	})
 	return o
 }
@@ -313,12 +378,12 @@ func (c truth) settle(r *hybrid.Reservation) {
 	}
 }
 
-// simulate is what the simulator does.
+// simulate is the run of the simulator.
 func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	o.until = c.until()
 	s := c.Scenario
 	s.Workload = replay(len(moments), func(i int) scenario.TraceRequest {
-		return scenario.TraceRequest{At: moments[i], Cost: c.Workload.Cost.Min}
+		return scenario.TraceRequest{At: moments[i], Cost: c.Workload.Cost.Min, Key: c.keyOf(i), Process: c.processOf(i)}
 	})
 	w := &c.Workload
 	s.Workload.Verb, s.Workload.Deadline = w.Verb, w.Deadline
@@ -326,7 +391,7 @@ func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	// A service time of none, which is not the default.
 	s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
 	run := simulate(t, s, func(run *replication, c *call) {
-		o.executed(time.Duration(run.time.now), &c.request, &c.grant)
+		o.executed(time.Duration(run.time.now), int(c.entry.key), int(c.entry.p.index), &c.request, &c.grant)
 	})
 	o.admitted = run.books.tally.Admitted
 	return o
