@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -276,5 +280,210 @@ func (b *books) warm(entries []*entry) {
 		} else {
 			c.tripsWarm = c.RoundTrips()
 		}
+	}
+}
+
+// ErrNotConserved is wrapped by the error of a run whose books do not balance: a mistake in this
+// program or in lease.
+var ErrNotConserved = errors.New("sim: tokens lost or forged")
+
+// execution is the last of an entry's calls that a bucket has executed, and what it granted.
+type execution struct {
+	seq, granted int64
+	accepted     bool          // by the holder; then granted is 0, and drawn empty
+	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
+}
+
+// executed books what a bucket granted in a call; nothing where it gave its stored answer again,
+// which is that of the last execution so far.
+func (b *books) executed(c *call, stored bool) {
+	x := &c.entry.last
+	if stored {
+		c.time = len(x.drawn)
+		return
+	}
+	b.granted += c.grant.Granted
+	if c.request.Refund > 0 && !c.grant.Void {
+		b.audit.Refund(b.time.now, c.entry.key, c.request.Refund)
+	}
+	if c.request.Charge > 0 {
+		b.audit.Charge(b.time.now, c.entry.key, c.request.Charge)
+	}
+	switch {
+	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
+		return // lost: a later call has closed it, or it was answered already
+	case c.request.Seq == x.seq:
+		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
+	default:
+		b.audit.Close(c.entry.key, false, x.drawn...)
+		*x = execution{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
+	}
+	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
+	c.time = len(x.drawn)
+	b.lapse(c.entry)
+}
+
+// lapse books that a call whose answer the holder does not wait for any more admits nobody.
+func (b *books) lapse(e *entry) {
+	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
+		b.audit.Close(e.key, false, x.drawn...)
+		x.drawn = x.drawn[:0]
+	}
+}
+
+// accepted books a grant that has reached its holder, and returns what was drawn for requests that
+// wait. It must be one that was made, and be accepted once.
+func (b *books) accepted(c *call) (handed audit.Drawn) {
+	e, g, x := c.entry, &c.grant, &c.entry.last
+	b.taken += g.Granted
+	e.paid += c.request.Charge
+	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
+	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
+		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, "+
+			"having been granted %+v",
+			e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
+		return b.audit.Open(b.time.now, e.key, g.Waited)
+	}
+	handed = x.drawn[c.time-1]
+	x.drawn[c.time-1].N = 0
+	b.audit.Close(e.key, false, x.drawn...)
+	x.granted, x.accepted, x.drawn = 0, true, x.drawn[:0]
+	return handed
+}
+
+// close takes in the account of a holder that has ended.
+func (b *books) close(e *entry) {
+	b.audit.Close(e.key, false, e.last.drawn...)
+	b.ended = b.ended.Plus(b.accountOf(e))
+}
+
+func (b *books) accountOf(e *entry) protocol.Account {
+	a := e.client.Account()
+	if !a.Conserved() {
+		b.complain("process %d, key %d: %+v", e.p.index, e.key, a)
+	}
+	return a
+}
+
+// complain notes what is wrong; the first such note is the run's error.
+func (b *books) complain(format string, args ...any) {
+	if b.wrong == nil {
+		b.wrong = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
+	}
+}
+
+// balance says what does not balance, where these are all entries.
+func (b *books) balance(entries []*entry) error {
+	total, waiting := b.ended, int64(0)
+	for _, e := range entries {
+		if e.alive {
+			total = total.Plus(b.accountOf(e))
+			e.client.Waiters(func(x *protocol.Waiter) { waiting += x.Got() })
+		}
+	}
+	if total.Granted != b.taken {
+		b.complain("holders were granted %d, and have accepted %d", total.Granted, b.taken)
+	}
+	if total.Admitted != b.toRequests+waiting {
+		b.complain("holders admitted %d, requests got %d and hold %d while they wait", total.Admitted, b.toRequests,
+			waiting)
+	}
+	return b.wrong
+}
+
+// burnt is the tokens that were leased and lost so far: by their holders, and on the way to them.
+func (b *books) burnt(entries []*entry) int64 {
+	n := b.ended.Burnt + b.granted - b.taken
+	for _, e := range entries {
+		if e.alive {
+			n += e.client.Account().Burnt - e.last.granted // which may still arrive
+		}
+	}
+	return n
+}
+
+// class is what became of the requests of the groups with one headroom, in tokens since the
+// warm-up.
+type class struct {
+	headroom                    float64
+	groups                      []string
+	offered, admitted, shadowed int64
+}
+
+// score is what one algorithm decided: the fleet's, or a rival's.
+type score struct {
+	audit    audit.Auditor
+	tally    report.Tally
+	accuracy report.Accuracy
+}
+
+// decided is what the central bucket, which has admitted so many tokens, and s have decided.
+func (s *score) decided(central int64) report.Decided {
+	t := &s.tally
+	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
+}
+
+// contender is a rival with its score.
+type contender struct {
+	score
+	rival.Algorithm         // what decides at once, where the request is made; nil in the other case
+	remote          *remote // what asks Redis for each request
+	tripsWarm       int64   // round trips in the warm-up
+}
+
+// trips is its round trips since the warm-up.
+func (c *contender) trips() int64 {
+	if c.remote != nil {
+		return c.remote.sent
+	}
+	return c.RoundTrips() - c.tripsWarm
+}
+
+// decided books that it has decided a request at a time.
+func (c *contender) decided(r *request, at int64, ok bool) {
+	if ok {
+		c.audit.Admit(at, r.key, r.n)
+	}
+	c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
+}
+
+// classesOf tells the groups their classes, those that leave least in the bucket first. There are
+// none where all are alike.
+func classesOf(groups []*group) (classes []class) {
+	for _, g := range slices.SortedStableFunc(slices.Values(groups), func(a, b *group) int {
+		return cmp.Compare(a.Headroom, b.Headroom)
+	}) {
+		if n := len(classes); n == 0 || classes[n-1].headroom != g.Headroom {
+			classes = append(classes, class{headroom: g.Headroom})
+		}
+		g.class = len(classes) - 1
+		classes[g.class].groups = append(classes[g.class].groups, g.Name)
+	}
+	if len(classes) < 2 {
+		return nil
+	}
+	return classes
+}
+
+// fromStart is limits with the periods of calendars as they are by the time since the start of the
+// run.
+func fromStart(limits []lease.Limit) []lease.Limit {
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		if l.Kind == lease.KindCalendar {
+			limits[i].Offset = (l.Offset - serverStart*time.Microsecond%l.Per + l.Per) % l.Per
+		}
+	}
+	return limits
+}
+
+// newScore audits the promise of each limit for every key of s.
+func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
+	var bounds []audit.Bound
+	for _, l := range fromStart(s.Limits) {
+		bounds = append(bounds, audit.Of(l, overcommit))
+	}
+	return score{
+		audit: audit.NewAuditor(bounds, s.Keys.Count), tally: report.NewTally(len(f.processes), s.Keys.Count),
 	}
 }

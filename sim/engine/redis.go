@@ -10,10 +10,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can
-// step back.
-const serverStart = 1_700_000_000_000_000
-
 // redis is the store: shards that execute one batch after the other.
 type redis struct {
 	time    *agenda
@@ -59,6 +55,7 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 }
 
 // now is a shard's clock. It may be set back, but not to before 1970.
+
 func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
 // place is where a bucket is kept; nil is kept where there is none.

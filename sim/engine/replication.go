@@ -9,22 +9,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// The entities that have a random stream of their own; see random.New. A process is named by its
-// group's place and its rank there, so that one process or group more changes nothing for the
-// others.
-const (
-	streamProcess uint64 = iota + 1
-	streamArrivals
-	streamPauses
-	streamClock
-	streamNetwork
-	streamRedis
-	streamRestarts
-	streamHolders
-	streamReservations
-	streamRivals
-)
-
 // replication is one run of a scenario: its parts, and how they meet. Each part has its own data
 // and makes events; handle brings each event to the parts that it concerns. One goroutine runs it.
 type replication struct {

@@ -3,23 +3,13 @@
 // with another seed, and makes a Report of what it saw.
 //
 // Each part of the simulated world has its own data and makes events, which a replication brings to
-// the parts that they concern. The files:
-//
-//	runner.go       the replications, side by side
-//	replication.go  one of them; agenda.go: its time and events
-//	demand.go       who asks, and when
-//	fleet.go        the processes, and how they start, stop, end and scale; process.go: their clocks
-//	entry.go        one key in one process, around the very code that production runs
-//	reserve.go      requests whose cost is known later
-//	network.go      lease calls on their way, in batches; what is lost, late or sent twice
-//	connect.go      the connections that they take, and their handshakes
-//	redis.go        the shards, their queues, buckets and faults
-//	books.go        what was decided, whether the promise was kept, and where every token went
-//	phases.go       when a fleet has settled
+// the parts that they concern: demand (requests), fleet (processes and their clocks), entry (one key
+// in one process), network (calls in batches, their connections, what is lost or late), redis (the
+// shards, their queues and faults), and books (decisions, the promise, every token).
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
-// every stream of random numbers belongs to one entity, and no wall clock is read. What processes
-// decide about tokens is decided by package lease; nothing here repeats it.
+// every stream of random numbers belongs to one entity, and no wall clock is read. Package lease
+// decides about tokens and package node about calls, as in production; nothing here repeats them.
 package engine
 
 import (
