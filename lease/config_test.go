@@ -236,7 +236,7 @@ func canonical(l Limit) Limit {
 	return l
 }
 
-// survives checks that a valid limit is what its own text says, to the last nanosecond and token.
+// survives checks that the text of a valid limit reads as that limit, to the last nanosecond and token.
 func survives(t *testing.T, l Limit) {
 	t.Helper()
 	testkit.NoErr(t, l.Validate())

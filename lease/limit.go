@@ -139,7 +139,7 @@ func (l Limit) validateWith(overcommit int64) error {
 	return v.err()
 }
 
-// violations are what is wrong with a value, as errors that wrap one sentinel.
+// violations collects the faults of a value, as errors that wrap one sentinel.
 type violations struct {
 	sentinel error
 	found    []error

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
-// Kind is what a Limit promises.
+// Kind says which promise a Limit makes.
 type Kind uint8
 
 const (
@@ -94,8 +94,8 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 	}
 }
 
-// newWindowScale is what the rest of the bucket sees of a window: one unit a token, and a refill of
-// all of them in one window, which gives the rate and the time to full.
+// newWindowScale returns a window as the rest of the bucket sees it: one unit a token, and a refill of all
+// of them in one window, which gives the rate and the time to full.
 func newWindowScale(l Limit) Scale {
 	s := Scale{
 		Capacity: l.Tokens, Unit: 1, Step: l.Tokens, Tick: exact.Micros(l.Per),

@@ -28,8 +28,8 @@ func (v Version) After(o Version) bool {
 	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
 }
 
-// Config is what a bucket stores beside its levels, so that all holders of a key use the same.
-// Policy.ConfigFor makes one. It is a value, but copies share Limits, which nobody changes.
+// Config is stored with a bucket, so that all holders of a key use the same one. Policy.ConfigFor makes one.
+// It is a value, but copies share Limits, which may not be changed.
 type Config struct {
 	Limits     []Limit       // 1 to LimitsMax; a request must find room in all
 	Overcommit int64         // tokens that level + ledger may reach above every Burst
@@ -111,15 +111,15 @@ type Request struct {
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
 	Denied    int64 // tokens denied since the last report; they are counted and decide nothing
 	Weight    int64 // share of a contended rate, 1 or more
-	// Draw promises that the holder holds nothing, has no call open, brings nothing back and wants
-	// exactly what waits, and that Seq is never sent again. A bucket from which nobody leases serves
-	// such a call without remembering the holder; see docs/protocol.md 4.1.
+	// Draw promises that the holder holds nothing, has no call open, brings nothing back and wants exactly what
+	// waits, and that Seq is never sent again. A bucket without leases serves such a call and does not remember
+	// the holder; see docs/protocol.md 4.1.
 	Draw bool
 	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
 	// Policy.Headroom.
 	Headroom float64
 
-	// What the last reply said, to prove to a bucket that it has lost its state; all 0 for none.
+	// The last reply, to prove to a bucket that it has lost its state; all 0 for none.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration
@@ -184,13 +184,13 @@ type Grant struct {
 	Config     Config        // in force
 	Epoch      int64
 	Counter    int64
-	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has
-	// one more, if nobody draws; 0 for a full one.
+	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one more,
+	// without further draws; 0 for a full one.
 	Levels       [LimitsMax]int64
 	Next         [LimitsMax]time.Duration
 	Ledger       int64         // tokens held by processes, this one included, as the bucket heard last
 	ActiveWeight int64         // sum of the weights of holders renewed within TTL, this one included
-	Contended    bool          // somebody asked for more than the level while others held tokens
+	Contended    bool          // a holder asked for more than the level while others held tokens
 	Expiry       time.Duration // how long the bucket is remembered without a call
 	LeaseMax     time.Duration // no lease of this bucket that exists now lasts longer
 	Frozen       time.Duration // until when a loss is waited out and nothing is granted; 0 for no loss
@@ -199,7 +199,7 @@ type Grant struct {
 	ServerTime   int64         // microseconds since 1970 on the server
 }
 
-// State is what Inspect and the other operations of Store.Configure report.
+// State is the report of Inspect and of the other operations of Store.Configure.
 type State struct {
 	Exists       bool
 	Changed      bool // this operation changed something
@@ -210,15 +210,15 @@ type State struct {
 	ActiveWeight int64
 	Epoch        int64
 	Counter      int64
-	// Spent and Denied are the tokens that were admitted and denied since the bucket was created, as
-	// far as processes have reported them. They decide nothing, and after 2^52 - 1 comes 0. What a
-	// request was granted and gave back, as it waits no longer, stays in Spent.
+	// Spent and Denied are the tokens that were admitted and denied since the bucket was created, as far as
+	// processes have reported them. They decide nothing, and after 2^52 - 1 comes 0. Tokens that a request was
+	// granted and gave back, because it stopped waiting, stay in Spent.
 	Spent      int64
 	Denied     int64
 	ServerTime int64
 }
 
-// Op is what Store.Configure does.
+// Op is an operation of Store.Configure.
 type Op int
 
 const (

@@ -41,8 +41,8 @@ const (
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
 
-// ColdStart is what a limiter answers before the first reply for a key. In an outage that is for a
-// process which has never heard of the key's node; another one answers what Fallback says.
+// ColdStart selects the answer before the first reply for a key. In an outage that is for a process which
+// has never heard of the key's node; another one answers what Fallback says.
 type ColdStart int
 
 const (
@@ -53,9 +53,9 @@ const (
 	ColdStartAllow
 )
 
-// Fallback is what a limiter does while the store is away and the holding is spent or void. A node of
-// the store is away once a call to it has failed, or has taken longer than 15/16 of CallTimeout, until
-// it answers a call that was sent then or later.
+// Fallback selects the answer while the store is away and the holding is spent or void. A node of the store
+// is away once a call to it has failed, or has taken longer than 15/16 of CallTimeout, until it answers a
+// call that was sent then or later.
 type Fallback int
 
 const (
@@ -139,8 +139,8 @@ type Policy struct {
 	// beyond what was reserved for it, so that a wrong number does not deny a key for years. 0
 	// means 10; at most a million.
 	MaxOvershoot int64 `json:",omitzero"`
-	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what
-	// limits would do before they do it. What is admitted so is no debt.
+	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what limits would
+	// do before they do it. Tokens admitted like this are no debt.
 	Shadow bool `json:",omitzero"`
 }
 

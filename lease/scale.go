@@ -95,8 +95,8 @@ func overcommitMost(l Limit, bound int64) int64 {
 	return least
 }
 
-// TimeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. Of
-// a window it is how long a charge counts at most.
+// TimeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. For a
+// window it is the longest time that a charge counts.
 func (s Scale) TimeToFull() time.Duration {
 	if s.Kind != KindBucket {
 		return exact.Duration(s.Tick + s.Cell)

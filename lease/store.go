@@ -17,8 +17,8 @@ var (
 	ErrUnavailable = errors.New("lease: store unavailable")
 	// ErrRefused is wrapped by errors after which the call certainly was not executed.
 	ErrRefused = errors.New("lease: call refused")
-	// ErrPermanent is wrapped by errors that no retry will cure before somebody acts: a missing
-	// permission, a damaged bucket, a key of the wrong type.
+	// ErrPermanent is wrapped by errors that no retry cures before an operator acts: a missing permission, a
+	// damaged bucket, a key of the wrong type.
 	ErrPermanent = errors.New("lease: permanent error")
 	// ErrKey is wrapped by errors that concern the call's key alone: the node that serves it is well.
 	ErrKey = errors.New("lease: only this key")
@@ -37,21 +37,21 @@ type Store interface {
 	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
 }
 
-// Pinger is what a Store is too where the first call takes longer than later ones.
+// Pinger is an optional interface of a Store whose first call takes longer than later ones.
 type Pinger interface {
 	// Ping opens connections and brings the server what calls need, or says why it cannot.
 	Ping(ctx context.Context) error
 }
 
-// Router is what a Store is too that can tell which of its nodes serves a key before it is called.
+// Router is an optional interface of a Store that knows a key's node before the call.
 type Router interface {
-	// NodeOf is what Call.Node of a call for key would be now, or -1 where that is not known yet. It
-	// does no I/O, and goroutines may share it.
+	// NodeOf returns the node that Call.Node of a call for key would name now, or -1 where that is not known
+	// yet. It does no I/O, and goroutines may share it.
 	NodeOf(key string) int
 }
 
-// Call is one lease call on its way through a Store. It is owned and reused by the caller, who may
-// not touch it from Exchange until done has been called with it.
+// Call is one lease call on its way through a Store. The caller owns and reuses it, and may not touch it
+// from Exchange until done has been called with it.
 type Call struct {
 	Key     string
 	Request Request
@@ -70,10 +70,10 @@ type Call struct {
 	sent   atomic.Int64 // a time.Duration
 }
 
-// Awaited is what a Call's Owner may be too, so that a Store can report for whom it does something.
+// Awaited is an optional interface of a Call's Owner: a Store can name the requests that it works for.
 type Awaited interface {
-	// Waiting returns the contexts of the requests that wait for the call's key now: at most so many,
-	// those that came first.
+	// Waiting returns the contexts of the requests that wait for the call's key now: at most the given number,
+	// in the order in which they came.
 	Waiting(most int) []context.Context
 }
 
@@ -84,7 +84,7 @@ func (c *Call) SetUnsent(why error) { c.unsent.Store(&why) }
 // not say so sends all calls at once.
 func (c *Call) SetSent(after time.Duration) {
 	c.sent.Store(int64(after))
-	c.unsent.Store(nil) // last: who sees that the call was sent sees when
+	c.unsent.Store(nil) // last: a reader that sees the call as sent also sees when
 }
 
 // SentAfter is how long after Exchange began a call was sent that is not Unsent: its answer is not

@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/yuzhi-go/yuzhi"
 
-// listed is what the rules need of `go list -json`.
+// listed holds the part of `go list -json` that the rules need.
 type listed struct {
 	ImportPath string
 	Imports    []string // of everything but tests
@@ -30,8 +30,7 @@ func (p listed) folder() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 }
 
-// packages are what `go list` says of the whole module; those that do not compile at the moment are
-// listed all the same.
+// packages lists the whole module by `go list`, with packages that do not compile at the moment.
 func packages(t *testing.T) (all []listed) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
@@ -52,7 +51,7 @@ func under(path, folder string) bool { return path == folder || strings.HasPrefi
 
 func isStandard(path string) bool { return !strings.Contains(strings.Split(path, "/")[0], ".") }
 
-// allowed is what the rules allow folder: one without a rule has that of the nearest one above it.
+// allowed returns the rule of folder, or else that of the nearest folder above it.
 func allowed(rules map[string][]string, folder string) []string {
 	for ; folder != "." && folder != ""; folder = path.Dir(folder) {
 		if all, ok := rules[folder]; ok {

@@ -72,8 +72,8 @@ func (p *Pool) Missed() int64 {
 // Interval is the present report interval.
 func (p *Pool) Interval() Interval { return Interval(p.word.Load() >> countBits) }
 
-// Drawn is the draw of tokens that are taken after it was called: whoever may want to give them
-// back calls it first. All that it says may be older than the take, and is worth less then. For any
+// Drawn is the draw of tokens that are taken after it was called: a caller that may give tokens back calls
+// it before it takes them. All that it says may be older than the take, and is worth less then. For any
 // number of goroutines; it costs three loads.
 func (p *Pool) Drawn() Draw {
 	epoch := p.epoch.Load() // first; see setDrawn
@@ -151,9 +151,9 @@ func (p *Pool) Arm(n int64) {
 	p.remarkLocked()
 }
 
-// Draw says when tokens left the bucket, in the bucket's running time, and in which report interval
-// they were taken from the pool. What comes back unused is worth what has not been refilled since;
-// nothing with the zero value, or in another epoch.
+// Draw says when tokens left the bucket, in the bucket's running time, and in which report interval they
+// were taken from the pool. Tokens that come back unused are worth the part that has not been refilled
+// since. With the zero value, or in another epoch, they are worth nothing.
 type Draw struct {
 	Epoch, Running int64
 	Interval       Interval

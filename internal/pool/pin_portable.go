@@ -24,13 +24,13 @@ var (
 // Pin returns a number that few others have at the same time, for Unpin to give back.
 func Pin() int { return *handles.Get().(*int) }
 
-// Unpin ends what Pin began; i is what Pin returned.
+// Unpin ends what Pin began; i is a result of Pin.
 func Unpin(i int) { handles.Put(&numbers[i]) }
 
-// at is which of n stripes whoever is pinned to i uses.
+// at returns the stripe, of n, for a goroutine that is pinned to i.
 func at(i, n int) int { return i % max(n, 1) }
 
-// counter is counted up by whoever has a number, and read by anybody.
+// counter is incremented by goroutines that have a number, and read by any.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) add() { c.n.Add(1) }

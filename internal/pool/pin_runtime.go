@@ -7,8 +7,7 @@ import (
 	_ "unsafe" // for linkname
 )
 
-// runtime.procPin is what sync.Pool uses; the runtime keeps it reachable, because many packages
-// link to it.
+// sync.Pool uses runtime.procPin; the runtime keeps it reachable, because many packages link to it.
 //
 //go:linkname procPin runtime.procPin
 func procPin() int
@@ -21,13 +20,13 @@ func procUnpin()
 // without the runtime's help.
 func Pin() int { return procPin() }
 
-// Unpin ends what Pin began; i is what Pin returned.
+// Unpin ends what Pin began; i is a result of Pin.
 func Unpin(i int) { procUnpin() }
 
-// at is which of n stripes whoever is pinned to i uses: its own or none.
+// at returns the stripe, of n, for a goroutine that is pinned to i: its own or none.
 func at(i, n int) int { return i }
 
-// counter is counted up by whoever is pinned to one P, and read by anybody.
+// counter is incremented by the goroutine that is pinned to its P, and read by any.
 type counter struct{ n int64 }
 
 // Add counts one. It need not be atomic, because a counter has one writer, an aligned word is written

@@ -28,8 +28,8 @@ const (
 	MarkEmpty   = math.MaxInt64     // empty
 )
 
-// Pool is the tokens of one key that this process holds. Any number of goroutines spend them
-// without a lock; Take is what most requests come to.
+// Pool is the tokens of one key that this process holds. Any number of goroutines spend them without a lock;
+// most requests end in Take.
 //
 // A Take that succeeds loads the mark, which is hardly ever written, and does one atomic add on the
 // word. A failed one does not add its token back: if that add came late it would land in the next
@@ -83,7 +83,7 @@ const Most = 1 << (countBits - 2)
 // Interval is a time between two reports. A token may be put back in that in which it was taken.
 type Interval uint32
 
-// Taken is what became of a take.
+// Taken tells how a take ended.
 type Taken int8
 
 const (
@@ -118,10 +118,9 @@ func (p *Pool) Take() Taken {
 	return p.End(left, mark)
 }
 
-// Begin, MissAt, TakeAt and End are the parts of Take, for the one caller to whom it matters that
-// they can be inlined. If left >= mark a token was taken and all is done. If mark is MarkDenied,
-// MissAt is what remains to do; if it is MarkStriped, a token was taken if TakeAt says so.
-// Otherwise End tells.
+// Begin, MissAt, TakeAt and End are the parts of Take, for the one caller to whom it matters that they can
+// be inlined. If left >= mark a token was taken and all is done. If mark is MarkDenied, MissAt remains to be
+// called; if it is MarkStriped, a token was taken if TakeAt says so. Otherwise End tells.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()
 	if mark > markMost {
@@ -200,8 +199,8 @@ func (p *Pool) TakeQueued(n int64) bool {
 	return ok
 }
 
-// takeAnyLocked takes n tokens or none from wherever they are: no request is denied while the
-// stripes hold enough. left is what remains in the word.
+// takeAnyLocked takes n tokens or none from wherever they are: no request is denied while the stripes hold
+// enough. left is the rest in the word.
 func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	if left, ok = p.takeWord(n); !ok {
 		p.emptyStripesLocked()
@@ -210,7 +209,7 @@ func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	return left, ok
 }
 
-// takeWord takes n tokens or none from the word and counts nothing. left is what remains there.
+// takeWord takes n tokens or none from the word and counts nothing. left is the rest there.
 func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	for {
 		w := p.word.Load()

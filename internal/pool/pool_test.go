@@ -62,8 +62,7 @@ func TestPutBackIsRefusedAfterAReport(t *testing.T) {
 		"after a report a stray put forged tokens: held %d", p.Held())
 }
 
-// Whoever reads the draw while another bucket is heard of must not see its epoch with the time of
-// the one before.
+// A reader of the draw must not see the epoch of a new bucket with the time of the one before.
 func TestADrawIsOfOneEpoch(t *testing.T) {
 	p := newPool(0)
 	const last = 100_000
@@ -108,7 +107,7 @@ func TestStripedPoolConserves(t *testing.T) {
 	testkit.Check(t, striped, "the stripes never served: nothing was tested")
 }
 
-// mixture is what takers and the owner of a pool do in conserves.
+// mixture holds the actions of takers and of the owner in conserves.
 type mixture struct {
 	takesMax, addsMax int64
 	ofOne, putsBack   int // one take in ofOne is of many; one in putsBack is put back

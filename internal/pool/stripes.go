@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// sampleEvery is how many tokens a pool hands out between two looks at who takes them: at 10 ns a
+// sampleEvery is the number of tokens that a pool hands out between two samples of the takers: at 10 ns a
 // token, a look in 40 µs. It is also how many a pool must hold for stripes to be worth it.
 const sampleEvery = 4096
 

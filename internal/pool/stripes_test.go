@@ -54,7 +54,7 @@ func TestStripesServeWhereTakersContend(t *testing.T) {
 	}
 }
 
-// However the tokens lie in the stripes, whoever asks gets them all, and not one more.
+// However the tokens lie in the stripes, takers get all of them, and not one more.
 func TestNothingIsDeniedWhileAStripeHoldsAToken(t *testing.T) {
 	for _, n := range []int64{1, 5, chunk, sampleEvery - 1, sampleEvery, 5*sampleEvery + 7, 100_000} {
 		p := newStriped(t, n)
@@ -65,7 +65,7 @@ func TestNothingIsDeniedWhileAStripeHoldsAToken(t *testing.T) {
 				for p.Take().OK() {
 					taken.Add(1)
 				}
-				// then nothing is left, for a token that is there denies nobody and nobody adds.
+				// then nothing is left: no take is denied while a token is there, and none is added.
 				held := p.Held()
 				testkit.Check(t, held == 0, "denied while %d of %d are held", held, n)
 			})

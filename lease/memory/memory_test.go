@@ -123,7 +123,7 @@ func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
 	// and a new version that makes T 20 ms,
 	config.TTL, config.Version.Deploy = 20*time.Millisecond, 1
 	draws("b", config)
-	// when nobody calls for two seconds, and then somebody who knows nothing does,
+	// when no call comes for two seconds, and then one of a process that knows nothing,
 	c.Advance(2 * time.Second)
 	// then the bucket has not been forgotten, for the first lease is still alive.
 	n = draws("c", config)
