@@ -11,12 +11,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Breaker says of one node of a store, for all keys of one process on it, whether calls to the node
-// are worth waiting for (docs/protocol.md section 8.12). After the first failed call the node is
-// away: nobody waits for it, and one call at a time goes out to see whether it is back. Once it has
-// answered, calls come back in numbers that double with each Target, so that ten thousand keys do
-// not call it at one moment. A node that no probe was sent to for a while is in doubt: requests wait
-// for it again, and its calls come in the same numbers.
+// Breaker says of one node of a store, for all keys of one process on it, whether calls to the node are
+// worth waiting for (docs/protocol.md section 8.12). After the first failed call the node is away: no
+// request waits for it, and one call at a time goes out to see whether it is back. Once it has answered,
+// calls come back in numbers that double with each Target, so that ten thousand keys do not call it at one
+// moment. A node that no probe was sent to for a while is in doubt: requests wait for it again, and its
+// calls come in the same numbers.
 //
 // Its user tells it what became of calls, and asks Admit before each. Goroutines may share it. A
 // nil Breaker is that of a node that is never away.
@@ -88,8 +88,8 @@ func (b *Breaker) Away(now clock.Instant) bool {
 	return !b.well() && b.state.Load() == nodeAway && now < clock.Instant(b.doubtAt.Load())
 }
 
-// Holds reports whether Admit would refuse a call now: also a node that has just come back takes
-// only so many.
+// Holds reports whether Admit would refuse a call now: a node that has just come back takes a few calls
+// only.
 func (b *Breaker) Holds(now clock.Instant) bool {
 	if b.well() {
 		return false
@@ -111,8 +111,8 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	return true
 }
 
-// Admit reports whether a call may go out now, and counts it; Answered or Failed is to follow. Who
-// is refused may ask again at the time that Turn says.
+// Admit reports whether a call may go out now, and counts it; Answered or Failed is to follow. A refused
+// caller may ask again at the time that Turn says.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b.well() {
 		return now >= b.RestsUntil()
@@ -179,9 +179,9 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	return true
 }
 
-// Took says that a round trip to the node ended now and took d. Where that is much longer than such
-// trips were before, Admit refuses calls until RestsUntil, for up to about longest, which is what
-// Grant.Spacing says: a small fleet does not make that many calls.
+// Took says that a round trip to the node ended now and took d. Where that is much longer than such trips
+// were before, Admit refuses calls until RestsUntil, for up to about longest, the result of Spacing: a small
+// fleet does not make that many calls.
 func (b *Breaker) Took(now clock.Instant, d, longest time.Duration) {
 	if b == nil {
 		return
@@ -278,9 +278,9 @@ func (b *Breaker) Active() int64 {
 	return b.active.Load()
 }
 
-// backoff is the longest pause after so many failures in a row: it grows from two Targets to a TTL.
-// The pause itself is random, so that a fleet that lost its store at one moment does not come back
-// at one moment.
+// backoff is the longest pause after that number of failures in a row: it grows from two Targets to a TTL.
+// The pause itself is random, so that a fleet that lost its store at one moment does not come back at one
+// moment.
 func backoff(failures int, target, ttl time.Duration) time.Duration {
 	if failures < 30 {
 		return max(1, min(target<<failures, ttl))
@@ -316,7 +316,7 @@ const (
 	// thinkFactor is how much longer the pause is than what a round trip takes too long. n processes
 	// and a server of mu calls a second settle where a pause and a round trip take n/mu together.
 	thinkFactor = 8
-	// thinkSlack is what round trips of a quiet network to an idle server differ by.
+	// thinkSlack is the difference between round trips of a quiet network to an idle server.
 	thinkSlack = 2 * time.Millisecond
 	// thinkMean is the weight of the latest round trip in the mean. Without a mean, processes that
 	// come in one wave and find the server busy would come back as one.

@@ -57,8 +57,8 @@ type Bucket struct {
 	refunded [lease.LimitsMax]int64 // units by which the last call's refund raised each level: for audits
 }
 
-// record is what the bucket remembers of one holder. One whose slice has left the ring is as good
-// as absent, so it does not matter when it is deleted.
+// record holds the state of one holder. One whose slice has left the ring is as good as absent, so it does
+// not matter when it is deleted.
 type record struct {
 	seq     int64
 	epoch   int64
@@ -68,7 +68,7 @@ type record struct {
 	waiting int64 // tokens that requests waited for after that call; decides nothing
 	granted int64 // the stored grant, answered again to a retry
 	void    bool
-	since   int64 // the counter of the last void call: known is only who has heard of it
+	since   int64 // the counter of the last void call: a holder is known only if it has heard of it
 	debit   debit
 }
 
@@ -153,9 +153,9 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	return nil
 }
 
-// count adds what r tells to the counters, which say what goes on here to whoever looks and decide
-// nothing. rec is of before the call. A holder that reports twice is counted twice: debt and charge
-// travel again where no reply has come.
+// count adds the figures of r to the counters, which are information and decide nothing. rec is of before
+// the call. A holder that reports twice is counted twice: debt and charge travel again where no reply has
+// come.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited + r.Debt + r.Charge
 	if known {
@@ -362,8 +362,8 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	return true
 }
 
-// atRest reports whether nobody holds a lease, or has lately, nor asked in vain while others did,
-// and no loss is being waited out.
+// atRest reports whether no lease is out or has been lately, no request went short while one was, and no
+// loss is being waited out.
 func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }

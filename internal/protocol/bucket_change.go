@@ -49,8 +49,8 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
 
-// fill gives every level what a new bucket would have; while a loss is waited out, nothing. What
-// was owed is forgiven.
+// fill gives every level what a new bucket would have; while a loss is waited out, nothing. Debts are
+// forgiven.
 func (b *Bucket) fill() {
 	for k := range b.config.Limits {
 		if w := b.windows[k]; w != nil {
@@ -91,8 +91,8 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 		b.freeze(b.now+b.lasting(r, 0), r.HeardAt)
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A bucket was lost, and somebody who did not know of it has started this one. What the
-		// lost one granted, it granted before this one was created.
+		// A bucket was lost, and a process that did not know of it has started this one. The lost one granted its
+		// leases before this one was created.
 		b.freeze(until, r.HeardAt)
 	}
 }
@@ -105,9 +105,9 @@ func (b *Bucket) possible(r *lease.Request) bool {
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
 }
 
-// freeze empties every level and lets none refill before until, when unknown holdings have run out.
-// What is owed stays owed. Limits out of force may have been used up until then, or until the server's
-// clock shows heardAt again, if it has stepped back since.
+// freeze empties every level and lets none refill before until, when unknown holdings have run out. Debts
+// stay. Limits out of force may have been used up until then, or until the server's clock shows heardAt
+// again, if it has stepped back since.
 func (b *Bucket) freeze(until, heardAt int64) {
 	ahead := heardAt - b.shown
 	if ahead > exact.Micros(stepBackMax) {
@@ -130,9 +130,8 @@ func (b *Bucket) freeze(until, heardAt int64) {
 	b.setAt = b.now
 }
 
-// propose takes in the T of one call's configuration; newer says that its version is. T grows no
-// faster than time passes, so that whoever heard a LeaseMax knows for how long leases may last that
-// were granted since.
+// propose takes in the T of one call's configuration; newer says that its version is. T grows no faster than
+// time passes. So a process that heard a LeaseMax knows how long leases may last that were granted since.
 func (b *Bucket) propose(ttl int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -148,8 +147,8 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 		if b.proposed > b.ttl {
 			wait = b.proposed - b.ttl
 		}
-		// Who proposes the T in force begins the time anew after which it may shrink, so that a bucket
-		// in calm has nothing to remember.
+		// A proposal of the T in force restarts the time after which T may shrink, so that a bucket in calm has
+		// nothing to remember.
 		if b.now-b.proposedAt >= wait || ttl == b.ttl && b.proposed == b.ttl {
 			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
 		}
@@ -197,7 +196,7 @@ func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.S
 	return st, err
 }
 
-// state is what a settled bucket says of itself.
+// state describes a settled bucket.
 func (b *Bucket) state(changed bool) lease.State {
 	st := lease.State{
 		Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
@@ -245,8 +244,8 @@ func (b *Bucket) execute(clock int64, op lease.Op, c lease.Config) (changed bool
 
 // Sections 6.9 to 6.12 of docs/protocol.md: whose configuration is in force, and how it changes.
 
-// adopt takes over the caller's configuration where its version is higher, or is the same and
-// nobody has proposed the stored one for 2 T; and its proposal of T.
+// adopt takes over the caller's configuration where its version is higher, or is the same and the stored one
+// has not been proposed for 2 T; and its proposal of T.
 func (b *Bucket) adopt(c lease.Config) {
 	newer := c.Version.After(b.config.Version)
 	switch {

@@ -59,9 +59,9 @@ type BucketDump struct {
 	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
 }
 
-// WindowDump is what a Bucket counts of one window, in tokens: Sum, and of a sliding window where
-// that is, cell j in slot j mod len(Cells); of a calendar the number of the period by the server's
-// clock, and the running time at which it began.
+// WindowDump has the charges of one window, in tokens: Sum, and of a sliding window where that is, cell j in
+// slot j mod len(Cells); of a calendar the number of the period by the server's clock, and the running time
+// at which it began.
 type WindowDump struct {
 	Sum           int64
 	Cells         [windowSlots]int64
@@ -77,7 +77,7 @@ type PastDump struct {
 	Window         WindowDump
 }
 
-// RecordDump is what a Bucket remembers of one holder.
+// RecordDump has the state of one holder.
 type RecordDump struct {
 	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
 	Void                                             bool
@@ -122,10 +122,10 @@ func (b *Bucket) Dump() BucketDump {
 	return d
 }
 
-// AtRest is what remains of d where a store keeps only what a bucket at rest must remember
-// (docs/protocol.md section 3.9): the other fields are what follows from the configuration, the
-// running time, the epoch, the counters, SetAt, ForgotAt, and the levels. A store may leave the
-// other fields out where AtRest changes none of them. Config must be valid.
+// AtRest returns d for a store that keeps only the state that a bucket at rest needs (docs/protocol.md
+// section 3.9): the other fields follow from the configuration, the running time, the epoch, the counters,
+// SetAt, ForgotAt, and the levels. A store may leave the other fields out where AtRest changes none of them.
+// Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	ttl := exact.Micros(d.Config.TTL)
 	b := Bucket{
@@ -141,10 +141,9 @@ func (d BucketDump) AtRest() BucketDump {
 	return b.Dump()
 }
 
-// At is d and what Inspect says of it when the server's clock says clock, if nobody has called
-// since. Of the records those are left whose lease has not ended, with the place where they are
-// now: for who reads a bucket that is kept elsewhere. Config must be valid, and the numbers those
-// of a bucket.
+// At returns d, and the result of Inspect, when the server's clock says clock and no call has come since. Of
+// the records those are left whose lease has not ended, with the place where they are now: for readers of a
+// bucket that is kept elsewhere. Config must be valid, and the numbers those of a bucket.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := Bucket{
 		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,

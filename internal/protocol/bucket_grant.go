@@ -8,10 +8,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// credit is step 6. What comes back counts only for a known call; debt and charge count for every
-// one. It fills a level no further than a refill would, as the ledger may still be above B + E
-// after a limit was lowered. A debt takes what there is; a charge takes more, and leaves the level
-// negative until that has refilled.
+// credit is step 6. Tokens that come back count only for a known call; debt and charge count for every one.
+// It fills a level no further than a refill would, as the ledger may still be above B + E after a limit was
+// lowered. A debt takes what there is; a charge takes more, and leaves the level negative until that has
+// refilled.
 func (b *Bucket) credit(r *lease.Request, known bool) {
 	ledger := b.ring.ledger()
 	b.refunded = [lease.LimitsMax]int64{}
@@ -69,8 +69,8 @@ func (b *Bucket) worth(k int, r *lease.Request) int64 {
 	return units - ticks*sc.Step
 }
 
-// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others
-// is what other holders hold; alone says that none was active within T.
+// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is the
+// tokens of the other holders; alone says that none was active within T.
 func (b *Bucket) draw(r *lease.Request, rec *record, others int64, alone bool) int64 {
 	available := max(0, b.available(r.Headroom))
 	v := b.fairView(r)
@@ -135,8 +135,8 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	}
 }
 
-// wait is the microseconds until a caller with this headroom sees n tokens in every limit, or its
-// whole burst, if nobody draws.
+// wait is the microseconds until a caller with this headroom sees n tokens in every limit, or its whole
+// burst, without further draws.
 func (b *Bucket) wait(n int64, headroom float64) int64 {
 	longest := int64(0)
 	for k := range b.config.Limits {
@@ -158,8 +158,8 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
 }
 
-// levels are the whole tokens that a caller with this headroom sees of every level, and the time
-// until it has one more if nobody draws; 0 where it is full.
+// levels are the whole tokens that a caller with this headroom sees of every level, and the time until it
+// has one more without further draws; 0 where it is full.
 func (b *Bucket) levels(headroom float64) (tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
 	for k := range b.config.Limits {
 		tokens[k] = b.tokens(k, headroom)

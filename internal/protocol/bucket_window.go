@@ -5,10 +5,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// free is what limit k has while ledger tokens are held, in units: its level, or what a window has
-// left. That is negative where more was used than a changed limit allows, or than was reserved.
-// A window has nothing while a loss is waited out, since its use is unknown, and a calendar has nothing
-// while the clock is before its period.
+// free returns the units that limit k has while ledger tokens are held: its level, or what a window has
+// left. That is negative where more was used than a changed limit allows, or than was reserved. A window has
+// nothing while a loss is waited out, since its use is unknown, and a calendar has nothing while the clock
+// is before its period.
 func (b *Bucket) free(k int, ledger int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
 	if w == nil {
@@ -88,9 +88,9 @@ func (b *Bucket) creditWindow(k int, r *lease.Request, known bool) (refunded int
 	return refunded
 }
 
-// windowWait is the microseconds until window k has n tokens if nobody draws, or all that it has:
-// when enough of the oldest cells will have been dropped, or at the boundary of a calendar. What
-// others hold may come back at any time; where only that is missing, a Target is a good guess.
+// windowWait is the microseconds until window k has n tokens, or all of its own, without further draws: when
+// enough of the oldest cells will have been dropped, or at the boundary of a calendar. Tokens of other
+// holders may come back at any time; where only that is missing, a Target is a good guess.
 func (b *Bucket) windowWait(k int, n int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
 	wait := max(0, b.frozen-b.now, w.ahead(sc, b.shown))
@@ -115,8 +115,7 @@ func (b *Bucket) levelUnit(k int) int64 {
 	return b.scales[k].Unit
 }
 
-// Windows whose limits change: docs/protocol.md section 6.11. What was used
-// stays used.
+// Windows whose limits change: docs/protocol.md section 6.11. Used tokens stay used.
 
 // rescale follows a change of configuration, which has been validated. Windows begin with nothing
 // charged.

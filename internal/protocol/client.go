@@ -10,10 +10,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Client is one process's side of one key: it decides when to call the bucket and how much to ask
-// for (docs/protocol.md section 8), and who is served when (section 9). It is a state machine
-// without goroutines and I/O. Its user tells it the time, and the same inputs give the same
-// outputs.
+// Client is one process's side of one key: it decides when to call the bucket and how much to ask for
+// (docs/protocol.md section 8), and which request is served when (section 9). It is a state machine without
+// goroutines and I/O. Its user tells it the time, and the same inputs give the same outputs.
 //
 // Requests take tokens from Pool. One that the pool refuses goes to Decide, and from there perhaps
 // to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
@@ -73,7 +72,7 @@ type Client struct {
 	mostActive int64         // the largest sum of weights that a reply has named for some TTLs,
 	mostAt     clock.Instant // and when
 
-	resets     int   // of the bucket that are under way: who waits is not turned away meanwhile
+	resets     int   // of the bucket that are under way: no waiting request is turned away meanwhile
 	returnFrom int64 // then calls give everything back, until one with this seq or a later one has ended
 	ended      int64 // the highest seq of a call that has ended
 
@@ -90,7 +89,7 @@ const (
 	closed
 )
 
-// ClientConfig is what a Client starts with. Its Policy and Config were validated before.
+// ClientConfig is the configuration with which a Client starts. Its Policy and Config were validated before.
 type ClientConfig struct {
 	ID          string        // the instance id; differs between processes
 	Policy      *lease.Policy // may be shared
@@ -103,7 +102,7 @@ type ClientConfig struct {
 	Stripes int
 }
 
-// Host is what uses a Client. Its methods are called while the Client is, so they may not call it.
+// Host is the user of a Client. Its methods are called while the Client is, so they may not call it.
 type Host interface {
 	// Now reads the clock. A Client is told the time, but some decisions cannot rest on what it was
 	// a moment ago: whether a token may still be spent (Policy.StrictExpiry), or put back into the
@@ -122,7 +121,7 @@ type Host interface {
 	Settled(w *Waiter, d Decision)
 	// Breaker is that of the node that serves the key now. Several keys share it.
 	Breaker() *Breaker
-	// NewID returns another instance id, because somebody else calls under the present one.
+	// NewID returns another instance id, because another process calls under the present one.
 	NewID() string
 }
 
@@ -169,9 +168,8 @@ func (c *Client) Propose(now clock.Instant, p lease.Config) {
 // that is sent from now on names another configuration of an equal version, that is a conflict.
 func (c *Client) Insist(now clock.Instant) { c.conflictsFrom = min(c.conflictsFrom, now) }
 
-// BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a
-// call with this seq or a later one has ended, or EndReset is called. Nobody is turned away
-// meanwhile.
+// BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a call with
+// this seq or a later one has ended, or EndReset is called. No waiting request is turned away meanwhile.
 func (c *Client) BeginReset(seq int64) {
 	c.resets++
 	c.returnFrom = seq
@@ -183,16 +181,16 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.ended >= seq }
 
-// Leave begins to give everything back. Whoever waits is told VerdictClosed. Tick or Fail closes
-// the client in the end.
+// Leave begins to give everything back. Requests that wait end with VerdictClosed. Tick or Fail closes the
+// client in the end.
 func (c *Client) Leave() {
 	c.stage = leaving
 	c.settleAll(Decision{Verdict: VerdictClosed})
 	c.host.Wake(true)
 }
 
-// Close ends the client at once. Whoever waits is told VerdictClosed, and no reply is accepted any
-// more. What is held is burnt here, and expires at the bucket.
+// Close ends the client at once. Requests that wait end with VerdictClosed, and no reply is accepted any
+// more. The holding is burnt here, and expires at the bucket.
 func (c *Client) Close() {
 	if c.stage == closed {
 		return
@@ -230,7 +228,7 @@ func (c *Client) KnowLimits(limits []lease.Limit) {
 // called; a higher version ends that at once.
 func (c *Client) Conflict() bool { return c.heard.conflict }
 
-// Heard is what the last reply said.
+// Heard returns the last reply.
 func (c *Client) Heard() Heard { return c.heard }
 
 // ClientState says where a Client stands. Where several apply it is the last of them.
@@ -290,9 +288,9 @@ func (c *Client) LateAfterClose() int64 {
 	return n
 }
 
-// Rest is what c remembers if it is let go now. It is false where more than an estimate would be
-// lost: tokens, debts, an open call, failures of its own calls, the local share, or that the bucket owes
-// or waits out a loss.
+// Rest returns the Memory of c, to let c go now. It is false where more than an estimate would be lost:
+// tokens, debts, an open call, failures of its own calls, the local share, or that the bucket owes or waits
+// out a loss.
 func (c *Client) Rest() (Memory, bool) {
 	h := &c.heard
 	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() ||
@@ -316,7 +314,7 @@ func (c *Client) Recall(m Memory) {
 	if m.config != nil {
 		c.adopt(*m.config)
 		c.heard.config = nil
-		if !m.conflict { // it is what this process has proposed before
+		if !m.conflict { // this process has proposed it before
 			c.conflictsFrom = m.executed.Add(3 * m.ttl)
 		}
 	}

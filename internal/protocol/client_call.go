@@ -11,7 +11,7 @@ import (
 // Never is the time at which nothing is due: only an event can bring news.
 const Never = clock.Instant(1<<63 - 1)
 
-// Due is what Tick found.
+// Due is the result of Tick.
 type Due struct {
 	Call bool          // build a call
 	At   clock.Instant // call Tick again, at the latest; with Call, if the node takes none now
@@ -23,7 +23,7 @@ type Use int8
 
 const (
 	InUse    Use = iota // asked for, waited for, holding or owing
-	UseEnded            // just now: nothing is held or owed, and nobody waits
+	UseEnded            // just now: nothing is held or owed, and no request waits
 	Unused              // for a while
 	Restable            // for a TTL, and nothing is due: Rest may succeed
 )
@@ -50,7 +50,7 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	if c.Degraded() && (c.queue.inLine > 0 || c.queue.head != nil && !c.calling) {
 		again := c.serveWithout(now)
 		if d.Call {
-			d.At = again // when the fallback can serve somebody, which does not wait for the node
+			d.At = again // when the fallback can serve a request, which does not wait for the node
 		}
 		d.At = min(d.At, again)
 	}
@@ -76,7 +76,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether c may be forgotten: it holds nothing, owes nothing and nobody waits.
+// Forgettable reports whether c may be forgotten: it holds nothing, owes nothing and has no waiting request.
 // At most a denial would be lost, which the next request would learn again.
 func (c *Client) Forgettable() bool { return c.stage != closed && c.queue.head == nil && c.Idle() }
 
@@ -85,7 +85,7 @@ func (c *Client) Idle() bool {
 	return !c.calling && !c.isOpen && c.Pool.Held() == 0 && !c.owes()
 }
 
-// needs is what requests lack.
+// needs counts the tokens that requests lack.
 type needs struct {
 	waiting int64 // tokens that queued requests lack beside what is held
 	refused int64 // the largest n that was refused without queueing since the last call
@@ -134,9 +134,9 @@ func (c *Client) observe(now clock.Instant) {
 	c.demand.observe(now, c.attempts()-c.servedLater, c.target)
 }
 
-// wants reports whether somebody is waiting for tokens, was refused them, or is about to be. Before
-// the first reply, and on a slow key, a take that the pool refused is no reason: who made it is
-// about to be counted in needs.
+// wants reports whether a request waits for tokens, was refused them, or is about to be. Before the first
+// reply, and on a slow key, a take that the pool refused is no reason: who made it is about to be counted in
+// needs.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.heard.replied && held == 0 && c.Pool.Missed() > c.missedAtAsk && !c.slow()
@@ -161,7 +161,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.failures > 0 {
-		// One call at a time, and only where somebody needs it, or something is on its way back.
+		// One call at a time, and only where a request needs it, or tokens are on their way back.
 		if wants || n.closing || c.isOpen || c.owes() {
 			return now >= c.probeAt, min(next, max(c.probeAt, now))
 		}
@@ -171,7 +171,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 		return true, now
 	}
 	if c.owes() {
-		// What is owed travels with the next report, and makes one where none is due.
+		// Debts travel with the next report, and make one where none is due.
 		if now >= c.reviewAt {
 			return true, now
 		}
@@ -183,8 +183,8 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	return false, next
 }
 
-// renewal is the part of due that is about a lease nobody lacks anything of: whether to give some
-// of it back, to report what was spent, or to have it last longer.
+// renewal is the part of due for a lease that no request lacks tokens of: whether to give some of it back,
+// to report what was spent, or to have it last longer.
 func (c *Client) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
 	if c.reviewing && c.excess(held) > 0 {
 		return true, now
@@ -311,9 +311,9 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	return got, true
 }
 
-// Fail says that the call under way brought no grant. It stays open, so that a retry can carry the
-// same seq and a late reply can still be accepted. Whoever waits gets what Policy.Fallback gives. A
-// client that was leaving is closed: what it holds expires at the bucket.
+// Fail says that the call under way brought no grant. It stays open, so that a retry can carry the same seq
+// and a late reply can still be accepted. Policy.Fallback decides the requests that wait. A client that was
+// leaving is closed: what it holds expires at the bucket.
 func (c *Client) Fail(now clock.Instant, err error) {
 	c.calling = false
 	c.ended = max(c.ended, c.open.Seq)
@@ -329,7 +329,7 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	if stale {
 		c.rename(c.host.NewID())
 		if !c.Degraded() && c.stage != leaving {
-			return // whoever waits is served under the new id
+			return // waiting requests are served under the new id
 		}
 	}
 	c.serveWithout(now)
@@ -356,8 +356,8 @@ func (c *Client) adopt(in lease.Config) {
 // alone reports whether no other process was active on the bucket at the last reply.
 func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.weight }
 
-// spares reports whether the bucket, which nobody else draws from, and this process are known to
-// have n tokens: it was a larger request that they did not have enough for.
+// spares reports whether the bucket, from which no other process draws, and this one are known to have n
+// tokens: it was a larger request that they did not have enough for.
 func (c *Client) spares(n int64) bool { return c.alone() && n <= c.heard.level()+c.Pool.Held() }
 
 // delay is when the delay ends that the reply g asks for; 0 where it asks for none.
@@ -388,8 +388,8 @@ func (c *Client) endDelay() {
 	c.shut(0)
 }
 
-// shortenDelay ends the delay sooner for n tokens, fewer than what fell short: when a bucket that
-// nobody else draws from has them, but at least half a Target after the call.
+// shortenDelay ends the delay sooner for n tokens, fewer than what fell short: when a bucket from which no
+// other process draws has them, but at least half a Target after the call.
 func (c *Client) shortenDelay(n int64) {
 	missing := n - c.Pool.Held()
 	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {

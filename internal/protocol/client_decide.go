@@ -22,11 +22,11 @@ const (
 	OneCall
 	// UpTo is OneCall for what there is: it takes fewer where there are not n, but at least one.
 	UpTo
-	// InLine collects tokens until it has them all, and nobody who came later is served before.
+	// InLine collects tokens until it has them all, and is served before all later requests.
 	InLine
 )
 
-// Verdict is what becomes of a request.
+// Verdict is the answer to a request.
 type Verdict int8
 
 const (
@@ -88,7 +88,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: held, Took: held}
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
-		// Those who wait for the local share go before.
+		// Requests that wait for the local share go before.
 		if c.queue.inLine > 0 && !c.coldDecides() {
 			return Decision{Verdict: VerdictDeny, Source: lease.SourceFallback}
 		}
@@ -132,7 +132,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n, Took: n}
 	}
 	if c.Degraded() || now < c.deniedUntil && c.admitsAll() {
-		c.Refuse(n) // somebody wants a probe
+		c.Refuse(n) // a request wants a probe
 		if c.queue.inLine == 0 && c.takeFallback(now, n, n) > 0 {
 			return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: n}
 		}
@@ -231,7 +231,7 @@ func (c *Client) shut(until clock.Instant) {
 func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.Instant {
 	if source == lease.SourceFallback {
 		if at, ok := c.fallbackAt(now, n); ok {
-			return max(at, now.Add(fallbackPause)) // those who wait in line for the share go first
+			return max(at, now.Add(fallbackPause)) // requests in line for the share go first
 		}
 		return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer
 	}
@@ -241,9 +241,9 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.
 	return now.Add(max(c.rtt, 1)) // the call that the refusal has started is answered by then
 }
 
-// ReadyIn is how long a request for n tokens that begins to wait in line at now is likely to wait,
-// by what was heard and if nobody else draws; math.MaxInt64 where nothing is known, or n is above
-// the burst.
+// ReadyIn is how long a request for n tokens that begins to wait in line at now is likely to wait, by what
+// was heard and without draws of other processes; math.MaxInt64 where nothing is known, or n is above the
+// burst.
 func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	if !c.heard.replied || c.Degraded() || c.Outdated() || n > c.Capacity() {
 		return math.MaxInt64
@@ -255,10 +255,9 @@ func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	return c.heard.Outlook(now, missing, c.Pool.Held(), false).RetryAfter
 }
 
-// earliest is a time before which a request in line cannot have its tokens, not even if other
-// processes gave back all that they held at the last reply. ahead is what the request and those
-// before it lack. It is 0 where no such time is known, or where what is known is older than a T:
-// the next reply will tell.
+// earliest is a time before which a request in line cannot have its tokens, not even if other processes gave
+// back all that they held at the last reply. ahead is the tokens that the request and those before it lack.
+// It is 0 where no such time is known, or where what is known is older than a T: the next reply will tell.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	h := &c.heard
 	if h.at == 0 || c.Degraded() || c.Outdated() || c.resets > 0 || now >= h.at.Add(c.TTL()) {
@@ -298,8 +297,8 @@ func (c *Client) failing(now clock.Instant) bool {
 	return c.failures > 0 && (c.calling || now < c.probeAt.Add(silence(c.config.Target, c.TTL())))
 }
 
-// failed puts off the next call of a key whose call failed though its node is well, with full
-// jitter. Where the node is away its Breaker says who calls next.
+// failed puts off the next call of a key whose call failed though its node is well, with full jitter. Where
+// the node is away its Breaker says which key calls next.
 func (c *Client) failed(now clock.Instant) {
 	if c.host.Breaker().Away(now) {
 		c.failures = 0
@@ -309,10 +308,10 @@ func (c *Client) failed(now clock.Instant) {
 	c.probeAt = now.Add(time.Duration(c.next() % uint64(backoff(c.failures, c.config.Target, c.heard.ttl))))
 }
 
-// takeFallback decides on a request for n tokens, or for fewer but at least so many, without the
-// store: by Policy.Fallback while degraded, by Policy.ColdStart before the first reply, and always
-// where the limits in force are enough to say. The next call that succeeds reports what it
-// admitted as debt, but for what is unlimited. It returns how many tokens were admitted.
+// takeFallback decides on a request for n tokens, or for fewer but not below least, without the store: by
+// Policy.Fallback while degraded, by Policy.ColdStart before the first reply, and always where the limits in
+// force are enough to say. The next call that succeeds reports what it admitted as debt, but for what is
+// unlimited. It returns how many tokens were admitted.
 func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case c.stage == closed || c.admitsNone():
@@ -334,9 +333,9 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	return took
 }
 
-// coldDecides reports whether Policy.ColdStart decides without the store. It is for who knows
-// nothing. A key that is new in an outage of a node that this process has heard of is like the
-// others there: Policy.Fallback is for it.
+// coldDecides reports whether Policy.ColdStart decides without the store. It is for a process that knows
+// nothing. A key that is new in an outage of a node that this process has heard of is like the others there:
+// Policy.Fallback is for it.
 func (c *Client) coldDecides() bool {
 	return !c.heard.replied && !(c.Degraded() && c.host.Breaker().Active() > 0)
 }
@@ -419,8 +418,8 @@ func (c *Client) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Ins
 	return empty
 }
 
-// seedWindow charges w with all that this process's part of what window k has left does not cover,
-// at the reply: it waits for a whole window. Of a calendar it waits until the boundary.
+// seedWindow charges w with all that this process's part of what window k has left does not cover, at the
+// reply: it waits for a whole window. For a calendar it waits until the boundary.
 func (c *Client) seedWindow(w *window, k int, l lease.Limit) {
 	h, p, burst, sc := &c.heard, c.ownPart(), c.burst(l), shareScale(l)
 	now, left := int64(h.at)/1000, max(0, h.levels[k])

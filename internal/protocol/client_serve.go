@@ -87,15 +87,15 @@ func (q *queue) count(w *Waiter, tokens int64, waiters int) {
 	}
 }
 
-// join notes that the call seq counts all who wait now.
+// join notes that the call seq counts all requests that wait now.
 func (q *queue) join(seq int64) {
 	for w := q.head; w != nil; w = w.next {
 		w.asked = seq
 	}
 }
 
-// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line
-// collects, at least so many at a time as portion.
+// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line collects,
+// at least portion tokens at a time.
 func (q *queue) need(portion int64) int64 {
 	least := int64(0)
 	for w := q.head; w != nil; w = w.next {
@@ -107,7 +107,7 @@ func (q *queue) need(portion int64) int64 {
 			least = n
 		}
 		if w.inLine() {
-			break // nobody behind is served before it
+			break // no later one is served before it
 		}
 	}
 	return max(1, least)
@@ -123,7 +123,7 @@ func (c *Client) Waiters(f func(*Waiter)) {
 	}
 }
 
-// Serve hands out what an accepted reply brought, and ends the waits that it shows to be in vain.
+// Serve hands out the tokens of an accepted reply, and ends the waits that it shows to be hopeless.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
 	c.distribute(now, got)
 	c.turnAway(now)
@@ -191,9 +191,9 @@ func (c *Client) serveFromPool() {
 	}
 }
 
-// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. One that
-// waits for one call gets all that it lacks or nothing. One in line takes what there is; while it
-// lacks any, goOn is false and nobody behind it is to be served.
+// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. One that waits for
+// one call gets all that it lacks or nothing. One in line takes what there is; while it lacks any, goOn is
+// false and no later request may be served.
 func (c *Client) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
 	d, n := got.draw, w.lacks()-own
 	switch {
@@ -273,7 +273,7 @@ func (c *Client) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 // after two T the bucket has forgotten what it leased.
 func (c *Client) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * c.TTL()) }
 
-// turnAway ends, after a reply, the waits that are in vain (9.7).
+// turnAway ends, after a reply, the waits that are hopeless (9.7).
 func (c *Client) turnAway(now clock.Instant) {
 	if c.Outdated() || c.resets > 0 {
 		return // the next reply tells
@@ -301,7 +301,7 @@ func (c *Client) turnAway(now clock.Instant) {
 		}
 		w = next
 	}
-	c.serveFromPool() // with what those who left had collected
+	c.serveFromPool() // with the tokens that ended waits had collected
 	c.askAgain(now)
 }
 
@@ -314,11 +314,11 @@ func (c *Client) askAgain(now clock.Instant) {
 	}
 }
 
-// fallbackPause is the least time between two looks at the local share for those who wait for it.
+// fallbackPause is the least time between two looks at the local share for requests that wait for it.
 const fallbackPause = time.Millisecond
 
-// serveWithout decides without the store for those who wait, first in first out. Some of those in
-// line may wait for the local share: it says when to look again.
+// serveWithout decides waiting requests without the store, first in first out. Some of those in line may
+// wait for the local share: it says when to look again.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // by one in line that the local share has too little for
@@ -426,7 +426,7 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	if c.stage == closed {
 		return false
 	}
-	c.servedLater += n // nobody was denied
+	c.servedLater += n // no request was denied
 	c.sendBack(n-pooled, d)
 	c.putBack(now, pooled, d)
 	c.serveFromPool()
@@ -435,8 +435,8 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	return true
 }
 
-// attribute counts what was denied since it was last called to the limit that binds, by what is
-// known now. Who waits has been counted as missed, and is not denied yet.
+// attribute counts what was denied since it was last called to the limit that binds, by what is known now. A
+// waiting request has been counted as missed, and is not denied yet.
 func (c *Client) attribute() {
 	n := c.DeniedOf(c.Pool.Missed()) - c.queue.lacking - c.attributed
 	if n <= 0 {

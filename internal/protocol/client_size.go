@@ -50,12 +50,12 @@ func (c *Client) spreadDelay(delay time.Duration) time.Duration {
 	return delay/2 + time.Duration(c.next()%uint64(delay+1))
 }
 
-// size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what
-// the next Target needs if that is more. Fewer than need tokens would serve nobody who waits.
+// size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what the next
+// Target needs if that is more. Fewer than need tokens would serve no waiting request.
 func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && c.cramped() {
-		// Nothing is leased ahead and nobody waits: as many as were refused will ask again.
+		// Nothing is leased ahead and no request waits: as many as were refused will ask again.
 		asked = max(asked, min(c.Pool.Missed()-c.missedAtAsk, c.ceiling()))
 	}
 	want = asked
@@ -70,12 +70,12 @@ func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int
 	return want, least, min(n.waiting, want)
 }
 
-// ahead is how much the next Target needs, whether anybody waits for it yet or not. Where somebody
-// waits, demand has just begun or has just grown, so the fast estimate is a guess from a few
-// milliseconds, and asking for as much would take tokens from processes that ask at the same
-// moment. Then it is what the slow estimate says, or what was missed since the last call. Nothing
-// is asked for ahead then where the level will not last: the last of a burst that all processes
-// ask for in step would lie in the leases of those that have been served.
+// ahead is how much the next Target needs, whether a request waits for it yet or not. Where one waits,
+// demand has just begun or has just grown, so the fast estimate is a guess from a few milliseconds, and
+// asking for as much would take tokens from processes that ask at the same moment. Then the slow estimate
+// counts, or the tokens missed since the last call. Nothing is asked for ahead then where the level will not
+// last: the last of a burst that all processes ask for in step would lie in the leases of those that have
+// been served.
 func (c *Client) ahead(held, waiting int64) int64 {
 	most := c.ceiling()
 	n := float64(most)
@@ -119,8 +119,8 @@ func (c *Client) gauge(g *lease.Grant, before int64) {
 	}
 }
 
-// ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served
-// too. Below half a burst, a lease that is longer than it need be is taken from somebody.
+// ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served too. Below
+// half a burst, a lease that is longer than needed is taken from another process.
 func (c *Client) ceiling() int64 {
 	most := int64(pool.Most)
 	for _, l := range c.config.Limits {
@@ -151,7 +151,7 @@ func (c *Client) perTarget() float64 {
 	return max(n, 1)
 }
 
-// watermark is what is spent during one round trip, with three standard deviations of room.
+// watermark is the spending of one round trip, with three standard deviations of room.
 func (c *Client) watermark() float64 { return c.demand.expected(c.rtt) + 1 }
 
 // slow reports whether leasing ahead would only strand tokens (8.6): a lease of a single token
@@ -180,13 +180,13 @@ func (c *Client) arm() {
 	c.Pool.Arm(n)
 }
 
-// excess is how much of a holding to give back, a Target after the last reply (8.10). While nobody
-// else is short it must be more than the need itself, so that ordinary fluctuation makes no calls.
+// excess is how much of a holding to give back, a Target after the last reply (8.10). While no other process
+// is short it must be more than the need itself, so that ordinary fluctuation makes no calls.
 func (c *Client) excess(held int64) int64 {
 	if c.demand.seen == c.seenAtReply {
 		return held
 	}
-	// The watermark is what is spent while the next call is on its way.
+	// The watermark is spent while the next call is on its way.
 	keep := int64(math.Ceil(c.demand.expected(c.target+c.rtt) + c.watermark()))
 	if c.heard.contended || held > 2*keep {
 		return max(0, held-keep)
@@ -194,8 +194,8 @@ func (c *Client) excess(held int64) int64 {
 	return 0
 }
 
-// fullAt is when the bucket will be full, if nobody calls, but at least half a Target after the
-// call was sent. From then on it cannot refill what was spent since, before a report tells it.
+// fullAt is when the bucket will be full without further calls, but at least half a Target after the call
+// was sent. From then on it cannot refill what was spent since, before a report tells it.
 func (c *Client) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -222,9 +222,9 @@ func (c *Client) isLarge(n int64) bool {
 	return float64(n) >= min(float64(c.Capacity()+c.config.Overcommit)/16, c.perTarget())
 }
 
-// portion is the fewest tokens to give at once to a request that collects them. A bucket that
-// nobody else draws from can keep them until all are there. One that others draw from hovers around
-// its set point (7.1): half of that will be there at some time, and much more will not.
+// portion is the fewest tokens to give at once to a request that collects them. A bucket from which no other
+// process draws can keep them until all are there. One that others draw from hovers around its set point
+// (7.1): half of that will be there at some time, and much more will not.
 func (c *Client) portion() int64 {
 	if c.alone() {
 		return exact.MaxUnits

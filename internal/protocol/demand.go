@@ -50,8 +50,8 @@ func (d *demand) expected(span time.Duration) float64 {
 func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }
 
 const (
-	// latencySamples are how many are kept: of so many, the 99th percentile is the second largest.
-	// From latencyFew on, one that is larger than all others counts as a stall.
+	// latencySamples are how many are kept: the 99th percentile of these is the second largest. From latencyFew
+	// on, one that is larger than all others counts as a stall.
 	latencySamples, latencyFew = 128, 16
 	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
 	latencySpan = 3 * time.Second
@@ -91,7 +91,7 @@ func (l *Latency) Add(now clock.Instant, d time.Duration) {
 		have = append(have, s.took)
 	}
 	slices.Sort(have)
-	// The second largest, so that one stall changes nothing. Of a few it is the largest.
+	// The second largest, so that one stall changes nothing. With few samples it is the largest.
 	last := len(have) - 1
 	if len(have) >= latencyFew {
 		last--
@@ -106,8 +106,8 @@ func (l *Latency) Quantile() time.Duration { return l.p99 }
 // what a lease saves is calls. There may be a million of them, so they are short numbers.
 type pace struct{ fast, slow float32 }
 
-// after is p when so many requests, 0 or 1, have come since, the time after the last one. Unlike
-// demand it takes in each request by itself: as a rate of one in that time, kept for that time.
+// after returns p after a time since the last request, in which 0 or 1 requests came. Unlike demand it takes
+// in each request by itself: as a rate of one in that time, kept for that time.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {

@@ -15,7 +15,7 @@ import (
 type fair struct {
 	share          float64 // tokens per microsecond and unit of weight
 	updated        int64
-	contendedUntil int64 // somebody asked for more than there was while others held tokens
+	contendedUntil int64 // a holder asked for more than there was while others held tokens
 }
 
 // debit is one holder's side: how much of its share it has not drawn yet.
@@ -24,8 +24,8 @@ type debit struct {
 	last      int64   // when it last drew
 }
 
-// fairView is what the sharing looks at, as doubles: the tightest of the limits, as far as the
-// caller's headroom lets it see them, and the request.
+// fairView has the inputs of the sharing, as doubles: the tightest of the limits, as far as the caller's
+// headroom lets it see them, and the request.
 type fairView struct {
 	now    int64
 	level  float64 // tokens, with their fraction
@@ -93,8 +93,8 @@ func (f *fair) advance(v fairView, d *debit) {
 	d.last = v.now
 }
 
-// most is the largest allowance that a holder saves up: four Targets' share, since it asks now for
-// more and now for less, or a larger need. Who was idle has no claim on everything.
+// most is the largest allowance that a holder saves up: four Targets' share, since it asks now for more and
+// now for less, or a larger need. An idle holder must not save up the whole bucket.
 func (f *fair) most(v fairView) float64 {
 	return min(exact.MaxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.long))))
 }
@@ -109,9 +109,9 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 // 1 where many divide it.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
-// allow is the most that may be granted (7.5). What the level has above the set point is free to
-// all: half of it where many share, all of it where each gets what it asks for. Where the budget of
-// calls wants long leases it is divided, or luck would decide which holders get it.
+// allow is the most that may be granted (7.5). The level above the set point is free to all: half of it
+// where many share, all of it where each gets what it asks for. Where the budget of calls wants long leases
+// it is divided, or luck would decide which holders get it.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return exact.MaxUnits

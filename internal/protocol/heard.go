@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Heard is what the last reply said of the bucket, such as when it has tokens again. It is a value:
-// a copy may be read by anybody, whatever its Client does meanwhile. The zero value is nothing.
+// Heard is the last reply about the bucket, such as when it has tokens again. It is a value: a copy may be
+// read by anybody, whatever its Client does meanwhile. The zero value is nothing.
 type Heard struct {
 	Memory
 	headroom  float64 // Policy.Headroom, by which levels are less than the bucket's
@@ -29,8 +29,8 @@ type Heard struct {
 	shortUntil clock.Instant
 }
 
-// lineage is what a holder must know of its bucket to prove one day that the bucket has lost its
-// state: docs/protocol.md, section 6.
+// lineage has the facts by which a holder can prove one day that its bucket has lost its state:
+// docs/protocol.md, section 6.
 type lineage struct {
 	epoch      int64 // 0: nothing is known
 	counter    int64
@@ -144,15 +144,15 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	return at
 }
 
-// Outlook is what a process can tell about a key beside whether a request is admitted.
+// Outlook is the information about a key beside the decision on a request.
 type Outlook struct {
 	Limit      lease.Limit   // with the least left of its burst; for a denial, with the longest wait
 	Remaining  int64         // of Limit, what the process holds and the bucket has, 0 to the burst less headroom
 	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
-	ResetAfter time.Duration // until Remaining is the burst, if nobody draws
+	ResetAfter time.Duration // until Remaining is the burst, without further draws
 }
 
-// Outlook judges a request for n tokens at time now, of a process that held so many.
+// Outlook judges a request for n tokens at time now, of a process that held that number of tokens.
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
@@ -163,7 +163,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// As if the bucket had executed the call when it replied: nobody is to come back too early.
+			// As if the bucket had executed the call when it replied: no caller may come back too early.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -181,9 +181,9 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	return o
 }
 
-// until is how long after the reply level k has n tokens, if nobody draws. A calendar has all of
-// them at its boundary. A sliding window has one token more when its oldest cell is dropped, which
-// may bring all of them.
+// until is how long after the reply level k has n tokens, without further draws. A calendar has all of them
+// at its boundary. A sliding window has one token more when its oldest cell is dropped, which may bring all
+// of them.
 func (h *Heard) until(k int, n int64) time.Duration {
 	missing := n - h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
@@ -192,8 +192,8 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(h.limits[k], missing)
 }
 
-// reset is how long after the reply level k has n tokens again, at most, if nobody draws. What is
-// charged to a sliding window by now is dropped no later than a window and a cell from now.
+// reset is how long after the reply level k has n tokens again, at most, without further draws. The charges
+// of a sliding window are dropped no later than a window and a cell from now.
 func (h *Heard) reset(k int, n int64) time.Duration {
 	if l := h.limits[k]; l.Kind == lease.KindSliding && n > h.levels[k] {
 		return l.TimeToFull()
@@ -208,7 +208,7 @@ func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook judges a request for n tokens at the time of s, of a process that holds so many and has
+// StateOutlook judges a request for n tokens at the time of s, of a process that holds held tokens and has
 // this Policy.Headroom.
 func StateOutlook(s *lease.State, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
@@ -218,9 +218,9 @@ func StateOutlook(s *lease.State, n, held int64, headroom float64, admitted bool
 	return h.Outlook(0, n, held, admitted)
 }
 
-// Memory is what is left of a Client whose key has not been used for a while: what it must know to
-// notice that the bucket was lost, and what it would otherwise have to learn again. It is small,
-// since a process may have a million keys at rest. The zero value knows nothing.
+// Memory is the rest of a Client whose key has not been used for a while: what it must know to notice that
+// the bucket was lost, and what it would otherwise have to learn again. It is small, since a process may
+// have a million keys at rest. The zero value knows nothing.
 type Memory struct {
 	lineage
 	executed clock.Instant // the bucket executed the last call then or later
@@ -235,7 +235,7 @@ type Memory struct {
 	of   uint16
 }
 
-// Terms are what a key at rest draws by: those of its process, and of the node that serves it.
+// Terms are the settings by which a key at rest draws: those of its process, and of the node that serves it.
 type Terms struct {
 	ID       string // the instance id
 	Policy   *lease.Policy
@@ -247,7 +247,7 @@ type Terms struct {
 // (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
 func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
-	if t.Policy.MinBatch > 1 { // whoever sets it wants leases
+	if t.Policy.MinBatch > 1 { // a process that sets it wants leases
 		return false
 	}
 	unlimited, single := true, t.Policy.MaxBatch == 1

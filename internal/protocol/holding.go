@@ -35,7 +35,7 @@ type holding struct {
 	account     Account
 }
 
-// ask is what a call asks for. What it reports, the holding knows by itself.
+// ask has the demands of a call. The holding adds the report.
 type ask struct {
 	Config              lease.Config
 	Want, Need, Waiting int64
@@ -45,7 +45,7 @@ type ask struct {
 	Return              func(held int64) int64 // how many of the held tokens to give back; nil gives none back
 }
 
-// Accepted is what an accepted reply brought, for Client.Serve to hand out.
+// Accepted has the tokens of an accepted reply, for Client.Serve to hand out.
 type Accepted struct {
 	Waited   int64     // tokens for the requests that ask.Waiting counted, and for them only
 	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from it
@@ -112,8 +112,8 @@ func (h *holding) isYoung(now clock.Instant) bool {
 	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
-// giveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
-// so that is burnt. Debt and charge stay, and are reported again: twice only admits less.
+// giveUp closes the open call. The bucket may have credited the tokens that it carried back, so they are
+// burnt. Debt and charge stay, and are reported again: twice only admits less.
 func (h *holding) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Unused
@@ -249,8 +249,8 @@ func (h *holding) Charge(n int64) {
 	h.charge = min(h.charge+min(n, lease.WaitingMax), lease.WaitingMax) // more than any bucket can owe
 }
 
-// rename burns the holding and goes on under another id: the answer to ErrStale (5.12). What was
-// drawn so far is the other process's to give back.
+// rename burns the holding and goes on under another id: the answer to ErrStale (5.12). Giving back the
+// earlier draws is up to the other process.
 func (h *holding) rename(id string) {
 	h.giveUp()
 	h.burn()

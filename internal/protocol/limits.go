@@ -67,7 +67,7 @@ func mostOf(limits []lease.Limit, headroom float64) int64 {
 	return n
 }
 
-// grantable is the most that can ever be granted of l to who leaves this headroom.
+// grantable is the most that can ever be granted of l to a process with this headroom.
 func grantable(l lease.Limit, headroom float64) int64 {
 	return l.Capacity() - kept(l.Capacity(), headroom)
 }

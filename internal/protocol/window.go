@@ -16,7 +16,7 @@ import (
 // one that it covers in part.
 const windowSlots = lease.WindowCells + 1
 
-// window is what was charged to one limit. Times are the bucket's running time.
+// window has the charges of one limit. Times are the bucket's running time.
 type window struct {
 	sum int64 // of all live cells, tokens
 
