@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What was denied is counted to the limit that was the reason then.
+// A denial is counted to the limit that was the reason then.
 func TestDenialsAreKnownByLimit(t *testing.T) {
 	// given a key with two limits
 	d, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
@@ -65,7 +65,7 @@ func TestHeadroomTravels(t *testing.T) {
 	testkit.Check(t, n.Capacity() == 7, "%d after the reply", n.Capacity())
 	refused := n.Decide(d.now, 8, OneCall, Never)
 	testkit.Check(t, refused.Verdict == VerdictExceedsBurst, "a request for 8: %v", refused.Verdict)
-	// What is left is shown as part of that.
+	// The rest is shown as part of that.
 	h := n.Heard()
 	h.levels[0], h.next[0] = 3, 100*time.Millisecond
 	o := h.Outlook(h.at, 1, 0, true)
@@ -78,8 +78,8 @@ func TestHeadroomTravels(t *testing.T) {
 		o.ResetAfter == 900*time.Millisecond, "%+v", o)
 }
 
-// Whoever is denied, sleeps until RetryAt and asks again is served then, where nobody else asks: so
-// one denial is what a token costs at most, and hardly any token is left lying.
+// A denied caller that sleeps until RetryAt and asks again is served then, where no other asks: so a token
+// costs at most one denial, and hardly any token is left lying.
 func TestWhoSleepsUntilRetryAtIsDeniedOncePerToken(t *testing.T) {
 	for _, c := range []struct {
 		limit lease.Limit

@@ -76,8 +76,8 @@ func (m *meter) set(l lease.Limit, overcommit int64) {
 	}
 }
 
-// change makes the limit another one from now on. Leases of before, of so many tokens at most, end
-// by until.
+// change makes the limit another one from now on. Earlier leases, of that number of tokens at most, end by
+// until.
 func (m *meter) change(now int64, l lease.Limit, overcommit, leased, until int64) {
 	m.advance(now)
 	before, most := m.limit, m.most(now)
@@ -190,8 +190,8 @@ func sound(b *Bucket, live int64) error {
 	return nil
 }
 
-// bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.
-// It follows what the bucket has in force, and finds out by rules of its own which limit is which.
+// bounds has the bound (1) of a fleet while its limits change: which meters count, and from when on. It
+// follows what the bucket has in force, and finds out by rules of its own which limit is which.
 //
 // Two meters judge each limit: one goes on with the limit that takes the place of another, as the
 // bucket does, and one counts what was admitted over all times in which this very limit was in force.
@@ -402,9 +402,9 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 // unknownMax is how long the longest lease may last that exists now, those of a lost bucket included.
 func unknownMax(b *Bucket) int64 { return max(b.leaseMax(), b.frozen-b.now) }
 
-// followOwn says which limits leave, and which are in force again. What is leased of one that leaves
-// counts as admitted; what is leased without one that comes back may be spent beside it, and it owes
-// that: of more than it may have at all, in a new version, nothing, nor where the bucket was lost.
+// followOwn says which limits leave, and which are in force again. Leases of one that leaves count as
+// admitted; what is leased without one that comes back may be spent beside it, and it owes that: of more
+// than it may have at all, in a new version, nothing, nor where the bucket was lost.
 func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased int64) {
 	c := &bucket.config
 	// Of a limit that starts empty nothing is remembered but by the bucket in which it is in force.
@@ -503,8 +503,8 @@ func (m *meter) finds(leased int64, bucket *Bucket) {
 	m.since, m.until = bucket.now, bucket.now+unknownMax(bucket)
 }
 
-// paid is what a token bucket has refilled, at the running time now, for the leases it found when it came
-// into force, which may be spent after that.
+// paid is the refill of a token bucket, at the running time now, for the leases it found when it came into
+// force, which may be spent after that.
 func (m *meter) paid(now int64) int64 {
 	return m.paidBefore + min(m.found*meterUnit, m.drain*max(0, min(now, m.until)-m.since))
 }

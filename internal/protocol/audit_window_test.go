@@ -17,9 +17,8 @@ import (
 // that are not over, so that y is the largest excess over them: what was admitted from a start on,
 // less what the window may admit that begins there.
 //
-// A window that a change of limits falls into may admit what the larger of both allows. What was
-// used before stays used: where the length or the kind changes, as if it had been used as late as
-// the rules count it.
+// A window that a change of limits falls into may admit what the larger of both allows. Tokens used before
+// stay used: where the length or the kind changes, as if it had been used as late as the rules count it.
 type start struct {
 	at     int64 // microseconds
 	period int64 // of a calendar
@@ -99,7 +98,7 @@ func (m *meter) periodOf(now int64) int64 {
 	return exact.FloorDiv(now-exact.Micros(m.limit.Offset), exact.Micros(m.limit.Per))
 }
 
-// start adds a window that begins just before so many units are admitted.
+// start adds a window that begins just before that number of units is admitted.
 func (m *meter) start(now, units int64) {
 	s := start{now, m.period, m.most(now), units}
 	if units < 0 {
@@ -130,7 +129,7 @@ func (m *meter) worst() int64 {
 	return worst
 }
 
-// forgive takes so many units off every window that has begun.
+// forgive takes units off every window that has begun.
 func (m *meter) forgive(units int64) {
 	if last := len(m.starts) - 1; last >= 0 {
 		m.starts[last].n -= units
@@ -213,7 +212,7 @@ func soundWindow(w *window, sc *lease.Scale, now int64) error {
 	return nil
 }
 
-// admission is what the brute force knows of one.
+// admission is one admission as the brute force counts it.
 type admission struct{ at, n int64 }
 
 // worstOf looks at every window, one by one: the most that was admitted in (t, t+w], less capacity.

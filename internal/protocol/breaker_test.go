@@ -18,7 +18,7 @@ const (
 	begin   = clock.Instant(time.Hour)
 )
 
-// ms is so many milliseconds after the beginning.
+// ms is a number of milliseconds after the beginning.
 func ms(n int) clock.Instant { return begin.Add(time.Duration(n) * time.Millisecond) }
 
 func newBreaker() *Breaker { return NewBreaker(aTarget, aTTL, 1) }
@@ -82,7 +82,7 @@ func TestANodeIsAwayFromAFailureUntilItAnswersALaterCall(t *testing.T) {
 	}
 }
 
-// What concerns a key says nothing about the node; what an error does not say may be the node's.
+// An error of a key says nothing about the node; what an error does not say may be the node's.
 func TestNodeFailed(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, lease.ErrUnavailable: true, lease.ErrRefused: true, lease.ErrPermanent: true, errors.New("anything"): true,

@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// draws is a bucket of 10 tokens a second with a burst of 10, and who calls it.
+// draws is a bucket of 10 tokens a second with a burst of 10, and its callers.
 type draws struct {
 	t      *testing.T
 	bucket Bucket
@@ -40,7 +40,7 @@ func (d *draws) call(r lease.Request) (g lease.Grant) {
 
 func (d *draws) pass(p time.Duration) { d.clock += exact.Micros(p) }
 
-// atRest fails the test unless the bucket is what a store may keep in the short form, or is not.
+// atRest fails the test unless a store may keep the bucket in the short form, or may not.
 func (d *draws) atRest(want bool) {
 	d.t.Helper()
 	dump := d.bucket.Dump()
@@ -52,7 +52,7 @@ func (d *draws) atRest(want bool) {
 }
 
 func TestADrawOfABucketAtRestLeavesNoRecord(t *testing.T) {
-	// given a bucket that nobody has leased from
+	// given a bucket without leases
 	d := newDraws(t)
 	for i := range int64(10) {
 		// when its tokens are drawn, one by one
@@ -123,8 +123,8 @@ func TestADrawIsMadeAsItPromises(t *testing.T) {
 	}
 }
 
-// TestADrawThatArrivesTwiceBurns: a copy of a draw takes tokens again, which nobody admits, and
-// gives none.
+// TestADrawThatArrivesTwiceBurns: a copy of a draw takes tokens again, which admit no request, and gives
+// none.
 func TestADrawThatArrivesTwiceBurns(t *testing.T) {
 	d := newDraws(t)
 	r := lease.Request{Holder: "a", Seq: 1, Config: d.config, Weight: 1, Draw: true, Want: 4, Waiting: 4}
@@ -135,8 +135,8 @@ func TestADrawThatArrivesTwiceBurns(t *testing.T) {
 	}
 }
 
-// TestDrawsProveALoss: a caller that has heard of more than there is freezes the bucket, and nobody
-// draws until that has passed.
+// TestDrawsProveALoss: a caller that has heard of more than there is freezes the bucket, and no draw is
+// served until that has passed.
 func TestDrawsProveALoss(t *testing.T) {
 	// given a bucket that is lost, of which A has heard
 	d := newDraws(t)

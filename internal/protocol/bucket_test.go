@@ -25,7 +25,7 @@ func newBigBucket(l lease.Limit, now int64) *bigBucket {
 		rate: new(big.Rat).Quo(rat(l.Tokens), big.NewRat(int64(l.Per), 1000))}
 }
 
-// in is what us microseconds refill.
+// in is the refill of us microseconds.
 func (b *bigBucket) in(us int64) *big.Rat { return new(big.Rat).Mul(b.rate, rat(us)) }
 
 func (b *bigBucket) advance(now int64) {

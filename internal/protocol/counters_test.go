@@ -55,7 +55,7 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 }
 
 // What a client denies travels with the next call that is made anyway (no call is made for it:
-// TestLocallyDeniedRequestsMakeNoCalls), in that one only. What it admits is counted as spent.
+// TestLocallyDeniedRequestsMakeNoCalls), in that one only. Its admissions are counted as spent.
 func TestDenialsTravelInOneCall(t *testing.T) {
 	// given a process that is asked for ten times what it may
 	d, n := alone(t, lease.PerSecond(10), lease.Policy{}, steady(100))

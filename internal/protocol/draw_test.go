@@ -15,7 +15,7 @@ func terms(p lease.Policy, limits ...lease.Limit) *Terms {
 	return &Terms{ID: "a", Policy: &p, Proposed: &c}
 }
 
-// drawn is what a key at rest remembers after draws with such pauses between them.
+// drawn is the Memory of a key at rest after draws with these pauses between them.
 func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (m Memory, last lease.Request) {
 	t.Helper()
 	for i, pause := range append(pauses, 0) {

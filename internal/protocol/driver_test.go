@@ -149,7 +149,7 @@ func (n *driven) request() {
 	n.count(decision)
 }
 
-// count books the answer to a request. What the fallback admits is outside of the promise.
+// count books the answer to a request. Admissions of the fallback are outside of the promise.
 func (n *driven) count(decision Decision) {
 	n.told = decision
 	if !decision.OK() {

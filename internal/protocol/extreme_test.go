@@ -15,7 +15,7 @@ var (
 	laxest    = lease.Policy{Fallback: lease.FallbackAllowAll, ColdStart: lease.ColdStartAllow}
 )
 
-// answers is what n says to a request of each patience, and of ones that wait, in the end.
+// answers counts the answers of n to a request of each patience, for ones that wait the final ones.
 func (n *driven) answers() (admitted, denied int64) {
 	n.d.t.Helper()
 	a, b := n.admitted, n.denied
@@ -103,8 +103,7 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 			check("the same, as known")
 		})
 	}
-	// Who was served by the local share is not any more when the key has been blocked since, and does
-	// not wait for it.
+	// The local share serves no request any more when the key has been blocked since, and none waits for it.
 	d, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
 	n.degrade()
 	testkit.Must(t, n.takeFallback(d.now, 10, 10) == 10, "the local share gives nothing")

@@ -9,8 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// misfortune is what befalls processes, the store and its configuration. n is a process taken at
-// random.
+// misfortune is a fault of processes, the store or its configuration. n is a process taken at random.
 func (f *fleet) misfortune(n *node) {
 	kind, on, exists := f.rnd.IntN(18), &f.faults, f.bucket.exists
 	among := func(kinds ...int) bool { return slices.Contains(kinds, kind) }
@@ -140,9 +139,9 @@ func (f *fleet) loseNewerLimits(n *node) {
 	f.asksForEverything(newer)
 }
 
-// expireNewerLimits has a process with the older version use up its limits, if they are in force,
-// and one with the newer version replace them. Then nobody calls until the bucket expires, and n
-// starts again with the older version.
+// expireNewerLimits has a process with the older version use up its limits, if they are in force, and one
+// with the newer version replace them. Then no call comes until the bucket expires, and n starts again with
+// the older version.
 func (f *fleet) expireNewerLimits(n *node) {
 	older, newer := f.process(n.index, n.ppm, f.name()), f.process(n.index, n.ppm, f.name())
 	older.newer, newer.newer = false, true
@@ -248,8 +247,8 @@ func (f *fleet) calls(n *node, a ask) {
 	f.execute(packet{node: n, request: &r})
 }
 
-// absurd is a call of somebody who claims to have heard what nobody can have. It takes nothing and
-// must change nothing for anybody else.
+// absurd is a call of a process that claims to have heard the impossible. It takes nothing and must change
+// nothing for anybody else.
 func (f *fleet) absurd() {
 	r := lease.Request{Holder: "absurd", Seq: f.nextSeq(), Config: f.config, Weight: 1,
 		Epoch: lease.WaitingMax - f.rnd.Int64N(2), Counter: lease.WaitingMax - f.rnd.Int64N(2)}
@@ -379,7 +378,7 @@ func (f *fleet) otherLimits(limits []lease.Limit) []lease.Limit {
 	return limits
 }
 
-// check is what must hold after every step.
+// check asserts the rules that hold after every step.
 func (f *fleet) check() error {
 	if f.lost != nil {
 		return fmt.Errorf("refused: %w", f.lost)

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// crowdOf is a bucket of 1000/s with this burst, and budget, that so many holders have called, the
-// last reply, and a function that makes one more call.
+// crowdOf is a bucket of 1000/s with this burst, and budget, that a number of holders have called, the last
+// reply, and a function that makes one more call.
 func crowdOf(t *testing.T, holders int, burst, budget int64) (b *Bucket, last lease.Grant) {
 	t.Helper()
 	b = new(Bucket)

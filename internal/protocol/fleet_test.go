@@ -277,7 +277,7 @@ func (f *fleet) open(n *node) {
 	f.send(n, f.opens(n))
 }
 
-// opens has n build its next call, and decides which of those who wait for it will have gone when
+// opens has n build its next call, and decides which of the requests that wait for it will have gone when
 // the reply comes.
 func (f *fleet) opens(n *node) *lease.Request {
 	ask := f.ask(n)
@@ -317,7 +317,7 @@ func (f *fleet) resend(n *node) {
 	}
 }
 
-// user is what the callers of the limiter do beside taking.
+// user has the actions of the callers of the limiter beside taking.
 func (f *fleet) user(n *node) {
 	switch {
 	case len(n.reserved) > 0 && f.rnd.IntN(3) > 0:
@@ -360,8 +360,8 @@ func (f *fleet) giveBack(n *node, i int) {
 	n.putBack(f.clock(n), r.pooled, r.draw)
 }
 
-// rest has n forget all but what a key at rest remembers (see Client.Rest), and begin again. What
-// was taken from the pool cannot go back there.
+// rest has n forget all but what a key at rest remembers (see Client.Rest), and begin again. Tokens taken
+// from the pool cannot go back there.
 func (f *fleet) rest(n *node) {
 	f.log("process %d goes to rest", n.index)
 	id, debt, charge, account, heard := n.id, n.debt, n.charge, n.Account(), n.heard.Memory

@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What random schedules do to windows: times of some milliseconds, which is as short as they are.
+// Random schedules do this to windows: times of some milliseconds, which is as short as they are.
 
 // randomWindow is a sliding window or a calendar. Lengths are few, so that limits of one length
 // meet.

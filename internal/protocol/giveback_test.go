@@ -48,7 +48,7 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 			"%+v: %d went to the pool, %d wait for a call, %d are burnt; want %d, %d, %d",
 			d, p, u, b, pooled, unused, burnt)
 	}
-	// level has n call until nothing is owed, and checks that the bucket has all but so many tokens.
+	// level has n call until nothing is owed, and checks that the bucket has all tokens but that number.
 	level := func(n *driven, used int64) {
 		t.Helper()
 		n.d.run(2 * time.Second)

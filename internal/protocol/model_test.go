@@ -54,7 +54,7 @@ type model struct {
 // modelTTL is T, in microseconds.
 const modelTTL = 7
 
-// moves are what may happen in a model.
+// moves are the events that a model may have.
 type moves uint16
 
 const (
@@ -83,7 +83,7 @@ func perMicro(n, per, burst int64) lease.Limit {
 	return lease.Limit{Tokens: n, Per: time.Duration(per) * time.Microsecond, Burst: burst}
 }
 
-// halfMillis is n tokens in so many half milliseconds: two of them are the least cell.
+// halfMillis is n tokens in a number of half milliseconds: two of them are the least cell.
 func halfMillis(kind func(int64, time.Duration) lease.Limit, n, halves int64) lease.Limit {
 	return kind(n, time.Duration(halves)*time.Millisecond/2)
 }
@@ -206,7 +206,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d states in all; explore more with -lease.states=N", total)
 }
 
-// result is what one exploration found.
+// result is the result of one exploration.
 type result struct {
 	states    int
 	depth     int  // every order of that many events was explored
@@ -226,8 +226,8 @@ func (r result) summary() string {
 	return fmt.Sprintf("%d states: every order of %d events", r.states, r.depth)
 }
 
-// tree is what has been explored: the states in the order in which they were found, each as the
-// event that led to it from its parent.
+// tree has the explored states: the states in the order in which they were found, each as the event that led
+// to it from its parent.
 type tree struct {
 	model
 	parents []uint32

@@ -5,7 +5,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What a model knows of a limit that is a window: its meter, and how it is written down.
+// A model of a limit that is a window knows this: its meter, and how it is written down.
 
 // spentTicks are more than a window of a model has.
 const spentTicks = 8

@@ -16,7 +16,7 @@ import (
 // modelStart is the present of every world at first: slices of all widths begin there.
 const modelStart = 5040 * 200_000
 
-// instance is what is the same in all worlds of a model.
+// instance is common to all worlds of a model.
 type instance struct {
 	model
 	configs [2]lease.Config // in force at first, and instead
@@ -138,7 +138,7 @@ func (w *world) copyTo(to *world) {
 	}
 }
 
-// assign is *to = *from for types that are not copied otherwise: nobody else uses them meanwhile.
+// assign is *to = *from for types that are not copied otherwise: no other use of them comes meanwhile.
 func assign[T any](to, from *T) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem()) }
 
 func (w *world) instant() clock.Instant { return clock.Instant(w.now * 1000) }
@@ -212,7 +212,7 @@ func (w *world) events(to []event) []event {
 		owes := w.bucket.exists && w.left(&w.bucket, 0) < -w.unit
 		add(w.moves.has(canCharge) && h.charge == 0 && !owes, eventCharge, i, 0)
 		for k, m := range h.messages {
-			// After a loss the promise wants somebody to call first who knows of it.
+			// After a loss the promise needs a first call of a process that knows of it.
 			arrives := m.reply || !w.lost || m.request.Epoch > 0
 			add(arrives, eventDeliver, i, k)
 			add(arrives && w.moves.has(canRepeat) && room, eventDeliverTwice, i, k)

@@ -89,7 +89,7 @@ func TestWhoIsToldToProposeOtherLimits(t *testing.T) {
 	n.Fail(n.d.now, lease.ErrUnavailable)
 	n.giveUp()
 	n.failures = 0
-	// What it proposed itself a moment ago is no conflict, but it is one where that stays.
+	// Its own proposal of a moment ago is no conflict, but is one where it stays.
 	n.hears(before)
 	testkit.Check(t, !n.Conflict(), "a conflict with itself")
 	n.d.now = n.conflictsFrom
@@ -99,8 +99,8 @@ func TestWhoIsToldToProposeOtherLimits(t *testing.T) {
 	testkit.Check(t, !n.Conflict() && n.Capacity() == 7, "conflict %v, capacity %d", n.Conflict(), n.Capacity())
 }
 
-// Limits that are proposed anew are in force 3 T later, where nobody proposes the old ones any
-// more; until then they are not, and that is a conflict.
+// Limits that are proposed anew are in force 3 T later, where no process proposes the old ones any more;
+// until then they are not, and that is a conflict.
 func TestWhatIsProposedAnewIsInForceWhenAllProposeIt(t *testing.T) {
 	before, after := lease.PerSecond(10), lease.PerSecond(100)
 	d := newDriver(t, after) // (1) holds by the larger one

@@ -72,8 +72,8 @@ func (s *scene) executes(r lease.Request) lease.Grant {
 	return g
 }
 
-// shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from
-// what there is: for tests whose subject is what there is.
+// shareNothing makes the fair share of the next call the whole rate, so that no holder is kept from the
+// tokens that there are: for tests whose subject is these.
 func shareNothing(b *Bucket) {
 	b.fair = fair{share: math.Inf(1), updated: 1 << 62}
 }

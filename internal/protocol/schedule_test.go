@@ -59,8 +59,7 @@ func playSeed(seed uint64, always string, logf func(string, ...any)) error {
 	return nil
 }
 
-// faults are what may happen in one schedule. Those after exact change the promise as the comments
-// say.
+// faults are the faults that a schedule may have. Those after exact change the promise as the comments say.
 type faults struct {
 	Lossy, Slow, Twice          bool
 	Drift                       bool

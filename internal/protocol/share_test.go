@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// maxMin is the fair division of rate: nobody gets more than it demands, and what is left goes to
-// the others by weight.
+// maxMin is the fair division of rate: no holder gets more than it demands, and the rest goes to the others
+// by weight.
 func maxMin(rate float64, demand, weight []float64) []float64 {
 	share := make([]float64, len(demand))
 	var open []int
@@ -21,7 +21,7 @@ func maxMin(rate float64, demand, weight []float64) []float64 {
 	for i := range demand {
 		open, total = append(open, i), total+weight[i]
 	}
-	// Whoever wants least for its weight is served first: what it leaves is the others'.
+	// The holder that wants least for its weight is served first: what it leaves is the others'.
 	slices.SortFunc(open, func(i, j int) int { return cmp.Compare(demand[i]/weight[i], demand[j]/weight[j]) })
 	for _, i := range open {
 		share[i] = min(demand[i], rate*weight[i]/total)
@@ -97,10 +97,10 @@ func TestLoneHolderGetsEverything(t *testing.T) {
 	testkit.Check(t, h.admitted >= 20_400*995/1000, "%d of 20,400", h.admitted)
 }
 
-// x/time/rate's TestLongRunningQPS asks the same: 99.9 % of what the limit gives. Missing is what
-// stands in the bucket between two calls, and once, at the start, the refill of up to a Target
-// while the bucket counted what was spent as held. So the time is long enough for a Target's refill
-// to be a thousandth.
+// x/time/rate's TestLongRunningQPS asks the same: 99.9 % of what the limit gives. Missing are the tokens
+// that stand in the bucket between two calls, and once, at the start, the refill of up to a Target while the
+// bucket counted what was spent as held. So the time is long enough for a Target's refill to be a
+// thousandth.
 func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 	loads := []float64{5, 1, 1.2, 2}[:testkit.ShortOrLong(t, 2, 4, "loads")/testkit.PlainOrRace(1, 2)]
 	for _, l := range []lease.Limit{

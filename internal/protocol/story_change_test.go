@@ -88,8 +88,8 @@ func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
 	}
 }
 
-// TestEqualVersionsFollowWhoIsThere: limits of one version hold as long as somebody proposes them,
-// and 2 T longer; then those of who is there.
+// TestEqualVersionsFollowWhoIsThere: limits of one version hold as long as a process proposes them, and 2 T
+// longer; then those of the processes that are there.
 func TestEqualVersionsFollowWhoIsThere(t *testing.T) {
 	// given two processes that propose different limits with the same version
 	s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)

@@ -46,7 +46,7 @@ func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 	s.audits()
 }
 
-// What comes back in one call has one date. If that was any but the oldest, a token would come back
+// Tokens that come back in one call have one date. If that was any but the oldest, a token would come back
 // that has been refilled since it was drawn.
 func TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs(t *testing.T) {
 	// given half of the burst, drawn by a request that gives up much later, and refilled since
@@ -173,8 +173,8 @@ func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
 	s.audits()
 }
 
-// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another
-// life of it. What it gives back has run out already, and the time since was refilled.
+// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another life of
+// it. The tokens that it gives back have run out already, and the time since was refilled.
 func TestVoidReportMayNotReturn(t *testing.T) {
 	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
 	// given a holder with everything, which sends two calls shortly before its deadline; both are

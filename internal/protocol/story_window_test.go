@@ -22,8 +22,8 @@ func windowAt(t *testing.T, inCell int64) (s *scene, a, b *holding) {
 	return s, a, b
 }
 
-// at has time pass up to so many microseconds after 5 s, where a cell of every window begins, and a
-// period of every calendar here.
+// at has time pass up to us microseconds after 5 s, where a cell of every window begins, and a period of
+// every calendar here.
 func (s *scene) at(us int64) { s.now = 5_000_000 + us }
 
 func TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow(t *testing.T) {
