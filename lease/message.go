@@ -149,8 +149,10 @@ func (r *Request) Validate() error {
 		{"Waiting", r.Waiting, 0, WaitingMax}, {"Denied", r.Denied, 0, WaitingMax},
 		{"Weight", r.Weight, 1, weightMax},
 		{"Epoch", r.Epoch, 0, WaitingMax}, {"Counter", r.Counter, 0, WaitingMax},
-		{"LeaseMax", exact.Micros(r.LeaseMax), 0, exact.Micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
-		{"HeardAge", exact.Micros(r.HeardAge), 0, WaitingMax}, {"HeardExpiry", exact.Micros(r.HeardExpiry), 0, WaitingMax},
+		{"LeaseMax", exact.Micros(r.LeaseMax), 0, exact.Micros(leaseMaxMost)},
+		{"HeardAt", r.HeardAt, 0, WaitingMax},
+		{"HeardAge", exact.Micros(r.HeardAge), 0, WaitingMax},
+		{"HeardExpiry", exact.Micros(r.HeardExpiry), 0, WaitingMax},
 		{"HeardFrozen", exact.Micros(r.HeardFrozen), 0, exact.Micros(leaseMaxMost)},
 	} {
 		if f.value < f.least || f.value > f.most {

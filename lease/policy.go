@@ -114,9 +114,9 @@ type Policy struct {
 	// Leases of a fleet that would make more with its Target last longer, for n processes at most
 	// n/(2n+40) of (Burst+Overcommit)/Rate, which is a quarter of it for 20 and nearly half for many.
 	// To keep the budget, raise the Burst to some (2n+40)*Rate/CallsPerSecond. 0 means at most 3,125, a
-	// sixteenth of what one Redis can answer. Where neither this nor Target is set and no limit is a window, fleets of more than nine
-	// processes make fewer, as far as that costs no accuracy: with a burst of two seconds of the rate
-	// two or three calls a second and process.
+	// sixteenth of what one Redis can answer. Where neither this nor Target is set and no limit is a window,
+	// fleets of more than nine processes make fewer, as far as that costs no accuracy: with a burst of two
+	// seconds of the rate two or three calls a second and process.
 	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply, and before the first of a key's node where that
 	// is away. The zero value denies.

@@ -248,7 +248,9 @@ func (b *Breaker) Stuck(now clock.Instant) (away bool) {
 // NodeFailed reports whether err, of a call, may be the fault of the node: not where the node has
 // answered, and what it said is about the key or the call.
 func NodeFailed(err error) bool {
-	for _, own := range [...]error{lease.ErrKey, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig} {
+	for _, own := range [...]error{
+		lease.ErrKey, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig,
+	} {
 		if errors.Is(err, own) {
 			return false
 		}

@@ -160,7 +160,9 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 
 // levels are the whole tokens that a caller with this headroom sees of every level, and the time until it
 // has one more without further draws; 0 where it is full.
-func (b *Bucket) levels(headroom float64) (tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
+func (b *Bucket) levels(headroom float64) (
+	tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration,
+) {
 	for k := range b.config.Limits {
 		tokens[k] = b.tokens(k, headroom)
 		next[k] = exact.Duration(b.waitAt(k, tokens[k]+b.kept(k, headroom)+1))
@@ -225,7 +227,8 @@ func (b *Bucket) refillTime(m, headroom float64) float64 {
 	return max(longest, windows)
 }
 
-// Calls of a large fleet, docs/protocol.md section 7.8: they come near their budget, Policy.CallsPerSecond. Each of n holders calls once in n/budget seconds then, so leases are to
+// Calls of a large fleet, docs/protocol.md section 7.8: they come near their budget,
+// Policy.CallsPerSecond. Each of n holders calls once in n/budget seconds then, so leases are to
 // last for as long, as far as the burst allows: a token that is leased is not refilled.
 
 // holders is how many holders of this weight would weigh as much as all that are active; 0 where none is.

@@ -84,7 +84,8 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	}
 	held := c.Pool.Held()
 	switch s := c.State(now); {
-	case p == UpTo && held > 0 && (s == StateDegraded || s == StateDenied && !c.spares(held+1)) && c.takeFor(held):
+	case p == UpTo && held > 0 && (s == StateDegraded || s == StateDenied && !c.spares(held+1)) &&
+		c.takeFor(held):
 		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: held, Took: held}
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)

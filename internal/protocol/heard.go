@@ -288,7 +288,9 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Reques
 // Drew takes in the reply g to the draw r, which was sent at sent. It reports whether that admits
 // the request and says nothing else that anybody must hear of, and then how the tokens left the
 // bucket. Otherwise m is unchanged, and a Client has to take the draw over.
-func (m *Memory) Drew(sent clock.Instant, proposed *lease.Config, r *lease.Request, g *lease.Grant) (pool.Draw, bool) {
+func (m *Memory) Drew(
+	sent clock.Instant, proposed *lease.Config, r *lease.Request, g *lease.Grant,
+) (pool.Draw, bool) {
 	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
 		min(g.Epoch, g.Counter, g.Running) >= 0 && equal(&g.Config, m.inForce(proposed))
 	if !plain {

@@ -99,7 +99,9 @@ func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
 // ceilingOf is the ceiling by one limit while its level is not known to be low, and by what the burst
 // was divided for it. target is the one in force, and alone says that no other holder was active,
 // as last heard.
-func ceilingOf(p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool) (part, divisor int64) {
+func ceilingOf(
+	p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool,
+) (part, divisor int64) {
 	burst, divisor := grantable(l, p.Headroom), int64(4)
 	if alone {
 		divisor = 2

@@ -160,7 +160,8 @@ type Unheard struct {
 // node weigh active, as last heard; 0 for a node of which nothing was heard. Otherwise a Client has to.
 func (t *Terms) Decides(active, n int64, p Patience) bool {
 	fits := func(l lease.Limit) bool {
-		return !lease.Unlimited.Equal(l) && (p == UpTo || lease.Blocked.Equal(l) || n <= grantable(l, t.Policy.Headroom))
+		return !lease.Unlimited.Equal(l) &&
+			(p == UpTo || lease.Blocked.Equal(l) || n <= grantable(l, t.Policy.Headroom))
 	}
 	return p != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
 		!slices.ContainsFunc(t.Proposed.Limits, func(l lease.Limit) bool { return !fits(l) })
@@ -169,7 +170,8 @@ func (t *Terms) Decides(active, n int64, p Patience) bool {
 // Denies reports whether every request that an Unheard decides on is denied. With StartEmpty a bucket of
 // which nothing was heard may be empty.
 func (t *Terms) Denies(active int64) bool {
-	return active == 0 || t.Policy.Fallback == lease.FallbackDeny || slices.ContainsFunc(t.Proposed.Limits, lease.Blocked.Equal) ||
+	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
+		slices.ContainsFunc(t.Proposed.Limits, lease.Blocked.Equal) ||
 		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
 }
 
@@ -247,9 +249,14 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 
 // Outlook says what a request for n tokens may be told that was admitted, or denied for the lack of
 // them; callTimeout is when to ask again where the share never has them.
-func (u *Unheard) Outlook(now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration) Outlook {
+func (u *Unheard) Outlook(
+	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
+) Outlook {
 	p, s := t.part(active), u.share(t.Proposed.Limits)
-	o := Outlook{Remaining: exact.MaxUnits, RetryAfter: fallbackPause, ResetAfter: max(0, u.FullAt(t, active).Sub(now))}
+	o := Outlook{
+		Remaining: exact.MaxUnits, RetryAfter: fallbackPause,
+		ResetAfter: max(0, u.FullAt(t, active).Sub(now)),
+	}
 	for k, l := range s.limits {
 		burst := grantable(l, t.Policy.Headroom)
 		has := max(0, u.has(now, k, p, &s, t))
