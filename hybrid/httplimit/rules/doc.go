@@ -47,8 +47,7 @@
 //
 // # Which file holds what
 //
-//   - table.go: Table, and what may be in one; file.go: Parse, the fields of a file; yaml.go: what
-//     reads YAML, and says where something is wrong.
+//   - table.go: Table, and the check of one; file.go: Parse, and how a file writes a Table.
 //   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards;
 //     readings.go: paths that routers do not read alike.
 //   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and who still

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
+	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
 // settle is how long a file must say the same before it is believed, so that one that is written in
@@ -40,7 +41,7 @@ func readAll(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, textMax+1))
+	return io.ReadAll(io.LimitReader(f, yamlfile.TextMax+1))
 }
 
 // Open returns Rules with the table in a file, in YAML or JSON, and follows that file: every

@@ -157,8 +157,8 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 			check(t, inForce(r) == "10/h" && rulesOf(ask(h, "GET /")) == "all",
 				"%s: the rules of before do not hold", what)
 		}
-		bad("no limit", "rules.yaml:1:34: rules.all.limits[0]: is", func() { write(t, path, limitedTo("10/fortnight")) })
-		bad("another mistake", "rules.yaml:1:34: rules.all.limits[0]: is", func() { write(t, path, limitedTo("0/s")) })
+		bad("no limit", `rules.yaml:1:34: rules.all.limits[0]: "10/fortnight"`, func() { write(t, path, limitedTo("10/fortnight")) })
+		bad("another mistake", `rules.yaml:1:34: rules.all.limits[0]: "0/s"`, func() { write(t, path, limitedTo("0/s")) })
 		bad("gone", "no such file", func() { noErr(t, os.Remove(path)) })
 		bad("empty", "rules.yaml:1:1: is empty", func() { write(t, path, "") })
 		bad("an older version", "version is 1, must be at least 2", func() { write(t, path, "version: 1\n"+limitedTo("30/h")) })
@@ -208,7 +208,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	write(t, path, "rules: {a: {key: whom, limits: [1/x]}}")
 	_, err = Open(path, Config{Store: newWorld(t).store})
 	check(t, err != nil && strings.Contains(err.Error(), path+":1:18: rules.a.key: is") &&
-		strings.Contains(err.Error(), path+":1:33: rules.a.limits[0]: is"), "%v", err)
+		strings.Contains(err.Error(), path+`:1:33: rules.a.limits[0]: "1/x"`), "%v", err)
 	_, err = Open(path, Config{})
 	check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), "Config.Store is nil"), "%v", err)
 }

@@ -88,7 +88,7 @@ func New(t Table, cfg Config) (*Rules, error) {
 	r := &Rules{cfg: cfg, alive: map[*limiter]struct{}{}}
 	r.limit = httplimit.Select(r.selected, cfg.Options...)
 	r.untilClosed, r.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(cfg.check(), errorOf(t.check(cfg.Base, cfg.named()))); err != nil {
+	if err := errors.Join(cfg.check(), joined(t.check(cfg.Base, cfg.named()))); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -144,11 +144,11 @@ func (c Config) named() map[string]httplimit.KeyFunc {
 	return c.Keys
 }
 
-// errorOf joins violations.
-func errorOf(all []violation) error {
+// joined returns one error for all violations.
+func joined(all []violation) error {
 	var errs []error
 	for _, v := range all {
-		errs = append(errs, fmt.Errorf("%w: %s", ErrInvalid, textOf(v.path, v.text)))
+		errs = append(errs, fmt.Errorf("%w: %s: %s", ErrInvalid, v.path, v.text))
 	}
 	return errors.Join(errs...)
 }
@@ -174,7 +174,7 @@ func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := errorOf(t.check(r.cfg.Base, r.cfg.named()))
+	err := joined(t.check(r.cfg.Base, r.cfg.named()))
 	if err == nil {
 		err = r.changeLocked(t)
 	}

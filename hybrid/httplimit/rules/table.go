@@ -11,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -61,7 +62,7 @@ const rulesMax = 16
 
 // violation is one thing that is wrong, and where.
 type violation struct {
-	path []string // such as rules, user, limits, [0]
+	path string // such as rules.user.limits[0]
 	text string
 }
 
@@ -70,29 +71,18 @@ type violation struct {
 func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) []violation {
 	c := checker{base: base, keys: keys}
 	if t.Version < 0 || t.Version >= 1<<52 {
-		c.bad(at("version"), "is %d, must be 0 to 2^52-1", t.Version)
+		c.bad("version", "is %d, must be 0 to 2^52-1", t.Version)
 	}
 	for i, p := range t.Trusted {
 		if !p.IsValid() {
-			c.bad(at("trusted", i), "is no range of addresses")
+			c.bad(yamlfile.Index("trusted", i), "is no range of addresses")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
-		c.rule(at("rules", name), name, t.Rules[name])
+		c.rule(yamlfile.Join("rules", name), name, t.Rules[name])
 	}
 	c.routes(t)
 	return c.found
-}
-
-// at is a path; a number is a place in a list.
-func at(parts ...any) (path []string) {
-	for _, part := range parts {
-		if i, ok := part.(int); ok {
-			part = fmt.Sprintf("[%d]", i)
-		}
-		path = append(path, fmt.Sprint(part))
-	}
-	return path
 }
 
 // checker collects violations.
@@ -102,34 +92,34 @@ type checker struct {
 	found []violation
 }
 
-func (c *checker) bad(path []string, format string, args ...any) {
-	c.found = append(c.found, violation{slices.Clone(path), fmt.Sprintf(format, args...)})
+func (c *checker) bad(path, format string, args ...any) {
+	c.found = append(c.found, violation{path, fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) rule(path []string, name string, r Rule) {
+func (c *checker) rule(path, name string, r Rule) {
 	before := len(c.found)
 	if name == "" {
 		c.bad(path, "has an empty name")
 	}
 	if len(r.Key) == 0 {
-		c.bad(append(path, "key"), "is empty, must be %s", wantKey)
+		c.bad(path+".key", "is empty, must be %s", wantKey)
 	}
 	for i, form := range r.Key {
-		here := append(path, "key")
+		here := path + ".key"
 		if len(r.Key) > 1 {
-			here = append(here, fmt.Sprintf("[%d]", i))
+			here = yamlfile.Index(here, i)
 		}
 		if err := checkForm(form, c.keys); err != nil {
 			c.bad(here, "%v", err)
 		}
 	}
 	if n := len(r.Limits); n < 1 || n > lease.LimitsMax {
-		c.bad(append(path, "limits"), "has %d limits, must have 1 to %d (such as 10/s, unlimited or blocked)",
+		c.bad(path+".limits", "has %d limits, must have 1 to %d (such as 10/s, unlimited or blocked)",
 			n, lease.LimitsMax)
 	}
 	for i, l := range r.Limits {
 		for _, text := range textsOf(l.Validate()) {
-			c.bad(append(path, "limits", fmt.Sprintf("[%d]", i)), "%s", text)
+			c.bad(yamlfile.Index(path+".limits", i), "%s", text)
 		}
 	}
 	if len(c.found) > before {
@@ -139,7 +129,7 @@ func (c *checker) rule(path []string, name string, r Rule) {
 	config.Limits = r.Limits
 	for _, text := range textsOf(config.Validate()) {
 		if i, rest, ok := strings.Cut(strings.TrimPrefix(text, "Priorities"), " "); ok && strings.HasPrefix(i, "[") {
-			c.bad(append(path, "priorities", i), "%s", rest)
+			c.bad(path+".priorities"+i, "%s", rest)
 		} else {
 			c.bad(path, "%s", text)
 		}
@@ -150,20 +140,20 @@ func (c *checker) rule(path []string, name string, r Rule) {
 func (c *checker) routes(t Table) {
 	mux := newMatcher()
 	for _, pattern := range slices.Sorted(maps.Keys(t.Routes)) {
-		route, path := t.Routes[pattern], at("routes", pattern)
+		route, path := t.Routes[pattern], yamlfile.Join("routes", pattern)
 		wildcards, err := mux.add(pattern)
 		if err != nil {
 			c.bad(path, "%v", err)
 		}
 		if route.Cost < 0 {
-			c.bad(append(path, "cost"), "is %d, %s", route.Cost, costLeast)
+			c.bad(path+".cost", "is %d, %s", route.Cost, costLeast)
 		}
 		if len(route.Rules) > rulesMax {
-			c.bad(append(path, "rules"), "has %d rules, must have at most %d", len(route.Rules), rulesMax)
+			c.bad(path+".rules", "has %d rules, must have at most %d", len(route.Rules), rulesMax)
 		}
 		classes := 0
 		for i, name := range route.Rules {
-			here := append(path, "rules", fmt.Sprintf("[%d]", i))
+			here := yamlfile.Index(path+".rules", i)
 			rule, ok := t.Rules[name]
 			switch first := slices.Index(route.Rules, name); {
 			case !ok:
@@ -180,17 +170,17 @@ func (c *checker) routes(t Table) {
 						name, form, wildcard)
 				}
 			}
-			c.cost(append(path, "cost"), name, route, rule)
+			c.cost(path+".cost", name, route, rule)
 		}
 		if route.Class < 0 || route.Class > classes {
-			c.bad(append(path, "class"), "is %d, must be 0 to %d, as many priorities as one of its rules has",
+			c.bad(path+".class", "is %d, must be 0 to %d, as many priorities as one of its rules has",
 				route.Class, classes)
 		}
 	}
 }
 
 // cost reports a cost that a rule would never admit.
-func (c *checker) cost(path []string, name string, route Route, rule Rule) {
+func (c *checker) cost(path, name string, route Route, rule Rule) {
 	class := min(route.Class, len(rule.Priorities))
 	for _, l := range rule.Limits {
 		most := mostOf(l, c.base, rule, class)

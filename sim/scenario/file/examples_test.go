@@ -56,11 +56,11 @@ func TestTemplateHasEveryField(t *testing.T) {
 	// Given the template as leasesim init writes it, and the same with all fields
 	d := newDecoder("template.yaml")
 	var s scenario.Scenario
-	d.value("", d.document("", uncommented()), reflect.ValueOf(&s).Elem())
+	d.Read("", uncommented(), reflect.ValueOf(&s).Elem())
 	testkit.NoErr(t, d.err())
 	has := map[string]bool{}
 	number := regexp.MustCompile(`\[[0-9]+\]`)
-	for path := range d.places {
+	for path := range d.Places {
 		has[number.ReplaceAllString(path, "[]")] = true
 	}
 	// Then every path is there. The fields of a group's own workload stand at workload.

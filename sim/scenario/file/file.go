@@ -9,8 +9,8 @@
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
 // the group's name: see Set and Paths.
 //
-// Files: file.go Load, Parse and the examples; decode.go what reads a file; fields.go the fields,
-// the texts of their values, and Marshal; path.go Set and Differences.
+// Files: file.go Load, Parse and the examples; decode.go checks of a file that was read; fields.go the
+// texts of values, and Marshal; path.go Set and Differences. internal/yamlfile reads the YAML.
 //
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
 package file
@@ -31,9 +31,6 @@ import (
 
 // ErrInvalid is wrapped by every error about what a scenario file, an assignment or a path says.
 var ErrInvalid = errors.New("file: invalid scenario")
-
-// textMax bounds a scenario file; one with every field is a hundredth of it.
-const textMax = 1 << 20
 
 // Load reads the scenario in a file, or the built-in example NAME for "example:NAME".
 func Load(path string) (scenario.Scenario, error) {
@@ -58,8 +55,7 @@ func Load(path string) (scenario.Scenario, error) {
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
-	if root := d.document("", text); root != nil {
-		d.value("", root, reflect.ValueOf(&s).Elem())
+	if d.Read("", text, reflect.ValueOf(&s).Elem()) {
 		d.keepZeros(&s)
 		s.Zeros = d.givenZeros()
 		d.loadTraces(&s)
@@ -74,7 +70,7 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 // loadTraces reads the traces that workloads of s name and that are not there yet, each beside the
 // scenario's file. A digest in the scenario says which trace was meant; another one is an error. It
 // changes nothing that a copy of s shares.
-func (d *decoder) loadTraces(s *scenario.Scenario) {
+func (d decoder) loadTraces(s *scenario.Scenario) {
 	d.loadTrace("workload", &s.Workload)
 	s.Groups = slices.Clone(s.Groups)
 	for i := range s.Groups {
@@ -86,28 +82,28 @@ func (d *decoder) loadTraces(s *scenario.Scenario) {
 	}
 }
 
-func (d *decoder) loadTrace(path string, w *scenario.Workload) {
+func (d decoder) loadTrace(path string, w *scenario.Workload) {
 	if w.File == "" || w.Trace != nil {
 		return
 	}
 	name := w.File
 	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(d.file), name)
+		name = filepath.Join(filepath.Dir(d.File), name)
 	}
 	columns, err := trace.ParseColumns(w.Columns)
 	if err != nil {
-		d.bad(path+".columns", d.placeOf(path+".columns"), "%v", err)
+		d.Bad(path+".columns", d.PlaceOf(path+".columns"), "%v", err)
 		return
 	}
 	t, err := trace.ReadFile(name, columns)
 	if err != nil {
-		d.bad(path+".file", d.placeOf(path+".file"), "%v", err)
+		d.Bad(path+".file", d.PlaceOf(path+".file"), "%v", err)
 		return
 	}
 	sum := trace.Digest(t)
 	if w.TraceSum != "" && w.TraceSum != sum {
 		path += ".trace_sum"
-		d.bad(path, d.placeOf(path), "is %q, but that of %s is %s: it is not the same trace any more",
+		d.Bad(path, d.PlaceOf(path), "is %q, but that of %s is %s: it is not the same trace any more",
 			w.TraceSum, w.File, sum)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -68,9 +69,7 @@ func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
 // decoded reads a text without asking whether the scenario is valid.
 func decoded(text []byte) (s scenario.Scenario, err error) {
 	d := newDecoder("s.yaml")
-	if root := d.document("", text); root != nil {
-		d.value("", root, reflect.ValueOf(&s).Elem())
-	}
+	d.Read("", text, reflect.ValueOf(&s).Elem())
 	return s, d.err()
 }
 
@@ -102,8 +101,8 @@ var texts = map[reflect.Type][]string{
 	reflect.TypeFor[scenario.DriftDist](): {"-0.1ppm", "uniform(-1e-30ppm,1e300ppm)", "normal(0ppm,3ppm)", "pareto(1ppm,3)"},
 	reflect.TypeFor[lease.Limit](): {"1/s", "1000/m burst 500", "7/250ms burst 1", "500/h burst 500",
 		"100 in 1m", "7 each 250ms", "1000 each 24h from 16h"},
-	reflect.TypeFor[lease.Fallback]():  words[reflect.TypeFor[lease.Fallback]()],
-	reflect.TypeFor[lease.ColdStart](): words[reflect.TypeFor[lease.ColdStart]()],
+	reflect.TypeFor[lease.Fallback]():  format.Words[reflect.TypeFor[lease.Fallback]()],
+	reflect.TypeFor[lease.ColdStart](): format.Words[reflect.TypeFor[lease.ColdStart]()],
 	reflect.TypeFor[time.Duration]():   {"1ns", "-2562047h47m16.854775808s", "1h0m0.5s"},
 	reflect.TypeFor[bool]():            {"true"},
 	reflect.TypeFor[int]():             {"1", "-9223372036854775808", "9223372036854775807"},
@@ -118,7 +117,7 @@ func randomize(t *testing.T, rng *rand.Rand, v reflect.Value) {
 	switch {
 	case rng.IntN(3) == 0 && !isLimit, v.Type() == reflect.TypeFor[*scenario.Trace]():
 	case some != nil:
-		testkit.NoErr(t, setScalar(v, some[rng.IntN(len(some))], true))
+		testkit.NoErr(t, format.SetScalar(v, some[rng.IntN(len(some))], true, ""))
 	case v.Kind() == reflect.String:
 		letters := []rune("ab0: #'\"-?!%&*|>[]{},\\\n\t\r~=<@`.é\u0000\u0007\u0085\u2028\ufeff\U0001f600")
 		text := []string{"null", "true", "5", "1e3", "~", "0x1", "<<", "2001-01-01", "", "-", "", "", "", "", ""}[rng.IntN(15)]
@@ -162,7 +161,7 @@ func FuzzParse(f *testing.F) {
 			joined, ok := err.(interface{ Unwrap() []error })
 			testkit.Must(t, ok, "%T is not a join of errors: %v", err, err)
 			for _, err := range joined.Unwrap() {
-				if p, ok := err.(*problem); !ok || p.line < 1 || p.column < 1 || p.text == "" {
+				if p, ok := err.(*yamlfile.Problem); !ok || p.Line < 1 || p.Column < 1 || p.Text == "" {
 					t.Fatalf("the error has no place: %v", err)
 				}
 			}

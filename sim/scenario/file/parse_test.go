@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
@@ -85,7 +86,7 @@ var wrong = map[string]string{
 	"":                        "s.yaml:1:1: is empty",
 	"---\n":                   "s.yaml:1:1: is empty",
 	"# nothing\n":             "s.yaml:1:1: is empty",
-	"---\n~\n":                "s.yaml:1:1: limits: there are 0",
+	"---\n~\n":                "s.yaml:1:1: is empty",
 	"[1/s]":                   "s.yaml:1:1: is a list, must be a mapping with the fields name, description, ",
 	"limits: [1/s\n":          "s.yaml:2:1: did not find",
 	"a: b: c":                 "s.yaml:1:5: mapping values are not allowed",
@@ -103,10 +104,10 @@ var wrong = map[string]string{
 	"limits: [1/s]\ntarget: 5s":                             "s.yaml:2:1: target: unknown field; did you mean policy.target?",
 	"limits: [1/s]\nnetwork:\n  lots: 1%":                   "s.yaml:3:3: network.lots: unknown field",
 	"limits: [1/s]\nworkload: {trace: x}":                   "s.yaml:2:12: workload.trace: unknown field",
-	"limits: [1/s]\n? [a]\n: b":                             "s.yaml:2:3: has a field whose name is not a word",
+	"limits: [1/s]\n? [a]\n: b":                             "s.yaml:2:3: has a name that is not a word",
 	"limts: [1/s]":                                          "s.yaml:1:1: limts: unknown field; did you mean limits?",
 	"limits: [1/s]\nseed: 1\nname: x\nseed: 2":              "s.yaml:4:1: seed: is there twice, first in line 2",
-	"limits: [1/s]\nkeys: &k {count: 1}\nnetwork: {<<: *k}": "s.yaml:3:11: network.<<: merge keys are not read",
+	"limits: [1/s]\nkeys: &k {count: 1}\nnetwork: {<<: *k}": "s.yaml:3:11: network: has a merge key, which is not read",
 
 	// Types
 	"limits: 1/s":                                 `s.yaml:1:9: limits: is "1/s", must be a list, like [1000/s burst 200]`,
@@ -211,8 +212,8 @@ func TestAFileThatSaysTooMuchIsRefused(t *testing.T) {
 	// Given aliases that say 500 times 500 steps in a small file
 	text := "limits: [1/s]\ngroups:\n- {name: a, scale: &s [" + strings.Repeat("{}, ", 500) + "]}\n" + strings.Repeat("- {scale: *s}\n", 500)
 	_, err := Parse("s.yaml", []byte(text))
-	testkit.Check(t, err != nil && strings.Contains(err.Error(), "the file says too much"), "%.200v", err)
-	_, err = Parse("s.yaml", make([]byte, textMax+1))
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "the file has more than 200000 values"), "%.200v", err)
+	_, err = Parse("s.yaml", make([]byte, yamlfile.TextMax+1))
 	testkit.Check(t, err != nil && strings.Contains(err.Error(), "has more than 1048576 bytes"),
 		"%.200v", err)
 }

@@ -1,35 +1,20 @@
 package file
 
 import (
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Paths are all paths that Set takes, in the order of scenario.Scenario, with [] for the place in a
-// list: policy.target, limits, limits[], groups, groups[].count. A section as a whole, such as
+// Paths returns all paths that Set takes, in the order of scenario.Scenario, with [] for the elements
+// of a list: policy.target, limits, limits[], groups, groups[].count. A section as a whole, such as
 // redis, may be set too, but is not listed.
-func Paths() []string { return pathsOf("", reflect.TypeFor[scenario.Scenario]()) }
-
-func pathsOf(path string, t reflect.Type) (paths []string) {
-	switch {
-	case isScalar(t):
-		return []string{path}
-	case t.Kind() == reflect.Pointer:
-		return pathsOf(path, t.Elem())
-	case t.Kind() == reflect.Slice:
-		return append([]string{path}, pathsOf(path+"[]", t.Elem())...)
-	}
-	for _, f := range fieldsOf(t) {
-		paths = append(paths, pathsOf(join(path, scenario.FieldName(f.Name)), f.Type)...)
-	}
-	return paths
-}
+func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
 
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300",
 // "groups.web.count=300" (or groups[web].count, for names with dots), "redis.faults=[]",
@@ -46,21 +31,21 @@ func pathsOf(path string, t reflect.Type) (paths []string) {
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
-		d.zeros[path] = place{}
+		d.Zeros[path] = yamlfile.Place{}
 	}
 	for _, assignment := range assignments {
 		path, text, ok := strings.Cut(assignment, "=")
 		path = strings.TrimSpace(path)
 		switch {
 		case !ok:
-			d.bad(path, place{}, "has no value; an assignment is like policy.target=50ms")
+			d.Bad(path, yamlfile.Place{}, "has no value; an assignment is like policy.target=50ms")
 		case !wellFormed.MatchString(path):
-			d.bad(path, place{}, "is not a path like policy.target or groups[0].count")
+			d.Bad(path, yamlfile.Place{}, "is not a path like policy.target or groups[0].count")
 		default:
 			d.assign("", pathPart.FindAllString(path, -1), text, reflect.ValueOf(&next).Elem())
 		}
 	}
-	if len(d.problems) == 0 {
+	if len(d.Problems()) == 0 {
 		d.keepZeros(&next)
 		next.Zeros = d.givenZeros()
 		d.loadTraces(&next)
@@ -81,14 +66,14 @@ var (
 // assign reads text into what the parts of a path lead to from v, which is at path. It copies the
 // lists and sections that it passes, so that no other scenario is changed with them, and makes what
 // is missing: a group's clock or workload, the one group.
-func (d *decoder) assign(path string, parts []string, text string, v reflect.Value) {
+func (d decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
 		d.forgetZeros(path)
 		if v.Kind() == reflect.String && !quoted.MatchString(text) {
 			v.SetString(text)
-		} else if n := d.document(path, []byte(text)); n != nil {
-			d.value(path, n, v)
+		} else {
+			d.Read(path, []byte(text), v)
 		}
 		return
 	}
@@ -102,24 +87,25 @@ func (d *decoder) assign(path string, parts []string, text string, v reflect.Val
 	}
 	name, inBrackets := strings.CutPrefix(strings.TrimSuffix(parts[0], "]"), "[")
 	switch {
-	case isScalar(v.Type()):
-		d.bad(path, place{}, "is %s and has no part %.60q", want(v.Type()), name)
+	case format.IsScalar(v.Type()):
+		d.Bad(path, yamlfile.Place{}, "is %s and has no part %.60q", format.Want(v.Type()), name)
 	case v.Kind() == reflect.Slice:
 		if i := d.element(path, name, inBrackets, v); i >= 0 {
-			d.assign(fmt.Sprintf("%s[%d]", path, i), parts[1:], text, v.Index(i))
+			d.assign(yamlfile.Index(path, i), parts[1:], text, v.Index(i))
 		}
 	case inBrackets:
-		d.bad(path, place{}, "is not a list, so [%.60s] is not in it", name)
+		d.Bad(path, yamlfile.Place{}, "is not a list, so [%.60s] is not in it", name)
 	default:
-		f, ok := fieldOf(v.Type(), name)
+		f, ok := format.FieldOf(v.Type(), name)
 		if !ok {
-			d.bad(join(path, name), place{}, "unknown field%s", didYouMean(guess(path, name, v.Type())))
+			message, _ := format.Unknown(path, name, v.Type())
+			d.Bad(yamlfile.Join(path, name), yamlfile.Place{}, "%s", message)
 			return
 		}
 		if w, ok := v.Addr().Interface().(*scenario.Workload); ok && (name == "file" || name == "trace_sum") {
 			w.Trace, w.TraceSum = nil, "" // so that it is read again
 		}
-		d.assign(join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
+		d.assign(yamlfile.Join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
 	}
 }
 
@@ -134,14 +120,14 @@ func valueAt(v reflect.Value, path string) reflect.Value {
 			v = v.Index(i)
 			continue
 		}
-		f, _ := fieldOf(v.Type(), part)
+		f, _ := format.FieldOf(v.Type(), part)
 		v = v.FieldByIndex(f.Index)
 	}
 	return v
 }
 
 // element finds an element of a list, by its number, or a group by its name; -1 after an error.
-func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
+func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
 	if isGroups && len(*groups) == 0 {
@@ -153,11 +139,11 @@ func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) i
 	case isNumber && i >= 0 && i < v.Len():
 		return i
 	case isNumber:
-		path = fmt.Sprintf("%s[%d]", path, i)
-		d.bad(path, place{}, "is not there: the list has %d elements, from [0] on", v.Len())
+		path = yamlfile.Index(path, i)
+		d.Bad(path, yamlfile.Place{}, "is not there: the list has %d elements, from [0] on", v.Len())
 		return -1
 	case !isGroups:
-		d.bad(path, place{}, "is a list; an element of it is %s[0], not %.60q", path, name)
+		d.Bad(path, yamlfile.Place{}, "is a list; an element of it is %s[0], not %.60q", path, name)
 		return -1
 	}
 	var names []string
@@ -165,7 +151,7 @@ func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) i
 		names = append(names, g.Name)
 	}
 	if i = slices.Index(names, name); i < 0 {
-		d.bad(path, place{}, "have no group %.60q; there are %.60s", name, strings.Join(names, ", "))
+		d.Bad(path, yamlfile.Place{}, "have no group %.60q; there are %.60s", name, strings.Join(names, ", "))
 	}
 	return i
 }
@@ -192,13 +178,13 @@ func differences(path string, a, b reflect.Value) (all []Difference) {
 		first, second = is[a.IsNil()], is[b.IsNil()]
 	case isList && a.Len() == b.Len():
 		for i := range a.Len() {
-			all = append(all, differences(fmt.Sprintf("%s[%d]", path, i), a.Index(i), b.Index(i))...)
+			all = append(all, differences(yamlfile.Index(path, i), a.Index(i), b.Index(i))...)
 		}
-	case isList || isScalar(a.Type()):
+	case isList || format.IsScalar(a.Type()):
 		first, second = inOneLine(a), inOneLine(b)
 	default:
-		for _, f := range fieldsOf(a.Type()) {
-			field := join(path, scenario.FieldName(f.Name))
+		for _, f := range format.FieldsOf(a.Type()) {
+			field := yamlfile.Join(path, scenario.FieldName(f.Name))
 			all = append(all, differences(field, a.FieldByIndex(f.Index), b.FieldByIndex(f.Index))...)
 		}
 	}
@@ -206,59 +192,4 @@ func differences(path string, a, b reflect.Value) (all []Difference) {
 		all = append(all, Difference{path, first, second})
 	}
 	return all
-}
-
-// guess is the path that the writer of an unknown name in a section may have meant, or "": a field
-// of this name elsewhere, or one of a similar name there.
-func guess(path, name string, section reflect.Type) string {
-	here := meant(name, namesOf(section))
-	elsewhere := slices.IndexFunc(Paths(), func(p string) bool { return strings.HasSuffix(p, "."+name) })
-	switch {
-	case path == "" && elsewhere >= 0:
-		return Paths()[elsewhere]
-	case here != "":
-		return join(path, here)
-	}
-	return ""
-}
-
-// meant is the known name that the writer of an unknown one may have meant, or "".
-func meant(name string, known []string) string {
-	name = strings.ReplaceAll(scenario.FieldName(name), "-", "_")
-	best, least := "", max(1, len(name)/3)+1
-	for _, k := range known {
-		if d := distance(name, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// didYouMean is the end of a message about an unknown name.
-func didYouMean(guess string) string {
-	if guess == "" {
-		return ""
-	}
-	return "; did you mean " + guess + "?"
-}
-
-// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // from what of a is before i to each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(diagonal+1, row[j]+1, change)
-		}
-	}
-	return row[len(b)]
 }

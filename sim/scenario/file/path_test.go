@@ -206,21 +206,3 @@ func TestPathsAreThoseOfTheScenario(t *testing.T) {
 	testkit.Check(t, paths[0] == "name" && paths[len(paths)-1] == "rivals[]",
 		"the order is not that of the scenario: %v", paths)
 }
-
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "acb", 2}, {"abc", "bc", 1}, {"kitten", "sitting", 3}, {"ab", "ba", 2}} {
-		if got, back := distance(c.a, c.b), distance(c.b, c.a); got != c.want || back != c.want {
-			t.Errorf("from %q to %q it is %d, and back %d; want %d", c.a, c.b, got, back, c.want)
-		}
-	}
-}
-
-func TestAGuessIsNear(t *testing.T) {
-	for name, want := range map[string]string{"lottery": "", "lots": "loss", "roundTrip": "round_trip", "round-trip": "round_trip", "rond_tripp": "round_trip", "x": "", "": ""} {
-		got := meant(name, []string{"loss", "round_trip", "duplicates"})
-		testkit.Check(t, got == want, "%q may have been meant as %q, want %q", name, got, want)
-	}
-}

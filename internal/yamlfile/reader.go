@@ -1,0 +1,306 @@
+// Package yamlfile reads YAML and JSON files into Go values and reports every mistake with its place.
+//
+// Reading is strict. An unknown, repeated or missing field, a value of another kind, a tag, a merge
+// key, and a text that a type does not take are mistakes, and reading goes on after each. A Format
+// describes the files of one kind; a Reader reads one file. A path names a value within a file, such
+// as policy.target, limits[0] or routes["/a"].cost.
+package yamlfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// TextMax bounds the bytes of a file and ValuesMax its values. Values are counted with aliases
+// followed: aliases of aliases make very many values of a small file.
+const TextMax, ValuesMax = 1 << 20, 200_000
+
+// Place is a position in a file. Line and Column count from 1, Column in characters.
+type Place struct{ Line, Column int }
+
+var start = Place{1, 1}
+
+// Problem is one mistake.
+type Problem struct {
+	File string // empty where the text comes from no file
+	Place
+	Text  string // begins with the path, if there is one
+	cause error
+}
+
+func (p *Problem) Error() string {
+	if p.File == "" {
+		return p.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
+}
+
+func (p *Problem) Unwrap() error { return p.cause }
+
+// Reader reads one file. Use NewReader.
+type Reader struct {
+	File   string
+	Places map[string]Place // by path, for every value of the file
+	Zeros  map[string]Place // by path, for every scalar that was read and is zero
+
+	format   *Format
+	cause    error
+	problems []*Problem
+	unread   map[string]bool // paths that could not be read, or that an unknown name may have meant
+	around   map[string]bool // all paths above these
+	left     int             // values that may still come
+}
+
+// NewReader returns a Reader of a file with that name. Every Problem wraps cause.
+func (f *Format) NewReader(file string, cause error) *Reader {
+	return &Reader{
+		File: file, Places: map[string]Place{}, Zeros: map[string]Place{},
+		format: f, cause: cause, unread: map[string]bool{}, around: map[string]bool{}, left: ValuesMax,
+	}
+}
+
+// Add reports a mistake in the value at path. It wraps cause.
+func (r *Reader) Add(path string, at Place, text string, cause error) {
+	if path != "" {
+		text = path + ": " + text
+	}
+	r.problems = append(r.problems, &Problem{r.File, at, text, cause})
+}
+
+// Bad reports that the value at path could not be read.
+func (r *Reader) Bad(path string, at Place, format string, args ...any) {
+	r.Add(path, at, fmt.Sprintf(format, args...), r.cause)
+	r.skip(path)
+}
+
+func (r *Reader) skip(path string) {
+	r.unread[path] = true
+	for path != "" {
+		path = parent(path)
+		r.around[path] = true
+	}
+}
+
+// Complete reports whether everything was read.
+func (r *Reader) Complete() bool { return len(r.unread) == 0 }
+
+// Unread reports whether the value at path, or a part of it, could not be read. Judging such a value
+// would report a mistake that is none.
+func (r *Reader) Unread(path string) bool {
+	for at := path; ; at = parent(at) {
+		if r.unread[at] {
+			return true
+		}
+		if at == "" {
+			return r.around[path]
+		}
+	}
+}
+
+// PlaceOf returns the place of path, or of the nearest value around it that the file has.
+func (r *Reader) PlaceOf(path string) Place {
+	for ; path != ""; path = parent(path) {
+		if at, ok := r.Places[path]; ok {
+			return at
+		}
+	}
+	return start
+}
+
+// Problems returns all mistakes in the order of their places.
+func (r *Reader) Problems() []*Problem {
+	slices.SortStableFunc(r.problems, func(a, b *Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return r.problems
+}
+
+// Read reads text, the value at path, into v, which must be settable. It reports whether text was a
+// document of YAML; mistakes within it are Problems.
+func (r *Reader) Read(path string, text []byte, v reflect.Value) bool {
+	n := r.document(path, text)
+	if n != nil {
+		r.value(path, n, v, Field{})
+	}
+	return n != nil
+}
+
+var indentedByTab = regexp.MustCompile(`^ *\t`)
+
+// document parses text; it returns nil after a mistake.
+func (r *Reader) document(path string, text []byte) *yaml.Node {
+	if len(text) > TextMax {
+		r.Bad(path, start, "the file has more than %d bytes", TextMax)
+		return nil
+	}
+	var all []yaml.Node
+	err := yaml.Load(text, &all, yaml.WithV4Defaults(), yaml.WithAllDocuments())
+	end, readable := readableUntil(text)
+	e, isSyntax := errors.AsType[*yaml.LoadError](err)
+	switch {
+	case err != nil && !readable:
+		r.Bad(path, end, "there is a byte that is not text in UTF-8")
+	case isSyntax:
+		at := Place{e.Mark.Line, e.Mark.Column}
+		if at.Line > end.Line || at.Line == 0 {
+			at = end // something is missing at the end
+		}
+		message := strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()")
+		lines := strings.Split(string(text), "\n")
+		isTab := strings.Contains(e.Message, "cannot start any token") && at.Line <= len(lines)
+		if isTab && indentedByTab.MatchString(lines[at.Line-1]) {
+			message = "the line begins with a tab; YAML takes spaces only"
+		}
+		r.Bad(path, at, "%s", message)
+	case err != nil:
+		r.Bad(path, start, "%v", err)
+	case len(all) > 1:
+		r.Bad(path, Place{all[1].Line, all[1].Column}, "there is more than one document")
+	case len(all) == 0 || len(all[0].Content) == 0 || isNull(all[0].Content[0]) && (path == "" || all[0].Content[0].Value == ""):
+		r.Bad(path, start, "is empty")
+	default:
+		return all[0].Content[0]
+	}
+	return nil
+}
+
+// readableUntil returns the place of the first byte that YAML does not take as text, or the end. The
+// YAML package refuses such a byte without its place.
+func readableUntil(text []byte) (at Place, all bool) {
+	at = start
+	for len(text) > 0 {
+		c, n := utf8.DecodeRune(text)
+		control := c < ' ' && !strings.ContainsRune("\t\n\r", c) || c >= 0x7f && c < 0xa0 && c != 0x85
+		if control || c == utf8.RuneError && n == 1 {
+			return at, false
+		}
+		at.Column++
+		if c == '\n' {
+			at = Place{at.Line + 1, 1}
+		}
+		text = text[n:]
+	}
+	return at, true
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func (r *Reader) value(path string, n *yaml.Node, v reflect.Value, f Field) {
+	at := Place{n.Line, n.Column}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if r.left--; r.left < 0 {
+		if r.left == -1 {
+			r.Bad("", at, "the file has more than %d values, counting those of aliases", ValuesMax)
+		}
+		return
+	}
+	kind, scalar, isText := v.Kind(), r.format.IsScalar(v.Type()), n.Kind == yaml.ScalarNode && !isNull(n)
+	isSection := n.Kind == yaml.MappingNode || isNull(n) // its fields may all be commented out
+	switch {
+	case n.Style&yaml.TaggedStyle != 0:
+		r.Bad(path, at, "has the tag %s; tags are not read", n.ShortTag())
+	case isNull(n) && !scalar && (kind == reflect.Pointer || kind == reflect.Slice && !f.Required):
+		v.SetZero()
+	case kind == reflect.Pointer && !isNull(n):
+		v.Set(reflect.New(v.Type().Elem()))
+		r.value(path, n, v.Elem(), f)
+	case scalar && isText:
+		if err := r.format.SetScalar(v, n.Value, n.Style == 0, f.Want); err != nil {
+			r.Bad(path, at, "%v", err)
+		} else if v.IsZero() {
+			r.Zeros[path] = at
+		}
+	case kind == reflect.Slice && !scalar && isText && f.Lone:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		r.value(path, n, v.Index(0), Field{})
+	case kind == reflect.Slice && !scalar && n.Kind == yaml.SequenceNode:
+		r.list(path, n, v)
+	case kind == reflect.Struct && !scalar && isSection:
+		r.fields(path, n, v)
+	case kind == reflect.Map && isSection:
+		v.Set(reflect.MakeMap(v.Type()))
+		r.pairs(path, n, func(name, here string, _ Place, value *yaml.Node) {
+			item := reflect.New(v.Type().Elem()).Elem()
+			r.value(here, value, item, Field{})
+			v.SetMapIndex(reflect.ValueOf(name), item)
+		})
+	default:
+		is := fmt.Sprintf("is %.60q", n.Value)
+		switch {
+		case isNull(n):
+			is = "has no value"
+		case n.Kind == yaml.MappingNode:
+			is = "is a mapping"
+		case n.Kind == yaml.SequenceNode:
+			is = "is a list"
+		}
+		r.Bad(path, at, "%s, must be %s", is, cmp.Or(f.Want, r.format.Want(v.Type())))
+	}
+}
+
+func (r *Reader) list(path string, n *yaml.Node, v reflect.Value) {
+	v.SetZero() // an empty list equals none
+	if len(n.Content) > 0 {
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	}
+	for i, item := range n.Content {
+		here := Index(path, i)
+		r.Places[here] = Place{item.Line, item.Column}
+		r.value(here, item, v.Index(i), Field{})
+	}
+}
+
+func (r *Reader) fields(path string, n *yaml.Node, v reflect.Value) {
+	t := v.Type()
+	r.pairs(path, n, func(name, here string, at Place, value *yaml.Node) {
+		if f, ok := r.format.FieldOf(t, name); ok {
+			r.value(here, value, v.FieldByIndex(f.Index), r.format.field(t, name))
+			return
+		}
+		message, guess := r.format.Unknown(path, name, t)
+		r.Bad(here, at, "%s", message)
+		if guess != "" {
+			r.skip(guess)
+		}
+	})
+	for _, name := range r.format.names(t) {
+		f, here := r.format.field(t, name), Join(path, name)
+		if _, ok := r.Places[here]; !ok && f.Required && !r.Unread(here) {
+			r.Bad(here, Place{n.Line, n.Column}, "is missing, must be %s", f.Want)
+		}
+	}
+}
+
+// pairs calls each for every name of a mapping with its path and its place.
+func (r *Reader) pairs(path string, n *yaml.Node, each func(name, here string, at Place, value *yaml.Node)) {
+	first := map[string]int{} // line of a name
+	for pair := range slices.Chunk(n.Content, 2) {
+		key, value, at := pair[0], pair[1], Place{pair[0].Line, pair[0].Column}
+		here := Join(path, key.Value)
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			r.Bad(path, at, "has a name that is not a word")
+		case key.Tag == "!!merge":
+			r.Bad(path, at, "has a merge key, which is not read; use an alias for a value as a whole")
+		case first[key.Value] > 0:
+			r.Bad(here, at, "is there twice, first in line %d", first[key.Value])
+		default:
+			first[key.Value] = key.Line
+			r.Places[here] = at
+			if value.Kind == yaml.ScalarNode {
+				r.Places[here] = Place{value.Line, value.Column}
+			}
+			each(key.Value, here, at, value)
+		}
+	}
+}
