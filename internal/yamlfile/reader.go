@@ -164,10 +164,14 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 		r.Bad(path, start, "%v", err)
 	case len(all) > 1:
 		r.Bad(path, Place{all[1].Line, all[1].Column}, "there is more than one document")
-	case len(all) == 0 || len(all[0].Content) == 0 || isNull(all[0].Content[0]) && (path == "" || all[0].Content[0].Value == ""):
-		r.Bad(path, start, "is empty")
+	case len(all) == 1 && len(all[0].Content) == 1:
+		n := all[0].Content[0]
+		if !isNull(n) || path != "" && n.Value != "" { // an assignment of null clears a section
+			return n
+		}
+		fallthrough
 	default:
-		return all[0].Content[0]
+		r.Bad(path, start, "is empty")
 	}
 	return nil
 }

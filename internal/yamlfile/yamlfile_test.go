@@ -25,8 +25,9 @@ func TestAValueIsUnreadWithinAndAroundAMistake(t *testing.T) {
 	r := new(Format).NewReader("f", nil)
 	r.Bad(`routes["/a"].rules[1]`, start, "is wrong")
 	for path, want := range map[string]bool{
-		"": true, "routes": true, `routes["/a"]`: true, `routes["/a"].rules[1]`: true, `routes["/a"].rules[1].x`: true,
-		`routes["/a"].rules[0]`: false, `routes["/a"].cost`: false, `routes["/"]`: false, "rules": false,
+		"": true, "routes": true, `routes["/a"]`: true, `routes["/a"].rules[1]`: true,
+		`routes["/a"].rules[1].x`: true,
+		`routes["/a"].rules[0]`:   false, `routes["/a"].cost`: false, `routes["/"]`: false, "rules": false,
 	} {
 		testkit.Check(t, r.Unread(path) == want, "%q is unread: %t", path, !want)
 	}
@@ -39,7 +40,9 @@ type section struct {
 	Below  []struct{ DeepField bool }
 }
 
-var format = &Format{Name: strings.ToLower, Fields: map[string]Field{"section.lone": {Want: "a list", Required: true}}}
+var format = &Format{
+	Name: strings.ToLower, Fields: map[string]Field{"section.lone": {Want: "a list", Required: true}},
+}
 
 func TestPathsLeadToEveryField(t *testing.T) {
 	got := format.Paths("", reflect.TypeFor[section]())
@@ -72,14 +75,14 @@ func TestDistance(t *testing.T) {
 		{"kitten", "sitting", 3}, {"ab", "ba", 2},
 	} {
 		got, back := distance(c.a, c.b), distance(c.b, c.a)
-		testkit.Check(t, got == c.want && back == c.want, "%q to %q: %d, back %d; want %d", c.a, c.b, got, back, c.want)
+		testkit.Check(t, got == c.want && back == c.want, "%v: %d, and %d back", c, got, back)
 	}
 }
 
 func TestSimilarNamesAreGuessed(t *testing.T) {
 	for name, want := range map[string]string{
-		"lottery": "", "lots": "loss", "Round_Trip": "round_trip", "round-trip": "round_trip", "rond_tripp": "round_trip",
-		"x": "", "": "",
+		"lottery": "", "lots": "loss", "Round_Trip": "round_trip", "round-trip": "round_trip",
+		"rond_tripp": "round_trip", "x": "", "": "",
 	} {
 		got := format.similar(name, []string{"loss", "round_trip", "duplicates"})
 		testkit.Check(t, got == want, "%q may have been meant as %q, want %q", name, got, want)

@@ -12,22 +12,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-func TestExamplesAreSmallAndSaid(t *testing.T) {
+func TestExamplesAreSmallAndExplained(t *testing.T) {
 	for _, e := range Examples() {
 		s, err := Load("example:" + e.Name)
 		testkit.NoErr(t, err)
 		testkit.Check(t, s.Name == e.Name && s.Description == e.Description && e.Description != "",
-			"%s says that it is %q: %q", e.Name, s.Name, s.Description)
-		if !strings.HasPrefix(string(e.Text), "# The question: ") || !strings.Contains(string(e.Text), "\n# Read: ") {
-			t.Errorf("%s does not say what it asks and what to read", e.Name)
-		}
-		if requests := expected(s); requests < 50_000 || requests > 5_000_000 {
-			t.Errorf("%s simulates about %.0f requests, want 50,000 to 5,000,000", e.Name, requests)
-		}
+			"%s is named %q: %q", e.Name, s.Name, s.Description)
+		text := string(e.Text)
+		testkit.Check(t, strings.HasPrefix(text, "# The question: ") && strings.Contains(text, "\n# Read: "),
+			"%s has no question, or does not say which figures answer it", e.Name)
+		requests := expected(s)
+		testkit.Check(t, requests >= 50_000 && requests <= 5_000_000,
+			"%s simulates about %.0f requests, want 50,000 to 5,000,000", e.Name, requests)
 	}
 	files, err := exampleFiles.ReadDir("examples")
 	testkit.Check(t, err == nil && len(files) == len(exampleOrder),
 		"there are %d files of %d examples: %v", len(files), len(exampleOrder), err)
+	_, err = Load("example:nothing")
+	const want = `no example "nothing"; there are steady-fleet, `
+	testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%v", err)
 }
 
 // expected is about how many requests s simulates in all replications.
@@ -38,13 +41,6 @@ func expected(s scenario.Scenario) float64 {
 		seconds += (w.Factor - 1) * w.For.Seconds()
 	}
 	return s.RateOf(&s.Workload) * seconds * float64(s.Reps)
-}
-
-func TestLoadNamesTheExamplesThereAre(t *testing.T) {
-	_, err := Load("example:nothing")
-	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `no example "nothing"; there are steady-fleet, `) {
-		t.Errorf("%v", err)
-	}
 }
 
 // commented matches the # of a line that is a field.
@@ -77,7 +73,8 @@ func TestTemplateHasEveryField(t *testing.T) {
 	// And every field has its comment.
 	for i, line := range strings.Split(string(Template()), "\n") {
 		name, rest, ok := strings.Cut(strings.TrimLeft(line, " #-"), ":")
-		if field := strings.TrimLeft(line, " "); !ok || strings.HasPrefix(field, "# ") || strings.Contains(rest, " # ") {
+		prose := strings.HasPrefix(strings.TrimLeft(line, " "), "# ")
+		if !ok || prose || strings.Contains(rest, " # ") {
 			continue
 		}
 		testkit.Check(t, explainedElsewhere[name], "line %d has no comment: %s", i+1, line)
@@ -96,25 +93,24 @@ func TestTemplateSaysTheDefaults(t *testing.T) {
 	testkit.NoErr(t, err)
 	all, err := Parse("template.yaml", uncommented())
 	testkit.NoErr(t, err)
-	for _, g := range all.Groups {
+	for i, g := range all.Groups {
 		testkit.Check(t, g.Clock != nil && g.Workload != nil && len(g.Scale) != 0,
 			"the commented-out sections are not there: %+v", g)
-	}
-	// When what is an example and no default is taken away
-	for i := range all.Groups {
+		// These are examples and no defaults.
 		all.Groups[i].Clock, all.Groups[i].Workload, all.Groups[i].Scale = nil, nil, nil
 	}
 	all.Network.Partitions, all.Redis.Faults = nil, nil
-	// Then the rest means what it means when it is not said.
+	// The other fields mean the same whether they are given or not.
 	said, unsaid := all.Defaults(), as.Defaults()
-	config, same := said.Policy.ConfigFor(said.Limits, 0, said.CallTimeout), unsaid.Policy.ConfigFor(unsaid.Limits, 0, unsaid.CallTimeout)
-	config.CallsPerSecond = 0 // a Target that is said, be it the default one, is not made longer
+	config, same := said.Policy.ConfigFor(said.Limits, 0, said.CallTimeout),
+		unsaid.Policy.ConfigFor(unsaid.Limits, 0, unsaid.CallTimeout)
+	config.CallsPerSecond = 0 // a Target that is given, even the default, is not made longer
 	testkit.Check(t, reflect.DeepEqual(config, same),
-		"with the policy's defaults said, the configuration is\n%+v, not\n%+v", config, same)
+		"with the policy's defaults given, the configuration is\n%+v, not\n%+v", config, same)
 	p := &said.Policy
-	testkit.Check(t, p.MinBatch == 1 && p.MaxBatch == said.Limits[0].Capacity() && p.Weight == 1 && p.MaxOvershoot == 10,
+	most := said.Limits[0].Capacity()
+	testkit.Check(t, p.MinBatch == 1 && p.MaxBatch == most && p.Weight == 1 && p.MaxOvershoot == 10,
 		"these are not the defaults: %+v", p)
 	p.Target, p.TTL, p.MinBatch, p.MaxBatch, p.Weight, p.CallsPerSecond, p.MaxOvershoot = 0, 0, 0, 0, 0, 0, 0
-	testkit.Check(t, alike(said, unsaid),
-		"with the defaults said, the scenario is\n%+v, not\n%+v", said, unsaid)
+	testkit.Check(t, alike(said, unsaid), "with the defaults, the scenario is\n%+v, not\n%+v", said, unsaid)
 }

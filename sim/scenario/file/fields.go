@@ -34,7 +34,7 @@ var format = &yamlfile.Format{
 		reflect.TypeFor[scenario.Cost]():         "a cost in tokens, like 3, uniform(1,5) or pareto(1,500,1.3)",
 		reflect.TypeFor[scenario.TokenDist]():    "tokens or a distribution of them, like 300 or uniform(50,300)",
 		reflect.TypeFor[scenario.DurationDist](): "a duration or a distribution of durations, like 5ms or exp(5ms)",
-		reflect.TypeFor[scenario.DriftDist]():    "a drift or a distribution of drifts, like 50ppm or normal(0ppm,50ppm)",
+		reflect.TypeFor[scenario.DriftDist]():    "a drift or a distribution, like 50ppm or normal(0ppm,50ppm)",
 		reflect.TypeFor[lease.Limit]():           "a limit, like 1000/s burst 200, 100 in 1m or 1000 each 24h",
 		reflect.TypeFor[[]lease.Limit]():         "a list, like [1000/s burst 200]",
 		reflect.TypeFor[string]():                "a text",
@@ -46,7 +46,7 @@ var format = &yamlfile.Format{
 	},
 }
 
-// unprefixed words an error for the readers of a file, who do not know the names of packages.
+// unprefixed drops the names of packages from an error.
 func unprefixed(err error) string {
 	quantity, limit := scenario.ErrQuantity.Error()+": ", lease.ErrInvalidLimit.Error()+": "
 	return scenario.InFile(strings.NewReplacer(quantity, "", limit, "", "\n", "; ").Replace(err.Error()))

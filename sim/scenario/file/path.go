@@ -18,8 +18,8 @@ func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenari
 
 // Set changes fields, in order: "policy.target=50ms", "groups[0].count=300",
 // "groups.web.count=300" (or groups[web].count, for names with dots), "redis.faults=[]",
-// "workload={kind: constant, rate: 5/s}". The value is what a file would have after the colon; a
-// section or a list is replaced as a whole. Where the scenario has no groups, groups[0] and
+// "workload={kind: constant, rate: 5/s}". The value is the text that a file would have after the colon;
+// a section or a list is replaced as a whole. Where the scenario has no groups, groups[0] and
 // groups.all are the one that Defaults gives it. A group's clock or workload that is not there
 // begins with all fields zero, as in a file.
 //
@@ -109,7 +109,7 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 	}
 }
 
-// valueAt is what is at a path of Differences: elements have their numbers, and all is there.
+// valueAt returns the value at a path from Differences: elements have numbers, and no part is missing.
 func valueAt(v reflect.Value, path string) reflect.Value {
 	for _, part := range pathPart.FindAllString(path, -1) {
 		if v.Kind() == reflect.Pointer {

@@ -16,32 +16,36 @@ import (
 func fleet() scenario.Scenario {
 	return scenario.Scenario{
 		Limits: []lease.Limit{lease.PerSecond(100)},
-		Groups: []scenario.Group{{Name: "web", Count: 20}, {Name: "a.b", Count: 5, Workload: &scenario.Workload{Kind: scenario.Poisson}}},
-		Redis:  scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultHang, At: 1, For: 1}}},
+		Groups: []scenario.Group{{Name: "web", Count: 20},
+			{Name: "a.b", Count: 5, Workload: &scenario.Workload{Kind: scenario.Poisson}}},
+		Redis: scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultHang, At: 1, For: 1}}},
 	}
 }
 
 func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
 	for assignment, want := range map[string]string{
-		"policy.target=50ms":               "policy.target: 0s -> 50ms",
-		" policy.ttl = 2s # seconds":       "policy.ttl: 0s -> 2s",
-		"policy.fallback=deny":             "policy.fallback: local_share -> deny",
-		"policy.fallback=allow_all":        "policy.fallback: local_share -> allow_all",
-		"groups[0].count=300":              "groups[0].count: 20 -> 300",
-		"groups.web.count=300":             "groups[0].count: 20 -> 300",
-		"groups[a.b].count=300":            "groups[1].count: 5 -> 300",
-		"groups.web.clock={}":              "groups[0].clock: left out -> there",
-		"groups.web.clock.offset=1s":       "groups[0].clock: left out -> there",
-		"groups[1].workload=null":          "groups[1].workload: there -> left out",
-		"groups[1].workload.kind=closed":   "groups[1].workload.kind: poisson -> closed",
-		"groups[1].workload={load: 2}":     "groups[1].workload.kind: poisson -> ; groups[1].workload.load: 0 -> 2",
-		"groups=[{}]":                      "groups: [{name: web, count: 20}, {name: a.b, count: 5, workload: {kind: poisson}}] -> [{}]",
-		"redis.faults=[]":                  "redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",
-		"redis.faults[0].for=3ns":          "redis.faults[0].for: 1ns -> 3ns",
-		"redis={shards: 3}":                "redis.shards: 0 -> 3; redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",
+		"policy.target=50ms":             "policy.target: 0s -> 50ms",
+		" policy.ttl = 2s # seconds":     "policy.ttl: 0s -> 2s",
+		"policy.fallback=deny":           "policy.fallback: local_share -> deny",
+		"policy.fallback=allow_all":      "policy.fallback: local_share -> allow_all",
+		"groups[0].count=300":            "groups[0].count: 20 -> 300",
+		"groups.web.count=300":           "groups[0].count: 20 -> 300",
+		"groups[a.b].count=300":          "groups[1].count: 5 -> 300",
+		"groups.web.clock={}":            "groups[0].clock: left out -> there",
+		"groups.web.clock.offset=1s":     "groups[0].clock: left out -> there",
+		"groups[1].workload=null":        "groups[1].workload: there -> left out",
+		"groups[1].workload.kind=closed": "groups[1].workload.kind: poisson -> closed",
+		"groups[1].workload={load: 2}":   "groups[1].workload.kind: poisson -> ; groups[1].workload.load: 0 -> 2",
+		"groups=[{}]": "groups: [{name: web, count: 20}, " +
+			"{name: a.b, count: 5, workload: {kind: poisson}}] -> [{}]",
+		"redis.faults=[]":         "redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",
+		"redis.faults[0].for=3ns": "redis.faults[0].for: 1ns -> 3ns",
+		"redis={shards: 3}": "redis.shards: 0 -> 3; " +
+			"redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",
 		"redis.client_time=true":           "redis.client_time: false -> true",
 		"limits=[5/s, 7/m burst 3]":        "limits: [100/s] -> [5/s, 7/m burst 3]",
 		"limits[0]=5/s burst 9":            "limits[0]: 100/s -> 5/s burst 9",
+		"limits[0]=100 each 1m from 3s":    "limits[0]: 100/s -> 100 each 1m from 3s",
 		"network.round_trip=uniform(0,1s)": "network.round_trip: 0s -> uniform(0s,1s)",
 		"network.loss=5%":                  "network.loss: 0% -> 5%",
 		"workload.cost=3":                  "workload.cost: 0 -> 3",
@@ -59,13 +63,18 @@ func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
 		for _, d := range Differences(before, s) {
 			got = append(got, d.Path+": "+d.First+" -> "+d.Second)
 		}
-		testkit.Check(t, err == nil && strings.Join(got, "; ") == want, "%s: %v, %q; want %s", assignment, err, got, want)
+		ok := err == nil && strings.Join(got, "; ") == want
+		testkit.Check(t, ok, "%s: %v, %q; want %s", assignment, err, got, want)
+		isLimit := strings.HasPrefix(assignment, "limits[0]")
+		testkit.Check(t, !isLimit || before.Hash() != s.Hash(), "%s: the hash is the same", assignment)
 	}
-	// A section that was not there has what was set, and no more.
+	// A section that was missing has the fields that were set, and no others.
 	s := fleet()
 	testkit.NoErr(t, Set(&s, "groups.web.clock.offset=1s"))
 	testkit.NoErr(t, Set(&s, "groups.web.clock.drift=5ppm"))
-	want := scenario.Clock{Offset: scenario.Constantly(time.Second), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 5}}}
+	want := scenario.Clock{
+		Offset: scenario.Constantly(time.Second), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 5}},
+	}
 	testkit.Check(t, *s.Groups[0].Clock == want, "the clock is %+v", s.Groups[0].Clock)
 }
 
@@ -96,18 +105,19 @@ func TestSetSaysWhatIsWrongAndChangesNothing(t *testing.T) {
 		"limits[0=1/s":            "limits[0: is not a path",
 		"groups[0]count=1":        "groups[0]count: is not a path",
 		"policy[0]=1":             "policy: is not a list, so [0] is not in it",
-		"policy.target.ms=1":      `policy.target: is a duration like 100ms, 2s or 1h30m, of at most 292 years and has no part "ms"`,
-		"limits[1]=5/s":           "limits[1]: is not there: the list has 1 elements, from [0] on",
-		"limits[-1]=5/s":          "limits[-1]: is not there",
-		"limits.first=5/s":        `limits: is a list; an element of it is limits[0], not "first"`,
-		"limits[first]=5/s":       `limits: is a list; an element of it is limits[0], not "first"`,
-		"limits=5/s":              `limits: is "5/s", must be a list, like [1000/s burst 200]`,
-		"groups.db.count=5":       `groups: have no group "db"; there are web, a.b`,
-		"groups[2].count=5":       "groups[2]: is not there",
-		"groups[0].count=many":    `groups[0].count: is "many", must be a whole number`,
-		"groups.web.count=many":   `groups[0].count: is "many", must be a whole number`,
-		"redis.faults=[{at: 5}]":  `redis.faults[0].at: is "5", which has no unit`,
-		"workload.file=none.csv":  "workload.file: trace: ",
+		"policy.target.ms=1": `policy.target: is a duration like 100ms, 2s or 1h30m, ` +
+			`of at most 292 years and has no part "ms"`,
+		"limits[1]=5/s":          "limits[1]: is not there: the list has 1 elements, from [0] on",
+		"limits[-1]=5/s":         "limits[-1]: is not there",
+		"limits.first=5/s":       `limits: is a list; an element of it is limits[0], not "first"`,
+		"limits[first]=5/s":      `limits: is a list; an element of it is limits[0], not "first"`,
+		"limits=5/s":             `limits: is "5/s", must be a list, like [1000/s burst 200]`,
+		"groups.db.count=5":      `groups: have no group "db"; there are web, a.b`,
+		"groups[2].count=5":      "groups[2]: is not there",
+		"groups[0].count=many":   `groups[0].count: is "many", must be a whole number`,
+		"groups.web.count=many":  `groups[0].count: is "many", must be a whole number`,
+		"redis.faults=[{at: 5}]": `redis.faults[0].at: is "5", which has no unit`,
+		"workload.file=none.csv": "workload.file: trace: ",
 	} {
 		s := fleet()
 		err := Set(&s, assignment)
@@ -123,9 +133,8 @@ func TestSetLeavesCopiesAlone(t *testing.T) {
 	s.Workload.Trace = &scenario.Trace{}
 	same := s
 	// When everything that is shared is set in one of them
-	for _, assignment := range []string{"limits[0]=5/s", "groups[0].count=9", "groups[1].workload.kind=sync", "redis.faults[0].at=9s"} {
-		testkit.NoErr(t, Set(&same, assignment))
-	}
+	testkit.NoErr(t, Set(&same, "limits[0]=5/s", "groups[0].count=9", "groups[1].workload.kind=sync",
+		"redis.faults[0].at=9s"))
 	// Then the other is as it was, and traces, which may be large, are not copied.
 	want := fleet()
 	want.Workload.Trace = s.Workload.Trace
@@ -134,31 +143,27 @@ func TestSetLeavesCopiesAlone(t *testing.T) {
 }
 
 func TestSetReadsTheTraceOfAFile(t *testing.T) {
-	path := written(t, "t.csv", requests)
-	other := written(t, "t.csv", requests+"2,a\n")
+	path, other := written(t, "t.csv", requests), written(t, "t.csv", requests+"2,a\n")
 	s := fleet()
 	testkit.NoErr(t, Set(&s, "groups[1].workload.file="+path))
 	w := *s.Groups[1].Workload
 	testkit.Must(t, w.Trace != nil && len(w.Trace.Requests) == 2 && w.TraceSum != "", "the trace is %+v", w)
-	// When another field is set, the trace stays, and need not be there any more to be read.
+	// When another field is set, the trace stays, and its file is not read again.
 	s.Groups[1].Workload.File = "gone.csv"
-	if err := Set(&s, "groups[1].workload.repeated=true"); err != nil || s.Groups[1].Workload.Trace != w.Trace {
-		t.Errorf("%v, the trace is %+v", err, s.Groups[1].Workload)
-	}
+	err := Set(&s, "groups[1].workload.repeated=true")
+	now := func() *scenario.Workload { return s.Groups[1].Workload }
+	testkit.Check(t, err == nil && now().Trace == w.Trace, "%v, the trace is %+v", err, now())
 	// When another file is set, its trace takes the place of the first.
-	if err := Set(&s, "groups.a.b.workload.file="+other); err == nil {
-		t.Error("a name with a dot needs brackets")
-	}
-	if err := Set(&s, "groups[a.b].workload.file="+other); err != nil || len(s.Groups[1].Workload.Trace.Requests) != 3 || s.Groups[1].Workload.TraceSum == w.TraceSum {
-		t.Errorf("%v, the trace is %+v", err, s.Groups[1].Workload)
-	}
-	// When it is said which trace is meant, no other is taken.
-	if err := Set(&s, "groups[1].workload.trace_sum="+w.TraceSum); err == nil || !strings.HasPrefix(err.Error(), "groups[1].workload.trace_sum: is ") {
-		t.Errorf("%v", err)
-	}
-	if err := Set(&s, "groups[1].workload.file="); err != nil || s.Groups[1].Workload.Trace != nil || s.Groups[1].Workload.TraceSum != "" {
-		t.Errorf("%v, the trace is %+v", err, s.Groups[1].Workload)
-	}
+	testkit.Check(t, Set(&s, "groups.a.b.workload.file="+other) != nil, "a name with a dot needs brackets")
+	err = Set(&s, "groups[a.b].workload.file="+other)
+	replaced := err == nil && len(now().Trace.Requests) == 3 && now().TraceSum != w.TraceSum
+	testkit.Check(t, replaced, "%v, %+v", err, now())
+	// With the digest of a trace no other trace is taken.
+	err = Set(&s, "groups[1].workload.trace_sum="+w.TraceSum)
+	const isOther = "groups[1].workload.trace_sum: is "
+	testkit.Check(t, err != nil && strings.HasPrefix(err.Error(), isOther), "%v", err)
+	err = Set(&s, "groups[1].workload.file=")
+	testkit.Check(t, err == nil && now().Trace == nil && now().TraceSum == "", "%v, %+v", err, now())
 }
 
 func TestEveryFieldIsADifference(t *testing.T) {
@@ -194,9 +199,9 @@ func TestEveryFieldIsADifference(t *testing.T) {
 
 func TestPathsAreThoseOfTheScenario(t *testing.T) {
 	paths := Paths()
-	for _, want := range []string{"name", "limits", "limits[]", "policy.ttl", "policy.strict_expiry", "call_timeout", "groups", "groups[].name",
-		"groups[].clock.drift", "groups[].workload.think", "groups[].scale[].kill", "workload.trace_sum", "network.partitions[].part",
-		"redis.client_time", "redis.faults[].shard", "rivals", "rivals[]"} {
+	for want := range strings.FieldsSeq(`name limits limits[] policy.ttl policy.strict_expiry call_timeout groups
+		groups[].name groups[].clock.drift groups[].workload.think groups[].scale[].kill workload.trace_sum
+		network.partitions[].part redis.client_time redis.faults[].shard rivals rivals[]`) {
 		testkit.Check(t, slices.Contains(paths, want), "%s is missing", want)
 	}
 	for i, path := range paths {
