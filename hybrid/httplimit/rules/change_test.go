@@ -19,7 +19,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// takesOver is how long a bucket keeps limits that nobody proposes any more, and a little.
+// takesOver is a little longer than a bucket keeps limits that no process proposes any more.
 const takesOver = 2 * time.Second
 
 // changed puts a table in YAML in place of the one in force.
@@ -28,7 +28,7 @@ func (t *world) changed(r *Rules, text string) {
 	noErr(t, r.Set(tableOf(t, text)))
 }
 
-// Changed limits hold for keys that are in use all the time. What they have used stays used.
+// Changed limits hold for keys that are in use all the time. Used tokens stay used.
 func TestChangedLimitsHoldForKeysInUse(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(limitedTo("100/h"))
@@ -78,7 +78,7 @@ func TestWhichLimiterStays(t *testing.T) {
 	})
 }
 
-// A key form that changes counts under other keys from then on; those of before are not forgotten.
+// A changed key form counts under other keys from then on; the former keys are not forgotten.
 func TestAKeyFormThatChanges(t *testing.T) {
 	bubble(t, func(t *world) {
 		by := func(key string) string {
@@ -97,13 +97,14 @@ func TestAKeyFormThatChanges(t *testing.T) {
 	})
 }
 
-// The Limiter of a rule that has gone is shut down when the last request that needs it is decided,
-// which is told its decision.
-func TestARuleThatHasGoneServesItsLastRequest(t *testing.T) {
+// The Limiter of a removed rule is shut down after it has decided the last request that needs it.
+func TestARemovedRuleServesItsLastRequest(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`
 rules: {slow: {key: all, limits: [1/10s]}, other: {key: all, limits: [100/s]}}
-routes: {/: {rules: [slow, other]}}`, func(c *Config) { c.Options = []httplimit.Option{httplimit.Wait(time.Minute)} })
+routes: {/: {rules: [slow, other]}}`, func(c *Config) {
+			c.Options = []httplimit.Option{httplimit.Wait(time.Minute)}
+		})
 		h := r.Handler(ok)
 		slow, other := r.Limiters()["slow"], r.Limiters()["other"]
 		check(t, ask(h, "GET /").Code == http.StatusNoContent, "the first request is denied")
@@ -128,7 +129,7 @@ routes: {/: {rules: [slow, other]}}`, func(c *Config) { c.Options = []httplimit.
 	})
 }
 
-// A handler that goes on for hours does not keep a rule that has gone.
+// A handler that runs for hours does not keep a removed rule.
 func TestAHandlerDoesNotKeepARule(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(limitedTo("100/s"))
@@ -148,17 +149,13 @@ func TestAChangeThatCannotBeMade(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with("version: 5\n" + limitedTo("10/h"))
 		before := r.Limiters()["all"]
-		for text, want := range map[string]string{
-			"version: 4\n" + limitedTo("10/h"):               "version is 4, must be at least 5",
-			"version: 5\n" + limitedTo("10/h") + "  # and\n": "",
-		} {
-			err := r.Set(tableOf(t, text))
-			check(t, want == "" && err == nil || err != nil && errors.Is(err,
-				ErrInvalid) && strings.Contains(err.Error(), want), "%v", err)
-		}
-		err := r.Set(Table{Version: 5, Rules: map[string]Rule{"x": {}}})
-		check(t, errors.Is(err, ErrInvalid) && r.Limiters()["all"] == before && t.living() == 1,
-			"%v, %d Limiters", err, t.living())
+		t.changed(r, "version: 5\n"+limitedTo("10/h")) // which is no change
+		err := r.Set(tableOf(t, "version: 4\n"+limitedTo("10/h")))
+		older := err != nil && strings.Contains(err.Error(), "version is 4, must be at least 5")
+		check(t, older && errors.Is(err, ErrInvalid), "%v", err)
+		err = r.Set(Table{Version: 5, Rules: map[string]Rule{"x": {}}})
+		kept := r.Limiters()["all"] == before && t.living() == 1
+		check(t, errors.Is(err, ErrInvalid) && kept, "%v, %d Limiters", err, t.living())
 		// Where another Limiter of the program has the same buckets with other settings, New says so.
 		cfg := t.config()
 		cfg.Base.Policy.Overcommit = 3
@@ -166,17 +163,17 @@ func TestAChangeThatCannotBeMade(t *testing.T) {
 version: 5
 rules: {a: {key: all, limits: [1/s]}, all: {key: all, limits: [10/h]}, z: {key: all, limits: [1/s]}}
 routes: {/: {rules: [all]}}`), cfg)
-		check(t, errors.Is(err, hybrid.ErrInvalidConfig) && t.living() == 1,
-			"%v, %d Limiters", err, t.living())
+		check(t, errors.Is(err, hybrid.ErrInvalidConfig) && t.living() == 1, "%v, %d Limiters", err, t.living())
 		cfg.Base.Policy.Overcommit = 0
-		again, err := New(tableOf(t, "version: 5\nrules: {a: {key: all, limits: [1/s]}}\nroutes: {/: {rules: [a]}}"), cfg)
+		only := tableOf(t, "version: 5\nrules: {a: {key: all, limits: [1/s]}}\nroutes: {/: {rules: [a]}}")
+		again, err := New(only, cfg)
 		noErr(t, err) // the Limiter of a was closed again
 		noErr(t, again.Close())
 	})
 }
 
 // A rule whose file changes every second admits no more than the largest of its limits in any
-// window: no change hands out a burst.
+// window: a change grants no burst.
 func TestChangesHandOutNoBurst(t *testing.T) {
 	tables := []string{
 		"rules: {r: {key: all, limits: [50/s burst 100]}}",
@@ -210,15 +207,14 @@ func TestChangesHandOutNoBurst(t *testing.T) {
 				version += random.IntN(2)
 				t.changed(r, fmt.Sprintf("version: %d\n%s", version, text))
 			}
-			check(t, meter.ExceededBy() == 0,
-				"exceeded by %d of %d, seed %d", meter.ExceededBy(), count, seed)
+			check(t, meter.ExceededBy() == 0, "exceeded by %d of %d, seed %d", meter.ExceededBy(), count, seed)
 			check(t, count > 400, "only %d are admitted", count)
 		})
 	}
 }
 
-// Every request sees one table as a whole, whatever changes while it is decided, and none is lost:
-// with real goroutines, for the race detector.
+// One table decides the whole request, whatever changes meanwhile, and no Limiter is left over: with
+// real goroutines, for the race detector.
 func TestChangesUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	tables := []Table{
@@ -237,7 +233,7 @@ routes: {"/{y}": {rules: [b], cost: 2}}`),
 	}
 	whole := map[string]bool{"a b": true, "b c": true, "b": true}
 	cfg := w.config()
-	cfg.Base.CallTimeout = 30 * time.Second // a machine that stalls denies nobody
+	cfg.Base.CallTimeout = 30 * time.Second // a slow machine must deny no request
 	r, err := New(tables[0], cfg)
 	noErr(t, err)
 	h := r.Handler(ok)
@@ -271,6 +267,7 @@ routes: {"/{y}": {rules: [b], cost: 2}}`),
 	}
 	close(stop)
 	load.Wait()
-	testkit.Eventually(t, "only the Limiters in force are left", func() bool { return w.living() == len(r.Limiters()) })
+	onlyThose := func() bool { return w.living() == len(r.Limiters()) }
+	testkit.Eventually(t, "only the Limiters in force are left", onlyThose)
 	noErr(t, r.Shutdown(context.Background()))
 }

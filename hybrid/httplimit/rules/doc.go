@@ -12,7 +12,7 @@
 //	  "GET /healthz": {rules: []}
 //	  "/": {rules: [everybody, address]}
 //
-// Rules.Handler is a middleware for net/http and whatever takes such ones:
+// Rules.Handler is a middleware for net/http:
 //
 //	r, err := rules.Open("rules.yaml", rules.Config{Store: redisbucket.New(client)})
 //	...
@@ -20,37 +20,35 @@
 //
 // # Which rules limit a request
 //
-// Those of the route whose pattern it matches, as http.ServeMux matches: by method, host and path,
-// with wildcards, and the most specific pattern wins. Other routes do not limit it, and a request
-// that matches none is not limited: "/" is for all others.
+// A request is limited by the rules of the route whose pattern it matches. Patterns match as in
+// http.ServeMux: by method, host and path, with wildcards, and the most specific pattern wins. Other
+// routes do not limit it. A request that matches no pattern is not limited; "/" matches all others.
 //
-// Routers do not read every path alike: some serve /search/../healthz as a path below /search/, and
+// Routers read some paths differently: some serve /search/../healthz as a path below /search/, and
 // some take %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded
-// slash is limited by the rules of all routes that it may be served by; of each rule and key it
-// takes the highest of their costs, as far as all rules can admit that. What else a router makes of
-// a path is not known here, such as of one that ignores case, a slash at the end, or a host that
-// the client has made up: "/" should limit such requests as well.
+// slash is limited by the rules of all routes that may serve it. Each rule and key gives tokens once:
+// the highest cost of these routes, capped at the most that all rules can admit. Routers that ignore
+// case, a slash at the end, or a host that the client made up are not covered: "/" should limit such
+// requests too.
 //
 // All rules of a request are decided together: each gives the cost of the route, or none does.
 //
 // # Changes
 //
-// Open polls its file. It does not ask the kernel to be told of changes (inotify), which says
-// nothing where a file is mounted from elsewhere, and is about the file that was there at first and
-// not about its name, which editors and Kubernetes give to another one.
+// Open polls its file. It does not use inotify, which reports no changes of files mounted from
+// elsewhere, and follows the first file rather than its name, although editors and Kubernetes give
+// the name to another file.
 //
-// The name of a rule says which buckets it has: under the same name what was used stays used,
-// whatever else changes, and under another name the rule starts with full buckets. A rule with
-// another key form counts under other keys from then on. With an equal version new limits are in
-// force two TTLs, about a second, after the last process has read them; a higher version is in
-// force at once.
+// The name of a rule identifies its buckets: under the same name used tokens stay used, whatever else
+// changes, and under another name the rule starts with full buckets. A rule with another key form
+// counts under other keys from then on. With an equal version new limits are in force two TTLs, about
+// a second, after the last process has read them; a higher version is in force at once.
 //
 // # Which file holds what
 //
 //   - table.go: Table, and the check of one; file.go: Parse, and how a file writes a Table.
 //   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards;
-//     readings.go: paths that routers do not read alike.
-//   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and who still
-//     needs it; limiter.go: the Limiter of a rule; reload.go: Open, Reload, the file that is
-//     polled.
+//     readings.go: paths that routers read differently.
+//   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and its users;
+//     limiter.go: the Limiter of a rule; reload.go: Open, Reload, and polling the file.
 package rules

@@ -51,7 +51,7 @@ routes:
 	// Output: 200 429 200
 }
 
-// A table from Go, with a key of the program's own. What is wrong in it is told at once.
+// A table from Go, with a key form of the program. New reports all of its mistakes.
 func ExampleNew() {
 	plan := func(r *http.Request) (string, error) { return "free", nil } // as your accounts say
 	cfg := rules.Config{

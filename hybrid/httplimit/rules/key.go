@@ -2,11 +2,9 @@ package rules
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
@@ -23,41 +21,37 @@ var (
 	keyName   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)             // of Config.Keys
 )
 
-// checkForm says what is wrong with a key form; keys are those of Config.Keys, or nil where they
-// are not known.
+// checkForm returns an error for a wrong key form. keys are Config.Keys, or nil if they are unknown.
 func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	field, isHeader := strings.CutPrefix(form, headerForm)
 	wildcard, isPath := strings.CutPrefix(form, pathForm)
 	switch {
-	case isReserved(form), isHeader && fieldName.MatchString(field) && !strings.EqualFold(field, "Host"), isPath && wildcard != "":
-		return nil
 	case isHeader && strings.EqualFold(field, "Host"):
-		return fmt.Errorf("is %q, which net/http keeps apart from the fields: a function in Config.Keys can return it", form)
-	case isHeader:
+		return fmt.Errorf("is %q, which net/http keeps apart from the fields: "+
+			"a function in Config.Keys can return it", form)
+	case isHeader && !fieldName.MatchString(field):
 		return fmt.Errorf("is %q, and %q is no name of a field", form, field)
-	case isPath:
+	case isPath && wildcard == "":
 		return fmt.Errorf("is %q, must have the name of a wildcard", form)
-	case keys == nil && keyName.MatchString(form):
-		return nil
-	case keys[form] != nil:
+	case isReserved(form), isHeader, isPath, keys[form] != nil, keys == nil && keyName.MatchString(form):
 		return nil
 	}
 	return fmt.Errorf(
 		"is %q, must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has %s",
-		form, listed(slices.Sorted(maps.Keys(keys))))
+		form, listed(keys))
 }
 
 // isReserved reports whether a key form is a word of this package.
 func isReserved(form string) bool { return form == allForm || form == addressForm || form == routeForm }
 
-// keyMaker makes the KeyFuncs of the rules of a route.
+// keyMaker makes the KeyFuncs of the rules of one route.
 type keyMaker struct {
 	pattern string
 	trusted []netip.Prefix
 	keys    map[string]httplimit.KeyFunc // Config.Keys
 }
 
-// of is the KeyFunc of a rule with these forms, which are valid.
+// of returns the KeyFunc of a rule with these valid forms.
 func (m keyMaker) of(forms []string) httplimit.KeyFunc {
 	var all []httplimit.KeyFunc
 	for _, form := range forms {

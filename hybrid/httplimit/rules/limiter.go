@@ -10,26 +10,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// shutdownMax bounds how long the Limiter of a rule that has gone tries to give back what it holds.
-// What it cannot give back expires at the store.
+// shutdownMax bounds how long the Limiter of a removed rule tries to give back its leases. After that
+// they expire at the store.
 const shutdownMax = 10 * time.Second
 
-// limiter is the Limiter of a rule. It stays as long as there is a rule of its name whose version
-// and policy are the same.
+// limiter is the Limiter of a rule. It stays while there is a rule of its name with the same version
+// and policy.
 type limiter struct {
 	*hybrid.Limiter
-	config hybrid.Config // without what hybrid fills in
+	config hybrid.Config // before hybrid fills in defaults
 	limits *limits
-	sets   int    // that have it; guarded by Rules.mu
-	gone   func() // what Config.OnLimiter returned; may be nil
+	sets   int    // number of sets that use it; guarded by Rules.mu
+	gone   func() // the result of Config.OnLimiter; may be nil
 }
 
-// limits are what a rule proposes for each of its keys.
+// limits are the limits that a rule proposes for each of its keys.
 type limits struct{ atomic.Pointer[[]hybrid.Limit] }
 
 func (l *limits) of(string) []hybrid.Limit { return *l.Load() }
 
-// configOf is the configuration of a rule's Limiter but for its limits.
+// configOf returns the configuration of a rule's Limiter without its limits.
 func configOf(base hybrid.Config, name string, version int64, r Rule) hybrid.Config {
 	c := base
 	c.Name, c.Version, c.Priorities = name, version, r.Priorities
@@ -40,13 +40,13 @@ func configOf(base hybrid.Config, name string, version int64, r Rule) hybrid.Con
 	return c
 }
 
-// serves reports whether the Limiter does for a rule with this configuration.
+// serves reports whether l may serve a rule with the configuration c.
 func (l *limiter) serves(c hybrid.Config) bool {
 	have := l.config
 	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
 }
 
-// limitersFor are the Limiters of a table: those of before where they serve, and new ones.
+// limitersFor returns the Limiters of a table: the former ones if they can serve it, and else new ones.
 func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string]*limiter, err error) {
 	all = map[string]*limiter{}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
@@ -72,7 +72,7 @@ func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string
 	return all, nil
 }
 
-// propose has every rule of t propose its limits from now on, also for keys in use.
+// propose makes every rule of t propose its limits from now on, also for keys in use.
 func (r *Rules) propose(t Table, all map[string]*limiter) {
 	for name, l := range all {
 		if now := t.Rules[name].Limits; !reflect.DeepEqual(now, l.limits.of("")) {
@@ -83,7 +83,7 @@ func (r *Rules) propose(t Table, all map[string]*limiter) {
 	}
 }
 
-// end closes a Limiter that is in no set any more.
+// end closes a Limiter that no set uses any more.
 func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	err := close(l.Limiter)
 	if l.gone != nil {

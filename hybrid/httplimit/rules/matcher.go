@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// matcher says which pattern a request matches. It is an http.ServeMux that serves nothing, so that
-// it matches as that does, and changes nothing of the request.
+// matcher finds the pattern that a request matches. It asks an http.ServeMux that serves nothing, and
+// does not change the request.
 type matcher struct{ mux *http.ServeMux }
 
 func newMatcher() matcher { return matcher{http.NewServeMux()} }
 
-// of is the pattern that r matches; empty for none. What ServeMux would redirect, such as //a to
-// /a, matches what it would be redirected to.
+// of returns the pattern that r matches, or "". A path that ServeMux would redirect, such as //a to
+// /a, matches the pattern of the target.
 func (m matcher) of(r *http.Request) string {
 	_, pattern := m.mux.Handler(r)
 	if r.Method == http.MethodConnect && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
@@ -29,11 +29,11 @@ func (m matcher) of(r *http.Request) string {
 
 var (
 	wildcardForm = regexp.MustCompile(`\{([^{}$.]+)(\.\.\.)?\}`)
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // which is where the line of add is
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always the same line of add
 )
 
-// add adds a pattern and returns the names of its wildcards. Its error says why ServeMux does not
-// take it, or that no request can match.
+// add adds a pattern and returns the names of its wildcards. It returns an error if ServeMux refuses
+// the pattern or no request can match it.
 func (m matcher) add(pattern string) (wildcards []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -52,7 +52,8 @@ func (m matcher) add(pattern string) (wildcards []string, err error) {
 	case host != strings.ToLower(host):
 		return nil, fmt.Errorf("matches nothing: the host %s is not in small letters, as clients send it", host)
 	case method == "" && at != "" && at != cleanPath(at):
-		return nil, fmt.Errorf("matches nothing: paths are compared without empty and dot segments, as %s", cleanPath(at))
+		return nil, fmt.Errorf("matches nothing: paths are compared without empty and dot segments, as %s",
+			cleanPath(at))
 	}
 	m.mux.Handle(pattern, http.NotFoundHandler())
 	for _, found := range wildcardForm.FindAllStringSubmatch(rest, -1) {
@@ -61,7 +62,7 @@ func (m matcher) add(pattern string) (wildcards []string, err error) {
 	return wildcards, nil
 }
 
-// split is a pattern as its method, which may be missing, and the rest.
+// split splits a pattern into its method, which may be missing, and the rest.
 func split(pattern string) (method, rest string) {
 	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
 		return pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
@@ -75,7 +76,7 @@ type wildcard struct {
 	rest    bool // {name...}: this segment and all that follow
 }
 
-// wildcardOf is where pattern has the wildcard name.
+// wildcardOf finds the wildcard name in pattern.
 func wildcardOf(pattern, name string) (w wildcard, ok bool) {
 	_, rest := split(pattern)
 	_, segments, _ := strings.Cut(rest, "/")
@@ -87,7 +88,7 @@ func wildcardOf(pattern, name string) (w wildcard, ok bool) {
 	return w, false
 }
 
-// of is the value, unescaped, for a request that matches; empty where the path is too short.
+// of returns the unescaped value in a request that matches; "" if the path is too short.
 func (w wildcard) of(r *http.Request) string {
 	p := strings.TrimPrefix(cleanPath(r.URL.EscapedPath()), "/")
 	for range w.segment {
@@ -102,7 +103,7 @@ func (w wildcard) of(r *http.Request) string {
 	return p
 }
 
-// cleanPath is the path that ServeMux matches in place of p.
+// cleanPath returns the path that ServeMux matches in place of p.
 func cleanPath(p string) string {
 	clean := path.Clean("/" + p)
 	if strings.HasSuffix(p, "/") && clean != "/" {

@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// patterns are what the tests of this file match with.
+// patterns are the patterns of the tests in this file.
 var patterns = []string{
 	"/", "GET /{$}", "GET /a", "POST /a", "/a/{x}", "GET /a/{x}/c", "GET /a/b/c",
 	"/tree/", "/tree/{x}/", "/f/{rest...}",
 	"example.com/", "DELETE example.com/a/{x}", "/u/{x}/{y}", "/e/{$}", "CONNECT /a", "/b%2Fc/{x}",
 }
 
-// served is what http.ServeMux itself makes of a request: the pattern and the values of its
-// wildcards, after it has been redirected as often as it is.
-func served(t *testing.T, mux *http.ServeMux, r, got *http.Request) (pattern string, values map[string]string) {
+// served returns the pattern that http.ServeMux itself finds for a request, after its redirects, and
+// the values of the wildcards.
+func served(t *testing.T, mux *http.ServeMux, r, got *http.Request) (string, map[string]string) {
 	for range 3 {
 		*got = http.Request{}
 		w := httptest.NewRecorder()
@@ -32,7 +32,7 @@ func served(t *testing.T, mux *http.ServeMux, r, got *http.Request) (pattern str
 		r = r.Clone(r.Context())
 		r.URL, r.RequestURI = u, u.RequestURI()
 	}
-	values = map[string]string{}
+	values := map[string]string{}
 	if r.Method == http.MethodConnect { // of which PathValue may panic
 		return got.Pattern, nil
 	}
@@ -44,7 +44,7 @@ func served(t *testing.T, mux *http.ServeMux, r, got *http.Request) (pattern str
 	return got.Pattern, values
 }
 
-// muxOf is a ServeMux with all patterns that leaves the request that it serves in got.
+// muxOf returns a ServeMux with all patterns. It copies each request that it serves to got.
 func muxOf(got *http.Request) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, p := range patterns {

@@ -9,12 +9,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// Routers do not read every path alike. http.ServeMux redirects /search/../healthz to /healthz, and
-// others serve it as a path below /search/; for some %2F is a slash. If one reading decided, a
-// client could have a request served by one route and limited by another one, or by none. So such
-// a request, which is rare, is limited by the rules of all routes that it may be served by.
+// Routers read some paths differently. http.ServeMux redirects /search/../healthz to /healthz, and
+// others serve it as a path below /search/; for some %2F is a slash. If one reading decided, a client
+// could make one route serve a request that another route limits, or none. Such requests are rare, and
+// are limited by the rules of all routes that may serve them.
 
-// readings are r as routers other than ServeMux may read it; nil for a path that all read alike.
+// readings returns r as routers other than ServeMux may read it; nil if all read its path alike.
 func readings(r *http.Request) (all []*http.Request) {
 	escaped := r.URL.EscapedPath()
 	if isPlain(escaped) {
@@ -28,7 +28,7 @@ func readings(r *http.Request) (all []*http.Request) {
 	for _, p := range []string{literal(escaped), literal(decoded), cleanPath(decoded)} {
 		unescaped, err := url.PathUnescape(p)
 		if err != nil {
-			continue // which EscapedPath and PathEscape never are
+			continue // never, as EscapedPath and PathEscape made p
 		}
 		other := *r
 		other.URL = &url.URL{Host: r.URL.Host, Path: unescaped, RawPath: p}
@@ -47,7 +47,7 @@ func isPlain(p string) bool {
 // unnamed is a segment that only wildcards match.
 const unnamed = "%00"
 
-// literal is p for a router that takes the segments "", "." and ".." for names as any others.
+// literal returns p for a router that takes the segments "", "." and ".." for names.
 func literal(p string) string {
 	segments := strings.Split(strings.TrimPrefix(p, "/"), "/")
 	for i, segment := range segments {
@@ -60,12 +60,12 @@ func literal(p string) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// ofAll is what limits r, which others are readings of. Of each rule and key it takes the cost
-// once: the highest of the routes, and no more than every rule can admit.
+// ofAll selects the rules of r and of others, its other readings. Each rule and key gives tokens once:
+// the highest cost of the routes, capped at the most that every rule can admit.
 func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
 	returns := false
 	defer func() {
-		if !returns { // a KeyFunc of Config.Keys panics, so nobody runs Done
+		if !returns { // a KeyFunc of Config.Keys panics, so Done does not run
 			s.release()
 		}
 	}()

@@ -10,9 +10,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// A request is limited by the rules of all routes that some router may serve it by, once for each
-// rule and key. That no spelling evades a limit before real routers is in examples/routers.
-func TestAPathThatRoutersDoNotReadAlike(t *testing.T) {
+// A request is limited by the rules of all routes that a router may choose, once for each rule and
+// key. examples/routers tests that no spelling evades a limit with real routers.
+func TestAPathThatRoutersReadDifferently(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`
 rules:
@@ -57,11 +57,11 @@ routes:
 				selected.Done()
 			}
 		}
-		testkit.Check(t, r.current.Load().users.Load() == 1, "somebody still uses the rules")
+		testkit.Check(t, r.current.Load().users.Load() == 1, "a request still uses the rules")
 	})
 }
 
-// A CONNECT without a path is one to "/", as others than http.ServeMux have it.
+// A CONNECT without a path counts as "/", as in other routers than http.ServeMux.
 func TestNoPathIsTheRoot(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`{rules: {all: {key: all, limits: [1/h]}}, routes: {"/": {rules: [all]}}}`)
@@ -74,7 +74,7 @@ func TestNoPathIsTheRoot(t *testing.T) {
 	})
 }
 
-// A KeyFunc that panics leaves no user of the rules behind, or they would never end.
+// A KeyFunc that panics releases the table, or its Limiters would never end.
 func TestAKeyFuncThatPanics(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`{rules: {a: {key: own, limits: [1/h]}}, routes: {"/": {rules: [a]}}}`, func(c *Config) {

@@ -12,19 +12,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
-// settle is how long a file must say the same before it is believed, so that one that is written in
-// place is not read by halves.
+// settle is how long a changed file must stay the same before it is read: a file that is written in
+// place is incomplete for a while.
 const settle = 100 * time.Millisecond
 
-// file is the file that Rules were opened with.
+// file is the file that Open was given.
 type file struct {
-	path string // empty where there is none
+	path string // empty after New
 	stop chan struct{}
 	done sync.WaitGroup
-	last reading // that was decided about; guarded by Rules.mu
+	last reading // the latest one that was judged; guarded by Rules.mu
 }
 
-// reading is what a file said, or why it could not be read.
+// reading is the text of a file, or the error of reading it.
 type reading struct{ text, failure string }
 
 func read(path string) reading {
@@ -44,13 +44,12 @@ func readAll(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, yamlfile.TextMax+1))
 }
 
-// Open returns Rules with the table in a file, in YAML or JSON, and follows that file: every
-// Config.Interval it reads it again. Errors are those of New, each with its line, or of opening the
-// file.
+// Open returns Rules with the table in a YAML or JSON file, and reads the file again every
+// Config.Interval. Its errors are those of New, each with its line, or of opening the file.
 //
-// The file is found by its path each time, so an editor or a deployment may put another one in its
-// place, as Kubernetes does with the files of a ConfigMap. What cannot be used changes nothing: the
-// rules of before hold, the log says why once, Status and Config.OnReload tell it.
+// Each time the file is opened by its path, so an editor or a deployment may replace it, as Kubernetes
+// does with the files of a ConfigMap. A file that cannot be used changes nothing: the rules in force
+// stay, the log has the reason once, and so have Status and Config.OnReload.
 func Open(path string, cfg Config) (*Rules, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func Open(path string, cfg Config) (*Rules, error) {
 	return r, nil
 }
 
-// watch decides about what the file says whenever that has changed.
+// watch judges the file whenever it has changed.
 func (r *Rules) watch(every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -99,14 +98,14 @@ func (r *Rules) watch(every time.Duration) {
 		case <-r.file.stop:
 			return
 		}
-		if read(r.file.path) == now { // otherwise somebody is writing it, and the next tick looks again
-			_ = r.decide(now) // which has told everybody
+		if read(r.file.path) == now { // otherwise it is being written, and the next tick reads it again
+			_ = r.decide(now) // Status and Config.OnReload have the error
 		}
 	}
 }
 
-// Reload reads the file now, such as at a SIGHUP, and returns why it is not in force. It is for
-// Rules that Open has made.
+// Reload reads the file now, such as at a SIGHUP, and returns an error if it is not in force. It is an
+// error for Rules from New.
 func (r *Rules) Reload() error {
 	if r.file.path == "" {
 		return errors.New("rules: there is no file to reload")
@@ -114,7 +113,7 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide brings what was read into force, or says why not, and tells everybody of news.
+// decide brings a reading into force, or returns an error, and calls Config.OnReload if it is new.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
 	isNews := now != r.file.last && !r.isClosed
@@ -144,10 +143,10 @@ func (r *Rules) decideLocked(now reading) error {
 	}
 	_ = r.tellLocked(err)
 	if err != nil {
-		r.logger().Warn("rules: the file cannot be used, and the rules of before hold",
+		r.logger().Warn("rules: invalid rules file; keeping the current rules",
 			"file", r.file.path, "error", safetext.Error(err))
 	} else {
-		r.logger().Info("rules: the file has changed, and is in force", "file", r.file.path,
+		r.logger().Info("rules: changed rules file in force", "file", r.file.path,
 			"version", t.Version, "rules", len(t.Rules), "routes", len(t.Routes))
 	}
 	return err

@@ -59,7 +59,7 @@ func looked() {
 // inForce is the limit of the rule all.
 func inForce(r *Rules) string { return r.Status().Table.Rules["all"].Limits[0].String() }
 
-// However a file is replaced, what it says is in force an interval later.
+// However a file is replaced, its table is in force an interval later.
 func TestAChangedFileComesIntoForce(t *testing.T) {
 	ways := map[string]func(t *world, path, text string){
 		"written in place": func(t *world, path, text string) { write(t, path, text) },
@@ -81,43 +81,41 @@ func TestAChangedFileComesIntoForce(t *testing.T) {
 				check(t, admitted(h, 50, 0, "GET /") == 10, "10/h is not in force")
 				replace(t, path, limitedTo("30/h"))
 				looked()
-				check(t, inForce(r) == "30/h" && len(t.told) == 1 && t.told[0] == nil,
-					"%s is in force: %v", inForce(r), t.told)
-				check(t, t.log.count("is in force") == 1, "%s", &t.log.text)
+				told := len(t.told) == 1 && t.told[0] == nil && t.log.count("rules file in force") == 1
+				check(t, inForce(r) == "30/h" && told, "%s is in force: %v\n%s", inForce(r), t.told, &t.log.text)
 				replace(t, path, limitedTo("5/h"))
 				looked()
 				s := r.Status()
-				check(t, inForce(r) == "5/h" && s.Reloaded == 2 && s.Refused == 0 && s.Err == nil,
-					"%s is in force: %+v", inForce(r), s)
+				check(t, inForce(r) == "5/h" && s.Reloaded == 2 && s.Refused == 0 && s.Err == nil, "%+v", s)
 			})
 		})
 	}
 }
 
 // Kubernetes mounts a ConfigMap as links: rules.yaml -> ..data/rules.yaml, and ..data -> ..2026_01,
-// which is swapped for a link to another folder.
+// which it swaps for a link to another folder.
 func TestAConfigMapComesIntoForce(t *testing.T) {
 	bubble(t, func(t *world) {
 		dir := t.TempDir()
+		in := func(name string) string { return filepath.Join(dir, name) }
 		version := func(name, text string) {
-			noErr(t, os.Mkdir(filepath.Join(dir, name), 0o700))
-			write(t, filepath.Join(dir, name, "rules.yaml"), text)
-			noErr(t, os.Symlink(name, filepath.Join(dir, "..data_tmp")))
-			noErr(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+			noErr(t, os.Mkdir(in(name), 0o700))
+			write(t, filepath.Join(in(name), "rules.yaml"), text)
+			noErr(t, os.Symlink(name, in("..data_tmp")))
+			noErr(t, os.Rename(in("..data_tmp"), in("..data")))
 		}
 		version("..2026_01", limitedTo("10/h"))
-		noErr(t, os.Symlink("..data/rules.yaml", filepath.Join(dir, "rules.yaml")))
-		r := t.open(filepath.Join(dir, "rules.yaml"))
+		noErr(t, os.Symlink("..data/rules.yaml", in("rules.yaml")))
+		r := t.open(in("rules.yaml"))
 		version("..2026_02", limitedTo("30/h"))
-		noErr(t, os.RemoveAll(filepath.Join(dir, "..2026_01")))
+		noErr(t, os.RemoveAll(in("..2026_01")))
 		looked()
-		check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0,
-			"%s is in force\n%s", inForce(r), &t.log.text)
+		check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0, "%s is in force\n%s", inForce(r), &t.log.text)
 	})
 }
 
-// A file that is being written in place, slowly, is not read by halves, although its beginning
-// would be rules as well.
+// A file that is being written in place, slowly, is not read early, although its beginning would be
+// rules too.
 func TestAFileIsNotReadByHalves(t *testing.T) {
 	bubble(t, func(t *world) {
 		r, path := t.opened(limitedTo("10/h"))
@@ -132,12 +130,11 @@ func TestAFileIsNotReadByHalves(t *testing.T) {
 		}
 		noErr(t, f.Close())
 		looked()
-		check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0,
-			"%s is in force\n%s", inForce(r), &t.log.text)
+		check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0, "%s is in force\n%s", inForce(r), &t.log.text)
 	})
 }
 
-// A file that cannot be used changes nothing. It is told once, until it says something else.
+// A file that cannot be used changes nothing. It is reported once, until it changes.
 func TestAFileThatCannotBeUsed(t *testing.T) {
 	bubble(t, func(t *world) {
 		r, path := t.opened("version: 2\n" + limitedTo("10/h"))
@@ -150,18 +147,17 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 			}
 			refused++
 			s := r.Status()
-			check(t, s.Refused == refused && s.Err != nil && strings.Contains(s.Err.Error(), want),
-				"%s: %+v", what, s)
-			check(t, t.log.count("cannot be used") == int(refused) && len(t.told) == int(refused),
+			check(t, s.Refused == refused && s.Err != nil && strings.Contains(s.Err.Error(), want), "%s: %+v", what, s)
+			check(t, t.log.count("keeping the current rules") == int(refused) && len(t.told) == int(refused),
 				"%s: %s", what, &t.log.text)
-			check(t, inForce(r) == "10/h" && rulesOf(ask(h, "GET /")) == "all",
-				"%s: the rules of before do not hold", what)
+			check(t, inForce(r) == "10/h" && rulesOf(ask(h, "GET /")) == "all", "%s: other rules hold", what)
 		}
-		bad("no limit", `rules.yaml:1:34: rules.all.limits[0]: "10/fortnight"`, func() { write(t, path, limitedTo("10/fortnight")) })
-		bad("another mistake", `rules.yaml:1:34: rules.all.limits[0]: "0/s"`, func() { write(t, path, limitedTo("0/s")) })
+		says := func(text string) func() { return func() { write(t, path, text) } }
+		bad("no limit", `rules.yaml:1:34: rules.all.limits[0]: "10/fortnight"`, says(limitedTo("10/fortnight")))
+		bad("another mistake", `rules.yaml:1:34: rules.all.limits[0]: "0/s"`, says(limitedTo("0/s")))
 		bad("gone", "no such file", func() { noErr(t, os.Remove(path)) })
-		bad("empty", "rules.yaml:1:1: is empty", func() { write(t, path, "") })
-		bad("an older version", "version is 1, must be at least 2", func() { write(t, path, "version: 1\n"+limitedTo("30/h")) })
+		bad("empty", "rules.yaml:1:1: is empty", says(""))
+		bad("an older version", "version is 1, must be at least 2", says("version: 1\n"+limitedTo("30/h")))
 		bad("a folder", "is a directory", func() {
 			noErr(t, os.Remove(path))
 			noErr(t, os.Mkdir(path, 0o700))
@@ -170,18 +166,17 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 		write(t, path, "version: 2\n"+limitedTo("10/h"))
 		looked()
 		s := r.Status()
-		check(t, s.Err == nil && s.Refused == refused && t.told[len(t.told)-1] == nil,
-			"as before: %+v, told %v", s, t.told)
+		check(t, s.Err == nil && s.Refused == refused && t.told[len(t.told)-1] == nil, "%+v, told %v", s, t.told)
 	})
 }
 
-// Reload looks at once, and nobody looks by himself where the interval is below 0.
+// Reload reads the file at once. With an Interval below 0 only Reload does.
 func TestReload(t *testing.T) {
 	bubble(t, func(t *world) {
 		r, path := t.opened(limitedTo("10/h"), func(c *Config) { c.Interval = -1 })
 		write(t, path, limitedTo("30/h"))
 		looked()
-		check(t, inForce(r) == "10/h", "somebody has looked")
+		check(t, inForce(r) == "10/h", "the file was read without Reload")
 		noErr(t, r.Reload())
 		check(t, inForce(r) == "30/h", "%s is in force", inForce(r))
 		write(t, path, "routes: []")
@@ -192,8 +187,7 @@ func TestReload(t *testing.T) {
 		check(t, r.Status().Refused == 1, "%+v", r.Status())
 		noErr(t, r.Shutdown(t.Context()))
 		write(t, path, limitedTo("40/h"))
-		check(t, errors.Is(r.Reload(), ErrClosed) && errors.Is(r.Set(Table{}), ErrClosed),
-			"closed rules change")
+		check(t, errors.Is(r.Reload(), ErrClosed) && errors.Is(r.Set(Table{}), ErrClosed), "closed rules change")
 	})
 	bubble(t, func(t *world) {
 		err := t.with("rules: {}").Reload()
@@ -201,7 +195,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenReportsWhatIsWrong(t *testing.T) {
 	_, err := Open(filepath.Join(t.TempDir(), "none"), Config{Store: newWorld(t).store})
 	check(t, errors.Is(err, os.ErrNotExist) && strings.HasPrefix(err.Error(), "rules: "), "%v", err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -213,7 +207,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), "Config.Store is nil"), "%v", err)
 }
 
-// Shutdown ends everything, gives back what the Limiters hold, and is waited for by a second one.
+// Shutdown ends everything and gives back the leases; a second one waits for it.
 func TestShutdownEndsEverything(t *testing.T) {
 	bubble(t, func(t *world) {
 		r, _ := t.opened(limitedTo("1000/s"))
@@ -234,9 +228,8 @@ func TestShutdownEndsEverything(t *testing.T) {
 		noErr(t, r.Close())
 		check(t, r.Limiters()["all"].Stats().Burnt > 0 && t.living() == 0, "Close has given back")
 	})
-	// Also a rule that has gone just now, and takes its time.
 	bubble(t, func(t *world) {
-		gone := false
+		gone := false // the end of a rule that was removed just before, and takes its time
 		r := t.with(limitedTo("10/s"), func(c *Config) {
 			c.OnLimiter = func(*hybrid.Limiter) func() { return func() { time.Sleep(time.Second); gone = true } }
 		})

@@ -21,69 +21,67 @@ import (
 // ErrClosed is the error of a change after Shutdown or Close.
 var ErrClosed = errors.New("rules: closed")
 
-// Config is what a table does not declare. Store is required; every other zero field means a good
-// default.
+// Config has the settings that a Table does not declare. Store is required; every other zero field
+// means its default.
 type Config struct {
-	// Store is where the buckets are.
+	// Store holds the buckets.
 	Store lease.Store
-	// Base is the configuration of every rule's Limiter but for what the table says: Name, Limits,
-	// LimitsFor, Version and Priorities must not be set, nor Scope, whose buckets a change of the
-	// policy would forget (for buckets in this process, Store can be a memory.Store). Its Logger
-	// is also that of this package.
+	// Base configures every rule's Limiter. Name, Limits, LimitsFor, Version and Priorities come from
+	// the table and must not be set. Scope must not be set either, because a change of the policy would
+	// forget its buckets; for buckets in this process, Store can be a memory.Store. This package
+	// logs to its Logger too.
 	Base hybrid.Config
-	// Keys are key forms of your own, by the names that rules have for them: letters, digits, '_',
-	// '.' and '-', but not all, address or route.
+	// Keys are further key forms by name: letters, digits, '_', '.' and '-', but not all, address or
+	// route.
 	Keys map[string]httplimit.KeyFunc
 	// Options are those of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
-	// Interval is how often Open looks whether the file says something else. 0 means 5 s, and below 0
-	// nobody looks: Reload does.
+	// Interval is how often Open reads the file again. 0 means 5 s. Below 0 only Reload reads it.
 	Interval time.Duration
-	// OnLimiter, if set, is told of each Limiter before it is used, such as to register its metrics,
-	// and what it returns, if not nil, runs once the Limiter is closed. Where the policy or the
-	// version of a rule changes, the new Limiter and the old one, of the same name, are there
-	// together for a moment. Neither may use the Rules.
+	// OnLimiter, if set, is called with each Limiter before its first use, such as to register its
+	// metrics. Its result, if not nil, runs once the Limiter is closed. If the policy or the version of
+	// a rule changes, the new Limiter and the old one, of the same name, exist together for a moment.
+	// Neither function may use the Rules.
 	OnLimiter func(*hybrid.Limiter) (gone func())
-	// OnReload, if set, runs when a changed file has come into force, with nil, or has been refused,
-	// with why. It may use the Rules, but not end them.
+	// OnReload, if set, runs with nil when a changed file has come into force, and with the error when
+	// it was refused. It may use the Rules, but not end them.
 	OnReload func(err error)
 }
 
-// interval is the default of Config.Interval: what a person who has saved a file waits for.
+// interval is the default of Config.Interval.
 const interval = 5 * time.Second
 
-// Rules limit requests by a table, which may be replaced while they do. Goroutines share one. Use
-// New or Open; the zero value does not work.
+// Rules limit requests by a table, which may be replaced meanwhile. Goroutines may share Rules. Use New
+// or Open; the zero value does not work.
 type Rules struct {
 	cfg     Config
 	limit   func(http.Handler) http.Handler
 	current atomic.Pointer[set]
 
-	mu       sync.Mutex // of changes
-	status   Status     // but for the table
+	mu       sync.Mutex // held by changes
+	status   Status     // without its Table
 	alive    map[*limiter]struct{}
 	isClosed bool
 
-	endings     sync.WaitGroup  // of Limiters whose rule has gone
-	untilClosed context.Context // of those, which Shutdown and Close do not let go on for longer
+	endings     sync.WaitGroup  // of Limiters whose rule was removed
+	untilClosed context.Context // bounds endings: Shutdown and Close end it
 	cancel      context.CancelFunc
 	closing     sync.Once
 
 	file file
 }
 
-// Status is what is in force, and what became of changes.
+// Status describes the table in force and the changes so far.
 type Status struct {
-	Table    Table     // in force; not to be changed
+	Table    Table     // in force; read-only
 	Since    time.Time // when it came into force
-	Reloaded int64     // how often another table came into force
-	Refused  int64     // how often another table, or what the file said, could not be used
-	Err      error     // why what was last read is not in force; nil if it is
+	Reloaded int64     // number of later tables that came into force
+	Refused  int64     // number of tables and files that were refused
+	Err      error     // why the table or file given last is not in force; nil if it is
 }
 
-// New returns Rules with a table from Go. It does no I/O. Errors wrap ErrInvalid, or
-// hybrid.ErrInvalidConfig where the rules are at odds with other open Limiters, and name every
-// violation.
+// New returns Rules with a table from Go. It does no I/O. Its error names every violation and wraps
+// ErrInvalid, or hybrid.ErrInvalidConfig if the rules contradict other open Limiters.
 func New(t Table, cfg Config) (*Rules, error) {
 	r := &Rules{cfg: cfg, alive: map[*limiter]struct{}{}}
 	r.limit = httplimit.Select(r.selected, cfg.Options...)
@@ -99,7 +97,7 @@ func New(t Table, cfg Config) (*Rules, error) {
 	return r, nil
 }
 
-// check reports what is wrong with c, whatever the table is.
+// check returns the violations of c that do not depend on the table.
 func (c Config) check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -136,7 +134,7 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// named is Keys, which Parse does not know, and which is known here also where it is nil.
+// named returns Keys, and an empty map for nil: nil stands for unknown Keys in Table.check.
 func (c Config) named() map[string]httplimit.KeyFunc {
 	if c.Keys == nil {
 		return map[string]httplimit.KeyFunc{}
@@ -153,9 +151,9 @@ func joined(all []violation) error {
 	return errors.Join(errs...)
 }
 
-// Handler limits next by the rules of the route that a request matches, and does not limit one that
-// matches none. A request is decided by one table as a whole, whatever changes meanwhile, and all
-// its rules by one Join. Goroutines share it.
+// Handler limits next by the rules of the route that a request matches. A request that matches none is
+// not limited. One table decides the whole request, whatever changes meanwhile, and one Join all its
+// rules. Goroutines may share the result.
 func (r *Rules) Handler(next http.Handler) http.Handler { return r.limit(next) }
 
 func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
@@ -166,11 +164,10 @@ func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	}
 }
 
-// Set puts t in place of the table in force. What keys have used stays used, where the rules of
-// both have the same name. A rule keeps its Limiter and takes new limits as hybrid.Limiter.Refresh
-// says; where its policy or the version changes, it gets another Limiter of the same buckets. The
-// Limiter of a rule that has gone is shut down after the last request that needs it. With an error,
-// which is as that of New, nothing changes.
+// Set replaces the table in force by t. Under rules of the same name used tokens stay used. A rule
+// keeps its Limiter and takes new limits as hybrid.Limiter.Refresh says; if its policy or the version
+// changes, it gets another Limiter of the same buckets. The Limiter of a removed rule is shut down
+// after the last request that needs it. After an error, one of those of New, nothing has changed.
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +178,7 @@ func (r *Rules) Set(t Table) error {
 	return r.tellLocked(err)
 }
 
-// tellLocked notes what became of a change.
+// tellLocked records the outcome of a change in the status.
 func (r *Rules) tellLocked(err error) error {
 	r.status.Err = err
 	if err != nil {
@@ -190,7 +187,7 @@ func (r *Rules) tellLocked(err error) error {
 	return err
 }
 
-// changeLocked brings t, which is valid, into force.
+// changeLocked brings the valid table t into force.
 func (r *Rules) changeLocked(t Table) error {
 	if r.isClosed {
 		return ErrClosed
@@ -227,7 +224,7 @@ func (r *Rules) changeLocked(t Table) error {
 	return nil
 }
 
-// ended shuts the Limiters down that no set has any more.
+// ended shuts down the Limiters of s that no other set uses.
 func (r *Rules) ended(s *set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,8 +236,9 @@ func (r *Rules) ended(s *set) {
 		r.endings.Go(func() {
 			ctx, cancel := context.WithTimeout(r.untilClosed, shutdownMax)
 			defer cancel()
-			if err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) }); err != nil && r.untilClosed.Err() == nil {
-				r.logger().Warn("rules: a rule that has gone", "rule", l.config.Name, "error", safetext.Error(err))
+			err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
+			if err != nil && r.untilClosed.Err() == nil {
+				r.logger().Warn("rules: shutdown of a removed rule", "rule", l.config.Name, "error", safetext.Error(err))
 			}
 		})
 	}
@@ -248,7 +246,7 @@ func (r *Rules) ended(s *set) {
 
 func (r *Rules) logger() *slog.Logger { return cmp.Or(r.cfg.Base.Logger, slog.Default()) }
 
-// Limiters are those of the rules in force, by name. A later change may close them.
+// Limiters returns the Limiters of the rules in force, by name. A later change may close them.
 func (r *Rules) Limiters() map[string]*hybrid.Limiter {
 	all := map[string]*hybrid.Limiter{}
 	for name, l := range r.current.Load().limiters {
@@ -257,7 +255,7 @@ func (r *Rules) Limiters() map[string]*hybrid.Limiter {
 	return all
 }
 
-// Status says what is in force, and what became of changes.
+// Status returns the table in force and the outcome of changes.
 func (r *Rules) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,16 +264,16 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// Shutdown looks at the file no more, gives back what the Limiters hold, and closes them. It
-// returns when all have ended, with the errors of hybrid.Limiter.Shutdown. Requests that come later
-// fail with hybrid.ErrClosed, so the server is shut down before. A second Shutdown or Close waits
-// for the first, and returns nil.
+// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. It returns
+// when all have ended, with the errors of hybrid.Limiter.Shutdown. Later requests fail with
+// hybrid.ErrClosed, so shut the server down first. A second Shutdown or Close waits for the first, and
+// returns nil.
 func (r *Rules) Shutdown(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	return r.close(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
 }
 
-// Close is Shutdown that gives nothing back and needs no store.
+// Close is Shutdown without giving leases back; it needs no store.
 func (r *Rules) Close() error {
 	r.cancel()
 	return r.close((*hybrid.Limiter).Close)
@@ -287,7 +285,7 @@ func (r *Rules) close(end func(*hybrid.Limiter) error) (err error) {
 		r.isClosed = true
 		r.mu.Unlock()
 		r.file.close()
-		errs := make([]error, 0, len(r.alive)) // which nobody changes any more
+		errs := make([]error, 0, len(r.alive)) // alive changes no more
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		for l := range r.alive {

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// A request is limited by the rules of the most specific pattern that it matches, by all of them,
-// and by none where there is no such pattern.
+// A request is limited by all rules of the most specific pattern that it matches, and by none if it
+// matches no pattern.
 func TestWhichRulesLimitARequest(t *testing.T) {
 	bubble(t, func(t *world) {
 		const rules = `
@@ -29,34 +29,32 @@ routes:
   /healthz: {rules: []}
   example.com/a/b: {rules: [host]}
 `
-		cases := map[string]string{
+		limited := func(r *Rules, cases map[string]string) {
+			h := r.Handler(ok)
+			for request, want := range cases {
+				w := ask(h, request)
+				check(t, rulesOf(w) == want && w.Code == http.StatusNoContent, "%s is limited by %q, want %q: %d",
+					request, rulesOf(w), want, w.Code)
+			}
+		}
+		limited(t.with(rules), map[string]string{
 			"GET /a/1": "get", "HEAD /a/1": "get", "PUT /a/1": "all", "GET //a/./1": "get", "GET /a/1%2F2": "get",
 			"GET /a/1/2": "", "GET /a": "", "GET /": "", "GET /healthz": "",
 			"POST /upload/b": "all up", "GET /upload/b": "",
 			"GET example.com/a/b": "host", "GET example.com:8080/a/b": "host",
 			"GET example.com/a/c": "get", "GET example.org/a/b": "get",
-		}
-		h := t.with(rules).Handler(ok)
-		for request, want := range cases {
-			w := ask(h, request)
-			check(t, rulesOf(w) == want && w.Code == http.StatusNoContent,
-				"%s is limited by %q, want %q: %d %v",
-				request, rulesOf(w), want, w.Code, w.Header())
-		}
-		// And with "/" what matches nothing else.
+		})
+		// "/" matches all other requests.
 		others := "routes:\n  /: {rules: [all]}\n  /dir/{x}/: {rules: [all]}"
-		h = t.with(strings.ReplaceAll(rules, "routes:", others), func(c *Config) {
-			c.Store = memory.New(nil)
-		}).Handler(ok)
-		for request := range strings.SplitSeq("GET /|GET /a/1/2|GET /upload/b|OPTIONS /x|CONNECT /x|CONNECT /dir/1", "|") {
-			check(t, rulesOf(ask(h, request)) == "all",
-				"%s is limited by %q", request, rulesOf(ask(h, request)))
-		}
-		check(t, rulesOf(ask(h, "GET /healthz")) == "", "a route without rules is limited")
+		own := func(c *Config) { c.Store = memory.New(nil) }
+		limited(t.with(strings.ReplaceAll(rules, "routes:", others), own), map[string]string{
+			"GET /": "all", "GET /a/1/2": "all", "GET /upload/b": "all", "OPTIONS /x": "all", "CONNECT /x": "all",
+			"CONNECT /dir/1": "all", "GET /healthz": "",
+		})
 	})
 }
 
-// Each key form counts those together that are equal, and no others.
+// Each key form counts requests with equal keys together, and no others.
 func TestKeyForms(t *testing.T) {
 	user, proxied := "X-User: ann", "X-Forwarded-For: 192.0.2.1"
 	cases := []struct {
@@ -105,7 +103,7 @@ routes: {"/a/{id}/x": {rules: [r]}, "/b/{id}": {rules: [r]}}`, c.key))))
 	}
 }
 
-// A request without the key that a rule needs is a bad one, and takes nothing of the others.
+// A request without the key that a rule needs is answered with 400, and takes nothing of other rules.
 func TestARequestWithoutAKey(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`
@@ -121,11 +119,13 @@ routes: {/a: {rules: [all, user]}, "/b/{rest...}": {rules: [rest]}}`)
 	})
 }
 
-// The rules match for themselves: what the application's router says of a request is as without
-// them, around it and below it.
+// The rules match by themselves: Pattern and PathValue of the application's router stay the same, above
+// and below the Handler.
 func TestTheRouterOfTheApplicationIsNotDisturbed(t *testing.T) {
 	bubble(t, func(t *world) {
-		r := t.with(`{rules: {r: {key: "path:bucket", limits: [100/s]}}, routes: {"GET /x/{bucket}": {rules: [r]}}}`)
+		r := t.with(`
+rules: {r: {key: "path:bucket", limits: [100/s]}}
+routes: {"GET /x/{bucket}": {rules: [r]}}`)
 		mux := http.NewServeMux()
 		seen := ""
 		see := func(_ http.ResponseWriter, r *http.Request) {
@@ -151,18 +151,15 @@ func TestAllRulesDecideTogether(t *testing.T) {
 rules: {small: {key: all, limits: [20/h]}, large: {key: "header:X-User", limits: [100/h]}}
 routes: {/both: {cost: 10, rules: [large, small]}, /large: {rules: [large]}}`)
 		h := r.Handler(ok)
-		check(t, admitted(h, 5, 0, "GET /both", "X-User: ann") == 2,
-			"a burst of 20 is not two requests that cost 10")
-		check(t, admitted(h, 100, 0, "GET /large", "X-User: ann") == 80,
-			"a denied request has cost something")
+		both := admitted(h, 5, 0, "GET /both", "X-User: ann")
+		large := admitted(h, 100, 0, "GET /large", "X-User: ann")
+		check(t, both == 2 && large == 80, "2 requests cost 10 of 20, denied ones nothing: %d, %d", both, large)
 		w := ask(h, "GET /both", "X-User: bob")
-		check(t, w.Code == http.StatusTooManyRequests && strings.Contains(w.Body.String(), `"small"`),
-			"%d %s", w.Code, w.Body)
+		check(t, w.Code == 429 && strings.Contains(w.Body.String(), `"small"`), "%d %s", w.Code, w.Body)
 	})
 }
 
-// Unlimited and blocked are limits; shadow admits and counts; a class leaves the share that it is
-// told to.
+// Unlimited and blocked are limits; shadow admits and counts; a class leaves its share.
 func TestWhatARuleMaySay(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`
@@ -188,20 +185,17 @@ routes:
 	})
 }
 
-// What Config says holds for every rule, but for what a rule declares.
+// Config.Base holds for every rule, except for fields that the rule declares.
 func TestBaseIsForEveryRule(t *testing.T) {
 	base := hybrid.Config{Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, Weight: 7}, KeysMax: 9}
-	for name, c := range map[string]struct {
-		rule Rule
-		want hybrid.Fallback
-	}{
-		"none declared": {Rule{}, hybrid.FallbackDeny},
-		"the zero one":  {Rule{Fallback: new(hybrid.FallbackLocalShare), Shadow: true}, hybrid.FallbackLocalShare},
+	for want, rule := range map[hybrid.Fallback]Rule{
+		hybrid.FallbackDeny:       {},
+		hybrid.FallbackLocalShare: {Fallback: new(hybrid.FallbackLocalShare), Shadow: true},
 	} {
-		got := configOf(base, "r", 5, c.rule)
-		check(t,
-			got.Policy.Fallback == c.want && got.Policy.Weight == 7 && got.KeysMax == 9 && got.Name == "r" &&
-				got.Version == 5 && got.Policy.Shadow == c.rule.Shadow, "%s: %+v", name, got)
+		got := configOf(base, "r", 5, rule)
+		p := got.Policy
+		check(t, p.Fallback == want && p.Weight == 7 && p.Shadow == rule.Shadow && got.KeysMax == 9 &&
+			got.Name == "r" && got.Version == 5, "%+v: %+v", rule, got)
 	}
 }
 
@@ -216,8 +210,8 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, want := range []string{
 		"Config.Base.Name is set, must not be", "Config.Base.Limits is set", "Config.Base.LimitsFor is set",
 		"Config.Base.Version is set", "Config.Base.Priorities is set", "Config.Base.Scope is set",
-		"Config.Base: KeysMax is -1, must be at least 0", `Config.Keys has the name "all"`, `Config.Keys has the name "a b"`,
-		`Config.Keys["none"] is nil`, "Config.Store is nil", "version: is -1",
+		"Config.Base: KeysMax is -1, must be at least 0", `Config.Keys has the name "all"`,
+		`Config.Keys has the name "a b"`, `Config.Keys["none"] is nil`, "Config.Store is nil", "version: is -1",
 	} {
 		check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want),
 			"%v\ndoes not say %s", err, want)

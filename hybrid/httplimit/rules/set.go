@@ -7,29 +7,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// set is a table that is, or was, in force. It never changes but for its users.
+// set is a table that is, or was, in force. Only the number of its users changes.
 type set struct {
 	table    Table
 	matcher  matcher
 	routes   map[string]selection // by pattern
 	limiters map[string]*limiter  // by the name of the rule
-	users    atomic.Int64         // requests that are being decided, and 1 while it is in force
-	ended    func(*set)           // when there are no users any more
+	users    atomic.Int64         // requests being decided, and 1 while it is in force
+	ended    func(*set)           // runs when users is 0
 }
 
-// selection is what limits the requests of a route.
+// selection has the rules of a route.
 type selection struct {
 	httplimit.Selection
 	most int64 // the highest cost that all its rules can admit
 }
 
-// newSet is a set whose first user is that it is in force. The table is valid.
+// newSet returns a set in force with the valid table t.
 func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)) *set {
 	s := &set{table: t, matcher: newMatcher(), limiters: limiters, ended: ended}
 	s.routes = make(map[string]selection, len(t.Routes))
 	s.users.Store(1)
 	for pattern, route := range t.Routes {
-		_, _ = s.matcher.add(pattern) // which check has tried
+		_, _ = s.matcher.add(pattern) // check has tried it
 		keys := keyMaker{pattern, t.Trusted, cfg.Keys}
 		selected := selection{httplimit.Selection{Cost: route.cost(), Done: s.release}, costMax}
 		for _, name := range route.Rules {
@@ -47,7 +47,7 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 	return s
 }
 
-// use counts a request. It is false where the set has ended.
+// use counts a request, and reports whether the set has not ended.
 func (s *set) use() bool {
 	for {
 		n := s.users.Load()
@@ -62,11 +62,11 @@ func (s *set) use() bool {
 
 func (s *set) release() {
 	if s.users.Add(-1) == 0 {
-		go s.ended(s) // which takes a lock, and a request must not wait for that
+		go s.ended(s) // it takes a lock, for which a request must not wait
 	}
 }
 
-// of is what limits r. Where that is something, its Done releases s.
+// of selects the rules of r. If there are any, Done releases s.
 func (s *set) of(r *http.Request) (httplimit.Selection, error) {
 	if others := readings(r); others != nil {
 		return s.ofAll(r, others)

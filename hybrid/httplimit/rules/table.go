@@ -18,11 +18,12 @@ import (
 // ErrInvalid is wrapped by every error about rules that cannot be used.
 var ErrInvalid = errors.New("rules: invalid rules")
 
-// Table is what a file declares; the fields have the same names there. Whoever has given one to New
-// or Set must not change it.
+// Table declares rules and routes; a file has fields of the same names. After a call of New or Set
+// the caller must not change the Table.
 type Table struct {
-	// Version is hybrid.Config.Version of every rule: across processes the highest one wins at once.
-	// Without it changed limits are in force two TTLs after the last process has read them.
+	// Version is hybrid.Config.Version of every rule, 0 to 2^52-1: across processes the highest one
+	// wins at once. Processes with equal versions take changed limits two TTLs after the last of them
+	// has read the Table.
 	Version int64
 	// Trusted are the proxies that the key form "address" believes; see httplimit.ClientIP.
 	Trusted []netip.Prefix
@@ -32,42 +33,43 @@ type Table struct {
 
 // Rule is a limit of requests that have the same key.
 type Rule struct {
-	// Key says whom a request counts for: "all", "address", "route", "header:NAME", "path:NAME" (a
-	// wildcard of the route's pattern), or a name of Config.Keys. Of several, which a file has as a
-	// list, requests count together where all of them are equal.
+	// Key names the key form: "all", "address", "route", "header:NAME", "path:NAME" (a wildcard of the
+	// route's pattern), or a name of Config.Keys. With several forms, a list in a file, requests count
+	// together if all of their keys are equal.
 	Key []string
-	// Limits are of one key, all of which must have room: 1 to 4.
+	// Limits must all have room for a request: 1 to 4, for each key.
 	Limits []hybrid.Limit
 	// Priorities are hybrid.Config.Priorities; see Route.Class.
 	Priorities []float64
-	// Shadow admits whom the rule denies, and counts it: hybrid.Policy.Shadow.
+	// Shadow admits requests that the rule denies, and counts them: hybrid.Policy.Shadow.
 	Shadow bool
-	// Fallback decides while the store is away: hybrid.Policy.Fallback. In a file it is local_share,
-	// deny or allow_all. nil means that of Config.Base.
+	// Fallback decides while the store is away: hybrid.Policy.Fallback, in a file local_share, deny or
+	// allow_all. nil means the Fallback of Config.Base.
 	Fallback *hybrid.Fallback
 }
 
-// Route is what limits the requests that match a pattern.
+// Route limits the requests that match a pattern.
 type Route struct {
 	// Cost is how many tokens a request takes of every rule. 0 means 1.
 	Cost int64
-	// Rules are the names of rules, all of which must admit a request. Without any it is not limited.
+	// Rules are the names of at most 16 rules, all of which must admit a request. An empty list does
+	// not limit it.
 	Rules []string
-	// Class is the class of a request, from 0, in Priorities; a rule that has fewer takes its last.
+	// Class is the class of a request, from 0, in Priorities; a rule with fewer classes takes its last.
 	Class int
 }
 
-// rulesMax is how many keys may be joined.
+// rulesMax bounds the keys of a Join.
 const rulesMax = 16
 
-// violation is one thing that is wrong, and where.
+// violation is one mistake in a Table.
 type violation struct {
 	path string // such as rules.user.limits[0]
 	text string
 }
 
-// check is what is wrong with t, in the order of paths, with what Config has beside it. Where keys
-// is nil, a key form that is not known is taken for one of Config.Keys.
+// check returns the violations of t, in the order of paths. base and keys are Config.Base and
+// Config.Keys; if keys is nil, an unknown key form passes as a name in Config.Keys.
 func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) []violation {
 	c := checker{base: base, keys: keys}
 	if t.Version < 0 || t.Version >= 1<<52 {
@@ -123,12 +125,13 @@ func (c *checker) rule(path, name string, r Rule) {
 		}
 	}
 	if len(c.found) > before {
-		return // what follows from it is no news
+		return // Validate would report the same again
 	}
 	config := configOf(c.base, name, 0, r)
 	config.Limits = r.Limits
 	for _, text := range textsOf(config.Validate()) {
-		if i, rest, ok := strings.Cut(strings.TrimPrefix(text, "Priorities"), " "); ok && strings.HasPrefix(i, "[") {
+		i, rest, _ := strings.Cut(strings.TrimPrefix(text, "Priorities"), " ")
+		if strings.HasPrefix(i, "[") {
 			c.bad(path+".priorities"+i, "%s", rest)
 		} else {
 			c.bad(path, "%s", text)
@@ -136,7 +139,7 @@ func (c *checker) rule(path, name string, r Rule) {
 	}
 }
 
-// routes checks what the routes say, and that ServeMux takes their patterns.
+// routes checks the routes, and that ServeMux takes their patterns.
 func (c *checker) routes(t Table) {
 	mux := newMatcher()
 	for _, pattern := range slices.Sorted(maps.Keys(t.Routes)) {
@@ -157,7 +160,7 @@ func (c *checker) routes(t Table) {
 			rule, ok := t.Rules[name]
 			switch first := slices.Index(route.Rules, name); {
 			case !ok:
-				c.bad(here, "is %q, which is no rule; there are %s", name, listed(slices.Sorted(maps.Keys(t.Rules))))
+				c.bad(here, "is %q, which is no rule; there are %s", name, listed(t.Rules))
 				continue
 			case first < i:
 				c.bad(here, "is %q, as is [%d]: a request would take its cost twice", name, first)
@@ -179,7 +182,7 @@ func (c *checker) routes(t Table) {
 	}
 }
 
-// cost reports a cost that a rule would never admit.
+// cost reports a cost that rule never admits.
 func (c *checker) cost(path, name string, route Route, rule Rule) {
 	class := min(route.Class, len(rule.Priorities))
 	for _, l := range rule.Limits {
@@ -194,7 +197,8 @@ func (c *checker) cost(path, name string, route Route, rule Rule) {
 // costMax is for routes without rules: no request costs more.
 const costMax = math.MaxInt64
 
-// mostOf is the highest cost that l, of a rule in a class, can admit; costMax where it admits none.
+// mostOf returns the highest cost that l, a limit of rule, can admit in a class; costMax if it admits
+// none.
 func mostOf(l hybrid.Limit, base hybrid.Config, rule Rule, class int) int64 {
 	kept := base.Policy.Headroom
 	if class > 0 {
@@ -206,20 +210,20 @@ func mostOf(l hybrid.Limit, base hybrid.Config, rule Rule, class int) int64 {
 	return costMax
 }
 
-// costLeast is what a cost must be.
+// costLeast ends a message about a cost that is too low.
 const costLeast = "must be at least 1; a route that is not limited has no rules"
 
 func (r Route) cost() int64 { return max(r.Cost, 1) }
 
-// listed is a list for people.
-func listed(names []string) string {
-	if len(names) == 0 {
+// listed joins the keys of m for an error.
+func listed[V any](m map[string]V) string {
+	if len(m) == 0 {
 		return "none"
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
 
-// textsOf are the violations that an error of hybrid or lease joins, without what they wrap.
+// textsOf splits an error of hybrid or lease into its violations, without the texts of the sentinels.
 func textsOf(err error) (texts []string) {
 	if err == nil {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -27,12 +26,12 @@ type world struct {
 	*testing.T
 	store *memory.Store
 	log   *log
-	alive map[*hybrid.Limiter]bool // Limiters that OnLimiter told of, and whether they are not gone
-	told  []error                  // what OnReload was given
+	alive map[*hybrid.Limiter]bool // by Limiters that OnLimiter was given, whether they are not gone
+	told  []error                  // given to OnReload
 	mu    sync.Mutex
 }
 
-// log is what was logged.
+// log collects the text of a logger.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -44,21 +43,21 @@ func (l *log) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// count is how often the log has this text.
+// count counts a text in the log.
 func (l *log) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
 }
 
-// bubble runs body in a world of its own. It ends only if no goroutine is left.
+// bubble runs body in virtual time. It ends only if no goroutine is left.
 func bubble(t *testing.T, body func(t *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { body(newWorld(t)) })
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, store: memory.New(clock.System()), log: new(log), alive: map[*hybrid.Limiter]bool{}}
+	w := &world{T: t, store: memory.New(nil), log: new(log), alive: map[*hybrid.Limiter]bool{}}
 	t.Cleanup(func() {
 		for l, alive := range w.alive {
 			check(t, !alive, "a Limiter was never gone")
@@ -68,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// config is what the tests have beside a table.
+// config returns the Config of the tests.
 func (t *world) config() Config {
 	return Config{
 		Store: t.store,
@@ -87,7 +86,7 @@ func (t *world) config() Config {
 	}
 }
 
-// living is how many Limiters there are.
+// living counts the Limiters that are not gone.
 func (t *world) living() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +98,7 @@ func (t *world) living() (n int) {
 	return n
 }
 
-// tableOf is a table in YAML.
+// tableOf parses a table.
 func tableOf(t testing.TB, text string) Table {
 	t.Helper()
 	table, err := Parse("table", []byte(text))
@@ -107,7 +106,7 @@ func tableOf(t testing.TB, text string) Table {
 	return table
 }
 
-// with are Rules with a table in YAML, which end with the test.
+// with returns Rules with a table in YAML, which end with the test.
 func (t *world) with(text string, change ...func(*Config)) *Rules {
 	t.Helper()
 	cfg := t.config()
@@ -120,10 +119,10 @@ func (t *world) with(text string, change ...func(*Config)) *Rules {
 	return r
 }
 
-// ok is a handler that admits.
-var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+// ok answers every request that reaches it with 204.
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 
-// ask is the answer to a request, such as "POST example.com/a" with fields such as "X-User: ann".
+// ask returns the answer to a request, such as "POST example.com/a" with fields such as "X-User: ann".
 func ask(h http.Handler, request string, fields ...string) *httptest.ResponseRecorder {
 	method, target, _ := strings.Cut(request, " ")
 	host := ""
@@ -150,7 +149,7 @@ func ask(h http.Handler, request string, fields ...string) *httptest.ResponseRec
 
 var quoted = regexp.MustCompile(`"([^" ]*)[^"]*";q=`)
 
-// rulesOf are the names of the rules that have limited a request, as its answer tells them.
+// rulesOf returns the names of the rules that limited a request, from its answer.
 func rulesOf(w *httptest.ResponseRecorder) string {
 	var names []string
 	for _, found := range quoted.FindAllStringSubmatch(strings.Join(w.Header()["Ratelimit-Policy"], ", "), -1) {
@@ -159,13 +158,13 @@ func rulesOf(w *httptest.ResponseRecorder) string {
 	return strings.Join(slices.Compact(names), " ")
 }
 
-// admitted is how many of n requests, one every so often, are admitted.
-func admitted(h http.Handler, n int, every time.Duration, request string, fields ...string) (count int) {
+// admitted sends n requests, one each interval, and counts those that are admitted.
+func admitted(h http.Handler, n int, interval time.Duration, request string, fields ...string) (count int) {
 	for range n {
 		if ask(h, request, fields...).Code == http.StatusNoContent {
 			count++
 		}
-		time.Sleep(every)
+		time.Sleep(interval)
 	}
 	return count
 }
