@@ -9,22 +9,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Denial is what the answer to a request above a limit says.
+// Denial describes the denial of a request above a limit.
 type Denial struct {
-	// Result is the decision, by the limit that binds. Of a request for more than a burst, which no
-	// wait would help, it has only the Limit, and that only where it is known.
+	// Result is the decision by the limit that binds. For a request above the burst, which no wait
+	// would help, it has only the Limit, if that is known.
 	Result hybrid.Result
-	// Policies are the names of the limits that denied, as RateLimit-Policy has them. They are not to
-	// be changed.
+	// Policies are the names of the limits that denied, as in RateLimit-Policy. They are read-only.
 	Policies []string
-	// RetryAfter is what the field of that name says, in whole seconds; 0 where asking again is in
-	// vain.
+	// RetryAfter is the field of that name, in whole seconds; 0 if no retry can succeed.
 	RetryAfter time.Duration
 }
 
 var problemContent = []string{"application/problem+json"}
 
-// deny answers a request above the limit p, which may be unknown.
+// deny answers a request above the limit p; nil if that is unknown.
 func (h *handler) deny(
 	w http.ResponseWriter, r *http.Request, p *policy, result *hybrid.Result, wait time.Duration,
 ) {
@@ -42,8 +40,7 @@ func (h *handler) deny(
 	}
 }
 
-// fail answers a request that nobody has decided about. It reports whether the request is to be
-// admitted all the same.
+// fail answers an undecided request. It reports whether OnError admits the request.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit bool) {
 	keyless := errors.Is(err, ErrNoKey)
 	if !keyless {
@@ -71,22 +68,22 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 		answer(w, status, problem(status, problemType+"temporary-reduced-capacity",
 			"The request cannot be served now, as its quota is not known", nil))
 	}
-	return false // also where the client has gone: it may have done so to be admitted
+	return false // also if the client has gone: it may have gone in order to be admitted
 }
 
 // answer writes a problem.
 func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header()[fieldContentType] = problemContent
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // nobody is there to be told
+	_, _ = w.Write(body) // an error means that the client has gone
 }
 
-// problemType is where the problem types of the IETF's draft are registered.
+// problemType is the registry of the problem types in the IETF's draft.
 const problemType = "https://iana.org/assignments/http-problem-types#"
 
 const quotaExceeded = "The request cannot be served, as its quota has been exceeded"
 
-// problem is an application/problem+json.
+// problem returns a body of application/problem+json.
 func problem(status int, typ, title string, violated []string) []byte {
 	body, err := json.Marshal(struct {
 		Type     string   `json:"type,omitempty"`
@@ -95,7 +92,7 @@ func problem(status int, typ, title string, violated []string) []byte {
 		Violated []string `json:"violated-policies,omitempty"`
 	}{typ, title, status, violated})
 	if err != nil {
-		panic(err) // strings and a number always can
+		panic(err) // never, with strings and a number
 	}
 	return append(body, '\n')
 }

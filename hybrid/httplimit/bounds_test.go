@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// What is kept ready for answers has a bound, and what is not kept is made anew.
-func TestPoliciesThatAreKeptHaveABound(t *testing.T) {
+// The policies that are ready have a bound, and others are made anew.
+func TestReadyPoliciesHaveABound(t *testing.T) {
 	var c policyCache
 	for i := range 10 * policiesMax {
 		limits := []hybrid.Limit{hybrid.PerHour(int64(1 + i))}
@@ -24,8 +24,8 @@ func TestPoliciesThatAreKeptHaveABound(t *testing.T) {
 	}
 }
 
-// However many sets of limits there are, finding the policies of one costs about as much as making
-// them: those that are kept are copied once for as many requests as they are. Few are soon ready.
+// For any number of sets of limits, finding policies costs about as much as making them: n ready policies
+// are copied once in n requests. A few sets are ready soon.
 func TestPoliciesAreSeldomCopied(t *testing.T) {
 	for _, kinds := range []int{1, 10, policiesMax / 2, policiesMax + 1, 4 * policiesMax} {
 		var c policyCache
@@ -46,7 +46,7 @@ func TestPoliciesAreSeldomCopied(t *testing.T) {
 	}
 }
 
-// Requests that come at once for the same limits find what the first of them has made ready.
+// Concurrent requests with the same limits find the policies that the first of them made ready.
 func TestPoliciesThatHaveBecomeReady(t *testing.T) {
 	var c policyCache
 	limits := []hybrid.Limit{hybrid.PerHour(1)}
@@ -58,9 +58,9 @@ func TestPoliciesThatHaveBecomeReady(t *testing.T) {
 	}
 }
 
-// Where limits change between a denial and the look at what they are, the answer lacks what is no
-// longer known, and says all the same when to come back.
-func TestADenialByALimitThatHasGone(t *testing.T) {
+// If limits change between a denial and the look-up of their policies, the answer lacks RateLimit, and
+// still has Retry-After.
+func TestADenialByARemovedLimit(t *testing.T) {
 	h := &handler{settings: newSettings(nil)}
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	result := hybrid.Result{Limit: hybrid.PerHour(1), RetryAfter: 1500 * time.Millisecond}
@@ -69,8 +69,7 @@ func TestADenialByALimitThatHasGone(t *testing.T) {
 		w.Header().Get("RateLimit") == "", "%v: %d %v", err, w.Code, w.Header())
 }
 
-// Servers without end that ask to wait have a bound too: what is over goes, and beyond a bound no
-// more is noted. A shorter wait never ends a longer one.
+// Pauses that are over are dropped, and their number has a bound. A shorter pause never ends a longer one.
 func TestPausesHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses

@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// pipes is a network within a bubble: a listener, and what dials it.
+// pipes is a network within a bubble: a listener and its dialer.
 type pipes struct {
 	conns chan net.Conn
 	ended chan struct{}
@@ -56,7 +56,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// serve is a real server of h within a bubble, and the transport that reaches it.
+// serve starts a real server of h within a bubble, and returns the transport that reaches it.
 func serve(t *testing.T, h http.Handler) *http.Transport {
 	p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
 	s := &http.Server{Handler: h}
@@ -70,11 +70,10 @@ func serve(t *testing.T, h http.Handler) *http.Transport {
 	return transport
 }
 
-// Given a limit and clients which honour Retry-After, that together ask for 2 to 10 times as much:
-// in the long run what is admitted is within 2 % of the limit, and never above it. No storm: each
-// client is denied once a second at most, as Retry-After is at least that, so there are no more
-// requests than if nobody had been denied, and per admission at most 10 denials where ten times as
-// much is asked for.
+// Clients that honour Retry-After ask for 2 to 10 times a limit. In the long run the admitted requests are
+// within 2 % of the limit, and never above it. There is no storm: Retry-After is at least a second, so a
+// client is denied at most once a second, and at a load of ten there are at most 10 denials for each
+// admitted request.
 func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 	const rate, lasts = 50, 60
 	limit := hybrid.PerSecond(rate)
@@ -125,15 +124,15 @@ func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 				got, perAdmission := float64(admitted.Load()), float64(denied.Load())/float64(admitted.Load())
 				t.Logf("admitted %.4f of %.0f, %.2f denials each", got/most, most, perAdmission)
 				check(t, got <= most, "%v admitted, the limit is %v", got, most)
-				check(t, got-float64(limit.Capacity()) >= .98*rate*lasts, "%v admitted, %d came beside the burst",
-					got, rate*lasts)
+				steady := got - float64(limit.Capacity())
+				check(t, steady >= .98*rate*lasts, "%v admitted above the burst, of %d", steady, rate*lasts)
 				check(t, perAdmission <= float64(load), "%v denials for each admission", perAdmission)
 			})
 		})
 	}
 }
 
-// quiet is a handler that does nothing.
+// quiet does nothing.
 type quiet struct{}
 
 func (*quiet) ServeHTTP(http.ResponseWriter, *http.Request) {}

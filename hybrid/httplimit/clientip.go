@@ -8,45 +8,44 @@ import (
 	"strings"
 )
 
-// ClientIP is the address of the client; an IPv6 /64 counts as one. Trusted are the addresses of
-// all proxies in front of this server, whose X-Forwarded-For is believed. Without any it is the
-// address that the connection comes from. It is ClientAddress with its defaults.
+// ClientIP returns the address of the client as the key; an IPv6 /64 counts as one address. trusted are
+// the addresses of all proxies in front of this server, whose X-Forwarded-For is believed. Without any
+// it is the address that the connection comes from. ClientIP is ClientAddress with its defaults.
 func ClientIP(trusted ...netip.Prefix) KeyFunc { return ClientAddress{Trusted: trusted}.Key() }
 
-// ClientAddress is ClientIP with settings. Its zero value is the address that the connection comes
-// from.
+// ClientAddress configures ClientIP. Its zero value takes the address that the connection comes from.
 type ClientAddress struct {
-	// Trusted are the addresses of all proxies in front of this server. A connection by a Unix
-	// socket comes from one of them too, if there are any.
+	// Trusted are the addresses of all proxies in front of this server. If there are any, a connection
+	// by a Unix socket counts as one from a proxy.
 	Trusted []netip.Prefix
-	// Field is where they append whom they have seen. They must do so with each request: what is
-	// passed on as it came is the client's word.
+	// Field is the field to which the proxies append the sender's address. They must do so for each
+	// request: a field that is passed on unchanged has the client's own claim.
 	Field ForwardedField
-	// IPv6Bits and IPv4Bits say how many leading bits of an address make a client. 0 means 64 of
-	// IPv6, of which one customer commonly has all addresses, and 32 of IPv4. A network that
-	// translates its clients' addresses (NAT64) comes from one /64, so it counts as one client.
+	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client: up to 128 and
+	// 32. 0 means 64 of IPv6, as one customer commonly has a whole /64, and 32 of IPv4. A network that
+	// translates its clients' addresses (NAT64) uses one /64, so it counts as one client.
 	IPv6Bits, IPv4Bits int
 }
 
-// ForwardedField says which field of a request is believed.
+// ForwardedField selects the field of a request that is believed.
 type ForwardedField int
 
-// The fields to which proxies append the address of whoever sent them the request.
+// The fields to which proxies append the address of the sender.
 const (
 	XForwardedFor   ForwardedField = iota // X-Forwarded-For, the default
 	Forwarded                             // Forwarded, of RFC 7239
-	EitherForwarded                       // any of both; where both lead to a client it must be the same
+	EitherForwarded                       // either; two that name different clients are an error
 )
 
-// Key is the KeyFunc: the client's address as text, or its prefix where that is shorter, such as
-// "192.0.2.7" or "2001:db8:1:2::/64". Equal clients have equal keys, however a proxy spells them.
+// Key returns the KeyFunc. A key is the client's address as text, or its prefix if fewer bits count,
+// such as "192.0.2.7" or "2001:db8:1:2::/64". Equal clients have equal keys in any spelling.
 //
-// The field is read from the right, and only if the connection comes from a trusted proxy. The
-// first address that is not trusted is the client. Where a proxy says none, because it hides it or
+// The field is read from the right, and only if the connection comes from a trusted proxy. The first
+// address that is not trusted is the client. If a proxy gives no address, because it hides it or
 // because the request began there, the client is that proxy.
 //
-// It is an error, which wraps ErrNoKey, where the connection has no address, or EitherForwarded
-// finds two clients. Key panics where a field of a is out of range.
+// The KeyFunc returns an error that wraps ErrNoKey if the connection has no address, or if
+// EitherForwarded finds two clients. Key panics if a field of a is out of range.
 func (a ClientAddress) Key() KeyFunc {
 	c := newClients(a)
 	return func(r *http.Request) (string, error) {
@@ -58,7 +57,7 @@ func (a ClientAddress) Key() KeyFunc {
 	}
 }
 
-// clients is a ClientAddress that has been checked.
+// clients is a checked ClientAddress.
 type clients struct {
 	trusted            []netip.Prefix
 	field              ForwardedField
@@ -91,14 +90,14 @@ func newClients(a ClientAddress) clients {
 	return c
 }
 
-// hop is an address that somebody has seen. text is its canonical spelling where that was at hand,
-// or else empty.
+// hop is an address on the way of a request. text is its canonical spelling, or empty if that has yet
+// to be formatted.
 type hop struct {
 	addr netip.Addr
 	text string
 }
 
-// of is the client of a request.
+// of returns the client of a request.
 func (c *clients) of(r *http.Request) (hop, error) {
 	peer, ok := hopOf(r.RemoteAddr)
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
@@ -129,8 +128,8 @@ func (c *clients) of(r *http.Request) (hop, error) {
 	return client, nil
 }
 
-// walk follows a request back from peer, which is trusted, to the first hop that is not. last
-// splits the last element off a line of the field, and is not ok where that holds no address.
+// walk follows a request back from peer, which is trusted, to the first hop that is not. last splits the
+// last element off a line of the field; ok is false if that has no address.
 func (c *clients) walk(peer hop, lines []string, last func(line string) (rest string, h hop, ok bool)) hop {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; line = trimEnd(line) {
@@ -147,7 +146,7 @@ func (c *clients) walk(peer hop, lines []string, last func(line string) (rest st
 	return peer
 }
 
-// trimEnd cuts what may follow an element: white space, and commas around empty elements.
+// trimEnd cuts white space, and commas around empty elements, after an element.
 func trimEnd(line string) string { return strings.TrimRight(line, " \t,") }
 
 func (c *clients) trusts(addr netip.Addr) bool {
@@ -159,7 +158,7 @@ func (c *clients) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// key is the client's key.
+// key returns the key of the client h.
 func (c *clients) key(h hop) string {
 	bits := c.ipv6Bits
 	if h.addr.Is4() {

@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// keyOf is the key of a request, or the error.
+// keyOf returns the key of a request, or "no key".
 func keyOf(key httplimit.KeyFunc, change ...func(*http.Request)) string {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	for _, c := range change {
@@ -41,104 +41,96 @@ func remote(address string) func(*http.Request) {
 var proxies = prefixes("10.0.0.0/8", "fd00::/8")
 
 func TestClientIP(t *testing.T) {
-	x := httplimit.ClientIP(proxies...)
+	none, x := httplimit.ClientIP(), httplimit.ClientIP(proxies...)
 	f := httplimit.ClientAddress{Trusted: proxies, Field: httplimit.Forwarded}.Key()
 	either := httplimit.ClientAddress{Trusted: proxies, Field: httplimit.EitherForwarded}.Key()
+	const client, inside, v6 = "192.0.2.7", "10.0.0.1:4711", "2001:db8:1:2::/64"
 	for _, c := range []struct {
-		name   string
-		key    httplimit.KeyFunc
-		change []func(*http.Request)
-		want   string
+		name         string
+		key          httplimit.KeyFunc
+		remote, x, f string // the connection's address, and the lines of both fields
+		want         string
 	}{
-		{"a direct client", x, list(from("192.0.2.7")), "192.0.2.7"},
-		{"its port is no part of it", x, list(remote("192.0.2.7:1")), "192.0.2.7"},
-		{"IPv6 in groups of a /64", x, list(from("2001:db8:1:2:3:4:5:6")), "2001:db8:1:2::/64"},
-		{"with a zone", x, list(remote("[fe80::1%eth0]:80")), "fe80::/64"},
-		{"IPv4 as IPv6", x, list(remote("[::ffff:192.0.2.7]:80")), "192.0.2.7"},
-		{"no address", x, list(remote("pipe")), "no key"},
-		{"an address without a port", x, list(remote("192.0.2.7")), "192.0.2.7"},
-		{"a direct client that forges", x, list(from("192.0.2.7", "198.51.100.1")), "192.0.2.7"},
-		{"no proxies are known", httplimit.ClientIP(), list(from("10.0.0.1", "198.51.100.1")), "10.0.0.1"},
+		{"a direct client", x, "192.0.2.7:4711", "", "", client},
+		{"its port is no part of it", x, "192.0.2.7:1", "", "", client},
+		{"IPv6 in groups of a /64", x, "[2001:db8:1:2:3:4:5:6]:80", "", "", v6},
+		{"with a zone", x, "[fe80::1%eth0]:80", "", "", "fe80::/64"},
+		{"IPv4 as IPv6", x, "[::ffff:192.0.2.7]:80", "", "", client},
+		{"no address", x, "pipe", "", "", "no key"},
+		{"an address without a port", x, client, "", "", client},
+		{"a direct client that forges", x, "192.0.2.7:80", "198.51.100.1", "", client},
+		{"no proxies are known", none, inside, "198.51.100.1", "", "10.0.0.1"},
 
-		{"one proxy", x, list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
-		{"one proxy, a client that forges", x, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7")), "192.0.2.7"},
-		{"a client that forges a proxy", x, list(from("10.0.0.1", "198.51.100.1, 10.0.0.9, 192.0.2.7")),
-			"192.0.2.7"},
-		{"two proxies", x, list(from("10.0.0.1", "192.0.2.7, fd00::2")), "192.0.2.7"},
-		{"two proxies, two lines", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7,10.0.0.2")), "192.0.2.7"},
-		{"each in a line of its own", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7", "10.0.0.2")),
-			"192.0.2.7"},
-		{"empty elements", x, list(from("10.0.0.1", ",, 192.0.2.7 ,, 10.0.0.2,\t, ", "")), "192.0.2.7"},
-		{"a port", x, list(from("10.0.0.1", "192.0.2.7:4711")), "192.0.2.7"},
-		{"IPv6", x, list(from("10.0.0.1", "2001:db8:1:2:3:4:5:6")), "2001:db8:1:2::/64"},
-		{"IPv6 in brackets", x, list(from("10.0.0.1", "[2001:DB8:1:2:0:0:0:6]")), "2001:db8:1:2::/64"},
-		{"IPv6 with a port", x, list(from("10.0.0.1", "[2001:db8:1:2::6]:4711")), "2001:db8:1:2::/64"},
-		{"IPv4 as IPv6 by a proxy", x, list(from("10.0.0.1", "::ffff:192.0.2.7")), "192.0.2.7"},
-		{"a proxy as IPv6", x, list(from("::ffff:10.0.0.1", "192.0.2.7, ::ffff:a00:2")), "192.0.2.7"},
-		{"a proxy with a zone", x, list(remote("[fd00::1%eth0]:80"), func(r *http.Request) {
-			r.Header.Set("X-Forwarded-For", "192.0.2.7, fd00::2%eth1")
-		}), "192.0.2.7"},
-		{"no field", x, list(from("10.0.0.1")), "10.0.0.1"},
-		{"only proxies", x, list(from("10.0.0.1", "10.0.0.3, 10.0.0.2")), "10.0.0.3"},
-		{"a proxy that hides whom it saw", x, list(from("10.0.0.1", "192.0.2.7, unknown, 10.0.0.2")), "10.0.0.2"},
-		{"garbage", x, list(from("10.0.0.1", "198.51.100.1, 192.0.2.07")), "10.0.0.1"},
-		{"the other field is not believed", x, list(from("10.0.0.1", "192.0.2.7"),
-			forwarded("for=198.51.100.1")), "192.0.2.7"},
+		{"one proxy", x, inside, client, "", client},
+		{"one proxy, a client that forges", x, inside, "198.51.100.1, 192.0.2.7", "", client},
+		{"a client that forges a proxy", x, inside, "198.51.100.1, 10.0.0.9, 192.0.2.7", "", client},
+		{"two proxies", x, inside, "192.0.2.7, fd00::2", "", client},
+		{"two proxies, two lines", x, inside, "198.51.100.1\n192.0.2.7,10.0.0.2", "", client},
+		{"each in a line of its own", x, inside, "198.51.100.1\n192.0.2.7\n10.0.0.2", "", client},
+		{"empty elements", x, inside, ",, 192.0.2.7 ,, 10.0.0.2,\t, \n", "", client},
+		{"a port", x, inside, "192.0.2.7:4711", "", client},
+		{"IPv6", x, inside, "2001:db8:1:2:3:4:5:6", "", v6},
+		{"IPv6 in brackets", x, inside, "[2001:DB8:1:2:0:0:0:6]", "", v6},
+		{"IPv6 with a port", x, inside, "[2001:db8:1:2::6]:4711", "", v6},
+		{"IPv4 as IPv6 by a proxy", x, inside, "::ffff:192.0.2.7", "", client},
+		{"a proxy as IPv6", x, "[::ffff:10.0.0.1]:80", "192.0.2.7, ::ffff:a00:2", "", client},
+		{"a proxy with a zone", x, "[fd00::1%eth0]:80", "192.0.2.7, fd00::2%eth1", "", client},
+		{"no field", x, inside, "", "", "10.0.0.1"},
+		{"only proxies", x, inside, "10.0.0.3, 10.0.0.2", "", "10.0.0.3"},
+		{"a proxy that hides the sender", x, inside, "192.0.2.7, unknown, 10.0.0.2", "", "10.0.0.2"},
+		{"garbage", x, inside, "198.51.100.1, 192.0.2.07", "", "10.0.0.1"},
+		{"the other field is not believed", x, inside, client, "for=198.51.100.1", client},
 
-		{"a Unix socket", x, list(from("", "192.0.2.7"), remote("@")), "192.0.2.7"},
-		{"a Unix socket without proxies", httplimit.ClientIP(), list(from("", "192.0.2.7"), remote("@")), "no key"},
-		{"a Unix socket without a field", x, list(remote("@")), "no key"},
-		{"a Unix socket, a proxy that hides", x, list(from("", "unknown"), remote("")), "no key"},
+		{"a Unix socket", x, "@", client, "", client},
+		{"a Unix socket without proxies", none, "@", client, "", "no key"},
+		{"a Unix socket without a field", x, "@", "", "", "no key"},
+		{"a Unix socket, a proxy that hides", x, "", "unknown", "", "no key"},
 
-		{"Forwarded", f, list(from("10.0.0.1"), forwarded("for=192.0.2.7")), "192.0.2.7"},
-		{"in any case, with others", f, list(from("10.0.0.1"),
-			forwarded(`proto=https;FOR="192.0.2.7:80" ; by=_x;host="a,b;for=1.2.3.4"`)), "192.0.2.7"},
-		{"IPv6 in Forwarded", f, list(from("10.0.0.1"), forwarded(`for="[2001:db8:1:2::6]:4711"`)),
-			"2001:db8:1:2::/64"},
-		{"a hidden port", f, list(from("10.0.0.1"), forwarded(`for="192.0.2.7:_secret"`)), "192.0.2.7"},
-		{"a client that leaves a quote open", f, list(from("10.0.0.1"),
-			forwarded(`for="198.51.100.1, for=192.0.2.7`)), "192.0.2.7"},
-		{"an open quote in a line before", f, list(from("10.0.0.1"),
-			forwarded(`for=198.51.100.1;x="`, `for=192.0.2.7, for=10.0.0.2`)), "192.0.2.7"},
-		{"an escape before a proxy's comma", f, list(from("10.0.0.1"),
-			forwarded(`x="\, for=192.0.2.7;by="10.0.0.1"`)), "192.0.2.7"},
-		{"a quoted comma of a proxy", f, list(from("10.0.0.1"),
-			forwarded(`for=192.0.2.7;host="a\"b, for=198.51.100.1"`)), "192.0.2.7"},
-		{"a hidden address", f, list(from("10.0.0.1"),
-			forwarded(`for=192.0.2.7, for=_hidden, for="10.0.0.2"`)), "10.0.0.2"},
-		{"unknown", f, list(from("10.0.0.1"), forwarded(`for=unknown`)), "10.0.0.1"},
-		{"no for", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7, by=10.0.0.1`)), "10.0.0.1"},
-		{"for twice", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7;for=198.51.100.1`)), "10.0.0.1"},
-		{"the other field is not believed either", f, list(from("10.0.0.1", "198.51.100.1"),
-			forwarded("for=192.0.2.7")),
-			"192.0.2.7"},
+		{"Forwarded", f, inside, "", "for=192.0.2.7", client},
+		{"in any case, with others", f, inside, "",
+			`proto=https;FOR="192.0.2.7:80" ; by=_x;host="a,b;for=1.2.3.4"`, client},
+		{"IPv6 in Forwarded", f, inside, "", `for="[2001:db8:1:2::6]:4711"`, v6},
+		{"a hidden port", f, inside, "", `for="192.0.2.7:_secret"`, client},
+		{"a client that leaves a quote open", f, inside, "", `for="198.51.100.1, for=192.0.2.7`, client},
+		{"an open quote in a line before", f, inside, "",
+			"for=198.51.100.1;x=\"\nfor=192.0.2.7, for=10.0.0.2", client},
+		{"an escape before a proxy's comma", f, inside, "", `x="\, for=192.0.2.7;by="10.0.0.1"`, client},
+		{"a quoted comma of a proxy", f, inside, "", `for=192.0.2.7;host="a\"b, for=198.51.100.1"`, client},
+		{"a hidden address", f, inside, "", `for=192.0.2.7, for=_hidden, for="10.0.0.2"`, "10.0.0.2"},
+		{"unknown", f, inside, "", `for=unknown`, "10.0.0.1"},
+		{"no for", f, inside, "", `for=192.0.2.7, by=10.0.0.1`, "10.0.0.1"},
+		{"for twice", f, inside, "", `for=192.0.2.7;for=198.51.100.1`, "10.0.0.1"},
+		{"the other field is not believed either", f, inside, "198.51.100.1", "for=192.0.2.7", client},
 
-		{"either: one", either, list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
-		{"either: the other", either, list(from("10.0.0.1"), forwarded("for=192.0.2.7")), "192.0.2.7"},
-		{"either: both", either, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7"), forwarded("for=192.0.2.7")),
-			"192.0.2.7"},
-		{"either: both, and they disagree", either, list(from("10.0.0.1", "198.51.100.1"),
-			forwarded("for=192.0.2.7")), "no key"},
-		{"either: none", either, list(from("10.0.0.1")), "10.0.0.1"},
-		{"either: a direct client", either, list(from("192.0.2.7", "198.51.100.1"),
-			forwarded("for=198.51.100.2")), "192.0.2.7"},
+		{"either: one", either, inside, client, "", client},
+		{"either: the other", either, inside, "", "for=192.0.2.7", client},
+		{"either: both", either, inside, "198.51.100.1, 192.0.2.7", "for=192.0.2.7", client},
+		{"either: both, and they disagree", either, inside, "198.51.100.1", "for=192.0.2.7", "no key"},
+		{"either: none", either, inside, "", "", "10.0.0.1"},
+		{"either: a direct client", either, "192.0.2.7:80", "198.51.100.1", "for=198.51.100.2", client},
 
-		{"IPv6 one by one", httplimit.ClientAddress{IPv6Bits: 128}.Key(), list(from("2001:db8:0:0::6")),
+		{"IPv6 one by one", httplimit.ClientAddress{IPv6Bits: 128}.Key(), "[2001:db8:0:0::6]:80", "", "",
 			"2001:db8::6"},
-		{"IPv6 by /48", httplimit.ClientAddress{IPv6Bits: 48}.Key(), list(from("2001:db8:1:2::6")),
+		{"IPv6 by /48", httplimit.ClientAddress{IPv6Bits: 48}.Key(), "[2001:db8:1:2::6]:80", "", "",
 			"2001:db8:1::/48"},
-		{"IPv4 by /24", httplimit.ClientAddress{IPv4Bits: 24}.Key(), list(from("192.0.2.7")), "192.0.2.0/24"},
-		{"trusted IPv4 as IPv6", httplimit.ClientIP(prefixes("::ffff:10.0.0.0/104")...),
-			list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
+		{"IPv4 by /24", httplimit.ClientAddress{IPv4Bits: 24}.Key(), "192.0.2.7:80", "", "", "192.0.2.0/24"},
+		{"trusted IPv4 as IPv6", httplimit.ClientIP(prefixes("::ffff:10.0.0.0/104")...), inside, client, "",
+			client},
 	} {
-		got := keyOf(c.key, c.change...)
+		got := keyOf(c.key, remote(c.remote), func(r *http.Request) {
+			for name, lines := range map[string]string{"X-Forwarded-For": c.x, "Forwarded": c.f} {
+				if lines != "" {
+					r.Header[name] = strings.Split(lines, "\n")
+				}
+			}
+		})
 		check(t, got == c.want, "%s: %q, want %q", c.name, got, c.want)
 	}
 }
 
 func list(all ...func(*http.Request)) []func(*http.Request) { return all }
 
-// Whoever changes the prefixes that were given changes nothing.
+// A later change of the given prefixes has no effect.
 func TestTrustedProxiesAreCopied(t *testing.T) {
 	mine := prefixes("10.0.0.0/8")
 	key := httplimit.ClientIP(mine...)
@@ -146,7 +138,7 @@ func TestTrustedProxiesAreCopied(t *testing.T) {
 	check(t, keyOf(key, from("192.0.2.7", "198.51.100.1")) == "192.0.2.7", "a proxy was added")
 }
 
-// appended is how proxies of all kinds append the address that they have seen to what came before.
+// appended appends the address seen to the lines of a field, in one of the ways of proxies.
 func appended(lines []string, seen netip.Addr, field string, how byte) []string {
 	text := seen.String()
 	if seen.Is4() && how&1 != 0 {
@@ -175,17 +167,17 @@ func appended(lines []string, seen netip.Addr, field string, how byte) []string 
 	return append(lines[:last:last], lines[last]+[]string{", ", ","}[how>>5&1]+element)
 }
 
-// FuzzForgedAddress: whatever a client sends, its key is that of the address from which it came to
-// the first proxy, and so is that of a client which comes from there directly.
-//
-// sent is what the client writes, in lines; it comes from address, through as many trusted proxies
-// as hops has bytes, each of which says how that proxy appends whom it has seen.
+// FuzzForgedAddress checks that whatever a client sends, its key is that of the address from which it
+// reached the first proxy, as if it came from there directly. sent has the lines that the client writes. It
+// comes from address, through as many trusted proxies as hops has bytes; each byte selects how that proxy
+// appends the sender's address.
 func FuzzForgedAddress(f *testing.F) {
 	long := strings.Repeat("10.0.0.1, ", 5000)
 	for i, sent := range []string{
-		"", "198.51.100.1", "198.51.100.1, 10.0.0.1", "10.0.0.1\n10.0.0.2", `for="`, `for=1.2.3.4, for="\`, `"`, `\"`, `x="\\"`,
-		`for=198.51.100.1;by="`, `for="[fd00::1]:1", for="10.0.0.1"`, ",,,,", " \t", "\n\n", "unknown", "_hidden", "[", "]", "[]:1",
-		"fd00::1%,x", "::ffff:10.0.0.1", "10.0.0.1\x00", "\x00", "10.0.0.1:80:80", "1.2.3.4;", "for=10.0.0.1;for=1.2.3.4", `for="10.0.0.1`,
+		"", "198.51.100.1", "198.51.100.1, 10.0.0.1", "10.0.0.1\n10.0.0.2", `for="`, `for=1.2.3.4, for="\`, `"`,
+		`\"`, `x="\\"`, `for=198.51.100.1;by="`, `for="[fd00::1]:1", for="10.0.0.1"`, ",,,,", " \t", "\n\n",
+		"unknown", "_hidden", "[", "]", "[]:1", "fd00::1%,x", "::ffff:10.0.0.1", "10.0.0.1\x00", "\x00",
+		"10.0.0.1:80:80", "1.2.3.4;", "for=10.0.0.1;for=1.2.3.4", `for="10.0.0.1`,
 		long, strings.Repeat(`"\`, 3000), strings.Repeat("\n", 300),
 		"for=10.0.0.1;host=\"", "%", "fd00::1%\"", "10.0.0.1, \xff",
 	} {
@@ -230,7 +222,7 @@ func FuzzForgedAddress(f *testing.F) {
 	})
 }
 
-// FuzzForwardedFieldsNeverPanic: proxies may be broken, too.
+// FuzzForwardedFieldsNeverPanic checks that no field makes a KeyFunc panic.
 func FuzzForwardedFieldsNeverPanic(f *testing.F) {
 	f.Add("10.0.0.1:80", `for="\"";for=[`)
 	f.Add("", "]")

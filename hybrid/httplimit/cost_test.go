@@ -10,14 +10,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// sink is a ResponseWriter that costs nothing, so that what is measured is the handler.
+// sink is a ResponseWriter without a cost of its own.
 type sink struct{ header http.Header }
 
 func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// cases are what a request may cost: who counts it, and what it brings.
+// cases bound the allocations of a request, by its kind of key.
 var cases = []struct {
 	name   string
 	limit  hybrid.Limit
@@ -44,7 +44,7 @@ var cases = []struct {
 // enough for a benchmark.
 var enough = hybrid.Limit{Tokens: 1e9, Per: 1e9, Burst: 1e9}
 
-// TestARequestCostsTwoAllocationsAtMost: beside a handler without a limit.
+// TestARequestCostsTwoAllocationsAtMost counts the allocations beyond those of a handler without a limit.
 func TestARequestCostsTwoAllocationsAtMost(t *testing.T) {
 	if testkit.PlainOrRace(false, true) {
 		t.Skip("the race detector allocates")
@@ -77,7 +77,7 @@ func costOf(
 	return h, w, r
 }
 
-// BenchmarkBare is what the other benchmarks are compared with.
+// BenchmarkBare times a handler without a limit.
 func BenchmarkBare(b *testing.B) {
 	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	w, r := &sink{http.Header{}}, httptest.NewRequest(http.MethodGet, "/", nil)

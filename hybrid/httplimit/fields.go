@@ -9,8 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// The fields of an answer, in the form in which http.Header has them. The slices are set as they
-// are, and have no room for another value.
+// The fields of an answer, in the canonical form of http.Header.
 const (
 	fieldPolicy          = "Ratelimit-Policy"
 	fieldLimit           = "Ratelimit"
@@ -21,8 +20,8 @@ const (
 	fieldContentType     = "Content-Type"
 )
 
-// values are three values of fields and the bytes of two. They are one allocation, where as many
-// strings and slices would be five, and a request is to cost two at most.
+// values holds three values of fields and the bytes of two in one allocation. Separate strings and
+// slices would be five, and a request may cost two at most.
 type values struct {
 	list [3]string
 	n    uint8
@@ -30,33 +29,32 @@ type values struct {
 	text [62]byte
 }
 
-// room is where the text of the next value is appended to.
+// room returns the empty slice to which the text of the next value is appended.
 func (v *values) room() []byte { return v.text[v.end:v.end] }
 
-// put makes text, which begins in room, the next value. Nobody writes to it after this.
+// put makes text, which begins in room, the next value. The caller must not write to text afterwards.
 func (v *values) put(text []byte) []string {
-	if len(text) <= len(v.text)-int(v.end) { // or else append has moved it
+	if len(text) <= len(v.text)-int(v.end) { // otherwise append has moved it
 		v.end += uint8(len(text))
 	}
 	return v.add(unsafe.String(unsafe.SliceData(text), len(text)))
 }
 
-// add makes text the next value. Its slice is this answer's own, as whoever gets that may change
-// it.
+// add makes text the next value. The slice belongs to this answer, because handlers may change it.
 func (v *values) add(text string) []string {
 	v.list[v.n] = text
 	v.n++
 	return v.list[v.n-1 : v.n : v.n]
 }
 
-// setState sets what tells of all limits, and of the decision r by one of them, p. wait is that of
-// a denial.
+// setState sets the fields about all limits ps, and about the decision r by one of them, p. wait is the
+// Retry-After of a denial.
 func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Result, wait time.Duration) {
 	left := min(max(r.Remaining, 0), p.quota)
 	reset := wait
 	switch {
 	case !r.OK:
-	case left > 0 || p.limit.Windowed(): // a window has the next token when old ones are no longer counted
+	case left > 0 || p.limit.Windowed(): // a window has its next token when it stops counting old ones
 		reset = r.ResetAfter
 	default:
 		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token is there by then
@@ -68,7 +66,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 		}
 		text := append(append(v.room(), p.quoted...), ";r="...)
 		text = strconv.AppendInt(text, left, 10)
-		if reset > 0 { // or else there is nothing more to come
+		if reset > 0 { // otherwise no tokens are to come
 			text = strconv.AppendInt(append(text, ";t="...), min(seconds(reset), integerMax), 10)
 		}
 		add(h, fieldLimit, v.put(text))
@@ -86,7 +84,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	}
 }
 
-// add sets a field, or adds to what a handler around this one has set.
+// add sets a field, or adds to the value that a handler around this one has set.
 func add(h http.Header, field string, value []string) {
 	if have := h[field]; len(have) > 0 {
 		value = append(have[:len(have):len(have)], value...)

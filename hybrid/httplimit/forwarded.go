@@ -13,8 +13,8 @@ func lastAddress(line string) (rest string, h hop, ok bool) {
 }
 
 // lastForwarded splits the last element off a line of Forwarded. A comma in a quoted string ends no
-// element, and the quotes are told from the right: one that a client has left open somewhere to the
-// left would otherwise swallow what the proxies appended.
+// element. Quotes are matched from the right: an open quote that a client left somewhere to the left
+// would otherwise swallow the elements that the proxies appended.
 func lastForwarded(line string) (rest string, h hop, ok bool) {
 	start, quoted := 0, false
 	for i := len(line) - 1; i >= 0 && start == 0; i-- {
@@ -34,8 +34,8 @@ func escaped(s string, i int) bool {
 	return (i-len(strings.TrimRight(s[:i], `\`)))%2 == 1
 }
 
-// forOf is the address of the parameter "for" of an element of Forwarded. It is not ok without one,
-// with several, and where it is no address but "unknown" or an identifier that hides one.
+// forOf returns the address in the parameter "for" of an element of Forwarded. ok is false without the
+// parameter, with several, and for "unknown" or an identifier that hides an address.
 func forOf(element string) (h hop, ok bool) {
 	found := false
 	for more := true; more; {
@@ -51,8 +51,8 @@ func forOf(element string) (h hop, ok bool) {
 	return h, ok
 }
 
-// parameter splits the first parameter off an element of Forwarded. more says that a semicolon
-// follows it. A value with an escape in it is no address, and is left as it is.
+// parameter splits the first parameter off an element of Forwarded. more reports a semicolon after it.
+// A value with an escape is no address, and stays as it is.
 func parameter(element string) (name, value, rest string, more bool) {
 	end, quoted := 0, false
 	for ; end < len(element) && (quoted || element[end] != ';'); end++ {
@@ -70,8 +70,8 @@ func parameter(element string) (name, value, rest string, more bool) {
 	return name, value, rest, more
 }
 
-// hopOf reads an address with or without a port, in brackets or not. A zone is dropped, since it
-// means something to one machine only, and IPv4 written as IPv6 is IPv4.
+// hopOf reads an address with or without a port, in brackets or not. It drops a zone, which has a
+// meaning on one machine only, and takes IPv4 written as IPv6 as IPv4.
 func hopOf(s string) (h hop, ok bool) {
 	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
 		if port := s[i+1:]; port != "" && !isPort(port) {
@@ -91,7 +91,7 @@ func hopOf(s string) (h hop, ok bool) {
 	return hop{addr: addr.Unmap().WithZone("")}, true
 }
 
-// isPort reports whether s is a colon and a port, or what RFC 7239 has to hide one.
+// isPort reports whether s is a colon and a port, or an identifier that hides one (RFC 7239).
 func isPort(s string) bool {
 	return len(s) > 1 && s[0] == ':' && !strings.ContainsAny(s[1:], ":[]")
 }

@@ -13,18 +13,18 @@ import (
 
 // Rule is one limit of a request.
 type Rule struct {
-	// Name is what RateLimit-Policy calls the limit. Empty means the limiter's Config.Name, or
-	// else "default". The rules of a request need names that differ. Where a key has several
-	// limits, each one's text is added to the name.
+	// Name names the limit in RateLimit-Policy. Empty means the limiter's Config.Name, or "default" if
+	// that is empty too. The rules of a request need different names. If a key has several limits, the
+	// text of each limit is added to the name.
 	Name    string
 	Limiter *hybrid.Limiter // required
 	Key     KeyFunc         // required
 	Class   int             // of the limiter's Config.Priorities
 }
 
-// Handler limits a handler: next is called for the requests that limiter admits. Others are
-// answered with 429 and Retry-After, and each answer has fields that tell of the limit; the options
-// change that. Goroutines share it. It panics where limiter or key is nil.
+// Handler returns a middleware. It calls the next handler for requests that limiter admits and answers
+// others with 429 and Retry-After. Each answer has fields about the limit. Options change all of this.
+// Goroutines may share the result. Handler panics if limiter or key is nil.
 func Handler(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := s.rulesOf(limiter, key)
@@ -33,20 +33,20 @@ func Handler(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.
 	})
 }
 
-// Selection is what limits one request.
+// Selection has the rules of one request.
 type Selection struct {
-	// Rules are only read, and may be the same each time. Without any the request is not limited.
+	// Rules are only read, and may be the same slice each time. An empty list does not limit the request.
 	Rules []Rule
-	// Cost is how many tokens all of them take, or none does.
+	// Cost is how many tokens the request takes of every rule, or of none. 0 takes none.
 	Cost int64
-	// Done, if set, runs once when the request is decided and its Limiters are no longer needed for
-	// it, before it is handled.
+	// Done, if set, runs once when the request is decided and needs its Limiters no longer, before it is
+	// handled.
 	Done func()
 }
 
-// Select is Handler where the rules depend on the request: for each one rules says what limits it.
-// An error is that of a request without a key; see OnError. The options Also, Cost and Class are
-// Handler's, and have no effect here.
+// Select is Handler with rules that depend on the request: rules returns them for each one. Its error is
+// treated as that of a request without a key; see OnError. The options Also, Cost and Class have no
+// effect. Select panics if rules is nil.
 func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	if rules == nil {
 		panic("httplimit: Select needs a function")
@@ -67,8 +67,7 @@ func (s *settings) around(rules func(*http.Request) (Selection, error)) func(htt
 	}
 }
 
-// ServeHTTP hands next the ResponseWriter as it is, so that it can flush, hijack, or whatever else
-// the server's allows.
+// ServeHTTP passes the server's ResponseWriter itself to next, so that next can flush or hijack it.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.skip != nil && h.skip(r) {
 		h.next.ServeHTTP(w, r)
@@ -80,10 +79,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errAnswered says that a request was denied and has its answer.
+// errAnswered means that a request was denied and answered.
 var errAnswered = errors.New("httplimit: answered")
 
-// decide is nil where the request is to be handled. Whoever it denies has its answer.
+// decide returns nil if the request is to be handled, and errAnswered if it was denied.
 func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	selected, err := h.rules(r)
 	if selected.Done != nil {
@@ -100,7 +99,7 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// decideOne decides about a request with one rule. It is the hot path.
+// decideOne decides a request with one rule. It is the hot path.
 func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, cost int64) error {
 	name, err := rule.keyOf(r)
 	if err != nil {
@@ -118,7 +117,7 @@ func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, 
 	return h.tell(w, r, h.policiesOf(rule, key.KnownLimits(), &result), &result, err)
 }
 
-// decideAll decides about a request with several rules.
+// decideAll decides a request with several rules.
 func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule, cost int64) error {
 	joined, keys, err := join(r, rules)
 	if err != nil {
@@ -143,7 +142,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	return h.tell(w, r, &all, &result, err)
 }
 
-// join is the keys of a request, and all of them as one.
+// join returns the keys of a request, joined and one by one.
 func join(r *http.Request, rules []Rule) (*hybrid.Joined, []*hybrid.Key, error) {
 	keys := make([]*hybrid.Key, len(rules))
 	for i := range rules {
@@ -170,7 +169,7 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// withoutKey is the error of a KeyFunc, which need not wrap ErrNoKey itself.
+// withoutKey makes err, the error of a KeyFunc, wrap ErrNoKey.
 func withoutKey(err error) error {
 	if errors.Is(err, ErrNoKey) {
 		return err
@@ -178,9 +177,9 @@ func withoutKey(err error) error {
 	return fmt.Errorf("%w: %w", ErrNoKey, err)
 }
 
-// policiesOf is what the fields tell of a rule whose key has these limits; where they are not
-// known, of the one that the decision rests on. A class may not have all of a burst, nor may a
-// limiter with Headroom, so nothing is promised to them.
+// policiesOf returns the policies of a rule whose key has these limits; if they are unknown, that of the
+// limit behind the decision. A class cannot use all of a burst, nor can a limiter with Headroom, so
+// RateLimit-Policy is empty for them.
 func (h *handler) policiesOf(rule *Rule, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -203,7 +202,7 @@ func (rule *Rule) name() string {
 	return nameOf(rule.Limiter)
 }
 
-// nameOf is what the fields call a rule without a name.
+// nameOf names a rule without a Name.
 func nameOf(l *hybrid.Limiter) string {
 	if name := l.Name(); name != "" {
 		return name
@@ -211,8 +210,8 @@ func nameOf(l *hybrid.Limiter) string {
 	return "default"
 }
 
-// tell sets the fields that tell of a decision, and answers a request that is denied. The error is
-// errAnswered then, or why nobody has decided.
+// tell sets the fields about a decision. It answers a request that is denied and returns errAnswered
+// then. Its other errors mean that the request is undecided.
 func (h *handler) tell(
 	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
 ) error {
@@ -221,9 +220,9 @@ func (h *handler) tell(
 	case err != nil && !exceeds:
 		return err
 	case result.Shadowed:
-		return nil // what is only tried is no client's business
+		return nil // a client must not see a limit that is only tried
 	case err == nil && door.Failed(*result) && !result.Limit.Equal(hybrid.Blocked):
-		return fmt.Errorf("%w: and what decides without it denies", &outage{result.RetryAfter})
+		return fmt.Errorf("%w; Policy.Fallback denies the request", &outage{result.RetryAfter})
 	}
 	if exceeds {
 		result.Limit = ps.smallest()
@@ -234,7 +233,7 @@ func (h *handler) tell(
 		wait = 0
 	}
 	switch {
-	case result.Source == hybrid.SourceFallback: // which keeps no promise of the limit's
+	case result.Source == hybrid.SourceFallback: // it does not keep the limit's promise
 		if wait > 0 {
 			setRetryAfter(fields, wait)
 		}
@@ -255,7 +254,7 @@ func (h *handler) tell(
 	return errAnswered
 }
 
-// outage is hybrid.ErrUnavailable of a request that a fallback has denied.
+// outage is hybrid.ErrUnavailable for a request that a fallback denied.
 type outage struct{ retryAfter time.Duration }
 
 func (o *outage) Error() string { return hybrid.ErrUnavailable.Error() }

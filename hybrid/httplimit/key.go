@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// KeyFunc says which key a request counts for. Equal keys of one limiter share a bucket, so one
-// limiter should have keys of one kind only. With an error, which should wrap ErrNoKey, or an empty
-// key the request is refused as a bad one; see OnError. Goroutines share it.
+// KeyFunc returns the key that a request counts for. Equal keys of one limiter share a bucket, so use
+// one kind of keys for a limiter. An error, which should wrap ErrNoKey, or an empty key is answered with
+// 400; see OnError. Goroutines share a KeyFunc.
 type KeyFunc func(*http.Request) (string, error)
 
-// ErrNoKey is wrapped by the error of a request that has no key.
+// ErrNoKey is wrapped by the error of a request without a key.
 var ErrNoKey = errors.New("httplimit: the request has no key")
 
 var errEmptyKey = fmt.Errorf("%w: it is empty", ErrNoKey)
 
-// All is one key for everybody.
+// All returns the same key for all requests.
 func All(*http.Request) (string, error) { return "all", nil }
 
-// Header is the value of a field of the request. Use it for what has been checked on the way here,
-// as a client can write what it likes. It is an error if the field is missing, empty, or there
-// more than once, since then nobody knows who wrote which.
+// Header returns the value of a field of the request. Use it for fields that a gateway has checked, as a
+// client can write any value. A missing or empty field is an error, and so are several: their origin is
+// unknown.
 func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
@@ -36,8 +36,8 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Route is the pattern of http.ServeMux that the request matched. It is an error if none has, as
-// in a handler around the mux instead of below it.
+// Route returns the pattern of http.ServeMux that the request matched. A request without one is an
+// error, such as in a handler around the mux instead of below it.
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", fmt.Errorf("%w: no pattern of http.ServeMux matched it before", ErrNoKey)
@@ -45,8 +45,8 @@ func Route(r *http.Request) (string, error) {
 	return r.Pattern, nil
 }
 
-// Path is the value of a wildcard of the pattern that the request matched, such as "bucket" of
-// "/upload/{bucket}". It is an error if that is empty.
+// Path returns the value of a wildcard of the pattern that the request matched, such as "bucket" of
+// "/upload/{bucket}". An empty value is an error.
 func Path(wildcard string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(wildcard)
@@ -57,9 +57,9 @@ func Path(wildcard string) KeyFunc {
 	}
 }
 
-// JoinOf is one key made of several, such as "this user on this route". Different parts make
-// different keys, for any bytes. For several limits that must all admit a request, each with a key
-// of its own, see Also. It is an error if a part is empty or has an error.
+// JoinOf makes one key of several, such as "this user on this route". Different parts make different
+// keys, for any bytes. An empty part, or an error, is an error. For several limits that must all admit a
+// request, each with its own key, see Also. JoinOf panics without keys.
 func JoinOf(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("httplimit: JoinOf needs a KeyFunc")

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Option is a setting of Handler, Select or RoundTripper. What it does not set has its default.
+// Option is a setting of Handler, Select or RoundTripper.
 type Option func(*settings)
 
 type settings struct {
@@ -23,65 +23,64 @@ type settings struct {
 	status  int
 	fields  FieldSet
 
-	made policyCache // of all handlers, as some routers wrap theirs anew for each request
+	made policyCache // shared by all handlers, as some routers wrap theirs anew for each request
 }
 
-// Also adds a limit, to at most 16 together. A request takes its tokens from all or from none; see
+// Also adds a limit, to at most 16 in total. A request takes its tokens from all or from none; see
 // hybrid.Limiter.Join.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost says how many tokens a request asks for; 1 without it. With 0 it takes nothing. Below 0, as
-// Request.ContentLength is where nobody knows it, it is an error of the limiter, of which an
-// OnError may make an answer, and should not make an admission: it wraps hybrid.ErrInvalidN.
+// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A negative cost, such
+// as an unknown Request.ContentLength, is an error of the limiter that wraps hybrid.ErrInvalidN. An
+// OnError should not admit such a request.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
-// Skip says which requests are not limited.
+// Skip reports which requests are not limited.
 func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.skip = skip } }
 
-// Class says in which class of hybrid.Config.Priorities a request is; 0 without it. In another
-// class the answer has no RateLimit-Policy, because only class 0 can have all of a burst.
+// Class returns the class of a request in hybrid.Config.Priorities; 0 without it. In other classes the
+// answer has no RateLimit-Policy, because only class 0 can use all of a burst.
 func Class(class func(*http.Request) int) Option { return func(s *settings) { s.class = class } }
 
-// Wait has a request wait for its tokens, for at most d, instead of being denied at once. Where
-// they cannot be there by then it is denied at once. A RoundTripper without it waits for as long as
-// the request's context allows.
+// Wait makes a request that would be denied wait for its tokens, for at most d. If they cannot arrive in
+// time, it is denied at once. A RoundTripper without it waits as long as the request's context allows.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
 
-// OnLimit answers requests above a limit, for example by a page. The fields are set before and may
-// be changed; the status is still to be written.
+// OnLimit answers requests above a limit, for example by a page. The fields are set before the call and
+// may be changed; answer writes the status.
 func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 	return func(s *settings) { s.onLimit = answer }
 }
 
-// OnError answers requests that nobody has decided about: those without a key, whose error wraps
-// ErrNoKey, and those of a limiter that fails, with an error of package hybrid; without it they
-// are answered with 400 and 503. Where it reports true it has written nothing, and the request is
-// served without a limit, unless its context has ended: who goes away is not to be served for that.
+// OnError answers undecided requests: those without a key, whose error wraps ErrNoKey, and those that a
+// limiter failed to decide, with an error of package hybrid. Without it they are answered with 400 and
+// 503. To serve the request without a limit, answer writes nothing and returns true. A request whose
+// context has ended is never served this way.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
 
-// Status is the status of the answer to a request above a limit, in place of 429.
+// Status sets the status of the answer to a request above a limit, 200 to 999; 429 without it.
 func Status(code int) Option { return func(s *settings) { s.status = code } }
 
-// FieldSet says which fields of an answer tell of limits. Sets are combined by |.
+// FieldSet selects the fields of an answer about limits. Combine sets with |.
 type FieldSet int
 
-// The sets of fields. Retry-After is in each.
+// The sets of fields. Each includes Retry-After.
 const (
-	// FieldsNone is no field that tells of limits.
+	// FieldsNone has no other fields.
 	FieldsNone FieldSet = 0
-	// FieldsDraft is RateLimit-Policy, with all limits, and RateLimit, with the one that binds, as
-	// in draft-ietf-httpapi-ratelimit-headers-10. It is the default.
+	// FieldsDraft has RateLimit-Policy, with all limits, and RateLimit, with the one that binds, as in
+	// draft-ietf-httpapi-ratelimit-headers-10. It is the default.
 	FieldsDraft FieldSet = 1
-	// FieldsLegacy is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, of the limit
-	// that binds. The last is a time in seconds since 1970.
+	// FieldsLegacy has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the limit that
+	// binds. The last is a time in seconds since 1970.
 	FieldsLegacy FieldSet = 2
 )
 
-// Fields says which fields of an answer tell of limits.
+// Fields sets the fields of an answer about limits; FieldsDraft without it.
 func Fields(set FieldSet) Option { return func(s *settings) { s.fields = set } }
 
 func newSettings(options []Option) *settings {
@@ -95,11 +94,10 @@ func newSettings(options []Option) *settings {
 	return s
 }
 
-// rulesMax is how many keys a hybrid.Limiter.Join takes.
+// rulesMax bounds the keys of a hybrid.Limiter.Join.
 const rulesMax = 16
 
-// rulesOf are the rules of a Handler or RoundTripper. Those that would have the same name are told
-// apart by a number.
+// rulesOf returns the rules of a Handler or RoundTripper. A number distinguishes rules of equal names.
 func (s *settings) rulesOf(limiter *hybrid.Limiter, key KeyFunc) []Rule {
 	rules := append([]Rule{{Limiter: limiter, Key: key}}, s.also...)
 	if len(rules) > rulesMax {
@@ -127,7 +125,7 @@ func (s *settings) costOf(r *http.Request) int64 {
 	return s.cost(r)
 }
 
-// inClass are the rules in the class of the request.
+// inClass returns the rules in the class of the request.
 func (s *settings) inClass(rules []Rule, r *http.Request) []Rule {
 	if s.class == nil {
 		return rules

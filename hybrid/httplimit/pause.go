@@ -14,17 +14,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// pauseMax is the longest that one answer can have others wait, and pausesMax how many keys can.
+// pauseMax bounds the pause that one answer can cause, and pausesMax the keys with a pause.
 const pauseMax, pausesMax = 10 * time.Minute, 100_000
 
-// pauses are the keys whose requests are not to be sent for a while.
+// pauses holds the keys whose requests must wait for a while.
 type pauses struct {
 	mu      sync.Mutex
 	until   map[string]time.Time
 	sweptAt time.Time
 }
 
-// note has requests of key wait for d.
+// note makes requests of key wait for d.
 func (p *pauses) note(key string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *pauses) note(key string, d time.Duration) {
 	}
 }
 
-// wait waits for as long as requests of key are to wait.
+// wait waits until the pause of key is over.
 func (p *pauses) wait(ctx context.Context, key string) error {
 	for {
 		p.mu.Lock()
@@ -52,7 +52,7 @@ func (p *pauses) wait(ctx context.Context, key string) error {
 			return nil
 		}
 		if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
-			return fmt.Errorf("httplimit: %w: the server wants no request for %v", hybrid.ErrWouldExceedDeadline, d)
+			return fmt.Errorf("httplimit: %w: server asked to retry after %v", hybrid.ErrWouldExceedDeadline, d)
 		}
 		timer := time.NewTimer(d)
 		select {
@@ -64,8 +64,8 @@ func (p *pauses) wait(ctx context.Context, key string) error {
 	}
 }
 
-// retryAfter is how long an answer asks to wait, in seconds or until a date (RFC 9110). It is 0
-// where it does not. A date is judged by the server's own clock where the answer tells that.
+// retryAfter returns the wait that an answer asks for, in seconds or until a date (RFC 9110); 0 if none.
+// A date is compared with the Date of the answer, if it has one.
 func retryAfter(answer *http.Response) time.Duration {
 	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode != http.StatusServiceUnavailable {
 		return 0

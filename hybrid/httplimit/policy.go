@@ -14,43 +14,42 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// policy is one limit as the fields of answers tell of it.
+// policy is one limit in the form of the fields of answers.
 type policy struct {
 	limit  hybrid.Limit
 	names  []string // its name, as Denial.Policies
 	quoted string   // its name, as a String of a structured field
-	quota  int64    // so many tokens
-	window int64    // can be had in so many seconds
+	quota  int64    // tokens available in each window
+	window int64    // in seconds
 	legacy string   // X-RateLimit-Limit
 	body   []byte   // of the answer to a request that it denies
 }
 
-// policies are the limits of a rule, for keys that have the same ones.
+// policies are the limits of a rule, for all keys with the same limits.
 type policies struct {
 	list []policy
-	told string // RateLimit-Policy; empty where there is nothing to tell
+	told string // RateLimit-Policy, or empty
 }
 
-// policyKey is what policies are made of.
+// policyKey identifies policies.
 type policyKey struct {
 	name   string
 	limits [lease.LimitsMax]hybrid.Limit
 }
 
-// policiesMax bounds how many policies are made ready for reading, as every customer may have
-// limits of its own.
+// policiesMax bounds the policies that are ready, as every customer may have other limits.
 const policiesMax = 1024
 
-// policyCache keeps policies that have been made. Those that are ready are read without a lock.
+// policyCache caches policies. Those that are ready are read without a lock.
 type policyCache struct {
 	ready atomic.Pointer[map[policyKey]*policies]
 
 	mu     sync.Mutex
-	others map[policyKey]*policies // made since
-	asked  int                     // how often the ready ones were not enough
+	others map[policyKey]*policies // made since then
+	asked  int                     // look-ups that the ready ones did not answer
 }
 
-// of are the policies of a rule with this name whose key has these limits.
+// of returns the policies of a rule with this name whose key has these limits.
 func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *policies {
 	key := policyKey{name: name}
 	copy(key.limits[:], limits)
@@ -62,9 +61,9 @@ func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *polici
 	return c.find(key, limits, status)
 }
 
-// find is of for policies that are not ready. It makes the others ready once it was asked for as
-// many as there are, so that copying them costs each request no more than one of them does. Above
-// the bound those that were ready go.
+// find is of for policies that are not ready. It makes the others ready after as many look-ups as there
+// are ready ones, so that a request copies one policy on average. Above the bound it drops the former
+// ready ones.
 func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +72,7 @@ func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *po
 		ready = *have
 	}
 	if p, ok := ready[key]; ok {
-		return p // since of has looked
+		return p // ready since of looked
 	}
 	p := c.others[key]
 	if p == nil {
@@ -118,7 +117,7 @@ func newPolicies(name string, limits []hybrid.Limit, status int) *policies {
 	return ps
 }
 
-// find is the policy of a limit; nil where it is not among them.
+// find returns the policy of a limit; nil if there is none.
 func (ps *policies) find(limit hybrid.Limit) *policy {
 	for i := range ps.list {
 		if ps.list[i].limit == limit {
@@ -128,7 +127,7 @@ func (ps *policies) find(limit hybrid.Limit) *policy {
 	return nil
 }
 
-// smallest is the limit with the smallest burst; the zero Limit if there is none.
+// smallest returns the limit with the smallest burst; the zero Limit if there is none.
 func (ps *policies) smallest() (least hybrid.Limit) {
 	for i := range ps.list {
 		if l := ps.list[i].limit; i == 0 || l.Capacity() < least.Capacity() {
@@ -141,11 +140,11 @@ func (ps *policies) smallest() (least hybrid.Limit) {
 // integerMax is the largest Integer of a structured field.
 const integerMax = 999_999_999_999_999
 
-// promise is what RateLimit-Policy says of a limit: quota tokens can be had in any window of so
-// many seconds, whatever was taken before it. The quota is the burst and the window the time in
-// which it fills, in whole seconds: who never takes more in any window is never denied, if nobody
-// else draws. A burst that fills within a second says little about the rate, so then the quota is
-// what comes in a second. Of a window or a calendar they are its tokens and its length.
+// promise returns q and w of RateLimit-Policy: quota tokens are available in any window of that many
+// seconds, whatever was taken before it. The quota is the burst, and the window the time in which the
+// burst fills, in whole seconds: a client that is alone with the key and never takes more in a window is
+// never denied. A burst that fills within a second says little about the rate, so the quota is then the
+// tokens of one second. For a sliding window or a calendar they are its tokens and its length.
 func promise(l hybrid.Limit) (quota, window int64) {
 	if l.Equal(hybrid.Blocked) {
 		return 0, 1
@@ -160,7 +159,7 @@ func promise(l hybrid.Limit) (quota, window int64) {
 	return min(quota, integerMax), min(window, integerMax)
 }
 
-// perSecond is how many whole tokens l makes in a second.
+// perSecond returns the whole tokens that l makes in a second.
 func perSecond(l hybrid.Limit) int64 {
 	high, low := bits.Mul64(uint64(l.Tokens), uint64(time.Second))
 	if high >= uint64(l.Per) {
@@ -170,7 +169,7 @@ func perSecond(l hybrid.Limit) int64 {
 	return int64(min(n, integerMax))
 }
 
-// seconds are d in whole seconds, rounded up: who waits for them has waited for d.
+// seconds rounds d up to whole seconds.
 func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -178,8 +177,8 @@ func seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// printable is a name of characters that a String of a structured field may have: others become
-// what they are in a URL.
+// printable escapes the characters of a name that a String of a structured field must not have, as in a
+// URL.
 func printable(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

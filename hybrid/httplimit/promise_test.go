@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +25,7 @@ func anyLimit(rng *rand.Rand) hybrid.Limit {
 	return l
 }
 
-// announced is what RateLimit-Policy says of a limit.
+// announced returns q and w of RateLimit-Policy.
 func announced(t *testing.T, h http.Handler) (quota, window int64) {
 	t.Helper()
 	policies := items(t, ask(h).Header(), "RateLimit-Policy")
@@ -34,14 +33,16 @@ func announced(t *testing.T, h http.Handler) (quota, window int64) {
 	return policies[0].is["q"], policies[0].is["w"]
 }
 
-// No limit is announced as more than it is: what the quota says comes in the window, exactly, and
-// fits into the burst unless that fills within a second. Nor as much less.
+// The quota is made within the window and fits into the burst, unless that fills within a second, and it
+// is not much less than either.
 func TestNoMoreIsPromisedThanThereIs(t *testing.T) {
 	rng := testkit.Rand(t)
 	limits := []hybrid.Limit{
-		hybrid.PerSecond(1), hybrid.PerSecond(100), hybrid.PerMinute(100), hybrid.PerHour(1), hybrid.Every(time.Hour),
-		hybrid.PerSecond(10).WithBurst(20), hybrid.PerSecond(10).WithBurst(15), hybrid.PerMinute(100).WithBurst(1),
-		hybrid.PerSecond(3), hybrid.Every(250 * time.Millisecond), hybrid.PerSecond(1e9), hybrid.Every(3 * time.Second),
+		hybrid.PerSecond(1), hybrid.PerSecond(100), hybrid.PerMinute(100), hybrid.PerHour(1),
+		hybrid.Every(time.Hour), hybrid.PerSecond(10).WithBurst(20), hybrid.PerSecond(10).WithBurst(15),
+		hybrid.PerMinute(100).WithBurst(1),
+		hybrid.PerSecond(3), hybrid.Every(250 * time.Millisecond), hybrid.PerSecond(1e9),
+		hybrid.Every(3 * time.Second),
 	}
 	for range 100 {
 		if l := anyLimit(rng); l.Validate() == nil {
@@ -53,26 +54,23 @@ func TestNoMoreIsPromisedThanThereIs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			quota, window = announced(t, httplimit.Handler(limiterOf(t, l), httplimit.All)(&served{}))
 		})
-		// comes is how much the limit makes in so many seconds.
+		// comes returns the tokens that the limit makes in a time.
 		comes := func(seconds int64) *big.Rat {
 			made := new(big.Rat).SetFrac64(l.Tokens, int64(l.Per))
 			return made.Mul(made, new(big.Rat).SetInt64(seconds*int64(time.Second)))
 		}
 		q := new(big.Rat).SetInt64(quota)
 		check(t, quota >= 1 && window >= 1, "%v: %d in %d s", l, quota, window)
-		check(t, q.Cmp(comes(window)) <= 0, "%v: %d in %d s are promised, and %v come", l, quota, window,
-			comes(window))
-		if window > 1 {
-			check(t, quota == l.Capacity() && q.Cmp(comes(window-1)) > 0, "%v: only %d in %d s are promised", l,
-				quota, window)
-		} else {
-			check(t, new(big.Rat).SetInt64(quota+1).Cmp(comes(1)) > 0, "%v: only %d in %d s are promised", l,
-				quota, window)
+		check(t, q.Cmp(comes(window)) <= 0, "%v: promises %d in %d s of %v", l, quota, window, comes(window))
+		much := quota == l.Capacity() && q.Cmp(comes(window-1)) > 0
+		if window == 1 {
+			much = new(big.Rat).SetInt64(quota+1).Cmp(comes(1)) > 0
 		}
+		check(t, much, "%v: promises only %d in %d s", l, quota, window)
 	}
 }
 
-// Who never asks for more than the quota in any window, and is alone, is never denied.
+// A client that is alone and never asks for more than the quota in a window is never denied.
 func TestWhoKeepsToThePolicyIsNeverDenied(t *testing.T) {
 	for seed := range testkit.Seeds(t, testkit.PlainOrRace(20, 4)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -111,16 +109,16 @@ func TestWhoKeepsToThePolicyIsNeverDenied(t *testing.T) {
 	}
 }
 
-// In any window, whatever was taken before, the quota is to be had by who asks again and again. The
-// process has the last of it a Target later, at most.
-func TestTheQuotaIsToBeHadInAnyWindow(t *testing.T) {
+// A client that asks again and again gets the quota in any window, whatever was taken before. The process
+// has the last token at most a Target later.
+func TestTheQuotaIsAvailableInAnyWindow(t *testing.T) {
 	for seed := range testkit.Seeds(t, testkit.PlainOrRace(20, 4)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			l := hybrid.Limit{Tokens: 1 + rng.Int64N(100), Per: time.Duration(1+rng.IntN(5000)) * time.Millisecond}
-			l.Burst = 2 + rng.Int64N(100) // of a burst of 1, what comes before somebody asks is lost
+			l.Burst = 2 + rng.Int64N(100) // a burst of 1 loses the tokens made before the next request
 			if l.TimeToFull() < 20*time.Millisecond {
-				return // as is what comes twice between two questions
+				return // and a burst that fills twice between two requests loses some too
 			}
 			limiter := limiterOf(t, l)
 			h := httplimit.Handler(limiter, httplimit.All)(&served{})
@@ -139,9 +137,9 @@ func TestTheQuotaIsToBeHadInAnyWindow(t *testing.T) {
 	}
 }
 
-// Who waits for as long as the answer says, and is alone, is admitted: for Retry-After of a denial
-// and for t of any answer. And t is never later than Retry-After.
-func TestWhoWaitsForAsLongAsItSaysIsAdmitted(t *testing.T) {
+// A client that is alone is admitted after Retry-After of a denial and after t of any answer, and t is never
+// later than Retry-After.
+func TestARequestAfterTheToldWaitIsAdmitted(t *testing.T) {
 	for seed := range testkit.Seeds(t, testkit.PlainOrRace(40, 8)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 2))
@@ -154,13 +152,7 @@ func TestWhoWaitsForAsLongAsItSaysIsAdmitted(t *testing.T) {
 					return
 				}
 			}
-			cost := int64(1)
-			for _, l := range limits {
-				cost = max(cost, rng.Int64N(min(l.Capacity(), 50)))
-			}
-			for _, l := range limits {
-				cost = min(cost, l.Capacity())
-			}
+			cost := max(1, rng.Int64N(min(limits[0].Capacity(), limits[len(limits)-1].Capacity(), 50)))
 			h := httplimit.Handler(limiterOf(t, limits...), httplimit.All,
 				httplimit.Cost(func(*http.Request) int64 { return cost }))(&served{})
 			for range 30 {
@@ -183,15 +175,4 @@ func TestWhoWaitsForAsLongAsItSaysIsAdmitted(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Of a Limiter that leaves a part of the burst to others nothing is promised, as that is not all to
-// be had.
-func TestHeadroomIsNotPromised(t *testing.T) {
-	half := hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerHour(100)}, Policy: hybrid.Policy{Headroom: 0.5}, CallTimeout: realTime,
-	}
-	w := ask(httplimit.Handler(newLimiter(t, half), httplimit.All)(&served{}))
-	policy, limit := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")
-	check(t, policy == "" && strings.HasPrefix(limit, `"default";r=49;`), "%v", w.Header())
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// A request is sent at most attemptsMax times, and of the body of an answer that is thrown away at
-// most discardMax bytes are read, so that its connection can be used again.
+// attemptsMax bounds the attempts for one request, and discardMax the bytes that are read of a discarded
+// answer's body so that its connection can be reused.
 const attemptsMax, discardMax = 4, 64 << 10
 
-// RoundTripper has each request wait until limiter has its tokens, and then has next send it; nil
-// means http.DefaultTransport. An http.Client uses it as its Transport. Goroutines share it. It
-// panics where limiter or key is nil.
+// RoundTripper returns a Transport for an http.Client. Each request waits until limiter has its tokens;
+// then next sends it. A nil next means http.DefaultTransport. Goroutines may share the result.
+// RoundTripper panics if limiter or key is nil.
 //
 // An answer 429 or 503 with a Retry-After of at most ten minutes makes all requests of the key wait
-// for that long. The request is sent again then, up to three times, if it can be repeated: its
-// method is idempotent or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or
-// where the request's deadline comes before, the answer is returned as it is. With a longer
-// Retry-After the others wait for ten minutes.
+// that long. The request is sent again then, up to three times, if it can be repeated: its method is
+// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the
+// request's deadline comes first, the answer is returned unchanged. With a longer Retry-After the other
+// requests wait for ten minutes.
 //
-// The options Also, Cost, Skip, Class and Wait are those that count. A request that is not sent has
+// Only the options Also, Cost, Skip, Class and Wait have an effect. A request that is not sent returns
 // an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as
 // ErrWouldExceedDeadline.
 func RoundTripper(
@@ -44,14 +44,14 @@ type transport struct {
 	pauses pauses
 }
 
-// RoundTrip sends r when its time has come.
+// RoundTrip sends r once it is admitted.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.skip != nil && t.skip(r) {
 		return t.next.RoundTrip(r)
 	}
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if t.wait > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.wait) // of waiting alone: sending may take longer
+		ctx, cancel = context.WithTimeout(ctx, t.wait) // bounds the wait alone: sending may take longer
 	}
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -76,20 +76,20 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if again == nil {
 			return answer, nil
 		}
-		_, _ = io.CopyN(io.Discard, answer.Body, discardMax) // or else the connection is closed
+		_, _ = io.CopyN(io.Discard, answer.Body, discardMax) // otherwise the connection is closed
 		_ = answer.Body.Close()
 		r = again
 	}
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+// CloseIdleConnections serves http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// admit waits until r may be sent. Its key is name.
+// admit waits until r may be sent, and returns its key.
 func (t *transport) admit(ctx context.Context, r *http.Request) (name string, err error) {
 	joined, keys, err := join(r, t.inClass(t.rules, r))
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 	if err := limiter.WaitN(ctx, cost); err != nil {
 		return "", err
 	}
-	// Another request may have been told to wait meanwhile.
+	// An answer may have asked for a pause meanwhile.
 	if err := t.pauses.wait(ctx, name); err != nil {
 		limiter.Refund(cost)
 		return "", err
@@ -115,7 +115,7 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 	return name, nil
 }
 
-// repeat is r to be sent once more; nil where that might do something twice, or the body is gone.
+// repeat returns r for one more attempt; nil if that might act twice, or the body is gone.
 func repeat(r *http.Request) *http.Request {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut,
@@ -135,7 +135,7 @@ func repeat(r *http.Request) *http.Request {
 	if err != nil {
 		return nil
 	}
-	again := *r // shallow: a RoundTripper must not change the caller's
+	again := *r // a RoundTripper must not change the caller's request
 	again.Body = body
 	return &again
 }

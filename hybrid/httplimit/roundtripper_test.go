@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +18,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// script is a RoundTripper that gives one answer after another, and the last one from then on. It
-// notes what it was sent, and which bodies of answers are still open.
+// script is a RoundTripper that gives one answer after another, and the last one from then on. It records
+// the requests, and the bodies of answers that are open.
 type script struct {
 	answers []string // a status and the fields, such as "429 Retry-After=2"
 	mu      sync.Mutex
@@ -51,8 +50,8 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.since = time.Now()
 	}
 	at := time.Since(s.since).Milliseconds()
-	s.sent = append(s.sent, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.Path,
-		sent))+fmt.Sprintf(" at %d", at))
+	text := strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, sent))
+	s.sent = append(s.sent, fmt.Sprintf("%s at %d", text, at))
 	words := strings.Split(s.answers[min(len(s.sent), len(s.answers))-1], " ")
 	answer := &http.Response{Header: http.Header{}, Request: r}
 	_, _ = fmt.Sscan(words[0], &answer.StatusCode)
@@ -87,7 +86,7 @@ func withBody(again bool) func(*http.Request) {
 // pathKey is the path of a request.
 func pathKey(r *http.Request) (string, error) { return r.URL.Path, nil }
 
-// What is sent again, and when, for each answer and each kind of request.
+// A request is sent again, or not, for each answer and each kind of request.
 func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 	idempotent := func(r *http.Request) { r.Header.Set("Idempotency-Key", "1") }
 	deadline := func(d time.Duration) func(*http.Request) {
@@ -97,58 +96,51 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 			*r = *r.WithContext(ctx)
 		}
 	}
-	const date = "Date=Sat,_01_Jan_2000_00:00:07_GMT Retry-After=Sat,_01_Jan_2000_00:00:10_GMT" // 7 s off
+	const today = "429 Retry-After=Sat,_01_Jan_2000_00:00:10_GMT"
+	const late = " Date=Sat,_01_Jan_2000_00:00:07_GMT|200" // the server's clock is 7 s ahead
 	for _, c := range []struct {
-		name    string
-		method  string
-		change  []func(*http.Request)
-		answers []string
-		want    []string
-		status  int
+		name, method string
+		change       []func(*http.Request)
+		answers      string // with | between them
+		want         string // when it is sent, in milliseconds
+		status       int
 	}{
-		{"seconds", "GET", nil, []string{"429 Retry-After=2", "200"},
-			[]string{"GET /a at 0", "GET /a at 2000"}, 200},
-		{"503", "GET", nil, []string{"503 Retry-After=2", "200"}, []string{"GET /a at 0", "GET /a at 2000"}, 200},
-		{"a date, by the server's clock", "GET", nil, []string{"429 " + date, "200"},
-			[]string{"GET /a at 0", "GET /a at 3000"}, 200},
-		{"a date, by our clock", "GET", nil, []string{"429 Retry-After=Sat,_01_Jan_2000_00:00:10_GMT", "200"},
-			[]string{"GET /a at 0", "GET /a at 10000"}, 200},
-		{"a date that is over", "GET", nil, []string{"429 Retry-After=Fri,_31_Dec_1999_00:00:10_GMT", "200"},
-			[]string{"GET /a at 0"}, 429},
-		{"no more than four times", "GET", nil, []string{"429 Retry-After=1"},
-			[]string{"GET /a at 0", "GET /a at 1000", "GET /a at 2000", "GET /a at 3000"}, 429},
-		{"without Retry-After", "GET", nil, []string{"429", "200"}, []string{"GET /a at 0"}, 429},
-		{"now", "GET", nil, []string{"429 Retry-After=0", "200"}, []string{"GET /a at 0"}, 429},
-		{"garbage", "GET", nil, []string{"429 Retry-After=soon", "200"}, []string{"GET /a at 0"}, 429},
-		{"below 0", "GET", nil, []string{"429 Retry-After=-1", "200"}, []string{"GET /a at 0"}, 429},
-		{"another status", "GET", nil, []string{"500 Retry-After=1", "200"}, []string{"GET /a at 0"}, 500},
-		{"ten minutes", "GET", nil, []string{"429 Retry-After=600", "200"},
-			[]string{"GET /a at 0", "GET /a at 600000"}, 200},
-		{"too long", "GET", nil, []string{"429 Retry-After=601", "200"}, []string{"GET /a at 0"}, 429},
-		{"for ever", "GET", nil, []string{"429 Retry-After=99999999999999999999", "200"},
-			[]string{"GET /a at 0"}, 429},
-		{"longer than its deadline", "GET", list(deadline(2 * time.Second)), []string{"429 Retry-After=2", "200"},
-			[]string{"GET /a at 0"}, 429},
-		{"POST", "POST", nil, []string{"429 Retry-After=1", "200"}, []string{"POST /a at 0"}, 429},
-		{"POST that is idempotent", "POST", list(idempotent, withBody(true)), []string{"429 Retry-After=1", "200"},
-			[]string{"POST /a body at 0", "POST /a body at 1000"}, 200},
-		{"PUT", "PUT", list(withBody(true)), []string{"503 Retry-After=1", "429 Retry-After=1", "201"},
-			[]string{"PUT /a body at 0", "PUT /a body at 1000", "PUT /a body at 2000"}, 201},
-		{"PUT of a stream", "PUT", list(withBody(false)), []string{"503 Retry-After=1", "200"},
-			[]string{"PUT /a body at 0"}, 503},
-		{"DELETE", "DELETE", nil, []string{"429 Retry-After=1", "204"},
-			[]string{"DELETE /a at 0", "DELETE /a at 1000"}, 204},
+		{"seconds", "GET", nil, "429 Retry-After=2|200", "0 2000", 200},
+		{"503", "GET", nil, "503 Retry-After=2|200", "0 2000", 200},
+		{"a date, by the server's clock", "GET", nil, today + late, "0 3000", 200},
+		{"a date, by our clock", "GET", nil, today + "|200", "0 10000", 200},
+		{"a date that is over", "GET", nil, "429 Retry-After=Fri,_31_Dec_1999_00:00:10_GMT|200", "0", 429},
+		{"no more than four times", "GET", nil, "429 Retry-After=1", "0 1000 2000 3000", 429},
+		{"without Retry-After", "GET", nil, "429|200", "0", 429},
+		{"now", "GET", nil, "429 Retry-After=0|200", "0", 429},
+		{"garbage", "GET", nil, "429 Retry-After=soon|200", "0", 429},
+		{"below 0", "GET", nil, "429 Retry-After=-1|200", "0", 429},
+		{"another status", "GET", nil, "500 Retry-After=1|200", "0", 500},
+		{"ten minutes", "GET", nil, "429 Retry-After=600|200", "0 600000", 200},
+		{"too long", "GET", nil, "429 Retry-After=601|200", "0", 429},
+		{"for ever", "GET", nil, "429 Retry-After=99999999999999999999|200", "0", 429},
+		{"longer than its deadline", "GET", list(deadline(2 * time.Second)), "429 Retry-After=2|200", "0", 429},
+		{"POST", "POST", nil, "429 Retry-After=1|200", "0", 429},
+		{"idempotent POST", "POST", list(idempotent, withBody(true)), "429 Retry-After=1|200", "0 1000", 200},
+		{"PUT", "PUT", list(withBody(true)), "503 Retry-After=1|429 Retry-After=1|201", "0 1000 2000", 201},
+		{"PUT of a stream", "PUT", list(withBody(false)), "503 Retry-After=1|200", "0", 503},
+		{"DELETE", "DELETE", nil, "429 Retry-After=1|204", "0 1000", 204},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				next := &script{answers: c.answers}
+				next := &script{answers: strings.Split(c.answers, "|")}
 				transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(100)), pathKey, next)
 				r := request(t, c.method, "/a", c.change...)
 				before := *r
 				answer, err := transport.RoundTrip(r)
 				noErr(t, err)
 				check(t, answer.StatusCode == c.status, "%d", answer.StatusCode)
-				check(t, slices.Equal(next.sent, c.want), "%q, want %q", next.sent, c.want)
+				var want []string
+				sent := strings.TrimSuffix(c.method+" /a "+map[bool]string{true: "body"}[r.Body != nil], " ")
+				for at := range strings.FieldsSeq(c.want) {
+					want = append(want, sent+" at "+at)
+				}
+				check(t, slices.Equal(next.sent, want), "%q, want %q", next.sent, want)
 				check(t, next.open.Load() == 1, "%d bodies are open, beside that of the answer", next.open.Load()-1)
 				got, err := io.ReadAll(answer.Body)
 				check(t, err == nil && len(got) == 100_000, "%d bytes, %v", len(got), err)
@@ -158,7 +150,7 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 	}
 }
 
-// All requests of a key wait for as long as one was told to, and those of another key do not.
+// All requests of a key wait for the Retry-After of one, and those of another key do not.
 func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 	for status, wait := range map[string]int64{
 		"429 Retry-After=30": 30, "503 Retry-After=7200": 600, "429 Retry-After=99999999999999999999": 600,
@@ -180,7 +172,7 @@ func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 			late := fmt.Sprintf("GET /a at %d", 1000*wait)
 			check(t, slices.Equal(next.sent, []string{late, late, "GET /b at 0", "POST /a at 0"}), "%q", next.sent)
 
-			// Who cannot wait for that long is told at once.
+			// A request that cannot wait that long fails at once.
 			next.answers = []string{"429 Retry-After=30"}
 			_, err = transport.RoundTrip(request(t, "POST", "/a"))
 			noErr(t, err)
@@ -190,15 +182,14 @@ func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 			r := request(t, "POST", "/a")
 			r.Body = &body{strings.NewReader(""), func() { closed = true }}
 			_, err = transport.RoundTrip(r.WithContext(ctx))
-			check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err,
-				time.Since(from))
-			check(t, closed, "the body of a request that was not sent is open")
+			check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0 && closed,
+				"%v after %v, the body is closed: %t", err, time.Since(from), closed)
 		})
 	}
 }
 
-// When a server may be asked again, those who waited go at the rate of the limit and not at once.
-func TestAllWhoWaitedDoNotComeAtOnce(t *testing.T) {
+// After a Retry-After the waiting requests go at the rate of the limit and not all at once.
+func TestWaitingRequestsDoNotGoAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &script{answers: []string{"429 Retry-After=30", "200"}}
 		transport := httplimit.RoundTripper(limiterOf(t, hybrid.Every(time.Second)), httplimit.All, next)
@@ -219,13 +210,13 @@ func TestAllWhoWaitedDoNotComeAtOnce(t *testing.T) {
 	})
 }
 
-// A request whose tokens come after another one was told to wait does not go either, and gives them
-// back if it cannot wait.
-func TestTheServersWordReachesWhoWaitsForTokens(t *testing.T) {
+// A request that gets its tokens during a Retry-After of another one waits too, and gives them back if it
+// cannot wait.
+func TestRetryAfterReachesRequestsThatWaitForTokens(t *testing.T) {
 	for patience, sent := range map[time.Duration]int{10 * time.Second: 1, time.Minute: 2} {
 		synctest.Test(t, func(t *testing.T) {
-			next, limiter := &script{answers: []string{"429 Retry-After=30", "200"}}, limiterOf(t,
-				hybrid.Every(time.Second))
+			next := &script{answers: []string{"429 Retry-After=30", "200"}}
+			limiter := limiterOf(t, hybrid.Every(time.Second))
 			late := roundTripper(func(r *http.Request) (*http.Response, error) {
 				time.Sleep(time.Second / 2) // the answer comes while the second request waits
 				return next.RoundTrip(r)
@@ -250,7 +241,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Requests are sent at the rate of the limit, in turn, and those that cannot be are not sent.
+// Requests are sent at the rate of the limit, in turn.
 func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, limiter := &script{answers: []string{"200"}}, limiterOf(t, hybrid.Every(100*time.Millisecond))
@@ -261,10 +252,9 @@ func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 			noErr(t, err)
 		}
 		took := time.Since(from)
-		check(t, took >= 10*time.Second && took < 10100*time.Millisecond,
-			"100 after the first took %v at 10/s", took)
+		check(t, took >= 10*time.Second && took < 10100*time.Millisecond, "101 requests took %v at 10/s", took)
 
-		// A request that gives up has an error and is not sent, and what it was to have goes to others.
+		// A cancelled request is not sent, and its tokens go to others.
 		for range 20 {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			gone := errors.New("gone")
@@ -285,16 +275,20 @@ func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 		noErr(t, err)
 		from = time.Now()
 		_, err = limited.RoundTrip(request(t, "GET", "/"))
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err,
-			time.Since(from))
+		took = time.Since(from)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && took == 0, "%v after %v", err, took)
 
 		// A request without a key is not sent either.
-		_, err = httplimit.RoundTripper(limiter, httplimit.Header("X-User"), next).RoundTrip(request(t, "GET", "/"))
+		keyed := func(options ...httplimit.Option) error {
+			_, err := httplimit.RoundTripper(limiter, httplimit.Header("X-User"), next, options...).
+				RoundTrip(request(t, "GET", "/"))
+			return err
+		}
+		err = keyed()
 		check(t, errors.Is(err, httplimit.ErrNoKey), "%v", err)
 		sent := len(next.sent)
-		_, err = httplimit.RoundTripper(limiter, httplimit.Header("X-User"), next,
-			httplimit.Skip(func(*http.Request) bool { return true })).RoundTrip(request(t, "GET", "/"))
-		check(t, err == nil && len(next.sent) == sent+1, "what is skipped is sent: %v", err)
+		err = keyed(httplimit.Skip(func(*http.Request) bool { return true }))
+		check(t, err == nil && len(next.sent) == sent+1, "a skipped request is not sent: %v", err)
 	})
 }
 
@@ -307,10 +301,7 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 			httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }))
 		from := time.Now()
 		for range 5 {
-			r, err := http.NewRequestWithContext(t.Context(), "PUT", "http://service/",
-				bytes.NewReader(make([]byte, 10)))
-			noErr(t, err)
-			_, err = transport.RoundTrip(r)
+			_, err := transport.RoundTrip(request(t, "PUT", "/", func(r *http.Request) { r.ContentLength = 10 }))
 			noErr(t, err)
 		}
 		took := time.Since(from)
@@ -332,8 +323,8 @@ func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
 				denials.Add(1)
 				w.WriteHeader(http.StatusTooManyRequests)
 			}))(&quiet{}))
-		client := &http.Client{Transport: httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(rate*5/4)),
-			httplimit.All, transport)}
+		own := limiterOf(t, hybrid.PerSecond(rate*5/4))
+		client := &http.Client{Transport: httplimit.RoundTripper(own, httplimit.All, transport)}
 		defer client.CloseIdleConnections()
 		var served, failed atomic.Int64
 		var all sync.WaitGroup

@@ -25,7 +25,7 @@ var (
 	noErr = testkit.NoErr
 )
 
-// newLimiter is a limiter with a store of its own.
+// newLimiter returns a limiter with a store of its own.
 func newLimiter(t testing.TB, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	return limiterOn(t, memory.New(nil), cfg)
@@ -43,17 +43,17 @@ func limiterOn(t testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Limit
 	return l
 }
 
-// limiterOf is a limiter with these limits.
+// limiterOf returns a limiter with these limits.
 func limiterOf(t testing.TB, limits ...hybrid.Limit) *hybrid.Limiter {
 	t.Helper()
 	return newLimiter(t, hybrid.Config{Limits: limits})
 }
 
-// realTime is a CallTimeout for tests outside a bubble, where a machine that stalls must turn no
-// wait for a lease into a denial.
+// realTime is a CallTimeout for tests outside a bubble: a slow machine must turn no wait for a lease into a
+// denial.
 const realTime = 30 * time.Second
 
-// served is a handler that counts whom it has served.
+// served counts the requests that it has served.
 type served struct{ requests int }
 
 func (s *served) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -61,7 +61,7 @@ func (s *served) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("served"))
 }
 
-// ask is the answer of h to a request that change has changed.
+// ask returns the answer of h to a request, after each change.
 func ask(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	for _, c := range change {
@@ -72,7 +72,7 @@ func ask(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecord
 	return w
 }
 
-// from has a request come from an address, through a proxy that says so if there is one.
+// from sets the address of a request, and the lines of X-Forwarded-For, if any.
 func from(address string, forwardedFor ...string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.RemoteAddr = net.JoinHostPort(address, "4711")
@@ -86,7 +86,7 @@ func user(name string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("X-User", name) }
 }
 
-// zero is no prefix.
+// zero is an invalid prefix.
 var zero netip.Prefix
 
 func prefixes(all ...string) (ps []netip.Prefix) {
