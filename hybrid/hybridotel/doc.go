@@ -1,6 +1,6 @@
-// Package hybridotel reports what package hybrid does to OpenTelemetry: metrics for dashboards and
-// alerts, and spans that say which request waited for which lease call. It needs the OpenTelemetry
-// API alone; which SDK and exporter there is, is the program's business.
+// Package hybridotel reports package hybrid to OpenTelemetry: metrics for dashboards and alerts, and
+// spans that connect each waiting request with its lease call. It needs the OpenTelemetry API alone; the
+// program chooses SDK and exporter.
 //
 //	telemetry, err := hybridotel.New(hybridotel.Config{}) // the global providers
 //	limiter, err := hybrid.New(telemetry.Store(store), hybrid.Config{...})
@@ -8,20 +8,19 @@
 //	...
 //	err = telemetry.Wait(ctx, limiter.Key("user-17"))
 //
-// Each of the three is of use without the others: Register for metrics from hybrid.Stats, Store for
-// the round trips and their spans, Wait for how long requests waited and what came of it. None of
-// them costs Key.Allow anything: a reader that collects asks for Stats, and no request counts
-// anything.
+// Each of the three works without the others: Register for metrics from hybrid.Stats, Store for round
+// trips and their spans, Wait for the durations and outcomes of waits. None of them costs Key.Allow
+// anything: a reader asks for Stats when it collects, and a request counts nothing here.
 //
 // # Metrics
 //
-// All have Config.Attributes, and those of Register and Wait the attribute yuzhi.limiter, which is
-// hybrid.Config.Name; a Limiter without a name has none. A key is in no metric and no span. Below
-// each name is the one that Prometheus has, and then the attributes. Counts are tokens unless the
-// unit says otherwise: where each request asks for one token they are requests.
+// All have Config.Attributes. Those of Register and Wait have the attribute yuzhi.limiter too, which is
+// hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. Below each name is
+// its name in Prometheus, and then the attributes. Counts are tokens unless the unit says otherwise; if
+// each request asks for one token, they are requests.
 //
-// The structure is that of the stable convention aspnetcore.rate_limiting: what was asked for by
-// result, who waits now, and how long it took.
+// The structure follows the stable convention aspnetcore.rate_limiting: requests by result, requests
+// that wait now, and durations.
 //
 // Of Register, one hybrid.Limiter.Stats for each collection:
 //
@@ -117,17 +116,16 @@
 //	yuzhi.wait      internal  one Wait; a child of the caller's span. yuzhi.limiter, yuzhi.tokens,
 //	                          yuzhi.outcome
 //
-// A yuzhi.lease is linked with the span of each request that waits for one of its keys while it is
-// under way, and that span with it: the yuzhi.wait, or the caller's own where it waits by another
-// verb, at most 128 of them. Where the conventions for databases have a name it is theirs:
-// db.system.name where the Store is known to be Redis, db.operation.batch.size, error.type. The
-// spans of a memory.Store are internal.
+// A yuzhi.lease and the span of each request that waits for one of its keys meanwhile are linked with
+// each other: the yuzhi.wait, or the caller's own span if it waits by another verb, at most 128 of them.
+// Names follow the conventions for databases: db.system.name for a Store that is known to be Redis,
+// db.operation.batch.size, error.type. Spans of a MemoryStore are internal.
 //
 // # Which file holds what
 //
 //   - telemetry.go: Config, Telemetry, and the words that stand for errors.
-//   - observed.go: the metrics of Register, a table; register.go: which Limiters they are of, and
-//     what one collection does.
+//   - observed.go: the table of Register's metrics; register.go: the registered Limiters, and a
+//     collection.
 //   - store.go: the Store; exchange.go: one exchange of lease calls, and its links.
 //   - wait.go: Wait.
 package hybridotel

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// exchange is one exchange of lease calls that is under way.
+// exchange is one exchange of lease calls in progress.
 type exchange struct {
 	store *store
 	begun time.Time
@@ -43,7 +43,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	x.link(calls)
 	s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
 		x.measure(ctx, group)
-		x.link(group) // with requests that have come meanwhile
+		x.link(group) // with requests that came meanwhile
 		done(group)
 	})
 	x.span.SetAttributes(attribute.Int64("yuzhi.tokens", x.sum.tokens))
@@ -53,7 +53,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	fail(x.span, x.err)
 }
 
-// outcomes are how many calls came to what, by outcomeNames, and the tokens that they brought.
+// outcomes counts calls by outcome, in the order of outcomeNames, and the tokens that they granted.
 type outcomes struct {
 	calls  [4]int64
 	tokens int64
@@ -62,13 +62,13 @@ type outcomes struct {
 const (
 	granted  = iota // tokens
 	empty           // none, because the bucket has none for this process now
-	reported        // none, because none were wanted: what is held was reported, or given back
+	reported        // none, because none were wanted: the call reported a lease or gave one back
 	failed          // an error
 )
 
 var outcomeNames = [...]string{granted: "granted", empty: "empty", reported: "reported", failed: "failed"}
 
-// measure reports the round trip of one group, and what its calls came to.
+// measure reports the round trip of one group, and its calls by outcome.
 func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	took := time.Since(x.begun)
 	var sum outcomes

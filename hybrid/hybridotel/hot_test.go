@@ -1,17 +1,13 @@
 package hybridotel_test
 
 import (
-	"context"
 	"log/slog"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
+	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
@@ -19,92 +15,32 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// touches counts every use of the instruments and the tracer that it provides.
-type touches struct {
-	metricnoop.MeterProvider
-	n atomic.Int64
-}
-
-func (p *touches) Meter(string, ...metric.MeterOption) metric.Meter { return touchedMeter{touches: p} }
-
-type touchedMeter struct {
-	metricnoop.Meter
-	touches *touches
-}
-
-func (m touchedMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	return touchedCounter{touches: m.touches}, nil
-}
-
-func (m touchedMeter) Float64Histogram(
-	string, ...metric.Float64HistogramOption,
-) (metric.Float64Histogram, error) {
-	return touchedHistogram{touches: m.touches}, nil
-}
-
-type touchedCounter struct {
-	metricnoop.Int64Counter
-	touches *touches
-}
-
-func (c touchedCounter) Add(context.Context, int64, ...metric.AddOption) { c.touches.n.Add(1) }
-
-type touchedHistogram struct {
-	metricnoop.Float64Histogram
-	touches *touches
-}
-
-func (h touchedHistogram) Record(context.Context, float64, ...metric.RecordOption) {
-	h.touches.n.Add(1)
-}
-
-type touchedTraces struct {
-	tracenoop.TracerProvider
-	touches *touches
-}
-
-func (p touchedTraces) Tracer(string, ...trace.TracerOption) trace.Tracer {
-	return touchedTracer{touches: p.touches}
-}
-
-type touchedTracer struct {
-	tracenoop.Tracer
-	touches *touches
-}
-
-func (t touchedTracer) Start(
-	ctx context.Context, name string, options ...trace.SpanStartOption,
-) (context.Context, trace.Span) {
-	t.touches.n.Add(1)
-	return t.Tracer.Start(ctx, name, options...)
-}
-
-// A request that the process decides by itself, be it admitted or denied, touches no instrument and
-// no tracer, and allocates nothing.
+// A request that the process decides by itself, admitted or denied, touches no instrument and no tracer,
+// and allocates nothing.
 func TestAllowTouchesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		touched := &touches{}
-		telemetry, err := hybridotel.New(hybridotel.Config{
-			MeterProvider: touched, TracerProvider: touchedTraces{touches: touched},
-		})
-		noErr(t, err)
+	bubble(t, func(t *world) {
 		c := config(hybrid.PerHour(100).WithBurst(1_000_000))
-		c.Logger, c.Policy.MinBatch = slog.New(slog.DiscardHandler), 500_000
-		l, err := hybrid.New(telemetry.Store(memory.New(nil)), c)
-		noErr(t, err)
-		defer l.Close()
-		defer telemetry.Register(l)()
+		c.Policy.MinBatch = 500_000
+		l := t.start(c)
 		full, empty := l.Key("full"), l.Key("empty")
 		must(t, full.Allow() && empty.AllowN(1_000_000) && !empty.Allow(), "the burst is a million")
-		noErr(t, telemetry.Wait(t.Context(), full)) // touches the tracer, the histogram
-		synctest.Wait()
-		before := touched.n.Load()
-		must(t, before >= 6, "%d touches of three lease calls and a wait", before)
+		noErr(t, t.Wait(t.Context(), full))
+		touches := func() (n float64) {
+			synctest.Wait()
+			for name, count := range t.metrics() {
+				if strings.HasPrefix(name, "store.") || strings.HasPrefix(name, "wait.") {
+					n += count
+				}
+			}
+			return n + float64(len(t.spans.Started()))
+		}
+		before := touches()
+		must(t, before >= 6, "%v touches of three lease calls and a wait", before)
 		for _, k := range []*hybrid.Key{full, empty} {
 			allocs := testing.AllocsPerRun(1000, func() { k.Allow() })
 			check(t, allocs == 0, "%v allocations", allocs)
 		}
-		check(t, touched.n.Load() == before, "%d touches", touched.n.Load()-before)
+		check(t, touches() == before, "%v touches", touches()-before)
 	})
 }
 
@@ -133,7 +69,8 @@ func BenchmarkKeyAllow(b *testing.B) {
 				return l, k
 			}
 			meters, collected := newMetersRead(b, 100*time.Millisecond)
-			telemetry, err := hybridotel.New(hybridotel.Config{MeterProvider: meters, TracerProvider: newTraces()})
+			traces := trace.NewTracerProvider()
+			telemetry, err := hybridotel.New(hybridotel.Config{MeterProvider: meters, TracerProvider: traces})
 			noErr(b, err)
 			_, plain := key(memory.New(nil))
 			l, reported := key(telemetry.Store(memory.New(nil)))
@@ -157,7 +94,7 @@ func BenchmarkKeyAllow(b *testing.B) {
 	}
 }
 
-// timed is how long n calls of k.Allow take.
+// timed returns the time that n calls of k.Allow take.
 func timed(k *hybrid.Key, n int) time.Duration {
 	begun := time.Now()
 	for range n {

@@ -7,7 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// observed is one metric that is read from Stats.
+// observed is a metric that is read from Stats.
 type observed struct {
 	name, unit  string
 	kind        kind
@@ -15,11 +15,11 @@ type observed struct {
 	read        func(s *hybrid.Stats, tell tell)
 }
 
-// tell takes one value and its attributes, which are different for each value of a metric. Counts
-// are whole numbers far below 2^53, so a float64 has them exactly.
+// tell takes one value and its attributes, which differ for each value of a metric. Counts are whole
+// numbers far below 2^53, so a float64 is exact.
 type tell func(value float64, attributes ...attribute.KeyValue)
 
-// kind says how the values of several Limiters with one name become one.
+// kind selects how the values of several Limiters with one name are combined.
 type kind int
 
 const (
@@ -27,11 +27,11 @@ const (
 	rising kind = iota
 	// level values add up.
 	level
-	// alike values are the same for all; of those that are not the highest is reported.
+	// alike values should be equal for all; the highest is reported.
 	alike
 )
 
-// The attributes that say which part of a metric a value is.
+// The attributes that distinguish the values of a metric.
 var (
 	resultKey = attribute.Key("yuzhi.result")
 	sourceKey = attribute.Key("yuzhi.source")
@@ -43,13 +43,12 @@ var (
 	shadowed = resultKey.String("shadowed")
 )
 
-// plain is a metric without further attributes.
+// plain reads a metric without further attributes.
 func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, tell) {
 	return func(s *hybrid.Stats, tell tell) { tell(float64(value(s))) }
 }
 
-// inForce calls f for the limits in force for a key in use, but for those that Stats does not tell
-// apart.
+// inForce calls f for the limits in force for a key in use, without those that Stats merges.
 func inForce(s *hybrid.Stats, f func(l *hybrid.LimitStats, limit attribute.KeyValue)) {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; l.Keys > 0 && l.Limit != (hybrid.Limit{}) {
@@ -58,7 +57,7 @@ func inForce(s *hybrid.Stats, f func(l *hybrid.LimitStats, limit attribute.KeyVa
 	}
 }
 
-// limitOf is the attribute of a limit. The zero one is of those that Stats does not tell apart.
+// limitOf returns the attribute of a limit. The zero Limit stands for those that Stats merges.
 func limitOf(l hybrid.Limit) attribute.KeyValue {
 	if l == (hybrid.Limit{}) {
 		return limitKey.String("other")
@@ -66,7 +65,7 @@ func limitOf(l hybrid.Limit) attribute.KeyValue {
 	return limitKey.String(l.String())
 }
 
-// all are the metrics of Register, as the package comment has them.
+// all has the metrics of Register, in the order of the package comment.
 var all = []observed{
 	{"yuzhi.tokens.requested", "{token}", rising, "Tokens that requests asked for, by result.",
 		func(s *hybrid.Stats, tell tell) {
@@ -96,14 +95,14 @@ var all = []observed{
 		plain(func(s *hybrid.Stats) int64 { return s.Held })},
 	{"yuzhi.requests.waiting", "{request}", level, "Requests that wait for a lease call or in line.",
 		plain(func(s *hybrid.Stats) int64 { return int64(s.Waiting) })},
-	{"yuzhi.requests.refused", "{request}", rising, "Requests that nobody could decide, by reason.",
+	{"yuzhi.requests.refused", "{request}", rising, "Requests that could not be decided, by reason.",
 		func(s *hybrid.Stats, tell tell) {
 			tell(float64(s.Invalid), reasonKey.String("invalid"))
 			tell(float64(s.Misconfigured), reasonKey.String("misconfigured"))
 		}},
 	{"yuzhi.keys", "{key}", level, "Keys in the table, by state.",
 		func(s *hybrid.Stats, tell tell) {
-			tell(float64(max(0, s.Keys-s.InUse)), stateKey.String("resting")) // one may have come meanwhile
+			tell(float64(max(0, s.Keys-s.InUse)), stateKey.String("resting")) // InUse is read later than Keys
 			tell(float64(s.InUse-s.Degraded), stateKey.String("active"))
 			tell(float64(s.Degraded), stateKey.String("degraded"))
 		}},

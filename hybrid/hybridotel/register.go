@@ -14,14 +14,14 @@ import (
 // limiterKey is the attribute for a Limiter's name.
 var limiterKey = attribute.Key("yuzhi.limiter")
 
-// Register reports what l does, all its classes together, until unregister is called; it may be
-// called more than once. Each collection by a reader asks for Stats once.
+// Register reports l, all its classes together, until unregister is called; a second call of unregister
+// does nothing. Each collection by a reader asks for Stats once.
 //
-// Limiters with one name are reported as one, and registering one twice counts it once. A Limiter
-// that is closed may be registered: its counts stand still. Unregister it after Shutdown, which
-// still counts, or its memory stays. Its counts stay in the sums of its name, as a counter may not
-// fall; so a Limiter that comes in place of another of the same name goes on from there, and one
-// that is registered again after unregister is counted again from its beginning.
+// Limiters with one name are reported as one, and a Limiter that is registered twice counts once. A
+// closed Limiter may be registered: its counts stand still. Unregister a Limiter after Shutdown, which
+// still counts, or its memory stays. Its counts stay in the sums of its name, because a counter must not
+// fall: a Limiter that replaces another of the same name continues its counts, and a Limiter that is
+// registered again after unregister is counted again from its beginning.
 func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,23 +44,23 @@ func (t *Telemetry) unregister(g *group, l *hybrid.Limiter) {
 	t.read(g, l, func(v *value, n float64) { v.before += n })
 }
 
-// group is the registered Limiters of one name, and their values.
+// group has the registered Limiters of one name, and their values.
 type group struct {
 	limiters map[*hybrid.Limiter]int // how often each is registered
 	values   map[string]*value       // by the metric's name and the encoded attributes
 }
 
-// value is what one metric is for one set of attributes.
+// value is the value of a metric for one set of attributes.
 type value struct {
 	metric     int           // its index in all
 	attributes attribute.Set // for an Observer
-	collection uint64        // the latest one that has told it
+	collection uint64        // the latest one that read it
 	sum        float64       // in that collection
-	before     float64       // of what is rising: of Limiters that are not registered any more
-	highest    float64       // of what is rising: that was reported
+	before     float64       // if rising: the sum of unregistered Limiters
+	highest    float64       // if rising: the highest that was reported
 }
 
-// read tells every value of l.
+// read calls told for every value of l.
 func (t *Telemetry) read(g *group, l *hybrid.Limiter, told func(v *value, n float64)) {
 	stats := l.Stats()
 	for i := range all {
@@ -80,7 +80,7 @@ func (t *Telemetry) read(g *group, l *hybrid.Limiter, told func(v *value, n floa
 	}
 }
 
-// observe has every collection of meter read the registered Limiters.
+// observe makes every collection of meter read the registered Limiters.
 func (t *Telemetry) observe(meter metric.Meter) error {
 	var errs []error
 	for i := range all {
@@ -94,7 +94,7 @@ func (t *Telemetry) observe(meter metric.Meter) error {
 	return err
 }
 
-// collect is one collection of a reader.
+// collect serves one collection of a reader.
 func (t *Telemetry) collect(_ context.Context, o metric.Observer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +112,7 @@ func (t *Telemetry) collect(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// add counts n, which a collection has read.
+// add counts n, which a collection read.
 func (v *value) add(n float64, collection uint64) {
 	if v.collection != collection {
 		v.collection, v.sum = collection, 0
@@ -124,10 +124,10 @@ func (v *value) add(n float64, collection uint64) {
 	}
 }
 
-// report is the last of a collection. What is rising is reported also where no Limiter has told it
-// any more. It never falls: Stats.Admitted and Denied do, by what a Reservation.Cancel gives back
-// or a Join has denied, and whoever computes a rate would take the fall for a restart and count all
-// of it again. So the report stands still until the count is higher again, and then is exact.
+// report ends a collection. A rising value is reported even if no Limiter has it any more, and never
+// falls. Stats.Admitted and Denied do fall, when a Reservation.Cancel gives tokens back or a Join denies;
+// a reader would take the fall for a restart and count everything again. So the report stands still until
+// the count is higher again, and is exact then.
 func (v *value) report(o metric.Observer, instrument metric.Observable, collection uint64) {
 	with := metric.WithAttributeSet(v.attributes)
 	if v.collection != collection {
@@ -137,7 +137,7 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	case kind == rising:
 		v.highest = max(v.highest, v.before+v.sum)
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.highest), with)
-	case v.collection != collection: // such as a limit that is no longer in force
+	case v.collection != collection: // such as for a limit that is no longer in force
 	case kind == level:
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.sum), with)
 	default:

@@ -39,14 +39,15 @@ func (t *world) warm(l *hybrid.Limiter) {
 func (t *world) balances() {
 	t.Helper()
 	of := t.metrics()
-	leased := of["tokens.leased{limiter=api}"]
-	sum := of["tokens.requested{limiter=api result=admitted source=lease}"] + of["tokens.returned{limiter=api}"] +
-		of["tokens.lost{limiter=api reason=void}"] + of["tokens.lost{limiter=api reason=expired}"] +
-		of["tokens.held{limiter=api}"]
+	leased, sum := of["tokens.leased{limiter=api}"], 0.
+	for _, name := range []string{"requested{limiter=api result=admitted source=lease}", "returned{limiter=api}",
+		"lost{limiter=api reason=void}", "lost{limiter=api reason=expired}", "held{limiter=api}"} {
+		sum += of["tokens."+name]
+	}
 	check(t, leased == sum && leased > 0, "%v were leased, and are found in %v places: %v", leased, sum, of)
 }
 
-// What requests asked for is reported by result, and what was refused by reason.
+// Requested tokens are reported by result, and refused requests by reason.
 func TestRequestsByResult(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(config(hourly))
@@ -155,8 +156,8 @@ func TestWhereTheTokensAre(t *testing.T) {
 	})
 }
 
-// What was settled for another amount than estimated is reported.
-func TestWhatWasSettled(t *testing.T) {
+// Settlements of another amount than the estimate are reported.
+func TestSettlements(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(config(hourly))
 		settled := func(actual int64) {
@@ -206,7 +207,7 @@ func TestACounterNeverFalls(t *testing.T) {
 	})
 }
 
-// Keys are reported by state, and what their calls came to.
+// Keys are reported by state, with their calls and failures.
 func TestKeysByStateAndTheirCalls(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(config(steady))
@@ -250,8 +251,8 @@ func TestKeysByStateAndTheirCalls(t *testing.T) {
 	})
 }
 
-// Who waits now is reported, and how long a round trip takes.
-func TestWhoWaitsNow(t *testing.T) {
+// Waiting requests are reported, and the time of a round trip.
+func TestWaitingRequests(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(config(hybrid.PerSecond(10)))
 		release := t.store.holds()
@@ -308,7 +309,7 @@ func TestTheLimitsInForce(t *testing.T) {
 	})
 }
 
-// However many limits there are, as many are reported as Stats tells apart, and the others as one.
+// The limits that Stats merges are reported as one.
 func TestManyLimitsAreReportedAsFew(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(hybrid.Config{Name: "api", LimitsFor: func(key string) []hybrid.Limit {
@@ -340,8 +341,8 @@ func TestConflictsAreReported(t *testing.T) {
 	})
 }
 
-// Limiters with one name are one, one that is registered twice counts once, and no counter falls
-// when one of them is not registered any more.
+// Limiters with one name are reported as one, a Limiter that is registered twice counts once, and no
+// counter falls when one of them is unregistered.
 func TestLimitersOfOneName(t *testing.T) {
 	bubble(t, func(t *world) {
 		one, two := t.startOn(t.store, config(hourly)), t.startOn(memory.New(nil), config(hourly))
@@ -376,7 +377,7 @@ func TestLimitersOfOneName(t *testing.T) {
 	})
 }
 
-// A Limiter that is closed reports what it did, also where it is registered only then.
+// A closed Limiter reports its counts, also if it is registered only then.
 func TestAClosedLimiter(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.startOn(t.store, config(steady))

@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// texts are all that is said of metrics, by their %+v.
+// texts returns all texts in metrics and spans.
 func (t *world) texts() (all []string) {
 	for _, m := range t.collect() {
 		all = append(all, m.Name, m.Description, m.Unit)
@@ -84,7 +84,8 @@ func TestNoKeyIsReported(t *testing.T) {
 			}
 		}
 		use()
-		for _, err := range []error{lease.ErrUnavailable, lease.ErrPermanent, errors.New(secret), context.Canceled} {
+		secretly := errors.New(secret)
+		for _, err := range []error{lease.ErrUnavailable, lease.ErrPermanent, secretly, context.Canceled} {
 			t.store.fails(err) // whose errors name the key
 			time.Sleep(2 * ttl)
 			use()

@@ -16,16 +16,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Store returns s with its round trips and spans reported, to be given to hybrid.New. Its buckets
-// are those of s, also to hybrid.New when that looks for Limiters which contradict each other, and
-// Limiter.Ping reaches s. Several Limiters may share it. A Limiter with hybrid.ScopeProcess asks it
-// for limits only, as its lease calls stay in the process.
+// Store wraps s for hybrid.New and reports its round trips and spans. It has the buckets of s, also where
+// hybrid.New looks for Limiters that contradict each other, and Limiter.Ping reaches s. Several Limiters
+// may share it. A Limiter with hybrid.ScopeProcess asks it for limits only, as its lease calls stay in
+// the process.
 //
-// It adds a few allocations to an exchange and none for each of its calls, unless a span is
-// recorded. Errors become one word each, as their texts may contain a key; hybrid's log has them.
+// An exchange allocates a few times more, and no more for each call, unless a span is recorded. An error
+// becomes one word, as its text may contain a key; hybrid logs the text. A nil s is returned unchanged.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return s // hybrid.New says what is wrong with it
+		return s // hybrid.New refuses it
 	}
 	kind, attributes := trace.SpanKindClient, slices.Clip(t.attributes)
 	switch s.(type) {
@@ -49,7 +49,7 @@ var (
 	_ lease.Router = (*store)(nil)
 )
 
-// Identity is that of the inner Store: see hybrid.Config.Name.
+// Identity returns the identity of the inner Store: see hybrid.Config.Name.
 func (s *store) Identity() any {
 	if i, ok := s.inner.(interface{ Identity() any }); ok {
 		return i.Identity()
@@ -91,7 +91,7 @@ var (
 	errorKey     = attribute.Key("error.type")
 )
 
-// measure reports one round trip, with err where all of it has failed.
+// measure reports one round trip, with err if all of its calls failed.
 func (s *store) measure(ctx context.Context, took time.Duration, err error, about ...attribute.KeyValue) {
 	if err != nil {
 		about = append(about, errorKey.String(errorType(err)))
@@ -99,7 +99,7 @@ func (s *store) measure(ctx context.Context, took time.Duration, err error, abou
 	s.t.roundTrip.Record(ctx, took.Seconds(), metric.WithAttributeSet(s.t.with(about...)))
 }
 
-// fail says in span why what it is about has failed; nil if it has not.
+// fail records err in span, unless err is nil.
 func fail(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
 		span.SetAttributes(errorKey.String(errorType(err)))
@@ -107,7 +107,7 @@ func fail(span trace.Span, err error) {
 	}
 }
 
-// errorType is one word for a Store's error.
+// errorType returns one word for a Store's error.
 func errorType(err error) string {
 	return wordFor(err, []word{
 		{lease.ErrPermanent, "permanent"},

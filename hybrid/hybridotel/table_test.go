@@ -63,6 +63,6 @@ func TestTheTableOfMetrics(t *testing.T) {
 			check(t, told[name] == is, "the table has %s as %v, and it is %v", name, told[name], is)
 			delete(told, name)
 		}
-		check(t, len(told) == 0, "the table has %v, which nobody reports", told)
+		check(t, len(told) == 0, "the table has %v, which are not reported", told)
 	})
 }

@@ -11,15 +11,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says where a Telemetry reports to. The zero value reports to the global providers.
+// Config selects where a Telemetry reports to. The zero value selects the global providers.
 type Config struct {
 	MeterProvider  metric.MeterProvider // nil means otel.GetMeterProvider()
 	TracerProvider trace.TracerProvider // nil means otel.GetTracerProvider()
 	Attributes     []attribute.KeyValue // of every metric and span
 }
 
-// Telemetry reports Limiters, Stores and waits. A program needs one; what two of them report to the
-// same provider adds up. Goroutines may share it. Use New; the zero value does not work.
+// Telemetry reports Limiters, Stores and waits. A program needs one; reports of two to the same provider
+// add up. Goroutines may share it. Use New; the zero value does not work.
 type Telemetry struct {
 	attributes []attribute.KeyValue
 	tracer     trace.Tracer
@@ -37,14 +37,13 @@ type Telemetry struct {
 // scope is the name of the instrumentation: this package.
 const scope = "github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 
-// The bounds of the histograms' buckets in seconds, as those that the SDK takes by itself are meant
-// for milliseconds.
+// The bounds of the histograms' buckets in seconds. The SDK's defaults are meant for milliseconds.
 var (
 	roundTripBounds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	waitBounds      = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 )
 
-// New returns a Telemetry. Its error is that of a provider which refuses an instrument.
+// New returns a Telemetry, or an error if the provider refuses an instrument.
 func New(c Config) (*Telemetry, error) {
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()
@@ -74,7 +73,7 @@ func New(c Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// with are the attributes of one measurement or span.
+// with returns Config.Attributes and more.
 func (t *Telemetry) with(more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(slices.Clip(t.attributes), more...)...)
 }
@@ -85,7 +84,7 @@ type word struct {
 	name string
 }
 
-// wordFor is the first of words that stands for err, whose text may contain a key.
+// wordFor returns the first of words that stands for err, whose text may contain a key.
 func wordFor(err error, words []word) string {
 	for _, w := range words {
 		if errors.Is(err, w.err) {

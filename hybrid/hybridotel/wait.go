@@ -13,14 +13,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Wait is k.Wait with a span and its duration reported; see WaitN.
+// Wait is WaitN for one token.
 func (t *Telemetry) Wait(ctx context.Context, k hybrid.KeyLimiter) error { return t.WaitN(ctx, k, 1) }
 
-// WaitN is k.WaitN, and reports how long it took and what came of it, as a duration and as a span
-// that is a child of ctx's. Where the Limiter's Store is one of Telemetry.Store, that span and
-// those of the lease calls which the request waited for are linked with each other. k is a
-// *hybrid.Key, a *hybrid.Joined, or whatever else has their methods; of such a one no Limiter's
-// name is reported.
+// WaitN calls k.WaitN and reports its duration and its outcome, as a metric and as a span that is a child
+// of ctx's. If the Limiter's Store comes from Telemetry.Store, that span is linked with the spans of the
+// lease calls that the request waited for. k is a *hybrid.Key, a *hybrid.Joined, or another type with
+// their methods, for which no Limiter's name is reported.
 func (t *Telemetry) WaitN(ctx context.Context, k hybrid.KeyLimiter, n int64) error {
 	about := limitersOf(k)
 	ctx, span := t.tracer.Start(ctx, "yuzhi.wait")
@@ -42,8 +41,8 @@ func (t *Telemetry) WaitN(ctx context.Context, k hybrid.KeyLimiter, n int64) err
 	return err
 }
 
-// KeyLimiter is k with its Wait and WaitN reported as Telemetry.WaitN does, and all else as it is:
-// for code that is given a hybrid.KeyLimiter.
+// KeyLimiter wraps k for code that takes a hybrid.KeyLimiter: its Wait and WaitN report as
+// Telemetry.WaitN does, and its other methods are those of k.
 func (t *Telemetry) KeyLimiter(k hybrid.KeyLimiter) hybrid.KeyLimiter { return waiter{k, t} }
 
 type waiter struct {
@@ -57,8 +56,8 @@ func (w waiter) Wait(ctx context.Context) error { return w.WaitN(ctx, 1) }
 // WaitN implements hybrid.KeyLimiter.
 func (w waiter) WaitN(ctx context.Context, n int64) error { return w.t.WaitN(ctx, w.KeyLimiter, n) }
 
-// limitersOf is the attribute with the name of k's Limiter. Where keys of several are joined, it
-// has the names of all, with "+" between them.
+// limitersOf returns the attribute with the name of k's Limiter, or the names of all joined Limiters with
+// "+" between them.
 func limitersOf(k hybrid.KeyLimiter) []attribute.KeyValue {
 	var names []string
 	switch k := k.(type) {
@@ -77,7 +76,7 @@ func limitersOf(k hybrid.KeyLimiter) []attribute.KeyValue {
 	return nil
 }
 
-// outcomeOf is one word for what a wait came to.
+// outcomeOf returns one word for the outcome of a wait.
 func outcomeOf(err error) string {
 	if err == nil {
 		return "admitted"

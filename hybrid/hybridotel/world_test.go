@@ -37,7 +37,7 @@ type world struct {
 	reader *metric.ManualReader
 	spans  *tracetest.SpanRecorder
 	traces *trace.TracerProvider
-	settle func() // in a bubble, waits until all others are blocked
+	settle func() // in a bubble, waits until all goroutines are blocked
 }
 
 // tracer is the program's own, for spans of callers.
@@ -47,12 +47,11 @@ func newMeters() *metric.MeterProvider {
 	return metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
 }
 
-// newMetersRead has a reader that collects as often as that while tb runs.
-func newMetersRead(tb testing.TB, every time.Duration) (meters *metric.MeterProvider, collected func() int64) {
+// newMetersRead returns meters that a reader collects at an interval while tb runs.
+func newMetersRead(tb testing.TB, interval time.Duration) (*metric.MeterProvider, func() int64) {
 	reader := metric.NewManualReader()
 	var n atomic.Int64
-	stop := make(chan struct{})
-	ticker := time.NewTicker(every)
+	stop, ticker := make(chan struct{}), time.NewTicker(interval)
 	tb.Cleanup(func() {
 		ticker.Stop()
 		close(stop)
@@ -72,10 +71,7 @@ func newMetersRead(tb testing.TB, every time.Duration) (meters *metric.MeterProv
 	return metric.NewMeterProvider(metric.WithReader(reader)), n.Load
 }
 
-// newTraces records spans and forgets them.
-func newTraces() *trace.TracerProvider { return trace.NewTracerProvider() }
-
-// newWorld is a world whose metrics and spans have these attributes.
+// newWorld returns a world whose metrics and spans have these attributes.
 func newWorld(t *testing.T, attributes ...attribute.KeyValue) *world {
 	t.Helper()
 	w := &world{T: t, store: &network{Store: memory.New(nil)}, reader: metric.NewManualReader(),
@@ -101,7 +97,7 @@ func bubble(t *testing.T, body func(t *world)) {
 	})
 }
 
-// start is a registered Limiter whose Store is reported.
+// start starts a registered Limiter whose Store is reported.
 func (t *world) start(c hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l := t.startOn(t.Telemetry.Store(t.store), c)
@@ -109,7 +105,7 @@ func (t *world) start(c hybrid.Config) *hybrid.Limiter {
 	return l
 }
 
-// startOn is a Limiter.
+// startOn starts a Limiter that is not registered.
 func (t *world) startOn(s lease.Store, c hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	c.Logger = slog.New(slog.DiscardHandler)
@@ -125,10 +121,9 @@ func (t *world) startOn(s lease.Store, c hybrid.Config) *hybrid.Limiter {
 // network is a Store over another whose calls can be made to fail or to wait.
 type network struct {
 	lease.Store
-	mu    sync.Mutex
-	err   error         // of every call
-	held  chan struct{} // calls are answered when it is closed
-	calls int
+	mu   sync.Mutex
+	err  error         // of every call
+	held chan struct{} // calls are answered when it is closed
 }
 
 // fails makes every exchange fail with err from now on; nil makes none fail.
@@ -145,7 +140,7 @@ func (n *network) forgets() {
 	n.Store = memory.New(nil)
 }
 
-// holds has the answers of calls held back until they are released.
+// holds delays the answers of calls until release.
 func (n *network) holds() (release func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -160,7 +155,9 @@ func (n *network) holds() (release func()) {
 }
 
 // Configure implements lease.Store.
-func (n *network) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+func (n *network) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (lease.State, error) {
 	n.mu.Lock()
 	err, inner := n.err, n.Store
 	n.mu.Unlock()
@@ -174,7 +171,6 @@ func (n *network) Configure(ctx context.Context, key string, op lease.Op, c leas
 func (n *network) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	n.mu.Lock()
 	err, held, inner := n.err, n.held, n.Store
-	n.calls += len(calls)
 	n.mu.Unlock()
 	if held != nil {
 		<-held
@@ -189,7 +185,7 @@ func (n *network) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	done(calls)
 }
 
-// metrics are the values of all metrics by "name{attribute=value ...}"; of a histogram the count.
+// metrics returns the values of all metrics by "name{attribute=value ...}"; of a histogram the count.
 func (t *world) metrics() map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
@@ -214,7 +210,7 @@ func (t *world) metrics() map[string]float64 {
 	return values
 }
 
-// collect is what a reader collects.
+// collect returns the metrics that a reader collects.
 func (t *world) collect() []metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -252,23 +248,22 @@ func (t *world) says(want map[string]float64, prefixes ...string) {
 	check(t, len(got) == 0, "and there is %v", got)
 }
 
-// sum is of all values of a histogram with that outcome.
-func (t *world) sum(name, outcome string) (sum float64) {
+// sums returns the sums of all histograms, by their names in metrics.
+func (t *world) sums() map[string]float64 {
 	t.Helper()
+	all := map[string]float64{}
 	for _, m := range t.collect() {
-		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == name {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
 			for _, p := range h.DataPoints {
-				if v, _ := p.Attributes.Value("yuzhi.outcome"); v.String() == outcome {
-					sum += p.Sum
-				}
+				all[nameOf(m.Name, p.Attributes)] = p.Sum
 			}
 		}
 	}
-	return sum
+	return all
 }
 
-// ended are the spans of a name that have ended. That of a lease call ends after its requests are
-// served, so in a bubble it waits until all is quiet.
+// ended returns the ended spans of a name. The span of a lease call ends after its requests are served,
+// so in a bubble ended waits until all goroutines are blocked.
 func (t *world) ended(name string) (all []trace.ReadOnlySpan) {
 	if t.settle != nil {
 		t.settle()
@@ -281,7 +276,7 @@ func (t *world) ended(name string) (all []trace.ReadOnlySpan) {
 	return all
 }
 
-// said is one attribute of a span, as text; empty where it has none.
+// said returns an attribute of a span as text, or "".
 func said(s trace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range s.Attributes() {
 		if a.Key == key {
