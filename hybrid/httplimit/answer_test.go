@@ -325,7 +325,7 @@ func TestFieldsAreNotShared(t *testing.T) {
 
 // An OnError that admits undecided requests does not admit a request whose client has gone: otherwise a
 // client could have every request served by ending it at once.
-func TestWhoGoesAwayIsNotAdmitted(t *testing.T) {
+func TestACancelledRequestIsNotAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, told := &served{}, 0
 		h := httplimit.Handler(limiterOf(t, hybrid.PerHour(1)), httplimit.All, httplimit.Wait(2*time.Hour),

@@ -1,10 +1,10 @@
-// Package rpclimit limits the calls of an RPC server: Limiter.Limit decides about one call by its
-// context, and is the method that the interceptors of go-grpc-middleware ask for. The package knows
-// no RPC library. Who uses gRPC gives a function that makes a status of an error (see Status).
+// Package rpclimit limits the calls of an RPC server. Limiter.Limit decides one call by its context; it
+// is the method that the interceptors of go-grpc-middleware call. The package imports no RPC library. With
+// gRPC, pass a function that makes a status of an error (see Status).
 //
-// The interceptors of go-grpc-middleware v2 turn whatever Limit returns into the text of a new
-// status ResourceExhausted: its code, and details such as RetryInfo, do not reach the client. Where
-// they should, write interceptors of your own, which are a few lines each; examples/grpc has them.
+// The interceptors of go-grpc-middleware v2 put the error of Limit as text into a new status
+// ResourceExhausted: its code, and details such as RetryInfo, do not reach the client. If they should,
+// write your own interceptors, a few lines each, as examples/grpc does.
 //
 // # Which file holds what
 //

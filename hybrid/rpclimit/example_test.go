@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// A server's interceptor calls Limit before its handler. What Status returns is what the client
-// gets: with gRPC it would be a status of the code that stands beside each line.
+// A server's interceptor calls Limit before its handler. The client gets the result of Status: with gRPC,
+// a status with the code in the comments.
 func ExampleNew() {
 	limiter, err := hybrid.New(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerHour(2)}, CallTimeout: time.Minute,
@@ -27,7 +27,7 @@ func ExampleNew() {
 	user := func(ctx context.Context) (string, error) {
 		name, ok := ctx.Value(userKey{}).(string)
 		if !ok {
-			return "", errors.New("who are you?")
+			return "", errors.New("the call has no user")
 		}
 		return name, nil
 	}
@@ -53,5 +53,5 @@ func ExampleNew() {
 	// <nil>
 	// <nil>
 	// too many calls: come back in 30m0s
-	// rpclimit: no key: who are you?
+	// rpclimit: no key: the call has no user
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/door"
 )
 
-// KeyFunc names who makes a call, by what its context knows: metadata, the peer's address, the
-// method. The name becomes the key of the limit. An error, or an empty name, is answered as
-// ErrNoKey. It runs once for each call, on the goroutine of the call.
+// KeyFunc returns the key of a call, from its context: metadata, the peer's address, the method. An error
+// or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the call.
 type KeyFunc func(ctx context.Context) (string, error)
 
-// Limiter decides about calls. Goroutines share it. Use New; the zero value does not work.
+// Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.
 type Limiter struct {
 	rules    []rule
 	cost     func(context.Context) int64
@@ -25,14 +24,14 @@ type Limiter struct {
 	status   func(error) error
 }
 
-// rule is one of the limits that a call must be within.
+// rule is one limit of a call.
 type rule struct {
 	limiter *hybrid.Limiter
 	key     KeyFunc
 }
 
-// New returns a Limiter that takes one token of limiter for each call, of the key that key names.
-// The limiter stays the caller's, who closes it. A nil limiter or key panics.
+// New returns a Limiter that takes one token for each call, of the key that key returns. The caller
+// closes limiter. New panics if limiter or key is nil.
 func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 	l := &Limiter{}
 	Also(limiter, key)(l)
@@ -42,16 +41,15 @@ func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 	return l
 }
 
-// Limit returns nil where the call of ctx is admitted, or says why it is not; see Denial, and
-// Status, which has the last word. It waits for one lease call at most, and for what Wait allows.
-// Without Status the error
+// Limit returns nil if the call of ctx is admitted, and otherwise an error; see Status, which converts it.
+// It waits for at most one lease call, and as long as Wait allows. Without Status the error
 //
-//   - wraps ErrDenied where a limit denies the call (it is a Denial),
-//   - wraps hybrid.ErrUnavailable where the store did not answer and a fallback denies it (also a
-//     Denial), or the table of keys is full,
-//   - wraps ErrNoKey where there is no key, and the KeyFunc's error,
-//   - wraps hybrid.ErrExceedsBurst where the cost is above the burst, so that no wait would help,
-//   - wraps the context's error where that ended first, or is another one of hybrid.Limiter.Take.
+//   - wraps ErrDenied if a limit denies the call (it is a Denial),
+//   - wraps hybrid.ErrUnavailable if the store did not answer and a fallback denies the call (also a
+//     Denial), or if the table of keys is full,
+//   - wraps ErrNoKey if there is no key, and the KeyFunc's error,
+//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, so that no wait would help,
+//   - wraps the context's error if that ended first, or is another one of hybrid.Limiter.Take.
 func (l *Limiter) Limit(ctx context.Context) error {
 	err := l.decide(ctx)
 	if err == nil || l.status == nil {
@@ -60,7 +58,7 @@ func (l *Limiter) Limit(ctx context.Context) error {
 	if answer := l.status(err); answer != nil || ctx.Err() == nil {
 		return answer
 	}
-	return err // who goes away is not admitted for that
+	return err // a call that was cancelled is not admitted for that
 }
 
 func (l *Limiter) decide(ctx context.Context) error {
@@ -82,7 +80,7 @@ func (l *Limiter) decide(ctx context.Context) error {
 	return err
 }
 
-// keyOf is the key of the call, or all its keys as one.
+// keyOf returns the key of the call, or all its keys joined.
 func (l *Limiter) keyOf(ctx context.Context) (hybrid.KeyLimiter, error) {
 	class := 0
 	if l.class != nil {
@@ -110,25 +108,24 @@ func (l *Limiter) keyOf(ctx context.Context) (hybrid.KeyLimiter, error) {
 	return keys[0].Limiter().Join(keys...), nil
 }
 
-// What the errors of Limit wrap, beside those of package hybrid.
+// The errors that Limit's error wraps, in addition to those of package hybrid.
 var (
 	ErrDenied = errors.New("rpclimit: denied")
 	ErrNoKey  = errors.New("rpclimit: no key")
 )
 
-// Denial is the error of a call that was denied. Its text names the limit and never the key, which
-// may be a secret.
+// Denial is the error of a denied call. Its text names the limit and never the key, which may be a secret.
 type Denial struct {
-	Result hybrid.Result // of several limits, that of the one that binds. Result.Key is the key
+	Result hybrid.Result // of the limit that binds, with its key
 }
 
-// Error is for logs, and may go to the caller.
+// Error returns a text for logs, which the caller may see too.
 func (d Denial) Error() string {
 	return fmt.Sprintf("%v by %v, retry after %v", d.Unwrap(), d.Result.Limit, d.Result.RetryAfter)
 }
 
-// Unwrap is ErrDenied, or hybrid.ErrUnavailable where the store did not answer: then the call may
-// well be within the limit.
+// Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer: the call may be within
+// the limit then.
 func (d Denial) Unwrap() error {
 	if door.Failed(d.Result) {
 		return hybrid.ErrUnavailable

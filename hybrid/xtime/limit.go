@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
-// Limit is the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
-// hybrid.Blocked. Where the store does not answer it is the last one heard, at first 0.
+// Limit returns the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
+// hybrid.Blocked. If the store does not answer, it is the last one heard, at first 0.
 func (l *Limiter) Limit() rate.Limit {
 	switch limit := l.inForce(); limit {
 	case hybrid.Unlimited:
@@ -25,8 +25,8 @@ func (l *Limiter) Limit() rate.Limit {
 	}
 }
 
-// Burst is the burst in force, 0 for hybrid.Blocked. Where the store does not answer it is the last
-// one heard, at first 0.
+// Burst returns the burst in force, 0 for hybrid.Blocked. If the store does not answer, it is the last one
+// heard, at first 0.
 func (l *Limiter) Burst() int {
 	limit := l.inForce()
 	if limit == hybrid.Blocked {
@@ -35,8 +35,7 @@ func (l *Limiter) Burst() int {
 	return int(limit.Capacity())
 }
 
-// Tokens is how many tokens there are now, in the bucket and in this process; 0 where the store
-// does not answer.
+// Tokens returns the tokens in the bucket and in this process; 0 if the store does not answer.
 func (l *Limiter) Tokens() float64 {
 	r, err := l.key.Peek(context.Background())
 	if err != nil {
@@ -45,17 +44,17 @@ func (l *Limiter) Tokens() float64 {
 	return float64(r.Remaining)
 }
 
-// TokensAt is Tokens. It does not look at t.
+// TokensAt is Tokens. It ignores t.
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
-// SetLimit changes the rate for the whole fleet and leaves the burst; see hybrid.Limiter.SetLimits.
-// A rate that a bucket cannot hold exactly is rounded to one that it can. rate.Inf stands for
-// hybrid.Unlimited, and 0 for hybrid.Blocked, which leaves nothing of the burst to use; both
-// replace the burst, so SetBurst follows when they end. A sliding window or a calendar has one
-// number of tokens for both: it gets the rate times its length, at least 1.
+// SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
+// that a bucket cannot hold exactly is rounded to one that it can. rate.Inf stands for hybrid.Unlimited,
+// and 0 for hybrid.Blocked, under which the burst cannot be used either; both replace the burst, so call
+// SetBurst afterwards. A sliding window or a calendar has one number of tokens for rate and burst: it gets
+// the rate times its length, at least 1.
 //
-// There is nothing to return a failure by, so it is logged (slog.Default): the store is away, or
-// the rate is negative.
+// SetLimit cannot return an error. A failure, because the store is away or the rate is negative, is
+// logged (slog.Default).
 func (l *Limiter) SetLimit(limit rate.Limit) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch limit {
@@ -73,11 +72,12 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 	})
 }
 
-// SetLimitAt is SetLimit. It does not look at t.
+// SetLimitAt is SetLimit. It ignores t.
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
-// SetBurst changes the burst for the whole fleet and leaves the rate; see SetLimit. A burst of 0
-// is hybrid.Blocked, unless nothing is limited. Of a sliding window or a calendar it is the tokens.
+// SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 is
+// hybrid.Blocked, unless the limit is hybrid.Unlimited. In a sliding window or a calendar it sets the
+// tokens.
 func (l *Limiter) SetBurst(burst int) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {
@@ -95,10 +95,10 @@ func (l *Limiter) SetBurst(burst int) {
 	})
 }
 
-// SetBurstAt is SetBurst. It does not look at t.
+// SetBurstAt is SetBurst. It ignores t.
 func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
-// inForce is the key's first limit, as the store says or else as it last said.
+// inForce returns the key's first limit, from the store or as last heard.
 func (l *Limiter) inForce() hybrid.Limit {
 	limits, err := l.key.Limiter().LimitsOf(context.Background(), l.key.Name())
 	l.mu.Lock()
@@ -109,7 +109,7 @@ func (l *Limiter) inForce() hybrid.Limit {
 	return l.limit
 }
 
-// set replaces the limits by what change makes of the first of them.
+// set replaces the limits by the first of them, changed.
 func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
 	limits, err := limiter.LimitsOf(ctx, name)
@@ -117,18 +117,18 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 		err = limiter.SetLimits(ctx, name, change(limits[0]))
 	}
 	if err != nil {
-		slog.Error("xtime: the limit stays as it is",
+		slog.Error("xtime: limit not changed",
 			"key", safetext.Text(name, 64, ""), "error", safetext.Error(err))
 	}
 }
 
-// exact is r as a limit in whole tokens: where it is so many per second, minute or hour, or one per
-// so and so long, exactly that, and otherwise the nearest one, within a millionth.
+// exact returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
+// for one token per whole microseconds. Otherwise it is the nearest one, within a millionth.
 func exact(r rate.Limit) (nearest hybrid.Limit) {
 	least := math.Inf(1)
 	try := func(tokens float64, per time.Duration) {
 		l := hybrid.Limit{Tokens: int64(math.Round(tokens)), Per: per}
-		const rounding = 1e-12 // of the numbers here: a later one must be better than that
+		const rounding = 1e-12 // a later candidate must be better by more than rounding errors
 		if off := math.Abs(l.Rate()/float64(r) - 1); off < least-rounding && l.Validate() == nil {
 			nearest, least = l, off
 		}

@@ -39,8 +39,8 @@ var (
 	_ limiter = (*xtime.Limiter)(nil)
 )
 
-// TestMethodsAreThoseOfRate: nothing is missing, also of a later version of x/time, and nothing is there
-// that rate does not have. Code that reserves does not compile, as nothing here can keep its meaning.
+// The methods are exactly those of rate, also of a later version of x/time, without Reserve: code that
+// reserves does not compile, because no method could keep its meaning.
 func TestMethodsAreThoseOfRate(t *testing.T) {
 	methods := func(value any) (names []string) {
 		for m := range reflect.TypeOf(value).Methods() {
@@ -53,6 +53,15 @@ func TestMethodsAreThoseOfRate(t *testing.T) {
 	testkit.Check(t, slices.Equal(have, want), "it has %v, rate's has %v", have, want)
 }
 
+// shared returns a key with this limit.
+func shared(t *testing.T, limit hybrid.Limit) *hybrid.Key {
+	t.Helper()
+	l, err := hybrid.New(memory.New(nil), hybrid.Config{Limits: []hybrid.Limit{limit}})
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l.Key("k")
+}
+
 // both runs body in virtual time on a rate.Limiter and on an xtime.Limiter.
 func both(t *testing.T, tokens int64, burst int, body func(t *testing.T, l limiter)) {
 	t.Run("rate", func(t *testing.T) {
@@ -60,12 +69,7 @@ func both(t *testing.T, tokens int64, burst int, body func(t *testing.T, l limit
 	})
 	t.Run("xtime", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			shared, err := hybrid.New(memory.New(nil), hybrid.Config{
-				Limits: []hybrid.Limit{hybrid.PerSecond(tokens).WithBurst(int64(burst))},
-			})
-			testkit.NoErr(t, err)
-			defer shared.Close()
-			body(t, xtime.New(shared.Key("k")))
+			body(t, xtime.New(shared(t, hybrid.PerSecond(tokens).WithBurst(int64(burst)))))
 		})
 	})
 }
@@ -96,7 +100,7 @@ func TestWaitWaitsForItsTokens(t *testing.T) {
 	})
 }
 
-func TestWaitFailsAtOnceWhereItIsInVain(t *testing.T) {
+func TestWaitFailsAtOnceWithoutHope(t *testing.T) {
 	both(t, 10, 5, func(t *testing.T, l limiter) {
 		testkit.Check(t, l.AllowN(time.Now(), 5), "the burst")
 		start := time.Now()
@@ -108,7 +112,7 @@ func TestWaitFailsAtOnceWhereItIsInVain(t *testing.T) {
 		soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		err = l.WaitN(soon, 4)
-		testkit.Check(t, err != nil && soon.Err() == nil, "what takes 400 ms cannot be had in 200: %v", err)
+		testkit.Check(t, err != nil && soon.Err() == nil, "tokens of 400 ms within 200: %v", err)
 		testkit.Check(t, time.Since(start) < 10*time.Millisecond, "it took %v to say so", time.Since(start))
 	})
 }
@@ -121,7 +125,7 @@ func TestWaitThatIsCancelledTakesNothing(t *testing.T) {
 		err := l.WaitN(ctx, 4)
 		testkit.Check(t, err == context.Canceled, "%v", err)
 		time.Sleep(300 * time.Millisecond) // 5 tokens since the burst
-		testkit.Check(t, l.AllowN(time.Now(), 5), "what was not waited for is gone")
+		testkit.Check(t, l.AllowN(time.Now(), 5), "a cancelled wait took tokens")
 	})
 }
 
@@ -136,14 +140,15 @@ func TestLimitAndBurstAreReadAndSet(t *testing.T) {
 		testkit.Check(t, l.Tokens() == 5 && l.TokensAt(time.Now()) == 5, "%v tokens", l.Tokens())
 		l.SetBurst(20)
 		is(10, 20)
-		for _, limit := range []rate.Limit{100, 0.5, rate.Every(3 * time.Second), 1e6, 12.3456, rate.Limit(math.Pi)} {
+		limits := []rate.Limit{100, 0.5, rate.Every(3 * time.Second), 1e6, 12.3456, rate.Limit(math.Pi)}
+		for _, limit := range limits {
 			l.SetLimit(limit)
 			is(limit, 20)
 		}
 		l.SetBurstAt(time.Now(), 7)
 		l.SetLimitAt(time.Now(), 50)
 		is(50, 7)
-		// What was used stays used, and the new rate fills the new burst.
+		// Used tokens stay used, and the new rate fills the new burst.
 		time.Sleep(10 * time.Second)
 		testkit.Check(t, l.AllowN(time.Now(), 7) && !l.Allow(), "the new burst is not 7")
 		time.Sleep(101 * time.Millisecond)
@@ -151,7 +156,7 @@ func TestLimitAndBurstAreReadAndSet(t *testing.T) {
 	})
 }
 
-func TestWhatIsUnlimitedAndWhatIsBlocked(t *testing.T) {
+func TestUnlimitedAndBlocked(t *testing.T) {
 	both(t, 10, 5, func(t *testing.T, l limiter) {
 		l.SetLimit(rate.Inf)
 		testkit.Check(t, l.Limit() == rate.Inf, "%v", l.Limit())
@@ -167,4 +172,32 @@ func TestWhatIsUnlimitedAndWhatIsBlocked(t *testing.T) {
 		l.SetLimit(0)
 		testkit.Check(t, l.Limit() == 0 && !l.Allow(), "a limit of 0 admits, or is %v", l.Limit())
 	})
+}
+
+// A window stays one after SetLimit and SetBurst: its rate and its burst are one number of tokens.
+func TestAWindowStaysAWindow(t *testing.T) {
+	windows := []hybrid.Limit{hybrid.Sliding(60, time.Minute), hybrid.Calendar(60, time.Minute, time.Second)}
+	for _, given := range windows {
+		synctest.Test(t, func(t *testing.T) {
+			key := shared(t, given)
+			l := xtime.New(key)
+			is := func(tokens int64) {
+				t.Helper()
+				want := given
+				want.Tokens = tokens
+				limits, err := key.Limiter().LimitsOf(t.Context(), "k")
+				testkit.NoErr(t, err)
+				testkit.Check(t, len(limits) == 1 && limits[0].Equal(want), "%v, want %v", limits, want)
+				testkit.Check(t, l.Limit() == rate.Limit(float64(tokens)/60) && l.Burst() == int(tokens),
+					"%v burst %d, want %d in a minute", l.Limit(), l.Burst(), tokens)
+			}
+			is(60)
+			l.SetBurst(90)
+			is(90)
+			l.SetLimit(2)
+			is(120)
+			l.SetLimit(0.001) // less than one in a minute
+			is(1)
+		})
+	}
 }
