@@ -86,7 +86,7 @@ func TestARoundTripForEachNode(t *testing.T) {
 		var sizes []int
 		s.Exchange(t.Context(), callsFor("a", "b", "c"), func(g []*lease.Call) { sizes = append(sizes, len(g)) })
 		must(t, len(sizes) == 2 && sizes[0] == 1 && sizes[1] == 2, "groups of %v", sizes)
-		took := t.sums()
+		_, took := t.values()
 		check(t, took["store.round_trip.duration{node=0 operation=lease}"] == 0.01 &&
 			took["store.round_trip.duration{node=3 operation=lease}"] == 0.02, "%v", took)
 		span := t.ended("yuzhi.lease")[0]

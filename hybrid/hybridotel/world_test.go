@@ -188,7 +188,14 @@ func (n *network) Exchange(ctx context.Context, calls []*lease.Call, done func([
 // metrics returns the values of all metrics by "name{attribute=value ...}"; of a histogram the count.
 func (t *world) metrics() map[string]float64 {
 	t.Helper()
-	values := map[string]float64{}
+	values, _ := t.values()
+	return values
+}
+
+// values returns the values of all metrics, and the sums of histograms.
+func (t *world) values() (values, sums map[string]float64) {
+	t.Helper()
+	values, sums = map[string]float64{}, map[string]float64{}
 	for _, m := range t.collect() {
 		switch data := m.Data.(type) {
 		case metricdata.Sum[int64]:
@@ -201,13 +208,14 @@ func (t *world) metrics() map[string]float64 {
 			}
 		case metricdata.Histogram[float64]:
 			for _, p := range data.DataPoints {
-				values[nameOf(m.Name, p.Attributes)] = float64(p.Count)
+				name := nameOf(m.Name, p.Attributes)
+				values[name], sums[name] = float64(p.Count), p.Sum
 			}
 		default:
 			t.Errorf("%s is a %T", m.Name, data)
 		}
 	}
-	return values
+	return values, sums
 }
 
 // collect returns the metrics that a reader collects.
@@ -246,20 +254,6 @@ func (t *world) says(want map[string]float64, prefixes ...string) {
 		delete(got, name)
 	}
 	check(t, len(got) == 0, "and there is %v", got)
-}
-
-// sums returns the sums of all histograms, by their names in metrics.
-func (t *world) sums() map[string]float64 {
-	t.Helper()
-	all := map[string]float64{}
-	for _, m := range t.collect() {
-		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
-			for _, p := range h.DataPoints {
-				all[nameOf(m.Name, p.Attributes)] = p.Sum
-			}
-		}
-	}
-	return all
 }
 
 // ended returns the ended spans of a name. The span of a lease call ends after its requests are served,

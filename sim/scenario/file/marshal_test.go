@@ -85,8 +85,7 @@ func TestMarshalLosesNothing(t *testing.T) {
 		testkit.NoErr(t, err)
 		// Then it is equal.
 		got, err := decoded(text)
-		testkit.Must(t, err == nil && alike(got, want),
-			"%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, text, got, want)
+		testkit.Must(t, err == nil && alike(got, want), "%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, text, got, want)
 	}
 }
 
@@ -177,7 +176,6 @@ func FuzzParse(f *testing.F) {
 		again, err := Marshal(s)
 		testkit.NoErr(t, err)
 		back, err := Parse("s.yaml", again)
-		testkit.Must(t, err == nil && alike(back, s),
-			"%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, again, back, s)
+		testkit.Must(t, err == nil && alike(back, s), "%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, again, back, s)
 	})
 }
