@@ -64,7 +64,7 @@ func TestADenialByARemovedLimit(t *testing.T) {
 	h := &handler{settings: newSettings(nil)}
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	result := hybrid.Result{Limit: hybrid.PerHour(1), RetryAfter: 1500 * time.Millisecond}
-	err := h.tell(w, r, newPolicies("name", []hybrid.Limit{hybrid.PerHour(2)}, 429), &result, nil)
+	err := h.respond(w, r, newPolicies("name", []hybrid.Limit{hybrid.PerHour(2)}, 429), &result, nil)
 	testkit.Check(t, err == errAnswered && w.Code == 429 && w.Header().Get("Retry-After") == "2" &&
 		w.Header().Get("RateLimit") == "", "%v: %d %v", err, w.Code, w.Header())
 }

@@ -90,20 +90,20 @@ func newClients(a ClientAddress) clients {
 	return c
 }
 
-// hop is an address on the way of a request. text is its canonical spelling, or empty if that has yet
+// address is an address on the way of a request. text is its canonical spelling, or empty if that has yet
 // to be formatted.
-type hop struct {
+type address struct {
 	addr netip.Addr
 	text string
 }
 
 // of returns the client of a request.
-func (c *clients) of(r *http.Request) (hop, error) {
-	peer, ok := hopOf(r.RemoteAddr)
+func (c *clients) of(r *http.Request) (address, error) {
+	peer, ok := addressOf(r.RemoteAddr)
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
 	switch {
 	case !ok && !(local && len(c.trusted) > 0):
-		return hop{}, fmt.Errorf("%w: its connection comes from %q, which is no address", ErrNoKey, r.RemoteAddr)
+		return address{}, fmt.Errorf("%w: its connection comes from %q, not an address", ErrNoKey, r.RemoteAddr)
 	case ok && !c.trusts(peer.addr):
 		return peer, nil
 	}
@@ -119,18 +119,18 @@ func (c *clients) of(r *http.Request) (hop, error) {
 		if other := c.walk(peer, f, lastForwarded); len(x) == 0 {
 			client = other
 		} else if len(f) > 0 && other.addr != client.addr {
-			return hop{}, fmt.Errorf("%w: X-Forwarded-For and Forwarded disagree", ErrNoKey)
+			return address{}, fmt.Errorf("%w: X-Forwarded-For and Forwarded disagree", ErrNoKey)
 		}
 	}
 	if !client.addr.IsValid() {
-		return hop{}, fmt.Errorf("%w: no proxy says where it comes from", ErrNoKey)
+		return address{}, fmt.Errorf("%w: no proxy says where it comes from", ErrNoKey)
 	}
 	return client, nil
 }
 
-// walk follows a request back from peer, which is trusted, to the first hop that is not. last splits the
+// walk follows a request back from peer, which is trusted, to the first one that is not. last splits the
 // last element off a line of the field; ok is false if that has no address.
-func (c *clients) walk(peer hop, lines []string, last func(line string) (rest string, h hop, ok bool)) hop {
+func (c *clients) walk(peer address, lines []string, last func(string) (string, address, bool)) address {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; line = trimEnd(line) {
 			rest, h, ok := last(line)
@@ -159,7 +159,7 @@ func (c *clients) trusts(addr netip.Addr) bool {
 }
 
 // key returns the key of the client h.
-func (c *clients) key(h hop) string {
+func (c *clients) key(h address) string {
 	bits := c.ipv6Bits
 	if h.addr.Is4() {
 		bits = c.ipv4Bits

@@ -40,6 +40,7 @@ func remote(address string) func(*http.Request) {
 // The proxies are 10.0.0.0/8 and fd00::/8.
 var proxies = prefixes("10.0.0.0/8", "fd00::/8")
 
+// FuzzForgedAddress has the usual proxies: how they spell and append addresses, and what a client forges.
 func TestClientIP(t *testing.T) {
 	none, x := httplimit.ClientIP(), httplimit.ClientIP(proxies...)
 	f := httplimit.ClientAddress{Trusted: proxies, Field: httplimit.Forwarded}.Key()
@@ -62,17 +63,8 @@ func TestClientIP(t *testing.T) {
 		{"no proxies are known", none, inside, "198.51.100.1", "", "10.0.0.1"},
 
 		{"one proxy", x, inside, client, "", client},
-		{"one proxy, a client that forges", x, inside, "198.51.100.1, 192.0.2.7", "", client},
-		{"a client that forges a proxy", x, inside, "198.51.100.1, 10.0.0.9, 192.0.2.7", "", client},
-		{"two proxies", x, inside, "192.0.2.7, fd00::2", "", client},
-		{"two proxies, two lines", x, inside, "198.51.100.1\n192.0.2.7,10.0.0.2", "", client},
-		{"each in a line of its own", x, inside, "198.51.100.1\n192.0.2.7\n10.0.0.2", "", client},
 		{"empty elements", x, inside, ",, 192.0.2.7 ,, 10.0.0.2,\t, \n", "", client},
-		{"a port", x, inside, "192.0.2.7:4711", "", client},
 		{"IPv6", x, inside, "2001:db8:1:2:3:4:5:6", "", v6},
-		{"IPv6 in brackets", x, inside, "[2001:DB8:1:2:0:0:0:6]", "", v6},
-		{"IPv6 with a port", x, inside, "[2001:db8:1:2::6]:4711", "", v6},
-		{"IPv4 as IPv6 by a proxy", x, inside, "::ffff:192.0.2.7", "", client},
 		{"a proxy as IPv6", x, "[::ffff:10.0.0.1]:80", "192.0.2.7, ::ffff:a00:2", "", client},
 		{"a proxy with a zone", x, "[fd00::1%eth0]:80", "192.0.2.7, fd00::2%eth1", "", client},
 		{"no field", x, inside, "", "", "10.0.0.1"},
@@ -89,9 +81,6 @@ func TestClientIP(t *testing.T) {
 		{"Forwarded", f, inside, "", "for=192.0.2.7", client},
 		{"in any case, with others", f, inside, "",
 			`proto=https;FOR="192.0.2.7:80" ; by=_x;host="a,b;for=1.2.3.4"`, client},
-		{"IPv6 in Forwarded", f, inside, "", `for="[2001:db8:1:2::6]:4711"`, v6},
-		{"a hidden port", f, inside, "", `for="192.0.2.7:_secret"`, client},
-		{"a client that leaves a quote open", f, inside, "", `for="198.51.100.1, for=192.0.2.7`, client},
 		{"an open quote in a line before", f, inside, "",
 			"for=198.51.100.1;x=\"\nfor=192.0.2.7, for=10.0.0.2", client},
 		{"an escape before a proxy's comma", f, inside, "", `x="\, for=192.0.2.7;by="10.0.0.1"`, client},
@@ -104,7 +93,6 @@ func TestClientIP(t *testing.T) {
 
 		{"either: one", either, inside, client, "", client},
 		{"either: the other", either, inside, "", "for=192.0.2.7", client},
-		{"either: both", either, inside, "198.51.100.1, 192.0.2.7", "for=192.0.2.7", client},
 		{"either: both, and they disagree", either, inside, "198.51.100.1", "for=192.0.2.7", "no key"},
 		{"either: none", either, inside, "", "", "10.0.0.1"},
 		{"either: a direct client", either, "192.0.2.7:80", "198.51.100.1", "for=198.51.100.2", client},

@@ -61,8 +61,8 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	}
 	v := new(values)
 	if s.fields&FieldsDraft != 0 {
-		if ps.told != "" {
-			add(h, fieldPolicy, v.add(ps.told))
+		if ps.header != "" {
+			add(h, fieldPolicy, v.add(ps.header))
 		}
 		text := append(append(v.room(), p.quoted...), ";r="...)
 		text = strconv.AppendInt(text, left, 10)

@@ -6,16 +6,16 @@ import (
 )
 
 // lastAddress splits the last element off a line of X-Forwarded-For.
-func lastAddress(line string) (rest string, h hop, ok bool) {
+func lastAddress(line string) (rest string, h address, ok bool) {
 	i := strings.LastIndexByte(line, ',')
-	h, ok = hopOf(strings.TrimLeft(line[i+1:], " \t"))
+	h, ok = addressOf(strings.TrimLeft(line[i+1:], " \t"))
 	return line[:max(i, 0)], h, ok
 }
 
 // lastForwarded splits the last element off a line of Forwarded. A comma in a quoted string ends no
 // element. Quotes are matched from the right: an open quote that a client left somewhere to the left
 // would otherwise swallow the elements that the proxies appended.
-func lastForwarded(line string) (rest string, h hop, ok bool) {
+func lastForwarded(line string) (rest string, h address, ok bool) {
 	start, quoted := 0, false
 	for i := len(line) - 1; i >= 0 && start == 0; i-- {
 		switch {
@@ -36,16 +36,16 @@ func escaped(s string, i int) bool {
 
 // forOf returns the address in the parameter "for" of an element of Forwarded. ok is false without the
 // parameter, with several, and for "unknown" or an identifier that hides an address.
-func forOf(element string) (h hop, ok bool) {
+func forOf(element string) (h address, ok bool) {
 	found := false
 	for more := true; more; {
 		var name, value string
 		if name, value, element, more = parameter(element); strings.EqualFold(name, "for") {
 			if found {
-				return hop{}, false
+				return address{}, false
 			}
 			found = true
-			h, ok = hopOf(value)
+			h, ok = addressOf(value)
 		}
 	}
 	return h, ok
@@ -70,12 +70,12 @@ func parameter(element string) (name, value, rest string, more bool) {
 	return name, value, rest, more
 }
 
-// hopOf reads an address with or without a port, in brackets or not. It drops a zone, which has a
+// addressOf reads an address with or without a port, in brackets or not. It drops a zone, which has a
 // meaning on one machine only, and takes IPv4 written as IPv6 as IPv4.
-func hopOf(s string) (h hop, ok bool) {
+func addressOf(s string) (h address, ok bool) {
 	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
 		if port := s[i+1:]; port != "" && !isPort(port) {
-			return hop{}, false
+			return address{}, false
 		}
 		s = s[1:i]
 	} else if i := strings.IndexByte(s, ':'); i > 0 && isPort(s[i:]) {
@@ -83,12 +83,12 @@ func hopOf(s string) (h hop, ok bool) {
 	}
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
-		return hop{}, false
+		return address{}, false
 	}
 	if addr.Is4() {
-		return hop{addr, s}, true // netip reads only the canonical spelling
+		return address{addr, s}, true // netip reads only the canonical spelling
 	}
-	return hop{addr: addr.Unmap().WithZone("")}, true
+	return address{addr: addr.Unmap().WithZone("")}, true
 }
 
 // isPort reports whether s is a colon and a port, or an identifier that hides one (RFC 7239).

@@ -107,14 +107,14 @@ func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, 
 	}
 	if rule.Class <= 0 && h.wait <= 0 {
 		result, err := rule.Limiter.Take(r.Context(), name, cost)
-		return h.tell(w, r, h.policiesOf(rule, rule.Limiter.KnownLimits(name), &result), &result, err)
+		return h.respond(w, r, h.policiesOf(rule, rule.Limiter.KnownLimits(name), &result), &result, err)
 	}
 	key := rule.Limiter.Key(name)
 	if rule.Class > 0 {
 		key = key.Class(rule.Class)
 	}
 	result, err := door.Decide(r.Context(), key, cost, h.wait)
-	return h.tell(w, r, h.policiesOf(rule, key.KnownLimits(), &result), &result, err)
+	return h.respond(w, r, h.policiesOf(rule, key.KnownLimits(), &result), &result, err)
 }
 
 // decideAll decides a request with several rules.
@@ -125,7 +125,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	}
 	result, err := door.Decide(r.Context(), joined, cost, h.wait)
 	var all policies
-	var told []string
+	var headers []string
 	for i, key := range keys {
 		one := h.policiesOf(&rules[i], key.KnownLimits(), &result)
 		if key.Name() == result.Key && one.find(result.Limit) != nil {
@@ -134,12 +134,12 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 		if errors.Is(err, hybrid.ErrExceedsBurst) {
 			all.list = append(all.list, one.list...)
 		}
-		if one.told != "" {
-			told = append(told, one.told)
+		if one.header != "" {
+			headers = append(headers, one.header)
 		}
 	}
-	all.told = strings.Join(told, ", ")
-	return h.tell(w, r, &all, &result, err)
+	all.header = strings.Join(headers, ", ")
+	return h.respond(w, r, &all, &result, err)
 }
 
 // join returns the keys of a request, joined and one by one.
@@ -210,9 +210,9 @@ func nameOf(l *hybrid.Limiter) string {
 	return "default"
 }
 
-// tell sets the fields about a decision. It answers a request that is denied and returns errAnswered
+// respond sets the fields about a decision. It answers a request that is denied and returns errAnswered
 // then. Its other errors mean that the request is undecided.
-func (h *handler) tell(
+func (h *handler) respond(
 	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
 ) error {
 	exceeds := errors.Is(err, hybrid.ErrExceedsBurst)
@@ -240,8 +240,8 @@ func (h *handler) tell(
 	case p != nil && !exceeds && !p.limit.Equal(hybrid.Unlimited):
 		h.setState(fields, ps, p, result, wait)
 	default:
-		if h.fields&FieldsDraft != 0 && ps.told != "" {
-			add(fields, fieldPolicy, []string{ps.told})
+		if h.fields&FieldsDraft != 0 && ps.header != "" {
+			add(fields, fieldPolicy, []string{ps.header})
 		}
 		if wait > 0 {
 			setRetryAfter(fields, wait)

@@ -27,8 +27,8 @@ type policy struct {
 
 // policies are the limits of a rule, for all keys with the same limits.
 type policies struct {
-	list []policy
-	told string // RateLimit-Policy, or empty
+	list   []policy
+	header string // RateLimit-Policy, or empty
 }
 
 // policyKey identifies policies.
@@ -95,7 +95,7 @@ func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *po
 
 func newPolicies(name string, limits []hybrid.Limit, status int) *policies {
 	ps := &policies{}
-	var told []string
+	var headers []string
 	for _, limit := range limits {
 		p := policy{limit: limit}
 		full := name
@@ -110,10 +110,10 @@ func newPolicies(name string, limits []hybrid.Limit, status int) *policies {
 		p.body = problem(status, problemType+"quota-exceeded", quotaExceeded, p.names)
 		ps.list = append(ps.list, p)
 		if !limit.Equal(hybrid.Unlimited) {
-			told = append(told, fmt.Sprintf("%s;q=%d;w=%d", p.quoted, p.quota, p.window))
+			headers = append(headers, fmt.Sprintf("%s;q=%d;w=%d", p.quoted, p.quota, p.window))
 		}
 	}
-	ps.told = strings.Join(told, ", ")
+	ps.header = strings.Join(headers, ", ")
 	return ps
 }
 

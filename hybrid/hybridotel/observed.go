@@ -12,12 +12,12 @@ type observed struct {
 	name, unit  string
 	kind        kind
 	description string
-	read        func(s *hybrid.Stats, tell tell)
+	read        func(s *hybrid.Stats, emit emit)
 }
 
-// tell takes one value and its attributes, which differ for each value of a metric. Counts are whole
+// emit takes one value and its attributes, which differ for each value of a metric. Counts are whole
 // numbers far below 2^53, so a float64 is exact.
-type tell func(value float64, attributes ...attribute.KeyValue)
+type emit func(value float64, attributes ...attribute.KeyValue)
 
 // kind selects how the values of several Limiters with one name are combined.
 type kind int
@@ -44,8 +44,8 @@ var (
 )
 
 // plain reads a metric without further attributes.
-func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, tell) {
-	return func(s *hybrid.Stats, tell tell) { tell(float64(value(s))) }
+func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, emit) {
+	return func(s *hybrid.Stats, emit emit) { emit(float64(value(s))) }
 }
 
 // inForce calls f for the limits in force for a key in use, without those that Stats merges.
@@ -68,11 +68,11 @@ func limitOf(l hybrid.Limit) attribute.KeyValue {
 // all has the metrics of Register, in the order of the package comment.
 var all = []observed{
 	{"yuzhi.tokens.requested", "{token}", rising, "Tokens that requests asked for, by result.",
-		func(s *hybrid.Stats, tell tell) {
-			tell(float64(s.Admitted-s.Fallback), resultKey.String("admitted"), sourceKey.String("lease"))
-			tell(float64(s.Fallback), resultKey.String("admitted"), sourceKey.String("fallback"))
-			tell(float64(s.Denied), denied)
-			tell(float64(s.Shadowed), shadowed)
+		func(s *hybrid.Stats, emit emit) {
+			emit(float64(s.Admitted-s.Fallback), resultKey.String("admitted"), sourceKey.String("lease"))
+			emit(float64(s.Fallback), resultKey.String("admitted"), sourceKey.String("fallback"))
+			emit(float64(s.Denied), denied)
+			emit(float64(s.Shadowed), shadowed)
 		}},
 	{"yuzhi.tokens.awaited", "{token}", rising, "Tokens admitted by a lease call that the request waited for.",
 		plain(func(s *hybrid.Stats) int64 { return s.Awaited })},
@@ -83,9 +83,9 @@ var all = []observed{
 	{"yuzhi.tokens.returned", "{token}", rising, "Tokens given back to the store unused.",
 		plain(func(s *hybrid.Stats) int64 { return s.Returned })},
 	{"yuzhi.tokens.lost", "{token}", rising, "Leased tokens that came to nothing, by reason.",
-		func(s *hybrid.Stats, tell tell) {
-			tell(float64(s.Voided), reasonKey.String(string(hybrid.LossVoid)))
-			tell(float64(s.Burnt-s.Voided), reasonKey.String(string(hybrid.LossExpired)))
+		func(s *hybrid.Stats, emit emit) {
+			emit(float64(s.Voided), reasonKey.String(string(hybrid.LossVoid)))
+			emit(float64(s.Burnt-s.Voided), reasonKey.String(string(hybrid.LossExpired)))
 		}},
 	{"yuzhi.tokens.refunded", "{token}", rising, "Tokens that were admitted and then not used.",
 		plain(func(s *hybrid.Stats) int64 { return s.Refunded })},
@@ -96,15 +96,15 @@ var all = []observed{
 	{"yuzhi.requests.waiting", "{request}", level, "Requests that wait for a lease call or in line.",
 		plain(func(s *hybrid.Stats) int64 { return int64(s.Waiting) })},
 	{"yuzhi.requests.refused", "{request}", rising, "Requests that could not be decided, by reason.",
-		func(s *hybrid.Stats, tell tell) {
-			tell(float64(s.Invalid), reasonKey.String("invalid"))
-			tell(float64(s.Misconfigured), reasonKey.String("misconfigured"))
+		func(s *hybrid.Stats, emit emit) {
+			emit(float64(s.Invalid), reasonKey.String("invalid"))
+			emit(float64(s.Misconfigured), reasonKey.String("misconfigured"))
 		}},
 	{"yuzhi.keys", "{key}", level, "Keys in the table, by state.",
-		func(s *hybrid.Stats, tell tell) {
-			tell(float64(max(0, s.Keys-s.InUse)), stateKey.String("resting")) // InUse is read later than Keys
-			tell(float64(s.InUse-s.Degraded), stateKey.String("active"))
-			tell(float64(s.Degraded), stateKey.String("degraded"))
+		func(s *hybrid.Stats, emit emit) {
+			emit(float64(max(0, s.Keys-s.InUse)), stateKey.String("resting")) // InUse is read later than Keys
+			emit(float64(s.InUse-s.Degraded), stateKey.String("active"))
+			emit(float64(s.Degraded), stateKey.String("degraded"))
 		}},
 	{"yuzhi.conflicts", "{conflict}", rising, "Keys whose bucket has other limits under the same version.",
 		plain(func(s *hybrid.Stats) int64 { return s.Conflicts })},
@@ -115,30 +115,30 @@ var all = []observed{
 	{"yuzhi.lease.round_trips", "{round_trip}", rising, "Exchanges with the store, of any number of calls.",
 		plain(func(s *hybrid.Stats) int64 { return s.RoundTrips })},
 	{"yuzhi.lease.rtt", "s", alike, "99th percentile of the latest round trips, of the slowest node.",
-		func(s *hybrid.Stats, tell tell) { tell(s.RTT.Seconds()) }},
+		func(s *hybrid.Stats, emit emit) { emit(s.RTT.Seconds()) }},
 	{"yuzhi.limit.rate", "{token}/s", alike, "The limits in force for keys in use.",
-		func(s *hybrid.Stats, tell tell) {
+		func(s *hybrid.Stats, emit emit) {
 			inForce(s, func(l *hybrid.LimitStats, limit attribute.KeyValue) {
-				tell(l.Limit.Rate(), limit)
+				emit(l.Limit.Rate(), limit)
 			})
 		}},
 	{"yuzhi.limit.burst", "{token}", alike, "The bursts of the limits in force for keys in use.",
-		func(s *hybrid.Stats, tell tell) {
+		func(s *hybrid.Stats, emit emit) {
 			inForce(s, func(l *hybrid.LimitStats, limit attribute.KeyValue) {
-				tell(float64(l.Limit.Capacity()), limit)
+				emit(float64(l.Limit.Capacity()), limit)
 			})
 		}},
 	{"yuzhi.limit.keys", "{key}", level, "Keys in use for which a limit is in force.",
-		func(s *hybrid.Stats, tell tell) {
+		func(s *hybrid.Stats, emit emit) {
 			for _, l := range s.Limits {
-				tell(float64(l.Keys), limitOf(l.Limit))
+				emit(float64(l.Keys), limitOf(l.Limit))
 			}
 		}},
 	{"yuzhi.limit.denied", "{token}", rising, "Tokens denied because of one limit.",
-		func(s *hybrid.Stats, tell tell) {
+		func(s *hybrid.Stats, emit emit) {
 			for _, l := range s.Limits {
-				tell(float64(l.Denied), limitOf(l.Limit), denied)
-				tell(float64(l.Shadowed), limitOf(l.Limit), shadowed)
+				emit(float64(l.Denied), limitOf(l.Limit), denied)
+				emit(float64(l.Shadowed), limitOf(l.Limit), shadowed)
 			}
 		}},
 }

@@ -60,8 +60,8 @@ type value struct {
 	highest    float64       // if rising: the highest that was reported
 }
 
-// read calls told for every value of l.
-func (t *Telemetry) read(g *group, l *hybrid.Limiter, told func(v *value, n float64)) {
+// read calls each for every value of l.
+func (t *Telemetry) read(g *group, l *hybrid.Limiter, each func(v *value, n float64)) {
 	stats := l.Stats()
 	for i := range all {
 		all[i].read(&stats, func(n float64, attributes ...attribute.KeyValue) {
@@ -75,7 +75,7 @@ func (t *Telemetry) read(g *group, l *hybrid.Limiter, told func(v *value, n floa
 				v = &value{metric: i, attributes: set}
 				g.values[id] = v
 			}
-			told(v, n)
+			each(v, n)
 		})
 	}
 }

@@ -40,19 +40,19 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 	return t, errorOf(r.Problems(), name)
 }
 
-// toldMax bounds the mistakes of a file that an error names, and toldLength the characters of each:
+// mistakesMax bounds the mistakes of a file that an error names, and mistakeLength the characters of each:
 // the mistakes of a large file would fill a log.
-const toldMax, toldLength = 10, 400
+const mistakesMax, mistakeLength = 10, 400
 
 func errorOf(found []*yamlfile.Problem, name string) error {
 	var all []error
-	for _, p := range found[:min(toldMax, len(found))] {
-		if text := []rune(p.Text); len(text) > toldLength {
-			p.Text = string(text[:toldLength]) + "…"
+	for _, p := range found[:min(mistakesMax, len(found))] {
+		if text := []rune(p.Text); len(text) > mistakeLength {
+			p.Text = string(text[:mistakeLength]) + "…"
 		}
 		all = append(all, fmt.Errorf("%w: %v", ErrInvalid, p))
 	}
-	if more := len(found) - toldMax; more > 0 {
+	if more := len(found) - mistakesMax; more > 0 {
 		all = append(all, fmt.Errorf("%w: %s: %d more mistakes", ErrInvalid, name, more))
 	}
 	return errors.Join(all...)

@@ -247,7 +247,7 @@ func TestALargeFileFillsNoLog(t *testing.T) {
 	must(t, errors.Is(err, ErrInvalid), "%v", err)
 	lines := strings.Split(err.Error(), "\n")
 	more, size := strings.Contains(lines[len(lines)-1], " more mistakes"), len(err.Error())
-	check(t, len(lines) == toldMax+1 && size < 8000 && more, "%d lines, %d bytes", len(lines), size)
+	check(t, len(lines) == mistakesMax+1 && size < 8000 && more, "%d lines, %d bytes", len(lines), size)
 }
 
 func TestAliases(t *testing.T) {

@@ -141,7 +141,7 @@ func (r *Rules) decideLocked(now reading) error {
 	if err == nil {
 		err = r.changeLocked(t)
 	}
-	_ = r.tellLocked(err)
+	_ = r.recordLocked(err)
 	if err != nil {
 		r.logger().Warn("rules: invalid rules file; keeping the current rules",
 			"file", r.file.path, "error", safetext.Error(err))

@@ -175,11 +175,11 @@ func (r *Rules) Set(t Table) error {
 	if err == nil {
 		err = r.changeLocked(t)
 	}
-	return r.tellLocked(err)
+	return r.recordLocked(err)
 }
 
-// tellLocked records the outcome of a change in the status.
-func (r *Rules) tellLocked(err error) error {
+// recordLocked records the outcome of a change in the status.
+func (r *Rules) recordLocked(err error) error {
 	r.status.Err = err
 	if err != nil {
 		r.status.Refused++
