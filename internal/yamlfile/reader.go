@@ -253,8 +253,7 @@ func (r *Reader) value(path string, n *yaml.Node, v reflect.Value, f Field) {
 }
 
 func (r *Reader) list(path string, n *yaml.Node, v reflect.Value) {
-	v.SetZero() // an empty list equals none
-	if len(n.Content) > 0 {
+	if len(n.Content) > 0 { // an empty list is nil
 		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	}
 	for i, item := range n.Content {

@@ -44,6 +44,7 @@ func TestAZeroSaysWhatItWouldMean(t *testing.T) {
 	const means = "which means its default here: "
 	for assignment, want := range map[string]string{
 		"workload.load=0":                "workload.load: is 0, " + means + "0.9; leave it out, or give",
+		"workload.load=-0":               "workload.load: is 0, " + means + "0.9; ",
 		"workload.factor=0":              "workload.factor: is 0, " + means + "10; ",
 		"groups[0].count=0":              "groups[0].count: is 0, " + means + "1; ",
 		"groups.web.weight=0":            "groups[0].weight: is 0, " + means + "1; ",
