@@ -74,7 +74,7 @@ func (i Instant) After(o Instant) bool { return i > o }
 // Clock tells the time and calls back later. Any number of goroutines may share a Clock.
 type Clock interface {
 	// Now returns the current reading. It is above zero and never less than an earlier reading, unless
-	// somebody steps the clock back on purpose (see Skewed).
+	// a caller steps the clock back on purpose (see Skewed).
 	Now() Instant
 
 	// AfterFunc calls f once, d from now by this clock; a d of zero or less means as soon as possible.
@@ -98,10 +98,10 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// systemBase is what every reading of the system clock is counted from, so that Instants from any
-// two System clocks can be compared. It is itself counted from 1970, so that who needs the time of
-// day can have it, and so that readings are positive in a testing/synctest bubble too, where it is
-// the year 2000 and time.Since is about minus a quarter of a century.
+// systemBase is the start of every reading of the system clock, so that Instants from any two System
+// clocks compare. Readings count from 1970: a caller can compute the time of day, and they are
+// positive in a testing/synctest bubble too, where the year is 2000 and time.Since is about minus a
+// quarter of a century.
 var systemBase = time.Now()
 
 type systemClock struct{}

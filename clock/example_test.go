@@ -31,7 +31,7 @@ func ExampleManual() {
 }
 
 // A machine whose clock is five minutes late and loses 200 microseconds in each
-// second, until somebody sets it by hand.
+// second, until an operator sets it by hand.
 func ExampleSkewed() {
 	truth := clock.NewManual(0)
 	wrong := clock.NewSkewed(truth, clock.Skew{Offset: -5 * time.Minute, DriftPPM: -200})

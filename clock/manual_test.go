@@ -23,26 +23,6 @@ func TestManualStandsStillUntilAdvanced(t *testing.T) {
 	equal(t, "a start of -1", clock.NewManual(-1).Now(), 4e18)
 }
 
-func TestManualFiresByTimeThenByRegistration(t *testing.T) {
-	m := clock.NewManual(0)
-	j := open(m)
-	m.AfterFunc(3*time.Second, j.noting("c"))
-	m.AfterFunc(1*time.Second, j.noting("a"))
-	late := m.AfterFunc(2*time.Second, j.noting("b3"))
-	m.AfterFunc(2*time.Second, j.noting("b1"))
-	m.AfterFunc(2*time.Second, j.noting("b2"))
-	late.Reset(2 * time.Second) // registers anew
-	m.AfterFunc(4*time.Second, j.noting("d"))
-
-	m.Advance(3 * time.Second)
-	j.expect(t, "a@1s", "b1@2s", "b2@2s", "b3@2s", "c@3s")
-
-	m.Advance(time.Second - 1)
-	j.expect(t)
-	m.Advance(1)
-	j.expect(t, "d@4s")
-}
-
 func TestManualFiresWhatCallbacksSetWithinTheSameAdvance(t *testing.T) {
 	m := clock.NewManual(0)
 	j := open(m)
@@ -58,34 +38,6 @@ func TestManualFiresWhatCallbacksSetWithinTheSameAdvance(t *testing.T) {
 
 	j.expect(t, "a@1s", "b@1s", "at once@1s", "later@2s")
 	equal(t, "the end of Advance(10s)", m.Now().Sub(j.start), 10*time.Second)
-}
-
-func TestManualTimerOfZeroOrLessWaitsForTheNextAdvance(t *testing.T) {
-	m := clock.NewManual(0)
-	j := open(m)
-	m.AfterFunc(0, j.noting("zero"))
-	m.AfterFunc(-time.Hour, j.noting("negative"))
-	j.expect(t)
-	m.Advance(0)
-	j.expect(t, "zero@0s", "negative@0s")
-}
-
-func TestManualNextGivesTheEarliestDueTime(t *testing.T) {
-	m := clock.NewManual(1000)
-	next := func(what string, want clock.Instant) {
-		t.Helper()
-		at, ok := m.Next()
-		equal(t, what, at, want)
-		equal(t, what, ok, want != 0)
-	}
-	next("without timers", 0)
-	m.AfterFunc(50, func() {})
-	first := m.AfterFunc(20, func() {})
-	next("with two", 1020)
-	first.Stop()
-	next("with the first stopped", 1050)
-	m.Advance(50)
-	next("with all fired", 0)
 }
 
 func TestManualCallbackMayStopAndResetOthersAndItself(t *testing.T) {
@@ -163,7 +115,9 @@ func TestManualAgreesWithAListOnRandomWork(t *testing.T) {
 	earliest := func() int {
 		best := -1
 		for i, e := range model {
-			if e.pending && (best < 0 || e.due < model[best].due || e.due == model[best].due && e.seq < model[best].seq) {
+			switch {
+			case !e.pending:
+			case best < 0, e.due < model[best].due, e.due == model[best].due && e.seq < model[best].seq:
 				best = i
 			}
 		}
@@ -179,7 +133,8 @@ func TestManualAgreesWithAListOnRandomWork(t *testing.T) {
 			i := len(timers)
 			model = append(model, entry{})
 			set(i, d)
-			timers = append(timers, m.AfterFunc(time.Duration(d), func() { got = append(got, fmt.Sprint(i, m.Now())) }))
+			fire := func() { got = append(got, fmt.Sprint(i, m.Now())) }
+			timers = append(timers, m.AfterFunc(time.Duration(d), fire))
 		case 1:
 			i := r.IntN(len(timers))
 			equal(t, "Stop", timers[i].Stop(), model[i].pending)

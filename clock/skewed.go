@@ -27,10 +27,10 @@ type Skew struct {
 // Skewed is a clock that is wrong in a known way: it sees another clock, its base, through an
 // offset and a drift that can change at run time.
 //
-// It is two things, as a real machine's clock is. An oscillator ticks at the rate that the drift
-// says; it alone decides when timers fire. A display shows the ticks plus the offset plus all
-// steps; it alone is what Now reads. So an offset or a step moves readings and never a timer, while
-// a change of drift moves both, from then on.
+// It has two parts, as a real machine's clock has. An oscillator ticks at the rate that the drift
+// gives; it alone decides when timers fire. A display shows the ticks plus the offset plus all
+// steps; Now reads it alone. So an offset or a step moves readings and never a timer, while a change
+// of drift moves both, from then on.
 //
 // The ticks are the exact sum, rounded down once to a nanosecond. Readings more than 292 years off
 // stop at the end of the scale; one that would be zero or less is 1. Any number of goroutines may
@@ -78,8 +78,8 @@ func (c *Skewed) Step(d time.Duration) {
 	c.shift = saturate(c.shift, d)
 }
 
-// Set replaces the skew from now on. What has been gained so far and past steps stay; pending
-// timers follow the new rate for what is left of them. The reading jumps at once by the difference
+// Set replaces the skew from now on. The gain so far and past steps stay; pending timers follow the
+// new rate for the rest of their time. The reading jumps at once by the difference
 // of the offsets. It panics if s.DriftPPM is out of range.
 func (c *Skewed) Set(s Skew) {
 	s.check()
@@ -188,9 +188,8 @@ func (t *skewedTimer) Reset(d time.Duration) bool {
 	return was
 }
 
-// fire is what the base calls. By the time it has the lock, the timer may have been stopped, or put
-// off by a Reset or a lower rate. So the base's call is only a reason to look: the count of ticks
-// decides.
+// fire runs when the base's timer does. By the time it has the lock, the timer may have been stopped,
+// or put off by a Reset or a lower rate. So the count of ticks decides, and not the base's call.
 func (t *skewedTimer) fire() {
 	if t.takeIfDue() {
 		t.f()

@@ -19,15 +19,6 @@ func reads(t *testing.T, c clock.Clock, start clock.Instant, want time.Duration)
 	equal(t, "since the start", c.Now().Sub(start), want)
 }
 
-func TestSkewedWithoutSkewEqualsItsBase(t *testing.T) {
-	m := clock.NewManual(0)
-	c := clock.NewSkewed(m, clock.Skew{})
-	for range 3 {
-		equal(t, "the reading", c.Now(), m.Now())
-		m.Advance(time.Hour + 1)
-	}
-}
-
 func TestSkewedOffsetMovesReadingsAndNoTimer(t *testing.T) {
 	m := clock.NewManual(0)
 	c := clock.NewSkewed(m, clock.Skew{Offset: -time.Hour})
@@ -63,18 +54,6 @@ func TestSkewedDriftIsPartsPerMillionOfTheBase(t *testing.T) {
 	}
 }
 
-func TestSkewedTimersRunInItsOwnTime(t *testing.T) {
-	m := clock.NewManual(0)
-	fast := clock.NewSkewed(m, clock.Skew{DriftPPM: 250_000})
-	slow := clock.NewSkewed(m, clock.Skew{DriftPPM: -500_000})
-	j := open(m)
-	fast.AfterFunc(10*time.Second, j.noting("fast"))
-	m.AfterFunc(10*time.Second, j.noting("true"))
-	slow.AfterFunc(10*time.Second, j.noting("slow"))
-	m.Advance(time.Minute)
-	j.expect(t, "fast@8s", "true@10s", "slow@20s")
-}
-
 func TestSkewedStepMovesReadingsAndNoTimer(t *testing.T) {
 	m := clock.NewManual(0)
 	c := clock.NewSkewed(m, clock.Skew{})
@@ -92,20 +71,6 @@ func TestSkewedStepMovesReadingsAndNoTimer(t *testing.T) {
 
 	m.Advance(1)
 	j.expect(t, "a@10s", "b@10s")
-}
-
-func TestSkewedSetKeepsWhatHasBeenGained(t *testing.T) {
-	m := clock.NewManual(0)
-	c := clock.NewSkewed(m, clock.Skew{DriftPPM: 1000})
-	start := c.Now()
-	m.Advance(10 * time.Second)
-	reads(t, c, start, 10*time.Second+10*time.Millisecond)
-
-	c.Set(clock.Skew{DriftPPM: -1000})
-	reads(t, c, start, 10*time.Second+10*time.Millisecond) // no jump
-
-	m.Advance(20 * time.Second)
-	reads(t, c, start, 30*time.Second-10*time.Millisecond)
 }
 
 func TestSkewedSetReplacesTheOffsetAndKeepsSteps(t *testing.T) {
