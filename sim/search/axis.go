@@ -16,10 +16,10 @@ import (
 // ErrAxis is wrapped by every error about an axis's text or values.
 var ErrAxis = errors.New("search: invalid axis")
 
-// PointsMax bounds a grid, and the number of values of one axis.
-const PointsMax = 10_000
+// pointsMax bounds a grid, and the number of values of one axis.
+const pointsMax = 10_000
 
-// Axis is one parameter that varies: the path of a field, as in --set, and its values as texts.
+// Axis names one parameter that varies: the path of a field, as in --set, and its values as texts.
 type Axis struct {
 	Path   string   `json:"path"`
 	Values []string `json:"values"`
@@ -28,16 +28,16 @@ type Axis struct {
 var (
 	parentheses = regexp.MustCompile(`\([^()]*\)`)
 	rangeSyntax = regexp.MustCompile(`^(.*?)\.\.(.*):(lin|log):(\d+)$`)
-	// A number has a unit, or none; that of a duration is for time.ParseDuration.
+	// A number has a unit or none. time.ParseDuration reads the unit of a duration.
 	numberSyntax = regexp.MustCompile(`^([-+0-9.]+)([^-+0-9.(), ][^(), ]*)?$`)
 )
 
 // ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas
-// inside parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" is 8 values from 10ms to 1s
-// that rise by the same factor, "1..9:lin:5" is 5 that rise by the same difference. A range is of
-// durations, or of numbers with the same unit at both ends ("1%..10%", "-50ppm..50ppm"). Between
-// its ends, values are rounded to the two first digits of the step, and to whole numbers where both
-// ends are whole and have no unit. Equal values count once.
+// inside parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" has 8 values from 10ms to 1s
+// with equal factors between them, "1..9:lin:5" has 5 with equal differences. Both ends of a range
+// are durations, or numbers with the same unit ("1%..10%", "-50ppm..50ppm"). Values between the ends
+// are rounded to the two first digits of the step, and to whole numbers where both ends are whole
+// and have no unit. Equal values count once.
 func ParseAxis(text string) (Axis, error) {
 	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")
@@ -69,13 +69,13 @@ func ParseAxis(text string) (Axis, error) {
 			}
 		}
 	}
-	if len(a.Values) > PointsMax {
-		return Axis{}, wrong("%d values, must be at most %d", len(a.Values), PointsMax)
+	if len(a.Values) > pointsMax {
+		return Axis{}, wrong("%d values, must be at most %d", len(a.Values), pointsMax)
 	}
 	return a, nil
 }
 
-// rangeValues are the values of a range like "10ms..1s:log:8". Its ends stay as they were written.
+// rangeValues returns the values of a range like "10ms..1s:log:8". Its ends stay as they were written.
 func rangeValues(text string) ([]string, error) {
 	match := rangeSyntax.FindStringSubmatch(text)
 	if match == nil {
@@ -97,8 +97,8 @@ func rangeValues(text string) ([]string, error) {
 		return nil, fmt.Errorf("%s is not above %s", match[2], match[1])
 	case log && low <= 0:
 		return nil, fmt.Errorf("%s is not above 0, as equal factors need", match[1])
-	case countErr != nil || n < 2 || n > PointsMax:
-		return nil, fmt.Errorf("%s values, must be 2 to %d", match[4], PointsMax)
+	case countErr != nil || n < 2 || n > pointsMax:
+		return nil, fmt.Errorf("%s values, must be 2 to %d", match[4], pointsMax)
 	}
 	whole := lowUnit == "" && !strings.Contains(match[1]+match[2], ".")
 	texts, before := []string{match[1]}, low
@@ -128,7 +128,7 @@ func roundedText(x, step float64, unit string, whole bool) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + unit
 }
 
-// parseNumber splits a number from its unit. Of a duration it is the number of nanoseconds.
+// parseNumber splits a number from its unit. A duration becomes its number of nanoseconds.
 func parseNumber(text string) (x float64, unit string, err error) {
 	match := numberSyntax.FindStringSubmatch(text)
 	if match == nil {

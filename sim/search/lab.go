@@ -13,15 +13,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// wrongText makes the errors about a text that cannot be read.
+// wrongText returns a function that makes errors about a text that cannot be read.
 func wrongText(kind error, text string) func(format string, args ...any) error {
 	return func(format string, args ...any) error {
 		return fmt.Errorf("%w %q: "+format, append([]any{kind, text}, args...)...)
 	}
 }
 
-// Run simulates one scenario. It is called by several goroutines; the method of a sim.Runner with
-// Parallel 1 is one.
+// Run simulates one scenario. Several goroutines call it. The method of a sim.Runner with Parallel 1
+// is a Run.
 type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 
 // Lab answers questions with many simulations. Run is required; every other zero field is a good
@@ -29,19 +29,18 @@ type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 type Lab struct {
 	Run      Run
 	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
-	// Progress is told how far the answer is; one call at a time; nil for nobody.
+	// Progress, if not nil, is called after each simulation, one call at a time.
 	Progress func(p Progress)
 }
 
-// Progress is how far an answer is.
+// Progress tells how far an answer is.
 type Progress struct {
 	Phase    string
 	Done, Of int           // simulations of the phase
-	Left     time.Duration // about, until the answer is there: the phases to come are as long as they may be
+	Left     time.Duration // estimate until the answer is there, all phases included
 }
 
-// Asked is what the simulations of an answer were about. Its JSON keys are part of the command's
-// interface.
+// Asked describes what an answer simulated. Its JSON keys are part of the command's interface.
 type Asked struct {
 	Scenario     string  `json:"scenario"`
 	ScenarioHash string  `json:"scenario_hash"` // of the scenario as it was given
@@ -56,7 +55,7 @@ func askedOf(s sim.Scenario) Asked {
 	return Asked{s.Name, s.Hash(), full.Seed, full.Reps, full.Duration.Seconds(), 0}
 }
 
-// trial is one simulation.
+// trial is one simulation and its report.
 type trial struct {
 	name     string // for errors
 	scenario sim.Scenario
@@ -69,8 +68,8 @@ type trial struct {
 	targets []Threshold
 }
 
-// work is what a lab does for one question: each simulation once. One goroutine uses it, and no
-// more after an error.
+// work runs the simulations of one question, each once. One goroutine uses it, and stops doing so
+// after an error.
 type work struct {
 	Lab
 	known      map[string]*sim.Report
@@ -79,16 +78,16 @@ type work struct {
 	began      time.Time
 	until      time.Time // the end of the time limit; zero where there is none
 	spent      float64   // on what finished; see effortOf
-	ahead      float64   // will be spent, about, on the phases after this one
+	ahead      float64   // estimate of what the phases after this one will spend
 }
 
-// effortOf is about how much work a trial is: what it simulates.
+// effortOf estimates the work of a trial: the seconds that it simulates.
 func effortOf(t *trial) float64 {
 	s := t.scenario.Defaults()
 	return s.Duration.Seconds() * float64(s.Reps)
 }
 
-// left is about how long the rest takes, of which todo is the phase's: as what is done took.
+// left estimates how long the rest takes at the speed so far; todo is the phase's part of it.
 func (w *work) left(todo float64) time.Duration {
 	left := time.Duration(float64(time.Since(w.began)) / w.spent * (todo + w.ahead))
 	if !w.until.IsZero() {
@@ -104,9 +103,9 @@ func (l Lab) begin() *work {
 	return &work{Lab: l, known: map[string]*sim.Report{}, began: time.Now()}
 }
 
-// simulate runs those trials that have not run before, the first ones first, and returns those that
-// have a report then. When ctx ends, nothing further starts, and the error wraps
-// sim.ErrInterrupted. When a run fails, the error says which.
+// simulate runs the trials that have not run before, in their order, and returns those that have a
+// report then. When ctx ends, nothing further starts, and the error wraps sim.ErrInterrupted. When a
+// run fails, the error says which.
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial

@@ -109,10 +109,11 @@ func TestProgressSaysHowLongItTakes(t *testing.T) {
 			for i, end := range ends {
 				foretold := end.Sub(began)
 				ratio := float64(foretold) / float64(took)
-				testkit.Check(t, ratio < within && ratio > 1/within, "after %d of %d: %v in all were foretold, it took %v",
-					i+1, len(ends), foretold, took)
+				testkit.Check(t, ratio < within && ratio > 1/within,
+					"after %d of %d: %v in all were foretold, it took %v", i+1, len(ends), foretold, took)
 			}
-			testkit.Check(t, ends[len(ends)-1].Equal(time.Now()), "at the end %v are left", time.Until(ends[len(ends)-1]))
+			last := ends[len(ends)-1]
+			testkit.Check(t, last.Equal(time.Now()), "at the end %v are left", time.Until(last))
 		})
 	}
 }

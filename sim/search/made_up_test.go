@@ -27,7 +27,7 @@ func fleet() sim.Scenario {
 	}.Defaults()
 }
 
-// truth is what a made-up simulator shows of a scenario in the mean.
+// truth has the means that a made-up simulator shows of a scenario.
 type truth struct {
 	falseRejects, calls, admitted, exceeded, redisCPU float64
 	faultStock                                        float64 // tokens; one bucket admits 1000 a second
@@ -38,7 +38,7 @@ type truth struct {
 type world struct {
 	f     func(s sim.Scenario) truth
 	noise float64 // a standard deviation, of a run of ten seconds
-	// before, if set, is called first; an error is what the run returns.
+	// before, if set, is called first; the run returns its error.
 	before func(s sim.Scenario) error
 
 	mu   sync.Mutex
@@ -112,7 +112,7 @@ func target(t *testing.T, p Policy) time.Duration {
 	return d
 }
 
-// rising: calls fall with the target as they do, and false rejects are what f makes of it, in
+// rising returns a world in which calls fall with the target and f gives the false rejects for it, in
 // milliseconds.
 func rising(f func(ms float64) float64) func(sim.Scenario) truth {
 	return func(s sim.Scenario) truth {
@@ -121,8 +121,8 @@ func rising(f func(ms float64) float64) func(sim.Scenario) truth {
 	}
 }
 
-// interrupting is what comes before the runs of a world in which Ctrl-C is pressed in the middle of
-// the run after the first n.
+// interrupting returns a world.before that presses Ctrl-C in the middle of the run after the first
+// n.
 func interrupting(n int, cancel func()) func(sim.Scenario) error {
 	return func(sim.Scenario) error {
 		if n--; n >= 0 {
@@ -133,7 +133,7 @@ func interrupting(n int, cancel func()) func(sim.Scenario) error {
 	}
 }
 
-// failing is a world in which what has this target cannot be simulated.
+// failing returns a world in which runs with this target fail.
 func failing(target time.Duration) (w *world, broken error) {
 	broken = errors.New("a law of nature")
 	return &world{f: byTarget, before: func(s sim.Scenario) error {

@@ -12,16 +12,14 @@ import (
 // ErrObjective is wrapped by every error about an objective's text.
 var ErrObjective = errors.New("search: invalid objective")
 
-// Objective is a figure, by its JSON key, that should be small, or large if Max.
+// Objective names a figure, by its JSON key, that should be small, or large if Max.
 type Objective struct {
 	Figure string `json:"figure"`
 	Max    bool   `json:"max"`
 }
 
-// DefaultObjectives are what leases trade: accuracy against calls.
-func DefaultObjectives() []Objective {
-	return []Objective{{Figure: "false_reject_ratio"}, {Figure: "calls_per_s"}}
-}
+// defaultObjectives are the figures that leases trade: accuracy against calls.
+var defaultObjectives = []Objective{{Figure: "false_reject_ratio"}, {Figure: "calls_per_s"}}
 
 // ParseObjectives reads "admitted_vs_central:max,calls_per_s:min". A figure without :max or :min
 // goes in the direction in which it is good.
@@ -42,10 +40,10 @@ func ParseObjectives(text string) (all []Objective, err error) {
 	return all, nil
 }
 
-// FigureNames are the JSON keys of a report's figures, in their order.
+// FigureNames returns the JSON keys of a report's figures, in their order.
 func FigureNames() []string { return namesOf((&sim.Figures{}).All()) }
 
-// RivalFigureNames are the JSON keys of a rival's figures, in their order.
+// RivalFigureNames returns the JSON keys of a rival's figures, in their order.
 func RivalFigureNames() []string { return namesOf((&sim.RivalReport{}).All()) }
 
 func namesOf(figures []sim.Named) (names []string) {
@@ -55,11 +53,10 @@ func namesOf(figures []sim.Named) (names []string) {
 	return names
 }
 
-// FigureOf finds a figure by its JSON key. It panics if there is none: names are checked where they
-// come in.
+// FigureOf finds a figure by its JSON key. It panics if there is none: the parsers check names.
 func FigureOf(f *sim.Figures, name string) sim.Figure { return *figureIn(f.All(), name) }
 
-// figureIn is nil if there is no such figure.
+// figureIn returns nil if there is no such figure.
 func figureIn(all []sim.Named, name string) *sim.Figure {
 	for _, named := range all {
 		if named.Name == name {
@@ -69,7 +66,7 @@ func figureIn(all []sim.Named, name string) *sim.Figure {
 	return nil
 }
 
-// scores are the means of the objectives' figures, turned so that less is better.
+// scores returns the means of the objectives' figures, negated where more is better.
 func scores(objectives []Objective, f *sim.Figures) []float64 {
 	all := make([]float64, len(objectives))
 	for i, o := range objectives {
@@ -80,16 +77,16 @@ func scores(objectives []Objective, f *sim.Figures) []float64 {
 	return all
 }
 
-// paretoFront marks the rows that no row of the front beats. A row is the figures of one trial, on
-// the seeds of all others; one that is nil or has a NaN is not on the front, and beats none. Equal
-// rows stand or fall together.
+// paretoFront marks the rows that no row of the front beats. A row has the figures of one trial; all
+// trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats none.
+// Equal rows are marked alike.
 //
-// Certainty is not transitive: of three rows the first may beat the second by calls, the second the
-// third, and the third still be better than the first in what the other two leave to luck. So a row
-// that is beaten itself beats none.
+// Certainty is not transitive: the first row may beat the second by calls, the second the third, and
+// the third still be better than the first in a figure that differs by luck between the other two.
+// So a row that is beaten beats none.
 func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
-	var open []int // rows that neither stand nor fall so far
+	var open []int // rows that are not decided yet
 	for i, row := range rows {
 		if row != nil && !slices.ContainsFunc(scores(goals, row), math.IsNaN) {
 			open = append(open, i)

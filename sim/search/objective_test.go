@@ -43,15 +43,23 @@ func TestTheFrontLeavesNoiseAndBrokenPromisesOut(t *testing.T) {
 		points []Point
 		want   []bool
 	}{
-		{"dearer, and better by luck", []Point{row(364, 0, .10, .13, .12), row(3600, 0, .12, .11, .11)}, []bool{true, false}},
-		{"dearer, and better on every seed", []Point{row(364, 0, .10, .13, .12), row(3600, 0, .08, .11, .10)}, []bool{true, true}},
-		{"cheap, and above the limit", []Point{row(3, 35816, .1, .1, .1), row(364, 0, .2, .2, .2)}, []bool{false, true}},
-		// The second is as good as the first for all that is known, and the third as the second; that
-		// the third is better than the first is certain.
-		{"a chain", []Point{row(1, 0, .30, .31, .32), row(2, 0, .10, .31, .52), row(3, 0, .20, .21, .22)}, []bool{true, false, true}},
+		{"dearer, and better by luck", []Point{
+			row(364, 0, .10, .13, .12), row(3600, 0, .12, .11, .11),
+		}, []bool{true, false}},
+		{"dearer, and better on every seed", []Point{
+			row(364, 0, .10, .13, .12), row(3600, 0, .08, .11, .10),
+		}, []bool{true, true}},
+		{"cheap, and above the limit", []Point{
+			row(3, 35816, .1, .1, .1), row(364, 0, .2, .2, .2),
+		}, []bool{false, true}},
+		// The second may be as good as the first, and the third as the second; the third is certainly
+		// better than the first.
+		{"a chain", []Point{
+			row(1, 0, .30, .31, .32), row(2, 0, .10, .31, .52), row(3, 0, .20, .21, .22),
+		}, []bool{true, false, true}},
 	} {
 		// Given the points of a sweep, when they are compared,
-		r := SweepReport{Asked: Asked{Confidence: 0.95, Reps: 3}, Objectives: DefaultObjectives(), Points: c.points}
+		r := SweepReport{Asked: Asked{Confidence: 0.95, Reps: 3}, Objectives: defaultObjectives, Points: c.points}
 		r.compare()
 		// then these are on the front.
 		for i, want := range c.want {
@@ -67,10 +75,12 @@ func TestTheFrontIsWhatNothingBeats(t *testing.T) {
 		want []bool
 	}{
 		{nil, []bool{}},
-		{[][]float64{nil, {1}, {0}, {0}}, []bool{false, false, true, true}},            // equal rows stand together
-		{[][]float64{{1, 3}, {2, 2}, {3, 1}, {2, 3}}, []bool{true, true, true, false}}, // beaten by two
-		{[][]float64{{1, 1}, {1, 2}, {2, 1}}, []bool{true, false, false}},              // better in one alone
-		{[][]float64{{nan, 0}, {5, 5}, {-inf, nan}}, []bool{false, true, false}},       // what is unknown beats none
+		// Equal rows are marked alike; the last of the next rows is beaten by two; then the first is better
+		// in one figure alone; an unknown figure beats none.
+		{[][]float64{nil, {1}, {0}, {0}}, []bool{false, false, true, true}},
+		{[][]float64{{1, 3}, {2, 2}, {3, 1}, {2, 3}}, []bool{true, true, true, false}},
+		{[][]float64{{1, 1}, {1, 2}, {2, 1}}, []bool{true, false, false}},
+		{[][]float64{{nan, 0}, {5, 5}, {-inf, nan}}, []bool{false, true, false}},
 		{[][]float64{{-inf, 3}, {inf, 2}, {0, 3}, nil}, []bool{true, true, false, false}},
 		{[][]float64{{1, 1, 1, 2}, {1, 1, 1, 1}}, []bool{false, true}},
 	} {
@@ -121,8 +131,7 @@ func TestObjectivesAreFiguresWithADirection(t *testing.T) {
 
 func TestAnObjectiveScoresSoThatLessIsBetter(t *testing.T) {
 	f := sim.Figures{Jain: sim.Figure{Mean: 0.9}, CallsPerS: sim.Figure{Mean: 70}}
-	if got := scores([]Objective{{"jain", true}, {"calls_per_s", false}}, &f); !slices.Equal(got, []float64{-0.9, 70}) {
-		t.Error(got)
-	}
-	scores(DefaultObjectives(), &f) // panics if there is no such figure
+	got := scores([]Objective{{"jain", true}, {"calls_per_s", false}}, &f)
+	testkit.Check(t, slices.Equal(got, []float64{-0.9, 70}), "%v", got)
+	scores(defaultObjectives, &f) // panics if there is no such figure
 }

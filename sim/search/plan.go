@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 // near one came.
 var ErrInfeasible = errors.New("search: no policy meets the targets")
 
-// Question is what to plan for.
+// Question says what to plan for.
 type Question struct {
 	Scenario sim.Scenario // valid; its policy is the one to compare with
 	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or
@@ -27,10 +28,10 @@ type Question struct {
 	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.
 	// Less than the scenario's own means that.
 	OvercommitMax int64
-	// MustHold are the Stresses under which the targets must hold too. None by default.
+	// MustHold names the Stresses under which the targets must hold too. None by default.
 	MustHold []string
-	// TimeLimit ends the search after half of it, and the confirmation at its end. What was found
-	// until then is the answer, which depends on the machine. 0 means none.
+	// TimeLimit ends the search after half of it, and the confirmation at its end. The answer is
+	// the best found until then, which depends on the machine. 0 means none.
 	TimeLimit time.Duration
 }
 
@@ -45,28 +46,29 @@ func (q Question) validate() error {
 	return errors.Join(errs...)
 }
 
-// effort is how much policies are simulated.
-type effort struct {
-	phase string
+// phase says how long policies are simulated, and how often.
+type phase struct {
+	name  string
 	part  float64 // of the scenario's duration
 	reps  int
+	about int // policies, to estimate the time left
 }
 
-// The efforts of a plan. Two replications tell luck from merit, with paired differences. All
-// together simulate as much as some 50 runs of the scenario.
+// The phases of a plan, in their order. Two replications with paired differences tell luck from
+// merit. All phases together simulate as much as some 40 runs of the scenario.
 var (
-	efforts  = []effort{{"screen", 0.2, 2}, {"halve", 0.5, 3}, {"refine", 0.5, 4}}
-	confirm  = effort{"confirm", 1, math.MaxInt}
-	hardship = effort{"stress", 1, math.MaxInt}
+	gridPhase    = phase{"grid", 0.2, 2, 30}
+	refinePhase  = phase{"refine", 0.5, 3, 50}
+	confirmPhase = phase{"confirm", 1, math.MaxInt, 15}
+	stressPhase  = phase{"stress", 1, math.MaxInt, len(Stresses)}
+	phases       = []phase{gridPhase, refinePhase, confirmPhase, stressPhase}
 )
 
 const (
-	// The first halving keeps so many of the best policies, and one more for every so many that
-	// were screened; the second keeps half of that. Each adds as many others (see promising).
-	survivors    = 12
-	refined      = 3 // the best, around which the last effort looks closer
-	finalists    = 4 // are confirmed, and as many others
-	tradeOffsMax = 8 // bounds the list of what else could be had
+	best         = 4  // this many of the best go on to the next phase (see promising)
+	refined      = 3  // the grid is refined around this many of the best
+	refineParts  = 12 // ranges of calls of which one policy each is refined
+	confirmParts = 8  // ranges of calls of which one policy each is confirmed
 )
 
 // planning is a question on its way to a Plan.
@@ -74,19 +76,20 @@ type planning struct {
 	*work
 	q    Question // with its defaults, its own policy with the lengths in force, and without rivals
 	plan Plan
-	seen []*trial // of the last effort that ended
+	seen []*trial // by the search
+	cut  error    // by the time limit, the first one
 }
 
-// Plan finds the lease policy that makes the fewest lease calls and meets all targets. When none
-// does, the error wraps ErrInfeasible; when ctx ends, it wraps sim.ErrInterrupted, and the Plan has
-// the trade-offs that the search had seen.
+// Plan finds the lease policy that makes the fewest lease calls and meets all targets. When no
+// policy does, the error wraps ErrInfeasible; when ctx ends, it wraps sim.ErrInterrupted, and the
+// Plan has the trade-offs that the search had seen.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in
-// longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan
-// screens a grid of policies with short runs; keeps the better ones with longer runs; looks closer
-// around the best; and confirms the best and what they could be traded for at full length, on seeds
-// that the search has not seen (a winner of many is lucky on the seeds that it won on), and under
-// Stresses.
+// longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan has
+// four phases. It tries a grid of policies with short runs; refines the grid around the best with
+// longer runs; confirms the best, and policies to trade them for, at full length, on seeds that the
+// search has not seen (a winner of many is lucky on the seeds that it won on); and tries the winner
+// under Stresses.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -96,106 +99,214 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
 	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals cost more than leases
 	p := &planning{work: l.begin(), q: q, plan: plan}
-	err := p.answer(ctx)
+	if q.TimeLimit > 0 {
+		p.until = p.began.Add(q.TimeLimit)
+	}
+	err := p.search(ctx)
+	if err == nil {
+		err = p.confirm(ctx)
+	}
 	if errors.Is(err, sim.ErrInterrupted) {
 		p.plan.Verdict = Interrupted
-		p.tradeOffs(p.seen, nil)
+		p.list(tradeOffs(p.seen, nil))
 	}
 	p.plan.Confidence, p.plan.Machine = p.confidence, p.machine
 	return p.plan, err
 }
 
-// answer searches and confirms, within the time limit.
-func (p *planning) answer(ctx context.Context) error {
-	whole, searching := ctx, ctx
-	if limit := p.q.TimeLimit; limit > 0 {
-		var done, enough context.CancelFunc
-		p.until = time.Now().Add(limit)
-		whole, done = context.WithTimeout(ctx, limit)
-		defer done()
-		searching, enough = context.WithTimeout(ctx, limit/2)
-		defer enough()
+// run simulates the trials of a phase and returns those that finished. When the time limit ends it,
+// late is true and err nil; the search has half of the limit.
+func (p *planning) run(
+	ctx context.Context, ph phase, trials []*trial,
+) (finished []*trial, late bool, err error) {
+	p.ahead = 0
+	for _, next := range phases[slices.Index(phases, ph)+1:] {
+		one := p.trials(next, 0, []lease.Policy{p.q.Scenario.Policy})[0]
+		p.ahead += float64(float64(next.about) * effortOf(one))
 	}
-	err := p.search(searching)
-	if errors.Is(err, sim.ErrInterrupted) && whole.Err() == nil && len(p.seen) > 0 {
-		err = nil // half of the time is over
+	limited := ctx
+	if !p.until.IsZero() {
+		until := p.until
+		if ph == gridPhase || ph == refinePhase {
+			until = until.Add(-p.q.TimeLimit / 2)
+		}
+		var cancel context.CancelFunc
+		limited, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
 	}
+	finished, err = p.simulate(limited, ph.name, trials)
+	if errors.Is(err, sim.ErrInterrupted) && limited.Err() != nil && ctx.Err() == nil {
+		p.plan.CutShort, p.cut = cmp.Or(p.plan.CutShort, ph.name), cmp.Or(p.cut, err)
+		return finished, true, nil
+	}
+	return finished, false, err
+}
+
+// search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
+func (p *planning) search(ctx context.Context) error {
+	grid, late, err := p.run(ctx, gridPhase, p.trials(gridPhase, p.q.Scenario.Seed, gridOf(p.q)))
+	p.seen = grid
+	if late || err != nil {
+		return err
+	}
+	centers := ranked(grid, expected, 0)
+	policies := policiesOf(promising(grid, best, refineParts))
+	for _, policy := range around(centers[:min(refined, len(centers))]) {
+		if !slices.Contains(policies, policy) {
+			policies = append(policies, policy)
+		}
+	}
+	finer, _, err := p.run(ctx, refinePhase, p.trials(refinePhase, p.q.Scenario.Seed, policies))
+	again := policiesOf(finer)
+	p.seen = append(finer, slices.DeleteFunc(grid, func(t *trial) bool {
+		return slices.Contains(again, t.scenario.Policy)
+	})...)
+	return err
+}
+
+// confirm runs the best of the search, and policies to trade them for, at full length on fresh
+// seeds, beside the scenario's own policy. It chooses the best of those that meet the targets there
+// too, and under the stresses that must hold. When the time limit ends it, it chooses among those
+// that have finished.
+func (p *planning) confirm(ctx context.Context) error {
+	own := &trial{scenario: p.q.Scenario}
+	policies := policiesOf(append([]*trial{own}, promising(p.seen, best, confirmParts)...))
+	wanted := p.trials(confirmPhase, p.plan.ConfirmSeed, policies)
+	trials, late, err := p.run(ctx, confirmPhase, wanted)
 	if err != nil {
 		return err
 	}
-	return p.confirm(ctx, whole)
-}
-
-// tradeOffs writes down those of trials that are worth a look.
-func (p *planning) tradeOffs(trials []*trial, chosen *trial) {
-	for _, t := range spacedWith(worthwhile(front(trials), chosen), tradeOffsMax, chosen) {
-		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
+	if wanted[0].report == nil {
+		return p.cut
 	}
-}
-
-// search leaves the best policies in seen, and with them those that nothing beats.
-func (p *planning) search(ctx context.Context) error {
-	policies := policiesFor(p.q)
-	n := survivors + len(policies)/survivors
-	for i, e := range efforts {
-		if i > 0 {
-			policies = policiesOf(promising(p.seen, expected, n/i), spaced(front(p.seen), tradeOffsMax))
+	given := p.candidate(wanted[0])
+	broken := ""
+	for _, t := range ranked(trials, pessimistic, 0) {
+		if !t.meets(pessimistic) {
+			break
 		}
-		if i == len(efforts)-1 {
-			for _, policy := range around(ranked(p.seen, expected)[:min(refined, len(p.seen))]) {
-				if !slices.Contains(policies, policy) {
-					policies = append(policies, policy)
-				}
-			}
-		}
-		p.expect(efforts[i+1:], policies, n/(i+1))
-		trials, err := p.simulate(ctx, e.phase, p.trials(e, p.q.Scenario.Seed, policies))
-		if i == 0 || err == nil {
-			p.seen = trials
-		}
+		stresses, err := p.stress(ctx, t)
 		if err != nil {
-			p.plan.CutShort = e.phase
 			return err
 		}
+		if stresses == nil && len(p.q.MustHold) > 0 {
+			return p.over("no stress that must hold has been tried")
+		}
+		i := slices.IndexFunc(stresses, func(s Stress) bool { return s.Must && !s.Meets })
+		if i < 0 {
+			p.plan.Given, p.plan.Stress = &given, stresses
+			p.list(tradeOffs(trials, t))
+			return p.choose(ctx, t)
+		}
+		broken = stresses[i].Name
 	}
-	return nil
+	if late || len(p.seen) == 0 {
+		return p.over("nothing that meets the targets is confirmed")
+	}
+	p.list(tradeOffs(trials, nil))
+	return p.infeasible(trials, broken)
 }
 
-// expect says what lies ahead, about, of the search and after it: later efforts, the next of which
-// looks at n policies and as many others, and the one after it at half as many.
-func (p *planning) expect(later []effort, policies []lease.Policy, n int) {
-	one := func(e effort) float64 { return effortOf(p.trials(e, 0, policies)[0]) }
-	p.ahead = float64(float64(1+finalists+tradeOffsMax)*one(confirm)) + float64(float64(len(Stresses))*one(hardship))
-	for i, e := range later {
-		p.ahead += float64(float64(n/(i+1)+tradeOffsMax) * one(e))
-	}
+func (p *planning) over(missing string) error {
+	return fmt.Errorf("search: %w: the time is over, and %s", sim.ErrInterrupted, missing)
 }
 
-// trials prepares the simulation of policies. Half of a run has settled at least: before, what is
-// rejected grows with the length of the leases, but only once. A scenario in which things happen is
-// never cut short, and none is simulated longer or more often than it asks for.
-func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*trial {
+// choose writes down the policy of a confirmed trial and what it needs.
+func (p *planning) choose(ctx context.Context, t *trial) (err error) {
+	chosen := p.candidate(t)
+	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, goCode(t.scenario)
+	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
+	p.enough(t)
+	if !p.until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, p.until)
+		defer cancel()
+	}
+	p.plan.Needs, p.plan.Relief, err = p.needsOf(ctx, t)
+	if errors.Is(err, sim.ErrInterrupted) {
+		err = nil // the policy stands without
+	}
+	return err
+}
+
+// infeasible writes the closest miss down; stress names the one that it fails under if it meets the
+// targets.
+func (p *planning) infeasible(trials []*trial, stress string) error {
+	closest := slices.MaxFunc(trials, func(a, b *trial) int {
+		return cmp.Compare(a.margin(pessimistic), b.margin(pessimistic))
+	})
+	p.plan.Verdict, p.plan.Miss = Infeasible, &Miss{p.candidate(closest), stress, closest.repsNeeded()}
+	p.enough(closest)
+	if stress != "" {
+		return fmt.Errorf("%w under stress (%s)", ErrInfeasible, stress)
+	}
+	margins := p.plan.Miss.Closest.Margins
+	worst := slices.MinFunc(margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
+	return fmt.Errorf("%w: the closest has %s of %s, and must have %s", ErrInfeasible,
+		worst.Figure, worst.value6(worst.Value), worst.Threshold)
+}
+
+// enough notes when the scenario is too short for its fleet to settle with the policy of t: then
+// requests that are rejected once, as at the start, count as if that went on.
+func (p *planning) enough(t *trial) {
+	s := p.q.Scenario
+	s.Policy = t.scenario.Policy
+	p.plan.EnoughS = s.Enough().Seconds()
+}
+
+// stress runs the policy of a confirmed trial in harder worlds. It returns nil where the time limit
+// ended that.
+func (p *planning) stress(ctx context.Context, calm *trial) ([]Stress, error) {
+	all := make([]Stress, len(Stresses))
+	same := slices.Repeat([]lease.Policy{calm.scenario.Policy}, len(Stresses))
+	trials := p.trials(stressPhase, p.plan.ConfirmSeed, same)
+	for i, name := range Stresses {
+		all[i] = Stress{Name: name, Must: slices.Contains(p.q.MustHold, name)}
+		trials[i].scenario, all[i].Description = stressed(trials[i].scenario, name)
+	}
+	if _, late, err := p.run(ctx, stressPhase, trials); late || err != nil {
+		return nil, err
+	}
+	for i, t := range trials {
+		if name := Stresses[i]; name == StressOutage || name == StressCrash || name == StressLostBucket {
+			all[i].PerHour = burden(t, &calm.report.Figures)
+		}
+		all[i].Grade = t.graded()
+	}
+	return all, nil
+}
+
+// trials prepares the simulation of policies. Half of a run has settled at least: before that,
+// rejects grow with the length of the leases, but only once. A scenario in which things happen is
+// never cut short, and no scenario is simulated longer or more often than it asks for.
+func (p *planning) trials(ph phase, seed uint64, policies []lease.Policy) []*trial {
 	settles := time.Duration(0)
-	for _, policy := range policies {
-		s := p.q.Scenario
-		s.Policy = policy
-		settles = max(settles, s.Settles())
-	}
 	trials := make([]*trial, len(policies))
 	for i, policy := range policies {
-		s := p.q.Scenario
-		s.Policy = policy
-		s.Reps, s.Seed = min(s.Reps, e.reps), seed
-		if s.Stationary() {
-			counted := max(time.Duration(e.part*float64(s.Duration)), 2*settles)
-			s = lasting(s, min(s.Duration, s.Warmup+counted))
+		t := &trial{scenario: p.q.Scenario, targets: p.q.Targets}
+		t.scenario.Policy = policy
+		settles = max(settles, t.scenario.Settles())
+		if t.name = policyOf(t.scenario).name(); policy != p.q.Scenario.Policy {
+			t.changes = 1
 		}
-		trials[i] = &trial{name: policyOf(s).name(), scenario: s, targets: p.q.Targets}
-		if policy != p.q.Scenario.Policy {
-			trials[i].changes = 1
+		trials[i] = t
+	}
+	for _, t := range trials {
+		s := &t.scenario
+		s.Reps, s.Seed = min(s.Reps, ph.reps), seed
+		if s.Stationary() {
+			counted := max(time.Duration(ph.part*float64(s.Duration)), 2*settles)
+			*s = lasting(*s, min(s.Duration, s.Warmup+counted))
 		}
 	}
 	return trials
+}
+
+// list writes trials down as the trade-offs.
+func (p *planning) list(trials []*trial) {
+	for _, t := range trials {
+		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
+	}
 }
 
 func (p *planning) candidate(t *trial) Candidate {

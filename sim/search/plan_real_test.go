@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -20,7 +19,8 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes minutes with the race detector; .ci/run runs it without")
 	}
-	all := map[string][]string{
+	// Given a shipped scenario, shorter,
+	shipped := map[string][]string{
 		"small-burst":         {"duration=1s", "reps=3", "groups.workers.count=60"},
 		"shadow-rollout":      {"duration=4s", "reps=3"},
 		"noisy-neighbours":    {"duration=3s", "warmup=1s", "reps=2"},
@@ -34,52 +34,49 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 		"flash-sale":          {"reps=2"},
 		"multi-limit-tenants": {"reps=1"},
 		// A tenth of it and less: as many requests and calls for each process.
-		"fleet-of-10000": {"duration=10s", "groups.web.count=300", "limits[0]=3000/s burst 6600", "policy.calls_per_second=150"},
+		"fleet-of-10000": {
+			"duration=10s", "groups.web.count=300", "limits[0]=3000/s burst 6600", "policy.calls_per_second=150",
+		},
 	}
-	testkit.Check(t, len(all) == len(file.Examples()), "%d of %d examples", len(all), len(file.Examples()))
-	long := testkit.Long(t, "priorities", fmt.Sprint(len(all), " examples"))
-	for name, shorter := range all {
-		if !long && name != "priorities" {
-			continue
-		}
-		// Given a shipped scenario, shorter,
-		s := example(t, name)
-		testkit.NoErr(t, file.Set(&s, shorter...))
-		// then no target from 5 ms to 2 s, with and without a long TTL, is better than the plan's.
-		noSweepBeatsAPlan(t, s, 2*time.Second, 0, 8)
+	slow := func(limit, load, duration string) string {
+		return "{name: " + limit + ", limits: [" + limit + "], groups: [{count: 10}], workload: {load: " + load +
+			"}, duration: " + duration + ", reps: 2, policy: {fallback: deny}}"
 	}
-}
-
-func TestNoSweepBeatsAPlanForASlowLimit(t *testing.T) {
-	if testkit.RaceEnabled {
-		t.Skip("takes minutes with the race detector; .ci/run runs it without")
+	type question struct {
+		scenario sim.Scenario
+		longest  time.Duration
+		ttls     []time.Duration // in targets
 	}
-	all := []struct{ limit, load, duration string }{
-		{"100 in 1m", "2", "10m"},     // short leases, of which each is over long before there are tokens again
-		{"1000 each 24h", "2", "72h"}, // a denied process asks again when its lease is over
-		{"1000/h", "0.9", "3h"},       // and one that may would have to hold tokens for minutes
-	}
-	for _, c := range all[:testkit.ShortOrLong(t, 1, len(all), "limits")] {
-		// Given a limit of which a process gets a token every so many minutes,
-		s, err := file.Parse("slow", []byte("{name: "+c.limit+", limits: ["+c.limit+"], groups: [{count: 10}], workload: {load: "+c.load+
-			"}, duration: "+c.duration+", reps: 2, policy: {fallback: deny}}"))
+	var all []question
+	for _, e := range file.Examples() {
+		testkit.Must(t, shipped[e.Name] != nil, "the example %s is not tried", e.Name)
+		s, err := file.Parse(e.Name, e.Text)
 		testkit.NoErr(t, err)
-		// then no target up to half an hour is better, with TTLs up to an hour.
-		noSweepBeatsAPlan(t, s, 30*time.Minute, 0, 64, 4096)
+		testkit.NoErr(t, file.Set(&s, shipped[e.Name]...))
+		all = append(all, question{s, 2 * time.Second, []time.Duration{0, 8}})
 	}
-}
-
-func TestNoSweepBeatsAPlanForALargeFleet(t *testing.T) {
-	if testkit.RaceEnabled {
-		t.Skip("takes minutes with the race detector; .ci/run runs it without")
+	ttls := []time.Duration{0, 64, 4096}
+	for text, q := range map[string]question{
+		// a limit of which a process gets a token only every few minutes or seconds,
+		slow("100 in 1m", "2", "10m"):     {longest: 30 * time.Minute, ttls: ttls},
+		slow("1000 each 24h", "2", "72h"): {longest: 30 * time.Minute, ttls: ttls},
+		slow("1000/h", "0.9", "3h"):       {longest: 30 * time.Minute, ttls: ttls},
+		// or a fleet whose leases go by a budget of calls, of which a half is too little,
+		`{name: large, limits: [3000/s burst 1500], groups: [{count: 300}], workload: {load: 1.2}, duration: 12s,
+			reps: 2, policy: {fallback: deny, calls_per_second: 1200}}`: {longest: 2 * time.Second, ttls: ttls[:1]},
+	} {
+		var err error
+		q.scenario, err = file.Parse("made", []byte(text))
+		testkit.NoErr(t, err)
+		all = append(all, q)
 	}
-	testkit.LongOnly(t)
-	// Given a fleet whose leases go by a budget of calls, of which a half is too little,
-	s, err := file.Parse("large", []byte(`{name: large, limits: [3000/s burst 1500], groups: [{count: 300}], workload: {load: 1.2},
-		duration: 12s, reps: 2, policy: {fallback: deny, calls_per_second: 1200}}`))
-	testkit.NoErr(t, err)
-	// then no budget from a quarter to twice as many is better.
-	noSweepBeatsAPlan(t, s, 2*time.Second, 0)
+	long := testkit.Long(t, "priorities and 100 in 1m", fmt.Sprint(len(all), " scenarios"))
+	for _, q := range all {
+		if long || slices.Contains([]string{"priorities", "100 in 1m"}, q.scenario.Name) {
+			// then no policy of a sweep is better than the plan's.
+			noSweepBeatsAPlan(t, q.scenario, q.longest, q.ttls...)
+		}
+	}
 }
 
 // noSweepBeatsAPlan makes a plan for s and tries every target from 5 ms to the longest, with each
@@ -95,25 +92,19 @@ func noSweepBeatsAPlan(t *testing.T, s sim.Scenario, longest time.Duration, ttls
 	q.Scenario = s.Defaults()
 	tried := &planning{work: lab.begin(), q: q}
 	tried.q.Targets = p.Targets
-	var policies []lease.Policy
+	try := options{s: q.Scenario}
+	own := ownPolicy(q.Scenario)
 	for target := longest; target > 5*time.Millisecond; target = target * 4 / 5 {
 		for _, ttl := range ttls {
-			policy, ok := policyWith(q.Scenario, ownPolicy(q.Scenario), target, ttl)
-			if ok && !slices.Contains(policies, policy) {
-				policies = append(policies, policy)
-			}
+			try.add(withLengths(q.Scenario, own, target, ttl))
 		}
 	}
 	for times := 0.25; times < 2 && q.Scenario.FleetTarget() > 0; times *= 1.1 {
-		own := ownPolicy(q.Scenario)
-		for _, ttl := range []time.Duration{0, ttlLong * own.Target} {
-			own.TTL = ttl
-			if policy, ok := withBudget(q.Scenario, own, times); ok && !slices.Contains(policies, policy) {
-				policies = append(policies, policy)
-			}
+		for _, own.TTL = range []time.Duration{0, ttlLong * own.Target} {
+			try.add(withBudget(q.Scenario, own, times))
 		}
 	}
-	trials, err := tried.simulate(t.Context(), "sweep", tried.trials(confirm, p.ConfirmSeed, policies))
+	trials, err := tried.simulate(t.Context(), "sweep", tried.trials(confirmPhase, p.ConfirmSeed, try.all))
 	testkit.NoErr(t, err)
 	best := math.Inf(1)
 	for _, x := range trials {
@@ -122,23 +113,9 @@ func noSweepBeatsAPlan(t *testing.T, s sim.Scenario, longest time.Duration, ttls
 		}
 	}
 	got := p.Chosen.Figures.CallsPerS.Mean
-	t.Logf("%s: the plan makes %.5g calls/s, the best of %d %.5g", s.Name, got, len(policies), best)
+	t.Logf("%s: the plan makes %.5g calls/s, the best of %d %.5g", s.Name, got, len(try.all), best)
 	testkit.Check(t, got <= 1.05*best, "%s: %+v makes %v calls/s, the best of %d policies makes %v", s.Name,
-		p.Chosen.Policy, got, len(policies), best)
-}
-
-// example is a scenario that is shipped.
-func example(t *testing.T, name string) sim.Scenario {
-	t.Helper()
-	for _, e := range file.Examples() {
-		if e.Name == name {
-			s, err := file.Parse(name, e.Text)
-			testkit.NoErr(t, err)
-			return s
-		}
-	}
-	t.Fatalf("there is no example %s", name)
-	return sim.Scenario{}
+		p.Chosen.Policy, got, len(try.all), best)
 }
 
 func TestWhatAPlanPrintsIsConfirmedAndWorthALine(t *testing.T) {
@@ -158,15 +135,17 @@ func TestWhatAPlanPrintsIsConfirmedAndWorthALine(t *testing.T) {
 		testkit.Check(t, c.Seed == p.ConfirmSeed && c.DurationS == 10 && c.Reps == 8 && !lucky, "%+v", c)
 		// and makes a tenth fewer calls than the next.
 		if i > 0 {
-			testkit.Check(t, p.TradeOffs[i-1].Figures.CallsPerS.Mean <= 0.91*c.Figures.CallsPerS.Mean, "%v and %v calls",
-				p.TradeOffs[i-1].Figures.CallsPerS.Mean, c.Figures.CallsPerS.Mean)
+			last, next := p.TradeOffs[i-1].Figures.CallsPerS.Mean, c.Figures.CallsPerS.Mean
+			testkit.Check(t, last <= 0.91*next, "%v and %v calls", last, next)
 		}
 	}
 	// The chosen one is among them.
-	testkit.Check(t, slices.ContainsFunc(p.TradeOffs, func(c Candidate) bool { return c.Policy == p.Chosen.Policy }), "")
+	chosen := func(c Candidate) bool { return c.Policy == p.Chosen.Policy }
+	testkit.Check(t, slices.ContainsFunc(p.TradeOffs, chosen), "")
 	// And given calls that hardly differ, then nothing is traded.
 	w = &world{f: func(s sim.Scenario) truth {
-		return truth{falseRejects: s.Policy.Target.Seconds() / 1000, calls: 184 - s.Policy.Target.Seconds(), admitted: 1}
+		tau := s.Policy.Target.Seconds()
+		return truth{falseRejects: tau / 1000, calls: 184 - tau, admitted: 1}
 	}}
 	p = mustFind(t, w, Question{Scenario: fleet()})
 	testkit.Check(t, len(p.TradeOffs) == 1, "%+v", p.TradeOffs)
@@ -187,7 +166,7 @@ func TestAPlanSaysWhatRedisItNeeds(t *testing.T) {
 		"more nodes than it takes": {100, 8, func(s sim.Scenario) float64 { return 1.8 / float64(s.Redis.Shards) },
 			Needs{CPU: 1.8 / 8, Nodes: 8, Least: 3}},
 	} {
-		// Given so many nodes, and how busy the busiest of so many is,
+		// Given a number of nodes, and how busy the busiest of any number is,
 		s := fleet()
 		s.Keys.Count, s.Redis.Shards = c.keys, c.nodes
 		w := &world{f: func(s sim.Scenario) truth {
@@ -195,10 +174,11 @@ func TestAPlanSaysWhatRedisItNeeds(t *testing.T) {
 			x.redisCPU = c.busy(s)
 			return x
 		}}
-		// then what a plan says is what that many show.
+		// then the plan names a number that is enough, and its load.
 		p := mustFind(t, w, Question{Scenario: s})
 		testkit.Check(t, *p.Needs == c.want, "%s: %+v, want %+v", name, *p.Needs, c.want)
-		testkit.Check(t, (p.Relief != nil) == (c.want.CPU > BusyMost && c.want.Least > 0), "%s: %+v", name, p.Relief)
+		relieved := c.want.CPU > BusyMost && c.want.Least > 0
+		testkit.Check(t, (p.Relief != nil) == relieved, "%s: %+v", name, p.Relief)
 	}
 }
 
@@ -209,8 +189,8 @@ func TestATimeLimitEndsAPlanWithWhatWasFound(t *testing.T) {
 		phase string
 	}{
 		"enough time":                  {time.Millisecond, true, ""},
-		"the search is not over":       {time.Second, true, "halve"},
-		"the confirmation is not over": {5 * time.Second, true, "screen"},
+		"the search is not over":       {time.Second, true, "refine"},
+		"the confirmation is not over": {5 * time.Second, true, "grid"},
 		"not one simulation is over":   {time.Hour, false, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -225,16 +205,17 @@ func TestATimeLimitEndsAPlanWithWhatWasFound(t *testing.T) {
 			}
 			began := time.Now()
 			p, err := Lab{Run: run, Parallel: 1}.Plan(t.Context(), Question{Scenario: fleet(), TimeLimit: time.Minute})
-			// Given a limit of a minute, then a plan takes no longer, and says where it stopped;
-			// what it has chosen is confirmed.
+			// Given a limit of a minute, then a plan takes no longer, says where it stopped, and has
+			// confirmed its choice.
 			testkit.Check(t, time.Since(began) <= time.Minute, "%s: it took %v", name, time.Since(began))
 			if !c.found {
-				testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && p.Verdict == Interrupted, "%s: %v, %s", name, err, p.Verdict)
+				ended := errors.Is(err, sim.ErrInterrupted) && p.Verdict == Interrupted
+				testkit.Check(t, ended, "%s: %v, %s", name, err, p.Verdict)
 				return
 			}
 			testkit.Must(t, err == nil && p.Verdict == Found, "%s: %v, %s", name, err, p.Verdict)
-			testkit.Check(t, p.CutShort == c.phase && p.Chosen.Meets && p.Chosen.Seed == p.ConfirmSeed, "%s: stopped in %q, %+v",
-				name, p.CutShort, p.Chosen)
+			confirmed := p.Chosen.Meets && p.Chosen.Seed == p.ConfirmSeed
+			testkit.Check(t, p.CutShort == c.phase && confirmed, "%s: stopped in %q, %+v", name, p.CutShort, p.Chosen)
 		})
 	}
 }

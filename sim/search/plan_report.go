@@ -13,7 +13,7 @@ import (
 // PlanVersion is that of Plan's JSON; it rises when a key changes its meaning or goes.
 const PlanVersion = 4
 
-// What a plan came to.
+// The verdicts of a plan.
 const (
 	Found       = "found"
 	Infeasible  = "infeasible"
@@ -28,30 +28,30 @@ type Plan struct {
 	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search has not seen it
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible or interrupted
-	// Chosen is the policy that was found, on the fresh seeds; nil otherwise.
+	// Chosen is the policy that was found, on the fresh seeds; nil unless the verdict is Found.
 	Chosen *Candidate `json:"chosen,omitempty"`
-	// Given is the scenario's own policy, on the same seeds.
+	// Given is the scenario's own policy, on the same seeds; nil unless the verdict is Found.
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // of Chosen
-	// TradeOffs are policies that none other beats in calls and in what the targets ask for, the
-	// chosen one among them, each noticeably different from the next. They are on the fresh seeds
-	// too, unless the verdict is Interrupted: then they are what the search had seen.
+	// TradeOffs are policies that no other one beats in calls and in the figures of the targets, the
+	// chosen one among them, each a tenth or more apart from the next. They are on the fresh seeds
+	// too, unless the verdict is Interrupted: then they are from the search.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil where there was no time to see
-	// RequestsPerS is how many requests the scenario makes: so many calls a limiter makes that asks
-	// Redis for each of them. It is there where Chosen is.
+	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil if the time was over
+	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each request makes as
+	// many calls. It is 0 where Chosen is nil.
 	RequestsPerS float64     `json:"requests_per_s,omitempty"`
 	Relief       *sim.Relief `json:"relief,omitempty"`    // where Chosen keeps Redis too busy
-	CutShort     string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
+	CutShort     string      `json:"cut_short,omitempty"` // the first phase that the time limit ended
 	Miss         *Miss       `json:"miss,omitempty"`      // if infeasible
-	// EnoughS is how long runs should have lasted for the fleet to settle, with the policy that was
-	// chosen or is closest, in seconds; none where they have.
+	// EnoughS is how long runs should have lasted for the fleet to settle with the policy that was
+	// chosen or is closest, in seconds; 0 if they were long enough.
 	EnoughS float64     `json:"enough_s,omitempty"`
 	Code    string      `json:"code,omitempty"` // a Go expression for the chosen configuration
 	Machine sim.Machine `json:"machine"`
 }
 
-// Policy is what a plan chooses, with lengths as texts ("80ms").
+// Policy has the fields of lease.Policy that a plan chooses, with lengths as texts ("80ms").
 type Policy struct {
 	Target         string `json:"target"`
 	DefaultTarget  bool   `json:"default_target,omitempty"` // Target is not set: leases of a fleet are longer
@@ -59,11 +59,11 @@ type Policy struct {
 	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is not set: leases of a large fleet are longer
 	Overcommit     int64  `json:"overcommit"`
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
-	// TargetInForce is how long leases last where that is not Target: in a large fleet.
+	// TargetInForce is how long leases last if that is not Target: in a large fleet.
 	TargetInForce string `json:"target_in_force,omitempty"`
 }
 
-// policyOf is the policy of s.
+// policyOf returns the policy of s.
 func policyOf(s sim.Scenario) Policy {
 	p := s.Policy
 	target, inForce := cmp.Or(p.Target, p.TargetFor(s.Limits)), ""
@@ -75,26 +75,26 @@ func policyOf(s sim.Scenario) Policy {
 	}
 }
 
-// name is the policy in an error.
+// name returns the policy's text for an error.
 func (p Policy) name() string {
 	return fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d", p.Target, p.TTL, p.Overcommit)
 }
 
-// Needs is the Redis that a policy takes.
+// Needs describes the Redis that a policy takes.
 type Needs struct {
 	CPU   float64 `json:"cpu"`   // of a core, of the busiest node; the pessimistic end
 	Nodes int     `json:"nodes"` // that the scenario has
-	Least int     `json:"least"` // nodes that none of them is busier than BusyMost; 0 where no number helps
+	Least int     `json:"least"` // nodes with which none is busier than BusyMost; 0 if no number helps
 }
 
-// Grade is how a policy did.
+// Grade tells how a policy did.
 type Grade struct {
 	Meets   bool        `json:"meets"` // every target, at the pessimistic end
 	Margins []Margin    `json:"margins"`
 	Figures sim.Figures `json:"figures"`
 }
 
-// Candidate is a policy and how it did.
+// Candidate is a policy and its figures.
 type Candidate struct {
 	Policy       Policy  `json:"policy"`
 	ScenarioHash string  `json:"scenario_hash"` // of the scenario with this policy
@@ -104,7 +104,7 @@ type Candidate struct {
 	Grade
 }
 
-// Margin is how far a candidate is inside a target.
+// Margin tells how far a candidate is inside a target.
 type Margin struct {
 	Threshold
 	Value float64 `json:"value"` // the pessimistic end
@@ -114,28 +114,28 @@ type Margin struct {
 	Margin float64 `json:"margin"`
 }
 
-// Stress is how the chosen policy did in a harder world.
+// Stress tells how the chosen policy did in a harder world.
 type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	// PerHour is what one such fault an hour adds to false_reject_ratio, and takes from
+	// PerHour is the part that one such fault an hour adds to false_reject_ratio, and takes from
 	// admitted_vs_central, in Margins and in Figures.
 	PerHour float64 `json:"per_hour,omitempty"`
 	Grade
 }
 
-// Miss says how near an infeasible question came to an answer.
+// Miss tells how near an infeasible question came to an answer.
 type Miss struct {
 	Closest Candidate `json:"closest"`
-	Stress  string    `json:"stress,omitempty"` // the one that Closest fails, if it meets the targets otherwise
-	// RepsNeeded is about how many replications would show that the mean, which does meet the
-	// targets, does so for certain; 0 if the mean does not.
+	Stress  string    `json:"stress,omitempty"` // that Closest fails, if it meets the targets otherwise
+	// RepsNeeded estimates how many replications would show for certain that the mean meets the
+	// targets; 0 if it does not.
 	RepsNeeded int `json:"reps_needed,omitempty"`
 }
 
-// goCode is a Go expression for the configuration of s: its limits, and of its policy what a plan
-// chooses and what is done while Redis is away.
+// goCode returns a Go expression for the configuration of s: its limits, the fields of the policy that
+// a plan chooses, and the fallback.
 func goCode(s sim.Scenario) string {
 	var limits strings.Builder
 	for _, l := range s.Limits {
@@ -144,7 +144,10 @@ func goCode(s sim.Scenario) string {
 	fallback := map[lease.Fallback]string{
 		lease.FallbackLocalShare: "LocalShare", lease.FallbackDeny: "Deny", lease.FallbackAllowAll: "AllowAll",
 	}
-	p := s.Policy
+	p, calls := s.Policy, ""
+	if p.CallsPerSecond != 0 {
+		calls = fmt.Sprintf("\t\tCallsPerSecond: %d,\n", p.CallsPerSecond)
+	}
 	return fmt.Sprintf(`hybrid.Config{
 	Limits: []hybrid.Limit{
 %s	},
@@ -155,10 +158,10 @@ func goCode(s sim.Scenario) string {
 	},
 }
 `, &limits, lengthCode("Target:        ", p.Target), lengthCode("TTL:           ", p.TTL), p.Overcommit,
-		fallback[p.Fallback], fleetCode(p))
+		fallback[p.Fallback], calls)
 }
 
-// limitCode is an element of a list of limits.
+// limitCode returns an element of a list of limits.
 func limitCode(l lease.Limit) string {
 	switch l.Kind {
 	case lease.KindSliding:
@@ -169,7 +172,7 @@ func limitCode(l lease.Limit) string {
 	return fmt.Sprintf("{Tokens: %d, Per: %s, Burst: %d}", l.Tokens, durationCode(l.Per), l.Capacity())
 }
 
-// lengthCode is a line that sets field to d, if that is set.
+// lengthCode returns a line that sets field to d, or nothing if d is 0.
 func lengthCode(field string, d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -177,7 +180,7 @@ func lengthCode(field string, d time.Duration) string {
 	return fmt.Sprintf("\t\t%s %s,\n", field, durationCode(d))
 }
 
-// durationCode is an expression for d in the largest unit that holds it whole.
+// durationCode returns an expression for d in the largest unit that holds it whole.
 func durationCode(d time.Duration) string {
 	unit, name := time.Nanosecond, "time.Nanosecond"
 	switch {
@@ -192,12 +195,4 @@ func durationCode(d time.Duration) string {
 		return name
 	}
 	return fmt.Sprintf("%d * %s", d/unit, name)
-}
-
-// fleetCode is the fields of p that large fleets set, as lines of code.
-func fleetCode(p lease.Policy) (code string) {
-	if p.CallsPerSecond != 0 {
-		code += fmt.Sprintf("\t\tCallsPerSecond: %d,\n", p.CallsPerSecond)
-	}
-	return code
 }

@@ -9,34 +9,45 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// alike is how near the calls of a policy are to the fewest when a user would not care: then the
-// simpler one is chosen. Less than that is also what luck makes of calls.
-const alike = 0.02
+const (
+	// alike is how near the calls of a policy are to the fewest when a user would not care: then the
+	// simpler one is chosen. Luck changes calls by as much.
+	alike = 0.02
+	// nearly is the part of what a target tolerates by which a trial hardly misses it.
+	nearly = 0.1
+	// apart is the factor by which two trade-offs differ at least, and tradeOffsMax how many a plan
+	// lists at most.
+	apart        = 1.1
+	tradeOffsMax = 8
+)
 
 func (t *trial) calls() float64 { return t.report.CallsPerS.Mean }
 
-// margin is the least of all targets.
-func (t *trial) margin(at end) float64 {
+// margin returns the least margin of all targets.
+func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report, at) }
+
+func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
+
+func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	least := math.Inf(1)
-	for _, x := range t.targets {
-		least = min(least, x.margin(t.report, at))
+	for _, x := range targets {
+		least = min(least, x.margin(report, at))
 	}
 	return least
 }
 
-func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
-
-// ranked is trials, the best first. Those that meet the targets at an end come before the others,
-// which stand by what they lack. Fewer calls are better. Of those with about the fewest the first
-// is the scenario's own policy, then that with the least overcommit, the
-// shortest TTL, which is how long the tokens of a crash and a lost bucket are missing, and the
-// largest margin.
-func ranked(trials []*trial, at end) []*trial {
+// ranked sorts trials, best first. Trials that meet the targets at an end come first; a margin of
+// -slack still meets them. The others follow by their margins. Among those that meet them, fewer
+// calls are better. Of trials with about the fewest calls the scenario's own policy is first, then
+// the least overcommit, the shortest TTL (for which the tokens of a crash and a lost bucket are
+// missing) and the largest margin.
+func ranked(trials []*trial, at end, slack float64) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
-		if margin[t] = t.margin(at); margin[t] >= 0 {
+		if margin[t] = t.margin(at) + slack; margin[t] >= 0 {
 			cheapest = min(cheapest, t.calls())
 		}
 	}
@@ -57,92 +68,127 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// promising is the n best of trials, and as many at even distances of the others that meet the
-// targets in the mean, by calls: they are left where the cheap ones turn out to have been lucky, or
-// fail under stress, and the dearest is among them.
-func promising(trials []*trial, at end, n int) []*trial {
-	best := ranked(trials, at)
-	n = min(n, len(best))
-	others := slices.DeleteFunc(slices.Clone(best[n:]), func(t *trial) bool { return !t.meets(expected) })
-	slices.SortStableFunc(others, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
-	return slices.Concat(best[:n], spaced(others, n))
+// promising returns the trials that deserve more effort, best first: the n best if luck was good, as
+// it was, and bad; and the most accurate of each of parts ranges of calls. The latter remain if
+// the cheap ones turn out to have been lucky or fail under stress, and they are the trade-offs.
+func promising(trials []*trial, n, parts int) (all []*trial) {
+	n = min(n, len(trials))
+	all = append(all, ranked(trials, pessimistic, 0)[:n]...)
+	all = append(all, ranked(trials, expected, 0)[:n]...)
+	all = append(all, ranked(trials, expected, nearly)[:n]...)
+	return append(all, spread(trials, parts)...)
 }
 
-// nearMisses are the trials that make fewer calls than the best and hardly miss the targets in the mean: on
-// other seeds they may meet them.
-func nearMisses(trials []*trial) (near []*trial) {
-	best := ranked(trials, pessimistic)[0]
-	for _, t := range trials {
-		if m := t.margin(expected); m < 0 && m > -nearly && t.calls() < best.calls() {
-			near = append(near, t)
-		}
-	}
-	slices.SortStableFunc(near, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
-	return near
-}
-
-// nearly is the part of what a target tolerates by which a trial hardly misses it.
-const nearly = 0.1
-
-// front is the trials that keep the promise and that no other such one beats in calls and in what
-// the targets ask for, by calls. Of equal ones the first, which is the simplest, stands for all.
-func front(trials []*trial) (best []*trial) {
+// spread divides the calls of trials into n ranges of equal factors, and returns the most accurate
+// trial of each.
+func spread(trials []*trial, n int) []*trial {
 	if len(trials) == 0 {
 		return nil
 	}
-	goals := append(TradedFor(trials[0].targets), Objective{Figure: "calls_per_s"})
-	rows, seen := make([]*sim.Figures, len(trials)), [][]float64{}
-	for i, t := range trials {
-		row := scores(goals, &t.report.Figures)
-		twin := slices.ContainsFunc(seen, func(r []float64) bool { return slices.Equal(r, row) })
-		broken := slices.Contains(t.targets, promise) && breaks(&t.report.Figures)
-		if !twin && !broken {
-			rows[i], seen = &t.report.Figures, append(seen, row)
+	low, high := math.Inf(1), 0.0
+	for _, t := range trials {
+		low, high = min(low, t.calls()), max(high, t.calls())
+	}
+	low = max(low, high/1e6) // calls may be 0
+	best := make([]*trial, n)
+	for _, t := range trials {
+		i := 0
+		if part := random.Log(t.calls()/low) / random.Log(high/low); part > 0 { // not so where all are equal
+			i = min(int(part*float64(n)), n-1)
+		}
+		if best[i] == nil || t.accuracy() > best[i].accuracy() {
+			best[i] = t
 		}
 	}
+	return slices.DeleteFunc(best, func(t *trial) bool { return t == nil })
+}
+
+// accuracy returns the least margin, in the mean, of what a plan trades against calls.
+func (t *trial) accuracy() float64 { return leastMargin(traded(t.targets), t.report, expected) }
+
+// traded returns the targets that a plan trades against lease calls.
+func traded(targets []Threshold) (all []Threshold) {
+	for _, t := range targets {
+		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
+			all = append(all, t)
+		}
+	}
+	if len(all) == 0 {
+		all = defaultTargets
+	}
+	return all
+}
+
+// TradedFor returns the figures that a plan trades against lease calls: false_reject_ratio where the
+// targets bound nothing else than calls, redis_cpu and the promise.
+func TradedFor(targets []Threshold) (all []Objective) {
+	for _, t := range traded(targets) {
+		all = append(all, Objective{Figure: t.Figure, Max: t.Op == ">="})
+	}
+	return all
+}
+
+// tradeOffs returns trials that keep the promise and that no other such trial beats in calls and in
+// what is traded for them, by calls. Starting at the chosen one, or at the cheapest where it is nil,
+// each of the others makes a noticeable part fewer calls, or is noticeably more accurate.
+func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
+	if len(trials) == 0 {
+		return nil
+	}
+	rows := make([]*sim.Figures, len(trials))
+	for i, t := range trials {
+		if !slices.Contains(t.targets, promise) || !breaks(&t.report.Figures) {
+			rows[i] = &t.report.Figures
+		}
+	}
+	goals := append(TradedFor(trials[0].targets), Objective{Figure: "calls_per_s"})
+	var front []*trial
 	for i, on := range paretoFront(goals, rows, trials[0].report.Confidence) {
 		if on {
-			best = append(best, trials[i])
+			front = append(front, trials[i])
 		}
 	}
-	slices.SortStableFunc(best, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
-	return best
-}
-
-// spaced is n of list at even distances, the first and the last among them.
-func spaced(list []*trial, n int) []*trial {
-	if len(list) <= n {
-		return list
+	if len(front) == 0 {
+		return nil
 	}
-	some := make([]*trial, n)
-	for i := range some {
-		some[i] = list[i*(len(list)-1)/max(n-1, 1)]
+	slices.SortStableFunc(front, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
+	if chosen == nil {
+		chosen = front[0]
 	}
-	return some
-}
-
-// spacedWith is spaced with one of the list among them, in place of the one before it.
-func spacedWith(list []*trial, n int, one *trial) []*trial {
-	some, at := slices.Clone(spaced(list, n)), slices.Index(list, one)
-	if at < 0 || slices.Contains(some, one) {
-		return some
+	for factor := apart; ; factor *= apart {
+		all = []*trial{chosen}
+		for _, t := range slices.Backward(front) {
+			if t.calls()*factor <= all[0].calls() {
+				all = slices.Insert(all, 0, t)
+			}
+		}
+		for _, t := range front {
+			last := all[len(all)-1]
+			if t.calls() >= last.calls()*factor && (1-t.accuracy())*apart < 1-last.accuracy() {
+				all = append(all, t)
+			}
+		}
+		if len(all) <= tradeOffsMax {
+			return all
+		}
 	}
-	after := slices.IndexFunc(some, func(t *trial) bool { return slices.Index(list, t) > at })
-	some[max(after-1, 1)] = one
-	return some
 }
 
 // BoundFigure is held to zero by every plan whose policy promises it.
 const BoundFigure = "bound_exceeded_by"
 
-// promise is the target that a policy meets whatever happens to Redis.
-var promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
+var (
+	// promise is the target that a policy meets whatever happens to Redis.
+	promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
+	// defaultTargets tolerate one wrongly rejected request in two hundred.
+	defaultTargets = []Threshold{AtMost("false_reject_ratio", 0.005)}
+)
 
-// targetsOf is what a plan must meet.
+// targetsOf returns what a plan must meet.
 func targetsOf(q Question) []Threshold {
 	targets := q.Targets
 	if len(targets) == 0 {
-		targets = []Threshold{AtMost("false_reject_ratio", 0.005)}
+		targets = defaultTargets
 	}
 	if q.Scenario.Policy.Fallback == lease.FallbackDeny {
 		targets = append(slices.Clip(targets), promise)
@@ -168,7 +214,7 @@ func validateTargets(targets []Threshold) error {
 	return errors.Join(errs...)
 }
 
-// end is a place in a figure's interval, from the target's point of view.
+// end names a place in a figure's interval, from the target's point of view.
 type end int
 
 const (
@@ -176,7 +222,7 @@ const (
 	expected        // the mean
 )
 
-// value is what the report shows at one end.
+// value returns what the report shows at one end.
 func (t Threshold) value(report *sim.Report, at end) float64 {
 	if at == expected {
 		t.Part = cmp.Or(t.Part, "mean")
@@ -188,10 +234,10 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 	return high
 }
 
-// margin is how far the report is inside the target, as a part of what the target tolerates: 0 is
-// on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its
-// bound, a floor what lacks to 1. Where that is nothing, a miss counts as it is, and what is no
-// miss is infinitely far inside. What is not a number is infinitely far outside.
+// margin returns how far the report is inside the target, as a part of what the target tolerates: 0
+// is on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its
+// bound, a floor the rest to 1. A target that tolerates nothing gives the miss itself, or +Inf where
+// there is none. NaN is infinitely far outside.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound
@@ -209,7 +255,7 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 	return room
 }
 
-// graded is how the trial did, for people.
+// graded returns the trial's margins for the report.
 func (t *trial) graded() Grade {
 	g := Grade{Meets: t.meets(pessimistic), Figures: t.report.Figures}
 	for _, x := range t.targets {
@@ -222,16 +268,17 @@ func (t *trial) graded() Grade {
 	return g
 }
 
-// repsNeeded is how many replications would narrow the trial's intervals enough, if their means
-// stay: an interval's width goes with the root of their number, that of a range does not. It is 0
-// where that does not help.
+// repsNeeded returns how many replications would narrow the trial's intervals enough, if their means
+// stay: the width of an interval goes with the root of their number, the width of a range does not.
+// It is 0 where more replications do not help.
 func (t *trial) repsNeeded() int {
 	if !t.meets(expected) || t.meets(pessimistic) {
 		return 0
 	}
 	most := 0.0
 	for _, x := range t.targets {
-		if f := figureIn(t.report.Figures.All(), x.Figure); f != nil && f.Range && x.margin(t.report, pessimistic) < 0 {
+		f := figureIn(t.report.Figures.All(), x.Figure)
+		if f != nil && f.Range && x.margin(t.report, pessimistic) < 0 {
 			return 0
 		}
 		mean, edge := x.value(t.report, expected), x.value(t.report, pessimistic)
@@ -244,62 +291,4 @@ func (t *trial) repsNeeded() int {
 		return 0
 	}
 	return int(n)
-}
-
-// TradedFor is what a plan trades against lease calls: whatever else the targets bound.
-func TradedFor(targets []Threshold) []Objective {
-	var all []Objective
-	for _, t := range targets {
-		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
-			all = append(all, Objective{Figure: t.Figure, Max: t.Op == ">="})
-		}
-	}
-	if len(all) == 0 {
-		all = append(all, Objective{Figure: "false_reject_ratio"})
-	}
-	return all
-}
-
-// noticeable is the part by which a trade-off must differ to be worth a line.
-const noticeable = 0.1
-
-// worthwhile are those of a front, which is in the order of calls, that somebody would care for:
-// beside the chosen one, or where there is none the first, each saves a noticeable part of the
-// calls of the last one, or is noticeably better for them.
-func worthwhile(front []*trial, chosen *trial) (all []*trial) {
-	if len(front) == 0 {
-		return nil
-	}
-	if chosen == nil {
-		chosen = front[0]
-	}
-	last := chosen
-	for _, t := range slices.Backward(front) {
-		if t.calls() <= last.calls()*(1-noticeable) {
-			all, last = append(all, t), t
-		}
-	}
-	slices.Reverse(all)
-	all, last = append(all, chosen), chosen
-	for _, t := range front {
-		if t.calls() >= last.calls()*(1+noticeable) && t.better(last) {
-			all, last = append(all, t), t
-		}
-	}
-	return all
-}
-
-// better reports whether t lacks a noticeable part less than o of something that the targets ask
-// for.
-func (t *trial) better(o *trial) bool {
-	lack := func(t *trial, goal Objective) float64 {
-		x := FigureOf(&t.report.Figures, goal.Figure).Mean
-		if goal.Max {
-			return 1 - x
-		}
-		return x
-	}
-	return slices.ContainsFunc(TradedFor(t.targets), func(goal Objective) bool {
-		return lack(t, goal) < lack(o, goal)*(1-noticeable)
-	})
 }

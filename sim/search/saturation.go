@@ -6,15 +6,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// A shard of Redis is saturated where it works nearly all the time: then calls wait in line, and
-// what they wait for says little about the policy.
+// A shard of Redis is saturated from this share of busy time: then calls queue, and their waits say
+// little about the policy.
 const saturatedFrom = 0.9
 
-// BusyMost is the part of the time up to which a shard has room for what a simulation does not know
-// of.
+// BusyMost is the share of busy time up to which a shard has room for work that is not simulated.
 const BusyMost = 0.7
 
-// shardsMost is how many times as many shards are tried before nothing helps.
+// shardsMost bounds the shards that are tried, as a multiple of the scenario's.
 const shardsMost = 64
 
 // Saturated reports whether Redis was saturated in some replication.
@@ -23,18 +22,15 @@ func Saturated(f *sim.Figures) bool { return f != nil && Saturates(f.RedisCPU) }
 // Saturates reports whether the busiest shard had no time left in some replication.
 func Saturates(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }
 
-// Relieve finds the fewest shards of Redis, more than s has, with which no shard works for more than
-// BusyMost of the time, by simulating one replication of s with each number that it tries. It is nil
-// where nothing that was tried helps, as where one bucket alone is too much for a shard.
+// Relieve finds the fewest shards of Redis, more than s has, with which no shard is busy for more
+// than BusyMost of the time. It simulates one replication of s for each number that it tries. It
+// returns nil if no number helps, for example if one bucket alone is too much for a shard.
 func (l Lab) Relieve(ctx context.Context, s sim.Scenario) (*sim.Relief, error) {
-	return l.fewest(ctx, s, s.Defaults().Redis.Shards, func(*sim.Report) bool { return true })
+	return l.fewest(ctx, s, s.Defaults().Redis.Shards, nil)
 }
 
-// fewest is Relieve with more than few shards, where a number of shards must do well in something
-// else too.
-func (l Lab) fewest(
-	ctx context.Context, s sim.Scenario, few int, well func(*sim.Report) bool,
-) (*sim.Relief, error) {
+// fewest is Relieve for more than few shards, with which one replication meets targets too.
+func (l Lab) fewest(ctx context.Context, s sim.Scenario, few int, targets []Threshold) (*sim.Relief, error) {
 	s = s.Defaults()
 	s.Reps, s.Rivals = 1, nil
 	try := func(n int) (*sim.Relief, error) {
@@ -44,56 +40,53 @@ func (l Lab) fewest(
 			return nil, nil
 		}
 		r, err := l.Run(ctx, t)
-		if err != nil || r.RedisCPU.Worst > BusyMost || !well(&r) {
+		if err != nil || r.RedisCPU.Worst > BusyMost || leastMargin(targets, &r, pessimistic) < 0 {
 			return nil, err
 		}
 		return &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst, CallsPerS: r.CallsPerS.Mean}, nil
 	}
-	found, err := (*sim.Relief)(nil), error(nil)
-	for n := max(1, 2*few); found == nil && n <= shardsMost*s.Redis.Shards; n *= 2 {
-		if found, err = try(n); err != nil {
-			return nil, err
-		} else if found == nil {
-			few = n
-		}
-	}
-	for found != nil && found.Shards-few > 1 {
-		between, err := try((few + found.Shards) / 2)
+	var found *sim.Relief
+	most := max(1, 2*few) // doubled until it is enough, and then halved towards few
+	for most-few > 0 && (found != nil || most <= shardsMost*s.Redis.Shards) {
+		better, err := try(most)
 		if err != nil {
 			return nil, err
 		}
-		if between == nil {
-			few = (few + found.Shards) / 2
-		} else {
-			found = between
+		switch {
+		case better != nil:
+			found = better
+		case found == nil:
+			few, most = most, 2*most
+			continue
+		default:
+			few = most
 		}
+		most = (few + found.Shards) / 2
 	}
 	return found, nil
 }
 
-// needsOf is the Redis that a confirmed trial takes. With as many shards as are named one
-// replication was simulated, and met the targets. A product would not be right: the busiest keys
-// may lie on one shard.
+// needsOf returns the Redis that a confirmed trial takes. It simulates one replication with the
+// shards that it names, and that meets the targets. A product would be wrong: the busiest keys may
+// lie on one shard.
 func (p *planning) needsOf(ctx context.Context, t *trial) (*Needs, *sim.Relief, error) {
 	s := t.scenario.Defaults()
 	n := &Needs{CPU: t.report.RedisCPU.High, Nodes: s.Redis.Shards, Least: s.Redis.Shards}
-	relief, err := (*sim.Relief)(nil), error(nil)
-	well := func(r *sim.Report) bool { return (&trial{report: r, targets: t.targets}).meets(pessimistic) }
+	few, busy := 0, n.CPU > BusyMost
+	if busy {
+		few, n.Least = n.Nodes, 0
+	} else if n.Nodes == 1 {
+		return n, nil, nil
+	}
+	relief, err := p.fewest(ctx, s, few, t.targets)
 	switch {
-	case n.CPU > BusyMost:
-		if relief, err = p.fewest(ctx, s, n.Nodes, well); relief == nil {
-			n.Least = 0
-			break
-		}
-		n.Least = relief.Shards
-	case n.Nodes > 1:
-		var fewer *sim.Relief
-		if fewer, err = p.fewest(ctx, s, 0, well); fewer != nil {
-			n.Least = min(n.Nodes, fewer.Shards)
-		}
-	}
-	if err != nil {
+	case err != nil:
 		return nil, nil, err
+	case relief != nil && busy:
+		n.Least = relief.Shards
+		return n, relief, nil
+	case relief != nil:
+		n.Least = min(n.Nodes, relief.Shards)
 	}
-	return n, relief, nil
+	return n, nil, nil
 }

@@ -10,14 +10,14 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// TestTheShardsThatAreNamedEndTheSaturation: whoever gives Redis as many, has no saturation, also
-// over all replications.
-func TestTheShardsThatAreNamedEndTheSaturation(t *testing.T) {
+// TestNamedShardsEndTheSaturation in all replications.
+func TestNamedShardsEndTheSaturation(t *testing.T) {
 	testkit.OneGoroutine(t)
 	for name, service := range map[string]string{"busy": "200us", "busier": "300us"} {
 		// Given a Redis that is busy all the time,
-		s, err := scenfile.Parse("busy", []byte(`{limits: [100/s], keys: {count: 300}, groups: [{count: 5}], workload: {load: 1},
-			redis: {service_time: `+service+`}, duration: 3s, reps: 3, policy: {fallback: deny}}`))
+		s, err := scenfile.Parse("busy", []byte(`{limits: [100/s], keys: {count: 300}, groups: [{count: 5}],
+			workload: {load: 1}, redis: {service_time: `+service+`}, duration: 3s, reps: 3,
+			policy: {fallback: deny}}`))
 		testkit.NoErr(t, err)
 		run := func(s sim.Scenario) *sim.Figures {
 			r, err := sim.Run(t.Context(), s)
@@ -33,11 +33,11 @@ func TestTheShardsThatAreNamedEndTheSaturation(t *testing.T) {
 		s.Redis.Shards = relief.Shards
 		// then it is not any more, and with half of them it would not have been enough.
 		after := run(s)
-		testkit.Check(t, !Saturated(after) && after.RedisCPU.Mean < 0.75, "%s, %+v: Redis is busy for %v", name, relief,
-			after.RedisCPU)
+		testkit.Check(t, !Saturated(after) && after.RedisCPU.Mean < 0.75,
+			"%s, %+v: Redis is busy for %v", name, relief, after.RedisCPU)
 		// The relief states the calls that they cost.
-		testkit.Check(t, math.Abs(relief.CallsPerS/after.CallsPerS.Mean-1) < 0.05, "%s, %+v: %v calls/s", name, relief,
-			after.CallsPerS)
+		testkit.Check(t, math.Abs(relief.CallsPerS/after.CallsPerS.Mean-1) < 0.05,
+			"%s, %+v: %v calls/s", name, relief, after.CallsPerS)
 		t.Logf("%s: %v, then with %+v %v", name, busy.RedisCPU, relief, after.RedisCPU)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// The stresses that a plan tries its winner under.
+// The stresses under which a plan tries its winner.
 const (
 	StressSkew       = "skew"        // clocks twice as wrong, in offset and drift
 	StressOutage     = "outage"      // Redis refuses connections in the middle of the run
@@ -18,10 +18,10 @@ const (
 	StressProcesses  = "processes"   // half as many processes again share the same load
 )
 
-// Stresses are the valid values of Question.MustHold, in the order of a Plan.
+// Stresses lists the valid values of Question.MustHold, in the order of a Plan.
 var Stresses = []string{StressSkew, StressOutage, StressCrash, StressLostBucket, StressProcesses}
 
-// ErrStress is wrapped by the error about a stress that there is not.
+// ErrStress is wrapped by the error about an unknown stress.
 var ErrStress = errors.New("search: unknown stress")
 
 const (
@@ -33,13 +33,13 @@ const (
 	stressOutage = time.Second
 	// Redis is back so soon after it has lost everything, and processes after a crash.
 	stressRestart = 100 * time.Millisecond
-	// What a fault costs is a number of tokens, which is judged as a part of what is admitted in
-	// the time between two of them.
+	// The time between two faults: the tokens that a fault costs are judged as a part of the tokens
+	// that are admitted in it.
 	stressEvery = time.Hour
 )
 
-// stressed is s, with its defaults, under a stress, and what that does, for people. The caller's
-// own scenario stays as it is.
+// stressed returns s, which has its defaults, under a stress, and a description for people. It does
+// not change the caller's scenario.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	s.Groups = slices.Clone(s.Groups)
 	switch name {
@@ -107,7 +107,7 @@ func doubled(c sim.Clock) sim.Clock {
 	return c
 }
 
-// twice is the distribution of twice the value.
+// twice returns the distribution of twice the value.
 func twice(d sim.Dist) sim.Dist {
 	d.P *= 2
 	if d.Kind != sim.DistPareto { // whose Q is a shape
@@ -116,18 +116,18 @@ func twice(d sim.Dist) sim.Dist {
 	return d
 }
 
-// middle is that of what counts of s.
+// middle returns the middle of the time that counts.
 func middle(s sim.Scenario) time.Duration { return s.Warmup + (s.Duration-s.Warmup)/2 }
 
-// withFault is s with something that happens to Redis in the middle.
+// withFault returns s with a fault of Redis in the middle.
 func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
 	f.At = middle(s)
 	s.Redis.Faults = append(slices.Clip(s.Redis.Faults), f)
 	return s
 }
 
-// crash has a tenth of g's processes, one at least, be killed and come back, unless the group is
-// scaled meanwhile; it returns how many are.
+// crash kills a tenth of g's processes, at least one, and starts them again unless the group is
+// scaled meanwhile. It returns how many it kills.
 func crash(g *sim.Group, at time.Duration) (killed int) {
 	count, next := g.Count, 0
 	for next < len(g.Scale) && g.Scale[next].At <= at {
@@ -142,9 +142,9 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden has the report of a world with a fault tell of one in which that comes once an hour: what
-// goes on is that of the policy without it, calm, and what the fault costs is spread over what one
-// central bucket admits in that time. part is what it adds to false rejects.
+// burden turns the report of a trial with one fault into that of a world with one such fault an
+// hour: calm has the figures without the fault, and the tokens that the fault costs are spread over
+// those that one central bucket admits in an hour. part is the addition to false rejects.
 func burden(t *trial, calm *sim.Figures) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

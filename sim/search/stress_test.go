@@ -9,6 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // harder tells which stress a run is under.
@@ -52,7 +53,8 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 				whole := got.Name == Stresses[k] && got.Must == slices.Contains(must, got.Name) &&
 					got.Description != "" && len(got.Margins) == 2
 				fails := got.Name == stress
-				testkit.Check(t, whole && got.Meets != fails && (got.Figures.FalseRejectRatio.High > 0.09) == fails,
+				rejects := got.Figures.FalseRejectRatio.High > 0.09
+				testkit.Check(t, whole && got.Meets != fails && rejects == fails,
 					"%s: %+v", stress, got)
 			}
 		}
@@ -71,12 +73,15 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	s := fleet()
 	s.Warmup = 2 * time.Second
 	s.Clock = sim.Clock{
-		Offset: sim.DurationDist{Dist: sim.Dist{Kind: sim.DistNormal, P: 1, Q: 2}},
-		Drift:  sim.DriftDist{Dist: sim.Dist{Kind: sim.DistPareto, P: 3, Q: 1.5}},
+		Offset: sim.DurationDist{Dist: sim.Dist{Kind: scenario.DistNormal, P: 1, Q: 2}},
+		Drift:  scenario.DriftDist{Dist: sim.Dist{Kind: sim.DistPareto, P: 3, Q: 1.5}},
 	}
 	own := sim.Workload{Kind: sim.Closed, Clients: 10}
 	s.Groups = []sim.Group{
-		{Name: "a", Count: 3, Share: 3, Clock: &sim.Clock{}, Scale: []sim.Step{{At: time.Second, Count: 7}}, Workload: &own},
+		{
+			Name: "a", Count: 3, Share: 3, Clock: &sim.Clock{},
+			Scale: []sim.Step{{At: time.Second, Count: 7}}, Workload: &own,
+		},
 		{Name: "b", Count: 1, Share: 1},
 	}
 	s.Redis.Faults = make([]sim.RedisFault, 0, 4) // room that an append would write into
@@ -105,7 +110,8 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 		if err := other.Validate(); err != nil {
 			t.Error(err)
 		}
-		other.Clock, other.Redis, other.Groups, other.Workload.Clients = s.Clock, s.Redis, s.Groups, s.Workload.Clients
+		other.Clock, other.Redis, other.Groups = s.Clock, s.Redis, s.Groups
+		other.Workload.Clients = s.Workload.Clients
 		testkit.Check(t, reflect.DeepEqual(other, s), "%+v is not %+v", other, s)
 	}
 	// then the scenario itself is as it was.
@@ -166,7 +172,9 @@ func TestALongTTLCostsWhatALostBucketIsMissing(t *testing.T) {
 }
 
 func TestACrashOfOneProcessIsOfOne(t *testing.T) {
-	for count, want := range map[int]string{4: "1 of the processes crashes, once an hour", 20: "2 of the processes crash, once an hour"} {
+	for count, want := range map[int]string{
+		4: "1 of the processes crashes, once an hour", 20: "2 of the processes crash, once an hour",
+	} {
 		s := sim.Scenario{Groups: []sim.Group{{Count: count}}}
 		_, description := stressed(s.Defaults(), StressCrash)
 		testkit.Check(t, description == want, "%d processes: %q, want %q", count, description, want)

@@ -1,18 +1,17 @@
 // Package search asks many simulations one question.
 //
-//   - Threshold: does a report show what it must? FIGURE OP NUMBER.
+//   - Threshold: does a report meet FIGURE OP NUMBER?
 //   - Lab.Sweep: how do the figures change over a grid of parameters? Each Axis is one parameter.
-//   - Lab.Plan: which lease policy asks Redis the least and still meets what a user demands?
+//   - Lab.Plan: which lease policy makes the fewest calls of Redis and meets a user's targets? It
+//     has four phases: grid, refine, confirm, stress.
 //
-// Everything that one question compares runs on the same seeds, so that two scenarios differ by
-// their parameters and not by their luck. The answers are the same on every machine: effort is
-// bounded in simulated requests, never in seconds. Package view shows them.
+// All simulations of one question run on the same seeds, so that two scenarios differ by their
+// parameters and not by luck. The answers are the same on every machine: work is bounded in
+// simulated requests, and in seconds only by Question.TimeLimit. Package view shows the answers.
 //
-// Files: objective.go the names of figures, and which points none beats; threshold.go what a report
-// must show; lab.go many simulations at once; axis.go and sweep.go the grid; saturation.go what a
-// busy Redis needs. A plan is asked for and searched for in plan.go, and confirmed in
-// plan_confirm.go: policy.go has the policies there are, rank.go by how much they meet the targets
-// and who is better, stress.go worse conditions, plan_report.go the answer.
+// A plan begins in plan.go. policy.go lists the policies to try, rank.go compares them, stress.go
+// makes harder worlds, saturation.go finds the shards that Redis needs, plan_report.go has the
+// answer.
 package search
 
 import (
@@ -33,21 +32,20 @@ var ErrGrid = errors.New("search: invalid grid")
 // SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
 const SweepVersion = 2
 
-// SweepReport is what a sweep showed. Its JSON keys are part of the command's interface. Everything
+// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Everything
 // but Machine is the same on every machine for the same scenario, axes and seed.
 type SweepReport struct {
 	SchemaVersion int `json:"schema_version"`
 	Asked
 	Axes       []Axis      `json:"axes"`
 	Objectives []Objective `json:"objectives"`
-	// Points are the whole grid; the first axis varies slowest. The first one, with the first value of
-	// every axis, is the base that the others are compared with.
+	// Points are the whole grid; the first axis varies slowest. The first point, with the first value
+	// of every axis, is the base for the differences of the others.
 	Points []Point `json:"points"`
-	// Finished points have figures, Invalid ones cannot have any. With the points that an interruption
-	// left out they add up to all.
+	// Finished points have figures, Invalid ones cannot have any. The rest was interrupted.
 	Finished int `json:"finished"`
 	Invalid  int `json:"invalid"`
-	// Relief is what would help Redis at the busiest point, if it is saturated there.
+	// Relief names the shards that would help Redis at the busiest point, if it is saturated there.
 	Relief  *sim.Relief `json:"relief,omitempty"`
 	Machine sim.Machine `json:"machine"`
 }
@@ -56,20 +54,20 @@ type SweepReport struct {
 type Point struct {
 	Values       []string `json:"values"` // in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
-	// TargetInForce is how long leases last, which the limits or the budget of calls may have made
-	// another length than the scenario's policy.target.
+	// TargetInForce is how long leases last. The limits or the budget of calls may make that another
+	// length than policy.target.
 	TargetInForce string `json:"target_in_force,omitempty"`
 	// Invalid says why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
-	// Front: the bound holds, and no other point of the front is certainly better in one objective and
-	// certainly worse in none, seed by seed.
+	// Front marks a point at which the bound holds and that no other point of the front beats. A point
+	// beats another if it is certainly better in one objective and certainly worse in none.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
-	// Rivals are the other algorithms that the scenario names, in its order.
+	// Rivals has the other algorithms that the scenario names, in its order.
 	Rivals []sim.RivalReport `json:"rivals,omitempty"`
-	// Saturated: Redis could not keep up, so the figures say more about it than about the policy.
+	// Saturated marks a point at which Redis could not keep up: figures say little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
-	// Differences from the base, by the figure's JSON key; nil if one of the two has no figures.
+	// Differences are from the base, by the figure's JSON key; nil if one of the two has no figures.
 	Differences map[string]sim.Difference `json:"differences,omitempty"`
 }
 
@@ -83,16 +81,17 @@ func (r *SweepReport) Label(p *Point) string {
 }
 
 // Sweep runs s with every combination of the axes' values. The goals are those of the front; nil
-// means DefaultObjectives. A value that its field does not take and a grid that is too large are
-// errors before anything runs; a point at which the scenario is not valid is a point that says so.
-// When ctx ends, the points that have finished are kept, and the error wraps sim.ErrInterrupted.
+// means false_reject_ratio and calls_per_s. A value that its field does not take and a grid that is
+// too large are errors before anything runs. A point at which the scenario is not valid says so in
+// Invalid. When ctx ends, Sweep keeps the points that have finished, and the error wraps
+// sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Objective) (SweepReport, error) {
 	trials, err := grid(s, axes)
 	if err != nil {
 		return SweepReport{}, err
 	}
 	if goals == nil {
-		goals = DefaultObjectives()
+		goals = defaultObjectives
 	}
 	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: goals}
 	var valid []*trial
@@ -121,7 +120,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Obj
 	return r, err
 }
 
-// Busiest is the saturated point at which Redis is busiest, or -1 where there is none.
+// Busiest returns the saturated point at which Redis is busiest, or -1 if no point is saturated.
 func (r *SweepReport) Busiest() int {
 	busiest := -1
 	for i, p := range r.Points {
@@ -132,7 +131,7 @@ func (r *SweepReport) Busiest() int {
 	return busiest
 }
 
-// compare fills in what follows from the figures of several points.
+// compare fills in differences from the base and the front.
 func (r *SweepReport) compare() {
 	base := r.Points[0].Figures
 	rows := make([]*sim.Figures, len(r.Points))
@@ -161,11 +160,11 @@ func (r *SweepReport) compare() {
 	}
 }
 
-// Certain reports whether the sweep has a front, and its differences have intervals: one
-// replication does not tell luck from merit.
+// Certain reports whether the sweep has a front and its differences have intervals. With one
+// replication it has neither.
 func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 
-// grid is s with every combination of the axes' values.
+// grid returns s with every combination of the axes' values.
 func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	size, counts := 1, make([]string, len(axes))
 	for i, a := range axes {
@@ -173,14 +172,14 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 			return nil, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
 		}
 		counts[i] = strconv.Itoa(len(a.Values))
-		size = min(size*len(a.Values), PointsMax+1) // it must not wrap around
+		size = min(size*len(a.Values), pointsMax+1) // it must not wrap around
 	}
 	switch {
 	case len(axes) == 0:
 		return nil, fmt.Errorf("%w: nothing varies", ErrGrid)
-	case size > PointsMax:
+	case size > pointsMax:
 		return nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
-			ErrGrid, strings.Join(counts, " x "), PointsMax)
+			ErrGrid, strings.Join(counts, " x "), pointsMax)
 	}
 	points := []*trial{{}}
 	for _, a := range axes {
@@ -205,7 +204,7 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	return points, nil
 }
 
-// whyInvalid says in a line why s cannot run; it is empty if s can.
+// whyInvalid returns in a line why s cannot run, or nothing if it can.
 func whyInvalid(s sim.Scenario) string {
 	err := s.Validate()
 	if err == nil {

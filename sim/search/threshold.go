@@ -20,16 +20,16 @@ var (
 	ErrNotMet = errors.New("search: threshold does not hold")
 )
 
-// Threshold is what one figure of a report must show: FIGURE OP NUMBER, as in
+// Threshold bounds one figure of a report: FIGURE OP NUMBER, as in
 //
 //	bound_exceeded_by.worst == 0
 //	false_reject_ratio < 0.5%
 //	rival.central.jain >= 0.99
 //
-// A figure is named by its JSON key. Alone it stands for its whole interval or range, and the
-// threshold holds only if it holds for every value in it: "false_reject_ratio < 0.5%" asks it of
-// the upper end. With .mean, .low, .high or .worst it is that one number. rival.NAME.FIGURE is a
-// rival's figure. OP is one of < <= > >= == !=.
+// FIGURE is a JSON key. Alone it stands for its whole interval or range, and the threshold holds
+// only if it holds for every value in it: "false_reject_ratio < 0.5%" bounds the upper end. With
+// .mean, .low, .high or .worst it is that one number. rival.NAME.FIGURE is a rival's figure. OP is
+// one of < <= > >= == !=.
 type Threshold struct {
 	Rival  string  `json:"rival,omitempty"` // none for a figure of the leases themselves
 	Figure string  `json:"figure"`
@@ -40,12 +40,12 @@ type Threshold struct {
 	text string // as it was parsed
 }
 
-// AtMost is a threshold from above.
+// AtMost returns a threshold from above.
 func AtMost(figure string, bound float64) Threshold {
 	return Threshold{Figure: figure, Op: "<=", Bound: bound}
 }
 
-// AtLeast is a threshold from below.
+// AtLeast returns a threshold from below.
 func AtLeast(figure string, bound float64) Threshold {
 	return Threshold{Figure: figure, Op: ">=", Bound: bound}
 }
@@ -64,9 +64,9 @@ var (
 	}
 )
 
-// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Of a figure that is
-// a part of one it must, unless it is 0: 0.5 could mean 0.5 % or 50 %. Every name but a rival's is
-// checked.
+// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is
+// a part of one it must, unless it is 0: 0.5 could mean 0.5 % or 50 %. ParseThreshold checks every
+// name but a rival's.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -107,7 +107,7 @@ func ParseThreshold(text string) (Threshold, error) {
 	return t, nil
 }
 
-// name is what the threshold is about, as it is written.
+// name returns the figure's name as a threshold's text has it.
 func (t Threshold) name() string {
 	name := t.Figure
 	if t.Rival != "" {
@@ -119,7 +119,7 @@ func (t Threshold) name() string {
 	return name
 }
 
-// String is the text that ParseThreshold reads.
+// String returns the text that ParseThreshold reads.
 func (t Threshold) String() string {
 	bound := decimal(t.Bound)
 	if sim.IsPart(t.Figure) {
@@ -130,7 +130,7 @@ func (t Threshold) String() string {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }
 
-// interval has the ends of what the threshold is about; they are NaN where the report does not say.
+// interval returns the ends of the figure's interval, or NaN where the report lacks the figure.
 func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	all := report.Figures.All()
 	if t.Rival != "" {
@@ -152,9 +152,9 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	return x, x
 }
 
-// Failure says what the figure is where it does not meet the threshold; it is empty where it does.
-// A figure that the report lacks, because the rival did not run or because it is not a number,
-// meets no threshold.
+// Failure describes the figure if it does not meet the threshold, and is empty otherwise. A figure
+// that the report lacks, because the rival did not run or because it is not a number, meets no
+// threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
@@ -168,7 +168,7 @@ func (t Threshold) Failure(report *sim.Report) string {
 	return fmt.Sprintf("%s is in [%s, %s]", t.name(), t.value6(low), t.value6(high))
 }
 
-// value6 is a value of the figure to six digits, as a threshold would name it.
+// value6 writes a value of the figure to six digits, as a threshold would.
 func (t Threshold) value6(x float64) string {
 	if sim.IsPart(t.Figure) {
 		return fmt.Sprintf("%.6g%%", 100*x)
@@ -176,8 +176,8 @@ func (t Threshold) value6(x float64) string {
 	return fmt.Sprintf("%.6g", x)
 }
 
-// Check is nil if the report meets the threshold. Else its error wraps ErrNotMet and says what the
-// figure is.
+// Check returns nil if the report meets the threshold. Otherwise the error wraps ErrNotMet and has
+// the figure.
 func (t Threshold) Check(report *sim.Report) error {
 	if failure := t.Failure(report); failure != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotMet, t, failure)

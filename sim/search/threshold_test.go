@@ -29,7 +29,7 @@ func TestAThresholdHoldsOnlyIfItHoldsForTheWholeInterval(t *testing.T) {
 		"bound_exceeded_by == 0":                        "",
 		"bound_exceeded_by.worst==0":                    "",
 		" false_reject_ratio < 0.7% ":                   "",
-		"false_reject_ratio < 0.5%":                     "false_reject_ratio is in [0.2%, 0.6%]", // its mean is, its upper end is not
+		"false_reject_ratio < 0.5%":                     "false_reject_ratio is in [0.2%, 0.6%]",
 		"false_reject_ratio.mean < 0.5%":                "",
 		"false_reject_ratio.low >= 0.2%":                "",
 		"false_reject_ratio.high <= 6e-1%":              "",
@@ -108,7 +108,7 @@ func TestEveryFigureCanBeNamed(t *testing.T) {
 		for _, part := range append([]string{""}, figureParts...) {
 			read, err := ParseThreshold(strings.TrimSuffix(name+"."+part, ".") + " >= 0")
 			testkit.NoErr(t, err)
-			// What stands for a threshold that was not parsed is read as that one.
+			// The text of a threshold that was not parsed reads as that one.
 			again := Threshold{Rival: read.Rival, Figure: read.Figure, Part: read.Part, Op: "<", Bound: 0.3}
 			read, err = ParseThreshold(again.String())
 			read.text = ""
@@ -123,8 +123,8 @@ func TestEveryFigureCanBeNamed(t *testing.T) {
 //	go test -run '^$' -fuzz FuzzThreshold ./sim/search
 func FuzzThreshold(f *testing.F) {
 	for _, text := range []string{
-		"bound_exceeded_by.worst == 0", "false_reject_ratio < 0.5%", "jain > .5", "jain != 1", "jain >= -1", "burnt <= 1e-1",
-		"rival.central.admitted.mean == 1", "1 < 2", "jain.", "rival..x", "1e", "%",
+		"bound_exceeded_by.worst == 0", "false_reject_ratio < 0.5%", "jain > .5", "jain != 1", "jain >= -1",
+		"burnt <= 1e-1", "rival.central.admitted.mean == 1", "1 < 2", "jain.", "rival..x", "1e", "%",
 	} {
 		for seed := range uint64(20) {
 			f.Add(text, seed)
