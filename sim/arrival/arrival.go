@@ -5,10 +5,6 @@
 // numbers. The engine asks the Stream for one moment after the other. A moment depends on the
 // Source alone, so one process more changes nothing for the others. Nothing here decides whether a
 // request is admitted.
-//
-// Files: arrival.go the interface, even load and how load is divided between processes and keys,
-// poisson.go random load at rates that may change (with the time of the day, in a flash, on and
-// off), bursts.go heavy-tailed bursts and simultaneous volleys, replay.go recorded requests.
 package arrival
 
 import (
@@ -19,19 +15,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Never is the time of what does not happen.
+// Never is the time of an event that does not happen.
 const Never = math.MaxInt64
 
-// Stream is when one process's requests come.
+// Stream tells when one process's requests come.
 type Stream interface {
-	// Next is the moment of the next request, in nanoseconds since the start of the run. It is
-	// called once for every request; now is the moment of the request before, or of the start. The
-	// result is never before now. It is Never where no more requests come, and may be so once the
-	// run is over.
+	// Next returns the moment of the next request, in nanoseconds since the start of the run. The
+	// caller calls it once for every request; now is the moment of the request before, or of the
+	// start. The result is never before now. It is Never if no more requests come, and may be Never
+	// once the run is over.
 	Next(now int64) int64
 }
 
-// Source is what New needs to know of one process.
+// Source describes one process for New.
 type Source struct {
 	Workload *scenario.Workload // with its defaults
 	Rate     float64            // this process's mean requests per second
@@ -66,11 +62,11 @@ func New(s Source) Stream {
 	panic(fmt.Sprintf("sim: %q is no stream of requests", s.Workload.Kind)) // the engine lets none through
 }
 
-// gap is the mean time between two requests, in nanoseconds. It is infinite where there are none.
+// gap returns the mean time between two requests, in nanoseconds, or +Inf if there are none.
 func (s Source) gap() float64 { return 1e9 / s.Rate }
 
-// moment makes a time of a request from one with fractions. What lies beyond the end of time never
-// comes.
+// moment rounds the time of a request down, to now at the least. A time beyond the end of the scale
+// is Never.
 func moment(at float64, now int64) int64 {
 	if at < Never {
 		return max(int64(at), now)
@@ -96,7 +92,7 @@ func (a *evenly) Next(now int64) int64 {
 	return moment(at, now)
 }
 
-// Every is a Stream with a request in every so many nanoseconds, without end.
+// Every is a Stream of requests at a distance of Every nanoseconds, without end.
 type Every int64
 
 // Next implements Stream.
@@ -116,5 +112,5 @@ func Shares(n int, s float64) []float64 {
 	return shares
 }
 
-// KeyWeights is how popular each key is.
+// KeyWeights returns the popularity of each key.
 func KeyWeights(k scenario.Keys) *random.Weights { return random.NewWeights(Shares(k.Count, k.Zipf)) }

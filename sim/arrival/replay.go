@@ -38,7 +38,7 @@ type Replayer struct {
 	place int   // of the next in part
 	begun int64 // when the trace began this time
 
-	// What the request asks for whose moment Next returned last. Key is the trace's own number.
+	// Key and Cost are those of the request whose moment Next returned last. Key is the trace's number.
 	Key  int
 	Cost int64
 }

@@ -138,42 +138,33 @@ func TestSyncIsTheSameMomentForAll(t *testing.T) {
 	}
 }
 
-// TestBoundaryHasHalfOfAVolleyBeforeItsMoment, and of the first only what is not before the start.
-func TestBoundaryHasHalfOfAVolleyBeforeItsMoment(t *testing.T) {
-	s := newSource(scenario.Boundary, 25)
-	s.Rate, s.Duration = 8, int64(time.Second)
-	s.Workload.Every, s.Workload.Within = 500*time.Millisecond, 100*time.Millisecond
-	var want []int64
-	for _, at := range []int64{0, 25, 450, 475, 500, 525, 950, 975} {
-		want = append(want, at*int64(time.Millisecond))
-	}
-	got := slices.DeleteFunc(moments(s), func(at int64) bool { return at >= s.Duration })
-	testkit.Check(t, slices.Equal(got, want), "the requests come at %v, want %v", got, want)
-	// A process that starts within a volley has the rest of it.
-	for start, first := range map[int64]int{30: 2, 451: 3, 500: 4, 526: 6} {
-		s.Start = start * int64(time.Millisecond)
-		got := slices.DeleteFunc(moments(s), func(at int64) bool { return at >= s.Duration })
-		testkit.Check(t, slices.Equal(got, want[first:]), "from %d ms on the requests come at %v, want %v", start, got,
-			want[first:])
-	}
-}
-
-func TestSyncSpreadsAVolleyEvenly(t *testing.T) {
-	s := newSource(scenario.Sync, 25)
-	s.Rate, s.Duration = 8, int64(time.Second)
-	s.Workload.Within = 100 * time.Millisecond
-	var want []int64
-	for _, at := range []int64{0, 25, 50, 75, 500, 525, 550, 575} {
-		want = append(want, at*int64(time.Millisecond))
-	}
-	if got := moments(s); !slices.Equal(got, want) {
-		t.Errorf("the requests come at %v, want %v", got, want)
-	}
-	// In the middle of a volley, at the very moment of one, and in the pause.
-	for start, first := range map[int64]int{30: 2, 50: 2, 76: 4, 500: 4, 576: 8} {
-		s.Start = start * int64(time.Millisecond)
-		if got := moments(s); !slices.Equal(got, want[first:]) {
-			t.Errorf("from %d ms on the requests come at %v, want %v", start, got, want[first:])
+// TestVolleysAreSpreadEvenly: Sync from its moment on, Boundary with half of a volley before it, and
+// of the first volley only the part after the start. A process that starts within a volley has the
+// rest of it.
+func TestVolleysAreSpreadEvenly(t *testing.T) {
+	for kind, c := range map[string]struct {
+		at     []int64     // ms
+		starts map[int]int // the first request from these ms on
+	}{
+		scenario.Boundary: {
+			[]int64{0, 25, 450, 475, 500, 525, 950, 975}, map[int]int{0: 0, 30: 2, 451: 3, 500: 4, 526: 6},
+		},
+		// In the middle of a volley, at the very moment of one, and in the pause.
+		scenario.Sync: {
+			[]int64{0, 25, 50, 75, 500, 525, 550, 575}, map[int]int{0: 0, 30: 2, 50: 2, 76: 4, 500: 4, 576: 8},
+		},
+	} {
+		s := newSource(kind, 25)
+		s.Rate, s.Duration = 8, int64(time.Second)
+		s.Workload.Every, s.Workload.Within = 500*time.Millisecond, 100*time.Millisecond
+		for start, first := range c.starts {
+			s.Start = int64(milliseconds(start))
+			var got []int64
+			for _, at := range moments(s) {
+				got = append(got, at/int64(time.Millisecond))
+			}
+			testkit.Check(t, slices.Equal(got, c.at[first:]), "%s from %d ms on: requests at %v ms, want %v",
+				kind, start, got, c.at[first:])
 		}
 	}
 }

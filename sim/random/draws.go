@@ -130,7 +130,7 @@ func NewWeights(weights []float64) *Weights {
 			poor = append(poor, r)
 		}
 	}
-	// What remains is full, but for rounding.
+	// The rest is full, but for rounding.
 	for _, i := range append(poor, rich...) {
 		columns[i] = column{own: math.MaxUint64, other: i}
 	}

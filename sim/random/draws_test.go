@@ -23,7 +23,7 @@ func checkUniform(t *testing.T, what string, bins, draws int, draw func() float6
 	}
 	freedom := float64(bins - 1)
 	if sigmas := (sum - freedom) / math.Sqrt(2*freedom); math.Abs(sigmas) > 6 {
-		t.Errorf("%s: chi square is %.0f with %.0f degrees of freedom, %.1f standard deviations off", what, sum, freedom, sigmas)
+		t.Errorf("%s: chi square is %.0f with %.0f degrees of freedom, %.1f sigma off", what, sum, freedom, sigmas)
 	}
 }
 
@@ -36,8 +36,7 @@ func TestShapes(t *testing.T) {
 	checkUniform(t, "Float64", bins, draws, r.Float64)
 	checkUniform(t, "Normal", bins, draws, func() float64 { return math.Erfc(r.Normal()/-math.Sqrt2) / 2 })
 	checkUniform(t, "Pareto", bins, draws, func() float64 { return 1 - math.Pow(r.Pareto(1.5), -1.5) })
-	// What the ziggurat does at the rims of its layers concerns 2 % of the draws; to see it takes
-	// many.
+	// 2 % of the draws are at the rims of the ziggurat's layers, so a check needs many.
 	checkUniform(t, "Exp", bins, 16*draws, func() float64 { return -math.Expm1(-r.Exp()) })
 }
 
@@ -81,7 +80,8 @@ func TestMoments(t *testing.T) {
 	moments("uniform", r.Float64, 1./2, 1./3, 1./4, 1./5, 1./6, 1./7, 1./8, 1./9)
 	moments("exponential", r.Exp, 1, 2, 6, 24, 120, 720, 5040, 40320)
 	moments("normal", r.Normal, 0, 1, 0, 3, 0, 15, 0, 105)
-	moments("pareto of shape 9", func() float64 { return r.Pareto(9) }, 9./8, 9./7, 9./6, 9./5, 9./4, 9./3, 9./2, 9.)
+	pareto := func() float64 { return r.Pareto(9) }
+	moments("pareto of shape 9", pareto, 9./8, 9./7, 9./6, 9./5, 9./4, 9./3, 9./2, 9.)
 }
 
 // parts is the probability of each thing, added up from the table.
@@ -121,9 +121,9 @@ func TestWeightsHoldTheirProbabilities(t *testing.T) {
 		}
 		parts := NewWeights(weights).parts()
 		for i, p := range parts {
-			if want := weights[i] / sum; math.Abs(p-want) > 1e-15*float64(len(weights)) {
-				t.Errorf("%s: thing %d has probability %g, want %g", name, i, p, want)
-			}
+			want := weights[i] / sum
+			testkit.Check(t, math.Abs(p-want) <= 1e-15*float64(len(weights)),
+				"%s: thing %d has probability %g, want %g", name, i, p, want)
 		}
 	}
 }
@@ -145,9 +145,13 @@ func TestDrawsFollowTheWeights(t *testing.T) {
 }
 
 func TestWeightsRefuseWhatIsNoDistribution(t *testing.T) {
-	mustPanic(t, "random: 0 weights, must be 1 to 4294967295", func() { NewWeights(nil) })
-	mustPanic(t, "random: weight 1 is -2, must not be negative", func() { NewWeights([]float64{1, -2}) })
-	mustPanic(t, "random: weight 0 is NaN, must not be negative", func() { NewWeights([]float64{math.NaN()}) })
-	mustPanic(t, "random: the weights sum to 0, must be positive and finite", func() { NewWeights([]float64{0, 0}) })
-	mustPanic(t, "random: the weights sum to +Inf, must be positive and finite", func() { NewWeights([]float64{1e308, 1e308}) })
+	for want, weights := range map[string][]float64{
+		"0 weights, must be 1 to 4294967295":                   nil,
+		"weight 1 is -2, must not be negative":                 {1, -2},
+		"weight 0 is NaN, must not be negative":                {math.NaN()},
+		"the weights sum to 0, must be positive and finite":    {0, 0},
+		"the weights sum to +Inf, must be positive and finite": {1e308, 1e308},
+	} {
+		mustPanic(t, "random: "+want, func() { NewWeights(weights) })
+	}
 }

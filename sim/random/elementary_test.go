@@ -15,7 +15,7 @@ func ulps(x, want float64) float64 {
 	return math.Abs(x-want) / (math.Nextafter(math.Abs(want), math.Inf(1)) - math.Abs(want))
 }
 
-// Package math is itself within 1 ulp, so that 2 ulp from it is what 1 ulp from the truth may show.
+// Package math is itself within 1 ulp, so a result within 1 ulp of the truth is within 2 ulp of it.
 func TestElementaryFunctionsAgreeWithMath(t *testing.T) {
 	r := New(6)
 	const n = 300_000

@@ -47,7 +47,7 @@ func TestEveryEntityHasAStreamOfItsOwn(t *testing.T) {
 }
 
 // Streams of entities that are numbered one after the other must not resemble each other: not
-// number by number, nor shifted by one, which is what a poor seeding shows first.
+// number by number, nor shifted by one, as they do first with poor seeding.
 func TestStreamsOfNeighboursAreUncorrelated(t *testing.T) {
 	const n = 100_000
 	draws := func(seed uint64, entity ...uint64) []float64 {
@@ -162,9 +162,8 @@ func TestBernoulli(t *testing.T) {
 	testkit.Check(t, a == b, "p decides how many numbers are drawn")
 }
 
-// These values are a promise: a scenario and a seed that somebody wrote down give the same report
-// in the next version, on any machine. A change of them is a change of the report's schema, and
-// belongs into the release notes.
+// These values are a promise: a scenario and a seed give the same report in the next version, on any
+// machine. A change of them is a change of the report's schema, and belongs into the release notes.
 func TestStreamsStayAsTheyAre(t *testing.T) {
 	same := func(name string, got, want any) {
 		t.Helper()

@@ -18,11 +18,10 @@ import (
 	"math/bits"
 )
 
-// SeedMax is the largest seed that SeedOf returns: what every JSON reader keeps, even one that
-// knows doubles alone.
+// SeedMax is the largest seed that SeedOf returns: JSON readers that know only doubles keep it.
 const SeedMax = 1<<53 - 1
 
-// SeedOf is the seed of a replication: seed itself for replication 0, otherwise one in [1, SeedMax]
+// SeedOf returns the seed of a replication: seed itself for replication 0, otherwise one in [1, SeedMax]
 // that is unrelated to those of other seeds and replications. Running once with SeedOf(s, r)
 // repeats replication r of seed s.
 func SeedOf(seed uint64, replication int) uint64 {
@@ -37,7 +36,7 @@ func SeedOf(seed uint64, replication int) uint64 {
 // nothing but zeros; New makes a good one. It may be used by one goroutine at a time.
 type Stream struct{ a, b, c, d uint64 }
 
-// New is the stream of an entity, which is named by any number of words, for example (kind, group,
+// New returns the stream of an entity, which is named by any number of words, for example (kind, group,
 // process). Entities with other words, another number of words or another seed have streams of
 // their own: the words are hashed to 64 bits, and two of n entities share a stream by accident with
 // probability n^2/2^65.
@@ -46,8 +45,8 @@ func New(seed uint64, entity ...uint64) Stream {
 	for _, word := range entity {
 		h = absorb(h, word)
 	}
-	// The four words are what SplitMix64 gives from h, as the authors of xoshiro advise. They
-	// differ, so that not all are zero.
+	// SplitMix64 makes the four words from h, as the authors of xoshiro advise. They differ, so not
+	// all are zero.
 	var words [4]uint64
 	for i := range words {
 		h += gamma

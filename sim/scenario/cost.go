@@ -29,7 +29,8 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	s := string(text)
 	form, low, high, shape := "", s, s, ""
 	if found := costForm.FindStringSubmatch(s); found != nil {
-		form, low, high, shape = found[1], strings.TrimSpace(found[2]), strings.TrimSpace(found[3]), strings.TrimSpace(found[4])
+		form, low, high = found[1], strings.TrimSpace(found[2]), strings.TrimSpace(found[3])
+		shape = strings.TrimSpace(found[4])
 	}
 	var read Cost
 	var err1, err2, err3 error
@@ -40,7 +41,8 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	}
 	switch {
 	case err1 != nil || err2 != nil || err3 != nil || form != "pareto" && shape != "":
-		return bad("%q is not a cost: it is like 3, uniform(1,5) or pareto(1,500,1.3), from 1 to 500 with that shape", s)
+		return bad(
+			"%q is not a cost: it is like 3, uniform(1,5) or pareto(1,500,1.3), from 1 to 500 with that shape", s)
 	case read.Min < 1 || read.Max < read.Min:
 		return bad("%q must be 1 or more, and rise", s)
 	case form == "pareto" && !read.hasShape():

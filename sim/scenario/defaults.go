@@ -55,8 +55,8 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts is what Duration means by default: 30 s, or twice as long as until the last thing that is
-// to happen later.
+// lasts returns the default of Duration: 30 s, or twice the time until the last event if that is
+// later.
 func (s *Scenario) lasts() time.Duration {
 	const usual = 30 * time.Second
 	last := min(s.Warmup, DurationMax) + 1 // something is to follow it
@@ -100,7 +100,7 @@ func nameAt(i int, groups []Group) (name string) {
 	}
 }
 
-// everyDefault is what Workload.Every means by default.
+// everyDefault is the default of Workload.Every.
 const everyDefault = 500 * time.Millisecond
 
 // atBoundaries is w with what Boundary means where it says nothing.
@@ -109,7 +109,7 @@ func (s *Scenario) atBoundaries(w Workload) Workload {
 		return w
 	}
 	if i := slices.IndexFunc(s.Limits, lease.Limit.Windowed); i >= 0 {
-		// a fixed window is full again when nobody came in the one before
+		// a fixed window is full again after one without requests
 		fill(&w.Every, max(2*s.Limits[i].Per, w.Within))
 	}
 	fill(&w.Within, min(10*time.Millisecond, max(0, cmp.Or(w.Every, everyDefault))))
@@ -183,7 +183,7 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 // Reserves reports whether w's requests settle later what they cost.
 func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
 
-// FieldName is what a field is called in scenario files and in paths: its Go name in snake case.
+// FieldName returns a field's name in scenario files and in paths: its Go name in snake case.
 // TTL is ttl, RoundTrip is round_trip.
 func FieldName(goName string) string {
 	return strings.ToLower(wordEnd.ReplaceAllString(goName, "${1}_$2"))

@@ -35,21 +35,28 @@ func settings(of reflect.Type) (values []any) {
 	case reflect.TypeFor[Rate]():
 		values = append(values, Rate(0.1), Rate(1e6))
 	case reflect.TypeFor[[]lease.Limit]():
-		for _, per := range []time.Duration{time.Millisecond, time.Second, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
-			for _, l := range []lease.Limit{{Tokens: 100, Per: per}, lease.Sliding(100, per), lease.Calendar(100, per, 0)} {
+		const hour = time.Hour
+		for _, per := range []time.Duration{time.Millisecond, time.Second, hour, 24 * hour, 720 * hour} {
+			for _, l := range []lease.Limit{
+				{Tokens: 100, Per: per}, lease.Sliding(100, per), lease.Calendar(100, per, 0),
+			} {
 				values = append(values, []lease.Limit{l})
 			}
 		}
 	case reflect.TypeFor[[]RedisFault]():
 		for _, kind := range FaultKinds {
-			values = append(values, []RedisFault{{Kind: kind, At: time.Hour, For: time.Second, By: time.Second, Shard: 3}})
+			fault := RedisFault{Kind: kind, At: time.Hour, For: time.Second, By: time.Second, Shard: 3}
+			values = append(values, []RedisFault{fault})
 		}
 	case reflect.TypeFor[[]Partition]():
 		values = append(values, []Partition{{At: time.Hour, For: time.Second}})
 	case reflect.TypeFor[[]Group]():
 		values = append(values, []Group{{}, {}}, []Group{{}, {Name: "group-0"}}, []Group{{Name: "group-1"}, {}, {}},
 			[]Group{{Scale: []Step{{At: time.Hour, Count: 3}}}},
-			[]Group{{Workload: &Workload{Kind: Flash, At: time.Hour}}, {Workload: &Workload{Kind: Boundary, Every: time.Millisecond}}})
+			[]Group{
+				{Workload: &Workload{Kind: Flash, At: time.Hour}},
+				{Workload: &Workload{Kind: Boundary, Every: time.Millisecond}},
+			})
 	default:
 		switch of.Kind() {
 		case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Float64:

@@ -222,8 +222,8 @@ const tokensMax = 1_000_000_000
 // Sample is a whole number of tokens, cut off at 0 and at a billion.
 func (d TokenDist) Sample(r *random.Stream) int64 { return whole(d.Draw(r), 0, tokensMax) }
 
-// Draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What
-// is drawn is cut off at the bounds of Validate.
+// Draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. Both
+// are cut off at the bounds of Validate.
 func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))
 	driftPPM = whole(c.Drift.around().Draw(r), 1-int64(driftMax), int64(driftMax)-1)

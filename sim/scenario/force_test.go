@@ -45,7 +45,8 @@ func TestTheTargetInForceIsWhatTheBucketTells(t *testing.T) {
 		// The bucket tells the last of them as much; a TTL that is set is the holder's own affair.
 		bucket, grant := new(protocol.Bucket), lease.Grant{}
 		for i := range x.processes {
-			r := lease.Request{Holder: fmt.Sprint(i), Seq: 1, Want: 1, Weight: 1, Config: s.Policy.ConfigFor(s.Limits, 1, s.CallTimeout)}
+			config := s.Policy.ConfigFor(s.Limits, 1, s.CallTimeout)
+			r := lease.Request{Holder: fmt.Sprint(i), Seq: 1, Want: 1, Weight: 1, Config: config}
 			testkit.NoErr(t, bucket.Call(1_700_000_000_000_000+int64(i), &r, &grant))
 		}
 		told := grant.Target

@@ -85,39 +85,47 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		into  encoding.TextUnmarshaler
-		texts map[string]string
+		wrong map[string][]string // texts by what their errors say
 	}{
-		{new(Rate), map[string]string{
-			"": "no unit", "5": "no unit", "5/d": "no unit", "5/S": "no unit", "x/s": "not a number", "-1/s": "negative",
-			"NaN/s": "not a number", "inf/s": "not a number", "0x10/s": "not a number", "1_0/s": "not a number", "1e400/s": "not a number",
+		{new(Rate), map[string][]string{
+			"no unit": {"", "5", "5/d", "5/S"}, "negative": {"-1/s"},
+			"not a number": {"x/s", "NaN/s", "inf/s", "0x10/s", "1_0/s", "1e400/s"},
 		}},
-		{new(Ratio), map[string]string{
-			"": "no unit", "0.5": "no unit", "%": "not a number", "-0.1%": "must be 0% to 100%", "100.1%": "must be 0% to 100%",
+		{new(Ratio), map[string][]string{
+			"no unit": {"", "0.5"}, "not a number": {"%"}, "must be 0% to 100%": {"-0.1%", "100.1%"},
 		}},
-		{new(Cost), map[string]string{
-			"": "not a cost", "1.5": "not a cost", "0": "must be 1 or more", "-1": "must be 1 or more", "uniform(5,1)": "must be 1 or more, and rise",
-			"uniform(1)": "not a cost", "uniform(1,2": "not a cost", "uniform(1,2,3)": "not a cost", "pareto(1,2)": "not a cost", "pareto(1,2,x)": "not a cost",
-			"pareto(1,2,0)": "must be 0.01 to 100", "pareto(1,2,200)": "must be 0.01 to 100", "pareto(0,2,1)": "must be 1 or more", "exp(3)": "not a cost",
+		{new(Cost), map[string][]string{
+			"not a cost": {
+				"", "1.5", "uniform(1)", "uniform(1,2", "uniform(1,2,3)", "pareto(1,2)", "pareto(1,2,x)", "exp(3)",
+			},
+			"must be 1 or more": {"0", "-1", "pareto(0,2,1)"}, "must be 1 or more, and rise": {"uniform(5,1)"},
+			"must be 0.01 to 100": {"pareto(1,2,0)", "pareto(1,2,200)"},
 		}},
-		{new(DurationDist), map[string]string{
-			"": "not a duration", "100": "not a duration with a unit", "5 ms": "not a duration", "uniform(1ms)": "not a distribution",
-			"uniform(1ms,2ms": "not a distribution", "uniform(1ms,2ms,3ms)": "not a distribution", "exp(1ms,2ms)": "not a distribution",
-			"gauss(1,2)": `no distribution "gauss"`, "(1ms,2ms)": `no distribution ""`, "uniform(1,2)": "not a duration with a unit",
-			"uniform(1ms,2)": "not a duration with a unit", "uniform(2ms,1ms)": "must rise", "normal(1ms,-1ns)": "must not be negative",
-			"exp(-1ms)": "must not be negative", "lognormal(0s,1ms)": "positive median", "lognormal(2ms,1ms)": "99th percentile above it",
-			"pareto(0s,2)": "positive minimum", "pareto(1ms,1)": "shape above 1", "pareto(1ms,2ms)": "not a number",
-			"2562047h47m16.854775807s": "at most", "-2562047h47m16.854775808s": "at most",
+		{new(DurationDist), map[string][]string{
+			"not a duration": {"", "5 ms"}, "not a duration with a unit": {"100", "uniform(1,2)", "uniform(1ms,2)"},
+			"not a distribution":      {"uniform(1ms)", "uniform(1ms,2ms", "uniform(1ms,2ms,3ms)", "exp(1ms,2ms)"},
+			`no distribution "gauss"`: {"gauss(1,2)"}, `no distribution ""`: {"(1ms,2ms)"},
+			"must rise": {"uniform(2ms,1ms)"}, "not a number": {"pareto(1ms,2ms)"},
+			"must not be negative":     {"normal(1ms,-1ns)", "exp(-1ms)"},
+			"positive median":          {"lognormal(0s,1ms)"},
+			"99th percentile above it": {"lognormal(2ms,1ms)"},
+			"positive minimum":         {"pareto(0s,2)"}, "shape above 1": {"pareto(1ms,1)"},
+			"at most": {"2562047h47m16.854775807s", "-2562047h47m16.854775808s"},
 		}},
-		{new(TokenDist), map[string]string{"": "not a number", "5ms": "not a number", "uniform(3,2)": "must rise"}},
-		{new(DriftDist), map[string]string{"": "no unit", "5": "no unit", "5ms": "no unit", "xppm": "not a number", "uniform(1ppm,2)": "no unit"}},
+		{new(TokenDist), map[string][]string{"not a number": {"", "5ms"}, "must rise": {"uniform(3,2)"}}},
+		{new(DriftDist), map[string][]string{
+			"no unit": {"", "5", "5ms", "uniform(1ppm,2)"}, "not a number": {"xppm"},
+		}},
 	} {
-		for text, want := range c.texts {
-			before := valueOf(c.into)
-			err := c.into.UnmarshalText([]byte(text))
-			testkit.Check(t, errors.Is(err, ErrQuantity) && strings.Contains(err.Error(), want),
-				"%q as %T: %v; want an ErrQuantity with %q", text, c.into, err, want)
-			testkit.Check(t, valueOf(c.into) == before,
-				"%q as %T is wrong and read as %v", text, c.into, valueOf(c.into))
+		for want, texts := range c.wrong {
+			for _, text := range texts {
+				before := valueOf(c.into)
+				err := c.into.UnmarshalText([]byte(text))
+				testkit.Check(t, errors.Is(err, ErrQuantity) && strings.Contains(err.Error(), want),
+					"%q as %T: %v; want an ErrQuantity with %q", text, c.into, err, want)
+				testkit.Check(t, valueOf(c.into) == before,
+					"%q as %T is wrong and read as %v", text, c.into, valueOf(c.into))
+			}
 		}
 	}
 }
@@ -146,12 +154,12 @@ func TestATextTellsAQuantityFromItsNeighbours(t *testing.T) {
 }
 
 func TestAQuantityWithoutATextIsStillShown(t *testing.T) {
-	for _, c := range []struct {
-		value any
-		want  string
-	}{{Ratio(math.NaN()), "NaN%"}, {Ratio(math.Inf(1)), "+Inf%"}, {Ratio(-0.5), "-50%"}, {Ratio(2), "200%"}, {Rate(-1), "-1/s"}, {Cost{}, "0"}} {
-		got := asText(c.value)
-		testkit.Check(t, got == c.want, "%#v is shown as %q, want %q", c.value, got, c.want)
+	for want, value := range map[string]any{
+		"NaN%": Ratio(math.NaN()), "+Inf%": Ratio(math.Inf(1)), "-50%": Ratio(-0.5), "200%": Ratio(2),
+		"-1/s": Rate(-1), "0": Cost{},
+	} {
+		got := asText(value)
+		testkit.Check(t, got == want, "%#v is shown as %q, want %q", value, got, want)
 	}
 }
 
@@ -267,12 +275,13 @@ func TestSamplesOfTokensAreWholeAndBounded(t *testing.T) {
 }
 
 func TestTheLoadOfReservationsIsOfWhatTheyCostInTheEnd(t *testing.T) {
-	s := Scenario{Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: Workload{Load: 0.5, Cost: Cost{Min: 10, Max: 10}}}
+	load := Workload{Load: 0.5, Cost: Cost{Min: 10, Max: 10}}
+	s := Scenario{Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: load}
 	for actual, want := range map[Dist]float64{{}: 50, {P: 20}: 25, {Kind: DistUniform, Q: 50}: 20} {
 		s.Workload.Actual = TokenDist{actual}
 		s := s.Defaults()
 		got := s.RateOf(&s.Workload)
-		testkit.Check(t, got == want, "with an actual cost of %v %v requests come a second, want %v", actual, got, want)
+		testkit.Check(t, got == want, "with an actual cost of %v: %v requests a second, want %v", actual, got, want)
 	}
 }
 

@@ -121,7 +121,9 @@ const (
 )
 
 // WorkloadKinds are the valid values of Workload.Kind.
-var WorkloadKinds = []string{Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary, Closed, Replay}
+var WorkloadKinds = []string{
+	Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary, Closed, Replay,
+}
 
 // The verbs of hybrid that a request may use.
 const (
@@ -190,7 +192,7 @@ type TraceRequest struct {
 	Cost    int64
 }
 
-// Network is what lies between the processes and Redis.
+// Network describes the link between the processes and Redis.
 type Network struct {
 	// RoundTrip is there and back without Redis's own time, half of it each way. 0 means 1 ms.
 	RoundTrip   DurationDist

@@ -11,8 +11,8 @@ import (
 )
 
 // Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
-// defaults: a bucket's burst is spent, and leases are taken, given back and expire until what they
-// hold is what the load needs.
+// defaults: a bucket's burst is spent, and leases are taken, given back and expire until they hold
+// as much as the load needs.
 func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
 
 // Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all: what a
@@ -40,8 +40,8 @@ func (s Scenario) ttlInForce(c *lease.Config) time.Duration {
 	return max(c.TTL, 4*protocol.TargetInForce(c, s.holders()))
 }
 
-// Disturbance is what has a fleet build its stock once more: a fault, from which it recovers when
-// that is over, or growth.
+// Disturbance makes a fleet build its stock once more: a fault, from which it recovers when that is
+// over, or growth.
 type Disturbance struct {
 	From, Until time.Duration
 	Fault       bool
@@ -119,7 +119,9 @@ func (s Scenario) steady() bool {
 			all = append(all, *g.Workload)
 		}
 	}
-	return !slices.ContainsFunc(all, func(w Workload) bool { return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay })
+	return !slices.ContainsFunc(all, func(w Workload) bool {
+		return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay
+	})
 }
 
 func (s Scenario) settling() time.Duration {

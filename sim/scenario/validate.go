@@ -150,7 +150,7 @@ func (c *checker) length(path string, d DurationDist) {
 }
 
 // dist demands a distribution that can be drawn from, with no parameter at bound or beyond. A draw
-// may be; who draws it cuts it off there. The text is d's.
+// may be beyond: the caller of Draw cuts it off. The text is d's.
 func (c *checker) dist(path string, d Dist, text string, bound float64, boundText any) {
 	if _, ok := distRules[d.Kind]; !ok {
 		c.bad(path, "is %s, but there is no distribution %q", text, d.Kind)
@@ -229,7 +229,8 @@ func (c *checker) stops(path string, s Stops) {
 	}
 	c.duringTheRun(path+".at", s.At)
 	if s.Every != 0 && s.At != 0 {
-		c.bad(path+".at", "is %v and every is %v, but stops come once or again and again; one of them must be 0", s.At, s.Every)
+		c.bad(path+".at", "is %v and every is %v, but stops come once or again and again; one of them must be 0",
+			s.At, s.Every)
 	}
 	c.length(path+".for", s.For)
 }
@@ -267,7 +268,8 @@ func (c *checker) fault(path string, f RedisFault) {
 	between(c, path+".shard", f.Shard, 0, c.Redis.Shards)
 	unread := func(field string, d time.Duration, kinds ...string) {
 		if d != 0 && !slices.Contains(kinds, f.Kind) && slices.Contains(FaultKinds, f.Kind) {
-			c.bad(path+"."+field, "is %v, which a fault of kind %s does not read; it is for %s", d, f.Kind, strings.Join(kinds, ", "))
+			c.bad(path+"."+field, "is %v, which a fault of kind %s does not read; it is for %s",
+				d, f.Kind, strings.Join(kinds, ", "))
 		}
 	}
 	unread("for", f.For, FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover)

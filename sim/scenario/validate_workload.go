@@ -90,8 +90,8 @@ var readBy = map[string][]string{
 // readByVerb are those that only some verbs read.
 var readByVerb = map[string][]string{"Deadline": {VerbWait}, "Patience": {VerbWait}}
 
-// unread reports what w says that its kind or its verb does not read, and that is not the default:
-// who says it expects it to count.
+// unread reports every setting of w that its kind or its verb does not read, and that is not the
+// default: a setting without an effect is a mistake.
 func (c *checker) unread(path string, w Workload) {
 	plain := reflect.ValueOf(c.atBoundaries(Workload{Kind: w.Kind}).Defaults(c.Duration))
 	of := reflect.ValueOf(w)
@@ -137,8 +137,8 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 			if over == 1 {
 				cost = "costs"
 			}
-			wrong = fmt.Sprintf("costs %d tokens, must be at most %s; %d of its %d requests %s more", r.Cost, why, over,
-				len(w.Trace.Requests), cost)
+			wrong = fmt.Sprintf("costs %d tokens, must be at most %s; %d of its %d requests %s more",
+				r.Cost, why, over, len(w.Trace.Requests), cost)
 		}
 		if wrong != "" {
 			c.bad(path, "request %d of the trace %s", i, wrong)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Columns say what a file calls what counts of a request. The zero value takes the names of the
+// Columns maps the fields of a request to a file's names. The zero value takes the names of the
 // package's documentation, and refuses a CSV file with others.
 type Columns struct {
-	named map[string]string // by what it is: what the file calls it
+	named map[string]string // the file's name, by the field
 	unit  int64             // of the time, in nanoseconds; 0 for a timestamp
 }
 
@@ -21,9 +21,9 @@ var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3
 
 const columnNames = "time_s (or time_ms, time_us, time_ns; or time, a timestamp), process, key and tokens"
 
-// ParseColumns reads "time_ms=ts,key=user.id": what the left names is in the column or field that
-// the right names, and columns that it does not name are passed over. What is not on the left has
-// its own name where that is there.
+// ParseColumns reads "time_ms=ts,key=user.id": the field on the left is in the column on the right.
+// Other columns are ignored. A field that is not on the left is in the column with its own name, if
+// there is one.
 func ParseColumns(text string) (Columns, error) {
 	c := Columns{}
 	if text == "" {
@@ -41,7 +41,8 @@ func ParseColumns(text string) (Columns, error) {
 		case !ok || name == "":
 			return Columns{}, fmt.Errorf("%w: columns %q must be like time_ms=ts,key=user", ErrInvalid, text)
 		case !isTime && what != "process" && what != "key" && what != "tokens":
-			return Columns{}, fmt.Errorf("%w: columns %q: unknown %q; there are %s", ErrInvalid, text, what, columnNames)
+			return Columns{}, fmt.Errorf("%w: columns %q: unknown %q; there are %s",
+				ErrInvalid, text, what, columnNames)
 		case again:
 			return Columns{}, fmt.Errorf("%w: columns %q: %s is there twice", ErrInvalid, text, what)
 		case isTime:
@@ -57,9 +58,9 @@ func (c *Columns) timeOf(text string) (time.Duration, error) {
 	if c.unit > 0 {
 		return nanoseconds(text, c.unit)
 	}
-	if len(text) > len(time.DateOnly) && text[len(time.DateOnly)] == ' ' { // as databases write it, maybe with UTC at the end
-		day, rest := text[:len(time.DateOnly)], strings.TrimSuffix(text[len(time.DateOnly):], " UTC")
-		text = day + "T" + strings.ReplaceAll(rest, " ", "")
+	const n = len(time.DateOnly)
+	if len(text) > n && text[n] == ' ' { // as databases write it, maybe with UTC at the end
+		text = text[:n] + "T" + strings.ReplaceAll(strings.TrimSuffix(text[n:], " UTC"), " ", "")
 	}
 	for _, layout := range layouts {
 		if at, err := time.Parse(layout, text); err == nil {
@@ -73,9 +74,11 @@ func (c *Columns) timeOf(text string) (time.Duration, error) {
 		"a number needs its unit, as in time_s")
 }
 
-// layouts are how timestamps are written, the last one by access logs. All may have fractions.
-var layouts = []string{time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05",
-	"02/Jan/2006:15:04:05 -0700"}
+// layouts are formats of timestamps, the last one of access logs. All may have fractions.
+var layouts = []string{
+	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05",
+	"02/Jan/2006:15:04:05 -0700",
+}
 
 // decimal is a number whose exponent does not ask for a great many digits.
 var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)

@@ -14,12 +14,12 @@ import (
 type format interface {
 	next() (request, error)   // io.EOF after the last
 	sorted() bool             // they must be in order of time
-	refuse(wrong error) error // what was read last is wrong; nil leaves it out
+	refuse(wrong error) error // the last request is wrong; nil leaves it out
 	empty() error             // there was no request
 	notes() []string
 }
 
-// formatOf tells the format of a file by its first lines, of which some may be of no kind.
+// formatOf tells the format of a file by its first lines. Some of them may be of no format.
 func formatOf(name string, from *bufio.Reader, columns *Columns) (format, error) {
 	start, _ := from.Peek(1 << 14)
 	for _, line := range bytes.SplitN(start, []byte("\n"), 20) {
@@ -59,7 +59,7 @@ func (t *table) refuse(err error) error {
 
 func (t *table) empty() error { return badAt(t.file, 2, 1, "there are no requests") }
 
-// read is the next line. An error of its syntax has its place.
+// read returns the next line. A syntax error has its line and column.
 func (t *table) read() ([]string, error) {
 	fields, err := t.csv.Read()
 	if syntax, ok := errors.AsType[*csv.ParseError](err); ok {
@@ -75,8 +75,8 @@ func (t *table) header() error {
 		return badAt(t.file, 1, 1, "the file is empty; its first line must name the columns: "+columnNames)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: it is no line with the names of columns, of an access log in the common or the combined "+
-			"format, or of JSON objects", err)
+		return fmt.Errorf("%w: it is no line with the names of columns, of an access log in the common or the "+
+			"combined format, or of JSON objects", err)
 	}
 	what := map[string]string{}
 	for is, name := range t.columns.named {
@@ -94,14 +94,14 @@ func (t *table) header() error {
 			}
 			switch own := is == "time" || is == "process" || is == "key" || is == "tokens"; {
 			case own && t.columns.named[is] != "", !own && t.columns.named != nil:
-				continue // another column is mapped, or whoever maps columns knows of the rest
+				continue // another column is mapped, or the caller has mapped columns and knows of the rest
 			case !own:
 				return t.badName(i, fmt.Sprintf("unknown column %q; there are %s; for other names see --columns",
 					name, columnNames))
 			}
 		}
 		if first, again := t.at[is]; again {
-			return t.badName(i, fmt.Sprintf("column %q says what column %q said already", name, names[first]))
+			return t.badName(i, fmt.Sprintf("column %q repeats column %q", name, names[first]))
 		}
 		t.at[is] = i
 	}

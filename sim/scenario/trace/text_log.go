@@ -21,7 +21,7 @@ type textLog struct {
 	file    string
 	lines   *bufio.Scanner
 	columns *Columns
-	names   map[string]string                                    // what a field is called, by what it is
+	names   map[string]string                                    // the log's name of a field, by the field
 	fields  func(line string) (func(name string) *string, error) // of a line
 
 	number, blank, left int    // lines: read, of these without a text, left out
@@ -58,8 +58,8 @@ func (l *textLog) notes() []string {
 	if l.left == 0 {
 		return nil
 	}
-	return []string{Some(l.left, l.number-l.blank, "%d lines", "is no request and was", "are no requests and were") +
-		" left out; " + l.why}
+	some := Some(l.left, l.number-l.blank, "%d lines", "is no request and was", "are no requests and were")
+	return []string{some + " left out; " + l.why}
 }
 
 func (l *textLog) next() (request, error) {
@@ -81,7 +81,9 @@ func (l *textLog) next() (request, error) {
 		of := func(what string) *string { return field(l.names[what]) }
 		r := request{of("time"), of("process"), of("key"), of("tokens")}
 		missing := ""
-		for what, text := range map[string]*string{"time": r.time, "process": r.process, "key": r.key, "tokens": r.tokens} {
+		for what, text := range map[string]*string{
+			"time": r.time, "process": r.process, "key": r.key, "tokens": r.tokens,
+		} {
 			if name := l.names[what]; name != "" && text == nil && (missing == "" || what == "time") {
 				missing = name
 			}
@@ -98,20 +100,22 @@ func (l *textLog) next() (request, error) {
 	return request{}, cmp.Or(err, io.EOF)
 }
 
-// accessLine is a line of the common log format, or of the combined one, with what some add: Apache
-// the virtual host before it, others more behind it. A user's name may have spaces.
-var accessLine = regexp.MustCompile(`^(?:(\S+) (\S+) (-)|(\S+) (\S+)) ([^[]+) \[([^]]+)\] "((?:[^"\\]|\\.)*)" (\S+) (\S+)` +
-	`(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?`)
+// accessLine matches a line of the common log format, or of the combined one. Apache may add the
+// virtual host before it, others add fields behind it. A user's name may have spaces.
+var accessLine = regexp.MustCompile(`^(?:(\S+) (\S+) (-)|(\S+) (\S+)) ([^[]+) \[([^]]+)\] ` +
+	`"((?:[^"\\]|\\.)*)" (\S+) (\S+)(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?`)
 
 // accessNames are its fields; method and path are parts of request.
-var accessNames = []string{"host", "ident", "user", "time", "request", "status", "bytes", "referer", "agent", "vhost"}
+var accessNames = []string{
+	"host", "ident", "user", "time", "request", "status", "bytes", "referer", "agent", "vhost",
+}
 
 func newAccessLog(name string, from io.Reader, columns *Columns) (format, error) {
 	l := newTextLog(name, from, columns, map[string]string{"time": "time", "key": "host"})
 	for is, name := range l.names {
 		if !slices.Contains(accessNames, name) && name != "method" && name != "path" {
-			return nil, fmt.Errorf("%w: an access log has no field %q for the %s; there are %s, method and path", ErrInvalid,
-				name, is, strings.Join(accessNames, ", "))
+			return nil, fmt.Errorf("%w: an access log has no field %q for the %s; there are %s, method and path",
+				ErrInvalid, name, is, strings.Join(accessNames, ", "))
 		}
 	}
 	l.fields = func(line string) (func(string) *string, error) {
@@ -140,8 +144,8 @@ func newAccessLog(name string, from io.Reader, columns *Columns) (format, error)
 	return l, nil
 }
 
-// newJSONLines is a file with an object in a line. What the columns do not say has its own name
-// where the first object has it. Where only a later one has it, the file is refused: the requests
+// newJSONLines reads a file with an object in a line. A field that the columns do not map has its own
+// name if the first object has it. If only a later object has it, the file is refused: the requests
 // before it would be taken for those of one key, or of any process.
 func newJSONLines(name string, from io.Reader, columns *Columns) format {
 	l := newTextLog(name, from, columns, map[string]string{})
@@ -177,8 +181,8 @@ func (l *textLog) ownTime(field func(string) *string) error {
 		switch other := l.names["time"]; {
 		case field(is) == nil:
 		case other != "":
-			return badAt(l.file, l.number, 1, fmt.Sprintf("it has %s and %s; say which counts, as in --columns %[1]s=%[1]s",
-				other, is))
+			return badAt(l.file, l.number, 1,
+				fmt.Sprintf("it has %s and %s; say which counts, as in --columns %[1]s=%[1]s", other, is))
 		default:
 			l.names["time"], l.columns.unit = is, timeColumns[is]
 		}
@@ -190,7 +194,7 @@ func (l *textLog) ownTime(field func(string) *string) error {
 	return nil
 }
 
-// ownNames are what counts of a request beside its time.
+// ownNames are the fields of a request beside its time.
 var ownNames = []string{"process", "key", "tokens"}
 
 func jsonObject(line string) (object map[string]any, err error) {
@@ -206,8 +210,8 @@ func jsonObject(line string) (object map[string]any, err error) {
 	return object, nil
 }
 
-// jsonField is a text, a number or a truth value as a text; nil where there is none. A field of a
-// field is a.b. A list of one, as of a header's values, is what it holds.
+// jsonField returns a text, a number or a truth value as a text; nil where there is none. A field of
+// a field is a.b. A list of one, as of a header's values, counts as its element.
 func jsonField(object map[string]any, name string) *string {
 	value, ok := object[name]
 	if !ok {
@@ -228,8 +232,8 @@ func jsonField(object map[string]any, name string) *string {
 	return nil
 }
 
-// Some is a number of all things that do something, as a note says it: "1,200 of its 2,000 requests
-// come". All is a format for their number, and does what one of them does.
+// Some writes how many of all things do something: "1,200 of its 2,000 requests come". all is a
+// format for their number, does the verb for one of them and do the verb for several.
 func Some(n, of int, all, does, do string) string {
 	return message.NewPrinter(language.English).Sprintf("%d of "+all+" %s", n, of, either(n == 1, does, do))
 }

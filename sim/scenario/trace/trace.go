@@ -10,30 +10,27 @@
 //
 // Each may be compressed by gzip.
 //
-// What counts of a request is named so:
+// The fields of a request have these names:
 //
-//	time_s    when it came; or time_ms, time_us or time_ns: a decimal number; what is finer than a
-//	          nanosecond is cut off. Or time: a timestamp, as in 2026-11-23T09:16:00Z or in
+//	time_s    when it came; or time_ms, time_us or time_ns: a decimal number, cut off at a
+//	          nanosecond. Or time: a timestamp, as in 2026-11-23T09:16:00Z or in
 //	          23/Nov/2026:09:16:00 +0000. Required
 //	process   which process it came to. Without it they take turns
 //	key       which key it was for. Without it all are for the first; of an access log, the host
 //	tokens    how many it took, 1 or more. Without it 1
 //
-// Columns say what else a file calls them. Times count from the start of the run. But where the
-// first is a year or more, they are timestamps, and the first request comes at 0. Timestamps in
+// Columns map them to other names. Times count from the start of the run. But if the first is a year
+// or more, they are timestamps, and the first request comes at 0. Timestamps in
 // whole seconds are spread: the requests of each second come evenly in it.
 //
 // Keys are any strings. They are numbered from 0 in the order of their first requests: the
-// simulator has to know which are the same and not what they are called. Processes are numbered in
+// simulator compares keys and does not need their names. Processes are numbered in
 // the same way, unless all of them are whole numbers below twice how many there are; then those are
 // the numbers.
 //
 // In a CSV file every line is right and comes in order of time, or the file is refused. A log has
-// lines of other kinds and is written when requests end: what is no request there is left out, and
-// the others are sorted. The trace's Notes say what was done.
-//
-// Files: trace.go the requests; formats.go the lines of a file; columns.go what they are called and
-// the texts of times.
+// lines of other kinds and is written when requests end: lines that are no requests are left out,
+// and the others are sorted. The trace's Notes say so.
 package trace
 
 import (
@@ -124,7 +121,7 @@ func damaged(file string, err error) error {
 	return badAt(file, 1, 1, fmt.Sprintf("the file is compressed by gzip, and damaged: %v", err))
 }
 
-// request is what a line says, as texts; one that it does not say is nil.
+// request has the fields of a line as texts, nil for a field that the line lacks.
 type request struct{ time, process, key, tokens *string }
 
 // reader is one text on its way to a trace.
@@ -138,7 +135,7 @@ type reader struct {
 	finer           bool           // than a second is some time
 }
 
-// wrong is what is wrong with the field of a line.
+// wrong is an error in the field of a line.
 type wrong struct {
 	field string // time, process, key or tokens
 	text  string
@@ -146,7 +143,7 @@ type wrong struct {
 
 func (w *wrong) Error() string { return w.text }
 
-// add adds what a line says.
+// add adds the request of a line.
 func (r *reader) add(of request, sorted bool) error {
 	at, err := r.columns.timeOf(*of.time)
 	if err != nil {
@@ -174,7 +171,7 @@ func (r *reader) add(of request, sorted bool) error {
 	return nil
 }
 
-// number is the number of a name. That there is none is a name too, which is counted.
+// number returns the number of a name. A missing name is a name too, and counted.
 func (r *reader) number(what string, of names, name string) int {
 	if name == "" || name == "-" {
 		r.nameless[what]++
@@ -217,7 +214,7 @@ func (r *reader) settle(lines format) {
 		}
 	}
 	numbers := r.processes.numbers()
-	keys, processes := map[int]int{}, map[int]int{} // anew: sorting may have changed who comes first
+	keys, processes := map[int]int{}, map[int]int{} // anew: sorting may have changed which comes first
 	for i := range r.requests {
 		q := &r.requests[i]
 		q.At -= start
@@ -265,7 +262,7 @@ func (n names) number(s string) int {
 	return i
 }
 
-// numberOf is the number of x, from 0 in the order of their first appearance.
+// numberOf returns the number of x, from 0 in the order of their first appearance.
 func numberOf(x int, seen map[int]int) int {
 	i, ok := seen[x]
 	if !ok {
@@ -275,8 +272,8 @@ func numberOf(x int, seen map[int]int) int {
 	return i
 }
 
-// numbers are the names as numbers, in the order of theirs; nil unless all of them are numbers, and
-// few are missing between them: ports and addresses are names.
+// numbers returns the names as numbers, in the order of theirs. It is nil unless all names are
+// numbers and few are missing between them: ports and addresses are names.
 func (n names) numbers() []int {
 	numbers := make([]int, len(n))
 	for s, i := range n {
@@ -289,7 +286,7 @@ func (n names) numbers() []int {
 	return numbers
 }
 
-// Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal
+// Digest identifies the requests of a trace, whatever the text looked like: the first 16 hexadecimal
 // digits of a SHA-256.
 func Digest(t *scenario.Trace) string {
 	h := sha256.New()

@@ -28,10 +28,15 @@ func read(t *testing.T, text string) []scenario.TraceRequest {
 func TestReadTakesColumnsInAnyOrder(t *testing.T) {
 	const ms = time.Millisecond
 	for text, want := range map[string][]scenario.TraceRequest{
-		"time_s,process\n0,0\n0.0015,0\n2,0\n":         {{At: 0, Cost: 1}, {At: 1500 * time.Microsecond, Cost: 1}, {At: 2 * time.Second, Cost: 1}},
-		"key,time_ms,tokens,process\nb,1,3,3\na,1,1,2": {{At: ms, Process: 3, Key: 0, Cost: 3}, {At: ms, Process: 2, Key: 1, Cost: 1}},
-		"\ufefftime_us\r\n1000\r\n2e3\r\n":             {{At: ms, Cost: 1}, {At: 2 * ms, Process: 1, Cost: 1}}, // in turns
-		"time_ns,key\n5,\"a,\nb\"\n6,\"a,\nb\"\n":      {{At: 5, Cost: 1}, {At: 6, Process: 1, Cost: 1}},
+		"time_s,process\n0,0\n0.0015,0\n2,0\n": {
+			{At: 0, Cost: 1}, {At: 3 * ms / 2, Cost: 1}, {At: 2000 * ms, Cost: 1},
+		},
+		"key,time_ms,tokens,process\nb,1,3,3\na,1,1,2": {
+			{At: ms, Process: 3, Key: 0, Cost: 3}, {At: ms, Process: 2, Key: 1, Cost: 1},
+		},
+		// Without a column of processes they take turns.
+		"\ufefftime_us\r\n1000\r\n2e3\r\n":        {{At: ms, Cost: 1}, {At: 2 * ms, Process: 1, Cost: 1}},
+		"time_ns,key\n5,\"a,\nb\"\n6,\"a,\nb\"\n": {{At: 5, Cost: 1}, {At: 6, Process: 1, Cost: 1}},
 	} {
 		got := read(t, text)
 		testkit.Check(t, reflect.DeepEqual(got, want), "%q: %v, want %v", text, got, want)
@@ -49,12 +54,10 @@ func TestKeysAreNumberedByFirstAppearanceAndProcessesOnlyIfOneHasAName(t *testin
 	named := read(t, "time_s,process,key\n0,3,900\n1,web-1,17\n2,3,900\n")
 
 	for i, want := range []struct{ number, name, key int }{{3, 0, 0}, {1, 1, 1}, {3, 0, 0}} {
-		if numbered[i].Process != want.number || named[i].Process != want.name {
-			t.Errorf("request %d is of process %d and %d, want %d by number and %d by name", i, numbered[i].Process, named[i].Process, want.number, want.name)
-		}
-		if numbered[i].Key != want.key || named[i].Key != want.key {
-			t.Errorf("request %d is for key %d and %d, want %d", i, numbered[i].Key, named[i].Key, want.key)
-		}
+		a, b := numbered[i], named[i]
+		processes := a.Process == want.number && b.Process == want.name
+		testkit.Check(t, processes && a.Key == want.key && b.Key == want.key,
+			"request %d is %+v by numbers and %+v by names, want %+v", i, a, b, want)
 	}
 }
 
@@ -75,17 +78,20 @@ func TestDecimalTimesAreExact(t *testing.T) {
 		unit int64
 		want time.Duration
 	}{
-		{"0.1", 1e9, 100_000_000}, {"0.000000001", 1e9, 1}, {"0.0000000019", 1e9, 1}, {"1e-9", 1e9, 1}, {"1e-10", 1e9, 0},
-		{"5E-05", 1e9, 50_000}, {"1.5e3", 1e9, 1_500_000_000_000}, {"-0.0", 1e9, 0}, {"+7", 1, 7}, {"7.9", 1, 7},
+		{"0.1", 1e9, 100_000_000}, {"0.000000001", 1e9, 1}, {"0.0000000019", 1e9, 1}, {"1e-9", 1e9, 1},
+		{"1e-10", 1e9, 0}, {"5E-05", 1e9, 50_000}, {"1.5e3", 1e9, 1_500_000_000_000}, {"-0.0", 1e9, 0},
+		{"+7", 1, 7}, {"7.9", 1, 7},
 		{".5", 1e6, 500_000}, {"5.", 1e3, 5_000}, {"9223372036.854775807", 1e9, math.MaxInt64}, {"0e999", 1e9, 0},
 	} {
 		got, err := nanoseconds(c.text, c.unit)
 		testkit.Check(t, err == nil && got == c.want, "%q: %d ns, %v; want %d", c.text, got, err, c.want)
 	}
 	for text, want := range map[string]string{
-		"": "not a decimal", ".": "not a decimal", "x": "not a decimal", "1s": "not a decimal", "1e": "not a decimal",
-		"0x10": "not a decimal", "1_0": "not a decimal", "NaN": "not a decimal", "--1": "not a decimal", "1e99999999": "not a decimal",
-		"-1": "negative", "-1e-30": "negative", "9223372036.854775808": "too large", "1e300": "too large",
+		"": "not a decimal", ".": "not a decimal", "x": "not a decimal", "1s": "not a decimal",
+		"1e":   "not a decimal",
+		"0x10": "not a decimal", "1_0": "not a decimal", "NaN": "not a decimal", "--1": "not a decimal",
+		"1e99999999": "not a decimal", "-1": "negative", "-1e-30": "negative",
+		"9223372036.854775808": "too large", "1e300": "too large",
 	} {
 		if got, err := nanoseconds(text, 1e9); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want an error with %q", text, got, err, want)
@@ -100,8 +106,8 @@ func TestReadSaysWhereAndWhat(t *testing.T) {
 		"key\na\n":                        "t.csv:1:1: there is no column with the time",
 		"time_s,user\n":                   `t.csv:1:8: unknown column "user"; there are time_s`,
 		"time\n0\n":                       `t.csv:2:1: time "0" is not a timestamp like`,
-		"time_s,key,key\n":                `t.csv:1:12: column "key" says what column "key" said already`,
-		"time_s,time_ms\n":                `t.csv:1:8: column "time_ms" says what column "time_s" said already`,
+		"time_s,key,key\n":                `t.csv:1:12: column "key" repeats column "key"`,
+		"time_s,time_ms\n":                `t.csv:1:8: column "time_ms" repeats column "time_s"`,
 		"time_s\n1\nx\n":                  `t.csv:3:1: time "x" is not a decimal number`,
 		"key,time_s\na,-1\n":              `t.csv:2:3: time "-1" is negative`,
 		"time_s\n2\n2\n1.9\n":             `t.csv:4:1: time "1.9" is before that of the line before`,
@@ -134,9 +140,9 @@ func TestReadFilePassesOnWhatTheSystemSays(t *testing.T) {
 		t.Errorf("a wrong file: %v", err)
 	}
 	broken := errors.New("the disk is broken")
-	if _, err := Read("t.csv", io.MultiReader(strings.NewReader("time_s\n1\n"), iotest.ErrReader(broken)), Columns{}); !errors.Is(err, broken) {
-		t.Errorf("a reader that fails: %v", err)
-	}
+	failing := io.MultiReader(strings.NewReader("time_s\n1\n"), iotest.ErrReader(broken))
+	_, err := Read("t.csv", failing, Columns{})
+	testkit.Check(t, errors.Is(err, broken), "a reader that fails: %v", err)
 }
 
 // written is the text of a trace.
@@ -169,7 +175,7 @@ func TestReadReadsWhatIsWritten(t *testing.T) {
 
 func TestDigestTellsTracesApart(t *testing.T) {
 	base := scenario.TraceRequest{At: 1, Process: 2, Key: 3, Cost: 4}
-	seen := map[string]scenario.Trace{}
+	seen := map[string][]scenario.TraceRequest{}
 	for _, one := range []scenario.TraceRequest{
 		base,
 		{At: 2, Process: 2, Key: 3, Cost: 4},
@@ -178,11 +184,11 @@ func TestDigestTellsTracesApart(t *testing.T) {
 		{At: 1, Process: 2, Key: 3, Cost: 5},
 		{At: 2, Process: 1, Key: 3, Cost: 4},
 	} {
-		for _, trace := range []scenario.Trace{{Requests: []scenario.TraceRequest{one}}, {Requests: []scenario.TraceRequest{base, one}}} {
-			sum := Digest(&trace)
+		for _, requests := range [][]scenario.TraceRequest{{one}, {base, one}} {
+			sum := Digest(&scenario.Trace{Requests: requests})
 			other, ok := seen[sum]
-			testkit.Check(t, !ok, "%v and %v have the digest %s", trace, other, sum)
-			seen[sum] = trace
+			testkit.Check(t, !ok, "%v and %v have the digest %s", requests, other, sum)
+			seen[sum] = requests
 			testkit.Check(t, len(sum) == 16, "the digest %q has not 16 digits", sum)
 		}
 	}
