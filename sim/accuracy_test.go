@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -72,7 +73,8 @@ const (
 // fleet is n processes on one limit, with more of the scenario's text; see package file.
 func fleet(t testing.TB, limit string, n int, more string, args ...any) sim.Scenario {
 	t.Helper()
-	text := fmt.Sprintf("{duration: 30s, limits: [%s], policy: {fallback: deny}, groups: [{count: %d}], ", limit, n) +
+	const world = "{duration: 30s, limits: [%s], policy: {fallback: deny}, groups: [{count: %d}], "
+	text := fmt.Sprintf(world, limit, n) +
 		fmt.Sprintf(more, args...) + "}"
 	s, err := file.Parse("fleet", []byte(text))
 	testkit.NoErr(t, err)
@@ -160,8 +162,8 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 
 // TestSteadyProcessesThatWaitGetTheirShares: 20 processes that each ask at even intervals, on a
 // burst of 3. With Allow the same ones come first to each token for ever, as at one central bucket.
-// Whoever waits up to the time between two of its requests gets his share, whatever the phases;
-// they are other ones in every replication.
+// A process that waits up to the time between two of its requests gets its share, whatever the
+// phases; these differ in every replication.
 func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	loads := []float64{1.5, 1.2, 2, 4}
 	for _, load := range loads[:testkit.ShortOrLong(t, 1, len(loads), "loads")] {
@@ -196,9 +198,8 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 	}
 }
 
-// TestABurstIsNotPaidForWithSilence: a process that drew most of the burst at once, from a bucket
-// that nobody else needed, is not kept from what has flowed in since, however far above its share
-// that was.
+// TestABurstIsNotPaidForWithSilence: a process that drew most of an idle bucket's burst at once may
+// draw the tokens that have flowed in since, however far above its share the burst was.
 func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 	// With a delay that counted the whole debt 0.73 were admitted of 6,000, and 0.61 of 8,000.
 	for _, first := range []int{3000, 6000, 8000} {
@@ -308,7 +309,7 @@ func TestAWindowAdmitsNearlyWhatACentralLogDoes(t *testing.T) {
 	}
 	for _, w := range all[:testkit.ShortOrLong(t, 1, len(all), "windows")] {
 		for _, n := range []int{4, 16} {
-			for _, kind := range []string{sim.Poisson, sim.Constant, sim.Adversary, sim.OnOff} {
+			for _, kind := range []string{sim.Poisson, sim.Constant, sim.Adversary, scenario.OnOff} {
 				load := ", load: 2"
 				if kind == sim.Adversary { // asks for all that there is
 					load = ""

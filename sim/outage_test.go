@@ -51,7 +51,8 @@ func TestOutagesExceedTheBoundByLittle(t *testing.T) {
 			}
 			e := outage(t, o.limit, o.n, o.load, span, o.cut).BoundExceededBy
 			row += fmt.Sprintf(" %.0f, %.0f at worst |", e.Mean, e.Worst)
-			testkit.Check(t, e.Mean <= o.most[j], "%+v: %.0f beyond the bound in %v; worst seed %d", o, e.Mean, span, e.WorstSeed)
+			testkit.Check(t, e.Mean <= o.most[j], "%+v: %.0f beyond the bound in %v; worst seed %d",
+				o, e.Mean, span, e.WorstSeed)
 		}
 		t.Log(row)
 	}
@@ -64,9 +65,10 @@ func TestAnOutageCostsLittleBelowTheLimit(t *testing.T) {
 		most float64
 	}{{3, 0}, {20, 0}, {200, 480}}[:testkit.ShortOrLong(t, 2, 3, "fleets")] {
 		r := outage(t, "1000/s burst 1000", o.n, 0.9, 10*time.Second, false)
-		t.Logf("%d processes: %.1f requests rejected wrongly, %.0f beyond the bound", o.n, r.FaultStock.Mean, r.BoundExceededBy.Mean)
-		testkit.Check(t, r.FaultStock.Mean <= o.most && r.BoundExceededBy.Worst <= 0, "%d processes: %.1f rejected, %.0f beyond",
-			o.n, r.FaultStock.Mean, r.BoundExceededBy.Worst)
+		rejected, beyond := r.FaultStock.Mean, r.BoundExceededBy.Worst
+		t.Logf("%d processes: %.1f requests rejected wrongly, %.0f beyond the bound", o.n, rejected, beyond)
+		testkit.Check(t, rejected <= o.most && beyond <= 0, "%d processes: %.1f rejected, %.0f beyond",
+			o.n, rejected, beyond)
 	}
 }
 

@@ -3,14 +3,14 @@
 // audits every admission.
 //
 // Most callers want Run: it takes a Scenario and returns a Report. This package only gives names to
-// what its rooms hold. The data goes through them in this order:
+// the types of its folders. The data goes through them in this order:
 //
-//	scenario    what is asked: fleet, load, network, Redis, faults (scenario/file reads it as YAML,
+//	scenario    the question: fleet, load, network, Redis, faults (scenario/file reads it as YAML,
 //	            scenario/trace reads recorded requests)
 //	arrival     when the requests of each process come
 //	engine      the simulated world: processes, network, Redis, and the books of every token
 //	audit       whether the promise was kept, over all windows
-//	report      what was found: figures with intervals over the replications
+//	report      the answer: figures with intervals over the replications
 //	search      one question to many simulations: sweeps, plans, thresholds
 //	view        all of that shown to a person or a program: tables, charts, pages
 //
@@ -38,7 +38,7 @@ func Run(ctx context.Context, s Scenario) (Report, error) { return engine.Runner
 // Runner runs scenarios; its zero value is a good default.
 type Runner = engine.Runner
 
-// What is asked: see package scenario.
+// The question: see package scenario.
 type (
 	Scenario     = scenario.Scenario
 	Keys         = scenario.Keys
@@ -50,21 +50,17 @@ type (
 	Trace        = scenario.Trace
 	TraceRequest = scenario.TraceRequest
 	Network      = scenario.Network
-	Partition    = scenario.Partition
 	Redis        = scenario.Redis
 	RedisFault   = scenario.RedisFault
 
-	Rate         = scenario.Rate
 	Ratio        = scenario.Ratio
 	Cost         = scenario.Cost
 	Dist         = scenario.Dist
-	DistKind     = scenario.DistKind
 	DurationDist = scenario.DurationDist
-	DriftDist    = scenario.DriftDist
 	TokenDist    = scenario.TokenDist
 )
 
-// What is answered: see package report.
+// The answer: see package report.
 type (
 	Report      = report.Report
 	Figures     = report.Figures
@@ -74,39 +70,26 @@ type (
 	Difference  = report.Difference
 	RivalReport = report.RivalReport
 	ClassReport = report.ClassReport
-	Series      = report.Series
 	Member      = report.Member
 	Machine     = report.Machine
 )
 
-// The kinds of workload, the verbs of requests, the distributions and the faults of Redis.
+// Kinds of workload, verbs of requests, distributions and faults of Redis. Package scenario has all.
 const (
 	Constant  = scenario.Constant
 	Poisson   = scenario.Poisson
-	OnOff     = scenario.OnOff
-	Pareto    = scenario.Pareto
-	Diurnal   = scenario.Diurnal
-	Flash     = scenario.Flash
 	Sync      = scenario.Sync
-	Boundary  = scenario.Boundary
 	Adversary = scenario.Adversary
 	Closed    = scenario.Closed
 	Replay    = scenario.Replay
 
-	VerbAllow = scenario.VerbAllow
-	VerbTry   = scenario.VerbTry
-	VerbWait  = scenario.VerbWait
+	VerbTry  = scenario.VerbTry
+	VerbWait = scenario.VerbWait
 
-	DistConstant  = scenario.DistConstant
-	DistUniform   = scenario.DistUniform
-	DistNormal    = scenario.DistNormal
-	DistExp       = scenario.DistExp
 	DistLognormal = scenario.DistLognormal
 	DistPareto    = scenario.DistPareto
 
 	FaultOutage       = scenario.FaultOutage
-	FaultHang         = scenario.FaultHang
-	FaultSlow         = scenario.FaultSlow
 	FaultRestartEmpty = scenario.FaultRestartEmpty
 	FaultFailover     = scenario.FaultFailover
 	FaultClockStep    = scenario.FaultClockStep
@@ -118,7 +101,6 @@ const SchemaVersion = report.SchemaVersion
 // The errors that a caller may look for with errors.Is.
 var (
 	ErrInvalidScenario = scenario.ErrInvalidScenario
-	ErrQuantity        = scenario.ErrQuantity
 	ErrInterrupted     = engine.ErrInterrupted
 	ErrNotConserved    = engine.ErrNotConserved
 )

@@ -1,5 +1,5 @@
-// Pictures draws the three pictures of docs/windows.md: what a fixed window, a sliding one and a
-// token bucket admit of the same requests around a boundary; and the map of docs/simulator.md.
+// Pictures draws the three pictures of docs/windows.md: the requests around a boundary that a fixed
+// window, a sliding one and a token bucket admit; and the map of docs/simulator.md.
 //
 //	go run ./docs/pictures
 //
@@ -82,7 +82,9 @@ func ask(l lease.Limit) (admitted []time.Duration) {
 	var b protocol.Bucket
 	config := lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0)
 	for i, at := range requests() {
-		r := lease.Request{Holder: "one", Seq: int64(i + 1), Config: config, Want: 1, Need: 1, Waiting: 1, Weight: 1}
+		r := lease.Request{
+			Holder: "one", Seq: int64(i + 1), Config: config, Want: 1, Need: 1, Waiting: 1, Weight: 1,
+		}
 		var g lease.Grant
 		if err := b.Call(start+at.Microseconds(), &r, &g); err != nil {
 			panic(err)
@@ -147,8 +149,8 @@ func (p picture) svg() string {
 	}
 	fmt.Fprintf(&s, `<path d="M%d %d H%.1f" stroke="#333333"/>`+"\n", left, base, x(shown))
 	for at := time.Duration(0); at <= shown; at += window {
-		fmt.Fprintf(&s, `<path d="M%.1f %d v5" stroke="#333333"/><text x="%.1f" y="%d" text-anchor="middle">%.0f</text>`+"\n",
-			x(at), base, x(at), base+19, at.Minutes())
+		fmt.Fprintf(&s, `<path d="M%.1f %d v5" stroke="#333333"/>`, x(at), base)
+		fmt.Fprintf(&s, `<text x="%.1f" y="%d" text-anchor="middle">%.0f</text>`+"\n", x(at), base+19, at.Minutes())
 	}
 	fmt.Fprintf(&s, `<text x="%d" y="%d" text-anchor="end">minutes; bars: admitted a second</text>`+"\n</svg>\n",
 		width-4, height-1)

@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// skewed and skewAxes are what the map is of. docs/simulator.md and the example's own first lines
-// have them as a command, and a test compares.
+// skewed and skewAxes are the scenario and the axes of the map. docs/simulator.md and the example's
+// own first lines have them as a command, and a test compares.
 const skewed = "example:clock-skew"
 
 var skewAxes = []search.Axis{
