@@ -139,22 +139,8 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 }
 
 func TestALuckyWinnerDoesNotPassOnFreshSeeds(t *testing.T) {
-	// Given long leases that are accurate on the search's seed only,
-	w := &world{f: func(s sim.Scenario) truth {
-		x := rising(func(ms float64) float64 { return ms / 1e6 })(s)
-		if s.Policy.Target > 40*time.Millisecond && s.Seed != fleet().Seed {
-			x.falseRejects = 0.02
-		}
-		return x
-	}}
-	// when a plan is made,
-	p, err := ask(t, w, Question{Scenario: fleet()})
-	// then what is chosen holds on the others too, or nothing is.
-	if err == nil && target(t, p.Chosen.Policy) > 40*time.Millisecond || err != nil &&
-		!errors.Is(err, ErrInfeasible) {
-		t.Errorf("%v, %+v", err, p.Chosen)
-	}
-	// And given two candidates of which the cheaper is lucky, then it is the other.
+	// Given two candidates of which the cheaper is lucky on the search's seed,
+	w := &world{}
 	only := map[time.Duration]bool{500 * time.Millisecond: true, 20 * time.Millisecond: true}
 	w.f = func(s sim.Scenario) truth {
 		x := rising(func(float64) float64 { return 0.02 })(s)
@@ -168,7 +154,8 @@ func TestALuckyWinnerDoesNotPassOnFreshSeeds(t *testing.T) {
 		}
 		return x
 	}
-	p = mustFind(t, w, Question{Scenario: fleet()})
+	// then the plan chooses the other one.
+	p := mustFind(t, w, Question{Scenario: fleet()})
 	got := target(t, p.Chosen.Policy)
 	testkit.Check(t, got <= 30*time.Millisecond, "the target is %v", got)
 }

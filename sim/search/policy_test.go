@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -216,27 +217,41 @@ func TestThoseThatMeetTheTargetsAndCallLeastComeFirst(t *testing.T) {
 		tried(5, 0.2, 0.3, 200),
 		tried(6, 0.1, 0.1, 201.9), // as many calls as 5, within 2 %
 	}
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, expected, 0)), []int64{4, 5, 6, 1, 2, 3}),
-		"%v", namesOfAll(ranked(trials, expected, 0)))
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic, 0)), []int64{5, 6, 1, 4, 2, 3}),
-		"%v", namesOfAll(ranked(trials, pessimistic, 0)))
+	check := func(got []*trial, want ...int64) {
+		t.Helper()
+		testkit.Check(t, slices.Equal(namesOfAll(got), want), "%v, want %v", namesOfAll(got), want)
+	}
+	check(ranked(trials, expected, 0), 4, 5, 6, 1, 2, 3)
+	check(ranked(trials, pessimistic, 0), 5, 6, 1, 4, 2, 3)
 	// The promising are the two best surely, in the mean and with luck, and the most accurate of the
 	// cheap and of the dear ones; the nearest where none meets the targets.
-	dear := append(slices.Clone(trials), tried(7, 0.9, 0.9, 900))
-	testkit.Check(t, slices.Equal(namesOfAll(promising(dear, 2, 2)), []int64{5, 6, 4, 5, 4, 5, 2, 7}),
-		"%v", namesOfAll(promising(dear, 2, 2)))
-	testkit.Check(t, slices.Equal(namesOfAll(promising(trials[1:3], 1, 1)), []int64{2, 2, 2, 2}),
-		"%v", namesOfAll(promising(trials[1:3], 1, 1)))
-	lucky := []*trial{tried(1, 0.1, 0.1, 300), tried(2, -0.5, -0.05, 10)} // misses by less than luck
-	testkit.Check(t, slices.Equal(namesOfAll(promising(lucky, 1, 1)), []int64{1, 1, 2, 1}),
-		"%v", namesOfAll(promising(lucky, 1, 1)))
+	check(promising(append(slices.Clone(trials), tried(7, 0.9, 0.9, 900)), 2, 2), 5, 6, 4, 5, 4, 5, 2, 7)
+	check(promising(trials[1:3], 1, 1), 2, 2, 2, 2)
+	check(promising([]*trial{tried(1, 0.1, 0.1, 300), tried(2, -0.5, -0.05, 10)}, 1, 1), 1, 1, 2, 1)
 	// Of those that call alike, the scenario's own comes first, then the simpler one.
 	trials[4].scenario.Policy.Overcommit = 5
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic, 0)), []int64{6, 5, 1, 4, 2, 3}),
-		"%v", namesOfAll(ranked(trials, pessimistic, 0)))
+	check(ranked(trials, pessimistic, 0), 6, 5, 1, 4, 2, 3)
 	trials[4].changes = 0
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic, 0)), []int64{5, 6, 1, 4, 2, 3}),
-		"%v", namesOfAll(ranked(trials, pessimistic, 0)))
+	check(ranked(trials, pessimistic, 0), 5, 6, 1, 4, 2, 3)
+}
+
+func TestTradeOffsAreFewAndApartAndKeepTheChosenOne(t *testing.T) {
+	for n := range 40 {
+		// Given trials of which each makes a fifth more calls than the last one and is more accurate,
+		list, calls := make([]*trial, n), 1.0
+		for i := range list {
+			margin := 1 - math.Pow(0.8, float64(i))
+			list[i] = tried(time.Duration(i+1), margin, margin, calls)
+			calls *= 1.2
+		}
+		for i := range list {
+			// whichever is chosen, then few are listed, by calls and apart, it among them.
+			got := tradeOffs(list, list[i])
+			near := func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()*apart) }
+			ok := len(got) >= min(n, tradeOffsMax/2) && len(got) <= tradeOffsMax && slices.Contains(got, list[i])
+			testkit.Check(t, ok && slices.IsSortedFunc(got, near), "of %d with %d: %v", n, i+1, namesOfAll(got))
+		}
+	}
 }
 
 func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {

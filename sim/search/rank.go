@@ -20,7 +20,7 @@ const (
 	nearly = 0.1
 	// apart is the factor by which two trade-offs differ at least, and tradeOffsMax how many a plan
 	// lists at most.
-	apart        = 1.1
+	apart        = 10.0 / 9
 	tradeOffsMax = 8
 )
 
