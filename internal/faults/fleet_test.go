@@ -192,20 +192,22 @@ func (f *fleet) loadOn(limiters []*hybrid.Limiter, name string, rate int) *load 
 	ctx, cancel := context.WithCancel(context.Background())
 	load := &load{cancel: cancel}
 	for _, l := range limiters {
-		load.wg.Go(func() { f.drive(ctx, l, name, rate) })
+		k := l.Key(name)
+		load.wg.Go(func() { f.drive(ctx, rate, func() { f.ask(name, k.Allow) }) })
 	}
 	f.t.Cleanup(load.stop)
 	return load
 }
 
-func (f *fleet) drive(ctx context.Context, l *hybrid.Limiter, name string, rate int) {
-	k, began, asked := l.Key(name), f.now(), 0
+// drive makes requests until ctx ends.
+func (f *fleet) drive(ctx context.Context, rate int, request func()) {
+	began, asked := f.now(), 0
 	for ctx.Err() == nil {
 		due := int(float64(rate) * (f.now() - began).Seconds())
 		// After a stall it makes up for half a second and no more.
 		asked = max(asked, due-max(1, rate/2))
 		for ; asked < due; asked++ {
-			f.ask(name, k.Allow)
+			request()
 		}
 		time.Sleep(max(2*time.Millisecond, time.Second/time.Duration(rate))) // the pace of load
 	}

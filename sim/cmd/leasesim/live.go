@@ -54,7 +54,7 @@ func liveCommand() *cobra.Command {
 		if err := write(c.OutOrStdout()); err != nil {
 			return fmt.Errorf("leasesim: %w", err)
 		}
-		if excess := report.Excess(); excess > 0 {
+		if excess := report.BoundExceededBy; excess > 0 {
 			return fmt.Errorf("%w by %d", errExceeded, excess)
 		}
 		if interrupted {
@@ -82,11 +82,6 @@ func liveCommand() *cobra.Command {
 	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0,
 		"lease calls that all processes should make (default: at most 3,125)")
 	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
-	f.BoolVar(&o.Shadow, "shadow", false, "admit what is denied, and count it (Policy.Shadow)")
-	f.Float64SliceVar(&o.Priorities, "priorities", nil, "headroom of the classes but the first, as in 0.2,0.5: "+
-		"process i is of class i, counted around")
-	f.BoolVar(&o.Reserve, "reserve", false, "requests reserve a token and settle up to 200ms later: "+
-		"a third cost two, a third are cancelled")
 	f.StringVar(&o.Key, "key", live.NewKey(), "the limiter's key; a new one by default")
 	f.Lookup("key").DefValue = "" // the help says it in words
 	f.DurationVar(&o.KillAfter, "kill-after", 0, "kill -9 one process after this time (0: none)")
@@ -177,7 +172,7 @@ func (f *shared) alone(r *live.Report) error {
 			return fmt.Errorf("leasesim: %w", err)
 		}
 	}
-	if excess := r.Excess(); excess > 0 {
+	if excess := r.BoundExceededBy; excess > 0 {
 		return fmt.Errorf("%w by %d", errExceeded, excess)
 	}
 	return fmt.Errorf("leasesim: nothing is compared, this is the real fleet alone: %w", sim.ErrInterrupted)

@@ -62,7 +62,7 @@ func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
 		"sweep":        "sweep -f " + fleet + " --vary policy.target=20ms,50ms --vary policy.ttl=200ms,30ms",
 		"plan":         "plan -f " + fleet + " --false-rejects 50% --duration 300ms",
 		"diff":         "diff " + before + " " + before,
-		"live":         "live --duration 300ms --rate 1000 --burst 100 --processes 2 --reserve --priorities 0.2",
+		"live":         "live --duration 300ms --rate 1000 --burst 100 --processes 2",
 		"compare-live": "compare --live --duration 500ms",
 		"inspect":      "inspect 17 --redis " + server,
 		"top":          "top --once --redis " + server,

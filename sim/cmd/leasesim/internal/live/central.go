@@ -20,9 +20,6 @@ type Central struct {
 // limiter is done to it at the same time: it loses what it counted, starts empty, and is given
 // other limits, on which what it has admitted counts.
 func (o Options) central(admitted, denied []audit.Span, h happened) (*Central, error) {
-	if len(o.Priorities) > 0 || o.Reserve {
-		return nil, nil // a request would not be one token of one bucket
-	}
 	at := func(stamp int64) int64 { return (stamp + h.ahead.from) / 1000 }
 	var asked []int64
 	for _, s := range slices.Concat(admitted, denied) {

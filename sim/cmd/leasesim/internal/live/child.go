@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,11 +55,8 @@ type child struct {
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
 
-	ended     atomic.Bool    // the parent has ended the load
-	askers    atomic.Int64   // goroutines that ask
-	reserved  sync.WaitGroup // what is to be settled
-	cancelled atomic.Int64
-	charges   charges
+	ended  atomic.Bool  // the parent has ended the load
+	askers atomic.Int64 // goroutines that ask
 }
 
 // Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it
@@ -118,7 +114,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer c.limiter.Close()
-	c.key = c.limiter.Key(c.Options.Key).Class(c.Options.classOf(c.Index))
+	c.key = c.limiter.Key(c.Options.Key)
 
 	fmt.Fprint(out, readyLine)
 	orders := bufio.NewReader(in)
@@ -139,16 +135,13 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	} else if err := c.play(); err != nil {
 		return err
 	}
-	c.reserved.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err = c.limiter.Shutdown(ctx)
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
 		err = nil // Redis, or a busy machine, was slow to take the rest back; it expires there
 	}
-	told := c.took.told()
-	told.Shadowed, told.Cancelled, told.Charged = c.limiter.Stats().Shadowed, c.cancelled.Load(), c.charges.total.Load()
-	return errors.Join(err, json.NewEncoder(out).Encode(told))
+	return errors.Join(err, json.NewEncoder(out).Encode(c.took.told()))
 }
 
 // counting counts and times the round trips of a child, as it sees them. What it counts is left
@@ -163,24 +156,11 @@ func (s counting) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	began := stopwatch()
 	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
 		s.c.file.RoundTrips().Add(1)
-		s.c.charges.answered(group)
 		if group[0].Err == nil {
 			s.c.took.observe(s.c.took.roundTrips, stopwatch()-began)
 		}
 		done(group)
 	})
-}
-
-// request makes one request of a steady or bursty load.
-func (c *child) request() {
-	switch {
-	case c.Options.Reserve:
-		c.reserve()
-	case c.Options.Shadow:
-		c.ask(c.tries)
-	default:
-		c.ask(c.key.Allow)
-	}
 }
 
 // ask makes one request and records it. An admission counts only after it is in the file.

@@ -52,7 +52,7 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	o := Options{
 		Processes: s.Groups[0].Count, Duration: s.Duration, Key: NewKey(),
 		Offered: s.Workload.Load, Shape: ShapeSteady, Overcommit: s.Policy.Overcommit,
-		Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry, Shadow: s.Policy.Shadow,
+		Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry,
 		CallsPerSecond: s.Policy.CallsPerSecond,
 	}
 	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second && !s.Limits[0].Windowed() {

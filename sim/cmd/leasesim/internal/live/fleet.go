@@ -115,11 +115,6 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		}
 	}
 	report, err := o.summarise(redis.name, fleet, parts, h)
-	if err == nil && o.Reserve {
-		var owed int64
-		owed, err = redis.owed(ctx, o.Key)
-		report.Settled = o.settled(report.Admitted, owed, stopwatch()-began, fleet)
-	}
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
 	}

@@ -24,7 +24,6 @@ func (o Options) validateLimit(demand func(holds bool, format string, args ...an
 		demand(err == nil && after > 0 && after < o.Duration, "--change is %q, must be LIMIT@TIME, "+
 			"as in '50 in 1m@12s', and the time less than --duration (%v)", o.Change, o.Duration)
 		demand(o.FlushAfter == 0, "--change and --flush-after are for two runs: what is set is lost with the rest")
-		demand(len(o.Priorities) == 0 && !o.Reserve, "--change is without --priorities and --reserve")
 	}
 	for _, text := range all {
 		if text == "" {
@@ -39,10 +38,6 @@ func (o Options) validateLimit(demand func(holds bool, format string, args ...an
 			return false
 		}
 	}
-	windowed := o.limit().Windowed()
-	demand(!windowed || !o.Reserve && len(o.Priorities) == 0, "--reserve and --priorities are for a token bucket")
-	demand(!o.Reserve || o.FlushAfter == 0 && !o.StartEmpty, "--reserve is without --flush-after and --start-empty")
-	demand(len(o.Priorities) == 0 || o.FlushAfter == 0, "--priorities are without --flush-after")
 	return true
 }
 

@@ -110,12 +110,6 @@ func TestLimitsThatARunCannotHaveAreNamed(t *testing.T) {
 		`the time less than --duration (30s)`:          func(o *Options) { o.Change = "500 in 10s@30s" },
 		"--change and --flush-after are for two runs":  func(o *Options) { o.Change, o.FlushAfter = "500 in 10s@2s", time.Second },
 		"--flush-after is 30s, must be 0":              func(o *Options) { o.FlushAfter = o.Duration },
-		"--reserve and --priorities are for a token":   func(o *Options) { o.Reserve = true },
-		"--change is without --priorities":             func(o *Options) { o.Limit, o.Change, o.Reserve = "5/s", "6/s@1s", true },
-		"--reserve is without --flush-after":           func(o *Options) { o.Limit, o.Reserve, o.StartEmpty = "5/s", true, true },
-		"--priorities are without --flush-after": func(o *Options) {
-			o.Limit, o.Priorities, o.FlushAfter = "5/s burst 9", []float64{0.5}, time.Second
-		},
 		"bad usage: --ttl is 150ms, must be at least twice --target (200ms)": func(o *Options) {
 			o.Target, o.TTL = 100*time.Millisecond, 150*time.Millisecond
 		},

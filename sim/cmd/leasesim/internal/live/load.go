@@ -95,7 +95,7 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 			continue
 		}
 		for due += rate * period.Seconds(); due >= 1 && c.before(time.Now(), end); due-- {
-			c.request()
+			c.ask(c.key.Allow)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 		}
 		defer c.askers.Add(-1)
 		for left.Add(-1) >= 0 {
-			c.request()
+			c.ask(c.key.Allow)
 		}
 	}
 	wg.Go(asker)

@@ -43,9 +43,6 @@ type Options struct {
 	TTL        time.Duration
 	Strict     bool
 	StartEmpty bool
-	Shadow     bool
-	Priorities []float64 // the headroom of the classes but the first
-	Reserve    bool
 	// CallsPerSecond is the budget of lease calls of all processes together; 0 for the default.
 	CallsPerSecond int64
 	Key            string
@@ -81,11 +78,6 @@ func (o Options) Validate() error {
 		"--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
 	demand(o.Duration >= 100*time.Millisecond && o.Duration <= time.Hour,
 		"--duration is %v, must be 100ms to 1h", o.Duration)
-	demand(!o.Shadow && !o.Reserve || o.Shape != ShapeAdversary,
-		"--shadow and --reserve are for every --shape but %s, which only takes what is there", ShapeAdversary)
-	demand(len(o.Priorities) < max(o.Processes, 1), "--priorities are %v with --processes %d, "+
-		"must be fewer: each class has processes of its own", o.Priorities, o.Processes)
-	demand(!o.Reserve || !strings.HasPrefix(o.Key, "@"), "--key is %q, must not begin with @ with --reserve", o.Key)
 	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration,
 		"--kill-after is %v, must be 0 (never) or less than --duration (%v)", o.KillAfter, o.Duration)
 	demand(o.StopAfter == 0 || cannotStop == "", "--stop-after is %v, must be 0: %s", o.StopAfter, cannotStop)
@@ -123,16 +115,15 @@ func (o Options) Validate() error {
 // its default.
 var inFlags = strings.NewReplacer("hybrid: invalid configuration: ", "", "Policy: ", "", "lease: invalid policy: ", "",
 	"must be 0 (default) or ", "must be ", "2*Target", "twice --target", "Target", "--target", "TTL", "--ttl",
-	"Overcommit", "--overcommit", "CallsPerSecond", "--calls-per-second", "Priorities", "--priorities")
+	"Overcommit", "--overcommit", "CallsPerSecond", "--calls-per-second")
 
 // config is what every child gives to hybrid.New. The bound is promised for FallbackDeny.
 func (o Options) config() hybrid.Config {
 	return hybrid.Config{
-		Limits:     []hybrid.Limit{o.limit()},
-		Priorities: o.Priorities,
+		Limits: []hybrid.Limit{o.limit()},
 		Policy: hybrid.Policy{
 			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
-			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict, Shadow: o.Shadow,
+			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict,
 			CallsPerSecond: o.CallsPerSecond, StartEmpty: o.StartEmpty,
 		},
 	}

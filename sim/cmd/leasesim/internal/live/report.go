@@ -31,9 +31,6 @@ type Report struct {
 	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
-	Classes               []Class   `json:"classes,omitempty"`
-	Shadowed              int64     `json:"shadowed,omitempty"` // by the processes that have ended by themselves
-	Settled               *Settled  `json:"settled,omitempty"`
 	Central               *Central  `json:"central,omitempty"` // nil: the requests cannot be replayed
 	Shape                 string    `json:"shape"`
 	Limit                 string    `json:"limit"`
@@ -76,7 +73,6 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	var spans, denied []audit.Span
 	replayed := parts == nil // where nothing is missing
 	byKey := map[int][]audit.Span{}
-	each := make([][]audit.Span, len(fleet))
 	took := newLatencies()
 	var offered, admitted, weights []int64 // of those that ran all the time
 	for i, p := range fleet {
@@ -84,12 +80,12 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; "+
 				"nothing can be concluded", i, n)
 		}
-		each[i] = p.file.AppendSpans(nil)
-		spans = append(spans, each[i]...)
+		before := len(spans)
+		spans = p.file.AppendSpans(spans)
 		denied = p.denied.AppendSpans(denied)
 		replayed = replayed && p.denied.Overflowed() == 0
 		one := Process{
-			Admitted: int64(len(each[i])), Offered: p.file.Offered().Load(),
+			Admitted: int64(len(spans) - before), Offered: p.file.Offered().Load(),
 			RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate,
 		}
 		if parts != nil {
@@ -99,7 +95,6 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 		r.Admitted += one.Admitted
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
-		r.Shadowed += p.told.Shadowed
 		if p.fate == fateStopped {
 			p.told.Lags = newLatencies().lags.Export() // it was late because it was told to
 		}
@@ -119,11 +114,6 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	if replayed {
 		if r.Central, err = o.central(spans, denied, h); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
-		}
-	}
-	if len(o.Priorities) > 0 {
-		if r.Classes, err = o.classes(r.Processes, each); err != nil {
-			return r, err
 		}
 	}
 	first := w.From
@@ -166,19 +156,6 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Excess is by how much the worst of all bounds is exceeded: that of the fleet, those of its
-// classes, and that of what was settled.
-func (r Report) Excess() int64 {
-	worst := r.BoundExceededBy
-	for _, c := range r.Classes {
-		worst = max(worst, c.ExceededBy)
-	}
-	if r.Settled != nil {
-		worst = max(worst, r.Settled.ExceededBy)
-	}
-	return worst
-}
-
 // latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
 // of goroutines may observe and ask what there is to tell.
 type latencies struct {
@@ -202,8 +179,7 @@ func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
 
 // told is what a process tells its parent at the end, as JSON.
 type told struct {
-	Decisions, RoundTrips, Lags  *hdrhistogram.Snapshot
-	Shadowed, Cancelled, Charged int64
+	Decisions, RoundTrips, Lags *hdrhistogram.Snapshot
 }
 
 func (l *latencies) told() told {

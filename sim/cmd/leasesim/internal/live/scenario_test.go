@@ -60,7 +60,6 @@ func TestAFleetIsItsScenarioAndBack(t *testing.T) {
 		o := Options{
 			Processes: 1 + rnd.IntN(256), Rate: 1 + rnd.Int64N(1_000_000), Burst: 1 + rnd.Int64N(1_000_000), Overcommit: rnd.Int64N(3),
 			Offered: 0.01 + 10*rnd.Float64(), Shape: ShapeSteady, Duration: time.Duration(1+rnd.IntN(20)) * period, Strict: rnd.IntN(2) == 0,
-			Shadow: rnd.IntN(2) == 0,
 		}
 		if rnd.IntN(2) == 0 {
 			o.Target = time.Duration(1+rnd.IntN(100)) * time.Millisecond
@@ -100,6 +99,7 @@ var refused = []struct{ set, want string }{
 	{"policy.fallback=allow_all", "policy.fallback is allow_all, must be deny"},
 	{"policy.start_empty=true", "policy.start_empty is true, must be false"},
 	{"policy.headroom=0.5", "policy.headroom is 0.5, must be 0"},
+	{"policy.shadow=true", "policy.shadow is true, must be false"},
 	{"call_timeout=50ms", "call_timeout is 50ms, must be 100ms"},
 	{"keys.count=2", "keys.count is 2, must be 1"},
 	{"keys.zipf=1", "keys.zipf is 1, must be 0"},
@@ -137,7 +137,7 @@ var refused = []struct{ set, want string }{
 	{"duration=50ms", "--duration is 50ms, must be 100ms to 1h"},
 }
 
-var everyGroups = map[string]bool{"policy.weight=2": true, "policy.headroom=0.5": true}
+var everyGroups = map[string]bool{"policy.weight=2": true, "policy.headroom=0.5": true, "policy.shadow=true": true}
 
 func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 	for _, c := range refused {
@@ -164,7 +164,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	known := map[string]bool{}
 	for _, path := range []string{
 		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "redis.service_time", // not looked at
-		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", "policy.shadow", "policy.calls_per_second", // run
+		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", "policy.calls_per_second", // run
 		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate", "workload.load", "workload.within",
 		// of other kinds and verbs
 		"policy.max_overshoot", "workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",

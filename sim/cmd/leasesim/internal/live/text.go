@@ -29,13 +29,6 @@ func (r Report) WriteTable(w io.Writer) error {
 	line("load %s, %s, %.4g s\n", r.Shape, view.Count(len(r.Processes), "process"), float64(r.DurationMs)/1000)
 	r.verdicts(line)
 	b.WriteString("\n" + r.figures().String())
-	if len(r.Classes) > 0 {
-		t := view.Table{Columns: strings.Split(">class,>headroom,>admitted,>offered,its own bound", ",")}
-		for i, c := range r.Classes {
-			t.Add(strconv.Itoa(i), view.Percent(c.Headroom), number(c.Admitted), number(c.Offered), verdictOn(c.ExceededBy, "holds"))
-		}
-		b.WriteString("\n" + t.String())
-	}
 	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
 	for i, p := range r.Processes {
 		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))), number(p.Offered),
@@ -48,7 +41,7 @@ func (r Report) WriteTable(w io.Writer) error {
 
 // verdicts says what the run proves, and what keeps it from proving more.
 func (r Report) verdicts(line func(format string, args ...any)) {
-	if excess := r.Excess(); excess > 0 {
+	if excess := r.BoundExceededBy; excess > 0 {
 		line("THE BOUND IS EXCEEDED by %s.", view.Count(excess, "token"))
 	} else {
 		line("The bound holds in every window of all processes.")
@@ -80,13 +73,6 @@ func (r Report) figures() *view.Table {
 	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, at most %s may be: %s",
 		ofMs(w.DurationMs), number(int64(w.Bound)),
 		verdictOn(r.BoundExceededBy, "the bound holds")))
-	if r.Shadowed > 0 {
-		t.Add("shadowed", number(r.Shadowed), "denied, and admitted all the same")
-	}
-	if s := r.Settled; s != nil {
-		t.Add("cancelled", number(s.Cancelled), "given back")
-		t.Add("charged", number(s.Charged), fmt.Sprintf("and %s still owed: %s", number(s.Owed), verdictOn(s.ExceededBy, "all was paid")))
-	}
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
 	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
 	t.Add("admitted per round trip", tenths(r.AdmittedPerRoundTrip), "")
