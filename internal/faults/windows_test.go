@@ -120,17 +120,24 @@ func TestRow33WindowsChangedWithLeasesOut(t *testing.T) {
 	testkit.LongOnly(t)
 	large, small := window, lease.Sliding(200, window.Per)
 	type story struct{ from, to hybrid.Limit }
-	each(t, map[string]story{"lowered": {large, small}, "raised": {small, large}}, func(t *testing.T, c story) {
+	each(t, map[string]story{
+		"lowered": {large, small}, "raised": {small, large},
+		"longer": {large, lease.Sliding(large.Tokens, 2*large.Per)}, "to a bucket": {large, hybrid.PerSecond(200)},
+	}, func(t *testing.T, c story) {
 		// Given four processes with leases under the old limit, when one of them sets the new one,
 		f := start(t).fleet(4, with(c.from, strict))
 		load := f.load(key, int(large.Tokens))
 		f.awaitAdmitted(key, c.from.Tokens)
+		changed := f.now()
 		testkit.NoErr(t, f.limiters[0].SetLimits(t.Context(), key, c.to))
 		then := f.oldLeasesEnd()
 		f.awaitAdmitted(key, 2*c.to.Tokens)
 		load.stop()
 		// then each holds in its time.
-		f.checkBoundIn(key, large, 0, 0, then)
+		if c.to.Per == c.from.Per && c.to.Kind == c.from.Kind {
+			f.checkBoundIn(key, large, 0, 0, then)
+		}
+		f.checkBoundIn(key, c.from, 0, 0, changed)
 		f.checkBoundIn(key, c.to, 0, then, f.now())
 	})
 }

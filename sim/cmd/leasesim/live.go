@@ -68,7 +68,6 @@ func liveCommand() *cobra.Command {
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
 	f.StringVar(&o.Limit, "limit", "", "any limit, as 500/m burst 50, 1000 in 10s, 1000 each 24h; "+
 		"without it --rate and --burst")
-	f.StringVar(&o.Change, "change", "", "change the limit in the middle, as in '500 in 10s@12s' (LIMIT@TIME)")
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
@@ -86,8 +85,6 @@ func liveCommand() *cobra.Command {
 	f.Lookup("key").DefValue = "" // the help says it in words
 	f.DurationVar(&o.KillAfter, "kill-after", 0, "kill -9 one process after this time (0: none)")
 	f.DurationVar(&o.StopAfter, "stop-after", 0, "stop one process after this time, for twice the TTL (0: none)")
-	f.DurationVar(&o.FlushAfter, "flush-after", 0, "FLUSHALL after this time: it deletes all that the Redis holds (0: never)")
-	f.BoolVar(&o.StartEmpty, "start-empty", false, "a new bucket is empty, a new window used up (Policy.StartEmpty)")
 	f.StringVar(&out, "out", "table", "table or json")
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")

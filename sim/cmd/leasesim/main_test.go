@@ -154,8 +154,6 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"live --limit 9/s --rate 9":                      "--limit \"9/s\" is in place of --rate and --burst",
 		"live --limit 9/s --burst 9":                     "--limit \"9/s\" is in place of --rate and --burst",
 		"live --limit often":                             "the limit \"often\"",
-		"live --change 9/s":                              "--change is \"9/s\", must be LIMIT@TIME",
-		"live --flush-after 9s":                          "--flush-after is 9s, must be",
 		"live --redis ''":                                "--redis is empty; leave it out, or give it a value",
 		"compare --live --redis ''":                      "--redis is empty; leave it out",
 		"compare --rivals ''":                            "--rivals is empty",

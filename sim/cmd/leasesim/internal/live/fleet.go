@@ -84,10 +84,9 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if asked.Err() != nil {
 		return Report{}, fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
-	var h happened
-	calendar := o.isCalendar()
-	if calendar {
-		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
+	var ahead interval
+	if o.isCalendar() {
+		if err := redis.compareClocks(ctx, &ahead); err != nil {
 			return Report{}, err
 		}
 	}
@@ -101,20 +100,20 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 	}
-	if err := o.watch(ctx, asked.Done(), redis, fleet, &h, progress); err != nil {
+	if err := o.watch(asked.Done(), fleet, progress); err != nil {
 		return Report{}, err
 	}
 	var interrupted error
 	if asked.Err() != nil {
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
-	o.endAfter(stopwatch()-began, h)
-	if calendar {
-		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
+	o.Duration = min(o.Duration, stopwatch()-began)
+	if o.isCalendar() {
+		if err := redis.compareClocks(ctx, &ahead); err != nil {
 			return Report{}, err
 		}
 	}
-	report, err := o.summarise(redis.name, fleet, parts, h)
+	report, err := o.summarise(redis.name, fleet, parts, ahead)
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
 	}
@@ -122,18 +121,6 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		err = interrupted
 	}
 	return report, err
-}
-
-// endAfter makes of o what was asked for until the load ended. A change or a flush that had not
-// happened by then never did: the load was interrupted, or this process was stopped.
-func (o *Options) endAfter(took time.Duration, h happened) {
-	o.Duration = min(o.Duration, took)
-	if h.change == (interval{}) {
-		o.Change = ""
-	}
-	if h.flush == (interval{}) {
-		o.FlushAfter = 0
-	}
 }
 
 // align waits, where there are bursts, until shortly before one, so that every process sees the
@@ -152,18 +139,14 @@ func (o Options) align(ctx context.Context) error {
 	}
 }
 
-// watch waits for all processes to end, and kills and stops those that it was asked to. What it was
-// asked to do to their limiter it does, and notes when. When interrupted
-// is closed it has all of them end.
-func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *server, fleet []*process, h *happened,
-	progress func(string)) error {
+// watch waits for all processes to end, and kills and stops processes as the options say. When
+// interrupted is closed, it ends the load of all of them.
+func (o Options) watch(interrupted <-chan struct{}, fleet []*process, progress func(string)) error {
 	began, wait := time.Now(), time.Duration(0)
 	if o.Shape == ShapeReplay { // which begins at the next period, see child.play
 		wait = began.Truncate(period).Add(period).Sub(began)
 	}
 	kill, stop, resume := after(o.KillAfter, wait), after(o.StopAfter, wait), after(0, 0)
-	to, when, _ := o.change()
-	change, flush := after(when, 0), after(o.FlushAfter, 0)
 	tick, limit := time.Tick(progressEvery), time.After(o.Duration+grace)
 	type ending struct {
 		i   int
@@ -193,10 +176,6 @@ func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *
 			resume = after(cmp.Or(o.StopFor, 2*o.leased().TTL), 0)
 		case <-resume:
 			err = first.resume()
-		case <-change:
-			err = enclose(&h.change, func() error { return redis.setLimits(ctx, o, to) })
-		case <-flush:
-			err = enclose(&h.flush, func() error { return redis.flush(ctx) })
 		case <-tick:
 			if progress != nil {
 				progress(o.progress(time.Since(began), fleet))
@@ -204,7 +183,7 @@ func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *
 		case <-limit:
 			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"), grace)
 		case <-interrupted:
-			interrupted, kill, stop, change, flush = nil, nil, nil, nil, nil
+			interrupted, kill, stop = nil, nil, nil
 			limit = time.After(grace)
 			for _, p := range fleet {
 				err = errors.Join(err, p.end())

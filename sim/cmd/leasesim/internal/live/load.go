@@ -27,7 +27,7 @@ const (
 
 // offer runs the load for the whole duration, until its last request is answered.
 func (c *child) offer() {
-	rate := c.Options.Offered * c.Options.meanRate() / float64(c.Options.Processes) / workers
+	rate := c.Options.Offered * c.limit.Rate() / float64(c.Options.Processes) / workers
 	end := time.Now().Add(c.Options.Duration)
 	phase := rand.Float64()
 	var wg sync.WaitGroup

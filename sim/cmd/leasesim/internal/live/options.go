@@ -34,7 +34,6 @@ type Options struct {
 	Rate       int64  // tokens per second; nothing where there is a Limit, as Burst
 	Burst      int64
 	Overcommit int64
-	Change     string  // "LIMIT@TIME": the limit is another one from then on; empty: never
 	Offered    float64 // requests, as a multiple of the limit's rate, of all processes together
 	Shape      string
 	Within     time.Duration // of a burst; 0: as fast as two workers can
@@ -42,19 +41,17 @@ type Options struct {
 	Target     time.Duration
 	TTL        time.Duration
 	Strict     bool
-	StartEmpty bool
 	// CallsPerSecond is the budget of lease calls of all processes together; 0 for the default.
 	CallsPerSecond int64
 	Key            string
 	// Trace is played in the place of a shape: each request by its process, for one of so many Keys.
-	Trace      []sim.TraceRequest `json:"-"` // processes find their parts in a file
-	Keys       int
-	Weights    []int64       // Policy.Weight of each process; none: 1
-	KillAfter  time.Duration // kill -9 the last process then; 0: never
-	StopAfter  time.Duration // stop the first process then; 0: never
-	StopFor    time.Duration // 0: twice the TTL
-	FlushAfter time.Duration // FLUSHALL then; 0: never
-	Forge      int64         // admissions that the first process invents at one instant, to try the audit
+	Trace     []sim.TraceRequest `json:"-"` // processes find their parts in a file
+	Keys      int
+	Weights   []int64       // Policy.Weight of each process; none: 1
+	KillAfter time.Duration // kill -9 the last process then; 0: never
+	StopAfter time.Duration // stop the first process then; 0: never
+	StopFor   time.Duration // 0: twice the TTL
+	Forge     int64         // admissions that the first process invents at one instant, to try the audit
 }
 
 // recordsMax is how many admissions a run may expect: 16 bytes each, twice over, in a sparse file.
@@ -90,8 +87,6 @@ func (o Options) Validate() error {
 			rdb.Close()
 		}
 	}
-	demand(o.FlushAfter == 0 || o.FlushAfter > 0 && o.FlushAfter < o.Duration,
-		"--flush-after is %v, must be 0 (never) or less than --duration (%v)", o.FlushAfter, o.Duration)
 	demand(o.Key != "", "--key is empty")
 	if !o.validateLimit(demand) {
 		return errors.Join(errs...)
@@ -124,7 +119,7 @@ func (o Options) config() hybrid.Config {
 		Policy: hybrid.Policy{
 			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
 			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict,
-			CallsPerSecond: o.CallsPerSecond, StartEmpty: o.StartEmpty,
+			CallsPerSecond: o.CallsPerSecond,
 		},
 	}
 }

@@ -34,7 +34,6 @@ type Report struct {
 	Central               *Central  `json:"central,omitempty"` // nil: the requests cannot be replayed
 	Shape                 string    `json:"shape"`
 	Limit                 string    `json:"limit"`
-	Change                string    `json:"change,omitempty"`
 	Rate                  int64     `json:"rate"`
 	Burst                 int64     `json:"burst"`
 	Overcommit            int64     `json:"overcommit"`
@@ -63,10 +62,10 @@ type Process struct {
 }
 
 // summarise audits the files of all processes.
-func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest, h happened) (Report, error) {
+func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest, ahead interval) (Report, error) {
 	leased, limit := o.leased(), o.limit()
 	r := Report{
-		Redis: redis, Shape: o.Shape, Limit: limit.String(), Change: o.Change,
+		Redis: redis, Shape: o.Shape, Limit: limit.String(),
 		Rate: int64(limit.Rate()), Burst: limit.Capacity(), Overcommit: o.Overcommit, entitled: o.entitled(),
 		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
@@ -104,7 +103,7 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 			weights = append(weights, append(o.Weights, slices.Repeat([]int64{1}, len(fleet))...)[i])
 		}
 	}
-	w, err := o.audit(spans, h)
+	w, err := o.audit(spans, ahead)
 	if parts != nil {
 		w, err = o.auditTrace(byKey)
 	}
@@ -112,7 +111,7 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 		return r, err
 	}
 	if replayed {
-		if r.Central, err = o.central(spans, denied, h); err != nil {
+		if r.Central, err = o.central(spans, denied, ahead); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
 	}

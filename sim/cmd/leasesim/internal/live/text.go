@@ -21,11 +21,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		b.WriteString(view.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
 	}
 	line("Redis %s", r.Redis)
-	change := ""
-	if r.Change != "" {
-		change = ", changed to " + r.Change
-	}
-	line("limit %s overcommit %d%s, leases of target %s, TTL %s", r.Limit, r.Overcommit, change, ofMs(r.TargetMs), ofMs(r.TTLMs))
+	line("limit %s overcommit %d, leases of target %s, TTL %s", r.Limit, r.Overcommit, ofMs(r.TargetMs), ofMs(r.TTLMs))
 	line("load %s, %s, %.4g s\n", r.Shape, view.Count(len(r.Processes), "process"), float64(r.DurationMs)/1000)
 	r.verdicts(line)
 	b.WriteString("\n" + r.figures().String())

@@ -1,0 +1,65 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+)
+
+// interval encloses a number of nanoseconds. The zero interval encloses nothing.
+type interval struct{ from, to int64 }
+
+// compareClocks asks each node for its time, and widens ahead by how much that clock may be ahead of
+// stamps.Now.
+func (v *server) compareClocks(ctx context.Context, ahead *interval) error {
+	var mu sync.Mutex
+	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
+		least, most := int64(math.MinInt64), int64(math.MaxInt64)
+		for range 10 {
+			before := stamps.Now()
+			at, err := rdb.Time(ctx).Result() // in microseconds, rounded down
+			if err != nil {
+				return err
+			}
+			least = max(least, at.UnixNano()-stamps.After())
+			most = min(most, at.UnixNano()+1000-before)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if *ahead == (interval{}) {
+			*ahead = interval{least, most}
+		}
+		ahead.from, ahead.to = min(ahead.from, least), max(ahead.to, most)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("leasesim: the server's time: %w", err)
+	}
+	return nil
+}
+
+// audit finds the window that exceeds the bound most, or comes nearest to it. Periods of a calendar
+// go by the server's clock.
+func (o Options) audit(spans []audit.Span, ahead interval) (audit.Window, error) {
+	bound := audit.Of(o.limit(), o.Overcommit)
+	if bound.Kind != lease.KindCalendar {
+		ahead = interval{}
+	}
+	shifted := make([]audit.Span, len(spans))
+	for i, x := range spans {
+		shifted[i] = audit.Span{Before: x.Before + ahead.from, After: x.After + ahead.to, N: x.N}
+	}
+	w, err := audit.Worst(shifted, bound)
+	if err != nil {
+		return w, fmt.Errorf("leasesim: audit: %w", err)
+	}
+	w.From, w.To = w.From-ahead.from, w.To-ahead.to
+	return w, nil
+}
