@@ -25,8 +25,7 @@ import (
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-		runner := sim.Runner{Parallel: 1, Confidence: confidence, Progress: f.foretell(time.Now(), clear)}
-		return f.program.simulate(runner, ctx, s)
+		return f.program.simulate(sim.Runner{Parallel: 1, Confidence: confidence}, ctx, s)
 	}
 	lab.Parallel = f.parallel
 	if show != nil {

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,8 +42,6 @@ type shared struct {
 
 	rules []search.Threshold // the parsed thresholds
 	text  string             // of the scenario's file, with what flags changed
-
-	foretold sync.Once // that a run takes long
 }
 
 // simulating is the command of a page, with the shared flags.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,12 +46,8 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	runner := sim.Runner{Parallel: f.parallel}
 	show, clear := phases(f.ErrOrStderr())
 	defer clear()
-	foretell := f.foretell(time.Now(), clear)
-	runner.Progress = func(done float64) {
-		if show != nil {
-			show(f.Name(), int(1000*done), 1000, 0)
-		}
-		foretell(done)
+	if show != nil {
+		runner.Progress = func(done float64) { show(f.Name(), int(1000*done), 1000, 0) }
 	}
 	return f.program.simulate(runner, f.Context(), s)
 }
