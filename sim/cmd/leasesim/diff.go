@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -22,7 +24,7 @@ type difference struct {
 	Confidence float64    `json:"confidence"`
 	Changed    []string   `json:"changed"` // the figures that differ beyond noise
 	Figures    []changeOf `json:"figures"`
-	Alone      []string   `json:"alone,omitempty"` // what only one of the two has, as "before: rival.central"
+	Alone      []string   `json:"alone,omitempty"` // rivals of one report only, as "before: central"
 }
 
 // changeOf is a change of the leases' figure, or of a rival's or a class's.
@@ -48,15 +50,12 @@ func diffCommand() *cobra.Command {
 		if all != nil {
 			return all[0]
 		}
-		var reports [2]reading
+		var reports [2]sim.Report
 		for i, path := range args {
 			var err error
 			if reports[i], err = readReport(path); err != nil {
 				return err
 			}
-		}
-		if a, b := reports[0].kind, reports[1].kind; a != b {
-			return fmt.Errorf("%w: %s is a report of %s, and %s of %s", errUsage, args[0], a, args[1], b)
 		}
 		d := differ(&reports[0], &reports[1])
 		if out == view.FormatJSON {
@@ -71,33 +70,33 @@ func diffCommand() *cobra.Command {
 	return c
 }
 
-// differ compares the parts that two reports have alike.
-func differ(before, after *reading) difference {
-	d := difference{Before: before.hash, After: after.hash, Confidence: before.confidence, Changed: []string{}, Paired: true}
-	for i := range before.parts {
-		b := &before.parts[i]
-		k := slices.IndexFunc(after.parts, func(a piece) bool { return a.name == b.name })
-		if k < 0 {
-			d.Alone = append(d.Alone, "before: "+b.name)
-			continue
-		}
-		d.add(b.name, &b.report, &after.parts[k].report)
+// readReport reads what run, compare or replay wrote as JSON.
+func readReport(path string) (r sim.Report, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", errUsage, err)
 	}
-	for _, a := range after.parts {
-		if !slices.ContainsFunc(before.parts, func(b piece) bool { return a.name == b.name }) {
-			d.Alone = append(d.Alone, "after: "+a.name)
-		}
+	if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(text, new(any)), &syntax) {
+		return r, fmt.Errorf("%w: %s is not JSON, as --out json writes it: %w", errUsage, path, syntax)
 	}
-	return d
+	if err := json.Unmarshal(text, &r); err != nil || r.ScenarioHash == "" || r.Reps < 1 || r.Offered.Values == nil {
+		return r, fmt.Errorf("%w: %s is not a report of run, compare or replay, as --out json writes it", errUsage, path)
+	}
+	if r.SchemaVersion != sim.SchemaVersion {
+		return r, fmt.Errorf("%w: %s has schema_version %d, this leasesim %d: write it again", errUsage, path,
+			r.SchemaVersion, sim.SchemaVersion)
+	}
+	return r, nil
 }
 
-// add compares two parts of that name.
-func (d *difference) add(name string, before, after *sim.Report) {
-	paired := simreport.Paired(before, after)
-	d.Paired = d.Paired && paired
+// differ compares the figures that both reports have.
+func differ(before, after *sim.Report) difference {
+	d := difference{
+		Before: before.ScenarioHash, After: after.ScenarioHash, Paired: simreport.Paired(before, after),
+		Confidence: before.Confidence, Changed: []string{},
+	}
 	add := func(of string, b, a []simreport.Named) {
-		of = strings.TrimSpace(name + " " + of)
-		for _, c := range simreport.Changes(b, a, paired, d.Confidence) {
+		for _, c := range simreport.Changes(b, a, d.Paired, d.Confidence) {
 			d.Figures = append(d.Figures, changeOf{of, c})
 			if c.BeyondNoise {
 				d.Changed = append(d.Changed, strings.TrimPrefix(of+"."+c.Name, "."))
@@ -110,12 +109,12 @@ func (d *difference) add(name string, before, after *sim.Report) {
 		if k := slices.IndexFunc(after.Rivals, func(a sim.RivalReport) bool { return a.Name == b.Name }); k >= 0 {
 			add("rival."+b.Name, b.All(), after.Rivals[k].All())
 		} else {
-			d.Alone = append(d.Alone, "before: "+strings.TrimSpace(name+" rival."+b.Name))
+			d.Alone = append(d.Alone, "before: "+b.Name)
 		}
 	}
 	for _, a := range after.Rivals {
 		if !slices.ContainsFunc(before.Rivals, func(b sim.RivalReport) bool { return a.Name == b.Name }) {
-			d.Alone = append(d.Alone, "after: "+strings.TrimSpace(name+" rival."+a.Name))
+			d.Alone = append(d.Alone, "after: "+a.Name)
 		}
 	}
 	for i := range before.Classes {
@@ -125,19 +124,22 @@ func (d *difference) add(name string, before, after *sim.Report) {
 			add(fmt.Sprintf("headroom %v", b.Headroom), b.All(), after.Classes[k].All())
 		}
 	}
+	return d
 }
 
 // text is the difference for people: figures that are 0 in both are left out.
-func (d *difference) text(before, after *reading) string {
+func (d *difference) text(before, after *sim.Report) string {
 	var b strings.Builder
 	line := func(text string) { b.WriteString(view.Wrap(text, helpMax) + "\n") }
-	line(before.line("before"))
-	line(after.line("after"))
+	for i, r := range []*sim.Report{before, after} {
+		line(fmt.Sprintf("%-7s %s, hash %s, seed %d, %s of %s s", []string{"before", "after"}[i], r.Scenario,
+			r.ScenarioHash, r.Seed, view.Count(r.Reps, "replication"), view.Number(r.DurationS)))
+	}
 	how := "The seeds are the same: differences are taken replication by replication."
 	if !d.Paired {
 		how = "The seeds or their number differ: each side has noise of its own."
 	}
-	if !simreport.TellNoise(before.reps, after.reps, d.Paired) {
+	if !simreport.TellNoise(before.Reps, after.Reps, d.Paired) {
 		how = "So few replications cannot tell a difference from noise: take --reps 6 or more."
 	}
 	line(how)
