@@ -27,8 +27,8 @@ func (r Result) rivals(d *Document) {
 	}
 	all := append([]sim.RivalReport{own}, r.Report.Rivals...)
 	faults := slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 })
-	for _, shown := range []Shown{InBrief, InFull} {
-		t, write := Table{Columns: []string{"algorithm"}}, shown.figure()
+	table := func(write func(string, sim.Figure) string) Table {
+		t := Table{Columns: []string{"algorithm"}}
 		t.head("of central", "excess", "rejects")
 		if faults {
 			t.head("per fault")
@@ -43,19 +43,19 @@ func (r Result) rivals(d *Document) {
 			if !a.Remote {
 				wait, busy = "-", "-"
 			}
-			cells := []string{a.Name, write("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
-				write("false_reject_ratio", a.FalseRejectRatio)}
+			cells := []string{a.Name, write("admitted_vs_central", a.AdmittedVsCentral),
+				Number(a.BoundExceededBy.Worst), write("false_reject_ratio", a.FalseRejectRatio)}
 			if faults {
 				cells = append(cells, write("fault_stock", a.FaultStock))
 			}
-			t.Add(append(cells, wait, write("round_trips_per_s", a.RoundTripsPerS), busy, write("admitted", a.Admitted),
-				write("jain", a.Jain), write("worst_share", a.WorstShare))...)
+			t.Add(append(cells, wait, write("round_trips_per_s", a.RoundTripsPerS), busy,
+				write("admitted", a.Admitted), write("jain", a.Jain), write("worst_share", a.WorstShare))...)
 		}
-		d.Sections = append(d.Sections, Section{Title: "Side by side", Shown: shown, Table: &t,
-			Text: []string{"Every algorithm saw the same requests. " + r.subject() + "Excess: tokens above " + r.bound() +
-				", in the worst of all windows of all replications. Rejects: wrong ones, once settled" +
-				either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ") + r.kinds(Bases)}})
+		return t
 	}
+	d.both("Side by side", table, "Every algorithm saw the same requests. "+r.subject()+"Excess: tokens above "+r.bound()+
+		", in the worst of all windows of all replications. Rejects: wrong ones, once settled"+
+		either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ")+r.kinds(Bases))
 	if r.Describe == nil {
 		return
 	}

@@ -121,6 +121,13 @@ func (d *Document) say(mood Mood, format string, args ...any) {
 	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
 }
 
+// both adds a section whose table has means in a brief text, and intervals elsewhere.
+func (d *Document) both(title string, table func(write func(key string, f sim.Figure) string) Table, text ...string) {
+	brief, full := table(Mean), table(Figure)
+	d.Sections = append(d.Sections, Section{Title: title, Shown: InBrief, Table: &brief, Text: text},
+		Section{Title: title, Shown: InFull, Table: &full, Text: text})
+}
+
 // tabulate adds a section with a table.
 func (d *Document) tabulate(title string, t Table, text ...string) {
 	d.Sections = append(d.Sections, Section{Title: title, Table: &t, Text: text})

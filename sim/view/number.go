@@ -178,15 +178,6 @@ func Figure(key string, f sim.Figure) string {
 	return interval(f, scale) + about[key].unit
 }
 
-// figure is how a section that is shown there writes figures: there is no room for intervals in a
-// brief text.
-func (s Shown) figure() func(key string, f sim.Figure) string {
-	if s == InBrief {
-		return Mean
-	}
-	return Figure
-}
-
 // drawnIn is how a chart shows a figure: parts are drawn in percent. note says so in a sentence.
 func drawnIn(key string) (scale float64, note string) {
 	scale, note = 1, About(key)

@@ -47,13 +47,9 @@ func Plan(p search.Plan, text, command string) Document {
 		rows("trade-off", &p.TradeOffs[i])
 	}
 	if len(p.TradeOffs) > 0 {
-		for _, shown := range []Shown{InBrief, InFull} {
-			t := v.tradeOffs(shown.figure())
-			d.Sections = append(d.Sections, Section{Title: "Trade-offs", Shown: shown, Table: &t, Text: []string{
-				"Policies that no other one beats in calls and in what the targets ask for, a tenth or more apart. " +
-					either(p.Verdict == search.Interrupted, "None is confirmed: they are what the search had seen.",
-						"Each ran at full length on the fresh seeds.")}})
-		}
+		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask for, "+
+			"a tenth or more apart. "+either(p.Verdict == search.Interrupted,
+			"None is confirmed: they are what the search had seen.", "Each ran at full length on the fresh seeds."))
 	}
 	if p.Code != "" {
 		d.Sections = append(d.Sections, Section{Title: "Go", Code: p.Code})
@@ -122,10 +118,12 @@ func (v planView) chosen(d *Document) {
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
 	given := v.Given.Figures.All()
 	for i, f := range v.Chosen.Figures.All() {
-		t.Add(f.Name, Figure(f.Name, *f.Figure), Figure(f.Name, *given[i].Figure), About(f.Name))
+		if !f.IsZero() || !given[i].IsZero() || slices.Contains(deciding, f.Name) {
+			t.Add(f.Name, Figure(f.Name, *f.Figure), Figure(f.Name, *given[i].Figure), About(f.Name))
+		}
 	}
 	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &t,
-		Text: []string{"On the same seeds as the scenario's own policy."}})
+		Text: []string{"On the same seeds as the scenario's own policy. Figures that are 0 are left out."}})
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {

@@ -161,15 +161,18 @@ func (r Result) figures(d *Document) {
 	five := Table{Columns: []string{"figure", mean, "what it is"}}
 	for _, f := range r.Report.Figures.All() {
 		name, value, about := f.Name, Figure(f.Name, *f.Figure), r.kinds(About(f.Name))
-		all.Add(name, value, Value(name, f.Worst), fmt.Sprint(f.WorstSeed), about)
-		if slices.Contains(deciding, name) {
+		decides := slices.Contains(deciding, name)
+		if decides || !f.IsZero() {
+			all.Add(name, value, Value(name, f.Worst), fmt.Sprint(f.WorstSeed), about)
+		}
+		if decides {
 			five.Add(name, value, about)
 		}
 	}
 	d.Sections = append(d.Sections, Section{Title: "The figures that decide", Shown: InBrief, Table: &five,
 		Text: []string{five.ranges() + r.kinds(wrongly)}})
 	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &all,
-		Text: []string{all.ranges() + r.kinds(Bases) + " A worst value comes again with its seed and --reps 1."}})
+		Text: []string{all.ranges() + r.kinds(Bases) + " Figures that are 0 are left out. A worst value comes again with its seed and --reps 1."}})
 }
 
 // ranges explains the ranges in the second column of a table, where there are any.
@@ -185,15 +188,15 @@ func (r Result) classes(d *Document) {
 	if len(r.Report.Classes) == 0 {
 		return
 	}
-	for _, shown := range []Shown{InBrief, InFull} {
-		t, write := Table{Columns: []string{"groups"}}, shown.figure()
+	table := func(write func(string, sim.Figure) string) Table {
+		t := Table{Columns: []string{"groups"}}
 		t.head("headroom", "offered", "admitted", "of offered", "shadowed")
 		for _, c := range r.Report.Classes {
-			t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), write("offered", c.Offered), write("admitted", c.Admitted),
-				write("admitted_ratio", c.AdmittedRatio), write("shadowed", c.Shadowed))
+			t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), write("offered", c.Offered),
+				write("admitted", c.Admitted), write("admitted_ratio", c.AdmittedRatio), write("shadowed", c.Shadowed))
 		}
-		d.Sections = append(d.Sections, Section{Title: "Classes", Shown: shown, Table: &t,
-			Text: []string{"A class is granted only while the bucket has more than its headroom, so that those " +
-				"above go on when it runs low."}})
+		return t
 	}
+	d.both("Classes", table, "A class is granted only while the bucket has more than its headroom, so that those "+
+		"above go on when it runs low.")
 }

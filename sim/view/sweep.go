@@ -49,7 +49,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 		d.Sections = append(d.Sections, v.tradeOff())
 	}
 	for _, shown := range []Shown{InBrief, InFull} {
-		t := v.table(shown.figure())
+		t := v.table(either(shown == InBrief, Mean, Figure))
 		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t, Text: append(v.delta(&t, shown), v.whyInvalid()...)})
 	}
 	if t := v.rivalTable(); len(t.Rows) > 0 {

@@ -20,7 +20,10 @@ func (v sweepView) charts() Section {
 	across := v.Axes[len(v.Axes)-1]
 	bands := fmt.Sprintf("The means, with their %s intervals, or the ranges of the replications, as bands.", Percent(v.Confidence))
 	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
-	for _, name := range withAll(v.shown, search.BoundFigure) {
+	zero := func(name string) bool {
+		return !slices.ContainsFunc(v.figures(), func(f *sim.Figures) bool { return !search.FigureOf(f, name).IsZero() })
+	}
+	for _, name := range slices.DeleteFunc(withAll(v.shown, search.BoundFigure), zero) {
 		scale, note := drawnIn(name)
 		chart := Chart{
 			Title: name, Note: note, XLabel: across.Path, Names: across.Values, FromZero: name != "admitted_vs_central",
