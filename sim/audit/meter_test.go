@@ -116,30 +116,6 @@ func TestMeterPeakIsTheCeilingThatWouldHaveSufficed(t *testing.T) {
 	}
 }
 
-func TestMeterByHand(t *testing.T) {
-	// Given a limit that allows 5 at once and one more every 100 ms
-	m := NewMeter(tenPerSecond)
-	expect := func(when string, peak, over int64) {
-		t.Helper()
-		testkit.Check(t, m.peakTokens() == peak && m.ExceededBy() == over,
-			"%s: peak %d, exceeded by %d; want %d, %d", when, m.peakTokens(), m.ExceededBy(), peak, over)
-	}
-	expect("before anything", 0, 0)
-
-	m.Admit(-ms, 0)
-	expect("after an admission of nothing", 0, 0)
-	m.Admit(0, 5)
-	expect("with the burst spent", 5, 0)
-	m.Admit(100*ms, 1)
-	expect("with the next token taken when due", 5, 0)
-	m.Admit(200*ms-1, 1)
-	expect("with the next one taken a nanosecond early", 6, 1)
-	m.Admit(90_000*ms, 5)
-	expect("after a long rest: time saves no more than the burst", 6, 1)
-	m.Admit(90_000*ms, 2)
-	expect("with two beyond the burst", 7, 2)
-}
-
 func TestMeterStandsTheLargestNumbers(t *testing.T) {
 	const most = math.MaxInt64
 	// Given the slowest rate there is, and admissions that overflow any 64-bit product

@@ -68,28 +68,6 @@ func TestMaxMinSharesAreThoseOfWaterPouredOut(t *testing.T) {
 	}
 }
 
-func TestMaxMinSharesOfKnownCases(t *testing.T) {
-	for _, c := range []struct {
-		asked, weights []int64
-		total          int64
-		want           []float64
-	}{
-		{[]int64{10, 10, 10}, []int64{1, 1, 1}, 15, []float64{5, 5, 5}},
-		{[]int64{2, 10, 10}, []int64{1, 1, 1}, 12, []float64{2, 5, 5}},
-		{[]int64{2, 4, 10}, []int64{1, 1, 1}, 16, []float64{2, 4, 10}}, // enough for all
-		{[]int64{100, 100}, []int64{1, 3}, 40, []float64{10, 30}},      // by weight
-		{[]int64{100, 20}, []int64{1, 3}, 40, []float64{20, 20}},
-		// who wants less leaves it to the others
-		{[]int64{0, 10}, []int64{5, 1}, 8, []float64{0, 8}},                  // who wants nothing gets nothing
-		{[]int64{1, 2, 3, 4}, []int64{1, 1, 1, 1}, 0, []float64{0, 0, 0, 0}}, // there is nothing
-		{nil, nil, 0, []float64{}},
-	} {
-		if got := maxMin(c.asked, floats(c.weights), float64(c.total)); !slices.Equal(got, c.want) {
-			t.Errorf("%d among %v with weights %v: %v, want %v", c.total, c.asked, c.weights, got, c.want)
-		}
-	}
-}
-
 func TestFairnessOfKnownCases(t *testing.T) {
 	for _, c := range []struct {
 		what              string

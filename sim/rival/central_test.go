@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -134,16 +133,6 @@ func TestCentralAndGCRAAgreeWithTheDefinition(t *testing.T) {
 	showMuch(t, seen)
 }
 
-func TestCentralLosesNoFractionOfARefill(t *testing.T) {
-	// Given a third of a token per microsecond less a little, looked at in every microsecond
-	limit := lease.Limit{Tokens: 333_331, Per: time.Second, Burst: 2}
-	admitted := steadily(start(t, "central", fleetOf(1, limit)), 1, 3*second)
-	// Then three seconds are worth three times the rate, and the burst. The last microsecond is not
-	// over.
-	want := limit.Burst + 3*limit.Tokens - 1
-	testkit.Check(t, admitted == want, "%d were admitted in 3 s, want %d", admitted, want)
-}
-
 func TestCentralByHand(t *testing.T) {
 	one := newCentralOf(t, tenPerSecond)
 	// Several limits go another way, to the same answers where the others have more room.
@@ -174,13 +163,6 @@ func TestCentralByHand(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestCopiesOfACentralAreBucketsOfTheirOwn(t *testing.T) {
-	first := newCentralOf(t, tenPerSecond, lease.PerSecond(6))
-	second := *first
-	testkit.Must(t, first.Take(0, 5) && !first.Take(0, 1), "the first bucket must hold 5")
-	testkit.Check(t, second.Take(0, 5), "what the first bucket spent is gone from its copy")
 }
 
 func TestCentralRefusesMisuse(t *testing.T) {

@@ -5,12 +5,10 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"flag"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -117,19 +115,6 @@ func TestAPlanThatWasCutShortSaysSo(t *testing.T) {
 	text := written(t, Plan(p, "", ""), FormatTable)
 	says(t, text, "and this one was not tried under stress.")
 	testkit.Check(t, !strings.Contains(text, "UNDER STRESS"), "%s", text)
-}
-
-func TestTheKeysOfAPlan(t *testing.T) {
-	always := []string{"confidence", "confirm_seed", "duration_s", "machine", "reps", "scenario", "scenario_hash",
-		"schema_version", "seed", "targets", "trade_offs", "verdict"}
-	for name, more := range map[string][]string{
-		"plan": {"chosen", "code", "given", "needs", "requests_per_s", "stress"}, "miss": {"miss"},
-	} {
-		var keys map[string]json.RawMessage
-		testkit.NoErr(t, json.Unmarshal([]byte(written(t, reports(t)[name], FormatJSON)), &keys))
-		got, want := slices.Sorted(maps.Keys(keys)), slices.Sorted(slices.Values(append(more, always...)))
-		testkit.Check(t, slices.Equal(got, want), "%q, want %q", got, want)
-	}
 }
 
 func TestCSVHasALinePerFigureOfEverything(t *testing.T) {

@@ -114,13 +114,3 @@ func TestThePlansChoiceLiesOnItsFront(t *testing.T) {
 		testkit.Check(t, slices.IsSorted(front.X) && front.Mark == Dotted, "the front is no line: %v", front.X)
 	}
 }
-
-// TestColoursOfMapsAreOfOneScale: two maps of other values have the same legend.
-func TestColoursOfMapsAreOfOneScale(t *testing.T) {
-	legend := regexp.MustCompile(`fill="(#[0-9a-f]{6})" stroke`)
-	of := func(part float64) string {
-		h := Heat{Columns: []string{"a"}, Rows: []HeatRow{{"b", []HeatCell{{Part: fig(part, 0, part, 1)}}}}}
-		return strings.Join(strings.Fields(strings.Join(legend.FindAllString(string(h.SVG()), -1), " ")), " ")
-	}
-	testkit.Check(t, of(0.5) == of(2) && strings.Count(of(1), "fill") == len(heatScale), "%s, %s; %s", of(0.5), of(2), strconv.Itoa(len(heatScale)))
-}

@@ -41,47 +41,42 @@ func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
 	testkit.Check(t, r.BoundExceededBy == 1, "501 of 500: %+v", r)
 }
 
-func TestTheFleetKeepsTheBoundOnTheEmbeddedRedis(t *testing.T) {
-	t.Parallel()
-	shapes := live.Shapes
-	if !testkit.Long(t, shapes[0], "all shapes of load") {
-		shapes = shapes[:1]
-	}
-	for _, shape := range shapes {
-		checkFleet(t, "--processes 3 --rate 5000 --burst 1000 --duration 1s --shape "+shape)
-	}
-}
-
-func TestTheFleetKeepsTheBoundOnARealRedis(t *testing.T) {
-	t.Parallel()
+// TestFleetKeepsTheBound on an embedded and on a real Redis, under each shape of load, on a cluster,
+// and while a process is killed and another stopped.
+func TestFleetKeepsTheBound(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	for _, shape := range live.Shapes {
-		checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --overcommit 100 --duration 1s --shape "+shape)
-	}
-}
-
-func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--cluster-enabled", "yes", "--requirepass", "secret")
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "secret"})
-	defer admin.Close()
-	testkit.NoErr(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	testkit.Eventually(t, "a cluster that is up", func() bool {
-		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-	})
-	checkFleet(t, "--redis redis+cluster://:secret@"+server.Addr+" --processes 3 --rate 5000 --burst 1000 --duration 1s")
-}
-
-func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
-	testkit.RequireSignals(t)
-	t.Parallel()
-	addr := redistest.Start(t).Addr
-	// The report keeps the admissions of the killed process.
-	checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --strict "+
-		"--kill-after 500ms --stop-after 300ms",
-		func(r live.Report) bool {
-			return r.Processes[0].Fate == "stopped" && r.Processes[2].Fate == "killed" && r.Processes[2].Admitted > 0
+	const fleet = "--processes 3 --rate 5000 --burst 1000 --duration 1s "
+	long := testkit.Long(t, live.Shapes[0]+" on the embedded Redis", "all shapes of load")
+	for i, shape := range live.Shapes {
+		t.Run(shape, func(t *testing.T) {
+			t.Parallel()
+			if i == 0 || long {
+				checkFleet(t, fleet+"--shape "+shape)
+			}
+			checkFleet(t, fleet+"--overcommit 100 --shape "+shape+" --redis "+addr)
 		})
+	}
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--cluster-enabled", "yes", "--requirepass", "secret")
+		admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "secret"})
+		defer admin.Close()
+		testkit.NoErr(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+		testkit.Eventually(t, "a cluster that is up", func() bool {
+			return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+		})
+		checkFleet(t, fleet+"--redis redis+cluster://:secret@"+server.Addr)
+	})
+	t.Run("killed and stopped", func(t *testing.T) {
+		testkit.RequireSignals(t)
+		t.Parallel()
+		// The report keeps the admissions of the killed process.
+		checkFleet(t, fleet+"--duration 2s --strict --kill-after 500ms --stop-after 300ms --redis "+addr,
+			func(r live.Report) bool {
+				p := r.Processes
+				return p[0].Fate == "stopped" && p[2].Fate == "killed" && p[2].Admitted > 0
+			})
+	})
 }
 
 // TestWindowsAreKeptByAFleet: four processes, each shape of load, every window or period audited.

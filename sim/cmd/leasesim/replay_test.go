@@ -34,16 +34,6 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	pretend(t, report(), nil, line+" --repeat").ends(exitUsage).says("--repeat needs a --duration")
 }
 
-func TestATraceIsReplayed(t *testing.T) {
-	// Given a trace of five requests, of which the bucket has room for three,
-	file := fileOf(t, "limits: [1/h burst 3]\nreps: 1\npolicy: {fallback: deny}\nnetwork: {round_trip: 1ms}\n")
-	recorded := fileOf(t, "time_s\n0.1\n0.2\n0.3\n0.4\n0.5\n")
-	// when it is replayed, then three are admitted.
-	r := simulated(t, "replay -f "+file+" --trace "+recorded)
-	testkit.Check(t, r.Offered.Mean == 5 && r.Admitted.Mean == 3 && r.CentralAdmitted.Mean == 3,
-		"%v offered, %v admitted, %v by one central bucket", r.Offered.Mean, r.Admitted.Mean, r.CentralAdmitted.Mean)
-}
-
 func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	// Given a trace with 2,000 keys, each asked once, of 40 processes, and one token a key,
 	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{name: web, count: 3}]\npolicy: {fallback: deny}\n")

@@ -2,15 +2,12 @@ package main
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -91,42 +88,5 @@ func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
 		var text bytes.Buffer
 		testkit.NoErr(t, json.NewEncoder(&text).Encode(report))
 		testkit.Check(t, conforms(t, "run", text.String()) != nil, "it conforms: %.200s", text.String())
-	}
-}
-
-// The schema must not call something an integer that is not, nor leave out a field: a type that it
-// does not know fails here.
-func TestTheSchemaKnowsEveryType(t *testing.T) {
-	known := map[reflect.Type]bool{}
-	var visit func(where string, of reflect.Type)
-	visit = func(where string, of reflect.Type) {
-		switch {
-		case known[of] || of == reflect.TypeFor[time.Time]() || of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
-			return
-		case of.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(of).Implements(reflect.TypeFor[encoding.TextMarshaler]()):
-			t.Errorf("%s writes itself, as %v", where, of)
-			return
-		}
-		known[of] = true
-		switch kind := of.Kind(); {
-		case kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map:
-			visit(where, of.Elem())
-		case kind == reflect.Struct:
-			for _, f := range reflect.VisibleFields(of) {
-				tag := f.Tag.Get("json")
-				own := where + "." + f.Name
-				if f.Anonymous && tag == "" || !f.IsExported() || tag == "-" {
-					continue
-				}
-				key, _, _ := strings.Cut(tag, ",")
-				testkit.Check(t, key != "", "%s has no JSON key", own)
-				visit(own, f.Type)
-			}
-		case kind > reflect.Float64 && kind != reflect.String:
-			t.Errorf("%s is a %v", where, of)
-		}
-	}
-	for command, of := range outputs {
-		visit(command, of)
 	}
 }

@@ -111,12 +111,6 @@ func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
 		"%q, %v", e.stderr, err)
 }
 
-func TestEveryFormatSaysTheSeed(t *testing.T) {
-	for format, want := range map[string]string{"table": "seed 11,", "json": `"seed": 11,`, "html": "<dt>seed</dt><dd>11</dd>"} {
-		pretend(t, report(), nil, "run --out "+format).ends(0).shows(want)
-	}
-}
-
 func TestThePageSaysHowToRepeatIt(t *testing.T) {
 	file := fileOf(t, small)
 	// The scenario file in it has what --set changed.
@@ -193,13 +187,6 @@ func sameForParallel[T any](t *testing.T, line string, forget func(*T)) T {
 	}
 	testkit.Check(t, bytes.Equal(texts[0], texts[1]), "%s\n%s", texts[0], texts[1])
 	return data[0]
-}
-
-func TestTheReportIsTheSameWhateverParallelIs(t *testing.T) {
-	const line = "compare -f example:small-burst --reps 3 --duration 2s --seed 9 --rivals central,fixed_window,settle_afterwards"
-	r := sameForParallel(t, line, func(r *sim.Report) { r.Machine = sim.Machine{} })
-	testkit.Check(t, r.Seed == 9 && r.Reps == 3 && len(r.Rivals) == 3 && r.Rivals[1].Name == "fixed_window",
-		"%+v", r)
 }
 
 func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {

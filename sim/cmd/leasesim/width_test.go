@@ -48,22 +48,3 @@ func TestEveryTextFitsATerminal(t *testing.T) {
 		}
 	}
 }
-
-func TestTheHeadlineSaysWhatDecides(t *testing.T) {
-	// Given a run, when it is shown, then its table has five figures, and all of them with --all.
-	const line = "run -f example:small-burst --reps 2 --duration 2s"
-	rows := func(text, title string) (names []string) {
-		_, table, _ := strings.Cut(text, title+"\n\n")
-		table, _, _ = strings.Cut(table, "\n\n")
-		for row := range strings.Lines(table) {
-			if name, _, _ := strings.Cut(row, " "); strings.Contains(name, "_") || name == "jain" {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
-	brief, all := leasesim(t, line).stdout, leasesim(t, line+" --all").stdout
-	five := strings.Join(rows(brief, "THE FIGURES THAT DECIDE"), " ")
-	testkit.Check(t, five == "admitted_vs_central bound_exceeded_by false_reject_ratio calls_per_s wait_ms_p99", "%s", five)
-	testkit.Check(t, strings.Contains(all, "stranded") && !strings.Contains(brief, "stranded"), "%s", all)
-}

@@ -2,7 +2,6 @@ package live
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -131,10 +130,4 @@ func TestAReportWithoutReplicationsIsComparedByItsMeans(t *testing.T) {
 	s.Admitted.Values = nil
 	got := compared(fleet, s, real())[Admitted]
 	testkit.Check(t, got.Least == 505_000 && got.Most == 505_000 && got.Agrees, "%+v", got)
-}
-
-func TestTheHelpSaysWhatIsTolerated(t *testing.T) {
-	for _, want := range []string{"offered             1 %", "admitted            1 %", "lease calls/s       5 %", "1ms", "Jain's index        0.005, a standard deviation of 7.1 %"} {
-		testkit.Check(t, strings.Contains(ToleranceHelp(), want), "no %q in\n%s", want, ToleranceHelp())
-	}
 }
