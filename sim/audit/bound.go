@@ -76,7 +76,8 @@ func (b Bound) Validate() error {
 		complain("Offset is %v, must be 0 to below Per", b.Offset)
 	}
 	if b.Kind > lease.KindCalendar {
-		complain("Kind is %v, must be %v, %v or %v", b.Kind, lease.KindBucket, lease.KindSliding, lease.KindCalendar)
+		complain("Kind is %v, must be %v, %v or %v", b.Kind, lease.KindBucket, lease.KindSliding,
+			lease.KindCalendar)
 	}
 	if b.windowed() && b.Tokens > 0 && b.Overcommit > math.MaxInt64-b.Tokens {
 		complain("Tokens + Overcommit is %d + %d, must be at most %d", b.Tokens, b.Overcommit, int64(math.MaxInt64))

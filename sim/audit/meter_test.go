@@ -212,7 +212,8 @@ func TestRateArithmeticIsThatOfUnboundedIntegers(t *testing.T) {
 		w := number()
 		flow := new(big.Int).Mul(tokens, of(w))
 		flow.Div(flow, per)
-		if flow.IsInt64() && flow.Int64() != r.wholeTokens(w) || !flow.IsInt64() && r.wholeTokens(w) != math.MaxInt64 {
+		if flow.IsInt64() && flow.Int64() != r.wholeTokens(w) || !flow.IsInt64() &&
+			r.wholeTokens(w) != math.MaxInt64 {
 			t.Fatalf("%+v: in %d ns flow %v, got %d", b, w, flow, r.wholeTokens(w))
 		}
 		x, y := signed(), signed()

@@ -11,8 +11,9 @@ import (
 
 // windowBound draws a sliding window or a calendar, of a length that a few events fit in.
 func windowBound(rng *rand.Rand) Bound {
-	b := Bound{Tokens: 1 + rng.Int64N(1+rng.Int64N(80)), Per: time.Duration(1 + rng.Int64N(30)), Overcommit: rng.Int64N(3),
-		Kind: lease.KindSliding}
+	b := Bound{Tokens: 1 + rng.Int64N(1+rng.Int64N(80)), Per: time.Duration(1 + rng.Int64N(30)),
+		Overcommit: rng.Int64N(3),
+		Kind:       lease.KindSliding}
 	if rng.IntN(2) == 0 {
 		b.Kind, b.Offset = lease.KindCalendar, time.Duration(rng.Int64N(int64(b.Per)))
 	}
@@ -164,11 +165,14 @@ func TestACalendarGoesByTheClockThatTheBucketHasSeen(t *testing.T) {
 
 // TestARunRemembersNoMoreThanItsWindow, nor a calendar more than a moment.
 func TestARunRemembersNoMoreThanItsWindow(t *testing.T) {
-	sliding, calendar := NewMeter(Of(lease.Sliding(1, time.Second), 0)), NewMeter(Of(lease.Calendar(1, time.Hour, 0), 0))
+	sliding, calendar := NewMeter(Of(lease.Sliding(1, time.Second), 0)),
+		NewMeter(Of(lease.Calendar(1, time.Hour, 0), 0))
 	for at := range int64(100_000) {
 		sliding.Admit(at*ms, 1)
 		calendar.Admit(at*ms, 1)
 	}
-	testkit.Check(t, cap(sliding.window.used.line) < 5000, "the window takes %d points", cap(sliding.window.used.line))
-	testkit.Check(t, cap(calendar.window.used.line) <= 4, "the calendar takes %d points", cap(calendar.window.used.line))
+	testkit.Check(t, cap(sliding.window.used.line) < 5000, "the window takes %d points",
+		cap(sliding.window.used.line))
+	testkit.Check(t, cap(calendar.window.used.line) <= 4, "the calendar takes %d points",
+		cap(calendar.window.used.line))
 }

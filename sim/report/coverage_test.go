@@ -34,7 +34,8 @@ func replicationsOf(r *report.Report) []report.Outcome {
 	outcomes := make([]report.Outcome, r.Reps)
 	_, from := everyFigure(r)
 	for rep := range outcomes {
-		one := report.Report{Rivals: make([]report.RivalReport, len(r.Rivals)), Classes: make([]report.ClassReport, len(r.Classes))}
+		one := report.Report{Rivals: make([]report.RivalReport, len(r.Rivals)),
+			Classes: make([]report.ClassReport, len(r.Classes))}
 		_, to := everyFigure(&one)
 		for i, f := range to {
 			f.Mean = from[i].Values[rep]
@@ -60,22 +61,29 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 	// The same every time: another draw of as many runs may be half a percent off.
 	rnd, intervals := rand.New(rand.NewPCG(1, 2)), map[string]int{}
 	for _, scene := range []struct{ name, text string }{
-		{"overload", "limits: [1000/s burst 200], groups: [{count: 5}], workload: {load: 2}, rivals: [central, fixed_window]"},
+		{"overload", "limits: [1000/s burst 200], groups: [{count: 5}], workload: {load: 2}, rivals: [central, " +
+			"fixed_window]"},
 		{"calm", "limits: [1000/s burst 200], groups: [{count: 5}], workload: {load: 0.8}, rivals: [static_split]"},
 		{"edge", "limits: [200/s burst 20], groups: [{count: 5}], workload: {load: 0.95}"},
-		{"autoscale", `limits: [1000/s burst 100], groups: [{count: 2, scale: [{at: 1s, count: 10}]}], workload: {load: 1.5}`},
-		{"allow all", `limits: [300/s burst 60], groups: [{count: 5}], network: {loss: 0.5%}, policy: {fallback: allow_all},
-			workload: {load: 1.2}`},
-		{"failover", `limits: [300/s burst 60], groups: [{count: 5}], redis: {faults: [{kind: failover, at: 1s, for: 200ms, lost: 100ms}]},
+		{"autoscale", `limits: [1000/s burst 100], groups: [{count: 2, scale: [{at: 1s, count: 10}]}], workload: ` +
+			`{load: 1.5}`},
+		{"allow all", `limits: [300/s burst 60], groups: [{count: 5}], network: {loss: 0.5%},
+			policy: {fallback: allow_all},			workload: {load: 1.2}`},
+		{"failover", `limits: [300/s burst 60], groups: [{count: 5}],
+			redis: {faults: [{kind: failover, at: 1s, for: 200ms, lost: 100ms}]},
 			policy: {fallback: deny}, workload: {load: 1.5}`},
-		{"classes", `limits: [300/s burst 300], groups: [{count: 2, workload: {rate: 100/s}}, {count: 3, headroom: 0.5,
+		{"classes", `limits: [300/s burst 300], groups: [{count: 2, workload: {rate: 100/s}},
+			{count: 3, headroom: 0.5,
 			workload: {rate: 600/s}}]`},
-		{"wait", "limits: [300/s burst 30], groups: [{count: 4}], workload: {load: 0.95, verb: wait, deadline: 300ms}"},
+		{"wait", "limits: [300/s burst 30], groups: [{count: 4}], workload: {load: 0.95, verb: wait, deadline: " +
+			"300ms}"},
 		// The figures of these have none: no ten replications tell what the others would.
 		{"saturated", "limits: [2000/s burst 20], groups: [{count: 8}], redis: {service_time: exp(15ms)}"},
-		{"long calls", `limits: [1000/s burst 50], groups: [{count: 5}], redis: {service_time: "pareto(20us,1.1)"}`},
+		{"long calls", `limits: [1000/s burst 50], groups: [{count: 5}],
+			redis: {service_time: "pareto(20us,1.1)"}`},
 		{"bursts", "limits: [500/s burst 100], groups: [{count: 5}], workload: {kind: onoff, load: 0.7}"},
-		{"restarts", `limits: [500/s], groups: [{count: 2, restarts: {every: 20s, for: 40ms}}], policy: {fallback: deny}`},
+		{"restarts", `limits: [500/s], groups: [{count: 2, restarts: {every: 20s, for: 40ms}}], policy: ` +
+			`{fallback: deny}`},
 	} {
 		if !long && scene.name != "edge" && scene.name != "saturated" {
 			continue
@@ -122,7 +130,8 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 		}
 	}
 	// And many have one, in each scene that can.
-	for _, scene := range []string{"overload", "calm", "edge", "autoscale", "allow all", "failover", "classes", "wait"} {
+	for _, scene := range []string{"overload", "calm", "edge", "autoscale", "allow all", "failover", "classes",
+		"wait"} {
 		testkit.Check(t, intervals[scene] > 2500*len(asks) || !long && scene != "edge",
 			"%s has %d intervals", scene, intervals[scene])
 		delete(intervals, scene)
@@ -146,7 +155,8 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 	var replications [2][]report.Outcome
 	scenes, rnd := [2]scenario.Scenario{}, rand.New(rand.NewPCG(3, 4))
 	for k, target := range []string{"100ms", "30ms"} {
-		s, err := file.Parse("scene", fmt.Appendf(nil, `{duration: 2s, reps: 400, limits: [300/s burst 60], groups: [{count: 5}],
+		s, err := file.Parse("scene", fmt.Appendf(nil, `{duration: 2s, reps: 400,
+			limits: [300/s burst 60], groups: [{count: 5}],
 			network: {loss: 0.5%%}, policy: {fallback: allow_all, target: %s}, workload: {load: 1.2}}`, target))
 		testkit.NoErr(t, err)
 		of[k], err = engine.Runner{}.Run(t.Context(), s)
@@ -189,7 +199,8 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 			for name, n := range given {
 				part := float64(held[name]) / float64(n)
 				testkit.Check(t, n < runs/3 || paired && name == "offered" || part >= 0.93 && part <= 0.975,
-					"%d replications, paired %v: %.1f %% of %d intervals of %s hold the mean", reps, paired, 100*part, n, name)
+					"%d replications, paired %v: %.1f %% of %d intervals of %s hold the mean", reps, paired, 100*part, n,
+					name)
 			}
 			testkit.Check(t, given["burnt"]+given["bound_exceeded_by"]+given["wait_ms_max"] == 0, "%v", given)
 			testkit.Check(t, reps < 10 && len(given) == 0 || given["calls_per_s"] > runs*9/10,

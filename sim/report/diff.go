@@ -21,7 +21,8 @@ type Change struct {
 // Paired reports whether the replications of two reports have the same seeds, so that their
 // differences may be taken one by one.
 func Paired(before, after *Report) bool {
-	return before.Seed == after.Seed && len(before.Offered.Values) > 1 && len(before.Offered.Values) == len(after.Offered.Values)
+	return before.Seed == after.Seed && len(before.Offered.Values) > 1 &&
+		len(before.Offered.Values) == len(after.Offered.Values)
 }
 
 // Changes are those of figures that two reports have alike, such as Figures.All of each.

@@ -24,7 +24,8 @@ type Named struct {
 // write in percent.
 func IsPart(name string) bool {
 	switch name {
-	case "admitted_ratio", "admitted_vs_central", "false_reject_ratio", "swapped_ratio", "redis_cpu", "worst_share":
+	case "admitted_ratio", "admitted_vs_central", "false_reject_ratio", "swapped_ratio", "redis_cpu",
+		"worst_share":
 		return true
 	}
 	return false
@@ -160,7 +161,8 @@ func even(s *scenario.Scenario, name string) bool {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
 		return true
 	case "calls_per_s", "round_trips_per_s", "redis_cpu":
-		return !slices.ContainsFunc(workloads(s), func(w *scenario.Workload) bool { return w.Verb == scenario.VerbWait })
+		return !slices.ContainsFunc(workloads(s),
+			func(w *scenario.Workload) bool { return w.Verb == scenario.VerbWait })
 	}
 	return false
 }
@@ -187,7 +189,8 @@ func misfortunate(s *scenario.Scenario) bool {
 	clocks := func(c *scenario.Clock) bool { return c != nil && (heavy(c.Offset.Dist) || heavy(c.Drift.Dist)) }
 	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||
 		slices.ContainsFunc(workloads(s), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
-		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) || heavy(g.Restarts.For.Dist) ||
+		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) ||
+			heavy(g.Restarts.For.Dist) ||
 			clocks(g.Clock)
 	})
 }
@@ -216,7 +219,10 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	if misfortunate(s) {
 		trusted = 0
 	}
-	sum := func(all []Named, replication func(rep int) []Named) { summarise(s, all, replication, seeds, trusted) }
+	sum := func(all []Named, replication func(rep int) []Named) {
+		summarise(s, all, replication, seeds,
+			trusted)
+	}
 	sum(report.Figures.All(), func(rep int) []Named { return outcomes[rep].Figures.All() })
 	for k, name := range s.Rivals {
 		rival := RivalReport{Name: name, Remote: len(outcomes) > 0 && outcomes[0].Rivals[k].Remote}
@@ -241,7 +247,8 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 
 // summarise fills each figure from its values in the replications of s; with ranges where
 // confidence is 0.
-func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Named, seeds []uint64, confidence float64) {
+func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Named, seeds []uint64,
+	confidence float64) {
 	values := make([][]float64, len(all))
 	for rep := range seeds {
 		for i, f := range replication(rep) {

@@ -135,11 +135,12 @@ type RivalReport struct {
 	FaultStock        Figure `json:"fault_stock"`
 	SwappedRatio      Figure `json:"swapped_ratio"`
 	RoundTripsPerS    Figure `json:"round_trips_per_s"`
-	RedisCPU          Figure `json:"redis_cpu"` // 0 of one that does not ask Redis for each request, like its waits
-	Jain              Figure `json:"jain"`
-	WorstShare        Figure `json:"worst_share"`
-	WaitMsP50         Figure `json:"wait_ms_p50"`
-	WaitMsP99         Figure `json:"wait_ms_p99"`
+	// 0 of one that does not ask Redis for each request, like its waits
+	RedisCPU   Figure `json:"redis_cpu"`
+	Jain       Figure `json:"jain"`
+	WorstShare Figure `json:"worst_share"`
+	WaitMsP50  Figure `json:"wait_ms_p50"`
+	WaitMsP99  Figure `json:"wait_ms_p99"`
 }
 
 // Series is one point per step. The counts are of the step before the point.

@@ -118,7 +118,8 @@ func TestMinusIsTheIntervalOfTheMeanDifference(t *testing.T) {
 	b := Figure{Mean: 5, Values: []float64{4, 5, 6, 99}}
 	// differences 1, 2, 3: mean 2, deviation 1; t(95 %, 2) is 4.302653
 	d := a.Minus(b, 0.95)
-	if half := 4.302653 / math.Sqrt(3); d.Mean != 2 || math.Abs(d.High-2-half) > 1e-6 || math.Abs(2-d.Low-half) > 1e-6 || d.Certain() {
+	if half := 4.302653 / math.Sqrt(3); d.Mean != 2 || math.Abs(d.High-2-half) > 1e-6 ||
+		math.Abs(2-d.Low-half) > 1e-6 || d.Certain() {
 		t.Errorf("%+v", d)
 	}
 	if d := a.Minus(b, 0.5); !d.Certain() {
@@ -171,7 +172,8 @@ func TestFalseRejectsAndSwapsOfKnownDecisions(t *testing.T) {
 		credit := got.credit[0]
 		got.Reset()
 		got.Decided(0, 0, credit+1, true, false)
-		if got.Admitted != 0 || got.FalseRejects != 1 || got.Swapped != credit || !slices.Equal(got.ByProcess, []int64{0}) {
+		if got.Admitted != 0 || got.FalseRejects != 1 || got.Swapped != credit ||
+			!slices.Equal(got.ByProcess, []int64{0}) {
 			t.Errorf("%s: after the warm-up there are %+v", c.what, got)
 		}
 	}

@@ -20,7 +20,8 @@ const (
 type Decided struct{ Central, Admitted, FalseRejects, Credit int64 }
 
 func (d Decided) plus(o Decided) Decided {
-	return Decided{d.Central + o.Central, d.Admitted + o.Admitted, d.FalseRejects + o.FalseRejects, d.Credit + o.Credit}
+	return Decided{d.Central + o.Central, d.Admitted + o.Admitted, d.FalseRejects + o.FalseRejects,
+		d.Credit + o.Credit}
 }
 
 func (d Decided) minus(o Decided) Decided {

@@ -200,7 +200,8 @@ func TestWhatAsksTheStoreKeepsNothingAnywhereElse(t *testing.T) {
 	rng := testkit.Rand(t)
 	for _, name := range Names() {
 		_, remote := start(t, name, fleetOf(1, tenPerSecond)).(Remote)
-		testkit.Check(t, remote == IsRemote(name), "%s: a Remote? %v, and IsRemote says %v", name, remote, IsRemote(name))
+		testkit.Check(t, remote == IsRemote(name), "%s: a Remote? %v, and IsRemote says %v", name, remote,
+			IsRemote(name))
 		if !remote {
 			continue
 		}

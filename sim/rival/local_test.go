@@ -97,7 +97,8 @@ func TestLocalBatchesAskOncePerBatch(t *testing.T) {
 }
 
 func TestAStockIsNotSpentOnMoreThanABurst(t *testing.T) {
-	for _, limits := range [][]lease.Limit{{tenPerSecond, lease.PerSecond(100)}, {lease.PerSecond(100), tenPerSecond}} {
+	for _, limits := range [][]lease.Limit{{tenPerSecond, lease.PerSecond(100)},
+		{lease.PerSecond(100), tenPerSecond}} {
 		// Given a process that holds 4 tokens, and can draw 5
 		a := start(t, "local_batches:5", fleetOf(1, limits...))
 		a.Decide(0, 0, 0, 1)
@@ -161,7 +162,8 @@ func TestSettlingTooSeldomForTheBurstMissesTheRate(t *testing.T) {
 		// Given one process that asks for ten times a rate of 100/s, with a burst of 5
 		a := start(t, "settle_afterwards:"+c.period, fleetOf(1, lease.PerSecond(100).WithBurst(5)))
 		if got := steadily(a, ms, 100*second); got < c.least || got > c.most {
-			t.Errorf("a period of %s: %d of 10,000 tokens were admitted, want %d to %d", c.period, got, c.least, c.most)
+			t.Errorf("a period of %s: %d of 10,000 tokens were admitted, want %d to %d", c.period, got, c.least,
+				c.most)
 		}
 	}
 }
@@ -197,7 +199,8 @@ type diligent struct {
 
 func newDiligent(f Fleet, later int, period int64) *diligent {
 	all := f.Processes + later
-	d := &diligent{period: period, store: newModel(f.Limits), views: make([]*model, all), pending: make([]int64, all)}
+	d := &diligent{period: period, store: newModel(f.Limits), views: make([]*model, all),
+		pending: make([]int64, all)}
 	for p := range all {
 		d.phases = append(d.phases, int64(p%f.Processes)*period/int64(f.Processes))
 	}
@@ -244,7 +247,8 @@ func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 		f := fleetOf(1+rng.IntN(7), limits[rng.IntN(len(limits))]...)
 		later := rng.IntN(4)
 		period := 1 + rng.Int64N(90)
-		what := fmt.Sprintf("%v, %d processes and %d later, a period of %d us", f.Limits, f.Processes, later, period)
+		what := fmt.Sprintf("%v, %d processes and %d later, a period of %d us", f.Limits, f.Processes, later,
+			period)
 		a, definition := start(t, fmt.Sprintf("settle_afterwards:%dus", period), f), newDiligent(f, later, period)
 		f.Processes += later
 		for i, r := range draw(rng, f, 200, 3) {

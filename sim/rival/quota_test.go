@@ -45,7 +45,8 @@ func TestTheCentralLimiterOfAWindowAdmitsAllThatTheDefinitionDoes(t *testing.T) 
 			// then a request is admitted if it fits, and not otherwise.
 			fits := int64(len(all))+want <= n
 			if got := c.Take(now, want); got != fits {
-				t.Fatalf("%v at %d us: %d tokens admitted: %v, want %v with %d in force", l, now, want, got, fits, len(all))
+				t.Fatalf("%v at %d us: %d tokens admitted: %v, want %v with %d in force", l, now, want, got, fits,
+					len(all))
 			}
 			if fits {
 				all = append(all, slices.Repeat([]admission{{now, 1}}, int(want))...)
@@ -67,7 +68,8 @@ func TestEveryAlgorithmHoldsAWindowOrSaysThatItKnowsBucketsOnly(t *testing.T) {
 		for _, limits := range someWindows {
 			a, err := New(name, fleetOf(1, limits...))
 			if name == "settle_afterwards" {
-				testkit.Check(t, errors.Is(err, ErrLimit) && strings.Contains(err.Error(), "token buckets only"), "%v", err)
+				testkit.Check(t, errors.Is(err, ErrLimit) && strings.Contains(err.Error(), "token buckets only"), "%v",
+					err)
 				continue
 			}
 			testkit.NoErr(t, err)
@@ -105,12 +107,15 @@ func TestWhatEachAlgorithmMakesOfABoundary(t *testing.T) {
 		{"sliding_log", lease.Calendar(100, time.Minute, 0), 100, 0, 0, 0},
 	} {
 		a, m := start(t, c.name, fleetOf(1, c.limit)), audit.NewMeter(audit.Of(c.limit, 0))
-		for _, x := range []struct{ at, want int64 }{{60*second - 1, c.before}, {60 * second, c.after}, {119 * second, c.most}} {
+		for _, x := range []struct{ at, want int64 }{{60*second - 1, c.before}, {60 * second, c.after},
+			{119 * second, c.most}} {
 			got := burst(a, x.at, 0)
 			m.Admit(x.at*1000, got)
-			testkit.Check(t, got == x.want, "%s, %v at %d us: %d admitted, want %d", c.name, c.limit, x.at, got, x.want)
+			testkit.Check(t, got == x.want, "%s, %v at %d us: %d admitted, want %d", c.name, c.limit, x.at, got,
+				x.want)
 		}
-		testkit.Check(t, m.ExceededBy() == c.over, "%s, %v: exceeded by %d, want %d", c.name, c.limit, m.ExceededBy(), c.over)
+		testkit.Check(t, m.ExceededBy() == c.over, "%s, %v: exceeded by %d, want %d", c.name, c.limit,
+			m.ExceededBy(), c.over)
 	}
 }
 

@@ -108,7 +108,8 @@ type entry struct {
 // entries are all algorithms in the order of a table: the ideal, what asks the store for every
 // request, and what does not.
 var entries = slices.Concat(
-	both("central", "one exact limiter, one call per request; of a token bucket GCRA decides the same", "", newCentral),
+	both("central", "one exact limiter, one call per request; of a token bucket GCRA decides the same", "",
+		newCentral),
 	both("fixed_window", "a counter per window of Burst/R, its quota Burst", "", newFixedWindow),
 	both("sliding_log", "the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
 	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted",

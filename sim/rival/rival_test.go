@@ -93,7 +93,8 @@ type request struct {
 // draw makes a load of about the limit's rate, in bursts and pauses, of processes and keys at
 // random.
 func draw(rng *rand.Rand, f Fleet, count int, most int64) []request {
-	between := float64(f.Limits[0].Per) / 1000 / float64(f.Limits[0].Tokens) * float64(1+most) / 2 / float64(f.Keys)
+	between := float64(f.Limits[0].Per) / 1000 / float64(
+		f.Limits[0].Tokens) * float64(1+most) / 2 / float64(f.Keys)
 	all := make([]request, count)
 	var now float64
 	for i := range all {
@@ -201,7 +202,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		}
 		// What is wrong with the name is wrong for any fleet.
 		known := Check(c.name)
-		testkit.Check(t, errors.Is(c.is, ErrLimit) && known == nil || errors.Is(known, c.is), "Check(%q) is %v", c.name, known)
+		testkit.Check(t, errors.Is(c.is, ErrLimit) && known == nil || errors.Is(known, c.is), "Check(%q) is %v",
+			c.name, known)
 		for _, text := range c.says {
 			testkit.Check(t, strings.Contains(err.Error(), text),
 				"%q: the error does not say %q:\n%v", c.name, text, err)

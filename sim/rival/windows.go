@@ -184,8 +184,9 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{
-			quota: l.Capacity(), history: history, origin: l.Offset.Microseconds(), scale: length.Denom().Uint64(), length: length.Num().Uint64(),
-			keep: ceiling(times(length, big.NewRat(history+1, 1))),
+			quota: l.Capacity(), history: history, origin: l.Offset.Microseconds(), scale: length.Denom().Uint64(),
+			length: length.Num().Uint64(),
+			keep:   ceiling(times(length, big.NewRat(history+1, 1))),
 		})
 	}
 	return newWindows(f, func(i int) window { return &counters{cellRule: &rules[i]} }), nil
@@ -236,7 +237,8 @@ func (c *counters) hasRoom(local, n int64) bool {
 func (c *counters) add(now, local, n int64) {
 	k, _ := c.cell(local)
 	until := now + c.keep
-	i, found := slices.BinarySearchFunc(c.cells, k, func(x counter, k int64) int { return cmp.Compare(x.cell, k) })
+	i, found := slices.BinarySearchFunc(c.cells, k,
+		func(x counter, k int64) int { return cmp.Compare(x.cell, k) })
 	if found {
 		c.cells[i].n += n
 		c.cells[i].until = until

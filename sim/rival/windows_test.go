@@ -190,7 +190,8 @@ func TestASlidingLogKeepsNoMoreThanABurst(t *testing.T) {
 	steadily(a, 100, 10*second)
 	log := a.(*windows).all[0].(*admissions).log
 	if len(log) > 50 || cap(log) > 128 {
-		t.Errorf("the log has %d entries in room for %d, after 10,000 admissions of a burst of 50", len(log), cap(log))
+		t.Errorf("the log has %d entries in room for %d, after 10,000 admissions of a burst of 50", len(log),
+			cap(log))
 	}
 }
 

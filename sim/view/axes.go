@@ -12,7 +12,8 @@ import (
 
 // letters are those of all text in a chart.
 var letters = text.Style{
-	Color: muted, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: textSize}, Handler: plot.DefaultTextHandler,
+	Color: muted, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: textSize},
+	Handler: plot.DefaultTextHandler,
 }
 
 const (

@@ -39,14 +39,16 @@ func TestLinesHaveTheirColoursAndLeaveOutWhatIsNoNumber(t *testing.T) {
 			"series %d: %d strokes and %d dots, want %v", n, stroked(svg, n), filled(svg, n), want)
 	}
 	testkit.Check(t, strings.Count(svg, "fill-opacity") == 1, "no band")
-	want := "[{whole line #0072b2} {dotted line dotted #d55e00} {nothing line #00926a} {one point is seen line #b8608f} {dots dot #b98500}]"
+	want := "[{whole line #0072b2} {dotted line dotted #d55e00} {nothing line #00926a} {one point is seen " +
+		"line #b8608f} {dots dot #b98500}]"
 	if got := fmt.Sprint(p.Legend); got != want {
 		t.Error(got)
 	}
 }
 
 func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
-	svg, _ := drawn(t, Chart{Names: []string{"10ms", "1s"}, Lines: []Line{{X: []float64{0, 1}, Y: []float64{2000, 30000}}}})
+	svg, _ := drawn(t, Chart{Names: []string{"10ms", "1s"},
+		Lines: []Line{{X: []float64{0, 1}, Y: []float64{2000, 30000}}}})
 	for _, label := range []string{">10ms<", ">1s<", ">10,000<", ">20,000<"} {
 		testkit.Check(t, strings.Contains(svg, label), "no %s", label)
 	}
@@ -54,8 +56,10 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 		low, high float64
 		want      string
 	}{
-		{0, 30, "0 5 10 15 20 25 30"}, {0, 1, "0 0.2 0.4 0.6 0.8 1"}, {0, 104000, "0 20,000 40,000 60,000 80,000 100,000"},
-		{0.97, 1.003, "0.97 0.975 0.98 0.985 0.99 0.995 1"}, {-3, 3, "-3 -2 -1 0 1 2 3"}, {0, 9, "0 2 4 6 8"}, {5, 5, ""}, {0, inf, ""},
+		{0, 30, "0 5 10 15 20 25 30"}, {0, 1, "0 0.2 0.4 0.6 0.8 1"},
+		{0, 104000, "0 20,000 40,000 60,000 80,000 100,000"},
+		{0.97, 1.003, "0.97 0.975 0.98 0.985 0.99 0.995 1"}, {-3, 3, "-3 -2 -1 0 1 2 3"}, {0, 9, "0 2 4 6 8"},
+		{5, 5, ""}, {0, inf, ""},
 	} {
 		var labels []string
 		for _, tick := range numberTicks(7)(c.low, c.high) {
@@ -75,7 +79,8 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 	many := slices.Repeat([]string{"a name"}, 100)
 	for _, width := range []float64{280, 700} {
 		got := len(namedTicks(many, width))
-		testkit.Check(t, got >= 4 && float64(got)*textWidth("a name") < width, "%d names are written in %v px", got, width)
+		testkit.Check(t, got >= 4 && float64(got)*textWidth("a name") < width, "%d names are written in %v px", got,
+			width)
 	}
 }
 
@@ -86,7 +91,8 @@ func TestChartsOfNothingAreDrawn(t *testing.T) {
 		Chart{FromZero: true, Lines: []Line{{X: []float64{1, 1}, Y: []float64{-3, -3}}}},
 		Chart{Lines: []Line{{X: []float64{5}, Y: []float64{7}}}},
 	} {
-		if svg, _ := drawn(t, c); !strings.HasPrefix(svg, "<svg ") || strings.Contains(svg, "nan") || strings.Contains(svg, "inf") {
+		if svg, _ := drawn(t, c); !strings.HasPrefix(svg, "<svg ") || strings.Contains(svg, "nan") ||
+			strings.Contains(svg, "inf") {
 			t.Errorf("%+v: %s", c, svg)
 		}
 	}
@@ -94,7 +100,8 @@ func TestChartsOfNothingAreDrawn(t *testing.T) {
 
 // A browser without the font that a chart is drawn with makes its texts as wide as they were drawn.
 func TestTextsOfAChartKeepTheirWidthInAnyFont(t *testing.T) {
-	svg, _ := drawn(t, Chart{Title: "t", XLabel: "seconds", Lines: []Line{{Name: "a", X: []float64{1, 2}, Y: []float64{3, 4}, Labels: []string{"one", "two"}}}})
+	svg, _ := drawn(t, Chart{Title: "t", XLabel: "seconds",
+		Lines: []Line{{Name: "a", X: []float64{1, 2}, Y: []float64{3, 4}, Labels: []string{"one", "two"}}}})
 	texts, wide := strings.Count(svg, "<text "), strings.Count(svg, `" lengthadjust="spacingandglyphs">`)
 	testkit.Check(t, texts >= 5 && texts == wide, "%d of %d texts have a width:\n%s", wide, texts, svg)
 }
@@ -106,7 +113,8 @@ func TestNoColourMeansTwoThings(t *testing.T) {
 		r := madeUp()
 		r.Report.Members = nil
 		for i := range groups {
-			r.Report.Members = append(r.Report.Members, sim.Member{Group: fmt.Sprint("group ", i), Admitted: 7, Share: 8})
+			r.Report.Members = append(r.Report.Members,
+				sim.Member{Group: fmt.Sprint("group ", i), Admitted: 7, Share: 8})
 		}
 		lines := r.shares().Charts[0].Lines[1:]
 		named := map[int]bool{}
@@ -115,7 +123,8 @@ func TestNoColourMeansTwoThings(t *testing.T) {
 			named[l.Series%len(series)] = true
 		}
 		last := lines[len(lines)-1].Titles
-		testkit.Check(t, last[len(last)-1] == fmt.Sprintf("group %d: 7 admitted, a share of 8", groups-1), "%d groups: %q", groups, last)
+		testkit.Check(t, last[len(last)-1] == fmt.Sprintf("group %d: 7 admitted, a share of 8", groups-1),
+			"%d groups: %q", groups, last)
 	}
 	d := Sweep(swept(t, "policy.target=10ms..1s:log:8", "groups.web.count=1,2"), "", "")
 	looks := map[string]bool{}

@@ -21,8 +21,10 @@ func Comparison(r Result) Document {
 func (r Result) rivals(d *Document) {
 	f := &r.Report.Figures
 	own := sim.RivalReport{
-		Name: Own, Remote: true, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral, BoundExceededBy: f.BoundExceededBy,
-		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain, WorstShare: f.WorstShare,
+		Name: Own, Remote: true, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral,
+		BoundExceededBy:  f.BoundExceededBy,
+		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain,
+		WorstShare: f.WorstShare,
 		FaultStock: f.FaultStock, RedisCPU: f.RedisCPU, WaitMsP99: f.WaitMsP99,
 	}
 	all := append([]sim.RivalReport{own}, r.Report.Rivals...)
@@ -53,7 +55,8 @@ func (r Result) rivals(d *Document) {
 		}
 		return t
 	}
-	d.both("Side by side", table, "Every algorithm saw the same requests. "+r.subject()+"Excess: tokens above "+r.bound()+
+	d.both("Side by side", table, "Every algorithm saw the same requests. "+r.subject()+
+		"Excess: tokens above "+r.bound()+
 		", in the worst of all windows of all replications. Rejects: wrong ones, once settled"+
 		either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ")+r.kinds(Bases))
 	if r.Describe == nil {
@@ -72,19 +75,22 @@ func (r Result) rivals(d *Document) {
 func (r Result) subject() (text string) {
 	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {
-		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards and " +
-			"faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: who has " +
+		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards " +
+			"and faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: " +
+			"who has " +
 			"no answer in time is denied. Wait: of those who were admitted. "
 	}
 	if some(func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }) {
-		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens, unless a pool " +
+		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens, unless " +
+			"a pool " +
 			"of few connections turns them away before: then as many are answered as Redis can. "
 	}
 	if r.someLoad(func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
 		text += "Requests wait for tokens from leases only: the rivals answer at once. "
 	}
 	if r.someLoad((*sim.Workload).Reserves) {
-		text += "The rivals decide by what requests reserve, and nobody tells them the cost: what is used beyond that, " +
+		text += "The rivals decide by what requests reserve, and nobody tells them the cost: what is used beyond " +
+			"that, " +
 			"or given back, is in no figure of theirs. "
 	}
 	if some(func(a sim.RivalReport) bool { return !a.Remote }) {

@@ -109,7 +109,8 @@ func (d Document) left() bool {
 		return false
 	}
 	for _, s := range d.Sections {
-		if s.Shown == InFull || s.Shown == Always && s.Table != nil && len(s.Table.narrow().Columns) < len(s.Table.Columns) {
+		if s.Shown == InFull || s.Shown == Always && s.Table != nil &&
+			len(s.Table.narrow().Columns) < len(s.Table.Columns) {
 			return true
 		}
 	}
@@ -122,7 +123,8 @@ func (d *Document) say(mood Mood, format string, args ...any) {
 }
 
 // both adds a section whose table has means in a brief text, and intervals elsewhere.
-func (d *Document) both(title string, table func(write func(key string, f sim.Figure) string) Table, text ...string) {
+func (d *Document) both(title string, table func(write func(key string, f sim.Figure) string) Table,
+	text ...string) {
 	brief, full := table(Mean), table(Figure)
 	d.Sections = append(d.Sections, Section{Title: title, Shown: InBrief, Table: &brief, Text: text},
 		Section{Title: title, Shown: InFull, Table: &full, Text: text})
@@ -144,7 +146,8 @@ var (
 	textTemplate = text.Must(text.New("text").Funcs(text.FuncMap{
 		"wrap": func(text string) string { return Wrap(text, lineMax) }, "upper": strings.ToUpper, "line": factLine,
 	}).Parse(textSource))
-	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture, "numeric": numeric, "units": units}).Parse(pageSource))
+	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture, "numeric": numeric,
+		"units": units}).Parse(pageSource))
 )
 
 // Write writes the document in one of Formats. A page has no script, and nothing that a browser
@@ -208,7 +211,8 @@ func numeric(text string) html.HTML {
 		return html.HTML(html.HTMLEscapeString(together(text)))
 	}
 	number, rest := strings.TrimRight(text[:at], " "), text[at:]
-	return html.HTML(html.HTMLEscapeString(together(number)) + " <small>" + html.HTMLEscapeString(together(rest)) + "</small>")
+	return html.HTML(html.HTMLEscapeString(together(number)) + " <small>" +
+		html.HTMLEscapeString(together(rest)) + "</small>")
 }
 
 // units keeps the percent signs of a sentence beside their numbers.
@@ -228,7 +232,8 @@ var figureHead = []string{"what", "figure", "mean", "low", "high", "worst", "wor
 // figureRows adds a line of CSV for each figure of something: an algorithm, a point, a policy.
 func (d *Document) figureRows(what string, figures []sim.Named) {
 	for _, f := range figures {
-		d.Rows = append(d.Rows, []string{what, f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst), fmt.Sprint(f.WorstSeed)})
+		d.Rows = append(d.Rows, []string{what, f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst),
+			fmt.Sprint(f.WorstSeed)})
 	}
 }
 

@@ -128,9 +128,10 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 	// and a point that cannot run, and so has no figures
 	all["point"] = Sweep(swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms"), "", "")
 	for name, want := range map[string]string{
-		"run":    Own + "; headroom 0; headroom 0.2; central; fixed_window; local_batches:50",
-		"quoted": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name + "; fixed_window; local_batches:50",
-		"point":  "policy.target=10ms policy.ttl=100ms",
+		"run": Own + "; headroom 0; headroom 0.2; central; fixed_window; local_batches:50",
+		"quoted": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name +
+			"; fixed_window; local_batches:50",
+		"point": "policy.target=10ms policy.ttl=100ms",
 		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms (default); " +
 			"trade-off: target 500ms, ttl 2s (default)",
 		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: target 500ms, ttl 2s",
@@ -138,7 +139,8 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 		// then every line is whole and ends as RFC 4180 has it,
 		text := written(t, all[name], FormatCSV)
 		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll() // all rows as long as the first
-		testkit.Must(t, err == nil && strings.Count(text, "\n") == strings.Count(text, "\r\n")+strings.Count(text, "c\nd"),
+		testkit.Must(t, err == nil && strings.Count(text, "\n") == strings.Count(text, "\r\n")+strings.Count(text,
+			"c\nd"),
 			"%s: %v in %q", name, err, text)
 		// and there is one per figure.
 		count, order := map[string]int{}, []string{}
@@ -147,7 +149,8 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 				order = append(order, row[0])
 			}
 		}
-		testkit.Check(t, strings.HasPrefix(strings.Join(order, "; "), want), "%s: rows are about %q, want %q", name, order, want)
+		testkit.Check(t, strings.HasPrefix(strings.Join(order, "; "), want), "%s: rows are about %q, want %q", name,
+			order, want)
 		for i, what := range order {
 			lines := figures
 			if strings.HasPrefix(what, "headroom ") {
@@ -183,7 +186,8 @@ func TestATableWhoseKeysHaveNoRoomHasNumbers(t *testing.T) {
 	table.Add("a", "b", "1", "c")
 	table.Add("d", "e", "2", "f")
 	for line := range strings.Lines(table.String()) {
-		testkit.Check(t, utf8.RuneCountInString(line) <= lineMax+1, "a line of %d: %s", utf8.RuneCountInString(line), line)
+		testkit.Check(t, utf8.RuneCountInString(line) <= lineMax+1, "a line of %d: %s",
+			utf8.RuneCountInString(line), line)
 	}
 	testkit.Check(t, strings.Contains(table.String(), "\n2  e "), "%s", table.String())
 }

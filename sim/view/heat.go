@@ -140,7 +140,8 @@ func (h Heat) SVG() template.HTML {
 		fmt.Fprintf(&b, `<text x="%d" y="%d"%s>%s</text>`+"\n", x, y, more, html.EscapeString(s))
 	}
 	const middle = ` text-anchor="middle"`
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13" fill="#1b1f24">`+
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `+
+		`font-family="sans-serif" font-size="13" fill="#1b1f24">`+
 		"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	text(8, 20, ` font-weight="bold"`, h.Title)
@@ -162,7 +163,8 @@ func (h Heat) SVG() template.HTML {
 			}
 			fmt.Fprintf(&b, `<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n",
 				html.EscapeString(h.about(row, k)), x, y, across-2, heatHeight-2, s.paper)
-			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle), c.text()+either(c.Excess > 0, " !", ""))
+			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle),
+				c.text()+either(c.Excess > 0, " !", ""))
 			b.WriteString("</g>\n")
 		}
 		if h.exceeded() {
@@ -171,10 +173,12 @@ func (h Heat) SVG() template.HTML {
 	}
 	for i, s := range heatScale {
 		x, y := 8+i%heatKey*(width-16)/heatKey, below+16+i/heatKey*22
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s" stroke="#d0d7de"/>`+"\n", x, y, s.paper)
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s" stroke="#d0d7de"/>`+"\n", x, y,
+			s.paper)
 		text(x+20, y+12, "", s.name)
 	}
-	text(8, height-12, "", "!  the bound is exceeded in some window"+either(h.exceeded(), "; "+heatExcess+": by so many tokens at most", ""))
+	text(8, height-12, "", "!  the bound is exceeded in some window"+either(h.exceeded(),
+		"; "+heatExcess+": by so many tokens at most", ""))
 	b.WriteString("</svg>\n")
 	return template.HTML(b.String())
 }
@@ -200,7 +204,8 @@ func HeatOf(r search.SweepReport) Heat {
 
 func (v sweepView) heat() Heat {
 	down, across := v.Axes[0], v.Axes[1]
-	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path, Columns: across.Values}
+	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path,
+		Columns: across.Values}
 	// One row for each value of the other parameter, or for the first one only.
 	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
 		for i, value := range down.Values {

@@ -24,22 +24,27 @@ func TestAColourOfAMapMeansOneThing(t *testing.T) {
 
 func TestAMapSaysWhatEachCellIs(t *testing.T) {
 	// Given a map with a cell that keeps the bound, one that exceeds it, and one that did not run,
-	h := Heat{Title: "parts", Down: "ttl", Across: "clock.offset", Columns: []string{"0s", "1s", "10s"}, Rows: []HeatRow{{
-		Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
-	}}}
+	h := Heat{Title: "parts", Down: "ttl", Across: "clock.offset", Columns: []string{"0s", "1s", "10s"},
+		Rows: []HeatRow{{
+			Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
+		}}}
 	// when it is drawn, then each says so, under the pointer and in the cell.
 	svg := string(h.SVG())
-	for _, want := range []string{"<title>a &lt;name&gt;, clock.offset 0s: 100 % of one central bucket; the bound holds</title>",
-		"the bound exceeded by 19,382 tokens", "clock.offset 10s: did not run", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<",
+	for _, want := range []string{"<title>a &lt;name&gt;, clock.offset 0s: 100 % of one central bucket; the " +
+		"bound holds</title>",
+		"the bound exceeded by 19,382 tokens", "clock.offset 10s: did not run", ">193.0 !<", ">100.0<", ">–<",
+		">ttl ↓<",
 		">clock.offset →<", ">excess<", ">19,382<"} {
 		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
 	}
 	table := h.table()
-	for _, want := range []string{"ttl ↓  offset →      0s      1s  10s  excess", "a <name>         100.0   193.0!   –   19,382"} {
+	for _, want := range []string{"ttl ↓  offset →      0s      1s  10s  excess",
+		"a <name>         100.0   193.0!   –   19,382"} {
 		testkit.Check(t, strings.Contains(table.String(), want), "no %q in\n%s", want, table.String())
 	}
 	// Where nothing exceeds the bound, there is no column for that.
 	h.Rows[0].Cells[1].Excess = 0
 	kept := h.table()
-	testkit.Check(t, !strings.Contains(string(h.SVG())+kept.String()+h.explained(), "excess"), "%s", kept.String())
+	testkit.Check(t, !strings.Contains(string(h.SVG())+kept.String()+h.explained(), "excess"), "%s",
+		kept.String())
 }

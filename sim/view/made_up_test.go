@@ -33,7 +33,8 @@ func madeUp() Result {
 		Policy:      lease.Policy{Fallback: lease.FallbackDeny},
 	}
 	r := sim.Report{
-		SchemaVersion: sim.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10, RepsAsked: 10,
+		SchemaVersion: sim.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10,
+		RepsAsked: 10,
 		DurationS: 30, WarmupS: 2, Confidence: 0.95, Processes: 20,
 		Figures: sim.Figures{
 			Offered:           fig(56012.4, 131.7, 55700, 9),
@@ -61,7 +62,8 @@ func madeUp() Result {
 		Classes: []sim.ClassReport{
 			{Groups: []string{"web"}, Offered: fig(40012, 90, 39880, 9), Admitted: fig(25903, 9, 25880, 4),
 				AdmittedRatio: fig(0.6474, 0.002, 0.6431, 9)},
-			{Headroom: 0.2, Groups: []string{"batch"}, Offered: fig(16000.4, 40, 15900, 9), Admitted: fig(2100.2, 11, 2080, 4),
+			{Headroom: 0.2, Groups: []string{"batch"}, Offered: fig(16000.4, 40, 15900, 9),
+				Admitted:      fig(2100.2, 11, 2080, 4),
 				AdmittedRatio: fig(0.1313, 0.001, 0.1298, 4), Shadowed: fig(120, 8, 131, 9)},
 		},
 		Rivals: []sim.RivalReport{
@@ -70,7 +72,8 @@ func madeUp() Result {
 			rivalOf("local_batches:50", fig(28320, 40, 28500, 4), fig(412, 9, 440, 3), 28),
 		},
 		Machine: sim.Machine{
-			Elapsed: 1234567890, Requests: 560124, RequestsPerS: 453700.4, Parallel: 2, GoVersion: "go1.26.8", Platform: "linux/amd64",
+			Elapsed: 1234567890, Requests: 560124, RequestsPerS: 453700.4, Parallel: 2, GoVersion: "go1.26.8",
+			Platform: "linux/amd64",
 		},
 	}
 	r.Series.StepS = 0.25
@@ -110,9 +113,12 @@ func rivalOf(name string, admitted, excess sim.Figure, trips float64) sim.RivalR
 	return sim.RivalReport{
 		Remote: remote, RedisCPU: fig(0.03*part, 0.001*part, 0.032*part, 4),
 		WaitMsP50: fig(1.04*part, 0.01*part, 1.1*part, 5), WaitMsP99: fig(2.31*part, 0.05*part, 2.5*part, 5),
-		Name: name, Admitted: admitted, AdmittedVsCentral: fig(admitted.Mean/28051, 0.0003, admitted.Worst/28051, 4),
-		BoundExceededBy: excess, FalseRejectRatio: fig(0.004, 0.0003, 0.005, 4), SwappedRatio: fig(0.02, 0.001, 0.03, 4),
-		RoundTripsPerS: fig(trips, trips/100, trips*1.02, 5), Jain: fig(0.98, 0.001, 0.97, 6), WorstShare: fig(0.8, 0.02, 0.7, 6),
+		Name: name, Admitted: admitted, AdmittedVsCentral: fig(admitted.Mean/28051, 0.0003, admitted.Worst/28051,
+			4),
+		BoundExceededBy: excess, FalseRejectRatio: fig(0.004, 0.0003, 0.005, 4),
+		SwappedRatio:   fig(0.02, 0.001, 0.03, 4),
+		RoundTripsPerS: fig(trips, trips/100, trips*1.02, 5), Jain: fig(0.98, 0.001, 0.97, 6),
+		WorstShare: fig(0.8, 0.02, 0.7, 6),
 	}
 }
 

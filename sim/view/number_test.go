@@ -19,8 +19,10 @@ func TestNumbersAreWrittenForTheirReaders(t *testing.T) {
 		want  map[float64]string
 	}{
 		{"Number", Number, map[float64]string{
-			0: "0", 1: "1", -1: "-1", 12: "12", 0.5: "0.5", 1234: "1,234", 9999: "9,999", 10000: "10,000", 1234567: "1,234,567",
-			-12345: "-12,345", 1234567890123: "1,234,567,890,123", 99999.6: "100,000", 12345.678: "12,346", 1234.5678: "1,234.6",
+			0: "0", 1: "1", -1: "-1", 12: "12", 0.5: "0.5", 1234: "1,234", 9999: "9,999", 10000: "10,000",
+			1234567: "1,234,567",
+			-12345:  "-12,345", 1234567890123: "1,234,567,890,123", 99999.6: "100,000", 12345.678: "12,346",
+			1234.5678:  "1,234.6",
 			0.12345678: "0.12346", 0.001: "0.001", 0.00012345678: "0.00012346", 0.00001234: "1.23e-05", 9.999999: "10",
 			100: "100", 1e15: "1,000,000,000,000,000", inf: "∞", math.Inf(-1): "-∞",
 		}},
@@ -30,7 +32,8 @@ func TestNumbersAreWrittenForTheirReaders(t *testing.T) {
 		}},
 		// For programs: they give the same number again.
 		{"Raw", Raw, map[float64]string{
-			0: "0", 1234567: "1234567", 0.1: "0.1", 1e-6: "0.000001", 1e-7: "0.0000001", -2.5: "-2.5", 1e20: "100000000000000000000",
+			0: "0", 1234567: "1234567", 0.1: "0.1", 1e-6: "0.000001", 1e-7: "0.0000001", -2.5: "-2.5",
+			1e20: "100000000000000000000",
 		}},
 	} {
 		for x, want := range c.want {
@@ -61,15 +64,18 @@ func TestEveryFigureHasAUnitAndAMeaning(t *testing.T) {
 	for _, f := range append((&sim.Figures{}).All(), (&sim.RivalReport{}).All()...) {
 		testkit.Check(t, About(f.Name) != "", "nothing is said about %s", f.Name)
 	}
-	for key, want := range map[string]string{"admitted": "0.5", "jain": "0.5", "false_reject_ratio": "50 %", "wait_ms_p99": "0.5 ms"} {
+	for key, want := range map[string]string{"admitted": "0.5", "jain": "0.5", "false_reject_ratio": "50 %",
+		"wait_ms_p99": "0.5 ms"} {
 		testkit.Check(t, Value(key, 0.5) == want, "Value(%s) is %q, want %q", key, Value(key, 0.5), want)
 	}
 }
 
 func TestAThingIsCounted(t *testing.T) {
-	got := strings.Join([]string{Count(1, "process"), Count(3, "process"), Count(0, "point"), Count(1.0, "token"),
+	got := strings.Join([]string{Count(1, "process"), Count(3, "process"), Count(0, "point"),
+		Count(1.0, "token"),
 		Count(int64(2000), "round trip"), things("1.0", "token"), things("1 ± 2", "lease call")}, ", ")
-	testkit.Check(t, got == "1 process, 3 processes, 0 points, 1 token, 2,000 round trips, 1.0 tokens, 1 ± 2 lease calls", "%s", got)
+	testkit.Check(t, got == "1 process, 3 processes, 0 points, 1 token, 2,000 round trips, 1.0 tokens, 1 ± 2 "+
+		"lease calls", "%s", got)
 }
 
 // TestOneThingIsOne: nowhere does a text speak of "1 tokens".
@@ -93,11 +99,13 @@ func TestOneThingIsOne(t *testing.T) {
 		all = append(all, d.Subtitle)
 	}
 	// then each is spoken of as one.
-	several := regexp.MustCompile(`(?:^|[^\d.,])1 (?:[A-Za-z]+ )?(?:token|process|replication|point|call|shard)e?s\b`)
+	several := regexp.MustCompile(
+		`(?:^|[^\d.,])1 (?:[A-Za-z]+ )?(?:token|process|replication|point|call|shard)e?s\b`)
 	ones := 0
 	for _, text := range all {
 		testkit.Check(t, !several.MatchString(text), "it says %q: %s", several.FindString(text), text)
-		ones += strings.Count(text, "1 token") + strings.Count(text, "1 lease call") + strings.Count(text, "1 shard") +
+		ones += strings.Count(text, "1 token") + strings.Count(text, "1 lease call") +
+			strings.Count(text, "1 shard") +
 			strings.Count(text, "1 replication") + strings.Count(text, "1 point") + strings.Count(text, "1 process")
 	}
 	testkit.Check(t, ones >= 12, "there are only %d things of which there is one: %q", ones, all)
@@ -111,7 +119,8 @@ func TestPartsAreShownInPercentAsTheyAreAskedFor(t *testing.T) {
 
 func TestAPessimisticEndHasThreeDecimalsOrTwoDigits(t *testing.T) {
 	for x, want := range map[float64]string{
-		0: "0 %", 1: "100 %", 0.99942123: "99.942 %", 0.0035925: "0.359 %", 0.00012502: "0.013 %", 0.0000071689: "0.00072 %", nan: "– %",
+		0: "0 %", 1: "100 %", 0.99942123: "99.942 %", 0.0035925: "0.359 %", 0.00012502: "0.013 %",
+		0.0000071689: "0.00072 %", nan: "– %",
 	} {
 		testkit.Check(t, rough("redis_cpu", x) == want, "%v is %q, want %q", x, rough("redis_cpu", x), want)
 	}
@@ -126,8 +135,9 @@ func TestAPessimisticEndHasThreeDecimalsOrTwoDigits(t *testing.T) {
 // On a page a number stays whole, but for its interval.
 func TestANumberOnAPageIsNotDivided(t *testing.T) {
 	for text, want := range map[string]string{
-		"0.5 %": "0.5_%", "1,234 ± 12": "1,234 <small>±_12</small>", "3 (0..7) %": "3 <small>(0..7)_%</small>", "(+1 ± 2)": "(+1 <small>±_2)</small>",
-		"<b>": "&lt;b&gt;", "(-3)": "(-3)",
+		"0.5 %": "0.5_%", "1,234 ± 12": "1,234 <small>±_12</small>", "3 (0..7) %": "3 <small>(0..7)_%</small>",
+		"(+1 ± 2)": "(+1 <small>±_2)</small>",
+		"<b>":      "&lt;b&gt;", "(-3)": "(-3)",
 	} {
 		got := strings.ReplaceAll(string(numeric(text)), noBreak, "_")
 		testkit.Check(t, got == want, "%s is %s, want %s", text, got, want)

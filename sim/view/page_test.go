@@ -15,7 +15,11 @@ import (
 )
 
 // hostile is text that a page must show and not obey.
-const hostile = `</title><script src="https://example.com/x.js"></script><img src=x onerror=alert(1)> & "quoted" 'single' <!-- ]]> {{.}} ` + "\x00\x1b\u0085\ufffe\xff"
+const hostile = `</title><script src="https://example.com/x.js"></script><img src=x onerror=alert(1)> & ` +
+	`"quoted" 'single' <!-- ]]> {{.}} ` + "\x00\x1b\u0085\ufffe\xff"
+
+// wide is a parameter with long values.
+const wide = "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s burst 80000000"
 
 // pages are every kind of page, and two with hostile text in every place that takes text.
 func pages(t *testing.T) map[string]string {
@@ -27,16 +31,18 @@ func pages(t *testing.T) map[string]string {
 	bad.Report.Members[0].Group, bad.Report.Rivals[0].Name = hostile, hostile
 	bad.Describe = func(string) string { return hostile }
 	bad.Report.Machine.GoVersion = hostile
-	const text, command = "name: made-up\n", "leasesim --seed 7"
+	const text, line = "name: made-up\n", "leasesim --seed 7"
 	all := map[string]Document{
-		"run": Run(madeUp()), "compare": Comparison(madeUp()), "hostile run": Run(bad), "hostile compare": Comparison(bad),
-		"one parameter":    Sweep(swept(t, "policy.target=10ms..1s:log:5"), text, command),
-		"many values":      Sweep(swept(t, "policy.target=10ms..1s:log:25"), text, command),
-		"long values":      Sweep(swept(t, "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s burst 80000000"), text, command),
-		"two parameters":   Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1..3:lin:3"), text, command),
-		"three parameters": Sweep(swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, command),
-		"rivals":           Sweep(rivalled(t), text, command),
-		"plan":             Plan(planned(t), text, command), "miss": Plan(missed(t), text, command),
+		"run": Run(madeUp()), "compare": Comparison(madeUp()),
+		"hostile run": Run(bad), "hostile compare": Comparison(bad),
+		"one parameter":  Sweep(swept(t, "policy.target=10ms..1s:log:5"), text, line),
+		"many values":    Sweep(swept(t, "policy.target=10ms..1s:log:25"), text, line),
+		"long values":    Sweep(swept(t, wide), text, line),
+		"two parameters": Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1..3:lin:3"), text, line),
+		"three parameters": Sweep(
+			swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, line),
+		"rivals": Sweep(rivalled(t), text, line),
+		"plan":   Plan(planned(t), text, line), "miss": Plan(missed(t), text, line),
 	}
 	pages := map[string]string{}
 	for name, d := range all {
@@ -47,7 +53,8 @@ func pages(t *testing.T) map[string]string {
 
 // rivalled is a sweep of two parameters with rivals: a wide map.
 func rivalled(t *testing.T) search.SweepReport {
-	r := swept(t, "policy.target=10ms,100ms,1s", "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s burst 80000000")
+	r := swept(t, "policy.target=10ms,100ms,1s", "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s "+
+		"burst 80000000")
 	for i := range r.Points {
 		r.Points[i].Rivals = madeUp().Report.Rivals
 	}
@@ -56,7 +63,8 @@ func rivalled(t *testing.T) search.SweepReport {
 
 func TestAPageHasAllItsSections(t *testing.T) {
 	wants := map[string]string{
-		"run": "Over time, Tokens per second, The bucket in Redis, Tokens in the processes, Round trips to Redis per second, " +
+		"run": "Over time, Tokens per second, The bucket in Redis, Tokens in the processes, Round trips to Redis " +
+			"per second, " +
 			"Share per process, Tokens per process, Figures, Side by side",
 		"compare":          "Side by side, The algorithms, Over time, Share per process",
 		"one parameter":    "Over policy.target, The trade-off, All points",
@@ -72,15 +80,18 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		for _, m := range titles.FindAllStringSubmatch(page, -1) {
 			got = append(got, m[2])
 		}
-		for title := range strings.SplitSeq(wants[name]+", Scenario file, How to repeat it, The machine that ran it", ", ") {
+		for title := range strings.SplitSeq(
+			wants[name]+", Scenario file, How to repeat it, The machine that ran it", ", ") {
 			testkit.Check(t, title == "" || slices.Contains(got, title), "%s: there is no section %q", name, title)
 		}
 	}
 	says(t, all["run"], "Twenty processes that nobody ever ran.", "0123456789abcdef",
 		"The bound holds: in no window of 10 replications", "Does not hold: false_reject_ratio &lt; 0.1%",
-		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "222.222ms", "888.888ms", "one central bucket",
+		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "222.222ms", "888.888ms",
+		"one central bucket",
 		"what fixed_window does")
-	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals, or the ranges of the replications, as bands.", "fill-opacity",
+	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals, or the ranges of "+
+		"the replications, as bands.", "fill-opacity",
 		"name: made-up", "leasesim --seed 7")
 	says(t, all["two parameters"], "policy.target 10ms", "policy.target 20ms")
 }
@@ -88,7 +99,8 @@ func TestAPageHasAllItsSections(t *testing.T) {
 // TestAPageIsWellFormedAndLoadsNothing: what hostile text can bring is an element, an attribute, or
 // an address, and a page has none of them that a browser would follow.
 func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
-	element := regexp.MustCompile(`(?i)^(script|link|img|image|iframe|object|embed|base|audio|video|source|form|use)$`)
+	element := regexp.MustCompile(
+		`(?i)^(script|link|img|image|iframe|object|embed|base|audio|video|source|form|use)$`)
 	attribute := regexp.MustCompile(`(?i)^(src|href|srcset|action|data|on[a-z]+|http-equiv)$`)
 	address := regexp.MustCompile(`https?:|url\(`)
 	style := regexp.MustCompile(`url\(|@import|http|//`)
@@ -104,7 +116,8 @@ func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
 				break
 			}
 			line, column := d.InputPos()
-			testkit.Must(t, err == nil, "%s: %d:%d: %v: %s", name, line, column, err, strings.Split(page, "\n")[line-1])
+			testkit.Must(t, err == nil, "%s: %d:%d: %v: %s", name, line, column, err,
+				strings.Split(page, "\n")[line-1])
 			switch token := token.(type) {
 			case xml.StartElement:
 				within = token.Name.Local
@@ -122,7 +135,8 @@ func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
 			}
 		}
 		e := elements
-		testkit.Check(t, e["html"] == 1 && e["h1"] == 1 && e["style"] == 1 && e["svg"] >= e["figure"] && e["figure"] >= 1,
+		testkit.Check(t, e["html"] == 1 && e["h1"] == 1 && e["style"] == 1 && e["svg"] >= e["figure"] &&
+			e["figure"] >= 1,
 			"%s: %v", name, e)
 	}
 }
@@ -134,7 +148,8 @@ func TestWhatDependsOnTheMachineStandsApart(t *testing.T) {
 	// then their pages differ in the footer only.
 	a, footerA, _ := strings.Cut(written(t, Run(one), FormatHTML), "<footer>")
 	b, footerB, _ := strings.Cut(written(t, Run(other), FormatHTML), "<footer>")
-	testkit.Check(t, a == b && footerA != footerB, "pages are equal but for the footer: %v; footers differ: %v", a == b,
+	testkit.Check(t, a == b && footerA != footerB, "pages are equal but for the footer: %v; footers differ: %v",
+		a == b,
 		footerA != footerB)
 }
 

@@ -47,7 +47,8 @@ func Plan(p search.Plan, text, command string) Document {
 		rows("trade-off", &p.TradeOffs[i])
 	}
 	if len(p.TradeOffs) > 0 {
-		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask for, "+
+		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask "+
+			"for, "+
 			"a tenth or more apart. "+either(p.Verdict == search.Interrupted,
 			"None is confirmed: they are what the search had seen.", "Each ran at full length on the fresh seeds."))
 	}
@@ -136,7 +137,8 @@ func (v planView) chosen(d *Document) {
 		for _, m := range s.Margins {
 			row = append(row, seen(m)+either(m.Meets, "", " !"))
 		}
-		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
+		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS),
+			holds(s.Meets)+either(s.Must, " (must)", ""))...)
 		if s.PerHour > 0 {
 			added = append(added, rough("false_reject_ratio", s.PerHour)+" ("+s.Description+")")
 		}

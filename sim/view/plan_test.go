@@ -42,15 +42,18 @@ func TestAPlanSaysWhatItAdmitsAboveTheBoundWhereThatIsNoTarget(t *testing.T) {
 func TestAPlanThatFewReplicationsMissByTheirRangeSaysSo(t *testing.T) {
 	// Given means that meet the target, and a range that does not,
 	p := missed(t)
-	p.Targets, p.Miss.RepsNeeded, p.Miss.Stress = []search.Threshold{search.AtMost("false_reject_ratio", 0.02)}, 0, ""
+	p.Targets, p.Miss.RepsNeeded, p.Miss.Stress = []search.Threshold{search.AtMost("false_reject_ratio", 0.02)},
+		0, ""
 	p.Miss.Closest.Figures.FalseRejectRatio = sim.Figure{Mean: 0.019, Low: 0.017, High: 0.0203, Range: true}
 	for reps, want := range map[int]string{
-		4:  "Its means meet the targets, but not each of its 4 replications. Fewer than ten have no interval: --reps 10.",
+		4: "Its means meet the targets, but not each of its 4 replications. Fewer than ten have no interval: " +
+			"--reps 10.",
 		12: "Its means meet the targets, but not each of its 12 replications.",
 	} {
 		p.Miss.Closest.Reps = reps
 		text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
-		testkit.Check(t, strings.Contains(text, want) && !strings.Contains(text, "--overcommit-max"), "%d: %s", reps, text)
+		testkit.Check(t, strings.Contains(text, want) && !strings.Contains(text, "--overcommit-max"), "%d: %s",
+			reps, text)
 	}
 	// and where they do not, then what else may help.
 	p.Miss.Closest.Figures.FalseRejectRatio.Mean = 0.021
@@ -63,7 +66,8 @@ func TestAPlanSaysThatItsMarginIsNarrow(t *testing.T) {
 		value  float64
 		want   string
 	}{
-		{search.AtMost("false_reject_ratio", 0.01), 0.00999, "per second, by a narrow margin (0.999 % for false_reject_ratio at most 1 %)."},
+		{search.AtMost("false_reject_ratio", 0.01), 0.00999, "per second, by a narrow margin (0.999 % for " +
+			"false_reject_ratio at most 1 %)."},
 		{search.AtLeast("jain", 0.99), 0.9901, "by a narrow margin (0.9901 for jain at least 0.99)."},
 		{search.AtMost("false_reject_ratio", 0.01), 0.009, ""}, // a tenth is left
 		{search.AtMost("false_reject_ratio", 0), 0, ""},        // which is all that it can be
@@ -93,7 +97,8 @@ func TestAPlanSaysThatLeasesSaveLittle(t *testing.T) {
 		p.Chosen.Figures.CallsPerS, p.RequestsPerS = fig(88.4, 88.4, 88.4, 1), requests
 		// then a plan says so where a call for each request would hardly be more.
 		text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
-		said := strings.Contains(text, "Leases save little here: a limiter that asks Redis for each request makes "+Number(requests)+" calls per second.")
+		said := strings.Contains(text, "Leases save little here: a limiter that asks Redis for each request makes "+
+			Number(requests)+" calls per second.")
 		testkit.Check(t, said == want, "%v: %s", requests, text)
 	}
 }
@@ -103,7 +108,8 @@ func TestATargetThatToleratesNothingHasNoMargin(t *testing.T) {
 	p := planned(t)
 	some, none := search.AtMost("false_reject_ratio", 0.01), search.AtMost("false_reject_ratio", 0)
 	p.Chosen.Margins = []search.Margin{{Threshold: some, Value: 0.005, Meets: true, Margin: 0.5},
-		{Threshold: none, Value: 0.0001, Margin: -0.0001}, {Threshold: search.AtLeast("jain", 1), Value: 1, Meets: true}}
+		{Threshold: none, Value: 0.0001, Margin: -0.0001},
+		{Threshold: search.AtLeast("jain", 1), Value: 1, Meets: true}}
 	// then only what is left of a part is a margin.
 	text := written(t, Plan(p, "", ""), FormatTable)
 	for target, want := range map[string]string{"false_reject_ratio at most 1 %": "0.5 % 50 % holds",
@@ -140,7 +146,8 @@ func TestATradeOffSaysAllThatItSets(t *testing.T) {
 	_, text, _ := strings.Cut(written(t, Plan(p, "", ""), FormatTable), "TRADE-OFFS")
 	text, _, _ = strings.Cut(text, "Policies that")
 	words := strings.Join(strings.Fields(text), " ")
-	for _, says := range []string{"120ms 480ms (default) 250", "120ms 480ms 1,000", "120ms 480ms (default) default"} {
+	for _, says := range []string{"120ms 480ms (default) 250", "120ms 480ms 1,000",
+		"120ms 480ms (default) default"} {
 		testkit.Check(t, strings.Contains(words, says), "%q is not in %s", says, words)
 	}
 	testkit.Check(t, !strings.Contains(text, "overcommit") && !strings.Contains(text, "shards"), "%s", text)

@@ -18,15 +18,18 @@ func (v planView) judge(d *Document) {
 			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one was not tried under stress", ""))
 	}
 	if v.EnoughS > 0 {
-		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, as at the start, counts as if it went on. "+
+		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, as at the start, "+
+			"counts as if it went on. "+
 			"Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
 	}
 	switch v.Verdict {
 	case search.Found:
-		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy), things(Interval(v.Chosen.Figures.CallsPerS), "lease call"),
+		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy),
+			things(Interval(v.Chosen.Figures.CallsPerS), "lease call"),
 			narrowly(v.Chosen.Margins))
 		if r := v.RequestsPerS; r > 0 && v.Chosen.Figures.CallsPerS.Mean > r/2 {
-			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.", things(Number(r), "call"))
+			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
+				things(Number(r), "call"))
 		}
 		switch {
 		case v.Needs == nil:
@@ -61,7 +64,8 @@ func (v planView) judge(d *Document) {
 			d.say(Neutral, "Its means meet the targets: the intervals are too wide. "+
 				"About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
 		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
-			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s", Count(v.Miss.Closest.Reps, "replication"),
+			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s",
+				Count(v.Miss.Closest.Reps, "replication"),
 				either(v.Miss.Closest.Reps < 10, " Fewer than ten have no interval: --reps 10.", ""))
 		default:
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
@@ -88,7 +92,8 @@ func narrowly(margins []search.Margin) string {
 	if least.Margin >= narrow {
 		return ""
 	}
-	return fmt.Sprintf(", by a narrow margin (%s for %s)", Value(least.Figure, least.Value), goalText(least.Threshold))
+	return fmt.Sprintf(", by a narrow margin (%s for %s)", Value(least.Figure, least.Value),
+		goalText(least.Threshold))
 }
 
 // excess says by how much more than the bound is admitted where that is no target: in the scenario,
@@ -108,9 +113,11 @@ func (v planView) excess(d *Document) {
 	if x := over(&worst.Figures); x > 0 {
 		by = append(by, fmt.Sprintf("%s under stress (%s)", Number(x), worst.Description))
 	}
-	target := slices.ContainsFunc(v.Targets, func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
+	target := slices.ContainsFunc(v.Targets,
+		func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
 	if len(by) > 0 && !target {
-		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not deny: "+
+		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not "+
+			"deny: "+
 			"in the worst window by %s.", strings.Join(by, ", and by "))
 	}
 }
@@ -129,11 +136,13 @@ func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 func (v planView) needs() string {
 	n := v.Needs
 	text := fmt.Sprintf("%s is up to %s busy with them. ",
-		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), rough("redis_cpu", n.CPU))
+		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"),
+		rough("redis_cpu", n.CPU))
 	most := Percent(search.BusyMost)
 	switch {
 	case n.Least == 0:
-		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with --redis-cpu %s.", most,
+		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with "+
+			"--redis-cpu %s.", most,
 			strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
 		return text + fmt.Sprintf("That is too busy (above %s): it takes %s, %s.", most, Count(n.Least, "shard"),

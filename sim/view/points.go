@@ -28,7 +28,8 @@ func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bo
 	area := p.DataCanvas(paper)
 	toX, toY := p.Transforms(&area)
 	at := func(l Line, i int) (x, y float64) { return float64(toX(l.X[i])), height - float64(toY(l.Y[i])) }
-	all := box{float64(area.Min.X) - 7, height - float64(area.Max.Y) - 6, float64(paper.Max.X) + 6, height - float64(area.Min.Y)}
+	all := box{float64(area.Min.X) - 7, height - float64(area.Max.Y) - 6, float64(paper.Max.X) + 6,
+		height - float64(area.Min.Y)}
 	labelled := slices.ContainsFunc(c.Lines, func(l Line) bool { return len(l.Labels) > 0 })
 	var taken []box
 	for _, l := range c.Lines {
@@ -56,7 +57,8 @@ func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bo
 			x, y := at(l, i)
 			if place, ok := placed(x, y, textWidth(l.Labels[i]), l.Mark != Dots, all, taken); ok {
 				taken = append(taken, place)
-				fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" font-size="%dpx" fill="%s" stroke="#ffffff" stroke-width="3" paint-order="stroke">%s</text>`+
+				fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" font-size="%dpx" fill="%s" stroke="#ffffff" stroke-width="3" `+
+					`paint-order="stroke">%s</text>`+
 					"\n", place.left, place.bottom-3, textSize, css(l.shade()), html.EscapeString(l.Labels[i]))
 			}
 		}
@@ -72,7 +74,8 @@ func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bo
 		for i := range l.X {
 			if finite(l.Y[i]) {
 				x, y := at(l, i)
-				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="%d" fill="none" pointer-events="all"><title>%s</title></circle>`+"\n", x, y, radius,
+				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="%d" fill="none" `+
+					`pointer-events="all"><title>%s</title></circle>`+"\n", x, y, radius,
 					html.EscapeString(c.title(l, i)))
 			}
 		}

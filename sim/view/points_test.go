@@ -20,7 +20,8 @@ func TestEveryPointSaysWhatItIs(t *testing.T) {
 		{Name: "banded", X: []float64{2}, Y: []float64{3}, Low: []float64{2.5}, High: []float64{3.5}},
 	}}
 	svg, p := drawn(t, c)
-	for _, title := range []string{"plain: 5 at seconds 1s", "plain: 7 at seconds 3s", "first", "&lt;second&gt;", "banded: 3 at seconds 3s (2.5 to 3.5)"} {
+	for _, title := range []string{"plain: 5 at seconds 1s", "plain: 7 at seconds 3s", "first", "&lt;second&gt;",
+		"banded: 3 at seconds 3s (2.5 to 3.5)"} {
 		testkit.Check(t, strings.Contains(svg, "<title>"+title+"</title>"), "no title %q", title)
 	}
 	testkit.Check(t, strings.Count(svg, "<title>") == 5, "%d titles", strings.Count(svg, "<title>"))
@@ -44,16 +45,19 @@ func TestLabelsStandWhereThereIsRoom(t *testing.T) {
 // TestLabelsOfALineAreNotAcrossIt: a level line goes through the place beside each of its points.
 func TestLabelsOfALineAreNotAcrossIt(t *testing.T) {
 	xs, labels := []float64{0, 1, 2}, []string{"one", "two", "three"}
-	svg, _ := drawn(t, Chart{YLeast: 2, Lines: []Line{{X: xs, Y: []float64{5, 5, 5}, Labels: labels, Mark: Dotted}}})
+	svg, _ := drawn(t, Chart{YLeast: 2,
+		Lines: []Line{{X: xs, Y: []float64{5, 5, 5}, Labels: labels, Mark: Dotted}}})
 	dots := regexp.MustCompile(`<circle cx="[0-9.]+" cy="([0-9.]+)"`).FindStringSubmatch(svg)
-	texts := regexp.MustCompile(`<text x="[0-9.]+" y="([0-9.]+)" font-size="12px"`).FindAllStringSubmatch(svg, -1)
+	texts := regexp.MustCompile(`<text x="[0-9.]+" y="([0-9.]+)" font-size="12px"`).FindAllStringSubmatch(svg,
+		-1)
 	testkit.Must(t, dots != nil && len(texts) >= 2, "%d labels in %s", len(texts), svg)
 	line, err := strconv.ParseFloat(dots[1], 64)
 	testkit.NoErr(t, err)
 	for _, m := range texts {
 		foot, err := strconv.ParseFloat(m[1], 64)
 		testkit.NoErr(t, err)
-		testkit.Check(t, foot < line-2 || foot-textSize > line-2, "a label ends at %v, the line is at %v", foot, line)
+		testkit.Check(t, foot < line-2 || foot-textSize > line-2, "a label ends at %v, the line is at %v", foot,
+			line)
 	}
 }
 
@@ -108,9 +112,11 @@ func TestThePlansChoiceLiesOnItsFront(t *testing.T) {
 	for _, p := range []search.Plan{whole, thinned} {
 		lines := planView{&p}.tradeOff().Charts[0].Lines
 		front, chosen := lines[0], lines[1]
-		testkit.Must(t, len(chosen.X) == 1 && chosen.Labels[0] == "chosen: "+p.Chosen.Policy.Target, "chosen is %+v", chosen)
+		testkit.Must(t, len(chosen.X) == 1 && chosen.Labels[0] == "chosen: "+p.Chosen.Policy.Target,
+			"chosen is %+v", chosen)
 		at := slices.Index(front.X, chosen.X[0])
-		testkit.Check(t, at >= 0 && front.Y[at] == chosen.Y[0], "%v, %v is not on %v, %v", chosen.X, chosen.Y, front.X, front.Y)
+		testkit.Check(t, at >= 0 && front.Y[at] == chosen.Y[0], "%v, %v is not on %v, %v", chosen.X, chosen.Y,
+			front.X, front.Y)
 		testkit.Check(t, slices.IsSorted(front.X) && front.Mark == Dotted, "the front is no line: %v", front.X)
 	}
 }

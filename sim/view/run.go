@@ -152,7 +152,8 @@ func loadText(w *sim.Workload) string {
 // deciding are the figures that most readers look at first, and the only ones of a text without
 // Document.All: is the promise kept, is the limit used, who is turned away wrongly, what does it
 // cost, and how long does anybody wait?
-var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s", "wait_ms_p99"}
+var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
+	"wait_ms_p99"}
 
 // figures is the table of the figures that decide, and then that of all.
 func (r Result) figures(d *Document) {
@@ -172,7 +173,8 @@ func (r Result) figures(d *Document) {
 	d.Sections = append(d.Sections, Section{Title: "The figures that decide", Shown: InBrief, Table: &five,
 		Text: []string{five.ranges() + r.kinds(wrongly)}})
 	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &all,
-		Text: []string{all.ranges() + r.kinds(Bases) + " Figures that are 0 are left out. A worst value comes again with its seed and --reps 1."}})
+		Text: []string{all.ranges() + r.kinds(Bases) + " Figures that are 0 are left out. A worst value comes " +
+			"again with its seed and --reps 1."}})
 }
 
 // ranges explains the ranges in the second column of a table, where there are any.
@@ -197,6 +199,6 @@ func (r Result) classes(d *Document) {
 		}
 		return t
 	}
-	d.both("Classes", table, "A class is granted only while the bucket has more than its headroom, so that those "+
-		"above go on when it runs low.")
+	d.both("Classes", table, "A class is granted only while the bucket has more than its headroom, so that "+
+		"those above go on when it runs low.")
 }

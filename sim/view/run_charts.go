@@ -29,7 +29,8 @@ func (r Result) charts() []Section {
 		overTime.Charts = append(overTime.Charts,
 			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true, Height: height})
 	}
-	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1), line("admitted", s.Admitted, 0)}
+	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
+		line("admitted", s.Admitted, 0)}
 	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
 	if limits := r.Scenario.Limits; len(limits) > 0 {
 		rate := math.Inf(1)
@@ -37,12 +38,15 @@ func (r Result) charts() []Section {
 			rate = min(rate, l.Rate())
 		}
 		tokens = append(tokens, level("limit", rate*float64(max(r.Scenario.Keys.Count, 1))))
-		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"), float64(limits[0].Capacity())))
+		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"),
+			float64(limits[0].Capacity())))
 	}
 	draw("Tokens per second",
-		"The limit is what buckets refill; a full bucket lets more through for a while, here as in "+r.kinds(centralText)+".", 240, tokens...)
+		"The limit is what buckets refill; a full bucket lets more through for a while, here as in "+r.kinds(
+			centralText)+".", 240, tokens...)
 	draw("The bucket in Redis",
-		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.", 240, bucket...)
+		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.", 240,
+		bucket...)
 	draw("Tokens in the processes", "", 180, line("held in all pools", s.Held, 2))
 	draw("Round trips to Redis per second", "", 180, line("round trips", s.RoundTrips, 3))
 	if len(s.Running) > 0 && slices.Min(s.Running) != slices.Max(s.Running) {
@@ -63,7 +67,8 @@ func (r Result) shares() Section {
 		return cmp.Or(cmp.Compare(a.Share, b.Share), cmp.Compare(a.Admitted, b.Admitted))
 	})
 	chart := Chart{
-		Title: "Tokens per process", Note: "In the order of the shares. On the line a process got exactly its share.",
+		Title:  "Tokens per process",
+		Note:   "In the order of the shares. On the line a process got exactly its share.",
 		XLabel: "process", FromZero: true, Lines: []Line{{Name: "max-min share", Series: Grey}},
 	}
 	lineOf := map[string]int{} // by the process's group
@@ -88,12 +93,14 @@ func (r Result) shares() Section {
 		chart.Lines[0].add(float64(i+1), m.Share)
 		line := &chart.Lines[lineOf[m.Group]]
 		line.add(float64(i+1), float64(m.Admitted))
-		line.Titles = append(line.Titles, fmt.Sprintf("%s: %s admitted, a share of %s", m.Group, Number(float64(m.Admitted)),
+		line.Titles = append(line.Titles, fmt.Sprintf("%s: %s admitted, a share of %s", m.Group,
+			Number(float64(m.Admitted)),
 			Number(math.Round(m.Share))))
 	}
 	return Section{
 		Title: "Share per process",
-		Text: []string{fmt.Sprintf("The max-min share is what a fair division of the same total would give: nobody more than "+
+		Text: []string{fmt.Sprintf("The max-min share is what a fair division of the same total would give: "+
+			"nobody more than "+
 			"they asked for, and otherwise alike. Jain's index is %s; the worst process got %s of its share.",
 			Number(r.Report.Jain.Mean), Percent(r.Report.WorstShare.Mean))},
 		Charts: []Chart{chart},

@@ -11,7 +11,7 @@ import (
 func TestTheSubtitleHasTheLoadsThatGroupsRead(t *testing.T) {
 	closed, rate := &sim.Workload{Kind: sim.Closed}, &sim.Workload{Kind: sim.Poisson, Rate: 90}
 	for want, groups := range map[string][]sim.Group{
-		"load closed and poisson at 90/s,":          {{Name: "a", Workload: closed}, {Name: "b", Workload: rate}, {Name: "c", Workload: rate}},
+		"load closed and poisson at 90/s,":          {{Workload: closed}, {Workload: rate}, {Workload: rate}},
 		"load poisson at 2 × the limit and closed,": {{Name: "a"}, {Name: "b", Workload: closed}},
 	} {
 		s := sim.Scenario{Groups: groups, Workload: sim.Workload{Kind: sim.Poisson, Load: 2}}

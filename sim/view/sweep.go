@@ -50,7 +50,8 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	for _, shown := range []Shown{InBrief, InFull} {
 		t := v.table(either(shown == InBrief, Mean, Figure))
-		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t, Text: append(v.delta(&t, shown), v.whyInvalid()...)})
+		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t,
+			Text: append(v.delta(&t, shown), v.whyInvalid()...)})
 	}
 	if t := v.rivalTable(); len(t.Rows) > 0 {
 		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull})
@@ -67,7 +68,8 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 	if base := &v.Points[0]; base.Figures != nil && differs {
 		interval := ", without an interval"
 		if v.Certain() {
-			interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the replications where an "+
+			interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
+				"replications where an "+
 				"interval would promise too much; in parentheses where that holds 0", Percent(v.Confidence))
 		}
 		return []string{fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)}
@@ -238,7 +240,8 @@ func (v sweepView) difference(p *search.Point, figure string, write func(string,
 	if !ok || p == &v.Points[0] {
 		return ""
 	}
-	text := either(d.Mean > 0, "+", "") + write(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range})
+	text := either(d.Mean > 0, "+", "") +
+		write(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range})
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 
@@ -252,7 +255,8 @@ func (v sweepView) judge(d *Document) {
 	}
 	beside := len(v.rivals()) > 0 // then it says whose bound that is
 	if exceeded > 0 {
-		d.say(Bad, "%s at %s.", either(beside, "The leases exceed the bound", "The bound is exceeded"), Count(exceeded, "point"))
+		d.say(Bad, "%s at %s.", either(beside, "The leases exceed the bound", "The bound is exceeded"),
+			Count(exceeded, "point"))
 	} else if v.Finished > 0 {
 		d.say(Good, "%s at every point that ran.", either(beside, "The leases keep the bound", "The bound holds"))
 	}
@@ -273,7 +277,8 @@ func (v sweepView) judge(d *Document) {
 		}
 	}
 	if other > 0 {
-		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer leases, "+
+		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer "+
+			"leases, "+
 			"or a large fleet's budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
 	goals := make([]string, len(v.Objectives))
@@ -281,10 +286,12 @@ func (v sweepView) judge(d *Document) {
 		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
 	}
 	if v.Certain() {
-		d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse in none.",
+		d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse "+
+			"in none.",
 			strings.Join(goals, " and "))
 	} else {
-		d.say(Neutral, "One replication does not tell luck from merit: no point is marked as one that no other beats in %s. "+
+		d.say(Neutral, "One replication does not tell luck from merit: no point is marked as one that no other "+
+			"beats in %s. "+
 			"With --reps 2 or more some are.", strings.Join(goals, " and "))
 	}
 	if base := &v.Points[0]; base.Figures == nil {

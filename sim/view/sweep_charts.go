@@ -18,16 +18,19 @@ var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 // other one, if there are two.
 func (v sweepView) charts() Section {
 	across := v.Axes[len(v.Axes)-1]
-	bands := fmt.Sprintf("The means, with their %s intervals, or the ranges of the replications, as bands.", Percent(v.Confidence))
+	bands := fmt.Sprintf("The means, with their %s intervals, or the ranges of the replications, as bands.",
+		Percent(v.Confidence))
 	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
 	zero := func(name string) bool {
-		return !slices.ContainsFunc(v.figures(), func(f *sim.Figures) bool { return !search.FigureOf(f, name).IsZero() })
+		return !slices.ContainsFunc(v.figures(),
+			func(f *sim.Figures) bool { return !search.FigureOf(f, name).IsZero() })
 	}
 	for _, name := range slices.DeleteFunc(withAll(v.shown, search.BoundFigure), zero) {
 		scale, note := drawnIn(name)
 		chart := Chart{
-			Title: name, Note: note, XLabel: across.Path, Names: across.Values, FromZero: name != "admitted_vs_central",
-			YLeast: leastSpan(name, v.figures()),
+			Title: name, Note: note, XLabel: across.Path, Names: across.Values,
+			FromZero: name != "admitted_vs_central",
+			YLeast:   leastSpan(name, v.figures()),
 		}
 		for points := range slices.Chunk(v.Points, len(across.Values)) {
 			line := Line{Name: "mean", Series: len(chart.Lines), Mark: Dotted}
@@ -69,7 +72,8 @@ func (v sweepView) figures() (all []*sim.Figures) {
 
 // tradeOff draws two objectives against each other.
 func (v sweepView) tradeOff() Section {
-	points, front := Line{Name: "points", Series: Grey}, Line{Name: "none is certainly better in one and worse in none"}
+	points, front := Line{Name: "points", Series: Grey}, Line{Name: "none is certainly better in one and " +
+		"worse in none"}
 	x, y := v.Objectives[1].Figure, v.Objectives[0].Figure
 	for i := range v.Points {
 		p := &v.Points[i]

@@ -9,13 +9,15 @@ import (
 )
 
 func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
-	for reps, says := range map[int]string{1: "One replication does not tell luck from merit", 2: "certainly better in one"} {
+	for reps, says := range map[int]string{1: "One replication does not tell luck from merit",
+		2: "certainly better in one"} {
 		r := swept(t, "policy.target=10ms,80ms")
 		r.Reps = reps
 		d := Sweep(r, "", "")
 		d.All = true // with differences
 		text := written(t, d, FormatTable)
-		testkit.Check(t, strings.Contains(text, says) && strings.Contains(text, "in parentheses where that holds 0") == (reps > 1), "%d: %s", reps, text)
+		testkit.Check(t, strings.Contains(text, says) &&
+			strings.Contains(text, "in parentheses where that holds 0") == (reps > 1), "%d: %s", reps, text)
 	}
 }
 
@@ -25,12 +27,15 @@ func TestASweepBesideRivalsSaysWhoseBoundHolds(t *testing.T) {
 		for i := range r.Points {
 			r.Points[i].Rivals = rivals
 		}
-		says(t, written(t, Sweep(r, "", ""), FormatTable), either(rivals == nil, "The bound holds at", "The leases keep the bound at"))
+		says(t, written(t, Sweep(r, "", ""), FormatTable),
+			either(rivals == nil, "The bound holds at", "The leases keep the bound at"))
 		// An excess is that of the leases too, also where the first point did not run.
 		r.Points[1].Figures.BoundExceededBy.Worst = 12
-		says(t, written(t, Sweep(r, "", ""), FormatTable), either(rivals == nil, "The bound is exceeded at 1 point.",
-			"The leases exceed the bound at 1 point."))
+		says(t, written(t, Sweep(r, "", ""), FormatTable),
+			either(rivals == nil, "The bound is exceeded at 1 point.",
+				"The leases exceed the bound at 1 point."))
 		r.Points[0].Figures, r.Points[0].Rivals = nil, nil
-		says(t, written(t, Sweep(r, "", ""), FormatTable), either(rivals == nil, "The bound is exceeded at", "The leases exceed the bound at"))
+		says(t, written(t, Sweep(r, "", ""), FormatTable),
+			either(rivals == nil, "The bound is exceeded at", "The leases exceed the bound at"))
 	}
 }

@@ -67,7 +67,8 @@ func (t *Table) String() string { return t.narrow().Whole() }
 // Whole is String with all columns.
 func (t *Table) Whole() string {
 	if t.width() > lineMax {
-		if last := len(t.Columns) - 1; last > 0 && !strings.HasPrefix(strings.TrimPrefix(t.Columns[last], "?"), ">") {
+		if last := len(t.Columns) - 1; last > 0 &&
+			!strings.HasPrefix(strings.TrimPrefix(t.Columns[last], "?"), ">") {
 			if room := lineMax - t.width() + t.widths()[last]; room >= roomMin {
 				return t.aligned(room)
 			}

@@ -19,7 +19,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		bound += ", net of what was given back and of what is still owed"
 	}
 	if r.interrupted() {
-		d.say(Neutral, "Interrupted after %d of %s; all figures are of these.", rep.Reps, Count(rep.RepsAsked, "replication"))
+		d.say(Neutral, "Interrupted after %d of %s; all figures are of these.", rep.Reps,
+			Count(rep.RepsAsked, "replication"))
 	}
 	if worst := rep.BoundExceededBy; worst.Worst == 0 {
 		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.",
@@ -44,7 +45,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),
 		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
-		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, counts as if it went on. "+
+		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, "+
+			"counts as if it went on. "+
 			"--duration %v would do.", Number(rep.DurationS), enough)
 	}
 	saturation(d, "", &rep.Figures, rep.Relief)
@@ -52,7 +54,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	for _, stock := range []struct {
 		key, when string
 		of        sim.Figure
-	}{{"start_stock", "once, while it started or grew", rep.StartStock}, {"fault_stock", "for each fault", rep.FaultStock}} {
+	}{{"start_stock", "once, while it started or grew", rep.StartStock},
+		{"fault_stock", "for each fault", rep.FaultStock}} {
 		if math.Round(stock.of.Mean) > 0 {
 			once = append(once, things(Mean(stock.key, stock.of), "token")+" wrongly "+stock.when)
 		}
@@ -61,7 +64,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Neutral, "It rejected %s.", strings.Join(once, ", and "))
 	}
 	if budget, burst := crowd(s); burst > 0 {
-		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of policy.calls_per_second, "+
+		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of "+
+			"policy.calls_per_second, "+
 			"%s for a key: a burst of %s would.", Number(float64(budget)), Number(float64(burst)))
 	}
 	for _, t := range r.Thresholds {
@@ -89,7 +93,8 @@ func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
 
 // costOf says how many calls the fleet of f makes with relief.
 func costOf(relief *sim.Relief, f *sim.Figures) string {
-	return fmt.Sprintf("with %s per second in place of %s", things(rough("calls_per_s", relief.CallsPerS), "lease call"),
+	return fmt.Sprintf("with %s per second in place of %s",
+		things(rough("calls_per_s", relief.CallsPerS), "lease call"),
 		rough("calls_per_s", f.CallsPerS.Mean))
 }
 
@@ -113,16 +118,20 @@ func excuses(s sim.Scenario) (reasons []string) {
 			reasons = append(reasons, reason)
 		}
 	}
-	excuse(s.Policy.Fallback != lease.FallbackDeny, "the policy's fallback admits without a lease while Redis does not answer")
+	excuse(s.Policy.Fallback != lease.FallbackDeny, "the policy's fallback admits without a lease while Redis "+
+		"does not answer")
 	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
 	excuse(s.Redis.ClientTime, "the bucket counts time by the callers' clocks")
 	for _, f := range s.Redis.Faults {
-		excuse(f.Kind == sim.FaultClockStep && f.By > 0, fmt.Sprintf("the clock of Redis steps forward by %v", f.By))
+		excuse(f.Kind == sim.FaultClockStep && f.By > 0,
+			fmt.Sprintf("the clock of Redis steps forward by %v", f.By))
 		excuse(f.Kind == sim.FaultFailover && f.Lost > 0, fmt.Sprintf("a failover loses %v of writes", f.Lost))
-		excuse(f.Kind == sim.FaultRestartEmpty && !s.Policy.StartEmpty, "Redis restarts empty, and new buckets start full")
+		excuse(f.Kind == sim.FaultRestartEmpty && !s.Policy.StartEmpty,
+			"Redis restarts empty, and new buckets start full")
 	}
 	for _, g := range s.Groups {
-		excuse(g.Pauses.Every+g.Pauses.At > 0 && !s.Policy.StrictExpiry, "processes are paused past their leases, without strict_expiry")
+		excuse(g.Pauses.Every+g.Pauses.At > 0 && !s.Policy.StrictExpiry,
+			"processes are paused past their leases, without strict_expiry")
 	}
 	return reasons
 }

@@ -19,15 +19,18 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 		mood  Mood
 		want  string
 	}{
-		{10, sim.Figure{}, Good, "The bound holds: in no window of 10 replications did the fleet admit more than burst + overcommit"},
+		{10, sim.Figure{}, Good, "The bound holds: in no window of 10 replications did the fleet admit more than " +
+			"burst + overcommit"},
 		{1, sim.Figure{}, Good, "in no window of 1 replication did"},
 		// The mean may be small; the worst replication counts. Nothing in the scenario allows it.
-		{10, fig(0.1, 0.2, 12, 99), Bad, "admitted 12 tokens more than burst + overcommit + rate × window (seed 99)."},
+		{10, fig(0.1, 0.2, 12, 99), Bad,
+			"admitted 12 tokens more than burst + overcommit + rate × window (seed 99)."},
 	} {
 		r := madeUp()
 		r.Report.Reps, r.Report.RepsAsked, r.Report.BoundExceededBy = c.reps, c.reps, c.bound
 		v := Run(r).Verdicts[0]
-		testkit.Check(t, v.Mood == c.mood && strings.Contains(v.Text, c.want) && !strings.Contains(v.Text, "allows"),
+		testkit.Check(t, v.Mood == c.mood && strings.Contains(v.Text, c.want) &&
+			!strings.Contains(v.Text, "allows"),
 			"%+v, want %q", v, c.want)
 	}
 }
@@ -64,7 +67,8 @@ func TestTheBoundIsThatOfTheKindsOfLimit(t *testing.T) {
 		bound   string
 		central string
 	}{
-		{[]lease.Limit{lease.PerSecond(5)}, " admit more than burst + overcommit + rate × window", "one central bucket"},
+		{[]lease.Limit{lease.PerSecond(5)}, " admit more than burst + overcommit + rate × window",
+			"one central bucket"},
 		{[]lease.Limit{lease.Sliding(5, time.Minute), lease.Calendar(9, time.Hour, 0)},
 			" admit more than the tokens of a sliding window or a period + overcommit", "one central limiter"},
 		{[]lease.Limit{lease.Sliding(5, time.Minute), lease.PerSecond(5)},
@@ -117,7 +121,8 @@ func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
 		r.Report.BoundExceededBy = fig(0, 0, 12, 99)
 		c.change(&r.Scenario)
 		got := Run(r).Verdicts[0].Text
-		testkit.Check(t, strings.Contains(got, c.want) && strings.Contains(got, "The scenario allows that: ") == (c.want != ""),
+		testkit.Check(t, strings.Contains(got, c.want) &&
+			strings.Contains(got, "The scenario allows that: ") == (c.want != ""),
 			"%d: got %q, want %q", i, got, c.want)
 	}
 }
@@ -150,7 +155,8 @@ func TestAPlanSaysHowItIsBesideTheScenariosOwn(t *testing.T) {
 func TestAPlanThatFoundNothingSaysWhatIsMissing(t *testing.T) {
 	p := missed(t)
 	p.Miss.RepsNeeded, p.Miss.Stress = 44, search.StressSkew
-	says(t, written(t, Plan(p, "", ""), FormatTable), "About --reps 44 would narrow them enough", "which fails under stress (skew)")
+	says(t, written(t, Plan(p, "", ""), FormatTable), "About --reps 44 would narrow them enough",
+		"which fails under stress (skew)")
 }
 
 func TestManyProcessesAreThinnedOut(t *testing.T) {
@@ -164,7 +170,8 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 	for _, l := range chart.Lines[1:] {
 		dots += len(l.X)
 	}
-	testkit.Check(t, dots == membersMax && strings.Contains(chart.Note, "One process of 8 is drawn."), "%d dots, %s", dots,
+	testkit.Check(t, dots == membersMax && strings.Contains(chart.Note, "One process of 8 is drawn."),
+		"%d dots, %s", dots,
 		chart.Note)
 }
 
@@ -179,11 +186,14 @@ func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 	}{
 		{rivals: []sim.RivalReport{{Remote: true}}, said: []string{asks}},
 		{rivals: []sim.RivalReport{{}}, said: []string{spared}},
-		{rivals: []sim.RivalReport{{Remote: true, RedisCPU: sim.Figure{Worst: 1}}, {}}, said: []string{asks, line, spared}},
+		{rivals: []sim.RivalReport{{Remote: true, RedisCPU: sim.Figure{Worst: 1}}, {}},
+			said: []string{asks, line, spared}},
 		{sim.Scenario{Workload: waiting}, []sim.RivalReport{{}}, []string{spared, tokens}},
-		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &waiting}}}, []sim.RivalReport{{}}, []string{spared, tokens}},
+		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &waiting}}}, []sim.RivalReport{{}},
+			[]string{spared, tokens}},
 		{sim.Scenario{Workload: reserving}, []sim.RivalReport{{}}, []string{spared, cost}},
-		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &reserving}}}, []sim.RivalReport{{}}, []string{spared, cost}},
+		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &reserving}}}, []sim.RivalReport{{}},
+			[]string{spared, cost}},
 	} {
 		text := Result{Scenario: c.scenario, Report: sim.Report{Rivals: c.rivals}}.subject()
 		for _, part := range []string{asks, line, spared, tokens, cost} {
@@ -208,7 +218,8 @@ func TestAPlanOfOneReplicationClaimsNoInterval(t *testing.T) {
 	one := Plan(p, "", "").Subtitle
 	p.Reps = 2
 	two := Plan(p, "", "").Subtitle
-	testkit.Check(t, strings.Contains(one, "has no interval") && strings.Contains(two, "pessimistic end"), "%s\n%s", one, two)
+	testkit.Check(t, strings.Contains(one, "has no interval") && strings.Contains(two, "pessimistic end"),
+		"%s\n%s", one, two)
 }
 
 // TestTheFiguresThatDecideExplainThemselves, and nothing that is not there.
@@ -231,7 +242,8 @@ func TestWhatIsRejectedOnceIsSaidWhereThereIsAny(t *testing.T) {
 	}{
 		{0, 0, ""}, {0.4, 0, ""}, {7, 0, "It rejected 7.0 tokens wrongly once, while it started or grew."},
 		{0, 19178, "It rejected 19,178.0 tokens wrongly for each fault."},
-		{7, 3, "It rejected 7.0 tokens wrongly once, while it started or grew, and 3.0 tokens wrongly for each fault."},
+		{7, 3, "It rejected 7.0 tokens wrongly once, while it started or grew, and 3.0 tokens wrongly for each " +
+			"fault."},
 	} {
 		r := madeUp()
 		r.Report.StartStock, r.Report.FaultStock = fig(c.start, 1, 0, 0), fig(c.fault, 1, 0, 0)
@@ -251,7 +263,8 @@ func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 	for _, d.All = range []bool{false, true} {
 		text := written(t, d, FormatTable)
 		_, table, _ := strings.Cut(text, "ALL POINTS")
-		testkit.Check(t, strings.Contains(table, "Δ is the difference") == d.All && strings.Contains(table, " Δ ") == d.All,
+		testkit.Check(t, strings.Contains(table, "Δ is the difference") == d.All &&
+			strings.Contains(table, " Δ ") == d.All,
 			"all %v:\n%s", d.All, text)
 	}
 }
@@ -265,10 +278,12 @@ func TestAFleetThatDoesNotSettleIsToldOf(t *testing.T) {
 		}
 		return b.String()
 	}
-	testkit.Check(t, strings.Contains(says(), "Once settled, the fleet") && !strings.Contains(says(), "does not settle"), "%s", says())
+	testkit.Check(t, strings.Contains(says(), "Once settled, the fleet") &&
+		!strings.Contains(says(), "does not settle"), "%s", says())
 	r.Report.Unsettled = 3
-	testkit.Check(t, !strings.Contains(says(), "Once settled") && strings.Contains(says(), "This fleet does not settle: in 3 of 10 "+
-		"replications it rejected more while it started than buckets and leases can hold, "), "%s", says())
+	testkit.Check(t, !strings.Contains(says(), "Once settled") &&
+		strings.Contains(says(), "This fleet does not settle: in 3 of 10 "+
+			"replications it rejected more while it started than buckets and leases can hold, "), "%s", says())
 }
 
 func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
@@ -286,7 +301,8 @@ func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
 		for _, v := range Run(r).Verdicts {
 			b.WriteString(v.Text + "\n")
 		}
-		said := strings.Contains(b.String(), "too short for this fleet to settle") && strings.Contains(b.String(), "--duration 26s would do")
+		said := strings.Contains(b.String(), "too short for this fleet to settle") &&
+			strings.Contains(b.String(), "--duration 26s would do")
 		testkit.Check(t, said == c.short, "%v, %v: %s", c.duration, c.rejects, b.String())
 		settled := strings.Contains(b.String(), "Once settled")
 		testkit.Check(t, settled == (c.duration > 13*time.Second), "%v: %s", c.duration, b.String())

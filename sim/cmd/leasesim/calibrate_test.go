@@ -20,7 +20,8 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	link := redistest.NewProxy(t, server.Addr)
 	link.Set(redistest.Fate{Far: time.Millisecond})
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
-	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far, "lease calls",
+	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far,
+		"lease calls",
 		"this run has network.round_trip=lognormal(", "this run has redis.service_time=")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
@@ -42,7 +43,8 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	// What --set says counts more than what is measured;
 	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)
 	text, err := scenfile.Marshal(e.ran[0])
-	testkit.Check(t, err == nil && strings.Contains(string(text), "round_trip: 7ms") && !strings.Contains(e.stderr, "has network"),
+	testkit.Check(t, err == nil && strings.Contains(string(text), "round_trip: 7ms") &&
+		!strings.Contains(e.stderr, "has network"),
 		"%v %s\n%s", err, text, e.stderr)
 	// and nothing is left on the server.
 	testkit.Check(t, server.Do(t, "DBSIZE") == ":0\r\n", "%q", server.Do(t, "KEYS", "*"))
@@ -51,19 +53,22 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 func TestCalibrateSaysWhyItCannot(t *testing.T) {
 	nobody := redistest.Start(t)
 	nobody.Kill()
-	leasesim(t, "run --calibrate "+nobody.Addr).ends(1).says("Redis at "+nobody.Addr+" does not answer", "refused")
+	leasesim(t, "run --calibrate "+nobody.Addr).ends(1).says("Redis at "+nobody.Addr+" does not answer",
+		"refused")
 	leasesim(t, "run --calibrate localhost").ends(2).says("--calibrate", "neither host:port nor a URL")
 	leasesim(t, "compare --live --calibrate localhost:1").ends(2).says("--live measures the run itself")
 	leasesim(t, "run --calibrate ''").ends(2).says("--calibrate is empty")
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	execute(ctx, t, nil, "run --calibrate "+nobody.Addr).ends(exitInterrupted).says("--calibrate: interrupted").shows()
+	execute(ctx, t, nil, "run --calibrate "+nobody.Addr).ends(
+		exitInterrupted).says("--calibrate: interrupted").shows()
 
 	redistest.RequireVersion(t, 6, "ACL")
 	server := redistest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer admin.Close()
-	testkit.NoErr(t, admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha", "+eval",
+	testkit.NoErr(t, admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha",
+		"+eval",
 		"+time", "+get", "+set").Err())
 	e := leasesim(t, "run --calibrate redis://yuzhi:secret@"+server.Addr).ends(1).
 		says("does not say how long its commands take (INFO commandstats)", "NOPERM")

@@ -79,8 +79,10 @@ func readReport(path string) (r sim.Report, err error) {
 	if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(text, new(any)), &syntax) {
 		return r, fmt.Errorf("%w: %s is not JSON, as --out json writes it: %w", errUsage, path, syntax)
 	}
-	if err := json.Unmarshal(text, &r); err != nil || r.ScenarioHash == "" || r.Reps < 1 || r.Offered.Values == nil {
-		return r, fmt.Errorf("%w: %s is not a report of run, compare or replay, as --out json writes it", errUsage, path)
+	if err := json.Unmarshal(text, &r); err != nil || r.ScenarioHash == "" || r.Reps < 1 ||
+		r.Offered.Values == nil {
+		return r, fmt.Errorf("%w: %s is not a report of run, compare or replay, as --out json writes it", errUsage,
+			path)
 	}
 	if r.SchemaVersion != sim.SchemaVersion {
 		return r, fmt.Errorf("%w: %s has schema_version %d, this leasesim %d: write it again", errUsage, path,

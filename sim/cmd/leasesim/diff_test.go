@@ -15,19 +15,25 @@ func TestDiffSaysWhichDifferencesAreBeyondNoise(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	run := func(name, args string) {
 		t.Helper()
-		leasesim(t, "compare --rivals central -f "+fileOf(t, few)+" --reps 8 --set workload.kind=poisson --out json -o "+path(name)+" "+args).ends(0)
+		leasesim(t, "compare --rivals central -f "+fileOf(t, few)+" --reps 8 --set workload.kind=poisson --out "+
+			"json -o "+path(name)+" "+args).ends(0)
 	}
 	// Given reports of a fleet, of the same with shorter leases, and of the same on other seeds,
 	run("before", "")
 	run("shorter", "--set policy.target=20ms")
 	run("luck", "--seed 99")
 	// then shorter leases are more calls for certain, and nothing is said of what did not change;
-	shorter := prints[difference](leasesim(t, "diff --out json "+path("before")+" "+path("shorter")).ends(0).says())
-	testkit.Check(t, shorter.Paired && slices.Contains(shorter.Changed, "calls_per_s") && !slices.Contains(shorter.Changed, "offered") &&
-		!slices.ContainsFunc(shorter.Changed, func(s string) bool { return strings.HasPrefix(s, "rival.") }), "%+v", shorter)
-	e := leasesim(t, "diff "+path("before")+" "+path("shorter")).ends(0).says().shows("The seeds are the same", "calls_per_s", "rival.central", "*\n")
+	shorter := prints[difference](leasesim(t,
+		"diff --out json "+path("before")+" "+path("shorter")).ends(0).says())
+	testkit.Check(t, shorter.Paired && slices.Contains(shorter.Changed, "calls_per_s") &&
+		!slices.Contains(shorter.Changed, "offered") &&
+		!slices.ContainsFunc(shorter.Changed, func(s string) bool { return strings.HasPrefix(s, "rival.") }), "%+v",
+		shorter)
+	e := leasesim(t, "diff "+path("before")+" "+path("shorter")).ends(0).says().shows("The seeds are the same",
+		"calls_per_s", "rival.central", "*\n")
 	for line := range strings.SplitSeq(e.stdout, "\n") {
-		testkit.Check(t, utf8.RuneCountInString(line) <= 80, "%d characters: %s", utf8.RuneCountInString(line), line)
+		testkit.Check(t, utf8.RuneCountInString(line) <= 80, "%d characters: %s", utf8.RuneCountInString(line),
+			line)
 	}
 	// another seed is noise, but for one in twenty,
 	luck := prints[difference](leasesim(t, "diff --out json "+path("before")+" "+path("luck")).ends(0).says())
@@ -40,7 +46,8 @@ func TestDiffTakesTwoReportsOnly(t *testing.T) {
 	leasesim(t, "diff a.json").ends(2).says("two reports, not 1")
 	leasesim(t, "diff nowhere.json nowhere.json").ends(2).says("nowhere.json")
 	leasesim(t, "diff --out html a b").ends(2).says("must be table or json")
-	leasesim(t, "diff "+fileOf(t, "{}")+" "+fileOf(t, "{}")).ends(2).says("is not a report of run, compare or replay")
+	leasesim(t, "diff "+fileOf(t, "{}")+" "+fileOf(t, "{}")).ends(2).says("is not a report of run, compare or " +
+		"replay")
 	path := filepath.Join(t.TempDir(), "report.json")
 	leasesim(t, "run -f "+fileOf(t, few)+" --reps 1 --out json -o "+path).ends(0)
 	old := fileOf(t, strings.Replace(content(t, path), `"schema_version": 1`, `"schema_version": 0`, 1))

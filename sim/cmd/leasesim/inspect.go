@@ -144,7 +144,8 @@ func (b *bucket) text() string {
 	fact("created", "%s, called %s ago, forgotten in %s unless it is called",
 		b.Created.Format("2006-01-02 15:04:05 MST"), span(b.CalledMs), span(b.ExpiryMs))
 	fact("version", "%d, revision %d; epoch %d", b.Version, b.Revision, b.Epoch)
-	fact("leases", "%s out, to an active weight of %s; TTL %s, Target %s, overcommit %s", view.Count(b.Ledger, "token"),
+	fact("leases", "%s out, to an active weight of %s; TTL %s, Target %s, overcommit %s",
+		view.Count(b.Ledger, "token"),
 		number(b.ActiveWeight), span(b.TTLMs), span(b.TargetMs), number(b.Overcommit))
 	fact("counted", "%s spent and %s denied in %s, as reported", view.Count(b.Spent, "token"), number(b.Denied),
 		view.Count(b.Calls, "call"))
@@ -167,7 +168,8 @@ func (b *bucket) text() string {
 		out.WriteString("Nobody holds a lease or has asked within a TTL.\n")
 		return out.String()
 	}
-	holders := view.Table{Columns: strings.Split("holder,>held,>weight,>heard ago,>expires in,>waiting,waits for", ",")}
+	holders := view.Table{Columns: strings.Split(
+		"holder,>held,>weight,>heard ago,>expires in,>waiting,waits for", ",")}
 	for _, h := range b.Holders {
 		waits := ""
 		if h.Waiting > 0 {

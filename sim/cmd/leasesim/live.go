@@ -71,13 +71,17 @@ func liveCommand() *cobra.Command {
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
-	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered by all processes, as a multiple of the limit's rate")
+	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered by all processes, as a "+
+		"multiple of the limit's rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
 		" (adversary drains its lease just before every report, and asks for all it can)")
 	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers can)")
-	f.DurationVar(&o.Duration, "duration", live.DurationDefault, "how long to offer load; of a window up to 1m, three of them at least")
-	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (default: 100ms, less for a small burst)")
-	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (default: 4 targets, at least 200ms)")
+	f.DurationVar(&o.Duration, "duration", live.DurationDefault,
+		"how long to offer load; of a window up to 1m, three of them at least")
+	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (default: 100ms, less for a small "+
+		"burst)")
+	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (default: 4 targets, at least "+
+		"200ms)")
 	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0,
 		"lease calls that all processes should make (default: at most 3,125)")
 	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
@@ -147,9 +151,11 @@ func (f *shared) compareLive(redis string) error {
 	b.Redis = b.Real.Redis
 	load := fmt.Sprintf("load %s at %s × the limit", o.Shape, view.Number(o.Offered))
 	if o.Shape == live.ShapeReplay {
-		load = fmt.Sprintf("%s of %s for %s", s.Workload.File, view.Count(len(o.Trace), "request"), view.Count(o.Keys, "key"))
+		load = fmt.Sprintf("%s of %s for %s", s.Workload.File, view.Count(len(o.Trace), "request"),
+			view.Count(o.Keys, "key"))
 	}
-	b.Fleet = fmt.Sprintf("%s at %d/s burst %d; %s, %v", view.Count(o.Processes, "process"), o.Rate, o.Burst, load, o.Duration)
+	b.Fleet = fmt.Sprintf("%s at %d/s burst %d; %s, %v", view.Count(o.Processes, "process"), o.Rate, o.Burst,
+		load, o.Duration)
 	if !b.Agrees {
 		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
 	}
@@ -210,8 +216,10 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
 	}
 	if b.Real.Overloaded || tooFew {
-		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes did not get the processor in time, "+
-			"and one request in a hundred was made %s late or later. Run it again on an idle machine, or with less load.",
+		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes did not get the processor "+
+			"in time, "+
+			"and one request in a hundred was made %s late or later. Run it again on an idle machine, or with less "+
+			"load.",
 			view.Shortly(time.Duration(b.Real.LagNs.P99)))
 	}
 	service := "the server does not say how much of it is its own"

@@ -144,16 +144,19 @@ func TestTheTableNamesEverything(t *testing.T) {
 		"live --processes 2 --rate 100 --burst 50 --duration 200ms":         "The bound holds in every window",
 		"live --limit '50 in 100ms' --duration 300ms --forge 5000 --strict": "THE BOUND IS EXCEEDED by ",
 	} {
-		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50", "p99", "Jain's index",
+		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50",
+			"p99", "Jain's index",
 			"share").stdout
 		// What it proves stands before all figures, a line fits a terminal, and no time has more digits
 		// than are known.
 		before, after, _ := strings.Cut(text, "figure ")
 		testkit.Check(t, strings.Contains(before, verdict), "%s: no %q in\n%s", line, verdict, before)
 		for row := range strings.SplitSeq(text, "\n") {
-			testkit.Check(t, utf8.RuneCountInString(row) <= 80, "%s: a line of %d characters: %s", line, utf8.RuneCountInString(row), row)
+			testkit.Check(t, utf8.RuneCountInString(row) <= 80, "%s: a line of %d characters: %s", line,
+				utf8.RuneCountInString(row), row)
 		}
-		testkit.Check(t, !regexp.MustCompile(`\.\d{3,}[µmn]?s`).MatchString(after), "%s: a time with four digits in\n%s", line, after)
+		testkit.Check(t, !regexp.MustCompile(`\.\d{3,}[µmn]?s`).MatchString(after),
+			"%s: a time with four digits in\n%s", line, after)
 	}
 }
 
@@ -272,7 +275,8 @@ func TestEveryFormatHasEveryRow(t *testing.T) {
 	t.Parallel()
 	file := fileOf(t, few)
 	leasesim(t, "compare --live -f "+file).shows("3 processes at 2000/s burst 500", "embedded", "tolerance",
-		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by ")
+		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ",
+		"bound exceeded by ")
 	text := leasesim(t, "compare --live --out csv -f "+file).stdout
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	testkit.Must(t, err == nil && len(rows) == 1+len(rowNames) && rows[0][0] == "figure", "%q: %v", text, err)
@@ -292,7 +296,8 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 	})
 	// then that is said, with the figures, after the table; and what threshold the simulation misses;
 	e.ends(exitExceeded).shows("DISAGREE").
-		says("leasesim: the simulation and the real fleet disagree: offered, admitted,", "false_reject_ratio < 0.1%")
+		says("leasesim: the simulation and the real fleet disagree: offered, admitted,",
+			"false_reject_ratio < 0.1%")
 	// and it was asked to simulate the scenario, on the network of the real fleet, without the
 	// scenario's rivals.
 	s := e.ran[0]
@@ -335,7 +340,8 @@ func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
 }
 
 func TestTheTableOfAComparisonFitsATerminal(t *testing.T) {
-	b := sideBySide{Fleet: strings.Repeat("256 processes ", 20), Redis: strings.Repeat("h", 60) + ":6379 (7.0.15)"}
+	b := sideBySide{Fleet: strings.Repeat("256 processes ", 20),
+		Redis: strings.Repeat("h", 60) + ":6379 (7.0.15)"}
 	b.Real.RoundTripNs = live.Quantiles{P50: 123_456_789, P99: 9_123_456_789}
 	b.Real.ServiceTimeNs = 123_456
 	for _, name := range rowNames {
@@ -343,7 +349,8 @@ func TestTheTableOfAComparisonFitsATerminal(t *testing.T) {
 		if name == live.AdmittedPart || name == live.Jain {
 			x = 0.123456789
 		}
-		b.Rows = append(b.Rows, live.Row{Name: name, Simulated: x, Real: x, Low: x, High: x, Tolerance: "-8.8 %, +5 %, ±1 a burst"})
+		b.Rows = append(b.Rows, live.Row{Name: name, Simulated: x, Real: x, Low: x, High: x,
+			Tolerance: "-8.8 %, +5 %, ±1 a burst"})
 	}
 	var text bytes.Buffer
 	testkit.NoErr(t, b.document("", "").Write(&text, "table"))

@@ -95,7 +95,8 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	}
 	b := check("while they run")
 	for _, h := range b.Holders {
-		testkit.Check(t, regexp.MustCompile(`^p[0-2]-[0-9a-f]{16}$`).MatchString(h.ID) && h.Weight == 1 && h.ExpiryMs > 0, "%+v", h)
+		testkit.Check(t, regexp.MustCompile(`^p[0-2]-[0-9a-f]{16}$`).MatchString(h.ID) && h.Weight == 1 &&
+			h.ExpiryMs > 0, "%+v", h)
 	}
 	testkit.Check(t, b.Key == "@login:17" && len(b.Limits) == 1 && b.Limits[0].Limit == "1/h burst 1000" &&
 		b.Limits[0].Level == 1000-b.Spent-b.Ledger && b.Limits[0].Burst == 1000 && b.Calls >= 3, "%+v", b)
@@ -164,13 +165,14 @@ func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
 		"absent":                 `there is no bucket of key "absent" under "yuzhi:"`,
 		"absent --prefix other:": `under "other:"`,
 		"list":                   "WRONGTYPE",
-		"old":                    `Redis key "yuzhi:{old}": not what this version of yuzhi stores: the mark of a layout is missing`,
+		"old":                    `not what this version of yuzhi stores: the mark of a layout is missing`,
 		"a --out json":           "there is no bucket",
 	} {
 		leasesim(t, "inspect "+line+" --redis "+addr).ends(exitFailed).says(want).shows()
 	}
 	for _, command := range []string{"inspect a", "top", "top --once"} {
-		leasesim(t, command+" --redis 127.0.0.1:1").ends(exitFailed).says("leasesim: Redis at 127.0.0.1:1: ").shows()
+		leasesim(t, command+" --redis 127.0.0.1:1").ends(
+			exitFailed).says("leasesim: Redis at 127.0.0.1:1: ").shows()
 	}
 }
 
@@ -205,7 +207,8 @@ func TestTopEndsWithCtrlC(t *testing.T) {
 		out := &until{n: blocks, do: cancel}
 		p := program{args: strings.Fields("top --interval 100ms --out json --redis " + addr)}
 		status := p.run(ctx, out, &errs)
-		testkit.Check(t, status == want && strings.Count(out.String(), "\n") == blocks, "after %d blocks: status %d, %s%s",
+		testkit.Check(t, status == want && strings.Count(out.String(), "\n") == blocks,
+			"after %d blocks: status %d, %s%s",
 			blocks, status, &errs, out)
 		cancel()
 	}
@@ -410,7 +413,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	more := fill(t, rdb, keys)
-	testkit.NoErr(t, rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
+	testkit.NoErr(t, rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read",
+		"+time").Err())
 	// given a limiter that works
 	l := process(t, addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000).WithBurst(100)}})
 	begun, stop := time.Now(), make(chan bool)
@@ -429,7 +433,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	heard := listen(t, addr)
 	// when a user who may only read takes two readings, between which all keys are used
 	url := "redis://reader:secret@" + addr
-	top := top{looking: looking{redis: url, prefix: "yuzhi:", out: "json"}, sort: "spent", count: 5, scanCount: count}
+	top := top{looking: looking{redis: url, prefix: "yuzhi:", out: "json"}, sort: "spent", count: 5,
+		scanCount: count}
 	store, reader, err := top.open(t.Context(), nil)
 	testkit.NoErr(t, err)
 	defer reader.Close()
@@ -451,7 +456,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	testkit.Check(t, b.Keys > keys && len(b.Rows) == 5 && b.Foreign == 0, "%+v", b)
 	for i, r := range b.Rows {
 		name := fmt.Sprint("user:", i)
-		testkit.Check(t, r.Key == name && r.Spent > 0 && math.Abs(r.Denied/r.Spent-0.001) < 1e-4, "%d: %+v, want %s", i, r, name)
+		testkit.Check(t, r.Key == name && r.Spent > 0 && math.Abs(r.Denied/r.Spent-0.001) < 1e-4,
+			"%d: %+v, want %s", i, r, name)
 	}
 	testkit.Check(t, shown.Spent <= st.Admitted && shown.Calls > 0 && len(shown.Holders) == 1, "%+v", shown)
 	// and each of their commands was a read of few keys.
@@ -460,7 +466,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	for _, line := range heard.lines {
 		if m := spokenLine.FindStringSubmatch(line); m != nil {
 			by[m[1]] = append(by[m[1]], sent{strings.ToLower(m[2]), m[3]})
-			works[m[1]] = works[m[1]] || strings.HasPrefix(strings.ToLower(m[2]), "eval") || strings.ToLower(m[2]) == "set"
+			works[m[1]] = works[m[1]] || strings.HasPrefix(strings.ToLower(m[2]), "eval") ||
+				strings.ToLower(m[2]) == "set"
 		}
 	}
 	total := map[string]int{}
@@ -478,7 +485,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 				n, _ := strconv.Atoi(m[1])
 				testkit.Check(t, n == count || n == 512 && strings.Contains(c.rest, "busy"), "a SCAN of %d", n)
 			case "getrange":
-				testkit.Must(t, names == 1 && (strings.HasSuffix(c.rest, `"0" "242"`) || strings.HasSuffix(c.rest, `"0" "57"`)), "%s", c.rest)
+				testkit.Must(t, names == 1 && (strings.HasSuffix(c.rest, `"0" "242"`) ||
+					strings.HasSuffix(c.rest, `"0" "57"`)), "%s", c.rest)
 			case "get":
 				testkit.Check(t, names == 1, "%s", c.rest)
 			case "mget":
@@ -497,15 +505,19 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 func TestTopShowsWhatAReadingLacks(t *testing.T) {
 	half, top := 50.0, top{looking: looking{redis: "h:1"}, sort: "spent"}
 	b := block{Keys: 3, TookMs: 12.5, Foreign: 2, Crowded: 7, Rows: []topRow{
-		{Key: "a\x1b[2J", Limits: []string{"10/s", "100/h"}, Level: &half, Spent: 1234.56, Denied: 0.04, Calls: 2, Holders: 3, Waiting: 4},
+		{Key: "a\x1b[2J", Limits: []string{"10/s", "100/h"}, Level: &half, Spent: 1234.56, Denied: 0.04, Calls: 2,
+			Holders: 3, Waiting: 4},
 		{Key: "b", New: true}, {Key: "c"},
 	}}
 	text := top.text(b)
-	for _, want := range []string{"h:1  3 keys, read in 12.5ms, by spent; 2 are no buckets of this version; 7 more than --keys-max",
-		`"a\x1b[2J"  10/s, 100/h       50  1,234.6         0        2        3        4`, "gone      new       new"} {
+	for _, want := range []string{"h:1  3 keys, read in 12.5ms, by spent; 2 are no buckets of this version; 7 " +
+		"more than --keys-max",
+		`"a\x1b[2J"  10/s, 100/h       50  1,234.6         0        2        3        4`,
+		"gone      new       new"} {
 		testkit.Check(t, strings.Contains(text, want), "no %q in\n%s", want, text)
 	}
-	testkit.Check(t, strings.Contains(top.text(block{Error: "away"}), "h:1  no reading: away\n"), "%s", top.text(block{Error: "away"}))
+	testkit.Check(t, strings.Contains(top.text(block{Error: "away"}), "h:1  no reading: away\n"), "%s",
+		top.text(block{Error: "away"}))
 	var back block
 	raw, err := json.Marshal(b)
 	testkit.NoErr(t, err)

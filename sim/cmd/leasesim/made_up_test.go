@@ -96,7 +96,8 @@ func figured(f func(s sim.Scenario) sim.Figures) simulator {
 	return func(runner sim.Runner, s sim.Scenario) (sim.Report, error) {
 		figures := f(s)
 		s = s.Defaults()
-		return sim.Report{Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), Confidence: runner.Confidence, Figures: figures}, nil
+		return sim.Report{Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(),
+			Confidence: runner.Confidence, Figures: figures}, nil
 	}
 }
 
@@ -201,7 +202,8 @@ rivals: [fixed_window]
 
 // report is a report of two replications in which false rejects are 1 % to 3 %.
 func report() sim.Report {
-	r := sim.Report{SchemaVersion: sim.SchemaVersion, Scenario: "pretended", ScenarioHash: "0123456789abcdef", Seed: 11, Reps: 2, Confidence: 0.95}
+	r := sim.Report{SchemaVersion: sim.SchemaVersion, Scenario: "pretended", ScenarioHash: "0123456789abcdef",
+		Seed: 11, Reps: 2, Confidence: 0.95}
 	r.FalseRejectRatio = sim.Figure{Mean: 0.02, Low: 0.01, High: 0.03, Worst: 0.04, WorstSeed: 12}
 	return r
 }

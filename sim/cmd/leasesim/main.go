@@ -88,7 +88,8 @@ func (p *program) root() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
 		p.replayCommand(), diffCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
+		fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))
 	return root
 }
 
@@ -128,7 +129,8 @@ func noneEmpty(flags *pflag.FlagSet) error {
 	var all faults
 	flags.Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
-		all.addf((value == "" || value == "[]") && f.Name != "name", "--%s is empty; leave it out, or give it a value", f.Name)
+		all.addf((value == "" || value == "[]") && f.Name != "name",
+			"--%s is empty; leave it out, or give it a value", f.Name)
 	})
 	return errors.Join(all...)
 }
@@ -162,7 +164,8 @@ func prefixed(err error, status int) string {
 		s = ourNames.ReplaceAllString(s, "$1")
 	}
 	if moved.MatchString(s) {
-		s += "; that is one node of a Redis Cluster: begin its URL with redis+cluster://, or rediss+cluster:// for TLS"
+		s += "; that is one node of a Redis Cluster: begin its URL with redis+cluster://, or rediss+cluster:// " +
+			"for TLS"
 	}
 	s = shownText(s)
 	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {

@@ -119,7 +119,8 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	}
 	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by",
 		"-f, --file", "--set",
-		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out", "--output", "table, json, csv, html", liveFile,
+		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out", "--output",
+		"table, json, csv, html", liveFile,
 		live.ToleranceHelp()).stdout
 	for _, name := range append(search.FigureNames(), rival.Names()...) {
 		base := strings.TrimSuffix(name, "_client")
@@ -129,122 +130,140 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	}
 }
 
+// wrong is command lines, and what is said of them.
+const wrong = `
+live --processes 0 => --processes is 0, must be 1 to 256
+live --redis redis+sentinel://h:1 => --redis: a Sentinel is asked for a master by its name
+scripts => one name of
+scripts other => one name of
+live --rate -5 => --rate is -5, must be 1
+live --burst 0 => --burst is 0, must be at least 1
+live --overcommit -1 => --overcommit is -1, must be
+live --offered NaN => --offered is NaN
+live --shape square => --shape is "square", must be one of
+live --duration 5 => flag: missing unit
+live --duration 1ms => --duration is 1ms, must be 100ms
+live --target 1s --ttl 1s => --ttl is 1s, must be at least twice --target (2s)
+live --kill-after 9s => --kill-after is 9s, must be
+live --stop-after 9s => --stop-after is 9s, must be
+live --limit 9/s --rate 9 => --limit "9/s" is in place of --rate and --burst
+live --limit 9/s --burst 9 => --limit "9/s" is in place of --rate and --burst
+live --limit often => the limit "often"
+live --redis '' => --redis is empty; leave it out, or give it a value
+compare --rivals '' => --rivals is empty
+live --target 0s => --target is 0, must be above 0; leave it out for its default
+live --ttl 0s => --ttl is 0, must be above 0
+live --calls-per-second 0 => --calls-per-second is 0, must be above 0
+live --shape adversary --offered 3 => --offered is not for --shape adversary
+run --reps ten => invalid argument "ten" for "--reps" flag: parsing "ten"
+live --out xml => --out is "xml", must be table or json
+live --frobnicate => unknown flag: --frobnicate
+live --forge -1 => --forge is -1, must be 0 to
+live --rate 100000000 --duration 1m => must be at most 100000000, as every admission is recorded
+inspect --redis h:1 => inspect takes one key, not 0
+inspect a b --redis h:1 => inspect takes one key, not 2
+inspect a => --redis is missing
+inspect a --redis h => --redis: "h" is neither host:port nor a URL
+inspect a --redis h:1 --out csv => --out is "csv", must be table or json
+inspect a --redis h:1 --prefix { => --prefix: Prefix is "{"
+top surplus => unknown command
+top --once => --redis is missing
+top --redis h:1 --sort speed => --sort is "speed", must be one of spent, denied, calls, waiting
+top --redis h:1 --count 0 => --count is 0, must be 1 to 1000
+top --redis h:1 --interval 1ms => --interval is 1ms, must be at least 100ms
+top --redis h:1 --keys-per-second -1 => --keys-per-second is -1, must be 0 or more
+top --redis h:1 --scan-count 0 => --scan-count is 0, must be 1 to 10000
+top --redis h:1 --keys-max 0 => --keys-max is 0, must be at least 1
+simulate => unknown command "simulate" for "leasesim"\n
+swep => unknown command "swep" for "leasesim"; did you mean sweep?
+help frob => unknown command "frob" for "leasesim"\n
+help swep => unknown command "swep" for "leasesim"; did you mean sweep?
+help run frob => unknown command "frob" for "leasesim run"
+run fleet.yaml => did you mean -f fleet.yaml?
+live --processes 0 --rate 0 --offered 0 => --rate is 0
+run surplus => unknown command
+run --set limits=[100 in 1m]
+  => unknown command "in" for "leasesim run"; it takes flags only, and a value with spaces in quotes
+run --seed 0 => leasesim: --seed is 0, must be 1 to 2^53-1
+run --seed 9007199254740992 => --seed is 9007199254740992
+run --reps 0 => --reps is 0, must be at least 1
+run --parallel -1 => --parallel is -1
+run --duration 0s => --duration is 0s, must be above 0
+run --reps 0 --out xml => leasesim: --out is "xml"
+run --threshold 'jain > high'
+  => leasesim: --threshold: invalid threshold "jain > high": "high" is not a number
+run --threshold 'rival.fixed_window.jain > 1' => the rival fixed_window does not run
+run -f @dir => --file: 
+compare --rivals sliding_log,sliding_log => sliding_log is there twice
+run -f nowhere.yaml => leasesim: there is no file nowhere.yaml
+run -f example:nothing => there is no example "nothing"
+run -f @unit => @unit:9:9: warmup: 
+run -f @twice => @twice:9:1: 
+run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet: 
+compare --rivals central,tortoise => --rivals: unknown algorithm "tortoise"
+run -f @rival => @rival:9:19: rivals[1]: unknown algorithm "centrl": the names are central, 
+compare --set rivals=[central:7] => rivals[0]: invalid argument: "central:7": central takes none
+compare --rivals central --threshold 'rival.fixed_window.jain > 0' => the rival fixed_window does not run
+replay => leasesim: replay needs a --trace
+replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
+run -f example:priorities --set workload.load=5
+  => --set: workload is not read: each group has a workload of its own
+sweep -f example:priorities --vary workload.load=1,2 => --vary: workload is not read
+run --set workload.patience=50ms
+  => workload.patience: is 50ms, which the verb allow does not read; it is for wait
+run --set workload.deadline=50ms => workload.deadline: is 50ms, which the verb allow does not read
+run --set 'redis.faults=[{kind: outage, at: 1s, for: 1s, by: 1s}]'
+  => redis.faults[0].by: is 1s, which a fault of kind outage does not read; it is for slow, clock_step
+run --set 'redis.faults=[{kind: slow, at: 1s, for: 1s, by: 1s, lost: 1s}]'
+  => redis.faults[0].lost: is 1s, which a fault of kind slow does not read; it is for failover
+run --set 'redis.faults=[{kind: clock_step, at: 1s, for: 1s, by: 1s}]'
+  => redis.faults[0].for: is 1s, which a fault of kind clock_step does not read
+init --list --example flash-sale => init --list stands alone
+init --example nothing => --example is "nothing", must be one of steady-fleet
+init a b => init takes one NAME
+sweep => leasesim: --vary: invalid grid: nothing varies
+sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH=VALUES
+sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet: 
+sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100
+  => 200 x 100 points are too many, must be at most 10000
+sweep --vary policy.target=1ms --objectives speed => --objectives: invalid objective "speed"
+sweep --vary reps=1,2 => use --reps
+sweep --vary seed=1,2 => use --seed
+sweep --vary parallel=1,2 => use --parallel
+replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace is in the place of it
+replay --trace x.csv --set groups.web.workload.verb=wait => the trace is in the place of it
+plan --false-rejects half => "half" has no unit: a ratio is in percent, like 0.5%
+plan --redis-calls 0 => --redis-calls is 0, must be above 0
+plan --redis-calls NaN => --redis-calls is NaN
+plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0
+plan --confidence 100% => --confidence is 100%, must be 50% to 99.99%
+plan --overcommit-max 4503599627370495
+  => --overcommit-max 4503599627370495: policy.overcommit: is 4503599627370495, must be at most 45035996
+plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
+plan --stress-must-hold=weather
+  => unknown stress "weather", must be one of ["skew" "outage" "crash" "lost_bucket" "processes"]
+plan --set policy.target=9h => policy
+compare --redis localhost:1 => --redis is for compare --live
+compare --live --rivals fixed_window => --rivals are not run by --live
+compare --live -f example:steady-fleet
+  => live cannot run this scenario: workload.kind is poisson, must be constant
+compare --live --set network.loss=1% => network.loss is 1%, must be 0%
+compare --live --set workload.kind=sync --duration 1200ms
+  => duration is 1.2s, must be a multiple of workload.every (500ms)
+compare --live --duration 10ms --set limits=[20000/s] => --duration is 10ms, must be 100ms to 1h
+compare --live --duration 1h --set limits=[100000000/s] => as every admission is recorded
+`
+
 func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 	files := map[string]string{
 		"@unit":  fileOf(t, small+"warmup: 5\n"),
 		"@twice": fileOf(t, small+"name: again\n"),
 		"@rival": fileOf(t, small+"rivals: [central, centrl]\n"),
+		"@dir":   t.TempDir(),
 	}
-	for line, want := range map[string]string{
-		"live --processes 0":                            "--processes is 0, must be 1 to 256",
-		"live --redis redis+sentinel://h:1":             "--redis: a Sentinel is asked for a master by its name",
-		"scripts":                                       "one name of",
-		"scripts other":                                 "one name of",
-		"live --rate -5":                                "--rate is -5, must be 1",
-		"live --burst 0":                                "--burst is 0, must be at least 1",
-		"live --overcommit -1":                          "--overcommit is -1, must be",
-		"live --offered NaN":                            "--offered is NaN",
-		"live --shape square":                           "--shape is \"square\", must be one of",
-		"live --duration 5":                             "flag: missing unit",
-		"live --duration 1ms":                           "--duration is 1ms, must be 100ms",
-		"live --target 1s --ttl 1s":                     "--ttl is 1s, must be at least twice --target (2s)",
-		"live --kill-after 9s":                          "--kill-after is 9s, must be",
-		"live --stop-after 9s":                          "--stop-after is 9s, must be",
-		"live --limit 9/s --rate 9":                     "--limit \"9/s\" is in place of --rate and --burst",
-		"live --limit 9/s --burst 9":                    "--limit \"9/s\" is in place of --rate and --burst",
-		"live --limit often":                            "the limit \"often\"",
-		"live --redis ''":                               "--redis is empty; leave it out, or give it a value",
-		"compare --rivals ''":                           "--rivals is empty",
-		"live --target 0s":                              "--target is 0, must be above 0; leave it out for its default",
-		"live --ttl 0s":                                 "--ttl is 0, must be above 0",
-		"live --calls-per-second 0":                     "--calls-per-second is 0, must be above 0",
-		"live --shape adversary --offered 3":            "--offered is not for --shape adversary",
-		"run --reps ten":                                "invalid argument \"ten\" for \"--reps\" flag: parsing \"ten\"",
-		"live --out xml":                                "--out is \"xml\", must be table or json",
-		"live --frobnicate":                             "unknown flag: --frobnicate",
-		"live --forge -1":                               "--forge is -1, must be 0 to",
-		"live --rate 100000000 --duration 1m":           "must be at most 100000000, as every admission is recorded",
-		"inspect --redis h:1":                           "inspect takes one key, not 0",
-		"inspect a b --redis h:1":                       "inspect takes one key, not 2",
-		"inspect a":                                     "--redis is missing",
-		"inspect a --redis h":                           "--redis: \"h\" is neither host:port nor a URL",
-		"inspect a --redis h:1 --out csv":               "--out is \"csv\", must be table or json",
-		"inspect a --redis h:1 --prefix {":              "--prefix: Prefix is \"{\"",
-		"top surplus":                                   "unknown command",
-		"top --once":                                    "--redis is missing",
-		"top --redis h:1 --sort speed":                  "--sort is \"speed\", must be one of spent, denied, calls, waiting",
-		"top --redis h:1 --count 0":                     "--count is 0, must be 1 to 1000",
-		"top --redis h:1 --interval 1ms":                "--interval is 1ms, must be at least 100ms",
-		"top --redis h:1 --keys-per-second -1":          "--keys-per-second is -1, must be 0 or more",
-		"top --redis h:1 --scan-count 0":                "--scan-count is 0, must be 1 to 10000",
-		"top --redis h:1 --keys-max 0":                  "--keys-max is 0, must be at least 1",
-		"simulate":                                      "unknown command \"simulate\" for \"leasesim\"\n",
-		"swep":                                          "unknown command \"swep\" for \"leasesim\"; did you mean sweep?",
-		"help frob":                                     "unknown command \"frob\" for \"leasesim\"\n",
-		"help swep":                                     "unknown command \"swep\" for \"leasesim\"; did you mean sweep?",
-		"help run frob":                                 "unknown command \"frob\" for \"leasesim run\"",
-		"run fleet.yaml":                                "did you mean -f fleet.yaml?",
-		"live --processes 0 --rate 0 --offered 0":       "--rate is 0",
-		"run surplus":                                   "unknown command",
-		"run --set limits=[100 in 1m]":                  "unknown command \"in\" for \"leasesim run\"; it takes flags only, and a value with spaces in quotes",
-		"run --seed 0":                                  "leasesim: --seed is 0, must be 1 to 2^53-1",
-		"run --seed 9007199254740992":                   "--seed is 9007199254740992",
-		"run --reps 0":                                  "--reps is 0, must be at least 1",
-		"run --parallel -1":                             "--parallel is -1",
-		"run --duration 0s":                             "--duration is 0s, must be above 0",
-		"run --reps 0 --out xml":                        "leasesim: --out is \"xml\"",
-		"run --threshold 'jain > high'":                 "leasesim: --threshold: invalid threshold \"jain > high\": \"high\" is not a number",
-		"run --threshold 'rival.fixed_window.jain > 1'": "the rival fixed_window does not run",
-		"run -f " + t.TempDir():                         "--file: ",
-		"compare --rivals sliding_log,sliding_log":      "sliding_log is there twice",
-		"run -f nowhere.yaml":                           "leasesim: there is no file nowhere.yaml",
-		"run -f example:nothing":                        "there is no example \"nothing\"",
-		"run -f @unit":                                  "@unit:9:9: warmup: ",
-		"run -f @twice":                                 "@twice:9:1: ",
-		"run --set policy.tarjet=1s":                    "leasesim: --set policy.tarjet=1s: policy.tarjet: ",
-		"compare --rivals central,tortoise":             "--rivals: unknown algorithm \"tortoise\"",
-		"run -f @rival":                                 "@rival:9:19: rivals[1]: unknown algorithm \"centrl\": the names are central, ",
-		"compare --set rivals=[central:7]":              "rivals[0]: invalid argument: \"central:7\": central takes none",
-		"compare --rivals central --threshold 'rival.fixed_window.jain > 0'": "the rival fixed_window does not run",
-		"replay":                     "leasesim: replay needs a --trace",
-		"replay --trace nowhere.csv": "leasesim: --trace: stat nowhere.csv",
-		"run -f example:priorities --set workload.load=5":                                  "--set: workload is not read: each group has a workload of its own",
-		"sweep -f example:priorities --vary workload.load=1,2":                             "--vary: workload is not read",
-		"run --set workload.patience=50ms":                                                 "workload.patience: is 50ms, which the verb allow does not read; it is for wait",
-		"run --set workload.deadline=50ms":                                                 "workload.deadline: is 50ms, which the verb allow does not read",
-		"run --set 'redis.faults=[{kind: outage, at: 1s, for: 1s, by: 1s}]'":               "redis.faults[0].by: is 1s, which a fault of kind outage does not read; it is for slow, clock_step",
-		"run --set 'redis.faults=[{kind: slow, at: 1s, for: 1s, by: 1s, lost: 1s}]'":       "redis.faults[0].lost: is 1s, which a fault of kind slow does not read; it is for failover",
-		"run --set 'redis.faults=[{kind: clock_step, at: 1s, for: 1s, by: 1s}]'":           "redis.faults[0].for: is 1s, which a fault of kind clock_step does not read",
-		"init --list --example flash-sale":                                                 "init --list stands alone",
-		"init --example nothing":                                                           "--example is \"nothing\", must be one of steady-fleet",
-		"init a b":                                                                         "init takes one NAME",
-		"sweep":                                                                            "leasesim: --vary: invalid grid: nothing varies",
-		"sweep --vary policy.target":                                                       `--vary: invalid axis "policy.target": must be PATH=VALUES`,
-		"sweep --vary policy.tarjet=1ms":                                                   "invalid axis policy.tarjet=1ms: policy.tarjet: ",
-		"sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100": "200 x 100 points are too many, must be at most 10000",
-		"sweep --vary policy.target=1ms --objectives speed":                                `--objectives: invalid objective "speed"`,
-		"sweep --vary reps=1,2":                                                            "use --reps",
-		"sweep --vary seed=1,2":                                                            "use --seed",
-		"sweep --vary parallel=1,2":                                                        "use --parallel",
-		"replay --trace x.csv --set workload.load=2":                                       "--set workload.load=2: the trace is in the place of it",
-		"replay --trace x.csv --set groups.web.workload.verb=wait":                         "the trace is in the place of it",
-		"plan --false-rejects half":                                                        `"half" has no unit: a ratio is in percent, like 0.5%`,
-		"plan --redis-calls 0":                                                             "--redis-calls is 0, must be above 0",
-		"plan --redis-calls NaN":                                                           "--redis-calls is NaN",
-		"plan --wait-p99 -1s":                                                              "--wait-p99 is -1s, must be at least 0",
-		"plan --confidence 100%":                                                           "--confidence is 100%, must be 50% to 99.99%",
-		"plan --overcommit-max 4503599627370495":                                           "--overcommit-max 4503599627370495: policy.overcommit: is 4503599627370495, must be at most 45035996",
-		"plan --overcommit-max -1":                                                         "--overcommit-max is -1, must be at least 0",
-		"plan --stress-must-hold=weather":                                                  `unknown stress "weather", must be one of ["skew" "outage" "crash" "lost_bucket" "processes"]`,
-		"plan --set policy.target=9h":                                                      "policy",
-		"compare --redis localhost:1":                                                      "--redis is for compare --live",
-		"compare --live --rivals fixed_window":                                             "--rivals are not run by --live",
-		"compare --live -f example:steady-fleet":                                           "live cannot run this scenario: workload.kind is poisson, must be constant",
-		"compare --live --set network.loss=1%":                                             "network.loss is 1%, must be 0%",
-		"compare --live --set workload.kind=sync --duration 1200ms":                        "duration is 1.2s, must be a multiple of workload.every (500ms)",
-		"compare --live --duration 10ms --set limits=[20000/s]":                            "--duration is 10ms, must be 100ms to 1h",
-		"compare --live --duration 1h --set limits=[100000000/s]":                          "as every admission is recorded",
-	} {
+	all := strings.ReplaceAll(strings.TrimSpace(wrong), "\n  => ", " => ")
+	for entry := range strings.SplitSeq(all, "\n") {
+		line, want, _ := strings.Cut(strings.ReplaceAll(entry, `\n`, "\n"), " => ")
 		for name, file := range files {
 			line, want = strings.ReplaceAll(line, name, file), strings.ReplaceAll(want, name, file)
 		}

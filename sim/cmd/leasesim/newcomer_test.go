@@ -48,13 +48,15 @@ func TestANewcomerGetsFromInitToAProof(t *testing.T) {
 		"%s is not about %+v", proof, p.Chosen.Policy)
 	// which runs, and finds the bound kept.
 	r := checkFleet(t, strings.TrimPrefix(proof, "live ")+" --duration 1s")
-	testkit.Check(t, len(r.Processes) > 1 && len(r.Processes) <= 20 && r.Limit == "10000/s burst 2000", "%d processes share %s",
+	testkit.Check(t, len(r.Processes) > 1 && len(r.Processes) <= 20 && r.Limit == "10000/s burst 2000",
+		"%d processes share %s",
 		len(r.Processes), r.Limit)
 }
 
 func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	limits := []lease.Limit{lease.PerSecond(100).WithBurst(30)}
-	base := sim.Scenario{Limits: limits, Groups: []sim.Group{{Count: 20}, {Count: 900}}, Workload: sim.Workload{Rate: 250}}
+	base := sim.Scenario{Limits: limits, Groups: []sim.Group{{Count: 20}, {Count: 900}},
+		Workload: sim.Workload{Rate: 250}}
 	policy := search.Policy{Target: "20ms", TTL: "200ms", Overcommit: 3, CallsPerSecond: 70}
 	chosen := func(p search.Policy, calls float64) *search.Candidate {
 		c := &search.Candidate{Policy: p}
@@ -63,18 +65,23 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	}
 	got := proof(base, chosen(policy, 100))
 	testkit.Must(t, len(got) == 1, "%+v", got)
-	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target 20ms --ttl 200ms --offered 2.5 "+
+	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target "+
+		"20ms --ttl 200ms --offered 2.5 "+
 		"--overcommit 3 --calls-per-second 70\n", "%s", got[0].Code)
-	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v", got[0].Text)
+	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v",
+		got[0].Text)
 	// Of many keys it plays one, with its part of the requests and of the calls, and requests of one
 	// token that take as many together.
 	users := base
 	users.Keys.Count, users.Workload = 5000, sim.Workload{Rate: 200_000, Cost: sim.Cost{Min: 1, Max: 4}}
 	got = proof(users, chosen(policy, 20_000))
-	testkit.Check(t, strings.Contains(got[0].Code, "--processes 32 ") && strings.Contains(got[0].Code, "--offered 1 ") &&
-		strings.Contains(got[0].Text[0], "one key, with the mean load of the 5,000. Their requests take one token each"), "%+v", got)
+	testkit.Check(t, strings.Contains(got[0].Code, "--processes 32 ") &&
+		strings.Contains(got[0].Code, "--offered 1 ") &&
+		strings.Contains(got[0].Text[0], "one key, with the mean load of the 5,000. Their requests take one "+
+			"token each"), "%+v", got)
 	users.Workload.Rate *= 1e6 // live refuses more than a thousand times the limit
-	testkit.Check(t, strings.Contains(proof(users, chosen(policy, 1))[0].Code, "--offered 1000 "), "more than live takes")
+	testkit.Check(t, strings.Contains(proof(users, chosen(policy, 1))[0].Code, "--offered 1000 "),
+		"more than live takes")
 	users.Workload.Rate = 50 // of all keys: one would not ask for a hundred tokens in five minutes
 	got = proof(users, chosen(policy, 1))
 	testkit.Check(t, len(got) == 1 && !strings.Contains(got[0].Code, "--offered") &&
@@ -126,11 +133,13 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 		s := sim.Scenario{Limits: []lease.Limit{c.limit}, Workload: sim.Workload{Load: c.load}}
 		got := proof(s, chosen(search.Policy{Target: "20ms", DefaultTTL: true}, 1))
 		testkit.Must(t, len(got) == 0 == (c.want == "none"), "%v: %+v", c.limit, got)
-		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want+"\n") && strings.Contains(got[0].Text[0], c.says), "%v: %+v",
+		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want+"\n") &&
+			strings.Contains(got[0].Text[0], c.says), "%v: %+v",
 			c.limit, got)
 	}
 	// There are no more processes than the embedded Redis has calls for, and two at least.
-	for calls, want := range map[float64]string{100: "--processes 32 ", 9200: "--processes 10 ", 1e6: "--processes 2 "} {
+	for calls, want := range map[float64]string{100: "--processes 32 ", 9200: "--processes 10 ",
+		1e6: "--processes 2 "} {
 		got := proof(base, chosen(policy, calls))[0].Code
 		testkit.Check(t, strings.Contains(got, want), "%v calls a second: %s", calls, got)
 	}

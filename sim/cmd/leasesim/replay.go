@@ -24,7 +24,8 @@ func (p *program) replayCommand() *cobra.Command {
 			return fmt.Errorf("%w: replay needs a --trace", errUsage)
 		}
 		if i := slices.IndexFunc(f.sets, replaced); i >= 0 {
-			return fmt.Errorf("%w: --set %s: the trace is in the place of it; of a workload only verb, deadline, patience, "+
+			return fmt.Errorf("%w: --set %s: the trace is in the place of it; of a workload only verb, deadline, "+
+				"patience, "+
 				"actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
 		}
 		return f.report(view.Run, func(s *sim.Scenario) error {
@@ -71,8 +72,9 @@ var (
 
 // ofWorkload is a --set of a workload, a group's too, and staying of what is left of one.
 var (
-	ofWorkload = regexp.MustCompile(`^ *((groups(\.[^.=]+|\[[^]]*\])\.)?workload *(\.|=)|groups[^=]*=.*\bworkload["']? *:)`)
-	staying    = regexp.MustCompile(`^ *workload\.(verb|deadline|patience|actual|hold|cancelled) *=`)
+	ofWorkload = regexp.MustCompile(
+		`^ *((groups(\.[^.=]+|\[[^]]*\])\.)?workload *(\.|=)|groups[^=]*=.*\bworkload["']? *:)`)
+	staying = regexp.MustCompile(`^ *workload\.(verb|deadline|patience|actual|hold|cancelled) *=`)
 )
 
 // replaced reports whether a --set is of what a trace takes the place of.
@@ -134,11 +136,15 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 			notes = append(notes, message.NewPrinter(language.English).Sprintf(format, args...))
 		}
 	}
-	add(t.Keys > s.Keys.Count, "it has %d keys and keys.count is %d: key n is played as key n mod %[2]d", t.Keys, s.Keys.Count)
-	add(t.Processes == 0 && processes > 1, "it does not say which process a request came to: all %d take turns", processes)
-	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: there is no request for the last %d",
+	add(t.Keys > s.Keys.Count, "it has %d keys and keys.count is %d: key n is played as key n mod %[2]d", t.Keys,
+		s.Keys.Count)
+	add(t.Processes == 0 && processes > 1, "it does not say which process a request came to: all %d take turns",
+		processes)
+	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: there is no request for the "+
+		"last %d",
 		view.Count(t.Processes, "process"), processes, processes-t.Processes)
-	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod %[2]d",
+	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod "+
+		"%[2]d",
 		t.Processes, processes)
 	n, late, away := len(t.Requests), 0, 0
 	for _, r := range t.Requests {

@@ -12,7 +12,8 @@ import (
 
 func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	// Given a trace of 1.5 s and a fleet with workloads of its own,
-	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s, patience: 1s, cancelled: 5%}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
+	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s, patience: 1s, "+
+		"cancelled: 5%}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
 	recorded := fileOf(t, "time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n")
 	line := "replay -f " + file + " --trace " + recorded
 	// when it is replayed,
@@ -23,7 +24,8 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 		!w.Repeated
 	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 3501*time.Millisecond, "%+v", s)
 	// asked for as before;
-	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second && w.Patience == sim.Constantly(time.Second) &&
+	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second &&
+		w.Patience == sim.Constantly(time.Second) &&
 		w.Cancelled == 0.05, "%+v", w)
 	// and with a duration, that counts.
 	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
@@ -36,7 +38,8 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 
 func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	// Given a trace with 2,000 keys, each asked once, of 40 processes, and one token a key,
-	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{name: web, count: 3}]\npolicy: {fallback: deny}\n")
+	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{name: web, count: 3}]\npolicy: {fallback: "+
+		"deny}\n")
 	var text strings.Builder
 	text.WriteString("time_ms,key,process\n")
 	for i := range 2000 {
@@ -46,7 +49,8 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	// when it is replayed, then all are admitted, each by its own bucket, and there is nothing to say.
 	e := leasesim(t, line).ends(0)
 	r := prints[sim.Report](e)
-	testkit.Check(t, r.Offered.Mean == 2000 && r.Admitted.Mean == 2000 && e.stderr == "", "%v of %v are admitted, %s",
+	testkit.Check(t, r.Offered.Mean == 2000 && r.Admitted.Mean == 2000 && e.stderr == "",
+		"%v of %v are admitted, %s",
 		r.Admitted.Mean, r.Offered.Mean, e.stderr)
 	// When there are to be fewer keys, processes or seconds, it is said what that makes of the trace.
 	e = pretend(t, report(), nil, line+" --set keys.count=10 --set groups[0].count=7 --duration 1s").ends(0)
@@ -60,12 +64,15 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 		testkit.Check(t, strings.Contains(e.stderr, want), "%s\nwant %s", e.stderr, want)
 	}
 	// What else is set of a group or of keys changes nothing about how many there are.
-	for _, set := range []string{"groups[0].weight=3", "groups.web.skew=0", "keys.zipf=0", "'groups[0].scale=[{at: 1s, count: 1}]'"} {
+	for _, set := range []string{"groups[0].weight=3", "groups.web.skew=0", "keys.zipf=0",
+		"'groups[0].scale=[{at: 1s, count: 1}]'"} {
 		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
-		testkit.Check(t, s.Keys.Count == 2000 && s.Groups[0].Count == 40, "%s: %d keys, %d processes", set, s.Keys.Count,
+		testkit.Check(t, s.Keys.Count == 2000 && s.Groups[0].Count == 40, "%s: %d keys, %d processes", set,
+			s.Keys.Count,
 			s.Groups[0].Count)
 	}
-	for _, set := range []string{"groups.web.count=7", "'groups=[{count: 7}]'", "'groups[0]={name: a, count: 7}'"} {
+	for _, set := range []string{"groups.web.count=7", "'groups=[{count: 7}]'",
+		"'groups[0]={name: a, count: 7}'"} {
 		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
 		testkit.Check(t, s.Groups[0].Count == 7, "%s: %d processes", set, s.Groups[0].Count)
 	}
@@ -85,19 +92,25 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 		note    string
 	}{
 		// when the fleet is scaled down to one in the middle,
-		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "38 of its 100 requests come to processes that do not run then"},
+		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "38 of its 100 requests come to processes that do " +
+			"not run then"},
 		// or has more processes, of two groups,
-		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: there is no request for the last 3"},
+		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: there is no " +
+			"request for the last 3"},
 	} {
 		// then what is left out is counted, and is what is said.
-		e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: "+groups+"\n")+" --trace "+trace+" --out json").ends(0)
+		e := leasesim(t, "replay -f "+fileOf(t,
+			limits+"groups: "+groups+"\n")+" --trace "+trace+" --out json").ends(0)
 		e.says(want.note)
 		r := prints[sim.Report](e)
-		testkit.Check(t, r.Offered.Mean == want.offered, "%s: %v are offered, want %v", groups, r.Offered.Mean, want.offered)
+		testkit.Check(t, r.Offered.Mean == want.offered, "%s: %v are offered, want %v", groups, r.Offered.Mean,
+			want.offered)
 	}
-	e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+trace+" --duration 990ms").ends(0)
+	e := leasesim(t, "replay -f "+fileOf(t,
+		limits+"groups: [{count: 4}]\n")+" --trace "+trace+" --duration 990ms").ends(0)
 	e.says("1 of its 100 requests comes after the end of the run (990ms)")
-	e = leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t, "time_s\n0\n1\n")).ends(0)
+	e = leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t,
+		"time_s\n0\n1\n")).ends(0)
 	e.says("it does not say which process a request came to: all 4 take turns")
 }
 
@@ -109,7 +122,8 @@ that is no line of it
 `)
 	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\npolicy: {fallback: deny}\n")
 	// By address there are two keys, by path too; of all together one is admitted.
-	for columns, admits := range map[string]float64{"": 2, " --columns key=path": 2, " --columns key=method": 1} {
+	for columns, admits := range map[string]float64{"": 2, " --columns key=path": 2,
+		" --columns key=method": 1} {
 		e := leasesim(t, "replay -f "+file+" --trace "+log+columns+" --out json").ends(0)
 		r := prints[sim.Report](e)
 		testkit.Check(t, r.Offered.Mean == 3 && r.Admitted.Mean == admits, "%s: %v of %v", columns, r.Admitted.Mean,
@@ -137,15 +151,20 @@ func TestAReplayWithoutAScenarioIsNamedAfterItsTrace(t *testing.T) {
 }
 
 func TestARivalThatIsLeftOutIsNamedInWordsOfReaders(t *testing.T) {
-	e := pretend(t, report(), nil, "compare -f "+fileOf(t, few)+" --set rivals=[central,settle_afterwards] --set 'limits=[10 in 1s]'").ends(0)
-	testkit.Check(t, e.stderr == "leasesim: without settle_afterwards: settle_afterwards knows token buckets only\n", "%s", e.stderr)
+	e := pretend(t, report(), nil, "compare -f "+fileOf(t, few)+" --set rivals=[central,settle_afterwards] "+
+		"--set 'limits=[10 in 1s]'").ends(0)
+	testkit.Check(t, e.stderr == "leasesim: without settle_afterwards: settle_afterwards knows token buckets "+
+		"only\n", "%s", e.stderr)
 }
 
 func TestOnlyWhatATraceTakesThePlaceOfIsReplaced(t *testing.T) {
 	for set, want := range map[string]bool{
-		"workload.load=2": true, " workload={load: 2}": true, "workload.kind = closed": true, "groups[0].workload.verb=wait": true,
-		"groups.web.workload={load: 2}": true, "groups=[{count: 4, workload: {load: 2}}]": true, `groups[0]={"workload":{"load":2}}`: true,
-		"workload.verb=wait": false, "workload.hold =10ms": false, "groups=[{count: 4}]": false, "groups[0].count=4": false,
+		"workload.load=2": true, " workload={load: 2}": true, "workload.kind = closed": true,
+		"groups[0].workload.verb=wait":  true,
+		"groups.web.workload={load: 2}": true, "groups=[{count: 4, workload: {load: 2}}]": true,
+		`groups[0]={"workload":{"load":2}}`: true,
+		"workload.verb=wait":                false, "workload.hold =10ms": false, "groups=[{count: 4}]": false,
+		"groups[0].count=4":       false,
 		"groups.workload.count=2": false, "groups=[{name: workload, count: 2}]": false, "name=workload: a": false,
 	} {
 		testkit.Check(t, replaced(set) == want, "--set %s: %v", set, replaced(set))

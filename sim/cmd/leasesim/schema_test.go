@@ -16,7 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "TestThePublishedSchemaIsThePrograms: write what is, instead of comparing with it")
+var update = flag.Bool("update", false, "TestThePublishedSchemaIsThePrograms: write what is, instead of "+
+	"comparing with it")
 
 func TestThePublishedSchemaIsThePrograms(t *testing.T) {
 	const path = "../../../docs/report.schema.json"
@@ -51,7 +52,10 @@ func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
 	leasesim(t, "run -f "+fleet+" --out json -o "+before).ends(0)
 	server := redistest.Start(t).Addr
 	process(t, server, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(100)}}).Allow("17")
-	testkit.Eventually(t, "a bucket", func() bool { return leasesim(t, "inspect 17 --out json --redis "+server).status == 0 })
+	testkit.Eventually(t, "a bucket", func() bool {
+		return leasesim(t,
+			"inspect 17 --out json --redis "+server).status == 0
+	})
 	lines := map[string]string{
 		"run":          "run -f " + fleet,
 		"compare":      "compare -f example:priorities --duration 1s --set warmup=0s --reps 2",

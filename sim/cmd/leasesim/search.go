@@ -198,7 +198,8 @@ func (f *shared) plan(o planFlags) error {
 		return err
 	}
 	if own := q.Scenario.Policy.Overcommit; f.Flags().Changed("overcommit-max") && o.overcommitMax < own {
-		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d", errUsage,
+		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d",
+			errUsage,
 			o.overcommitMax, own)
 	}
 	most := q.Scenario
@@ -265,7 +266,8 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	share := fmt.Sprintf("They share one key, with the mean load of the %s. ", view.Number(keys))
 	if keys > 1 && load*limit.Rate() < askedLeast/proofMost.Seconds() {
 		load = 0
-		share = fmt.Sprintf("They share one key, and ask for %v times its limit: the mean load of the %s is too little to see. ",
+		share = fmt.Sprintf("They share one key, and ask for %v times its limit: the mean load of the %s is too "+
+			"little to see. ",
 			live.OfferedDefault, view.Number(keys))
 	}
 	least := math.Ceil(askedLeast / (cmp.Or(load, live.OfferedDefault) * limit.Rate()))
@@ -305,10 +307,12 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 		text += "Their requests take one token each, and together as many tokens as the scenario's. "
 	}
 	if n < all {
-		text += "An embedded Redis beside them on one machine serves no more; with --redis host:port there may be as many " +
+		text += "An embedded Redis beside them on one machine serves no more; with --redis host:port there may " +
+			"be as many " +
 			"processes as the machine has room for, up to " + fmt.Sprint(live.ProcessesMost) + "."
 	}
 	return []view.Section{{
-		Title: "Proof by real processes", Code: strings.Join(words, " ") + "\n", Text: []string{strings.TrimSpace(text)},
+		Title: "Proof by real processes", Code: strings.Join(words, " ") + "\n",
+		Text: []string{strings.TrimSpace(text)},
 	}}
 }

@@ -14,9 +14,11 @@ import (
 
 func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 	e := execute(t.Context(), t, figured(figures), "sweep -f "+fileOf(t, small+"rivals: [fixed_window]\n")+
-		" --set policy.ttl=1s --seed 9 --parallel 2 --vary policy.target=10ms,100ms,600ms --vary groups.web.count=1,2")
+		" --set policy.ttl=1s --seed 9 --parallel 2 --vary policy.target=10ms,100ms,600ms --vary "+
+		"groups.web.count=1,2")
 	e.ends(0).says().shows("small: a sweep\nhash ", "seed 9,", "base", "600ms",
-		"policy.target=600ms groups.web.count=2: policy.ttl: is 1s, must be at least", "The bound holds at every point that ran.")
+		"policy.target=600ms groups.web.count=2: policy.ttl: is 1s, must be at least",
+		"The bound holds at every point that ran.")
 	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
 	for i, s := range e.ran {
 		testkit.Check(t, s.Seed == 9 && s.Policy.TTL.String() == "1s" && len(s.Rivals) == 0 &&
@@ -38,9 +40,11 @@ func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
 		stderr, stdout string
 	}{
 		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 0, "0 of 4 simulations are finished", ""},
-		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 2, "2 of 4 simulations are finished", "Interrupted: 2 of 4 points did not run."},
-		{"plan -f " + fileOf(t, room), 0, `simulations are finished, in phase "grid"`, ""},
-		{"plan -f " + fileOf(t, room), 12, `simulations are finished, in phase "grid"`, "Interrupted: nothing is confirmed"},
+		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 2, "2 of 4 simulations are finished",
+			"Interrupted: 2 of 4 points did not run."},
+		{"plan -f " + fileOf(t, room), 0, `simulations are finished, in phase "screen"`, ""},
+		{"plan -f " + fileOf(t, room), 12, `simulations are finished, in phase "screen"`,
+			"Interrupted: nothing is confirmed"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		e := execute(ctx, t, interrupted(c.finished, interrupt),
@@ -51,7 +55,8 @@ func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
 }
 
 func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
-	const line = "sweep -f example:small-burst --duration 1s --reps 2 --vary workload.load=0.5,1.5 --vary clock.offset=0,1s"
+	const line = "sweep -f example:small-burst --duration 1s --reps 2 --vary workload.load=0.5,1.5 --vary " +
+		"clock.offset=0,1s"
 	r := sameForParallel(t, line, func(r *search.SweepReport) { r.Machine = sim.Machine{} })
 	// Leases do not go by the clocks of processes, so an offset changes nothing; and the load is what
 	// it is said to be.
@@ -76,7 +81,8 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 		"--wait-p99 20ms --jain 40% --worst-share 45% --confidence 99% --overcommit-max 7 --out json").ends(0)
 	p := prints[search.Plan](e)
 	want := []search.Threshold{
-		search.AtMost("false_reject_ratio", 0.01), search.AtLeast("admitted_vs_central", 0.995), search.AtMost("redis_cpu", 0.6),
+		search.AtMost("false_reject_ratio", 0.01), search.AtLeast("admitted_vs_central", 0.995),
+		search.AtMost("redis_cpu", 0.6),
 		search.AtLeast("jain", 0.4), search.AtLeast("worst_share", 0.45), search.AtMost("calls_per_s", 500),
 		search.AtMost("wait_ms_p99", 20), {Figure: "bound_exceeded_by", Part: "worst", Op: "<="},
 	}
@@ -90,7 +96,8 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	if !testkit.Long(t, "a fleet of 40", "one of 200") {
 		scenario += " --set groups.workers.count=40"
 	}
-	p := sameForParallel(t, "plan --false-rejects 2%"+scenario, func(p *search.Plan) { p.Machine = sim.Machine{} })
+	p := sameForParallel(t, "plan --false-rejects 2%"+scenario,
+		func(p *search.Plan) { p.Machine = sim.Machine{} })
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
 	// When the chosen policy is run on the fresh seeds, then its figures come again.
 	c := p.Chosen
@@ -105,7 +112,8 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean &&
 		r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
 	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
-	testkit.Check(t, p.RequestsPerS == float64(r.Machine.Requests)/(3*0.5), "%d requests in 3 times 500 ms, planned %v per second",
+	testkit.Check(t, p.RequestsPerS == float64(r.Machine.Requests)/(3*0.5),
+		"%d requests in 3 times 500 ms, planned %v per second",
 		r.Machine.Requests, p.RequestsPerS)
 }
 
@@ -141,9 +149,11 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		status         int
 		stdout, stderr texts
 	}{
-		{"plan", 0, texts{"room: a plan\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ", "hybrid.Config{"}, nil},
+		{"plan", 0, texts{"room: a plan\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ",
+			"hybrid.Config{"}, nil},
 		{"plan --redis-calls 5 --false-rejects 0.5%", exitInfeasible,
-			texts{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"}, texts{"no policy meets the targets"}},
+			texts{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"},
+			texts{"no policy meets the targets"}},
 		{"plan --stress-must-hold all", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
 		{"plan --stress-must-hold skew,outage", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
 		{"plan --stress-must-hold=skew,processes", 0, texts{"Take target "}, nil},
@@ -151,13 +161,15 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		{"plan --time-limit 1ns", exitFailed, nil, texts{"--time-limit 1ns is too short: interrupted: 0 of "}},
 		// a threshold is about the chosen policy,
 		{"plan --threshold 'calls_per_s < 30'", 0, texts{"Take target "}, nil},
-		{"plan --threshold 'calls_per_s < 3'", exitExceeded, texts{"Take target "}, texts{"threshold does not hold"}},
+		{"plan --threshold 'calls_per_s < 3'", exitExceeded, texts{"Take target "},
+			texts{"threshold does not hold"}},
 		// or about every point of a sweep
 		{"sweep --vary policy.target=10ms,50ms --threshold 'false_reject_ratio <= 0.5%'", 0, texts{"50ms"}, nil},
 		{"sweep --vary policy.target=10ms,50ms --threshold 'false_reject_ratio <= 0.3%'", exitExceeded,
 			texts{"50ms"}, texts{"at policy.target=50ms: threshold does not hold"}},
 		// TTLs below two targets at every point; one that is valid is enough
-		{"sweep --vary policy.ttl=1ms,2ms", exitUsage, texts{"  invalid\n"}, texts{"no point is a valid scenario: at policy.ttl=1ms: "}},
+		{"sweep --vary policy.ttl=1ms,2ms", exitUsage, texts{"  invalid\n"},
+			texts{"no point is a valid scenario: at policy.ttl=1ms: "}},
 		{"sweep --vary policy.ttl=1ms,4s", 0, texts{"  invalid\n"}, nil},
 	} {
 		e := execute(t.Context(), t, figured(fragile),
@@ -180,7 +192,8 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 
 func TestASweepWithRivalsIsOneMap(t *testing.T) {
 	// Given two parameters, of which the second one is how wrong the clocks are,
-	const line = "sweep -f example:clock-skew --reps 1 --duration 8s --vary policy.target=10ms,100ms --vary clock.offset=0s,10s"
+	const line = "sweep -f example:clock-skew --reps 1 --duration 8s --vary policy.target=10ms,100ms --vary " +
+		"clock.offset=0s,10s"
 	// when the scenario's rivals take part,
 	e := leasesim(t, line+" --rivals").ends(0)
 	// then the first table is a map: a row for each lease size, one for each rival, and a mark where
@@ -201,7 +214,9 @@ func TestASweepWithRivalsIsOneMap(t *testing.T) {
 	}
 	testkit.Check(t, strings.Count(grid, "sliding_log_client") == 1, "%s", grid)
 	// A threshold may be about a rival, and holds at every point or is missed.
-	leasesim(t, line+" --rivals --threshold 'rival.sliding_log_client.bound_exceeded_by.worst == 0'").ends(exitExceeded)
+	leasesim(t, line+" --rivals --threshold 'rival.sliding_log_client.bound_exceeded_by.worst == 0'").ends(
+		exitExceeded)
 	// Without the flag there are none.
-	testkit.Check(t, !strings.Contains(leasesim(t, line).ends(0).stdout, "sliding_log_client"), "rivals that nobody asked for")
+	testkit.Check(t, !strings.Contains(leasesim(t, line).ends(0).stdout, "sliding_log_client"),
+		"rivals that nobody asked for")
 }

@@ -59,10 +59,12 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 		"replications at one time; never changes a figure (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0,
 		"simulated time of one replication (default: the scenario's, or 30s)")
-	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or URL, for "+
+	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or "+
+		"URL, for "+
 		"network.round_trip and redis.service_time; see above")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
-	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those that decide")
+	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those "+
+		"that decide")
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file; - is standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0' or "+
@@ -113,7 +115,8 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if err := s.Validate(); err != nil {
 		return s, err
 	}
-	if ownLoads(&s) && slices.ContainsFunc(f.sets, func(set string) bool { return workloadSet.MatchString(set) }) {
+	if ownLoads(&s) && slices.ContainsFunc(f.sets,
+		func(set string) bool { return workloadSet.MatchString(set) }) {
 		return s, fmt.Errorf("%w: --set: %s", errUsage, workloadUnread)
 	}
 	if err := f.measure(&s); err != nil {
@@ -132,7 +135,8 @@ const workloadUnread = "workload is not read: each group has a workload of its o
 
 // ownLoads reports whether no group reads the workload that groups share.
 func ownLoads(s *sim.Scenario) bool {
-	return len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g sim.Group) bool { return g.Workload == nil })
+	return len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups,
+		func(g sim.Group) bool { return g.Workload == nil })
 }
 
 // withoutRivals is an adjustment of load for commands that are about the leases alone.

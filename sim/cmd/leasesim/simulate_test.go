@@ -33,10 +33,11 @@ func TestTheFlagsChangeTheScenario(t *testing.T) {
 				s.Groups[0].Count == 3
 		}},
 		// and with flags, these count.
-		{"--seed 7 --reps 3 --duration 4s --set policy.target=50ms --set groups[0].count=9 --set reps=100", func(s sim.Scenario) bool {
-			return s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 &&
-				s.Policy.Target == 50*time.Millisecond
-		}},
+		{"--seed 7 --reps 3 --duration 4s --set policy.target=50ms --set groups[0].count=9 --set reps=100",
+			func(s sim.Scenario) bool {
+				return s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 &&
+					s.Policy.Target == 50*time.Millisecond
+			}},
 	} {
 		for parallel := range 2 {
 			e := pretend(t, report(), nil, fmt.Sprintf("run -f %s --parallel %d %s", file, parallel, c.flags)).ends(0)
@@ -163,13 +164,15 @@ func TestTheExamplesRun(t *testing.T) {
 		shown := r.Scenario == e.Name && r.Admitted.Mean > 0 && len(r.Series.Admitted) > 0 && len(r.Members) > 0
 		testkit.Check(t, shown, "%s: %+v", e.Name, r)
 		// A server's clock that jumps ahead is more tokens by its own account.
-		steps := slices.ContainsFunc(s.Redis.Faults, func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
+		steps := slices.ContainsFunc(s.Redis.Faults,
+			func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
 		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny &&
 			!s.Redis.ClientTime
 		testkit.Check(t, !onlyLeases || steps || r.BoundExceededBy.Worst == 0,
 			"%s: the bound is exceeded by %v with seed %d",
 			e.Name, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
-		t.Logf("%s: %.2f %% of central, %.0f calls/s, bound exceeded by %v", e.Name, 100*r.AdmittedVsCentral.Mean, r.CallsPerS.Mean, r.BoundExceededBy.Worst)
+		t.Logf("%s: %.2f %% of central, %.0f calls/s, bound exceeded by %v", e.Name, 100*r.AdmittedVsCentral.Mean,
+			r.CallsPerS.Mean, r.BoundExceededBy.Worst)
 	}
 }
 

@@ -45,7 +45,8 @@ func topCommand() *cobra.Command {
 
 func (t *top) run(c *cobra.Command) error {
 	var all faults
-	all.addf(!slices.Contains(sorts, t.sort), "--sort is %q, must be one of %s", t.sort, strings.Join(sorts, ", "))
+	all.addf(!slices.Contains(sorts, t.sort), "--sort is %q, must be one of %s", t.sort,
+		strings.Join(sorts, ", "))
 	all.addf(t.count < 1 || t.count > 1000, "--count is %d, must be 1 to 1000", t.count)
 	all.addf(t.interval < 100*time.Millisecond, "--interval is %v, must be at least 100ms", t.interval)
 	all.addf(t.perSecond < 0, "--keys-per-second is %d, must be 0 or more", t.perSecond)
@@ -135,7 +136,8 @@ type topRow struct {
 }
 
 // block is what there is to show after a pass, which took that long.
-func (t *top) block(ctx context.Context, store *redisbucket.Store, r *rates, took time.Duration) (block, error) {
+func (t *top) block(ctx context.Context, store *redisbucket.Store, r *rates, took time.Duration) (block,
+	error) {
 	b := block{Time: time.Now(), Keys: len(r.keys), TookMs: milliseconds(took), Foreign: r.foreign,
 		Crowded: r.crowded, Rows: []topRow{}}
 	rows := r.top(t.sort, t.count)

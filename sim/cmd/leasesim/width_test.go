@@ -15,17 +15,20 @@ import (
 func TestEveryTextFitsATerminal(t *testing.T) {
 	lines := []string{
 		"init --list",
-		"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.target=10ms,1s --vary policy.ttl=100ms,4s",
+		"sweep -f example:small-burst --reps 2 --duration 1s --vary policy.target=9ms,1s --vary policy.ttl=99ms,4s",
 		"run -f example:redis-failover --reps 2",
 		"compare -f example:priorities --reps 2 --duration 4s",
 	}
 	if testkit.Long(t, fmt.Sprint(len(lines), " command lines"), "all examples, sweeps and plans") {
 		lines = append(lines,
 			"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.target=10ms,50ms,100ms",
-			"sweep -f example:clock-skew --rivals --reps 2 --duration 6s --vary policy.target=10ms,30ms,100ms --vary clock.offset=0s,1ms,10ms,100ms,1s,10s",
-			"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.overcommit=0,10 --objectives jain:max,wait_ms_p99:min,redis_cpu:min",
+			"sweep -f example:clock-skew --rivals --reps 2 --duration 6s --vary policy.target=10ms,30ms,100ms "+
+				"--vary clock.offset=0s,1ms,10ms,100ms,1s,10s",
+			"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.overcommit=0,10 --objectives "+
+				"jain:max,wait_ms_p99:min,redis_cpu:min",
 			"plan -f example:noisy-neighbours --reps 2 --duration 4s",
-			"plan -f example:noisy-neighbours --reps 2 --duration 4s --admitted 99% --jain 99% --worst-share 50% --wait-p99 10ms",
+			"plan -f example:noisy-neighbours --reps 2 --duration 4s --admitted 99% --jain 99% --worst-share 50% "+
+				"--wait-p99 10ms",
 		)
 		for _, e := range scenfile.Examples() {
 			if e.Name != "fleet-of-10000" { // which takes as long as all others
@@ -37,7 +40,8 @@ func TestEveryTextFitsATerminal(t *testing.T) {
 		brief, all := leasesim(t, line), ""
 		if !strings.HasPrefix(line, "init") {
 			all = leasesim(t, line+" --all").stdout
-			testkit.Check(t, strings.Contains(brief.stdout, "\n--all shows") && !strings.Contains(all, "\n--all shows"),
+			testkit.Check(t, strings.Contains(brief.stdout, "\n--all shows") &&
+				!strings.Contains(all, "\n--all shows"),
 				"%s does not say that there is more, or says so of all there is", line)
 			testkit.Check(t, len(all) > len(brief.stdout), "%s: --all has nothing more", line)
 		}

@@ -93,12 +93,14 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 		}
 	}
 	if err != nil {
-		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not say how long its commands take (INFO commandstats): %w",
+		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not say how long its commands take (INFO "+
+			"commandstats): %w",
 			v.name, err)
 	}
 	service, others := seen.service()
 	if service <= 0 {
-		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long its commands take (INFO commandstats)",
+		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long its commands take (INFO "+
+			"commandstats)",
 			v.name)
 	}
 	slices.Sort(trips)

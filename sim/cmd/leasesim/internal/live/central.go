@@ -35,7 +35,8 @@ func (o Options) central(admitted, denied []audit.Span, ahead interval) (*Centra
 		}
 	}
 	words := map[lease.Kind]string{
-		lease.KindBucket: "token bucket", lease.KindSliding: "sliding log", lease.KindCalendar: "counter of the period",
+		lease.KindBucket: "token bucket", lease.KindSliding: "sliding log",
+		lease.KindCalendar: "counter of the period",
 	}
 	return &Central{words[o.limit().Kind], n, float64(len(admitted)) / float64(max(n, 1))}, nil
 }

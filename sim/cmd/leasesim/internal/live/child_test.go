@@ -28,7 +28,10 @@ func TestWhatEveryProcessTookIsMerged(t *testing.T) {
 		var wg sync.WaitGroup
 		for us := range time.Duration(1000) {
 			if process < 2 {
-				wg.Go(func() { own.observe(own.decisions, time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond) })
+				wg.Go(func() {
+					own.observe(own.decisions,
+						time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond)
+				})
 			}
 		}
 		wg.Wait()
@@ -56,7 +59,8 @@ func TestDurationsOutOfRangeCountAsTheNearest(t *testing.T) {
 	l := newLatencies()
 	l.observe(l.decisions, -time.Second)
 	l.observe(l.decisions, time.Hour)
-	if got := quantilesOf(l.decisions); got.P50 != 0 || got.P99 < int64(longest) || got.P99 > int64(longest)*101/100 {
+	if got := quantilesOf(l.decisions); got.P50 != 0 || got.P99 < int64(longest) ||
+		got.P99 > int64(longest)*101/100 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -92,7 +96,8 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 		answers := make(chan struct{})
 		l, err := hybrid.New(held{memory.New(clock.System()), answers}, o.config())
 		testkit.NoErr(t, err)
-		f(t, &child{orders: orders{Options: o}, limit: o.limit(), file: file, denied: denied, took: newLatencies(), limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
+		f(t, &child{orders: orders{Options: o}, limit: o.limit(), file: file, denied: denied, took: newLatencies(),
+			limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -101,7 +106,8 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 }
 
 func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
-	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300}, {askersMax + 700, askersMax}} {
+	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300},
+		{askersMax + 700, askersMax}} {
 		inAChild(t, fleet, func(t *testing.T, p *child, answer func()) {
 			// Given users who come at once while nothing is held and Redis does not answer,
 			var wg sync.WaitGroup
@@ -109,7 +115,8 @@ func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
 			synctest.Wait()
 			// then all of them wait, or as many as may;
 			if got := p.askers.Load(); got != c.waiting || p.file.Offered().Load() != 0 {
-				t.Errorf("of %d users %d wait, want %d; %d are answered", c.users, got, c.waiting, p.file.Offered().Load())
+				t.Errorf("of %d users %d wait, want %d; %d are answered", c.users, got, c.waiting,
+					p.file.Offered().Load())
 			}
 			// and when it answers, each has asked once.
 			answer()
@@ -150,7 +157,8 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 
 func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
 	for _, shape := range Shapes {
-		for _, at := range []time.Duration{0, 1, period - period/8 - 1, period - period/8, period - period/8 + 1, period - 1} {
+		for _, at := range []time.Duration{0, 1, period - period/8 - 1, period - period/8, period - period/8 + 1,
+			period - 1} {
 			synctest.Test(t, func(t *testing.T) {
 				// Given any moment between two bursts,
 				time.Sleep(at)
@@ -188,7 +196,8 @@ func TestABurstIsSpreadOverItsTime(t *testing.T) {
 		for _, at := range []struct {
 			after time.Duration
 			want  int64
-		}{{-time.Microsecond, 0}, {25*time.Millisecond + time.Microsecond, 3125}, {75*time.Millisecond + time.Microsecond, 9375}, {101 * time.Millisecond, 12_500}} {
+		}{{-time.Microsecond, 0}, {25*time.Millisecond + time.Microsecond, 3125},
+			{75*time.Millisecond + time.Microsecond, 9375}, {101 * time.Millisecond, 12_500}} {
 			time.Sleep(time.Until(burst.Add(at.after)))
 			synctest.Wait()
 			// then as much of it has been asked as time has passed.

@@ -73,7 +73,8 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	} else if s.Workload.Kind == sim.Replay {
 		o.replays(s)
 	} else {
-		demand(s.Workload.Kind == sim.Constant, "workload.kind is %s, must be %s (--shape %s), %s (--shape %s) or %s",
+		demand(s.Workload.Kind == sim.Constant,
+			"workload.kind is %s, must be %s (--shape %s), %s (--shape %s) or %s",
 			s.Workload.Kind, sim.Constant, ShapeSteady, sim.Sync, ShapeBursts, sim.Replay)
 	}
 	for _, d := range o.differences(s) {

@@ -11,7 +11,8 @@ import (
 )
 
 // fleet is four processes at twice the limit, with a Target of 50 ms and an entitlement of 510,000.
-var fleet = Options{Processes: 4, Rate: 50_000, Burst: 10_000, Offered: 2, Shape: ShapeSteady, Duration: 10 * time.Second, Key: "k"}
+var fleet = Options{Processes: 4, Rate: 50_000, Burst: 10_000, Offered: 2, Shape: ShapeSteady,
+	Duration: 10 * time.Second, Key: "k"}
 
 // simulated is a report of two replications.
 func simulated() sim.Report {
@@ -26,7 +27,8 @@ func simulated() sim.Report {
 
 // real is what would agree best.
 func real() Report {
-	return Report{Offered: 1_000_000, Admitted: 505_000, AdmittedOfEntitlement: 505_000. / 510_000, RoundTrips: 1480, Jain: 0.9985}
+	return Report{Offered: 1_000_000, Admitted: 505_000, AdmittedOfEntitlement: 505_000. / 510_000,
+		RoundTrips: 1480, Jain: 0.9985}
 }
 
 // compared are the rows of a comparison, by their names.
@@ -44,7 +46,8 @@ func TestEachRowHasItsOwnTolerance(t *testing.T) {
 	rows := compared(fleet, simulated(), real())
 	for _, want := range []Row{
 		{Name: Offered, Simulated: 1_000_000, Least: 1_000_000, Most: 1_000_000, Real: 1_000_000,
-			Low: 990_000 - 8, High: 1_010_000 + 8, Tolerance: "1 %"}, // 8 workers, each with a request that may have been due
+			// 8 workers, each with a request that may have been due
+			Low: 990_000 - 8, High: 1_010_000 + 8, Tolerance: "1 %"},
 		{Name: Admitted, Simulated: 505_000, Least: 504_000, Most: 506_000, Real: 505_000,
 			Low: 498_960 - 8, High: 511_060 + 8, Tolerance: "1 %"},
 		{Name: AdmittedPart, Simulated: 505. / 510, Least: 504. / 510, Most: 506. / 510, Real: 505. / 510,
@@ -52,11 +55,13 @@ func TestEachRowHasItsOwnTolerance(t *testing.T) {
 		// A millisecond late in 25 is a part of 1/26; two calls in 10 s are 0.2 a second.
 		{Name: Calls, Simulated: 37, Least: 36, Most: 38, Real: 37,
 			Low: 36*(0.95-1./26) - 0.2, High: 38*1.05 + 0.2, Tolerance: "-8.8 %, +5 %"},
-		{Name: Jain, Simulated: 0.9985, Least: 0.998, Most: 0.999, Real: 0.9985, Low: 0.993, High: 1, Tolerance: "0.005"},
+		{Name: Jain, Simulated: 0.9985, Least: 0.998, Most: 0.999, Real: 0.9985, Low: 0.993, High: 1,
+			Tolerance: "0.005"},
 		{Name: Exceeded, Tolerance: "none"},
 	} {
 		got := rows[want.Name]
-		if !near(got.Simulated, want.Simulated) || !near(got.Least, want.Least) || !near(got.Most, want.Most) || !near(got.Real, want.Real) ||
+		if !near(got.Simulated, want.Simulated) || !near(got.Least, want.Least) || !near(got.Most, want.Most) ||
+			!near(got.Real, want.Real) ||
 			!near(got.Low, want.Low) || !near(got.High, want.High) || got.Tolerance != want.Tolerance || !got.Agrees {
 			t.Errorf("%+v\nwant %+v", got, want)
 		}
@@ -113,7 +118,8 @@ func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
 	// With a lease of 10 ms a late timer is worth more;
 	short := fleet
 	short.Burst = 2_000
-	if got := compared(short, simulated(), real())[Calls]; got.Tolerance != "-22 %, +5 %" || !near(got.Low, 36*(0.95-1./6)-0.2) {
+	if got := compared(short, simulated(), real())[Calls]; got.Tolerance != "-22 %, +5 %" ||
+		!near(got.Low, 36*(0.95-1./6)-0.2) {
 		t.Errorf("%+v", got)
 	}
 	// and 20 bursts in 10 s may have a call more or less each, two a second.

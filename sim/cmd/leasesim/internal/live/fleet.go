@@ -181,7 +181,8 @@ func (o Options) watch(interrupted <-chan struct{}, fleet []*process, progress f
 				progress(o.progress(time.Since(began), fleet))
 			}
 		case <-limit:
-			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"), grace)
+			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"),
+				grace)
 		case <-interrupted:
 			interrupted, kill, stop = nil, nil, nil
 			limit = time.After(grace)

@@ -68,9 +68,12 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...))
 		}
 	}
-	demand(o.Processes >= 1 && o.Processes <= ProcessesMost, "--processes is %d, must be 1 to %d", o.Processes, ProcessesMost)
-	demand(slices.Contains(Shapes, o.Shape) || o.Shape == ShapeReplay, "--shape is %q, must be one of %q", o.Shape, Shapes)
-	demand(o.Offered >= 0 && o.Offered <= OfferedMost, "--offered is %v, must be 0 to %v", o.Offered, OfferedMost)
+	demand(o.Processes >= 1 && o.Processes <= ProcessesMost, "--processes is %d, must be 1 to %d", o.Processes,
+		ProcessesMost)
+	demand(slices.Contains(Shapes, o.Shape) || o.Shape == ShapeReplay, "--shape is %q, must be one of %q",
+		o.Shape, Shapes)
+	demand(o.Offered >= 0 && o.Offered <= OfferedMost, "--offered is %v, must be 0 to %v", o.Offered,
+		OfferedMost)
 	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts,
 		"--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
 	demand(o.Duration >= 100*time.Millisecond && o.Duration <= time.Hour,
@@ -108,7 +111,8 @@ func (o Options) Validate() error {
 
 // inFlags is a message about a configuration in the words of the flags, of which none takes 0 for
 // its default.
-var inFlags = strings.NewReplacer("hybrid: invalid configuration: ", "", "Policy: ", "", "lease: invalid policy: ", "",
+var inFlags = strings.NewReplacer("hybrid: invalid configuration: ", "", "Policy: ", "",
+	"lease: invalid policy: ", "",
 	"must be 0 (default) or ", "must be ", "2*Target", "twice --target", "Target", "--target", "TTL", "--ttl",
 	"Overcommit", "--overcommit", "CallsPerSecond", "--calls-per-second")
 

@@ -25,12 +25,15 @@ import (
 // recorded is a scenario that replays three requests.
 func recorded() sim.Scenario {
 	return sim.Scenario{
-		Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+		Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)},
+		Policy: lease.Policy{Fallback: lease.FallbackDeny},
 		Keys:   sim.Keys{Count: 2},
 		Groups: []sim.Group{{Name: "a", Count: 2}, {Name: "b", Count: 1, Weight: 3}},
-		Workload: sim.Workload{Kind: sim.Replay, Trace: &sim.Trace{Keys: 3, Processes: 4, Requests: []sim.TraceRequest{
-			{At: 0, Process: 0, Key: 0, Cost: 1}, {At: 5, Process: 3, Key: 2, Cost: 7}, {At: 2 * time.Second, Cost: 1},
-		}}},
+		Workload: sim.Workload{Kind: sim.Replay,
+			Trace: &sim.Trace{Keys: 3, Processes: 4, Requests: []sim.TraceRequest{
+				{At: 0, Process: 0, Key: 0, Cost: 1}, {At: 5, Process: 3, Key: 2, Cost: 7},
+				{At: 2 * time.Second, Cost: 1},
+			}}},
 	}
 }
 
@@ -41,7 +44,8 @@ func TestAScenarioThatReplaysATraceIsRunByRealProcesses(t *testing.T) {
 	testkit.Check(t, o.Processes == 3 && o.Keys == 2 && o.Weights[1] == 1 && o.Weights[2] == 3, "%+v", o)
 	// The simulator's numbers go round: of keys, of processes; what comes after the end is not made.
 	parts := o.parts()
-	testkit.Check(t, len(parts) == 3 && len(parts[0]) == 2 && parts[0][1] == sim.TraceRequest{At: 5, Key: 0, Cost: 7} &&
+	testkit.Check(t, len(parts) == 3 && len(parts[0]) == 2 &&
+		parts[0][1] == sim.TraceRequest{At: 5, Key: 0, Cost: 7} &&
 		len(parts[1])+len(parts[2]) == 0, "%+v", parts)
 	// What is done to them once is done to real processes too.
 	s := recorded()
@@ -206,9 +210,11 @@ func TestAnEmbeddedRedisThatIsTooSlowIsNamed(t *testing.T) {
 		redis string
 		trip  time.Duration
 		named bool
-	}{{embedded, 60 * time.Millisecond, true}, {embedded, 5 * time.Millisecond, false}, {"localhost:6379", 60 * time.Millisecond, false}} {
+	}{{embedded, 60 * time.Millisecond, true}, {embedded, 5 * time.Millisecond, false},
+		{"localhost:6379", 60 * time.Millisecond, false}} {
 		var b strings.Builder
-		r := Report{Redis: c.redis, TargetMs: 62.5, TTLMs: 720_000, RoundTripNs: Quantiles{P50: int64(c.trip)}, Processes: make([]Process, 1), DurationMs: 1}
+		r := Report{Redis: c.redis, TargetMs: 62.5, TTLMs: 720_000, RoundTripNs: Quantiles{P50: int64(c.trip)},
+			Processes: make([]Process, 1), DurationMs: 1}
 		testkit.NoErr(t, r.WriteTable(&b))
 		testkit.Check(t, strings.Contains(b.String(), "TOO SLOW") == c.named, "%+v:\n%s", c, b.String())
 		testkit.Check(t, strings.Contains(b.String(), "leases of target 62.5ms, TTL 12m0s\n"), "%s", b.String())

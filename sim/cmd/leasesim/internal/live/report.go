@@ -17,17 +17,18 @@ import (
 
 // Report is what a run showed. Its JSON keys are part of the command's interface.
 type Report struct {
-	Redis                 string    `json:"redis"`
-	BoundExceededBy       int64     `json:"bound_exceeded_by"`
-	Admitted              int64     `json:"admitted"`
-	Offered               int64     `json:"offered"`
-	WorstWindow           Window    `json:"worst_window"`
-	RoundTrips            int64     `json:"round_trips"`
-	AdmittedPerRoundTrip  float64   `json:"admitted_per_round_trip"`
-	DecisionNs            Quantiles `json:"decision_ns"`
-	RoundTripNs           Quantiles `json:"round_trip_ns"`
-	LagNs                 Quantiles `json:"lag_ns"`                    // how late requests were made
-	Overloaded            bool      `json:"overloaded,omitempty"`      // by that: the machine, so that nothing is proved
+	Redis                string    `json:"redis"`
+	BoundExceededBy      int64     `json:"bound_exceeded_by"`
+	Admitted             int64     `json:"admitted"`
+	Offered              int64     `json:"offered"`
+	WorstWindow          Window    `json:"worst_window"`
+	RoundTrips           int64     `json:"round_trips"`
+	AdmittedPerRoundTrip float64   `json:"admitted_per_round_trip"`
+	DecisionNs           Quantiles `json:"decision_ns"`
+	RoundTripNs          Quantiles `json:"round_trip_ns"`
+	LagNs                Quantiles `json:"lag_ns"` // how late requests were made
+	// by that: the machine, so that nothing is proved
+	Overloaded            bool      `json:"overloaded,omitempty"`
 	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
@@ -62,7 +63,8 @@ type Process struct {
 }
 
 // summarise audits the files of all processes.
-func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest, ahead interval) (Report, error) {
+func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest,
+	ahead interval) (Report, error) {
 	leased, limit := o.leased(), o.limit()
 	r := Report{
 		Redis: redis, Shape: o.Shape, Limit: limit.String(),

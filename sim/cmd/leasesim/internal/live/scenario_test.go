@@ -22,12 +22,15 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 		{"groups[0].count=9; limits=[100/s]; workload.load=0.5; duration=1s",
 			func(o *Options) { o.Processes, o.Rate, o.Burst, o.Offered, o.Duration = 9, 100, 100, 0.5, time.Second }},
 		{"workload.load=0; workload.rate=5000/s", func(o *Options) { o.Offered = 0.25 }},
-		{"workload.kind=sync; workload.within=50ms", func(o *Options) { o.Shape, o.Within = ShapeBursts, 50*time.Millisecond }},
-		{"policy={fallback: deny, target: 20ms, ttl: 300ms, overcommit: 7, strict_expiry: true, weight: 1}", func(o *Options) {
-			o.Overcommit, o.Target, o.TTL, o.Strict = 7, 20*time.Millisecond, 300*time.Millisecond, true
-		}},
+		{"workload.kind=sync; workload.within=50ms",
+			func(o *Options) { o.Shape, o.Within = ShapeBursts, 50*time.Millisecond }},
+		{"policy={fallback: deny, target: 20ms, ttl: 300ms, overcommit: 7, strict_expiry: true, weight: 1}",
+			func(o *Options) {
+				o.Overcommit, o.Target, o.TTL, o.Strict = 7, 20*time.Millisecond, 300*time.Millisecond, true
+			}},
 		// What counts for neither, or is measured, may be anything.
-		{"name=x; seed=7; reps=3; rivals=[fixed_window]; groups[0].name=y; groups[0].share=8; network.round_trip=7ms; " +
+		{"name=x; seed=7; reps=3; rivals=[fixed_window]; groups[0].name=y; groups[0].share=8; " +
+			"network.round_trip=7ms; " +
 			"redis.service_time=1ms", func(*Options) {}},
 	} {
 		s := scenario(t, c.sets)
@@ -35,7 +38,8 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 		testkit.Check(t, err == nil && strings.HasPrefix(got.Key, "leasesim-"),
 			"%s: key %q, %v", c.sets, got.Key, err)
 		got.Key = ""
-		want := Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second}
+		want := Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady,
+			Duration: 5 * time.Second}
 		c.change(&want)
 		testkit.Check(t, reflect.DeepEqual(got, want), "%s:\n%+v, want\n%+v", c.sets, got, want)
 	}
@@ -58,8 +62,10 @@ func TestAFleetIsItsScenarioAndBack(t *testing.T) {
 	for range 300 {
 		// Given any fleet that can be simulated,
 		o := Options{
-			Processes: 1 + rnd.IntN(256), Rate: 1 + rnd.Int64N(1_000_000), Burst: 1 + rnd.Int64N(1_000_000), Overcommit: rnd.Int64N(3),
-			Offered: 0.01 + 10*rnd.Float64(), Shape: ShapeSteady, Duration: time.Duration(1+rnd.IntN(20)) * period, Strict: rnd.IntN(2) == 0,
+			Processes: 1 + rnd.IntN(256), Rate: 1 + rnd.Int64N(1_000_000), Burst: 1 + rnd.Int64N(1_000_000),
+			Overcommit: rnd.Int64N(3),
+			Offered:    0.01 + 10*rnd.Float64(), Shape: ShapeSteady, Duration: time.Duration(1+rnd.IntN(20)) * period,
+			Strict: rnd.IntN(2) == 0,
 		}
 		if rnd.IntN(2) == 0 {
 			o.Target = time.Duration(1+rnd.IntN(100)) * time.Millisecond
@@ -116,7 +122,8 @@ var refused = []struct{ set, want string }{
 	{"groups[0].pauses={every: 1s, for: 1s}", "groups[0].pauses.every is 1s, must be 0s"},
 	{"groups[0].restarts={every: 1s, for: 1s}", "groups[0].restarts.for is 1s, must be 0s"},
 	{"groups[0].scale=[{at: 1s, count: 5}]", "groups[0].scale is [{at: 1s, count: 5}], must be []"},
-	{"workload.kind=poisson", "workload.kind is poisson, must be constant (--shape steady), sync (--shape bursts) or replay"},
+	{"workload.kind=poisson", "workload.kind is poisson, must be constant (--shape steady), sync (--shape " +
+		"bursts) or replay"},
 	{"workload={kind: adversary}", "workload.kind is adversary, must be"},
 	{"workload.verb=wait", "workload.verb is wait, must be allow"},
 	{"workload.cost=2", "workload.cost is 2, must be 1"},
@@ -130,14 +137,16 @@ var refused = []struct{ set, want string }{
 	{"network.lost_replies=1%", "network.lost_replies is 1%, must be 0%"},
 	{"network.duplicates=1%", "network.duplicates is 1%, must be 0%"},
 	{"network.duplicates_after=1s", "network.duplicates_after is 1s, must be 0s"},
-	{"network.partitions=[{at: 1s, for: 1s}]", "network.partitions is [{at: 1s, for: 1s, part: 100%}], must be []"},
+	{"network.partitions=[{at: 1s, for: 1s}]",
+		"network.partitions is [{at: 1s, for: 1s, part: 100%}], must be []"},
 	{"redis.shards=3", "redis.shards is 3, must be 1"},
 	{"redis.client_time=true", "redis.client_time is true, must be false"},
 	{"redis.faults=[{kind: outage, at: 1s, for: 1s}]", "must be []"},
 	{"duration=50ms", "--duration is 50ms, must be 100ms to 1h"},
 }
 
-var everyGroups = map[string]bool{"policy.weight=2": true, "policy.headroom=0.5": true, "policy.shadow=true": true}
+var everyGroups = map[string]bool{"policy.weight=2": true, "policy.headroom=0.5": true,
+	"policy.shadow=true": true}
 
 func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 	for _, c := range refused {
@@ -146,11 +155,13 @@ func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 			"%s: %v, want %q", c.set, err, c.want)
 		// One setting is one error; but a stop has two fields, and some of a policy's are every
 		// group's.
-		if n := strings.Count(err.Error(), "\n") + 1; n > 1 && !strings.Contains(c.set, "every: 1s, for") && !everyGroups[c.set] {
+		if n := strings.Count(err.Error(), "\n") + 1; n > 1 && !strings.Contains(c.set, "every: 1s, for") &&
+			!everyGroups[c.set] {
 			t.Errorf("%s: %d errors: %v", c.set, n, err)
 		}
 	}
-	if _, err := FromScenario(scenario(t, "workload={kind: sync, within: 20ms}; duration=700ms")); err == nil || !strings.Contains(err.Error(), "duration is 700ms, must be a multiple") {
+	if _, err := FromScenario(scenario(t, "workload={kind: sync, within: 20ms}; duration=700ms")); err == nil ||
+		!strings.Contains(err.Error(), "duration is 700ms, must be a multiple") {
 		t.Error(err)
 	}
 	// All of them are said at once.
@@ -163,12 +174,18 @@ func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	known := map[string]bool{}
 	for _, path := range []string{
-		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "redis.service_time", // not looked at
-		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", "policy.calls_per_second", // run
-		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate", "workload.load", "workload.within",
+		// not looked at
+		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "redis.service_time",
+		// run
+		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit",
+		"policy.strict_expiry", "policy.calls_per_second",
+		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate",
+		"workload.load", "workload.within",
 		// of other kinds and verbs
-		"policy.max_overshoot", "workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
-		"workload.at", "workload.for", "workload.factor", "workload.clients", "workload.think", "workload.retries", "workload.backoff",
+		"policy.max_overshoot", "workload.deadline", "workload.patience", "workload.on", "workload.off",
+		"workload.alpha", "workload.burst", "workload.period", "workload.swing",
+		"workload.at", "workload.for", "workload.factor", "workload.clients", "workload.think", "workload.retries",
+		"workload.backoff",
 		"workload.repeated", "workload.file", "workload.columns", "workload.trace_sum",
 	} {
 		known[path] = true
@@ -177,9 +194,11 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 		path, value, _ := strings.Cut(c.set, "=")
 		path = strings.ReplaceAll(path, "[0]", "[]")
 		known[path] = true
-		if strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[{") { // a section or a list is refused as a whole
+		// a section or a list is refused as a whole
+		if strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[{") {
 			for _, p := range scenfile.Paths() {
-				if strings.HasPrefix(p, path+".") && path != "workload" || strings.HasPrefix(p, path+"[]") && path != "groups" {
+				if strings.HasPrefix(p, path+".") && path != "workload" || strings.HasPrefix(p, path+"[]") &&
+					path != "groups" {
 					known[p] = true
 				}
 			}
@@ -202,12 +221,17 @@ func TestWhatWasMeasuredIsSimulated(t *testing.T) {
 		trip              sim.DurationDist
 		simulated         time.Duration
 	}{
-		{"a real Redis", 500 * time.Microsecond, 2 * time.Millisecond, 100 * time.Microsecond, lognormal(400*time.Microsecond, 1900*time.Microsecond), 100 * time.Microsecond},
-		{"one that does not say", 515 * time.Microsecond, 2015 * time.Microsecond, 0, lognormal(500*time.Microsecond, 2*time.Millisecond), 15 * time.Microsecond},
-		{"one that counts more than there is", 50 * time.Microsecond, 60 * time.Microsecond, 100 * time.Microsecond, lognormal(time.Microsecond, time.Microsecond), 100 * time.Microsecond},
-		{"a fleet that made no call", 0, 0, 0, lognormal(time.Microsecond, time.Microsecond), 15 * time.Microsecond},
+		{"a real Redis", 500 * time.Microsecond, 2 * time.Millisecond, 100 * time.Microsecond,
+			lognormal(400*time.Microsecond, 1900*time.Microsecond), 100 * time.Microsecond},
+		{"one that does not say", 515 * time.Microsecond, 2015 * time.Microsecond, 0,
+			lognormal(500*time.Microsecond, 2*time.Millisecond), 15 * time.Microsecond},
+		{"one that counts more than there is", 50 * time.Microsecond, 60 * time.Microsecond, 100 * time.Microsecond,
+			lognormal(time.Microsecond, time.Microsecond), 100 * time.Microsecond},
+		{"a fleet that made no call", 0, 0, 0, lognormal(time.Microsecond, time.Microsecond),
+			15 * time.Microsecond},
 	} {
-		got := Simulated(s, Report{RoundTripNs: Quantiles{int64(c.p50), int64(c.p99)}, ServiceTimeNs: int64(c.service)})
+		got := Simulated(s, Report{RoundTripNs: Quantiles{int64(c.p50), int64(c.p99)},
+			ServiceTimeNs: int64(c.service)})
 		if got.Network.RoundTrip != c.trip || got.Redis.ServiceTime != sim.Constantly(c.simulated) {
 			t.Errorf("%s: %v, %v", c.what, got.Network.RoundTrip, got.Redis.ServiceTime)
 		}

@@ -53,7 +53,8 @@ func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
 	}
 	// A bad address is bad usage, found before anything is started, and nothing that is shown holds
 	// a password.
-	if err := (Options{Redis: "redis+sentinel://h:1"}).Validate(); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "--redis: ") {
+	if err := (Options{Redis: "redis+sentinel://h:1"}).Validate(); !errors.Is(err, ErrUsage) ||
+		!strings.Contains(err.Error(), "--redis: ") {
 		t.Error(err)
 	}
 	if got := shown("redis://me:secret@h:1"); strings.Contains(got, "secret") || !strings.Contains(got, "h:1") {
@@ -66,7 +67,8 @@ func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
 	server := redistest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer admin.Close()
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha", "+eval", "+time", "+get", "+set").Err(); err != nil {
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha", "+eval",
+		"+time", "+get", "+set").Err(); err != nil {
 		t.Fatal(err)
 	}
 	s, err := connect(t.Context(), "redis://yuzhi:secret@"+server.Addr)
@@ -76,7 +78,8 @@ func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
 		t.Error(s.name)
 	}
 	// Whoever is refused is told so.
-	if _, err := connect(t.Context(), "redis://yuzhi:wrong@"+server.Addr); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+	if _, err := connect(t.Context(), "redis://yuzhi:wrong@"+server.Addr); err == nil ||
+		!strings.Contains(err.Error(), "WRONGPASS") {
 		t.Error(err)
 	}
 }
@@ -108,7 +111,8 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 		}
 	}
 	after, _ := s.served(t.Context())
-	if after.calls != before.calls+5 || after.time <= before.time || after.since(before) != (after.time-before.time)/5 {
+	if after.calls != before.calls+5 || after.time <= before.time ||
+		after.since(before) != (after.time-before.time)/5 {
 		t.Errorf("%+v", after)
 	}
 	// Where nothing has happened since, there is no mean.

@@ -21,13 +21,15 @@ func (r Report) WriteTable(w io.Writer) error {
 		b.WriteString(view.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
 	}
 	line("Redis %s", r.Redis)
-	line("limit %s overcommit %d, leases of target %s, TTL %s", r.Limit, r.Overcommit, ofMs(r.TargetMs), ofMs(r.TTLMs))
+	line("limit %s overcommit %d, leases of target %s, TTL %s", r.Limit, r.Overcommit, ofMs(r.TargetMs),
+		ofMs(r.TTLMs))
 	line("load %s, %s, %.4g s\n", r.Shape, view.Count(len(r.Processes), "process"), float64(r.DurationMs)/1000)
 	r.verdicts(line)
 	b.WriteString("\n" + r.figures().String())
 	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
 	for i, p := range r.Processes {
-		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))), number(p.Offered),
+		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))),
+			number(p.Offered),
 			number(p.RoundTrips), p.Fate)
 	}
 	b.WriteString("\n" + t.String())
@@ -43,16 +45,18 @@ func (r Report) verdicts(line func(format string, args ...any)) {
 		line("The bound holds in every window of all processes.")
 	}
 	if c := r.Central; c != nil {
-		line("The fleet admitted %s of what a %s would have of the same requests, asked for each without a network.", part(c.Part),
-			c.Limiter)
+		line("The fleet admitted %s of what a %s would have of the same requests, asked for each without "+
+			"a network.", part(c.Part), c.Limiter)
 	}
 	slow := r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow)
 	if r.Overloaded {
-		line("THIS MACHINE IS OVERLOADED: the processes did not get the processor in time. Whether the bound holds does not " +
+		line("THIS MACHINE IS OVERLOADED: the processes did not get the processor in time. Whether the bound " +
+			"holds does not " +
 			"depend on that; what is admitted does.")
 	}
 	if slow {
-		line("THE EMBEDDED REDIS IS TOO SLOW for so many calls, or this machine has other work: what is admitted suffers. Take " +
+		line("THE EMBEDDED REDIS IS TOO SLOW for so many calls, or this machine has other work: what is admitted " +
+			"suffers. Take " +
 			"fewer processes, a longer --target, or a real one with --redis.")
 	}
 }
@@ -76,9 +80,11 @@ func (r Report) figures() *view.Table {
 		name string
 		of   Quantiles
 	}{{"round trip time", r.RoundTripNs}, {"decision time", r.DecisionNs}, {"requests late by", r.LagNs}} {
-		t.Add(took.name, view.Shortly(time.Duration(took.of.P50)), "p50; p99 "+view.Shortly(time.Duration(took.of.P99)))
+		t.Add(took.name, view.Shortly(time.Duration(took.of.P50)),
+			"p50; p99 "+view.Shortly(time.Duration(took.of.P99)))
 	}
-	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4), "of the processes that ran all the time; 1 is fair")
+	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4),
+		"of the processes that ran all the time; 1 is fair")
 	return t
 }
 
