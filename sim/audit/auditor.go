@@ -29,7 +29,7 @@ type Drawn struct {
 // Part is n of d's tokens.
 func (d Drawn) Part(n int64) Drawn { return Drawn{d.draw, n} }
 
-// NewAuditor is for so many keys, each of which has all these bounds.
+// NewAuditor returns an Auditor of that number of keys, each with all these bounds.
 func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
@@ -154,8 +154,8 @@ func (a *Auditor) meter(key int32, i int) *Meter {
 	return *m
 }
 
-// End counts what is still open as admitted, because whoever waits may yet be told so. It returns
-// how many tokens that is.
+// End counts open tokens as admitted, because their requests may still be admitted. It returns how many
+// tokens that is.
 func (a *Auditor) End() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {
@@ -180,10 +180,9 @@ func (a *Auditor) ExceededBy() int64 {
 	return worst
 }
 
-// backlog brings admissions to a Meter in the order of their moments, where some of them turn out
-// only later to have been admissions: tokens drawn for a request that waits count from the moment
-// of the draw if the request is admitted, and not at all if it gives up. What was admitted
-// meanwhile waits behind them.
+// backlog brings admissions to a Meter in the order of their moments, where some of them turn out only
+// later to have been admissions: tokens drawn for a request that waits count from the moment of the
+// draw if the request is admitted, and not at all if it gives up. Later admissions wait behind them.
 //
 // The zero value is empty. Its memory is that of the admissions behind the oldest draw that is
 // open. One goroutine at a time.
@@ -193,7 +192,7 @@ type backlog struct {
 	gone int64 // moments that have left the line
 }
 
-// moment is what happened at one time. In what order is not kept.
+// moment sums up one time, without the order of its events.
 type moment struct{ at, server, admitted, open, refunded, charged int64 }
 
 // draw names the tokens that were drawn at one moment. The zero value names none.
@@ -222,8 +221,7 @@ func (b *backlog) last(at, server int64) *moment {
 	return &b.line[len(b.line)-1]
 }
 
-// Close says of n open tokens of d whether they were admitted. It panics where so many are not
-// open.
+// Close says of n open tokens of d whether they were admitted. It panics if fewer are open.
 func (b *backlog) Close(d draw, n int64, admitted bool) {
 	i := int64(d) - b.gone - 1
 	if n < 0 || i < 0 || i >= int64(len(b.line)-b.head) || b.line[b.head+int(i)].open < n {

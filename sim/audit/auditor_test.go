@@ -32,7 +32,7 @@ func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
 	// and a late admission of the other counts at the moment of the draw.
 	a.Close(0, true, d.Part(1))
 	expect("when all is known", 7, 1)
-	// What is open at the end counts.
+	// Open tokens count at the end.
 	a.Open(2*second, 0, 6)
 	open := a.End()
 	testkit.Check(t, open == 6, "%d are open", open)

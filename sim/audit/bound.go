@@ -4,13 +4,12 @@
 //	admitted(t, t+Per] <= Tokens + Overcommit                      for every t                  (2)
 //	admitted[k*Per+Offset, (k+1)*Per+Offset) <= Tokens + Overcommit        for every k          (3)
 //
-// (1) is a token bucket's, (2) that of a sliding window, (3) that of a calendar's periods.
-// [Worst] takes a finished record whose times are known only to an interval, in any order, and
-// finds the window that comes nearest to the bound or lies farthest beyond it (worst.go).
-// [Meter] takes exact times one by one and costs a few nanoseconds each (meter.go). [Auditor] has
-// meters for many keys and bounds, and waits with tokens of which it turns out later whether they
-// were admitted (auditor.go). What is said of windows and periods is in windows.go. All judge in
-// integers without rounding, so an excess of a single token is found and none is invented.
+// (1) is a token bucket's, (2) that of a sliding window, (3) that of a calendar's periods. [Worst]
+// takes a finished record whose times are known only to an interval, in any order, and finds the window
+// that comes nearest to the bound or lies farthest beyond it (worst.go). [Meter] takes exact times one
+// by one and costs a few nanoseconds each (meter.go). [Auditor] has meters for many keys and bounds,
+// and waits with tokens of which it turns out later whether they were admitted (auditor.go). All judge
+// in integers without rounding, so an excess of a single token is found and none is invented.
 package audit
 
 import (
@@ -43,8 +42,8 @@ type Bound struct {
 	Offset     time.Duration // calendar: where a period begins, on the clock of what is audited
 }
 
-// Of is what l promises, with that overcommit. A calendar's admissions have to be recorded by the
-// server's clock, in nanoseconds since 1970.
+// Of returns the bound that l promises, with that overcommit. A calendar's admissions have to be
+// recorded by the server's clock, in nanoseconds since 1970.
 func Of(l lease.Limit, overcommit int64) Bound {
 	return Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
 		Kind: l.Kind, Offset: l.Offset}
@@ -146,7 +145,8 @@ func exceeds(a, b, c, d uint64) bool {
 // magnitude is |x| for a negative x. Wrapping makes it right for MinInt64 too.
 func magnitude(x int64) uint64 { return -uint64(x) }
 
-// judge measures one window against the bound; admitted is what certainly happened in [from, to].
+// judge measures one window against the bound; admitted counts the tokens that were certainly admitted
+// in [from, to].
 func (b Bound) judge(r rate, from, to, admitted int64) Window {
 	// Two's complement makes the length right even where it does not fit an int64, as a Meter
 	// allows.

@@ -15,13 +15,13 @@ import (
 // windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
 // so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
 //
-// A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X.
-// The bucket takes them back from what flows in; until then they are owed, and may be beyond the
-// bound. So a second leaky bucket, of charges less refunds, says what is owed, and X - owed is what
-// must not exceed Burst + Overcommit.
+// A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X. The
+// bucket takes them back from what flows in; until then they are owed, and may be beyond the bound. So
+// a second leaky bucket holds what is owed, charges less refunds, and X - owed must not exceed Burst +
+// Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/Per tokens. Of a window or a calendar X is what was
-// counted within it, see windows.go. Make one with NewMeter. One goroutine at a time.
+// X is an exact 128-bit integer in units of 1/Per tokens. For a window or a calendar X counts its
+// tokens, see windows.go. Make one with NewMeter. One goroutine at a time.
 type Meter struct {
 	bound   Bound
 	rate    rate
@@ -45,7 +45,7 @@ func (a uint128) plus(b uint128) uint128 {
 	return uint128{hi, lo}
 }
 
-// minus is what b leaves of a, 0 at least.
+// minus returns a - b, at least 0.
 func (a uint128) minus(b uint128) uint128 {
 	if !b.less(a) {
 		return uint128{}
@@ -108,8 +108,8 @@ func (m *Meter) admitOwing(at, n int64) {
 // Refund records that the bucket credited n tokens. It panics as Admit does.
 func (m *Meter) Refund(at, n int64) { m.Net(at, 0, 0, n) }
 
-// Net records what was admitted, charged and refunded at one moment, in an order nobody knows:
-// the order counts that exceeds the bound least. It panics as Admit does.
+// Net records the tokens admitted, charged and refunded at one moment. Their order is unknown: the one
+// that exceeds the bound least counts. It panics as Admit does.
 func (m *Meter) Net(at, n, charged, refunded int64) {
 	m.pass(at, min(n, charged, refunded))
 	if m.window != nil {

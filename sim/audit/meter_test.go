@@ -35,9 +35,9 @@ func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
 	}
 }
 
-// TestMeterCountsRefundsAndCharges: what is admitted and charged in a window, less what is refunded
-// in it, is within the bound and what is still owed at its end. Owed is what was charged, less what
-// was refunded and what flowed in since.
+// TestMeterCountsRefundsAndCharges: what is admitted and charged in a window, less what is refunded in
+// it, is within the bound and what is still owed at its end. Owed are charges, less refunds and inflow
+// since.
 func TestMeterCountsRefundsAndCharges(t *testing.T) {
 	rng := testkit.Rand(t)
 	type event struct{ at, admitted, charged, refunded int64 }

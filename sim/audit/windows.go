@@ -9,9 +9,9 @@ import (
 // window is the Meter of a sliding window or of a calendar. A calendar is a sliding window of
 // length 1 in which what happens in the k-th period happens at time k.
 //
-// Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does
-// not make room before it, nor after the window that it lies in. What was charged is owed while the
-// window holds it.
+// Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does not
+// make room before it, nor after the window that it lies in. A charge is owed while the window holds
+// it.
 type window struct {
 	bound      Bound
 	used, owed run
@@ -30,8 +30,7 @@ func newWindow(b Bound) *window {
 	return &window{bound: b, used: run{length: length}, owed: run{length: length}}
 }
 
-// net is Meter.Net. The most that is used in any window that ends now, less the most that is owed,
-// is what the bound is about.
+// net is Meter.Net. The bound is about the most used in any window that ends now, less the most owed.
 func (w *window) net(at, n, charged, refunded int64) {
 	if w.bound.Kind == lease.KindCalendar {
 		at = w.bound.period(at)
@@ -69,7 +68,7 @@ type run struct {
 	head   int
 }
 
-// point is what the sum of all was until a time.
+// point is the sum of all counts until a time.
 type point struct{ until, sum int64 }
 
 // add counts n, which may be negative, at a time that never decreases.
@@ -100,8 +99,8 @@ func (r *run) most() int64 {
 }
 
 // worstWindow is Worst of a sliding window or a calendar, for spans in order of Before, and their
-// positions in order of After. What can be counted in a window that ends at e begins at or after a
-// time that rises with e.
+// positions in order of After. A window that ends at e counts spans that begin at or after a time that
+// rises with e.
 func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	counted := make([]bool, len(starts))
 	first, sum, worst := 0, int64(0), Window{}

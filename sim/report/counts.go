@@ -14,8 +14,8 @@ type Tally struct {
 	Swapped      int64
 	FalseRejects int64
 
-	// Credit is what was admitted although the central bucket denied it, as far as it has not been
-	// swapped yet; credit is that of each key.
+	// Credit counts tokens that were admitted although the central bucket denied them, and not swapped
+	// yet; credit is that of each key.
 	Credit int64
 	credit []int64
 }
@@ -25,8 +25,7 @@ func NewTally(processes, keys int) Tally {
 	return Tally{ByProcess: make([]int64, processes), credit: make([]int64, keys)}
 }
 
-// Reset forgets what was counted, at the end of the warm-up. What others were admitted in their
-// place before is still theirs.
+// Reset forgets what was counted, at the end of the warm-up. Credit stays.
 func (t *Tally) Reset() {
 	clear(t.ByProcess)
 	*t = Tally{ByProcess: t.ByProcess, Credit: t.Credit, credit: t.credit}
@@ -35,8 +34,7 @@ func (t *Tally) Reset() {
 // OfFirst is the tokens of the most popular key that were admitted.
 func (t *Tally) OfFirst() int64 { return sum(t.ByProcess) }
 
-// Decided books a decision on n tokens of a key; central is what one central bucket would have
-// said.
+// Decided books a decision on n tokens of a key; central is the decision of one central bucket.
 func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	switch {
 	case ok:
@@ -59,7 +57,7 @@ func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 
 // Waits collects how long admitted requests waited, from asking to the answer.
 type Waits struct {
-	histogram *hdrhistogram.Histogram // microseconds; those who did not wait are not in it
+	histogram *hdrhistogram.Histogram // microseconds; without requests that did not wait
 	served    int64
 	waited    int64 // of them: those in the histogram
 }
@@ -69,7 +67,7 @@ func NewWaits(longest time.Duration) Waits {
 	return Waits{histogram: hdrhistogram.New(1, max(longest.Microseconds(), 2), 3)}
 }
 
-// Add books one request that waited so many nanoseconds; 0 for one that did not wait.
+// Add books one request and its wait in nanoseconds; 0 for one that did not wait.
 func (w *Waits) Add(wait int64) {
 	w.served++
 	if wait > 0 {
@@ -84,7 +82,7 @@ func (w *Waits) Reset() {
 	w.histogram.Reset()
 }
 
-// Mean is that of all requests, those who did not wait included.
+// Mean includes requests that did not wait.
 func (w *Waits) Mean() time.Duration {
 	if w.served == 0 {
 		return 0
@@ -95,7 +93,7 @@ func (w *Waits) Mean() time.Duration {
 // Quantile is the wait, in milliseconds, that percent of all requests do not exceed.
 func (w *Waits) Quantile(percent int64) float64 {
 	rank := (w.served*percent + 99) / 100 // of the request whose wait it is
-	rank -= w.served - w.waited           // those who did not wait come first
+	rank -= w.served - w.waited           // requests that did not wait come first
 	if rank <= 0 {
 		return 0
 	}
@@ -118,10 +116,10 @@ type Recorder struct {
 	samples int64
 }
 
-// Counts are what a point of the series shows the growth of.
+// Counts are quantities of which a point of the series shows the growth.
 type Counts struct{ Offered, Admitted, Central, RoundTrips int64 }
 
-// Levels are what a point of the series shows as they are.
+// Levels are quantities that a point of the series shows as they are.
 type Levels struct {
 	Level, Ledger int64 // of the most popular key's bucket
 	Held          int64 // tokens in all pools

@@ -53,8 +53,7 @@ const signsMin = 6
 // of one side are above all of the other, which two of these ways are.
 const ordersMin = 40
 
-// TellNoise reports whether so many replications of two reports are enough to tell any difference
-// from noise.
+// TellNoise reports whether n and m replications are enough to tell any difference from noise.
 func TellNoise(n, m int, paired bool) bool {
 	if paired {
 		return n >= signsMin
@@ -100,7 +99,7 @@ func (f Figure) Over(g Figure, confidence float64) Difference {
 	return d
 }
 
-// valueAt is what a replication showed. A figure that was 0 in all may be left out of JSON.
+// valueAt returns the value of a replication. A figure that was 0 in all may be left out of JSON.
 func valueAt(f Figure, i int) float64 {
 	if i < len(f.Values) {
 		return f.Values[i]

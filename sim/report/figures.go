@@ -131,7 +131,7 @@ func studentsT(confidence float64, freedom int) float64 {
 // over.
 var quantiles sync.Map
 
-// Outcome is what one replication showed.
+// Outcome holds the results of one replication.
 type Outcome struct {
 	Seed     uint64
 	Requests int64
@@ -152,10 +152,10 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-// even reports whether the figure of s with this JSON key is a sum of so many small things that the
-// mean of a few replications is about normal. Extremes, rare events, indices near their bound and
-// what depends on single moments are not; nor are calls where requests wait, for each of a queue
-// makes some, and queues are seldom and long.
+// even reports whether the figure of s with this JSON key sums up many small things, so that the mean
+// of a few replications is about normal. Extremes, rare events, indices near their bound and what
+// depends on single moments are not; nor are calls where requests wait, for each of a queue makes some,
+// and queues are seldom and long.
 func even(s *scenario.Scenario, name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":

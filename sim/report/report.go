@@ -1,4 +1,4 @@
-// Package report is the answer of a simulation: figures over its replications, each with its mean,
+// Package report holds the results of a simulation: figures over its replications, each with its mean,
 // its interval and its worst seed.
 //
 // The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON
@@ -16,8 +16,8 @@ import "time"
 // SchemaVersion is that of Report's JSON; it rises when a key changes its meaning or goes.
 const SchemaVersion = 1
 
-// Report is what a run showed. Its JSON keys are part of the command's interface. For one scenario
-// and seed, everything but Machine is the same on every machine.
+// Report holds the results of a run. Its JSON keys are part of the command's interface. For one
+// scenario and seed, everything but Machine is the same on every machine.
 type Report struct {
 	SchemaVersion int     `json:"schema_version"`
 	Scenario      string  `json:"scenario"`
@@ -33,7 +33,7 @@ type Report struct {
 	// ratios are of those whole runs.
 	Unsettled int `json:"unsettled,omitempty"`
 	Figures
-	// Relief is what would help a Redis that was saturated; nil where it was not, or nothing helps.
+	// Relief names the shards that would help a saturated Redis; nil where it was not, or nothing helps.
 	Relief *Relief       `json:"relief,omitempty"`
 	Rivals []RivalReport `json:"rivals,omitempty"`
 	// Classes are the groups by their headroom, those that leave least first; none where all groups
@@ -46,8 +46,7 @@ type Report struct {
 	Machine Machine  `json:"machine"`
 }
 
-// Figures are what most readers want. Each is over the replications. The warm-up counts in
-// BoundExceededBy only.
+// Figures are over the replications. The warm-up counts in BoundExceededBy only.
 type Figures struct {
 	Offered         Figure `json:"offered"`          // tokens asked for
 	Admitted        Figure `json:"admitted"`         // tokens
@@ -111,7 +110,7 @@ type Figure struct {
 // out.
 func (f Figure) IsZero() bool { return f.Mean == 0 && f.Low == 0 && f.High == 0 && f.Worst == 0 }
 
-// ClassReport is what became of the requests of one class: of the groups with one headroom.
+// ClassReport sums up the requests of one class: of the groups with one headroom.
 type ClassReport struct {
 	Headroom      float64  `json:"headroom"`
 	Groups        []string `json:"groups"`
@@ -121,8 +120,8 @@ type ClassReport struct {
 	Shadowed      Figure   `json:"shadowed,omitzero"`
 }
 
-// RivalReport is what another algorithm did with the same requests. One that asks Redis for each of
-// them does so over the scenario's network, and a Redis with the scenario's faults; what the others
+// RivalReport holds the results of another algorithm on the same requests. One that asks Redis for each
+// of them does so over the scenario's network, and a Redis with the scenario's faults; what the others
 // ask for is there at once.
 type RivalReport struct {
 	Name              string `json:"name"`
@@ -166,7 +165,7 @@ type Member struct {
 	Calls int64   `json:"calls"`
 }
 
-// Machine is what depends on the speed of the machine that ran the simulation.
+// Machine holds the figures that depend on the machine that ran the simulation.
 type Machine struct {
 	Elapsed      time.Duration `json:"elapsed_ns"`
 	Requests     int64         `json:"requests"`       // simulated, of all replications

@@ -167,8 +167,7 @@ func TestFalseRejectsAndSwapsOfKnownDecisions(t *testing.T) {
 			t.Errorf("%s: %d admitted, %d rejected falsely, %d swapped, want %d, %d and %d", c.what, got.Admitted,
 				got.FalseRejects, got.Swapped, c.admitted, c.rejected, c.swapped)
 		}
-		// And after the warm-up nothing of it counts, but that those who were admitted in the place of
-		// others still have it.
+		// And after the warm-up nothing of it counts, but the credit stays.
 		credit := got.credit[0]
 		got.Reset()
 		got.Decided(0, 0, credit+1, true, false)
@@ -209,7 +208,7 @@ func TestWaitQuantilesOfKnownWaits(t *testing.T) {
 		for _, wait := range c.waits {
 			w.Add(int64(wait))
 		}
-		// then so many percent waited no longer than this, to three digits.
+		// then the quantiles are right to three digits.
 		for percent, want := range map[int64]float64{50: c.p50, 99: c.p99, 100: c.max} {
 			if got := w.Quantile(percent); got < want || got > want*1.001 {
 				t.Errorf("%s: %d %% wait %v ms at most, want %v", c.what, percent, got, want)

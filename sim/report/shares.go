@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Fairness compares what each process was admitted with its max-min share. Who asks for less than
-// its part by weight has that as its share; the others divide the rest by weight.
+// fairness compares the admissions of each process with its max-min share. A process that asks for less
+// than its part by weight has its demand as its share; the others divide the rest by weight.
 type fairness struct {
 	Shares      []float64
 	Jain, Worst float64
@@ -21,8 +21,7 @@ func FairnessOf(offered, admitted []int64, weights []int64) fairness {
 	return Judge(admitted, maxMin(offered, by, float64(sum(admitted))))
 }
 
-// Judge compares what was admitted with shares. Who has no share, having asked for nothing, is not
-// judged.
+// Judge compares admissions with shares. A process without a share asked for nothing and is left out.
 func Judge(admitted []int64, shares []float64) fairness {
 	f := fairness{Shares: shares, Jain: 1, Worst: 1}
 	total, squares, n := 0.0, 0.0, 0
@@ -42,7 +41,7 @@ func Judge(admitted []int64, shares []float64) fairness {
 	return f
 }
 
-// maxMin divides total by weight. Nobody gets more than it asked for.
+// maxMin divides total by weight. No process gets more than it asked for.
 func maxMin(asked []int64, weights []float64, total float64) []float64 {
 	shares := make([]float64, len(asked))
 	order := make([]int, 0, len(asked))
@@ -51,8 +50,8 @@ func maxMin(asked []int64, weights []float64, total float64) []float64 {
 			order = append(order, i)
 		}
 	}
-	// Who asked for least for its weight comes first. Ties go by index, so that the order is the
-	// same on every machine.
+	// The process that asked for least for its weight comes first. Ties go by index, so that the order is
+	// the same on every machine.
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(float64(asked[a])/weights[a], float64(asked[b])/weights[b]), a-b)
 	})
@@ -76,10 +75,9 @@ func sum(xs []int64) (n int64) {
 	return n
 }
 
-// Spans are the parts of a run between two changes of who runs, and no longer than it takes to
-// admit a process's share many times. In each, what was admitted is divided between those that ran
-// and asked then: who comes late, or does not ask for a while, has no part in what was admitted
-// without it, and leaves the others theirs.
+// Spans divide a run wherever a process starts or ends, and after each process's share was admitted
+// many times. In each span the admissions are divided between the processes that ran and asked in it: a
+// process that comes late, or does not ask for a while, has no part in the admissions of other spans.
 //
 // Processes that come and go all the time would make as many spans. Those that are looked at are
 // two for each point of the Series at most, and in a span that goes over some changes a process
@@ -91,7 +89,7 @@ type Spans struct {
 	began   int64   // of this span
 	asked   []int64 // by each process, until then
 	cut     bool    // since the last point a span has ended
-	mixed   bool    // in this span somebody has come or gone
+	mixed   bool    // in this span a process has come or gone
 	shares  []spanShares
 }
 
@@ -102,11 +100,11 @@ type spanShares struct {
 	shares   []float64
 }
 
-// Count is what was counted so far: the tokens that each process has asked for, and those that each
-// algorithm has admitted.
+// Count holds the tokens so far: those that each process has asked for, and those that each algorithm
+// has admitted.
 type Count struct{ Asked, Admitted []int64 }
 
-// NewSpans is for processes with these weights, none of which runs yet, and so many algorithms.
+// NewSpans returns Spans of processes with these weights, none of which runs yet.
 func NewSpans(weights []int64, algorithms int) Spans {
 	n := len(weights)
 	s := Spans{
@@ -145,8 +143,8 @@ func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 }
 
 // spanShare is how many tokens the first algorithm admits for each process that runs before a span
-// ends. In a span of a few requests those who ask often would look as if they asked for more than
-// their part, one after the other, and nobody else would.
+// ends. In a span of a few requests, only processes that ask often would seem to ask for more than
+// their part.
 const spanShare = 30
 
 // Point is for each point of the Series.
@@ -163,8 +161,8 @@ func (s *Spans) Point(now int64, count func() Count) {
 	s.cut = false
 }
 
-// End ends a span, and divides what was admitted in it. What was admitted beyond all that was asked
-// for, because it was asked for before, counts in the next.
+// End ends a span, and divides what was admitted in it. Admissions beyond the demand of the span, which
+// were asked for before, count in the next.
 func (s *Spans) End(now int64, c Count) {
 	if now == s.began {
 		return
@@ -192,7 +190,7 @@ func (s *Spans) End(now int64, c Count) {
 	copy(s.asked, c.Asked)
 }
 
-// Reset forgets what was counted, at the end of the warm-up, but who runs.
+// Reset forgets all counts at the end of the warm-up, but not which processes run.
 func (s *Spans) Reset(now int64) {
 	for i := range s.since {
 		if s.since[i] >= 0 {

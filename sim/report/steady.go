@@ -1,9 +1,9 @@
 package report
 
 // A fleet owes one central bucket a stock: tokens that lie in leases, and that the bucket keeps for
-// others, are locked away once, when the fleet starts or grows and after each fault, and whoever
-// asks for them then is rejected. That is a number of tokens, however long the run is. What a fleet
-// rejects afterwards goes on, and is a ratio.
+// others, are locked away once, when the fleet starts or grows and after each fault, and requests for
+// them are rejected then. That is a number of tokens, however long the run is. Later rejects go on, and
+// are a ratio.
 
 // Phase is a part of a run.
 type Phase int
@@ -63,10 +63,9 @@ func (a *Accuracy) Point(now Decided) {
 // stock is how many tokens the central bucket has admitted and the algorithm has not.
 func (a *Accuracy) stock(now Decided) int64 { return max(0, a.before+now.Central-now.Admitted) }
 
-// Turn ends a phase. Who is rejected in the steady state in the place of somebody who was admitted
-// before is rejected falsely as far as that goes on: as the credit falls. What the algorithm admits
-// of its stock in the steady state is no better than the central bucket, which has admitted it
-// before, so it does not count.
+// Turn ends a phase. A reject in the steady state, in the place of a request that was admitted before,
+// is false as far as that goes on: as the credit falls. Admissions from stock in the steady state do
+// not count: the central bucket has admitted those tokens before.
 func (a *Accuracy) Turn(to Phase, now Decided) {
 	d := now.minus(a.began)
 	if a.phase == Settled {
@@ -82,11 +81,10 @@ func (a *Accuracy) Warm(was Decided) {
 	*a = Accuracy{phase: a.phase, before: was.Central - was.Admitted, began: Decided{Credit: was.Credit}}
 }
 
-// Ratios are those of the steady state, of what the central bucket admitted then: what was admitted
-// and what was falsely rejected; and the tokens that were falsely rejected beyond that, at the
-// start and in the mean of so many faults. A run that has no steady state has no stock: it counts
-// whole. So does what was admitted beyond the central bucket in all, whenever that was: no phase
-// hides it.
+// Ratios are those of the steady state, of what the central bucket admitted then: what was admitted and
+// what was falsely rejected; and the tokens that were falsely rejected beyond that, at the start and in
+// the mean of the faults. A run that has no steady state has no stock: it counts whole. So does what
+// was admitted beyond the central bucket in all, whenever that was: no phase hides it.
 //
 // A stock is no larger than the stockable tokens that buckets and leases hold. A fleet that rejects
 // more at its start has not settled: its start counts as if it went on.

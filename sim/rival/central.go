@@ -104,7 +104,7 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	return r, nil
 }
 
-// after is what is still used when so many microseconds have passed.
+// after returns how much is still used when `elapsed` microseconds have passed.
 func (r *rate) after(used uint128, elapsed uint64) uint128 {
 	if back := product(r.step, elapsed); back.less(used) {
 		return used.minus(back)
@@ -274,7 +274,7 @@ type central struct {
 // expiring is a bucket whose key in the store lives for a window after the last call.
 type expiring struct {
 	Central
-	until int64 // true time; whoever comes then finds no key, and makes one at its own time
+	until int64 // true time; the next caller finds no key, and makes one at its own time
 }
 
 func newCentral(f Fleet, _ string) (Algorithm, error) {

@@ -178,8 +178,8 @@ func TestCentralRefusesMisuse(t *testing.T) {
 	new(Central).Take(0, 1)
 }
 
-// BenchmarkCentralTake is what every simulated request costs. The load is 1.3 times the limit, so
-// that one of four is refused in no regular order.
+// BenchmarkCentralTake measures the cost of every simulated request. The load is 1.3 times the limit,
+// so that one of four is refused in no regular order.
 func BenchmarkCentralTake(b *testing.B) {
 	var gaps [4096]int64 // in the mean 1.5 microseconds
 	x := uint32(1)

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What every algorithm has to do.
+// Rules for every algorithm.
 
 // someLimits are those of the random tests.
 var someLimits = [][]lease.Limit{

@@ -14,7 +14,7 @@ import (
 // a large fleet never see most keys.
 type pairs[T any] map[[2]int]*T
 
-// of is what p keeps of a key, fresh at first.
+// of returns what p keeps of a key, fresh at first.
 func (ps pairs[T]) of(p, key int, fresh T) *T {
 	x := ps[[2]int{p, key}]
 	if x == nil {
@@ -25,10 +25,10 @@ func (ps pairs[T]) of(p, key int, fresh T) *T {
 	return x
 }
 
-// staticSplit gives each process a token bucket of its own: its weight's part of R and of Burst,
-// but a burst of at least one token. It asks nobody. The parts are exact and add up to the limit
-// for the processes of the start, unless a burst had to be raised to 1. A process that comes later
-// has a part of the same size, which nobody gives up.
+// staticSplit gives each process a token bucket of its own: its weight's part of R and of Burst, but a
+// burst of at least one token. It makes no calls. The parts are exact and add up to the limit for the
+// processes of the start, unless a burst had to be raised to 1. A process that comes later has a part
+// of the same size, on top.
 type staticSplit struct {
 	calls
 	parts   [][]rate // of each process that has a weight
@@ -68,9 +68,9 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 }
 
 // localBatches is leasing without a ledger: a process that runs out draws a batch from the central
-// bucket and spends it whenever it likes. Nobody remembers what is out there, so the bucket refills
-// behind it: N processes that each hold all but one token of a batch admit Burst + N*(batch-1) at
-// one moment.
+// bucket and spends it whenever it likes. No ledger counts the tokens in processes, so the bucket
+// refills behind them: N processes that each hold all but one token of a batch admit Burst +
+// N*(batch-1) at one moment.
 //
 // Where the bucket has less than a batch it gives what it has, if that is enough for the request.
 // If not, nothing is drawn, and the next request asks again.
@@ -99,8 +99,8 @@ func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	return l, nil
 }
 
-// defaultBatch is what a process would use in 100 ms if all had the same part of the tightest rate,
-// rounded down, but at least 1.
+// defaultBatch returns the tokens of 100 ms of the tightest rate, divided by the processes and rounded
+// down, at least 1.
 func defaultBatch(f Fleet) int64 {
 	batch := int64(math.MaxInt64)
 	for _, l := range f.Limits {
@@ -129,13 +129,13 @@ func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at
-// a moment of its own (p*period/N), it sends what it has admitted since and takes the global state.
-// The bucket takes whatever is sent, so its level may fall below 0, and then nobody admits until
-// the rate has paid for it. Between two settlements a process sees the refill and its own
-// admissions and nothing of the others': what the bucket holds is admitted up to N times. Where
-// R*period comes near Burst, the bucket stands full while its refill is being spent elsewhere, and
-// is charged for it later: less than R is admitted in the long run.
+// settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at a
+// moment of its own (p*period/N), it sends what it has admitted since and takes the global state. The
+// bucket takes all that is sent, so its level may fall below 0, and then no process admits until the
+// rate has paid for it. Between two settlements a process sees the refill and its own admissions and
+// nothing of the others': what the bucket holds is admitted up to N times. Where R*period comes near
+// Burst, the bucket stands full while its refill is being spent elsewhere, and is charged for it later:
+// less than R is admitted in the long run.
 //
 // A process settles all its keys in one round trip, from its first request on, whether it has
 // something to send or not. A key that is new to it looks full until then.
@@ -154,11 +154,11 @@ const (
 	maxPeriod     = 24 * time.Hour
 )
 
-// store is the global state of one key. Settlements are made when the next request for the key
-// comes, in order of time and then of processes: nobody could see them earlier.
+// store is the global state of one key. Settlements are made when the next request for the key comes,
+// in order of time and then of processes: no request could see them earlier.
 type store struct {
 	Central
-	due  []settlement // of those who have something to send
+	due  []settlement // of processes with something to send
 	past []settlement // of the last two periods
 }
 
@@ -172,7 +172,7 @@ type settlement struct {
 
 func (s settlement) after(o settlement) bool { return s.at > o.at || s.at == o.at && s.p > o.p }
 
-// view is what a process keeps of one key: the bucket as it sees it.
+// view is a process's copy of one key: the bucket as it sees it.
 type view struct {
 	Central
 	settled int64 // the last settlement that it knows of, or when the process first saw the key
@@ -238,7 +238,7 @@ func (k *store) settle(now, period int64) {
 	}
 }
 
-// asOf is what the bucket was at a settlement of the last period: full before the first of all.
+// asOf returns the bucket at a settlement of the last period: full before the first of all.
 func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	for i := len(k.past) - 1; i >= 0; i-- {
 		if !k.past[i].after(then) {

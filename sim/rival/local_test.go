@@ -84,7 +84,7 @@ func TestLocalBatchesAskOncePerBatch(t *testing.T) {
 		testkit.Must(t, a.Decide(0, 0, 0, 1) && a.RoundTrips() == i/10+1,
 			"after %d requests there were %d round trips", i+1, a.RoundTrips())
 	}
-	// When the last, partial one is spent, then every further request asks again, in vain.
+	// When the last, partial one is spent, then every further request asks again and gets nothing.
 	if got := burst(a, 0, 0); got != 0 || a.RoundTrips() != 3+1000 {
 		t.Errorf("%d more were admitted, with %d round trips; want 0 with 1003", got, a.RoundTrips())
 	}
@@ -136,8 +136,8 @@ func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
 	for p := range processes {
 		admits(t, a, 100*second-1, p, each)
 	}
-	// Then the bucket is at -350, as everybody knows a period later, and nobody is admitted until
-	// 351 have flowed in.
+	// Then the bucket is at -350, as all processes know a period later, and admits nothing until 351 have
+	// flowed in.
 	due := 100*second + (processes-1)*each*10*ms + 10*ms
 	for now := 100*second + 100*ms; now < due; now += ms {
 		for p := range processes {

@@ -6,8 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// quota is what a central limiter has counted of a sliding window, exactly, or of a calendar's
-// period.
+// quota counts exactly the tokens in a sliding window, or in a calendar's period, of a central limiter.
 type quota struct {
 	sum    int64
 	log    []admission // sliding: those of sum, in order of time

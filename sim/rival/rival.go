@@ -1,5 +1,5 @@
-// Package rival holds the algorithms that a simulation runs beside the leases on the same requests:
-// what a user of this library would otherwise have. [New] makes one by its name.
+// Package rival holds the algorithms that a simulation runs beside the leases on the same requests: the
+// alternatives to this library. [New] makes one by its name.
 //
 // Every algorithm gets the same limit: it admits Burst at once after a rest, and R = Tokens/Per in
 // the long run. One that knows only a quota per window takes Burst as the quota and Burst/R, the
@@ -8,9 +8,9 @@
 // lose the refill in between. A fixed window admits up to Burst more, across its boundary.
 //
 // A limit that is a sliding window or a calendar says itself what its quota and its window are. The
-// central limiter of it is exact: a log of all admissions, or the count of the calendar's period.
-// What is called a window below is one of that length for a calendar too, and a fixed window begins
-// with the period. settle_afterwards knows token buckets only.
+// central limiter of it is exact: a log of all admissions, or the count of the calendar's period. A
+// window below has that length for a calendar too, and a fixed window begins with the period.
+// settle_afterwards knows token buckets only.
 //
 // All is in whole numbers without rounding, and time in microseconds. New refuses the few valid
 // limits that an algorithm cannot hold exactly.
@@ -52,8 +52,8 @@ var (
 	ErrLimit = errors.New("rival: invalid limit")
 )
 
-// Fleet is what an algorithm knows of the fleet that it limits. Its numbers are those of a valid
-// scenario; only the limits are checked here.
+// Fleet describes a fleet to the algorithm that limits it. Its numbers are those of a valid scenario;
+// only the limits are checked here.
 type Fleet struct {
 	// Processes is how many run at the start, at least 1. static_split divides by it, and so does
 	// the default batch of local_batches. Processes that join later may have any higher number.

@@ -200,7 +200,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("New(%q) is %v, error %v; want one that wraps %v", c.name, a, err, c.is)
 			continue
 		}
-		// What is wrong with the name is wrong for any fleet.
+		// A wrong name is wrong for any fleet.
 		known := Check(c.name)
 		testkit.Check(t, errors.Is(c.is, ErrLimit) && known == nil || errors.Is(known, c.is), "Check(%q) is %v",
 			c.name, known)

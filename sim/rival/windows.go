@@ -19,7 +19,7 @@ type windows struct {
 	all    []window // of every key, limit by limit
 }
 
-// window is what the store keeps of one key and limit. Times are the true one, now, and that of the
+// window is the state of one key and limit in the store. Times are the true one, now, and that of the
 // caller, local.
 type window interface {
 	expire(now, local int64) // drops what is over

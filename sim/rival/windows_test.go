@@ -195,7 +195,7 @@ func TestASlidingLogKeepsNoMoreThanABurst(t *testing.T) {
 	}
 }
 
-// What clocks do that are wrong.
+// Effects of wrong clocks.
 
 func TestClocksThatAreAlikeAreAsGoodAsTheStores(t *testing.T) {
 	rng := testkit.Rand(t)
@@ -246,8 +246,8 @@ func TestAKeyThatAFastClockLeftBehindExpires(t *testing.T) {
 		// Given a bucket that fills in 500 ms, and was last used by a clock an hour ahead
 		a := start(t, "central_client", apart(2, 3600*second, limits...))
 		burst(a, 0, 1)
-		// When nobody has come for the time that it takes to fill, then it is forgotten, whatever
-		// it says.
+		// When no request has come for the time that it takes to fill, then it is forgotten, whatever its
+		// level.
 		admits(t, a, 500*ms-1, 0, 0)
 		admits(t, a, 1000*ms-1, 0, 5)
 	}

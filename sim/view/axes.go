@@ -55,8 +55,7 @@ func (c Chart) axes(width float64) *plot.Plot {
 	return p
 }
 
-// numberTicks are at 1, 2 or 5 times a power of ten, about so many at most, and labelled as this
-// package writes numbers.
+// numberTicks places about `most` ticks at 1, 2 or 5 times a power of ten, with the labels of Number.
 func numberTicks(most float64) plot.TickerFunc {
 	return func(low, high float64) (ticks []plot.Tick) {
 		if !(high > low) || !finite(high-low) {

@@ -39,7 +39,7 @@ var faultsScript string
 // widths are those of a screen on a desk and of a telephone, in pixels.
 var widths = []int{1280, 390}
 
-// faults are what a browser finds wrong with pages, by their names, at all widths. With
+// faults lists what a browser finds wrong with pages, by their names, at all widths. With
 // SCREENSHOT=FOLDER a picture of each is left there.
 func faults(t *testing.T, pages map[string]string) (found []string) {
 	t.Helper()
@@ -72,7 +72,7 @@ func faults(t *testing.T, pages map[string]string) (found []string) {
 	return found
 }
 
-// chromium is what a headless Chromium prints.
+// chromium returns what a headless Chromium prints.
 func chromium(t *testing.T, arguments ...string) string {
 	t.Helper()
 	arguments = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",

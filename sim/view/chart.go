@@ -78,8 +78,7 @@ type legend struct {
 	Color template.CSS
 }
 
-// The colours of all charts. Those of series can be told apart by people who do not see all colours
-// (Okabe and Ito, 2008).
+// The colours of all charts. Colour-blind readers can tell those of series apart (Okabe and Ito, 2008).
 var (
 	muted  = color.NRGBA{0x6a, 0x73, 0x7d, 255}
 	faint  = color.NRGBA{0xdf, 0xe3, 0xe8, 255}

@@ -1,7 +1,7 @@
-// Package view shows what the other rooms of the simulator found: as aligned text, as JSON, as CSV,
-// or as one self-contained HTML page with charts. Run, Comparison, Sweep and Plan make a Document,
-// and Document.Write writes it. Equal documents give equal bytes. Everything here may be used by
-// any goroutine, as long as nobody changes the values that it was given.
+// Package view writes the results of the simulator: as aligned text, as JSON, as CSV, or as one
+// self-contained HTML page with charts. Run, Comparison, Sweep and Plan make a Document, and
+// Document.Write writes it. Equal documents give equal bytes. Any goroutine may use everything here, as
+// long as the values that it was given do not change.
 //
 // Files: run.go, sweep.go and plan.go what each document says; document.go how it is written, by
 // page.txt or page.html; table.go, chart.go (with axes.go and points.go) and heat.go its parts;

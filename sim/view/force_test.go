@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What is swept has a burst of 2000 at 1000/s, which allows leases of half a second.
+// The sweeps have a burst of 2000 at 1000/s, which allows leases of half a second.
 
 func TestASweepShowsTheTargetInForce(t *testing.T) {
 	// Given targets of which the burst allows one,
@@ -21,7 +21,7 @@ func TestASweepShowsTheTargetInForce(t *testing.T) {
 	// and so do the points of the page.
 	says(t, written(t, d, FormatHTML), "policy.target=2s (in force 500ms): calls_per_s ")
 
-	// Where nothing is clamped nobody is told.
+	// Where nothing is clamped, the text says nothing.
 	text = written(t, Sweep(swept(t, "policy.target=100ms,200ms"), "", ""), FormatTable)
 	testkit.Check(t, !strings.Contains(text, "in force"), "%s", text)
 }

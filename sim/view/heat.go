@@ -42,8 +42,8 @@ type heatStep struct {
 	paper, text template.CSS
 }
 
-// heatScale is blue where tokens are lost, and burns where too many are admitted. The two can be
-// told apart by people who do not see all colours.
+// heatScale is blue where tokens are lost, and burns where too many are admitted. Colour-blind readers
+// can tell the two apart.
 var heatScale = []heatStep{
 	{0.90, "below 90 %", "#2166ac", "#ffffff"},
 	{0.97, "90 to 97 %", "#92c5de", "#1b1f24"},
@@ -183,7 +183,7 @@ func (h Heat) SVG() template.HTML {
 	return template.HTML(b.String())
 }
 
-// about is what there is to say of a cell.
+// about describes a cell.
 func (h Heat) about(row HeatRow, column int) string {
 	c, at := row.Cells[column], row.Name+", "+h.Across+" "+h.Columns[column]
 	if !finite(c.Part.Mean) {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestAColourOfAMapMeansOneThing(t *testing.T) {
-	// What differs by noise looks alike,
+	// Parts that differ by noise look alike,
 	for _, part := range []float64{0.991, 0.9999, 1, 1.009} {
 		testkit.Check(t, heatStepOf(part) == heatStepOf(1), "%v has another colour than 1", part)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Number is x as a person reads it: at most five significant digits but never fewer than its whole
-// part, thousands grouped by commas, no zeros at the end. What is below 0.0001 is in scientific
+// part, thousands grouped by commas, no zeros at the end. Numbers below 0.0001 are in scientific
 // notation; NaN is "–".
 func Number(x float64) string {
 	switch {
@@ -47,7 +47,7 @@ func Count[N int | int64 | float64](n N, thing string) string {
 	return things(Number(float64(n)), thing)
 }
 
-// things is Count of a number that is written already. What is written as 1 is one.
+// things is Count of a number that is written already. A number written as 1 is one.
 func things(number, thing string) string {
 	plural := thing + either(strings.HasSuffix(thing, "s"), "es", "s")
 	return number + " " + either(number == "1", thing, plural)
@@ -69,7 +69,7 @@ func interval(f sim.Figure, scale float64) string {
 		_, round := known(max(half, math.Pow10(exponent(mean)-3)))
 		return round(mean) + " (" + round(low) + ".." + round(high) + ")"
 	}
-	const rounding = 1e-12 // a smaller part of the mean is what the sum of the replications was rounded by
+	const rounding = 1e-12 // a smaller part of the mean is a rounding error of the sum
 	if !(half > rounding*math.Abs(mean)) || math.IsInf(half, 0) {
 		return Number(mean)
 	}
@@ -154,7 +154,7 @@ const Bases = wrongly + " Fair shares are max-min shares of what the algorithm i
 
 const wrongly = "Wrongly rejected is what one central bucket would have admitted."
 
-// About is what the figure with that JSON key is, in a few words; "" for a key that no figure has.
+// About describes the figure with that JSON key in a few words; "" for a key that no figure has.
 func About(key string) string { return about[key].text }
 
 // Value writes a value of the figure with that JSON key, with its unit.

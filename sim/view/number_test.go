@@ -124,7 +124,7 @@ func TestAPessimisticEndHasThreeDecimalsOrTwoDigits(t *testing.T) {
 	} {
 		testkit.Check(t, rough("redis_cpu", x) == want, "%v is %q, want %q", x, rough("redis_cpu", x), want)
 	}
-	// What misses a target can be told from it.
+	// A value that misses a target can be told from the target.
 	target := search.AtMost("redis_cpu", 0.005)
 	for x, want := range map[float64]string{0.0050001: "0.50001 %", 0.006: "0.6 %"} {
 		got := seen(search.Margin{Threshold: target, Value: x})

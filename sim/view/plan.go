@@ -154,15 +154,15 @@ func (v planView) chosen(d *Document) {
 func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}
 	for _, m := range margins {
-		margin := Percent(math.Round(m.Margin*100) / 100) // of which nobody wants decimals
+		margin := Percent(math.Round(m.Margin*100) / 100) // without decimals
 		margin = either(absolute(m), "", margin)
 		t.Add(goalText(m.Threshold), seen(m), margin, holds(m.Meets))
 	}
 	return t
 }
 
-// seen is a pessimistic end, whose third digit nobody can rely upon: with more only where the
-// target would not be told from it.
+// seen writes a pessimistic end, whose third digit is not reliable: with more only where the target
+// would not be told from it.
 func seen(m search.Margin) string {
 	if text := rough(m.Figure, m.Value); m.Meets || text != rough(m.Figure, m.Bound) {
 		return text

@@ -92,7 +92,7 @@ func TestAPlanSaysThatItsMarginIsNarrow(t *testing.T) {
 
 func TestAPlanSaysThatLeasesSaveLittle(t *testing.T) {
 	for requests, want := range map[float64]bool{0: false, 87.9: true, 170: true, 180: false, 20000: false} {
-		// Given a policy that makes 88.4 calls for so many requests,
+		// Given a policy that makes 88.4 calls for this number of requests,
 		p := planned(t)
 		p.Chosen.Figures.CallsPerS, p.RequestsPerS = fig(88.4, 88.4, 88.4, 1), requests
 		// then a plan says so where a call for each request would hardly be more.

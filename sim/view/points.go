@@ -22,8 +22,8 @@ func (b box) within(o box) bool {
 	return b.left >= o.left && b.right <= o.right && b.top >= o.top && b.bottom <= o.bottom
 }
 
-// points is what is drawn over a chart of that height: the labels of points, where they are not
-// over a point or over another label, and where a pointer can rest on points their titles.
+// points draws over a chart of that height: the labels of points, where they are not over a point or
+// over another label, and where a pointer can rest on points their titles.
 func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bool) string {
 	area := p.DataCanvas(paper)
 	toX, toY := p.Transforms(&area)
@@ -83,7 +83,7 @@ func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bo
 	return b.String()
 }
 
-// title is what there is to say of a point.
+// title describes a point.
 func (c Chart) title(l Line, i int) string {
 	if i < len(l.Titles) {
 		return l.Titles[i]

@@ -61,7 +61,7 @@ func TestLabelsOfALineAreNotAcrossIt(t *testing.T) {
 	}
 }
 
-// span is what the numbers beside the vertical axis of a chart reach from and to, as drawn.
+// span returns how far the vertical axis of a chart reaches, as drawn.
 func span(t *testing.T, c Chart) float64 {
 	p := c.axes(wideChart)
 	for _, l := range c.Lines {
@@ -89,7 +89,7 @@ func TestAnAxisIsNotStretchedOverNoise(t *testing.T) {
 		t.Fatal("there is no chart")
 		return Chart{}
 	}
-	// What differs by less than its intervals of ± 1 % is drawn on an axis of more than these,
+	// Means that differ by less than their intervals of ± 1 % have an axis of more than these,
 	noise := span(t, chart(0.999, 1, 0.998))
 	testkit.Check(t, noise >= 4, "an axis of %v %% for what differs by 0.2 ± 1 %%", noise)
 	// and what differs by more on one of its own.

@@ -32,7 +32,7 @@ const (
 	unnamed     = "unnamed scenario"
 )
 
-// bound is what the audit held the scenario's limits to.
+// bound names the bound that the audit held the limits to.
 func (r Result) bound() string {
 	limits := r.Scenario.Limits
 	windows, buckets := slices.ContainsFunc(limits, lease.Limit.Windowed), false
@@ -69,7 +69,7 @@ func Run(r Result) Document {
 	return d
 }
 
-// document is what a run and a comparison have in common.
+// document makes the parts that a run and a comparison share.
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
 	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
@@ -136,7 +136,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
-// loadText is what comes of a workload, and how much where it is not the answers that decide that.
+// loadText names a workload, and its rate unless the answers decide that.
 func loadText(w *sim.Workload) string {
 	switch {
 	case w.Kind == sim.Replay:
@@ -150,8 +150,8 @@ func loadText(w *sim.Workload) string {
 }
 
 // deciding are the figures that most readers look at first, and the only ones of a text without
-// Document.All: is the promise kept, is the limit used, who is turned away wrongly, what does it
-// cost, and how long does anybody wait?
+// Document.All: is the promise kept, is the limit used, how much is rejected wrongly, what does it
+// cost, and how long do requests wait?
 var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
 	"wait_ms_p99"}
 

@@ -77,7 +77,7 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 	return nil
 }
 
-// answer is what a sweep and a plan have in common.
+// answer makes the parts that a sweep and a plan share.
 func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
 	return Document{
 		Title: cmp.Or(a.Scenario, unnamed),
@@ -121,8 +121,8 @@ func (v sweepView) whyInvalid() (notes []string) {
 // targetPath is the field whose value may not be what is in force.
 const targetPath = "policy.target"
 
-// inForce is where the rows of a table say which target is in force, behind so many axes, and under
-// which name; ok where it is another one than a value that is given, or is not the same for all.
+// inForce returns the column and the name under which a table says which target is in force; ok where
+// it is another one than a value that is given, or is not the same for all.
 func (v sweepView) inForce() (behind int, name string, ok bool) {
 	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
 	for i := range v.Points {

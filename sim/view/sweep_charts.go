@@ -111,8 +111,8 @@ func tradeOff(x, y string, all []*sim.Figures, lines ...Line) Section {
 	return Section{Title: "The trade-off", Charts: []Chart{chart}}
 }
 
-// leastSpan is what an axis for a figure spans at least, as it is drawn: twice the widest interval
-// and a fiftieth of the largest value, so that what is luck does not look like a slope.
+// leastSpan returns the least that an axis for a figure spans, as drawn: twice the widest interval and
+// a fiftieth of the largest value, so that what is luck does not look like a slope.
 func leastSpan(name string, all []*sim.Figures) (span float64) {
 	scale, _ := drawnIn(name)
 	for _, f := range all {

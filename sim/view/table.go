@@ -59,9 +59,9 @@ func (t *Table) Cells() [][]Cell {
 	return cells
 }
 
-// String is the table as aligned text of at most 80 characters a line: two spaces between columns,
-// a line under the head, no blanks at the end of lines. What is wider loses the columns that may
-// go, the last ones first; then a text in the last column is broken; then the table is divided.
+// String is the table as aligned text of at most 80 characters a line: two spaces between columns, a
+// line under the head, no blanks at the end of lines. A wider table loses the columns that may go, the
+// last ones first; then a text in the last column is broken; then the table is divided.
 func (t *Table) String() string { return t.narrow().Whole() }
 
 // Whole is String with all columns.
@@ -211,8 +211,8 @@ func lastAt(widths []int) (x int) {
 // lineMax is how many characters a line of text has at most.
 const lineMax = 80
 
-// Wrap breaks longer lines of text at blanks, into lines of at most so many characters. A longer
-// word stays whole. The lines made from one begin with the same blanks.
+// Wrap breaks longer lines of text at blanks, into lines of at most `most` characters. A longer word
+// stays whole. The lines made from one begin with the same blanks.
 func Wrap(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {

@@ -203,7 +203,7 @@ func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 }
 
 func TestNobodyWhoIsDeniedHasAWait(t *testing.T) {
-	// Given a rival that admitted nobody, and one that admitted somebody at once,
+	// Given a rival that admitted nothing, and one that admitted at once,
 	d := Comparison(Result{Report: sim.Report{Rivals: []sim.RivalReport{
 		{Name: "denies", Remote: true}, {Name: "admits", Remote: true, Admitted: sim.Figure{Mean: 1}},
 	}}})

@@ -40,7 +40,7 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 		e.says("this run has network.round_trip="+string(trip)+"\n",
 			"this run has redis.service_time="+time.Duration(e.ran[0].Redis.ServiceTime.P).String()+"\n")
 	}
-	// What --set says counts more than what is measured;
+	// A value by --set wins over a measured one;
 	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)
 	text, err := scenfile.Marshal(e.ran[0])
 	testkit.Check(t, err == nil && strings.Contains(string(text), "round_trip: 7ms") &&

@@ -16,7 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// difference is what diff shows. Its JSON keys are part of the command's interface.
+// difference is the output of diff. Its JSON keys are part of the command's interface.
 type difference struct {
 	Before     string     `json:"before"` // the hashes of the scenarios
 	After      string     `json:"after"`

@@ -58,7 +58,7 @@ func (l *looking) stored(key string) string {
 	return of + key
 }
 
-// bucket is what inspect shows. Its JSON keys are part of the command's interface.
+// bucket is the output of inspect. Its JSON keys are part of the command's interface.
 type bucket struct {
 	Key    string        `json:"key"`
 	Limits []bucketLimit `json:"limits"`

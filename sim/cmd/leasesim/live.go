@@ -98,7 +98,7 @@ func liveCommand() *cobra.Command {
 // liveFile is the scenario of compare --live without -f: what live does without flags.
 const liveFile = "example:real-processes"
 
-// sideBySide is what compare --live shows. Its JSON keys are part of the command's interface.
+// sideBySide is the output of compare --live. Its JSON keys are part of the command's interface.
 type sideBySide struct {
 	Agrees    bool        `json:"agrees"`
 	Rows      []live.Row  `json:"rows"`
@@ -163,8 +163,7 @@ func (f *shared) compareLive(redis string) error {
 	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
 }
 
-// alone shows what a real fleet did until it was interrupted, or the simulation after it, as live
-// shows it: nothing is compared with a half.
+// alone shows the real fleet alone, as live does, after an interrupt: no comparison is with a half.
 func (f *shared) alone(r *live.Report) error {
 	if r.Offered > 0 {
 		write := r.WriteTable

@@ -147,8 +147,8 @@ func TestTheTableNamesEverything(t *testing.T) {
 		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50",
 			"p99", "Jain's index",
 			"share").stdout
-		// What it proves stands before all figures, a line fits a terminal, and no time has more digits
-		// than are known.
+		// The verdict stands before all figures, a line fits a terminal, and no time has more digits than are
+		// known.
 		before, after, _ := strings.Cut(text, "figure ")
 		testkit.Check(t, strings.Contains(before, verdict), "%s: no %q in\n%s", line, verdict, before)
 		for row := range strings.SplitSeq(text, "\n") {

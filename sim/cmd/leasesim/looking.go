@@ -61,7 +61,7 @@ func (l *looking) failed(c *cobra.Command, err error) error {
 	return fmt.Errorf("leasesim: Redis at %s: %w", l.redis, err)
 }
 
-// of is what the stored keys of the limiter begin with, see hybrid.Config.Name.
+// of returns the prefix of the limiter's stored keys, see hybrid.Config.Name.
 func (l *looking) of() string {
 	if l.name == "" {
 		return ""

@@ -49,7 +49,7 @@ func patient(
 	return l
 }
 
-// inspects is what inspect --out json says of a key.
+// inspects runs inspect --out json for a key.
 func inspects(t *testing.T, addr, args string) bucket {
 	t.Helper()
 	return prints[bucket](leasesim(t, "inspect "+args+" --out json --redis "+addr).ends(0))
@@ -70,7 +70,7 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 			l.Allow("17")
 		}
 	}
-	// when they are at rest, then what is held is what they say that they hold,
+	// when they are at rest, then the holdings are those that they report,
 	check := func(when string) (b bucket) {
 		t.Helper()
 		testkit.EventuallyNil(t, func() error {
@@ -120,7 +120,7 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	// Of each process one request may be told as denied that was not decided when a call was built.
 	testkit.Check(t, b.Spent == admitted && b.Ledger == 0 && b.Denied <= denied+int64(len(fleet)),
 		"spent %d of %d, denied %d of %d: %+v", b.Spent, admitted, b.Denied, denied, b)
-	// When a request waits, it says who waits for how many and how long.
+	// When a request waits, it says which holder waits, for how many tokens and how long.
 	cfg.InstanceID = "p3"
 	last := process(t, addr, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -341,7 +341,7 @@ func TestTopReadsAllMastersOfACluster(t *testing.T) {
 	leasesim(t, "inspect key7 --prefix mine: --redis redis+cluster://"+c.Masters[1].Addr).ends(0).shows("1000/h")
 }
 
-// spoken is what connections to a server have sent, by MONITOR.
+// spoken holds the commands that a server received, by MONITOR.
 type spoken struct {
 	lines []string // the listener's until done
 	done  atomic.Bool
@@ -431,7 +431,7 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 		}
 	})
 	heard := listen(t, addr)
-	// when a user who may only read takes two readings, between which all keys are used
+	// when a user with read permission takes two readings, between which all keys are used
 	url := "redis://reader:secret@" + addr
 	top := top{looking: looking{redis: url, prefix: "yuzhi:", out: "json"}, sort: "spent", count: 5,
 		scanCount: count}

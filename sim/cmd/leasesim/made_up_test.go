@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// execution is what came of a command line.
+// execution is the outcome of a command line.
 type execution struct {
 	t              *testing.T
 	line           string
 	status         int
 	stdout, stderr string
-	// What a made-up simulator was asked to run, and by whom.
+	// The scenarios that a made-up simulator was asked to run, and the runners.
 	ran     []sim.Scenario
 	runners []sim.Runner
 }

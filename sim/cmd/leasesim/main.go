@@ -156,8 +156,8 @@ var goNames = regexp.MustCompile(` flag: (?:strconv\.\w+|time): `)
 // moved is the answer of a node of a cluster for a key that another node has.
 var moved = regexp.MustCompile(`\bMOVED \d+ `)
 
-// prefixed is what is wrong, for a reader who does not know our packages. It names the program, but
-// for what is wrong in a file, which names that.
+// prefixed writes an error for a reader who does not know our packages. It begins with the name of the
+// program, or with the file that is wrong.
 func prefixed(err error, status int) string {
 	s := goNames.ReplaceAllString(err.Error(), " flag: ")
 	for ourNames.MatchString(s) {
@@ -174,8 +174,8 @@ func prefixed(err error, status int) string {
 	return "leasesim: " + s
 }
 
-// commandLine is what to type to see the same figures again, for a shell: as this program was
-// called, with the seed, and with what was measured in the place of --calibrate.
+// commandLine returns the shell command that repeats the figures: as this program was called, with the
+// seed, and with what was measured in the place of --calibrate.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false

@@ -86,7 +86,7 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	got = proof(users, chosen(policy, 1))
 	testkit.Check(t, len(got) == 1 && !strings.Contains(got[0].Code, "--offered") &&
 		strings.Contains(got[0].Text[0], "ask for 2 times its limit"), "%+v", got)
-	// What is reserved counts as it costs in the end, and what has no rate as it was asked for.
+	// Reservations count with their final cost, and loads without a rate as they were offered.
 	asked := chosen(policy, 1)
 	asked.Figures.Offered.Mean = 30_000
 	group := sim.Group{Count: 20, Workload: &sim.Workload{Rate: 300}}
@@ -112,7 +112,7 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 		code := proof(c.s, chosen(unset, 100))[0].Code
 		testkit.Check(t, strings.Contains(code, "--ttl 200ms") == c.want, "after %v: %s", c.s.CallTimeout, code)
 	}
-	// What live cannot do is not named.
+	// There is no command for a scenario that live cannot run.
 	two := base
 	two.Limits = append(two.Limits, lease.Every(time.Second))
 	testkit.Check(t, proof(two, chosen(policy, 1)) == nil, "a command for two limits")

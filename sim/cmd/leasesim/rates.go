@@ -86,7 +86,7 @@ func (r *rates) end() {
 	maps.DeleteFunc(r.keys, func(_ string, k *rated) bool { return k.pass != r.pass })
 }
 
-// sorts are what the rows may be sorted by, in the order of perS.
+// sorts names the sort orders of rows, in the order of perS.
 var sorts = []string{"spent", "denied", "calls", "waiting"}
 
 // ranked is a key that is shown.

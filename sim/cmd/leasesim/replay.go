@@ -63,7 +63,7 @@ func (p *program) replayCommand() *cobra.Command {
 	return f.Command
 }
 
-// What --set may say that a trace says else.
+// Settings by --set that a trace would set.
 var (
 	durationSet = regexp.MustCompile(`^ *duration *=`)
 	keysSet     = regexp.MustCompile(`^ *keys(\.count *=| *=.*count)`)

@@ -63,7 +63,7 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	} {
 		testkit.Check(t, strings.Contains(e.stderr, want), "%s\nwant %s", e.stderr, want)
 	}
-	// What else is set of a group or of keys changes nothing about how many there are.
+	// Other settings of a group or of keys do not change their number.
 	for _, set := range []string{"groups[0].weight=3", "groups.web.skew=0", "keys.zipf=0",
 		"'groups[0].scale=[{at: 1s, count: 1}]'"} {
 		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
@@ -98,7 +98,7 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: there is no " +
 			"request for the last 3"},
 	} {
-		// then what is left out is counted, and is what is said.
+		// then the note counts the requests that are left out.
 		e := leasesim(t, "replay -f "+fileOf(t,
 			limits+"groups: "+groups+"\n")+" --trace "+trace+" --out json").ends(0)
 		e.says(want.note)
@@ -130,7 +130,7 @@ that is no line of it
 			r.Offered.Mean)
 		testkit.Check(t, strings.Contains(e.stderr, "1 of 4 lines is no request and was left out"), "%s", e.stderr)
 	}
-	// What the report shows of the scenario can be run again.
+	// The scenario in the report runs again.
 	e := leasesim(t, "replay -f "+file+" --trace "+log+" --columns key=user").ends(0)
 	testkit.Check(t, e.stdout != "", "nothing is shown")
 	// One that is shorter than the warm-up of the built-in scenario has none.

@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// outputs are what the commands write with --out json.
+// outputs are the types that the commands write with --out json.
 var outputs = map[string]reflect.Type{
 	"run":          reflect.TypeFor[sim.Report](),
 	"compare":      reflect.TypeFor[sim.Report](),
@@ -33,7 +33,7 @@ var outputs = map[string]reflect.Type{
 type schema map[string]any
 
 // reportSchema is the schema of everything that --out json writes, made from the types that are
-// written: #/$defs/COMMAND is what a command writes.
+// written: #/$defs/COMMAND describes a command.
 func reportSchema() schema {
 	s := schemas{}
 	commands := []schema{}

@@ -81,7 +81,7 @@ func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
 			testkit.Check(t, err == nil, "%s: %v", e.line, err)
 		}
 	}
-	// What is not such a report does not conform.
+	// A damaged report does not conform.
 	var report map[string]any
 	testkit.NoErr(t, json.Unmarshal([]byte(content(t, before)), &report))
 	for _, damage := range []func(){

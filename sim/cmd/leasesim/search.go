@@ -115,7 +115,7 @@ var partTargets = []struct{ flag, figure, op, help string }{
 	{"worst-share", "worst_share", ">=", "the worst process gets at least this `part` of its share, as 95%"},
 }
 
-// planFlags are what plan has beside the shared flags.
+// planFlags are the flags of plan beside the shared ones.
 type planFlags struct {
 	parts         []part // one for each of partTargets
 	redisCalls    float64
@@ -160,7 +160,7 @@ func (p *program) planCommand() *cobra.Command {
 	return f.Command
 }
 
-// question is what the flags ask, but for the scenario.
+// question returns the question of the flags, without the scenario.
 func (o planFlags) question(changed func(flag string) bool) (q search.Question, err error) {
 	for i, t := range partTargets {
 		if changed(t.flag) {
@@ -227,11 +227,11 @@ func (f *shared) plan(o planFlags) error {
 	return f.finish(d, err, missed)
 }
 
-// A proof runs on a laptop: so many processes, and so many lease calls a second as the embedded
-// Redis, which interprets the script anew for each, serves beside them.
+// A proof runs on a laptop: the processes, and the lease calls a second that the embedded Redis serves
+// beside them, as it interprets the script anew for each.
 const processesMost, callsMost = 32, 100
 
-// A run asks for so many tokens at least, or shows nothing, and lasts no longer than this.
+// A run asks for askedLeast tokens, or it shows nothing, and lasts proofMost at most.
 const askedLeast, proofMost = 100.0, 5 * time.Minute
 
 // loadOf is how many times its limit each key of s, which has one, is asked for in the mean: what

@@ -58,8 +58,8 @@ func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
 	const line = "sweep -f example:small-burst --duration 1s --reps 2 --vary workload.load=0.5,1.5 --vary " +
 		"clock.offset=0,1s"
 	r := sameForParallel(t, line, func(r *search.SweepReport) { r.Machine = sim.Machine{} })
-	// Leases do not go by the clocks of processes, so an offset changes nothing; and the load is what
-	// it is said to be.
+	// Leases do not go by the clocks of processes, so an offset changes nothing; and the load is the one
+	// of the scenario.
 	p := r.Points
 	offered := p[2].Figures.Offered.Mean / p[0].Figures.Offered.Mean
 	same := p[0].Figures.CallsPerS.Mean == p[1].Figures.CallsPerS.Mean && p[2].Differences["offered"].Mean > 0
@@ -185,7 +185,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 				"%s: %+v by %+v", c.line, s, e.runners[i])
 		}
 	}
-	// What defaults follow from varies with them: groups take their weight from the policy.
+	// Defaults follow the varied fields: groups take their weight from the policy.
 	e := execute(t.Context(), t, figured(figures), "sweep --parallel 1 --vary policy.weight=1,7").ends(0)
 	testkit.Check(t, len(e.ran) == 2 && e.ran[1].Defaults().Groups[0].Weight == 7, "%+v", e.ran)
 }

@@ -27,7 +27,7 @@ func TestTheFlagsChangeTheScenario(t *testing.T) {
 		flags string
 		want  func(s sim.Scenario) bool
 	}{
-		// What the file says counts, also its seed;
+		// The file's values count, also its seed;
 		{"", func(s sim.Scenario) bool {
 			return s.Name == "small" && s.Seed == 5 && s.Reps == 2 && s.Duration == 2*time.Second &&
 				s.Groups[0].Count == 3
@@ -176,7 +176,8 @@ func TestTheExamplesRun(t *testing.T) {
 	}
 }
 
-// sameForParallel is what a real command line prints; it is the same whatever --parallel is.
+// sameForParallel returns the output of a real command line, and checks that --parallel does not change
+// it.
 func sameForParallel[T any](t *testing.T, line string, forget func(*T)) T {
 	t.Helper()
 	var data [2]T

@@ -135,7 +135,7 @@ type topRow struct {
 	Waiting int64    `json:"waiting"`
 }
 
-// block is what there is to show after a pass, which took that long.
+// block returns the block to show after a pass that took `took`.
 func (t *top) block(ctx context.Context, store *redisbucket.Store, r *rates, took time.Duration) (block,
 	error) {
 	b := block{Time: time.Now(), Keys: len(r.keys), TookMs: milliseconds(took), Foreign: r.foreign,

@@ -26,7 +26,7 @@ const (
 	calibrationMost = 20 * time.Second
 )
 
-// Calibration is what a server and the way to it take for a lease call.
+// Calibration holds the times of a lease call: in the server and on the way.
 type Calibration struct {
 	Redis     string        // for people, with its version
 	Calls     int           // that were timed
@@ -57,7 +57,7 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	defer v.forget(context.WithoutCancel(ctx), key, holder)
 	call := lease.Call{Key: key, Request: lease.Request{Holder: holder, Config: c, Want: 1, Weight: 1}}
 	var trips []time.Duration
-	// exchange makes so many calls, each of which gives back what the one before it got.
+	// exchange makes n calls, each of which returns the tokens of the one before.
 	began := time.Now()
 	exchange := func(n int) error {
 		for range n {
@@ -111,14 +111,14 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	}, nil
 }
 
-// counted is what a server has counted while lease calls were made. It counts the calls of all
-// scripts as one, and those of others may take far longer.
+// counted holds a server's counts while lease calls were made. The server counts all scripts together,
+// and other scripts may take far longer.
 type counted struct {
-	own, all served // without those parts in which others called too, and with them
+	own, all served // without and with the parts in which others called too
 	made     int64  // lease calls
 }
 
-// add counts a part of so many lease calls.
+// add counts a part with `made` lease calls.
 func (c *counted) add(made int64, before, after served) {
 	c.made += made
 	part := served{after.calls - before.calls, after.time - before.time}
@@ -128,8 +128,8 @@ func (c *counted) add(made int64, before, after served) {
 	}
 }
 
-// service is the mean time of a lease call. Where others called all the time it is the mean of all
-// calls, with so many of others.
+// service is the mean time of a lease call. If others called all the time, it is the mean of all calls,
+// and others their number.
 func (c *counted) service() (mean time.Duration, others int64) {
 	if c.own.calls > 0 {
 		return c.own.since(served{}), 0
@@ -137,7 +137,7 @@ func (c *counted) service() (mean time.Duration, others int64) {
 	return c.all.since(served{}), c.all.calls - c.made
 }
 
-// forget deletes what the calls for key left. Whoever may not delete leaves it to expire, a lease's
+// forget deletes what the calls for key left. A user who may not delete leaves it to expire, a lease's
 // length later.
 func (v *server) forget(ctx context.Context, key, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, silentFor)
@@ -146,7 +146,7 @@ func (v *server) forget(ctx context.Context, key, holder string) {
 	_ = v.rdb.Del(ctx, bucket, bucket+":"+holder).Err()
 }
 
-// NetworkAndService are what a scenario says of the network and of the server.
+// NetworkAndService returns network.round_trip and redis.service_time of a scenario.
 func (c Calibration) NetworkAndService() (trip, service sim.DurationDist) {
 	trip = linkOf(c.RoundTrip, c.Service)
 	for _, x := range []*float64{&trip.P, &trip.Q} { // no digits that the next run will not have
@@ -155,8 +155,8 @@ func (c Calibration) NetworkAndService() (trip, service sim.DurationDist) {
 	return trip, sim.Constantly(c.Service)
 }
 
-// linkOf is the link over which round trips of those lengths were seen, of which the server took
-// service.
+// linkOf returns the distribution of a link on which round trips took as long as seen, with service in
+// the server.
 func linkOf(seen Quantiles, service time.Duration) sim.DurationDist {
 	trip := max(time.Duration(seen.P50)-service, time.Microsecond)
 	slow := max(time.Duration(seen.P99)-service, trip)

@@ -22,13 +22,13 @@ import (
 // childVariable carries a child's orders; a process that finds it set is a child.
 const childVariable = "LEASESIM_LIVE_CHILD"
 
-// What a child says when it can begin, and what it is told then.
+// The lines that a child writes when it can begin, and reads then.
 const (
 	readyLine = "ready\n"
 	startLine = "start\n"
 )
 
-// orders are what the parent tells one child.
+// orders are the parent's orders to one child.
 type orders struct {
 	Options Options
 	Index   int
@@ -144,8 +144,8 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, json.NewEncoder(out).Encode(c.took.told()))
 }
 
-// counting counts and times the round trips of a child, as it sees them. What it counts is left
-// behind by a child that is killed.
+// counting counts and times the round trips of a child, as it sees them. The counts survive a child
+// that is killed.
 type counting struct {
 	lease.Store
 	c *child

@@ -109,7 +109,7 @@ func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
 	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300},
 		{askersMax + 700, askersMax}} {
 		inAChild(t, fleet, func(t *testing.T, p *child, answer func()) {
-			// Given users who come at once while nothing is held and Redis does not answer,
+			// Given requests that come at once while nothing is held and Redis does not answer,
 			var wg sync.WaitGroup
 			p.crowd(&wg, c.users)
 			synctest.Wait()

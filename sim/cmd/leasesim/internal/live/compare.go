@@ -18,12 +18,12 @@ import (
 // processors.
 const withinMin = 10 * time.Millisecond
 
-// NewKey is a key that nobody else uses.
+// NewKey returns a random key.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
 
-// Scenario describes the fleet to the simulator, except for its network and its server: see
-// Simulated. It does not describe ShapeAdversary. What an adversary is leased depends on which of
-// two simultaneous requests comes first, which no simulation can know.
+// Scenario describes the fleet to the simulator, except for its network and its server: see Simulated.
+// It does not describe ShapeAdversary. The leases of an adversary depend on which of two simultaneous
+// requests comes first, which no simulation can know.
 func (o Options) Scenario() sim.Scenario {
 	w := sim.Workload{Kind: sim.Constant, Load: o.Offered}
 	if o.Shape == ShapeBursts {
@@ -138,9 +138,9 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	return s
 }
 
-// How far a real fleet may be from the simulated ones. What a seed decides is in the range of the
-// replications, so each tolerance is only for what the simulator does not know: what else the
-// machine does, and how precise its timers are. ToleranceHelp says each one's reason.
+// How far a real fleet may be from the simulated ones. The range of the replications covers the seeds,
+// so each tolerance is only for things that the simulator does not know: the other load of the machine,
+// and how precise its timers are. ToleranceHelp says each one's reason.
 const (
 	offeredWithin  = 0.01
 	admittedWithin = 0.01 // on two cores of which others used half it was 0.04 % of a steady load

@@ -25,7 +25,7 @@ func simulated() sim.Report {
 	return r
 }
 
-// real is what would agree best.
+// real returns the report that agrees best.
 func real() Report {
 	return Report{Offered: 1_000_000, Admitted: 505_000, AdmittedOfEntitlement: 505_000. / 510_000,
 		RoundTrips: 1480, Jain: 0.9985}

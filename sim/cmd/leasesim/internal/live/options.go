@@ -26,7 +26,7 @@ const (
 // Shapes are the valid values of Options.Shape.
 var Shapes = []string{ShapeSteady, ShapeBursts, ShapeAdversary}
 
-// Options say what to run. Every field is what the flag of the same name says.
+// Options describe a run. Flags of the same names describe the fields.
 type Options struct {
 	Redis      string // host:port or a URL, see newClient; empty: an embedded one
 	Processes  int
@@ -44,7 +44,7 @@ type Options struct {
 	// CallsPerSecond is the budget of lease calls of all processes together; 0 for the default.
 	CallsPerSecond int64
 	Key            string
-	// Trace is played in the place of a shape: each request by its process, for one of so many Keys.
+	// Trace is played in the place of a shape: each request by its process, for one of Keys keys.
 	Trace     []sim.TraceRequest `json:"-"` // processes find their parts in a file
 	Keys      int
 	Weights   []int64       // Policy.Weight of each process; none: 1
@@ -109,14 +109,14 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// inFlags is a message about a configuration in the words of the flags, of which none takes 0 for
-// its default.
+// inFlags puts a message about a configuration into the words of the flags. No flag takes 0 for its
+// default.
 var inFlags = strings.NewReplacer("hybrid: invalid configuration: ", "", "Policy: ", "",
 	"lease: invalid policy: ", "",
 	"must be 0 (default) or ", "must be ", "2*Target", "twice --target", "Target", "--target", "TTL", "--ttl",
 	"Overcommit", "--overcommit", "CallsPerSecond", "--calls-per-second")
 
-// config is what every child gives to hybrid.New. The bound is promised for FallbackDeny.
+// config returns the configuration of every child. The bound is promised for FallbackDeny.
 func (o Options) config() hybrid.Config {
 	return hybrid.Config{
 		Limits: []hybrid.Limit{o.limit()},
@@ -128,7 +128,7 @@ func (o Options) config() hybrid.Config {
 	}
 }
 
-// leased is what is in force at the start.
+// leased returns the lease configuration of the run.
 func (o Options) leased() lease.Config {
 	c := o.config()
 	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout)

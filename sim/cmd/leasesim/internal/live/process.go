@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 )
 
-// What may be done to a process while it runs.
+// The fates of a process while it runs.
 const (
 	fateKilled  = "killed"
 	fateStopped = "stopped"
@@ -31,7 +31,7 @@ type process struct {
 	told   told           // by then
 }
 
-// deniedPath is where a process whose admissions are at path records what it did not admit.
+// deniedPath returns the file of denials that belongs to a file of admissions.
 func deniedPath(path string) string { return path + "-denied" }
 
 // start makes the files and the process, which ends with ctx and begins when it is told to. The
@@ -70,7 +70,7 @@ func start(ctx context.Context, o orders) (*process, error) {
 	return p, nil
 }
 
-// follow reads all that the process says, until it ends.
+// follow reads the output of the process until it ends.
 func (p *process) follow(out io.Reader) {
 	r := bufio.NewReader(out)
 	line, err := r.ReadString('\n')
@@ -79,13 +79,13 @@ func (p *process) follow(out io.Reader) {
 	}
 	p.ready <- err
 	if json.NewDecoder(r).Decode(&p.told) != nil {
-		p.told = told{} // whoever is killed tells nothing
+		p.told = told{} // a killed process tells nothing
 	}
 	p.exited <- p.cmd.Wait()
 	close(p.exited)
 }
 
-// end has the process end its load now, also where it is stopped or has ended.
+// end ends the load of the process, even of one that is stopped or has ended.
 func (p *process) end() error {
 	_ = p.in.Close() // which a process that has ended has closed
 	return p.resume()

@@ -15,12 +15,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// ShapeReplay is what the load is called where each process plays its part of a trace. What it asks
-// for is a key and a cost, and its admission is recorded in the slot of its number, so that the
-// parent knows whose it is.
+// ShapeReplay names the load in which each process plays its part of a trace. The admission of request
+// i is in slot i of the record, so that the parent knows its key and cost.
 const ShapeReplay = "replay"
 
-// tracePath is where a process whose admissions are at path finds what it is to ask for.
+// tracePath returns the file of requests that belongs to a file of admissions.
 func tracePath(path string) string { return path + "-trace" }
 
 // parts are the trace's requests by process, as the simulator divides them.
@@ -83,7 +82,7 @@ func (c *child) play() error {
 	return nil
 }
 
-// played is what a process admitted of its part, by key.
+// played adds the admissions of a process to byKey, and returns their tokens.
 func played(f *stamps.File, part []sim.TraceRequest, byKey map[int][]audit.Span) (admitted int64) {
 	for i, q := range part {
 		if s, ok := f.At(i); ok {
@@ -125,7 +124,7 @@ func (o *Options) replays(s sim.Scenario) {
 	}
 }
 
-// fates are what o does to the groups of s: what FromScenario has understood of it.
+// fates gives groups the stops and kills of s that o plays.
 func (o Options) fates(s sim.Scenario, groups []sim.Group) {
 	if o.StopAfter > 0 {
 		groups[0].Pauses = s.Groups[0].Pauses

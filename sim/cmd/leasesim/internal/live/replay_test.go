@@ -47,14 +47,14 @@ func TestAScenarioThatReplaysATraceIsRunByRealProcesses(t *testing.T) {
 	testkit.Check(t, len(parts) == 3 && len(parts[0]) == 2 &&
 		parts[0][1] == sim.TraceRequest{At: 5, Key: 0, Cost: 7} &&
 		len(parts[1])+len(parts[2]) == 0, "%+v", parts)
-	// What is done to them once is done to real processes too.
+	// A single stop and a single kill happen to real processes too.
 	s := recorded()
 	s.Groups[0].Pauses = sim.Stops{At: 200 * time.Millisecond, For: sim.Constantly(300 * time.Millisecond)}
 	s.Groups[1].Scale = []sim.Step{{At: 400 * time.Millisecond, Kill: true}}
 	o, err = FromScenario(s)
 	testkit.Check(t, err == nil && o.StopAfter == 200*time.Millisecond && o.StopFor == 300*time.Millisecond &&
 		o.KillAfter == 400*time.Millisecond, "%+v %v", o, err)
-	// What real processes do not do is refused by name.
+	// Other fields are refused by name.
 	random, one := sim.Stops{Every: time.Second}, sim.Stops{At: time.Millisecond}
 	for want, change := range map[string]func(s *sim.Scenario){
 		"groups[0].pauses.every": func(s *sim.Scenario) { s.Groups[0].Pauses = random },

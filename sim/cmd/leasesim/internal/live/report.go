@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/report"
 )
 
-// Report is what a run showed. Its JSON keys are part of the command's interface.
+// Report holds the results of a run. Its JSON keys are part of the command's interface.
 type Report struct {
 	Redis                string    `json:"redis"`
 	BoundExceededBy      int64     `json:"bound_exceeded_by"`
@@ -178,7 +178,7 @@ func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
 	_ = in.RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
 }
 
-// told is what a process tells its parent at the end, as JSON.
+// told is a process's last message to its parent, as JSON.
 type told struct {
 	Decisions, RoundTrips, Lags *hdrhistogram.Snapshot
 }

@@ -28,7 +28,7 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 			func(o *Options) {
 				o.Overcommit, o.Target, o.TTL, o.Strict = 7, 20*time.Millisecond, 300*time.Millisecond, true
 			}},
-		// What counts for neither, or is measured, may be anything.
+		// Fields that neither uses, or that are measured, may have any value.
 		{"name=x; seed=7; reps=3; rivals=[fixed_window]; groups[0].name=y; groups[0].share=8; " +
 			"network.round_trip=7ms; " +
 			"redis.service_time=1ms", func(*Options) {}},

@@ -83,7 +83,7 @@ func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
 	return true
 }
 
-// served is what a server has done for EVALSHA, the command of lease calls.
+// served counts a server's work for EVALSHA, the command of lease calls.
 type served struct {
 	calls int64
 	time  time.Duration

@@ -77,7 +77,7 @@ func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
 	if strings.Contains(s.name, "secret") {
 		t.Error(s.name)
 	}
-	// Whoever is refused is told so.
+	// A refusal is an error.
 	if _, err := connect(t.Context(), "redis://yuzhi:wrong@"+server.Addr); err == nil ||
 		!strings.Contains(err.Error(), "WRONGPASS") {
 		t.Error(err)
