@@ -57,7 +57,7 @@ func (r Result) rivals(d *Document) {
 	}
 	d.both("Side by side", table, "Every algorithm saw the same requests. "+r.subject()+
 		"Excess: tokens above "+r.bound()+
-		", in the worst of all windows of all replications. Rejects: wrong ones, once settled"+
+		", in the worst of all windows of all replications. Rejects: wrong ones, in the steady state"+
 		either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ")+r.kinds(Bases))
 	if r.Describe == nil {
 		return
@@ -77,21 +77,18 @@ func (r Result) subject() (text string) {
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {
 		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards " +
 			"and faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: " +
-			"who has " +
-			"no answer in time is denied. Wait: of those who were admitted. "
+			"a request without an answer in time is denied. Wait: of admitted requests. "
 	}
 	if some(func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }) {
-		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens, unless " +
-			"a pool " +
-			"of few connections turns them away before: then as many are answered as Redis can. "
+		text += "Where Redis is busy all the time, requests wait in line for longer than their timeout, unless " +
+			"a pool of few connections turns them away before: then as many are answered as Redis can. "
 	}
 	if r.someLoad(func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
 		text += "Requests wait for tokens from leases only: the rivals answer at once. "
 	}
 	if r.someLoad((*sim.Workload).Reserves) {
-		text += "The rivals decide by what requests reserve, and nobody tells them the cost: what is used beyond " +
-			"that, " +
-			"or given back, is in no figure of theirs. "
+		text += "The rivals decide by what requests reserve, and never learn the cost: their figures leave out " +
+			"tokens that are used beyond that or given back. "
 	}
 	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
 		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "

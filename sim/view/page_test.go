@@ -64,8 +64,7 @@ func rivalled(t *testing.T) search.SweepReport {
 func TestAPageHasAllItsSections(t *testing.T) {
 	wants := map[string]string{
 		"run": "Over time, Tokens per second, The bucket in Redis, Tokens in the processes, Round trips to Redis " +
-			"per second, " +
-			"Share per process, Tokens per process, Figures, Side by side",
+			"per second, Share per process, Tokens per process, Figures, Side by side",
 		"compare":          "Side by side, The algorithms, Over time, Share per process",
 		"one parameter":    "Over policy.target, The trade-off, All points",
 		"two parameters":   "Over groups.web.count, The trade-off, All points",

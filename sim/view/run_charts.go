@@ -99,9 +99,9 @@ func (r Result) shares() Section {
 	}
 	return Section{
 		Title: "Share per process",
-		Text: []string{fmt.Sprintf("The max-min share is what a fair division of the same total would give: "+
-			"nobody more than "+
-			"they asked for, and otherwise alike. Jain's index is %s; the worst process got %s of its share.",
+		Text: []string{fmt.Sprintf("The max-min share is a fair division of the same total: no process gets "+
+			"more than it asked for, and the others get the same. Jain's index is %s; "+
+			"the worst process got %s of its share.",
 			Number(r.Report.Jain.Mean), Percent(r.Report.WorstShare.Mean))},
 		Charts: []Chart{chart},
 	}

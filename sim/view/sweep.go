@@ -286,12 +286,10 @@ func (v sweepView) judge(d *Document) {
 		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
 	}
 	if v.Certain() {
-		d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse "+
-			"in none.",
-			strings.Join(goals, " and "))
+		d.say(Neutral, "* Pareto front, for %s: the bound holds, and no other such point is better in one "+
+			"without a loss in the other, beyond noise.", strings.Join(goals, " and "))
 	} else {
-		d.say(Neutral, "One replication does not tell luck from merit: no point is marked as one that no other "+
-			"beats in %s. "+
+		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of %s. "+
 			"With --reps 2 or more some are.", strings.Join(goals, " and "))
 	}
 	if base := &v.Points[0]; base.Figures == nil {

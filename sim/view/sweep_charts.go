@@ -72,8 +72,7 @@ func (v sweepView) figures() (all []*sim.Figures) {
 
 // tradeOff draws two objectives against each other.
 func (v sweepView) tradeOff() Section {
-	points, front := Line{Name: "points", Series: Grey}, Line{Name: "none is certainly better in one and " +
-		"worse in none"}
+	points, front := Line{Name: "points", Series: Grey}, Line{Name: "Pareto front"}
 	x, y := v.Objectives[1].Figure, v.Objectives[0].Figure
 	for i := range v.Points {
 		p := &v.Points[i]

@@ -39,7 +39,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			"leases can hold, %s. The ratios are of those whole runs.", rep.Unsettled, Count(rep.Reps, "replication"),
 			things(Number(float64(s.Stockable())), "token"))
 	}
-	d.say(Neutral, either(enough > 0 || rep.Unsettled > 0, "The", "Once settled, the")+
+	d.say(Neutral, either(enough > 0 || rep.Unsettled > 0, "The", "In the steady state the")+
 		r.kinds(" fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
 		"with %s per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
 		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),

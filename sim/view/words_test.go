@@ -177,7 +177,7 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 
 func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 	const asks, line, spared, tokens, cost = "The rivals with a wait ask Redis", "wait in line",
-		"spared network and faults", "wait for tokens from leases only", "nobody tells them the cost"
+		"spared network and faults", "wait for tokens from leases only", "never learn the cost"
 	waiting, reserving := sim.Workload{Verb: sim.VerbWait}, sim.Workload{Cancelled: 0.1}
 	for _, c := range []struct {
 		scenario sim.Scenario
@@ -278,10 +278,10 @@ func TestAFleetThatDoesNotSettleIsToldOf(t *testing.T) {
 		}
 		return b.String()
 	}
-	testkit.Check(t, strings.Contains(says(), "Once settled, the fleet") &&
+	testkit.Check(t, strings.Contains(says(), "In the steady state the fleet") &&
 		!strings.Contains(says(), "does not settle"), "%s", says())
 	r.Report.Unsettled = 3
-	testkit.Check(t, !strings.Contains(says(), "Once settled") &&
+	testkit.Check(t, !strings.Contains(says(), "In the steady state") &&
 		strings.Contains(says(), "This fleet does not settle: in 3 of 10 "+
 			"replications it rejected more while it started than buckets and leases can hold, "), "%s", says())
 }
@@ -304,7 +304,7 @@ func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
 		said := strings.Contains(b.String(), "too short for this fleet to settle") &&
 			strings.Contains(b.String(), "--duration 26s would do")
 		testkit.Check(t, said == c.short, "%v, %v: %s", c.duration, c.rejects, b.String())
-		settled := strings.Contains(b.String(), "Once settled")
+		settled := strings.Contains(b.String(), "In the steady state")
 		testkit.Check(t, settled == (c.duration > 13*time.Second), "%v: %s", c.duration, b.String())
 	}
 }

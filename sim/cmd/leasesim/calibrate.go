@@ -46,7 +46,7 @@ func (f *shared) measure(s *sim.Scenario) error {
 	if c.Others > 0 {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: that is the mean of all scripts: others were called %d times "+
 			"meanwhile, all the "+
-			"time. Measure where nobody else runs scripts, or say --set redis.service_time\n", c.Others)
+			"time. Measure a server without other scripts, or say --set redis.service_time\n", c.Others)
 	}
 	for _, set := range f.program.measured {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run has %s\n", set)

@@ -51,8 +51,8 @@ func (p *program) initCommand() *cobra.Command {
 		name = strings.Join(args, "")
 		return nil
 	}
-	c.Flags().StringVar(&example, "example", "", "write this built-in example instead of the template")
-	c.Flags().BoolVar(&list, "list", false, "name the built-in examples")
+	c.Flags().StringVar(&example, "example", "", "name of a built-in example, in place of the template")
+	c.Flags().BoolVar(&list, "list", false, "list of the built-in examples")
 	return c
 }
 

@@ -150,7 +150,7 @@ func (b *bucket) text() string {
 	fact("counted", "%s spent and %s denied in %s, as reported", view.Count(b.Spent, "token"), number(b.Denied),
 		view.Count(b.Calls, "call"))
 	if b.Contended {
-		fact("contended", "somebody asked for more than the level while others held tokens")
+		fact("contended", "a holder asked for more than the level while others held tokens")
 	}
 	if b.FrozenMs > 0 {
 		fact("frozen", "nothing refills for %s: a loss is waited out", span(b.FrozenMs))
@@ -165,7 +165,7 @@ func (b *bucket) text() string {
 	}
 	out.WriteString("\n" + limits.String() + "\n")
 	if len(b.Holders) == 0 {
-		out.WriteString("Nobody holds a lease or has asked within a TTL.\n")
+		out.WriteString("No process holds a lease or has asked within a TTL.\n")
 		return out.String()
 	}
 	holders := view.Table{Columns: strings.Split(

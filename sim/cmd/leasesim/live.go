@@ -64,7 +64,7 @@ func liveCommand() *cobra.Command {
 		return nil
 	})
 	f := c.Flags()
-	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis; without it an embedded one is started")
+	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis (default: an embedded one)")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
 	f.StringVar(&o.Limit, "limit", "", "any limit, as 500/m burst 50, 1000 in 10s, 1000 each 24h; "+
 		"without it --rate and --burst")
@@ -75,20 +75,20 @@ func liveCommand() *cobra.Command {
 		"multiple of the limit's rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
 		" (adversary drains its lease just before every report, and asks for all it can)")
-	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers can)")
+	f.DurationVar(&o.Within, "within", 0, "length of a burst (0: as fast as two workers can)")
 	f.DurationVar(&o.Duration, "duration", live.DurationDefault,
 		"how long to offer load; of a window up to 1m, three of them at least")
-	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (default: 100ms, less for a small "+
+	f.DurationVar(&o.Target, "target", 0, "length of one lease (default: 100ms, less for a small "+
 		"burst)")
-	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (default: 4 targets, at least "+
+	f.DurationVar(&o.TTL, "ttl", 0, "validity of a lease without renewal (default: 4 targets, at least "+
 		"200ms)")
 	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0,
 		"lease calls that all processes should make (default: at most 3,125)")
-	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
-	f.StringVar(&o.Key, "key", live.NewKey(), "the limiter's key; a new one by default")
+	f.BoolVar(&o.Strict, "strict", false, "a clock reading for every decision (Policy.StrictExpiry)")
+	f.StringVar(&o.Key, "key", live.NewKey(), "key of the limiter (default: a random one)")
 	f.Lookup("key").DefValue = "" // the help says it in words
-	f.DurationVar(&o.KillAfter, "kill-after", 0, "kill -9 one process after this time (0: none)")
-	f.DurationVar(&o.StopAfter, "stop-after", 0, "stop one process after this time, for twice the TTL (0: none)")
+	f.DurationVar(&o.KillAfter, "kill-after", 0, "time of a kill -9 of one process (0: never)")
+	f.DurationVar(&o.StopAfter, "stop-after", 0, "time of a stop of one process, for twice the TTL (0: never)")
 	f.StringVar(&out, "out", "table", "table or json")
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")

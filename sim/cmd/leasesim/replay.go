@@ -56,10 +56,10 @@ func (p *program) replayCommand() *cobra.Command {
 			return nil
 		})
 	})
-	f.Flags().StringVar(&file, "trace", "", "the recorded requests: CSV, an access log, or JSON lines")
+	f.Flags().StringVar(&file, "trace", "", "file of recorded requests: CSV, an access log, or JSON lines")
 	f.Flags().StringVar(&columns, "columns", "",
-		"what the file calls its fields, as in time_ms=ts,key=user,process=host,tokens=cost")
-	f.Flags().BoolVar(&repeat, "repeat", false, "start again at the end of the trace, until --duration is over")
+		"names of the fields in the file, as in time_ms=ts,key=user,process=host,tokens=cost")
+	f.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until --duration is over")
 	return f.Command
 }
 

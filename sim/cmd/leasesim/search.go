@@ -43,7 +43,7 @@ func (p *program) sweepCommand() *cobra.Command {
 		"the scenario's rivals decide the same requests at every point (or, if it names none, all that can)")
 	f.Flags().StringArrayVar(&vary, "vary", nil,
 		"a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
-	f.Flags().StringVar(&objectives, "objectives", "", "what points are good for, as in jain:max,"+
+	f.Flags().StringVar(&objectives, "objectives", "", "goals for the Pareto front, as in jain:max,"+
 		"calls_per_s:min (default: false_reject_ratio:min,calls_per_s:min)")
 	return f.Command
 }
@@ -149,14 +149,14 @@ func (p *program) planCommand() *cobra.Command {
 		flags.TextVar(&o.parts[i], t.flag, part(0), t.help)
 		flags.Lookup(t.flag).DefValue = ""
 	}
-	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the fleet")
-	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
-	flags.TextVar(&o.confidence, "confidence", part(0.95), "of the intervals, a `part`")
-	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, "+
+	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "max lease calls per second, whole fleet")
+	flags.DurationVar(&o.waitP99, "wait-p99", 0, "max wait of 99 % of the admitted requests")
+	flags.TextVar(&o.confidence, "confidence", part(0.95), "confidence of the intervals, a `part`")
+	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "max policy.overcommit in tokens, "+
 		"which weakens the bound by as many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
 		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
-	flags.DurationVar(&o.timeLimit, "time-limit", 0, "say what was found after so long, as 5m (default: none)")
+	flags.DurationVar(&o.timeLimit, "time-limit", 0, "time limit of the plan, as 5m (default: none)")
 	return f.Command
 }
 
@@ -308,8 +308,7 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	}
 	if n < all {
 		text += "An embedded Redis beside them on one machine serves no more; with --redis host:port there may " +
-			"be as many " +
-			"processes as the machine has room for, up to " + fmt.Sprint(live.ProcessesMost) + "."
+			"be as many processes as the machine has room for, up to " + fmt.Sprint(live.ProcessesMost) + "."
 	}
 	return []view.Section{{
 		Title: "Proof by real processes", Code: strings.Join(words, " ") + "\n",

@@ -65,7 +65,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
 	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those "+
 		"that decide")
-	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file; - is standard output")
+	flags.StringVarP(&f.output, "output", "o", "", "file of the report; - is standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0' or "+
 			"'false_reject_ratio < 0.5%'; repeatable")

@@ -33,13 +33,13 @@ func topCommand() *cobra.Command {
 	c := command("top", t.run)
 	t.flags(c)
 	f := c.Flags()
-	f.StringVar(&t.sort, "sort", sorts[0], "by what: "+strings.Join(sorts, ", "))
+	f.StringVar(&t.sort, "sort", sorts[0], "sort order: "+strings.Join(sorts, ", "))
 	f.IntVar(&t.count, "count", 20, "number of keys to show")
-	f.DurationVar(&t.interval, "interval", 2*time.Second, "from one reading to the next, at least")
-	f.IntVar(&t.perSecond, "keys-per-second", 50_000, "look at no more keys a second (0: at any number)")
-	f.IntVar(&t.scanCount, "scan-count", 500, "COUNT of a SCAN: about how many keys one command looks at")
-	f.IntVar(&t.keysMax, "keys-max", 1_000_000, "keep readings of no more keys")
-	f.BoolVar(&t.once, "once", false, "show one block and end")
+	f.DurationVar(&t.interval, "interval", 2*time.Second, "least time between two readings")
+	f.IntVar(&t.perSecond, "keys-per-second", 50_000, "max keys read per second (0: no limit)")
+	f.IntVar(&t.scanCount, "scan-count", 500, "COUNT of a SCAN, about the keys that one command reads")
+	f.IntVar(&t.keysMax, "keys-max", 1_000_000, "max keys with readings in memory")
+	f.BoolVar(&t.once, "once", false, "one block only")
 	return c
 }
 

@@ -85,8 +85,8 @@ func TestLimitsThatARunCannotHaveAreNamed(t *testing.T) {
 		"must be 2ms to 1h0m0s\nleasesim: bad usage: --overcommit is -1, must be 0 to": func(o *Options) {
 			o.TTL, o.Overcommit = -time.Second, -1
 		},
-		"bad usage: --calls-per-second is -1, must be 1 to 1000000000": func(o *Options) { o.CallsPerSecond = -1 },
-		"overcommit of as many windows as fit is":                      func(o *Options) { o.Limit = "100000000 in 10s" },
+		"--calls-per-second is -1, must be 1 to 1000000000": func(o *Options) { o.CallsPerSecond = -1 },
+		"as many windows as fit is":                         func(o *Options) { o.Limit = "100000000 in 10s" },
 	} {
 		o := good
 		change(&o)

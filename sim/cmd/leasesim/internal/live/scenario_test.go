@@ -30,8 +30,7 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 			}},
 		// Fields that neither uses, or that are measured, may have any value.
 		{"name=x; seed=7; reps=3; rivals=[fixed_window]; groups[0].name=y; groups[0].share=8; " +
-			"network.round_trip=7ms; " +
-			"redis.service_time=1ms", func(*Options) {}},
+			"network.round_trip=7ms; redis.service_time=1ms", func(*Options) {}},
 	} {
 		s := scenario(t, c.sets)
 		got, err := FromScenario(s)

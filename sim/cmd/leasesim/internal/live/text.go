@@ -51,13 +51,11 @@ func (r Report) verdicts(line func(format string, args ...any)) {
 	slow := r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow)
 	if r.Overloaded {
 		line("THIS MACHINE IS OVERLOADED: the processes did not get the processor in time. Whether the bound " +
-			"holds does not " +
-			"depend on that; what is admitted does.")
+			"holds does not depend on that; what is admitted does.")
 	}
 	if slow {
 		line("THE EMBEDDED REDIS IS TOO SLOW for so many calls, or this machine has other work: what is admitted " +
-			"suffers. Take " +
-			"fewer processes, a longer --target, or a real one with --redis.")
+			"suffers. Take fewer processes, a longer --target, or a real one with --redis.")
 	}
 }
 
