@@ -190,8 +190,7 @@ func misfortunate(s *scenario.Scenario) bool {
 	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||
 		slices.ContainsFunc(workloads(s), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
 		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) ||
-			heavy(g.Restarts.For.Dist) ||
-			clocks(g.Clock)
+			heavy(g.Restarts.For.Dist) || clocks(g.Clock)
 	})
 }
 
@@ -220,8 +219,7 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		trusted = 0
 	}
 	sum := func(all []Named, replication func(rep int) []Named) {
-		summarise(s, all, replication, seeds,
-			trusted)
+		summarise(s, all, replication, seeds, trusted)
 	}
 	sum(report.Figures.All(), func(rep int) []Named { return outcomes[rep].Figures.All() })
 	for k, name := range s.Rivals {

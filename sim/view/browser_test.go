@@ -117,7 +117,6 @@ func TestABrowserSeesWhatCannotBeRead(t *testing.T) {
 		found := slices.DeleteFunc(slices.Clone(all),
 			func(s string) bool { return !strings.HasPrefix(s, name+" at ") })
 		testkit.Check(t, len(found) == 0 && c.want == "" || c.want != "" &&
-			slices.Contains(found, name+" at 390: "+c.want),
-			"%s: found %q, want %q", name, found, c.want)
+			slices.Contains(found, name+" at 390: "+c.want), "%s: found %q, want %q", name, found, c.want)
 	}
 }

@@ -140,8 +140,7 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 		text := written(t, all[name], FormatCSV)
 		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll() // all rows as long as the first
 		testkit.Must(t, err == nil && strings.Count(text, "\n") == strings.Count(text, "\r\n")+strings.Count(text,
-			"c\nd"),
-			"%s: %v in %q", name, err, text)
+			"c\nd"), "%s: %v in %q", name, err, text)
 		// and there is one per figure.
 		count, order := map[string]int{}, []string{}
 		for _, row := range rows[1:] {

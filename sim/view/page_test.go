@@ -90,8 +90,7 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		"one central bucket",
 		"what fixed_window does")
 	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals, or the ranges of "+
-		"the replications, as bands.", "fill-opacity",
-		"name: made-up", "leasesim --seed 7")
+		"the replications, as bands.", "fill-opacity", "name: made-up", "leasesim --seed 7")
 	says(t, all["two parameters"], "policy.target 10ms", "policy.target 20ms")
 }
 
@@ -135,8 +134,7 @@ func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
 		}
 		e := elements
 		testkit.Check(t, e["html"] == 1 && e["h1"] == 1 && e["style"] == 1 && e["svg"] >= e["figure"] &&
-			e["figure"] >= 1,
-			"%s: %v", name, e)
+			e["figure"] >= 1, "%s: %v", name, e)
 	}
 }
 
@@ -148,8 +146,7 @@ func TestWhatDependsOnTheMachineStandsApart(t *testing.T) {
 	a, footerA, _ := strings.Cut(written(t, Run(one), FormatHTML), "<footer>")
 	b, footerB, _ := strings.Cut(written(t, Run(other), FormatHTML), "<footer>")
 	testkit.Check(t, a == b && footerA != footerB, "pages are equal but for the footer: %v; footers differ: %v",
-		a == b,
-		footerA != footerB)
+		a == b, footerA != footerB)
 }
 
 func TestEqualReportsGiveEqualBytes(t *testing.T) {

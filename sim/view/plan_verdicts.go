@@ -25,8 +25,7 @@ func (v planView) judge(d *Document) {
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy),
-			things(Interval(v.Chosen.Figures.CallsPerS), "lease call"),
-			narrowly(v.Chosen.Margins))
+			things(Interval(v.Chosen.Figures.CallsPerS), "lease call"), narrowly(v.Chosen.Margins))
 		if r := v.RequestsPerS; r > 0 && v.Chosen.Figures.CallsPerS.Mean > r/2 {
 			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
 				things(Number(r), "call"))
@@ -117,8 +116,7 @@ func (v planView) excess(d *Document) {
 		func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
 	if len(by) > 0 && !target {
 		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not "+
-			"deny: "+
-			"in the worst window by %s.", strings.Join(by, ", and by "))
+			"deny: "+"in the worst window by %s.", strings.Join(by, ", and by "))
 	}
 }
 
@@ -142,8 +140,7 @@ func (v planView) needs() string {
 	switch {
 	case n.Least == 0:
 		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with "+
-			"--redis-cpu %s.", most,
-			strings.ReplaceAll(most, " ", ""))
+			"--redis-cpu %s.", most, strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
 		return text + fmt.Sprintf("That is too busy (above %s): it takes %s, %s.", most, Count(n.Least, "shard"),
 			costOf(v.Relief, &v.Chosen.Figures))

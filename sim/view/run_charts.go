@@ -94,8 +94,7 @@ func (r Result) shares() Section {
 		line := &chart.Lines[lineOf[m.Group]]
 		line.add(float64(i+1), float64(m.Admitted))
 		line.Titles = append(line.Titles, fmt.Sprintf("%s: %s admitted, a share of %s", m.Group,
-			Number(float64(m.Admitted)),
-			Number(math.Round(m.Share))))
+			Number(float64(m.Admitted)), Number(math.Round(m.Share))))
 	}
 	return Section{
 		Title: "Share per process",

@@ -9,8 +9,7 @@ import (
 )
 
 func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
-	for reps, says := range map[int]string{1: "One replication has no noise to judge by",
-		2: "* Pareto front"} {
+	for reps, says := range map[int]string{1: "One replication has no noise to judge by", 2: "* Pareto front"} {
 		r := swept(t, "policy.target=10ms,80ms")
 		r.Reps = reps
 		d := Sweep(r, "", "")
@@ -32,8 +31,7 @@ func TestASweepBesideRivalsSaysWhoseBoundHolds(t *testing.T) {
 		// An excess is that of the leases too, also where the first point did not run.
 		r.Points[1].Figures.BoundExceededBy.Worst = 12
 		says(t, written(t, Sweep(r, "", ""), FormatTable),
-			either(rivals == nil, "The bound is exceeded at 1 point.",
-				"The leases exceed the bound at 1 point."))
+			either(rivals == nil, "The bound is exceeded at 1 point.", "The leases exceed the bound at 1 point."))
 		r.Points[0].Figures, r.Points[0].Rivals = nil, nil
 		says(t, written(t, Sweep(r, "", ""), FormatTable),
 			either(rivals == nil, "The bound is exceeded at", "The leases exceed the bound at"))

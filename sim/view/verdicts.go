@@ -46,8 +46,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
 		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, "+
-			"counts as if it went on. "+
-			"--duration %v would do.", Number(rep.DurationS), enough)
+			"counts as if it went on. "+"--duration %v would do.", Number(rep.DurationS), enough)
 	}
 	saturation(d, "", &rep.Figures, rep.Relief)
 	var once []string
@@ -94,8 +93,7 @@ func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
 // costOf says how many calls the fleet of f makes with relief.
 func costOf(relief *sim.Relief, f *sim.Figures) string {
 	return fmt.Sprintf("with %s per second in place of %s",
-		things(rough("calls_per_s", relief.CallsPerS), "lease call"),
-		rough("calls_per_s", f.CallsPerS.Mean))
+		things(rough("calls_per_s", relief.CallsPerS), "lease call"), rough("calls_per_s", f.CallsPerS.Mean))
 }
 
 // crowd is the budget of lease calls for one key, and where the burst is too small for leases as

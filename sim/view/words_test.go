@@ -30,8 +30,7 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 		r.Report.Reps, r.Report.RepsAsked, r.Report.BoundExceededBy = c.reps, c.reps, c.bound
 		v := Run(r).Verdicts[0]
 		testkit.Check(t, v.Mood == c.mood && strings.Contains(v.Text, c.want) &&
-			!strings.Contains(v.Text, "allows"),
-			"%+v, want %q", v, c.want)
+			!strings.Contains(v.Text, "allows"), "%+v, want %q", v, c.want)
 	}
 }
 
@@ -171,8 +170,7 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 		dots += len(l.X)
 	}
 	testkit.Check(t, dots == membersMax && strings.Contains(chart.Note, "One process of 8 is drawn."),
-		"%d dots, %s", dots,
-		chart.Note)
+		"%d dots, %s", dots, chart.Note)
 }
 
 func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
@@ -264,8 +262,7 @@ func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 		text := written(t, d, FormatTable)
 		_, table, _ := strings.Cut(text, "ALL POINTS")
 		testkit.Check(t, strings.Contains(table, "Δ is the difference") == d.All &&
-			strings.Contains(table, " Δ ") == d.All,
-			"all %v:\n%s", d.All, text)
+			strings.Contains(table, " Δ ") == d.All, "all %v:\n%s", d.All, text)
 	}
 }
 

@@ -21,8 +21,7 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	link.Set(redistest.Fate{Far: time.Millisecond})
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
 	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far,
-		"lease calls",
-		"this run has network.round_trip=lognormal(", "this run has redis.service_time=")
+		"lease calls", "this run has network.round_trip=lognormal(", "this run has redis.service_time=")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
 	testkit.Check(t, trip+service >= 999*time.Microsecond && service > 0,
@@ -44,8 +43,7 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)
 	text, err := scenfile.Marshal(e.ran[0])
 	testkit.Check(t, err == nil && strings.Contains(string(text), "round_trip: 7ms") &&
-		!strings.Contains(e.stderr, "has network"),
-		"%v %s\n%s", err, text, e.stderr)
+		!strings.Contains(e.stderr, "has network"), "%v %s\n%s", err, text, e.stderr)
 	// and nothing is left on the server.
 	testkit.Check(t, server.Do(t, "DBSIZE") == ":0\r\n", "%q", server.Do(t, "KEYS", "*"))
 }
@@ -68,8 +66,7 @@ func TestCalibrateSaysWhyItCannot(t *testing.T) {
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer admin.Close()
 	testkit.NoErr(t, admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha",
-		"+eval",
-		"+time", "+get", "+set").Err())
+		"+eval", "+time", "+get", "+set").Err())
 	e := leasesim(t, "run --calibrate redis://yuzhi:secret@"+server.Addr).ends(1).
 		says("does not say how long its commands take (INFO commandstats)", "NOPERM")
 	testkit.Check(t, !strings.Contains(e.stderr, "secret"), "%s", e.stderr)

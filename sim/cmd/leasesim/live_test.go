@@ -145,8 +145,7 @@ func TestTheTableNamesEverything(t *testing.T) {
 		"live --limit '50 in 100ms' --duration 300ms --forge 5000 --strict": "THE BOUND IS EXCEEDED by ",
 	} {
 		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50",
-			"p99", "Jain's index",
-			"share").stdout
+			"p99", "Jain's index", "share").stdout
 		// The verdict stands before all figures, a line fits a terminal, and no time has more digits than are
 		// known.
 		before, after, _ := strings.Cut(text, "figure ")

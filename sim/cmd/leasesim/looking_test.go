@@ -208,8 +208,7 @@ func TestTopEndsWithCtrlC(t *testing.T) {
 		p := program{args: strings.Fields("top --interval 100ms --out json --redis " + addr)}
 		status := p.run(ctx, out, &errs)
 		testkit.Check(t, status == want && strings.Count(out.String(), "\n") == blocks,
-			"after %d blocks: status %d, %s%s",
-			blocks, status, &errs, out)
+			"after %d blocks: status %d, %s%s", blocks, status, &errs, out)
 		cancel()
 	}
 	// a second block of text stands apart from the first

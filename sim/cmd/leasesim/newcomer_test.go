@@ -49,8 +49,7 @@ func TestANewcomerGetsFromInitToAProof(t *testing.T) {
 	// which runs, and finds the bound kept.
 	r := checkFleet(t, strings.TrimPrefix(proof, "live ")+" --duration 1s")
 	testkit.Check(t, len(r.Processes) > 1 && len(r.Processes) <= 20 && r.Limit == "10000/s burst 2000",
-		"%d processes share %s",
-		len(r.Processes), r.Limit)
+		"%d processes share %s", len(r.Processes), r.Limit)
 }
 
 func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
@@ -66,8 +65,7 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	got := proof(base, chosen(policy, 100))
 	testkit.Must(t, len(got) == 1, "%+v", got)
 	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target "+
-		"20ms --ttl 200ms --offered 2.5 "+
-		"--overcommit 3 --calls-per-second 70\n", "%s", got[0].Code)
+		"20ms --ttl 200ms --offered 2.5 "+"--overcommit 3 --calls-per-second 70\n", "%s", got[0].Code)
 	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v",
 		got[0].Text)
 	// Of many keys it plays one, with its part of the requests and of the calls, and requests of one
@@ -134,8 +132,7 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 		got := proof(s, chosen(search.Policy{Target: "20ms", DefaultTTL: true}, 1))
 		testkit.Must(t, len(got) == 0 == (c.want == "none"), "%v: %+v", c.limit, got)
 		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want+"\n") &&
-			strings.Contains(got[0].Text[0], c.says), "%v: %+v",
-			c.limit, got)
+			strings.Contains(got[0].Text[0], c.says), "%v: %+v", c.limit, got)
 	}
 	// There are no more processes than the embedded Redis has calls for, and two at least.
 	for calls, want := range map[float64]string{100: "--processes 32 ", 9200: "--processes 10 ",

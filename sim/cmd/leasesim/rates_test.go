@@ -59,8 +59,7 @@ func TestRatesAreWhatTheLastTwoReadingsSay(t *testing.T) {
 		testkit.Check(t, reflect.DeepEqual(got, want), "%s: %+v, want %+v", key, got, want)
 	}
 	testkit.Check(t, r.keys["gone"] == nil && len(r.keys) == 5 && r.foreign == 2, "%d keys, %d foreign",
-		len(r.keys),
-		r.foreign)
+		len(r.keys), r.foreign)
 	// and the first are those with the most of what is asked for, then by their names
 	for by, want := range map[string]string{"spent": "a end", "denied": "end a", "calls": "a end",
 		"waiting": "a behind"} {

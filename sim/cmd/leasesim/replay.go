@@ -25,8 +25,7 @@ func (p *program) replayCommand() *cobra.Command {
 		}
 		if i := slices.IndexFunc(f.sets, replaced); i >= 0 {
 			return fmt.Errorf("%w: --set %s: the trace is in the place of it; of a workload only verb, deadline, "+
-				"patience, "+
-				"actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
+				"patience, "+"actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
 		}
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			names, err := trace.ParseColumns(columns)
@@ -141,11 +140,9 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 	add(t.Processes == 0 && processes > 1, "it does not say which process a request came to: all %d take turns",
 		processes)
 	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: there is no request for the "+
-		"last %d",
-		view.Count(t.Processes, "process"), processes, processes-t.Processes)
+		"last %d", view.Count(t.Processes, "process"), processes, processes-t.Processes)
 	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod "+
-		"%[2]d",
-		t.Processes, processes)
+		"%[2]d", t.Processes, processes)
 	n, late, away := len(t.Requests), 0, 0
 	for _, r := range t.Requests {
 		switch {

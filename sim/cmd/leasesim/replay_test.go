@@ -25,8 +25,7 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 3501*time.Millisecond, "%+v", s)
 	// asked for as before;
 	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second &&
-		w.Patience == sim.Constantly(time.Second) &&
-		w.Cancelled == 0.05, "%+v", w)
+		w.Patience == sim.Constantly(time.Second) && w.Cancelled == 0.05, "%+v", w)
 	// and with a duration, that counts.
 	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
 		s := pretend(t, report(), nil, line+" --repeat"+duration).ends(0).ran[0]
@@ -50,8 +49,7 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	e := leasesim(t, line).ends(0)
 	r := prints[sim.Report](e)
 	testkit.Check(t, r.Offered.Mean == 2000 && r.Admitted.Mean == 2000 && e.stderr == "",
-		"%v of %v are admitted, %s",
-		r.Admitted.Mean, r.Offered.Mean, e.stderr)
+		"%v of %v are admitted, %s", r.Admitted.Mean, r.Offered.Mean, e.stderr)
 	// When there are to be fewer keys, processes or seconds, it is said what that makes of the trace.
 	e = pretend(t, report(), nil, line+" --set keys.count=10 --set groups[0].count=7 --duration 1s").ends(0)
 	s := e.ran[0]
@@ -68,8 +66,7 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 		"'groups[0].scale=[{at: 1s, count: 1}]'"} {
 		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
 		testkit.Check(t, s.Keys.Count == 2000 && s.Groups[0].Count == 40, "%s: %d keys, %d processes", set,
-			s.Keys.Count,
-			s.Groups[0].Count)
+			s.Keys.Count, s.Groups[0].Count)
 	}
 	for _, set := range []string{"groups.web.count=7", "'groups=[{count: 7}]'",
 		"'groups[0]={name: a, count: 7}'"} {

@@ -53,8 +53,7 @@ func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
 	server := redistest.Start(t).Addr
 	process(t, server, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(100)}}).Allow("17")
 	testkit.Eventually(t, "a bucket", func() bool {
-		return leasesim(t,
-			"inspect 17 --out json --redis "+server).status == 0
+		return leasesim(t, "inspect 17 --out json --redis "+server).status == 0
 	})
 	lines := map[string]string{
 		"run":          "run -f " + fleet,

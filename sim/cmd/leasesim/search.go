@@ -199,8 +199,7 @@ func (f *shared) plan(o planFlags) error {
 	}
 	if own := q.Scenario.Policy.Overcommit; f.Flags().Changed("overcommit-max") && o.overcommitMax < own {
 		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d",
-			errUsage,
-			o.overcommitMax, own)
+			errUsage, o.overcommitMax, own)
 	}
 	most := q.Scenario
 	most.Policy.Overcommit = max(most.Policy.Overcommit, o.overcommitMax)
@@ -267,8 +266,7 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	if keys > 1 && load*limit.Rate() < askedLeast/proofMost.Seconds() {
 		load = 0
 		share = fmt.Sprintf("They share one key, and ask for %v times its limit: the mean load of the %s is too "+
-			"little to see. ",
-			live.OfferedDefault, view.Number(keys))
+			"little to see. ", live.OfferedDefault, view.Number(keys))
 	}
 	least := math.Ceil(askedLeast / (cmp.Or(load, live.OfferedDefault) * limit.Rate()))
 	byDefault := live.Options{Limit: limit.String()}.ThreeWindows()

@@ -113,8 +113,7 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 		r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
 	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
 	testkit.Check(t, p.RequestsPerS == float64(r.Machine.Requests)/(3*0.5),
-		"%d requests in 3 times 500 ms, planned %v per second",
-		r.Machine.Requests, p.RequestsPerS)
+		"%d requests in 3 times 500 ms, planned %v per second", r.Machine.Requests, p.RequestsPerS)
 }
 
 func TestAShareWithoutAPercentSignCouldMeanTwoThings(t *testing.T) {

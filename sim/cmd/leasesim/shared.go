@@ -60,8 +60,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.DurationVar(&f.duration, "duration", 0,
 		"simulated time of one replication (default: the scenario's, or 30s)")
 	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or "+
-		"URL, for "+
-		"network.round_trip and redis.service_time; see above")
+		"URL, for "+"network.round_trip and redis.service_time; see above")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
 	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those "+
 		"that decide")

@@ -94,14 +94,12 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	}
 	if err != nil {
 		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not say how long its commands take (INFO "+
-			"commandstats): %w",
-			v.name, err)
+			"commandstats): %w", v.name, err)
 	}
 	service, others := seen.service()
 	if service <= 0 {
 		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long its commands take (INFO "+
-			"commandstats)",
-			v.name)
+			"commandstats)", v.name)
 	}
 	slices.Sort(trips)
 	quantile := func(q int) int64 { return int64(trips[(len(trips)-1)*q/100]) }

@@ -29,7 +29,6 @@ func TestOtherScriptsAreNotInTheServiceTime(t *testing.T) {
 		}
 		service, others := seen.service()
 		testkit.Check(t, service == c.service && others == c.others, "%s: %v with %d of others, want %v with %d",
-			c.what,
-			service, others, c.service, c.others)
+			c.what, service, others, c.service, c.others)
 	}
 }

@@ -29,8 +29,7 @@ func TestWhatEveryProcessTookIsMerged(t *testing.T) {
 		for us := range time.Duration(1000) {
 			if process < 2 {
 				wg.Go(func() {
-					own.observe(own.decisions,
-						time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond)
+					own.observe(own.decisions, time.Duration(process)*time.Millisecond+(us+1)*time.Microsecond)
 				})
 			}
 		}

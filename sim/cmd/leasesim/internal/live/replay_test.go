@@ -45,8 +45,7 @@ func TestAScenarioThatReplaysATraceIsRunByRealProcesses(t *testing.T) {
 	// The simulator's numbers go round: of keys, of processes; what comes after the end is not made.
 	parts := o.parts()
 	testkit.Check(t, len(parts) == 3 && len(parts[0]) == 2 &&
-		parts[0][1] == sim.TraceRequest{At: 5, Key: 0, Cost: 7} &&
-		len(parts[1])+len(parts[2]) == 0, "%+v", parts)
+		parts[0][1] == sim.TraceRequest{At: 5, Key: 0, Cost: 7} && len(parts[1])+len(parts[2]) == 0, "%+v", parts)
 	// A single stop and a single kill happen to real processes too.
 	s := recorded()
 	s.Groups[0].Pauses = sim.Stops{At: 200 * time.Millisecond, For: sim.Constantly(300 * time.Millisecond)}

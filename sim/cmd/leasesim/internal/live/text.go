@@ -29,8 +29,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
 	for i, p := range r.Processes {
 		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))),
-			number(p.Offered),
-			number(p.RoundTrips), p.Fate)
+			number(p.Offered), number(p.RoundTrips), p.Fate)
 	}
 	b.WriteString("\n" + t.String())
 	_, err := io.WriteString(w, b.String())
