@@ -119,27 +119,6 @@ func TestTheWorstWindowOfSpansAgreesWithANaiveScan(t *testing.T) {
 	testkit.Check(t, exceeded > 500 && exceeded < 4500, "%d exceeded: the draw is lopsided", exceeded)
 }
 
-// TestAWindowIsHalfOpen: what was admitted a whole window ago is over, and not a nanosecond before.
-func TestAWindowIsHalfOpen(t *testing.T) {
-	for _, c := range []struct {
-		limit    lease.Limit
-		at, over int64
-	}{
-		{lease.Sliding(100, time.Second), 1700*ms - 1, 100},
-		{lease.Sliding(100, time.Second), 1700 * ms, 0},
-		{lease.Calendar(100, time.Second, 400*time.Millisecond), 1400*ms - 1, 100},
-		{lease.Calendar(100, time.Second, 400*time.Millisecond), 1400 * ms, 0},
-	} {
-		// Given a limit that is used up, when as much is admitted again, then it is too early or not.
-		m := NewMeter(Of(c.limit, 0))
-		m.Admit(700*ms, 100)
-		m.Admit(c.at, 100)
-		w := worst(t, Of(c.limit, 0), Span{700 * ms, 700 * ms, 100}, Span{c.at, c.at, 100})
-		testkit.Check(t, m.ExceededBy() == c.over && w.ExceededBy == c.over,
-			"%v at %d: exceeded by %d and %d, want %d", c.limit, c.at, m.ExceededBy(), w.ExceededBy, c.over)
-	}
-}
-
 // TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another
 // period, or none.
 func TestACalendarGoesByTheClockThatTheBucketHasSeen(t *testing.T) {

@@ -4,11 +4,6 @@
 // The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON
 // keys of a Report are part of the command's interface. Nothing here simulates, and nothing here
 // writes text.
-//
-// Files: report.go the types, figures.go from outcomes to figures with their names and intervals,
-// counts.go what the engine counts with (decisions beside those of a central bucket, waits, points
-// over time), steady.go what is lost once and what goes on, shares.go what each process should have
-// got, diff.go how two reports differ.
 package report
 
 import "time"

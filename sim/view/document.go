@@ -2,10 +2,6 @@
 // self-contained HTML page with charts. Run, Comparison, Sweep and Plan make a Document, and
 // Document.Write writes it. Equal documents give equal bytes. Any goroutine may use everything here, as
 // long as the values that it was given do not change.
-//
-// Files: run.go, sweep.go and plan.go what each document says; document.go how it is written, by
-// page.txt or page.html; table.go, chart.go (with axes.go and points.go) and heat.go its parts;
-// number.go how figures are written.
 package view
 
 import (

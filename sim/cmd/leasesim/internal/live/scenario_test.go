@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -239,12 +238,4 @@ func TestWhatWasMeasuredIsSimulated(t *testing.T) {
 		got.Network.RoundTrip, got.Redis.ServiceTime = s.Network.RoundTrip, s.Redis.ServiceTime
 		testkit.Check(t, reflect.DeepEqual(got, s), "%s: something else has changed: %+v", c.what, got)
 	}
-}
-
-func TestTheScenarioHasThePolicyOfTheProcesses(t *testing.T) {
-	o := fleet
-	o.Strict, o.Overcommit = true, 3
-	s := o.Scenario()
-	testkit.Check(t, s.Policy == o.config().Policy && s.Policy.Fallback == lease.FallbackDeny,
-		"%+v", s.Policy)
 }
