@@ -42,8 +42,8 @@ func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
 		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 0, "0 of 4 simulations are finished", ""},
 		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 2, "2 of 4 simulations are finished",
 			"Interrupted: 2 of 4 points did not run."},
-		{"plan -f " + fileOf(t, room), 0, `simulations are finished, in phase "screen"`, ""},
-		{"plan -f " + fileOf(t, room), 12, `simulations are finished, in phase "screen"`,
+		{"plan -f " + fileOf(t, room), 0, `simulations are finished, in phase "grid"`, ""},
+		{"plan -f " + fileOf(t, room), 12, `simulations are finished, in phase "grid"`,
 			"Interrupted: nothing is confirmed"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
