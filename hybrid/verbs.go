@@ -15,11 +15,11 @@ func (l *Limiter) Allow(key string) bool {
 	m := l.first
 	p := m.keys.locate(key)
 	e := p.entry()
-	if e == nil || l.cfg.Policy.StrictExpiry {
-		return e.take(1) || m.decide(p.request(key, e, 1, protocol.OneCall)).ok
+	if e != nil && !l.cfg.Policy.StrictExpiry {
+		t := e.client.Pool.Take()
+		return t == pool.Took || m.allowed(p.request(key, e, 1, protocol.OneCall), t)
 	}
-	t := e.client.Pool.Take()
-	return t == pool.Took || m.allowed(p.request(key, e, 1, protocol.OneCall), t)
+	return e != nil && e.take(1) || m.decide(p.request(key, e, 1, protocol.OneCall)).ok
 }
 
 // request is a request for n tokens of key, which is at p and whose entry is e, if it is in use.
