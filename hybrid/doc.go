@@ -46,16 +46,21 @@
 // # The way of a request
 //
 // A Limiter has a member for each class in use: one process as the store sees it. A member has a
-// table of keys. The state of a key's slot says how its requests are answered:
+// table of keys. Each key has a slot, whose state says how its requests are answered. Only the idle
+// list, in table.go, changes the state, under its lock:
 //
-//   - Active: the slot has an entry, a protocol.Client behind a lock. Key.Allow takes a token from the
-//     entry's pool, without the lock. If the pool has none, entry.decide asks the Client, which
-//     admits, denies, or has the request wait. The Client wakes the scheduler, which builds its call
-//     (entry.build) into a batch to the key's node, and sends that on a goroutine of its own. The
-//     reply goes to the Client (entry.receive), which serves the requests that wait.
-//   - Resting: the key is asked seldom. Each of its requests is a draw, a call of its own. Where the
-//     answer is not a mere admission, a new entry takes the draw over, and the slot is active.
-//   - While a node is away, the local share of a resting slot decides (member.answerAway).
+//   - Resting: the slot has no entry. So begins a new key, and so stays one that is asked seldom. Allow
+//     and Take make it drawing; other verbs make it active. While the node of a key of which nothing
+//     was ever heard is away, its local share decides (member.answerAway in decide.go).
+//   - Drawing: one request is on its way as a draw, a call of its own (draw.go). If the answer is a mere
+//     admission, the slot is resting again; otherwise a new entry takes the draw over.
+//   - Active: the slot has an entry, a Client behind a lock. Key.Allow takes a token from the entry's
+//     pool, without the lock. If the pool has none, entry.decide asks the Client, which admits, denies,
+//     or has the request wait. The Client wakes the scheduler, which builds its call (entry.build) into
+//     a batch to the key's node, and sends that on a goroutine of its own (member.send in
+//     scheduler.go). The reply goes to the Client (entry.receive in entry.go), which serves the requests
+//     that wait. A call that gets no answer ends in member.overdue.
+//   - Gone: the slot has left the table, to make room or because nothing is left to remember.
 //
 // Rules: docs/protocol.md, sections 8 and 9. protocol.Client decides about tokens; this package is the
 // shell around it, with locks, channels, a table of keys, and calls that travel together.

@@ -12,5 +12,11 @@
 //     Config and State are the messages, and the errors tell the limiter what a failure means.
 //
 // Both sides of the protocol, the bucket and the process, are in internal/protocol. This package does no
-// I/O and reads no clock.
+// I/O and reads no clock. Which package imports which stands in internal/house, arrows.
+//
+// Another Kind of limit has its units in limit.go and limit_window.go here; its state and charges in
+// internal/protocol, wherever Kind or Windowed is asked (window.go, bucket_window.go, limits.go, share.go
+// and the client's sizes and waits); the same in redisbucket, whose scripts know kinds by number
+// (window.lua, past.lua, kindCode in encode.go); and a bound in sim/audit and a central bucket in
+// sim/rival. Kinds use the server's clock alone: no process's clock decides about a bucket.
 package lease

@@ -1,5 +1,5 @@
 // Package sim simulates a fleet of limiters on a virtual clock: its processes, load, network and
-// Redis, and what goes wrong with them. It runs the code of package lease that production runs, and
+// Redis, and what goes wrong with them. It runs the code of internal/protocol that production runs, and
 // audits every admission.
 //
 // Most callers want Run: it takes a Scenario and returns a Report. This package only gives names to
