@@ -1,5 +1,5 @@
-// Package door is what the packages httplimit and rpclimit have in common: how a request that came
-// by the network is decided.
+// Package door holds the decision that httplimit and rpclimit share: it admits, delays or denies a
+// request from the network.
 package door
 
 import (
@@ -10,12 +10,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Decide takes n tokens of key or none. A request that would be denied waits for them, for at most
-// patience and no longer than ctx allows, and does not begin to wait where that is in vain. The
-// Result is that of KeyLimiter.Take: OK where the request is admitted, be it after a wait. The
-// error is that of Take or WaitN. That the time to wait has run out is no error but a denial.
+// Decide takes n tokens of key or none. A request that would be denied waits for them, at most for
+// patience and until ctx ends. It does not wait if RetryAfter is longer than patience. The Result is
+// that of KeyLimiter.Take, with OK also after a successful wait. The error is that of Take or WaitN. A
+// wait that runs out of time is a denial, without an error.
 //
-// Stats counts a request that waits as denied, because it was, and then as what comes of the wait.
+// Stats counts a request that waits as denied first, and then counts the outcome of the wait.
 func Decide(ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.Duration) (hybrid.Result, error) {
 	r, err := key.Take(ctx, n)
 	if err != nil || r.OK || r.RetryAfter > patience {
@@ -29,7 +29,7 @@ func Decide(ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.D
 	}
 	r.OK = err == nil
 	if r.OK {
-		// What was left at the denial, and what came since, this request has taken.
+		// This request has taken the tokens left at the denial and those refilled since.
 		r.Taken, r.RetryAfter, r.Remaining, r.ResetAfter = n, 0, 0, r.Limit.TimeToFull()
 	}
 	return r, err
