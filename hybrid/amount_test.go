@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What the bucket lacks for a large request says nothing about a small one.
+// A bucket that cannot grant a large request may still grant a small one.
 func TestALargeRequestBesideSmallOnes(t *testing.T) {
 	bubbleOf(t, "one call serves each of those that wait for it and fit", func(t *world) {
 		cfg := of(hybrid.PerHour(1).WithBurst(40))
@@ -120,7 +120,7 @@ func TestPeerWhatIsTurnedDownTakesNothing(t *testing.T) {
 			isErr(t, l.WaitN(within(t, time.Minute), "k", n), wait)
 			isErr(t, l.Wait(ended(), "k"), context.Canceled)
 		}
-		// Of a key that nobody knows nothing is made;
+		// A refused request of an unused key creates nothing;
 		turnedDown(11, hybrid.ErrExceedsBurst, hybrid.ErrExceedsBurst)
 		check(t, !t.remembers("k"), "the store remembers it")
 		// of 6 tokens of 10 all are still there.
@@ -150,7 +150,7 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 					func() (hybrid.Result, error) { return l.Key(key).Take(t.Context(), 0) },
 				} {
 					r, err := take()
-					r.ResetAfter = r.ResetAfter.Round(time.Minute) // who settles lets time pass
+					r.ResetAfter = r.ResetAfter.Round(time.Minute) // settling lets time pass
 					check(t, err == nil && (r == want || !t.virtual() && r.OK), "Take: %+v, %v, want %+v", r, err, want)
 				}
 				noErr(t, l.WaitN(t.Context(), key, 0))
@@ -158,7 +158,7 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 			})
 			check(t, calls == 0 || !t.virtual(), "%d calls", calls)
 		}
-		// A key that nobody knows is not known afterwards;
+		// A refund of an unused key is dropped;
 		nothing("new", hybrid.Result{OK: true})
 		noErr(t, l.Reset(t.Context(), "new"))
 		l.Refund("new", 5)
@@ -246,7 +246,7 @@ func TestPeerAResetFillsTheBucket(t *testing.T) {
 	})
 }
 
-// What others hold bounds what a reset can fill; they know of it a TTL later at the latest.
+// A reset fills the bucket up to the tokens that other processes hold. They learn of it within a TTL.
 func TestAResetIsForAll(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
 		// Given another process that holds 4 of 10, having spent 1 of 5,

@@ -24,11 +24,11 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 				check(t, err == nil && r == want, "%+v, %v, want %+v", r, err, want)
 			}
 		}
-		// A key that nobody has used is full, and stays unknown.
+		// An unused key is full, and stays unknown.
 		answers(hybrid.Result{OK: true, Remaining: 10})(l.Peek(t.Context(), "k"))
 		st := l.Stats()
 		check(t, !t.state("k").Exists && st.Keys == 0 && st.Calls == 0, "Peek left something: %+v", st)
-		// After some use both tell what is left, whoever holds it, one token in 100 s.
+		// After some use both report the tokens left, in any process: one token takes 100 s.
 		left := hybrid.Result{OK: true, Remaining: 6, ResetAfter: 400 * time.Second}
 		taken := left
 		taken.Taken = 4
@@ -45,7 +45,8 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 	})
 }
 
-// redis_rate and throttled: who waits RetryAfter finds the tokens, and who waits less does not.
+// redis_rate and throttled: a caller that waits RetryAfter finds the tokens, one that waits less does
+// not.
 func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
 	everywhere(t, func(t *world) {
 		// Given empty buckets that get a token in 100 s,
@@ -93,7 +94,7 @@ func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 			r, err = l.Peek(t.Context(), "k")
 			says(r, err, remaining, retry, reset)
 		}
-		// when 13 are taken, of a lease of 23, then 13 seconds are missing, whoever has the rest.
+		// when 13 are taken, of a lease of 23, then 13 seconds are missing, wherever the rest is.
 		must(t, l.AllowN("k", 12), "denied")
 		takeAndPeek(47, 0, 13*time.Second)
 		// And when all is taken, then the part of the next token that has flowed counts.
@@ -138,7 +139,7 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 			r, err = reader.Peek(t.Context(), "k")
 			seen[r.Limit] = true
 			must(t, isOne(), "Peek: %+v, %v", r, err)
-			// of who holds nothing, what remains and what is missing make the burst, to a token.
+			// for a reader that holds nothing, the remaining and the missing tokens add up to the burst.
 			period := r.Limit.Per / time.Duration(r.Limit.Tokens)
 			missing := time.Duration(r.Limit.Capacity() - r.Remaining)
 			// (A limit that has just come back owes what is leased, and then more than the burst is missing.)
@@ -180,9 +181,9 @@ func patient(
 	return admitted, denied
 }
 
-// Whoever is denied and sleeps for RetryAfter gets the rate, and asks no oftener than there are
-// tokens (x/time/rate's Reserve, redis_rate). A denial names its limit, also where the bucket's
-// level would do, as last heard, and it is the fair share that denies.
+// A caller that sleeps RetryAfter after each denial gets the rate, and asks at most once per token
+// (x/time/rate's Reserve, redis_rate). A denial names its limit even where the bucket's last known
+// level would do, because the fair share denies.
 func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 	long := testkit.Long(t, "rates of at most 100/s", "1000/s too")
 	inVirtualTime(t, func(t *world) {

@@ -36,7 +36,7 @@ func span(full time.Duration) time.Duration {
 	return full
 }
 
-// dial is a client of the server that gives each of so many callers a connection of its own.
+// dial returns a client with one connection per caller.
 func dial(b *testing.B, addr string, callers int) *redis.Client {
 	b.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers})
@@ -224,7 +224,7 @@ func tryAllowLatency(b *testing.B, addr string) {
 		// burst is above 4 x rate x round trip, also where the first call takes two because the server
 		// does not know the script. With less, every request would want a call of its own.
 		burst = 100_000
-		// warmUp is what it takes to spend the burst: from then on the overload is one.
+		// warmUp is the time to spend the burst: the overload starts then.
 		warmUp = time.Second * burst / ((overload - 1) * perSecond)
 	)
 	l := newLimiter(b, storeAt(b, addr), hybrid.Config{
@@ -308,7 +308,7 @@ func BenchmarkWaitLatency(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// crowd runs so many goroutines, of which each collects latencies.
+// crowd runs waiters goroutines and collects the latencies of each.
 func crowd(waiters int, collect func() latencies) func() latencies {
 	each := make([]latencies, waiters)
 	var wg sync.WaitGroup
@@ -360,8 +360,8 @@ func wakeByChannels(waiters, perSecond int, d time.Duration) latencies {
 	return woken()
 }
 
-// pace calls ask(0), ask(1), ... at so many a second for d, a few at a time as a timer allows, and
-// returns how many it came to: fewer than it should on a machine that is too slow.
+// pace calls ask(0), ask(1), ... perSecond times a second for d, in bursts as the timer allows. It
+// returns the number of calls, which is too small on a machine that is too slow.
 func pace(perSecond float64, d time.Duration, ask func(i int)) (asked int) {
 	const tick = 200 * time.Microsecond
 	for from := time.Now(); ; time.Sleep(tick) {
@@ -375,10 +375,10 @@ func pace(perSecond float64, d time.Duration, ask func(i int)) (asked int) {
 	}
 }
 
-// window is what a Limiter did in a while.
+// window counts the work of a Limiter in a span of time.
 type window struct{ roundTrips, calls, admitted, asked, seconds float64 }
 
-// watch is what l does while it is asked at a pace.
+// watch counts the work of l while it is asked at a pace.
 func watch(l *hybrid.Limiter, perSecond float64, d time.Duration, ask func(i int)) window {
 	before, from := l.Stats(), time.Now()
 	asked := pace(perSecond, d, ask)
@@ -466,8 +466,7 @@ func manyKeys(b *testing.B, addr string, n int) window {
 	})
 	pace(total, target, ask)
 	w := watch(l, total, span(3*time.Second), ask)
-	// What is held goes back, so that the next Limiter does not share the server with this one's
-	// calls.
+	// Return the held tokens, so that this Limiter's calls do not load the server of the next.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*target)
 	defer cancel()
 	_ = l.Shutdown(ctx) // what does not go back in time expires

@@ -66,7 +66,7 @@ func BenchmarkLongTail(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// tailLoad is who is asked for: pick returns a source of names for one goroutine.
+// tailLoad chooses the names to ask for: pick returns a source of names for one goroutine.
 type tailLoad struct {
 	name      string
 	perSecond int
@@ -156,7 +156,7 @@ func measureTail(b *testing.B, p tailPeer, load tailLoad, names []string) tailFi
 	return f
 }
 
-// tailRun is what happened in one loop.
+// tailRun holds the measurements of one loop.
 type tailRun struct {
 	decisions, admitted    int64
 	seconds                float64

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Calls that are due together travel in one Exchange; but a crowd of keys is split, so that nobody
-// waits for the last of a hundred thousand.
+// Calls that are due together travel in one Exchange. A crowd of keys is split, so that no call waits
+// for the last of a hundred thousand.
 func TestCallsDueTogetherTravelTogether(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerSecond(1000))
@@ -37,13 +37,13 @@ func TestCallsDueTogetherTravelTogether(t *testing.T) {
 	})
 }
 
-// Somebody who waits does not wait to be gathered, and what was held back goes along.
+// A waiting request is sent at once, and takes along the calls that were held back.
 func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerSecond(1000))
 		l.TryAllow("a")
 		synctest.Wait()
-		// A batch has just gone, so that b's call is held back until somebody waits for c's.
+		// A batch has just gone, so that b's call is held back until a request waits for c's.
 		l.TryAllow("b")
 		synctest.Wait()
 		equal(t, t.callsFor("b"), 0, "calls for b")
@@ -88,8 +88,8 @@ func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
 	}
 }
 
-// A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody
-// is denied, at about one call per Target. Who stops asking gives everything back, and is silent.
+// A key with a steady demand below its limit is renewed before it runs dry: no request waits or is
+// denied, at about one call per Target. A key without demand gives everything back and makes no calls.
 func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
@@ -116,7 +116,7 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 			_, calls := t.during(func() { ask(10*time.Second, atOnce) })
 			check(t, calls <= 200 && calls >= 20, "%d calls in ten seconds, want about 100 and at most 200", calls)
 			must(t, l.Stats().Held != 0, "nothing is held")
-			// Nobody asks any more.
+			// The demand ends.
 			time.Sleep(time.Second)
 			check(t, l.Stats().Held == 0 && l.Stats().Returned != 0 && l.Stats().Burnt == 0, "%+v", l.Stats())
 			t.has("k", c.limit.Capacity(), 0)
@@ -125,8 +125,8 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 	}
 }
 
-// After a shortfall requests are denied here until the delay that the bucket gave is over, but for
-// one call in a T, should somebody have changed the limits; then the first request is admitted.
+// After a shortfall requests are denied locally until the bucket's delay is over. One call per T still
+// looks for changed limits. The first request after the delay is admitted.
 func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	slow := limits(hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10*time.Second))
 	for _, limit := range slow {
@@ -136,7 +136,7 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 			const heartbeat = 300 * time.Millisecond // three quarters of a TTL
 			_, before := t.counts()
 			denied, from := int64(1), time.Now()
-			// Nobody else is there, so there is no jitter.
+			// A single process has no jitter.
 			t.lasts(period, period*101/100, func() {
 				for ; !l.Allow("k"); time.Sleep(period / 100) {
 					denied++

@@ -49,7 +49,7 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 		must(t, low.AllowN(80) && !low.AllowN(80), "denied")
 		noErr(t, l.Reset(t.Context(), "k"))
 		check(t, low.AllowN(80), "denied after a reset")
-		// What was used stays used, so there are 20 of 1,000 left: class 1 leaves 100.
+		// Used tokens stay used, so there are 20 of 1,000 left: class 1 leaves 100.
 		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1000)))
 		r, err := low.Take(t.Context(), 1)
 		check(t, err == nil && !r.OK && r.Limit == hybrid.PerHour(1000) && r.Remaining == 0, "%+v, %v", r, err)
@@ -89,7 +89,7 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 	})
 }
 
-// What cannot be a share is refused, with its place and its bound.
+// A wrong share is refused with its index and its bound.
 func TestSharesOfClassesAreValidated(t *testing.T) {
 	bubble(t, func(t *world) {
 		for text, cfg := range map[string]hybrid.Config{

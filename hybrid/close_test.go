@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Close tells everybody who waits for a call, at once, though the store hangs; a reply that comes
-// later is never spent. The bubble ends only if no goroutine is left.
+// Close wakes all waiting requests at once, even while the store hangs. A later reply is never spent.
+// The bubble ends only if no goroutine is left.
 func TestCloseWakesWaiters(t *testing.T) {
 	bubble(t, func(t *world) {
 		hold := make(chan struct{})
@@ -61,8 +61,8 @@ func TestClosingEndsEveryWait(t *testing.T) {
 	}
 }
 
-// Close cancels the calls under way only after everybody who waits was told: their failures are not
-// answered by the fallback, which would admit.
+// Close cancels calls under way only after it has answered all waiting requests: the fallback, which
+// would admit, must not answer their failures.
 func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
 	for range 100 {
 		t := newWorld(t)
@@ -120,7 +120,7 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 	})
 }
 
-// What is asked while Shutdown waits for the store is refused, and is no demand.
+// A request during Shutdown is refused, and is no demand.
 func TestShutdownCountsWhatIsAskedMeanwhileAsInvalid(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: 10 * time.Second})

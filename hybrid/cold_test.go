@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Those who come while a key's first call is under way wait for it or share the next one.
+// Requests during a key's first call wait for it or share the next one.
 func TestConcurrentColdStartsShareCalls(t *testing.T) {
 	bubble(t, func(t *world) {
 		t.every(verdict{delay: 10 * time.Millisecond})
@@ -24,8 +24,8 @@ func TestConcurrentColdStartsShareCalls(t *testing.T) {
 	})
 }
 
-// Before the first reply TryAllow answers what Policy.ColdStart says, at once, and starts the call;
-// Allow does so after CallTimeout. What was admitted without tokens is repaid.
+// Before the first reply TryAllow answers by Policy.ColdStart at once, and starts the call. Allow does
+// so after CallTimeout. Tokens admitted without a lease are repaid.
 func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 	for policy, want := range map[hybrid.ColdStart]int{hybrid.ColdStartDeny: 0, hybrid.ColdStartAllow: 1} {
 		bubbleOf(t, policy, func(t *world) {
@@ -39,7 +39,7 @@ func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 			// 50 in all, however they were admitted.
 			time.Sleep(time.Second)
 			equal(t, drain(l, "k"), int64(50-1-3*want), "admitted")
-			// Somebody who waits does not change what TryAllow answers.
+			// A waiting request does not change the answer of TryAllow.
 			wait := background(func() { l.Wait(t.Context(), "other") })
 			synctest.Wait()
 			equal(t, l.TryAllow("other"), want == 1, "beside a wait")
@@ -58,9 +58,9 @@ func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 			l := t.start(cfg)
 			waits := func() { equal(t, l.Allow("k"), want == 1, "from Allow") }
 			t.lasts(30*time.Millisecond, 40*time.Millisecond, waits)
-			// The debt is repaid once the store is back, though nobody asks any more.
+			// The debt is repaid once the store is back, even without demand.
 			time.Sleep(5 * time.Second)
-			if want > 0 || t.state("k").Exists { // who owes nothing need not call again
+			if want > 0 || t.state("k").Exists { // without a debt there need be no call
 				t.has("k", int64(50-want), 0)
 			}
 		})
@@ -75,7 +75,7 @@ type distant struct {
 	trip, handshake time.Duration
 	pingErr         error
 
-	opening   chan bool // held by whoever opens the connection
+	opening   chan bool // held while the connection is opened
 	connected bool
 }
 
@@ -135,7 +135,7 @@ func denials(l *hybrid.Limiter) int {
 func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 	link := distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
 	bubble(t, func(t *world) {
-		// Who came before there was a connection is denied after CallTimeout: 4 at most;
+		// Requests from before there was a connection are denied after CallTimeout: 4 at most;
 		l, out := far(t, &link)
 		denied := denials(l)
 		check(t, denied <= 4, "%d of 6000 denied", denied)

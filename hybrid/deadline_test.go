@@ -98,12 +98,12 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 		tooLate(t, l, 499*time.Millisecond, 5)
 		d, err := waitFor(t, l, 501*time.Millisecond, 5)
 		check(t, err == nil && d == 500*time.Millisecond, "%v after %v", err, d)
-		// Behind somebody who waits for 5, one token comes after 6.
+		// Behind a wait for 5, one token comes after 6.
 		wait := background(func() { waitFor(t, l, time.Second, 5) })
 		synctest.Wait()
 		tooLate(t, l, 550*time.Millisecond, 1)
 		wait()
-		// What failed has cost nothing.
+		// Failed waits have cost nothing.
 		equal(t, l.Stats().Admitted, 20, "admitted, want the burst and two waits of 5")
 	})
 	// Four waiters of 85 years each are in front: the sum is more than a time.Duration holds.
@@ -118,8 +118,8 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 	})
 }
 
-// x/time/rate, TestWaitTimeout: who cannot be served by the deadline is told at once, be it because
-// the store has just said so.
+// x/time/rate, TestWaitTimeout: a wait that cannot end by the deadline fails at once, even where the
+// store has only just said so.
 func TestPeerWaitingFailsEarly(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.drained(of(hourly))
@@ -165,8 +165,8 @@ func TestADeadlineIsJudgedByWhatIsThere(t *testing.T) {
 	})
 }
 
-// Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here nobody can tell in
-// advance that the wait is in vain, because the store does not answer.
+// Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here the wait cannot be refused
+// in advance, because the store does not answer.
 func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 	everywhere(t, func(t *world) {
 		const patience = 100 * time.Millisecond
@@ -186,7 +186,7 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		// Allow ends with CallTimeout. (The call is given up a little before, for Policy.Fallback.)
 		impatient := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: denying})
 		t.lasts(patience*15/16, patience, func() { check(t, !impatient.Allow("other"), "Allow: admitted") })
-		// What the replies bring in the end for those who have gone goes back.
+		// Tokens in replies to ended waits go back.
 		t.setJudge(nil)
 		close(release)
 		t.eventually("all 10 in the bucket", "k", func(level int64) bool { return level == 10 })

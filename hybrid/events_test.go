@@ -14,7 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// told is what the events of a Limiter said, in order. Every hook uses the Limiter, as it may.
+// told records the events of a Limiter, in order. Every hook uses the Limiter, as it may.
 type told struct {
 	*network // its lock guards what follows
 	lines    []string

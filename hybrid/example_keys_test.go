@@ -95,7 +95,7 @@ func ExampleLimiter_ResetTo() {
 	// <nil> true
 }
 
-// LimitsFor is asked when a key comes into use, and again when somebody says so.
+// LimitsFor is asked when a key comes into use, and again on Refresh.
 func ExampleLimiter_Refresh() {
 	plan := map[string][]hybrid.Limit{"ann": {hybrid.PerHour(10)}}
 	l := limiterOn(memory.New(nil), hybrid.Config{

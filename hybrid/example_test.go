@@ -166,7 +166,7 @@ func ExampleLimiter_Peek() {
 	// Output: true 100/h 70 <nil>
 }
 
-// What was admitted and then did not happen goes back with the next report.
+// Refund gives back an admitted token that was not used, with the next report.
 func ExampleLimiter_Refund() {
 	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
@@ -219,7 +219,7 @@ func ExampleLimiter_TrySetLimits() {
 	// false <nil>
 }
 
-// LimitsOf is what is in force, wherever it came from.
+// LimitsOf returns the limits in force, from any source.
 func ExampleLimiter_LimitsOf() {
 	l := limiterOn(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10)},
@@ -267,7 +267,7 @@ func ExampleLimiter_Shutdown() {
 	// hybrid: limiter closed
 }
 
-// After Close every request is denied, and those who wait are told so.
+// After Close every request is denied, and waiting ones fail with ErrClosed.
 func ExampleLimiter_Close() {
 	l := limiter(hybrid.PerHour(1))
 	l.Allow("k")

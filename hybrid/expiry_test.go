@@ -75,7 +75,7 @@ func TestALeaseEndsAtItsDeadline(t *testing.T) {
 		st := l.Stats()
 		check(t, st.Burnt != 0, "after the deadline: %+v", st)
 		check(t, !l.TryAllow("k"), "an expired token was spent")
-		// What was on its way back is burnt when that is given up.
+		// Tokens on their way back are burnt when the return is given up.
 		for range 100 {
 			m.Advance(10 * time.Millisecond)
 			synctest.Wait()
@@ -112,8 +112,8 @@ func (c *clockThatCloses) Now() clock.Instant {
 	return c.jumpingClock.Now()
 }
 
-// Given a request that has taken a token, when the Limiter closes before the request has seen that
-// the token was late, then the token is burnt and not admitted: nobody was told that it was.
+// Given a request that has taken a token, when the Limiter closes before the request has seen that the
+// token was late, then the token is burnt and not admitted: the request was denied.
 func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 	bubble(t, func(t *world) {
 		c := &clockThatCloses{jumpingClock: jumpingClock{Clock: clock.System()}}
@@ -134,7 +134,7 @@ func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 	})
 }
 
-// onManualClock is a Limiter with a store of its own, both on a clock that nobody else moves.
+// onManualClock returns a Limiter with a store of its own, both on a clock that only the test moves.
 func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Manual) {
 	manual := clock.NewManual(0)
 	cfg.Clock = manual
@@ -199,7 +199,7 @@ func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
 	}
 }
 
-// What a wait had gathered when the store went away is lost with its lease, and not given back
+// Tokens that a wait had gathered before an outage are lost with their lease. They are not given back
 // minutes later to a bucket that has refilled since.
 func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -256,8 +256,8 @@ func TestATwinLeadsToANewID(t *testing.T) {
 	})
 }
 
-// That another process uses the id is no reason to tell those who wait that the store is away, nor
-// to lose a refund, which does not travel with the first call under a new id.
+// When another process uses the same id, waiting requests do not fail as in an outage. A refund is not
+// lost either: it does not travel with the first call under a new id.
 func TestAWaitAndARefundGoOnUnderANewID(t *testing.T) {
 	stale := func(t *world) {
 		t.setJudge(func(*lease.Call) verdict {
