@@ -78,8 +78,8 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 	})
 }
 
-// singleflight (as in vearne/ratelimit) and Bucket4j's batching: one call is made for all who wait,
-// and its error is everybody's.
+// singleflight (as in vearne/ratelimit) and Bucket4j's batching: all waiting requests share one call
+// and its error.
 func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.start(by(denying, hourly))
@@ -94,7 +94,7 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 		}))
 		st := l.Stats()
 		check(t, st.Calls <= 40 && st.Admitted == 0 && (!t.virtual() || st.Calls == 1), "%+v", st)
-		// Nobody is in the way of those who come when it is well again.
+		// After the failure no leftover state delays new requests.
 		t.heal("k")
 		testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })
 	})
@@ -206,7 +206,7 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 			done.Store(i == 1 || done.Load())
 		})
 		t.soon(300*time.Millisecond, func() bool { return l.TryAllow("k") })
-		synctest.Wait() // whoever was served before may not have woken yet
+		synctest.Wait() // requests served before may not have woken yet
 		check(t, done.Load(), "TryAllow was served while Wait waited; %+v", l.Stats())
 		wait()
 	})

@@ -137,8 +137,8 @@ func (m storeMap) Configure(ctx context.Context, key string, op lease.Op, c leas
 	return m[key].Configure(ctx, key, op, c)
 }
 
-// What cannot be asked is answered with an error by Take and WaitN, with false by the others, and
-// counted; it is no denial, and of a negative n no listener is told.
+// An invalid request fails with an error from Take and WaitN, and is false from the other methods. It
+// counts as invalid and not as denied, and no listener hears of a negative n.
 func TestInvalidRequests(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg, told := of(hybrid.PerSecond(10), hybrid.PerHour(5)), make(map[int64]int)
@@ -165,7 +165,7 @@ func TestInvalidRequests(t *testing.T) {
 		}
 		check(t, !l.Allow("") && !l.TryAllow("") && !l.Key("").Allow() && !l.Key("").TryAllow(),
 			"an empty key was admitted")
-		// A refund of a key that nobody has used is none.
+		// A refund of an unused key is dropped.
 		before := l.Stats()
 		l.Refund("", 1)
 		l.Refund("new", -1)

@@ -150,7 +150,7 @@ func (s *joinStress) act() func() {
 			s.admitted(names, n, func() bool {
 				if r, _ = j.Reserve(ctx, n); cancels {
 					time.Sleep(hold)
-					r.Cancel() // as if nobody had asked
+					r.Cancel() // leaves no trace
 				}
 				return r.OK() && !cancels
 			})

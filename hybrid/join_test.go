@@ -83,7 +83,7 @@ func TestAJoinTakesFromAllKeysOrFromNone(t *testing.T) {
 	}
 }
 
-// The Result is that of the key that binds, and so are what Stats and Events count.
+// The Result is that of the key that binds. Stats and Events count the same key.
 func TestAJoinSaysWhichKeyBinds(t *testing.T) {
 	bubble(t, func(t *world) {
 		var denied []string
@@ -119,8 +119,8 @@ func TestAJoinSaysWhichKeyBinds(t *testing.T) {
 	})
 }
 
-// What is taken from the others and not used comes back although it was on the way for a while:
-// with the same report to the pool, and later by a call.
+// Unused tokens of the other keys come back although they were on the way for a while: with the same
+// report to the pool, and later by a call.
 func TestADeniedJoinWaitsForAllKeysAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		t.every(verdict{delay: 20 * time.Millisecond})
@@ -147,7 +147,7 @@ func TestAKeyThatIsJoinedTwiceCountsTwice(t *testing.T) {
 	})
 }
 
-// What cannot be joined, or asked, is an error of every verb that has one, and consumes nothing.
+// An invalid join or request is an error of every method that has one, and consumes nothing.
 func TestInvalidJoins(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(bursts(map[string]int64{"a": 10, "b": 5}))

@@ -18,7 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// rates gives each key so many tokens a second, and a burst.
+// rates gives each key its tokens per second, and all keys the same burst.
 func rates(burst int64, of map[string]int64) hybrid.Config {
 	return hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
 		return limits(hybrid.PerSecond(of[key]).WithBurst(burst))
@@ -35,8 +35,8 @@ func orders(n int, names ...string) (all [][]string) {
 	return all
 }
 
-// A thousand requests that join the same keys in different orders all end, as soon as the scarcest
-// key has its tokens: nobody waits for who waits for him.
+// A thousand requests that join the same keys in different orders all end, as soon as the scarcest key
+// has its tokens: there is no deadlock.
 func TestAThousandJoinsInDifferentOrdersEnd(t *testing.T) {
 	for _, processes := range []int{1, 3} {
 		bubbleOf(t, processes, func(t *world) {
@@ -101,7 +101,7 @@ func TestJoinsAtOnce(t *testing.T) {
 	equal(t, admitted, want, "admitted")
 }
 
-// Who waits for several keys takes turns with those who wait for one of them.
+// A wait for several keys takes turns with the waits for one of them.
 func TestAJoinTakesTurnsWithSingleWaiters(t *testing.T) {
 	bubble(t, func(t *world) {
 		// Given a key with a token a second, which is empty, and one that has enough,
@@ -177,7 +177,7 @@ func TestAJoinIsServedAmongThoseWhoWaitForEachKey(t *testing.T) {
 	})
 }
 
-// A wait that ends in vain, in whatever way, has taken nothing from any key.
+// A wait that fails, for any reason, has taken nothing from any key.
 func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(t *world, other *hybrid.Limiter, cancel func())
@@ -225,8 +225,8 @@ func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
 	})
 }
 
-// Joined waits that are cancelled at any moment leak nothing: what is missing from each bucket in
-// the end is what was admitted, to the token.
+// Joined waits that are cancelled at any moment leak nothing: in the end each bucket lacks exactly the
+// admitted tokens.
 func TestCancelledJoinsLeakNothing(t *testing.T) {
 	seeds(t, testkit.ShortOrLong(t, 60, testkit.PlainOrRace(200, 60), "seeds"), func(t *world, seed uint64) {
 		rnd, net := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))

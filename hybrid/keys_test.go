@@ -238,7 +238,7 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 			l.Allow("set")
 			noErr(t, l.Shutdown(t.Context()))
 		}
-		// What expires within minutes is what was not set at run time.
+		// Only limits set at run time outlive ten minutes.
 		t.expireIn(10 * time.Minute)
 		for _, key := range t.redisKeys() {
 			check(t, strings.Contains(key, "{set}"), "after ten minutes there is %s", key)
@@ -249,7 +249,7 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 			check(t, !t.remembers(key), "%q is remembered", key)
 		}
 		check(t, len(t.redisKeys()) == 0, "Redis has %v", t.redisKeys())
-		// Who comes finds what a first comer finds.
+		// A later process finds a full bucket, like a first one.
 		l := t.process(limit)
 		check(t, l.AllowN("asked", 500), "a forgotten bucket is not full: %+v", l.Stats())
 	})

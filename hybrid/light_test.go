@@ -40,7 +40,7 @@ func TestAKeyThatIsAskedSeldomDraws(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		check(t, slices.Equal(t.draws("k"), slices.Repeat([]bool{true}, 10)), "draws: %v", t.draws("k"))
-		// What falls short is denied as ever, by an entry, which then denies without calls.
+		// A request beyond the bucket is denied as ever, by an entry, which then denies without calls.
 		for range 2 {
 			check(t, !l.Allow("k"), "admitted beyond the burst")
 		}
@@ -148,7 +148,7 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		t.lasts(0, 100*time.Millisecond, func() { check(t, !l.Allow("k"), "admitted") })
 		calls := len(t.draws("k"))
 		t.lasts(0, time.Millisecond, func() { check(t, !l.Allow("k") && !l.Allow("k2"), "admitted") })
-		equal(t, len(t.draws("k")), calls, "calls") // nobody waits
+		equal(t, len(t.draws("k")), calls, "calls") // no call was made
 		t.every(verdict{})
 		time.Sleep(5 * time.Second)
 		check(t, l.Allow("k2"), "denied")
@@ -171,7 +171,7 @@ func TestADrawIsCancelled(t *testing.T) {
 	})
 }
 
-// What other processes hold, or have set, is seen by the next draw.
+// The next draw sees the tokens that other processes hold, and the limits that they set.
 func TestADrawFollowsWhatIsInForce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l, other := t.start(of(hourly)), t.start(of(hourly))

@@ -36,7 +36,7 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 		for _, l := range t.processes {
 			limitsAre(t, l, "k", want)
 		}
-		// And when it is lowered, nobody is admitted beyond the new bound from T on.
+		// When it is lowered, no process admits beyond the new bound from T on.
 		noErr(t, idle.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(1)))
 		time.Sleep(afterTTL)
 		admitted := int64(0)
@@ -65,8 +65,7 @@ func TestSetLimitsFromOutsideKeepsT(t *testing.T) {
 	})
 }
 
-// CockroachDB's quotapool: UpdateLimit wakes those who wait. (Guava's setRate does not, and says
-// so.)
+// CockroachDB's quotapool: UpdateLimit wakes all waits. (Guava's setRate does not, and documents it.)
 func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *world) {
 		wake(t, "own", 1, 10)
@@ -102,8 +101,8 @@ func wake(t *world, key string, processes, waits int) {
 	})
 }
 
-// What this process sets it follows at once. A reply to a call that was under way does not bring
-// the old burst back, and under a smaller burst what is held does not run out.
+// A process follows its own SetLimits at once. A reply to a call that was under way does not bring the
+// old burst back, and under a smaller burst the held tokens do not run out.
 func TestThisProcessFollowsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hourly)
@@ -150,9 +149,9 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 	})
 }
 
-// Redisson's trySetRate and setRate: the rate of the first who comes is everybody's until somebody
-// sets another one; of many who try at once one does, and who tries later comes too late. What was
-// set holds until a deploy with a higher version comes.
+// Redisson's trySetRate and setRate: the first rate holds for all processes until another one is set.
+// Of many concurrent attempts one succeeds, and later ones fail. Limits that were set hold until a
+// deploy with a higher version.
 func TestPeerWhoseLimitsHold(t *testing.T) {
 	everywhere(t, func(t *world) {
 		burst := func(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
@@ -266,7 +265,7 @@ func TestControlErrors(t *testing.T) {
 	})
 }
 
-// KnownLimits is what the last reply said, of a key in use, and asks nobody.
+// KnownLimits returns the limits of the last reply, for a key in use, and makes no call.
 func TestKnownLimitsAreThoseOfTheLastReply(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(hybrid.Config{Name: "api", Limits: []hybrid.Limit{hourly, hybrid.PerSecond(9)}, Priorities: []float64{.5}})

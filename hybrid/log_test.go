@@ -43,7 +43,7 @@ func logs(t *world, out *bytes.Buffer, times int, what ...string) {
 	}
 }
 
-// What an operator should know is logged, and once.
+// The log warns an operator of each condition once.
 func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 	bubble(t, func(t *world) {
 		// The network is slow beside a small burst, and limits differ under the same version.

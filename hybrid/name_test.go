@@ -134,7 +134,8 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 	refused(by(hybrid.Policy{Target: time.Second}, burst))
 	refused(alone(hybrid.PerSecond(5))) // what is set for a key holds for both
 
-	// What has the same limits, or shares no bucket, or a version that decides, contradicts nobody.
+	// The same limits, another bucket, or a version that decides: none of these contradicts another
+	// process.
 	opens(store, hybrid.Config{Limits: limits(burst), CallTimeout: time.Second, Policy: denying})
 	opens(store, named("api", hybrid.PerSecond(5)))
 	opens(store, named("api", hybrid.PerSecond(5).WithBurst(5)))

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// verdict is what happens to one call on its way.
+// verdict decides the fate of one call.
 type verdict struct {
 	err   error         // it is not executed, and fails with this
 	lost  bool          // it is executed, and no reply comes
@@ -36,7 +36,7 @@ type network struct {
 	flying   int // batches under way
 }
 
-// sentCall is what the network keeps of a call.
+// sentCall is the network's record of a call.
 type sentCall struct {
 	key string
 	lease.Request

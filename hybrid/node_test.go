@@ -99,12 +99,12 @@ func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
 			must(t, l.Allow(k), "%q is denied", k)
 		}
 		time.Sleep(2 * time.Second)
-		// when the store hangs, those who ask before that is known wait at most CallTimeout,
+		// when the store hangs, requests before the first failure wait at most CallTimeout,
 		t.hangs()
 		together(100, func(i int) {
 			t.lasts(0, 100*time.Millisecond, func() { l.Allow(seen[i]) })
 		})()
-		// and then nobody does: every key has its share, also one that was never heard of
+		// and then none waits: every key has its share, also an unheard one
 		for range 5 {
 			equal(t, t.atOnce(l, seen), keys, "seen keys had their share")
 			equal(t, t.atOnce(l, unseen), keys, "unseen keys had their share")
@@ -114,7 +114,7 @@ func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
 	})
 }
 
-// What is under way when the first call fails has failed too: who waits for it waits no longer.
+// Calls under way when the first call fails have failed too: their requests stop waiting.
 func TestCallsUnderWayFailWithTheFirst(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
@@ -132,7 +132,7 @@ func TestCallsUnderWayFailWithTheFirst(t *testing.T) {
 	})
 }
 
-// A batch that is being built as an outage begins has failed too: nobody waits for its calls.
+// A batch that is being built as an outage begins has failed too: no request waits for its calls.
 func TestCallsThatAreBuiltAsTheFirstFailsFailWithIt(t *testing.T) {
 	bubble(t, func(t *world) {
 		keys := keysOn("0", 10)
@@ -184,7 +184,7 @@ func TestNoProbeIsLostWhereTooManyBatchesAreUnderWay(t *testing.T) {
 	})
 }
 
-// Of a cluster one node hangs: only its keys are degraded, and nobody else waits for it.
+// When one node of a cluster hangs, only its keys are degraded, and no other request waits for it.
 func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 	bubble(t, func(t *world) {
 		c := t.cluster()
@@ -216,8 +216,8 @@ func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 	})
 }
 
-// While a probe is under way its key may move to another node. What becomes of the probe says
-// nothing about that one.
+// While a probe is under way its key may move to another node. The outcome of the probe says nothing
+// about that node.
 func TestAProbeOfAKeyThatMovesIsOfTheNodeItWentTo(t *testing.T) {
 	bubble(t, func(t *world) {
 		c := t.cluster()
@@ -267,7 +267,7 @@ func TestNewKeysComeBackWithoutARouter(t *testing.T) {
 	})
 }
 
-// What a node says about one key is that key's own affair, however often.
+// A node's errors about one key concern that key alone, however often they come.
 func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
 	for name, err := range map[string]error{
 		"a missing permission": fmt.Errorf("%w: %w", lease.ErrPermanent, lease.ErrKey),
@@ -293,7 +293,7 @@ func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
 	}
 }
 
-// One call of a great many is slow: the node answers others meanwhile, so nobody else is degraded.
+// One call of a great many is slow: the node answers others meanwhile, so no other key is degraded.
 func TestOneSlowCallIsNoOutage(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
@@ -313,7 +313,7 @@ func TestOneSlowCallIsNoOutage(t *testing.T) {
 	})
 }
 
-// A node that comes back and fails again costs somebody one CallTimeout each time, and no more.
+// Each failure of a node that had come back costs one request one CallTimeout, and no more.
 func TestANodeThatComesBackAndFailsAgain(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
@@ -436,7 +436,7 @@ func TestAnUnseenKeyInAnOutage(t *testing.T) {
 			check(t, !l.Allow("cold"), "ColdStartDeny admits")
 			t.every(verdict{})
 			time.Sleep(2 * time.Second)
-			for range 2 { // in line, as a key at rest does not say who else uses it
+			for range 2 { // in line, as a key at rest does not report other holders
 				noErr(t, other.Wait(t.Context(), "k"))
 				noErr(t, l.Wait(t.Context(), "k"))
 			}
@@ -444,7 +444,7 @@ func TestAnUnseenKeyInAnOutage(t *testing.T) {
 			l.AllowN("k", 100) // finds out
 			admitted := admits(200, 0, func() bool { return l.Allow("unseen") })
 			equal(t, admitted, want, "are admitted of 200")
-			// What was admitted without the store is owed.
+			// Tokens admitted without the store are owed.
 			t.every(verdict{})
 			l.TryAllow("unseen")
 			time.Sleep(5 * time.Second)
