@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// While a call hangs, a warm key serves what it holds without waiting. Then TryAllow never waits,
-// Allow waits CallTimeout at most, and from the first failure on nobody waits at all.
+// While a call hangs, a warm key serves held tokens without waiting. Then TryAllow never waits, Allow
+// waits CallTimeout at most, and after the first failure no request waits at all.
 func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
@@ -60,7 +60,7 @@ func TestProbesBackOff(t *testing.T) {
 		t.every(verdict{})
 		admitted := ask(1400)
 		check(t, admitted >= 1000, "%d admitted in the 1.4 s after the outage", admitted)
-		// Nobody probes on behalf of a key that nobody uses.
+		// A key without demand is not probed.
 		t.every(away)
 		time.Sleep(5 * time.Second)
 		t.silent(time.Hour)
@@ -126,7 +126,8 @@ func taken(r hybrid.Result, err error) error {
 	return err
 }
 
-// In an outage a silence costs those CallTimeout who come within it, and requests that go on nothing.
+// In an outage a silence costs CallTimeout to requests that arrive within it, and nothing to a steady
+// stream of requests.
 func TestASilenceInAnOutageCostsOneCallTimeout(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
@@ -151,7 +152,7 @@ func TestASilenceInAnOutageCostsOneCallTimeout(t *testing.T) {
 	})
 }
 
-// A network slower than CallTimeout starves nobody: late replies count, and teach how long to wait.
+// A network slower than CallTimeout starves no key: late replies count, and teach how long to wait.
 func TestASlowNetworkDoesNotStarve(t *testing.T) {
 	bubble(t, func(t *world) {
 		t.every(verdict{delay: 150 * time.Millisecond})
@@ -205,8 +206,8 @@ func TestFallbacks(t *testing.T) {
 	}
 }
 
-// The requests that wait when a call turns out to hang are told by the fallback, not just denied.
-// What was admitted without tokens is repaid when the store is back.
+// The fallback answers requests that wait when a call turns out to hang. Tokens admitted without a
+// lease are repaid when the store is back.
 func TestTheFallbackAnswersWhoWaitedAndIsRepaid(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))

@@ -71,9 +71,8 @@ func client(t *testing.T, addr string) *redis.Client {
 // virtual says whether time is the bubble's, and so exact.
 func (t *world) virtual() bool { return t.clock != nil }
 
-// left is what a process that has just started finds in the bucket. In virtual time it takes
-// everything; by Redis's own clock it looks, because a T may have to pass first: until then the
-// other processes' shares are kept for them.
+// left returns the tokens that a new process finds in the bucket. In virtual time it takes everything.
+// By Redis's own clock it only looks: the other processes' shares stay reserved for up to a T.
 func (t *world) left(key string, l hybrid.Limit) int64 {
 	t.Helper()
 	n := t.settled(key)

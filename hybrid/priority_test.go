@@ -45,7 +45,7 @@ func TestAClassStopsAtItsShareAndThoseBeforeGoOn(t *testing.T) {
 		stopsAt(2, 60)
 		stopsAt(1, 30)
 		stopsAt(0, 0)
-		// What comes back is for class 0 first.
+		// Returned tokens are for class 0 first.
 		if !t.virtual() {
 			return
 		}

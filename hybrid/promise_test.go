@@ -109,7 +109,7 @@ func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 type load struct {
 	on, off time.Duration
 	gap     time.Duration // between two requests
-	large   int           // of so many requests one is by AllowN
+	large   int           // one request in large uses AllowN
 }
 
 func boundRun(t *world, limit hybrid.Limit, policy hybrid.Policy, ld load, seed uint64, least int64) {
@@ -211,7 +211,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 	asked()
 	watched()
 	st := conserved(t, l)
-	// What was drawn for requests that had gone does not count as admitted.
+	// Tokens drawn for requests that had ended do not count as admitted.
 	check(t, st.Held == 0 && st.Admitted == admitted, "the callers were admitted %d: %+v", admitted, st)
 	for key, spans := range record {
 		for _, limit := range both {

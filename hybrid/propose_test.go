@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Who has no limit, or nothing at all, is said to: on a Redis that answers, and while it is away,
-// whatever Policy.Fallback says.
+// Unlimited and Blocked are explicit answers of LimitsFor. They hold while Redis answers and in an
+// outage, under any Policy.Fallback.
 func TestLimitsForSaysUnlimitedAndBlocked(t *testing.T) {
 	for _, fallback := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackAllowAll} {
 		inVirtualTime(t, func(t *world) {
@@ -37,9 +37,9 @@ func TestLimitsForSaysUnlimitedAndBlocked(t *testing.T) {
 	}
 }
 
-// What LimitsFor returns wrong is a mistake of the configuration and looks like one: the error says
-// so, it is logged once for a key, counted, and told. It is no denial and nothing that a refused
-// argument is.
+// Wrong limits from LimitsFor are reported as a mistake in the configuration: the error says so, is
+// logged once for a key, counted, and passed to the observer. They count as neither a denial nor an
+// invalid argument.
 func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits   []hybrid.Limit
@@ -78,7 +78,7 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 	}
 }
 
-// With Policy.Shadow they are admitted: who only tries a limit is not stopped by a mistake in it.
+// With Policy.Shadow they are admitted: a mistake in a limit under trial stops no request.
 func TestWrongLimitsInShadowStopNobody(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }, Policy: hybrid.Policy{Shadow: true}}
@@ -138,7 +138,7 @@ func TestRefreshOfAKeyThatIsNotInUse(t *testing.T) {
 	})
 }
 
-// Wrong limits of a handle are what wrong ones of LimitsFor are, even where the key is in use.
+// Wrong limits of a handle are treated like wrong ones of LimitsFor, even where the key is in use.
 func TestKeyWithWrongLimits(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := of(hourly)
@@ -226,7 +226,7 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 	})
 }
 
-// What is blocked is denied, and is no error, for any number of tokens.
+// A blocked key denies any number of tokens, without an error.
 func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(of(hybrid.Blocked))
@@ -241,7 +241,8 @@ func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
 	})
 }
 
-// What SetLimits has blocked stays so here, even where the store goes away before the next call.
+// A key blocked by SetLimits stays so in this process, even where the store goes away before the next
+// call.
 func TestBlockedHoldsThroughAnOutageThatComesAtOnce(t *testing.T) {
 	for _, fallback := range []hybrid.Fallback{hybrid.FallbackLocalShare, hybrid.FallbackAllowAll} {
 		bubble(t, func(t *world) {

@@ -69,8 +69,8 @@ func TestSteadyOverloadIsAdmittedAtTheRate(t *testing.T) {
 	})
 }
 
-// x/time/rate, TestLongRunningQPS: who asks for more than the rate is admitted 99.9 to 100 % of it;
-// three processes together, where a token may lie with one while another is asked, at least 99.5 %.
+// x/time/rate, TestLongRunningQPS: demand beyond the rate is admitted 99.9 to 100 % of it. Three
+// processes together, where a token may lie with one while another is asked, get at least 99.5 %.
 func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 	everywhere(t, func(t *world) {
 		limit := hybrid.PerSecond(20)
@@ -148,8 +148,8 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 	})
 }
 
-// x/time/rate (TestLimiter_noTruncationErrors, golang.org/issues/34861) and Bucket4j: the part of a
-// token that has flowed when somebody asks is not lost. vearne/ratelimit credits it twice.
+// x/time/rate (TestLimiter_noTruncationErrors, golang.org/issues/34861) and Bucket4j: a request does
+// not lose the part of a token that has flowed. vearne/ratelimit credits it twice.
 func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
 		// One of them is so large that the store counts in milliseconds and keeps a remainder.
@@ -174,7 +174,7 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 			time.Sleep(time.Duration(1+rnd.Int64N(97_000)) * time.Microsecond)
 		}
 		time.Sleep(time.Millisecond - time.Since(from)%time.Millisecond) // the store's millisecond is over
-		// What was admitted and what is there is what has flowed, to the token.
+		// The admitted and the remaining tokens add up to the flow, to the token.
 		for key, l := range keys {
 			left := t.settled(key)
 			flowed := int64(time.Since(from)) * l.Tokens / int64(l.Per)

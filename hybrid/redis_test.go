@@ -66,7 +66,7 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 			l.Close()
 		}
 	}
-	// Another client may be another server, and what was closed contradicts nobody.
+	// Another client may be another server, and a closed Limiter contradicts no other.
 	other, err := hybrid.Redis(onMiniredis(t), hybrid.PerSecond(100))
 	noErr(t, err)
 	other.Close()

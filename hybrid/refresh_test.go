@@ -22,14 +22,14 @@ func (p *plan) set(l ...hybrid.Limit) { p.limits.Store(&l) }
 
 func (p *plan) of(string) []hybrid.Limit { return *p.limits.Load() }
 
-// takesOver is how long a bucket keeps limits that nobody proposes any more, and a little.
+// takesOver is a little longer than a bucket keeps limits that no process proposes any more.
 const takesOver = 3 * ttl
 
 // more is a limit that takes the place of hourly.
 var more = hybrid.PerHour(1).WithBurst(500)
 
-// What LimitsFor says by now is proposed when Refresh or RefreshAll asks, and takes over when no
-// process proposes the old limits any more.
+// Refresh and RefreshAll propose the present answer of LimitsFor. It takes over when no process
+// proposes the old limits any more.
 func TestRefreshAsksLimitsForAgain(t *testing.T) {
 	slow, fast := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(1).WithBurst(500)
 	for name, refresh := range map[string]func(l *hybrid.Limiter) error{
@@ -48,7 +48,7 @@ func TestRefreshAsksLimitsForAgain(t *testing.T) {
 			limitsAre(t, a, "k", slow)
 			p.set(fast)
 			use(2 * takesOver)
-			limitsAre(t, a, "k", slow) // nobody has asked
+			limitsAre(t, a, "k", slow) // before any refresh
 			noErr(t, refresh(a))
 			use(2 * takesOver)
 			limitsAre(t, a, "k", slow) // b still proposes it
@@ -152,7 +152,7 @@ func TestRefreshAtRestIsNoConflict(t *testing.T) {
 	})
 }
 
-// Who has a key's limits at hand gives them with the key.
+// KeyWith takes the key's limits from a caller that knows them.
 func TestKeyWithTakesThePlaceOfLimitsFor(t *testing.T) {
 	bubble(t, func(t *world) {
 		asked := 0

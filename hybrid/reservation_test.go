@@ -95,8 +95,7 @@ func TestASettlementOwesNoMoreThanItsBound(t *testing.T) {
 	})
 }
 
-// What was used beyond the estimate is owed: nothing is granted before the rate has paid for it,
-// whoever asks.
+// Use beyond the estimate is owed: no process is granted anything before the rate has paid for it.
 func TestWhatWasUsedBeyondAReservationIsOwed(t *testing.T) {
 	bubble(t, func(t *world) {
 		limit := hybrid.PerSecond(10)
@@ -134,7 +133,7 @@ func TestACancelledReservationIsWorthWhatWasNotRefilled(t *testing.T) {
 			l := t.process(c.limit)
 			r := reserve(t, l, "k", 6)
 			time.Sleep(c.after)
-			// What is left is taken now, so that the worth can be seen in full.
+			// Take the remaining tokens now, so that the full worth of the reservation shows.
 			n := drain(l, "k")
 			r.Cancel()
 			time.Sleep(time.Second)

@@ -28,9 +28,9 @@ type lateTimer struct {
 
 func (t lateTimer) Reset(d time.Duration) bool { return t.Timer.Reset(d + t.late) }
 
-// Whoever is denied, sleeps for RetryAfter and asks again gets the next token, whether timers fire
-// in time or not: the denial ends by the clock. So one process alone is never denied twice in a
-// row, and of several that want the same token each is denied once for it.
+// A denied caller that sleeps RetryAfter and asks again gets the next token, whether timers fire in
+// time or not: the denial ends by the clock. So one process alone is never denied twice in a row, and
+// of several that want the same token each is denied once for it.
 func TestSleepingRetryAfterCostsOneDenialForAToken(t *testing.T) {
 	for _, limit := range []hybrid.Limit{
 		hybrid.PerSecond(10).WithBurst(1), hybrid.PerSecond(100).WithBurst(3), hybrid.PerMinute(7).WithBurst(2),
@@ -49,7 +49,7 @@ func TestSleepingRetryAfterCostsOneDenialForAToken(t *testing.T) {
 	}
 }
 
-// sleepers are so many processes that ask for tokens one by one, and sleep RetryAfter in between.
+// sleepers runs processes that ask for tokens one by one, and sleep RetryAfter in between.
 func sleepers(t *world, processes int, late time.Duration, limit hybrid.Limit) {
 	span := 200 * limit.Per / time.Duration(limit.Tokens)
 	var admitted, denied atomic.Int64

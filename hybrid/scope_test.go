@@ -62,7 +62,8 @@ func TestPeerEachProcessHasTheLimitForItself(t *testing.T) {
 	})
 }
 
-// Limits that were set elsewhere are followed within two TTLs, also by who waits for the old ones.
+// A process follows limits set by another one within two TTLs, even with a request waiting under the
+// old ones.
 func TestAProcessByItselfFollowsWithinTwoTTLs(t *testing.T) {
 	for phase := range 8 {
 		bubbleOf(t, phase, func(t *world) {
@@ -212,14 +213,14 @@ func TestResetToDropsWhatWasUsed(t *testing.T) {
 					noErr(t, l.ResetTo(t.Context(), key, want))
 					limitsAre(t, l, key, want)
 					equal(t, drain(l, key), burst, "admitted after ResetTo")
-					// It is what SetLimits is to other processes, and to a key that nobody has used.
+					// Other processes see it as they see SetLimits, and so does an unused key.
 					other := t.start(cfg)
 					limitsAre(t, other, key, want)
 					noErr(t, l.ResetTo(t.Context(), unused, want))
 					limitsAre(t, other, unused, want)
 					equal(t, drain(l, unused), burst, "admitted of a new key")
 				}
-				// What a process holds goes back before.
+				// Held tokens go back before.
 				l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Scope: scope,
 					Policy: hybrid.Policy{MinBatch: 10}})
 				must(t, l.Allow("warm") && l.Stats().Held == 9, "%+v", l.Stats())

@@ -39,13 +39,13 @@ func TestShadowAdmitsWhatALimitDeniesAndCountsIt(t *testing.T) {
 		check(t, err == nil && r.OK && r.Shadowed && r.Limit == hourly && r.RetryAfter > time.Hour && r.Remaining == 0,
 			"%+v, %v", r, err)
 		check(t, k.Allow() && l.Allow("k") && k.TryAllow() && l.TryAllow("k") && k.AllowN(4) && l.AllowN("k", 5), "denied")
-		// Nobody waits for what is not there, whatever his deadline is.
+		// No request waits for missing tokens, whatever its deadline.
 		t.lasts(0, 0, func() {
 			noErr(t, k.Wait(t.Context()))
 			noErr(t, l.WaitN(within(t, time.Second), "k", 2))
 		})
 		shadows(t, l, 10, 3+4+9+3)
-		// What is more than the burst would be denied for ever, and is admitted all the same.
+		// A request beyond the burst would be denied for ever, and is admitted all the same.
 		r, err = l.Take(t.Context(), "k", 11)
 		check(t, err == nil && r.OK && r.Shadowed, "%+v, %v", r, err)
 		check(t, l.AllowN("k", 100) && l.WaitN(t.Context(), "k", 1000) == nil, "denied")
@@ -67,7 +67,7 @@ func TestShadowWaitsForOneCallOnly(t *testing.T) {
 		l := t.start(by(shadow, hourly))
 		t.lasts(20*time.Millisecond, 25*time.Millisecond, func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
 		shadows(t, l, 10, 0)
-		// Once it is known that the bucket has nothing, nobody waits at all.
+		// Once the bucket is known to be empty, no request waits at all.
 		t.lasts(20*time.Millisecond, 25*time.Millisecond, func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
 		shadows(t, l, 10, 10)
 		t.lasts(0, 0, func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
@@ -127,7 +127,7 @@ func TestShadowOfAColdStart(t *testing.T) {
 	})
 }
 
-// A table that is full of keys in use, and limits that cannot be used, deny nobody in shadow mode.
+// A full table of keys in use, and wrong limits, deny no request in shadow mode.
 func TestShadowWhereNobodyCanDecide(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(hybrid.Policy{Shadow: true, MinBatch: 2}, hybrid.PerSecond(1000))
@@ -150,8 +150,8 @@ func TestShadowWhereNobodyCanDecide(t *testing.T) {
 	})
 }
 
-// What is no limit's doing is denied in shadow mode too: a closed limiter, what makes no sense, and
-// a context that has ended.
+// Denials without a limit stand in shadow mode too: by a closed limiter, for an invalid request, and
+// after a context has ended.
 func TestShadowDeniesWhatIsNoLimitsDoing(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(shadow, hourly))

@@ -46,8 +46,7 @@ func TestConservedWhileTokensAreOnTheirWay(t *testing.T) {
 	})
 }
 
-// What a request has waited for is told apart from what the process held, and from what a fallback
-// gave.
+// Stats count tokens that a request waited for apart from held ones and from those of a fallback.
 func TestStatsSayWhatWasAwaited(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(of(hybrid.PerSecond(1000)))
@@ -96,7 +95,7 @@ func TestACallSaysWhoWaitsForIt(t *testing.T) {
 	})
 }
 
-// Stats say which keys fail, who waits, and how long a round trip takes.
+// Stats report failing keys, waiting requests, and the time of a round trip.
 func TestStatsSayWhatGoesOnNow(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := of(hourly)
@@ -122,7 +121,7 @@ func TestStatsSayWhatGoesOnNow(t *testing.T) {
 	})
 }
 
-// ofLimit is what Stats say of one limit.
+// ofLimit returns the Stats of one limit.
 func ofLimit(st hybrid.Stats, l hybrid.Limit) hybrid.LimitStats {
 	for _, s := range st.Limits {
 		if s.Limit == l {
@@ -132,8 +131,8 @@ func ofLimit(st hybrid.Stats, l hybrid.Limit) hybrid.LimitStats {
 	return hybrid.LimitStats{}
 }
 
-// What was denied is counted by the limit that denied it, also of keys that have left, and also
-// where the limits have changed since.
+// Each denial is counted by the limit that caused it, even after its key has left or its limits have
+// changed.
 func TestStatsCountDenialsByLimit(t *testing.T) {
 	for _, mode := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprint("shadow: ", mode), func(t *world) {

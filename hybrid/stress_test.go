@@ -131,7 +131,7 @@ func isOneOf(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
 
-// act is something to do for limiter number who.
+// act chooses an action for one of the limiters, by its number.
 func (s *stress) act(key string, who int) func() {
 	n := 1 + s.rnd.Int64N(3)
 	if s.rnd.IntN(4) == 0 {
@@ -204,9 +204,9 @@ func (s *stress) restart(ctx context.Context, who int, atOnce bool) {
 	}
 }
 
-// Waits that are cancelled at any moment - in the queue, half gathered, while the call is under
-// way, with the reply, or in the moment of success - give back everything: what is missing from the
-// bucket in the end is what was admitted, to the token.
+// Waits that are cancelled at any moment - in the queue, half gathered, while the call is under way,
+// with the reply, or in the moment of success - give back everything: in the end the bucket lacks
+// exactly the admitted tokens.
 func TestCancelledWaitsLeakNothing(t *testing.T) {
 	seeds(t, 200, func(t *world, seed uint64) {
 		rnd, net := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))

@@ -15,8 +15,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// A key that goes to rest while somebody who makes room has taken it off the list stays in the
-// table: otherwise one key would have two entries under one id, of which one is nobody's.
+// A key that goes to rest stays in the table, even where another request has just taken it off the
+// list to make room: otherwise one key would have two entries under one id, one of them outside the
+// table.
 func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(memory.New(nil), Config{Limits: []Limit{PerHour(100)}, KeysMax: 10})
@@ -50,8 +51,8 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	})
 }
 
-// A long name is kept as its hash, here and in the store, and is a key of its own all the same. Who
-// asks by it, and LimitsFor, know it by its own name.
+// A long name is kept as its hash, here and in the store, and is a key of its own all the same.
+// Callers and LimitsFor use its full name.
 func TestLongNamesAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given limits that depend on the end of a name of 10 kB,

@@ -24,7 +24,7 @@ func (t *world) router() *nodesOf {
 func (t *world) cutOff(cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	other, l := t.startOn(t.router(), cfg), t.startOn(t.router(), cfg)
-	for range 2 { // in line, as a key at rest does not say who else uses it
+	for range 2 { // in line, as a key at rest does not report other holders
 		noErr(t, other.Wait(t.Context(), "k"))
 		noErr(t, l.Wait(t.Context(), "k"))
 	}

@@ -121,7 +121,7 @@ func TestTakeUpToWithoutTheStore(t *testing.T) {
 		must(t, l.Allow("k") && l.Stats().Held == 4, "%+v", l.Stats())
 		t.every(away)
 		must(t, !l.AllowN("k", 8) && l.Stats().Errors > 0, "%+v", l.Stats())
-		// then they are what there is.
+		// then it grants the held tokens.
 		t.upTo(l, 9, 4, hybrid.SourceLocal)
 		t.upTo(l, 9, 0, hybrid.SourceFallback)
 	})

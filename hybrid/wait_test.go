@@ -47,7 +47,7 @@ func (o *order) check(t *world) {
 	}
 }
 
-// Who came first is served first, whatever its n, and Allow does not overtake.
+// The first waiter is served first, whatever its n, and Allow does not overtake.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.drained(of(hybrid.PerSecond(10)))

@@ -91,7 +91,7 @@ func TestWaitIsPacedByDroppedCells(t *testing.T) {
 	})
 }
 
-// A wait that must be in vain is refused by what the last answer said, without a call.
+// A wait that must fail is refused by the last answer, without a call.
 func TestAWaitForAWindowInVainMakesNoCall(t *testing.T) {
 	for _, limit := range []hybrid.Limit{minutely, hybrid.Calendar(60, time.Hour, 0)} {
 		bubbleOf(t, limit, func(t *world) {
@@ -156,7 +156,7 @@ func TestARefundFreesTheOldest(t *testing.T) {
 	})
 }
 
-// What was used stays used when the limits change their kind.
+// Used tokens stay used when the limits change their kind.
 func TestWhatWasUsedStaysUsedWhateverTheKind(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerHour(100))
@@ -237,7 +237,7 @@ func TestFallbacksWithAWindow(t *testing.T) {
 		equal(t, admits(40, 0, func() bool { return l.Allow("k") }), 40, "admitted while the store was away")
 		t.every(verdict{})
 		t.soon(5*time.Second, func() bool {
-			l.Allow("k") // or else nobody asks whether the store is back
+			l.Allow("k") // without a request there would be no probe
 			p, err := l.Peek(t.Context(), "k")
 			return err == nil && p.Remaining < 20
 		})

@@ -50,7 +50,7 @@ func bubbleOf(t *testing.T, name any, body func(t *world)) {
 	t.Run(fmt.Sprint(name), func(t *testing.T) { bubble(t, body) })
 }
 
-// seeds runs body in a bubble of its own for each of so many random seeds.
+// seeds runs body in a bubble of its own for each of runs random seeds.
 func seeds(t *testing.T, runs int, body func(t *world, seed uint64)) {
 	t.Helper()
 	for seed := range testkit.Seeds(t, runs) {
@@ -92,7 +92,7 @@ func (t *world) process(l ...hybrid.Limit) *hybrid.Limiter {
 	return t.start(of(l...))
 }
 
-// fleet is so many processes that are configured alike.
+// fleet starts n processes with the same configuration.
 func (t *world) fleet(n int, cfg hybrid.Config) (ls []*hybrid.Limiter) {
 	for range n {
 		ls = append(ls, t.start(cfg))
@@ -159,7 +159,7 @@ func (t *world) hangs() {
 // loseAll makes the store forget everything.
 func (t *world) loseAll() { t.replace(memory.New(t.clock)) }
 
-// state is what the bucket says.
+// state returns the state of the bucket.
 func (t *world) state(key string) lease.State {
 	t.Helper()
 	st, err := t.Configure(context.Background(), key, lease.OpInspect, lease.Config{})
