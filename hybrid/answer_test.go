@@ -135,7 +135,8 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 			// An answer never mixes the two;
 			isOne := func() bool { return err == nil && (r.Limit == either[0] || r.Limit == either[1]) }
 			must(t, isOne() && r.Remaining >= 0 && r.Remaining <= r.Limit.Capacity() &&
-				(r.Remaining == 0 || r.ResetAfter <= r.Limit.TimeToFull()) && (!r.OK || r.RetryAfter == 0), "Take: %+v, %v", r, err)
+				(r.Remaining == 0 || r.ResetAfter <= r.Limit.TimeToFull()) && (!r.OK || r.RetryAfter == 0),
+				"Take: %+v, %v", r, err)
 			r, err = reader.Peek(t.Context(), "k")
 			seen[r.Limit] = true
 			must(t, isOne(), "Peek: %+v, %v", r, err)

@@ -291,7 +291,9 @@ func BenchmarkWaitLatency(b *testing.B) {
 		turns     = 4
 	)
 	noting := &arrivals{Store: storeAt(b, redistest.Start(b).Addr)}
-	key := newLimiter(b, noting, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(perSecond)}, CallTimeout: time.Second}).Key("k")
+	key := newLimiter(b, noting, hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerSecond(perSecond)}, CallTimeout: time.Second,
+	}).Key("k")
 	for key.Allow() { // the burst
 	}
 	var own, other latencies

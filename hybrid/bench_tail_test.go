@@ -112,8 +112,9 @@ type tailFigures map[string]float64
 // tailRows are the rows of the table, in order.
 var tailRows = []string{
 	"decisions/s", "admitted", "Redis CPU us/decision", "client CPU us/decision", "p50 ms", "p99 ms", "p99.9 ms",
-	"open loop: Redis CPU us/decision", "open loop: client CPU us/decision", "open loop: p50 ms", "open loop: p99 ms",
-	"open loop: p99.9 ms", "Redis bytes/key", "Redis keys/user", "process bytes/user",
+	"open loop: Redis CPU us/decision", "open loop: client CPU us/decision",
+	"open loop: p50 ms", "open loop: p99 ms", "open loop: p99.9 ms",
+	"Redis bytes/key", "Redis keys/user", "process bytes/user",
 }
 
 const (

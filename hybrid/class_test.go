@@ -93,7 +93,8 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 func TestSharesOfClassesAreValidated(t *testing.T) {
 	bubble(t, func(t *world) {
 		for text, cfg := range map[string]hybrid.Config{
-			"Priorities[1] is 0.5, must be below 1 and above the one before it (0.5)": classes([]float64{0.5, 0.5}, hourly),
+			"Priorities[1] is 0.5, must be below 1 and above the one before it (0.5)": classes(
+				[]float64{0.5, 0.5}, hourly),
 			"Priorities[1] is 0.4":           classes([]float64{0.5, 0.4}, hourly),
 			"Priorities[0] is 1":             classes([]float64{1}, hourly),
 			"Priorities[0] is -0.1":          classes([]float64{-0.1}, hourly),

@@ -40,8 +40,8 @@ func TestCloseWakesWaiters(t *testing.T) {
 		isErr(t, l.Wait(t.Context(), ""), hybrid.ErrClosed)
 		check(t, !l.AllowN("k", 0), "a closed limiter admits")
 		after := l.Stats()
-		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied && after.Invalid == st.Invalid+11,
-			"%+v, before %+v", after, st)
+		check(t, after.Leased == 0 && after.Held == 0 &&
+			after.Denied == st.Denied && after.Invalid == st.Invalid+11, "%+v, before %+v", after, st)
 	})
 }
 
@@ -132,7 +132,8 @@ func TestShutdownCountsWhatIsAskedMeanwhileAsInvalid(t *testing.T) {
 			check(t, !l.TryAllow("k") && !l.AllowN("k", 5), "admitted during Shutdown")
 		}
 		after := l.Stats()
-		check(t, after.Denied == before.Denied && after.Invalid == before.Invalid+14, "%+v, before %+v", after, before)
+		check(t, after.Denied == before.Denied && after.Invalid == before.Invalid+14,
+			"%+v, before %+v", after, before)
 		wait()
 	})
 }

@@ -230,6 +230,7 @@ func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
 		_, err = k.Take(t.Context(), 2)
 		noErr(t, err)
 		check(t, !l.TryAllow("k") && !k.TryAllow() && !l.AllowN("k", 3) && !k.AllowN(3), "admitted")
-		check(t, times == 6 && tokens == 11 && l.Stats().Denied == denied+11, "told %d times of %d tokens", times, tokens)
+		check(t, times == 6 && tokens == 11 && l.Stats().Denied == denied+11,
+			"told %d times of %d tokens", times, tokens)
 	})
 }

@@ -53,7 +53,8 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 				t.Helper()
 				says(t, where, err, hybrid.ErrInvalidConfig, append(parts, c.part)...)
 				check(t, !errors.Is(err, hybrid.ErrUnavailable), "%v", err)
-				check(t, errors.Is(err, lease.ErrInvalidLimit) != strings.Contains(c.part, "1 to 4"), "%s: %v", where, err)
+				check(t, errors.Is(err, lease.ErrInvalidLimit) != strings.Contains(c.part, "1 to 4"),
+					"%s: %v", where, err)
 			}
 			l := t.process(hybrid.PerSecond(1))
 			refused("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
@@ -105,7 +106,8 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "Version is -8", "CallTimeout is -9ns")
 	refused(good, by(hybrid.Policy{MinBatch: -10}, perSecond(1, 0)), lease.ErrInvalidPolicy, "MinBatch is -10")
 	refused(good, hybrid.Config{}, hybrid.ErrInvalidConfig, "")
-	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig, "Clock is a nil *clock.Manual")
+	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig,
+		"Clock is a nil *clock.Manual")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
 	for _, store := range []lease.Store{
 		nil, (*redisbucket.Store)(nil), (*memory.Store)(nil), storeFunc(nil), storeMap(nil),
@@ -125,7 +127,9 @@ func (f storeFunc) Exchange(ctx context.Context, calls []*lease.Call, done func(
 	f(calls[0].Key).Exchange(ctx, calls, done)
 }
 
-func (f storeFunc) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+func (f storeFunc) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (lease.State, error) {
 	return f(key).Configure(ctx, key, op, c)
 }
 
@@ -133,7 +137,9 @@ func (m storeMap) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	m[calls[0].Key].Exchange(ctx, calls, done)
 }
 
-func (m storeMap) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+func (m storeMap) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (lease.State, error) {
 	return m[key].Configure(ctx, key, op, c)
 }
 

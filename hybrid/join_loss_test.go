@@ -17,7 +17,8 @@ func TestWhatAKeyDeniesCostsTheOthersNothing(t *testing.T) {
 	const lasts, n = 10 * time.Minute, 500
 	fleets := []int{3, 1}
 	pauses := []time.Duration{250 * time.Millisecond, 50 * time.Millisecond, 700 * time.Millisecond}
-	if !testkit.Long(t, "3 processes and one pause", "1 and 3 processes and three pauses") || testkit.RaceEnabled {
+	long := testkit.Long(t, "3 processes and one pause", "1 and 3 processes and three pauses")
+	if !long || testkit.RaceEnabled {
 		fleets, pauses = fleets[:1], pauses[:1]
 	}
 	for _, processes := range fleets {

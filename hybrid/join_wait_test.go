@@ -185,7 +185,9 @@ func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
 	}{
 		"cancelled":        {func(_ *world, _ *hybrid.Limiter, cancel func()) { cancel() }, context.Canceled},
 		"the other closed": {func(_ *world, l *hybrid.Limiter, _ func()) { l.Close() }, hybrid.ErrClosed},
-		"the other leaves": {func(t *world, l *hybrid.Limiter, _ func()) { noErr(t, l.Shutdown(t.Context())) }, hybrid.ErrClosed},
+		"the other leaves": {func(t *world, l *hybrid.Limiter, _ func()) {
+			noErr(t, l.Shutdown(t.Context()))
+		}, hybrid.ErrClosed},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			cfg := bursts(map[string]int64{"a": 10, "b": 10, "c": 10})

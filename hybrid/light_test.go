@@ -36,7 +36,8 @@ func TestAKeyThatIsAskedSeldomDraws(t *testing.T) {
 			t.has("k", left, 0)
 			st := conserved(t, l)
 			check(t, st.InUse == 1 && st.Held == 0 && st.Leased == st.Admitted && st.Limits[0].Keys == 1, "%+v", st)
-			check(t, slices.Equal(l.KnownLimits("k"), limits(hybrid.PerHour(1).WithBurst(20))), "%v", l.KnownLimits("k"))
+			check(t, slices.Equal(l.KnownLimits("k"), limits(hybrid.PerHour(1).WithBurst(20))),
+				"%v", l.KnownLimits("k"))
 			time.Sleep(time.Second)
 		}
 		check(t, slices.Equal(t.draws("k"), slices.Repeat([]bool{true}, 10)), "draws: %v", t.draws("k"))
@@ -210,7 +211,8 @@ func TestADrawIsWaitedForNoLongerThanCallTimeout(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		slow := map[string]time.Duration{
-			"0:a": 79800 * time.Microsecond, "0:b": 90 * time.Millisecond, "0:c": 60 * time.Millisecond, "0:d": time.Second,
+			"0:a": 79800 * time.Microsecond, "0:b": 90 * time.Millisecond,
+			"0:c": 60 * time.Millisecond, "0:d": time.Second,
 		}
 		t.setJudge(func(c *lease.Call) verdict { return verdict{delay: slow[c.Key]} })
 		from := time.Now()

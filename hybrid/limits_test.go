@@ -268,9 +268,12 @@ func TestControlErrors(t *testing.T) {
 // KnownLimits returns the limits of the last reply, for a key in use, and makes no call.
 func TestKnownLimitsAreThoseOfTheLastReply(t *testing.T) {
 	bubble(t, func(t *world) {
-		l := t.start(hybrid.Config{Name: "api", Limits: []hybrid.Limit{hourly, hybrid.PerSecond(9)}, Priorities: []float64{.5}})
+		l := t.start(hybrid.Config{
+			Name: "api", Limits: limits(hourly, hybrid.PerSecond(9)), Priorities: []float64{.5},
+		})
 		key := l.Key("k")
-		check(t, l.Name() == "api" && l.KnownLimits("k") == nil && key.KnownLimits() == nil, "known without a reply")
+		check(t, l.Name() == "api" && l.KnownLimits("k") == nil && key.KnownLimits() == nil,
+			"known without a reply")
 		must(t, l.Allow("k") && key.Class(1).Allow(), "denied")
 		for name, known := range map[string][]hybrid.Limit{
 			"Limiter": l.KnownLimits("k"), "Key": key.KnownLimits(), "class": key.Class(1).KnownLimits(),

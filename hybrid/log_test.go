@@ -156,7 +156,8 @@ func TestAnOutageIsLoggedWhereItsKeysRest(t *testing.T) {
 // and which setting decides.
 func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
 	for start, says := range map[hybrid.ColdStart]string{
-		hybrid.ColdStartDeny: "Policy.ColdStart denies everything", hybrid.ColdStartAllow: "Policy.ColdStart admits everything",
+		hybrid.ColdStartDeny:  "Policy.ColdStart denies everything",
+		hybrid.ColdStartAllow: "Policy.ColdStart admits everything",
 	} {
 		bubbleOf(t, start, func(t *world) {
 			l, out := t.logging(t, hybrid.Policy{ColdStart: start}, hybrid.PerSecond(1000))

@@ -21,8 +21,10 @@ func named(name string, l ...hybrid.Limit) hybrid.Config { return hybrid.Config{
 func oddKeys() []string {
 	hash, long := lease.HashKey("x"), strings.Repeat("y", lease.KeyMax)
 	keys := []string{
-		"17", "@", "@:", "@@", ":", "@login:17", "@:17", "@:@login:17", "@login:", "login:17", "@api:17", "%40login:17",
-		"\x00", "\xff\xfe", "{", "}", "{login}", "@login:}", "@login:{17}", "@login:%h:", " ", "a\r\nb", strings.Repeat("}", 100),
+		"17", "@", "@:", "@@", ":", "@login:17", "@:17", "@:@login:17",
+		"@login:", "login:17", "@api:17", "%40login:17",
+		"\x00", "\xff\xfe", "{", "}", "{login}", "@login:}", "@login:{17}", "@login:%h:", " ", "a\r\nb",
+		strings.Repeat("}", 100),
 		hash, lease.HashKey(hash), "@login:" + hash, "@:" + hash,
 		long, long + "y", "@login:" + long, "@:" + long, lease.HashKey(long), lease.HashKey("@login:" + long),
 		lease.HashKey("@:@login:" + long), "@" + long[1:], "@login:" + lease.HashKey(long),

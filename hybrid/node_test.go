@@ -193,7 +193,8 @@ func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 			t.Helper()
 			for _, k := range keys {
 				r, err := l.Take(t.Context(), k, 1)
-				check(t, err == nil && r.OK == want && (r.Source == hybrid.SourceFallback) == !want, "%q: %+v, %v", k, r, err)
+				check(t, err == nil && r.OK == want && (r.Source == hybrid.SourceFallback) == !want,
+					"%q: %+v, %v", k, r, err)
 			}
 		}
 		for _, node := range []string{"0", "1", "2"} {
@@ -207,7 +208,8 @@ func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 			ask(keysOn("1", 200), false)
 			ask(keysOn("2", 200), true)
 		})
-		equal(t, l.Stats().Degraded, 1, "keys are in use and degraded, beside those that are denied without an entry")
+		equal(t, l.Stats().Degraded, 1,
+			"keys are in use and degraded, beside those that are denied without an entry")
 		// when that node is replaced by another, its keys follow at once
 		to2 := func(_ string, node int) int { return min(node, 1) * 2 }
 		c.moved.Store(&to2)

@@ -264,9 +264,10 @@ func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
 		soon   time.Duration
 	}
 	for _, f := range []fault{
-		{"a hang", hangs, []time.Duration{500 * time.Millisecond, time.Second, 1900 * time.Millisecond, 3 * time.Second,
-			6 * time.Second, 10 * time.Second, 30 * time.Second}, 500 * time.Millisecond},
-		{"a black hole", vanishes, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}, 2500 * time.Millisecond},
+		{"a hang", hangs, []time.Duration{500 * time.Millisecond, time.Second, 1900 * time.Millisecond,
+			3 * time.Second, 6 * time.Second, 10 * time.Second, 30 * time.Second}, 500 * time.Millisecond},
+		{"a black hole", vanishes, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second},
+			2500 * time.Millisecond},
 		{"packets that come 10 s late", late, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second},
 			2500 * time.Millisecond},
 	} {
@@ -291,7 +292,9 @@ func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
 				}
 				check(t, admitted()-first >= 11*rate*97/100, "%d admitted in 11 s", admitted()-first)
 				// and the bucket waits for nothing, and is not kept for a month
-				look := &lease.Call{Key: "k", Request: lease.Request{Holder: "x", Seq: 1, Config: t.state("k").Config, Weight: 1}}
+				look := &lease.Call{Key: "k", Request: lease.Request{
+					Holder: "x", Seq: 1, Config: t.state("k").Config, Weight: 1,
+				}}
 				t.store().Exchange(t.Context(), []*lease.Call{look}, func([]*lease.Call) {})
 				check(t, look.Err == nil && look.Grant.Frozen == 0 && look.Grant.Expiry < time.Minute,
 					"it waits for %v, and is kept for %v, %v", look.Grant.Frozen, look.Grant.Expiry, look.Err)
@@ -349,7 +352,8 @@ func TestLossesInARowAreWaitedOutOnce(t *testing.T) {
 // what the window had left.
 func TestAPauseOfTheStoreAdmitsNoMoreThanAWindow(t *testing.T) {
 	for _, limit := range []hybrid.Limit{hybrid.Sliding(20, 3*time.Second), hybrid.Sliding(300, 3*time.Second)} {
-		for _, after := range []time.Duration{3500 * time.Millisecond, 4500 * time.Millisecond, 5900 * time.Millisecond} {
+		for _, ms := range []time.Duration{3500, 4500, 5900} {
+			after := ms * time.Millisecond
 			bubbleOf(t, fmt.Sprint(limit, " after ", after), func(t *world) {
 				// Given three processes that want more than the window gives
 				bound, fleet := newMeter(limit), t.fleet(3, of(limit))

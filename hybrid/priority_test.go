@@ -35,12 +35,14 @@ func TestAClassStopsAtItsShareAndThoseBeforeGoOn(t *testing.T) {
 			for i := range ls {
 				sum += take(class(i, p))
 			}
-			check(t, sum <= 100-left && (!t.virtual() || sum == 100-left), "class %d had the bucket down to %d", p, 100-sum)
+			check(t, sum <= 100-left && (!t.virtual() || sum == 100-left),
+				"class %d had the bucket down to %d", p, 100-sum)
 			check(t, !t.virtual() || r.OK && r.Remaining == 100-left-map[int]int64{2: 0, 1: 40, 0: 70}[p], "%+v", r)
 			r, err = class(0, p).Peek(t.Context())
 			check(t, err == nil && (!t.virtual() || !r.OK && r.Remaining == 0), "%+v, %v", r, err)
 			r, err = class(1, p).Take(t.Context(), 1)
-			check(t, err == nil && (!t.virtual() || !r.OK && r.Remaining == 0 && r.RetryAfter > 59*time.Minute), "%+v, %v", r, err)
+			check(t, err == nil && (!t.virtual() || !r.OK && r.Remaining == 0 && r.RetryAfter > 59*time.Minute),
+				"%+v, %v", r, err)
 		}
 		stopsAt(2, 60)
 		stopsAt(1, 30)
@@ -72,7 +74,8 @@ func TestClassesTogetherKeepThePromiseAndTheFirstGoesOn(t *testing.T) {
 			if p == 0 {
 				gap *= 5
 			}
-			for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Duration(rnd.ExpFloat64() * gap)) {
+			pause := func() { time.Sleep(time.Duration(rnd.ExpFloat64() * gap)) }
+			for end := time.Now().Add(span); time.Now().Before(end); pause() {
 				asked[p].Add(1)
 				if bound.admitIf(k.TryAllow()) {
 					admitted[p].Add(1)

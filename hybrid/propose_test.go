@@ -26,7 +26,8 @@ func TestLimitsForSaysUnlimitedAndBlocked(t *testing.T) {
 			ask := func() {
 				t.Helper()
 				equal(t, admits(500, 0, func() bool { return l.Allow("ours") }), 500, "admitted of no limit")
-				equal(t, admits(100, 10*time.Millisecond, func() bool { return l.Allow("banned") }), 0, "admitted of nothing")
+				equal(t, admits(100, 10*time.Millisecond, func() bool { return l.Allow("banned") }), 0,
+					"admitted of nothing")
 			}
 			ask()
 			equal(t, drain(l, "k"), 10, "admitted of Limits")
@@ -81,7 +82,8 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 // With Policy.Shadow they are admitted: a mistake in a limit under trial stops no request.
 func TestWrongLimitsInShadowStopNobody(t *testing.T) {
 	bubble(t, func(t *world) {
-		cfg := hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }, Policy: hybrid.Policy{Shadow: true}}
+		cfg := by(hybrid.Policy{Shadow: true})
+		cfg.LimitsFor = func(string) []hybrid.Limit { return nil }
 		out := logTo(&cfg)
 		l := t.start(cfg)
 		for _, k := range []*hybrid.Key{l.Key("k"), l.KeyWith("k")} {

@@ -57,7 +57,10 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 	for _, c := range []struct {
 		prefix, name string
 		want         error
-	}{{"", "", hybrid.ErrInvalidConfig}, {"yuzhi:", "", hybrid.ErrInvalidConfig}, {"", "api", nil}, {"api:", "", nil}} {
+	}{
+		{"", "", hybrid.ErrInvalidConfig}, {"yuzhi:", "", hybrid.ErrInvalidConfig},
+		{"", "api", nil}, {"api:", "", nil},
+	} {
 		store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: c.prefix})
 		noErr(t, err)
 		l, err := hybrid.New(store, hybrid.Config{Name: c.name, Limits: limits(hybrid.PerSecond(100))})
@@ -79,10 +82,12 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 func TestRedisNamesWhatIsMissing(t *testing.T) {
 	var none *redis.Client
 	for name, start := range map[string]func() (*hybrid.Limiter, error){
-		"no client":      func() (*hybrid.Limiter, error) { return hybrid.Redis(nil, hourly) },
-		"a typed nil":    func() (*hybrid.Limiter, error) { return hybrid.Redis(none, hourly) },
-		"no limit":       func() (*hybrid.Limiter, error) { return hybrid.Redis(onMiniredis(t)) },
-		"a limit of 0/s": func() (*hybrid.Limiter, error) { return hybrid.Redis(onMiniredis(t), hybrid.PerSecond(0)) },
+		"no client":   func() (*hybrid.Limiter, error) { return hybrid.Redis(nil, hourly) },
+		"a typed nil": func() (*hybrid.Limiter, error) { return hybrid.Redis(none, hourly) },
+		"no limit":    func() (*hybrid.Limiter, error) { return hybrid.Redis(onMiniredis(t)) },
+		"a limit of 0/s": func() (*hybrid.Limiter, error) {
+			return hybrid.Redis(onMiniredis(t), hybrid.PerSecond(0))
+		},
 	} {
 		_, err := start()
 		check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%s: %v", name, err)

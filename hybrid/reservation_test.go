@@ -31,15 +31,17 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 		refunded int64
 		charged  int64
 	}{
-		"abandoned":                    {6, abandon, 4, 0, 0},
-		"cancelled":                    {6, cancel, 10, 0, 0},
-		"settled with the estimate":    {6, settle(6), 4, 0, 0},
-		"settled with less":            {6, settle(2), 8, 4, 0},
-		"settled with nothing":         {6, settle(0), 10, 6, 0},
-		"settled with more":            {6, settle(9), 1, 0, 3},
-		"settled with more than is":    {6, settle(15), -5, 0, 9},
-		"nothing, settled with some":   {0, settle(3), 7, 0, 3},
-		"settled with a negative cost": {6, func(t *world, r *hybrid.Reservation) { isErr(t, r.Settle(-1), hybrid.ErrInvalidN) }, 4, 0, 0},
+		"abandoned":                  {6, abandon, 4, 0, 0},
+		"cancelled":                  {6, cancel, 10, 0, 0},
+		"settled with the estimate":  {6, settle(6), 4, 0, 0},
+		"settled with less":          {6, settle(2), 8, 4, 0},
+		"settled with nothing":       {6, settle(0), 10, 6, 0},
+		"settled with more":          {6, settle(9), 1, 0, 3},
+		"settled with more than is":  {6, settle(15), -5, 0, 9},
+		"nothing, settled with some": {0, settle(3), 7, 0, 3},
+		"settled with a negative cost": {6, func(t *world, r *hybrid.Reservation) {
+			isErr(t, r.Settle(-1), hybrid.ErrInvalidN)
+		}, 4, 0, 0},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			l := t.process(hourly)
@@ -139,7 +141,8 @@ func TestACancelledReservationIsWorthWhatWasNotRefilled(t *testing.T) {
 			time.Sleep(time.Second)
 			st := conserved(t, l)
 			back := drain(l, "k") - int64(time.Second*time.Duration(c.limit.Tokens)/c.limit.Per)
-			check(t, back >= c.worth-1 && back <= c.worth, "%d are back, want %d (%d were left): %+v", back, c.worth, n, st)
+			check(t, back >= c.worth-1 && back <= c.worth,
+				"%d are back, want %d (%d were left): %+v", back, c.worth, n, st)
 		})
 	}
 }

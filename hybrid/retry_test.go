@@ -78,5 +78,6 @@ func sleepers(t *world, processes int, late time.Duration, limit hybrid.Limit) {
 	})()
 	most := limit.Capacity() + 200
 	check(t, admitted.Load() >= most*95/100, "%d of %d were admitted", admitted.Load(), most)
-	check(t, denied.Load() <= int64(processes)*(admitted.Load()+1), "%d denials for %d tokens", denied.Load(), admitted.Load())
+	check(t, denied.Load() <= int64(processes)*(admitted.Load()+1),
+		"%d denials for %d tokens", denied.Load(), admitted.Load())
 }

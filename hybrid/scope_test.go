@@ -143,7 +143,9 @@ type lateAnswers struct {
 }
 
 // Configure implements lease.Store.
-func (s *lateAnswers) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+func (s *lateAnswers) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (lease.State, error) {
 	st, err := s.Store.Configure(ctx, key, op, c)
 	if until := s.next; op == lease.OpInspect && until != nil {
 		s.next = nil
@@ -202,7 +204,9 @@ func TestAProcessByItselfPings(t *testing.T) {
 // ResetTo drops what was used and sets the limits in one: 6 of 10 are used, by two processes of
 // which one still holds tokens.
 func TestResetToDropsWhatWasUsed(t *testing.T) {
-	for name, scope := range map[string]hybrid.Scope{"fleet": hybrid.ScopeFleet, "process": hybrid.ScopeProcess} {
+	for name, scope := range map[string]hybrid.Scope{
+		"fleet": hybrid.ScopeFleet, "process": hybrid.ScopeProcess,
+	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *world) {
 				for _, burst := range []int64{20, 10, 8, 1} {
@@ -228,7 +232,8 @@ func TestResetToDropsWhatWasUsed(t *testing.T) {
 				equal(t, drain(l, "warm"), 10, "admitted of a key that was in use")
 
 				l = t.start(hybrid.Config{Limits: limits(hourly), Scope: scope})
-				says(t, "ResetTo", l.ResetTo(t.Context(), "used 10", hybrid.PerSecond(-1)), hybrid.ErrInvalidConfig, "Tokens is -1")
+				says(t, "ResetTo", l.ResetTo(t.Context(), "used 10", hybrid.PerSecond(-1)),
+					hybrid.ErrInvalidConfig, "Tokens is -1")
 				limitsAre(t, l, "used 10", hybrid.PerHour(2).WithBurst(10))
 			})
 		})

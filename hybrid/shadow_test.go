@@ -36,9 +36,10 @@ func TestShadowAdmitsWhatALimitDeniesAndCountsIt(t *testing.T) {
 		}
 		shadows(t, l, 10, 0)
 		r, err := l.Take(t.Context(), "k", 3)
-		check(t, err == nil && r.OK && r.Shadowed && r.Limit == hourly && r.RetryAfter > time.Hour && r.Remaining == 0,
-			"%+v, %v", r, err)
-		check(t, k.Allow() && l.Allow("k") && k.TryAllow() && l.TryAllow("k") && k.AllowN(4) && l.AllowN("k", 5), "denied")
+		check(t, err == nil && r.OK && r.Shadowed && r.Limit == hourly &&
+			r.RetryAfter > time.Hour && r.Remaining == 0, "%+v, %v", r, err)
+		check(t, k.Allow() && l.Allow("k") && k.TryAllow() && l.TryAllow("k") && k.AllowN(4) && l.AllowN("k", 5),
+			"denied")
 		// No request waits for missing tokens, whatever its deadline.
 		t.lasts(0, 0, func() {
 			noErr(t, k.Wait(t.Context()))
@@ -91,8 +92,8 @@ func TestShadowLeavesNoDebt(t *testing.T) {
 				check(t, l.Allow("k") && l.Wait(t.Context(), "k") == nil, "denied")
 			}
 			st := conserved(t, l)
-			check(t, st.Fallback == admitted && st.Admitted == 1+admitted && st.Shadowed == 71-admitted && st.Denied == 0,
-				"%+v", st)
+			check(t, st.Fallback == admitted && st.Admitted == 1+admitted &&
+				st.Shadowed == 71-admitted && st.Denied == 0, "%+v", st)
 			// The store hears of what the fallback admitted and of nothing else.
 			t.every(verdict{})
 			debt := int64(0)
@@ -145,7 +146,8 @@ func TestShadowWhereNobodyCanDecide(t *testing.T) {
 			LimitsFor: func(string) []hybrid.Limit { return limits(hybrid.Limit{Tokens: -1}) },
 		})
 		r, err := l.Take(t.Context(), "k", 2)
-		check(t, err == nil && r.OK && r.Shadowed && l.Allow("k") && l.Wait(t.Context(), "k") == nil, "%+v, %v", r, err)
+		check(t, err == nil && r.OK && r.Shadowed && l.Allow("k") && l.Wait(t.Context(), "k") == nil,
+			"%+v, %v", r, err)
 		shadows(t, l, 0, 4)
 	})
 }

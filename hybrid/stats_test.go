@@ -37,7 +37,8 @@ func TestConservedWhileTokensAreOnTheirWay(t *testing.T) {
 		time.Sleep(time.Second) // what is not needed is given back
 		back := t.last().Returned
 		st := l.Stats()
-		check(t, back > 0 && st.Held >= back && st.Returned+st.Burnt == 0 && st.Conserved(), "%d on the way: %+v", back, st)
+		check(t, back > 0 && st.Held >= back && st.Returned+st.Burnt == 0 && st.Conserved(),
+			"%d on the way: %+v", back, st)
 		close(hold)
 		t.every(verdict{})
 		time.Sleep(time.Second)
@@ -136,7 +137,8 @@ func ofLimit(st hybrid.Stats, l hybrid.Limit) hybrid.LimitStats {
 func TestStatsCountDenialsByLimit(t *testing.T) {
 	for _, mode := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprint("shadow: ", mode), func(t *world) {
-			small, large, other := hybrid.PerHour(60).WithBurst(5), hybrid.PerSecond(100), hybrid.PerHour(60).WithBurst(7)
+			small, other := hybrid.PerHour(60).WithBurst(5), hybrid.PerHour(60).WithBurst(7)
+			large := hybrid.PerSecond(100)
 			cfg := by(hybrid.Policy{Shadow: mode}, small, large)
 			cfg.LimitsFor = func(key string) []hybrid.Limit {
 				if key == "other" {
@@ -209,7 +211,8 @@ func TestStatsTellSixtyFourLimitsApart(t *testing.T) {
 			sum.Keys, sum.Denied = sum.Keys+s.Keys, sum.Denied+s.Denied
 			check(t, i%64 == 0 || s == hybrid.LimitStats{Limit: s.Limit, Keys: 1, Denied: s.Limit.Tokens}, "%+v", s)
 		}
-		check(t, sum.Keys == many && sum.Denied == many*(many+1)/2 && sum.Denied == st.Denied, "%+v of %+v", sum, st)
+		check(t, sum.Keys == many && sum.Denied == many*(many+1)/2 && sum.Denied == st.Denied,
+			"%+v of %+v", sum, st)
 		rest := st.Limits[64]
 		check(t, rest.Limit == hybrid.Limit{} && rest.Keys == many-63, "%+v", rest)
 		for range 3 { // each has its place for good

@@ -95,7 +95,8 @@ func TestLongNamesAreNotKept(t *testing.T) {
 // goal, 500,000 a second and core.
 func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
-	m := newGroup(memory.New(nil), Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults()).newMember(0)
+	cfg := Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}
+	m := newGroup(memory.New(nil), cfg.withDefaults()).newMember(0)
 	names := make([]string, 2*million)
 	for i := range names {
 		names[i] = fmt.Sprintf("customer:%07d", i)

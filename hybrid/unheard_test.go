@@ -69,8 +69,8 @@ func TestAnUnheardKeyIsDecidedWithoutAnEntry(t *testing.T) {
 				// then the fallback decides,
 				equal(t, admitted, want, "admitted of 70")
 				r, err = l.Take(t.Context(), key, 1)
-				check(t, err == nil && r.OK == (want == 70) && (r.OK || r.RetryAfter > 0) && r.Limit == hybrid.PerMinute(100),
-					"%+v, %v", r, err)
+				check(t, err == nil && r.OK == (want == 70) && (r.OK || r.RetryAfter > 0) &&
+					r.Limit == hybrid.PerMinute(100), "%+v, %v", r, err)
 			}
 			// all of it is counted, and no key is in use for it.
 			st := conserved(t, l)
@@ -136,7 +136,9 @@ func TestAWindowOfAnUnheardKey(t *testing.T) {
 
 func TestShadowAndJoinsOfUnheardKeys(t *testing.T) {
 	bubbleOf(t, "shadow", func(t *world) {
-		l := t.cutOff(by(hybrid.Policy{Shadow: true, Fallback: hybrid.FallbackDeny, TTL: time.Minute}, hybrid.PerMinute(100)))
+		l := t.cutOff(by(hybrid.Policy{
+			Shadow: true, Fallback: hybrid.FallbackDeny, TTL: time.Minute,
+		}, hybrid.PerMinute(100)))
 		before := l.Stats()
 		r, err := l.Take(t.Context(), "new", 3)
 		check(t, err == nil && r.OK && r.Shadowed && l.Allow("new"), "%+v, %v", r, err)
@@ -149,12 +151,15 @@ func TestShadowAndJoinsOfUnheardKeys(t *testing.T) {
 		before := l.Stats()
 		n := admits(60, 0, j.Allow)
 		st := conserved(t, l)
-		check(t, n == 50 && st.Denied-before.Denied == 10, "%d of 60 admitted, %d denied", n, st.Denied-before.Denied)
+		check(t, n == 50 && st.Denied-before.Denied == 10,
+			"%d of 60 admitted, %d denied", n, st.Denied-before.Denied)
 	})
 }
 
 func TestAFloodOfNewKeysInAnOutageIsSmall(t *testing.T) {
-	for _, fallback := range []hybrid.Fallback{hybrid.FallbackLocalShare, hybrid.FallbackAllowAll, hybrid.FallbackDeny} {
+	for _, fallback := range []hybrid.Fallback{
+		hybrid.FallbackLocalShare, hybrid.FallbackAllowAll, hybrid.FallbackDeny,
+	} {
 		bubbleOf(t, fallback, func(t *world) {
 			l := t.cutOff(by(hybrid.Policy{Fallback: fallback, TTL: 10 * time.Minute}, hybrid.PerHour(1000)))
 			names := make([]string, 100_000)
@@ -246,7 +251,8 @@ func TestKeysThatAreDrawnAreSplit(t *testing.T) {
 			each(0, func(i int) { admitted[key] += admits(1100, 0, func() bool { return ls[i].Allow(key) }) })
 		}
 		// then all of them together admit what is left of one bucket
-		check(t, admitted["seldom"] <= 1000 && admitted["never"] <= 1000 && admitted["never"] >= 900, "%v", admitted)
+		check(t, admitted["seldom"] <= 1000 && admitted["never"] <= 1000 && admitted["never"] >= 900,
+			"%v", admitted)
 	})
 }
 

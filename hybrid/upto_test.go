@@ -19,7 +19,8 @@ func (t *world) upTo(l *hybrid.Limiter, n, want int64, source hybrid.Source) {
 	check(t, err == nil && r.Taken == want && r.OK == (want > 0) && r.Source == source,
 		"up to %d: %+v, %v; want %d from %v", n, r, err, want, source)
 	check(t, r.OK == (r.RetryAfter == 0), "RetryAfter is %v with OK %v", r.RetryAfter, r.OK)
-	check(t, after.Admitted-before.Admitted == want, "%d are counted as admitted", after.Admitted-before.Admitted)
+	check(t, after.Admitted-before.Admitted == want,
+		"%d are counted as admitted", after.Admitted-before.Admitted)
 	n = min(n, hourly.Burst)
 	check(t, after.Denied-before.Denied == n-want, "%d are counted as denied", after.Denied-before.Denied)
 }

@@ -125,11 +125,13 @@ func TestACalendarBeginsAnewAtItsBoundary(t *testing.T) {
 		// then all of it is back at the boundary, and not sooner
 		left := time.Until(boundary)
 		check(t, err == nil && !r.OK, "%+v, %v", r, err)
-		check(t, r.RetryAfter > left-time.Second && r.RetryAfter <= left+time.Second, "RetryAfter %v of %v", r.RetryAfter, left)
+		check(t, r.RetryAfter > left-time.Second && r.RetryAfter <= left+time.Second,
+			"RetryAfter %v of %v", r.RetryAfter, left)
 		equal(t, r.ResetAfter.Round(time.Second), left.Round(time.Second), "until all of it is there")
 		isErr(t, l.Wait(within(t, 10*time.Second), "k"), hybrid.ErrWouldExceedDeadline)
 		noErr(t, l.WaitN(within(t, time.Minute), "k", 15))
-		check(t, !time.Now().Before(boundary) && time.Since(boundary) < time.Second, "served at %v, of %v", time.Now(), boundary)
+		check(t, !time.Now().Before(boundary) && time.Since(boundary) < time.Second,
+			"served at %v, of %v", time.Now(), boundary)
 		equal(t, drain(l, "k"), 5, "left of the second day")
 	})
 }
