@@ -13,17 +13,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Requests during a key's first call wait for it or share the next one.
-func TestConcurrentColdStartsShareCalls(t *testing.T) {
-	bubble(t, func(t *world) {
-		t.every(verdict{delay: 10 * time.Millisecond})
-		l := t.process(hybrid.PerSecond(1000))
-		t.lasts(0, 25*time.Millisecond, together(500, func(int) { check(t, l.Allow("k"), "denied") }))
-		_, calls := t.counts()
-		check(t, calls <= 2, "%d calls", calls)
-	})
-}
-
 // Before the first reply TryAllow answers by Policy.ColdStart at once, and starts the call. Allow does
 // so after CallTimeout. Tokens admitted without a lease are repaid.
 func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {

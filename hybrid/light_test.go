@@ -76,14 +76,14 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		t.every(verdict{delay: 20 * time.Millisecond})
 		return t.start(of(hourly))
 	}
-	bubbleOf(t, "by another request", func(t *world) {
-		l := slow(t)
-		wait := together(3, func(int) { check(t, l.Allow("k"), "denied") })
-		wait()
+	bubbleOf(t, "by other requests, which share the next call", func(t *world) {
+		t.every(verdict{delay: 10 * time.Millisecond})
+		l := t.process(hybrid.PerSecond(1000))
+		t.lasts(0, 25*time.Millisecond, together(500, func(int) { check(t, l.Allow("k"), "denied") }))
 		calls := t.draws("k")
 		check(t, calls[0] && len(calls) == 2 && !calls[1], "draws: %v", calls)
 		st := conserved(t, l)
-		check(t, st.Admitted == 3 && st.Awaited == 3, "%+v", st)
+		check(t, st.Admitted == 500 && st.Awaited == 500, "%+v", st)
 	})
 	bubbleOf(t, "by another request with smaller limits", func(t *world) {
 		l := slow(t)

@@ -135,6 +135,10 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 	refused(by(hybrid.Policy{StartEmpty: true}, burst))
 	refused(by(hybrid.Policy{Target: time.Second}, burst))
 	refused(alone(hybrid.PerSecond(5))) // what is set for a key holds for both
+	opens(store, named("quota", hybrid.Calendar(60, time.Minute, 0)))
+	refused(named("quota", hybrid.Sliding(60, time.Minute)))
+	refused(named("quota", hybrid.PerMinute(60)))
+	refused(named("quota", hybrid.Calendar(60, time.Minute, time.Second)))
 
 	// The same limits, another bucket, or a version that decides: none of these contradicts another
 	// process.
@@ -144,6 +148,7 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 	opens(store, hybrid.Config{Limits: limits(hybrid.PerSecond(5)), Version: 1})
 	opens(other, of(hybrid.PerSecond(5)))
 	opens(incomparable{store: store}, of(hybrid.PerSecond(5)))
+	opens(store, named("quota", hybrid.Calendar(60, time.Minute, 0).WithBurst(60)))
 
 	// A Limiter that has been closed counts no more, and one of two that are alike is not both.
 	again := opens(store, named("login", burst))

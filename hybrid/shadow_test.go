@@ -128,8 +128,8 @@ func TestShadowOfAColdStart(t *testing.T) {
 	})
 }
 
-// A full table of keys in use, and wrong limits, deny no request in shadow mode.
-func TestShadowWhereNobodyCanDecide(t *testing.T) {
+// A full table of keys in use denies no request in shadow mode.
+func TestShadowWithAFullTable(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(hybrid.Policy{Shadow: true, MinBatch: 2}, hybrid.PerSecond(1000))
 		cfg.KeysMax = 1
@@ -139,16 +139,6 @@ func TestShadowWhereNobodyCanDecide(t *testing.T) {
 		check(t, err == nil && r.OK && r.Shadowed && l.Allow("new"), "%+v, %v", r, err)
 		st := l.Stats()
 		check(t, st.Crowded == 5 && st.Shadowed == 5 && st.Denied == 0, "%+v", st)
-	})
-	bubble(t, func(t *world) {
-		l := t.start(hybrid.Config{
-			Policy:    shadow,
-			LimitsFor: func(string) []hybrid.Limit { return limits(hybrid.Limit{Tokens: -1}) },
-		})
-		r, err := l.Take(t.Context(), "k", 2)
-		check(t, err == nil && r.OK && r.Shadowed && l.Allow("k") && l.Wait(t.Context(), "k") == nil,
-			"%+v, %v", r, err)
-		shadows(t, l, 0, 4)
 	})
 }
 

@@ -253,26 +253,6 @@ func TestFallbacksWithAWindow(t *testing.T) {
 	})
 }
 
-// A second Limiter of the same name must have the same kind of limit, from the same boundary.
-func TestKindAndOffsetTellLimitsApart(t *testing.T) {
-	bubble(t, func(t *world) {
-		opens := func(limit hybrid.Limit) error {
-			l, err := hybrid.New(t.network, of(limit))
-			if err == nil {
-				t.Cleanup(func() { l.Close() })
-			}
-			return err
-		}
-		noErr(t, opens(hybrid.Calendar(60, time.Minute, 0)))
-		for _, other := range []hybrid.Limit{
-			hybrid.Sliding(60, time.Minute), hybrid.PerMinute(60), hybrid.Calendar(60, time.Minute, time.Second),
-		} {
-			isErr(t, opens(other), hybrid.ErrInvalidConfig)
-		}
-		noErr(t, opens(hybrid.Limit{Kind: hybrid.KindCalendar, Tokens: 60, Per: time.Minute, Burst: 60}))
-	})
-}
-
 // A reservation of a window is settled like any other.
 func TestAReservationOfAWindow(t *testing.T) {
 	bubble(t, func(t *world) {
