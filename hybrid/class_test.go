@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,8 +101,7 @@ func TestSharesOfClassesAreValidated(t *testing.T) {
 			"Priorities[0] is NaN, must be ": classes([]float64{math.NaN()}, hourly),
 		} {
 			_, err := hybrid.New(t, cfg)
-			isErr(t, err, hybrid.ErrInvalidConfig)
-			check(t, err != nil && strings.Contains(err.Error(), text), "the error is %v, want %q", err, text)
+			says(t, "New", err, hybrid.ErrInvalidConfig, text)
 		}
 		t.start(classes([]float64{0, 0.5, 0.9}, hourly))
 	})

@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 func says(t testing.TB, what string, err, want error, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
-		check(t, errors.Is(err, want) && strings.Contains(err.Error(), part),
+		check(t, errors.Is(err, want) && strings.Contains(fmt.Sprint(err), part),
 			"%s: %v, want %v with %q", what, err, want, part)
 	}
 }
@@ -89,7 +90,7 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	}
 	bad := hybrid.Config{
 		Limits:  limits(perSecond(1, 0), perSecond(-2, 0), perSecond(3, 0), perSecond(4, 0), perSecond(-5, 0)),
-		KeysMax: -7, Version: -8, CallTimeout: -9,
+		KeysMax: -7, Version: -8, CallTimeout: -9, Scope: 7,
 		Policy: hybrid.Policy{
 			Target: time.Second, TTL: time.Second, MinBatch: 3, MaxBatch: 2,
 			Overcommit: -1, Weight: -6, ColdStart: 7, Fallback: -1,
@@ -103,7 +104,8 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	good := newWorld(t)
 	refused(good, bad, lease.ErrInvalidLimit, ofLimits...)
 	refused(good, bad, lease.ErrInvalidPolicy, ofPolicy...)
-	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "Version is -8", "CallTimeout is -9ns")
+	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "Version is -8", "CallTimeout is -9ns",
+		"Scope is 7", "ScopeProcess (1)")
 	refused(good, by(hybrid.Policy{MinBatch: -10}, perSecond(1, 0)), lease.ErrInvalidPolicy, "MinBatch is -10")
 	refused(good, hybrid.Config{}, hybrid.ErrInvalidConfig, "")
 	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig,
@@ -117,30 +119,21 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	}
 }
 
-// storeFunc and storeMap are Stores whose nil is not that of a pointer.
+// storeFunc and storeMap are Stores whose nil is not that of a pointer. New refuses them unused.
 type (
-	storeFunc func(key string) lease.Store
+	storeFunc func()
 	storeMap  map[string]lease.Store
 )
 
-func (f storeFunc) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	f(calls[0].Key).Exchange(ctx, calls, done)
+func (storeFunc) Exchange(context.Context, []*lease.Call, func([]*lease.Call)) {}
+func (storeMap) Exchange(context.Context, []*lease.Call, func([]*lease.Call))  {}
+
+func (storeFunc) Configure(context.Context, string, lease.Op, lease.Config) (s lease.State, err error) {
+	return s, err
 }
 
-func (f storeFunc) Configure(
-	ctx context.Context, key string, op lease.Op, c lease.Config,
-) (lease.State, error) {
-	return f(key).Configure(ctx, key, op, c)
-}
-
-func (m storeMap) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	m[calls[0].Key].Exchange(ctx, calls, done)
-}
-
-func (m storeMap) Configure(
-	ctx context.Context, key string, op lease.Op, c lease.Config,
-) (lease.State, error) {
-	return m[key].Configure(ctx, key, op, c)
+func (storeMap) Configure(context.Context, string, lease.Op, lease.Config) (s lease.State, err error) {
+	return s, err
 }
 
 // An invalid request fails with an error from Take and WaitN, and is false from the other methods. It

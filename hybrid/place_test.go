@@ -26,7 +26,10 @@ import (
 // nothing but counts and one-sided bounds.
 func everywhere(t *testing.T, body func(t *world)) {
 	inVirtualTime(t, body)
-	t.Run("redis by its own clock", func(t *testing.T) { body(onRedisTime(t)) })
+	t.Run("redis by its own clock", func(t *testing.T) {
+		rdb := client(t, redistest.Start(t).Addr)
+		body(&world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb, false)}})
+	})
 }
 
 // inVirtualTime runs body twice: on a memory.Store and on a real Redis. A goroutine that waits for
@@ -44,13 +47,6 @@ func inVirtualTime(t *testing.T, body func(t *world)) {
 			body(w)
 		})
 	})
-}
-
-// onRedisTime is a world on a Redis that keeps its own time, outside of any bubble.
-func onRedisTime(t *testing.T) *world {
-	t.Helper()
-	rdb := client(t, redistest.Start(t).Addr)
-	return &world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb, false)}}
 }
 
 func storeOn(t *testing.T, rdb *redis.Client, clientTime bool) lease.Store {

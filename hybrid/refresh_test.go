@@ -28,14 +28,17 @@ const takesOver = 3 * ttl
 // more is a limit that takes the place of hourly.
 var more = hybrid.PerHour(1).WithBurst(500)
 
+// refreshes are the ways to refresh "k".
+var refreshes = map[string]func(*hybrid.Limiter) error{
+	"one key":  func(l *hybrid.Limiter) error { return l.Refresh("k") },
+	"all keys": (*hybrid.Limiter).RefreshAll,
+}
+
 // Refresh and RefreshAll propose the present answer of LimitsFor. It takes over when no process
 // proposes the old limits any more.
 func TestRefreshAsksLimitsForAgain(t *testing.T) {
 	slow, fast := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(1).WithBurst(500)
-	for name, refresh := range map[string]func(l *hybrid.Limiter) error{
-		"one key":  func(l *hybrid.Limiter) error { return l.Refresh("k") },
-		"all keys": (*hybrid.Limiter).RefreshAll,
-	} {
+	for name, refresh := range refreshes {
 		bubbleOf(t, name, func(t *world) {
 			var p plan
 			p.set(slow)
@@ -106,10 +109,7 @@ func TestRefreshOvertakesAnAnswerOnItsWay(t *testing.T) {
 // A Refresh also holds for a key at rest of which a draw is under way, and what this process itself
 // has proposed until then is no conflict.
 func TestRefreshWhileADrawIsUnderWay(t *testing.T) {
-	for name, refresh := range map[string]func(l *hybrid.Limiter) error{
-		"one key":  func(l *hybrid.Limiter) error { return l.Refresh("k") },
-		"all keys": (*hybrid.Limiter).RefreshAll,
-	} {
+	for name, refresh := range refreshes {
 		for _, cancelled := range []bool{false, true} {
 			bubbleOf(t, fmt.Sprint(name, cancelled), func(t *world) {
 				var p plan

@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,9 +194,6 @@ func TestAProcessByItselfGoesByVersions(t *testing.T) {
 func TestAProcessByItselfPings(t *testing.T) {
 	bubble(t, func(t *world) {
 		noErr(t, t.start(alone(hourly)).Ping(t.Context()))
-		_, err := hybrid.New(t, hybrid.Config{Limits: limits(hourly), Scope: 7})
-		says(t, "New", err, hybrid.ErrInvalidConfig, "Scope is 7")
-		check(t, strings.Contains(err.Error(), "ScopeProcess (1)"), "%v", err)
 	})
 }
 
