@@ -163,23 +163,25 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 	})
 }
 
-// patient takes tokens of key for span, sleeping RetryAfter after each denial, and counts the
-// answers.
+// patient takes tokens of key for span, sleeping RetryAfter after each denial. It counts the answers,
+// and the most denials in a row.
 func patient(
 	t *world, l *hybrid.Limiter, key string, limit hybrid.Limit, span time.Duration,
-) (admitted, denied int64) {
+) (admitted, denied, inARow int64) {
+	last := int64(0) // denials at the last admission
 	for from := time.Now(); time.Since(from) < span; {
 		r, err := l.Take(t.Context(), key, 1)
 		noErr(t, err)
 		if r.OK {
-			admitted++
+			admitted, last = admitted+1, denied
 			continue
 		}
 		check(t, r.RetryAfter > 0 && r.Limit == limit, "denied with %+v", r)
 		denied++
+		inARow = max(inARow, denied-last)
 		time.Sleep(max(r.RetryAfter, 1))
 	}
-	return admitted, denied
+	return admitted, denied, inARow
 }
 
 // A caller that sleeps RetryAfter after each denial gets the rate, and asks at most once per token
@@ -205,7 +207,7 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 				for range processes {
 					l := t.process(limit)
 					wg.Go(func() {
-						yes, no := patient(t, l, key, limit, span)
+						yes, no, _ := patient(t, l, key, limit, span)
 						admitted.Add(yes)
 						denied.Add(no)
 					})
@@ -232,7 +234,7 @@ func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 			l.Allow("k")
 			t.every(away)
 			time.Sleep(time.Second)
-			admitted, denied := patient(t, l, "k", limit, 10*time.Second)
+			admitted, denied, _ := patient(t, l, "k", limit, 10*time.Second)
 			check(t, denied <= most && denied != 0, "%d denials", denied)
 			check(t, admitted >= want, "%d of %d admitted by the local share", admitted, most)
 		})

@@ -1,10 +1,7 @@
 package hybrid_test
 
 import (
-	"context"
 	"log/slog"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -36,21 +33,14 @@ func TestJoinsWithAFallbackLoseNothing(t *testing.T) {
 }
 
 type joinStress struct {
-	*world
-	rnd    *rand.Rand
+	*chaos // its lock guards what follows limits, too
 	limits map[string]hybrid.Limit
-	cfg    hybrid.Config
-
-	mu    sync.Mutex
-	live  []*hybrid.Limiter
-	all   []*hybrid.Limiter
-	spans map[string][]audit.Span
-	sum   int64 // tokens that callers were admitted, of all keys
+	spans  map[string][]audit.Span
+	sum    int64 // tokens that callers were admitted, of all keys
 }
 
 func newJoinStress(t *world, seed uint64, fallback hybrid.Fallback) *joinStress {
-	s := &joinStress{world: t, rnd: rand.New(rand.NewPCG(seed, 1)), spans: make(map[string][]audit.Span)}
-	t.setJudge(badNetwork(rand.New(rand.NewPCG(seed, 2))))
+	s := &joinStress{chaos: newChaos(t, seed), spans: make(map[string][]audit.Span)}
 	s.limits = map[string]hybrid.Limit{
 		"a": hybrid.PerHour(1).WithBurst(20 + s.rnd.Int64N(100)),
 		"b": hybrid.PerSecond(20 + s.rnd.Int64N(100)),
@@ -63,10 +53,7 @@ func newJoinStress(t *world, seed uint64, fallback hybrid.Fallback) *joinStress 
 	if s.rnd.IntN(2) == 0 {
 		s.cfg.KeysMax = 2 // of four
 	}
-	for range 2 * (1 + s.rnd.IntN(3)) {
-		s.live = append(s.live, t.start(s.cfg))
-	}
-	s.all = slices.Clone(s.live)
+	s.begin(2 * (1 + s.rnd.IntN(3)))
 	return s
 }
 
@@ -116,20 +103,13 @@ func (s *joinStress) act() func() {
 	hold, byDeadline := time.Duration(s.rnd.Int64N(int64(3*time.Second))), s.rnd.IntN(2) == 0
 	verb, cancels, settles := s.rnd.IntN(20), s.rnd.IntN(2) == 0, s.rnd.IntN(2) == 0
 	return func() {
-		s.mu.Lock()
-		ls := []*hybrid.Limiter{s.live[one], s.live[two]}
-		s.mu.Unlock()
+		ls := []*hybrid.Limiter{s.number(one), s.number(two)}
 		keys := make([]*hybrid.Key, len(names))
 		for i, name := range names {
 			keys[i] = ls[from[i]].Key(name)
 		}
 		j := ls[0].Join(keys...)
-		ctx, cancel := context.WithCancel(s.Context())
-		if byDeadline {
-			ctx, cancel = context.WithTimeout(s.Context(), patience)
-		} else {
-			defer time.AfterFunc(patience, cancel).Stop()
-		}
+		ctx, cancel := s.patience(patience, byDeadline)
 		defer cancel()
 		switch {
 		case verb < 4:
@@ -189,20 +169,5 @@ func (s *joinStress) admittedUpTo(keys []string, ask func() int64) {
 	for _, key := range keys {
 		s.spans[key] = append(s.spans[key], span)
 		s.sum += n
-	}
-}
-
-func (s *joinStress) restart(ctx context.Context, who int, atOnce bool) {
-	fresh, err := hybrid.New(s, s.cfg)
-	noErr(s, err)
-	s.mu.Lock()
-	old := s.live[who]
-	s.live[who] = fresh
-	s.all = append(s.all, fresh)
-	s.mu.Unlock()
-	if atOnce {
-		old.Close()
-	} else {
-		_ = old.Shutdown(ctx)
 	}
 }

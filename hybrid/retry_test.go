@@ -60,21 +60,10 @@ func sleepers(t *world, processes int, late time.Duration, limit hybrid.Limit) {
 		l, err := hybrid.New(t, cfg)
 		noErr(t, err)
 		defer l.Close()
-		again := false
-		for from := time.Now(); time.Since(from) < span; {
-			r, err := l.Take(t.Context(), "k", 1)
-			noErr(t, err)
-			if r.OK {
-				admitted.Add(1)
-				again = false
-				continue
-			}
-			check(t, r.RetryAfter > 0, "denied with %+v", r)
-			check(t, !again || processes > 1, "denied twice for a token, now for %v", r.RetryAfter)
-			denied.Add(1)
-			again = true
-			time.Sleep(max(r.RetryAfter, 1))
-		}
+		yes, no, inARow := patient(t, l, "k", limit, span)
+		admitted.Add(yes)
+		denied.Add(no)
+		check(t, inARow <= 1 || processes > 1, "denied %d times for a token", inARow)
 	})()
 	most := limit.Capacity() + 200
 	check(t, admitted.Load() >= most*95/100, "%d of %d were admitted", admitted.Load(), most)

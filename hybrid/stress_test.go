@@ -25,19 +25,67 @@ func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
 	seeds(t, runs, func(t *world, seed uint64) { newStress(t, seed).run() })
 }
 
-type stress struct {
+// chaos is a world of Limiters that end and begin at random, on a bad network.
+type chaos struct {
 	*world
-	rnd    *rand.Rand
-	cfg    hybrid.Config
-	limits []hybrid.Limit
+	rnd *rand.Rand
+	cfg hybrid.Config
 
 	mu        sync.Mutex
 	live, all []*hybrid.Limiter
 }
 
-func newStress(t *world, seed uint64) *stress {
-	s := &stress{world: t, rnd: rand.New(rand.NewPCG(seed, 1))}
+func newChaos(t *world, seed uint64) *chaos {
 	t.setJudge(badNetwork(rand.New(rand.NewPCG(seed, 2))))
+	return &chaos{world: t, rnd: rand.New(rand.NewPCG(seed, 1))}
+}
+
+// begin starts n Limiters.
+func (s *chaos) begin(n int) {
+	s.live = s.fleet(n, s.cfg)
+	s.all = slices.Clone(s.live)
+}
+
+// number returns the Limiter with that number.
+func (s *chaos) number(who int) *hybrid.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live[who]
+}
+
+// restart replaces the Limiter with that number.
+func (s *chaos) restart(ctx context.Context, who int, atOnce bool) {
+	fresh, err := hybrid.New(s, s.cfg)
+	noErr(s, err)
+	s.mu.Lock()
+	old := s.live[who]
+	s.live[who] = fresh
+	s.all = append(s.all, fresh)
+	s.mu.Unlock()
+	if atOnce {
+		old.Close()
+	} else {
+		_ = old.Shutdown(ctx)
+	}
+}
+
+// patience returns a context that ends after d, by a deadline or by a cancellation.
+func (s *chaos) patience(d time.Duration, byDeadline bool) (context.Context, context.CancelFunc) {
+	if byDeadline {
+		return context.WithTimeout(s.Context(), d)
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	timer := time.AfterFunc(d, cancel)
+	return ctx, func() { timer.Stop(); cancel() }
+}
+
+type stress struct {
+	*chaos
+	limits []hybrid.Limit
+}
+
+func newStress(t *world, seed uint64) *stress {
+	s := &stress{chaos: newChaos(t, seed)}
 	s.limits = limits(hybrid.PerHour(1).WithBurst(20+s.rnd.Int64N(100)), hybrid.PerSecond(20+s.rnd.Int64N(100)),
 		hybrid.PerSecond(5).WithBurst(1+s.rnd.Int64N(20)), hybrid.PerSecond(1000).WithBurst(50+s.rnd.Int64N(500)))
 	s.cfg = by(hybrid.Policy{
@@ -58,10 +106,7 @@ func newStress(t *world, seed uint64) *stress {
 			return [][]hybrid.Limit{nil, other}[time.Now().UnixMilli()/500%2]
 		}
 	}
-	for range 1 + s.rnd.IntN(5) {
-		s.live = append(s.live, t.start(s.cfg))
-	}
-	s.all = slices.Clone(s.live)
+	s.begin(1 + s.rnd.IntN(5))
 	return s
 }
 
@@ -142,15 +187,8 @@ func (s *stress) act(key string, who int) func() {
 	patience, byDeadline := time.Duration(s.rnd.Int64N(int64(2*time.Second))), s.rnd.IntN(2) == 0
 	verb := s.rnd.IntN(20)
 	return func() {
-		s.mu.Lock()
-		l := s.live[who]
-		s.mu.Unlock()
-		ctx, cancel := context.WithCancel(s.Context())
-		if byDeadline {
-			ctx, cancel = context.WithTimeout(s.Context(), patience)
-		} else {
-			defer time.AfterFunc(patience, cancel).Stop()
-		}
+		l := s.number(who)
+		ctx, cancel := s.patience(patience, byDeadline)
 		defer cancel()
 		switch {
 		case verb < 4:
@@ -186,21 +224,6 @@ func (s *stress) act(key string, who int) func() {
 			isErr(s, cmp.Or(l.RefreshAll(), hybrid.ErrClosed), hybrid.ErrClosed)
 		}
 		conserved(s, l)
-	}
-}
-
-func (s *stress) restart(ctx context.Context, who int, atOnce bool) {
-	fresh, err := hybrid.New(s, s.cfg)
-	noErr(s, err)
-	s.mu.Lock()
-	old := s.live[who]
-	s.live[who] = fresh
-	s.all = append(s.all, fresh)
-	s.mu.Unlock()
-	if atOnce {
-		old.Close()
-	} else {
-		_ = old.Shutdown(ctx)
 	}
 }
 

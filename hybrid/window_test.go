@@ -13,41 +13,23 @@ import (
 // minutely is 60 in any minute, whose cells are a second long.
 var minutely = hybrid.Sliding(60, time.Minute)
 
-// served are the moments at which requests were admitted, by any process.
-type served struct{ at []time.Time }
-
-// most is the largest number of requests within any window of length w that is open at its start.
-func (l *served) most(w time.Duration) (most int) {
-	from := 0
-	for i, at := range l.at {
-		for at.Sub(l.at[from]) >= w {
-			from++
-		}
-		most = max(most, i-from+1)
-	}
-	return most
-}
-
 // Processes that ask at random, in bursts and pauses, are never admitted more often than the window
 // allows, and get most of what it does.
 func TestASlidingWindowHoldsForAFleet(t *testing.T) {
 	seeds(t, testkit.PlainOrRace(10, 3), func(t *world, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		const n, w = 50, 5 * time.Second
-		fleet := t.fleet(4, of(hybrid.Sliding(n, w)))
-		var admitted served
-		from := time.Now()
+		const n = 50
+		limit := hybrid.Sliding(n, 5*time.Second)
+		bound, fleet, from := newMeter(limit), t.fleet(4, of(limit)), time.Now()
 		for time.Since(from) < 30*time.Second {
 			l := fleet[rng.IntN(len(fleet))]
 			for range 1 + rng.IntN(40) {
-				if l.Allow("k") {
-					admitted.at = append(admitted.at, time.Now())
-				}
+				bound.admitIf(l.Allow("k"))
 			}
 			time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
 		}
-		check(t, admitted.most(w) <= n, "%d in %v, of %d", admitted.most(w), w, n)
-		check(t, len(admitted.at) >= 5*n*8/10, "only %d in 30 s", len(admitted.at))
+		bound.check(t)
+		check(t, bound.sum >= 5*n*8/10, "only %d in 30 s", bound.sum)
 	})
 }
 
