@@ -2,11 +2,15 @@ package hybrid_test
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
@@ -212,4 +216,140 @@ func TestAJoinOfTwoLimitersAndTwoStores(t *testing.T) {
 		check(t, !j.Allow(), "admitted although one of two is closed")
 		t.intact(one, map[string]int64{"k": 6})
 	})
+}
+
+// TakeUpTo takes the same amount of every key: what the one with the fewest tokens has.
+func TestTakeUpToOfAJoinTakesWhatAllHave(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(bursts(map[string]int64{"a": 100, "b": 7, "c": 30}))
+		j := joined(l, "a", "b", "c", "c") // of which c is asked for twice as much
+		r, err := j.TakeUpTo(t.Context(), 5)
+		check(t, err == nil && r.OK && r.Taken == 5, "%+v, %v", r, err)
+		r, err = j.TakeUpTo(t.Context(), 50)
+		check(t, err == nil && r.OK && r.Taken == 2 && r.Key == "b", "%+v, %v", r, err)
+		r, err = j.TakeUpTo(t.Context(), 50)
+		check(t, err == nil && !r.OK && r.Taken == 0 && r.Key == "b" && r.RetryAfter > 0, "%+v, %v", r, err)
+		r, err = j.TakeUpTo(t.Context(), 0)
+		check(t, err == nil && r.OK && r.Taken == 0, "%+v, %v", r, err)
+		t.intact(l, map[string]int64{"a": 93, "b": 0, "c": 16})
+		equal(t, l.Stats().Admitted, 7+7+14, "admitted")
+		// A token of c is not enough for a request that needs two of it.
+		must(t, l.AllowN("c", 15), "denied")
+		time.Sleep(time.Second)
+		r, err = joined(l, "a", "c", "c").TakeUpTo(t.Context(), 3)
+		check(t, err == nil && !r.OK && r.Taken == 0 && r.Key == "c", "%+v, %v", r, err)
+		t.intact(l, map[string]int64{"a": 93, "c": 1})
+	})
+}
+
+// Where one of the Limiters only shadows, its denials do not count: the request is admitted if the
+// others admit it, and says that it would have been denied.
+func TestAJoinWithAShadow(t *testing.T) {
+	bubble(t, func(t *world) {
+		shadow, strict := bursts(map[string]int64{"s": 3}), bursts(map[string]int64{"k": 5})
+		shadow.Policy.Shadow = true
+		s, l := t.start(shadow), t.start(strict)
+		j := s.Join(s.Key("s"), l.Key("k"))
+		for i := range 5 {
+			r, err := j.Take(t.Context(), 1)
+			check(t, err == nil && r.OK && r.Shadowed == (i >= 3) && r.Taken == 1, "%d: %+v, %v", i, r, err)
+			check(t, !r.Shadowed || r.Key == "s", "%+v", r)
+		}
+		check(t, !j.Allow(), "admitted although a limit that is no shadow denies")
+		isErr(t, j.Wait(within(t, time.Minute)), hybrid.ErrWouldExceedDeadline)
+		// Cancelling gives back what was taken, of which the shadow's part is nothing.
+		noErr(t, l.ResetTo(t.Context(), "k", hybrid.PerHour(1).WithBurst(5)))
+		time.Sleep(time.Millisecond) // what was drawn in the moment of a reset is worth nothing
+		r, err := j.Reserve(t.Context(), 2)
+		check(t, err == nil && r.OK() && r.Result().Shadowed, "%+v, %v", r.Result(), err)
+		r.Cancel()
+		t.intact(l, map[string]int64{"k": 5})
+		conserved(t, s)
+		equal(t, s.Stats().Admitted, 3, "admitted by the shadow")
+	})
+}
+
+// Where one key denies most requests of a Join, the key that it shares with another Join loses
+// nothing by those: all that its bucket makes is admitted.
+func TestWhatAKeyDeniesCostsTheOthersNothing(t *testing.T) {
+	const lasts, n = 10 * time.Minute, 500
+	fleets := []int{3, 1}
+	pauses := []time.Duration{250 * time.Millisecond, 50 * time.Millisecond, 700 * time.Millisecond}
+	long := testkit.Long(t, "3 processes and one pause", "1 and 3 processes and three pauses")
+	if !long || testkit.RaceEnabled {
+		fleets, pauses = fleets[:1], pauses[:1]
+	}
+	for _, processes := range fleets {
+		for _, pause := range pauses {
+			bubbleOf(t, fmt.Sprintf("%d, %v", processes, pause), func(t *world) {
+				// Given a budget, of which some is kept for the first class,
+				shared := hybrid.PerMinute(18_000)
+				budgets := t.fleet(processes, hybrid.Config{Limits: limits(shared), Priorities: []float64{0.3}})
+				tokens := t.fleet(processes, of(hybrid.PerMinute(12_000)))
+				admitted := make([]int, 2*processes)
+				ask := func(i int, pause time.Duration, key string, class int) int {
+					every := pause * time.Duration(processes)
+					return admits(int(lasts/every), every, func() bool {
+						l := tokens[i]
+						return l.Join(l.Key(key), budgets[i].Key("budget").Class(class)).AllowN(n)
+					})
+				}
+				// when the first class is asked for more than another key of the same request has,
+				together(2*processes, func(i int) {
+					if i < processes {
+						admitted[i] = ask(i, pause, "a", 0)
+					} else {
+						admitted[i] = ask(i-processes, 50*time.Millisecond, "b", 1)
+					}
+				})()
+				// then the second class has the rest.
+				sum := int64(0)
+				for _, times := range admitted {
+					sum += int64(times) * n
+				}
+				most := oneBucketHas(shared, lasts) - shared.Capacity()*3/10
+				check(t, sum >= most*95/100, "%d admitted of %d", sum, most)
+			})
+		}
+	}
+}
+
+// A request that is sure to be denied, or that was denied the last time, draws nothing of the
+// other keys.
+func TestAJoinThatIsSureToBeDeniedDrawsNothing(t *testing.T) {
+	for name, given := range map[string]struct {
+		n     int64
+		pause time.Duration
+		away  bool
+	}{
+		"above the burst":    {n: 101, pause: 50 * time.Millisecond},
+		"the store is away":  {n: 60, pause: 50 * time.Millisecond, away: true},
+		"not that many":      {n: 80, pause: 50 * time.Millisecond},
+		"at rest in between": {n: 80, pause: 5 * time.Second},
+	} {
+		bubbleOf(t, name, func(t *world) {
+			scarce := t.start(by(denying, hybrid.PerHour(1).WithBurst(100)))
+			plenty := t.start(of(hybrid.PerSecond(1000)))
+			must(t, scarce.AllowN("scarce", 30) && plenty.Allow("plenty"), "denied")
+			if given.away {
+				time.Sleep(ttl)
+				t.setJudge(func(c *lease.Call) verdict {
+					if strings.Contains(c.Key, "scarce") {
+						return away
+					}
+					return verdict{}
+				})
+			}
+			j := plenty.Join(plenty.Key("plenty"), scarce.Key("scarce"))
+			for range 3 {
+				j.AllowN(given.n)
+				time.Sleep(given.pause)
+			}
+			before := plenty.Stats().Leased
+			equal(t, admits(20, given.pause, func() bool { return j.AllowN(given.n) }), 0, "admitted")
+			// Less than for one of them, as what was asked for before may have begun a prefetch.
+			drawn := plenty.Stats().Leased - before
+			check(t, drawn < given.n, "%d drawn", drawn)
+		})
+	}
 }
