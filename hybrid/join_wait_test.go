@@ -228,10 +228,8 @@ func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
 // admitted tokens.
 func TestCancelledJoinsLeakNothing(t *testing.T) {
 	seeds(t, testkit.ShortOrLong(t, 60, testkit.PlainOrRace(200, 60), "seeds"), func(t *world, seed uint64) {
-		rnd, net := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
-		t.setJudge(func(*lease.Call) verdict { // a slow and uneven network that loses nothing
-			return verdict{delay: time.Duration(net.Int64N(int64(30 * time.Millisecond)))}
-		})
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		t.delays(rand.New(rand.NewPCG(seed, 2)))
 		// Given buckets that hardly refill, and two processes,
 		burst := map[string]int64{"a": 20 + rnd.Int64N(60), "b": 20 + rnd.Int64N(60), "c": 20 + rnd.Int64N(60)}
 		cfg := bursts(burst)

@@ -12,18 +12,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// draws says of each call for key so far whether it was a draw.
-func (n *network) draws(key string) (all []bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range n.calls {
-		if c.key == key {
-			all = append(all, c.Request.Draw)
-		}
-	}
-	return all
-}
-
 // Each request of a key that is asked seldom is a draw: nothing is ever held or comes back, the key
 // counts as in use all the same, and Take says what the bucket has.
 func TestAKeyThatIsAskedSeldomDraws(t *testing.T) {
@@ -62,7 +50,7 @@ func TestAKeyLeasesAheadWhenThatPays(t *testing.T) {
 		admits(100, 5*time.Millisecond, func() bool { return l.Allow("k") })
 		check(t, l.Stats().Held > 0 && l.Stats().Calls < 30, "%+v", l.Stats())
 		time.Sleep(10 * time.Second)
-		before := len(t.draws("k"))
+		before := t.callsFor("k")
 		must(t, l.Allow("k"), "denied")
 		check(t, slices.Equal(t.draws("k")[before:], []bool{true}), "not a draw")
 		conserved(t, l)
@@ -147,9 +135,9 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		t.every(verdict{lost: true})
 		l := t.start(by(denying, hourly))
 		t.lasts(0, 100*time.Millisecond, func() { check(t, !l.Allow("k"), "admitted") })
-		calls := len(t.draws("k"))
+		calls := t.callsFor("k")
 		t.lasts(0, time.Millisecond, func() { check(t, !l.Allow("k") && !l.Allow("k2"), "admitted") })
-		equal(t, len(t.draws("k")), calls, "calls") // no call was made
+		equal(t, t.callsFor("k"), calls, "calls") // no call was made
 		t.every(verdict{})
 		time.Sleep(5 * time.Second)
 		check(t, l.Allow("k2"), "denied")
@@ -182,7 +170,7 @@ func TestADrawFollowsWhatIsInForce(t *testing.T) {
 		must(t, l.Allow("k"), "denied")
 		check(t, slices.Equal(l.KnownLimits("k"), limits(hybrid.PerHour(1).WithBurst(5))), "%v", l.KnownLimits("k"))
 		time.Sleep(5 * time.Second)
-		before := len(t.draws("k"))
+		before := t.callsFor("k")
 		must(t, l.Allow("k") && t.draws("k")[before], "denied, or not a draw")
 	})
 }

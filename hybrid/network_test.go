@@ -92,17 +92,20 @@ func (s *network) last() (r lease.Request) {
 	return r
 }
 
-// callsFor is how many calls went out for key so far.
-func (s *network) callsFor(key string) (n int) {
+// draws says of each call for key so far whether it was a draw.
+func (s *network) draws(key string) (all []bool) {
 	s.locked(func() {
 		for _, c := range s.calls {
 			if c.key == key {
-				n++
+				all = append(all, c.Request.Draw)
 			}
 		}
 	})
-	return n
+	return all
 }
+
+// callsFor counts the calls for key so far.
+func (s *network) callsFor(key string) int { return len(s.draws(key)) }
 
 // Exchange implements lease.Store.
 func (s *network) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {

@@ -232,13 +232,6 @@ func TestTheFallbackAnswersWhoWaitedAndIsRepaid(t *testing.T) {
 // expired, and then the rate is back within half a second, however long it was. Where packets come late
 // or never, a client that gives up on them after half a second is served within 2.5 s.
 func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
-	hangs := func(t *world, d time.Duration) {
-		hang := make(chan struct{})
-		t.every(verdict{late: hang, deaf: true})
-		time.Sleep(d)
-		t.every(verdict{})
-		close(hang)
-	}
 	late := func(t *world, d time.Duration) {
 		t.setJudge(func(*lease.Call) verdict {
 			arrives := make(chan struct{})
@@ -264,7 +257,7 @@ func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
 		soon   time.Duration
 	}
 	for _, f := range []fault{
-		{"a hang", hangs, []time.Duration{500 * time.Millisecond, time.Second, 1900 * time.Millisecond,
+		{"a hang", (*world).hangsFor, []time.Duration{500 * time.Millisecond, time.Second, 1900 * time.Millisecond,
 			3 * time.Second, 6 * time.Second, 10 * time.Second, 30 * time.Second}, 500 * time.Millisecond},
 		{"a black hole", vanishes, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second},
 			2500 * time.Millisecond},
@@ -362,11 +355,7 @@ func TestAPauseOfTheStoreAdmitsNoMoreThanAWindow(t *testing.T) {
 				})
 				// when nothing is answered for 400 ms,
 				time.Sleep(after)
-				hang := make(chan struct{})
-				t.every(verdict{late: hang, deaf: true})
-				time.Sleep(400 * time.Millisecond)
-				close(hang)
-				t.every(verdict{})
+				t.hangsFor(400 * time.Millisecond)
 				asks()
 				// then the bound holds, and the fallback has served.
 				bound.check(t)

@@ -110,6 +110,13 @@ func newStress(t *world, seed uint64) *stress {
 	return s
 }
 
+// delays makes the network slow and uneven. It loses nothing.
+func (s *network) delays(rnd *rand.Rand) {
+	s.setJudge(func(*lease.Call) verdict {
+		return verdict{delay: time.Duration(rnd.Int64N(int64(30 * time.Millisecond)))}
+	})
+}
+
 // badNetwork has a spell of outage somewhere within ten seconds, and faults all the time.
 func badNetwork(rnd *rand.Rand) func(*lease.Call) verdict {
 	began := time.Now()
@@ -232,10 +239,8 @@ func (s *stress) act(key string, who int) func() {
 // exactly the admitted tokens.
 func TestCancelledWaitsLeakNothing(t *testing.T) {
 	seeds(t, 200, func(t *world, seed uint64) {
-		rnd, net := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
-		t.setJudge(func(*lease.Call) verdict { // a slow and uneven network that loses nothing
-			return verdict{delay: time.Duration(net.Int64N(int64(30 * time.Millisecond)))}
-		})
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		t.delays(rand.New(rand.NewPCG(seed, 2)))
 		// Given a bucket that hardly refills, and two processes,
 		limit := hybrid.PerHour(1).WithBurst(20 + rnd.Int64N(60))
 		cfg := by(hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}, limit)

@@ -156,6 +156,15 @@ func (t *world) hangs() {
 	t.every(verdict{late: hang, deaf: true})
 }
 
+// hangsFor holds back every call for d, and executes them afterwards.
+func (t *world) hangsFor(d time.Duration) {
+	hang := make(chan struct{})
+	t.every(verdict{late: hang, deaf: true})
+	time.Sleep(d)
+	t.every(verdict{})
+	close(hang)
+}
+
 // loseAll makes the store forget everything.
 func (t *world) loseAll() { t.replace(memory.New(t.clock)) }
 
