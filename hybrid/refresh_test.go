@@ -2,7 +2,6 @@ package hybrid_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -106,50 +105,45 @@ func TestRefreshOvertakesAnAnswerOnItsWay(t *testing.T) {
 	}
 }
 
-// A Refresh also holds for a key at rest of which a draw is under way, and what this process itself
-// has proposed until then is no conflict.
-func TestRefreshWhileADrawIsUnderWay(t *testing.T) {
-	for name, refresh := range refreshes {
-		for _, cancelled := range []bool{false, true} {
-			bubbleOf(t, fmt.Sprint(name, cancelled), func(t *world) {
+// A Refresh also holds for a key at rest, and for one of which a draw is under way. Limits that this
+// process itself has proposed until then are no conflict.
+func TestRefreshIsNoConflictWithItself(t *testing.T) {
+	drawn := func(cancelled bool) func(*world, *hybrid.Limiter, func()) {
+		return func(t *world, l *hybrid.Limiter, change func()) {
+			t.every(verdict{delay: 20 * time.Millisecond})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			wait := background(func() { _, _ = l.Take(ctx, "k", 1) })
+			synctest.Wait()
+			change()
+			if cancelled {
+				cancel() // so that an entry goes on with the draw
+			}
+			wait()
+		}
+	}
+	for when, given := range map[string]func(t *world, l *hybrid.Limiter, change func()){
+		"a draw is under way":       drawn(false),
+		"a draw that was cancelled": drawn(true),
+		"at rest": func(t *world, l *hybrid.Limiter, change func()) {
+			must(t, l.Allow("k"), "denied")
+			change()
+			l.TryAllow("k") // brings it into use before the bucket has taken the new limits over
+			time.Sleep(takesOver)
+		},
+	} {
+		for name, refresh := range refreshes {
+			bubbleOf(t, when+", "+name, func(t *world) {
 				var p plan
 				p.set(hourly)
 				l := t.start(hybrid.Config{LimitsFor: p.of})
-				t.every(verdict{delay: 20 * time.Millisecond})
-				ctx, cancel := context.WithCancel(t.Context())
-				wait := background(func() { _, _ = l.Take(ctx, "k", 1) })
-				synctest.Wait()
-				p.set(more)
-				noErr(t, refresh(l))
-				if cancelled {
-					cancel() // so that an entry goes on with the draw
-				}
-				wait()
-				cancel()
+				given(t, l, func() { p.set(more); noErr(t, refresh(l)) })
 				used(takesOver, func() { l.Allow("k") })
 				check(t, slices.Equal(l.KnownLimits("k"), limits(more)), "the limits are %v", l.KnownLimits("k"))
 				equal(t, l.Stats().Conflicts, 0, "conflicts with itself")
 			})
 		}
 	}
-}
-
-// A key at rest that was refreshed comes into use before the bucket has taken the new limits over:
-// no other process is to blame.
-func TestRefreshAtRestIsNoConflict(t *testing.T) {
-	bubble(t, func(t *world) {
-		var p plan
-		p.set(hourly)
-		l := t.start(hybrid.Config{LimitsFor: p.of})
-		must(t, l.Allow("k"), "denied")
-		p.set(more)
-		noErr(t, l.Refresh("k"))
-		l.TryAllow("k") // brings it into use
-		time.Sleep(takesOver)
-		used(takesOver, func() { l.Allow("k") })
-		check(t, slices.Equal(l.KnownLimits("k"), limits(more)), "the limits are %v", l.KnownLimits("k"))
-		equal(t, l.Stats().Conflicts, 0, "conflicts with itself")
-	})
 }
 
 // KeyWith takes the key's limits from a caller that knows them.
