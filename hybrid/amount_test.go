@@ -255,7 +255,7 @@ func TestAResetIsForAll(t *testing.T) {
 		must(t, other.Allow("k") && other.Stats().Held == 4, "%+v", other.Stats())
 		// when a process resets the bucket, then it can have what the other's lease leaves.
 		noErr(t, l.Reset(t.Context(), "k"))
-		equal(t, drain(l, "k"), 6, "of 10 were admitted beside a lease of 4")
+		equal(t, drain(l, "k"), 6, "of 10 were admitted, another process holds 4")
 		n := drain(other, "k")
 		check(t, n >= 4 && !other.Allow("k"), "%d of the 4 held", n)
 		noErr(t, l.Reset(t.Context(), "k"))

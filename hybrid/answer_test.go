@@ -226,7 +226,7 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 
 // Where the store is away and the fallback gives nothing, a client that sleeps RetryAfter does not
 // spin either.
-func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
+func TestSleepingRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 	const most = 1100 // in ten seconds of 100/s
 	const least = most * 99 / 100
 	for mode, want := range map[hybrid.Fallback]int64{hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: least} {

@@ -301,7 +301,7 @@ func BenchmarkWaitLatency(b *testing.B) {
 		own = append(own, wakeByTokens(b, key, noting, waiters, span(time.Second))...)
 		other = append(other, wakeByChannels(waiters, perSecond, span(time.Second))...)
 	}
-	testkit.Must(b, len(own) != 0, "nobody waited")
+	testkit.Must(b, len(own) != 0, "no request waited")
 	percentiles := map[string]float64{"p50": 0.5, "p99": 0.99, "max": 1}
 	own.report(b, "own", percentiles)
 	other.report(b, "reference", percentiles)

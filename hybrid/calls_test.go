@@ -61,7 +61,7 @@ func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
 		defer close(hang)
 		t.setJudge(func(c *lease.Call) verdict {
 			if c.Key[0] == 's' {
-				return verdict{late: hang, deaf: true}
+				return verdict{late: hang, stuck: true}
 			}
 			return verdict{delay: time.Millisecond}
 		})
@@ -247,7 +247,7 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 	}
 }
 
-// Where the burst is small beside the round trip nothing is leased ahead. Requests that do not wait
+// If a round trip is long for the burst, nothing is leased ahead. Requests that do not wait
 // then get what the bucket has all the same: a call asks for as many as were refused, not for one.
 func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *world) {

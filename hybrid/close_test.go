@@ -17,7 +17,7 @@ import (
 func TestCloseWakesWaiters(t *testing.T) {
 	bubble(t, func(t *world) {
 		hold := make(chan struct{})
-		t.every(verdict{until: hold, deaf: true})
+		t.every(verdict{until: hold, stuck: true})
 		l := t.process(hybrid.PerSecond(100))
 		k := l.Key("k")
 		wait := inTurn(10, func(int) {

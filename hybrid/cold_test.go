@@ -31,7 +31,7 @@ func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 			// A waiting request does not change the answer of TryAllow.
 			wait := background(func() { l.Wait(t.Context(), "other") })
 			synctest.Wait()
-			equal(t, l.TryAllow("other"), want == 1, "beside a wait")
+			equal(t, l.TryAllow("other"), want == 1, "while another request waits")
 			wait()
 		})
 		bubbleOf(t, policy, func(t *world) {
@@ -175,7 +175,7 @@ func TestAnAnswerHasItsTimeFromWhenItsCallIsSent(t *testing.T) {
 }
 
 func TestNoConnectionIsAnOutageThatSaysWhy(t *testing.T) {
-	bubbleOf(t, "to those who ask", func(t *world) {
+	bubbleOf(t, "to requests", func(t *world) {
 		l, out := far(t, &distant{handshake: time.Hour})
 		begun := time.Now()
 		// Each of the first requests waits at most CallTimeout,

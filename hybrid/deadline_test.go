@@ -132,7 +132,7 @@ func TestPeerWaitingFailsEarly(t *testing.T) {
 }
 
 func TestADeadlineIsJudgedByWhatIsThere(t *testing.T) {
-	bubbleOf(t, "who is turned away leaves what it had gathered to the next", func(t *world) {
+	bubbleOf(t, "a refused wait leaves its tokens to the next", func(t *world) {
 		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
 		first := t.start(cfg)
 		first.AllowN("k", 5)
@@ -191,7 +191,7 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		close(release)
 		t.eventually("all 10 in the bucket", "k", func(level int64) bool { return level == 10 })
 		check(t, l.Stats().Admitted == 0, "%+v", l.Stats())
-		// An ended context never takes anything, and its cause is told.
+		// An ended context never takes anything, and the error wraps its cause.
 		caused, cancel := context.WithCancelCause(t.Context())
 		cancel(hybrid.ErrInvalidN)
 		_, err := l.Take(caused, "k", 1)

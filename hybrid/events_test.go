@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// told records the events of a Limiter, in order. Every hook uses the Limiter, as it may.
-type told struct {
+// recorder records the events of a Limiter, in order. Every hook uses the Limiter, as it may.
+type recorder struct {
 	*network // its lock guards what follows
 	lines    []string
 	burnt    map[hybrid.LossReason]int64
@@ -24,9 +24,9 @@ type told struct {
 }
 
 // listening is a process whose events are kept.
-func (t *world) listening(cfg hybrid.Config) (*hybrid.Limiter, *told) {
+func (t *world) listening(cfg hybrid.Config) (*hybrid.Limiter, *recorder) {
 	t.Helper()
-	heard := &told{network: t.network, burnt: make(map[hybrid.LossReason]int64)}
+	heard := &recorder{network: t.network, burnt: make(map[hybrid.LossReason]int64)}
 	say := func(key, format string, args ...any) {
 		if l := heard.limiter.Load(); l != nil {
 			l.TryAllow(key)
@@ -49,8 +49,8 @@ func (t *world) listening(cfg hybrid.Config) (*hybrid.Limiter, *told) {
 	return l, heard
 }
 
-// says checks what was told since the last time.
-func (h *told) says(t *world, want ...string) {
+// says checks the events since its last call.
+func (h *recorder) says(t *world, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	var got []string
@@ -60,15 +60,15 @@ func (h *told) says(t *world, want ...string) {
 	check(t, slices.Equal(got, want), "told %q, want %q", got, want)
 }
 
-// lost is how many tokens were told to be lost, and why.
-func (h *told) lost(reason hybrid.LossReason) (n int64) {
+// lost returns the number of tokens that events reported as lost for this reason.
+func (h *recorder) lost(reason hybrid.LossReason) (n int64) {
 	synctest.Wait()
 	h.locked(func() { n = h.burnt[reason] })
 	return n
 }
 
-// An outage of a key is told when it begins, with why, and when it ends, with how long it was; the
-// Limiter may be used from each hook.
+// An outage of a key has an event when it begins, with the cause, and one when it ends, with the
+// duration. A hook may use the Limiter.
 func TestEventsTellAnOutageOfAKey(t *testing.T) {
 	bubble(t, func(t *world) {
 		l, heard := t.listening(of(hybrid.PerSecond(1000)))
@@ -98,7 +98,7 @@ func TestEventsTellAnOutageOfAKey(t *testing.T) {
 	})
 }
 
-// Each token that is burnt is told, with why: the bucket has forgotten the lease, or it has ended.
+// An event reports each burnt token and the cause: the bucket has forgotten the lease, or it has ended.
 func TestEventsTellWhatIsLost(t *testing.T) {
 	bubble(t, func(t *world) {
 		l, heard := t.listening(by(hybrid.Policy{MinBatch: 50}, hybrid.PerSecond(1000)))
@@ -125,8 +125,8 @@ func TestEventsTellWhatIsLost(t *testing.T) {
 	})
 }
 
-// Limits that are not those by which the process went are told: that another process is deployed
-// with others under the same version, and that they were set, here or elsewhere.
+// Events report limits that replace the known ones: limits of another process under the same
+// version, and limits set here or elsewhere.
 func TestEventsTellOtherLimits(t *testing.T) {
 	bubble(t, func(t *world) {
 		other := t.process(hybrid.PerSecond(500))
@@ -149,7 +149,7 @@ func TestEventsTellOtherLimits(t *testing.T) {
 	})
 }
 
-// A hook that takes its time holds up what is told after it, which keeps its order, and no request.
+// A slow hook delays later events, which keep their order, and no request.
 func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 	bubble(t, func(t *world) {
 		var told []string
@@ -193,9 +193,8 @@ func (r *readings) Now() clock.Instant {
 	return r.Clock.Now()
 }
 
-// Each denial is told on the goroutine of the request, by whatever verb it comes. That costs the
-// call of the hook: a denial by Allow reads no clock, takes no lock and allocates nothing, as
-// without it.
+// Every method calls the Denied hook on the goroutine of the request. That costs the call alone: a
+// denial by Allow reads no clock, takes no lock and allocates nothing, as without a hook.
 func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
 	bubble(t, func(t *world) {
 		var times, tokens int64

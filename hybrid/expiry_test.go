@@ -91,7 +91,7 @@ func TestALeaseEndsAtItsDeadline(t *testing.T) {
 		t.every(verdict{delay: time.Hour})
 		before := t.callsFor("k")
 		t.soon(time.Second, func() bool { k.TryAllow(); return t.callsFor("k") > before })
-		must(t, l.Stats().Held != 0, "nothing is held beside the call")
+		must(t, l.Stats().Held != 0, "nothing is held during the call")
 		time.Sleep(ttl)
 		synctest.Wait()
 		check(t, l.Stats().Held == 0 && l.Stats().Errors == 0, "%+v", l.Stats())
@@ -176,7 +176,7 @@ func TestAManualClockJustWorks(t *testing.T) {
 
 // Calls that are held back for others to go along go when those before them are back: time may
 // stand still.
-func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
+func TestNoRequestHangsWhileAManualClockStands(t *testing.T) {
 	for i := range testkit.PlainOrRace(30, 10) {
 		l, _ := onManualClock(t, of(hybrid.PerHour(100)))
 		var admitted atomic.Int64
@@ -217,7 +217,7 @@ func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 			}
 			return v
 		})
-		// A waits for more than it holds, gathers 49, and is told that it has nothing.
+		// A waits for more than it holds, gathers 49, and fails.
 		isErr(t, a.WaitN(t.Context(), "k", 100), hybrid.ErrUnavailable)
 		time.Sleep(2 * time.Minute) // its lease is forgotten, the bucket full again
 		m.admit(drain(c, "k"))

@@ -152,7 +152,7 @@ func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 	})
 }
 
-// While the store is away, Wait is served as Policy.Fallback says, at its pace, or told at once.
+// While the store is away, Wait is served at the pace of Policy.Fallback, or fails at once.
 func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -16,7 +16,7 @@ import (
 // cancel at any moment, on a network that loses, delays, doubles and refuses, with an outage; they
 // are closed and shut down in the middle, and in half of the runs their tables are too small, so
 // that keys leave between a take and its give-back. No key admits more than its limit in any
-// window, every token stays accounted for, and Stats admits what the callers were told.
+// window, every token stays accounted for, and Stats counts the admissions that callers saw.
 func TestJoinsKeepThePromiseOfEveryKey(t *testing.T) {
 	seeds(t, testkit.ShortOrLong(t, 10, testkit.PlainOrRace(150, 10), "seeds"), func(t *world, seed uint64) {
 		s := newJoinStress(t, seed, hybrid.FallbackDeny)

@@ -99,7 +99,7 @@ func TestAJoinSaysWhichKeyBinds(t *testing.T) {
 		l := t.start(cfg)
 		j := joined(l, "all", "tenant", "user")
 		equal(t, j.Name(), "all+tenant+user", "is the name")
-		// An admission is told by the key with the least left of its burst,
+		// An admission reports the key with the least left of its burst,
 		for left := int64(4); left >= 0; left-- {
 			r, err := j.Take(t.Context(), 1)
 			check(t, err == nil && r.OK && r.Key == "user" && r.Remaining == left && r.Limit.Burst == 5 &&

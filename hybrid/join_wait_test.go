@@ -148,7 +148,7 @@ func TestAJoinThatWaitsHoldsNothing(t *testing.T) {
 
 // Where a key is kept short by others for as long as they like, a request that joins it is served
 // all the same: in the end it holds what it has.
-func TestAJoinIsServedAmongThoseWhoWaitForEachKey(t *testing.T) {
+func TestAJoinIsServedAmongWaitersOfEachKey(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(rates(5, map[string]int64{"a": 50, "b": 40, "c": 60}))
 		stop := make(chan struct{})
@@ -175,7 +175,7 @@ func TestAJoinIsServedAmongThoseWhoWaitForEachKey(t *testing.T) {
 }
 
 // A wait that fails, for any reason, has taken nothing from any key.
-func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
+func TestAFailedWaitOfAJoinTakesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(t *world, other *hybrid.Limiter, cancel func())
 		want error

@@ -110,7 +110,7 @@ func TestAKeyRejoinsAfterEvictionInTheDeniedState(t *testing.T) {
 	}
 }
 
-// Keys of any name and length are told apart, at rest and in use, and a Key follows its own through
+// Keys of any name and length are distinct, at rest and in use, and a Key follows its own through
 // both. They leave once their buckets are full again and all leases have ended; a Key goes on.
 func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -140,7 +140,7 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 
 // A key at rest remembers its bucket.
 func TestAKeyAtRestRemembersItsBucket(t *testing.T) {
-	bubbleOf(t, "it notices the loss, and whoever lost it starts empty", func(t *world) {
+	bubbleOf(t, "it notices the loss, and the new bucket starts empty", func(t *world) {
 		limit := hybrid.PerHour(100)
 		bound := newMeter(limit)
 		l, other := t.rested(by(denying, limit)), t.start(by(denying, limit))

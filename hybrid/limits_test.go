@@ -89,12 +89,12 @@ func wake(t *world, key string, processes, waits int) {
 			wg.Go(func() { noErr(t, l.Wait(t.Context(), key)) })
 			wg.Go(func() { isErr(t, l.WaitN(t.Context(), key, 10), hybrid.ErrExceedsBurst) })
 		}
-		testkit.Eventually(t, "a call for those who wait", func() bool { return l.Stats().Calls > calls })
+		testkit.Eventually(t, "a call for the waiting requests", func() bool { return l.Stats().Calls > calls })
 	}
 	if t.virtual() {
 		time.Sleep(10 * time.Second) // all wait, for long
 	}
-	// Everybody is served or told: here at once, elsewhere within a T.
+	// All waits end: here at once, elsewhere within a T.
 	t.lasts(0, 30*time.Millisecond+time.Duration(processes-1)*ttl, func() {
 		noErr(t, setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)))
 		wg.Wait()
@@ -175,7 +175,7 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 			noErr(t, err)
 		})()
 		winner := slices.Index(won[:], true)
-		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "who has set the limits: %v", won)
+		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "set by: %v", won)
 		hold(burst(int64(100 + winner)))
 		for _, want := range [][]hybrid.Limit{
 			limits(hybrid.PerHour(7)), limits(burst(2), hybrid.PerMinute(300)), limits(burst(30)),
@@ -192,7 +192,7 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 	})
 }
 
-// Redisson drops what was used when the rate is set and keeps it where it is told to; in Bucket4j
+// Redisson drops what was used when the rate is set and keeps it on request; in Bucket4j
 // the caller chooses. Here a change keeps it, and Reset drops it.
 func TestPeerAChangeKeepsWhatWasUsed(t *testing.T) {
 	everywhere(t, func(t *world) {

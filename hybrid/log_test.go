@@ -46,7 +46,7 @@ func logs(t *world, out *bytes.Buffer, times int, what ...string) {
 // The log warns an operator of each condition once.
 func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 	bubble(t, func(t *world) {
-		// The network is slow beside a small burst, and limits differ under the same version.
+		// The network is slow for a small burst, and limits differ under the same version.
 		t.every(verdict{delay: 20 * time.Millisecond})
 		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
 		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10))
@@ -85,10 +85,10 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		synctest.Wait()
 		must(t, out.Len() == 0, "%s", out.String())
 		// The store is away for more than a second: the log says so once, for how many, and why;
-		t.every(verdict{err: fmt.Errorf("%w: nobody there", lease.ErrUnavailable)})
+		t.every(verdict{err: fmt.Errorf("%w: no route", lease.ErrUnavailable)})
 		ask(3, crowd)
 		began := lines(2)
-		check(t, strings.Contains(began[0], "nobody there"), "%s", began[0])
+		check(t, strings.Contains(began[0], "no route"), "%s", began[0])
 		must(t, strings.Contains(began[0], "lease calls fail"), "%s", began[0])
 		var keys int
 		_, err := fmt.Sscanf(began[0][strings.Index(began[0], "keys="):], "keys=%d", &keys)
@@ -181,7 +181,7 @@ func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
 }
 
 func TestASecondFailureIsLoggedToo(t *testing.T) {
-	bubbleOf(t, "what somebody must mend, beside what is just away", func(t *world) {
+	bubbleOf(t, "a permanent failure and an outage", func(t *world) {
 		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
 		t.setJudge(func(c *lease.Call) verdict {
 			if c.Key == "damaged" {

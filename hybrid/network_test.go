@@ -17,7 +17,7 @@ type verdict struct {
 	delay time.Duration // between execution and reply
 	until chan struct{} // the reply is held back until this is closed
 	late  chan struct{} // the execution is held back until this is closed
-	deaf  bool          // the store does not notice that the context has ended, as a client without deadlines
+	stuck bool          // the call outlives its context, as in a client without deadlines
 }
 
 // away is a store that cannot be reached.
@@ -139,7 +139,7 @@ func (s *network) Exchange(ctx context.Context, calls []*lease.Call, done func([
 
 func (s *network) deliver(ctx context.Context, v verdict, group []*lease.Call) {
 	wait := ctx
-	if v.deaf {
+	if v.stuck {
 		wait = context.Background()
 	}
 	if v.err == nil && pause(wait, v.late, 0) {

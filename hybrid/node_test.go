@@ -209,7 +209,7 @@ func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 			ask(keysOn("2", 200), true)
 		})
 		equal(t, l.Stats().Degraded, 1,
-			"keys are in use and degraded, beside those that are denied without an entry")
+			"keys in use are degraded; the others are denied without an entry")
 		// when that node is replaced by another, its keys follow at once
 		to2 := func(_ string, node int) int { return min(node, 1) * 2 }
 		c.moved.Store(&to2)

@@ -41,8 +41,8 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 			}
 		})()
 		// Those of the first CallTimeout wait until it ends, and later ones not at all.
-		check(t, longest > 0 && longest <= 100*time.Millisecond, "somebody waited %v", longest)
-		check(t, last <= 100*time.Millisecond, "somebody who came after %v still waited", last)
+		check(t, longest > 0 && longest <= 100*time.Millisecond, "a request waited %v", longest)
+		check(t, last <= 100*time.Millisecond, "a request that came after %v still waited", last)
 		check(t, l.Stats().Errors != 0, "a call that hangs is not an error: %+v", l.Stats())
 	})
 }
@@ -208,13 +208,13 @@ func TestFallbacks(t *testing.T) {
 
 // The fallback answers requests that wait when a call turns out to hang. Tokens admitted without a
 // lease are repaid when the store is back.
-func TestTheFallbackAnswersWhoWaitedAndIsRepaid(t *testing.T) {
+func TestTheFallbackAnswersWaitersAndIsRepaid(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))
 		must(t, l.Allow("k"), "denied")
 		time.Sleep(time.Second)
 		hang := make(chan struct{})
-		t.every(verdict{late: hang, deaf: true})
+		t.every(verdict{late: hang, stuck: true})
 		for l.TryAllow("k") {
 		}
 		t.lasts(0, 100*time.Millisecond, func() { check(t, l.Allow("k"), "denied") })
@@ -236,7 +236,7 @@ func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
 		t.setJudge(func(*lease.Call) verdict {
 			arrives := make(chan struct{})
 			time.AfterFunc(10*time.Second, func() { close(arrives) })
-			return verdict{late: arrives, deaf: true}
+			return verdict{late: arrives, stuck: true}
 		})
 		time.Sleep(d)
 		t.every(verdict{})

@@ -34,7 +34,7 @@ func everywhere(t *testing.T, body func(t *world)) {
 
 // inVirtualTime runs body twice: on a memory.Store and on a real Redis. A goroutine that waits for
 // the network keeps a bubble's time where it is, so a real server fits into it: it answers in no
-// time at all, and is told what time it is.
+// time at all, and the test sets its time.
 func inVirtualTime(t *testing.T, body func(t *world)) {
 	bubbleOf(t, "memory", body)
 	t.Run("redis in virtual time", func(t *testing.T) {

@@ -156,7 +156,7 @@ var ends = map[string]func(*hybrid.Limiter) error{
 }
 
 // Everything at once, in real time, under the race detector: at the end no token is lost or forged,
-// every request is accounted for, everybody was told, and no window has more than the limits allow.
+// every request is accounted for, every caller was answered, and no window has more than the limits allow.
 func TestEverythingAtOnce(t *testing.T) {
 	for _, policy := range []hybrid.Policy{
 		{StrictExpiry: true},

@@ -46,11 +46,11 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 		limits   []hybrid.Limit
 		otherway []hybrid.Limit // Config.Limits
 	}{
-		"nil without Limits":           {nil, nil},
-		"an empty list":                {[]hybrid.Limit{}, nil},
-		"an empty list, beside Limits": {[]hybrid.Limit{}, limits(hourly)},
-		"an invalid limit":             {limits(hybrid.PerSecond(-1)), limits(hourly)},
-		"too many":                     {slices.Repeat(limits(hourly), 5), limits(hourly)},
+		"nil without Limits":         {nil, nil},
+		"an empty list":              {[]hybrid.Limit{}, nil},
+		"an empty list, with Limits": {[]hybrid.Limit{}, limits(hourly)},
+		"an invalid limit":           {limits(hybrid.PerSecond(-1)), limits(hourly)},
+		"too many":                   {slices.Repeat(limits(hourly), 5), limits(hourly)},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			told := 0
@@ -80,7 +80,7 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 }
 
 // With Policy.Shadow they are admitted: a mistake in a limit under trial stops no request.
-func TestWrongLimitsInShadowStopNobody(t *testing.T) {
+func TestWrongLimitsInShadowStopNoRequest(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(shadow)
 		cfg.LimitsFor = func(key string) []hybrid.Limit {

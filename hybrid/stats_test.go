@@ -72,7 +72,7 @@ func TestStatsSayWhatWasAwaited(t *testing.T) {
 }
 
 // A Store can ask whose requests a call is for: the first of those that wait.
-func TestACallSaysWhoWaitsForIt(t *testing.T) {
+func TestACallNamesItsWaiters(t *testing.T) {
 	bubble(t, func(t *world) {
 		type name struct{}
 		var waiting []any

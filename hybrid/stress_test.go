@@ -19,7 +19,7 @@ import (
 
 // Several limiters do everything at random - every verb, changes of limits, restarts - on a network
 // that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
-// call returns, and in the end everybody can be served.
+// call returns, and in the end every Limiter serves.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
 	runs := testkit.ShortOrLong(t, 25, testkit.PlainOrRace(150, 25), "seeds")
 	seeds(t, runs, func(t *world, seed uint64) { newStress(t, seed).run() })
@@ -157,7 +157,7 @@ func (s *stress) run() {
 		})
 	}
 	wg.Wait()
-	// When the network is well again and everybody has been idle for a while, all are served.
+	// When the network is well again and all have been idle for a while, all are served.
 	s.setJudge(nil)
 	time.Sleep(10 * time.Second)
 	for _, key := range keys {

@@ -42,7 +42,7 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		testkit.Must(t, s.entry.Load() == nil, "not at rest")
-		testkit.Check(t, !m.drop(popped, e), "a key at rest was dropped by somebody who had popped it before")
+		testkit.Check(t, !m.drop(popped, e), "a key at rest was dropped by the request that had popped it")
 		// then it is still there, on its list, and comes back as one.
 		testkit.Check(t, m.keys.find("k") == s && listed(), "the key is not in the table, or on no list")
 		k := l.Key("k")

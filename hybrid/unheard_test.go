@@ -107,7 +107,7 @@ func TestAnUnheardKeyIsToldOnlyWithItsNextUse(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		// then none of them makes a call,
-		equal(t, t.callsFor("new 0"), 0, "calls for a key that nobody uses")
+		equal(t, t.callsFor("new 0"), 0, "calls for an unused key")
 		// one that is used tells what was admitted,
 		l.AllowN("new 1", 1)
 		time.Sleep(time.Second)

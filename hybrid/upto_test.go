@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// upTo checks how many tokens of "k" TakeUpTo takes, and what it says beside.
+// upTo checks how many tokens of "k" TakeUpTo takes, and the rest of its answer.
 func (t *world) upTo(l *hybrid.Limiter, n, want int64, source hybrid.Source) {
 	t.Helper()
 	before := conserved(t, l)
@@ -78,14 +78,14 @@ func TestTakeUpToTakesWhatThereIs(t *testing.T) {
 	})
 }
 
-func TestTakeUpToBehindThoseInLine(t *testing.T) {
+func TestTakeUpToDoesNotOvertake(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerSecond(100).WithBurst(10))
 		must(t, l.AllowN("k", 10), "denied")
 		wait := background(func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
 		time.Sleep(50 * time.Millisecond)
 		r, err := l.TakeUpTo(t.Context(), "k", 10)
-		check(t, err == nil && r.Taken == 0, "it took %d before who was in line: %v", r.Taken, err)
+		check(t, err == nil && r.Taken == 0, "it took %d before the request in line: %v", r.Taken, err)
 		wait()
 	})
 }

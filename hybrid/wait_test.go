@@ -90,7 +90,7 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 				noErr(t, key.Wait(t.Context()))
 				o.add(i)
 			})
-			// Looked at while everybody sleeps: in between the count is no more than a guess.
+			// Count while all sleep: in between the count is no more than a guess.
 			const few = 20
 			idle, most := 0, 0
 			for !o.done() {
@@ -159,7 +159,7 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 	}
 	slices.Sort(waits)
 	share := float64(others) / waited.Seconds() // of one run it is a matter of whose call comes first
-	check(t, share >= 45, "the other process got %.0f/s beside it", share)
+	check(t, share >= 45, "the other process got %.0f/s", share)
 	check(t, waits[runs/2] < 2100*time.Millisecond, "100 tokens at half of 100/s take %v", waits)
 }
 

@@ -74,7 +74,7 @@ func TestWaitIsPacedByDroppedCells(t *testing.T) {
 }
 
 // A wait that must fail is refused by the last answer, without a call.
-func TestAWaitForAWindowInVainMakesNoCall(t *testing.T) {
+func TestARefusedWaitForAWindowMakesNoCall(t *testing.T) {
 	for _, limit := range []hybrid.Limit{minutely, hybrid.Calendar(60, time.Hour, 0)} {
 		bubbleOf(t, limit, func(t *world) {
 			l := t.process(limit)

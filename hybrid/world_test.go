@@ -153,13 +153,13 @@ func oneBucketHas(l hybrid.Limit, d time.Duration) int64 {
 func (t *world) hangs() {
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
-	t.every(verdict{late: hang, deaf: true})
+	t.every(verdict{late: hang, stuck: true})
 }
 
 // hangsFor holds back every call for d, and executes them afterwards.
 func (t *world) hangsFor(d time.Duration) {
 	hang := make(chan struct{})
-	t.every(verdict{late: hang, deaf: true})
+	t.every(verdict{late: hang, stuck: true})
 	time.Sleep(d)
 	t.every(verdict{})
 	close(hang)
@@ -184,7 +184,7 @@ func (t *world) has(key string, level, ledger int64) {
 		"the bucket of %q has %d, %d leased, want %d and %d", key, st.Levels[0], st.Ledger, level, ledger)
 }
 
-// silent checks that no call goes out for so long.
+// silent checks that no call goes out for d.
 func (t *world) silent(d time.Duration) {
 	t.Helper()
 	_, calls := t.during(func() { time.Sleep(d) })
@@ -238,7 +238,7 @@ func admits(n int, pause time.Duration, ask func() bool) (yes int) {
 	return yes
 }
 
-// used has each of them ask, again and again, for so long.
+// used calls each of ask every 20 ms for d.
 func used(d time.Duration, ask ...func()) {
 	for range d / (20 * time.Millisecond) {
 		for _, a := range ask {
@@ -248,7 +248,7 @@ func used(d time.Duration, ask ...func()) {
 	}
 }
 
-// together runs f n times at once beside the test; wait waits for all to end.
+// together runs f n times at once in goroutines; wait waits for all to end.
 func together(n int, f func(i int)) (wait func()) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -267,7 +267,7 @@ func inTurn(n int, f func(i int)) (wait func()) {
 	return wg.Wait
 }
 
-// background runs f beside the test; wait waits for its end.
+// background runs f in a goroutine; wait waits for its end.
 func background(f func()) (wait func()) { return together(1, func(int) { f() }) }
 
 // lasts checks how long f takes; where time is real a machine that stalls may make it longer.
