@@ -11,7 +11,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // spoil makes every call for key fail until heal: on Redis by a value of another type in the
@@ -21,12 +20,7 @@ func (t *world) spoil(key string) {
 		noErr(t, t.rdb.Set(t.Context(), "yuzhi:{"+key+"}", "not a bucket", time.Hour).Err())
 		return
 	}
-	t.setJudge(func(c *lease.Call) (v verdict) {
-		if c.Key == key {
-			v = away
-		}
-		return v
-	})
+	t.onKeys(key, away)
 }
 
 func (t *world) heal(key string) {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
@@ -333,12 +331,7 @@ func TestAJoinThatIsSureToBeDeniedDrawsNothing(t *testing.T) {
 			must(t, scarce.AllowN("scarce", 30) && plenty.Allow("plenty"), "denied")
 			if given.away {
 				time.Sleep(ttl)
-				t.setJudge(func(c *lease.Call) verdict {
-					if strings.Contains(c.Key, "scarce") {
-						return away
-					}
-					return verdict{}
-				})
+				t.onKeys("scarce", away)
 			}
 			j := plenty.Join(plenty.Key("plenty"), scarce.Key("scarce"))
 			for range 3 {

@@ -202,9 +202,7 @@ func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 		// Three buckets are remembered for two minutes, and not for four.
 		l := t.start(by(hybrid.Policy{TTL: 10 * time.Second}, hybrid.PerMinute(1).WithBurst(2)))
 		keys := []string{"used", "looked at", "left alone"}
-		for _, key := range keys {
-			must(t, l.Allow(key), "denied")
-		}
+		t.admitted(l, keys...)
 		t.expireIn(100 * time.Second)
 		for _, key := range keys {
 			must(t, t.remembers(key), "%q was forgotten before its time", key)

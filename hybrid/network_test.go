@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,6 +53,16 @@ func (s *network) setJudge(judge func(*lease.Call) verdict) { s.locked(func() { 
 
 // every makes v the fate of every call from now on.
 func (s *network) every(v verdict) { s.setJudge(func(*lease.Call) verdict { return v }) }
+
+// onKeys makes v the fate of every call from now on for keys that contain part.
+func (s *network) onKeys(part string, v verdict) {
+	s.setJudge(func(c *lease.Call) (fate verdict) {
+		if strings.Contains(c.Key, part) {
+			fate = v
+		}
+		return fate
+	})
+}
 
 // errHangs makes every Configure hang until its context ends.
 var errHangs = errors.New("hangs")

@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,17 +58,12 @@ func keysOn(node string, n int) (keys []string) {
 	return keys
 }
 
-// hang has the nodes with these numbers take calls and never answer, and the others serve.
-func (t *world) hang(nodes string) {
+// hang makes one node take calls and never answer, and the others serve.
+func (t *world) hang(node string) {
 	t.Helper()
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
-	t.setJudge(func(c *lease.Call) (v verdict) {
-		if strings.Contains(nodes, c.Key[:1]) {
-			v = verdict{late: hang}
-		}
-		return v
-	})
+	t.onKeys(node+":", verdict{late: hang})
 }
 
 // atOnce asks for a token of each key, and checks that each is decided without any wait: in virtual
@@ -95,9 +89,7 @@ func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{}, hybrid.PerSecond(1000)))
 		seen, unseen := keysOn("0", keys), keysOn("1", keys)
-		for _, k := range seen {
-			must(t, l.Allow(k), "%q is denied", k)
-		}
+		t.admitted(l, seen...)
 		time.Sleep(2 * time.Second)
 		// when the store hangs, requests before the first failure wait at most CallTimeout,
 		t.hangs()
@@ -169,9 +161,7 @@ func TestNoProbeIsLostWhereTooManyBatchesAreUnderWay(t *testing.T) {
 		cfg.CallTimeout = time.Second
 		l := t.startOn(t.cluster(), cfg)
 		keys := keysOn("0", 400)
-		for _, k := range keys {
-			must(t, l.Allow(k), "denied")
-		}
+		t.admitted(l, keys...)
 		time.Sleep(10 * time.Second)
 		t.every(verdict{lost: true})
 		together(len(keys), func(i int) {
@@ -224,9 +214,7 @@ func TestAProbeOfAKeyThatMovesIsOfTheNodeItWentTo(t *testing.T) {
 	bubble(t, func(t *world) {
 		c := t.cluster()
 		l := t.startOn(c, by(denying, hybrid.PerSecond(1000)))
-		for _, k := range append(keysOn("1", 5), keysOn("2", 5)...) {
-			must(t, l.Allow(k), "denied")
-		}
+		t.admitted(l, append(keysOn("1", 5), keysOn("2", 5)...)...)
 		time.Sleep(2 * time.Second)
 		t.hang("1")
 		check(t, !l.Allow("1:0"), "admitted by a node that hangs")
@@ -277,12 +265,7 @@ func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
 	} {
 		bubbleOf(t, name, func(t *world) {
 			l := t.startOn(t.cluster(), by(denying, hybrid.PerSecond(1000)))
-			t.setJudge(func(c *lease.Call) (v verdict) {
-				if c.Key == "0:bad" {
-					v = verdict{err: err, delay: time.Millisecond}
-				}
-				return v
-			})
+			t.onKeys("0:bad", verdict{err: err, delay: time.Millisecond})
 			for i := range 100 {
 				time.Sleep(ttl) // so that the bad key asks again, and alone
 				l.TryAllow("0:bad")
@@ -300,12 +283,7 @@ func TestOneSlowCallIsNoOutage(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
 		must(t, l.Allow("other"), "denied")
-		t.setJudge(func(c *lease.Call) (v verdict) {
-			if c.Key == "giant" {
-				v = verdict{delay: 300 * time.Millisecond}
-			}
-			return v
-		})
+		t.onKeys("giant", verdict{delay: 300 * time.Millisecond})
 		wait := background(func() { l.Allow("giant") })
 		for i := range 400 {
 			time.Sleep(time.Millisecond)
@@ -320,9 +298,7 @@ func TestANodeThatComesBackAndFailsAgain(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
 		keys := keysOn("0", 1000)
-		for _, k := range keys {
-			must(t, l.Allow(k), "denied")
-		}
+		t.admitted(l, keys...)
 		for round := range 10 {
 			time.Sleep(2 * time.Second)
 			t.every(verdict{lost: true})
@@ -343,9 +319,7 @@ func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 	keys := keysOn("0", testkit.ShortOrLong(t, 500, testkit.PlainOrRace(5000, 500), "keys"))
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
-		for _, k := range keys {
-			must(t, l.Allow(k), "denied")
-		}
+		t.admitted(l, keys...)
 		time.Sleep(2 * time.Second)
 		t.every(away)
 		for _, k := range keys {

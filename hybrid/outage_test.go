@@ -132,9 +132,7 @@ func TestASilenceInAnOutageCostsOneCallTimeout(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
 		keys := keysOn("0", 300)
-		for _, k := range keys {
-			must(t, l.Allow(k), "denied")
-		}
+		t.admitted(l, keys...)
 		t.hangs()
 		for range 3 { // the store never lets go of a call: in the end no more are sent
 			time.Sleep(time.Minute)

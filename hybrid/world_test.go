@@ -219,6 +219,14 @@ func ended() context.Context {
 	return ctx
 }
 
+// admitted takes a token of each key.
+func (t *world) admitted(l *hybrid.Limiter, keys ...string) {
+	t.Helper()
+	for _, k := range keys {
+		must(t, l.Allow(k), "%q is denied", k)
+	}
+}
+
 // drain takes tokens one by one until there are none, and counts them.
 func drain(l *hybrid.Limiter, key string) (n int64) {
 	for l.Allow(key) {
