@@ -284,8 +284,7 @@ func TestTheLogNamesTheBurstThatALargeFleetWants(t *testing.T) {
 			// Given forty processes on one key, of which the last one's log is read,
 			cfg := by(policy, hybrid.PerSecond(1000).WithBurst(x.burst))
 			others := t.fleet(39, cfg)
-			out := logTo(&cfg)
-			last := t.start(cfg)
+			last, out := t.logging(t, cfg)
 			ask := func(d time.Duration, ls ...*hybrid.Limiter) {
 				used(d, func() {
 					for _, l := range ls {

@@ -113,7 +113,7 @@ func (d *distant) Ping(ctx context.Context) error {
 func far(t *world, d *distant) (*hybrid.Limiter, *bytes.Buffer) {
 	t.Helper()
 	d.Store, d.opening = t, make(chan bool, 1)
-	return t.logging(d, denying, hybrid.PerSecond(1000))
+	return t.logging(d, by(denying, hybrid.PerSecond(1000)))
 }
 
 // denials is how many are denied of one request every 10 ms for a minute.

@@ -18,19 +18,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// logging is a process on s, and what it logs.
-func (t *world) logging(s lease.Store, p hybrid.Policy, l ...hybrid.Limit) (*hybrid.Limiter, *bytes.Buffer) {
+// logging starts a process on s, and returns its log.
+func (t *world) logging(s lease.Store, cfg hybrid.Config) (*hybrid.Limiter, *bytes.Buffer) {
 	t.Helper()
-	cfg := by(p, l...)
-	out := logTo(&cfg)
-	return t.startOn(s, cfg), out
-}
-
-// logTo has cfg log to the result.
-func logTo(cfg *hybrid.Config) *bytes.Buffer {
 	var out bytes.Buffer
 	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
-	return &out
+	return t.startOn(s, cfg), &out
 }
 
 // logs checks how often the log says something.
@@ -49,7 +42,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 		// The network is slow for a small burst, and limits differ under the same version.
 		t.every(verdict{delay: 20 * time.Millisecond})
 		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
-		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10))
+		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10)))
 		for _, key := range []string{"k", "k2", "k3", "k"} {
 			l.Allow(key)
 			time.Sleep(time.Second)
@@ -64,7 +57,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	crowd := testkit.ShortOrLong(t, 500, 5000/testkit.Slowdown, "keys")
 	bubble(t, func(t *world) {
-		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
+		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000)))
 		ask := func(times, keys int) {
 			for range times {
 				for i := range keys {
@@ -131,8 +124,7 @@ func TestAnOutageIsLoggedWhereItsKeysRest(t *testing.T) {
 		p.TTL = 400 * time.Millisecond
 		cfg := by(p, hybrid.PerSecond(1000))
 		cfg.CallTimeout = 5 * time.Second
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, cfg)
 		must(t, l.Allow("k"), "denied")
 		// when the store goes away, and a key is asked once,
 		t.every(away)
@@ -160,7 +152,7 @@ func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
 		hybrid.ColdStartAllow: "Policy.ColdStart admits everything",
 	} {
 		bubbleOf(t, start, func(t *world) {
-			l, out := t.logging(t, hybrid.Policy{ColdStart: start}, hybrid.PerSecond(1000))
+			l, out := t.logging(t, by(hybrid.Policy{ColdStart: start}, hybrid.PerSecond(1000)))
 			t.every(away)
 			must(t, l.Allow("k") == (start == hybrid.ColdStartAllow), "Allow says the other thing")
 			time.Sleep(time.Second)
@@ -182,7 +174,7 @@ func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
 
 func TestASecondFailureIsLoggedToo(t *testing.T) {
 	bubbleOf(t, "a permanent failure and an outage", func(t *world) {
-		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
+		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000)))
 		t.setJudge(func(c *lease.Call) verdict {
 			if c.Key == "damaged" {
 				return verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrPermanent)}
@@ -195,7 +187,7 @@ func TestASecondFailureIsLoggedToo(t *testing.T) {
 		logs(t, out, 2, "lease calls fail")
 	})
 	bubbleOf(t, "an outage soon after another, if it lasts", func(t *world) {
-		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
+		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000)))
 		ask := func() bool { return l.Allow("k") }
 		for _, span := range []time.Duration{time.Second, time.Minute} {
 			t.every(away)
@@ -213,7 +205,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 	bubble(t, func(t *world) {
 		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ",
 			strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
-		l, out := t.logging(t, denying, hybrid.PerHour(2))
+		l, out := t.logging(t, by(denying, hybrid.PerHour(2)))
 		for _, key := range keys {
 			check(t, l.Allow(key) && l.Key(key).Allow() && !l.Allow(key), "%.20q has not 2 of its own", key)
 		}

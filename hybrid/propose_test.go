@@ -60,8 +60,7 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 				check(t, key == "k" || key == "other", "%q", key)
 				isErr(t, err, hybrid.ErrInvalidConfig)
 			}
-			out := logTo(&cfg)
-			l := t.start(cfg)
+			l, out := t.logging(t, cfg)
 			for range 3 {
 				check(t, !l.Allow("k") && !l.TryAllow("k") && !l.Key("k").AllowN(2), "admitted")
 				_, err := l.Take(t.Context(), "k", 1)
@@ -86,8 +85,7 @@ func TestWrongLimitsInShadowStopNoRequest(t *testing.T) {
 		cfg.LimitsFor = func(key string) []hybrid.Limit {
 			return map[string][]hybrid.Limit{"negative": limits(hybrid.Limit{Tokens: -1})}[key]
 		}
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, cfg)
 		for _, k := range []*hybrid.Key{l.Key("k"), l.KeyWith("k"), l.Key("negative")} {
 			r, err := k.Take(t.Context(), 2)
 			check(t, err == nil && r.OK && r.Shadowed && k.Allow() && k.TryAllow(), "%+v, %v", r, err)
@@ -105,8 +103,7 @@ func TestWrongLimitsInShadowStopNoRequest(t *testing.T) {
 func TestAFloodOfWrongLimitsDoesNotFloodTheLog(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }}
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, cfg)
 		for i := range 5000 {
 			l.Allow(fmt.Sprint("key ", i))
 		}
@@ -146,9 +143,7 @@ func TestRefreshOfAKeyThatIsNotInUse(t *testing.T) {
 // Wrong limits of a handle are treated like wrong ones of LimitsFor, even where the key is in use.
 func TestKeyWithWrongLimits(t *testing.T) {
 	bubble(t, func(t *world) {
-		cfg := of(hourly)
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, of(hourly))
 		l.Allow("k")
 		for _, k := range []*hybrid.Key{l.KeyWith("k"), l.KeyWith("k", hybrid.PerSecond(-1))} {
 			check(t, !k.Allow() && !k.Class(1).Allow(), "admitted")
@@ -173,8 +168,7 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 			events++
 			check(t, key == "k" && slices.Equal(stored, limits(small)), "%s has %v", key, stored)
 		}
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, cfg)
 		yes := 0
 		for i := range 200 {
 			plan := small
@@ -198,9 +192,7 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 		check(t, lines >= 2 && lines <= 3, "%d lines in 20 s", lines)
 	})
 	bubbleOf(t, "plans of a key in steady use", func(t *world) {
-		cfg := of(hourly)
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, of(hourly))
 		plans := []hybrid.Limit{hybrid.PerSecond(100), hybrid.PerSecond(1000)}
 		admits(500, 2*time.Millisecond, l.KeyWith("k", plans[0]).Allow)
 		logs(t, out, 0, "other limits under the same version")
@@ -211,9 +203,7 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 		logs(t, out, 1, "other limits under the same version")
 	})
 	bubbleOf(t, "a plan that changes", func(t *world) {
-		cfg := of(hourly)
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, of(hourly))
 		check(t, l.KeyWith("k", small).Allow(), "denied")
 		check(t, l.KeyWith("k", large).Allow(), "denied")
 		logs(t, out, 1, "other limits under the same version")

@@ -110,8 +110,7 @@ func TestAProcessByItselfWorksWhileTheStoreIsAway(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := alone(hourly)
 		cfg.Policy = denying
-		out := logTo(&cfg)
-		l := t.start(cfg)
+		l, out := t.logging(t, cfg)
 		want := hybrid.PerHour(1).WithBurst(4)
 		noErr(t, l.SetLimits(t.Context(), "k", hourly))
 		noErr(t, l.SetLimits(t.Context(), "k", want))
