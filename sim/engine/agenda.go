@@ -7,27 +7,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 )
 
-// never is the time of what does not happen.
+// never is the time of an event that does not happen.
 const never = arrival.Never
 
-// agenda is the simulated time and what is going to happen: a heap of events with four children to
-// a node, which is flatter, and kinder to the cache, than two.
+// agenda holds the simulated time and the coming events, in a heap. A node has four children: that
+// is flatter, and kinder to the cache, than two.
 type agenda struct {
 	now     int64 // nanoseconds since the start
 	heap    []event
 	made    uint64               // events so far
-	due     [eventKinds][]moment // of each kind, by who: the event that counts
-	sweepAt int                  // sweep when there are so many events
+	due     [eventKinds][]moment // by kind and id: the event that counts
+	sweepAt int                  // length of the heap at which the next sweep is due
 }
 
-// event is something that happens at a time. Events of one time happen in the order in which they
-// were made, but those at its end after all others, so that a run is the same on every machine. An
-// event holds no pointer: the heap is the engine's busiest memory.
+// event happens at a time. Events of one time happen in the order in which they were made, and
+// events with atEnd after all others, so that a run is the same on every machine. An event holds no
+// pointer: the heap is the engine's busiest memory.
 type event struct {
 	at   int64
 	seq  uint64 // the order of making, from 1, and atEnd
 	kind eventKind
-	who  int32 // what it is about, by the kind
+	id   int32 // index of the process, entry, batch, ... that the kind is about
 }
 
 func (e *event) before(o *event) bool { return e.isBefore(o) == 1 }
@@ -46,38 +46,38 @@ type moment struct {
 	seq uint64
 }
 
-// eventKind says what an event is and what its who numbers.
+// eventKind names an event, and the table that its id indexes.
 type eventKind uint8
 
 const (
-	evArrival eventKind = iota // a request of process who
-	evPoll                     // entry who may have a call due
-	evFlush                    // batch who is sent, at the end of the instant
-	evShaken                   // a round trip of the handshake of batch who
-	evRequest                  // batch who reaches Redis
-	evServed                   // batch who has been executed
-	evReply                    // batch who is answered
-	evLook                     // link who may have overdue batches
-	evWaitEnd                  // waiter who has waited long enough
-	evLane                     // link who may send the draws that wait there
-	evSpend                    // adversary's entry who, whose lease is about to end
-	evSettle                   // reservation who, whose cost is known
-	evUser                     // the next step of closed-loop user who
-	evPause                    // process who stops
-	evResume                   // process who goes on
-	evKill                     // process who is killed
-	evStart                    // process who starts
-	evAct                      // act who of the scenario: a step of its autoscaling, a fault and so on
+	evArrival eventKind = iota // a request of a process
+	evPoll                     // an entry may have a call due
+	evFlush                    // a batch is sent, at the end of the instant
+	evShaken                   // a round trip of a batch's handshake ends
+	evRequest                  // a batch reaches Redis
+	evServed                   // a batch has been executed
+	evReply                    // a batch is answered
+	evLook                     // a link may have overdue batches
+	evWaitEnd                  // a waiter has waited long enough
+	evDraws                    // a link may send its waiting draws
+	evSpend                    // the lease of an adversary's entry is about to end
+	evSettle                   // the cost of a reservation is known
+	evUser                     // the next step of a closed-loop user
+	evPause                    // a process stops
+	evResume                   // a process goes on
+	evKill                     // a process is killed
+	evStart                    // a process starts
+	evAct                      // an act of the scenario: a step of its autoscaling, a fault and so on
 	evSample                   // a point of the series
 	eventKinds
 )
 
-// atEnd has an event happen at the end of its instant.
+// atEnd puts an event at the end of its instant.
 const atEnd = 1 << 63
 
-// at makes an event, in place of an earlier one of this kind and who.
-func (a *agenda) at(at int64, kind eventKind, who int32) {
-	e := a.next(at, kind, who)
+// at makes an event, which replaces an earlier one of this kind and id.
+func (a *agenda) at(at int64, kind eventKind, id int32) {
+	e := a.next(at, kind, id)
 	i := len(a.heap)
 	a.heap = append(a.heap, event{})
 	for i > 0 {
@@ -91,42 +91,42 @@ func (a *agenda) at(at int64, kind eventKind, who int32) {
 	a.heap[i] = e
 }
 
-// replace is at where the first event of all has happened, which it takes the place of: the
-// commonest step, an arrival that begets the next.
-func (a *agenda) replace(at int64, kind eventKind, who int32) { a.down(0, a.next(at, kind, who)) }
+// replace makes an event in the place of the first one, which has happened. An arrival that makes
+// the next arrival is the commonest step.
+func (a *agenda) replace(at int64, kind eventKind, id int32) { a.down(0, a.next(at, kind, id)) }
 
-func (a *agenda) next(at int64, kind eventKind, who int32) event {
+func (a *agenda) next(at int64, kind eventKind, id int32) event {
 	a.made++
-	e := event{at, a.made, kind, who}
+	e := event{at, a.made, kind, id}
 	if kind == evFlush {
 		e.seq |= atEnd
 	}
-	for int(who) >= len(a.due[kind]) {
+	for int(id) >= len(a.due[kind]) {
 		a.due[kind] = append(a.due[kind], moment{})
 	}
-	a.due[kind][who] = moment{at, e.seq}
+	a.due[kind][id] = moment{at, e.seq}
 	return e
 }
 
-// cancel has the event of this kind and who not happen.
-func (a *agenda) cancel(kind eventKind, who int32) {
-	if int(who) < len(a.due[kind]) {
-		a.due[kind][who] = moment{}
+// cancel removes the event of this kind and id.
+func (a *agenda) cancel(kind eventKind, id int32) {
+	if int(id) < len(a.due[kind]) {
+		a.due[kind][id] = moment{}
 	}
 }
 
-// expects reports whether the event of this kind and who is going to happen at that time.
-func (a *agenda) expects(at int64, kind eventKind, who int32) bool {
-	return int(who) < len(a.due[kind]) && a.due[kind][who].seq != 0 && a.due[kind][who].at == at
+// expects reports whether the event of this kind and id is due at that time.
+func (a *agenda) expects(at int64, kind eventKind, id int32) bool {
+	return int(id) < len(a.due[kind]) && a.due[kind][id].seq != 0 && a.due[kind][id].at == at
 }
 
-// planned reports whether an event of this kind and who is going to happen.
-func (a *agenda) planned(kind eventKind, who int32) bool {
-	return int(who) < len(a.due[kind]) && a.due[kind][who].seq != 0
+// planned reports whether an event of this kind and id is due.
+func (a *agenda) planned(kind eventKind, id int32) bool {
+	return int(id) < len(a.due[kind]) && a.due[kind][id].seq != 0
 }
 
 // obsolete reports whether e was cancelled, or another was made in its place.
-func (a *agenda) obsolete(e event) bool { return a.due[e.kind][e.who].seq != e.seq }
+func (a *agenda) obsolete(e event) bool { return a.due[e.kind][e.id].seq != e.seq }
 
 // pop removes the first event.
 func (a *agenda) pop() {

@@ -36,9 +36,9 @@ type books struct {
 	toRequests int64 // tokens that requests were admitted with, and have kept
 	unadmitted int64 // tokens that they were admitted with, and that were cancelled
 	ended      protocol.Account
-	wrong      error // the first thing that is
+	wrong      error // the first violation
 
-	// What follows is counted since the warm-up, in tokens.
+	// Counted since the warm-up, in tokens:
 	offered, centralAdmitted int64
 	offeredBy                []int64
 	spans                    report.Spans // of the fleet and its rivals, in this order
@@ -78,7 +78,8 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		c := &contender{score: newScore(s, f, 0)}
 		its := known
 		if rival.IsRemote(name) {
-			c.remote = &remote{network: f.network, stream: random.New(seed, streamRivals), waits: report.NewWaits(s.CallTimeout)}
+			c.remote = &remote{network: f.network, stream: random.New(seed, streamRivals),
+				waits: report.NewWaits(s.CallTimeout)}
 			c.remote.settle = func(a *ask, at int64, ok bool) { c.decided(&a.request, at, ok) }
 			its.Local, its.Store, its.Keys = c.remote.local, c.remote.store, (keys+s.Redis.Shards-1)/s.Redis.Shards
 		}
@@ -126,7 +127,7 @@ func (b *books) fault(f *scenario.RedisFault) {
 	}
 }
 
-// snapshot is the last that the replicas of the rivals' Redis hear which a failover promotes.
+// snapshot freezes the replicas of the rivals' Redis that a failover promotes.
 func (b *books) snapshot(f *scenario.RedisFault) {
 	b.advance()
 	for _, c := range b.rivals {
@@ -136,7 +137,7 @@ func (b *books) snapshot(f *scenario.RedisFault) {
 	}
 }
 
-// count is what spans are made of.
+// count returns the counters that spans are computed from.
 func (b *books) count() report.Count {
 	c := report.Count{Asked: b.offeredBy, Admitted: []int64{b.tally.OfFirst()}}
 	for _, r := range b.rivals {
@@ -145,8 +146,8 @@ func (b *books) count() report.Count {
 	return c
 }
 
-// asked books a request, which one central bucket decides at once, and so do the rivals that do not
-// ask Redis for it.
+// asked books a request. The central bucket decides it at once, as do the rivals that do not ask
+// Redis.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
 	r.central = b.central[r.key].Take(us, r.n)
@@ -170,8 +171,8 @@ func (b *books) asked(r *request) {
 	}
 }
 
-// answered books what became of a request. tokens is how many of the bucket's it was admitted with:
-// none where that was done without the store.
+// answered books the decision about a request. tokens counts the bucket's tokens that admitted it:
+// 0 for an admission without the store.
 func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 	if !ok {
@@ -188,7 +189,7 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.waits.Add(b.time.now - r.at)
 }
 
-// shadow books a request that was denied, and goes on all the same. It takes no token, so it is no
+// shadow books a request that was denied and proceeds all the same. It takes no token, so it is no
 // admission.
 func (b *books) shadow(r *request) {
 	b.shadowed += r.n
@@ -203,35 +204,36 @@ func (b *books) chargedBy(e *entry, n int64) {
 	b.charged += n
 }
 
-// owing holds a client to telling the bucket, in each call, all that was charged and that no reply
-// has confirmed. A call that is sent again is what it was.
+// owing checks that each new call of a client reports all charges that no reply has confirmed. A
+// call that is sent again is unchanged, so it may report less.
 func (b *books) owing(e *entry, r *lease.Request) {
 	if owed := e.charged - e.paid; r.Charge > owed || r.Charge < owed && r.Seq == e.p.seq {
 		b.complain("process %d, key %d owes %d tokens and tells the bucket of %d", e.p.index, e.key, owed, r.Charge)
 	}
 }
 
-// cancelled books that an admitted request did not happen.
+// cancelled books the cancellation of an admitted request.
 func (b *books) cancelled(r *request) {
 	b.toRequests -= r.n
 	b.unadmitted += r.n
 	b.refunded += r.n
 }
 
-// left holds a process and its bucket to the headroom of the process's group: a call that was
-// granted anything has left that part of every burst in the bucket.
+// left checks the headroom of the process's group: a call that was granted anything has left that
+// part of every burst in the bucket.
 func (b *books) left(c *call, levels []int64) {
 	headroom := c.entry.p.group.Headroom
 	for k, l := range c.grant.Config.Limits {
 		keeps := int64(math.Ceil(float64(l.Capacity()) * headroom))
 		if c.grant.Granted > 0 && levels[k] < keeps {
-			b.complain("process %d, key %d: a call that leaves %v of the burst was granted %d, and the level of %v is %d",
+			b.complain("process %d, key %d: a call that leaves %v of the burst was granted %d, "+
+				"and the level of %v is %d",
 				c.entry.p.index, c.entry.key, headroom, c.grant.Granted, l, levels[k])
 		}
 	}
 }
 
-// scores are the fleet's and its rivals'.
+// scores returns the score of the fleet and of each rival.
 func (b *books) scores() []*score {
 	all := []*score{&b.score}
 	for _, c := range b.rivals {
@@ -240,7 +242,7 @@ func (b *books) scores() []*score {
 	return all
 }
 
-// point is for each point of the series.
+// point books a point of the series.
 func (b *books) point() {
 	b.advance()
 	b.spans.Point(b.time.now, b.count)
@@ -287,15 +289,15 @@ func (b *books) warm(entries []*entry) {
 // program or in lease.
 var ErrNotConserved = errors.New("sim: tokens lost or forged")
 
-// execution is the last of an entry's calls that a bucket has executed, and what it granted.
+// execution records the last call of an entry that a bucket has executed, and its grant.
 type execution struct {
 	seq, granted int64
 	accepted     bool          // by the holder; then granted is 0, and drawn empty
 	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
 }
 
-// executed books what a bucket granted in a call; nothing where it gave its stored answer again,
-// which is that of the last execution so far.
+// executed books the grant of a call. A stored answer books nothing: it repeats that of the last
+// execution.
 func (b *books) executed(c *call, stored bool) {
 	x := &c.entry.last
 	if stored {
@@ -323,7 +325,8 @@ func (b *books) executed(c *call, stored bool) {
 	b.lapse(c.entry)
 }
 
-// lapse books that a call whose answer the holder does not wait for any more admits nobody.
+// lapse books that the holder no longer waits for the answer to its call: its draws admit no
+// request.
 func (b *books) lapse(e *entry) {
 	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
@@ -331,8 +334,8 @@ func (b *books) lapse(e *entry) {
 	}
 }
 
-// accepted books a grant that has reached its holder, and returns what was drawn for requests that
-// wait. It must be one that was made, and be accepted once.
+// accepted books a grant that has reached its holder, and returns the draws for waiting requests.
+// The grant must have been made, and be accepted once.
 func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.last
 	b.taken += g.Granted
@@ -365,14 +368,14 @@ func (b *books) accountOf(e *entry) protocol.Account {
 	return a
 }
 
-// complain notes what is wrong; the first such note is the run's error.
+// complain notes a violation. The first one becomes the run's error.
 func (b *books) complain(format string, args ...any) {
 	if b.wrong == nil {
 		b.wrong = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
 	}
 }
 
-// balance says what does not balance, where these are all entries.
+// balance returns an error unless the books of all entries balance.
 func (b *books) balance(entries []*entry) error {
 	total, waiting := b.ended, int64(0)
 	for _, e := range entries {
@@ -391,7 +394,8 @@ func (b *books) balance(entries []*entry) error {
 	return b.wrong
 }
 
-// burnt is the tokens that were leased and lost so far: by their holders, and on the way to them.
+// burnt counts the tokens that were leased and lost so far, by their holders and on the way to
+// them.
 func (b *books) burnt(entries []*entry) int64 {
 	n := b.ended.Burnt + b.granted - b.taken
 	for _, e := range entries {
@@ -402,22 +406,21 @@ func (b *books) burnt(entries []*entry) int64 {
 	return n
 }
 
-// class is what became of the requests of the groups with one headroom, in tokens since the
-// warm-up.
+// class counts the requests of all groups with one headroom, in tokens since the warm-up.
 type class struct {
 	headroom                    float64
 	groups                      []string
 	offered, admitted, shadowed int64
 }
 
-// score is what one algorithm decided: the fleet's, or a rival's.
+// score counts the decisions of one algorithm: the fleet's, or a rival's.
 type score struct {
 	audit    audit.Auditor
 	tally    report.Tally
 	accuracy report.Accuracy
 }
 
-// decided is what the central bucket, which has admitted so many tokens, and s have decided.
+// decided compares s with the central bucket, which has admitted central tokens.
 func (s *score) decided(central int64) report.Decided {
 	t := &s.tally
 	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
@@ -426,12 +429,12 @@ func (s *score) decided(central int64) report.Decided {
 // contender is a rival with its score.
 type contender struct {
 	score
-	rival.Algorithm         // what decides at once, where the request is made; nil in the other case
-	remote          *remote // what asks Redis for each request
+	rival.Algorithm         // decides at once, where the request is made; nil for a remote rival
+	remote          *remote // asks Redis for each request; nil for a local rival
 	tripsWarm       int64   // round trips in the warm-up
 }
 
-// trips is its round trips since the warm-up.
+// trips counts the round trips since the warm-up.
 func (c *contender) trips() int64 {
 	if c.remote != nil {
 		return c.remote.sent
@@ -447,8 +450,8 @@ func (c *contender) decided(r *request, at int64, ok bool) {
 	c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 }
 
-// classesOf tells the groups their classes, those that leave least in the bucket first. There are
-// none where all are alike.
+// classesOf sets each group's class, sorted by headroom. It returns none if all groups have the
+// same headroom.
 func classesOf(groups []*group) (classes []class) {
 	for _, g := range slices.SortedStableFunc(slices.Values(groups), func(a, b *group) int {
 		return cmp.Compare(a.Headroom, b.Headroom)
@@ -465,8 +468,7 @@ func classesOf(groups []*group) (classes []class) {
 	return classes
 }
 
-// fromStart is limits with the periods of calendars as they are by the time since the start of the
-// run.
+// fromStart returns limits with calendar periods shifted to the time since the start of the run.
 func fromStart(limits []lease.Limit) []lease.Limit {
 	limits = slices.Clone(limits)
 	for i, l := range limits {

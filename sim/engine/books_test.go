@@ -30,10 +30,10 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 		"a grant that the books do not know":   func(run *replication, _ *entry) { run.books.ended.Granted++ },
 		"a request that the books do not know": func(run *replication, _ *entry) { run.books.ended.Admitted++ },
 	} {
-		// Given a run that is well, and an entry whose last call was answered,
+		// Given a correct run, and an entry whose last call was answered,
 		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
 		testkit.NoErr(t, run.books.balance(run.fleet.entries.all))
-		// when it accepts what it must not, then the books say so, even if the sums are right.
+		// when it accepts a wrong grant, then the books report it, even if the sums are right.
 		taken, e := run.books.taken, run.fleet.entries.all[0]
 		e.last.drawn = make([]audit.Drawn, 1)
 		wrong(run, e)
@@ -82,8 +82,8 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 				"after %d comes an event at %d", run.time.now, run.time.heap[0].at)
 			run.step()
 		}
-		// then every token that was asked for is admitted, or rejected although it was there, or
-		// its request still waits.
+		// then every requested token is admitted, or rejected although the bucket had it, or its request
+		// still waits.
 		waiting := int64(0)
 		for _, e := range run.fleet.entries.all {
 			if e.alive {
@@ -102,7 +102,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// Closed forms: runs whose outcome is known before.
+// Closed forms: runs whose outcome can be computed.
 
 func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	// Given one process with half as many requests as the limit admits, evenly spread,
@@ -110,7 +110,8 @@ func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	run := simulate(t, s)
 	// then all of them are admitted, and nothing is lost or rejected,
 	b, f := &run.books, figures(run)
-	if b.offered < 9999 || b.offered > 10_000 || b.tally.Admitted != b.offered || b.centralAdmitted != b.offered {
+	if b.offered < 9999 || b.offered > 10_000 || b.tally.Admitted != b.offered ||
+		b.centralAdmitted != b.offered {
 		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", b.offered,
 			b.tally.Admitted, b.centralAdmitted)
 	}
@@ -129,16 +130,16 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		rate, burst int64
 		n           int
 	}{{1000, 1000, 1}, {1000, 300, 5}, {20_000, 8000, 10}, {50, 10, 1}} {
-		// Given three times what the limit admits, for ten seconds,
+		// Given three times the limit's load, for ten seconds,
 		limit := lease.PerSecond(c.rate).WithBurst(c.burst)
 		s := scene(t, `duration: 10s, limits: [%v], policy: {fallback: deny}, groups: [{count: %d}],
 			workload: {kind: constant, load: 3}`, limit, c.n)
 		run := simulate(t, s)
-		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in
-		// the bucket, which the sharing keeps at R*Target (half the burst, if that is less, and a
-		// token at least); what is in the pools, which is meant for a Target and a round trip; and
-		// what did not flow in while the bucket was full on paper, because what had been spent of
-		// the first leases was not reported before a Target was over.
+		// then the burst and ten seconds of the rate are admitted, except three stocks: the bucket, which
+		// the sharing keeps at R*Target (half the burst, if that is less, and a token at least); the
+		// pools, which are meant for a Target and a round trip; and the tokens that did not flow in while
+		// the bucket was full on paper, because the spending of the first leases was not reported before
+		// a Target was over.
 		most := c.burst + 10*c.rate
 		held := limit.Rate() * (s.Policy.TargetFor(s.Limits) + 2*time.Millisecond).Seconds()
 		stock := 3 * max(1, int64(math.Ceil(held)))
@@ -169,8 +170,7 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 			network: {round_trip: 1us}, redis: {service_time: 1us}`, end)
 		s.Workload = regularly(500*time.Microsecond, end)
 		run := simulate(t, s)
-		// then what it has admitted by the last one is the burst and a token for each whole
-		// millisecond.
+		// then it has admitted, by the last one, the burst and a token for each whole millisecond.
 		last := end - 500*time.Microsecond
 		want := 100 + int64(last/time.Millisecond)
 		rival := run.books.rivals[0].tally
@@ -186,7 +186,7 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 func TestTheFirstRequestWaitsForAConnectionARoundTripAndTheService(t *testing.T) {
 	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond},
 		{40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
-		// The service time is no constant, of which 0 would be the default.
+		// The service time is not a constant: a constant 0 would mean the default.
 		s := scene(t, `duration: 1s, limits: [100/s], call_timeout: 1s, network: {round_trip: %v},
 			redis: {service_time: "uniform(%v,%v)"}`, c.trip, c.service, c.service)
 		s.Workload = regularly(time.Hour, 1)
@@ -200,9 +200,9 @@ func TestTheFirstRequestWaitsForAConnectionARoundTripAndTheService(t *testing.T)
 
 func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 	testkit.OneGoroutine(t)
-	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an
-	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
-	// where nobody was for so long,
+	// Given Poisson arrivals in one process that wait in line for a bucket of one token. That is an
+	// M/D/1 queue, first in first out: each is served 1/R after the one before, or at once if the
+	// queue has been empty for that time,
 	const rate, runs = 10, 8
 	loads := []float64{0.6, 0.3, 0.8}
 	for _, load := range loads[:testkit.ShortOrLong(t, 1, 3/min(testkit.Slowdown, 3), "loads")] {
@@ -215,8 +215,8 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 			sum += mean
 			squares += mean * mean
 		}
-		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the
-		// 0.1 ms by which a call may come late.
+		// then the mean wait is that of the Pollaczek-Khinchine formula, within four standard errors and
+		// the 0.1 ms by which a call may come late.
 		mean := sum / runs
 		want := load / (2 * rate * (1 - load))
 		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4

@@ -21,11 +21,11 @@ import (
 var chaosScenarios = flag.Int("sim.scenarios", 0,
 	"how many random scenarios TestChaos runs; 0: as many as a short or a long run has")
 
-// TestChaos: whatever happens to processes, network and Redis, the promise of every limit holds,
-// over all windows and in all periods, and no token is lost or forged, with FallbackDeny. What the
-// promise excepts (docs/protocol.md section 1: a lost bucket that the first caller never knew, a
-// server's clock that jumps ahead) is allowed exactly what is documented, and only where it
-// happened.
+// TestChaos: under any faults of processes, network and Redis, the promise of every limit holds,
+// over all windows and in all periods, and no token is lost or forged, with FallbackDeny. The
+// exceptions of the promise (docs/protocol.md section 1: a lost bucket that the first caller never
+// knew, a server's clock that jumps ahead) may exceed it by the documented amount, and only in runs
+// where they happened.
 func TestChaos(t *testing.T) {
 	seed := testkit.Seed(t) // of the first; YUZHI_SEED=N and -args -sim.scenarios 1 repeat one of them
 	n := int64(*chaosScenarios)
@@ -109,7 +109,7 @@ func (c *chaos) run() (*replication, int64, error) {
 		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and kept, and %d may yet be", got, kept,
 			undecided)
 	}
-	// A loss forgets what is owed.
+	// A loss forgets the debt.
 	if c.forgets {
 		c.slack += run.books.charged
 	}
@@ -118,7 +118,7 @@ func (c *chaos) run() (*replication, int64, error) {
 
 func (c *chaos) maybe(one int) bool { return c.rnd.IntN(one) == 0 }
 
-// fault is maybe for what goes wrong.
+// fault is maybe for faults.
 func (c *chaos) fault(one int) bool {
 	happens := c.maybe(one)
 	if happens {
@@ -127,7 +127,7 @@ func (c *chaos) fault(one int) bool {
 	return happens
 }
 
-// between is a duration, small ones as likely as large ones.
+// between draws a duration. Small ones are about as likely as large ones.
 func (c *chaos) between(low, high time.Duration) time.Duration {
 	d := low
 	for d < high && c.rnd.IntN(3) > 0 {
@@ -143,7 +143,7 @@ func (c *chaos) limit() {
 		if c.maybe(4) {
 			l = lease.Limit{Tokens: rate, Per: time.Duration(1+c.rnd.IntN(3000)) * time.Millisecond}
 		}
-		if c.maybe(4) { // so slow that what went wrong once is not made up for
+		if c.maybe(4) { // so slow that one error is not made up for
 			l = lease.PerHour(rate)
 		}
 		burst := 1 + c.rnd.Int64N([]int64{2, 10, 100, rate + 1, 3*rate + 1}[c.rnd.IntN(5)])
@@ -166,7 +166,8 @@ func (c *chaos) windows(rnd *rand.Rand) {
 		case 0, 1:
 			c.Limits[i] = lease.Sliding(l.Capacity(), per)
 		case 2, 3:
-			c.Limits[i] = lease.Calendar(l.Capacity(), per, time.Duration(rnd.Int64N(int64(per))).Truncate(time.Microsecond))
+			c.Limits[i] = lease.Calendar(l.Capacity(), per,
+				time.Duration(rnd.Int64N(int64(per))).Truncate(time.Microsecond))
 		}
 	}
 }
@@ -211,7 +212,7 @@ func (c *chaos) workload() scenario.Workload {
 			w.Cost = scenario.Cost{Min: smallest - c.rnd.Int64N(smallest), Max: smallest}
 		case 1:
 			w.Cost = scenario.Cost{Min: 1, Max: 1 + c.rnd.Int64N(min(smallest, 8))}
-		default: // few that take nearly all
+		default: // few requests that take nearly all
 			w.Cost = scenario.Cost{Min: 1, Max: smallest, Shape: 0.8 + c.rnd.Float64()}
 		}
 	}
@@ -269,7 +270,7 @@ func (c *chaos) fleet() {
 	}
 }
 
-// uses has some groups try limits out, leave headroom, or reserve. Its draws change nothing else.
+// uses makes some groups try limits out, leave headroom, or reserve. Its draws change nothing else.
 func (c *chaos) uses(rnd *rand.Rand) {
 	c.reserve(rnd, &c.Workload)
 	for i := range c.Groups {
@@ -343,7 +344,7 @@ func (c *chaos) drive(run *replication) {
 // requestsMost keeps one scenario from taking the time of many.
 const requestsMost = 30_000
 
-// shorten has the scenario end before it makes too many requests, if that leaves any time.
+// shorten ends the scenario before it makes too many requests, if that leaves any time.
 func (c *chaos) shorten() {
 	s := c.Defaults()
 	rate := s.RateOf(&s.Workload)
@@ -361,7 +362,7 @@ func (c *chaos) shorten() {
 	}
 }
 
-// span is a distribution of durations of about this size.
+// span draws a distribution of durations of about this size.
 func (c *chaos) span(low, high time.Duration) scenario.DurationDist {
 	d := float64(c.between(low, high))
 	switch c.rnd.IntN(4) {
@@ -387,7 +388,7 @@ func (c *chaos) network() {
 		n.Duplicates = scenario.Ratio(c.rnd.Float64())
 		n.DuplicatesAfter = c.between(10*time.Millisecond, 3*time.Second)
 	}
-	if c.fault(4) { // answers that come when nobody waits for them any more
+	if c.fault(4) { // answers that come after their wait has ended
 		trip := float64(n.RoundTrip.Mean())
 		c.CallTimeout = min(max(time.Duration(trip*(0.5+c.rnd.Float64())), time.Millisecond),
 			time.Second).Truncate(time.Microsecond)
@@ -419,12 +420,12 @@ func (c *chaos) redis() {
 			if c.maybe(2) {
 				f.By = -f.By
 			} else {
-				c.slack += 2 * c.capacity() // one refill to the cap, and what was forgotten early
+				c.slack += 2 * c.capacity() // one refill to the cap, and the state that was forgotten early
 				c.forgets = true
 			}
 		case scenario.FaultFailover:
 			f.Lost = min(c.between(time.Millisecond, time.Second), f.At)
-			c.slack += 2 * c.capacity() // where a process that knows less calls first
+			c.slack += 2 * c.capacity() // if a process that knows less calls first
 			c.forgets = true
 		case scenario.FaultRestartEmpty:
 			c.slack += 2 * c.capacity()
@@ -434,7 +435,7 @@ func (c *chaos) redis() {
 	}
 }
 
-// capacity is the largest burst + overcommit.
+// capacity returns the largest burst + overcommit.
 func (c *chaos) capacity() int64 {
 	return slices.MaxFunc(c.Limits, bySize).Capacity() + c.Policy.Overcommit
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// executions are when buckets answered calls.
+// executions holds the times at which buckets answered calls.
 type executions []time.Duration
 
 func (x *executions) see(run *replication, _ *call) { *x = append(*x, time.Duration(run.time.now)) }
 
-// first is the first after a moment.
+// first returns the first execution after a moment.
 func (x executions) first(after time.Duration) time.Duration {
 	return x[slices.IndexFunc(x, func(at time.Duration) bool { return at > after })]
 }
@@ -31,14 +31,15 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	// then its first call arrives when TCP's handshake, HELLO, the question about maintenance and
 	// CLIENT SETINFO are over,
 	testkit.Check(t, calls[0] == 4*far+far/2, "the first call is executed after %v", calls[0])
-	// nobody takes that for a round trip, nor for an outage,
+	// the handshake counts neither as a round trip nor as an outage,
 	l := run.network.ports[0].links[0]
 	testkit.Check(t, l.rules.RTT() == far && !l.breaker.Suspect(), "a round trip takes %v; away: %v",
 		l.rules.RTT(), l.breaker.Suspect())
-	// and only those are denied who have come longer than CallTimeout before the answer, or before
-	// that to the next call, which brings more than the one token of a draw.
+	// and only requests are denied that came longer than CallTimeout before the answer, or before the
+	// answer to the next call, which brings more than the one token of a draw.
 	denied := int64(1000) - run.books.tally.Admitted
-	testkit.Check(t, denied >= 75 && denied <= 105, "%d requests are denied, want one every 2 ms for 150 to 200 ms", denied)
+	testkit.Check(t, denied >= 75 && denied <= 105,
+		"%d requests are denied, want one every 2 ms for 150 to 200 ms", denied)
 	// One connection is enough.
 	testkit.Check(t, len(calls) > 5 && l.pool.idle <= 1, "there are %d connections", l.pool.idle+1)
 }
@@ -86,7 +87,8 @@ func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
 }
 
 func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
-	for kind, gone := range map[string]bool{"outage": true, "restart_empty": true, "failover": true, "hang": false} {
+	for kind, gone := range map[string]bool{"outage": true, "restart_empty": true, "failover": true,
+		"hang": false} {
 		// Given two processes far away that call, and again a while after the server was away,
 		var calls executions
 		s := scene(t, `duration: 6s, limits: [10/h], groups: [{count: 2}], network: {round_trip: 50ms},
@@ -96,8 +98,8 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 			return scenario.TraceRequest{At: at[i], Process: i % 2, Cost: 1}
 		})
 		run := simulate(t, s, calls.see)
-		// then the first brings the script, after it was told that the server does not know it: TCP sends
-		// that in three round trips, which count as none, as in hybrid; and the other finds it there.
+		// then the first brings the script after a NOSCRIPT answer. TCP sends it in three round trips,
+		// which count as none, as in hybrid. The other process finds the script there.
 		first, other := 4*time.Second+far/2, 5*time.Second+far/2
 		if gone {
 			first, other = first+3*far+far+2*far, other+3*far
@@ -127,20 +129,23 @@ func TestARestartFarAwayCostsWhatItCostsRealLimiters(t *testing.T) {
 	}
 	// then the simulator loses as many.
 	lost /= float64(runs)
-	testkit.Check(t, lost > 0.95*reality && lost < 1.05*reality, "%.0f tokens are lost, and %d in reality", lost, reality)
+	testkit.Check(t, lost > 0.95*reality && lost < 1.05*reality, "%.0f tokens are lost, and %d in reality", lost,
+		reality)
 }
 
 func TestAnAnswerThatIsLostTakesItsConnectionAlong(t *testing.T) {
 	for lost, want := range map[string]bool{"0%": false, "100%": true} {
 		// Given a network that loses every answer, or none,
 		var calls executions
-		s := scene(t, "duration: 2s, limits: [1000/s], network: {round_trip: 10ms, lost_replies: %s}, redis: {service_time: 0s}",
+		s := scene(t, "duration: 2s, limits: [1000/s], network: {round_trip: 10ms, lost_replies: %s}, "+
+			"redis: {service_time: 0s}",
 			lost)
 		s.Workload = regularly(time.Hour, 1)
 		run := simulate(t, s, calls.see)
 		// then no connection is left, or that one.
 		idle := run.network.ports[0].links[0].pool.idle
-		testkit.Check(t, len(calls) > 0 && (idle == 0) == want, "%s are lost: %d calls, %d connections", lost, len(calls), idle)
+		testkit.Check(t, len(calls) > 0 && (idle == 0) == want, "%s are lost: %d calls, %d connections", lost,
+			len(calls), idle)
 	}
 }
 
@@ -154,7 +159,8 @@ func TestCallsAtOneTimeTakeAConnectionEach(t *testing.T) {
 	})
 	run := simulate(t, s, calls.see)
 	// then each opens its own, and only the first asks about maintenance.
-	want := []time.Duration{20*time.Millisecond + 3*far + far/2, 40*time.Millisecond + 3*far + far/2, 4*far + far/2}
+	want := []time.Duration{20*time.Millisecond + 3*far + far/2, 40*time.Millisecond + 3*far + far/2,
+		4*far + far/2}
 	slices.Sort(want)
 	testkit.Check(t, slices.Equal(calls[:3], want), "calls are executed at %v, want %v", calls, want)
 	idle := run.network.ports[0].links[0].pool.idle

@@ -6,7 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// demand is who asks: the streams of requests and the users of closed loops.
+// demand generates the load: the streams of requests and the users of closed loops.
 type demand struct {
 	time  *agenda
 	s     *scenario.Scenario
@@ -22,7 +22,7 @@ type demand struct {
 	largest int64 // tokens that one request may ask for
 }
 
-// source is the requests of one process.
+// source generates the requests of one process.
 type source struct {
 	rate    float64 // requests per second
 	stream  arrival.Stream
@@ -32,7 +32,7 @@ type source struct {
 	usersOf int32   // the life in which they began
 }
 
-// shared is what the groups have in common that share a workload.
+// shared holds the state that groups with one workload share.
 type shared struct {
 	shares    float64 // of all of them
 	processes int
@@ -43,15 +43,15 @@ type shared struct {
 type request struct {
 	p       *process
 	key     int32
-	user    int32 // of a closed loop, who waits for the answer; -1 for nobody
+	user    int32 // index of the closed-loop user that waits for the answer; -1 for none
 	n       int64
 	at      int64
 	central bool // one central bucket would have admitted it
 
-	reservation int32 // its number, from 1; 0 where it reserves nothing
+	reservation int32 // its number, from 1; 0 for a request without a reservation
 }
 
-// user is one of a closed loop: it thinks, asks, and comes again when it is denied.
+// user is one user of a closed loop: it thinks, asks, and retries when it is denied.
 type user struct {
 	p        *process
 	key      int32
@@ -96,7 +96,7 @@ func (d *demand) divide(g *group) {
 	}
 }
 
-// begin has p's requests come from now on.
+// begin starts p's requests.
 func (d *demand) begin(p *process) {
 	src, g := &d.sources[p.index], p.group
 	d.time.cancel(evArrival, p.index)
@@ -141,7 +141,7 @@ func (d *demand) arrive(p *process) {
 	d.ask(p, key, n, -1)
 }
 
-// draw is what p's next request asks for.
+// draw samples the key and the cost of p's next request.
 func (d *demand) draw(p *process) (key int32, n int64) {
 	if r, ok := d.sources[p.index].stream.(*arrival.Replayer); ok {
 		return int32(r.Key % d.s.Keys.Count), min(r.Cost, d.largest)
@@ -195,7 +195,7 @@ func (d *demand) seat(p *process) {
 	}
 }
 
-// step is a user's next step: a new request, or an old one again.
+// step performs a user's next step: a new request, or a retry.
 func (d *demand) step(id int32) {
 	u := &d.users[id]
 	if u.p.state != running {
@@ -207,8 +207,8 @@ func (d *demand) step(id int32) {
 	d.ask(u.p, u.key, u.n, id)
 }
 
-// told is a user's answer.
-func (d *demand) told(id int32, ok bool) {
+// answered delivers the answer to a user.
+func (d *demand) answered(id int32, ok bool) {
 	u := &d.users[id]
 	if u.p.state != running {
 		return

@@ -43,7 +43,7 @@ func endsWithin(run *replication, events int) bool {
 	return !run.goesOn()
 }
 
-// every lists all figures of a report, those of the rivals too.
+// every lists all figures of a report, including the rivals'.
 func every(r *report.Report) []report.Named {
 	all := r.All()
 	for i := range r.Rivals {
@@ -65,7 +65,7 @@ func TestParallelDoesNotChangeTheReport(t *testing.T) {
 		s.Reps = 4
 		same(s, 2, 8)
 	}
-	// And of an example, with all that goes on in one.
+	// And an example, with all features of one.
 	s, err := file.Load("example:redis-failover")
 	testkit.NoErr(t, err)
 	s.Reps = 2
@@ -128,7 +128,7 @@ func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
 	}
 }
 
-// nature is all that is random about one process, but for its holders' jitter.
+// nature describes all random parts of a process, except its holders' jitter.
 func nature(run *replication, p *process) string {
 	src := &run.demand.sources[p.index]
 	var moments []int64
@@ -163,7 +163,7 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 			"a third group":  second(2, "{name: c, count: 7, "+load+"}"),
 			"a larger first": second(9, ""),
 		} {
-			// then the second's requests come as before, and what happens to it.
+			// then the second's requests and faults come as before.
 			testkit.Check(t, slices.Equal(before, after),
 				"%s, %s: the processes were\n%s\nand are\n%s", kind, what, before, after)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// entry is one key in one process: a protocol.Client, and when it is asked next.
-// TestProcessesAreGrantedWhatHybridIs holds what it does against hybrid.
+// entry is one key in one process: a protocol.Client, and the time of its next poll.
+// TestProcessesAreGrantedWhatHybridIs compares its behaviour with hybrid's.
 type entry struct {
 	fleet  *fleet
 	p      *process
@@ -23,20 +23,20 @@ type entry struct {
 	alive  bool
 	client protocol.Client
 
-	pressing bool          // somebody waits for its next call
+	pressing bool          // a request waits for its next call
 	flight   int64         // number of the call under way; 0 for none
 	asked    int64         // seq of the last call
 	leaveAt  clock.Instant // when it is forgotten
 	draw     *draw         // under way, in place of a client that is started; nil for none
 
 	charged int64 // tokens that requests used beyond what they had reserved
-	paid    int64 // of them: the bucket has answered a call that told it so
+	paid    int64 // of charged: confirmed by the bucket's answer to a call
 
 	last   execution   // the last of its calls that the bucket has executed
-	handed audit.Drawn // what the present reply brought for waiting requests, until they have it
+	handed audit.Drawn // what the present reply brought for waiting requests, until it is handed out
 }
 
-// memory is what is left of an entry at rest.
+// memory is the remainder of an entry at rest.
 type memory struct {
 	of    protocol.Memory
 	until clock.Instant // then it is forgotten
@@ -105,8 +105,8 @@ func (e *entry) decideRefused(r request) {
 	}
 }
 
-// answer tells a request what became of it; see books.answered. In shadow mode what is denied goes
-// on all the same, unless the process has ended.
+// answer delivers the decision to a request; see books.answered. In shadow mode a denied request
+// proceeds all the same, unless the process has ended.
 func (e *entry) answer(r *request, ok bool, tokens int64) {
 	e.fleet.books.answered(r, ok, tokens)
 	if !ok && e.p.group.Shadow && e.p.state == running {
@@ -117,11 +117,11 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 		x.begin(e, ok)
 	}
 	if r.user >= 0 {
-		e.fleet.demand.told(r.user, ok)
+		e.fleet.demand.answered(r.user, ok)
 	}
 }
 
-// enqueue has r wait, as long as the client knows of, unless its user loses patience before.
+// enqueue makes r wait for the time that the client knows, unless its user loses patience before.
 func (e *entry) enqueue(r request, now clock.Instant) {
 	id, w := e.fleet.waiters.take()
 	w.id, w.e, w.request = id, e, r
@@ -144,18 +144,18 @@ func (w *waiter) end() {
 	}
 }
 
-// What follows makes an entry a protocol.Host.
+// The following methods implement protocol.Host.
 
-// Now is the process's monotonic clock.
+// Now reads the process's monotonic clock.
 func (e *entry) Now() clock.Instant { return e.p.local(e.fleet.time.now) }
 
-// Wake has e asked at once, after everything else of this instant.
+// Wake polls e at the end of this instant.
 func (e *entry) Wake(urgent bool) {
 	e.pressing = e.pressing || urgent
 	e.askAt(e.fleet.time.now)
 }
 
-// Shut has nothing happen at that time, because every request reads the clock.
+// Shut schedules nothing, because every request reads the clock.
 func (e *entry) Shut(clock.Instant) {}
 
 func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {
@@ -178,13 +178,13 @@ func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
 	e.settled(w.Owner.(*waiter), w.Got(), d)
 }
 
-// settled tells the request of x, which has so many tokens of the bucket's, what became of it.
+// settled delivers decision d to the request of x, which has drawn tokens from the bucket.
 func (e *entry) settled(x *waiter, tokens int64, d protocol.Decision) {
 	r := x.request
 	admitted := d.OK() && d.Source != lease.SourceFallback
 	if y := e.fleet.reservationOf(&r); admitted && y != nil {
 		y.has(tokens, d)
-		if y.cancelled { // which decides what becomes of them
+		if y.cancelled { // the cancellation decides about them
 			y.open = append(y.open, x.audited...)
 			x.audited = x.audited[:0]
 		}
@@ -201,14 +201,14 @@ func (e *entry) Breaker() *protocol.Breaker { return e.fleet.network.linkOf(e).b
 
 func (e *entry) NewID() string { return e.p.rename() }
 
-// spend has an adversary spend what is left of a lease that is about to end.
+// spend makes an adversary spend the rest of a lease that is about to end.
 func (e *entry) spend() {
 	if e.p.pausedUntil == 0 && e.Now() < e.client.Deadline() {
 		e.fleet.demand.drain(e)
 	}
 }
 
-// rest lets e go, but for what it must know of its bucket.
+// rest drops e, except what its process must remember of the bucket.
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
@@ -218,7 +218,7 @@ func (e *entry) rest() bool {
 	return ok
 }
 
-// finish ends e: what it holds is burnt, and whoever waits is turned away.
+// finish ends e: the tokens that it holds are burnt, and its waiters are denied.
 func (e *entry) finish() {
 	if !e.alive {
 		return
@@ -229,7 +229,7 @@ func (e *entry) finish() {
 	e.forget()
 }
 
-// forget has e leave its process.
+// forget removes e from its process.
 func (e *entry) forget() {
 	e.alive = false
 	delete(e.p.entries, e.key)
@@ -241,7 +241,7 @@ func (e *entry) forget() {
 	e.fleet.entries.give(e.id)
 }
 
-// schedule sets when e is asked next, if it is still alive.
+// schedule sets the time of e's next poll, if e is still alive.
 func (e *entry) schedule(next clock.Instant) {
 	if next != protocol.Never {
 		e.askAt(e.p.when(e.fleet.time.now, next))
@@ -285,7 +285,7 @@ func (e *entry) ask() {
 	}
 }
 
-// poll asks the client whether a call is due, and when to ask again.
+// poll asks the client whether a call is due, and when to poll again.
 func (e *entry) poll() (call bool, next clock.Instant) {
 	now := e.Now()
 	due := e.client.Tick(now, e.fleet.network.linkOf(e).rules.RTT())
@@ -340,8 +340,8 @@ func (e *entry) call() {
 	e.schedule(next)
 }
 
-// putOff has e ask again later whether its shard takes calls. Who waits is told what the fallback
-// says, and a process that leaves gives nothing back to a shard that is away.
+// putOff makes e try later whether its shard takes calls. The fallback answers its waiters, and a
+// process that leaves gives nothing back to a shard that is away.
 func (e *entry) putOff() {
 	now, b := e.Now(), e.Breaker()
 	again := b.Turn(now)
@@ -360,7 +360,7 @@ func (e *entry) putOff() {
 	e.schedule(again)
 }
 
-// receive takes in what the store answered to one call.
+// receive processes the store's answer to one call.
 func (e *entry) receive(c *call) {
 	if e.drew(c) {
 		return
@@ -381,18 +381,18 @@ func (e *entry) receive(c *call) {
 	e.Wake(e.client.HasWaiters() || e.client.State(now) == protocol.StateLeaving)
 }
 
-// serve hands out what an accepted reply brought.
+// serve hands out the tokens of an accepted reply.
 func (e *entry) serve(now clock.Instant, got protocol.Accepted, c *call) {
 	e.handed = e.fleet.books.accepted(c)
 	e.client.Serve(now, got)
-	e.fleet.books.audit.Close(e.key, false, e.handed) // what was drawn for requests that have gone
+	e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that have gone
 	if e.isAdversary() {
 		now := e.fleet.time.now
 		e.fleet.time.at(max(now, e.p.when(now, e.client.Deadline())-1), evSpend, e.id)
 	}
 }
 
-// fail takes in a call without a grant.
+// fail processes a call that ended without a grant.
 func (e *entry) fail(now clock.Instant, err error) {
 	e.flight = 0
 	e.client.Fail(now, err)
@@ -414,8 +414,8 @@ func (e *entry) overdue(number int64) {
 	}
 }
 
-// A key at rest that is asked seldom makes each request a draw (docs/protocol.md section 8.17), as in
-// package hybrid. Its entry has no client then. A draw that does not end with a plain reply starts
+// A seldom used key at rest makes each request a draw (docs/protocol.md section 8.17), as in
+// package hybrid. Its entry then has no client. A draw that does not end with a plain reply starts
 // that client, which takes it over.
 
 // draw is a request of a key at rest on its way to the store and back.
@@ -426,7 +426,7 @@ type draw struct {
 	request lease.Request
 }
 
-// drawFor makes r, of a key that has no entry, a draw. It is false where an entry has to decide.
+// drawFor makes r, of a key that has no entry, a draw. It returns false if an entry has to decide.
 func (f *fleet) drawFor(r *request) bool {
 	p := r.p
 	if p.group.patience != protocol.OneCall {
@@ -438,7 +438,8 @@ func (f *fleet) drawFor(r *request) bool {
 		m = memory{}
 	}
 	terms := protocol.Terms{ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.rules.RTT()}
-	if l.breaker.Away(now) || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) || !l.breaker.Admit(now) {
+	if l.breaker.Away(now) || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) ||
+		!l.breaker.Admit(now) {
 		return false
 	}
 	delete(p.resting, r.key)
@@ -466,7 +467,8 @@ func (e *entry) use() {
 	e.Wake(false)
 }
 
-// drew takes in the reply to e's draw, if that admits the request and says nothing else.
+// drew processes the reply to e's draw. It returns false unless the reply admits the request and
+// says nothing else.
 func (e *entry) drew(c *call) bool {
 	d, b := e.draw, e.fleet.books
 	if d == nil || c.err != nil {

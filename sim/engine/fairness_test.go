@@ -17,15 +17,15 @@ func TestALateProcessHasAShareOfItsOwnTime(t *testing.T) {
 		// Given a fleet of equal processes that grows or shrinks under overload,
 		run := simulate(t, scene(t, `duration: 10s, limits: [20000/s], workload: {load: 2}, groups: [{%s}],
 			rivals: [central]`, scale))
-		// when all is counted, then those that were there alike have had alike: in one
-		// central bucket, and nearly in the fleet, where leases of former times go on for a while,
+		// when all is counted, then processes with equal presence got equal shares: exactly in one
+		// central bucket, and nearly in the fleet, where older leases go on for a while,
 		o := run.outcome()
 		for name, jain := range map[string][2]float64{
 			"yuzhi": {o.Figures.Jain.Mean, 0.96}, "central": {o.Rivals[0].Jain.Mean, 0.99},
 		} {
 			testkit.Check(t, jain[0] >= jain[1], "%s: %s has Jain's index %v, want %v", scale, name, jain[0], jain[1])
 		}
-		// and the shares are all that was admitted.
+		// and the shares add up to the admitted tokens.
 		total := 0.0
 		for _, m := range o.Members {
 			total += m.Share
@@ -43,12 +43,13 @@ func TestAShareIsOfTheTimeInWhichAProcessAsks(t *testing.T) {
 		"{count: 10, workload: {kind: onoff, rate: 4000/s, on: 3s, off: 3s}}",
 		"{count: 20, pauses: {at: 5s, for: 8s}, workload: {kind: poisson, rate: 4000/s}}",
 	} {
-		// Given processes that ask for more than there is, some of them a part of the time only,
+		// Given processes that ask for more than the limit, some of them only part of the time,
 		s := scene(t, "duration: 20s, limits: [2000/s burst 500], rivals: [central], groups: [%s]", groups)
-		// when they get alike while they ask,
+		// when they get equal shares while they ask,
 		o := simulate(t, s).outcome()
-		// then they have got alike.
-		testkit.Check(t, o.Figures.Jain.Mean > 0.995 && o.Figures.WorstShare.Mean > 0.9 && o.Rivals[0].Jain.Mean > 0.99,
+		// then the figures show equal shares.
+		testkit.Check(t, o.Figures.Jain.Mean > 0.995 && o.Figures.WorstShare.Mean > 0.9 &&
+			o.Rivals[0].Jain.Mean > 0.99,
 			"%s: Jain's index is %v, the worst share %v, Jain's index of central %v", groups, o.Figures.Jain.Mean,
 			o.Figures.WorstShare.Mean, o.Rivals[0].Jain.Mean)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// process is one member of the fleet. Killed and started again it is another one to everybody else
+// process is one member of the fleet. After a kill and a start it is a new process to all others
 // (life), with the same clock and the same place in its group.
 type process struct {
 	clocks
@@ -29,22 +29,22 @@ type process struct {
 	entries  map[int32]*entry // by key
 	single   *entry           // the only key's, where there is one key
 	resting  map[int32]memory
-	forgetAt int    // look for what may be forgotten when so many rest
+	forgetAt int    // length of resting at which the next clean-up is due
 	seq      int64  // of its lease calls
 	id       string // its instance id
 	renames  int
 	policy   lease.Policy
-	config   lease.Config // that it proposes
+	config   lease.Config // its proposal
 
-	stream   random.Stream // of what its requests ask for, and how patient they are
+	stream   random.Stream // of the costs, keys and patience of its requests
 	pauses   random.Stream
 	restarts random.Stream
 	holders  random.Stream // of the jitter of its holders
 
-	reservations random.Stream // of what reserved requests cost in the end
+	reservations random.Stream // of the final costs of reserved requests
 }
 
-// processState says what a process does.
+// processState is the state of a process.
 type processState uint8
 
 const (
@@ -60,8 +60,8 @@ func (p *process) rename() string {
 	return p.id
 }
 
-// sees is when a process that is stopped handles an event. When it goes on it serves some requests
-// before its timers and sockets.
+// sees returns the time at which a stopped process handles an event. When it goes on, it serves
+// some requests before its timers and sockets.
 func (p *process) sees(kind eventKind) int64 {
 	if kind == evArrival || kind == evUser {
 		return p.pausedUntil
@@ -69,14 +69,13 @@ func (p *process) sees(kind eventKind) int64 {
 	return p.pausedUntil + 1000
 }
 
-// rest remembers what an entry that is let go must know, until its time has passed, as hybrid's
-// table does.
+// rest keeps the memory of a dropped entry until it expires, as hybrid's table does.
 func (p *process) rest(bucket int32, m memory, now clock.Instant) {
 	p.resting[bucket] = m
 	if len(p.resting) < p.forgetAt {
 		return
 	}
-	for bucket, m := range p.resting { // in any order: what has passed is not looked at
+	for bucket, m := range p.resting { // in any order: expired memories are never read
 		if now >= m.until {
 			delete(p.resting, bucket)
 		}
@@ -84,14 +83,14 @@ func (p *process) rest(bucket int32, m memory, now clock.Instant) {
 	p.forgetAt = 2*len(p.resting) + 64
 }
 
-// localStart is what every process's monotonic clock shows at the beginning.
+// localStart is the initial reading of every process's monotonic clock.
 const localStart = int64(time.Hour)
 
 // clocks are a process's monotonic clock, which may be too fast or too slow, and its wall clock,
 // which goes with it and may be set wrong.
 type clocks struct{ offset, drift int64 } // nanoseconds, parts per million
 
-// ticks is what the oscillator has counted at true time now.
+// ticks returns the count of the oscillator at true time now.
 func (c clocks) ticks(now int64) int64 {
 	if c.drift == 0 {
 		return now
@@ -99,13 +98,13 @@ func (c clocks) ticks(now int64) int64 {
 	return now + now/1_000_000*c.drift + now%1_000_000*c.drift/1_000_000
 }
 
-// local is the monotonic clock at true time now.
+// local reads the monotonic clock at true time now.
 func (c clocks) local(now int64) clock.Instant { return clock.Instant(localStart + c.ticks(now)) }
 
-// wall is the wall clock at true time now, in microseconds.
+// wall reads the wall clock at true time now, in microseconds.
 func (c clocks) wall(now int64) int64 { return serverStart + (c.ticks(now)+c.offset)/1000 }
 
-// when is the true time at which the monotonic clock shows at, but not before now.
+// when returns the true time at which the monotonic clock shows at, but not before now.
 func (c clocks) when(now int64, at clock.Instant) int64 {
 	ticks, speed := int64(at)-localStart, uint64(1_000_000+c.drift)
 	if ticks <= 0 {
@@ -125,7 +124,7 @@ func (c clocks) when(now int64, at clock.Instant) int64 {
 	return max(now, int64(min(t, never)))
 }
 
-// after is the true time at which the monotonic clock has gone on for d.
+// after returns the true time at which the monotonic clock has advanced by d.
 func (c clocks) after(now int64, d time.Duration) int64 { return c.when(now, c.local(now).Add(d)) }
 
 // fleet is the processes, in groups, and what happens to them: starts, ends, stops and autoscaling.
@@ -146,7 +145,7 @@ type fleet struct {
 	reservations slots[reservation]
 }
 
-// group is some processes that are alike.
+// group is a set of equal processes.
 type group struct {
 	scenario.Group
 	place    int // in Scenario.Groups
@@ -172,7 +171,7 @@ func (f *fleet) assemble(seed uint64) {
 		switch {
 		case g.load.Verb == scenario.VerbTry || g.load.Kind == scenario.Adversary:
 			g.patience = protocol.NoWait
-		case g.load.Verb == scenario.VerbWait && !g.Shadow: // where nobody waits for longer than a call
+		case g.load.Verb == scenario.VerbWait && !g.Shadow: // no request waits for longer than a call
 			g.patience, g.waits = protocol.InLine, g.load.Deadline
 		}
 		f.groups = append(f.groups, g)
@@ -201,7 +200,7 @@ func (f *fleet) assemble(seed uint64) {
 	}
 }
 
-// start has p run, knowing nothing.
+// start runs p, without any memory.
 func (f *fleet) start(p *process) {
 	if p.state == running {
 		return
@@ -217,7 +216,7 @@ func (f *fleet) start(p *process) {
 	f.most = max(f.most, f.running)
 }
 
-// kill ends p: what it holds is gone.
+// kill ends p: the tokens that it holds are gone.
 func (f *fleet) kill(p *process) {
 	if p.state == running {
 		f.books.runs(p, false)
@@ -227,14 +226,14 @@ func (f *fleet) kill(p *process) {
 	}
 }
 
-// end closes what p has open.
+// end finishes p's entries.
 func (f *fleet) end(p *process) {
 	for _, e := range p.inOrder() {
 		e.finish()
 	}
 }
 
-// leave has p give back, and end when everything has gone.
+// leave makes p give its tokens back, and end when all of them have gone.
 func (f *fleet) leave(p *process) {
 	if p.state == running {
 		f.books.runs(p, false)
@@ -274,7 +273,7 @@ func (f *fleet) resume(p *process) {
 	f.plan(p, evPause)
 }
 
-// fail kills p and has it come back.
+// fail kills p and plans its next start.
 func (f *fleet) fail(p *process) {
 	if p.state != running {
 		f.plan(p, evKill)
@@ -312,7 +311,7 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 	}
 }
 
-// entryFor is the entry that is to decide r; nil where r draws.
+// entryFor returns the entry that decides r; nil if r draws.
 func (f *fleet) entryFor(r *request) *entry {
 	e := r.p.entries[r.key]
 	switch {
@@ -324,7 +323,7 @@ func (f *fleet) entryFor(r *request) *entry {
 	return e
 }
 
-// entry is p's entry of a key, made or woken now where there is none.
+// entry returns p's entry of a key, and makes or wakes it if there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
 	if p.single != nil {
 		return p.single
@@ -332,7 +331,7 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	return f.entryAt(p, key)
 }
 
-// entryAt is entry where p has more than one key.
+// entryAt implements entry for processes with more than one key.
 func (f *fleet) entryAt(p *process, key int32) *entry {
 	e := p.entries[key]
 	if e != nil {
@@ -350,7 +349,7 @@ func (f *fleet) entryAt(p *process, key int32) *entry {
 	return e
 }
 
-// add is a new entry, whose client is not started.
+// add makes an entry, whose client is not started.
 func (f *fleet) add(p *process, key int32) *entry {
 	id, _ := f.entries.take() // calls under way may still name what it was used for last
 	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
@@ -358,7 +357,7 @@ func (f *fleet) add(p *process, key int32) *entry {
 	return e
 }
 
-// start starts e's client, which recalls what is left of the last one.
+// start starts e's client, which recalls the memory of the last one.
 func (e *entry) start(m protocol.Memory) {
 	p := e.p
 	e.client.Start(e.Now(), e, protocol.ClientConfig{
@@ -373,7 +372,7 @@ func (e *entry) start(m protocol.Memory) {
 	}
 }
 
-// held is the tokens in all pools.
+// held counts the tokens in all pools.
 func (f *fleet) held() (total int64) {
 	for _, e := range f.entries.all {
 		if e.alive {

@@ -23,12 +23,12 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 		}
 		held, burnt := int64(0), run.books.burnt(run.fleet.entries.all)
 		for _, e := range run.fleet.entries.all {
-			held += e.client.Account().Held + e.last.granted // what is on the way is lost too
+			held += e.client.Account().Held + e.last.granted // grants on the way are lost too
 		}
 		for len(run.time.heap) > 0 {
 			run.step()
 		}
-		// then what the processes held is burnt, or given back.
+		// then the processes' holdings are burnt, or given back.
 		want := int64(0)
 		if kill {
 			want = held
@@ -56,7 +56,7 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 		{"fallback: deny", fails, 0, 0, nil},
 		{"fallback: local_share", fails, 10_000 - fleet, 10_000 + fleet, []int64{2000, 2000, 2000, 4000}},
 		{"fallback: allow_all", fails, 30_000 - fleet, 30_000 + fleet, nil},
-		// Who has never heard of the bucket has no share of it.
+		// A process that has never heard of the bucket has no share of it.
 		{"fallback: deny", never, 0, 0, nil},
 		{"fallback: local_share", never, 0, 0, nil},
 		{"fallback: allow_all", never, 0, 0, nil},
@@ -89,15 +89,16 @@ func TestWhatRestsIsForgottenInTime(t *testing.T) {
 			live++
 		}
 	}
-	// then most of what is remembered is still worth it.
+	// then most memories are still valid.
 	testkit.Check(t, live >= 20 && len(p.resting) <= 2*live+64,
 		"of %d keys that are remembered %d matter", len(p.resting), live)
 }
 
 func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
-	// Given ten users who think for a second, and a process that is killed after half of one and
+	// Given ten users that think for a second, and a process that is killed after half a second and
 	// comes back soon,
-	run := simulate(t, scene(t, `duration: 10s, limits: [1000/s], workload: {kind: closed, clients: 10, think: 1s},
+	run := simulate(t, scene(t, `duration: 10s, limits: [1000/s],
+		workload: {kind: closed, clients: 10, think: 1s},
 		groups: [{scale: [{at: 500ms, count: 0, kill: true}, {at: 600ms, count: 1}]}]`))
 	// when they ask at 1.6 s, 2.6 s and so on, then each has asked 9 times.
 	testkit.Check(t, run.books.requests == 90, "ten users have asked %d times, want 90", run.books.requests)
@@ -127,8 +128,8 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 			continue
 		}
 		spending++
-		// then the moment at which they spend what is left is the last before the lease ends.
-		x := run.fleet.entries.all[e.who]
+		// then they spend the rest in the last moment before the lease ends.
+		x := run.fleet.entries.all[e.id]
 		if end := x.client.Deadline(); x.p.local(e.at) >= end || x.p.local(e.at+1) < end {
 			t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, x.p.local(e.at), end)
 		}
@@ -151,7 +152,7 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 					p.ticks(got-1))
 			}
 		}
-		// What is further than time goes never comes; on a clock that hardly moves, that is soon.
+		// An instant beyond the end of time never comes. On a clock that hardly moves, that end is near.
 		if got := p.when(0, protocol.Never); got < int64(scenario.DurationMax) {
 			t.Fatalf("drift %d: the end of time comes at %v", drift, time.Duration(got))
 		}
@@ -160,7 +161,8 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 
 func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 	const long = "-525600h" // sixty years
-	for _, redis := range []string{"faults: [{kind: clock_step, at: 1s, by: " + long + "}]", "client_time: true"} {
+	for _, redis := range []string{"faults: [{kind: clock_step, at: 1s, by: " + long + "}]",
+		"client_time: true"} {
 		run := simulate(t, scene(t, `duration: 2s, limits: [100/s], redis: {%s},
 			clock: {offset: "uniform(%s,%s)"}`, redis, long, long))
 		testkit.Check(t, run.books.tally.Admitted != 0, "%s: nothing is admitted", redis)
@@ -168,7 +170,7 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 }
 
 func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
-	// Given a process whose clock is wrong by so much, and next to no network,
+	// Given a process whose clock drifts by ppm, and next to no network,
 	calls := func(ppm float64) float64 {
 		run := simulate(t, scene(t, `duration: 21s, warmup: 1s, limits: [20000/s], network: {round_trip: 10us},
 			workload: {kind: constant, load: 0.5}, clock: {drift: "uniform(%[1]vppm,%[1]vppm)"}`, ppm))
@@ -178,9 +180,9 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	}
 	right := calls(0)
 	for _, ppm := range []float64{-40_000, 50_000, 100_000, 300_000} {
-		// then a lease lasts for a Target of its own time, and is renewed as many times more often:
-		// but for a twentieth, because the round trip does not depend on its clock, and for a call
-		// at either end.
+		// then a lease lasts for a Target of its own time, and renewals scale with the clock's speed. A
+		// twentieth is allowed because the round trip does not depend on the clock, and a call at either
+		// end.
 		drift := ppm / 1e6
 		if got, want := calls(ppm)/right, 1+drift; math.Abs(got-want) > math.Abs(drift)/20+2/right {
 			t.Errorf("drift %v ppm: %v times as many calls, want %v", ppm, got, want)
@@ -190,8 +192,8 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 
 func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 	for _, ppm := range []float64{0, 1, 1_000, 50_000, 999_999, -1, -1_000, -50_000, -900_000} {
-		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the
-		// holder from giving the rest back, and nothing that is heard after it,
+		// Given a lease of 25 tokens, asked for at 0, of which enough are spent that the holder gives
+		// nothing back, and no later answer,
 		speed := 1 + ppm/1e6
 		s := scene(t, `duration: 10s, limits: [1000/s], policy: {min_batch: 25, ttl: 400ms},
 			clock: {drift: "uniform(%[1]vppm,%[1]vppm)"}, network: {partitions: [{at: 2ms, for: 1h}]}`, ppm)
@@ -224,11 +226,13 @@ func TestAStopAtANamedTimeIsOneStopOfOneProcess(t *testing.T) {
 		}
 		asked[at] = [3]int64(run.books.offeredBy)
 	}
-	// then it asks for nothing meanwhile, for all of it afterwards, and as the others from then on.
-	testkit.Check(t, asked[2*time.Second] == [3]int64{200, 200, 200} && asked[3*time.Second] == [3]int64{200, 300, 300} &&
-		asked[4*time.Second] == [3]int64{400, 400, 400} && asked[5*time.Second] == [3]int64{500, 500, 500}, "%v", asked)
+	// then it asks for nothing meanwhile, catches up afterwards, and then asks like the others.
+	testkit.Check(t, asked[2*time.Second] == [3]int64{200, 200, 200} &&
+		asked[3*time.Second] == [3]int64{200, 300, 300} &&
+		asked[4*time.Second] == [3]int64{400, 400, 400} &&
+		asked[5*time.Second] == [3]int64{500, 500, 500}, "%v", asked)
 
-	// Given that it is killed instead, then it comes back, once, and is another one.
+	// If it is killed instead, then it comes back once, with another id.
 	s = scene(t, "duration: 5s, limits: [1000/s], groups: [{count: 3, restarts: {at: 2s, for: 1s}}]")
 	run = simulate(t, s)
 	var lives []int32
@@ -241,6 +245,7 @@ func TestAStopAtANamedTimeIsOneStopOfOneProcess(t *testing.T) {
 			down++
 		}
 	}
-	testkit.Check(t, slices.Equal(lives, []int32{2, 1, 1}) && down == len(run.recorder.Series.Running)/5, "lives %v, down at %d of %d points",
+	testkit.Check(t, slices.Equal(lives, []int32{2, 1, 1}) && down == len(run.recorder.Series.Running)/5,
+		"lives %v, down at %d of %d points",
 		lives, down, len(run.recorder.Series.Running))
 }

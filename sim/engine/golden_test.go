@@ -60,9 +60,11 @@ var goldens = map[string]string{
 		{name: c, count: 4, headroom: 0.7, workload: {rate: 900/s, cost: "uniform(1,3)"}}]`,
 	"reservations": `limits: [3000/s burst 500, 150000/m], policy: {fallback: deny},
 		groups: [{count: 5, restarts: {every: 1s, for: 20ms}}],
-		workload: {load: 3, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms), cancelled: 10%}`,
+		workload: {load: 3, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms),
+		cancelled: 10%}`,
 	"window": `limits: [600 in 500ms, 3000/s burst 400], policy: {fallback: deny}, groups: [
-			{name: web, count: 5, workload: {rate: 900/s, verb: wait, cost: "uniform(1,3)"}}, {name: crawlers, count: 4}],
+			{name: web, count: 5, workload: {rate: 900/s, verb: wait, cost: "uniform(1,3)"}},
+			{name: crawlers, count: 4}],
 		workload: {kind: boundary, rate: 1500/s}, clock: {offset: 50ms}, network: {lost_replies: 2%},
 		rivals: [central, central_client, fixed_window, sliding_log, sliding_cells, static_split, local_batches]`,
 	"calendar": `limits: [500 each 600ms from 100ms, 1500 each 1h], policy: {fallback: deny}, keys: {count: 2},
@@ -73,12 +75,12 @@ var goldens = map[string]string{
 }
 
 // TestGolden: the report of a scenario is a promise, to the last bit, on every machine: GOARCH=386
-// go test ./sim/engine -run Golden has to pass too. Whoever changes what lease, the engine or a
-// rival does, and means it, writes the new reports with
+// go test ./sim/engine -run Golden has to pass too. After an intended change of lease, the engine
+// or a rival, write the new reports with
 //
 //	go test ./sim/engine -run '^TestGolden$' -update
 //
-// and looks at the difference: each line has a few of the figures in clear.
+// and look at the difference: each line shows a few of the figures in clear.
 func TestGolden(t *testing.T) {
 	file := filepath.Join("testdata", "golden.txt")
 	got := ""
@@ -98,7 +100,8 @@ func TestGolden(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {
-		t.Errorf("the reports are\n%s\nwant\n%s\n(if that is meant: go test ./sim/engine -run '^TestGolden$' -update) %v",
+		t.Errorf("the reports are\n%s\nwant\n%s\n"+
+			"(if that is meant: go test ./sim/engine -run '^TestGolden$' -update) %v",
 			got, want, err)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// scene is the scenario that a text describes, which is what stands between the braces of a YAML
-// mapping; see package file.
+// scene parses the scenario in a text: the inside of a YAML flow mapping; see package file.
 func scene(t *testing.T, format string, args ...any) scenario.Scenario {
 	t.Helper()
 	s, err := file.Parse("scene", fmt.Appendf(nil, "{"+format+"}", args...))
@@ -21,7 +20,7 @@ func scene(t *testing.T, format string, args ...any) scenario.Scenario {
 	return s
 }
 
-// begin is a replication of s that has not begun; its seed is that of s.
+// begin sets up a replication of s, with the seed of s.
 func begin(s scenario.Scenario) (*replication, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -37,14 +36,14 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 	return run
 }
 
-// simulate runs one replication of s to its end. Each see is told of every call that a bucket
-// answers.
+// simulate runs one replication of s to its end. Every call that a bucket answers is passed to each
+// see.
 func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
 	return toTheEnd(t, newRun(t, s), see...)
 }
 
-// connected is newRun whose processes have connections enough when they begin.
+// connected is newRun with enough open connections for every process.
 func connected(t *testing.T, s scenario.Scenario) *replication {
 	t.Helper()
 	run := newRun(t, s)
@@ -65,7 +64,7 @@ func toTheEnd(t *testing.T, run *replication, see ...func(*replication, *call)) 
 		if !served {
 			continue
 		}
-		calls := run.network.batches.all[e.who].calls
+		calls := run.network.batches.all[e.id].calls
 		for i := range calls {
 			for _, f := range see {
 				if calls[i].err == nil {
@@ -78,10 +77,10 @@ func toTheEnd(t *testing.T, run *replication, see ...func(*replication, *call)) 
 	return run
 }
 
-// figures are those of a replication.
+// figures returns the figures of a replication.
 func figures(run *replication) report.Figures { return run.outcome().Figures }
 
-// reported is what a Runner says about s.
+// reported returns a Runner's report on s.
 func reported(t *testing.T, s scenario.Scenario, parallel int) *report.Report {
 	t.Helper()
 	r, err := Runner{Parallel: parallel}.Run(t.Context(), s)
@@ -89,7 +88,7 @@ func reported(t *testing.T, s scenario.Scenario, parallel int) *report.Report {
 	return &r
 }
 
-// asJSON is a report as others get it, without what depends on the machine.
+// asJSON encodes a report, without the fields that depend on the machine.
 func asJSON(t *testing.T, r *report.Report) string {
 	t.Helper()
 	same := *r
@@ -99,7 +98,7 @@ func asJSON(t *testing.T, r *report.Report) string {
 	return string(text)
 }
 
-// replay is a workload of n recorded requests.
+// replay returns a workload of n recorded requests.
 func replay(n int, of func(i int) scenario.TraceRequest) scenario.Workload {
 	t := &scenario.Trace{}
 	for i := range n {
@@ -108,8 +107,7 @@ func replay(n int, of func(i int) scenario.TraceRequest) scenario.Workload {
 	return scenario.Workload{Kind: scenario.Replay, Trace: t}
 }
 
-// regularly is a workload of requests for one token, one in every gap from the beginning to the
-// end.
+// regularly returns a workload of one-token requests, one in every gap until end.
 func regularly(gap, end time.Duration) scenario.Workload {
 	return replay(int((end+gap-1)/gap), func(i int) scenario.TraceRequest {
 		return scenario.TraceRequest{At: time.Duration(i) * gap, Cost: 1}

@@ -15,7 +15,7 @@ import (
 var hugeRequests = flag.Int("sim.requests", 0, "how many requests TestAThousandProcesses simulates; "+
 	"100000000 is the promise, and takes a minute; 0: as many as a short or a long run has")
 
-// heap is the bytes that are in use.
+// heap returns the bytes in use.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -59,7 +59,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 		"rivals": "limits: [8000/s burst 800], groups: [{count: 5}], rivals: [" +
 			strings.Join(rival.Names(), ", ") + "]",
 	} {
-		// Given a scenario that goes on and on,
+		// Given a scenario of growing length,
 		s := scene(t, "duration: %ds, %s", seconds, text)
 		// when there have been five times as many requests, then it needs as much memory as before.
 		early, late := grown(t, s)

@@ -35,8 +35,8 @@ type call struct {
 	err     error
 }
 
-// batch is calls that travel together: one round trip. Its slot is used again when it has arrived
-// for good and nobody waits for it.
+// batch is a group of calls that travel together: one round trip. Its slot is reused when it has
+// arrived for good and no process waits for it.
 type batch struct {
 	node.Batch
 	id      int32
@@ -45,7 +45,7 @@ type batch struct {
 	link    *link
 	shard   int32
 	calls   []call
-	trip    int64         // what the network takes of its round trip, both ways
+	trip    int64         // the network's part of its round trip, both ways
 	opens   int32         // round trips until its connection is open; 0 where it has one
 	boots   int32         // of the shard; see pool
 	before  time.Duration // from Sent until it left over its connection
@@ -64,15 +64,15 @@ const (
 	copied                     // the network has made it
 )
 
-// newCall is a call of e's, with the next number.
+// newCall returns a call of e's, with the next number.
 func (n *network) newCall(e *entry, r *lease.Request) call {
 	n.made++
 	n.ports[e.p.index].calls++
 	return call{number: n.made, entry: e, request: *r}
 }
 
-// batchOn is the batch that l gathers in this instant, which leaves at its end; nil where there is
-// none with room, and the shard takes no more.
+// batchOn returns the batch that l gathers in this instant and sends at its end. It returns nil if
+// no batch has room and the shard takes no more.
 func (n *network) batchOn(l *link) *batch {
 	if last := len(l.open) - 1; last >= 0 && len(l.open[last].calls) < node.BatchSize {
 		return l.open[last]
@@ -86,7 +86,7 @@ func (n *network) batchOn(l *link) *batch {
 	return b
 }
 
-// newBatch is b, without calls, on its way.
+// newBatch stores b, without calls, in a slot.
 func (n *network) newBatch(b batch) *batch {
 	id, slot := n.batches.take()
 	b.id, b.travels, b.calls = id, true, slot.calls[:0]
@@ -118,7 +118,7 @@ func (n *network) flush(b *batch) {
 	n.connect(b)
 }
 
-// send has b leave over its connection.
+// send sends b over its connection.
 func (n *network) send(b *batch) {
 	now := n.time.now
 	lost := n.chance(n.s.Loss)
@@ -162,7 +162,7 @@ func (n *network) reply(b *batch) {
 	n.time.at(n.time.now+b.trip-b.trip/2, evReply, b.id)
 }
 
-// replied is the arrival of a batch's answers.
+// replied handles the arrival of a batch's answers.
 func (n *network) replied(b *batch) {
 	if n.cut(b.p, n.time.now) {
 		n.end(b)
@@ -195,7 +195,7 @@ func (n *network) reuse(b *batch) {
 	}
 }
 
-// calls is how many calls there were since the warm-up.
+// calls counts the calls since the warm-up.
 func (n *network) calls() (total int64) {
 	for i := range n.ports {
 		total += n.ports[i].calls
@@ -218,7 +218,7 @@ type port struct {
 	calls    int64   // since the warm-up
 }
 
-// link is one shard as one process sees it: package node's rules, and what waits for them.
+// link is one shard as one process sees it: package node's rules, and the calls that wait for them.
 type link struct {
 	id      int32
 	p       *process
@@ -233,10 +233,10 @@ type link struct {
 // join gives a process that starts its links, which know nothing.
 func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]*link, shards) }
 
-// linkOf is the link that e's calls take.
+// linkOf returns the link of e's calls.
 func (n *network) linkOf(e *entry) *link { return n.linkTo(e.p, e.shard) }
 
-// linkTo is p's link to a shard, made when it is first used: a process of a large fleet uses few.
+// linkTo returns p's link to a shard, made on first use: a process of a large fleet uses few.
 func (n *network) linkTo(p *process, shard int32) *link {
 	links := n.ports[p.index].links
 	if l := links[shard]; l != nil {
@@ -250,16 +250,16 @@ func (n *network) linkTo(p *process, shard int32) *link {
 	return l
 }
 
-// linkAt is the link with this number.
+// linkAt returns the link with this number.
 func (n *network) linkAt(id int32) *link {
 	shards := int32(len(n.redis.shards))
 	return n.ports[id/shards].links[id%shards]
 }
 
-// now is the clock of l's process.
+// now reads the clock of l's process.
 func (l *link) now(n *network) clock.Instant { return l.p.local(n.time.now) }
 
-// draw has e's draw travel with the next batch of draws, and returns the number of the call.
+// draw adds e's draw to the next batch of draws, and returns the number of the call.
 func (n *network) draw(e *entry, sent clock.Instant, r *lease.Request) int64 {
 	c, l := n.newCall(e, r), n.linkOf(e)
 	l.rules.Join(c, sent)
@@ -270,8 +270,8 @@ func (n *network) draw(e *entry, sent clock.Instant, r *lease.Request) int64 {
 // depart sends the draws that may go now, and ends the wait of those that will not go in time.
 func (n *network) depart(l *link) {
 	calls, stranded, again := l.rules.Depart(l.now(n))
-	if again > 0 && !n.time.planned(evLane, l.id) {
-		n.time.at(l.p.after(n.time.now, again), evLane, l.id)
+	if again > 0 && !n.time.planned(evDraws, l.id) {
+		n.time.at(l.p.after(n.time.now, again), evDraws, l.id)
 	}
 	for _, c := range stranded {
 		c.entry.overdue(c.number)
@@ -303,7 +303,7 @@ func (n *network) landed(b *batch) {
 	}
 }
 
-// expect has look called when l's rules say.
+// expect schedules look for the time that l's rules name.
 func (n *network) expect(l *link) {
 	at := l.rules.LookAt()
 	if at == protocol.Never {
@@ -314,7 +314,7 @@ func (n *network) expect(l *link) {
 	}
 }
 
-// look does what is due for the batches under way on l.
+// look ends overdue waits for the batches under way on l.
 func (n *network) look(l *link) {
 	now := l.now(n)
 	due, forgotten := l.rules.Late(now)
@@ -327,7 +327,7 @@ func (n *network) look(l *link) {
 	n.expect(l)
 }
 
-// overdue has entries take over the draws of b, and ends the wait for its calls once they have
+// overdue makes entries take over the draws of b, and ends the wait for its calls once they have
 // failed.
 func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
@@ -364,7 +364,7 @@ func (n *network) deliver(b *batch) {
 	n.end(b)
 }
 
-// judge has the process of an answered batch learn from it about the shard.
+// judge updates the link of an answered batch with the state of the shard.
 func (n *network) judge(b *batch) {
 	l := b.link
 	now := l.now(n)
@@ -390,8 +390,8 @@ func (n *network) judge(b *batch) {
 	}
 }
 
-// failed says that a call to l's shard has failed which was sent then. If that begins an outage, all
-// calls that are under way there have failed too.
+// failed notes the failure of a call that went to l's shard at sent. If that begins an outage, all
+// calls under way there have failed too.
 func (n *network) failed(l *link, now, sent clock.Instant) {
 	if !l.breaker.Failed(now, sent) {
 		return
@@ -409,21 +409,21 @@ func (n *network) giveUp(b *batch) {
 }
 
 // The connections of go-redis: a call that finds no unused connection opens one, and
-// goes out over it when the handshake has ended. That takes longer than CallTimeout on a slow link, and is neither an outage
-// nor a round trip.
+// goes out over it when the handshake has ended. That takes longer than CallTimeout on a slow link, and is
+// neither an outage nor a round trip.
 
 // The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The
 // first of a client also asks for notifications of maintenance, which few servers know.
 const handshake, handshakeFirst = 3, 4
 
-// connections are the unused ones of one process to one shard.
+// connections holds the unused connections of one process to one shard.
 type connections struct {
 	idle   int32
 	boots  int32 // of the shard when they were opened: they are broken once it has gone
 	opened bool  // ever
 }
 
-// poolOf is the connections that b may take.
+// poolOf returns the connections that b may take.
 func (n *network) poolOf(b *batch) *connections {
 	p := &b.link.pool
 	if boots := n.redis.shards[b.shard].boots; p.boots != boots {
@@ -432,7 +432,7 @@ func (n *network) poolOf(b *batch) *connections {
 	return p
 }
 
-// connect sends b over a connection that nobody uses, or begins to open one.
+// connect sends b over an unused connection, or begins to open one.
 func (n *network) connect(b *batch) {
 	p := n.poolOf(b)
 	b.boots = p.boots
@@ -454,8 +454,8 @@ func (n *network) shake(b *batch) {
 	n.time.at(n.time.now+b.trip, evShaken, b.id)
 }
 
-// shaken is the end of one, and of the handshake after the last: then b goes out. One that breaks
-// off, or for which nobody waits any more, is not begun again.
+// shaken ends a round trip of a handshake, and sends b after the last. A handshake that breaks off,
+// or that no process waits for, is not begun again.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
 	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p, n.time.now):
@@ -475,8 +475,8 @@ func (n *network) shaken(b *batch) {
 	}
 }
 
-// release gives back the connection over which b was answered, if there still is one. What is lost
-// takes its connection along: so TCP loses things.
+// release gives back the connection over which b was answered, if it still exists. A lost batch
+// takes its connection along: TCP loses messages that way.
 func (n *network) release(b *batch) {
 	if b.p.life != b.life {
 		return
@@ -489,21 +489,21 @@ func (n *network) release(b *batch) {
 // The script that calls run: a server that has gone does not know it any more, answers
 // so (NOSCRIPT), and the calls are sent once more, with the script.
 
-// script says whether a batch brings it.
+// script is the state of the script in a batch.
 type script uint8
 
 const (
-	known   script = iota // no: the server has it, as far as one knows
-	unknown               // no, and the server has answered that it does not
-	brought               // yes
+	known   script = iota // not sent: the server is assumed to have it
+	unknown               // not sent, and the server has answered NOSCRIPT
+	brought               // sent along
 )
 
-// scriptTrips is how many round trips bring it: 64 KB, of which TCP sends ten segments over a new
-// connection, and twice as many after each answer.
+// scriptTrips counts the round trips that carry the script: 64 KB, of which TCP sends ten segments
+// over a new connection, and twice as many after each answer.
 const scriptTrips = 3
 
-// bring sends b once more, with the script. Its answer has its time from now on, as long as any
-// other, and the refusal was its round trip: that is what redisbucket and hybrid make of it.
+// bring sends b once more, with the script. CallTimeout starts anew, and the refusal counts as the
+// round trip, as in redisbucket and hybrid.
 func (n *network) bring(b *batch) {
 	if b.wait != awaited || b.p.life != b.life {
 		n.end(b)
@@ -514,7 +514,7 @@ func (n *network) bring(b *batch) {
 	n.send(b)
 }
 
-// upload is what the script that b brings takes before its last part is on its way.
+// upload returns the time until the last part of b's script is on its way.
 func (n *network) upload(b *batch) (takes int64) {
 	if b.script == brought {
 		for range scriptTrips - 1 {

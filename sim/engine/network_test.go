@@ -15,31 +15,32 @@ func TestARoundTripIsTheOneThatWasAskedFor(t *testing.T) {
 	testkit.OneGoroutine(t)
 	laws := []string{"lognormal(2ms,20ms)", "uniform(1ms,9ms)", "exp(3ms)"}
 	for _, law := range laws[:testkit.ShortOrLong(t, 1, len(laws), "laws")] {
-		// Given calls of whose way nothing is lost and for which Redis takes no time,
+		// Given calls on a lossless network, and a Redis that takes no time,
 		run := newRun(t, scene(t, `duration: 25s, limits: [100000/s], groups: [{count: 20}], call_timeout: 10s,
 			policy: {target: 20ms}, network: {round_trip: "%s"}, redis: {service_time: 0s}`, law))
 		var took []float64
 		for run.goesOn() {
 			if e := run.time.heap[0]; e.kind == evReply && !run.time.obsolete(e) {
-				b := run.network.batches.all[e.who]
+				b := run.network.batches.all[e.id]
 				took = append(took, float64(b.p.local(e.at).Sub(b.Sent())))
 			}
 			run.step()
 		}
-		// then what processes measure is distributed as what was asked for: no two values between which
-		// there are more, or fewer, than chance explains (once in ten thousand runs).
+		// then the measured round trips have the configured distribution: no interval of values holds
+		// more, or fewer, than chance explains (once in ten thousand runs).
 		stream, want := random.New(1), make([]float64, len(took))
 		for i := range want {
 			want[i] = float64(run.s.Network.RoundTrip.Sample(&stream))
 		}
 		off, chance := apart(took, want), 2.3*math.Sqrt(2/float64(len(took)))
-		testkit.Check(t, len(took) > 10000 && off < chance, "%s: of %d round trips %.3f lie elsewhere, chance is %.3f",
+		testkit.Check(t, len(took) > 10000 && off < chance,
+			"%s: of %d round trips %.3f lie elsewhere, chance is %.3f",
 			law, len(took), off, chance)
 	}
 }
 
-// apart is the statistic of Kolmogorov and Smirnov: by how much the shares of a and b below some
-// value differ most.
+// apart returns the Kolmogorov-Smirnov statistic: the largest difference between the shares of a
+// and b below any value.
 func apart(a, b []float64) (most float64) {
 	slices.Sort(a)
 	slices.Sort(b)
@@ -61,11 +62,14 @@ func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	} {
 		// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
 		// instant,
-		s := scene(t, "duration: 20ms, limits: [10/h], keys: {count: 100}, redis: {shards: 2}, policy: {min_batch: %d}",
+		s := scene(t, "duration: 20ms, limits: [10/h], keys: {count: 100}, redis: {shards: 2}, "+
+			"policy: {min_batch: %d}",
 			minBatch)
-		s.Workload = replay(100, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Key: i, Cost: 1} })
+		s.Workload = replay(100, func(i int) scenario.TraceRequest {
+			return scenario.TraceRequest{Key: i, Cost: 1}
+		})
 		run := simulate(t, s)
-		// then it calls each shard once with all that waits.
+		// then it calls each shard once with all waiting draws.
 		testkit.Check(t, run.network.calls() == 100 && run.network.trips == trips,
 			"min_batch %d: %d calls take %d round trips, want 100 and %d", minBatch, run.network.calls(),
 			run.network.trips, trips)
@@ -76,8 +80,7 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	// Given a network that loses every answer,
 	run := simulate(t, scene(t, `duration: 5s, limits: [1000/s], policy: {fallback: deny},
 		network: {lost_replies: 100%%}`))
-	// then all that was granted is lost, but for what the last call was granted, which is asked
-	// again.
+	// then all grants are lost, except that of the last call, which is asked again.
 	want := run.books.granted - run.fleet.entries.all[0].last.granted
 	got := figures(run).Burnt.Mean
 	testkit.Check(t, got >= 1000 && got == float64(want), "%v tokens are burnt, want %d", got, want)
@@ -85,21 +88,21 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 
 func TestNobodyListensForAnAnswerThatIsTooLate(t *testing.T) {
 	for _, trip := range []time.Duration{90 * time.Millisecond, 150 * time.Millisecond} {
-		// Given answers that come just before ten times CallTimeout, or after it,
+		// Given answers that come just before, or after, ten times CallTimeout,
 		run := toTheEnd(t, connected(t, scene(t, `duration: 5s, limits: [1000/s], policy: {fallback: deny},
 			call_timeout: 10ms, network: {round_trip: %v}`, trip)))
-		// then they are taken in, or not.
+		// then they are accepted, or not.
 		if early := trip < 100*time.Millisecond; early != (run.books.taken > 0) {
 			t.Errorf("holders have accepted %d of %d tokens after %v", run.books.taken, run.books.granted, trip)
 		}
 	}
 }
 
-// TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request which then gave up are
-// worth only what has not been refilled in their place since. Credited in full they exceed the
-// bound by what is said here, with no fault of any server.
+// TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request that then gave up are
+// credited minus what the bucket refilled meanwhile. A full credit would exceed the bound, as the
+// table shows, without any fault of a server.
 func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
-	// A request for the whole burst, of a caller who cancels it after 2.5 seconds and asks again.
+	// A request for the whole burst, which is cancelled after 2.5 seconds and repeated.
 	const impatient = "clients: 1, cost: 1000, patience: 2.5s, think: 1ms"
 	for _, c := range []struct {
 		what        string
@@ -124,8 +127,8 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 	}
 }
 
-// TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor: over a network that is slower than CallTimeout, what
-// is drawn goes to those who ask when the answer comes.
+// TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor: over a network slower than CallTimeout, drawn tokens
+// go to the requests that wait when the answer comes.
 func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
 	for count, load := range map[int]string{
 		1: "load: 3", 4: `kind: closed, clients: 15, cost: "uniform(34,62)", think: 62ms`,
@@ -133,7 +136,7 @@ func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
 		// Given answers that come after 106 ms, of which a request waits for 100,
 		run := toTheEnd(t, connected(t, scene(t, `duration: 30s, limits: [1000/s], policy: {fallback: deny},
 			groups: [{count: %d}], workload: {%s}, network: {round_trip: 106ms}`, count, load)))
-		// then they are 98 % of what one central bucket admits.
+		// then the fleet admits 98 % of what one central bucket admits.
 		if got, want := run.books.tally.Admitted, run.books.centralAdmitted; got < want*98/100 {
 			t.Errorf("%s: %d are admitted, one central bucket admits %d", load, got, want)
 		}
@@ -145,7 +148,7 @@ func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 	// a replica that is further behind,
 	run := simulate(t, scene(t, `duration: 8s, limits: [6000/m], policy: {fallback: deny}, redis: {faults: [
 		{kind: failover, at: 5s, for: 1s, lost: 100ms}, {kind: failover, at: 5.5s, for: 1s, lost: 2s}]}`))
-	// then the bucket is the old one, as it was at 3.5 s.
+	// then the bucket has its old state of 3.5 s.
 	created := time.Duration((*run.redis.place(0)).Dump().Created-serverStart) * time.Microsecond
 	testkit.Check(t, created <= time.Second, "the bucket was made at %v, so both replicas were lost", created)
 }
@@ -193,8 +196,7 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 }
 
 func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
-	// Given a bucket that goes by the time that callers send along, and one of two processes an
-	// hour ahead,
+	// Given a bucket that uses the time of the callers, and two processes, one of them an hour ahead,
 	made := map[int64]bool{}
 	simulate(t, scene(t, `duration: 5s, limits: [100/s], redis: {client_time: true},
 		groups: [{name: right}, {name: ahead, clock: {offset: "uniform(1h,1h)"}}]`),
@@ -226,7 +228,7 @@ func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
 		places += len(s.buckets)
 	}
 	testkit.Check(t, places <= 1007, "there are %d places for 1000 buckets", places)
-	// Each key has one of its own.
+	// Each key has its own bucket.
 	for key := range int32(1000) {
 		if p := run.redis.place(key); *p != nil {
 			t.Fatalf("key %d shares a place with key %d", key, (*p).expires)

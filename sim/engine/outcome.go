@@ -2,7 +2,7 @@ package engine
 
 import "github.com/yuzhi-go/yuzhi/sim/report"
 
-// This file is what a replication writes down of itself: its series, and at its end the figures.
+// This file records a replication: its series, and its figures at the end.
 
 func (r *replication) counts() report.Counts {
 	return report.Counts{
@@ -79,8 +79,8 @@ func (r *replication) outcome() report.Outcome {
 	return o
 }
 
-// compared are the figures that the fleet and its rivals have in common; settled says whether this
-// one has.
+// compared returns the figures that the fleet and its rivals have in common. settled is set if the
+// run has settled.
 func (r *replication) compared(
 	a *score, shares []float64, trips int64,
 ) (its report.RivalReport, settled bool) {
@@ -100,5 +100,5 @@ func (r *replication) compared(
 	}, settled
 }
 
-// figure is one of a single replication.
+// figure returns the figure of a single replication.
 func figure[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }

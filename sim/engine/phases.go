@@ -7,18 +7,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// turn is the beginning of a phase.
+// turn marks the beginning of a phase.
 type turn struct {
 	at time.Duration
 	to report.Phase
 }
 
-// phasesOf is when the stock of s is built, and how many faults it has since the warm-up. Building
-// takes what a bucket takes to fill and some lives of leases. Where it has not been built when the
-// next disturbance comes or the run ends, nothing is settled until then, for what is rejected once
-// would count as if it went on. Where half of no stretch that counts is settled, half of the
-// longest one, or of each where not even that one settles, says the most there is about what goes
-// on.
+// phasesOf returns the phases of s, and the number of its faults since the warm-up. Building the
+// stock takes as long as a bucket takes to fill, and some lives of leases. If the next disturbance
+// or the end of the run comes before that, the stretch is not settled at all: its one-time
+// rejections would count as permanent ones. If no stretch that counts is settled for half of its
+// length, the second half of the longest one counts as settled, or that of each stretch if not even
+// the longest settles.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := append(s.Disturbances(), scenario.Disturbance{From: s.Duration})
 	settles, longest := s.Settles(), time.Duration(0)

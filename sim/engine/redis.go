@@ -26,15 +26,15 @@ type shard struct {
 	offset  int64    // microseconds that its clock is ahead
 	line    []*batch // in the order of their arrival; the first is being executed
 	free    int64    // when the first will have been executed
-	busy    int64    // nanoseconds spent on calls since the warm-up; of the first of line, all it will take
-	refuses int      // faults that have it refuse connections
-	boots   int32    // how often it has gone, and all connections to it
+	busy    int64    // nanoseconds spent on calls since the warm-up; for the first of line, its whole time
+	refuses int      // active faults that make it refuse connections
+	boots   int32    // how often it has gone; each time broke all connections
 	back    int64    // when it last came back
-	forgot  bool     // the script: it has gone, and nobody has brought that since
+	forgot  bool     // the script: it has gone, and no batch has brought the script since
 	hangs   int
 	slow    int64 // nanoseconds that each call takes longer
 	buckets []*bucket
-	// replicas are what each failover promotes: the buckets of the shard's replica.
+	// replicas holds, for each failover, the buckets that it promotes.
 	replicas map[*scenario.RedisFault][]*bucket
 }
 
@@ -46,7 +46,8 @@ type bucket struct {
 
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network, b *books) redis {
 	r := redis{time: time, s: &s.Redis, stream: stream, network: n, books: b}
-	r.sets = slices.ContainsFunc(s.Redis.Faults, func(f scenario.RedisFault) bool { return f.Kind == scenario.FaultClockStep })
+	r.sets = slices.ContainsFunc(s.Redis.Faults,
+		func(f scenario.RedisFault) bool { return f.Kind == scenario.FaultClockStep })
 	for range s.Redis.Shards {
 		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
 			replicas: map[*scenario.RedisFault][]*bucket{}})
@@ -54,17 +55,17 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 	return r
 }
 
-// now is a shard's clock. It may be set back, but not to before 1970.
+// now reads a shard's clock. It may be set back, but not to before 1970.
 
 func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
-// place is where a bucket is kept; nil is kept where there is none.
+// place returns the slot of a bucket, which holds nil if there is none.
 func (r *redis) place(bucket int32) **bucket {
 	n := int32(len(r.shards))
 	return &r.shards[bucket%n].buckets[bucket/n]
 }
 
-// left is how long s will be busy with what it has begun.
+// left returns the nanoseconds that s needs for the batch in execution.
 func (r *redis) left(s *shard) int64 { return max(0, s.free-r.time.now) }
 
 // arrive queues a batch.
@@ -117,7 +118,7 @@ func (r *redis) serve(b *batch) {
 	r.attend(s)
 }
 
-// execute has the bucket answer one call.
+// execute answers one call from the bucket.
 func (r *redis) execute(s *shard, c *call) {
 	place, now := r.place(c.entry.key), r.now(s)
 	k := *place
@@ -125,7 +126,7 @@ func (r *redis) execute(s *shard, c *call) {
 		k = &bucket{}
 	}
 	before := k.Executed()
-	counted := now // the time that the bucket goes by; Redis forgets it by its own
+	counted := now // the bucket's time; expiry follows the server's clock
 	if r.s.ClientTime {
 		counted = max(1, c.entry.p.wall(r.time.now))
 	}
@@ -146,7 +147,7 @@ func (r *redis) execute(s *shard, c *call) {
 	}
 }
 
-// cpu is the nanoseconds that the busiest shard has worked since the warm-up.
+// cpu returns the nanoseconds that the busiest shard has worked since the warm-up.
 func (r *redis) cpu() (most int64) {
 	for _, s := range r.shards {
 		most = max(most, s.busy-r.left(s))
@@ -194,7 +195,7 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 	}
 }
 
-// snapshot is the last that the replicas hear which a failover promotes.
+// snapshot freezes the replicas that a failover promotes.
 func (r *redis) snapshot(f *scenario.RedisFault) {
 	for _, s := range hit(f, r.shards) {
 		replica := make([]*bucket, len(s.buckets))
@@ -207,7 +208,7 @@ func (r *redis) snapshot(f *scenario.RedisFault) {
 	}
 }
 
-// stop ends whatever s has in line, unanswered.
+// stop drops the batches in line at s, unanswered.
 func (r *redis) stop(s *shard) {
 	s.busy -= r.left(s)
 	s.free = 0
@@ -218,7 +219,7 @@ func (r *redis) stop(s *shard) {
 	s.line = nil
 }
 
-// hit is those of the shards that f concerns.
+// hit returns the shards that f concerns.
 func hit[T any](f *scenario.RedisFault, shards []T) []T {
 	if f.Shard == 0 {
 		return shards

@@ -10,13 +10,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// This file is the rivals that ask Redis for each request. Such a request takes a round trip of the
-// scenario's network, waits in line at a shard of the same kind, with a third of the service time
-// and the same faults, and is denied where no answer comes within CallTimeout; what the shard
-// grants all the same is lost. Each rival has Redis to itself.
+// This file simulates the rivals that ask Redis for each request. Such a request takes a round trip
+// of the scenario's network, and waits in line at a shard of the same kind, with a third of the
+// service time and the same faults. It is denied if no answer comes within CallTimeout; tokens that
+// the shard grants all the same are lost. Each rival has Redis to itself.
 //
-// It is spared what depends on how a program asks: its connections are open, and as many as it
-// takes, the server knows its script, and nothing arrives twice.
+// A rival has no client overhead: its connections are open and unlimited, the server knows its
+// script, and nothing arrives twice.
 
 // scriptFactor is how many times as long as a rival's call a lease call takes on the server: 2.8 to
 // 3.1 times redis_rate's script was measured (docs/figures.md).
@@ -26,12 +26,12 @@ const scriptFactor = 3
 type remote struct {
 	network *network
 	stream  random.Stream
-	way     agenda // evRequest: ask who reaches its shard
+	way     agenda // evRequest: an ask reaches its shard
 	asks    slots[ask]
 	shards  []*counter
-	fresh   rival.Remote                    // that knows nothing
-	asking  *ask                            // which is being decided
-	settle  func(a *ask, at int64, ok bool) // is told what becomes of each request, and when that was decided
+	fresh   rival.Remote                    // without state
+	asking  *ask                            // in execution
+	settle  func(a *ask, at int64, ok bool) // called with the decision about each request, and its time
 	sent    int64                           // since the warm-up
 	waits   report.Waits
 }
@@ -42,33 +42,34 @@ type ask struct {
 	number int   // of its process, as rivals know it
 	life   int32 // of the process
 	trip   int64 // of the round trip, both ways
-	cost   int64 // nanoseconds of the shard's time, where that is not slow
-	heard  bool  // whoever asked has not been denied yet
+	cost   int64 // nanoseconds of the shard's time, without a slow fault
+	heard  bool  // the request has not been denied yet
 }
 
 // counter is one shard's part of a remote.
 type counter struct {
 	rival.Remote         // of the shard's keys
 	line         []int32 // asks, in the order of their arrival; the first is being executed
-	late         int     // so many of them are not in time any more
+	late         int     // number of asks in line whose answer will be late
 	free         int64   // when the first will have been decided
-	behind       int64   // nanoseconds that the others will take, where the shard is not slow
-	busy         int64   // nanoseconds; of the first of line, all it will take
+	queued       int64   // nanoseconds that the others will take, without a slow fault
+	busy         int64   // nanoseconds; for the first of line, its whole time
 	replicas     map[*scenario.RedisFault]rival.Remote
 }
 
-// start has each shard decide by an algorithm like this.
+// start makes each shard decide by a copy of fresh.
 func (r *remote) start(fresh rival.Remote) {
 	r.fresh = fresh
 	for range r.network.redis.shards {
-		r.shards = append(r.shards, &counter{Remote: fresh.Clone(), replicas: map[*scenario.RedisFault]rival.Remote{}})
+		r.shards = append(r.shards, &counter{Remote: fresh.Clone(),
+			replicas: map[*scenario.RedisFault]rival.Remote{}})
 	}
 }
 
-// local is the clock of the process that asks, as it was then: the time is sent along.
+// local returns the time of the asking process when it sent the request: the time is sent along.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
 
-// store is the clock of the shard that is asked.
+// store reads the clock of the asked shard.
 func (r *remote) store(now int64) int64 { return now + r.shardOf(r.asking).offset }
 
 func (r *remote) shardOf(a *ask) *shard { return r.network.redis.shards[int(a.key)%len(r.shards)] }
@@ -92,7 +93,7 @@ func (r *remote) send(q *request, number int) {
 	r.way.at(q.at+a.trip/2, evRequest, id)
 }
 
-// advance makes everything happen that happens until now.
+// advance runs all events until now.
 func (r *remote) advance(now int64) {
 	r.deliver(now)
 	for i, c := range r.shards {
@@ -100,23 +101,23 @@ func (r *remote) advance(now int64) {
 	}
 }
 
-// deliver has those arrive that do until now.
+// deliver handles the arrivals until now.
 func (r *remote) deliver(now int64) {
 	for len(r.way.heap) > 0 && r.way.heap[0].at <= now {
 		e := r.way.heap[0]
 		r.way.pop()
-		r.arrive(e.who, e.at)
+		r.arrive(e.id, e.at)
 	}
 }
 
-// arrive puts an ask in line. A line that takes longer than anybody listens takes no more. Who will
-// have no answer in time, however soon the shard is as fast as ever, is denied now, and the shard
-// decides it all the same.
+// arrive puts an ask in line. A line longer than node.Longest takes no more. An ask that cannot be
+// answered in time, even if the shard is no longer slow, is denied now; the shard decides it all
+// the same.
 func (r *remote) arrive(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	s, c := r.shardOf(a), r.shards[int(a.key)%len(r.shards)]
 	r.serve(s, c, now)
-	line := c.left(now) + c.behind
+	line := c.left(now) + c.queued
 	slow := int64(max(0, len(c.line)-1)) * s.slow
 	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line+slow > int64(node.Longest(n.timeout)) {
 		r.deny(a, now)
@@ -131,7 +132,7 @@ func (r *remote) arrive(id int32, now int64) {
 	if len(c.line) == 1 {
 		r.attend(s, c, now)
 	} else {
-		c.behind += a.cost
+		c.queued += a.cost
 	}
 }
 
@@ -142,14 +143,14 @@ func (r *remote) attend(s *shard, c *counter, now int64) {
 	c.busy += cost
 }
 
-// serve decides those in c's line whose turn has come until now, and denies those who have waited
-// for too long.
+// serve decides the asks in c's line whose turn has come until now, and denies those that have
+// waited for too long.
 func (r *remote) serve(s *shard, c *counter, now int64) {
 	for len(c.line) > 0 && c.free <= now {
 		r.decide(c, c.line[0], c.free)
 		c.line, c.late = c.line[1:], max(0, c.late-1)
 		if len(c.line) > 0 {
-			c.behind -= r.asks.all[c.line[0]].cost
+			c.queued -= r.asks.all[c.line[0]].cost
 			r.attend(s, c, c.free)
 		}
 	}
@@ -162,7 +163,7 @@ func (r *remote) serve(s *shard, c *counter, now int64) {
 	}
 }
 
-// decide is the end of an ask's turn.
+// decide ends an ask's turn.
 func (r *remote) decide(c *counter, id int32, now int64) {
 	a := r.asks.all[id]
 	r.asking = a
@@ -180,14 +181,15 @@ func (r *remote) decide(c *counter, id int32, now int64) {
 	r.asks.give(id)
 }
 
-// answered is when an answer that is decided then is back, and late whether that is too late.
+// answered returns the arrival time of an answer that is decided at decided. late reports whether
+// that is too late.
 func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
 
 func (a *ask) late(decided int64, timeout time.Duration) bool {
 	return a.answered(decided) > a.at+int64(timeout)
 }
 
-// deny ends the wait for a, if anybody waits for it.
+// deny ends the wait for a, unless it has ended.
 func (r *remote) deny(a *ask, now int64) {
 	if a.heard {
 		a.heard = false
@@ -195,8 +197,8 @@ func (r *remote) deny(a *ask, now int64) {
 	}
 }
 
-// fault begins a fault that ends what is in line. What is refused or slow from now on, and the
-// clock, the shards know themselves; see redis.fault.
+// fault begins a fault that empties the lines. The shards themselves know refusals, slowness and
+// their clocks; see redis.fault.
 func (r *remote) fault(f *scenario.RedisFault) {
 	now := r.network.time.now
 	if f.Kind == scenario.FaultSlow || f.Kind == scenario.FaultClockStep {
@@ -208,7 +210,7 @@ func (r *remote) fault(f *scenario.RedisFault) {
 			r.asks.give(id)
 		}
 		c.busy -= c.left(now)
-		c.line, c.late, c.free, c.behind = nil, 0, 0, 0
+		c.line, c.late, c.free, c.queued = nil, 0, 0, 0
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:
 			c.Remote = r.fresh.Clone()
@@ -218,17 +220,17 @@ func (r *remote) fault(f *scenario.RedisFault) {
 	}
 }
 
-// snapshot is the last that the replicas hear which a failover promotes.
+// snapshot freezes the replicas that a failover promotes.
 func (r *remote) snapshot(f *scenario.RedisFault) {
 	for _, c := range hit(f, r.shards) {
 		c.replicas[f] = c.Clone()
 	}
 }
 
-// left is how long c will be busy with the first of its line.
+// left returns the nanoseconds that c needs for the first of its line.
 func (c *counter) left(now int64) int64 { return max(0, c.free-now) }
 
-// cpu is the nanoseconds that the busiest shard has worked since the warm-up.
+// cpu returns the nanoseconds that the busiest shard has worked since the warm-up.
 func (r *remote) cpu() (most int64) {
 	for _, c := range r.shards {
 		most = max(most, c.busy-c.left(r.network.time.now))

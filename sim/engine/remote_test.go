@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// askers runs a scene in which a request for one token comes every millisecond for ten seconds. The
-// rivals are central, central_client and local_batches, in this order.
+// askers runs a scene with a one-token request every millisecond for ten seconds. The rivals are
+// central, central_client and local_batches, in this order.
 func askers(t *testing.T, text string) []*contender {
 	t.Helper()
 	s := scene(t, "duration: 11s, rivals: [central, central_client, local_batches], %s", text)
@@ -20,8 +20,8 @@ func askers(t *testing.T, text string) []*contender {
 	return simulate(t, s).books.rivals
 }
 
-// TestARivalThatAsksRedisPaysForItsFaults: for each request that falls into one, and the others pay
-// nothing.
+// TestARivalThatAsksRedisPaysForItsFaults: it is denied each request that falls into a fault, and
+// the other rivals none.
 func TestARivalThatAsksRedisPaysForItsFaults(t *testing.T) {
 	for _, c := range []struct {
 		what      string
@@ -33,34 +33,40 @@ func TestARivalThatAsksRedisPaysForItsFaults(t *testing.T) {
 		{"redis: {faults: [{kind: restart_empty, at: 4s, for: 2s}]}", 2000, 2003},
 		{"redis: {faults: [{kind: failover, at: 4s, for: 2s, lost: 1s}]}", 2000, 2003},
 		{"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 100us}]}", 0, 0}, // which still leaves time
-		// What is in line when it ends is served as fast as ever, after the one that is being executed.
+		// Requests in line at the end of the fault are served at normal speed, after the one in
+		// execution.
 		{"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 10ms}]}", 1950, 2003},
 		{"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 400ms}]}", 2000, 2405},
-		{"redis: {faults: [{kind: outage, at: 4s, for: 2s, shard: 2}], shards: 2}", 0, 0}, // the only key is in the first
+		// the only key is in the first
+		{"redis: {faults: [{kind: outage, at: 4s, for: 2s, shard: 2}], shards: 2}", 0, 0},
 		{"redis: {faults: [{kind: outage, at: 4s, for: 2s, shard: 1}], shards: 2}", 2000, 2003},
 		{"network: {partitions: [{at: 4s, for: 2s}]}", 2000, 2003},
 		{"network: {partitions: [{at: 4s, for: 500us}]}", 3, 3}, // there, at Redis and back
 		{"network: {loss: 10%}", 800, 1200},
 		{"network: {lost_replies: 10%}", 800, 1200},
 		{"network: {round_trip: 400ms}", 10000, 10000},
-		{"groups: [{count: 1, scale: [{at: 4s, count: 0, kill: true}, {at: 6s, count: 1}]}]", 1, 3}, // those under way
-		{"network: {round_trip: 20ms}, groups: [{count: 1, scale: [{at: 4s, count: 0, kill: true}, {at: 4001ms, count: 1}]}]", 9, 10},
-		// What is in line at an outage is gone.
-		{"redis: {faults: [{kind: slow, at: 4s, for: 500ms, by: 400ms}, {kind: outage, at: 4.4s, for: 200ms}]}", 600, 603},
+		// those under way
+		{"groups: [{count: 1, scale: [{at: 4s, count: 0, kill: true}, {at: 6s, count: 1}]}]", 1, 3},
+		{"network: {round_trip: 20ms}, groups: [{count: 1, " +
+			"scale: [{at: 4s, count: 0, kill: true}, {at: 4001ms, count: 1}]}]", 9, 10},
+		// Requests in line at an outage are lost.
+		{"redis: {faults: [{kind: slow, at: 4s, for: 500ms, by: 400ms}, {kind: outage, at: 4.4s, for: 200ms}]}",
+			600, 603},
 	} {
 		// Given a limit with room for all,
 		rivals := askers(t, "limits: [100000/s]"+map[bool]string{true: ", "}[c.what != ""]+c.what)
-		// then what asks Redis is denied what falls into the fault,
+		// then the rivals that ask Redis are denied the requests in the fault,
 		for _, r := range rivals[:2] {
 			testkit.Check(t, r.tally.FalseRejects >= c.low && r.tally.FalseRejects <= c.high,
 				"%s: %d are denied, want %d to %d", c.what, r.tally.FalseRejects, c.low, c.high)
 		}
-		// and the rest has it as if there were no fault.
-		testkit.Check(t, rivals[2].tally.FalseRejects == 0, "%s: what is spared denies %d", c.what, rivals[2].tally.FalseRejects)
+		// and the other one admits as if there were no fault.
+		testkit.Check(t, rivals[2].tally.FalseRejects == 0, "%s: what is spared denies %d", c.what,
+			rivals[2].tally.FalseRejects)
 	}
 }
 
-// TestWhatRedisForgetsIsAdmittedTwice, of a limit that has a burst of 3000 and no more.
+// TestWhatRedisForgetsIsAdmittedTwice uses a limit with a burst of 3000 and next to no rate.
 func TestWhatRedisForgetsIsAdmittedTwice(t *testing.T) {
 	for _, c := range []struct {
 		what            string
@@ -68,8 +74,9 @@ func TestWhatRedisForgetsIsAdmittedTwice(t *testing.T) {
 	}{
 		{"faults: [{kind: outage, at: 2s, for: 10ms}]", 0, 0},
 		{"faults: [{kind: restart_empty, at: 4s, for: 10ms}]", 3000, 3000},
-		{"faults: [{kind: failover, at: 4s, for: 10ms, lost: 500ms}]", 0, 0},     // the replica knows all
-		{"faults: [{kind: failover, at: 2s, for: 10ms, lost: 500ms}]", 500, 500}, // and here what came before
+		{"faults: [{kind: failover, at: 4s, for: 10ms, lost: 500ms}]", 0, 0}, // the replica knows all
+		// and here only the earlier requests
+		{"faults: [{kind: failover, at: 2s, for: 10ms, lost: 500ms}]", 500, 500},
 		{"faults: [{kind: clock_step, at: 4s, by: 10000h}]", 3000, 0},
 		{"faults: [{kind: clock_step, at: 4s, by: -10000h}]", 0, 0},
 	} {
@@ -83,7 +90,8 @@ func TestWhatRedisForgetsIsAdmittedTwice(t *testing.T) {
 }
 
 func TestALineThatIsGoneCostsRedisNothing(t *testing.T) {
-	r := askers(t, "limits: [100000/s], redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 400ms}, {kind: outage, at: 4.5s, for: 7s}]}")[0]
+	r := askers(t, "limits: [100000/s], "+
+		"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 400ms}, {kind: outage, at: 4.5s, for: 7s}]}")[0]
 	busy := time.Duration(r.remote.cpu()).Seconds()
 	testkit.Check(t, busy > 0.5 && busy < 0.6, "Redis was busy for %v s, want 0.5 and some calls", busy)
 }
@@ -94,16 +102,18 @@ func TestTheCallersTimeIsThatOfAsking(t *testing.T) {
 		rivals: [fixed_window, fixed_window_client]`)
 	s.Workload = regularly(time.Millisecond, time.Second)
 	rivals := simulate(t, s).books.rivals
-	// then the counters of two periods have them by its time, and that of one by the caller's.
-	testkit.Check(t, rivals[0].tally.Admitted == 200 && rivals[1].tally.Admitted == 100, "%d and %d are admitted",
+	// then two periods count them by Redis's time, and one by the caller's.
+	testkit.Check(t, rivals[0].tally.Admitted == 200 && rivals[1].tally.Admitted == 100,
+		"%d and %d are admitted",
 		rivals[0].tally.Admitted, rivals[1].tally.Admitted)
 }
 
 func TestATokenWhoseAnswerIsLostIsGone(t *testing.T) {
-	// Given 3000 tokens, and that every other answer is lost,
+	// Given 3000 tokens, and a network that loses every other answer,
 	r := askers(t, "limits: [1/1h burst 3000], network: {lost_replies: 50%}")[0]
-	// then half of them reach nobody, though there are 10,000 requests.
-	testkit.Check(t, r.tally.Admitted > 1300 && r.tally.Admitted < 1700, "%d of 3000 tokens were admitted", r.tally.Admitted)
+	// then half of them are lost, despite 10,000 requests.
+	testkit.Check(t, r.tally.Admitted > 1300 && r.tally.Admitted < 1700, "%d of 3000 tokens were admitted",
+		r.tally.Admitted)
 }
 
 func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
@@ -115,17 +125,19 @@ func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
 	}{
 		{"network: {round_trip: 20ms}", 20.005, 20.005, 0.005, 10000},
 		{"redis: {service_time: 2700us}", 2.9, 2.9, 0.9, 10000}, // of a lease call, which takes three times as long
-		// Requests come twice as fast as they are served: after 200 ms nobody has an answer in time.
+		// Requests come twice as fast as they are served: after 200 ms no answer is in time.
 		{"redis: {service_time: 6ms}, call_timeout: 100ms", 53, 99, 1, 96},
 	} {
 		r := askers(t, "limits: [100000/s], "+c.what)[0]
 		p50, p99 := r.remote.waits.Quantile(50), r.remote.waits.Quantile(99)
 		near := func(got, want float64) bool { return got > 0.97*want && got < 1.03*want }
-		testkit.Check(t, near(p50, c.p50) && near(p99, c.p99), "%s: waits %v and %v ms, want %v and %v", c.what, p50, p99, c.p50, c.p99)
+		testkit.Check(t, near(p50, c.p50) && near(p99, c.p99), "%s: waits %v and %v ms, want %v and %v", c.what,
+			p50, p99, c.p50, c.p99)
 		busy := float64(r.remote.cpu()) / float64(10*time.Second)
-		testkit.Check(t, busy > 0.97*c.busy && busy < 1.11*c.busy, "%s: Redis is busy for %v, want %v", c.what, busy, c.busy)
-		testkit.Check(t, near(float64(r.tally.Admitted), float64(c.admitted)), "%s: %d are admitted, want %d", c.what,
-			r.tally.Admitted, c.admitted)
+		testkit.Check(t, busy > 0.97*c.busy && busy < 1.11*c.busy, "%s: Redis is busy for %v, want %v", c.what,
+			busy, c.busy)
+		testkit.Check(t, near(float64(r.tally.Admitted), float64(c.admitted)), "%s: %d are admitted, want %d",
+			c.what, r.tally.Admitted, c.admitted)
 	}
 }
 
@@ -137,7 +149,8 @@ func TestAllRivalsThatAskHaveTheSameNetwork(t *testing.T) {
 	testkit.Check(t, a.tally.Admitted == b.tally.Admitted && a.remote.waits.Mean() == b.remote.waits.Mean() &&
 		a.remote.waits.Quantile(99) > a.remote.waits.Quantile(50), "%d and %d admitted after %v and %v",
 		a.tally.Admitted, b.tally.Admitted, a.remote.waits.Mean(), b.remote.waits.Mean())
-	// And memory is for those under way only.
-	testkit.Check(t, len(a.remote.asks.all) < 200 && len(a.remote.asks.free) == len(a.remote.asks.all), "%d requests are remembered, %d are done",
+	// Memory is used for requests under way only.
+	testkit.Check(t, len(a.remote.asks.all) < 200 && len(a.remote.asks.free) == len(a.remote.asks.all),
+		"%d requests are remembered, %d are done",
 		len(a.remote.asks.all), len(a.remote.asks.free))
 }

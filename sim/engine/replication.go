@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// replication is one run of a scenario: its parts, and how they meet. Each part has its own data
-// and makes events; handle brings each event to the parts that it concerns. One goroutine runs it.
+// replication is one run of a scenario. Each part has its own data and makes events; handle brings
+// each event to the parts that it concerns. One goroutine runs it.
 type replication struct {
 	s        *scenario.Scenario
 	seed     uint64
@@ -21,10 +21,10 @@ type replication struct {
 	redis    redis
 	books    books
 	recorder report.Recorder
-	acts     []func() // what the scenario has happen, once each
+	acts     []func() // events of the scenario, each called once
 }
 
-// newReplication sets one up. s has its defaults and is valid.
+// newReplication sets up a replication. s has its defaults and is valid.
 func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r := &replication{s: s, seed: seed, recorder: report.NewRecorder(s.Duration)}
 	r.network = network{
@@ -129,12 +129,12 @@ func (r *replication) step() {
 		r.time.pop()
 	case p != nil && p.pausedUntil > 0:
 		r.time.pop()
-		r.time.at(p.sees(e.kind), e.kind, e.who)
+		r.time.at(p.sees(e.kind), e.kind, e.id)
 	case e.kind == evArrival:
 		r.demand.arrive(p)
 	default:
 		r.time.pop()
-		r.time.cancel(e.kind, e.who)
+		r.time.cancel(e.kind, e.id)
 		r.handle(e)
 	}
 	if len(r.time.heap) >= r.time.sweepAt {
@@ -142,72 +142,72 @@ func (r *replication) step() {
 	}
 }
 
-// concerned is the process that cannot handle e while it is stopped; nil where there is none.
+// concerned returns the process that cannot handle e while it is stopped; nil for none.
 func (r *replication) concerned(e event) *process {
 	switch e.kind {
 	case evArrival:
-		return r.fleet.processes[e.who]
+		return r.fleet.processes[e.id]
 	case evUser:
-		return r.demand.users[e.who].p
-	case evLane, evLook:
-		return r.fleet.processes[int(e.who)/len(r.redis.shards)]
+		return r.demand.users[e.id].p
+	case evDraws, evLook:
+		return r.fleet.processes[int(e.id)/len(r.redis.shards)]
 	case evPoll:
-		return r.fleet.entries.all[e.who].p
+		return r.fleet.entries.all[e.id].p
 	case evWaitEnd:
-		return r.fleet.waiters.all[e.who].request.p
+		return r.fleet.waiters.all[e.id].request.p
 	case evShaken, evReply:
-		if b := r.network.batches.all[e.who]; b.p.life == b.life {
+		if b := r.network.batches.all[e.id]; b.p.life == b.life {
 			return b.p
 		}
 	}
 	return nil
 }
 
-// handle is every event but arrivals.
+// handle dispatches every event but arrivals.
 func (r *replication) handle(e event) {
 	switch e.kind {
 	case evPoll:
-		r.fleet.entries.all[e.who].ask()
+		r.fleet.entries.all[e.id].ask()
 	case evSpend:
-		r.fleet.entries.all[e.who].spend()
+		r.fleet.entries.all[e.id].spend()
 	case evWaitEnd:
-		r.fleet.waiters.all[e.who].end()
+		r.fleet.waiters.all[e.id].end()
 	case evSettle:
-		r.fleet.settle(r.fleet.reservations.all[e.who])
+		r.fleet.settle(r.fleet.reservations.all[e.id])
 	case evUser:
-		r.demand.step(e.who)
+		r.demand.step(e.id)
 
-	case evLane:
-		if l := r.network.linkAt(e.who); l != nil {
+	case evDraws:
+		if l := r.network.linkAt(e.id); l != nil {
 			r.network.depart(l)
 		}
 	case evLook:
-		if l := r.network.linkAt(e.who); l != nil {
+		if l := r.network.linkAt(e.id); l != nil {
 			r.network.look(l)
 		}
 	case evFlush:
-		r.network.flush(r.network.batches.all[e.who])
+		r.network.flush(r.network.batches.all[e.id])
 	case evShaken:
-		r.network.shaken(r.network.batches.all[e.who])
+		r.network.shaken(r.network.batches.all[e.id])
 	case evRequest:
-		if b := r.network.batches.all[e.who]; r.network.cut(b.p, e.at) {
+		if b := r.network.batches.all[e.id]; r.network.cut(b.p, e.at) {
 			r.network.end(b)
 		} else {
 			r.redis.arrive(b)
 		}
 	case evServed:
-		r.redis.serve(r.network.batches.all[e.who])
+		r.redis.serve(r.network.batches.all[e.id])
 	case evReply:
-		r.network.replied(r.network.batches.all[e.who])
+		r.network.replied(r.network.batches.all[e.id])
 
 	case evPause:
-		r.fleet.pause(r.fleet.processes[e.who])
+		r.fleet.pause(r.fleet.processes[e.id])
 	case evResume:
-		r.fleet.resume(r.fleet.processes[e.who])
+		r.fleet.resume(r.fleet.processes[e.id])
 	case evKill:
-		r.fleet.fail(r.fleet.processes[e.who])
+		r.fleet.fail(r.fleet.processes[e.id])
 	case evStart:
-		p := r.fleet.processes[e.who]
+		p := r.fleet.processes[e.id]
 		if p.rank < p.group.count {
 			r.fleet.start(p)
 			r.demand.begin(p)
@@ -215,7 +215,7 @@ func (r *replication) handle(e event) {
 		r.fleet.plan(p, evKill)
 
 	case evAct:
-		r.acts[e.who]()
+		r.acts[e.id]()
 	case evSample:
 		r.sample()
 	}

@@ -6,26 +6,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// reservation is a request that reserves its tokens, until it is known what it cost. The central
-// bucket that the fleet is compared with has one of its own for the same request, of which the same
-// process tells it.
+// reservation is a request that reserves its tokens until its cost is known. The central bucket
+// that the fleet is compared with has its own reservation for the same request, which the same
+// process settles.
 type reservation struct {
 	id        int32
 	ofCentral bool // the rest is about the fleet's, but for request, actual, cancelled and life
 	request   request
-	actual    int64 // what it costs in the end
-	hold      int64 // from being admitted until that is known
-	cancelled bool  // it gives back everything then
+	actual    int64 // final cost in tokens
+	hold      int64 // nanoseconds from the admission until the final cost is known
+	cancelled bool  // it then gives back everything
 
 	life   int32  // of the process that admitted it
-	entry  *entry // that has: another one of the key may be there when it is settled
-	tokens int64  // of the bucket's; none where it was admitted without
+	entry  *entry // the admitting entry: the key may have another one at the settlement
+	tokens int64  // of the bucket's; 0 for an admission without the store
 	draw   pool.Draw
 	pooled int64         // of tokens: may go back to the pool
-	open   []audit.Drawn // cancelled: what the auditor does not know the fate of yet
+	open   []audit.Drawn // cancelled: draws that the auditor has not closed yet
 }
 
-// reserve draws what r will cost, and when that will be known.
+// reserve samples the final cost of r, and the time at which it will be known.
 func (f *fleet) reserve(r *request) {
 	load, stream := r.p.group.load, &r.p.reservations
 	id, x := f.reservations.take()
@@ -38,13 +38,14 @@ func (f *fleet) reserve(r *request) {
 	r.reservation, x.request = id+1, *r
 	if r.central {
 		id, c := f.reservations.take()
-		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, cancelled: x.cancelled, open: c.open[:0],
+		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, cancelled: x.cancelled,
+			open: c.open[:0],
 			life: r.p.life}
 		f.time.at(f.time.now+x.hold, evSettle, id)
 	}
 }
 
-// reservationOf is r's; nil where it reserves nothing.
+// reservationOf returns r's reservation; nil if it reserves nothing.
 func (f *fleet) reservationOf(r *request) *reservation {
 	if r.reservation == 0 {
 		return nil
@@ -70,7 +71,7 @@ func (x *reservation) has(n int64, d protocol.Decision) {
 	}
 }
 
-// begin has x settled when its time is over, or forgets it, where e does not admit it.
+// begin schedules the settlement of x, or drops x if e does not admit it.
 func (x *reservation) begin(e *entry, ok bool) {
 	if !ok {
 		e.fleet.reservations.give(x.id)
@@ -80,8 +81,8 @@ func (x *reservation) begin(e *entry, ok bool) {
 	e.fleet.time.at(e.fleet.time.now+x.hold, evSettle, x.id)
 }
 
-// settle ends x, or puts that off where its process is stopped. Where the process has ended, all
-// that it reserved is spent.
+// settle ends x, or puts that off while its process is stopped. If the process has ended, the whole
+// reservation is spent.
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
 	if r.p.life == x.life && r.p.pausedUntil > 0 {

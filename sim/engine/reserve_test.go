@@ -22,12 +22,13 @@ func TestShadowModeChangesTheAnswersAndNothingElse(t *testing.T) {
 		const overload = `duration: 5s, limits: [1000/s burst 200], policy: {fallback: deny, shadow: %v},
 			groups: [{count: 4}], workload: {load: 3, cost: "uniform(1,3)", verb: %s}`
 		enforced := verb
-		if verb == "wait" { // in shadow mode nobody waits for longer than Allow does
+		if verb == "wait" { // in shadow mode Wait waits no longer than Allow
 			enforced = "allow"
 		}
-		real, shadow := simulate(t, scene(t, overload, false, enforced)), simulate(t, scene(t, overload, true, verb))
-		// when all that would have been denied is admitted, then no token of the bucket goes another
-		// way, and the audit, which is about the bucket's tokens, finds the promise kept.
+		real := simulate(t, scene(t, overload, false, enforced))
+		shadow := simulate(t, scene(t, overload, true, verb))
+		// when shadow mode admits every denied request, then the bucket's tokens go the same way, and the
+		// audit of them finds the promise kept.
 		f, g := figures(real), figures(shadow)
 		testkit.Check(t, g.Shadowed.Mean > g.Offered.Mean/3 && g.BoundExceededBy.Mean == 0,
 			"%s: %v of %v are shadowed, the bound is exceeded by %v", verb, g.Shadowed.Mean, g.Offered.Mean,
@@ -40,19 +41,21 @@ func TestShadowModeChangesTheAnswersAndNothingElse(t *testing.T) {
 		b := &shadow.books
 		waiting := waited(shadow, func(w *protocol.Waiter) int64 { return w.N })
 		testkit.Check(t, b.offered == b.tally.Admitted+b.shadowed+waiting,
-			"%s: of %d, %d are admitted, %d shadowed and %d wait", verb, b.offered, b.tally.Admitted, b.shadowed, waiting)
+			"%s: of %d, %d are admitted, %d shadowed and %d wait", verb, b.offered, b.tally.Admitted, b.shadowed,
+			waiting)
 	}
 }
 
 func TestAUserInShadowModeGoesOn(t *testing.T) {
-	// Given users who come again when they are denied, in two groups, of which one only tries limits
-	// out that are far too low,
+	// Given users that retry when they are denied, in two groups, one of them in shadow mode with far
+	// too low limits,
 	run := simulate(t, scene(t, `duration: 5s, limits: [10/s burst 1], policy: {fallback: deny},
 		groups: [{name: enforced, shadow: false}, {name: tried, shadow: true}],
 		workload: {kind: closed, clients: 20, think: 50ms, retries: 20, backoff: 1s}`))
-	// then these never retry: each thinks and asks.
+	// then the users in shadow mode never retry: each thinks and asks.
 	asked := func(i int) int64 { return run.books.offeredBy[i] }
-	testkit.Check(t, asked(1) >= 20*5*19 && asked(0) < asked(1)/2, "the tried-out group asks %d times, the other one %d",
+	testkit.Check(t, asked(1) >= 20*5*19 && asked(0) < asked(1)/2,
+		"the tried-out group asks %d times, the other one %d",
 		asked(1), asked(0))
 }
 
@@ -70,10 +73,10 @@ func TestAProcessThatEndsShadowsNobody(t *testing.T) {
 }
 
 func TestAGrantBelowTheHeadroomIsAnError(t *testing.T) {
-	// Given a class that is denied most of what it asks for,
+	// Given a class whose requests are mostly denied,
 	run := newRun(t, scene(t, "limits: [100/s], groups: [{headroom: 0.3}], workload: {load: 3}"))
 	for run.goesOn() {
-		// when it is meant to leave more, from some time on, than it tells the bucket,
+		// when it should leave more, from some time on, than it tells the bucket,
 		if run.time.now > 1e9 {
 			run.fleet.groups[0].Headroom = 0.6
 		}
@@ -82,10 +85,11 @@ func TestAGrantBelowTheHeadroomIsAnError(t *testing.T) {
 	}
 	// then the run fails.
 	err := run.finish()
-	testkit.Check(t, errors.Is(err, ErrNotConserved) && strings.Contains(err.Error(), "leaves 0.6 of the burst"), "%v", err)
+	testkit.Check(t, errors.Is(err, ErrNotConserved) && strings.Contains(err.Error(), "leaves 0.6 of the burst"),
+		"%v", err)
 }
 
-// waited is the sum of something over all who wait.
+// waited sums of over all waiters.
 func waited(run *replication, of func(*protocol.Waiter) int64) (n int64) {
 	for _, e := range run.fleet.entries.all {
 		if e.alive {
@@ -95,18 +99,19 @@ func waited(run *replication, of func(*protocol.Waiter) int64) (n int64) {
 	return n
 }
 
-// reserving is a fleet whose requests reserve, with an overload.
+// reserving simulates an overloaded fleet whose requests reserve.
 func reserving(t *testing.T, workload, group string) *replication {
-	return simulate(t, scene(t, `duration: 10s, limits: [1000/s burst 300], policy: {fallback: deny, target: 20ms},
+	return simulate(t, scene(t, `duration: 10s, limits: [1000/s burst 300],
+		policy: {fallback: deny, target: 20ms},
 		groups: [{count: 3, %s}], workload: {load: 2, verb: wait, deadline: 200ms, %s}`, group, workload))
 }
 
 func TestWhatIsCancelledNeverHappened(t *testing.T) {
 	for _, hold := range []string{"0s", "exp(5ms)", "exp(300ms)"} {
-		// Given requests of which half are cancelled when their time is over,
+		// Given requests, half of which are cancelled when their hold ends,
 		run := reserving(t, "cancelled: 50%, hold: "+hold, "")
 		b := &run.books
-		// then what was cancelled is no admission, and the others are within the bound.
+		// then the cancelled ones are no admissions, and the others are within the bound.
 		kept := b.tally.Admitted - b.unadmitted + waited(run, (*protocol.Waiter).Got)
 		testkit.Check(t, b.audit.ExceededBy() == 0 && b.audit.Admitted() == kept,
 			"hold %s: exceeded by %d; %d were admitted, %d of them kept, and the audit is about %d", hold,
@@ -122,11 +127,11 @@ func TestWhatIsUsedBeyondAReservationIsPaid(t *testing.T) {
 		// Given requests that reserve one token and cost more, or less,
 		run := reserving(t, `hold: exp(50ms), actual: "`+actual+`"`, "")
 		b := &run.books
-		// then what they used in any window is within the bound and what is still owed,
+		// then their use in any window is within the bound plus the open debt,
 		testkit.Check(t, b.charged > 1000 && b.audit.ExceededBy() == 0,
 			"actual %s: %d charged, exceeded by %d", actual, b.charged, b.audit.ExceededBy())
-		// and in the long run it is what flowed in, but for what was owed at the end: as much as was
-		// admitted before the first ones were known to cost more.
+		// and in the long run it equals the inflow, up to the debt at the end: the admissions before the
+		// first final costs were known.
 		used, entitled := b.tally.Admitted+b.charged-b.refunded, int64(300+10*1000)
 		testkit.Check(t, used > entitled*9/10 && used < entitled*11/10,
 			"actual %s: %d tokens are used, %d flowed in", actual, used, entitled)
@@ -140,14 +145,14 @@ func TestAForgivenChargeExceedsTheBound(t *testing.T) {
 		run := newRun(t, scene(t, `duration: 10s, limits: [100/s burst 10], policy: {fallback: deny},
 			groups: [{count: 2}], workload: {rate: 100/s, actual: 100, hold: 100ms}`))
 		for forget := lost; run.goesOn(); run.step() {
-			// when it is lost, and another one waits until all leases have ended, and owes nothing,
+			// when it is lost, and a new bucket waits until all leases have ended, and owes nothing,
 			if forget && run.time.now > 3e9 {
 				*run.redis.place(0) = nil
 				forget = false
 			}
 		}
 		testkit.NoErr(t, run.finish())
-		// then what that one admits exceeds the bound.
+		// then the new bucket's admissions exceed the bound.
 		x := run.books.audit.ExceededBy()
 		testkit.Check(t, lost == (x > 0), "lost %v: exceeded by %d, %d admitted", lost, x, run.books.tally.Admitted)
 	}
@@ -157,14 +162,16 @@ func TestWhatIsNotUsedOfAReservationComesBack(t *testing.T) {
 	// Given requests that reserve three tokens and use one,
 	run := reserving(t, "cost: 3, actual: 1, hold: exp(50ms)", "")
 	b := &run.books
-	// then the others come back and are admitted again, but for those that nobody has settled yet.
+	// then the other two come back and are admitted again, except those of reservations that are not
+	// settled yet.
 	used := b.tally.Admitted - b.refunded
-	testkit.Check(t, b.audit.ExceededBy() == 0 && b.refunded > b.tally.Admitted*6/10 && used > 9000 && used <= 10_300+600,
+	testkit.Check(t, b.audit.ExceededBy() == 0 && b.refunded > b.tally.Admitted*6/10 && used > 9000 &&
+		used <= 10_300+600,
 		"of %d admitted %d come back; exceeded by %d", b.tally.Admitted, b.refunded, b.audit.ExceededBy())
-	// So it is with the central bucket that the fleet is compared with.
+	// The same holds for the central bucket that the fleet is compared with.
 	central := float64(b.centralAdmitted) / float64(b.tally.Admitted)
-	testkit.Check(t, central > 0.95 && central < 1.1, "one central bucket admits %d, the fleet %d", b.centralAdmitted,
-		b.tally.Admitted)
+	testkit.Check(t, central > 0.95 && central < 1.1, "one central bucket admits %d, the fleet %d",
+		b.centralAdmitted, b.tally.Admitted)
 }
 
 func TestAVoidReportRefundsNothing(t *testing.T) {
@@ -177,7 +184,8 @@ func TestAVoidReportRefundsNothing(t *testing.T) {
 		b.executed(&c, false)
 		// when five more are admitted, then these are allowed, or not.
 		b.audit.Admit(run.time.now, 0, 5)
-		testkit.Check(t, b.audit.ExceededBy() == want, "void %v: exceeded by %d, want %d", void, b.audit.ExceededBy(), want)
+		testkit.Check(t, b.audit.ExceededBy() == want, "void %v: exceeded by %d, want %d", void,
+			b.audit.ExceededBy(), want)
 	}
 }
 
@@ -187,12 +195,12 @@ func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
 		b := &reserving(t, workload+`, hold: "uniform(900ms,1s)"`, "restarts: {every: 20ms}").books
 		// then nothing comes back, and nothing is charged.
 		testkit.Check(t, b.tally.Admitted > 1000 && b.charged == 0 && b.refunded == 0 && b.audit.ExceededBy() == 0,
-			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged, b.refunded,
-			b.audit.ExceededBy())
-		// Nobody tells the central bucket either.
+			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged,
+			b.refunded, b.audit.ExceededBy())
+		// No process settles with the central bucket either.
 		apart := float64(b.centralAdmitted-b.tally.Admitted) / float64(b.tally.Admitted)
-		testkit.Check(t, math.Abs(apart) < 0.2, "%s: %d are admitted, and %d by one bucket", workload, b.tally.Admitted,
-			b.centralAdmitted)
+		testkit.Check(t, math.Abs(apart) < 0.2, "%s: %d are admitted, and %d by one bucket", workload,
+			b.tally.Admitted, b.centralAdmitted)
 	}
 }
 
@@ -204,17 +212,20 @@ func TestAStoppedProcessSettlesWhenItGoesOn(t *testing.T) {
 		before, central, stopped := b.charged, fmt.Sprint(b.central), p.pausedUntil > 0
 		run.step()
 		testkit.Must(t, !stopped || b.charged == before, "%d are charged while it is stopped", b.charged-before)
-		testkit.Must(t, !stopped || fmt.Sprint(b.central) == central, "the central bucket hears of it while it is stopped")
+		testkit.Must(t, !stopped || fmt.Sprint(b.central) == central,
+			"the central bucket hears of it while it is stopped")
 	}
 	testkit.Check(t, b.charged > 500, "%d are charged", b.charged)
 }
 
 func TestAFallbackTookNothingThatCouldComeBack(t *testing.T) {
 	// Given requests that are admitted while Redis is away from the start, and are cancelled,
-	run := simulate(t, scene(t, `duration: 2s, limits: [1000/s], policy: {fallback: allow_all, cold_start: allow},
+	run := simulate(t, scene(t, `duration: 2s, limits: [1000/s],
+		policy: {fallback: allow_all, cold_start: allow},
 		workload: {cancelled: 100%%, hold: 10ms}, redis: {faults: [{kind: outage, at: 0s, for: 2s}]}`))
 	b := &run.books
-	testkit.Check(t, b.tally.Admitted > 1000 && b.refunded == 0, "of %d admitted %d come back", b.tally.Admitted, b.refunded)
+	testkit.Check(t, b.tally.Admitted > 1000 && b.refunded == 0, "of %d admitted %d come back", b.tally.Admitted,
+		b.refunded)
 }
 
 func TestReservationsChangeNoRequest(t *testing.T) {
@@ -222,16 +233,17 @@ func TestReservationsChangeNoRequest(t *testing.T) {
 	const load = `limits: [1000/s], workload: {rate: 800/s, cost: "uniform(1,5)"%s}`
 	plain := simulate(t, scene(t, load, ""))
 	reserved := simulate(t, scene(t, load, `, actual: "uniform(0,9)", hold: exp(1s), cancelled: 10%`))
-	// then they come at the same moments and ask for the same, because what they cost in the end comes
-	// from a stream of its own.
-	testkit.Check(t, plain.books.requests == reserved.books.requests && plain.books.offered == reserved.books.offered,
-		"%d requests for %d tokens, without reservations %d for %d", reserved.books.requests, reserved.books.offered,
-		plain.books.requests, plain.books.offered)
+	// then they come at the same moments and ask for the same, because final costs come from a
+	// separate stream.
+	testkit.Check(t, plain.books.requests == reserved.books.requests &&
+		plain.books.offered == reserved.books.offered,
+		"%d requests for %d tokens, without reservations %d for %d", reserved.books.requests,
+		reserved.books.offered, plain.books.requests, plain.books.offered)
 }
 
 func TestAClassGoesOnWhenThoseBelowItAreDenied(t *testing.T) {
-	// Given one process that needs a third of the limit, and many others that want three times all of
-	// it,
+	// Given one process that needs a third of the limit, and many others that want three times the
+	// limit,
 	const fleet = `duration: 10s, warmup: 1s, limits: [3000/s], policy: {fallback: deny}, groups: [
 		{name: first, workload: {rate: 1000/s}},
 		{name: last, count: 20, headroom: %v, workload: {rate: 9000/s}}]`
@@ -246,7 +258,8 @@ func TestAClassGoesOnWhenThoseBelowItAreDenied(t *testing.T) {
 		"of the last class %d are admitted, of %d that are left", last.admitted, rest)
 	alike := simulate(t, scene(t, fleet, 0))
 	got := alike.books.tally.ByProcess[0]
-	testkit.Check(t, alike.books.classes == nil && got < first.admitted/2, "without classes %d are admitted to the first", got)
+	testkit.Check(t, alike.books.classes == nil && got < first.admitted/2,
+		"without classes %d are admitted to the first", got)
 }
 
 func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
@@ -261,7 +274,9 @@ func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
 		},
 		"a charge that its client does not tell": func(run *replication, e *entry) { e.charged++; e.call() },
 		"a charge that nobody has made":          func(run *replication, e *entry) { e.paid++; e.call() },
-		"a cancelled request that was admitted":  func(run *replication, e *entry) { run.books.cancelled(&request{n: 1}) },
+		"a cancelled request that was admitted": func(run *replication, e *entry) {
+			run.books.cancelled(&request{n: 1})
+		},
 		"a cancelled request that is given twice": func(run *replication, e *entry) {
 			e.client.GiveBack(e.Now(), 1, 0, pool.Draw{})
 		},

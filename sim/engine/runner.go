@@ -1,6 +1,6 @@
 // Package engine simulates a fleet of limiters: its processes, the network between, and Redis,
-// event after event on a virtual clock. A Runner runs a Scenario as often as it says, each time
-// with another seed, and makes a Report of what it saw.
+// event after event on a virtual clock. A Runner runs a Scenario's replications, each with another
+// seed, and makes a Report of them.
 //
 // Each part of the simulated world has its own data and makes events, which a replication brings to
 // the parts that they concern: demand (requests), fleet (processes and their clocks), entry (one key
@@ -35,8 +35,8 @@ var ErrInterrupted = errors.New("sim: interrupted")
 type Runner struct {
 	Parallel   int     // replications at one time; below 1 means GOMAXPROCS; the Report is the same
 	Confidence float64 // of the intervals; 0 means 0.95
-	// Progress is told now and then which part of all replications is done, from 0 to 1; nil for
-	// nobody. It may be called from any goroutine, one at a time.
+	// Progress is called now and then with the part of all replications that is done, from 0 to 1. It
+	// may be nil. Calls come from any goroutine, one at a time.
 	Progress func(done float64)
 }
 
@@ -103,7 +103,7 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 // progress.
 const interruptedEvery = 1 << 16
 
-// replicateOnce runs one replication. A panic of the code under test says which one it was.
+// replicateOnce runs one replication. A panic of the code under test names the replication.
 func replicateOnce(
 	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
 ) (*report.Outcome, error) {

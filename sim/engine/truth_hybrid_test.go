@@ -21,58 +21,83 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// truth is the load and the network of some processes, for both worlds; a hang is the only fault.
-// Requests go to the keys and the processes in turn.
+// truth is the load and the network of some processes, for the simulator and for hybrid. A hang is
+// the only fault. Requests go to the keys and the processes in turn.
 type truth struct{ scenario.Scenario }
 
 func (c truth) keyOf(i int) int     { return i * 7 / 3 % c.Keys.Count }
 func (c truth) processOf(i int) int { return i % c.Groups[0].Count }
 
 var truths = map[string]string{
-	"light":                  "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, network: {round_trip: 1ms}",
-	"overload":               "limits: [1000/s burst 204], workload: {rate: 2500/s}, duration: 5s, network: {round_trip: 1ms}",
-	"slow network":           "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, network: {round_trip: 60ms}",
-	"far":                    "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 90ms}",
-	"straddling":             "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 21ms}",
-	"slow key":               "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 2ms}",
-	"slow key, slow network": "limits: [100/s], workload: {rate: 6/s}, duration: 30s, network: {round_trip: 24ms}",
-	"slow key, no draws":     "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 40ms}",
-	"slow key, scarce":       "limits: [60/m burst 2], workload: {rate: 2/s}, duration: 30s, network: {round_trip: 17ms}",
-	"slow key, charges": `limits: [100/s], workload: {rate: 2/s, cost: 2, actual: 5, hold: 20.000031ms}, duration: 30s,
+	"light": "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, " +
+		"network: {round_trip: 1ms}",
+	"overload": "limits: [1000/s burst 204], workload: {rate: 2500/s}, duration: 5s, " +
+		"network: {round_trip: 1ms}",
+	"slow network": "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, " +
+		"network: {round_trip: 60ms}",
+	"far": "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, " +
+		"network: {round_trip: 90ms}",
+	"straddling": "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, " +
+		"network: {round_trip: 21ms}",
+	"slow key": "limits: [100/s], workload: {rate: 3/s}, duration: 30s, " +
+		"network: {round_trip: 2ms}",
+	"slow key, slow network": "limits: [100/s], workload: {rate: 6/s}, duration: 30s, " +
+		"network: {round_trip: 24ms}",
+	"slow key, no draws": "limits: [100/s], workload: {rate: 3/s}, duration: 30s, " +
+		"network: {round_trip: 40ms}",
+	"slow key, scarce": "limits: [60/m burst 2], workload: {rate: 2/s}, duration: 30s, " +
+		"network: {round_trip: 17ms}",
+	"slow key, charges": `limits: [100/s], workload: {rate: 2/s, cost: 2, actual: 5, hold: 20.000031ms},
+		duration: 30s,
 		network: {round_trip: 17ms}`,
 	"slow key, cancelled": `limits: [100/s], workload: {rate: 2/s, cost: 2, cancelled: 100%%, hold: 20.000031ms},
 		duration: 30s, network: {round_trip: 17ms}`,
 	"slow key, outage": `limits: [100/s], workload: {rate: 3/s}, duration: 20s, network: {round_trip: 17ms},
 		redis: {faults: [{kind: hang, at: 8s, for: 2s}]}`,
-	"try":         "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
-	"wait":        `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s`,
-	"many tokens": `limits: [1000/s burst 300, 50000/m burst 2000], workload: {rate: 200/s, cost: 7}, duration: 5s`,
-	"headroom":    "limits: [1000/s burst 200], policy: {headroom: 0.3}, workload: {rate: 2500/s}, duration: 5s",
-	"shadow":      "limits: [1000/s burst 204], policy: {shadow: true}, workload: {rate: 2500/s, verb: wait}, duration: 5s",
+	"try": "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
+	"wait": `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s},
+		duration: 5s`,
+	"many tokens": `limits: [1000/s burst 300, 50000/m burst 2000], workload: {rate: 200/s, cost: 7},
+		duration: 5s`,
+	"headroom": "limits: [1000/s burst 200], policy: {headroom: 0.3}, workload: {rate: 2500/s}, duration: 5s",
+	"shadow": "limits: [1000/s burst 204], policy: {shadow: true}, workload: {rate: 2500/s, verb: wait}, " +
+		"duration: 5s",
 	"charges": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 2, actual: 5, hold: 7.000031ms},
 		duration: 5s`,
 	"refunds": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms},
 		duration: 5s`,
 	// A fast network, so that no two requests are admitted at one instant: the order in which they are
 	// cancelled then would be that of goroutines.
-	"cancelled": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 7.000031ms},
+	"cancelled": `limits: [1000/s burst 300],
+		workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 7.000031ms},
 		duration: 5s, network: {round_trip: 2us}`,
-	"cancelled late": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 3.000031s},
+	"cancelled late": `limits: [1000/s burst 300],
+		workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 3.000031s},
 		duration: 9s, network: {round_trip: 2us}`,
-	"window":             "limits: [1000 in 1s], workload: {rate: 700/s}, duration: 5s",
-	"window, overload":   "limits: [300 in 1s], workload: {rate: 900/s}, duration: 5s",
-	"window, wait":       "limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s",
-	"window, slow":       "limits: [100 in 10s], workload: {rate: 12/s}, duration: 40s, network: {round_trip: 2ms}",
-	"window, and more":   "limits: [300 in 2s, 200/s burst 40, 5000 each 1m], workload: {rate: 250/s, cost: 2}, duration: 8s",
-	"window, charges":    `limits: [900 in 1s], workload: {rate: 200/s, cost: 2, actual: 4, hold: 7.000031ms}, duration: 5s`,
-	"window, refunds":    `limits: [900 in 1s], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms}, duration: 5s`,
+	"window":           "limits: [1000 in 1s], workload: {rate: 700/s}, duration: 5s",
+	"window, overload": "limits: [300 in 1s], workload: {rate: 900/s}, duration: 5s",
+	"window, wait": "limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s}, " +
+		"duration: 5s",
+	"window, slow": "limits: [100 in 10s], workload: {rate: 12/s}, duration: 40s, " +
+		"network: {round_trip: 2ms}",
+	"window, and more": "limits: [300 in 2s, 200/s burst 40, 5000 each 1m], workload: {rate: 250/s, cost: 2}, " +
+		"duration: 8s",
+	"window, charges": `limits: [900 in 1s], workload: {rate: 200/s, cost: 2, actual: 4, hold: 7.000031ms},
+		duration: 5s`,
+	"window, refunds": `limits: [900 in 1s], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms},
+		duration: 5s`,
 	"calendar":           "limits: [1000 each 1s from 300ms], workload: {rate: 700/s}, duration: 5s",
 	"calendar, overload": "limits: [300 each 1s], workload: {rate: 900/s}, duration: 5s",
-	"keys":               "limits: [1000/s burst 300], keys: {count: 5}, workload: {rate: 500/s}, duration: 5s, network: {round_trip: 1.000137ms}",
-	"slow keys":          "limits: [10/s], keys: {count: 40}, workload: {rate: 100/s}, duration: 10s, network: {round_trip: 2.000137ms}",
-	"keys, far":          "limits: [10/s], keys: {count: 40}, workload: {rate: 100/s}, duration: 6s, network: {round_trip: 24.000137ms}",
-	"processes":          "limits: [1000/s], groups: [{count: 3}], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 1.000137ms}",
-	"a small fleet": `limits: [100/s], groups: [{count: 4}], keys: {count: 9}, workload: {rate: 500/s}, duration: 6s,
+	"keys": "limits: [1000/s burst 300], keys: {count: 5}, workload: {rate: 500/s}, duration: 5s, " +
+		"network: {round_trip: 1.000137ms}",
+	"slow keys": "limits: [10/s], keys: {count: 40}, workload: {rate: 100/s}, duration: 10s, " +
+		"network: {round_trip: 2.000137ms}",
+	"keys, far": "limits: [10/s], keys: {count: 40}, workload: {rate: 100/s}, duration: 6s, " +
+		"network: {round_trip: 24.000137ms}",
+	"processes": "limits: [1000/s], groups: [{count: 3}], workload: {rate: 600/s}, duration: 5s, " +
+		"network: {round_trip: 1.000137ms}",
+	"a small fleet": `limits: [100/s], groups: [{count: 4}], keys: {count: 9}, workload: {rate: 500/s},
+		duration: 6s,
 		network: {round_trip: 3.000137ms}`,
 	"outage": `limits: [1000/s], policy: {fallback: deny}, workload: {rate: 600/s}, duration: 8s,
 		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
@@ -109,12 +134,12 @@ func TestProcessesAreGrantedWhatHybridIs(t *testing.T) {
 	}
 }
 
-// outcomes are what one of the worlds showed.
+// outcomes records the results of one world: the simulator or hybrid.
 type outcomes struct {
 	calls    []answered
 	last     map[[2]int]int64 // seqs: hybrid's rise by steps of their own, so only whether one rose is compared
 	admitted int64
-	until    time.Duration // what comes later is not compared
+	until    time.Duration // later calls are not compared
 }
 
 // answered is a call that a bucket has answered.
@@ -132,14 +157,15 @@ func (o *outcomes) executed(now time.Duration, key, process int, r *lease.Reques
 		o.last = make(map[[2]int]int64)
 	}
 	holder := [2]int{key, process}
-	o.calls = append(o.calls, answered{now, key, process, fmt.Sprintf("at %v key %d process %d: retry %v remaining %d "+
-		"returned %d unused %d refund %d debt %d charge %d headroom %v want %d need %d waiting %d: granted %d waited %d "+
-		"delay %v void %v draw %v", now, key, process, r.Seq == o.last[holder], r.Remaining, r.Returned, r.Unused, r.Refund,
-		r.Debt, r.Charge, r.Headroom, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void, r.Draw)})
+	o.calls = append(o.calls, answered{now, key, process, fmt.Sprintf(
+		"at %v key %d process %d: retry %v remaining %d returned %d unused %d refund %d debt %d charge %d "+
+			"headroom %v want %d need %d waiting %d: granted %d waited %d delay %v void %v draw %v",
+		now, key, process, r.Seq == o.last[holder], r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Charge,
+		r.Headroom, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void, r.Draw)})
 	o.last[holder] = r.Seq
 }
 
-// inOrder are the calls in the order of time, and at one time of their keys and processes.
+// inOrder lists the calls by time, key and process.
 func (o *outcomes) inOrder() (all []string) {
 	slices.SortStableFunc(o.calls, func(a, b answered) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key), cmp.Compare(a.process, b.process))
@@ -150,8 +176,8 @@ func (o *outcomes) inOrder() (all []string) {
 	return all
 }
 
-// moments are Poisson, but never two in one microsecond, where the order of goroutines would
-// decide.
+// moments draws Poisson arrivals, at most one in a microsecond: the order of goroutines would
+// decide between two.
 func (c truth) moments(seed uint64) (at []time.Duration) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	for now := time.Duration(0); ; {
@@ -164,8 +190,8 @@ func (c truth) moments(seed uint64) (at []time.Duration) {
 	}
 }
 
-// until is how long every call is compared. Where the store fails, each limiter probes at random
-// moments of its own.
+// until returns the time up to which every call is compared. If the store fails, each limiter
+// probes at its own random moments.
 func (c truth) until() time.Duration {
 	for _, f := range c.Redis.Faults {
 		return f.At
@@ -173,11 +199,11 @@ func (c truth) until() time.Duration {
 	return c.Duration
 }
 
-// slack is by how much the worlds may differ in what they admit. After an outage each of them finds
-// out at a random moment of its own that the store is back (docs/protocol.md section 8.12): the
-// last probe in vain may just have begun, the next one comes within a TTL, and for rampTargets
-// after it the key may have to wait for its turn. Until then one world may deny what the other
-// admits.
+// slack returns the number of tokens by which the admissions of the worlds may differ. After an
+// outage each world detects the store at its own random moment (docs/protocol.md section 8.12): the
+// last failing probe may just have begun, the next one comes within a TTL, and for rampTargets
+// after it the key may have to wait for its turn. Until then one world may deny requests that the
+// other admits.
 func (c truth) slack(moments []time.Duration) (tokens int64) {
 	const rampTargets = 10
 	config := c.Policy.ConfigFor(c.Limits, 1, 0)
@@ -194,10 +220,11 @@ func (c truth) slack(moments []time.Duration) (tokens int64) {
 }
 
 func (c truth) hanging(now time.Duration) bool {
-	return slices.ContainsFunc(c.Redis.Faults, func(f scenario.RedisFault) bool { return now >= f.At && now < f.At+f.For })
+	return slices.ContainsFunc(c.Redis.Faults,
+		func(f scenario.RedisFault) bool { return now >= f.At && now < f.At+f.For })
 }
 
-// world is the buckets that all processes share.
+// world holds the buckets that all processes share.
 type world struct {
 	truth
 	outcomes
@@ -222,10 +249,10 @@ func (w *world) call(now time.Duration, process int, c *lease.Call) {
 	}
 }
 
-// store is the network of one process, with connections as go-redis keeps them. All keys are on the
-// one node that there is.
+// store is the network of one process, with connections as go-redis keeps them. All keys are on one
+// node.
 type store struct {
-	lease.Store // for what is not used
+	lease.Store // for the unused methods
 	*world
 	process int
 
@@ -257,7 +284,7 @@ func (s *store) release() {
 	s.idle++
 }
 
-// connect is a connection for calls, and how long opening it took; false where the server hangs.
+// connect opens a connection for calls, and returns how long that took; false if the server hangs.
 func (s *store) connect(calls []*lease.Call) (before time.Duration, ok bool) {
 	ok, trips := s.taken()
 	if ok {
@@ -308,10 +335,11 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	done(calls)
 }
 
-// real is the run of hybrid limiters.
+// real runs hybrid limiters.
 func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{truth: c, outcomes: outcomes{until: c.until()}, began: time.Now(), buckets: make(map[string]*protocol.Bucket)}
+		w := &world{truth: c, outcomes: outcomes{until: c.until()}, began: time.Now(),
+			buckets: make(map[string]*protocol.Bucket)}
 		var limiters []*hybrid.Limiter
 		for process := range c.Groups[0].Count {
 			l, err := hybrid.New(&store{world: w, process: process}, hybrid.Config{
@@ -353,7 +381,7 @@ func (c truth) asks(key *hybrid.Key) bool {
 	case scenario.VerbWait:
 		ctx, cancel := context.WithTimeout(context.Background(), c.Workload.Deadline)
 		defer cancel()
-		if c.Policy.Shadow { // the same, and says more
+		if c.Policy.Shadow { // the same answer, with more detail
 			r, _ := key.Take(ctx, c.Workload.Cost.Min)
 			return r.OK && !r.Shadowed
 		}
@@ -378,17 +406,18 @@ func (c truth) settle(r *hybrid.Reservation) {
 	}
 }
 
-// simulate is the run of the simulator.
+// simulate runs the simulator.
 func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	o.until = c.until()
 	s := c.Scenario
 	s.Workload = replay(len(moments), func(i int) scenario.TraceRequest {
-		return scenario.TraceRequest{At: moments[i], Cost: c.Workload.Cost.Min, Key: c.keyOf(i), Process: c.processOf(i)}
+		return scenario.TraceRequest{At: moments[i], Cost: c.Workload.Cost.Min, Key: c.keyOf(i),
+			Process: c.processOf(i)}
 	})
 	w := &c.Workload
 	s.Workload.Verb, s.Workload.Deadline = w.Verb, w.Deadline
 	s.Workload.Actual, s.Workload.Hold, s.Workload.Cancelled = w.Actual, w.Hold, w.Cancelled
-	// A service time of none, which is not the default.
+	// A service time of 0, which is not the default.
 	s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
 	run := simulate(t, s, func(run *replication, c *call) {
 		o.executed(time.Duration(run.time.now), int(c.entry.key), int(c.entry.p.index), &c.request, &c.grant)

@@ -28,18 +28,22 @@ func TestOneCentralLimiterOfAWindowAdmitsExactlyWhatItPromises(t *testing.T) {
 		s := scene(t, "duration: 3.5s, limits: [%s], rivals: [central, fixed_window]", c.limits)
 		s.Workload = regularly(time.Millisecond, 3500*time.Millisecond)
 		run := simulate(t, s)
-		got := []int64{run.books.centralAdmitted, run.books.rivals[0].tally.Admitted, run.books.rivals[1].tally.Admitted}
-		testkit.Check(t, slices.Equal(got, []int64{c.want, c.want, c.fixed}), "%s: %v are admitted, want %d, by fixed windows %d",
+		got := []int64{run.books.centralAdmitted, run.books.rivals[0].tally.Admitted,
+			run.books.rivals[1].tally.Admitted}
+		testkit.Check(t, slices.Equal(got, []int64{c.want, c.want, c.fixed}),
+			"%s: %v are admitted, want %d, by fixed windows %d",
 			c.limits, got, c.want, c.fixed)
-		testkit.Check(t, run.books.rivals[0].audit.ExceededBy() == 0, "%s: the central limiter exceeds its bound", c.limits)
+		testkit.Check(t, run.books.rivals[0].audit.ExceededBy() == 0, "%s: the central limiter exceeds its bound",
+			c.limits)
 	}
 }
 
-// TestTheFleetUsesWindowsUp: with three times what a window or a period admits, and never more.
+// TestTheFleetUsesWindowsUp: at three times the load of a limit, the fleet admits nearly all of
+// each window or period, and never more.
 func TestTheFleetUsesWindowsUp(t *testing.T) {
 	for _, c := range []struct {
 		limits string
-		part   float64 // of what one central limiter admits
+		part   float64 // of the admissions of one central limiter
 	}{
 		{"1000 in 10s", 0.97},
 		{"1000 in 1s", 0.90},
@@ -51,9 +55,10 @@ func TestTheFleetUsesWindowsUp(t *testing.T) {
 			workload: {kind: poisson, load: 3}`, c.limits)
 		run := simulate(t, s)
 		f := figures(run)
-		testkit.Check(t, f.BoundExceededBy.Worst == 0 && f.AdmittedVsCentral.Mean >= c.part && f.AdmittedVsCentral.Mean <= 1.03,
-			"%s: %.4f of a central limiter's, want %.2f; the bound is exceeded by %v", c.limits, f.AdmittedVsCentral.Mean,
-			c.part, f.BoundExceededBy.Worst)
+		testkit.Check(t, f.BoundExceededBy.Worst == 0 && f.AdmittedVsCentral.Mean >= c.part &&
+			f.AdmittedVsCentral.Mean <= 1.03,
+			"%s: %.4f of a central limiter's, want %.2f; the bound is exceeded by %v", c.limits,
+			f.AdmittedVsCentral.Mean, c.part, f.BoundExceededBy.Worst)
 	}
 }
 
@@ -71,7 +76,8 @@ func TestAFixedWindowAdmitsTwiceTheLimitAcrossABoundary(t *testing.T) {
 		excess["fixed_window"] == 100, "the bound is exceeded by %v", excess)
 }
 
-// TestALostWindowAdmitsItsTokensOnceMore, and none with StartEmpty.
+// TestALostWindowAdmitsItsTokensOnceMore: a lost window admits its tokens again, and none with
+// StartEmpty.
 func TestALostWindowAdmitsItsTokensOnceMore(t *testing.T) {
 	for _, c := range []struct {
 		limits, policy string
@@ -86,7 +92,8 @@ func TestALostWindowAdmitsItsTokensOnceMore(t *testing.T) {
 			workload: {rate: 500/s}, redis: {faults: [{kind: restart_empty, at: 4s, for: 10ms}]}`, c.limits, c.policy)
 		run := simulate(t, s)
 		x := run.books.audit.ExceededBy()
-		testkit.Check(t, x >= c.low && x <= c.high, "%s%s: exceeded by %d, want %d to %d", c.limits, c.policy, x, c.low, c.high)
+		testkit.Check(t, x >= c.low && x <= c.high, "%s%s: exceeded by %d, want %d to %d", c.limits, c.policy, x,
+			c.low, c.high)
 	}
 }
 
@@ -96,7 +103,8 @@ func TestPeriodsAreThoseOfTheServersClock(t *testing.T) {
 	for _, offset := range []time.Duration{0, 7 * time.Second, 59 * time.Second} {
 		at := fromStart([]lease.Limit{lease.Calendar(5, time.Minute, offset), lease.PerSecond(5)})[0].Offset
 		boundary := start.Add(at)
-		testkit.Check(t, boundary.Second() == int(offset.Seconds()) && boundary.Nanosecond() == 0 && at >= 0 && at < time.Minute,
+		testkit.Check(t, boundary.Second() == int(offset.Seconds()) && boundary.Nanosecond() == 0 && at >= 0 &&
+			at < time.Minute,
 			"periods from %v on begin at %v, %v after the start", offset, boundary, at)
 	}
 }
