@@ -18,13 +18,13 @@ import (
 )
 
 // user is the line of docs/operations.md, behind "ACL SETUSER yuzhi". EVALSHA runs the scripts and
-// EVAL brings them to a server that does not know them; the rest is what they call. go-redis asks
-// for more when it connects (HELLO, CLIENT SETINFO), and does without where that is refused.
+// EVAL brings them to a server that does not know them; the scripts call the rest. go-redis tries
+// more commands when it connects (HELLO, CLIENT SETINFO), and works without them.
 const user = "on >secret ~yuzhi:* +evalsha +eval +time +get +set"
 
 func asUser(o *redis.Options) { o.Username, o.Password = "yuzhi", "secret" }
 
-// startWithUser is a server whose limiters come as a user with these rules.
+// startWithUser starts a server whose limiters log in as a user with these rules.
 func startWithUser(t *testing.T, rules string, args ...string) *site {
 	t.Helper()
 	redistest.RequireVersion(t, 6, "ACL")
@@ -43,7 +43,7 @@ func (s *site) setUser(rules string) {
 	s.do(args...)
 }
 
-// clientAs is a client whose options as has changed; nil changes nothing.
+// clientAs returns a client whose options are changed by as; nil changes nothing.
 func (s *site) clientAs(as func(*redis.Options)) *redis.Client {
 	o := &redis.Options{Addr: s.Addr, MaxRetries: -1,
 		DialTimeout: operatorTimeout, ReadTimeout: operatorTimeout, PoolTimeout: operatorTimeout}
@@ -53,7 +53,7 @@ func (s *site) clientAs(as func(*redis.Options)) *redis.Client {
 	return redis.NewClient(o)
 }
 
-// checkPermanent fails the test unless err says that somebody must act, and says all of this.
+// checkPermanent fails the test unless err is permanent and contains every text in says.
 func checkPermanent(t *testing.T, what string, err error, says ...string) {
 	t.Helper()
 	for _, is := range []error{lease.ErrUnavailable, lease.ErrPermanent} {
@@ -65,7 +65,7 @@ func checkPermanent(t *testing.T, what string, err error, says ...string) {
 }
 
 // works reports whether a new limiter of that user is served: a bucket begins, goes on, and
-// survives that the server forgets the scripts.
+// survives the loss of the scripts.
 func (s *site) works() bool {
 	s.t.Helper()
 	s.do("FLUSHALL")
@@ -96,7 +96,7 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 		st, err := store.Configure(ctx, key, op, cfg.Policy.ConfigFor(cfg.Limits, 0, 0))
 		testkit.Check(t, err == nil && st.Exists, "%v: %+v, %v", op, st, err)
 	}
-	// when any one of them is missing, it does not, and the error says that somebody must act.
+	// when any one of them is missing, it does not, and the error is permanent.
 	rules := strings.Fields(user)
 	for i, rule := range rules {
 		if strings.HasPrefix(rule, "+") {
@@ -105,7 +105,7 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 			checkPermanent(t, "without "+rule, call(ctx, store, "unused"))
 		}
 	}
-	// Nor does it need the default user, who may be switched off.
+	// The default user is not needed, and may be switched off.
 	server.setUser(user)
 	f := server.fleet(1, cfg)
 	server.do("ACL", "SETUSER", "default", "off")
@@ -174,7 +174,7 @@ func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
 	testkit.Check(t, rdb.ScriptLoad(ctx, "return 1").Err() != nil, "SCRIPT LOAD was executed")
 }
 
-// TestWhatEvalAllowsWhoeverStealsThePassword is why there is a way without it.
+// TestWhatEvalAllowsWhoeverStealsThePassword shows the risk of EVAL, which preloaded scripts avoid.
 func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
@@ -203,7 +203,7 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 	testkit.NoErr(t, err)
 	// when a store has another prefix, then its calls are refused, for good and by name,
 	checkPermanent(t, "another prefix", call(t.Context(), store, "the key"), `"the key"`)
-	// and whoever steals the password neither reads nor destroys what is not ours.
+	// and a stolen password neither reads nor destroys other data.
 	for _, args := range [][]any{{"GET", "others"}, {"SET", "others", "x"},
 		{"EVAL", "return redis.call('GET', 'others')", 0},
 		{"EVAL", "return redis.call('GET', KEYS[1])", 1, "others"}, {"FLUSHALL"}, {"SCRIPT", "FLUSH"},
@@ -214,7 +214,7 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 	testkit.Check(t, server.do("GET", "others") == "data", "the data of others is gone")
 }
 
-// TestRow26RefusedUsersAreTypedAndCauseNoStorm: what no retry cures is asked at the pace of a
+// TestRow26RefusedUsersAreTypedAndCauseNoStorm: a permanent error is retried at the pace of a
 // probe.
 func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
 	testkit.LongOnly(t)
@@ -243,7 +243,7 @@ func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
 		f.load(key, 10_000)
 		testkit.Eventually(t, "requests", func() bool { return f.seen(key, 0, f.now()).denied >= 5000 })
 		s, took := f.stats(), f.now()
-		// then each is denied, and the server hears of no more of them than the time that passed allows.
+		// then each is denied, and the server gets no more calls than the elapsed time allows.
 		testkit.Check(t, s.Admitted == 0, "%d admitted", s.Admitted)
 		most := 10 + int64(took/(20*time.Millisecond))
 		testkit.Check(t, s.Calls <= most, "%d calls in %v, at most %d were to be expected", s.Calls, took, most)
@@ -262,9 +262,9 @@ func TestAClusterNeedsOnePermissionMore(t *testing.T) {
 			DialTimeout: operatorTimeout, ReadTimeout: operatorTimeout}
 		return call(t.Context(), storeOn(t, redis.NewClusterClient(o)), key)
 	}
-	// then the client does not learn who serves which slots, and the error says so;
+	// then the client cannot read the map of the slots, and the error says so;
 	err := callAs(user)
 	testkit.Check(t, errors.Is(err, lease.ErrUnavailable) && strings.Contains(err.Error(), "NOPERM"), "%v", err)
-	// with one permission more it does.
+	// one more permission lets it.
 	testkit.NoErr(t, callAs(user+" +cluster|slots"))
 }

@@ -26,8 +26,8 @@ func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 			f.drain(1, key)
 			// when the clock jumps ahead,
 			clock.step(time.Hour)
-			// then what would have flowed in that time is there once, as far as it fits. (Who was denied
-			// asks again within a T; a process that has just started asks at once.)
+			// then the refill of that time is there once, up to the burst. (A denied process asks again
+			// within a T; a new process asks at once.)
 			more := server.fleet(1, patient(c.limit, denying))
 			got := more.drain(0, key)
 			testkit.Check(t, got <= c.extra+f.refilled(), "%d admitted, at most %d are allowed", got, c.extra)
@@ -45,7 +45,7 @@ func TestRow27AServerClockAnHourAheadUnderLoadCostsAtMostOneBurst(t *testing.T) 
 	clock.step(time.Hour)
 	f.awaitLeased(busy.Tokens)
 	load.stop()
-	// then no window has more than one burst, and what was held by then, beyond the promise.
+	// then no window exceeds the promise by more than one burst and the tokens held by then.
 	f.checkBound(key, busy, busy.Burst+busy.Burst)
 }
 
@@ -70,7 +70,7 @@ func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
 	f.checkBound(key, busy, 0)
 }
 
-// keeping is a fleet under load whose bucket Redis keeps through any stall, as it starts empty.
+// keeping starts a fleet under load whose bucket Redis keeps through any stall, as it starts empty.
 func (s *site) keeping(size int) (*fleet, *load) {
 	s.t.Helper()
 	policy := strict
@@ -81,8 +81,8 @@ func (s *site) keeping(size int) (*fleet, *load) {
 	return f, load
 }
 
-// TestRow28ALevelStaysWhenTheClockGoesBack counts: a clock that goes back gives nothing and takes
-// nothing.
+// TestRow28ALevelStaysWhenTheClockGoesBack counts tokens: a clock that goes back adds none and
+// removes none.
 func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
 	testkit.LongOnly(t)
 	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease
@@ -184,7 +184,7 @@ func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	// Each fleet alone is within the larger bound before and the smaller one after.
 	old.checkBoundIn(key, before, 0, 0, then)
 	old.checkBoundIn(key, after, 0, then, old.now())
-	// And Redis did with every call what the reference does.
+	// Redis answered every call like the reference.
 	old.shutdown()
 	next.shutdown()
 	again.shutdown()

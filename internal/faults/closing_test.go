@@ -15,7 +15,7 @@ import (
 )
 
 // closing is a limiter behind a proxy, with a bucket of a thousand tokens that never refills, so
-// that every token can be told.
+// that every token can be counted.
 type closing struct {
 	*fleet
 	proxy *redistest.Proxy
@@ -24,7 +24,7 @@ type closing struct {
 
 const closingBurst = 1000
 
-// How long a lease is valid: where a test waits for its end, and where it must not come to its end.
+// The life of a lease, for tests that wait for its end, and for tests in which it must not end.
 const (
 	brief = 500 * time.Millisecond
 	long  = 10 * time.Minute
@@ -34,7 +34,7 @@ func newClosing(t *testing.T, ttl time.Duration) *closing {
 	t.Helper()
 	testkit.Eventually(t, "the end of what earlier tests started", func() bool { return len(running()) == 0 })
 	server, proxy := behindProxy(t)
-	// Nothing is given back unasked while the test is at it.
+	// The limiter must give nothing back on its own during the test.
 	cfg := with(hybrid.PerHour(1).WithBurst(closingBurst),
 		hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100, TTL: ttl, Target: ttl / 3})
 	cfg.CallTimeout = time.Minute
@@ -45,8 +45,8 @@ func newClosing(t *testing.T, ttl time.Duration) *closing {
 	return &closing{f, proxy, f.limiters[0]}
 }
 
-// leasing has a request wait for a lease whose reply is held back, and returns once Redis has
-// granted it. answer says whether the request was admitted.
+// leasing makes a request wait for a lease whose reply is held back, and returns once Redis has
+// granted it. answer reports whether the request was admitted.
 func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.State) {
 	c.t.Helper()
 	release = c.proxy.Hold()
@@ -60,7 +60,7 @@ func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.S
 	return release, answers, granted
 }
 
-// leave shuts the limiter down and says with which error that ended.
+// leave shuts the limiter down and sends the error of that.
 func (c *closing) leave() <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- c.l.Shutdown(context.Background()) }()
@@ -78,14 +78,14 @@ func (c *closing) nothingIsLeft() hybrid.Stats {
 	return s
 }
 
-// checkLevel is oracle K: what the bucket has once all leases have ended.
+// checkLevel is oracle K: the bucket's level once all leases have ended.
 func (c *closing) checkLevel(want int64) {
 	c.t.Helper()
 	level := c.settled().Levels[0]
 	testkit.Check(c.t, level == want, "the bucket has %d, want %d", level, want)
 }
 
-// running is the goroutines that are in the code of this module, tests excepted.
+// running lists the goroutines in this module's code, except tests.
 func running() []string {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -192,10 +192,10 @@ func TestRow35WhatShutdownGivesBackIsCreditedOnceAtMost(t *testing.T) {
 				})
 				testkit.NoErr(t, f.l.Close())
 			}
-			// then Shutdown says that it does not know what became of it (unless Close was told so),
+			// then Shutdown returns an error for the unknown outcome (with Close it may return none),
 			err := <-done
 			testkit.Check(t, errors.Is(err, hybrid.ErrUnavailable) || c.close && err == nil, "Shutdown: %v", err)
-			// the limiter counts it as burnt, for it cannot know,
+			// the limiter counts the tokens as burnt, as it cannot know better,
 			release()
 			s := f.nothingIsLeft()
 			testkit.Check(t, s.Admitted == 3 && s.Returned == 0 && s.Burnt == s.Leased-3, "%+v", s)

@@ -84,7 +84,7 @@ func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
 }
 
 // behindTLS puts TLS before a server, under the name example.com, as a proxy of a cloud does. It
-// returns where to connect, and the authority that whoever connects must trust.
+// returns the address, and the authority that clients must trust.
 func behindTLS(
 	t *testing.T, server *redistest.Server, auth tls.ClientAuthType,
 ) (addr string, authority *x509.CertPool) {
@@ -119,7 +119,7 @@ func behindTLS(
 	return l.Addr().String(), authority
 }
 
-// TestRow26WhyThereIsNoConnectionIsSaid: by Ping, by the store's error, and in the log, with the
+// TestRow26WhyThereIsNoConnectionIsSaid: Ping, the store's error and the log say so, with the
 // client's default dials.
 func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 	testkit.LongOnly(t)
@@ -162,7 +162,7 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 			l, err := hybrid.New(store, cfg)
 			testkit.NoErr(t, err)
 			defer l.Close()
-			// when a connection is to be opened, then whoever asks is told why there is none,
+			// when a connection is opened, then the error gives the reason of the failure,
 			for _, err := range []error{call(t.Context(), store, key), l.Ping(t.Context())} {
 				if c.cause == nil {
 					testkit.Check(t, err == nil, "%v", err)
@@ -172,12 +172,12 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 				testkit.Check(t, errors.Is(err, lease.ErrUnavailable) && c.cause(err) && permanent == c.permanent,
 					"permanent %v: %v", permanent, err)
 			}
-			// and so is whoever reads the log.
+			// and so does the log.
 			if c.cause == nil {
 				testkit.Eventually(t, "an admission", func() bool { return l.Allow(key) })
 				return
 			}
-			// The log has the first call's error: one limiter's call comes to one before it is given up.
+			// The log has the first call's error: one limiter's call fails once before it is given up.
 			testkit.Eventually(t, "the reason in a log", func() bool {
 				var log diary
 				cfg.Logger = log.logger()

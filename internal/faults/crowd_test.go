@@ -46,17 +46,17 @@ func (t twins) most() int64 { return max(t[0].counts().mostHeld, t[1].counts().m
 
 // TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding: two processes with one instance id
 // find out by their seqs, and one goes on under another id. Until then the bucket counts the
-// holding of one of them only, so at most as much is admitted too much.
+// holding of one of them only, so the excess is at most one holding.
 func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
-	// Given two clones, and a third process that is none,
+	// Given two clones, and a third process,
 	limit := hybrid.PerSecond(1000).WithBurst(500)
 	cfg := with(limit, strict)
 	cfg.CallTimeout, cfg.Policy.TTL = 10*time.Second, 400*time.Millisecond
 	f := start(t).fleet(3, cfg)
 	twins, renamed := f.clone()
-	// when all of them ask for more than there is,
+	// when all of them ask for more than the limit,
 	load := f.load(key, 700)
 	// then one of the clones is renamed in the end,
 	testkit.Eventually(t, "a clone with an id of its own", func() bool { return renamed.Load() > 0 })
@@ -74,7 +74,7 @@ func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 }
 
 // TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad: the same in virtual time, for many loads,
-// with an adversary in every other pair who spends all that it holds just before every report.
+// with an adversary in every other pair that spends its whole holding just before every report.
 func TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) { cloneRun(t, seed) })
@@ -99,7 +99,7 @@ func cloneRun(t *testing.T, seed uint64) {
 	twins, renamed := f.clone()
 	var wg sync.WaitGroup
 	for i := range 2 {
-		// (every other two are in step: they are asked the same at the same moments)
+		// (every other pair is in step: both get the same requests at the same moments)
 		stream, gap := uint64(i), time.Duration(200+r.IntN(4000))*time.Microsecond
 		if seed/2%2 == 0 {
 			stream, gap = 0, time.Duration(200+seed*100)*time.Microsecond
@@ -123,10 +123,11 @@ func cloneRun(t *testing.T, seed uint64) {
 	testkit.Check(t, renamed.Load() > 0 && !t.Failed(), "with seed %d", seed)
 }
 
-// A fleet that loses its store at one moment, and gets it back at one moment, in virtual time.
+// A fleet whose processes all lose the store at one moment, and get it back at one moment, in
+// virtual time.
 const (
 	crowd  = 200
-	asking = 30 // requests per second and process: twice the limit, all told
+	asking = 30 // requests per second and process: twice the limit in all
 	target = 100 * time.Millisecond
 	ttl    = 4 * target
 )
@@ -181,8 +182,8 @@ func recoverAtOnce(
 	t.Logf("at most %d calls within a second of the recovery, %d are allowed", calls, allowed)
 	testkit.Check(t, calls <= allowed, "%d calls within a second", calls)
 	checkRate(t, then-soon, (last-late)/2)
-	// the holdings were spent first, and once they were, nobody waited: not for a nanosecond,
-	had := before.Held + gone.Leased - before.Leased // what was on its way included
+	// the holdings were spent first, and after that no request waited, not for a nanosecond,
+	had := before.Held + gone.Leased - before.Leased // including grants on their way
 	spent := gone.Admitted - gone.Fallback - (before.Admitted - before.Fallback)
 	testkit.Check(t, spent > 0 && spent <= had, "%d of %d held tokens were spent", spent, had)
 	s := f.seen(key, downAt+ttl+lease.DefaultCallTimeout, backAt)
@@ -190,10 +191,10 @@ func recoverAtOnce(
 	checkDebt(t, f, w, away, fallback, gone.Fallback-before.Fallback)
 }
 
-// checkRate is oracle G on what was admitted by leases in the second from 2T after the recovery on,
-// and per second later on. What a bucket makes right after it ran dry goes first into the reserve
-// that it is fair with, R*tau/2, and into the processes' holdings, up to 2*R*tau, and is admitted
-// later: so the first figure is lower, once.
+// checkRate is oracle G on the admissions by leases: in the second from 2T after the recovery on,
+// and per second later. The refill of a bucket that ran dry goes first into the reserve for
+// fairness, R*tau/2, and into the processes' holdings, up to 2*R*tau, and is admitted later. That
+// lowers the first figure.
 func checkRate(t *testing.T, soon, late int64) {
 	t.Helper()
 	rate := float64(crowded.Tokens)
@@ -203,30 +204,31 @@ func checkRate(t *testing.T, soon, late int64) {
 	testkit.Check(t, float64(late) >= 0.95*rate, "%d/s from 3 s on, want %.0f", late, 0.95*rate)
 }
 
-// checkDebt is what was admitted without the store, its bound, and where it went.
+// checkDebt checks the admissions without the store against their bound, and that they were
+// reported as debt.
 func checkDebt(
 	t *testing.T, f *fleet, w *wire, away time.Duration, fallback hybrid.Fallback, without int64,
 ) {
 	t.Helper()
-	// and what was admitted without the store is within the mode's own bound,
+	// and the admissions without the store are within the mode's own bound,
 	bound := int64(0)
 	switch fallback {
 	case hybrid.FallbackLocalShare: // to each its share of the rate, and of the burst
 		bound = crowded.Tokens*int64(away/time.Second) + crowded.Capacity()
 	case hybrid.FallbackAllowAll:
-		bound = int64(asking * crowd * (away / time.Second)) // all that was asked
+		bound = int64(asking * crowd * (away / time.Second)) // all requests
 	}
 	testkit.Check(t, without <= bound, "%d admitted without the store, the bound is %d", without, bound)
 	// all of it was reported as debt, once,
 	all, over := f.stats().Fallback, f.excess(key, crowded)
 	testkit.Check(t, w.debts == all, "%d admitted without the store, %d reported as debt", all, w.debts)
-	// and over all windows no more was admitted beyond the limit than that.
+	// and no window exceeds the limit by more than that.
 	testkit.Check(t, over <= all, "%d more than one bucket, %d without the store", over, all)
 	t.Logf("without the store: %d, bound %d; the worst window: %d beyond one bucket", without, bound, over)
 }
 
-// askTwiceTheShare asks every limiter for twice its share of limit at random, while more says so.
-// It returns what each admitted.
+// askTwiceTheShare asks every limiter for twice its share of limit at random, until more returns
+// false. It returns the admissions of each.
 func (f *fleet) askTwiceTheShare(limit hybrid.Limit, more func() bool) (shares []float64) {
 	gap := float64(len(f.limiters)) / (2 * limit.Rate()) * float64(time.Second)
 	var wg sync.WaitGroup
@@ -247,8 +249,8 @@ func (f *fleet) askTwiceTheShare(limit hybrid.Limit, more func() bool) (shares [
 }
 
 // TestRow37ABurstSmallerThanTheFleetIsShared: with a burst far smaller than the number of processes
-// there are not enough tokens for everybody to hold one. Leases shrink to what waits, nobody
-// starves, and together the processes admit what one central bucket would.
+// there are too few tokens for each to hold one. Leases shrink to the waiting requests, no process
+// starves, and together they admit as much as one central bucket.
 func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 	const longRun = 10_000
 	for _, c := range []struct {
@@ -281,7 +283,7 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 					run, admitted, central, jain, worst)
 				// then the bound holds over all windows,
 				f.checkBound(key, c.limit, 0)
-				// at least 98 % of what a central bucket admits is admitted,
+				// the fleet admits at least 98 % of a central bucket's admissions,
 				testkit.Check(t, float64(admitted) >= 0.98*float64(central), "%d of %d", admitted, central)
 				// leases are as small as can be,
 				for n := range grants {
@@ -289,8 +291,8 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 					small := n < 2 || n == 2 && got <= grants[1].Load()/4
 					testkit.Check(t, small || got == 0, "%d grants of %d", got, n)
 				}
-				// and shares differ by no more than chance: who asks when there is a token gets it, so the
-				// shares of n tokens vary by 1/n. (5 standard deviations; Jain's index is 1/(1+variance).)
+				// and shares differ by no more than chance: a token goes to the next request, so the shares of
+				// n tokens vary by 1/n. (5 standard deviations; Jain's index is 1/(1+variance).)
 				least := 1 - 5*math.Sqrt(1.2/equal)
 				testkit.Check(t, worst >= least, "the worst has %.3f of its share, chance explains %.3f", worst, least)
 				variance := 1/jain - 1
@@ -303,7 +305,8 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 	}
 }
 
-// centralBucket is how many of the requests one central token bucket would have admitted.
+// centralBucket returns the number of the requests that one central token bucket would have
+// admitted.
 func (f *fleet) centralBucket(l hybrid.Limit) (admitted int) {
 	all := f.decisions[key]
 	slices.SortFunc(all, func(a, b decision) int { return cmp.Compare(a.before, b.before) })
@@ -320,8 +323,7 @@ func (f *fleet) centralBucket(l hybrid.Limit) (admitted int) {
 	return admitted
 }
 
-// TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis: the same on Redis, where time is what it
-// is.
+// TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis: the same on Redis, in real time.
 func TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()

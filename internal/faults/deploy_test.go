@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// deployment is a fleet whose processes are replaced by others with other limits while it is under
-// load, and a record of what every executed call proposed and found in force.
+// deployment is a fleet under load whose processes are replaced by others with other limits. It
+// records the limits that every executed call proposed and found in force.
 type deployment struct {
 	*fleet
 	t       *testing.T
@@ -25,11 +25,11 @@ type deployment struct {
 
 	mu    sync.Mutex
 	sent  map[*lease.Call]time.Duration
-	calls []told
+	calls []executedCall
 }
 
-// told is one executed call.
-type told struct {
+// executedCall is one call that the bucket has executed.
+type executedCall struct {
 	lease.Grant
 	proposed, inForce hybrid.Limit
 	sent, answered    time.Duration // fleet.now
@@ -41,22 +41,22 @@ type instance struct {
 	load *load
 }
 
-// deployOnRedis is on a server of its own. A machine that stalls for less than 2T changes no limit.
+// deployOnRedis runs on its own server. A machine that stalls for less than 2T changes no limit.
 func deployOnRedis(t *testing.T) *deployment {
 	s := start(t)
 	return &deployment{fleet: s.fleet(0, with(busy, strict)), t: t, ttl: 2 * time.Second, clock: s.time,
 		process: func() lease.Store { return s.process() }, sent: map[*lease.Call]time.Duration{}}
 }
 
-// deployInMemory is in virtual time, on the reference bucket.
+// deployInMemory runs in virtual time, on the reference bucket.
 func deployInMemory(t *testing.T) *deployment {
 	w := newWire(always(time.Millisecond))
 	return &deployment{fleet: newFleet(t, with(busy, strict)), t: t, ttl: 400 * time.Millisecond,
 		clock: time.Now, process: func() lease.Store { return w }, sent: map[*lease.Call]time.Duration{}}
 }
 
-// add starts a process with a client and a Store of its own, and returns when a call of its has
-// been answered.
+// add starts a process with its own client and Store, and returns when its first call has been
+// answered.
 func (d *deployment) add(limit hybrid.Limit, version int64) *instance {
 	d.t.Helper()
 	// A machine that stalls is no outage, and spends no lease late.
@@ -75,7 +75,7 @@ func (d *deployment) add(limit hybrid.Limit, version int64) *instance {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if c.Err == nil {
-			d.calls = append(d.calls, told{c.Grant, c.Request.Config.Limits[0], c.Grant.Config.Limits[0],
+			d.calls = append(d.calls, executedCall{c.Grant, c.Request.Config.Limits[0], c.Grant.Config.Limits[0],
 				d.sent[c], d.now()})
 		}
 		delete(d.sent, c)
@@ -85,7 +85,7 @@ func (d *deployment) add(limit hybrid.Limit, version int64) *instance {
 	return p
 }
 
-// end ends a process, which gives back what it holds, or just goes.
+// end ends a process. If gracefully, it gives its tokens back.
 func (p *instance) end(t testing.TB, gracefully bool) {
 	t.Helper()
 	p.load.stop()
@@ -96,12 +96,12 @@ func (p *instance) end(t testing.TB, gracefully bool) {
 	}
 }
 
-// inOrder is every executed call from a number on, in the order of the bucket.
-func (d *deployment) inOrder(from int) []told {
+// inOrder returns the executed calls from number from on, in the order of the bucket.
+func (d *deployment) inOrder(from int) []executedCall {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	calls := slices.Clone(d.calls)
-	slices.SortFunc(calls, func(a, b told) int {
+	slices.SortFunc(calls, func(a, b executedCall) int {
 		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Counter, b.Counter))
 	})
 	return calls[from:]
@@ -110,9 +110,9 @@ func (d *deployment) inOrder(from int) []told {
 // replace deploys limit in place of the processes in old: one by one a new process starts and an
 // old one ends. Before it returns the new limit must be in force at every process. The bucket must
 // have gone over to it with one call, and not gone back. With the same version that call comes when
-// nobody has called for the old limit for more than 2T, and any that comes later than 2T after the
-// end of the last old process finds it in force; with a higher version it is the first that
-// proposes it.
+// no process has called for the old limit for more than 2T, and any call later than 2T after the
+// end of the last old process finds the new limit in force; with a higher version it is the first
+// that proposes it.
 func (d *deployment) replace(old []*instance, limit hybrid.Limit, version int64, higher bool) []*instance {
 	t, first := d.t, len(d.inOrder(0))
 	t.Helper()
@@ -131,7 +131,7 @@ func (d *deployment) replace(old []*instance, limit hybrid.Limit, version int64,
 	}
 
 	calls := d.inOrder(first)
-	change := slices.IndexFunc(calls, func(c told) bool { return c.inForce == limit })
+	change := slices.IndexFunc(calls, func(c executedCall) bool { return c.inForce == limit })
 	testkit.Must(t, change >= 0, "no call found %v in force", limit)
 	last, longest := calls[max(0, change-1)].Config.TTL, time.Duration(0) // a slow machine stretches T
 	for _, c := range calls[:change] {
@@ -157,14 +157,14 @@ func (d *deployment) replace(old []*instance, limit hybrid.Limit, version int64,
 	return next
 }
 
-// era is a time in which one limit was in force: from a moment between two of fleet.now.
+// era is a time in which one limit was in force. Its start lies between two readings of fleet.now.
 type era struct {
 	limit        hybrid.Limit
 	after, until time.Duration
 	settled      time.Duration // the longest lease of the limit before has ended
 }
 
-// eras are those that the record shows.
+// eras returns the eras in the record.
 func (d *deployment) eras() (all []era) {
 	for _, c := range d.inOrder(0) {
 		if len(all) == 0 || all[len(all)-1].limit != c.inForce {
@@ -175,8 +175,8 @@ func (d *deployment) eras() (all []era) {
 	return all
 }
 
-// refill is how many tokens, in billionths, the limits in force made until a moment; while they
-// changed, the faster one did.
+// refill returns the tokens, in billionths, that the limits in force made until at. The faster
+// limit counts during a change.
 func refill(eras []era, at time.Duration) (sum int64) {
 	for i, e := range eras {
 		from, to, rate := e.until, at, e.limit.Tokens
@@ -191,8 +191,8 @@ func refill(eras []era, at time.Duration) (sum int64) {
 	return sum
 }
 
-// burst is the burst of a window that begins at a moment (docs/protocol.md section 1): that of the
-// limit in force then, and the one before it too while leases of it may be spent.
+// burst returns the burst of a window that begins at at (docs/protocol.md section 1): that of the
+// limit in force, plus the previous one while its leases may be spent.
 func burst(eras []era, at time.Duration) int64 {
 	most := eras[0].limit.Capacity()
 	for i, e := range eras[1:] {
@@ -236,7 +236,7 @@ func (d *deployment) checkAcross() {
 	d.t.Logf("%d admissions in %d eras keep the promise", len(admitted), len(eras))
 }
 
-// rollout is the versions and limits of a deploy and of its rollback.
+// rollout holds the versions and limits of a deploy and its rollback.
 type rollout struct {
 	before, deployed, rolledBack int64
 	from, to                     hybrid.Limit

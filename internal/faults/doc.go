@@ -13,9 +13,9 @@
 //     whose roles are in main and whose parent is the family; closing; crowd (clones, two hundred
 //     at once, more processes than tokens).
 //
-// All share the site, a server of a test's own, and the fleet: limiters on one store, each with a
-// client of its own as if it were a process, a tap on what they send and hear, load on them, and a
-// record of every request that they decided. What a test asserts of it has a letter:
+// All share the site, one server per test, and the fleet: limiters on one store, each with its own
+// client like a process, a tap on their calls and answers, load on them, and a record of every
+// request that they decided. The assertions of a test have letters:
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;

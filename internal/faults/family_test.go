@@ -22,7 +22,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// orders are what a test tells one child process.
+// orders configures one child process.
 type orders struct {
 	Role        string // one of roles
 	Redis       string
@@ -33,27 +33,27 @@ type orders struct {
 	Offered     float64 // requests a second
 }
 
-// config is what the tests' processes are configured with. The bound is promised for FallbackDeny.
+// config returns the configuration of the tests' processes. The bound is promised for FallbackDeny.
 func (o orders) config() hybrid.Config {
 	cfg := with(o.Limit, o.Policy)
 	cfg.Policy.Fallback, cfg.CallTimeout = hybrid.FallbackDeny, o.CallTimeout
 	return cfg
 }
 
-// ttl is T as the processes propose it.
+// ttl returns T as the processes propose it.
 func (o orders) ttl() time.Duration {
 	return o.Policy.ConfigFor([]lease.Limit{o.Limit}, 0, o.CallTimeout).TTL
 }
 
-// report is what a child says of itself at its end.
+// report is a child's last message.
 type report struct {
 	Stats    hybrid.Stats
 	MostHeld int64 // the largest holding it ever had
 	Shutdown bool  // without an error
 }
 
-// record is where admissions of all processes of a test are stamped, on the clock that they share
-// and in memory that outlives a kill.
+// record holds the stamps of all processes' admissions, on a shared clock and in memory that
+// outlives a kill.
 type record struct{ file *stamps.File }
 
 // stamp makes one request for one token, and records when it was admitted.
@@ -68,7 +68,7 @@ func (r record) stamp(verb func() bool) bool {
 
 func (r record) spans() []audit.Span { return r.file.AppendSpans(nil) }
 
-// worst is the window that exceeds the limit by most, over all that was recorded so far.
+// worst returns the recorded window that exceeds the limit by most.
 func (r record) worst(t *testing.T, l hybrid.Limit) audit.Window {
 	t.Helper()
 	lost := r.file.Overflowed()
@@ -76,8 +76,8 @@ func (r record) worst(t *testing.T, l hybrid.Limit) audit.Window {
 	return worstOf(t, r.spans(), l, l.Capacity())
 }
 
-// family is what a test has on one server: limiters in its own process, child processes, and the
-// record of all of them. Its bucket is that of key.
+// family groups the limiters of one test on one server: in its own process and in child processes,
+// with the record of all. Its bucket is that of key.
 type family struct {
 	*fleet
 	record
@@ -96,7 +96,7 @@ func newFamily(t *testing.T) *family {
 	return &family{s.fleet(0, hybrid.Config{}), record{file}, t, s.Addr, path}
 }
 
-// limiter is one more process of the family, in the test's own.
+// limiter adds a member of the family in the test's own process.
 func (f *family) limiter(o orders) *hybrid.Limiter { return f.add(o.config(), f.store) }
 
 // children starts n child processes under load, and lets them go when all are ready.
@@ -115,7 +115,7 @@ func (f *family) children(n int, o orders) []*process {
 	return ps
 }
 
-// admitted is how many tokens were admitted so far.
+// admitted returns the number of admitted tokens so far.
 func (f *family) admitted() (n int64) {
 	for _, s := range f.spans() {
 		n += s.N
@@ -130,8 +130,8 @@ func (f *family) awaitMore(n int64) {
 	testkit.Eventually(f.t, fmt.Sprintf("%d tokens admitted", want), func() bool { return f.admitted() >= want })
 }
 
-// outlastLeases waits until leases that nobody renews from now on have ended: T and two slices of
-// T/7, by the server's clock. T is the one in force, which grows where calls take long.
+// outlastLeases waits until all leases without renewal have ended: T and two slices of T/7, by the
+// server's clock. T is the one in force, which grows where calls take long.
 func (f *family) outlastLeases() {
 	f.t.Helper()
 	began := f.state(key).ServerTime
@@ -155,10 +155,10 @@ func (f *family) finish(ps ...*process) []report {
 	return rs
 }
 
-// patience is how long a test waits for a child. Nothing depends on how long it takes.
+// patience bounds a test's wait for a child. No result depends on the length of a wait.
 const patience = 90 * time.Second
 
-// process is one child as its test sees it.
+// process is the test's handle of one child.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -166,7 +166,7 @@ type process struct {
 	out *bufio.Scanner
 }
 
-// child starts a child process, which is killed with the test if it is still there.
+// child starts a child process, which is killed at the end of the test.
 func (f *family) child(o orders, env ...string) *process {
 	f.t.Helper()
 	o.Redis, o.Record = f.addr, f.path
@@ -193,14 +193,14 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// tell says one line to the process, stopped or not.
+// tell sends one line to the process, stopped or not.
 func (p *process) tell(word string) {
 	p.t.Helper()
 	_, err := io.WriteString(p.in, word+"\n")
 	testkit.Must(p.t, err == nil, "tell the process to %s: %v", word, err)
 }
 
-// hear waits for the process to say word, and gives value what it says with it.
+// hear waits for the process to say word, and decodes its argument into value.
 func (p *process) hear(word string, value any) {
 	p.t.Helper()
 	late := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
@@ -211,7 +211,7 @@ func (p *process) hear(word string, value any) {
 	testkit.NoErr(p.t, json.Unmarshal([]byte(text), value))
 }
 
-// stop is SIGSTOP; it returns when the kernel says that no thread of the process runs any more.
+// stop sends SIGSTOP, and returns when no thread of the process runs any more.
 func (p *process) stop() {
 	p.t.Helper()
 	testkit.NoErr(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
@@ -223,7 +223,7 @@ func (p *process) stop() {
 	testkit.Must(p.t, err == nil && status.Stopped(), "the process did not stop: %v, status %#x", err, status)
 }
 
-// resume is SIGCONT.
+// resume sends SIGCONT.
 func (p *process) resume() {
 	p.t.Helper()
 	testkit.NoErr(p.t, p.cmd.Process.Signal(syscall.SIGCONT))

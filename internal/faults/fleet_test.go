@@ -31,17 +31,17 @@ var (
 	strict  = hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true}
 )
 
-// operatorTimeout is how long a test waits for an answer to one command of its own. Nothing depends
-// on how long that takes.
+// operatorTimeout bounds a test's wait for the answer to one of its own commands. No result depends
+// on the length of a wait.
 const operatorTimeout = time.Minute
 
-// with is a configuration of one limit.
+// with returns a configuration of one limit.
 func with(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
 	return hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: p}
 }
 
-// patient is a configuration for tests that count tokens: a machine that stalls makes it wait, and
-// denies nothing.
+// patient returns a configuration for tests that count tokens: on a machine that stalls requests
+// wait, and none is denied.
 func patient(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
 	p.TTL = 2 * time.Second // the default would follow CallTimeout
 	cfg := with(limit, p)
@@ -49,9 +49,9 @@ func patient(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
 	return cfg
 }
 
-// fleet is limiters that share buckets, as processes do, and a record of what they decided. It
-// reads the time from the time package alone, so a fleet on another store than Redis runs inside
-// testing/synctest too.
+// fleet is a set of limiters that share buckets, as processes do, with a record of their decisions.
+// It reads the time from the time package alone, so a fleet on another store than Redis also runs
+// inside testing/synctest.
 type fleet struct {
 	t        testing.TB
 	limiters []*hybrid.Limiter
@@ -65,14 +65,14 @@ type fleet struct {
 	open      map[*request]struct{} // not decided yet
 }
 
-// request is one request that a fleet was asked.
+// request is one request to a fleet.
 type request struct {
 	name  string
 	began time.Duration // fleet.now
 }
 
-// newFleet starts one limiter on each store, which may be one and the same. They are closed with
-// the test, after their conservation has been checked.
+// newFleet starts one limiter on each store. Stores may repeat. They are closed with the test,
+// after their conservation has been checked.
 func newFleet(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *fleet {
 	t.Helper()
 	f := &fleet{t: t, cfg: cfg, start: time.Now(),
@@ -89,7 +89,7 @@ func newFleet(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *fleet {
 	return f
 }
 
-// add starts one limiter more.
+// add starts one more limiter.
 func (f *fleet) add(cfg hybrid.Config, s lease.Store) *hybrid.Limiter {
 	f.t.Helper()
 	tap := newTap(s)
@@ -99,10 +99,10 @@ func (f *fleet) add(cfg hybrid.Config, s lease.Store) *hybrid.Limiter {
 	return l
 }
 
-// now is the time since the fleet was started; all stamps are on this clock.
+// now returns the time since the start of the fleet. All stamps use this clock.
 func (f *fleet) now() time.Duration { return time.Since(f.start) }
 
-// stats is the sum over the fleet.
+// stats sums the fleet's Stats.
 func (f *fleet) stats() (sum hybrid.Stats) {
 	total := reflect.ValueOf(&sum).Elem()
 	for _, l := range f.limiters {
@@ -116,7 +116,7 @@ func (f *fleet) stats() (sum hybrid.Stats) {
 	return sum
 }
 
-// state is what the bucket of name in Redis says, asked past any proxy.
+// state inspects the bucket of name in Redis, past any proxy.
 func (f *fleet) state(name string) lease.State {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
@@ -126,7 +126,7 @@ func (f *fleet) state(name string) lease.State {
 	return st
 }
 
-// balance is oracle K: the tokens in the bucket of key, of its first limit, and those counted as
+// balance is oracle K: the tokens in the bucket of key, by its first limit, plus those counted as
 // leased.
 func (f *fleet) balance() int64 {
 	f.t.Helper()
@@ -134,7 +134,7 @@ func (f *fleet) balance() int64 {
 	return st.Levels[0] + st.Ledger
 }
 
-// settled is the bucket of key once nothing of it is leased any more.
+// settled returns the bucket of key once no token of it is leased.
 func (f *fleet) settled() (st lease.State) {
 	f.t.Helper()
 	testkit.Eventually(f.t, "an empty ledger", func() bool {
@@ -170,7 +170,7 @@ func (f *fleet) close() {
 	time.Sleep(time.Second)
 }
 
-// load is goroutines that ask a fleet until they are told to stop.
+// load is a set of goroutines that ask a fleet until stop.
 type load struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -187,7 +187,7 @@ func (l *load) stop() {
 // until it is stopped or the test ends. A machine too slow for that asks less often.
 func (f *fleet) load(name string, rate int) *load { return f.loadOn(f.limiters, name, rate) }
 
-// loadOn is load on some limiters.
+// loadOn starts load on some limiters.
 func (f *fleet) loadOn(limiters []*hybrid.Limiter, name string, rate int) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	load := &load{cancel: cancel}
@@ -204,7 +204,7 @@ func (f *fleet) drive(ctx context.Context, rate int, request func()) {
 	began, asked := f.now(), 0
 	for ctx.Err() == nil {
 		due := int(float64(rate) * (f.now() - began).Seconds())
-		// After a stall it makes up for half a second and no more.
+		// After a stall it makes up for at most half a second.
 		asked = max(asked, due-max(1, rate/2))
 		for ; asked < due; asked++ {
 			request()
@@ -213,10 +213,10 @@ func (f *fleet) drive(ctx context.Context, rate int, request func()) {
 	}
 }
 
-// ask takes the one decision that allow makes on name and puts it on record.
+// ask records the decision of allow on name.
 func (f *fleet) ask(name string, allow func() bool) bool { return f.askAll([]string{name}, allow) }
 
-// askAll takes one decision about all names, on the record of each.
+// askAll records the decision of allow on every name.
 func (f *fleet) askAll(names []string, allow func() bool) bool {
 	began := f.now()
 	f.mu.Lock()
@@ -242,7 +242,7 @@ func (f *fleet) allow(i int, name string) bool {
 	return f.ask(name, func() bool { return f.limiters[i].Allow(name) })
 }
 
-// spend takes n tokens of name through limiter i, which must be there.
+// spend takes n tokens of name through limiter i. The bucket must have them.
 func (f *fleet) spend(i int, name string, n int64) {
 	f.t.Helper()
 	for range n {
@@ -250,7 +250,7 @@ func (f *fleet) spend(i int, name string, n int64) {
 	}
 }
 
-// drain asks limiter i for one token of name after another and returns how many there were.
+// drain takes tokens of name one by one through limiter i, and returns their number.
 func (f *fleet) drain(i int, name string) (admitted int64) {
 	for f.allow(i, name) {
 		admitted++
@@ -258,12 +258,12 @@ func (f *fleet) drain(i int, name string) (admitted int64) {
 	return admitted
 }
 
-// spendAndSettle is spend on key that waits until what came along is given back, so that the bucket
-// has what a central one would.
+// spendAndSettle spends on key, and waits until the rest of the leases is given back. Then the
+// bucket's level is that of a central one.
 func (f *fleet) spendAndSettle(i int, n int64) {
 	f.t.Helper()
 	f.spend(i, key, n)
-	// Nothing held may mean that a call is about to bring more: for many looks nothing may be held,
+	// Held may be 0 just before a call brings more, so it must stay 0 for many looks, with no call
 	// under way or begun.
 	calls, looks := int64(-1), 0
 	testkit.Eventually(f.t, "all given back", func() bool {
@@ -275,12 +275,12 @@ func (f *fleet) spendAndSettle(i int, n int64) {
 	})
 }
 
-// refilled is what has flowed into an hourly bucket so far.
+// refilled returns the refill of an hourly bucket so far, in tokens.
 func (f *fleet) refilled() int64 { return int64(f.now().Hours() * float64(hourly.Tokens)) }
 
-// takeAll drains the bucket of key through limiter i, which is to find n tokens in it and no more.
-// While others count as active it gets only its share at a time. What it lost because the machine
-// stood still for longer than a lease lasts counts as found.
+// takeAll drains the bucket of key through limiter i, and checks that it had n tokens. While others
+// count as active the limiter gets only its share at a time. Tokens that it lost because the
+// machine stalled for longer than a lease count as found.
 func (f *fleet) takeAll(i int, n int64) {
 	f.t.Helper()
 	had := int64(0)
@@ -299,7 +299,7 @@ func (f *fleet) awaitAdmitted(name string, n int64) {
 	testkit.Eventually(f.t, "admissions", func() bool { return f.seen(name, from, f.now()).admitted >= n })
 }
 
-// next is what became of the next n requests for name, or some more.
+// next returns the decisions of the next n requests for name, or some more.
 func (f *fleet) next(name string, n int64) (s seen) {
 	f.t.Helper()
 	from := f.now()

@@ -11,7 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// joinOf is the keys of limiter i with these names, in some order.
+// joinOf joins the keys of limiter i with these names, in random order.
 func (f *fleet) joinOf(i int, names []string) *hybrid.Joined {
 	var keys []*hybrid.Key
 	for _, k := range rand.Perm(len(names)) {
@@ -33,7 +33,7 @@ func TestAJoinAcrossTheSlotsOfACluster(t *testing.T) {
 	s.store = storeOn(t, s.client)
 	names := []string{s.keyOn(0), s.keyOn(1), s.keyOn(2)}
 	s.spend(0, names[1], 60)
-	// when many at once ask for all three, until they are denied,
+	// when many goroutines ask for all three, until they are denied,
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
@@ -44,8 +44,8 @@ func TestAJoinAcrossTheSlotsOfACluster(t *testing.T) {
 	}
 	wg.Wait()
 	s.shutdown()
-	// then nothing is lost: each bucket lacks what was admitted. What it has refilled since a draw is
-	// not credited when that is given back, so it may be such a part of a token away from that.
+	// then nothing is lost: each bucket lacks the admitted tokens. A returned draw is credited minus
+	// the refill since then, so the level may differ by such a part of a token.
 	admitted := s.seen(names[0], 0, s.now()).admitted
 	testkit.Check(t, admitted > 0 && admitted <= 40+s.refilled(), "%d admitted", admitted)
 	for i, spent := range []int64{0, 60, 0} {

@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// leastTTL is the T of a fleet with default settings: 4 times the Target. It grows where the
-// machine is slow.
+// leastTTL is the T of a fleet with default settings: 4 times the Target. It grows on a slow
+// machine.
 const leastTTL = 400 * time.Millisecond
 
 var (
@@ -27,7 +27,7 @@ var (
 	still = hybrid.PerHour(1).WithBurst(100)
 )
 
-// usedUp is a fleet on the limit lasting whose burst is used up, and which asks for six times its
+// usedUp starts a fleet on the limit lasting that has used the burst up and asks for six times the
 // rate.
 func (s *site) usedUp(size int) (*fleet, *load) {
 	s.t.Helper()
@@ -68,7 +68,7 @@ func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
 			f.awaitLeased(lasting.Tokens)
 		}
 		load.stop()
-		// and in no window was more admitted than by one bucket that was never lost.
+		// and no window admitted more than one bucket that was never lost.
 		f.checkBound(key, lasting, 0)
 	})
 }
@@ -100,12 +100,13 @@ func TestRow03AHangIsNoLoss(t *testing.T) {
 		// then they get tokens again,
 		f.awaitLeased(busy.Tokens)
 		t.Logf("%d tokens within %v", busy.Tokens, (f.now() - cured).Round(time.Millisecond))
-		// from a bucket that waits for no loss and is soon forgotten,
+		// from a bucket that does not wait as after a loss, and expires soon,
 		after := server.raw()
 		kept := server.ctl.PTTL(t.Context(), bucketOf(key)).Val()
-		testkit.Check(t, after.frozen == 0 && kept < time.Minute, "frozen until %d, kept for %v", after.frozen, kept)
+		testkit.Check(t, after.frozen == 0 && kept < time.Minute, "frozen until %d, kept for %v", after.frozen,
+			kept)
 		load.stop()
-		// and no window had more than it may have.
+		// and no window exceeds its bound.
 		f.checkBound(key, busy, 0)
 	})
 }
@@ -129,20 +130,20 @@ func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 		cfg.Policy.TTL = time.Hour
 		f := server.fleet(3, cfg)
 		f.drain(0, key)
-		// when it is lost, and one that never heard of it asks first,
+		// when it is lost, and a process that never knew it asks first,
 		server.do("FLUSHALL")
 		newcomer := f.drain(1, key)
-		// and then one that has, and another newcomer,
+		// and then one that knew it, and another newcomer,
 		knower, third := f.drain(0, key), f.drain(2, key)
 		// then the bucket was spent once more at most, and with StartEmpty not at all.
 		testkit.Check(t, newcomer+knower+third <= c.extra,
 			"%d, %d and %d admitted after the loss, at most %d are allowed", newcomer, knower, third, c.extra)
 		if c.policy.StartEmpty {
-			return // nothing was admitted that could be audited
+			return // no admission to audit
 		}
 		over := c.policy.Overcommit
 		f.checkBound(key, still, over+c.extra)
-		// The documentation warns of that, so it should be true.
+		// The documentation warns of that, so it must happen.
 		testkit.Check(t, f.excess(key, still)-over >= still.Burst/2, "the documentation may promise more")
 	})
 }
@@ -170,7 +171,8 @@ func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
 		server.awaitInfo("persistence", "aof_buffer_length:0") // nothing is postponed
 		// when the server is killed and starts again,
 		server.Restart(t)
-		// then it has what it had, to the last byte (records expire after a while, the bucket does not).
+		// then its content is the same, to the last byte (records expire after a while, the bucket does
+		// not).
 		now := server.contents()
 		for line := range strings.Lines(now) {
 			testkit.Check(t, strings.Contains(stored, line), "%s was not there before:\n%s", line, stored)
@@ -180,7 +182,7 @@ func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
 		testkit.Check(t, after.Levels == before.Levels && after.Epoch == before.Epoch &&
 			after.Counter == before.Counter, "before %+v, after %+v", before, after)
 	}
-	// And a process that never knew the bucket finds what is left, and no more.
+	// A process that never knew the bucket finds the rest, and no more.
 	f.takeAll(2, f.state(key).Levels[0])
 	f.checkBound(key, still, 0)
 }
@@ -214,17 +216,17 @@ func TestWhatAKilledServerStillKnows(t *testing.T) {
 	const knower, newcomer = 0, 1
 	const nothing, whatIsLeft, whatTheSnapshotHas, everything = 0, 1, 2, 3
 	type story struct {
-		args       []string
-		snapshot   bool
-		who, finds int   // asks first
-		extra      int64 // what the server forgot and nothing proved
+		args         []string
+		snapshot     bool
+		first, finds int   // asks first
+		extra        int64 // tokens that the server forgot, without a proof of the loss
 	}
 	each(t, map[string]story{
-		// The file has everything that was answered.
+		// The file has every answered call.
 		"append-only file, one that knew asks first": {everySecond, false, knower, whatIsLeft, 0},
 		"append-only file, a newcomer asks first":    {everySecond, false, newcomer, whatIsLeft, 0},
-		// The snapshot is older: what was granted since is there again, unless a process proves the
-		// loss. Then the bucket starts empty.
+		// The snapshot is older: later grants are undone, unless a process proves the loss. Then the
+		// bucket starts empty.
 		"snapshots only, one that knew asks first": {nil, true, knower, nothing, 0},
 		"snapshots only, a newcomer asks first":    {nil, true, newcomer, whatTheSnapshotHas, 30},
 		// Without either, it is a new bucket, or one that starts empty.
@@ -245,20 +247,20 @@ func TestWhatAKilledServerStillKnows(t *testing.T) {
 		}
 		// when the server is killed and starts again,
 		server.Restart(t)
-		// then the first to ask finds what the server still knows,
-		f.takeAll(c.who, found[c.finds])
-		// and (1) holds but for that.
+		// then the first process finds the tokens that the server still knows,
+		f.takeAll(c.first, found[c.finds])
+		// and (1) holds up to c.extra.
 		f.checkBound(key, still, c.extra)
 	})
 }
 
-// TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: of 100 tokens 40 are spent, the replica
-// loses touch, 30 more are spent, the master dies, and the replica, which believes that 60 are
-// left, takes its place.
+// TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: of 100 tokens 40 are spent, the replica is
+// cut off, 30 more are spent, the master dies, and the replica, with a level of 60, takes its
+// place.
 func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 	type story struct {
-		who   int  // 0 knows all calls, 1 those that the replica knows too, 2 none
-		finds bool // what the replica has; otherwise nothing
+		first int  // 0 knows all calls, 1 those that the replica knows too, 2 none
+		finds bool // it finds the replica's tokens; otherwise none
 	}
 	each(t, oneOrAll(t, "the best informed asks first", map[string]story{
 		"the best informed asks first":                       {0, false},
@@ -268,7 +270,7 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 		master, replica := start(t, "--repl-diskless-sync-delay", "0"), start(t)
 		replica.do("REPLICAOF", "127.0.0.1", master.Port)
 		replica.AwaitSync(t)
-		var addr atomic.Value // where the service is, as DNS or a Sentinel would tell
+		var addr atomic.Value // address of the service, as from DNS or a Sentinel
 		addr.Store(master.Addr)
 		master.client = func(o *redis.Options) {
 			o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -289,16 +291,16 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 		replica.do("REPLICAOF", "NO", "ONE")
 		const lost = 30
 		f.spendAndSettle(0, lost)
-		// when the master dies, and process c.who is the first to find the new one,
+		// when the master dies, and process c.first is the first to find the new one,
 		addr.Store(replica.Addr)
 		master.Kill()
-		// then it gets nothing if it can prove what was lost, and otherwise what the replica has.
+		// then it gets nothing if it can prove the loss, and otherwise the replica's tokens.
 		want, extra := int64(0), int64(0)
 		if c.finds {
 			want, extra = has.Levels[0], lost
 		}
-		f.takeAll(c.who, want)
-		// And those that come later find nothing, so the loss is paid once at most.
+		f.takeAll(c.first, want)
+		// Later processes find nothing, so the loss is paid once at most.
 		for i := range 3 {
 			f.drain(i, key)
 		}

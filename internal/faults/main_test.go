@@ -32,7 +32,7 @@ import (
 const ordersVariable = "YUZHI_FAULTS_PROCESS"
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // faults are what these tests are about; see diary
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // these tests cause faults on purpose; see diary
 	if text := os.Getenv(ordersVariable); text != "" {
 		beChild(text)
 		return
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is this process, where it was started as one of a family.
+// child is this process, if it was started as one of a family.
 type child struct {
 	orders
 	record
@@ -53,11 +53,12 @@ type child struct {
 	l    *hybrid.Limiter
 }
 
-// roles are what a child can be: each says and hears lines, and returns when it is told to finish.
+// roles maps a child's roles to their functions. Each says and hears lines, and returns when it
+// hears finish.
 var roles = map[string]func(*child){"load": (*child).load, "hold": (*child).hold, "starved": (*child).starve}
 
-// beChild is a process with one Limiter on the server. It ends with its role, or with the parent:
-// then there is nothing more to hear.
+// beChild runs a process with one Limiter on the server. It ends with its role, or with the parent,
+// which closes the input.
 func beChild(text string) {
 	c := &child{in: bufio.NewScanner(os.Stdin), gate: &gatedClock{clock.System(), make(chan struct{})}}
 	orExit(json.Unmarshal([]byte(text), &c.orders))
@@ -90,7 +91,7 @@ func orExit(err error) {
 	}
 }
 
-// say tells the parent one line.
+// say sends one line to the parent.
 func (c *child) say(word string, value any) {
 	text, err := json.Marshal(value)
 	orExit(err)
@@ -105,8 +106,8 @@ func (c *child) hear(word string) {
 	}
 }
 
-// load offers a steady load until the process is told to finish. What it could not offer in time,
-// because it was stopped or got no CPU, it offers as soon as it can.
+// load offers a steady load until the process hears finish. Requests that were delayed by a stop or
+// a lack of CPU follow as soon as possible.
 func (c *child) load() {
 	c.say("ready", nil)
 	c.hear("start")
@@ -129,19 +130,19 @@ func (c *child) load() {
 	}
 }
 
-// holding is what a holder says: how much it holds, when the bucket granted it, and what became of
-// other tokens.
+// holding is a holder's message: its tokens, the time of their grant, and the tokens admitted and
+// burnt.
 type holding struct {
 	Held, Admitted, Burnt int64
 	GrantedAt             int64 // server time, us
 }
 
-// hold leases tokens, spends one, and keeps the others until the process is told to spend. None of
-// its timers run before it has done so: that is how a process finds itself which was stopped, and
-// whose first thread to run again is one that takes tokens.
+// hold leases tokens, spends one, and keeps the others until the process hears spend. None of its
+// timers run before it has spent them, as in a stopped process whose first thread to run again
+// takes tokens.
 func (c *child) hold() {
 	k := c.l.Key(key)
-	// a grant that came too late is burnt, and there is another
+	// a grant that came too late is burnt, and another follows
 	for c.l.Stats().Held == 0 || !schedulerRests() {
 		if c.l.Stats().Held == 0 {
 			c.stamp(k.Allow)
@@ -160,14 +161,14 @@ func (c *child) hold() {
 	c.hear("finish")
 }
 
-// schedulerRests reports whether the Limiter's scheduler waits to be woken, and nothing of it runs
-// that could do so.
+// schedulerRests reports whether the Limiter's scheduler waits, and no goroutine runs that could
+// wake it.
 func schedulerRests() bool {
 	all := running()
 	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0], "(*scheduler).run")
 }
 
-// gatedClock is the system's clock, but its timers run only once it is opened.
+// gatedClock is the system's clock, with timers that run only once it is opened.
 type gatedClock struct {
 	clock.Clock
 	opened chan struct{}
@@ -183,12 +184,11 @@ func (g *gatedClock) AfterFunc(d time.Duration, f func()) clock.Timer {
 
 const (
 	starvedKeys = 5
-	enough      = 200 // tokens that every key gets in the end
+	enough      = 200 // tokens for every key by the end
 	hogs        = 4
 )
 
-// starved is the report of a starved process on the time in which it was under load, and on a while
-// without requests.
+// starved is the report of a starved process on its time under load, and on an idle time.
 type starved struct {
 	Admitted   [starvedKeys]int64
 	ExceededBy [starvedKeys]int64
@@ -200,7 +200,7 @@ type starved struct {
 	IdleSeconds, IdleCPUSeconds float64
 }
 
-// starve is a process that gets little CPU.
+// starve is the role of a process that gets little CPU.
 func (c *child) starve() {
 	before := runtime.NumGoroutine()
 	stopHogs := startHogs()
@@ -213,7 +213,7 @@ func (c *child) starve() {
 		time.Sleep(time.Millisecond)
 	}
 	calls, cpu, began := c.l.Stats().Calls, testkit.CPUTime().Seconds(), time.Now()
-	time.Sleep(time.Second) // what is measured is a while of idleness
+	time.Sleep(time.Second) // the measured idle time
 	s.IdleCalls, s.IdleCPUSeconds = c.l.Stats().Calls-calls, testkit.CPUTime().Seconds()-cpu
 	s.IdleSeconds = time.Since(began).Seconds()
 	c.say("starved", s)
@@ -226,8 +226,8 @@ func (c *child) starve() {
 
 func keyName(k int) string { return fmt.Sprint("key-", k) }
 
-// serveKeys offers every key the same load, each on a goroutine of its own, until enough was
-// admitted of each. Where that never is, the parent's patience ends.
+// serveKeys offers every key the same load, on one goroutine per key, until enough was admitted of
+// each. If that never happens, the parent's patience ends.
 func (c *child) serveKeys(busy *starved) {
 	var mu sync.Mutex
 	var spans [starvedKeys][]audit.Span

@@ -20,15 +20,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// manyKeys is how many keys a process has used before an outage, and how many new ones come in it.
+// manyKeys is the number of keys that a process uses before an outage, and of the new ones during
+// it.
 var manyKeys = testkit.PlainOrRace(10_000, 2_000)
 
-// crowdOfCallers is how many goroutines use the keys at one time. In an outage one asks alone, so
-// that what the log says of a request is its own time.
+// crowdOfCallers is the number of goroutines that use the keys at one time. In an outage one
+// goroutine asks alone, so that the logged time of a request is its own.
 const crowdOfCallers = 64
 
-// waits is a context that counts waits: a request that enters a wait asks for Done, and no other
-// does.
+// waits is a context that counts waits: only a request that enters a wait calls Done.
 type waits struct {
 	context.Context
 	entered atomic.Int64
@@ -39,7 +39,7 @@ func (w *waits) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// asked is what became of one request for each of some keys.
+// asked counts the decisions of one request for each of some keys.
 type asked struct {
 	admitted, fallback int
 	took               []time.Duration // ascending
@@ -68,8 +68,8 @@ func askEach(ctx context.Context, l *hybrid.Limiter, name string) (all asked) {
 	return all
 }
 
-// useManyKeys returns when the store has answered l for each of manyKeys keys. Where the machine
-// stalls, the fallback may decide some, which are asked for again.
+// useManyKeys returns when the store has answered l for each of manyKeys keys. Requests that the
+// fallback decided, on a machine that stalls, are repeated.
 func useManyKeys(t *testing.T, l *hybrid.Limiter, name string) {
 	t.Helper()
 	var left []string
@@ -269,7 +269,8 @@ func TestAFloodOfNewKeysWhileRedisHangs(t *testing.T) {
 	testkit.LongOnly(t)
 	s := start(t)
 	s.client = func(o *redis.Options) {
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond,
+			500*time.Millisecond
 	}
 	l := s.fleet(1, with(hybrid.PerMinute(100), hybrid.Policy{})).limiters[0]
 	// flood asks for new keys, and returns how many there were and the most memory that was resident.

@@ -125,10 +125,10 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 		cancel()
 		others.Wait()
 		server.set("maxmemory", "0")
-		// then all that is lost is the time of waiting,
+		// then only waiting time is lost,
 		f.awaitLeased(busy.Tokens)
 		load.stop()
-		// and in no window more was admitted than by one bucket that nobody evicts.
+		// and no window admitted more than one bucket without evictions.
 		f.checkBound(key, busy, 0)
 	})
 }
@@ -163,7 +163,7 @@ func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
 					return int(n)
 				}
 				testkit.Must(t, kept() == len(ours), "%d of %d buckets", kept(), len(ours))
-				// when others write more than fits, and use it more often than our buckets are used,
+				// when others write more than fits, and use it more often than our buckets,
 				server.squeeze()
 				refused := 0
 				for i := 0; i < 400 && kept() == len(ours) && refused < 50; i++ {
@@ -202,21 +202,21 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	testkit.Eventually(t, "an answer without the store", func() bool {
 		r, err := l.Take(ctx, key, 1)
 		testkit.NoErr(t, err)
-		return !r.OK && r.Source == hybrid.SourceFallback // what is held is still spent, by all means
+		return !r.OK && r.Source == hybrid.SourceFallback // held tokens may still be spent
 	})
 	spent, stored, failed := l.Stats().Admitted, server.contents(), l.Stats().Errors
 	testkit.Eventually(t, "more calls that fail", func() bool {
 		testkit.Must(t, !l.Allow(key) && !l.Allow("another"), "admitted without the store")
 		return l.Stats().Errors >= failed+4
 	})
-	// then nothing was written, not even half,
+	// then nothing was written, not even in part,
 	server.checkUntouched(stored)
 	testkit.Eventually(t, "the log to say what is wrong, with which key", func() bool {
 		text := log.String()
 		return strings.Contains(text, "OOM") &&
 			(strings.Contains(text, "key="+key) || strings.Contains(text, "key=another"))
 	})
-	// and when there is memory again, everything is where it was.
+	// and when there is memory again, everything is unchanged.
 	server.set("maxmemory", "0")
 	testkit.Eventually(t, "a token", func() bool { return f.allow(0, key) })
 	testkit.NoErr(t, l.Shutdown(ctx))
@@ -245,8 +245,8 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	f.checkBound(key, busy, 0)
 }
 
-// damages are what somebody else may write over a bucket, by names that can be keys. (What each
-// number of a bucket must be: TestDamagedStateIsAnErrorAndIsNotTouched in redisbucket.)
+// damages overwrite a bucket as a foreign program might, by names that can be keys.
+// (TestDamagedStateIsAnErrorAndIsNotTouched in redisbucket tests each number of a bucket.)
 var damages = map[string]func(s *site, bucket, stored string){
 	"damaged-WRONGTYPE-hash": func(s *site, bucket, _ string) {
 		s.do("DEL", bucket)
@@ -283,12 +283,12 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	}
 	testkit.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
 	for name, write := range damages {
-		// when somebody else writes into it,
+		// when another program writes into it,
 		write(server, bucketOf(name), server.do("GET", bucketOf(name)).(string))
 	}
 	stored, admitted := server.contents(), l.Stats().Admitted
 	for name := range damages {
-		// then whoever asks is denied, and told that no store answered for it,
+		// then requests are denied, with the fallback as their source,
 		var r hybrid.Result
 		var err error
 		testkit.Eventually(t, "a verdict", func() bool {
@@ -296,15 +296,15 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 			return err != nil || r.OK || r.Source == hybrid.SourceFallback
 		})
 		testkit.Check(t, !r.OK && err == nil, "%s: %+v, %v", name, r, err)
-		// the operator reads which key it is in the error of a tool,
+		// the error of an operator's tool names the key,
 		_, err = f.store.Inspect(ctx, name)
 		named := strings.Contains(fmt.Sprint(err), strconv.Quote(name))
 		testkit.Check(t, errors.Is(err, lease.ErrPermanent) && named, "%s: Inspect says %v", name, err)
-		// nobody can make it worse by asking for a reset,
+		// a reset does not make it worse,
 		_, err = f.store.Configure(ctx, name, lease.OpReset, lease.Config{})
 		testkit.Check(t, errors.Is(err, lease.ErrPermanent), "%s: a reset says %v", name, err)
 	}
-	// and nothing has been served, or repaired behind the operator's back.
+	// and nothing has been served, or repaired silently.
 	server.checkUntouched(stored)
 	testkit.Eventually(t, "the log to name one of the damaged keys", func() bool {
 		text := log.String()
@@ -326,8 +326,8 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	}
 }
 
-// TestRow25ADamagedBucketIsNotAskedInALoop: what no retry cures is asked at the pace of a probe,
-// however many want it.
+// TestRow25ADamagedBucketIsNotAskedInALoop: a permanent error is retried at the pace of a probe,
+// under any load.
 func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
@@ -339,8 +339,7 @@ func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
 	// when it goes on asking thousands of times,
 	from, calls := f.now(), f.stats().Calls
 	f.next(key, 5000)
-	// then Redis hears of a few of them: a probe every half T (200 ms) on average, and sooner at
-	// first.
+	// then Redis gets few calls: a probe every half T (200 ms) on average, and sooner at first.
 	made, most := f.stats().Calls-calls, 10+int64((f.now()-from)/(20*time.Millisecond))
 	testkit.Check(t, made <= most, "%d calls, at most %d were to be expected", made, most)
 }

@@ -44,7 +44,8 @@ func TestAFleetInShadowModeKeepsTheBound(t *testing.T) {
 	load.stop()
 	f.checkBound(key, limit, 0)
 	s, st := f.seen(key, 0, f.now()), f.stats()
-	testkit.Check(t, s.admitted == st.Admitted && s.denied == st.Shadowed && st.Shadowed > 0, "seen %+v, counted %+v", s, st)
+	testkit.Check(t, s.admitted == st.Admitted && s.denied == st.Shadowed && st.Shadowed > 0,
+		"seen %+v, counted %+v", s, st)
 }
 
 // TestTheClassesOfAFleetKeepTheirBounds: each class together with those below it stays within the
@@ -80,8 +81,8 @@ func TestTheClassesOfAFleetKeepTheirBounds(t *testing.T) {
 	}
 }
 
-// TestAFleetThatReservesPaysForWhatItUsed: all that was used in the whole run is no more than the
-// bucket had, what flowed in, and what the bucket still owes at the end.
+// TestAFleetThatReservesPaysForWhatItUsed: the use in the whole run is at most the initial level,
+// plus the refill, plus the bucket's debt at the end.
 func TestAFleetThatReservesPaysForWhatItUsed(t *testing.T) {
 	t.Parallel()
 	limit := hybrid.PerSecond(1000).WithBurst(300)
@@ -115,10 +116,11 @@ func TestAFleetThatReservesPaysForWhatItUsed(t *testing.T) {
 	})
 	load.stop()
 	open.Wait()
-	// when every process has told the bucket what its requests cost
+	// when every process has reported the cost of its requests to the bucket
 	f.shutdown()
 	owed := max(0, -f.state(key).Levels[0])
 	// then no charge was forgiven
 	most := limit.Burst + int64(limit.Rate()*f.now().Seconds())
-	testkit.Check(t, used.Load()-owed <= most, "%d used, of which %d are owed: at most %d may be", used.Load(), owed, most)
+	testkit.Check(t, used.Load()-owed <= most, "%d used, of which %d are owed: at most %d may be", used.Load(),
+		owed, most)
 }

@@ -18,10 +18,10 @@ import (
 )
 
 // stock is a fleet on a bucket that starts with half a million tokens and gets no more within a
-// test, so that every token can be counted. Its leases last an hour, so a call that failed is
-// always sent again under its seq and never given up: whatever the network does to calls and
-// replies, not one token may be missing in the end. No request draws, as MinBatch is 2: a draw
-// whose reply is lost is never sent again, so what it took is burnt.
+// test, so that every token can be counted. Its leases last an hour, so a failed call is always
+// sent again under its seq and never given up: no token may be missing in the end, under any fault
+// of the network. No request draws, as MinBatch is 2: a draw whose reply is lost is never sent
+// again, so its tokens are burnt.
 type stock struct{ *fleet }
 
 const stocked = 500_000
@@ -34,11 +34,10 @@ func (s *site) stock(n int, callTimeout time.Duration) stock {
 	return stock{s.fleet(n, cfg)}
 }
 
-// check is oracles C and K, for a network that is well again and a fleet that is asked no more: it
-// gives back what it holds, and then the bucket lacks what callers were admitted for, to the token.
-// (Its ledger does not count: a holder that has spent everything makes no report. Nor does
-// Stats.Admitted alone: it contains what was drawn for a caller that had gone meanwhile, and
-// refunded.)
+// check is oracles C and K, after the network's recovery and without load: the fleet gives its
+// tokens back, and then the bucket lacks the admitted tokens, exactly. (Its ledger does not count:
+// a holder that has spent everything makes no report. Nor does Stats.Admitted alone: it contains
+// refunded draws for callers that had gone.)
 func (s stock) check() {
 	s.t.Helper()
 	testkit.Eventually(s.t, "everything given back", func() bool { return s.stats().Held == 0 })
@@ -164,7 +163,7 @@ func TestRow06RepliesThatComeTooLateAdmitNothing(t *testing.T) {
 		f.awaitLeased(limit.Tokens)
 	}
 	load.stop()
-	// then what they bring is within the bound
+	// then their tokens are within the bound
 	f.checkBound(key, limit, 0)
 }
 
@@ -227,7 +226,7 @@ func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
 func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		trip   func() time.Duration
-		waits  time.Duration // the most that anybody waits
+		waits  time.Duration // the longest wait
 		denied int64         // the most requests of 10,000 that are denied
 	}{
 		"50 ms":  {always(50 * time.Millisecond), 0, 0},
@@ -250,7 +249,7 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				learnt := f.now()
 				time.Sleep(20 * time.Second)
-				// then no more are denied, and nobody waits for longer
+				// then no more are denied, and no request waits for longer
 				learning, then := f.seen(key, 0, learnt), f.seen(key, learnt, f.now())
 				t.Logf("the first 10 s: %v; the next 20 s: %v", learning, then)
 				testkit.Check(t, then.denied <= c.denied && then.slowest <= c.waits, "%v", then)
@@ -262,7 +261,7 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 	}
 }
 
-// says is a network on which, whatever was asked, this is the answer.
+// says is a network that answers every call with reply.
 func says(reply string) redistest.Fate {
 	return redistest.Fate{Rewrite: func([]byte) []byte { return []byte(reply) }}
 }

@@ -24,7 +24,7 @@ type decision struct {
 	ok            bool
 }
 
-// seen is what the callers of a fleet saw in a while.
+// seen sums up the decisions on a fleet's callers in a time.
 type seen struct {
 	admitted, denied int64
 	slowest          time.Duration // the longest that a decision took
@@ -42,8 +42,8 @@ func (s seen) String() string {
 func (f *fleet) seen(name string, from, to time.Duration) (s seen) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// The latest come last, but for those whose goroutine stood still before it put them on record. A
-	// test that looks often would otherwise hold up the load with all that there ever was.
+	// Decisions are sorted by time, except for goroutines that stalled before they recorded theirs. A
+	// scan of all decisions would hold up the load in tests that look often.
 	const stall = 5 * time.Second
 	for _, d := range slices.Backward(f.decisions[name]) {
 		if d.after < from-stall {
@@ -65,7 +65,7 @@ func (f *fleet) seen(name string, from, to time.Duration) (s seen) {
 	return s
 }
 
-// worstOf is audit.Worst for a limit with a burst of its own, or a window with that many tokens.
+// worstOf calls audit.Worst for a limit with another burst, or a window with that number of tokens.
 func worstOf(t testing.TB, spans []audit.Span, l hybrid.Limit, burst int64) audit.Window {
 	t.Helper()
 	l.Burst = burst
@@ -77,8 +77,7 @@ func worstOf(t testing.TB, spans []audit.Span, l hybrid.Limit, burst int64) audi
 	return w
 }
 
-// audit is the window, over all in [from, to), in which most was admitted of name beyond limit and
-// extra.
+// audit returns the window in [from, to) whose admissions of name exceed limit and extra by most.
 func (f *fleet) audit(name string, limit hybrid.Limit, extra int64, from, to time.Duration) audit.Window {
 	f.t.Helper()
 	f.mu.Lock()
@@ -92,19 +91,19 @@ func (f *fleet) audit(name string, limit hybrid.Limit, extra int64, from, to tim
 	return worstOf(f.t, spans, limit, limit.Capacity()+extra)
 }
 
-// excess is by how much the worst window of all exceeds limit.
+// excess returns the tokens by which the worst window exceeds limit.
 func (f *fleet) excess(name string, limit hybrid.Limit) int64 {
 	f.t.Helper()
 	return f.audit(name, limit, 0, 0, math.MaxInt64).ExceededBy
 }
 
-// checkBound is oracle W: in no window more was admitted of name than limit and extra allow.
+// checkBound is oracle W: no window admitted more of name than limit and extra allow.
 func (f *fleet) checkBound(name string, limit hybrid.Limit, extra int64) {
 	f.t.Helper()
 	f.checkBoundIn(name, limit, extra, 0, math.MaxInt64)
 }
 
-// checkBoundIn is checkBound for what was asked in [from, to).
+// checkBoundIn is checkBound for the requests in [from, to).
 func (f *fleet) checkBoundIn(name string, limit hybrid.Limit, extra int64, from, to time.Duration) {
 	f.t.Helper()
 	w := f.audit(name, limit, extra, from, to)
@@ -115,9 +114,9 @@ func (f *fleet) checkBoundIn(name string, limit hybrid.Limit, extra int64, from,
 
 // checkAccount is oracle C: every token that the store granted was admitted, given back, burnt, or
 // is held.
-func checkAccount(t testing.TB, who string, s hybrid.Stats) {
+func checkAccount(t testing.TB, name string, s hybrid.Stats) {
 	t.Helper()
-	testkit.Check(t, s.Conserved(), "%s lost or forged tokens: %+v", who, s)
+	testkit.Check(t, s.Conserved(), "%s lost or forged tokens: %+v", name, s)
 }
 
 // checkConserved is oracle C for all limiters. Every fleet is asked it at its end.
@@ -146,7 +145,7 @@ func (f *fleet) checkAnswered(name string, from, to time.Duration) {
 	testkit.Check(f.t, f.seen(name, from, to).asked() > 0, "no request for %q between %v and %v", name, from, to)
 }
 
-// leased is how many tokens of leases were admitted so far.
+// leased returns the number of tokens that leases admitted so far.
 func (f *fleet) leased() int64 {
 	s := f.stats()
 	return s.Admitted - s.Fallback

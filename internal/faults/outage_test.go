@@ -18,15 +18,15 @@ import (
 
 const (
 	size    = 3   // processes in a fleet
-	perEach = 500 // requests per second and process: three times the limit, all told
+	perEach = 500 // requests per second and process: three times the limit in all
 	// callTimeout leaves a slack machine time to answer.
 	callTimeout = 250 * time.Millisecond
 )
 
-// limit is what the fleets share.
+// limit is the fleets' shared limit.
 var limit = hybrid.PerSecond(500)
 
-// ordinary is how the fleets are configured.
+// ordinary returns the fleets' configuration.
 func ordinary(p hybrid.Policy) hybrid.Config {
 	cfg := with(limit, p)
 	cfg.CallTimeout = callTimeout
@@ -36,11 +36,11 @@ func ordinary(p hybrid.Policy) hybrid.Config {
 // outage is a way to take the store away from all processes at once.
 type outage struct {
 	inject, cure func()
-	says         string // the error that everybody must hear contains it
-	is           error  // and wraps this
+	says         string // text in the error that every limiter must get
+	is           error  // error that it must wrap
 }
 
-// mute is an outage of which nothing is heard but that the store is away.
+// mute is an outage with no other error than ErrUnavailable.
 func mute(inject, cure func()) outage { return outage{inject, cure, "", lease.ErrUnavailable} }
 
 // refusal is a server that answers every lease call with one error.
@@ -48,14 +48,14 @@ func refusal(code string, inject, cure func()) outage {
 	return outage{inject, cure, ": " + code + " ", lease.ErrRefused}
 }
 
-// setting is a refusal for as long as a parameter has a value.
+// setting is a refusal while a parameter has the bad value.
 func setting(code, parameter, bad, good string) func(*site) outage {
 	return func(s *site) outage {
 		return refusal(code, func() { s.set(parameter, bad) }, func() { s.set(parameter, good) })
 	}
 }
 
-// replica is a server that was made one, of a master that is not there.
+// replica turns the server into a replica of a missing master.
 func replica(code string) func(*site) outage {
 	return func(s *site) outage {
 		return refusal(code, func() { s.do("REPLICAOF", "127.0.0.1", "1") },
@@ -63,7 +63,7 @@ func replica(code string) func(*site) outage {
 	}
 }
 
-// hang stops a server as a process that hangs does, and lets it go on.
+// hang stops a server like a hanging process, and lets it go on.
 func hang(s *site) outage {
 	return mute(func() { s.Hang(s.t) }, func() { s.Resume(s.t) })
 }
@@ -94,8 +94,8 @@ var injections = map[string]injection{
 		s.client = func(o *redis.Options) { o.PoolSize = 1 }
 		return hang(s)
 	}},
-	// The server has room for one client alone, and that is ours. It says so before it is asked, and
-	// go-redis does not read that: all that is heard is a broken pipe.
+	// The server has room for one client alone, and that is ours. It says so before any request, and
+	// go-redis does not read that: the client only sees a broken pipe.
 	"Row11 no more clients": {nil, func(s *site) outage {
 		return mute(func() {
 			s.set("maxclients", "1")
@@ -105,7 +105,7 @@ var injections = map[string]injection{
 	"Row22 a replica":                  {nil, replica("READONLY")},
 	"Row22 a replica without a master": {[]string{"--replica-serve-stale-data", "no"}, replica("MASTERDOWN")},
 	"Row22 too few replicas":           {nil, setting("NOREPLICAS", "min-replicas-to-write", "1", "0")},
-	// A directory where the dump should be: no save succeeds, whoever runs the test.
+	// A directory in place of the dump: no save succeeds, not even root's.
 	"Row22 a server that cannot save": {nil, func(s *site) outage {
 		dump := filepath.Join(s.Dir, "dump.rdb")
 		save := func(want string) {
@@ -156,8 +156,7 @@ var injections = map[string]injection{
 	}},
 }
 
-// mode is a fleet with one of the fallbacks. All modes suffer one and the same outage, on a key
-// each.
+// mode is a fleet with one of the fallbacks. All modes share one outage, on one key each.
 type mode struct {
 	*fleet
 	name     string
@@ -171,19 +170,19 @@ type mode struct {
 	served  hybrid.Stats   // of the fleet, at the end of the outage
 }
 
-// TestAnOutageIsGotThroughByPolicyFallback is every row that takes the store away: given fleets
-// under load, it goes and comes back. What each mode promises meanwhile and afterwards is checked,
-// and what users saw is logged. (That no request waits:
-// TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm here, and TestFallbacks in hybrid; how few probes
-// there are: TestProbesBackOff there.)
+// TestAnOutageIsGotThroughByPolicyFallback covers every row that takes the store away: it goes and
+// comes back while fleets are under load. The test checks each mode's promises during and after the
+// outage, and logs the decisions. (TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm here and
+// TestFallbacks in hybrid check that no request waits; TestProbesBackOff there checks the number of
+// probes.)
 func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
 	each(t, oneOrAll(t, "Row01 Redis is down", injections), func(t *testing.T, c injection) {
 		s := start(t, c.args...)
-		suffer(s, c.how(s))
+		undergo(s, c.how(s))
 	})
 }
 
-func suffer(s *site, o outage) {
+func undergo(s *site, o outage) {
 	t := s.t
 	all := []*mode{
 		{name: "Deny", fallback: hybrid.FallbackDeny},
@@ -199,7 +198,7 @@ func suffer(s *site, o outage) {
 			return len(left) == 0
 		})
 	}
-	// given that everybody holds a lease and knows of the others
+	// given that every limiter holds a lease and knows of the others
 	for _, m := range all {
 		m.fleet = s.fleet(size, ordinary(hybrid.Policy{Fallback: m.fallback, StrictExpiry: true}))
 		m.load = m.fleet.load(m.name, perEach)
@@ -259,7 +258,7 @@ func (m *mode) decides() bool {
 	return all
 }
 
-// each is the counts of every limiter.
+// each returns the Stats of every limiter.
 func (m *mode) each() []hybrid.Stats {
 	all := make([]hybrid.Stats, len(m.limiters))
 	for i, l := range m.limiters {
@@ -268,7 +267,7 @@ func (m *mode) each() []hybrid.Stats {
 	return all
 }
 
-// checkOutage is asked at the end of the outage, before the store is back.
+// checkOutage runs at the end of the outage, before the store is back.
 func (m *mode) checkOutage() {
 	m.t.Helper()
 	fallback := int64(0)
@@ -291,8 +290,8 @@ func (m *mode) checkOutage() {
 	m.served = m.stats()
 }
 
-// localShares is the bound of LocalShare over d: each process has its share of rate and burst, by
-// the active weight that it heard last.
+// localShares returns the bound of LocalShare over d: each process has its share of rate and burst,
+// by the last active weight that it got.
 func (f *fleet) localShares(l hybrid.Limit, d time.Duration) (bound float64) {
 	for _, tap := range f.taps {
 		bound += (l.Rate()*d.Seconds() + float64(l.Capacity())) / float64(tap.counts().least)
@@ -300,7 +299,7 @@ func (f *fleet) localShares(l hybrid.Limit, d time.Duration) (bound float64) {
 	return bound
 }
 
-// checkAfter is asked when the load has ended. What the leases admitted holds (1) by itself.
+// checkAfter runs when the load has ended. The admissions by leases keep (1) by themselves.
 func (m *mode) checkAfter() {
 	m.t.Helper()
 	over, fallback := m.excess(m.name, limit), m.stats().Fallback

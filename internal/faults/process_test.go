@@ -21,8 +21,8 @@ func (f *family) holder(o orders) (*process, holding) {
 	return p, h
 }
 
-// holds is orders for processes that lease at least batch tokens at a time, and spend no lease that
-// has ended.
+// holds returns orders for processes that lease at least batch tokens at a time, and spend no lease
+// that has ended.
 func holds(l hybrid.Limit, batch int64, ttl time.Duration) orders {
 	policy := hybrid.Policy{MinBatch: batch, TTL: ttl, StrictExpiry: true}
 	return orders{Limit: l, Policy: policy, CallTimeout: 10 * time.Second}
@@ -50,7 +50,7 @@ func TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
 		// then its lease is in the ledger before T,
 		testkit.Must(t, age >= ttl || s.Ledger >= h.Held,
 			"%d us after the grant %d are leased, it held %d and T is %d us", age, s.Ledger, h.Held, ttl)
-		// the bucket never has what is leased,
+		// the bucket's level never contains leased tokens,
 		testkit.Must(t, s.Levels[0] <= o.Limit.Capacity()-s.Ledger, "a level beside the ledger: %+v", s)
 		// it is not in the ledger two slices after T, which may have grown,
 		most := s.Config.TTL.Microseconds()*9/7 + 2
@@ -61,8 +61,8 @@ func TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
 	})
 }
 
-// TestRow30NobodySpendsTheLeaseOfAKilledProcess: until T has passed the others get what it did not
-// hold, and the refill.
+// TestRow30NobodySpendsTheLeaseOfAKilledProcess: until T has passed the others get the rest of the
+// bucket, and the refill.
 func TestRow30NobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestRow30NobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 		f.stamp(a.Allow)
 		f.stamp(b.Allow)
 	}
-	// then until T has passed they have what it did not hold and no more,
+	// then until T has passed they get the tokens that it did not hold, and no more,
 	w := worstOf(t, f.spans()[:early], o.Limit, o.Limit.Capacity()-h.Held)
 	testkit.Check(t, w.ExceededBy == 0, "tokens of a lease of %d were spent before its end: %+v", h.Held, w)
 	// and later no more than a central bucket would give.
@@ -93,8 +93,8 @@ func TestRow30NobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 	testkit.Check(t, w.ExceededBy == 0, "%+v", w)
 }
 
-// TestRow30TheBalanceAfterAKillIsExact: with next to no refill every token can be told. What the
-// killed process held is lost, once, and everything else is in the bucket or was admitted.
+// TestRow30TheBalanceAfterAKillIsExact: with next to no refill every token can be counted. The
+// killed process's holding is lost, once, and everything else is in the bucket or was admitted.
 func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
 	t.Parallel()
 	// Given a process that was killed while it held some tokens of a bucket that does not refill,
@@ -107,8 +107,8 @@ func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
 		testkit.Must(t, f.stamp(a.Allow) && f.stamp(b.Allow), "denied")
 	}
 	f.shutdown()
-	// and the bucket has forgotten it, then it has what was neither admitted, nor lost with the killed
-	// one, nor burnt by a survivor.
+	// and the bucket has forgotten the lease, then its level is the burst minus the tokens admitted,
+	// lost with the killed process, and burnt by survivors.
 	s, survivors := f.settled(), f.stats()
 	want := o.Limit.Capacity() - h.Admitted - survivors.Admitted - h.Held - h.Burnt - survivors.Burnt
 	testkit.Check(t, s.Levels[0] == want, "level %d, want %d; survivors %+v", s.Levels[0], want, survivors)
@@ -117,9 +117,9 @@ func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
 // steady is the limit of most tests of processes under load.
 var steady = hybrid.PerSecond(2000).WithBurst(1000)
 
-// underLoad starts child processes that are asked for twice what the limit admits, and returns when
-// they have admitted some. All spend no lease that has ended, however long the machine has stopped
-// them; the first does so only if firstStrict.
+// underLoad starts child processes under twice the limit's load, and returns when they have
+// admitted some. All spend no lease that has ended, however long the machine has stopped them; the
+// first does so only if firstStrict.
 func (f *family) underLoad(limit hybrid.Limit, firstStrict bool) (orders, []*process) {
 	f.t.Helper()
 	const processes = 4
@@ -155,7 +155,7 @@ func TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled(t *testing.T) {
 
 // TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly: a process was stopped until
 // the bucket forgot its lease, and others have spent its tokens meanwhile. With StrictExpiry it
-// spends nothing of it, without it at most what it held.
+// spends nothing of it, without it at most its holding.
 func TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly(t *testing.T) {
 	testkit.LongOnly(t)
 	each(t, map[string]bool{"strict": true, "not strict": false}, func(t *testing.T, strict bool) {
@@ -170,7 +170,7 @@ func TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly(t *testin
 			s := f.state(key)
 			return !s.Exists || s.Ledger == 0 && s.Levels[0] == o.Limit.Capacity()
 		})
-		// and goes on just after another has taken all there is,
+		// and goes on just after another has taken all tokens,
 		o.Policy.StrictExpiry = true
 		other := f.limiter(o)
 		took := int64(0)
@@ -181,16 +181,16 @@ func TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly(t *testin
 		var late int64
 		stopped.hear("spent", &late)
 		r := f.finish(stopped)[0]
-		// then it admits nothing of what it held, and all windows keep the bound;
+		// then it admits nothing of its holding, and all windows keep the bound;
 		w := f.worst(t, o.Limit)
 		t.Logf("held %d, spent %d late; the other took %d; a window exceeded the bound by %d", h.Held, late, took,
 			w.ExceededBy)
 		if strict {
 			testkit.Check(t, late == 0 && w.ExceededBy == 0, "%d tokens spent after their deadline, %+v", late, w)
-		} else { // late with some, at most with what it held.
+		} else { // late with some, at most with its holding.
 			testkit.Check(t, late > 0 && max(late, w.ExceededBy) <= h.Held, "%d of %d, %+v", late, h.Held, w)
 		}
-		st := other.Stats() // what it took is admitted, or burnt where the machine stood still
+		st := other.Stats() // its tokens are admitted, or burnt on a machine that stalled
 		testkit.Check(t, st.Leased >= o.Limit.Capacity() && h.Held+h.Admitted <= r.Stats.Leased && r.Shutdown,
 			"the other took %d of a full bucket: %+v; %+v", took, st, r)
 	})
@@ -211,7 +211,8 @@ func TestRow29AFleetKeepsTheBoundWhileOneOfItIsStopped(t *testing.T) {
 			f.awaitMore(o.Limit.Tokens / 2)
 		}
 		stopped := f.finish(ps...)[0]
-		// then no window exceeds the bound, without StrictExpiry none by more than what the one held.
+		// then no window exceeds the bound; without StrictExpiry, by at most the holding of the stopped
+		// one.
 		w, allowed := f.worst(t, o.Limit), int64(0)
 		if !strict {
 			allowed = stopped.MostHeld
@@ -224,8 +225,8 @@ func TestRow29AFleetKeepsTheBoundWhileOneOfItIsStopped(t *testing.T) {
 
 // TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it
 // with goroutines that never pause and a garbage collector that never rests, still serves every
-// key, makes no more calls than an undisturbed one, is silent when it is idle, and ends when it is
-// told to.
+// key, makes no more calls than an undisturbed one, is silent when it is idle, and ends on
+// shutdown.
 func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
@@ -237,8 +238,8 @@ func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 		Policy:      hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40, StrictExpiry: true},
 		CallTimeout: 10 * time.Second,
 	}, "GOMAXPROCS=1")
-	// (a burst far above what a long stall lets pass, from which nothing is served at first: that
-	// would even all out) when its keys are under load, which then ends, and it is told to shut down
+	// (The burst is far larger than the refill of a long stall. At first nothing is served from it:
+	// that would even out all differences.) When its keys are under load, then idle, and it shuts down
 	// under load,
 	var s starved
 	p.hear("starved", &s)
@@ -254,7 +255,7 @@ func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	testkit.Check(t, float64(s.Calls) <= bound, "%d calls, at most %.0f are due", s.Calls, bound)
 	// it has its scheduler, its connections and the batches under way, and no pile of goroutines,
 	testkit.Check(t, s.Goroutines <= 30, "%d goroutines beside those of the load", s.Goroutines)
-	// it does nothing where there is nothing to do,
+	// it does nothing when it is idle,
 	testkit.Check(t, s.IdleCalls == 0 && s.IdleCPUSeconds <= 0.05*s.IdleSeconds, "not idle: %+v", s)
 	// and it leaves nothing behind.
 	testkit.Check(t, r.Shutdown && r.Stats.Held == 0, "after Shutdown: %+v", r)

@@ -31,7 +31,7 @@ import (
 // never returns, nor does the stop of its load.
 const clientTimeout = time.Hour
 
-// The client's own log says that a server is away, which is what these tests are about.
+// The client's own log reports that a server is away. These tests cause that on purpose.
 func init() { redis.SetLogger(silentLog{}) }
 
 type silentLog struct{}
@@ -178,14 +178,14 @@ func (s *site) awaitInfo(section string, lines ...string) {
 // bucketOf is the Redis key of the bucket of a plain name.
 func bucketOf(name string) string { return "yuzhi:{" + name + "}" }
 
-// raw is what common.lua stores of a bucket, as far as Inspect does not tell; times in
+// raw holds the fields of a bucket that common.lua stores and Inspect does not return. Times are in
 // microseconds.
 type raw struct {
 	exists                 bool
 	epoch, created, frozen int64
 }
 
-// raw is the bucket of key.
+// raw reads the bucket of key.
 func (s *site) raw() raw {
 	s.t.Helper()
 	text, err := s.ctl.Get(context.Background(), bucketOf(key)).Result()
@@ -200,7 +200,7 @@ func (s *site) raw() raw {
 	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(7)}
 }
 
-// contents is every key of the database and its value, without the time that it has left.
+// contents lists every key of the database and its value, without its TTL.
 func (s *site) contents() string {
 	s.t.Helper()
 	ctx := context.Background()
@@ -285,7 +285,7 @@ func (c *wallClock) step(d time.Duration) {
 	testkit.NoErr(c.t, err)
 }
 
-// time is what the server's clock shows.
+// time reads the server's clock.
 func (s *site) time() time.Time {
 	s.t.Helper()
 	now, err := s.ctl.Time(context.Background()).Result()

@@ -18,9 +18,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// tap is a store over one limiter's that notes what the limiter sends and hears. It changes nothing
-// by itself. onCall may change a call before it goes out, onAnswer sees it before it is given back;
-// they are called one at a time.
+// tap wraps one limiter's store and notes its calls and answers. It changes nothing by itself.
+// onCall may change a call before it goes out, onAnswer sees it before it is given back; they are
+// called one at a time.
 type tap struct {
 	lease.Store
 	onCall, onAnswer func(*lease.Call)
@@ -28,18 +28,18 @@ type tap struct {
 	mu sync.Mutex
 	heard
 	kinds   map[string]error // every kind of error since forget
-	weights map[int64]int64  // the active weight that the grant with this call counter told
+	weights map[int64]int64  // active weights of grants, by call counter
 }
 
-// heard is what a limiter has heard.
+// heard sums up a limiter's answers.
 type heard struct {
 	sent, failed int64 // calls since forget
 	err          error // the latest since forget
 	grant        lease.Grant
 	mostHeld     int64 // the largest holding that any reply left the limiter with
 
-	active int64 // the active weight by which the limiter goes: that of the grant accepted last
-	least  int64 // of all that it may have gone by since forget
+	active int64 // the limiter's active weight: that of the last accepted grant
+	least  int64 // the least active weight that it may have used since forget
 }
 
 func (h heard) answered() int64 { return h.sent - h.failed }
@@ -81,8 +81,8 @@ func (s *tap) note(calls []*lease.Call, one func(*lease.Call)) {
 	}
 }
 
-// call notes a call on its way. It says which grant its limiter accepted last: what the tap hears,
-// the limiter may have dropped.
+// call notes a call on its way. The call names the last grant that the limiter accepted: the
+// limiter may have dropped grants that the tap saw.
 func (s *tap) call(c *lease.Call) {
 	if s.onCall != nil {
 		s.onCall(c)
@@ -111,8 +111,8 @@ func (s *tap) answer(c *lease.Call) {
 	s.mostHeld = max(s.mostHeld, held)
 }
 
-// forget starts a new count of what is heard, and lets only the share in force at the moment stand,
-// or the one that the limiter is about to accept.
+// forget resets the counts, and keeps only the share in force, or the one that the limiter is about
+// to accept.
 func (s *tap) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *tap) counts() heard {
 	return s.heard
 }
 
-// heardOf returns whether any error so far was an `is` and said what it says.
+// heardOf reports whether any error so far was an `is` and contained says.
 func (s *tap) heardOf(is error, says string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *tap) heardOf(is error, says string) bool {
 	return false
 }
 
-// heard adds up the calls of all limiters; the error is anybody's latest.
+// heard adds up the calls of all limiters. The error is the latest of any limiter.
 func (f *fleet) heard() (sum heard) {
 	for _, tap := range f.taps {
 		h := tap.counts()
@@ -149,7 +149,7 @@ func (f *fleet) heard() (sum heard) {
 	return sum
 }
 
-// awaitCalls waits until what count makes of the calls of every limiter has risen by n.
+// awaitCalls waits until count of every limiter's calls has risen by n.
 func (f *fleet) awaitCalls(what string, n int64, count func(heard) int64) {
 	f.t.Helper()
 	enough := make([]int64, len(f.taps))
@@ -232,7 +232,7 @@ type wire struct {
 	trip func() time.Duration // a round trip
 
 	mu sync.Mutex
-	// what a call ends with while the store is away; nil while it is there
+	// answers a call while the store is away; nil while it is there
 	down  func(ctx context.Context) error
 	calls []time.Time // when each was sent
 	debts int64       // reported in calls that were executed
@@ -242,15 +242,15 @@ func newWire(trip func() time.Duration) *wire {
 	return &wire{Store: memory.New(nil), trip: trip}
 }
 
-// always is a network whose round trips take d.
+// always returns a network whose round trips take d.
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-// refusing is a store that is not there: a call fails at once.
+// refusing makes a call fail at once, as without a server.
 func refusing(context.Context) error {
 	return fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused)
 }
 
-// hanging is a store that takes calls and does not answer them.
+// hanging takes a call and does not answer it.
 func hanging(ctx context.Context) error {
 	<-ctx.Done()
 	return fmt.Errorf("%w: %w", lease.ErrUnavailable, ctx.Err())
@@ -289,7 +289,7 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	done(calls)
 }
 
-// most is the largest number of calls that were sent within any second from `from` on.
+// most returns the largest number of calls that were sent within any second from `from` on.
 func (w *wire) most(from time.Time) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

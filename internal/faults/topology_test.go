@@ -34,7 +34,8 @@ func startSentinels(t *testing.T) *sentinels {
 	for range 3 {
 		sentinel := siteOf(t, redistest.StartSentinel(t, masterName, s.master.Server))
 		s.watchers, s.addrs = append(s.watchers, sentinel), append(s.addrs, sentinel.Addr)
-		// A Sentinel that stood still for 2 s would do nothing for 30 s. (Before 7.0 it cannot be told.)
+		// A Sentinel that stalled for 2 s would do nothing for 30 s. (Before 7.0 the trigger cannot be
+		// set.)
 		_ = sentinel.ctl.Do(t.Context(), "SENTINEL", "DEBUG", "tilt-trigger", never.Milliseconds()).Err()
 	}
 	s.downAfter(never)
@@ -54,15 +55,14 @@ func startSentinels(t *testing.T) *sentinels {
 	return s
 }
 
-// How long a server is silent until others take it for dead. Until a test kills one, that is far
-// longer than a machine stands still: a failover from a master that lives exceeds the bound (row
-// 17).
+// The silence after which a server counts as dead. Until a test kills one, it is far longer than
+// any stall of the machine: a failover from a live master exceeds the bound (row 17).
 const (
 	never = 10 * time.Minute
 	soon  = time.Second
 )
 
-// downAfter tells the Sentinels when to take a server for dead.
+// downAfter sets the silence after which the Sentinels take a server for dead.
 func (s *sentinels) downAfter(d time.Duration) {
 	for _, w := range s.watchers {
 		w.do("SENTINEL", "SET", masterName, "down-after-milliseconds", d.Milliseconds())
@@ -76,9 +76,8 @@ func (s *sentinels) killMaster(burst int64) (extra int64) {
 	return extra
 }
 
-// killInSync kills master once replica has all that it has, and returns 0. A server before 6.2
-// cannot hold back what writes meanwhile: then the replica may lack what was granted last, up to a
-// burst.
+// killInSync kills master once replica has all its data, and returns 0. A server before 6.2 cannot
+// hold back writes meanwhile: then the replica may lack the last grants, up to a burst.
 func killInSync(master, replica *site, burst int64) (extra int64) {
 	master.t.Helper()
 	ctx := context.Background()
@@ -97,7 +96,7 @@ func killInSync(master, replica *site, burst int64) (extra int64) {
 	return extra
 }
 
-// current is the address of the master as the first Sentinel knows it.
+// current returns the master's address, as known to the first Sentinel.
 func (s *sentinels) current(t *testing.T) string {
 	t.Helper()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.addrs[0], ReadTimeout: clientTimeout})
@@ -130,7 +129,7 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 		// when the master is killed,
 		killed, before := f.now(), f.stats().Fallback
 		extra := s.killMaster(lasting.Burst)
-		// then another is elected, and the processes follow to it.
+		// then another is elected, and the processes switch to it.
 		testkit.Eventually(t, "a new master", func() bool { return s.current(t) == s.replica.Addr })
 		elected := f.now()
 		f.awaitLeased(lasting.Tokens)
@@ -139,8 +138,8 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 		without := f.stats().Fallback
 		t.Logf("a new master %v after the kill, its tokens %v after it; meanwhile %v; %d by fallback",
 			elected-killed, back-killed, f.seen(key, killed, back), without)
-		// Through all of it (1) holds but for what the processes admitted by themselves: nothing with
-		// FallbackDeny, with FallbackLocalShare at most their shares.
+		// (1) holds throughout, except for admissions without the store: none with FallbackDeny, at most
+		// their shares with FallbackLocalShare.
 		f.checkBound(key, lasting, extra+without)
 		bound := f.localShares(lasting, f.now()-killed)
 		if fallback == hybrid.FallbackDeny {
@@ -151,11 +150,11 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 	})
 }
 
-// calm is what the tests of clusters ask of each key: half of what its limit gives, so that
-// whatever is denied is the fault's doing.
+// calm is the load on each key in the tests of clusters: half of its limit, so that only the fault
+// causes denials.
 const calm = 500
 
-// calmly does not take a busy machine for a dead node.
+// calmly has timeouts that do not take a busy machine for a dead node.
 var calmly = hybrid.Config{Limits: []hybrid.Limit{busy}, CallTimeout: time.Second,
 	Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true, TTL: time.Second}}
 
@@ -165,10 +164,10 @@ type shards struct {
 	masters  []*site
 	replicas []*site // of the masters, in their order; none where there are no replicas
 	client   *redis.ClusterClient
-	extra    int64 // how much more than the limit the loss of a master may admit
+	extra    int64 // tokens by which the loss of a master may exceed the limit
 }
 
-// clusterClient is a client that knows one node of a cluster.
+// clusterClient returns a client that knows one node of a cluster.
 func clusterClient(node *redistest.Server) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr},
 		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout})
@@ -196,7 +195,7 @@ func startShards(t *testing.T, replicas bool, cfg hybrid.Config, args ...string)
 	return s
 }
 
-// keyOn is a key whose bucket is on master i.
+// keyOn returns a key whose bucket is on master i.
 func (s *shards) keyOn(i int) string {
 	s.t.Helper()
 	for n := range 1000 {
@@ -248,8 +247,8 @@ func (s *shards) awaitNotice() {
 	}
 }
 
-// check is the end of every story: the promise held. (That no request waits for a dead node:
-// TestANodeThatHangsDegradesOnlyItsOwnKeys in hybrid.)
+// check checks the promise at the end of a test. (TestANodeThatHangsDegradesOnlyItsOwnKeys in
+// hybrid checks that no request waits for a dead node.)
 func (s *shards) check(since time.Duration, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
@@ -279,9 +278,9 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 	s.check(killed, names...)
 }
 
-// It logs how long the key is not served. With go-redis's own timeouts of 5 s it is 4 to 5 s after the
-// replica took over, as the client asks the hung master, too, where the slots are; with these 0.4 s, and on
-// a machine that does much else up to 4 s.
+// It logs the time without service of the key. With go-redis's own timeouts of 5 s it is 4 to 5 s
+// after the replica took over, as the client also asks the hung master for the slots; with these
+// timeouts it is 0.4 s, and up to 4 s on a busy machine.
 func TestRow19AMasterThatHangsIsReplacedForClientsWithShortTimeouts(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
@@ -335,7 +334,7 @@ func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
-	// Given a process that uses a key, and one that has never heard of it,
+	// Given a process that uses a key, and one that has never used it,
 	var log diary
 	cfg := calmly
 	cfg.Logger, cfg.CallTimeout = log.logger(), time.Minute
@@ -350,7 +349,7 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	from.do("CLUSTER", "SETSLOT", slot, "MIGRATING", id)
 	newcomer := s.loadOn(s.limiters[1:], name, calm)
 	testkit.Eventually(t, "the newcomer's call", func() bool { return s.limiters[1].Stats().Calls > 0 })
-	for range 10 { // and what becomes of it: others are refused too, longer than it takes to be told so
+	for range 10 { // the move goes on: other clients are refused too
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		other := storeOn(t, clusterClient(from.Server))
 		testkit.Check(t, call(ctx, other, name) != nil, "the slot is not on its way")
@@ -365,7 +364,7 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	for _, m := range []*site{to, from, s.masters[2]} {
 		m.do("CLUSTER", "SETSLOT", slot, "NODE", id)
 	}
-	// then both are served there, and nobody has said a word about it.
+	// then both are served there, without an error or a log line.
 	s.awaitAdmitted(name, 500)
 	newcomer.stop()
 	errs := s.stats().Errors
@@ -373,7 +372,8 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	s.checkBound(name, busy, 0)
 }
 
-// awkward are keys that users make of their input. (Random ones: FuzzBucketKey in redisbucket.)
+// awkward lists keys that programs may build from user input. (Random ones: FuzzBucketKey in
+// redisbucket.)
 var awkward = []string{"{", "}", "{}", "}{", "a{b}c{d}", "{a}", "{a}}", "%", "%7D", "%e", "\x00", "a\x00b",
 	"\r\n", "*1\r\n$4\r\nPING\r\n", "\xff\xfe", ":", "a:b", "用户:{1}", " ", strings.Repeat("k", 1024),
 	strings.Repeat("k", 1025), strings.Repeat("}", 10_000), strings.Repeat("{", 10_000)}

@@ -13,10 +13,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// window is the limit of the tests of windows: so many in any second.
+// window is the limit of the tests of windows: 1,000 tokens in any second.
 var window = lease.Sliding(1000, time.Second)
 
-// TestRow30AFleetKeepsAWindowWhileProcessesAreKilled: what a killed process held is charged to the
+// TestRow30AFleetKeepsAWindowWhileProcessesAreKilled: a killed process's holding is charged to the
 // window in which its lease ends, as if it had been spent.
 func TestRow30AFleetKeepsAWindowWhileProcessesAreKilled(t *testing.T) {
 	testkit.LongOnly(t)
@@ -38,7 +38,7 @@ func TestRow30AFleetKeepsAWindowWhileProcessesAreKilled(t *testing.T) {
 }
 
 // TestRow29AFleetKeepsAWindowWhileOneOfItIsStopped: a process that is stopped until its lease has
-// ended spends none of it with StrictExpiry, and at most what it held without.
+// ended spends none of it with StrictExpiry, and at most its holding without.
 func TestRow29AFleetKeepsAWindowWhileOneOfItIsStopped(t *testing.T) {
 	testkit.LongOnly(t)
 	each(t, map[string]bool{"strict": true, "not strict": false}, func(t *testing.T, strict bool) {
@@ -82,12 +82,12 @@ func TestRow12AWindowThatIsLostIsUsedUpWithStartEmpty(t *testing.T) {
 		// then they get tokens of later windows,
 		f.awaitAdmitted(key, 2*window.Tokens)
 		load.stop()
-		// and none held more than it may.
+		// and no window exceeds its bound.
 		f.checkBound(key, window, c.extra)
 	})
 }
 
-// TestRow18AWindowThatStartsEmptyIsKeptThroughAFailover: whatever the new master has of it.
+// TestRow18AWindowThatStartsEmptyIsKeptThroughAFailover: with any state of it on the new master.
 func TestRow18AWindowThatStartsEmptyIsKeptThroughAFailover(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestRow18AWindowThatStartsEmptyIsKeptThroughAFailover(t *testing.T) {
 	// when the master is killed, and another elected,
 	extra := s.killMaster(window.Tokens)
 	testkit.Eventually(t, "a new master", func() bool { return s.current(t) == s.replica.Addr })
-	// then they get tokens of later windows, and none held more than it may.
+	// then they get tokens of later windows, and no window exceeds its bound.
 	f.awaitAdmitted(key, 2*window.Tokens)
 	load.stop()
 	f.checkBound(key, window, extra)
