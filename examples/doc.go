@@ -1,3 +1,3 @@
-// Package examples holds programs that show the limiter in use, each with a test. They are a module
-// of their own, so that who imports the limiter does not inherit what they need.
+// Package examples holds programs that show the limiter in use, each with a test. They are a
+// separate module, so that importers of the limiter do not inherit their dependencies.
 package examples

@@ -9,8 +9,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestEveryAlertIsTested: for each alert there is a case in which it fires, with all that it says,
-// and one in which it does not yet. promtool, which comes with Prometheus, then runs the cases.
+// TestEveryAlertIsTested: for each alert there is a case in which it fires, with all labels and
+// annotations, and one in which it does not fire yet. promtool, which comes with Prometheus, then
+// runs the cases.
 func TestEveryAlertIsTested(t *testing.T) {
 	var rules struct {
 		Groups []struct {

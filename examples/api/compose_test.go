@@ -16,8 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// composition is all that compose.yaml uses of the compose format: with a strict decoder a key that
-// is misspelt is an error.
+// composition holds the keys of the compose format that compose.yaml uses. With a strict decoder a
+// misspelt key is an error.
 type composition struct {
 	Name     string
 	API      container `yaml:"x-api"`
@@ -48,7 +48,7 @@ type container struct {
 	}
 }
 
-// strictly reads a YAML file into a value that has all of its fields.
+// strictly reads a YAML file, all of whose fields must exist in into.
 func strictly(t *testing.T, file string, into any) {
 	t.Helper()
 	decoder := yaml.NewDecoder(bytes.NewReader([]byte(read(t, file))))
@@ -63,7 +63,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// flagsOf are the flags among words, by name, with or without a value.
+// flagsOf returns the flags among words, by name, with or without a value.
 func flagsOf(words []string) map[string]string {
 	flags := map[string]string{}
 	for _, word := range words {
@@ -75,7 +75,7 @@ func flagsOf(words []string) map[string]string {
 	return flags
 }
 
-// onHost is where a path of the container is on the machine that runs it, by its mounts.
+// onHost returns the host's path of a path in the container, by its mounts.
 func (c container) onHost(path string) string {
 	for _, v := range c.Volumes {
 		parts := strings.Split(v, ":")
@@ -136,14 +136,15 @@ func TestCompositionHoldsTogether(t *testing.T) {
 	ready := "http://127.0.0.1" + o.admin + "/readyz"
 	testkit.Check(t, slices.Contains(c.API.Healthcheck.Test, ready), "the health check is not of %s", ready)
 
-	// Prometheus scrapes every replica, on its operators' side.
+	// Prometheus scrapes every replica, on its operators' port.
 	var targets []struct{ Targets []string }
 	strictly(t, "prometheus/targets.yml", &targets)
 	var replicas, scraped []string
 	for name, s := range c.Services {
 		if s.Image == c.API.Image && s.Profiles == nil {
 			replicas = append(replicas, name+o.admin)
-			testkit.Check(t, slices.Equal(s.Command, c.API.Command), "%s is started otherwise than %v", name, c.API.Command)
+			testkit.Check(t, slices.Equal(s.Command, c.API.Command), "%s is started otherwise than %v", name,
+				c.API.Command)
 			testkit.Check(t, len(s.Ports) == 1 && strings.HasSuffix(s.Ports[0], o.listen),
 				"%s publishes %v and listens on %s", name, s.Ports, o.listen)
 		}
@@ -152,23 +153,25 @@ func TestCompositionHoldsTogether(t *testing.T) {
 		scraped = append(scraped, group.Targets...)
 	}
 	slices.Sort(replicas)
-	testkit.Check(t, len(replicas) >= 2 && slices.Equal(replicas, scraped), "Prometheus scrapes %v of %v", scraped, replicas)
+	testkit.Check(t, len(replicas) >= 2 && slices.Equal(replicas, scraped), "Prometheus scrapes %v of %v",
+		scraped, replicas)
 
-	// Each program's configuration is where its mounts put it.
+	// Each program's flags name its mounted configuration.
 	prometheus, grafana := c.Services["prometheus"], c.Services["grafana"]
 	exists(t, prometheus.onHost(flagsOf(prometheus.Command)["config.file"]), "Prometheus")
 	exists(t, c.Services["redis"].onHost(c.Services["redis"].Command[1]), "Redis")
-	exists(t, grafana.onHost(grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]), "Grafana's first page")
+	exists(t, grafana.onHost(grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]),
+		"Grafana's first page")
 	exists(t, grafana.onHost("/etc/grafana/provisioning/datasources/prometheus.yml"), "the datasource")
 
-	// The load plays the load balancer: it, and nobody else, is believed whom it has seen.
+	// The load plays the load balancer: the API trusts the client addresses from it alone.
 	load := c.Services["load"].Networks["default"].Address
 	text := read(t, c.API.onHost(o.rules))
 	table, err := rules.Parse("rules.yaml", []byte(text))
 	testkit.NoErr(t, err)
 	trusted := []netip.Prefix{netip.MustParsePrefix(load + "/32"), netip.MustParsePrefix("127.0.0.1/32")}
-	testkit.Check(t, slices.Equal(table.Trusted, trusted), "the API trusts %v, and the load is at %s, or in run on "+
-		"the same machine", table.Trusted, load)
+	testkit.Check(t, slices.Equal(table.Trusted, trusted),
+		"the API trusts %v, and the load is at %s, or in run on the same machine", table.Trusted, load)
 	network, err := netip.ParsePrefix(c.Networks["default"].IPAM.Config[0].Subnet)
 	testkit.NoErr(t, err)
 	testkit.Check(t, network.Contains(netip.MustParseAddr(load)), "%s is not in %v", load, network)
@@ -212,7 +215,8 @@ func TestGrafanaFindsWhatItShows(t *testing.T) {
 		Providers []struct{ Options struct{ Path string } }
 	}
 	testkit.NoErr(t, yaml.Unmarshal([]byte(read(t, "grafana/provisioning/dashboards/yuzhi.yml")), &provider))
-	exists(t, filepath.Join(c.Services["grafana"].onHost(provider.Providers[0].Options.Path), "yuzhi.json"), "the dashboard")
+	exists(t, filepath.Join(c.Services["grafana"].onHost(provider.Providers[0].Options.Path), "yuzhi.json"),
+		"the dashboard")
 }
 
 // TestTheScriptStartsTheComposition: run gives the programs the files and the flags that
@@ -234,17 +238,20 @@ func TestTheScriptStartsTheComposition(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	for program, args := range map[string][]string{"api\" serve": c.API.Command, "api\" load": c.Services["load"].Command} {
+	for program, args := range map[string][]string{"api\" serve": c.API.Command,
+		"api\" load": c.Services["load"].Command} {
 		here, there := names(command(program)), names(flagsOf(args))
 		here = slices.DeleteFunc(here, func(f string) bool { return f == "most" })
-		testkit.Check(t, slices.Equal(here, there), "%s has the flags %v in run and %v in compose.yaml", program, here, there)
+		testkit.Check(t, slices.Equal(here, there), "%s has the flags %v in run and %v in compose.yaml", program,
+			here, there)
 	}
 	for _, file := range []string{"redis-server redis/redis.conf", "cp -r prometheus config",
 		"grafana/dashboards/yuzhi.json", "prometheus/alerts_test.yml"} {
 		testkit.Check(t, strings.Contains(script, file), "run does not use %q", file)
 	}
-	// What run makes faster is there to be made faster.
+	// The script run shortens these intervals, so they must exist.
 	for _, line := range []string{"  scrape_interval: 5s", "  evaluation_interval: 5s"} {
-		testkit.Check(t, strings.Contains(read(t, "prometheus/prometheus.yml"), line), "prometheus.yml has no %q", line)
+		testkit.Check(t, strings.Contains(read(t, "prometheus/prometheus.yml"), line), "prometheus.yml has no %q",
+			line)
 	}
 }

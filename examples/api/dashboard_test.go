@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestDashboardIsOneThatGrafanaTakes: what Grafana would silently mend, or show wrongly. The script run asks
-// its queries.
+// TestDashboardIsOneThatGrafanaTakes checks mistakes that Grafana would silently mend, or show
+// wrongly. The script run tests its queries.
 func TestDashboardIsOneThatGrafanaTakes(t *testing.T) {
 	const columns = 24
 	var d struct {
@@ -40,7 +40,8 @@ func TestDashboardIsOneThatGrafanaTakes(t *testing.T) {
 			continue
 		}
 		testkit.Check(t, p.Description != "", "%q does not say what it shows", p.Title)
-		testkit.Check(t, p.Datasource.UID == "${datasource}", "%q asks the datasource %q", p.Title, p.Datasource.UID)
+		testkit.Check(t, p.Datasource.UID == "${datasource}", "%q asks the datasource %q", p.Title,
+			p.Datasource.UID)
 		testkit.Check(t, (p.Type == "stat") == (p.GridPos.Y == 0), "%q: the numbers come first", p.Title)
 		for j, one := range p.Targets {
 			testkit.Check(t, one.RefID == string(rune('A'+j)), "%q: query %d is called %s", p.Title, j, one.RefID)

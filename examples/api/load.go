@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// caller is one client of the load: who it says it is, what it asks for and how often.
+// caller is one client of the load: its user name, its requests and their rate.
 type caller struct {
 	method, path string
 	user         func(n int) string
@@ -29,8 +29,8 @@ type caller struct {
 // always is the same user for every request.
 func always(user string) func(int) string { return func(int) string { return user } }
 
-// mix is what the load is made of: most users within their limit, two beyond it, one address that
-// tries to hide behind ever new users, and some that wait in line for a report.
+// mix returns the callers of the load: most users are within their limit, two are beyond it, one
+// address hides behind ever new users, and some wait in line for a report.
 func mix() (all []caller) {
 	for i := range 8 {
 		all = append(all, caller{method: http.MethodGet, path: "/items/17", user: always(fmt.Sprint("user-", i)),
@@ -53,7 +53,7 @@ func mix() (all []caller) {
 	return all
 }
 
-// load sends requests to a few servers for a while, and says what became of them.
+// load sends requests to a few servers for a while, and counts the answers.
 type load struct {
 	client  *http.Client
 	targets []string
@@ -91,8 +91,8 @@ func runLoad(ctx context.Context, arguments []string) error {
 	return nil
 }
 
-// own returns an error unless target is on this machine or in a private network: nobody else asked
-// for the load.
+// own returns an error unless target is on this machine or in a private network, so that the load
+// never reaches a foreign server.
 func own(target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -123,7 +123,7 @@ func (l *load) drive(ctx context.Context, c caller, target string) {
 		wait := c.pause
 		status, retryAfter := l.send(ctx, c, n, target)
 		if ctx.Err() != nil {
-			return // which cut this request off
+			return // the end of ctx cut this request off
 		}
 		if c.polite && retryAfter > 0 {
 			wait = retryAfter
@@ -138,7 +138,9 @@ func (l *load) drive(ctx context.Context, c caller, target string) {
 	}
 }
 
-func (l *load) send(ctx context.Context, c caller, n int, target string) (status int, retryAfter time.Duration) {
+func (l *load) send(
+	ctx context.Context, c caller, n int, target string,
+) (status int, retryAfter time.Duration) {
 	r, err := http.NewRequestWithContext(ctx, c.method, target+c.path, nil)
 	if err != nil {
 		return 0, 0

@@ -14,7 +14,8 @@ import (
 
 func TestLoadGoesToNobodyElse(t *testing.T) {
 	for target, may := range map[string]bool{
-		"http://127.0.0.1:8080": true, "http://localhost:8080": true, "http://[::1]:80": true, "http://10.1.2.3": true,
+		"http://127.0.0.1:8080": true, "http://localhost:8080": true, "http://[::1]:80": true,
+		"http://10.1.2.3":  true,
 		"http://192.0.2.1": false, "http://[2001:db8::1]:80": false, "http://8.8.8.8": false,
 	} {
 		err := own(target)
@@ -52,7 +53,8 @@ func TestAPoliteCallerComesBackWhenItIsTold(t *testing.T) {
 			l.left.Store(1000)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second-time.Millisecond)
 			defer cancel()
-			l.drive(ctx, caller{method: "GET", path: "/", user: always("a"), pause: 100 * time.Millisecond, polite: polite}, "http://api")
+			l.drive(ctx, caller{method: "GET", path: "/", user: always("a"), pause: 100 * time.Millisecond,
+				polite: polite}, "http://api")
 			testkit.Check(t, got.Load() == want, "polite %v: %d requests in 10 s, not %d", polite, got.Load(), want)
 		})
 	}

@@ -1,5 +1,5 @@
-// Command api is an HTTP API with limits for each user, for each address and for everybody, on as
-// many replicas as you like. README.md says how to run it with Redis, Prometheus and Grafana.
+// Command api is an HTTP API with limits for each user, for each address and altogether, on any
+// number of replicas. README.md says how to run it with Redis, Prometheus and Grafana.
 //
 //   - serve.go: the process: flags, start, readiness, shutdown.
 //   - service.go: the API, its limits and its metrics.

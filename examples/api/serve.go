@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// options are the flags of `api serve`.
+// options holds the flags of `api serve`.
 type options struct {
 	listen, admin string
 	redis         string
@@ -27,10 +27,12 @@ func parse(arguments []string) (o options, err error) {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where users reach the API")
 	flags.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where operators reach /healthz, /readyz and /metrics")
-	flags.StringVar(&o.redis, "redis", "", "URL of the Redis that all replicas share; none: limits of this process alone")
+	flags.StringVar(&o.redis, "redis", "",
+		"URL of the Redis that all replicas share; none: limits of this process alone")
 	flags.DurationVar(&o.callTimeout, "call-timeout", lease.DefaultCallTimeout,
 		"how long a request waits for Redis")
-	flags.StringVar(&o.rules, "rules", "config/rules.yaml", "the file with the limits, read again when it changes")
+	flags.StringVar(&o.rules, "rules", "config/rules.yaml",
+		"the file with the limits, read again when it changes")
 	flags.DurationVar(&o.grace, "grace", 10*time.Second, "how long a shutdown may take")
 	flags.BoolVar(&o.spans, "spans", false, "write spans to the standard output")
 	return o, flags.Parse(arguments)
@@ -60,8 +62,8 @@ func serve(ctx context.Context, arguments []string) error {
 	return s.serve(ctx, on[0], on[1], o.grace)
 }
 
-// serve answers users and operators until ctx ends, and then stops in order: first no new traffic,
-// then no request under way, then everything that was leased goes back to Redis for the other
+// serve answers users and operators until ctx ends, and then stops in order: it takes no new
+// traffic, finishes the requests under way, and gives all leased tokens back to Redis for the other
 // replicas.
 func (s *service) serve(ctx context.Context, toUsers, toOperators net.Listener, grace time.Duration) error {
 	users := &http.Server{Handler: s.api(), ReadHeaderTimeout: 5 * time.Second}

@@ -26,16 +26,16 @@ import (
 
 // service is the API with its limits.
 type service struct {
-	rules     *rules.Rules    // who may ask how often: config/rules.yaml
-	reports   *hybrid.Limiter // the line in front of what few can do at a time
+	rules     *rules.Rules    // limits of users and addresses: config/rules.yaml
+	reports   *hybrid.Limiter // the line in front of the costly reports
 	telemetry *hybridotel.Telemetry
 	registry  *prometheus.Registry
 	ready     atomic.Bool
-	end       []func(context.Context) error // what shutdown calls, in this order
+	end       []func(context.Context) error // called by shutdown, in this order
 }
 
-// newService returns the API with limits in store. It does no I/O but reading the rules, so it
-// starts while Redis is away.
+// newService returns the API with limits in store. Its only I/O is reading the rules, so it starts
+// while Redis is away.
 func newService(store lease.Store, o options) (*service, error) {
 	s := &service{registry: prometheus.NewRegistry()}
 	if err := s.observe(o); err != nil {
@@ -79,7 +79,7 @@ func (s *service) observe(o options) error {
 		return err
 	}
 	metrics := metric.NewMeterProvider(metric.WithReader(reader))
-	spans := trace.NewTracerProvider() // nobody listens
+	spans := trace.NewTracerProvider() // without an exporter
 	if o.spans {
 		stdout, err := stdouttrace.New(stdouttrace.WithWriter(os.Stdout))
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *service) warmUp(ctx context.Context) {
 	s.ready.Store(ctx.Err() == nil)
 }
 
-// shutdown gives back what was leased and ends the exporters.
+// shutdown gives the leased tokens back and ends the exporters.
 func (s *service) shutdown(ctx context.Context) (err error) {
 	for _, end := range s.end {
 		err = errors.Join(err, end(ctx))
@@ -120,7 +120,7 @@ func (s *service) shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// admin is what operators and the orchestrator ask. No limit stands before it.
+// admin serves operators and the orchestrator, without a limit.
 func (s *service) admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
@@ -133,7 +133,7 @@ func (s *service) admin() http.Handler {
 	return mux
 }
 
-// api is what users ask, behind the rules of the file.
+// api serves users, behind the rules of the file.
 func (s *service) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -146,8 +146,8 @@ func (s *service) api() http.Handler {
 	return s.rules.Handler(mux)
 }
 
-// report makes a report, which costs so much that all replicas together make five a second. A
-// request waits for its turn, and is refused at once where its turn would come too late.
+// report makes a report, which is so costly that all replicas together make five a second. A
+// request waits for its turn, and is refused at once if its turn would come too late.
 func (s *service) report(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

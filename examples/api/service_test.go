@@ -25,7 +25,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// small are limits that no test's duration refills.
+// small has limits that do not refill during a test.
 const small = `
 trusted: [127.0.0.1]
 rules:
@@ -128,8 +128,8 @@ func TestACostAndAMissingUser(t *testing.T) {
 	})
 }
 
-// TestReplicasShareALimit: with Redis, however many there are, and what one that ends had left over
-// is there for the others.
+// TestReplicasShareALimit: with Redis any number of replicas share a limit, and the unused tokens
+// of an ended one are available to the others.
 func TestReplicasShareALimit(t *testing.T) {
 	redis, rules := testnet.Redis(t), write(t, small)
 	first, second := onRedis(t, redis, rules), onRedis(t, redis, rules)
@@ -198,8 +198,8 @@ func TestRulesChangeWhileItServes(t *testing.T) {
 	})
 }
 
-// TestWhatIsShownIsMeasured: the dashboard and the alerts ask for no metric, and no label of one,
-// that the API does not export.
+// TestWhatIsShownIsMeasured: the API exports every metric and label that the dashboard and the
+// alerts use.
 func TestWhatIsShownIsMeasured(t *testing.T) {
 	bubble(t, "config/rules.yaml", func(t *testing.T, s *service) {
 		api := s.api()
@@ -229,8 +229,8 @@ func TestWhatIsShownIsMeasured(t *testing.T) {
 	})
 }
 
-// fetch returns the status and the body of an answer, and 0 where there is none. A body of the
-// request is one byte.
+// fetch returns the status and the body of an answer, and 0 for none. A body of the request is one
+// byte.
 func fetch(c *http.Client, method, url string, body io.Reader) (status int, text string) {
 	r, err := http.NewRequest(method, url, body)
 	if err != nil {
@@ -250,7 +250,7 @@ func fetch(c *http.Client, method, url string, body io.Reader) (status int, text
 }
 
 // TestItStopsInOrder: it is unready first, the request under way is answered, and then the limiters
-// are shut down; TestReplicasShareALimit shows what that is good for.
+// are shut down. TestReplicasShareALimit shows the use of that.
 func TestItStopsInOrder(t *testing.T) {
 	s := onRedis(t, testnet.Redis(t), write(t, small))
 	users, err1 := net.Listen("tcp", "127.0.0.1:0")
@@ -293,8 +293,8 @@ func TestItStopsInOrder(t *testing.T) {
 	testkit.Check(t, errors.Is(err, hybrid.ErrClosed), "a limiter goes on: %v", err)
 }
 
-// TestReportsInLineAreMadeWhenItStops: five of ten reports wait while the service is told to stop.
-// They have their turn, and it ends then, with every goroutine.
+// TestReportsInLineAreMadeWhenItStops: five of ten reports wait when the service is asked to stop.
+// They have their turn, and then it ends, with every goroutine.
 func TestReportsInLineAreMadeWhenItStops(t *testing.T) {
 	file := write(t, small)
 	synctest.Test(t, func(t *testing.T) {

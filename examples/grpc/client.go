@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// comeBack makes a call again when the server's RetryInfo says, so many times at most. A call whose
-// deadline comes before that ends at once.
+// comeBack retries a call at the time in the server's RetryInfo, at most times times. A call whose
+// deadline comes before that fails at once.
 func comeBack(times int) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -31,7 +31,7 @@ func comeBack(times int) grpc.UnaryClientInterceptor {
 	}
 }
 
-// retryAfter is when the server that denied a call wants to see it again, if it says so.
+// retryAfter returns the delay that the server asks for in a denial. ok is false if it names none.
 func retryAfter(err error) (after time.Duration, ok bool) {
 	s := status.Convert(err)
 	if s.Code() != codes.ResourceExhausted {

@@ -31,17 +31,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// hourly is a burst of n, and nothing more for as long as a test runs.
+// hourly is a burst of n, with no refill during a test.
 func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
 
-// plenty are limits that no test reaches.
+// plenty returns limits that no test reaches.
 func plenty() settings {
 	n := hourly(1e5)
 	return settings{user: n, address: n, everybody: n, messages: n, wait: time.Minute}
 }
 
-// start is a server, and a connection to it over a network in memory. Both end with the test, and
-// then the books of the limiters balance.
+// start starts a server, and a connection to it over a network in memory. Both end with the test,
+// which then checks that the limiters' books balance.
 func start(t *testing.T, s settings, on lease.Store, options ...grpc.DialOption) (*grpc.ClientConn, *limits) {
 	t.Helper()
 	l, err := newLimits(on, s)
@@ -56,7 +56,7 @@ func start(t *testing.T, s settings, on lease.Store, options ...grpc.DialOption)
 	return connect(t, newServer(l), options...), l
 }
 
-// bubble runs body in virtual time, with a server on limits of its own and a connection to it.
+// bubble runs body in virtual time, with a server on its own limits and a connection to it.
 func bubble(t *testing.T, s settings, body func(t *testing.T, conn *grpc.ClientConn, l *limits),
 	options ...grpc.DialOption) {
 	t.Helper()
@@ -66,7 +66,7 @@ func bubble(t *testing.T, s settings, body func(t *testing.T, conn *grpc.ClientC
 	})
 }
 
-// connect has server serve on a network in memory, and returns a connection to it.
+// connect serves server on a network in memory, and returns a connection to it.
 func connect(t *testing.T, server *grpc.Server, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	pipes := testnet.Listen()
@@ -100,8 +100,8 @@ func TestCallsAboveTheLimitSayWhenToComeBack(t *testing.T) {
 			admitted := 0
 			for range 15 {
 				err := unary(by(user), conn)
-				after, told := retryAfter(err)
-				testkit.Check(t, err == nil || told && after > 59*time.Minute && after <= time.Hour,
+				after, retry := retryAfter(err)
+				testkit.Check(t, err == nil || retry && after > 59*time.Minute && after <= time.Hour,
 					"%v, to come back after %v", err, after)
 				tells := strings.Contains(status.Convert(err).Message(), user)
 				testkit.Check(t, !tells, "it tells the key: %v", err)
@@ -114,15 +114,15 @@ func TestCallsAboveTheLimitSayWhenToComeBack(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackIsAdmitted: a call that is made again when RetryInfo says is admitted.
+// TestWhoComesBackIsAdmitted: a call that is retried after RetryInfo's delay is admitted.
 func TestWhoComesBackIsAdmitted(t *testing.T) {
 	s := plenty()
 	s.user = hybrid.Every(300 * time.Millisecond)
 	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
 		testkit.NoErr(t, unary(by("ann"), conn))
 		for range 3 {
-			after, told := retryAfter(unary(by("ann"), conn))
-			testkit.Must(t, told && after > 0, "not denied, or not told when to come back: %v", after)
+			after, retry := retryAfter(unary(by("ann"), conn))
+			testkit.Must(t, retry && after > 0, "not denied, or not told when to come back: %v", after)
 			time.Sleep(after)
 			testkit.NoErr(t, unary(by("ann"), conn))
 		}
@@ -153,13 +153,14 @@ func TestAClientComesBackByItself(t *testing.T) {
 		ctx, cancel := context.WithTimeout(by("ann"), time.Minute)
 		defer cancel()
 		err := unary(ctx, conn)
-		_, told := retryAfter(err)
-		testkit.Check(t, told && l.limiters[0].Stats().Denied == 1 && time.Since(from) < time.Second,
+		_, retry := retryAfter(err)
+		testkit.Check(t, retry && l.limiters[0].Stats().Denied == 1 && time.Since(from) < time.Second,
 			"%v, want the denial at once", err)
 	}, patient)
 }
 
-// TestEveryLimitHolds: by user, by address and altogether, and each call takes from all or none.
+// TestEveryLimitHolds: the limits by user, by address and altogether hold, and each call takes from
+// all or none.
 func TestEveryLimitHolds(t *testing.T) {
 	admitted := func(user string, conn *grpc.ClientConn) (n int) {
 		for range 10 {
@@ -192,7 +193,8 @@ func TestEveryLimitHolds(t *testing.T) {
 	})
 }
 
-// duplex opens a stream and sends messages until one is not answered. It returns how many were.
+// duplex opens a stream and sends messages until one is not answered. It returns the number of
+// answers.
 func duplex(ctx context.Context, conn *grpc.ClientConn, messages int) (answered int, err error) {
 	s, err := pb.NewTestServiceClient(conn).FullDuplexCall(ctx)
 	if err != nil {
@@ -209,7 +211,7 @@ func duplex(ctx context.Context, conn *grpc.ClientConn, messages int) (answered 
 	return answered, s.CloseSend()
 }
 
-// TestStreamsAreLimited: when they are opened, and by message.
+// TestStreamsAreLimited: streams are limited when they are opened, and by message.
 func TestStreamsAreLimited(t *testing.T) {
 	s := plenty()
 	s.user, s.messages, s.wait = hourly(3), hourly(12), 0
@@ -219,8 +221,8 @@ func TestStreamsAreLimited(t *testing.T) {
 			denied   bool
 		}{{8, false}, {4, true}, {0, true}, {0, true}} {
 			n, err := duplex(by("ann"), conn, 8)
-			_, told := retryAfter(err)
-			testkit.Check(t, n == want.answered && told == want.denied,
+			_, retry := retryAfter(err)
+			testkit.Check(t, n == want.answered && retry == want.denied,
 				"stream %d: %d answers, %v", i, n, err)
 		}
 		users, messages := l.limiters[0].Stats(), l.limiters[3].Stats()
@@ -245,7 +247,7 @@ func TestMessagesWaitForTheirTurn(t *testing.T) {
 }
 
 // TestStreamsThatGoAwayLeaveNothing: streams whose message waits for an hour are cancelled. Neither
-// a token nor a goroutine stays behind.
+// a token nor a goroutine leaks.
 func TestStreamsThatGoAwayLeaveNothing(t *testing.T) {
 	s := plenty()
 	s.messages, s.wait = hourly(1), 100*time.Hour
@@ -284,14 +286,14 @@ func TestEachReasonHasItsCode(t *testing.T) {
 			codes.DeadlineExceeded: hybrid.ErrWouldExceedDeadline,
 		} {
 			got := answerOf(err)
-			_, told := retryAfter(got)
-			testkit.Check(t, status.Code(got) == want && !told, "%v becomes %v, want %v", err, got, want)
+			_, retry := retryAfter(got)
+			testkit.Check(t, status.Code(got) == want && !retry, "%v becomes %v, want %v", err, got, want)
 		}
 	})
 }
 
-// TestAddresses: a customer has one key, however he writes his address and whichever of the
-// addresses of his network he uses.
+// TestAddresses: all spellings of an address, and all addresses of one IPv6 network, have the same
+// key.
 func TestAddresses(t *testing.T) {
 	for from, want := range map[string]string{
 		"192.0.2.7:1234":            "192.0.2.7",
@@ -311,9 +313,8 @@ type textAddr string
 func (a textAddr) Network() string { return "tcp" }
 func (a textAddr) String() string  { return string(a) }
 
-// TestTheMiddlewareLosesWhy is why this example has interceptors of its own: those of
-// go-grpc-middleware limit as well, and drop RetryInfo and the code. When they no longer do, ours
-// can go.
+// TestTheMiddlewareLosesWhy shows why this example has its own interceptors: those of
+// go-grpc-middleware also limit, but drop RetryInfo and the code. If it fails, ours can be removed.
 func TestTheMiddlewareLosesWhy(t *testing.T) {
 	s := plenty()
 	s.user = hourly(1)
@@ -326,14 +327,14 @@ func TestTheMiddlewareLosesWhy(t *testing.T) {
 		conn := connect(t, server)
 		testkit.NoErr(t, unary(by("ann"), conn))
 		denied, nobody := unary(by("ann"), conn), unary(context.Background(), conn)
-		_, told := retryAfter(denied)
-		testkit.Check(t, status.Code(denied) == codes.ResourceExhausted && !told, "%v", denied)
+		_, retry := retryAfter(denied)
+		testkit.Check(t, status.Code(denied) == codes.ResourceExhausted && !retry, "%v", denied)
 		testkit.Check(t, status.Code(nobody) == codes.ResourceExhausted, "%v", nobody)
 	})
 }
 
-// TestServersShareALimit: on one Redis, no more calls are admitted by all than the burst has. What
-// two servers that have ended did not use is in the bucket.
+// TestServersShareALimit: on one Redis, no more calls are admitted by all than the burst has. The
+// unused tokens of two ended servers are in the bucket.
 func TestServersShareALimit(t *testing.T) {
 	url, s := testnet.Redis(t), plenty()
 	s.user = hourly(60)

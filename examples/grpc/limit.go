@@ -20,11 +20,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// settings are the limits of the service, and how long a message of a stream waits for its turn.
+// settings holds the limits of the service, and how long a message of a stream waits for its turn.
 type settings struct {
 	user, address, everybody, messages hybrid.Limit
 	wait                               time.Duration
-	common                             hybrid.Config // what all limiters have beside their limit
+	common                             hybrid.Config // settings of all limiters, except their limits
 }
 
 var defaults = settings{
@@ -35,8 +35,8 @@ var defaults = settings{
 	wait:      time.Minute,
 }
 
-// limits are the limiters behind a server: calls decides about each call, and when a stream is
-// opened; messages about each message that a stream receives.
+// limits holds the limiters of a server. calls decides about each call and each opened stream,
+// messages about each message that a stream receives.
 type limits struct {
 	calls, messages *rpclimit.Limiter
 	limiters        []*hybrid.Limiter
@@ -65,13 +65,13 @@ func newLimits(store lease.Store, s settings) (*limits, error) {
 			method, _ := grpc.Method(ctx)
 			return method == healthpb.Health_Check_FullMethodName
 		}))
-	// A stream whose message waits is not read meanwhile, so its client cannot send either: the flow
-	// control of HTTP/2 slows it down to the limit.
+	// A stream is not read while its message waits, so the flow control of HTTP/2 slows its client
+	// down to the limit.
 	l.messages = rpclimit.New(messages, userOf, answer, rpclimit.Wait(s.wait))
 	return l, nil
 }
 
-// shutdown gives back what the limiters hold.
+// shutdown gives back the limiters' tokens.
 func (l *limits) shutdown(ctx context.Context) (failed error) {
 	for _, limiter := range l.limiters {
 		failed = errors.Join(failed, limiter.Shutdown(ctx))
@@ -81,8 +81,8 @@ func (l *limits) shutdown(ctx context.Context) (failed error) {
 
 const userField = "x-user"
 
-// userOf is the user of the call. This service believes its clients; yours takes the name from the
-// certificate or the token that it has checked, in an interceptor before this one.
+// userOf returns the user of the call. This service believes its clients. Yours takes the name from
+// a certificate or token that an earlier interceptor has checked.
 func userOf(ctx context.Context) (string, error) {
 	names := metadata.ValueFromIncomingContext(ctx, userField)
 	if len(names) != 1 {
@@ -91,8 +91,8 @@ func userOf(ctx context.Context) (string, error) {
 	return names[0], nil
 }
 
-// addressOf is the address that the call came from, of IPv6 the network of 64 bits, as that is what
-// one customer has.
+// addressOf returns the address that the call came from. For IPv6 it returns the 64-bit network,
+// which usually belongs to one customer.
 func addressOf(ctx context.Context) (string, error) {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
@@ -110,8 +110,9 @@ func addressOf(ctx context.Context) (string, error) {
 	return ip.String(), nil
 }
 
-// answerOf is the status of a call that is not admitted. Only a limit says ResourceExhausted, and
-// when to come back. Who is not there, or wants more than there can ever be, need not come back.
+// answerOf returns the status of a call that is not admitted. Only a limit returns
+// ResourceExhausted, with the time of the retry. A retry does not help a call without a user, or
+// for more than the burst.
 func answerOf(err error) error {
 	var denial rpclimit.Denial
 	switch {
@@ -127,8 +128,8 @@ func answerOf(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// limitUnary and limitStream are what go-grpc-middleware has in its package ratelimit, but that the
-// error of Limit is the call's: theirs makes a text of it, and so RetryInfo is lost and every code
+// limitUnary and limitStream work like package ratelimit of go-grpc-middleware, but return the
+// error of Limit as it is. That package makes a text of it, so RetryInfo is lost and every code
 // becomes ResourceExhausted.
 func limitUnary(limiter *rpclimit.Limiter) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -139,8 +140,8 @@ func limitUnary(limiter *rpclimit.Limiter) grpc.UnaryServerInterceptor {
 	}
 }
 
-// limitStream asks calls when a stream is opened and messages, unless it is nil, for each message
-// that the stream receives.
+// limitStream asks calls when a stream is opened, and messages, unless nil, for each message that
+// the stream receives.
 func limitStream(calls, messages *rpclimit.Limiter) grpc.StreamServerInterceptor {
 	return func(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if err := calls.Limit(s.Context()); err != nil {

@@ -1,13 +1,12 @@
 // Command grpc is a gRPC service whose calls are limited by user, by address and altogether, and a
-// client that comes back when it was told to. Run it in the folder examples:
+// client that retries when the server says. Run it in the folder examples:
 //
 //	go run ./grpc -serve                                  # limits of this process alone
-//	go run ./grpc -serve -redis redis://localhost:6379    # limits that all who serve so share
+//	go run ./grpc -serve -redis redis://localhost:6379    # limits that all such servers share
 //	go run ./grpc -user ann -n 20                         # 20 calls: those above the limit come late
 //	go run ./grpc -user ann -n 20 -patient=false          # 20 calls: those above the limit fail
 //
-// limit.go is what a service takes over: keys, statuses and interceptors. client.go is what a
-// client takes over.
+// Copy limit.go into a service: keys, statuses and interceptors. Copy client.go into a client.
 package main
 
 import (
@@ -26,7 +25,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	pb "google.golang.org/grpc/interop/grpc_testing" // a service that has been generated already
+	pb "google.golang.org/grpc/interop/grpc_testing" // an existing generated service
 	"google.golang.org/grpc/metadata"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
@@ -54,7 +53,7 @@ func main() {
 	}
 }
 
-// serve runs the service until ctx ends, and then gives back what its limiters hold.
+// serve runs the service until ctx ends, and then gives back its limiters' tokens.
 func serve(ctx context.Context, address, redisURL string) error {
 	buckets, done, err := store.Open(redisURL, "grpc-example")
 	if err != nil {
@@ -78,7 +77,7 @@ func serve(ctx context.Context, address, redisURL string) error {
 	return errors.Join(err, limits.shutdown(ending))
 }
 
-// newServer is a server of an echo within limits.
+// newServer returns an echo server with limits.
 func newServer(l *limits) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.UnaryInterceptor(limitUnary(l.calls)), grpc.StreamInterceptor(limitStream(l.calls, l.messages)))
@@ -110,7 +109,7 @@ func (echo) FullDuplexCall(s pb.TestService_FullDuplexCallServer) error {
 	}
 }
 
-// call makes n calls, one after the other, and says what became of each.
+// call makes n calls, one after the other, and prints the result of each.
 func call(ctx context.Context, address, user string, n int, patient bool) error {
 	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if patient {

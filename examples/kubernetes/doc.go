@@ -1,3 +1,3 @@
 // Package kubernetes has the manifests of examples/api for Kubernetes; README.md says how to apply
-// them. Its tests hold them against the API and start what they say.
+// them. Its tests check them against the API, and start the processes that they describe.
 package kubernetes

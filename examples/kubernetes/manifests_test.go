@@ -22,7 +22,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// cluster is what the manifests make, by name.
+// cluster holds the objects of the manifests, by name.
 type cluster struct {
 	configs     map[string]*core.ConfigMap
 	deployments map[string]*apps.Deployment
@@ -32,8 +32,8 @@ type cluster struct {
 	networks    map[string]*networking.NetworkPolicy
 }
 
-// manifests reads all files as strictly as an API server does: a field that is not known, be it in
-// another case, or that is given twice is an error.
+// manifests reads all files as strictly as an API server: an unknown field, also one in another
+// case, or a repeated one is an error.
 func manifests(t *testing.T) cluster {
 	t.Helper()
 	c := cluster{
@@ -83,7 +83,7 @@ func add[T any](t *testing.T, all map[string]*T, read func(any), name func(*T) s
 	all[name(object)] = object
 }
 
-// pods are the templates of what runs, by the app in their labels.
+// pods returns the pod templates, by the app in their labels.
 func (c cluster) pods() map[string]core.PodTemplateSpec {
 	pods := map[string]core.PodTemplateSpec{}
 	for _, d := range c.deployments {
@@ -95,7 +95,7 @@ func (c cluster) pods() map[string]core.PodTemplateSpec {
 	return pods
 }
 
-// flagOf is the value of -name in the arguments of the API.
+// flagOf returns the value of -name in the arguments of the API.
 func flagOf(t *testing.T, args []string, name string) string {
 	t.Helper()
 	for _, arg := range args {
@@ -107,8 +107,8 @@ func flagOf(t *testing.T, args []string, name string) string {
 	return ""
 }
 
-// TestWhatIsNamedIsThere: selectors select pods, ports and volumes have the names by which they are
-// used, and each ConfigMap and key that is used exists.
+// TestWhatIsNamedIsThere: selectors select pods, and every used port, volume, ConfigMap and key
+// exists.
 func TestWhatIsNamedIsThere(t *testing.T) {
 	c := manifests(t)
 	pods := c.pods()
@@ -162,7 +162,7 @@ func TestWhatIsNamedIsThere(t *testing.T) {
 			testkit.Check(t, ok && m.SubPath == "", "%s mounts %s%s", app, m.Name, m.SubPath)
 		}
 	}
-	// The files that the programs are told to read are keys of what is mounted there.
+	// The files in the programs' arguments are keys of the mounted ConfigMaps or secrets.
 	for _, use := range []struct{ app, file string }{
 		{"api", flagOf(t, pods["api"].Spec.Containers[0].Args, "rules")},
 		{"redis", pods["redis"].Spec.Containers[0].Args[0]},
@@ -185,7 +185,7 @@ var (
 	reference  = regexp.MustCompile(`\$\((\w+)\)`)
 )
 
-// secrets are the keys of the secret that README.md says to make, with $password in them.
+// secrets returns the keys of the secret that README.md makes, with $password in them.
 func secrets(t *testing.T) (name string, keys map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -199,8 +199,8 @@ func secrets(t *testing.T) (name string, keys map[string]string) {
 	return line[1], keys
 }
 
-// TestSecretsComeFromTheSecret: what a container refers to in its arguments is in its environment,
-// and that in the secret that README.md makes, whose URL leads to the service of Redis.
+// TestSecretsComeFromTheSecret: the variables in a container's arguments are in its environment,
+// their values in the secret that README.md makes, and its URL leads to the service of Redis.
 func TestSecretsComeFromTheSecret(t *testing.T) {
 	c := manifests(t)
 	secret, keys := secrets(t)
@@ -215,14 +215,16 @@ func TestSecretsComeFromTheSecret(t *testing.T) {
 			testkit.Check(t, environment[used[1]], "%s has no %s in its environment", app, used[1])
 		}
 	}
-	testkit.Check(t, keys["url"] == "redis://:$password@redis:6379/0" && keys["password"] == "$password", "%v", keys)
+	testkit.Check(t, keys["url"] == "redis://:$password@redis:6379/0" && keys["password"] == "$password", "%v",
+		keys)
 	port := c.services["redis"].Spec.Ports[0]
 	testkit.Check(t, port.Port == 6379, "the service of Redis is at %d", port.Port)
 	only := c.networks["redis"].Spec
 	from := only.Ingress[0].From[0].PodSelector.MatchLabels["app"]
 	testkit.Check(t, len(only.Ingress) == 1 && len(only.Ingress[0].From) == 1 && from == "api",
 		"Redis is open to %v", only.Ingress)
-	testkit.Check(t, only.PodSelector.MatchLabels["app"] == "redis" && only.Ingress[0].Ports[0].Port.IntVal == 6379,
+	testkit.Check(t, only.PodSelector.MatchLabels["app"] == "redis" &&
+		only.Ingress[0].Ports[0].Port.IntVal == 6379,
 		"the policy of Redis is about %v", only.PodSelector)
 	testkit.Check(t, len(only.PolicyTypes) == 2 && len(only.Egress) == 0, "Redis may call others")
 }
@@ -253,7 +255,8 @@ func TestAReplicaHasTimeToEnd(t *testing.T) {
 		"it is killed after %v; preStop is %v and -grace %v", killed, before, grace)
 }
 
-// TestPodsMayDoLittle: no root, no capabilities, nothing to write to, and no more memory than said.
+// TestPodsMayDoLittle: pods have no root, no capabilities, no writable file system, and a memory
+// limit.
 func TestPodsMayDoLittle(t *testing.T) {
 	for app, pod := range manifests(t).pods() {
 		s := pod.Spec.SecurityContext

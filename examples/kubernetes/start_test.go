@@ -20,8 +20,8 @@ import (
 )
 
 // TestItStartsAsItIsDeployed: a Redis and three replicas of the API, with the arguments and the
-// files of the manifests. The probes succeed, the replicas have one limit together, another
-// ConfigMap changes it for all of them, and a replica that is told to end does so without an error.
+// files of the manifests. The probes succeed, the replicas share one limit, another ConfigMap
+// changes it for all of them, and a replica ends on a signal without an error.
 func TestItStartsAsItIsDeployed(t *testing.T) {
 	c := manifests(t)
 	_, keys := secrets(t)
@@ -34,7 +34,8 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	testkit.NoErr(t, err)
 	client := redis.NewClient(options)
 	defer client.Close()
-	for setting, want := range map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes", "save": ""} {
+	for setting, want := range map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes",
+		"save": ""} {
 		got, err := client.ConfigGet(t.Context(), setting).Result()
 		testkit.Check(t, err == nil && got[setting] == want, "%s is %v, want %q (%v)", setting, got, want, err)
 	}
@@ -85,7 +86,7 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	}
 
 	admitted, from := 0, time.Now()
-	for i := range 90 { // of which the user may have 40, and 20 a second
+	for i := range 90 { // the user may have 40 of them, and 20 a second
 		switch status := get(users[i%len(users)]+"/items/7", "ann"); status {
 		case http.StatusOK:
 			admitted++
@@ -121,7 +122,7 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	}
 }
 
-// serving is the line that a replica logs when it listens.
+// serving matches the line that a replica logs when it listens.
 var serving = regexp.MustCompile(`serving users=(\S+) operators=(\S+)\n`)
 
 // mount puts files into folder as the kubelet does: the files are links into ..data, which is a
@@ -139,7 +140,7 @@ func mount(t *testing.T, folder, version string, files map[string]string) {
 	testkit.NoErr(t, os.Rename(filepath.Join(folder, "..new"), filepath.Join(folder, "..data")))
 }
 
-// directives are the lines of a redis.conf as arguments of redis-server.
+// directives returns the lines of a redis.conf as arguments of redis-server.
 func directives(conf string) (args []string) {
 	for line := range strings.Lines(conf) {
 		if words := strings.Fields(line); len(words) > 1 && words[0] != "#" {
@@ -149,7 +150,7 @@ func directives(conf string) (args []string) {
 	return args
 }
 
-// get is the status of an answer, 0 where there is none.
+// get returns the status of an answer, 0 for none.
 func get(url, user string) int {
 	r, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// tenant is who has an API key.
+// tenant is the owner of an API key.
 type tenant struct {
 	requests, tokens hybrid.KeyLimiter
 	used             atomic.Int64 // tokens, for the bill
@@ -29,7 +29,7 @@ type gateway struct {
 	model   string // its URL
 	client  *http.Client
 	tenants map[string]*tenant // by API key; not changed once it serves
-	streams chan struct{}      // bounds how many requests are under way, each on one goroutine
+	streams chan struct{}      // bounds the requests under way, each on one goroutine
 }
 
 func newGateway(model string, transport http.RoundTripper, streams int) *gateway {
@@ -39,7 +39,7 @@ func newGateway(model string, transport http.RoundTripper, streams int) *gateway
 	}
 }
 
-// completion is the body of a request, as far as the gateway reads it.
+// completion holds the fields of a request's body that the gateway reads.
 type completion struct {
 	Messages []struct {
 		Role    string `json:"role"`
@@ -49,7 +49,8 @@ type completion struct {
 	Stream    bool  `json:"stream"`
 }
 
-// promptTokens is a guess: the model counts by its own rules, and says later what it was.
+// promptTokens estimates the tokens of the prompt: the model counts by its own rules, and reports
+// its count later.
 func (c *completion) promptTokens() (n int64) {
 	for _, m := range c.Messages {
 		n += int64(len(m.Content))/4 + 4
@@ -100,8 +101,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admits answers the request unless the reservation is OK. The fields are those that clients of
-// language models know.
+// admits answers the request unless the reservation is OK, with the fields that clients of language
+// models know.
 func admits(w http.ResponseWriter, what string, r *hybrid.Reservation, err error) bool {
 	result, h := r.Result(), w.Header()
 	switch {
@@ -128,9 +129,9 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": message}})
 }
 
-// relay streams the model's answer and returns how many tokens it has used, or that the model did
-// not begin. When the client goes away the model is told to stop, and what it sent until then
-// counts.
+// relay streams the model's answer and returns the tokens that it has used. began is false if the
+// model did not begin. When the client goes away relay stops the model, and the words sent until
+// then count.
 func (g *gateway) relay(w http.ResponseWriter, r *http.Request, c completion) (used int64, began bool) {
 	c.Stream = true
 	body, _ := json.Marshal(c)
@@ -164,8 +165,7 @@ func (g *gateway) relay(w http.ResponseWriter, r *http.Request, c completion) (u
 	return used, true
 }
 
-// usedAfter is how many tokens are used after an event: one more for a word, or what the model
-// says.
+// usedAfter returns the tokens used after an event: one more for a word, or the model's own count.
 func usedAfter(used int64, event string) int64 {
 	var e struct {
 		Choices []any

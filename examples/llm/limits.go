@@ -8,12 +8,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// settings are the limits of each tenant, and of all together.
+// settings holds the limits of each tenant, and of all together.
 type settings struct {
 	requests, tokens, budget hybrid.Limit
 	// kept is the share of the budget's burst that batch tenants leave to the others.
 	kept float64
-	// common is what all limiters have beside that.
+	// common holds the other settings of all limiters.
 	common hybrid.Config
 }
 
@@ -24,7 +24,7 @@ var defaults = settings{
 	kept:     0.3,
 }
 
-// The classes of tenants.
+// Classes of tenants.
 const interactive, batch = 0, 1
 
 type limits struct {
@@ -43,8 +43,8 @@ func newLimits(store lease.Store, s settings) (*limits, error) {
 	return &limits{requests, tokens, budget}, errors.Join(err1, err2, err3)
 }
 
-// tenant has its requests counted by one key, and its tokens by its own key and the budget's: one
-// request for n of them reserves n of both or of none.
+// tenant returns a tenant with one key for its requests, and its own key and the budget's for its
+// tokens: a request for n tokens reserves n of both or of none.
 func (l *limits) tenant(name string, class int) *tenant {
 	return &tenant{
 		requests: l.requests.Key(name),
@@ -52,7 +52,7 @@ func (l *limits) tenant(name string, class int) *tenant {
 	}
 }
 
-// shutdown gives back what the limiters hold.
+// shutdown gives back the limiters' tokens.
 func (l *limits) shutdown(ctx context.Context) error {
 	return errors.Join(l.requests.Shutdown(ctx), l.tokens.Shutdown(ctx), l.budget.Shutdown(ctx))
 }

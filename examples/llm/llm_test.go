@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve has handler serve on a network in memory, and returns how to reach it.
+// serve serves handler on a network in memory, and returns a transport to it.
 func serve(t *testing.T, handler http.Handler) *http.Transport {
 	pipes := testnet.Listen()
 	server, transport := &http.Server{Handler: handler}, &http.Transport{DialContext: pipes.Dial}
@@ -44,7 +44,7 @@ func serve(t *testing.T, handler http.Handler) *http.Transport {
 	return transport
 }
 
-// world is a gateway, its model, and what clients reach it by.
+// world is a gateway, its model, and the clients' transport.
 type world struct {
 	*testing.T
 	*limits
@@ -74,8 +74,8 @@ func bubble(t *testing.T, s settings, model *upstream, body func(t *world)) {
 	synctest.Test(t, func(t *testing.T) { body(newWorld(t, s, memory.New(nil), model)) })
 }
 
-// ask is one request of a tenant, whose prompt has so many letters. It ends when the answer does,
-// or ctx. The error is that of reading the answer.
+// ask sends one request of a tenant, with a prompt of that number of letters. It ends with the
+// answer or ctx. The error is that of reading the answer.
 func (t *world) ask(
 	ctx context.Context, tenant string, letters int, max int64,
 ) (answer *http.Response, text string, err error) {
@@ -93,7 +93,7 @@ func (t *world) ask(
 	return answer, string(all), err
 }
 
-// must is ask that gets this status.
+// must calls ask and requires this status.
 func (t *world) must(status int, tenant string, letters int, max int64) (*http.Response, string) {
 	t.Helper()
 	answer, text, err := t.ask(context.Background(), tenant, letters, max)
@@ -102,7 +102,7 @@ func (t *world) must(status int, tenant string, letters int, max int64) (*http.R
 	return answer, text
 }
 
-// left is how many requests and tokens of tenant there still are, as the bucket has them.
+// left returns the requests and tokens of tenant that remain in the bucket.
 func (t *world) left(tenant string) (requests, tokens int64) {
 	time.Sleep(time.Second) // until every report has come to the bucket
 	r, err1 := t.requests.Peek(context.Background(), tenant)
@@ -111,7 +111,7 @@ func (t *world) left(tenant string) (requests, tokens int64) {
 	return r.Remaining, n.Remaining
 }
 
-// hourly is a burst of n, and nothing more for as long as a test runs.
+// hourly is a burst of n, with no refill during a test.
 func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
 
 func plenty() settings {
@@ -119,12 +119,12 @@ func plenty() settings {
 	return settings{requests: n, tokens: n, budget: n, kept: 0.3}
 }
 
-// exactly is a model that says so many words and uses so many tokens, or fails.
+// exactly returns a model that answers with words words and uses total tokens, or fails.
 func exactly(words, total int64) *upstream {
 	return &upstream{pace: time.Millisecond, answer: func(completion) (int64, int64) { return words, total }}
 }
 
-// TestARequestCostsWhatTheModelUsed: whatever was reserved.
+// TestARequestCostsWhatTheModelUsed: with any reservation.
 func TestARequestCostsWhatTheModelUsed(t *testing.T) {
 	for name, row := range map[string]struct {
 		model            *upstream
@@ -161,8 +161,8 @@ func (u *upstream) words() int64 {
 	return words
 }
 
-// TestWhoGoesAwayPaysForWhatWasSaid: a client disconnects amid the answer. The model is told to
-// stop, and the tokens that it has not used are there for others.
+// TestWhoGoesAwayPaysForWhatWasSaid: a client disconnects amid the answer. The gateway stops the
+// model, and the unused tokens are available to others.
 func TestWhoGoesAwayPaysForWhatWasSaid(t *testing.T) {
 	s := plenty()
 	s.tokens = hourly(2000)
@@ -180,8 +180,8 @@ func TestWhoGoesAwayPaysForWhatWasSaid(t *testing.T) {
 	})
 }
 
-// TestDebtsArePaidFirst: a model that uses more than there was is not asked again before the rate
-// has paid for it, and then it is.
+// TestDebtsArePaidFirst: after a model has used more than the bucket had, requests are denied until
+// the rate has paid the debt.
 func TestDebtsArePaidFirst(t *testing.T) {
 	s := plenty()
 	s.tokens = hybrid.PerMinute(600) // 10 a second
@@ -226,7 +226,7 @@ func TestBatchTenantsLeaveTheBudgetToOthers(t *testing.T) {
 	})
 }
 
-// TestRefusals: what is not a matter of limits takes nothing.
+// TestRefusals: requests that fail for other reasons than limits take no token.
 func TestRefusals(t *testing.T) {
 	s := plenty()
 	s.requests, s.tokens = hourly(2), hourly(1000)
@@ -255,8 +255,8 @@ func TestRefusals(t *testing.T) {
 
 // TestALongRunStaysWithinTheLimits: two tenants want far more than they may. Some clients go away,
 // the model uses more or less than was reserved, and sometimes fails. After every minute each
-// tenant, and all together, have used no more than their burst, what the rate has given since, and
-// what they still owe. Who is not in batch has had nearly all of his rate.
+// tenant, and all together, have used at most their burst, plus the refill, plus their debt. An
+// interactive tenant has had nearly all of its rate.
 func TestALongRunStaysWithinTheLimits(t *testing.T) {
 	for seed := range testkit.Seeds(t, testkit.ShortOrLong(t, 1, 4, "seeds")) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -297,7 +297,7 @@ func TestALongRunStaysWithinTheLimits(t *testing.T) {
 	}
 }
 
-// insist is a client that asks again and again, and after a denial when it may.
+// insist runs a client that asks again and again, and after a denial waits for Retry-After.
 func (t *world) insist(ctx context.Context, tenant string, random func(int64) int64) {
 	for ctx.Err() == nil {
 		one, cancel := context.WithTimeout(ctx, time.Duration(100+random(10_000))*time.Millisecond)
@@ -314,7 +314,7 @@ func (t *world) insist(ctx context.Context, tenant string, random func(int64) in
 	}
 }
 
-// within checks what was used since from against the limits.
+// within checks the use since from against the limits.
 func (t *world) within(s settings, from time.Time) {
 	t.Helper()
 	all := int64(0)
@@ -335,8 +335,8 @@ func (t *world) within(s settings, from time.Time) {
 	check("everybody", all, s.budget, t.budget.Key("all"))
 }
 
-// TestGatewaysShareTheLimits: on one Redis, tenants have what they have once. What two gateways
-// that have ended did not use is in the bucket.
+// TestGatewaysShareTheLimits: on one Redis, each limit exists once. The unused tokens of two ended
+// gateways are in the bucket.
 func TestGatewaysShareTheLimits(t *testing.T) {
 	url, s := testnet.Redis(t), plenty()
 	s.tokens = hourly(1000)
@@ -374,7 +374,7 @@ func TestGatewaysShareTheLimits(t *testing.T) {
 		"%d tokens are used and %d left, of 1000: %v", used.Load(), left.Remaining, err)
 }
 
-// TestUsageIsReadFromAnyEvent: events that the gateway does not know cost nothing.
+// TestUsageIsReadFromAnyEvent: unknown events cost nothing.
 func TestUsageIsReadFromAnyEvent(t *testing.T) {
 	for event, want := range map[string]int64{
 		`{"choices": [{"delta": {"content": "x"}}]}`:          8,

@@ -1,14 +1,14 @@
-// Command llm is a gateway to a language model, whose tenants have so many requests and so many
-// tokens a minute, and all of them together a budget. What a request will cost nobody knows before:
-// the gateway reserves an estimate and settles what the model has used. Run it in the folder
-// examples; the model is made up, and in the same program:
+// Command llm is a gateway to a language model. Each tenant has a limit of requests and of tokens a
+// minute, and all tenants share a budget. The cost of a request is unknown in advance: the gateway
+// reserves an estimate and settles the model's actual use. Run it in the folder examples; the model
+// is a fake in the same program:
 //
 //	go run ./llm                                         # limits of this process alone
 //	go run ./llm -redis redis://localhost:6379           # limits that all gateways share
 //	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
 //	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50}'
 //
-// gateway.go is the gateway, limits.go what it limits by, and upstream.go the model.
+// gateway.go is the gateway, limits.go has its limits, and upstream.go is the model.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends, lets the streams end, and gives back what the limiters hold.
+// run serves until ctx ends, lets the streams end, and gives back the limiters' tokens.
 func run(ctx context.Context, address, redisURL string) error {
 	buckets, done, err := store.Open(redisURL, "llm-example")
 	if err != nil {

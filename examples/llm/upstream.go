@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// upstream is a made-up model. It says one word after the other, and at the end what it has used.
+// upstream is a fake model. It sends one word after the other, and its usage at the end.
 type upstream struct {
 	pace time.Duration // of words
-	// answer is how many words it says, and how many tokens it uses in all; 0 for a model that fails.
+	// answer returns the number of words in the answer, and of tokens used in all; 0 for a model that
+	// fails.
 	answer func(completion) (words, total int64)
 }
 
-// half says half as much as it may.
+// half answers with half of the allowed words.
 func half(c completion) (words, total int64) {
 	words = (c.MaxTokens + 1) / 2
 	return words, c.promptTokens() + words

@@ -15,19 +15,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// searches are routers with a costly handler below /search/, another one for each path of two names
-// below /api, and a free one.
+// searches maps names to routers with a costly handler below /search/, another one for each path of
+// two names below /api, and a free one.
 var searches = map[string]func(served func(name string)) http.Handler{
 	"net/http": func(served func(string)) http.Handler {
 		mux := http.NewServeMux()
-		for pattern, name := range map[string]string{"/search/{rest...}": "search", "/api/{a}/{b}": "api", "/healthz": "healthz"} {
+		for pattern, name := range map[string]string{"/search/{rest...}": "search", "/api/{a}/{b}": "api",
+			"/healthz": "healthz"} {
 			mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) { served(name) })
 		}
 		return mux
 	},
 	"chi": func(served func(string)) http.Handler {
 		r := chi.NewRouter()
-		for pattern, name := range map[string]string{"/search/*": "search", "/api/{a}/{b}": "api", "/healthz": "healthz"} {
+		for pattern, name := range map[string]string{"/search/*": "search", "/api/{a}/{b}": "api",
+			"/healthz": "healthz"} {
 			r.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) { served(name) })
 		}
 		return r
@@ -35,21 +37,23 @@ var searches = map[string]func(served func(name string)) http.Handler{
 	"gin": func(served func(string)) http.Handler {
 		gin.SetMode(gin.ReleaseMode)
 		r := gin.New()
-		for pattern, name := range map[string]string{"/search/*rest": "search", "/api/:a/:b": "api", "/healthz": "healthz"} {
+		for pattern, name := range map[string]string{"/search/*rest": "search", "/api/:a/:b": "api",
+			"/healthz": "healthz"} {
 			r.Any(pattern, func(*gin.Context) { served(name) })
 		}
 		return r
 	},
 	"echo": func(served func(string)) http.Handler {
 		r := echo.New()
-		for pattern, name := range map[string]string{"/search/*": "search", "/api/:a/:b": "api", "/healthz": "healthz"} {
+		for pattern, name := range map[string]string{"/search/*": "search", "/api/:a/:b": "api",
+			"/healthz": "healthz"} {
 			r.Any(pattern, func(*echo.Context) error { served(name); return nil })
 		}
 		return r
 	},
 }
 
-// However a client spells a path, what the router makes of it is limited by the route's rules.
+// The rules of a route limit every spelling of its paths that the router accepts.
 func TestNoSpellingOfAPathEvadesALimit(t *testing.T) {
 	table, err := rules.Parse("table", []byte(`
 rules:
@@ -65,9 +69,10 @@ routes:
 	for router, with := range searches {
 		for _, path := range []string{
 			"/search/x", "/search/../healthz", "/search/./../healthz", "/search//../healthz", "/search/%2e%2e/healthz",
-			"/search/..%2fhealthz", "/search/.%2e/healthz", "/search%2Fx", "/search%2f../healthz", "//search/x", "/./search/x",
-			"/search//", "/%73earch/x", "/api/x/y", "/api/x%2Fy", "/api/../y", "/api/x/..", "/api%2Fx/y", "/api//y", "/api/./healthz",
-			"/api/../healthz", "/healthz/../api/x/y", "/healthz%2f..%2fapi/x/y", "/healthz/..", "/x/../search/y",
+			"/search/..%2fhealthz", "/search/.%2e/healthz", "/search%2Fx", "/search%2f../healthz", "//search/x",
+			"/./search/x", "/search//", "/%73earch/x", "/api/x/y", "/api/x%2Fy", "/api/../y", "/api/x/..",
+			"/api%2Fx/y", "/api//y", "/api/./healthz", "/api/../healthz", "/healthz/../api/x/y",
+			"/healthz%2f..%2fapi/x/y", "/healthz/..", "/x/../search/y",
 		} {
 			t.Run(router+path, func(t *testing.T) {
 				got := map[string]int{}

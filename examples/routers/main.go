@@ -46,7 +46,7 @@ func run(ctx context.Context, address, router, file, redisURL string) error {
 	return serve(ctx, listener, router, file, redisURL)
 }
 
-// serve serves until ctx ends, and gives back what the limiters hold.
+// serve serves until ctx ends, and gives back the limiters' tokens.
 func serve(ctx context.Context, listener net.Listener, router, file, redisURL string) error {
 	with, ok := routers[router]
 	if !ok {

@@ -31,8 +31,8 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// held has the page loaded, for a browser that waits for that, only when done is closed: by a
-// picture that is on its way until then. The page asks for /counts when its countdown is seen.
+// held delays the page's load event until done is closed, with a picture that is on its way until
+// then. The page asks for /counts when its countdown is visible.
 func held(next http.Handler, counts func(), done <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -64,7 +64,7 @@ type watched struct {
 
 	mu         sync.Mutex
 	deniedAt   time.Time
-	waited     time.Duration // until the first request that is not denied
+	waited     time.Duration // until the first admitted request
 	retryAfter string
 }
 
@@ -89,7 +89,7 @@ func (o *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer.Body.Bytes())
 }
 
-// shown is what Chromium has printed of the page when it was loaded.
+// shown returns Chromium's dump of the loaded page.
 func shown(t *testing.T, url string, arguments ...string) string {
 	t.Helper()
 	arguments = append([]string{
@@ -106,8 +106,8 @@ func shown(t *testing.T, url string, arguments ...string) string {
 	return string(out)
 }
 
-// TestThePageShowsADenial: a real browser asks until it is denied, shows the problem and how long
-// it will wait, waits so long and not less, and shows that it is served again.
+// TestThePageShowsADenial: a real browser asks until it is denied, shows the problem and the length
+// of its wait, waits that long, and shows that it is served again.
 func TestThePageShowsADenial(t *testing.T) {
 	t.Parallel()
 	limit := middlewares["httplimit"](t, hybrid.Limit{Tokens: 1, Per: 3 * time.Second, Burst: 3})
@@ -155,8 +155,9 @@ func TestTheCountdownIsSeen(t *testing.T) {
 		arguments = []string{"--screenshot=" + filepath.Join(folder, "page.png")}
 	}
 	page := shown(t, s.URL, arguments...)
-	if arguments[0] == "--dump-dom" && (!regexp.MustCompile(`id="countdown">Again in [0-9]+ s\.<`).MatchString(page) ||
-		!strings.Contains(page, `id="title">429: `) || !strings.Contains(page, `<div id="now" class="denied">`)) {
+	if arguments[0] == "--dump-dom" &&
+		(!regexp.MustCompile(`id="countdown">Again in [0-9]+ s\.<`).MatchString(page) ||
+			!strings.Contains(page, `id="title">429: `) || !strings.Contains(page, `<div id="now" class="denied">`)) {
 		t.Errorf("the page is\n%s", page)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/labstack/echo/v5"
 )
 
-// middleware is what httplimit.Handler returns, and what rules.Rules.Handler is.
+// middleware is the type of the result of httplimit.Handler, and of rules.Rules.Handler.
 type middleware = func(http.Handler) http.Handler
 
-// routers serve the page, and limited the orders and the invoices of a user. Below each the request
-// has the route's pattern and its path values, so httplimit.Route and httplimit.Path work as they
-// are.
+// routers maps names to routers that serve the page, and, behind limit, a user's orders and
+// invoices. Below each the request has the route's pattern and its path values, so httplimit.Route
+// and httplimit.Path work as they are.
 var routers = map[string]func(limit middleware) http.Handler{
 	"http": withHTTP, "chi": withChi, "gin": withGin, "echo": withEcho,
 }
@@ -48,8 +48,8 @@ func withGin(limit middleware) http.Handler {
 	return r
 }
 
-// forGin is the adapter that gin lacks. A request that is denied has its answer, and what would
-// come after is not to be run.
+// forGin is the adapter that gin lacks. It stops the chain after a denial, which has its answer
+// already.
 func forGin(limit middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()
@@ -82,7 +82,7 @@ func page(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(pageText)
 }
 
-// orders stands for something that costs the server an effort.
+// orders stands for a costly handler.
 func orders(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]string{"user": r.PathValue("user"), "path": r.URL.Path})

@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// protocols are how a server is spoken to.
+// protocols maps names to clients for a server.
 var protocols = map[string]func(*httptest.Server) *http.Client{
 	"HTTP/1.1": func(s *httptest.Server) *http.Client {
 		s.Start()
@@ -40,10 +40,10 @@ var protocols = map[string]func(*httptest.Server) *http.Client{
 	},
 }
 
-// middlewares limit a user on a route to so much.
+// middlewares maps names to middlewares that limit each user on each route.
 var middlewares = map[string]func(t *testing.T, limit hybrid.Limit) middleware{
 	"httplimit": func(t *testing.T, limit hybrid.Limit) middleware {
-		// A machine that stalls denies nobody.
+		// A machine that stalls denies no request.
 		l, err := hybrid.New(memory.New(nil),
 			hybrid.Config{Name: "user", Limits: []hybrid.Limit{limit}, CallTimeout: 30 * time.Second})
 		noErr(t, err)
@@ -92,7 +92,7 @@ func everywhere(t *testing.T, limit hybrid.Limit, test func(t *testing.T, c *htt
 	}
 }
 
-// get is an answer and its body.
+// get returns an answer and its body.
 func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 	t.Helper()
 	answer, err := c.Get(url)
@@ -103,7 +103,7 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 	return answer, string(body)
 }
 
-// TestEveryRouterIsLimitedAlike: who is limited, on which route, and what the answers say.
+// TestEveryRouterIsLimitedAlike: limited users, limited routes and the answers are the same.
 func TestEveryRouterIsLimitedAlike(t *testing.T) {
 	everywhere(t, hybrid.PerHour(2), func(t *testing.T, c *http.Client, base string) {
 		from := time.Now()
@@ -134,15 +134,16 @@ func TestEveryRouterIsLimitedAlike(t *testing.T) {
 			} else if answer.Header.Get("Retry-After") != "" {
 				t.Errorf("GET %s: an answer without a denial has Retry-After", request.path)
 			}
-			if user := strings.Split(request.path, "/"); request.status == 200 && limited && !strings.Contains(body, `"user":"`+user[2]+`"`) {
+			if user := strings.Split(request.path, "/"); request.status == 200 && limited &&
+				!strings.Contains(body, `"user":"`+user[2]+`"`) {
 				t.Errorf("GET %s: the handler has not answered: %s", request.path, body)
 			}
 		}
 	})
 }
 
-// problem checks the answer to a request that was denied, with nothing added by others. The first
-// of two requests an hour came after from.
+// problem checks the answer to a denied request, and that no other middleware has added to it. The
+// first of two requests an hour came after from.
 func problem(t *testing.T, answer *http.Response, body string, from time.Time) {
 	t.Helper()
 	var p struct {
@@ -151,7 +152,8 @@ func problem(t *testing.T, answer *http.Response, body string, from time.Time) {
 		Violated    []string `json:"violated-policies"`
 	}
 	err := json.Unmarshal([]byte(body), &p)
-	if err != nil || p.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || p.Title == "" ||
+	if err != nil || p.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" ||
+		p.Title == "" ||
 		p.Status != 429 && p.Status != 0 || len(p.Violated) != 1 || p.Violated[0] != "user" {
 		t.Errorf("%s: %+v, %v", body, p, err)
 	}
@@ -164,7 +166,7 @@ func problem(t *testing.T, answer *http.Response, body string, from time.Time) {
 	}
 }
 
-// TestWhoWaitsIsServed: a client that comes back when Retry-After says is served then.
+// TestWhoWaitsIsServed: a client that retries after Retry-After is served.
 func TestWhoWaitsIsServed(t *testing.T) {
 	for router, with := range routers {
 		for name, m := range middlewares {

@@ -1,13 +1,12 @@
-// Command worker does jobs that call somebody else's API, which allows 20 calls a second: to all
-// workers together, whatever they do. Run it in the folder examples, as often as you like at the
-// same time. The API is made up, and in the same program unless -api says where another one is:
+// Command worker does jobs that call a foreign API, which allows 20 calls a second to all workers
+// together. Run it in the folder examples, any number of times in parallel. The API is a fake in
+// the same program, unless -api names another one:
 //
 //	go run ./worker                                       # the limit of this process alone
 //	go run ./worker -redis redis://localhost:6379         # the limit of all workers
 //
-// Interrupt it, and it takes no more jobs, ends those that it has begun, puts back those that wait
-// for their turn, and gives back what it has leased, for the others to go on with. worker.go is the
-// worker.
+// After an interrupt it takes no more jobs, finishes the begun ones, puts back the waiting ones,
+// and gives its leased tokens back to the other workers. worker.go is the worker.
 package main
 
 import (
@@ -40,7 +39,7 @@ func main() {
 	}
 }
 
-// run does all jobs, or as many as it can until ctx ends.
+// run does all jobs, or as many as possible until ctx ends.
 func run(ctx context.Context, redisURL, api string, jobs, parallel int) error {
 	buckets, done, err := store.Open(redisURL, "worker-example")
 	if err != nil {

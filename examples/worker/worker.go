@@ -14,18 +14,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 )
 
-// job is what is to be done for a customer.
+// job is one task for a customer.
 type job struct {
 	id       int
 	customer string
 }
 
-// worker does jobs: at most so many a second for each customer, and with at most so many calls of
-// the API a second, together with all workers on the same store.
+// worker does jobs within two limits that all workers on the same store share: jobs a second of
+// each customer, and calls of the API a second.
 type worker struct {
 	queue     chan job // yours is a message broker: to receive, and to put back
 	api       string
-	client    *http.Client // waits before each call, and where the API says so
+	client    *http.Client // waits before each call, and after a 429 of the API
 	calls     *hybrid.Limiter
 	customers *hybrid.Limiter
 	done      atomic.Int64
@@ -38,7 +38,7 @@ func newWorker(queue chan job, api string, next http.RoundTripper, calls, custom
 	}
 }
 
-// run does so many jobs at a time until ctx ends, and returns when those that had begun are done.
+// run does up to parallel jobs at a time until ctx ends, and returns when all begun jobs are done.
 func (w *worker) run(ctx context.Context, parallel int) {
 	var all sync.WaitGroup
 	for range parallel {
@@ -57,15 +57,14 @@ func (w *worker) run(ctx context.Context, parallel int) {
 
 // take does j, or puts it back.
 func (w *worker) take(ctx context.Context, j job) {
-	// Those that wait for their customer's turn need not wait when the worker ends; nobody has done
-	// anything for them. Where a worker has code for golang.org/x/time/rate, package xtime has its
-	// methods for such a key.
+	// Jobs that wait for their customer's turn have not begun, so the end of the worker ends their
+	// wait. For code written for golang.org/x/time/rate, package xtime gives such a key its methods.
 	if err := w.customers.Wait(ctx, j.customer); err != nil {
 		w.putBack(ctx, j, err)
 		return
 	}
 	if err := w.do(ctx, j); err != nil {
-		w.customers.Refund(j.customer, 1) // it did not happen
+		w.customers.Refund(j.customer, 1) // the job did not happen
 		w.putBack(ctx, j, err)
 		return
 	}
@@ -73,7 +72,7 @@ func (w *worker) take(ctx context.Context, j job) {
 }
 
 const (
-	doMax             = 20 * time.Second // for a job that has begun, also when the worker ends meanwhile
+	doMax             = 20 * time.Second // for a begun job, also when the worker ends meanwhile
 	pauseAfterFailure = time.Second
 )
 
@@ -95,8 +94,8 @@ func (w *worker) do(ctx context.Context, j job) error {
 	return nil
 }
 
-// putBack leaves j to who takes it next. After a failure it pauses, or else a worker whose API is
-// away would do nothing but fail.
+// putBack returns j to the queue. After a failure it pauses, or a worker without its API would fail
+// in a loop.
 func (w *worker) putBack(ctx context.Context, j job, why error) {
 	w.queue <- j
 	if ctx.Err() != nil {
@@ -109,7 +108,7 @@ func (w *worker) putBack(ctx context.Context, j job, why error) {
 	}
 }
 
-// report says each second how far the work is, and calls end when all jobs are done.
+// report logs the progress each second, and calls end when all jobs are done.
 func (w *worker) report(ctx context.Context, jobs int, end func()) {
 	for second := time.NewTicker(time.Second); ctx.Err() == nil; {
 		select {
@@ -124,7 +123,7 @@ func (w *worker) report(ctx context.Context, jobs int, end func()) {
 	}
 }
 
-// shutdown gives back what was leased, so that the other workers have it at once.
+// shutdown gives back the leased tokens, so that the other workers have them at once.
 func (w *worker) shutdown(ctx context.Context) error {
 	return errors.Join(w.calls.Shutdown(ctx), w.customers.Shutdown(ctx))
 }

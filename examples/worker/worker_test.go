@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// api is the one that jobs call, in memory. It remembers when it was called, and answers what say
-// says, which gets the number of the call, from 1.
+// api is the API that jobs call, in memory. It records the times of its calls, and answers with
+// say, which gets the number of the call, from 1.
 type api struct {
 	mu    sync.Mutex
 	calls []time.Time
@@ -48,18 +48,19 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), r.Context().Err()
 }
 
-// called is how often it was called.
+// called returns the number of calls.
 func (a *api) called() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.calls)
 }
 
-// start is one worker of the fleet that shares buckets. Its books balance in the end.
+// start starts one worker of the fleet that shares buckets, and checks that its books balance in
+// the end.
 func start(t *testing.T, buckets lease.Store, queue chan job, a *api, calls, customers hybrid.Limit) *worker {
 	t.Helper()
 	limiter := func(name string, limit hybrid.Limit) *hybrid.Limiter {
-		// The store is another value for each worker, as it would be in a process of its own.
+		// Each worker has another value of the store, as separate processes have.
 		l, err := hybrid.New(&struct{ lease.Store }{buckets}, hybrid.Config{
 			Name: name, Limits: []hybrid.Limit{limit},
 			CallTimeout: time.Minute, // outlasts a pause of the machine
@@ -75,7 +76,7 @@ func start(t *testing.T, buckets lease.Store, queue chan job, a *api, calls, cus
 	return newWorker(queue, "http://api", a, limiter("calls", calls), limiter("customers", customers))
 }
 
-// jobs is a queue of n, of ten customers.
+// jobs returns a queue of n jobs, of ten customers.
 func jobs(n int) chan job {
 	queue := make(chan job, n)
 	for i := range n {
@@ -84,11 +85,11 @@ func jobs(n int) chan job {
 	return queue
 }
 
-// hourly is a burst of n, and nothing more for as long as a test runs.
+// hourly is a burst of n, with no refill during a test.
 func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
 
-// TestWorkersShareALimit: however many there are, the API gets no more calls in any window than the
-// limit allows, and no fewer than that either.
+// TestWorkersShareALimit: with any number of workers, the API gets as many calls in any window as
+// the limit allows, no more and no fewer.
 func TestWorkersShareALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		buckets, queue, a := memory.New(nil), jobs(600), &api{}
@@ -125,8 +126,8 @@ func TestWorkersShareALimit(t *testing.T) {
 }
 
 // TestAJobThatWaitsIsPutBack: when the worker ends, the jobs that wait for their customer's turn
-// are in the queue again, those that have begun are done, and what the worker had leased is there
-// for another worker at once.
+// are in the queue again, begun jobs are done, and the worker's leased tokens are available to
+// another worker at once.
 func TestAJobThatWaitsIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{})
@@ -161,7 +162,7 @@ func TestAJobThatWaitsIsPutBack(t *testing.T) {
 }
 
 // TestAJobThatFailsCostsItsCustomerNothing: it is put back and done later, after a pause, and its
-// customer has his token again. The call of the API has happened, and counts.
+// customer's token is refunded. The call of the API has happened, and counts.
 func TestAJobThatFailsCostsItsCustomerNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{say: func(call int, w http.ResponseWriter) {
@@ -186,8 +187,8 @@ func TestAJobThatFailsCostsItsCustomerNothing(t *testing.T) {
 	})
 }
 
-// TestTheAPIHasTheLastWord: where it says 429 all calls wait for as long as it says, and the job is
-// done then.
+// TestTheAPIHasTheLastWord: after a 429 all calls wait for its Retry-After, and then the job is
+// done.
 func TestTheAPIHasTheLastWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{say: func(call int, w http.ResponseWriter) {
@@ -208,8 +209,8 @@ func TestTheAPIHasTheLastWord(t *testing.T) {
 	})
 }
 
-// TestWorkersOnOneRedis: workers have no more calls together than one may have. What two of them
-// that have ended did not use is in the bucket.
+// TestWorkersOnOneRedis: all workers together make no more calls than one may. The unused tokens of
+// two ended workers are in the bucket.
 func TestWorkersOnOneRedis(t *testing.T) {
 	url, queue, a := testnet.Redis(t), jobs(100), &api{}
 	fresh := func() *worker {

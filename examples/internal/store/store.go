@@ -1,4 +1,4 @@
-// Package store is where the examples keep their limits.
+// Package store opens the store of the examples' limits.
 package store
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Open is the store in the Redis at url, and for an empty url one in this process alone. done
-// closes the connections.
+// Open returns the store in the Redis at url, or for an empty url a store in this process alone.
+// done closes the connections.
 func Open(url, prefix string) (s lease.Store, done func() error, err error) {
 	if url == "" {
 		return memory.New(nil), func() error { return nil }, nil

@@ -18,7 +18,7 @@ type Pipes struct {
 	close  func()
 }
 
-// Listen returns a network on which nothing listens but what it returns.
+// Listen returns a network whose only listener is the result.
 func Listen() *Pipes {
 	closed := make(chan struct{})
 	return &Pipes{make(chan net.Conn), closed, sync.OnceFunc(func() { close(closed) })}
@@ -43,7 +43,7 @@ func (p *Pipes) Close() error {
 // Addr returns the address of every end of every connection.
 func (p *Pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// Dial opens a connection, whatever network and address say.
+// Dial opens a connection. It ignores network and address.
 func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
