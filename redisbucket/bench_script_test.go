@@ -16,10 +16,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// fleet is ten holders of one bucket who renew in turn, as processes do: each has spent two thirds
-// of what it was granted, knows the epoch, and asks for a hundred tokens, of which there are
-// enough. Every eleventh call needs more than there can be, so it falls short and is told when to
-// come again.
+// fleet is ten holders of one bucket that renew in turn, as processes do: each has spent two thirds
+// of its grant, knows the epoch, and asks for a hundred tokens. The bucket has enough. Every eleventh
+// call needs more than the bucket can have, so it gets less and a time to retry.
 type fleet struct {
 	s        *Store
 	requests []lease.Request
@@ -77,7 +76,7 @@ func drawn(b *testing.B, s *Store) func() {
 	}
 }
 
-// evalshaTime is what INFO commandstats has counted since the last reset: calls of EVALSHA, and the
+// evalshaTime reads INFO commandstats: the calls of EVALSHA since the last reset, and the
 // microseconds that they took.
 func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 	b.Helper()
@@ -93,10 +92,10 @@ func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 }
 
 // BenchmarkScriptServerTime compares what one lease call and one draw cost the server with what one
-// admitted call of redis_rate costs it, as the same server counts all in turns of 500 calls; of the
-// turns it takes the median, so that others who keep the machine busy for a moment do not show. The
-// target is a ratio of at most 3.5 for a lease call (docs/figures.md), which stands for about a
-// hundred decisions, and of 0.6 for a draw, which stands for one like a call of redis_rate.
+// admitted call of redis_rate costs it, as the same server counts all in turns of 500 calls. It takes
+// the median of the turns, so that short bursts of other load do not show. The target is a ratio of
+// at most 3.5 for a lease call (docs/figures.md), which stands for about a hundred decisions, and of
+// 0.6 for a draw, which stands for one like a call of redis_rate.
 //
 //	go test ./redisbucket -run '^$' -bench ScriptServerTime -benchtime 40000x -count 5
 func BenchmarkScriptServerTime(b *testing.B) {

@@ -69,7 +69,7 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
       epoch, lost = max(epoch, seen + 1), early and now + lasting or nil
     elseif seen >= epoch then -- writes were lost: the new epoch makes every record unknown
       epoch, counter, lost = seen + 1, counted, now + lasting
-    elseif early and now < birth + lasting then -- this bucket was made by a caller that did not know of the lost one
+    elseif early and now < birth + lasting then -- the caller that made this bucket knew of no loss
       lost = birth + lasting
     end
     if lost then
@@ -94,7 +94,7 @@ local fill = op == 'reset' or op == 'replace'
 local clip = fill
 if mine then
   local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
-  if mine == c then -- it is what is stored, or was just created
+  if mine == c then -- the stored configuration, or a new bucket
     stood = now
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
     keep = remember(c, keep, now, ttl, frozen > 0, max(0, frozen - now), base, width, held, weights)
@@ -126,8 +126,9 @@ if mine then
           local from, to = c[i], mine[k]
           if not given[k] and not taken[i] and (pass == 4
               or sub(c.text, 30 * i + 23, 30 * i + 30) == sub(mine.text, 30 * k + 23, 30 * k + 30)
-                and (pass == 3 or pass == 2 and from.kind == to.kind or from.burst == to.burst and from.unit == to.unit and from.step == to.step
-                  and from.tick == to.tick and from.kind == to.kind and from.offset == to.offset)) then
+                and (pass == 3 or pass == 2 and from.kind == to.kind or from.burst == to.burst
+                  and from.unit == to.unit and from.step == to.step and from.tick == to.tick
+                  and from.kind == to.kind and from.offset == to.offset)) then
             given[k], taken[i], alike[k] = from, true, pass == 1
           end
         end

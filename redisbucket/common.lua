@@ -8,10 +8,10 @@
 -- becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
---          byte. What follows has one of two forms, which are told apart by their length. The long
---          form: 38 numbers, the configuration, the level and the rest of each limit but the first,
---          what is charged to windows, see window.lua, and the limits that have left, see past.lua. The
---          38 numbers:
+--          byte. Then comes one of two forms. Their lengths differ. The long form: 38 numbers, the
+--          configuration, the level and the rest of each limit but the first, what is charged to
+--          windows, see window.lua, and the limits that have left, see past.lua.
+--          The 38 numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood forgot ttl
 --            proposed proposedAt width moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
@@ -184,8 +184,8 @@ local function capacity(l, held)
   return tokens * l.unit
 end
 
--- brim drops the rest of a limit that is full. room is how many units are missing: where the rest
--- already stands for so many, they count.
+-- brim drops the rest of a full limit. room is the units that are missing. If the rest is worth them
+-- already, they count.
 local function brim(l, room)
   if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
     if room > 0 then l.level = l.level + room end
@@ -236,13 +236,13 @@ local function widthFor(ttl)
   return 2 ^ e
 end
 
--- pasts is what past.lua remembers of limits that have left; nil for nothing. open.lua and change.lua
+-- pasts holds the pasts of limits that have left, see past.lua; nil for none. open.lua and change.lua
 -- set it.
 local pasts
 
--- remember returns until when the bucket must be kept (section 6.14), and how long the longest
--- lease may last that is out, at least a T. lost says that a loss was proven once. A limit that
--- starts empty, since it takes 100 years to fill, may be forgotten. Without a ring nobody leases.
+-- remember returns the time until which the bucket must be kept (section 6.14), and the longest time
+-- that a lease may still last, at least a T. lost says that a loss was proven once. A limit that takes
+-- 100 years to fill starts empty, so it may be forgotten. Without a ring there are no leases.
 local function remember(c, keep, now, ttl, lost, frost, base, width, held, weights)
   local longest = pasts and pasts.longest() or 0
   for k = 1, c.n do

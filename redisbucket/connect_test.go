@@ -53,7 +53,8 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 	// round trip is left,
 	testkit.Check(t, c.Before >= 2*farOff && all-c.Before >= farOff, "%v, of which before %v", all, c.Before)
 	// and its answer's time begins when it was sent with the script.
-	testkit.Check(t, c.SentAfter() >= 2*farOff && all-c.SentAfter() >= farOff, "sent after %v of %v", c.SentAfter(), all)
+	testkit.Check(t, c.SentAfter() >= 2*farOff && all-c.SentAfter() >= farOff,
+		"sent after %v of %v", c.SentAfter(), all)
 	// When the next goes over the same connection, then all of it is a round trip.
 	all, c = trip(2)
 	whole := c.Before == 0 && all >= farOff
@@ -62,7 +63,8 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 	// connection is opened.
 	s.rdb.ScriptFlush(t.Context())
 	all, c = trip(3)
-	testkit.Check(t, c.SentAfter() >= farOff && all-c.SentAfter() >= farOff, "sent after %v of %v", c.SentAfter(), all)
+	testkit.Check(t, c.SentAfter() >= farOff && all-c.SentAfter() >= farOff,
+		"sent after %v of %v", c.SentAfter(), all)
 	// When the connection was lost, its successor's handshake is none again.
 	proxy.Cut()
 	_, c = trip(4)
@@ -151,7 +153,7 @@ func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 	testkit.Check(t, calls[0].Err == nil && calls[0].Unsent() == nil, "%v, %v", calls[0].Err, calls[0].Unsent())
 }
 
-// TestACallThatIsGivenUpBeforeItIsSentNeverIs: its tokens would be drawn for nobody.
+// TestACallThatIsGivenUpBeforeItIsSentNeverIs: no caller would use the tokens that it draws.
 func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 	// Given a call whose connection is in the middle of its handshake,
 	connected, goOn := make(chan bool), make(chan bool)
@@ -190,8 +192,8 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 	testkit.Check(t, next[0].Err == nil && next[0].Grant.Counter == 1, "%+v, %v", next[0].Grant, next[0].Err)
 }
 
-// A dial fails in the very moment in which the call goes out over another connection, and nobody
-// waits for the reply: it may have been executed.
+// A dial fails at the moment at which the call goes out over another connection, and its caller has
+// stopped waiting: it may have been executed.
 func TestASentCallIsNotRefusedByADialThatFails(t *testing.T) {
 	s := storeOver(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -386,8 +388,8 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 		testkit.Check(t, got == want, "%q is %v, want %v", text, got, want)
 	}
 	for err, want := range map[error]error{
-		io.EOF: errUnknown, context.DeadlineExceeded: errUnknown, redis.Nil: errUnknown, redis.ErrClosed: errRefused,
-		redis.ErrPoolTimeout: errRefused,
+		io.EOF: errUnknown, context.DeadlineExceeded: errUnknown,
+		redis.Nil: errUnknown, redis.ErrClosed: errRefused, redis.ErrPoolTimeout: errRefused,
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: errRefused,
 		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:   errUnknown,
 	} {

@@ -120,7 +120,8 @@ func pastDamages(now int64) map[string]func(string) string {
 		damages["the "+name+" left later"] = set(start, pastAt.to(now+1))
 		damages["what is 0 in the "+name+" is 1"] = set(start, pastZero.to(1))
 		for i, p := range []place{pastBurst, pastUnit, pastStep, pastCode, pastUsed, pastAt, pastMore, pastZero} {
-			damages[fmt.Sprintf("number %d of the %s is as large as can be", i, name)] = set(start, p.to(1<<(8*p.size)-1))
+			damages[fmt.Sprintf("number %d of the %s is as large as can be", i, name)] =
+				set(start, p.to(1<<(8*p.size)-1))
 		}
 	}
 	return damages

@@ -40,10 +40,10 @@ var (
 
 // requestAt is where the numbers of a request are, but its headroom, which is a double.
 var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}, "counter": {18, 7},
-	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7}, "heardAt": {57, 7},
-	"heardAge": {64, 7}, "heardExpiry": {71, 7}, "heardFrozen": {78, 7}, "remaining": {85, 7}, "returned": {92, 7},
-	"refund": {99, 7}, "unused": {106, 7}, "debt": {113, 7}, "charge": {120, 7}, "waiting": {127, 7},
-	"drawn": {134, 7}, "draw": {149, 1}}
+	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7},
+	"heardAt": {57, 7}, "heardAge": {64, 7}, "heardExpiry": {71, 7}, "heardFrozen": {78, 7},
+	"remaining": {85, 7}, "returned": {92, 7}, "refund": {99, 7}, "unused": {106, 7}, "debt": {113, 7},
+	"charge": {120, 7}, "waiting": {127, 7}, "drawn": {134, 7}, "draw": {149, 1}}
 
 const headroomAt = 141
 
@@ -52,8 +52,8 @@ func (p place) set(text string, start int, v int64) string {
 	return text[:start+p.at] + string(appendWhole(nil, p.size, v)) + text[start+p.at+p.size:]
 }
 
-// damages are what may become of the texts of a bucket of one limit, and of a record, so that the
-// scripts cannot trust them. Each number becomes a wrong one, and all of them if the run is long.
+// damages returns ways to damage the texts of a bucket of one limit, and of a record, so that the
+// scripts cannot trust them. Each sets one number to a wrong value; a long run has all numbers.
 func damages(long bool) (states, records map[string]func(string) string) {
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }
@@ -254,8 +254,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		config + limit + limit + limit + limit,
 		changed(burstAt, int64(1<<52), unitAt, 1), changed(burstAt, 1<<26, unitAt, 1<<26),
 		changed(overcommitAt, int64(1<<52-1), burstAt, 1, unitAt, 1), changed(codeAt, 3), changed(codeAt, 7),
-		changed(burstAt, int64(4_503_599_627), unitAt, 1_000_000, codeAt, 2), changed(burstAt, 0), changed(unitAt, 0),
-		changed(targetAt, 0), changed(targetAt, int64(3_600_000_001)), changed(emptyAt, 2),
+		changed(burstAt, int64(4_503_599_627), unitAt, 1_000_000, codeAt, 2), changed(burstAt, 0),
+		changed(unitAt, 0), changed(targetAt, 0), changed(targetAt, int64(3_600_000_001)), changed(emptyAt, 2),
 		changed(callsAt, 1_000_000_001), changed(deployAt, int64(1<<52)), changed(overcommitAt, int64(1<<52)),
 		changed(revisionAt, int64(1<<52)), changed(stepAt, 0), changed(stepAt, int64(1<<52)),
 		changed(codeAt, 8, stepAt, 999), changed(codeAt, 8, stepAt, int64(1_576_800_000_000_001)),
@@ -270,13 +270,14 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		number("ttl", 199_999), number("ttl", 3_600_000_001), number("leaseMax", 7_200_000_001),
 		number("draw", 1), number("draw", 2), requestAt["want"].set(draw, 0, 1<<52),
 		requestAt["seq"].set(draw, 0, 0), requestAt["weight"].set(draw, 0, 0), requestAt["need"].set(draw, 0, 11),
-		requestAt["weight"].set(draw, 0, 2_000_000), requestAt["ttl"].set(draw, 0, 199_999), headroom(math.NaN()), headroom(-0.1), headroom(1),
-		headroom(math.Inf(1)), headroom(math.Inf(-1))} {
+		requestAt["weight"].set(draw, 0, 2_000_000), requestAt["ttl"].set(draw, 0, 199_999), headroom(math.NaN()),
+		headroom(-0.1), headroom(1), headroom(math.Inf(1)), headroom(math.Inf(-1))} {
 		calls = append(calls, arguments{config, "", bad})
 	}
 	for name, at := range requestAt {
 		if at.size == 7 {
-			calls = append(calls, arguments{config, "", number(name, 1<<52)}, arguments{config, "", number(name, 1<<56-1)})
+			calls = append(calls, arguments{config, "", number(name, 1<<52)},
+				arguments{config, "", number(name, 1<<56-1)})
 		}
 	}
 	for _, bad := range strings.Split("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
@@ -285,7 +286,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
 		{config, "", "", "set"}, {config, "x", good, "set"},
 		{config, "", number("ttl", 0), "set"}, {config, "", number("ttl", 3_600_000_001), "set-if-absent"},
-		{changed(revisionAt, int64(1<<52-1)), "", good, ""}, {config, "", good}, {changed(stepAt, 0), "", good, "set"}}
+		{changed(revisionAt, int64(1<<52-1)), "", good, ""}, {config, "", good},
+		{changed(stepAt, 0), "", good, "set"}}
 	onEach(t, func(t *testing.T, s *Store) {
 		bucket := s.bucketKey("k")
 		record := recordKey(bucket, "h")
@@ -307,7 +309,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 				testkit.Must(t, contents(s) == before, "%q wrote:\n%s\n%s", c, before, contents(s))
 			}
 			for _, args := range configures {
-				v, err := invoke(ctx, s.rdb, []*invocation{{s.configureScript, []any{bucket}, args}}, func() {})[0].Result()
+				v, err := invoke(ctx, s.rdb,
+					[]*invocation{{s.configureScript, []any{bucket}, args}}, func() {})[0].Result()
 				if err == nil {
 					_, err = decodeState(v)
 				}
@@ -344,9 +347,9 @@ func FuzzStored(f *testing.F) {
 	f.Add(early+ring+textOf(f, two)+doubles(5, 0), record, now, seq)
 	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
 		record, uint64(0), seq)
-	f.Add(doubles(last, last, last, last, last, top, last, last+7_200_000_000, last, top, last, last, 3_600_000_000,
-		3_600_000_000, last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000, 0, last)+ring[8:]+config,
-		record, uint64(last), uint64(last))
+	f.Add(doubles(last, last, last, last, last, top, last, last+7_200_000_000, last, top, last, last,
+		3_600_000_000, 3_600_000_000, last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000,
+		0, last)+ring[8:]+config, record, uint64(last), uint64(last))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
 		for _, i := range []int{0, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 20, 21, 22, 27} {
 			f.Add(setNumber(good, i, bad), record, now, seq)

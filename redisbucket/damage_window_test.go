@@ -26,8 +26,8 @@ func windowRequest(seq int64) lease.Request {
 	return r
 }
 
-// windowDamages are what may become of the text of a bucket that windowRequest has called once, at
-// the time now, so that nothing can trust it: 39 numbers, the configuration, the levels and rests
+// windowDamages returns ways to damage the text of a bucket that windowRequest has called once, at
+// the time now, so that no reader can trust it: 39 numbers, the configuration, the levels and rests
 // of the other limits, one cell, and the number of the period.
 func windowDamages(now int64) map[string]func(string) string {
 	const calendarAt = 8*stateNumbers + 30 + 3*30 // its sum, and when its period began
@@ -80,10 +80,12 @@ func windowDamages(now int64) map[string]func(string) string {
 		"a bucket that is a sliding window":   config(2, codeAt, 8),
 		"a tick of a window":                  config(0, codeAt, 9),
 		"a window of no kind":                 config(0, codeAt, 24),
-		"more overcommit than can be counted": func(s string) string { return overcommitAt.set(s, configAt, 1<<52-50) },
+		"more overcommit than can be counted": func(s string) string {
+			return overcommitAt.set(s, configAt, 1<<52-50)
+		},
 	}
-	for name, at := range map[string]int{"sum": 8 * levelAt, "number of cells": 8*levelAt + 8, "calendar's sum": calendarAt,
-		"beginning": calendarAt + 8, "period": periodAt} {
+	for name, at := range map[string]int{"sum": 8 * levelAt, "number of cells": 8*levelAt + 8,
+		"calendar's sum": calendarAt, "beginning": calendarAt + 8, "period": periodAt} {
 		for _, bad := range notWhole {
 			damages[fmt.Sprintf("the %s is %v", name, bad)] = number(at, bad)
 		}
@@ -107,7 +109,8 @@ func TestDamagedWindowsAreAnErrorAndAreNotTouched(t *testing.T) {
 			before := contents(s)
 			// when it is called and looked at, then each says so,
 			_, err := exchange(s, "k", windowRequest(2))
-			checkError(t, name, err, map[error]bool{errDamaged: true, lease.ErrPermanent: true, lease.ErrRefused: true})
+			checkError(t, name, err,
+				map[error]bool{errDamaged: true, lease.ErrPermanent: true, lease.ErrRefused: true})
 			_, err = s.Inspect(ctx, "k")
 			testkit.Check(t, errors.Is(err, errDamaged), "%s: Inspect says %v", name, err)
 			_, err = s.Look(ctx, "k")
@@ -137,7 +140,7 @@ func TestAWindowIsNotInTheShortForm(t *testing.T) {
 		granted(t, s, "k", other)
 		bad := contentsOf(s, "k")[:restSize(1)-configSize(1)] + textOf(t, draw.Config)
 		testkit.NoErr(t, s.rdb.Set(ctx, bucket, mark+bad, 0).Err())
-		// then nobody takes it
+		// then no call takes it
 		for _, r := range []lease.Request{draw, windowRequest(2)} {
 			r.Seq = 2
 			_, err := exchange(s, "k", r)

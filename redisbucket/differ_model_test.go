@@ -312,7 +312,7 @@ func (x *trio) retry(h *actor) {
 	}
 }
 
-// stale delivers a copy of an earlier call of h, whose reply nobody waits for.
+// stale delivers a copy of an earlier call of h, and drops the reply.
 func (x *trio) stale(h *actor) {
 	x.t.Helper()
 	if len(h.sent) < 2 {

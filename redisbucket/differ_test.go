@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// servers are what protocol.Bucket is compared with: real Redis, unless it is missing, and miniredis.
+// servers are compared with protocol.Bucket: real Redis, unless it is missing, and miniredis.
 type servers struct {
 	clients []*redis.Client // the authority first, miniredis last
 	fake    *miniredis.Miniredis
@@ -174,9 +174,11 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"cells": calls / 4000, "of another kind": calls / 20_000, "used up again": calls / 20_000,
 				"remembered": calls / 400, "left while leased": calls / 20_000, "came back": calls / 5000,
 				"came back while leased": calls / 20_000, "a window came back": calls / 5000, "made room": calls / 20_000,
-				"heard ahead": calls / 20_000, "frozen once": calls / 20_000, "late": calls / 5000, "pruned": calls / 20_000, "ahead": calls / 4000, "ahead of a past": calls / 8000} {
+				"heard ahead": calls / 20_000, "frozen once": calls / 20_000, "late": calls / 5000,
+				"pruned": calls / 20_000, "ahead": calls / 4000, "ahead of a past": calls / 8000} {
 				// the server's own time passes too slowly, and never goes back
-				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest",
+				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned",
+					"drawn at rest", "dated at rest", "leased at rest",
 					"a new period", "of another kind", "used up again", "heard ahead", "pruned", "ahead", "ahead of a past",
 					"made room", "came back", "came back while leased", "a window came back"}, what)
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
@@ -241,8 +243,9 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"loss": after.Frozen > before.Frozen, "back": after.Clock < before.Clock,
 		"turned": !slices.Equal(after.Config.Limits, before.Config.Limits) &&
 			after.Config.Version == before.Config.Version,
-		"owed":          slices.Min(after.Level[:]) < 0,
-		"drawn at rest": r.Draw && atRest(after) && !atRest(before), "drawn in short": atRest(after) && atRest(before),
+		"owed":           slices.Min(after.Level[:]) < 0,
+		"drawn at rest":  r.Draw && atRest(after) && !atRest(before),
+		"drawn in short": atRest(after) && atRest(before),
 		"leased at rest": atRest(before) && !atRest(after) && !r.Draw,
 		"fast": atRest(before) && atRest(after) && !dated(after) && len(after.Config.Limits) == 1 &&
 			len(appendRequest(nil, &r)) < requestSize,
@@ -375,7 +378,7 @@ func (x *trio) restore() {
 	x.bucket = *x.saved.bucket.Clone()
 }
 
-// who is what store i is called.
+// who returns the name of store i.
 func (x *trio) who(i int) string {
 	if i == len(x.stores)-1 {
 		return "miniredis"

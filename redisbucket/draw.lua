@@ -34,12 +34,13 @@ if struct and #ARGV[3] == 85 then
       tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
       if clock < 1 or seen > 0 or counted >= 2^52 or seq < 1 or seq >= 2^52 or need > want or weight < 1
           or weight > 1000000 or deploy >= 2^52 or over >= 2^52 or calls > 1000000000 or revision >= 2^52
-          or empty > 0 or target < 1 or target > 3600000000 or burst < 1 or unit < 1 or step < 1 or step >= 2^52
-          or most >= 2^52 or most * unit >= 2^52 or code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
+          or empty > 0 or target < 1 or target > 3600000000 or burst < 1 or unit < 1
+          or step < 1 or step >= 2^52 or most >= 2^52 or most * unit >= 2^52 or code > 6 or code == 3
+          or tick > 1 and step * tick >= 2^52 then
         want = 0
       end
-      text = struct.pack('<I2I7I6I7I4I6I6I7I3', mark, clock, 0, clock, asked, 0, 0, want > 0 and burst * unit or 0, 0)
-        .. config
+      text = struct.pack('<I2I7I6I7I4I6I6I7I3', mark, clock, 0, clock, asked, 0, 0,
+        want > 0 and burst * unit or 0, 0) .. config
     end
     local stored, epoch, counter, now, ttl, spent, denied, level, rest, over, revision, empty, target, burst,
       unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxI7xxxxI7I1I4I7I7I7I1', text)
@@ -47,8 +48,8 @@ if struct and #ARGV[3] == 85 then
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
-    if stored == mark and asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
-        and epoch >= 2^32 and epoch <= now and level <= full and rest < tick
+    if stored == mark and asked == ttl and asked >= 2 * target and asked <= 3600000000
+        and clock >= now and clock < 2^52 and epoch >= 2^32 and epoch <= now and level <= full and rest < tick
         and (seen == epoch or seen == 0) and counted <= counter and want > 0
         and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
       -- The refill.
@@ -79,8 +80,8 @@ if struct and #ARGV[3] == 85 then
         if keep < 2592000000000 and (empty == 1 or revision > 0) then keep = 2592000000000 end
         counter, level = counter + 1, level - want * unit
         local life = (keep + 999) / 1000
-        call('SET', KEYS[1], struct.pack('<I2I7I6I7I4I6I6I7I3', mark, epoch, counter, clock, ttl, spent + want,
-          denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
+        call('SET', KEYS[1], struct.pack('<I2I7I6I7I4I6I6I7I3', mark, epoch, counter, clock, ttl,
+          spent + want, denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
         tokens = level / unit
         tokens = tokens - tokens % 1
         local missing = ((tokens + 1) * unit - level + step - 1) / step

@@ -27,14 +27,14 @@ func drawOf(seq, n int64) lease.Request {
 // lastingConfig refills so slowly that nothing expires, and no level changes, in a test.
 var lastingConfig = lease.Policy{}.ConfigFor([]lease.Limit{{Tokens: 10, Per: time.Hour}}, 0, 0)
 
-// raw is what the lease script answers to r, as the server sent it.
+// raw returns the reply of the lease script to r, as the server sent it.
 func raw(t *testing.T, s *Store, key string, r *lease.Request) any {
 	t.Helper()
 	config, err := appendConfig(nil, &r.Config)
 	testkit.NoErr(t, err)
 	bucket := s.bucketKey(key)
-	v, err := s.rdb.Eval(context.Background(), s.leaseScript.source, []string{bucket, recordKey(bucket, r.Holder)},
-		config, s.now(), appendRequest(nil, r)).Result()
+	v, err := s.rdb.Eval(context.Background(), s.leaseScript.source,
+		[]string{bucket, recordKey(bucket, r.Holder)}, config, s.now(), appendRequest(nil, r)).Result()
 	testkit.NoErr(t, err)
 	return v
 }
@@ -90,9 +90,9 @@ func contentsOf(s *Store, key string) string {
 	return strings.TrimPrefix(s.rdb.Get(context.Background(), s.bucketKey(key)).Val(), mark)
 }
 
-// TestAKeyAtRestIsSmall: users who hold no lease cost at most 250 bytes each. That includes the
-// tables of keys and of expiries, whose entries Debian's jemalloc rounds up to 16 bytes. MEMORY
-// USAGE, which leaves these tables out, says what each form is.
+// TestAKeyAtRestIsSmall: users without a lease cost at most 250 bytes each. That includes the tables
+// of keys and of expiries, whose entries Debian's jemalloc rounds up to 16 bytes. MEMORY USAGE, which
+// leaves these tables out, says what each form is.
 func TestAKeyAtRestIsSmall(t *testing.T) {
 	ctx := context.Background()
 	s := newStore(t, redistest.Start(t).Addr)
@@ -203,12 +203,13 @@ func TestALookReadsBothForms(t *testing.T) {
 		want, err := s.Inspect(ctx, "k")
 		testkit.NoErr(t, err)
 		v, err := s.Look(ctx, "k")
-		testkit.Check(t, err == nil && v.Spent == 3 && v.Counter == 1 && v.Epoch == want.Epoch && v.Levels[0] >= 7 &&
-			v.Expiry > time.Second && len(v.Holders) == 0, "%+v, %v", v, err)
+		testkit.Check(t, err == nil && v.Spent == 3 && v.Counter == 1 && v.Epoch == want.Epoch &&
+			v.Levels[0] >= 7 && v.Expiry > time.Second && len(v.Holders) == 0, "%+v, %v", v, err)
 		var read []Reading
 		err = s.Scan(ctx, Scan{}, func(r Reading) { read = append(read, r) })
-		testkit.Check(t, err == nil && len(read) == 1 && read[0].Key == "k" && read[0].Spent == 3 && read[0].Counter == 1 &&
-			read[0].Epoch == want.Epoch && read[0].Created == want.Epoch && read[0].Err == nil, "%+v, %v", read, err)
+		testkit.Check(t, err == nil && len(read) == 1 && read[0].Key == "k" &&
+			read[0].Spent == 3 && read[0].Counter == 1 && read[0].Epoch == want.Epoch &&
+			read[0].Created == want.Epoch && read[0].Err == nil, "%+v, %v", read, err)
 	})
 }
 
@@ -257,8 +258,8 @@ func TestAServerOf32BitsStoresTheSame(t *testing.T) {
 		}
 		for i, c := range calls[wide] {
 			d := calls[thin][i]
-			testkit.Must(t, c.Err == nil && d.Err == nil && c.Grant.Granted == d.Grant.Granted, "call %d: %+v, %v; %+v, %v",
-				seq, c.Grant, c.Err, d.Grant, d.Err)
+			testkit.Must(t, c.Err == nil && d.Err == nil && c.Grant.Granted == d.Grant.Granted,
+				"call %d: %+v, %v; %+v, %v", seq, c.Grant, c.Err, d.Grant, d.Err)
 			testkit.Must(t, contentsOf(wide, c.Key) == contentsOf(thin, c.Key), "call %d: %x instead of %x",
 				seq, contentsOf(thin, c.Key), contentsOf(wide, c.Key))
 		}

@@ -26,7 +26,7 @@ func drawing(seq, n int64, keys ...string) (calls []*lease.Call) {
 	return calls
 }
 
-// numbered is so many keys.
+// numbered returns n keys.
 func numbered(n int) (keys []string) {
 	for i := range n {
 		keys = append(keys, fmt.Sprint("user ", i))
@@ -87,7 +87,7 @@ func TestDrawsTravelTogether(t *testing.T) {
 		testkit.Check(t, n == 3, "%d scripts for %d draws", n, len(calls))
 		checkGranted(t, calls, seq)
 	}
-	// A bucket that has been evicted says nothing of who has the others.
+	// An evicted bucket does not tell which servers have the others.
 	s.find(t.Context(), s.node(""), []any{s.bucketKey("user 0"), s.bucketKey("nobody")})
 	testkit.Check(t, s.together(), "draws may not travel together any more")
 	// Those of another configuration are another command, wherever they stand between the others; a
@@ -111,7 +111,7 @@ func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
 		keys := numbered(8)
 		_, real := s.rdb.(*redis.Client).InfoMap(t.Context(), "server").Val()["Server"]["redis_version"]
 		exchangeAll(s, drawing(1, 1, keys...))
-		// Given a key from which somebody leases, one of the wrong type, and one that has too little,
+		// Given a key with a lease, a key of the wrong type, and a key with too few tokens,
 		leased := request(2)
 		leased.Holder = "other"
 		granted(t, s, keys[0], leased)
@@ -128,7 +128,8 @@ func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
 			calls[2].Grant.Delay > 0, "%+v, %v", calls[2].Grant, calls[2].Err)
 		checkGranted(t, calls[3:], 2)
 		if real { // miniredis has no struct, so there each is called alone
-			testkit.Check(t, len(groups) == 2 && len(groups[0]) == 5, "%d groups, the first of %d calls", len(groups), len(groups[0]))
+			testkit.Check(t, len(groups) == 2 && len(groups[0]) == 5,
+				"%d groups, the first of %d calls", len(groups), len(groups[0]))
 		}
 	})
 }
@@ -139,7 +140,8 @@ func TestKeysThatMayNotTravelTogether(t *testing.T) {
 	redistest.RequireVersion(t, 6, "users")
 	s := newStore(t, redistest.Start(t).Addr)
 	s.found.Store(foundEnough)
-	testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "resetkeys", "~*user*").Err())
+	testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), "ACL",
+		"SETUSER", "default", "resetkeys", "~*user*").Err())
 	calls := drawing(1, 1, "user 1", "else", "user 2")
 	exchangeAll(s, calls)
 	checkGranted(t, []*lease.Call{calls[0], calls[2]}, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// mark is how every stored text begins. What the other tests call a text comes without it.
+// mark begins every stored text. The texts of the other tests come without it.
 var mark = string([]byte{'y', layout})
 
 // unmarked returns a stored text without its mark; "" where nothing is stored.
@@ -28,8 +28,8 @@ func unmarked(t testing.TB, text string) string {
 	return rest
 }
 
-// texts is what Redis holds of one bucket and of the records of some holders; what is not there is
-// empty.
+// texts holds the texts that Redis stores for one bucket and for the records of some holders; a
+// missing one is empty.
 type texts struct {
 	state   string
 	records map[string]string
@@ -69,7 +69,7 @@ func (x texts) put(t testing.TB, s *Store, key string) {
 // epoch, which only say whether the record counts.
 const unnamed = 2
 
-// dumped is what Redis should hold of a bucket that is d, records without the numbers that the
+// dumped returns the texts that Redis should store for bucket d, records without the numbers that the
 // reference does not have.
 func dumped(t testing.TB, d protocol.BucketDump) texts {
 	t.Helper()
@@ -85,9 +85,9 @@ func dumped(t testing.TB, d protocol.BucketDump) texts {
 		x.state = rested(t, d)
 		return x
 	}
-	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
-		d.StoodAt, d.ForgotAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.MovedAt,
-		d.Updated, d.ContendedUntil)
+	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen,
+		d.SetAt, d.Keep, d.StoodAt, d.ForgotAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width,
+		d.MovedAt, d.Updated, d.ContendedUntil)
 	tail := append(chargedTo(t, &d), remembered(d.Pasts)...)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
 	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
@@ -161,8 +161,9 @@ func remembered(pasts []protocol.PastDump) (text []byte) {
 // atRest reports whether d should be stored in the short form: where what that leaves out follows
 // from the rest, and the numbers fit.
 func atRest(d protocol.BucketDump) bool {
-	return d.Exists && len(d.Pasts) == 0 && reflect.DeepEqual(d, d.AtRest()) && max(d.Counter, d.Spent, d.Denied) < 1<<48 &&
-		slices.Min(d.Level[:]) >= 0 && !slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
+	return d.Exists && len(d.Pasts) == 0 && reflect.DeepEqual(d, d.AtRest()) &&
+		max(d.Counter, d.Spent, d.Denied) < 1<<48 && slices.Min(d.Level[:]) >= 0 &&
+		!slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
 }
 
 // dated reports whether the short form of d says when levels were set and limits forgotten.

@@ -50,7 +50,8 @@ func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 	return record[:len(record)-len(holder)-1], record
 }
 
-// configSize is the length of the configuration of so many limits, requestSize that of a request.
+// configSize returns the bytes of a configuration with that number of limits, requestSize those of a
+// request.
 func configSize(limits int) int { return 30 + 30*limits }
 
 const requestSize, drawSize = 150, 85
@@ -88,7 +89,7 @@ var ticks = [...]int64{1, 1_000, 1_000_000}
 
 const burstUnsaid, kindCode = 4, 8
 
-// appendWhole writes v, which is not negative, in so many bytes, little end first.
+// appendWhole appends v, which is not negative, in size bytes, little end first.
 func appendWhole(dst []byte, size int, v int64) []byte {
 	for range size {
 		dst = append(dst, byte(v))
@@ -120,7 +121,8 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 	if r.Draw && r.Debt|r.Charge|r.Drawn == 0 && r.Headroom == 0 {
 		return dst
 	}
-	for _, v := range [...]int64{r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Charge, r.Waiting, r.Drawn} {
+	for _, v := range [...]int64{r.Remaining, r.Returned, r.Refund, r.Unused,
+		r.Debt, r.Charge, r.Waiting, r.Drawn} {
 		dst = appendWhole(dst, 7, v)
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Headroom))

@@ -18,17 +18,17 @@ var (
 	errDamaged = errors.New("stored state is damaged")            // what the scripts answer
 	errNewer   = errors.New("stored state is of a newer release") // what the scripts answer
 	errFigure  = errors.New("a figure that cannot be")            // in a reply of the scripts
-	errNotSent = errors.New("not sent")                           // the call ended before anything of it was sent
+	errNotSent = errors.New("not sent")                           // no byte of the call was sent
 )
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
-// What an error says about a call: may it have been executed, and may a retry help?
+// Each error answers two questions about a call: may it have been executed, and may a retry help?
 var (
 	errUnknown   = lease.ErrUnavailable                                         // it may have been
 	errRefused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
-	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // no; somebody must act
-	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; somebody must act
+	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // no; the operator must act
+	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; the operator must act
 )
 
 // codes are the error codes that servers give before a script's first write. A server refuses or
@@ -41,8 +41,9 @@ var codes = map[string]error{
 	"CROSSSLOT": errForbidden,
 }
 
-// wordings are what servers say under the code ERR alone. The first two (Redis 6 and 7.0; later
-// ones and Valkey) are of permissions that end inside a script, which may have written by then.
+// wordings tell apart the errors that servers send under the code ERR alone. The first two (Redis 6
+// and 7.0; later ones and Valkey) report a permission that is missing inside a script, which may have
+// written by then.
 var wordings = []struct {
 	words string
 	says  error
@@ -123,14 +124,14 @@ func named(err error) error {
 
 // nodeWords are in the answers that a server gives to calls for any key, nodeCodes are their codes.
 var (
-	nodeCodes = regexp.MustCompile(`(^|[ -])(READONLY|LOADING|MASTERDOWN|OOM|NOREPLICAS|MISCONF|BUSY|NOAUTH|WRONGPASS) `)
+	nodeCodes = regexp.MustCompile(
+		`(^|[ -])(READONLY|LOADING|MASTERDOWN|OOM|NOREPLICAS|MISCONF|BUSY|NOAUTH|WRONGPASS) `)
 	nodeWords = regexp.MustCompile(`The cluster is down|max number of clients|unknown command`)
 	denials   = regexp.MustCompile(`^NOPERM |The user executing the script|ACL failure in script`)
 )
 
-// concernsKey reports whether err is what a server that is well says about one key: a call for
-// another key might be served. A missing permission is such where it is for keys and not for a
-// command.
+// concernsKey reports whether a healthy server sent err about one key: a call for another key might
+// be served. A missing permission is such where it is for keys and not for a command.
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {

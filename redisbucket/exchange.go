@@ -70,7 +70,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	}
 	var before time.Duration
 	var err error
-	if s.slotsKnown.Load() { // then the client asks nobody
+	if s.slotsKnown.Load() { // then the client asks no server
 		err = locate(ctx)
 	} else {
 		var p *pipeline

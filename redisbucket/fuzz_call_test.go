@@ -65,13 +65,13 @@ func FuzzCall(f *testing.F) {
 }
 
 // FuzzCallNumbers goes to the edges that lifelike calls never reach: every number of two requests
-// is the fuzzer's, as is the clock. What Go refuses is refused; what it lets through is answered
-// alike.
+// is the fuzzer's, as is the clock. Redis refuses each request that Go refuses, and answers each
+// other request as Go does.
 func FuzzCallNumbers(f *testing.F) {
 	const most = lease.WaitingMax
 	add := func(now, later, want, remaining, returned, debt, refund, weight int64) {
-		f.Add(now, later, want, remaining, returned, debt, refund, debt/2, 0.3, weight, int64(100), int64(0), int64(0),
-			want, now+later/2, int64(0), int64(400_000))
+		f.Add(now, later, want, remaining, returned, debt, refund, debt/2, 0.3, weight, int64(100),
+			int64(0), int64(0), want, now+later/2, int64(0), int64(400_000))
 	}
 	add(1_700_000_000_000_000, 1000, 10, 0, 0, 0, 0, 1)
 	add(0, 0, most, most, most, most, most, 1<<20)

@@ -29,7 +29,7 @@ type part struct {
 	config []byte // of draws that travel together
 }
 
-// newGroup has room for so many calls.
+// newGroup returns a group with room for that many calls.
 func newGroup(n *node, room int) *group {
 	return &group{
 		node: n, calls: make([]*lease.Call, 0, room), scratch: make([]byte, 0, configSize(1)+requestSize),
@@ -108,7 +108,7 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 // errApart is why a draw has to be called by itself: draws.lua has left its bucket as it is.
 var errApart = errors.New("must be called by itself")
 
-// reply is what p's script says to its call k, when v and err are what it said.
+// reply returns the part of p's reply, v and err, that answers call k.
 func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 	switch {
 	case p.config == nil:

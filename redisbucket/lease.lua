@@ -10,9 +10,9 @@
 --            remaining 7, returned 7, refund 7, unused 7, debt 7, charge 7, waiting 7, drawn 7
 --            headroom 8, draw 1
 --          ttl is a proposal. Durations and times are in microseconds, counts in tokens, headroom
---          is a part of each burst. epoch, counter, leaseMax, heardAt (the server's time), heardExpiry and
---          heardFrozen are what the last reply said, or 0. A draw leaves out the last two lines where they say
---          nothing else: waiting is want, and all other numbers there are 0
+--          is a part of each burst. epoch, counter, leaseMax, heardAt (the server's time), heardExpiry
+--          and heardFrozen repeat the last reply, or are 0. A draw leaves out the last two lines if
+--          they add nothing: waiting is want, and all other numbers there are 0
 --
 -- Reply, a flat array, unless draw.lua has answered:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
@@ -166,7 +166,7 @@ else
     local tokens = l.level / l.unit
     if tokens < level then level = tokens end
   end
-  -- What moves the share is what the caller sees, or the level itself where it sees nothing.
+  -- The share follows the level that the caller sees, or the level itself if it sees nothing.
   local steer = level
   if headroom > 0 then
     level, burst = 2^53, 2^53
@@ -216,7 +216,7 @@ else
     local l = c[k]
     l.level = l.level - granted * l.unit
   end
-  -- What is not admitted now will be charged when it is spent.
+  -- Tokens that are not admitted now will be charged when they are spent.
   if c.windows then c.windows.charge(c, now, min(granted, waiting)) end
 
   local kept = granted - (waiting < granted and waiting or granted)
@@ -224,8 +224,8 @@ else
     width = widthFor(ttl)
     base, moved, contended, void, share = floor(now / width), now, 0, 0, speed
   else
-    -- The whole holding moves to its new slice, never to an earlier one. What requests waited for
-    -- is admitted now and not held.
+    -- The whole holding moves to its new slice, never to an earlier one. The tokens that requests
+    -- waited for are admitted now and not held.
     local to = max(min(floor((now + ttl) / width), base + 7), at)
     if known then held[slot] = held[slot] - remaining end
     slot = to % 8 + 1
@@ -238,7 +238,7 @@ else
     recordLife = ends - now + 2 * width
   end
 
-  -- Counted for whoever looks; nothing here depends on it.
+  -- Informational counts; no rule reads them.
   local used = granted - kept + debt + charge
   if known and oldHeld > remaining + returned + unused then
     used = used + (oldHeld - remaining - returned - unused)

@@ -50,7 +50,7 @@ var pastMutations = []limitMutation{
 		{"    local leased, level, deep = newer and min(ledger, l.most) or ledger, ",
 			"    local leased, level, deep = 0, "},
 	}, func(s *stage) {
-		// given a limit of which 1 was used, and A, who has leased 9 when it comes back
+		// given a limit with 1 used, and A with a lease of 9 when the limit comes back
 		s.draw("A", 1)
 		s.leaves()
 		s.now += 1_000_000
@@ -62,7 +62,7 @@ var pastMutations = []limitMutation{
 	{"what is leased beyond B + E is lent in every turn", lease.PerSecond(1).WithBurst(10), []edit{
 		{"newer and min(ledger, l.most) or ledger, ", "min(ledger, l.most), "},
 	}, func(s *stage) {
-		// given a limit that is used up and has lost its turn, and A, who has leased 100 when it comes back
+		// given a used up limit that has lost its turn, and A with a lease of 100 when it comes back
 		s.config.Version.Deploy = 1
 		s.draw("A", 10)
 		s.now += 800_001
@@ -129,7 +129,7 @@ var pastMutations = []limitMutation{
 	{"a window that was forgotten is not used up", lease.Sliding(10, time.Minute), []edit{
 		{"    if not known and forgot > 0 and covers(to, forgot) then", "    if false then"},
 	}, func(s *stage) {
-		// given P, who has heard of the bucket before a later version brings a window, which is used up
+		// given P, which has heard of the bucket before a later version brings a window, now used up
 		s.config.Limits = []lease.Limit{quick}
 		s.call("P", lease.Request{})
 		s.comesBack("A")
@@ -222,7 +222,7 @@ var pastMutations = []limitMutation{
 			// given a period that is used up as it begins, and a calendar that leaves
 			s.draw("A", 10)
 			s.leaves()
-			// when the clock steps back by 100 s, and nobody calls until that period comes again
+			// when the clock steps back by 100 s, and no call comes until that period comes again
 			s.stepsBack(100_000_000)
 			s.call("A", lease.Request{})
 			s.now += 50_000_000
@@ -265,7 +265,7 @@ var pastMutations = []limitMutation{
 	{"a limit is forgotten as if no clock had been ahead", lease.Calendar(10, 10*time.Second, 0), []edit{
 		{"        forgot = max(lost, now + ahead)\n", "        forgot = max(forgot, lost)\n"},
 	}, func(s *stage) {
-		// given P, who has heard of the bucket, and a later version's period that is used up as it begins
+		// given P, which has heard of the bucket, and a later version's period, used up as it begins
 		s.config.Limits = []lease.Limit{quick}
 		s.now += 10_050_000
 		s.call("P", lease.Request{})

@@ -17,10 +17,10 @@ import (
 // edit replaces one piece of the script of lease.lua; it must occur exactly once.
 type edit struct{ old, new string }
 
-// mutations are rules of the protocol that the script is made to forget. Each comes with a schedule
-// under which honest processes, who spend only what they hold and only before their deadline, then
-// admit more than B + E + R*w; with the rule in place the same schedule stays within. Only what
-// really was admitted counts, at the time of its grant or of the Take that spent it.
+// mutations are edits that remove one rule of the protocol from the script. Each comes with a
+// schedule under which honest processes then admit more than B + E + R*w. With the rule in place the
+// same schedule stays within. Honest processes spend only tokens that they hold, before their
+// deadline. An admission counts at the time of its grant or of the Take that spent it.
 var mutations = []struct {
 	name  string
 	edits []edit
@@ -30,7 +30,7 @@ var mutations = []struct {
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 	}, func(s *stage) {
-		// given A, who holds the whole bucket until the very end of a slice, and spends it at its
+		// given A, which holds the whole bucket until the very end of a slice, and spends it at its
 		// deadline
 		width := int64(65536)
 		s.now = (s.now/width+10)*width - 400_000 - 1
@@ -50,7 +50,7 @@ var mutations = []struct {
 			"local c, exists, changed, now, was = nil, true, false, clock"},
 		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
 	}, func(s *stage) {
-		// given A, who holds the whole bucket and spends it all just before it reports
+		// given A, which holds the whole bucket and spends it all just before it reports
 		s.call("A", lease.Request{Want: 10})
 		s.now += 100_000
 		s.admit(10)
@@ -58,7 +58,7 @@ var mutations = []struct {
 		s.draw("A", 10)
 	}},
 	{"the clip dropped", []edit{{"    l.level = min(l.level, capacity(l, ledger))\n", ""}}, func(s *stage) {
-		// given A, who holds 10 of B + E = 10 + 10, and a level that has filled up beside it
+		// given A, which holds 10 of B + E = 10 + 10, and a level that has filled up meanwhile
 		s.config.Overcommit = 10
 		s.call("A", lease.Request{Want: 10})
 		s.now += 200_000
@@ -104,7 +104,8 @@ var mutations = []struct {
 	{"an expiry moved earlier when T shrinks", []edit{
 		{"or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then", "then"},
 	}, func(s *stage) {
-		// given A, who holds the whole bucket for 4 s, in slices of a width that is old enough to be halved
+		// given A, which holds the whole bucket for 4 s, in slices whose width is old enough to be
+		// halved
 		const width = 1 << 20
 		s.config.TTL = 4 * time.Second
 		s.call("B", lease.Request{})
@@ -136,7 +137,7 @@ var mutations = []struct {
 		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end",
 			"back = back + units"},
 	}, func(s *stage) {
-		// given A, who drew the whole bucket for requests that gave up
+		// given A, which drew the whole bucket for requests that gave up
 		s.call("A", lease.Request{})
 		s.now += 1000
 		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
@@ -150,7 +151,7 @@ var mutations = []struct {
 	{"unused tokens credited to a limit that is newer than their draw", []edit{
 		{"if unused > 0 and drawn > setAt and drawn <= now then", "if unused > 0 then"},
 	}, func(s *stage) {
-		// given A, who drew 10 for requests that gave up, while there was no limit of 10 an hour
+		// given A, which drew 10 for requests that gave up, while there was no limit of 10 an hour
 		small, large := lease.PerHour(10), lease.PerSecond(1000)
 		s.audit = small
 		s.config.Limits = []lease.Limit{large}
@@ -167,7 +168,7 @@ var mutations = []struct {
 		{"if back > l.level then l.level, filled = back, now end",
 			"if back > l.level then l.level = back end"},
 	}, func(s *stage) {
-		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for
+		// given C, whose 10 requests were admitted, and A, which drew the refill since then for
 		// requests that gave up
 		s.draw("C", 10)
 		s.call("A", lease.Request{})
@@ -186,7 +187,7 @@ var mutations = []struct {
 	{"the record of a void call counts for a holder that has not heard of it", []edit{
 		{"known = live and seen == epoch and counted >= since and ", "known = live and "},
 	}, func(s *stage) {
-		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, who
+		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, which
 		// was admitted instead
 		s.config.Limits = []lease.Limit{lease.PerHour(10)}
 		s.audit = s.config.Limits[0]
@@ -223,7 +224,7 @@ var mutations = []struct {
 	{"a new limit is full after a loss", []edit{
 		{"    elseif forgot > 0 then -- it may", "    elseif false then -- it may"},
 	}, func(s *stage) {
-		// given P, who has heard of the bucket, and A, whose later version brings 100 an hour and
+		// given P, which has heard of the bucket, and A, whose later version brings 100 an hour and
 		// uses it up
 		s.audit = lease.PerHour(100)
 		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
@@ -243,8 +244,8 @@ var mutations = []struct {
 	{"a longer T is in force at once", []edit{
 		{"    proposed, proposedAt = asked, now\n", "    ttl, proposed, proposedAt = asked, asked, now\n"},
 	}, func(s *stage) {
-		// given P, who has heard how long leases may last, and A, who then proposes 10 s and takes
-		// the whole bucket
+		// given P, which has heard how long leases may last, and A, which then proposes 10 s and
+		// takes the whole bucket
 		s.call("P", lease.Request{})
 		s.now += 1000
 		s.config.TTL = 10 * time.Second
@@ -263,8 +264,8 @@ var mutations = []struct {
 		{"lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))",
 			"lasting = leaseMax"},
 	}, func(s *stage) {
-		// given P, who has heard how long leases may last of a bucket that is remembered for long,
-		// and then heard no more
+		// given P, which has heard how long leases may last, of a bucket that is kept for long, and
+		// then hears no more
 		s.config.Version.Revision = 1
 		s.call("P", lease.Request{})
 		// when A's network gets slow, so that T grows to 5 s, and A takes the whole bucket
@@ -291,7 +292,7 @@ var mutations = []struct {
 		s.audit = second.WithBurst(101)
 		s.config.Limits = []lease.Limit{hour}
 		s.draw("A", 100)
-		// when a version replaces it by one that fills in a second, and nobody calls until that may
+		// when a version replaces it by one that fills in a second, and no call comes until that may
 		// have expired
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{second}, 1
 		s.draw("B", 1)
@@ -304,7 +305,7 @@ var mutations = []struct {
 	{"a bucket is forgotten although a loss was proven", []edit{
 		{"(c.empty or c.revision > 0 or lost) and longest", "(c.empty or c.revision > 0) and longest"},
 	}, func(s *stage) {
-		// given P, who has heard of the bucket, and A, whose later version brings 100 an hour and
+		// given P, which has heard of the bucket, and A, whose later version brings 100 an hour and
 		// uses it up
 		s.audit = lease.PerHour(100)
 		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
@@ -312,7 +313,7 @@ var mutations = []struct {
 		s.call("P", lease.Request{})
 		s.config.Limits, s.config.Version.Deploy = both, 1
 		s.draw("A", 100)
-		// when the bucket is lost, P starts it again, and nobody calls until that may have expired
+		// when the bucket is lost, P starts it again, and no call comes until that may have expired
 		s.lose()
 		s.config.Limits, s.config.Version.Deploy = old, 0
 		s.call("P", lease.Request{})
@@ -329,7 +330,7 @@ var mutations = []struct {
 		s.audit = lease.PerHour(100)
 		one, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
 		for range 3 {
-			// when they take turns, since nobody proposes the other for more than 2 T
+			// when they take turns, since no call proposes the other for more than 2 T
 			s.config.Limits = one
 			s.call("A", lease.Request{})
 			s.now += 800_001
@@ -368,7 +369,7 @@ var mutations = []struct {
 	{"a charge counts for known calls only", []edit{
 		{"    if charge > 0 and not l.kind then\n", "    if known and charge > 0 then\n"},
 	}, func(s *stage) {
-		// given C, whom the bucket does not know, and who has used 10 more than was reserved
+		// given C, which the bucket does not know, and which has used 10 more than was reserved
 		s.draw("A", 10)
 		s.call("C", lease.Request{Charge: 10})
 		s.pays(10)
@@ -389,7 +390,7 @@ var mutations = []struct {
 	{"a loss forgives what is owed", []edit{
 		{"c[k].level, c[k].rest = min(c[k].level, 0), 0 end", "c[k].level, c[k].rest = 0, 0 end"},
 	}, func(s *stage) {
-		// given P, who has heard of a bucket that was lost, and B, who has not, and owes 20
+		// given P, which has heard of a bucket that was lost, and B, which has not, and owes 20
 		s.call("P", lease.Request{})
 		s.now += 1000
 		s.lose()
@@ -419,7 +420,7 @@ var mutations = []struct {
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
 		s.call("A", lease.Request{Charge: 1010})
-		// when nobody calls for three seconds, in which 300 are paid
+		// when no call comes for three seconds, in which 300 are paid
 		s.pays(300)
 		s.expire()
 		s.draw("B", 10)
@@ -443,7 +444,8 @@ var mutations = []struct {
 		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n",
 			"  if false then\n    level, burst = 2^53, 2^53\n"},
 	}, func(s *stage) {
-		// given A, who leaves half of the burst of 10 to others, and so has a bound with the other
+		// given A, which leaves half of the burst of 10 to others, so that its bound has the other
+		// half
 		s.audit = s.audit.WithBurst(5)
 		// when it draws all that it may
 		for range 20 {
@@ -505,7 +507,7 @@ type stage struct {
 	forgotten    time.Duration // by how much that moved earlier at worst
 }
 
-// honest is what a holder knows.
+// honest is the knowledge of one holder.
 type honest struct {
 	heard    lease.Grant
 	at       int64 // when it came
@@ -528,7 +530,7 @@ func newStage(t *testing.T, addr string, script *script) *stage {
 	return s
 }
 
-// call makes the next lease call of a holder, who says what it has heard.
+// call makes the next lease call of a holder, which repeats the last reply.
 func (s *stage) call(holder string, r lease.Request) lease.Grant {
 	s.t.Helper()
 	h := s.holders[holder]
@@ -548,7 +550,7 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 	return g
 }
 
-// draw is a call of a holder for n requests that wait. What it is granted is admitted.
+// draw makes a call of a holder for n requests that wait, and admits the tokens granted.
 func (s *stage) draw(holder string, n int64) {
 	s.t.Helper()
 	s.admit(s.call(holder, lease.Request{Want: n, Waiting: n}).Waited)
@@ -577,7 +579,7 @@ func (s *stage) drain(holder string) {
 	}
 }
 
-// deliverAgain is a copy of the call with this seq; its reply reaches nobody.
+// deliverAgain sends a copy of the call with this seq, and drops the reply.
 func (s *stage) deliverAgain(holder string, seq int) {
 	s.t.Helper()
 	s.send(s.holders[holder].sent[seq-1])

@@ -24,7 +24,7 @@ var windowMutations = []limitMutation{
 	{"what a slice held that ends is not charged", lease.Sliding(10, time.Second), []edit{
 		{"    each(c, charge, to, held)\n", ""},
 	}, func(s *stage) {
-		// given A, who spends all 10 just before its lease ends
+		// given A, which spends all 10 just before its lease ends
 		s.call("A", lease.Request{Want: 10})
 		s.now += 374_000
 		s.spend("A", 10)
@@ -43,7 +43,7 @@ var windowMutations = []limitMutation{
 	{"what is returned is charged as spent, and what was spent is not", lease.Sliding(10, time.Second), []edit{
 		{"oldHeld - remaining - returned) end\n", "returned) end\n"},
 	}, func(s *stage) {
-		// given A, who spends 8 of 10 and gives 2 back
+		// given A, which spends 8 of 10 and gives 2 back
 		s.call("A", lease.Request{Want: 10})
 		s.now += 100_000
 		s.spend("A", 8)
@@ -72,7 +72,8 @@ var windowMutations = []limitMutation{
 		s.spend("A", 10)
 	}},
 	{"a cell is dropped when a part of it is older than the window", lease.Sliding(10, time.Second), []edit{
-		{"local first = max(0, floor((now - l.tick) / l.cell))", "local first = max(0, floor((now - l.tick) / l.cell) + 1)"},
+		{"local first = max(0, floor((now - l.tick) / l.cell))",
+			"local first = max(0, floor((now - l.tick) / l.cell) + 1)"},
 		{"l.sum, l.first = sum, max(0, floor((was - l.tick) / l.cell))",
 			"l.sum, l.first = sum, max(0, floor((was - l.tick) / l.cell) + 1)"},
 	}, func(s *stage) {
@@ -87,7 +88,7 @@ var windowMutations = []limitMutation{
 		{"local j, left = l.first, l.kind", "local j, left = l.first + 60, l.kind"},
 		{"      j = j + 1\n", "      j = j - 1\n"},
 	}, func(s *stage) {
-		// given A, who is admitted 5 and, half a window later, 5 more
+		// given A, which is admitted 5 and, half a window later, 5 more
 		s.draw("A", 5)
 		first := s.now
 		s.now += 300_000
@@ -102,10 +103,10 @@ var windowMutations = []limitMutation{
 		s.now = first + 1_020_000
 		s.drain("A")
 	}},
-	{"unused tokens count although the cell of their draw is gone", lease.Sliding(10, 200*time.Millisecond), []edit{
+	{"unused tokens count although their draw's cell is gone", lease.Sliding(10, 200*time.Millisecond), []edit{
 		{"drawn <= now and covers(l, drawn) then", "drawn <= now then"},
 	}, func(s *stage) {
-		// given A, who draws 5 and keeps on calling until they count no more
+		// given A, which draws 5 and keeps on calling until they count no more
 		drawn := s.call("A", lease.Request{Want: 5, Waiting: 5}).Running
 		first := s.now
 		s.admit(5)
@@ -119,7 +120,7 @@ var windowMutations = []limitMutation{
 	{"unused tokens count although a refund has filled their place", lease.Sliding(10, time.Second), []edit{
 		{"if uncharge(l, refund) > 0 then filled = true end", "uncharge(l, refund)"},
 	}, func(s *stage) {
-		// given A, who draws 5, whose refund of 5 others takes their place
+		// given A, which draws 5, and a refund of 5 others that takes their place
 		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
 		first := s.now
 		s.admit(10)
@@ -160,7 +161,7 @@ var windowMutations = []limitMutation{
 		s.stepsBack(1_100_000)
 		s.draw("B", 10)
 	}},
-	{"a calendar is not set to 0 by its own clock", lease.Calendar(10, time.Second, 300*time.Millisecond), []edit{
+	{"a calendar is not reset by its own clock", lease.Calendar(10, time.Second, 300*time.Millisecond), []edit{
 		{"local since = clock - l.offset\n", "local since = clock\n"},
 		{"l.period * l.tick + l.offset - shown or 0", "l.period * l.tick - shown or 0"},
 	}, func(s *stage) {
@@ -177,7 +178,7 @@ var windowMutations = []limitMutation{
 			s.draw("A", 10)
 			s.stepsBack(100_000_000)
 			s.call("A", lease.Request{})
-			// when nobody calls until that period comes again
+			// when no call comes until that period comes again
 			s.now += 50_000_000
 			s.expire()
 			s.now += 50_000_000
@@ -193,10 +194,10 @@ var windowMutations = []limitMutation{
 		s.lose()
 		s.drain("B")
 	}},
-	{"with StartEmpty a window is not used up when a loss has been waited out", lease.Sliding(10, time.Second), []edit{
+	{"with StartEmpty a window is not used up when a loss is waited out", lease.Sliding(10, time.Second), []edit{
 		{"      each(c, useUp, frozen, ledger, setAt)\n", ""},
 	}, func(s *stage) {
-		// given A, who holds 10 of a bucket that is lost, and B, who has heard of it
+		// given A, which holds 10 of a bucket that is lost, and B, which has heard of it
 		s.config.StartEmpty = true
 		s.call("A", lease.Request{})
 		s.now += 1_100_000
@@ -215,7 +216,7 @@ var windowMutations = []limitMutation{
 	{"an overshoot while a loss is waited out counts as leased", lease.Sliding(10, 200*time.Millisecond), []edit{
 		{"    if not covers(l, before) then total = total + l.sum end\n", ""},
 	}, func(s *stage) {
-		// given A, who holds 10 of a bucket that is lost, and B, who has heard of it
+		// given A, which holds 10 of a bucket that is lost, and B, which has heard of it
 		s.config.StartEmpty = true
 		s.call("A", lease.Request{})
 		s.now += 300_000
@@ -290,7 +291,7 @@ var windowMutations = []limitMutation{
 		s.proposes(s.audit)
 		s.draw("A", 10)
 	}},
-	{"a window of another length counts cells from where they begin", lease.Sliding(10, 600*time.Millisecond), []edit{
+	{"a window of another length counts cells from their start", lease.Sliding(10, 600*time.Millisecond), []edit{
 		{"local at, n = min((j + 1) * from.cell - 1, now), ", "local at, n = j * from.cell, "},
 	}, func(s *stage) {
 		// given 10 that are admitted at the end of a cell of 100 ms
@@ -320,7 +321,8 @@ var windowMutations = []limitMutation{
 		s.draw("A", 10)
 	}},
 	{"a bucket that follows a window begins full", lease.PerSecond(1).WithBurst(10), []edit{
-		{"        local level = same and from.level or from.left\n", "        local level = from.kind and from.burst or from.level\n"},
+		{"        local level = same and from.level or from.left\n",
+			"        local level = from.kind and from.burst or from.level\n"},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.Sliding(10, 10*time.Second)}
 		s.draw("A", 10)
@@ -367,7 +369,7 @@ func everyRuleIsNeeded(t *testing.T, mutations []limitMutation) {
 	}
 }
 
-// admission is what was admitted at one moment, by the server's clock.
+// admission counts the tokens admitted at one moment, by the server's clock.
 type admission struct{ at, n int64 }
 
 // proposes has all propose one limit from now on, with a newer version.
@@ -376,7 +378,7 @@ func (s *stage) proposes(l lease.Limit) {
 	s.config.Version.Deploy++
 }
 
-// stepsBack is what the server's clock does; the keys' expiries go with it.
+// stepsBack sets the server's clock back by us; the expiries of the keys move with it.
 func (s *stage) stepsBack(us int64) { s.now, s.expires = s.now-us, s.expires-us }
 
 // cancel says that n of what was admitted at that time did not happen.

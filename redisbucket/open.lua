@@ -30,7 +30,7 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1])
   if not mine then return {'invalid', why} end
 end
--- What the last reply said is read only after a loss. A request of 85 bytes ends before remaining.
+-- The facts of the last reply are read only after a loss. A request of 85 bytes ends before remaining.
 local asked, want, seen, counted, refused, seq, need, weight
 local remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw
 if #argv[3] == 150 then
@@ -70,7 +70,7 @@ else
 end
 local shown = clock
 
--- What is stored.
+-- The stored bucket.
 local c, exists, changed, now = nil, true, false, clock
 local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, forgot, ttl, proposed, proposedAt
 local width, moved, updated, contended, share
@@ -111,7 +111,8 @@ else
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
     moved, updated, contended, share = was, was, 0, c.speed
     width = widthFor(ttl)
-    h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
+      = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     keep = remember(c, 0, was, ttl, false, 0)
   else
     birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, forgot, ttl, proposed,

@@ -13,9 +13,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// The layout of what is stored, as common.lua and lease.lua have it, for who reads it without a
-// script: how many numbers begin a bucket, how many of them say which bucket it is and what it
-// counts, how many make up a record, and how many of them go up to its waiting.
+// The layout of common.lua and lease.lua, for readers without a script: the numbers at the start of a
+// bucket, those of them that identify it and count, the numbers of a record, and those up to its
+// waiting.
 const (
 	stateNumbers, counterNumbers     = 38, 5
 	recordNumbers, recordHeadNumbers = 12, 7
@@ -73,8 +73,8 @@ func (w *wholes) number(least, most int64) int64 {
 	return int64(x)
 }
 
-// restSize is the length of a bucket of so many limits in the short form, and datedSize what comes
-// to it where the two times are there that most buckets leave out.
+// restSize returns the bytes of a bucket with that number of limits in the short form. datedSize adds
+// the two times that most buckets leave out.
 func restSize(limits int) int { return 36 + 10*limits + configSize(limits) }
 
 const datedSize = 14
@@ -104,7 +104,8 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	if at = end; dated {
 		d.SetAt, d.ForgotAt = next(7), next(7)
 	}
-	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax || max(d.Epoch, d.SetAt, d.ForgotAt) > d.Now {
+	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax ||
+		max(d.Epoch, d.SetAt, d.ForgotAt) > d.Now {
 		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
 	}
 	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
@@ -113,8 +114,8 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	return d.AtRest(), true, nil
 }
 
-// longSize is the length of a bucket of so many limits in the long form, without what is charged to
-// windows and without limits that have left.
+// longSize returns the bytes of a bucket with that number of limits in the long form, without the
+// charges of windows and without limits that have left.
 func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*(limits-1) }
 
 // parseBucket reads the text of a bucket, without the records.
@@ -219,7 +220,8 @@ var readSize = layoutMark + restSize(lease.LimitsMax) + datedSize + 1
 func (r *Reading) parse(text string) (ends int64) {
 	if r.Holder == "" && len(text) < readSize {
 		d, err := parseBucket(text)
-		r.Created, r.Epoch, r.Counter, r.Spent, r.Denied, r.Err = d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, err
+		r.Created, r.Epoch, r.Counter, r.Spent, r.Denied, r.Err =
+			d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, err
 		return 0
 	}
 	n := counterNumbers
@@ -247,8 +249,8 @@ func (r *Reading) parse(text string) (ends int64) {
 	return ends
 }
 
-// userKey is the key whose bucket is at redisKey, and the holder if a record is there. Of a long
-// key it is the hash. ok is false for a Redis key of somebody else.
+// userKey returns the key whose bucket is at redisKey, and the holder if a record is there. For a
+// long key it returns the hash. ok is false for a Redis key that is not of this Store.
 func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
 	rest, ok := strings.CutPrefix(redisKey, s.prefix+"{")
 	if !ok {

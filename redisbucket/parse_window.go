@@ -26,8 +26,10 @@ func parseWindows(d *protocol.BucketDump, tail string) (rest string, err error) 
 		if l.Kind == lease.KindSliding {
 			size = cellSize * rest
 		}
-		if w.Sum < 0 || w.Sum > lease.WaitingMax || size < 0 || size > int64(min(len(tail), cellSize*len(w.Cells))) {
-			return "", fmt.Errorf("%w: a window is charged %d, with %d bytes for %d", errLayout, w.Sum, len(tail), size)
+		if w.Sum < 0 || w.Sum > lease.WaitingMax ||
+			size < 0 || size > int64(min(len(tail), cellSize*len(w.Cells))) {
+			return "", fmt.Errorf("%w: a window is charged %d, with %d bytes for %d",
+				errLayout, w.Sum, len(tail), size)
 		}
 		var fits bool
 		if l.Kind == lease.KindSliding {
@@ -38,7 +40,8 @@ func parseWindows(d *protocol.BucketDump, tail string) (rest string, err error) 
 			w.Period, w.Begun = in.number(-1, wholeMax-1), rest
 			// The period that has begun has not ended yet.
 			starts := float64(w.Period)*float64(scale.Tick) + float64(scale.Offset)
-			fits = in.err == nil && starts+float64(scale.Tick) > float64(d.Clock) && starts < wholeMax/2 && w.Begun <= d.Now
+			fits = in.err == nil && starts+float64(scale.Tick) > float64(d.Clock) &&
+				starts < wholeMax/2 && w.Begun <= d.Now
 		}
 		if !fits {
 			return "", fmt.Errorf("%w: what is charged to a window is out of range", errLayout)

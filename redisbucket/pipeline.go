@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// errGone says that nobody waits any more, and has been told why.
-var errGone = errors.New("nobody waits")
+// errGone says that the callers have stopped waiting, and know the reason.
+var errGone = errors.New("all callers have stopped waiting")
 
 // run sends the scripts of all to n through rdb, as one pipeline, and has calls, whose Exchange
 // began so much earlier, told of dials. It returns when the client does, on the caller's goroutine:
@@ -65,7 +65,7 @@ func (s *Store) run(
 	return nil, 0, err
 }
 
-// await is run for a caller who is to be answered as soon as the waiting ends.
+// await is run for a caller that gets its answer as soon as the waiting ends.
 func (s *Store) await(
 	ctx context.Context, rdb redis.UniversalClient, n *node, all ...*invocation,
 ) (cmds []command, err error) {
@@ -82,9 +82,9 @@ func (s *Store) await(
 	return replies, nil
 }
 
-// reload has a cluster client look again at who serves what, after a failure that a failover may
-// have caused. By itself it does so once a minute. It returns at once, and go-redis limits the
-// rate.
+// reload makes a cluster client look up the owners of the slots again, after a failure that a
+// failover may have caused. By itself it does so once a minute. It returns at once, and go-redis
+// limits the rate.
 func (s *Store) reload() {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
@@ -103,9 +103,9 @@ const (
 // argument of each command is a payload, which the client asks for its bytes as it writes it, and
 // the client's dials are watched, which go-redis tries five times before it says why they fail.
 type pipeline struct {
-	ctx     context.Context // ends when nobody waits for it any more
+	ctx     context.Context // ends when the last caller has stopped waiting
 	giveUp  context.CancelCauseFunc
-	node    *node         // nil: any, while a cluster is asked who serves what
+	node    *node         // nil: any, while a cluster is asked for its slots
 	calls   []*lease.Call // they are told why they wait
 	state   atomic.Int32
 	earlier time.Duration // before begun: what their Exchange has taken by then
@@ -116,7 +116,7 @@ type pipeline struct {
 	refusal atomic.Int64 // the round trip in which a script was not known, in nanoseconds; 0 for none
 
 	ending sync.Mutex // guards ended
-	ended  bool       // who waits has an answer, or is getting one
+	ended  bool       // the callers have an answer, or are getting one
 
 	connecting atomic.Bool           // whether a connection was opened meanwhile
 	failed     atomic.Pointer[error] // the first dial that failed meanwhile
@@ -138,7 +138,7 @@ func (s *Store) newPipeline(
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
 	end := func(told func()) bool {
-		p.ending.Lock() // until those who wait have been told: f's caller may not overtake that
+		p.ending.Lock() // until the callers have their answers: f's caller may not overtake that
 		defer p.ending.Unlock()
 		if p.ended {
 			return false
@@ -157,7 +157,7 @@ func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	return p.why(err)
 }
 
-// why is err, unless that says only that p.ctx has ended: then it is what ended it.
+// why returns err, unless that says only that p.ctx has ended: then it returns the cause.
 func (p *pipeline) why(err error) error {
 	if ended := p.ctx.Err(); ended != nil && errors.Is(err, ended) {
 		err = context.Cause(p.ctx)
@@ -268,7 +268,7 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary is what the client calls as it writes the argument. An error ends the connection.
+// MarshalBinary runs as the client writes the argument. An error ends the connection.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent

@@ -13,7 +13,7 @@ import (
 var ErrReply = errors.New("unexpected reply")
 
 const (
-	// wholeMax is the largest number of a reply. Doubles are exact up to there, and so many
+	// wholeMax is the largest number of a reply. Doubles are exact up to there, and that many
 	// microseconds fit into a Duration.
 	wholeMax = 1 << 53
 	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
@@ -180,7 +180,8 @@ func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 		return lease.Grant{}, fmt.Errorf("%w: a string of %d bytes", ErrReply, len(text))
 	}
 	g := lease.Grant{
-		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config, LeaseMax: r.Config.TTL, Target: r.Config.Target,
+		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config,
+		LeaseMax: r.Config.TTL, Target: r.Config.Target,
 		Epoch: wholeAt(text, 0, 7), Counter: wholeAt(text, 7, 6), ActiveWeight: r.Weight,
 		Running: wholeAt(text, 13, 7), ServerTime: wholeAt(text, 13, 7),
 	}

@@ -50,7 +50,8 @@ func TestGrantIsRead(t *testing.T) {
 		Counter: 3,
 		Levels:  [lease.LimitsMax]int64{40}, Next: [lease.LimitsMax]time.Duration{7 * time.Millisecond},
 		ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond,
-		LeaseMax: 457 * time.Millisecond, Frozen: 20 * time.Millisecond, Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000,
+		LeaseMax: 457 * time.Millisecond, Frozen: 20 * time.Millisecond,
+		Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000,
 		Ledger: 60, Target: 150 * time.Millisecond,
 	}
 	testkit.Check(t, err == nil && reflect.DeepEqual(g, want), "%+v, %v\nwant %+v", g, err, want)
@@ -138,8 +139,8 @@ func FuzzParseConfigNeverPanics(f *testing.F) {
 	f.Fuzz(checkParse)
 }
 
-// checkGrant fails t unless g is what the bucket could have answered to r: a peer that is broken or
-// hostile can make tokens in no other way than through these fields.
+// checkGrant fails t unless the bucket could have answered g to r. Only through these fields can a
+// broken or hostile peer make tokens.
 func checkGrant(t *testing.T, r *lease.Request, g lease.Grant) {
 	t.Helper()
 	const most = 1 << 53

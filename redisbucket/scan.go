@@ -12,7 +12,7 @@ import (
 // Scan says how Store.Scan goes through the keys. The zero value goes through all of them as fast
 // as it can.
 type Scan struct {
-	// Of is what a key of interest begins with, as "@login:" for the Limiter of that name; "" for all.
+	// Of is the prefix of the keys to read, as "@login:" for the Limiter of that name; "" for all.
 	Of string
 	// Count is about how many keys one command looks at. 0 means 512.
 	Count int
@@ -24,7 +24,7 @@ type Scan struct {
 	Progress func(done, of int64)
 }
 
-// Reading is what Store.Scan reads of a bucket, or of one holder's record.
+// Reading holds the counters that Store.Scan reads from a bucket, or from one holder's record.
 type Reading struct {
 	Key    string    // or its hash, see lease.ShortKey
 	Holder string    // of a record; "" of a bucket
@@ -36,10 +36,10 @@ type Reading struct {
 	Err error // what is there is no bucket of this version
 }
 
-// Scan reads the counters of all buckets and tells each of them, one after the other. It sends
-// commands that read a few keys each (SCAN, GETRANGE, DBSIZE, TIME): a user who may only read, or a
-// replica, will do. Of a cluster it reads all masters. A key may be told twice, and one that comes
-// or goes meanwhile not at all.
+// Scan reads the counters of all buckets and calls each with them, one after the other. It sends
+// commands that read a few keys each (SCAN, GETRANGE, DBSIZE, TIME): a read-only user or a replica is
+// enough. In a cluster it reads all masters. Scan may report a key twice, and may miss a key that
+// comes or goes meanwhile.
 func (s *Store) Scan(ctx context.Context, o Scan, each func(Reading)) error {
 	if o.Count <= 0 {
 		o.Count = scanCount

@@ -38,7 +38,8 @@ func newScript(name string) *script {
 	case "draws":
 		parts = []string{"local function draw(KEYS, ARGV)", source("draw"), "end", source(name)}
 	}
-	return scriptOf(fmt.Sprintf("local layout, oldest = %d, %d\n", layout, layoutOldest) + strings.Join(parts, "\n"))
+	return scriptOf(fmt.Sprintf("local layout, oldest = %d, %d\n", layout, layoutOldest) +
+		strings.Join(parts, "\n"))
 }
 
 // layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
@@ -67,7 +68,7 @@ func Scripts() map[string]string {
 // Its cluster client would, even where MaxRetries is -1.
 type command struct{ *redis.Cmd }
 
-// NoRetry is what go-redis asks before it repeats a command or a pipeline.
+// NoRetry tells go-redis not to repeat the command, nor a pipeline with it.
 func (command) NoRetry() bool { return true }
 
 // invocation is one script with its keys and arguments. args[2] is the request, see lease.lua.
@@ -77,10 +78,10 @@ type invocation struct {
 	args []any
 }
 
-// request is what the client asks for its bytes as it writes them.
+// request returns the argument that is encoded as the client writes it.
 func (i *invocation) request() *payload { return i.args[2].(*payload) }
 
-// command is what sends i: with the hash of its script, or with the source.
+// command returns the command that sends i: with the hash of its script, or with the source.
 func (i *invocation) command(ctx context.Context, bringSource bool) command {
 	words := make([]any, 0, 3+len(i.keys)+len(i.args))
 	if bringSource {
@@ -96,7 +97,9 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 // script (NOSCRIPT) has executed nothing. Those are sent once more, the first of each script with
 // the source, which the server keeps for the others: a thousand copies of it would be 30 MB. Where
 // the others went to another server, each brings the source. refused is called before that.
-func invoke(ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func()) (cmds []command) {
+func invoke(
+	ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func(),
+) (cmds []command) {
 	cmds = make([]command, len(all))
 	for i, one := range all {
 		cmds[i] = one.command(ctx, false)

@@ -81,7 +81,7 @@ func granted(t testing.TB, s *Store, key string, r lease.Request) lease.Grant {
 	return g
 }
 
-// checkError fails the test unless err is what want says of each error.
+// checkError fails the test unless errors.Is(err, e) is want[e] for each e.
 func checkError(t *testing.T, what string, err error, want map[error]bool) {
 	t.Helper()
 	for is, want := range want {
@@ -126,11 +126,11 @@ func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
 		"b": redistest.Start(t).Addr}, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
 		PoolTimeout: patience})
 	defer ring.Close()
-	// Nobody gets a ring by accident: the error says what it costs, beside all other violations.
+	// A ring takes consent: the error names the cost, and all other violations.
 	_, err := New(ring, Config{InFlight: -1})
 	testkit.Check(t, errors.Is(err, ErrInvalidConfig) && strings.Contains(err.Error(), "a full burst") &&
 		strings.Contains(err.Error(), "InFlight"), "%v", err)
-	// Whoever asks for it is served, and told of its dials as with any client.
+	// With AllowRing it is served, and its dials are reported as with any client.
 	s, err := New(ring, Config{AllowRing: true})
 	testkit.NoErr(t, err)
 	testkit.NoErr(t, s.Ping(t.Context()))

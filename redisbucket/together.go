@@ -44,8 +44,8 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 }
 
 // find has one script look for all buckets. Where it misses some, each is looked for by itself: it
-// may have been evicted, or is on another server. Nobody waits for that, so it goes on where ctx
-// ends, as it does when the caller has all answers.
+// may have been evicted, or is on another server. No caller waits for that, so it goes on after ctx
+// has ended, as it does when the caller has all answers.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {
 	if len(buckets) < 2 {
 		return

@@ -16,14 +16,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// View is what a bucket is at the moment of the look, if nobody calls: State as Store.Inspect tells
-// it, and more. Its zero value is a bucket that does not exist.
+// View describes a bucket at the moment of the look, as if no call came: State as Store.Inspect
+// returns it, and more. Its zero value is a bucket that does not exist.
 type View struct {
 	lease.State
 	Created   time.Time     // by the server's clock
 	Called    time.Duration // ago: the last call
 	Frozen    time.Duration // for so long nothing refills, because a loss is waited out
-	Contended bool          // somebody recently asked for more than the level while others held tokens
+	Contended bool          // a recent call asked for more than the level while others held tokens
 	Expiry    time.Duration // the bucket is forgotten then, unless it is called
 	Holders   []Holder      // as Store.Look finds them, by their names
 }
@@ -40,13 +40,12 @@ type Holder struct {
 	Expiry  time.Duration // what is held is forgotten then, unless the holder calls
 }
 
-// scanCount is the COUNT of a SCAN unless somebody says another.
+// scanCount is the default COUNT of a SCAN.
 const scanCount = 512
 
-// Look looks at the bucket of key and at its holders. Unlike Inspect it sends plain reads only
-// (SCAN, GET, MGET, TIME), so that a user who may only read, or a replica, will do. Nothing lists
-// the holders: it goes through all keys of the server, by SCAN with a COUNT of 512, and reads 512
-// records at one moment.
+// Look looks at the bucket of key and at its holders. Unlike Inspect it sends plain reads only (SCAN,
+// GET, MGET, TIME): a read-only user or a replica is enough. Nothing lists the holders: it goes
+// through all keys of the server, by SCAN with a COUNT of 512, and reads 512 records at one moment.
 func (s *Store) Look(ctx context.Context, key string) (View, error) {
 	v, err := s.look(ctx, s.bucketKey(lease.ShortKey(key)))
 	return v, wrap(key, err)
@@ -149,7 +148,8 @@ func (s *Store) Views(ctx context.Context, keys []string) ([]View, error) {
 // damaged says which Redis key holds what no bucket is.
 func damaged(name string, err error) error {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") || errors.Is(err, errLayout) || errors.Is(err, errConfigText) {
-		return fmt.Errorf("%w: Redis key %.128q: %v", errDamaged, name, err) // not %w: it is nobody's argument
+		// not %w: err may wrap lease.ErrInvalidConfig, which blames the caller's argument
+		return fmt.Errorf("%w: Redis key %.128q: %v", errDamaged, name, err)
 	}
 	return err
 }
@@ -161,7 +161,8 @@ func viewOf(d protocol.BucketDump, clock int64) View {
 	since := func(at int64) time.Duration { return time.Duration(max(0, d.Now-at)) * time.Microsecond }
 	until := func(at int64) time.Duration { return time.Duration(max(0, at-d.Now)) * time.Microsecond }
 	v := View{
-		State: st, Created: time.UnixMicro(d.Created), Called: time.Duration(max(0, clock-called)) * time.Microsecond,
+		State: st, Created: time.UnixMicro(d.Created),
+		Called: time.Duration(max(0, clock-called)) * time.Microsecond,
 		Frozen: until(d.Frozen), Contended: d.ContendedUntil > d.Now, Expiry: until(d.Keep),
 	}
 	for id, r := range d.Records {

@@ -27,8 +27,10 @@ func (x *trio) looks(st lease.State) {
 	holders := len(want.Records)
 	for _, h := range v.Holders {
 		r := want.Records[h.ID]
-		want := Holder{ID: h.ID, Held: r.Held, Waiting: r.Waiting, Weight: r.Weight, Granted: r.Granted, Void: r.Void,
-			Heard: time.Duration(want.Now-r.Last) * time.Microsecond, Expiry: time.Duration(r.Ends-want.Now) * time.Microsecond}
+		want := Holder{ID: h.ID, Held: r.Held, Waiting: r.Waiting, Weight: r.Weight,
+			Granted: r.Granted, Void: r.Void,
+			Heard:  time.Duration(want.Now-r.Last) * time.Microsecond,
+			Expiry: time.Duration(r.Ends-want.Now) * time.Microsecond}
 		if h != want {
 			x.fatalf("a look at %s: %+v, want %+v", h.ID, h, want)
 		}
@@ -43,7 +45,7 @@ func (x *trio) looks(st lease.State) {
 	}
 }
 
-// readings is what a Scan tells, by key and holder.
+// readings returns the Readings of a Scan, by key and holder.
 func readings(t *testing.T, s *Store, o Scan) map[string]Reading {
 	t.Helper()
 	all := map[string]Reading{}
@@ -76,7 +78,8 @@ func TestAScanTellsEveryBucketAndEveryLease(t *testing.T) {
 				}
 			}
 		}
-		for _, other := range []string{"yuzhi", "yuzhi:", "yuzhi:{", "yuzhi:{}", "yuzhi:{a}b", "yuzhi:{a}:", "other"} {
+		for _, other := range []string{"yuzhi", "yuzhi:",
+			"yuzhi:{", "yuzhi:{}", "yuzhi:{a}b", "yuzhi:{a}:", "other"} {
 			testkit.NoErr(t, s.rdb.Set(ctx, other, "x", 0).Err())
 		}
 		testkit.NoErr(t, s.rdb.RPush(ctx, "yuzhi:{list}", "x").Err())
@@ -110,8 +113,7 @@ func TestAScanTellsEveryBucketAndEveryLease(t *testing.T) {
 	})
 }
 
-// Nothing is written by a look or a scan, and no more is sent than a user needs who may only read;
-// a replica will do.
+// A look or a scan writes nothing. A read-only user and a replica can do both.
 func TestLooksAreReads(t *testing.T) {
 	ctx := t.Context()
 	server := redistest.Start(t, "--repl-diskless-sync-delay", "0")
@@ -121,8 +123,9 @@ func TestLooksAreReads(t *testing.T) {
 		r.Want, r.Waiting, r.Config.TTL = 500, 500, time.Minute
 		granted(t, s, fmt.Sprint("k", i), r)
 	}
-	// given a user who may read and ask for the time
-	testkit.NoErr(t, s.rdb.Do(ctx, "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
+	// given a user with permission to read and to ask for the time
+	testkit.NoErr(t, s.rdb.Do(ctx, "ACL", "SETUSER", "reader",
+		"on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
 	replica := redistest.Start(t, "--replicaof", "127.0.0.1", strconv.Itoa(server.Port))
 	user := patient(server.Addr)
 	user.Username, user.Password = "reader", "secret"
@@ -165,7 +168,8 @@ func TestALookSaysWhatIsWrong(t *testing.T) {
 		text := s.rdb.Get(ctx, s.bucketKey("other")).Val()
 		testkit.NoErr(t, s.rdb.RPush(ctx, s.bucketKey("list"), "x").Err())
 		testkit.NoErr(t, s.rdb.Set(ctx, s.bucketKey("other"), text[:len(text)-16], 0).Err())
-		for key, want := range map[string]string{"list": "WRONGTYPE", "other": "not what this version of yuzhi stores: 348 bytes"} {
+		for key, want := range map[string]string{"list": "WRONGTYPE",
+			"other": "not what this version of yuzhi stores: 348 bytes"} {
 			_, err := s.Look(ctx, key)
 			testkit.Check(t, err != nil && strings.Contains(err.Error(), want) && errors.Is(err, lease.ErrPermanent) &&
 				strings.Contains(err.Error(), "yuzhi:{"+key+"}"), "%s: %v", key, err)

@@ -3,8 +3,8 @@
 --
 -- A sliding window counts what was charged in cells: cell j covers [j * cell, (j + 1) * cell) of
 -- the bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the
--- window. A calendar counts one sum, for the period of that number by the server's clock. What is
--- leased is in the ledger.
+-- window. A calendar counts one sum, for the period of that number by the server's clock. Leased tokens
+-- are in the ledger.
 --
 -- In the long form of a bucket (common.lua) the level of a window is the sum of what is charged, in
 -- tokens; its rest is how many cells are stored, or of a calendar the running time at which the
@@ -90,7 +90,8 @@ local function windowRules(encode, decode)
     charge(l, at, total)
   end
 
-  -- spare is what the window has left: negative where more was used than a changed limit allows.
+  -- spare returns the tokens that the window has left: negative where more was used than a changed
+  -- limit allows.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
   -- ahead returns the time until the server's clock reaches the period of calendar l. It is positive only
@@ -101,7 +102,7 @@ local function windowRules(encode, decode)
     return left > 10000000 and 0 or max(0, left)
   end
 
-  -- owes returns the tokens by which a limit, whose level is what it has left, is below 0.
+  -- owes returns the tokens by which the level of a limit, its tokens left, is below 0.
   local function owes(l) return max(0, 0 - floor(l.level / l.unit)) end
 
   -- atLeast raises the charges of window l, so that l never counts less than o, now or later: for every
@@ -151,8 +152,8 @@ local function windowRules(encode, decode)
       sum = 0, first = 0, cells = {}, period = -2, begun = 0}
   end
 
-  -- read takes window l, whose sum and rest are given, from text at the place `at`. before is what
-  -- the clock was at the running time was. The result is where the next one begins, nil for damage.
+  -- read takes window l, whose sum and rest are given, from text at the place `at`. before is the clock
+  -- at the running time was. The result is the place of the next one, nil for damage.
   function rules.read(l, text, at, sum, rest, was, before)
     if not (sum % 1 == 0 and rest % 1 == 0) or sum < 0 or sum >= 2^52 then return nil end
     if l.kind == 2 then
@@ -198,9 +199,8 @@ local function windowRules(encode, decode)
   end
 
   -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges what
-  -- a slice of the ring held that ends then. shown is what that clock shows now, and clock may be up
-  -- to 1 s more. With StartEmpty, windows are used up at the moment at
-  -- which a loss has been waited out.
+  -- a slice of the ring held that ends then. That clock shows shown now; clock may be up to 1 s more.
+  -- With StartEmpty, windows are used up at the moment at which a loss has been waited out.
   function rules.pass(c, from, to, clock, shown, frozen, setAt, ledger, held)
     c.shown = shown
     if c.empty and frozen > from and frozen <= to then
@@ -261,8 +261,8 @@ local function windowRules(encode, decode)
   end
 
   -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit
-  -- `from`, or nil for a new limit (section 6.11). What a window of the same kind, length and offset
-  -- counts, remind takes over.
+  -- `from`, or nil for a new limit (section 6.11). remind takes over the charges of a window of the
+  -- same kind, length and offset.
   function rules.inherit(to, from, ledger, now)
     if not from then return end
     if not from.kind then

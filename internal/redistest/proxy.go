@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The
+// Fate says what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The
 // zero Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and
 // Far.
 type Fate struct {
@@ -183,7 +183,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 		reply := []byte(value)
 		var q passed
 		if reply[0] != '>' { // a push belongs to no request
-			q = <-asked // zero where nobody asked: so answers a server that refuses a client
+			q = <-asked // zero without a question: so answers a server that refuses a client
 		}
 		if q.fate.LoseReply || !p.wait(q.fate.Hold, q.at.Add(max(q.fate.Delay, q.fate.Far))) {
 			return

@@ -22,6 +22,7 @@ func TestASlotOfItsOwnSaysWhichRequestWasAdmitted(t *testing.T) {
 	// then another process sees which
 	for slot, want := range []bool{false, false, true, false} {
 		s, ok := parent.At(slot)
-		testkit.Check(t, ok == want && (!ok || s == audit.Span{Before: 5, After: 7, N: 1}), "%d: %v %v", slot, s, ok)
+		testkit.Check(t, ok == want && (!ok || s == audit.Span{Before: 5, After: 7, N: 1}),
+			"%d: %v %v", slot, s, ok)
 	}
 }

@@ -60,7 +60,8 @@ func mapShared(f *os.File, size int) ([]byte, error) {
 		return nil, os.NewSyscallError("CreateFileMapping", err)
 	}
 	defer windows.CloseHandle(mapping) // a view keeps it
-	view, err := windows.MapViewOfFile(mapping, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, 0, 0, uintptr(size))
+	view, err := windows.MapViewOfFile(mapping, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE,
+		0, 0, uintptr(size))
 	if err != nil {
 		return nil, os.NewSyscallError("MapViewOfFile", err)
 	}

@@ -154,7 +154,7 @@ func (f *File) Put(slot int, before, after int64) {
 	}
 }
 
-// At is what was Put in a slot; false where nothing was.
+// At returns the span that was Put in a slot; false for an empty slot.
 func (f *File) At(slot int) (audit.Span, bool) {
 	if slot >= len(f.slots) {
 		return audit.Span{}, false

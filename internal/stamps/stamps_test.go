@@ -48,7 +48,8 @@ func TestWhatOneSideWritesTheOtherReads(t *testing.T) {
 	child.Offered().Add(7)
 	parent.Offered().Add(1)
 	child.RoundTrips().Add(2)
-	want := []audit.Span{{Before: 0, After: 5, N: 1}, {Before: 10, After: 15, N: 1}, {Before: 20, After: 25, N: 1}}
+	want := []audit.Span{{Before: 0, After: 5, N: 1}, {Before: 10, After: 15, N: 1},
+		{Before: 20, After: 25, N: 1}}
 	if got := parent.AppendSpans(nil); !slices.Equal(got, want) {
 		t.Errorf("spans %v, want %v", got, want)
 	}
