@@ -58,13 +58,7 @@ func servedNodeByNode(t *testing.T, servers []*redistest.Server, s *Store) {
 
 	// when 40 keys are called at once
 	calls := pair(1, keys...)
-	var mu sync.Mutex
-	var groups [][]*lease.Call
-	s.Exchange(context.Background(), calls, func(g []*lease.Call) {
-		mu.Lock()
-		defer mu.Unlock()
-		groups = append(groups, g)
-	})
+	groups := exchangeAll(s, calls)
 	// then each node answers its own as one group, each call is in exactly one, and all are served
 	testkit.Must(t, len(groups) == 2 && len(groups[0])+len(groups[1]) == len(calls), "%d groups", len(groups))
 	for _, g := range groups {
@@ -83,6 +77,7 @@ func servedNodeByNode(t *testing.T, servers []*redistest.Server, s *Store) {
 	defer servers[1].Resume(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var mu sync.Mutex
 	served, failed := 0, 0
 	s.Exchange(ctx, pair(2, keys...), func(g []*lease.Call) {
 		mu.Lock()

@@ -2,15 +2,11 @@ package redisbucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -57,12 +53,9 @@ func pastDamages(now int64) map[string]func(string) string {
 	}
 	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
 		return func(s string) string {
-			text, sum := []byte{}, int64(0)
-			for c := ageAndTokens; len(c) > 0; c = c[2:] {
-				text, sum = appendWhole(appendWhole(text, 1, c[0]), 7, c[1]), sum+c[1]
-			}
+			text, sum := cellText(ageAndTokens)
 			s = set(slidingPast, pastUsed.to(sum), pastMore.to(int64(len(ageAndTokens)/2)))(s)
-			return s[:slidingPast+pastSize] + string(text) + s[calendarPast:]
+			return s[:slidingPast+pastSize] + text + s[calendarPast:]
 		}
 	}
 	damages := map[string]func(string) string{
@@ -128,34 +121,23 @@ func pastDamages(now int64) map[string]func(string) string {
 }
 
 func TestDamagedPastsAreAnErrorAndAreNotTouched(t *testing.T) {
-	ctx := context.Background()
 	const now = 1_700_000_000_000_000
 	onEach(t, func(t *testing.T, s *Store) {
 		s.now = func() string { return strconv.FormatInt(now, 10) }
-		bucket := s.bucketKey("k")
 		for name, damage := range pastDamages(now) {
-			// given a bucket with limits that have left, and then damage
-			granted(t, s, "k", windowRequest(1))
-			granted(t, s, "k", pastRequest(2))
-			good := contentsOf(s, "k")
+			good := withPasts(t, s)
 			testkit.Must(t, len(good) == bucketPast+pastSize, "%d bytes", len(good))
-			s.rdb.Set(ctx, bucket, mark+damage(good), 0)
-			before := contents(s)
-			// when it is called and looked at, then each says so,
-			for _, r := range []lease.Request{pastRequest(3), windowRequest(3)} {
-				_, err := exchange(s, "k", r)
-				checkError(t, name, err, map[error]bool{errDamaged: true, lease.ErrPermanent: true,
-					lease.ErrRefused: true})
-			}
-			_, err := s.Inspect(ctx, "k")
-			testkit.Check(t, errors.Is(err, errDamaged), "%s: Inspect says %v", name, err)
-			_, err = s.Look(ctx, "k")
-			testkit.Check(t, errors.Is(err, errDamaged), "%s: Look says %v", name, err)
-			// and nothing was written.
-			testkit.Check(t, contents(s) == before, "%s: written to:\n%s\n%s", name, before, contents(s))
-			s.rdb.Del(ctx, bucket, recordKey(bucket, "h"))
+			checkDamaged(t, s, name, damage(good), pastRequest(3), windowRequest(3))
 		}
 	})
+}
+
+// withPasts returns the text of bucket "k" after calls by which three limits have left.
+func withPasts(t testing.TB, s *Store) string {
+	t.Helper()
+	granted(t, s, "k", windowRequest(1))
+	granted(t, s, "k", pastRequest(2))
+	return contentsOf(s, "k")
 }
 
 // TestALimitThatHasLeftIsForgottenInTime: a bucket is as short as before when what was used of limits
@@ -188,15 +170,10 @@ func TestALimitThatHasLeftIsForgottenInTime(t *testing.T) {
 }
 
 // pastSeeds are states with limits that have left, for FuzzStored.
-func pastSeeds(f *testing.F) (states []string) {
-	rdb := redis.NewClient(patient(redistest.Start(f).Addr))
-	f.Cleanup(func() { rdb.Close() })
-	s := storeOn(f, rdb)
+func pastSeeds(f *testing.F, s *Store) (states []string) {
 	const now = 1_700_000_000_000_000
 	s.now = func() string { return strconv.FormatInt(now, 10) }
-	granted(f, s, "k", windowRequest(1))
-	granted(f, s, "k", pastRequest(2))
-	good := contentsOf(s, "k")
+	good := withPasts(f, s)
 	for _, damage := range pastDamages(now) {
 		states = append(states, damage(good))
 	}

@@ -200,7 +200,28 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestAKeyThatIsDamagedIsNoOutage: one broken key must not have all keys of its node count as away.
+// checkDamaged stores bad for the bucket of "k". Calls, Inspect and Look must call it damaged, not
+// write, and not report an outage.
+func checkDamaged(t *testing.T, s *Store, name, bad string, calls ...lease.Request) {
+	t.Helper()
+	ctx, bucket := context.Background(), s.bucketKey("k")
+	testkit.NoErr(t, s.rdb.Set(ctx, bucket, mark+bad, 0).Err())
+	before := contents(s)
+	for _, r := range calls {
+		_, err := exchange(s, "k", r)
+		checkError(t, name, err,
+			map[error]bool{errDamaged: true, lease.ErrPermanent: true, lease.ErrRefused: true})
+		testkit.Check(t, !protocol.NodeFailed(err), "%s: an outage: %v", name, err)
+	}
+	_, err := s.Inspect(ctx, "k")
+	checkError(t, name+": Inspect", err, map[error]bool{errDamaged: true, lease.ErrPermanent: true})
+	_, err = s.Look(ctx, "k")
+	checkError(t, name+": Look", err, map[error]bool{errDamaged: true, lease.ErrPermanent: true})
+	testkit.Check(t, contents(s) == before, "%s: written to:\n%s\n%s", name, before, contents(s))
+	s.rdb.Del(ctx, bucket, recordKey(bucket, "h"))
+}
+
+// TestAKeyThatIsDamagedIsNoOutage: one broken key must not degrade all keys of its node.
 func TestAKeyThatIsDamagedIsNoOutage(t *testing.T) {
 	ctx := context.Background()
 	onEach(t, func(t *testing.T, s *Store) {
@@ -217,8 +238,7 @@ func TestAKeyThatIsDamagedIsNoOutage(t *testing.T) {
 		testkit.Check(t, errors.Is(err, errDamaged) && !protocol.NodeFailed(err), "%v", err)
 		testkit.Check(t, s.rdb.Get(ctx, bucket).Val() == broken, "it was written to")
 	})
-	// and what no script has refused, but Go does, says nothing of the node either, unless it comes
-	// from no script.
+	// and a reply that Go alone refuses is no outage either, unless no script sent it.
 	r := request(7)
 	for _, v := range []any{grantReply(map[int]any{6: int64(0)}), grantReply(map[int]any{2: int64(11)}), "OK"} {
 		_, err := decodeGrant(v, &r)
@@ -361,12 +381,14 @@ func FuzzStored(f *testing.F) {
 	f.Add(setNumber(good, 4+heldAt, 1), record, now, seq)
 	f.Add("", "", uint64(0), uint64(1))
 	f.Add(good[:len(good)-1], record[:111], uint64(0), uint64(1))
-	for _, state := range append(windowSeeds(f), pastSeeds(f)...) {
-		f.Add(state, record, now, seq)
-	}
 	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis
 	rdb := redis.NewClient(patient(redistest.Start(f).Addr))
 	f.Cleanup(func() { rdb.Close() })
+	windows := windowSeeds(f, storeOn(f, rdb))
+	testkit.NoErr(f, rdb.FlushAll(context.Background()).Err())
+	for _, state := range append(windows, pastSeeds(f, storeOn(f, rdb))...) {
+		f.Add(state, record, now, seq)
+	}
 	f.Fuzz(func(t *testing.T, state, record string, now, seq uint64) {
 		// given any texts in the places of one bucket
 		ctx := context.Background()

@@ -2,15 +2,12 @@ package redisbucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -26,6 +23,15 @@ func windowRequest(seq int64) lease.Request {
 	return r
 }
 
+// cellText returns the text of cells, of which each is an age and its tokens, and the sum of these.
+func cellText(ageAndTokens []int64) (text string, sum int64) {
+	var b []byte
+	for c := range slices.Chunk(ageAndTokens, 2) {
+		b, sum = appendWhole(appendWhole(b, 1, c[0]), 7, c[1]), sum+c[1]
+	}
+	return string(b), sum
+}
+
 // windowDamages returns ways to damage the text of a bucket that windowRequest has called once, at
 // the time now, so that no reader can trust it: 39 numbers, the configuration, the levels and rests
 // of the other limits, one cell, and the number of the period.
@@ -38,12 +44,9 @@ func windowDamages(now int64) map[string]func(string) string {
 	}
 	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
 		return func(s string) string {
-			text, sum := []byte{}, int64(0)
-			for c := range slices.Chunk(ageAndTokens, 2) {
-				text, sum = appendWhole(appendWhole(text, 1, c[0]), 7, c[1]), sum+c[1]
-			}
+			text, sum := cellText(ageAndTokens)
 			s = setNumber(setNumber(s, levelAt, float64(sum)), levelAt+1, float64(len(ageAndTokens)/2))
-			return s[:cellAt] + string(text) + s[periodAt:]
+			return s[:cellAt] + text + s[periodAt:]
 		}
 	}
 	config := func(limit int, p place, to int64) func(string) string {
@@ -94,30 +97,15 @@ func windowDamages(now int64) map[string]func(string) string {
 }
 
 func TestDamagedWindowsAreAnErrorAndAreNotTouched(t *testing.T) {
-	ctx := context.Background()
 	const now = 1_700_000_000_000_000
 	onEach(t, func(t *testing.T, s *Store) {
 		s.now = func() string { return strconv.FormatInt(now, 10) }
-		bucket, record := s.bucketKey("k"), recordKey(s.bucketKey("k"), "h")
 		for name, damage := range windowDamages(now) {
-			// given a bucket with windows, and then damage
 			first := granted(t, s, "k", windowRequest(1))
 			good := contentsOf(s, "k")
 			testkit.Must(t, first.Waited == 10 && len(good) == longSize(3)+cellSize+periodSize, "%+v, %d bytes",
 				first, len(good))
-			s.rdb.Set(ctx, bucket, mark+damage(good), 0)
-			before := contents(s)
-			// when it is called and looked at, then each says so,
-			_, err := exchange(s, "k", windowRequest(2))
-			checkError(t, name, err,
-				map[error]bool{errDamaged: true, lease.ErrPermanent: true, lease.ErrRefused: true})
-			_, err = s.Inspect(ctx, "k")
-			testkit.Check(t, errors.Is(err, errDamaged), "%s: Inspect says %v", name, err)
-			_, err = s.Look(ctx, "k")
-			testkit.Check(t, errors.Is(err, errDamaged), "%s: Look says %v", name, err)
-			// and nothing was written.
-			testkit.Check(t, contents(s) == before, "%s: written to:\n%s\n%s", name, before, contents(s))
-			s.rdb.Del(ctx, bucket, record)
+			checkDamaged(t, s, name, damage(good), windowRequest(2))
 		}
 	})
 }
@@ -125,29 +113,22 @@ func TestDamagedWindowsAreAnErrorAndAreNotTouched(t *testing.T) {
 // TestAWindowIsNotInTheShortForm, which could not say what is charged to it: what looks like one is
 // damaged, for the fast path too.
 func TestAWindowIsNotInTheShortForm(t *testing.T) {
-	ctx := context.Background()
 	draw := drawOf(1, 1)
 	draw.Config.Limits = []lease.Limit{lease.Sliding(10, time.Second)}
 	onEach(t, func(t *testing.T, s *Store) {
-		bucket := s.bucketKey("k")
 		// given a draw of a window at rest
 		granted(t, s, "k", draw)
 		testkit.Check(t, len(contentsOf(s, "k")) == longSize(1)+cellSize, "%d bytes", len(contentsOf(s, "k")))
 		// when the bucket's text becomes one of the short form, with its configuration
 		other := draw
 		other.Config.Limits = []lease.Limit{lease.PerSecond(10)}
-		s.rdb.Del(ctx, bucket)
+		s.rdb.Del(context.Background(), s.bucketKey("k"))
 		granted(t, s, "k", other)
 		bad := contentsOf(s, "k")[:restSize(1)-configSize(1)] + textOf(t, draw.Config)
-		testkit.NoErr(t, s.rdb.Set(ctx, bucket, mark+bad, 0).Err())
 		// then no call takes it
-		for _, r := range []lease.Request{draw, windowRequest(2)} {
-			r.Seq = 2
-			_, err := exchange(s, "k", r)
-			testkit.Check(t, errors.Is(err, errDamaged) && contentsOf(s, "k") == bad, "%v", err)
-		}
-		_, err := s.Look(ctx, "k")
-		testkit.Check(t, errors.Is(err, errDamaged), "Look says %v", err)
+		second := draw
+		second.Seq = 2
+		checkDamaged(t, s, "a window", bad, second, windowRequest(2))
 	})
 }
 
@@ -195,10 +176,7 @@ func TestALookSeesWindows(t *testing.T) {
 }
 
 // windowSeeds are states with windows, for FuzzStored.
-func windowSeeds(f *testing.F) (states []string) {
-	rdb := redis.NewClient(patient(redistest.Start(f).Addr))
-	f.Cleanup(func() { rdb.Close() })
-	s := storeOn(f, rdb)
+func windowSeeds(f *testing.F, s *Store) (states []string) {
 	now := int64(1_700_000_000_000_000)
 	s.now = func() string { return strconv.FormatInt(now, 10) }
 	for seq := int64(1); seq < 6; seq++ {

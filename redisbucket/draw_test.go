@@ -169,27 +169,11 @@ func TestADamagedShortFormIsAnErrorAndIsNotTouched(t *testing.T) {
 		"tick 7":              func(s string) string { return codeAt.set(s, config, 7) },
 	}
 	onEach(t, func(t *testing.T, s *Store) {
-		ctx := context.Background()
 		for name, damage := range damages {
-			// given a bucket at rest, and then damage
 			granted(t, s, "k", drawOf(1, 1))
 			good := contentsOf(s, "k")
 			testkit.Must(t, len(good) == restSize(1), "%d bytes", len(good))
-			bad := damage(good)
-			testkit.NoErr(t, s.rdb.Set(ctx, s.bucketKey("k"), mark+bad, 0).Err())
-			// when it is called and looked at
-			calls := []lease.Request{drawOf(2, 1), request(3)}
-			for _, r := range calls {
-				_, err := exchange(s, "k", r)
-				checkError(t, name, err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
-			}
-			_, err := s.Inspect(ctx, "k")
-			checkError(t, name, err, map[error]bool{lease.ErrPermanent: true})
-			_, err = s.Look(ctx, "k")
-			testkit.Check(t, err != nil, "%s: Look says nothing", name)
-			// then it is as it was
-			testkit.Check(t, contentsOf(s, "k") == bad, "%s: written to", name)
-			s.rdb.Del(ctx, s.bucketKey("k"))
+			checkDamaged(t, s, name, damage(good), drawOf(2, 1), request(3))
 		}
 	})
 }
