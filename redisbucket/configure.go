@@ -10,15 +10,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the
-// bucket of key. lease.OpInspect and lease.OpReset do not use c. It is never repeated, and ends
-// with ctx.
+// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket
+// of key. lease.OpInspect and lease.OpReset do not use c. Configure never repeats its command, and
+// ends with ctx.
 func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	st, err := s.configure(ctx, key, op, &c)
 	return st, wrap(key, err)
 }
 
-// Inspect reports the bucket of key and changes nothing. It does not create one.
+// Inspect returns the state of the bucket of key. It changes nothing and creates no bucket.
 func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }

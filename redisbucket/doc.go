@@ -1,19 +1,17 @@
-// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
-// server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
+// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server,
+// Sentinel or a cluster, and for a ring if limits need not hold (Config.AllowRing).
 //
-// Most callers need New only, and give its result to hybrid.New. Inspect, Look and Scan are for
-// people and tools that look at buckets. The client stays the caller's: its timeouts, its TLS and
-// its users apply, but its retries do not, as a lease call that is sent twice would draw twice.
-// Redis 4.0 or later, or Valkey, is needed.
+// Most callers need New only, and pass its result to hybrid.New. Inspect, Look and Scan are for
+// operators and tools. The client's timeouts, TLS and users apply. Its retries do not: a lease call
+// that is sent twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
 //
-// Set the client's DialTimeout and ReadTimeout to about 500 ms. With those of go-redis, 5 s, a
-// connection to a server that hangs stays taken for as long, and a client of a cluster finds the
-// successor of a master that hangs 5 s later.
+// Set the client's DialTimeout and ReadTimeout to about 500 ms. With the defaults of go-redis, 5 s, a
+// hanging server blocks a connection for 5 s, and a cluster client finds the successor of a hanging
+// master 5 s later.
 //
-// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
-// for each holder. One Lua script executes a lease call, one draws of many keys, another inspects
-// and configures.
-// protocol.Bucket is their reference, and they agree with it to the last bit.
+// A bucket is one Redis string of binary numbers. Each holder has a smaller one in the same slot. One
+// Lua script executes a lease call, one executes draws of many keys, and one inspects and configures.
+// protocol.Bucket is their reference: they agree with it to the last bit.
 //
 // The rules are those of docs/protocol.md, in Lua:
 //
@@ -38,6 +36,6 @@
 //   - view.go: one bucket with its holders, read without a script; scan.go: the counters of all;
 //     parse.go, parse_window.go and parse_past.go: what is stored, as Go reads it.
 //
-// A Store may be shared between goroutines. Where a call ends before the client does, a goroutine
-// goes on waiting for the client, until the client's own timeouts.
+// Goroutines may share a Store. If a call ends before the client does, a goroutine waits for the
+// client, until the client's own timeouts.
 package redisbucket

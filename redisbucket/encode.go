@@ -19,9 +19,10 @@ var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
 // tagEmpty is the tag of the empty key. To Redis an empty tag is none.
 const tagEmpty = "%e"
 
-// tag is the hash tag of one user's key, for any bytes. Different keys have different tags, except
-// for a collision of SHA-256. A tag is never empty and holds no '}', so everything of one bucket is
-// in one slot. A key full of braces is hashed, since its escape would take three times the memory.
+// tag returns the hash tag of one user's key, for any bytes. Different keys have different tags,
+// except for a collision of SHA-256. A tag is never empty and holds no '}', so everything of one
+// bucket is in one slot. A key full of braces is hashed, since its escape would take three times the
+// memory.
 func tag(key string) string {
 	switch {
 	case key == "":
@@ -36,15 +37,15 @@ func tag(key string) string {
 	return lease.HashKey(key)
 }
 
-// bucketKey is the Redis key of the bucket of key. The prefix holds no brace, so the first '{'
+// bucketKey returns the Redis key of the bucket of key. The prefix holds no brace, so the first '{'
 // opens the tag.
 func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
 
-// recordKey is the Redis key of one holder's record beside the bucket. A bucket's key ends with the
+// recordKey returns the Redis key of one holder's record of that bucket. A bucket's key ends with the
 // only '}' in it, a record's key goes on after it, so the two kinds never meet.
 func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
 
-// leaseKeys are the keys of a call of lease.lua: parts of one text, which is one allocation.
+// leaseKeys returns the keys of a call of lease.lua: parts of one text, which is one allocation.
 func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 	record = s.prefix + "{" + tag(key) + "}:" + holder
 	return record[:len(record)-len(holder)-1], record
@@ -56,8 +57,8 @@ func configSize(limits int) int { return 30 + 30*limits }
 
 const requestSize, drawSize = 150, 85
 
-// appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
-// request, because it is a proposal whatever the version. A c that is not valid is refused.
+// appendConfig appends c as the scripts read and store it, see common.lua. The TTL travels in the
+// request, because it is a proposal in any version. An invalid c is an error.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -106,7 +107,8 @@ func wholeAt(text string, at, size int) (v int64) {
 	return v
 }
 
-// appendRequest writes r as lease.lua's ARGV[3]. A draw ends before what is 0 in most draws.
+// appendRequest appends r as lease.lua's ARGV[3]. A draw leaves out the fields that are 0 in most
+// draws.
 func appendRequest(dst []byte, r *lease.Request) []byte {
 	dst = appendWhole(dst, 4, micros(r.Config.TTL))
 	for _, v := range [...]int64{r.Want, r.Epoch, r.Counter, r.Denied, r.Seq, r.Need} {
@@ -172,7 +174,7 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	if err != nil {
 		return lease.Config{}, fmt.Errorf("%w: %q: %w", errConfigText, text, err)
 	}
-	// Whatever differs from what this library writes, for instance a wrong scale, is damage.
+	// Any text that this library would write otherwise, for instance with a wrong scale, is damage.
 	if string(again) != text {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}

@@ -31,7 +31,7 @@ var (
 	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; the operator must act
 )
 
-// codes are the error codes that servers give before a script's first write. A server refuses or
+// codes lists the error codes that servers send before a script's first write. A server refuses or
 // accepts all writes of a script as a whole.
 var codes = map[string]error{
 	"READONLY": errRefused, "LOADING": errRefused, "MASTERDOWN": errRefused, "CLUSTERDOWN": errRefused,
@@ -54,7 +54,7 @@ var wordings = []struct {
 	{"ERR unknown command", errForbidden},
 }
 
-// classify sorts err, which is not nil.
+// classify returns the class of err, which is not nil.
 func classify(err error) error {
 	var op *net.OpError
 	var certificate *tls.CertificateVerificationError
@@ -77,7 +77,7 @@ func classify(err error) error {
 	return errUnknown
 }
 
-// classifyAnswer sorts an error that the server answered.
+// classifyAnswer returns the class of an error that the server sent.
 func classifyAnswer(text string) error {
 	code, _, _ := strings.Cut(text, " ")
 	if o, ok := codes[code]; ok {
@@ -101,7 +101,7 @@ func classifyAnswer(text string) error {
 	return errUnknown
 }
 
-// wrap gives err, met on a call for the user's key, the names that lease knows it by.
+// wrap adds the errors of package lease to err, from a call for the user's key.
 func wrap(key string, err error) error {
 	switch {
 	case err == nil:
@@ -114,7 +114,7 @@ func wrap(key string, err error) error {
 	return fmt.Errorf("redisbucket: key %.64q: %w", key, err)
 }
 
-// named gives err, which a server, the client or the network met, the names that lease knows it by.
+// named adds the errors of package lease to err, from a server, the client or the network.
 func named(err error) error {
 	if concernsKey(err) {
 		return fmt.Errorf("%w: %w: %w", classify(err), lease.ErrKey, err)
@@ -122,7 +122,8 @@ func named(err error) error {
 	return fmt.Errorf("%w: %w", classify(err), err)
 }
 
-// nodeWords are in the answers that a server gives to calls for any key, nodeCodes are their codes.
+// nodeCodes and nodeWords match the errors that a server sends to calls for any key, by code and by
+// text.
 var (
 	nodeCodes = regexp.MustCompile(
 		`(^|[ -])(READONLY|LOADING|MASTERDOWN|OOM|NOREPLICAS|MISCONF|BUSY|NOAUTH|WRONGPASS) `)
@@ -131,7 +132,7 @@ var (
 )
 
 // concernsKey reports whether a healthy server sent err about one key: a call for another key might
-// be served. A missing permission is such where it is for keys and not for a command.
+// be served. That includes a missing permission for keys, but not for a command.
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {

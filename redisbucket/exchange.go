@@ -12,11 +12,11 @@ import (
 )
 
 // Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow
-// node delays only its own calls. When ctx ends, done is called at once for unfinished calls, with
-// an error that wraps lease.ErrUnavailable, and what is answered later is dropped. Exchange itself
-// returns when the client does, which may be as late as its read timeout. A call is sent again only
-// where the server said that it executed nothing, because it does not know the script, or because
-// the slot is on its way to another node.
+// node delays only its own calls. When ctx ends, Exchange calls done at once for unfinished calls,
+// with an error that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns
+// when the client does, which may be as late as its read timeout. It sends a call again only if the
+// server has said that it executed nothing, because it does not know the script, or because the slot
+// is moving to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
@@ -48,8 +48,8 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	wg.Wait()
 }
 
-// byNode splits g by the node that serves each call. Only a cluster client has several. One that
-// does not know the cluster yet asks for its slots, at most until ctx ends.
+// byNode splits g by the node that serves each call. Only a cluster client has several nodes. It asks
+// for the slots if it does not know the cluster yet, at most until ctx ends.
 func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -100,13 +100,13 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	return groups, nil
 }
 
-// tryAgain is the pause before calls are sent again whose slot is on its way to another node.
+// tryAgain is the pause before a retry of calls whose slot is moving to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and is done with them. While a slot is being
-// moved, both nodes refuse calls whose keys are not together. Those are sent again with the same
-// content until they are, or ctx ends; the others do not wait for them. Draws that cannot be made
-// together are sent again too, each as a call of its own.
+// exchange fills Grant or Err of every call of g, and calls done. While a slot is moving, both nodes
+// refuse calls whose keys are not together. exchange sends those again, unchanged, until the keys are
+// together or ctx ends; the other calls do not wait for them. Draws that cannot be made together are
+// sent again too, each as a call of its own.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// group is calls and the scripts that make them, for one node once that is known.
+// group holds calls and the scripts that make them, for one node once that is known.
 type group struct {
 	node    *node
 	calls   []*lease.Call
@@ -21,8 +21,8 @@ type group struct {
 	scratch []byte
 }
 
-// part is calls that one script makes: a call of lease.lua, or draws that travel together, which
-// is a call of draws.lua for all of them.
+// part holds the calls that one script makes: a call of lease.lua, or draws that travel together in a
+// call of draws.lua.
 type part struct {
 	*invocation
 	calls  []*lease.Call
@@ -40,7 +40,7 @@ func (g *group) add(p *part) {
 	g.calls, g.parts = append(g.calls, p.calls...), append(g.parts, p)
 }
 
-// invocations are the scripts of all parts.
+// invocations returns the scripts of all parts.
 func (g *group) invocations() []*invocation {
 	all := make([]*invocation, len(g.parts))
 	for i, p := range g.parts {
@@ -49,8 +49,8 @@ func (g *group) invocations() []*invocation {
 	return all
 }
 
-// build adds c, unless it is not valid: where together says so and c is a draw that draws.lua may
-// serve, to others of the same configuration.
+// build adds c, if it is valid. If together is set and draws.lua may serve c, c joins the draws of
+// the same configuration.
 func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
 	r := &c.Request
 	if err := r.Validate(); err != nil {
@@ -80,7 +80,7 @@ func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err e
 // drawsMost bounds how long a server works on one command.
 const drawsMost = 64
 
-// drawsOf is the part that takes one more draw of the given configuration.
+// drawsOf returns the part that takes one more draw of the given configuration.
 func (g *group) drawsOf(s *Store, config []byte, now string) *part {
 	for _, p := range slices.Backward(g.parts) {
 		if p.config != nil && len(p.calls) < drawsMost && bytes.Equal(p.config, config) {
@@ -97,7 +97,7 @@ func (g *group) drawsOf(s *Store, config []byte, now string) *part {
 	return p
 }
 
-// fail is done with all calls, for one reason.
+// fail ends all calls with one error.
 func (g *group) fail(err error, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Err = wrap(c.Key, err)
@@ -105,7 +105,7 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 	done(g.calls)
 }
 
-// errApart is why a draw has to be called by itself: draws.lua has left its bucket as it is.
+// errApart says that a draw has to be called by itself: draws.lua has left its bucket as it is.
 var errApart = errors.New("must be called by itself")
 
 // reply returns the part of p's reply, v and err, that answers call k.

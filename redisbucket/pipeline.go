@@ -17,12 +17,11 @@ import (
 // errGone says that the callers have stopped waiting, and know the reason.
 var errGone = errors.New("all callers have stopped waiting")
 
-// run sends the scripts of all to n through rdb, as one pipeline, and has calls, whose Exchange
-// began so much earlier, told of dials. It returns when the client does, on the caller's goroutine:
-// another one would cost more than a call. Where the waiting ends earlier, because ctx ends or no
-// connection can be opened, gone is called with the reason at once, from elsewhere, and run returns
-// errGone. Then what was not written by that time never will be. before is the part of the time
-// that was no round trip.
+// run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls, whose
+// Exchange began that much earlier. It returns when the client does, on the caller's goroutine:
+// another one would cost more than a call. If ctx ends first, or no connection can be opened, run
+// calls gone with the reason at once, from another goroutine, and returns errGone. Commands that are
+// not written by then never will be. before is the part of the time that was no round trip.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
 	all []*invocation, gone func(error),
@@ -98,10 +97,10 @@ const (
 	withdrawn              // nothing is written and nothing will be
 )
 
-// pipeline is one sending, from its handing over to the client until its replies. It knows what the
-// client does not tell: whether anything has been written, when, and why not. To that end one
-// argument of each command is a payload, which the client asks for its bytes as it writes it, and
-// the client's dials are watched, which go-redis tries five times before it says why they fail.
+// pipeline is one sending, from the call of the client until its replies. It knows facts that the
+// client does not report: whether anything has been written, when, and why not. For that, one
+// argument of each command is a payload, which is encoded as the client writes it. A hook also
+// watches the client's dials, because go-redis dials five times before it returns the error.
 type pipeline struct {
 	ctx     context.Context // ends when the last caller has stopped waiting
 	giveUp  context.CancelCauseFunc
@@ -132,9 +131,9 @@ func (s *Store) newPipeline(
 	return p
 }
 
-// conduct has f send something, and returns what f does. Where p.ctx ends first, because its parent
-// has or because a dial failed while nothing was written, gone is called with the reason, from
-// elsewhere, and conduct returns errGone once f has returned too.
+// conduct runs f, which sends something, and returns its result. If p.ctx ends first, because its
+// parent has ended or because a dial failed while nothing was written, conduct calls gone with the
+// reason, from another goroutine, and returns errGone once f has returned too.
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
 	end := func(told func()) bool {
@@ -168,8 +167,8 @@ func (p *pipeline) why(err error) error {
 	return err
 }
 
-// pipeline has f send something over connections to n, on a goroutine of its own. It returns what f
-// does, or why it did not wait for that.
+// pipeline runs f, which sends something over connections to n, on a goroutine of its own. It returns
+// the result of f, or the reason why it did not wait for that.
 func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (*pipeline, error) {
@@ -179,7 +178,7 @@ func (s *Store) pipeline(
 	return p, <-result
 }
 
-// enter has p told of dials, from the one that is under way now.
+// enter reports dials to p, beginning with the one that is under way now.
 func (s *Store) enter(p *pipeline) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +188,7 @@ func (s *Store) enter(p *pipeline) {
 	}
 }
 
-// leave ends that. From here on the calls of p are left alone.
+// leave ends that. From then on the calls of p stay as they are.
 func (s *Store) leave(p *pipeline) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,10 +203,10 @@ func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before is how much of the time until now was no round trip: what it took until the last command
-// was written, where a connection was opened or some of the commands were sent more than once.
-// Waiting for a free connection is round trip. Bringing a script is not: over a new connection to a
-// server that is far away, TCP takes several for it. The refusal of the call without it was one.
+// before returns the part of the time until now that was no round trip: the time until the last
+// command was written, if a connection was opened or some commands were sent more than once. Waiting
+// for a free connection is round trip. Sending a script is not: over a new connection to a distant
+// server, TCP takes several round trips for it. The refusal of the call without it was one.
 func (p *pipeline) before() time.Duration {
 	if trip := time.Duration(p.refusal.Load()); trip > 0 {
 		return max(0, time.Since(p.begun)-trip)
@@ -218,7 +217,7 @@ func (p *pipeline) before() time.Duration {
 	return 0
 }
 
-// errConnecting is why a call is not on its way while a connection is being opened for it.
+// errConnecting is the reason of a call that waits for its connection to open.
 var errConnecting = errors.New("a connection is being opened")
 
 // dialing notes that a connection is being opened, which p may be waiting for.
@@ -239,7 +238,7 @@ func (p *pipeline) dialFailed(err error) {
 	}
 }
 
-// tell has the calls say why they are not sent, unless they are.
+// tell stores in the calls why they are not sent, unless they are.
 func (p *pipeline) tell(why error) {
 	for _, c := range p.calls {
 		c.SetUnsent(wrap(c.Key, why))
@@ -249,8 +248,7 @@ func (p *pipeline) tell(why error) {
 	}
 }
 
-// tellSent has the calls say that they are sent, and when: for the last time, where that is more
-// than once.
+// tellSent stores in the calls that they are sent, and when. The last sending counts.
 func (p *pipeline) tellSent() {
 	for _, c := range p.calls {
 		c.SetSent(p.earlier + time.Duration(p.written.Load()))
@@ -281,14 +279,14 @@ func (a *payload) MarshalBinary() ([]byte, error) {
 	return a.data, nil
 }
 
-// hook sees how the client opens connections to one node, and changes nothing about it.
+// hook watches how the client opens connections to one node, and changes nothing.
 type hook struct {
 	s *Store
 	n *node
 }
 
-// dialing notes that n has delta connections more that are being opened, and calls f with every
-// pipeline that waits for a connection to n.
+// dialing adds delta to the connections to n that are being opened, and calls f with every pipeline
+// that waits for a connection to n.
 func (h hook) dialing(delta int, f func(*pipeline)) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply is wrapped by every error that says that the answer was not a reply of these scripts.
-// Whether the call was executed is unknown, so the error also wraps lease.ErrUnavailable.
+// ErrReply reports an answer that is not a reply of these scripts. Whether the call was executed is
+// unknown, so the error of a call also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
 const (
@@ -20,7 +20,7 @@ const (
 	ttlMax, leaseMax = time.Hour, 2 * time.Hour
 )
 
-// answer reads a flat array front to back. It keeps the first error, and is worth nothing after it.
+// answer reads a flat array front to back. It keeps the first error; later values mean nothing.
 type answer struct {
 	items []any // that are not read yet
 	err   error
@@ -48,7 +48,7 @@ func next[T any](a *answer, name string) (item T) {
 
 func (a *answer) text(name string) string { return next[string](a, name) }
 
-// number is the next item, which must be a whole number from least to most.
+// number returns the next item, which must be a whole number from least to most.
 func (a *answer) number(name string, least, most int64) int64 {
 	n := next[int64](a, name)
 	if n < least || n > most {
@@ -57,14 +57,14 @@ func (a *answer) number(name string, least, most int64) int64 {
 	return n
 }
 
-// duration is the next item in microseconds, of which there must be least to wholeMax.
+// duration returns the next item, in microseconds, which must be from least to wholeMax.
 func (a *answer) duration(name string, least int64) time.Duration {
 	return time.Duration(a.number(name, least, wholeMax)) * time.Microsecond
 }
 
 func (a *answer) flag(name string) bool { return a.number(name, 0, 1) == 1 }
 
-// config is the configuration in force. An empty text stands for proposed, if that is not nil.
+// config returns the configuration in force. An empty text stands for proposed, if that is not nil.
 func (a *answer) config(proposed *lease.Config) lease.Config {
 	ttl := time.Duration(a.number("ttl", 1, ttlMax.Microseconds())) * time.Microsecond
 	text := a.text("configuration")
@@ -92,13 +92,13 @@ func (a *answer) limits(
 		a.fail("%d items at the end for %d limits, must be 2 for each", n, len(c.Limits))
 	}
 	for k, l := range c.Limits {
-		// A level is negative where a charge is owed, or a headroom is not there.
+		// A level is negative if a charge is owed, or if it is below the headroom.
 		levels[k], next[k] = a.number("level", -wholeMax, l.Capacity()), a.duration("next", 0)
 	}
 }
 
 // open checks the first item, and returns an error unless it is "ok". invalid is the error for a
-// script that refused what it was given.
+// script that refused its arguments.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {

@@ -9,18 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Scan says how Store.Scan goes through the keys. The zero value goes through all of them as fast
-// as it can.
+// Scan sets the keys and the pace of Store.Scan. The zero value reads all keys, without a pause.
 type Scan struct {
 	// Of is the prefix of the keys to read, as "@login:" for the Limiter of that name; "" for all.
 	Of string
-	// Count is about how many keys one command looks at. 0 means 512.
+	// Count is the approximate number of keys that one command looks at. 0 means 512.
 	Count int
-	// PerSecond is how many keys a second are looked at, at most, those of others on the same server
-	// included. 0 means any number.
+	// PerSecond is the most keys to look at in a second, foreign keys on the same server included. 0
+	// means no limit.
 	PerSecond int
-	// Progress, where it is not nil, is told how many keys have been looked at, and how many there
-	// are.
+	// Progress, if it is not nil, is called with the number of keys looked at so far, and of all
+	// keys.
 	Progress func(done, of int64)
 }
 
@@ -33,7 +32,7 @@ type Reading struct {
 	Created, Epoch, Counter, Spent, Denied int64 // of a bucket, as lease.State says
 	Held, Weight, Waiting                  int64 // of a record whose lease has not ended, as Holder says
 
-	Err error // what is there is no bucket of this version
+	Err error // the text is no bucket of this version
 }
 
 // Scan reads the counters of all buckets and calls each with them, one after the other. It sends

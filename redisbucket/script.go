@@ -22,7 +22,7 @@ type script struct {
 	shaWord any // sha, as a word of a command
 }
 
-// newScript is the script of the given name, with what the scripts share around it.
+// newScript returns the script of the given name, with the parts that all scripts share around it.
 func newScript(name string) *script {
 	source := func(part string) string {
 		text, _ := sources.ReadFile(part + ".lua") // all are embedded
@@ -44,7 +44,7 @@ func newScript(name string) *script {
 
 // layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
 // the lowest that they read. layout rises when a release stores anything that the one before would
-// misread; what has a higher number is left alone.
+// misread. The scripts leave a higher number alone.
 const layout, layoutOldest = 1, 1
 
 func scriptOf(source string) *script {
@@ -53,9 +53,9 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: sha, shaWord: sha}
 }
 
-// Scripts returns the sources of the scripts that a Store runs, by name. Where an operator has
-// loaded them on every master and replica, again after every restart, a user needs no permission
-// for EVAL, only for EVALSHA.
+// Scripts returns the sources of the scripts that a Store runs, by name. If an operator loads them on
+// every master and replica, again after every restart, a user needs permission for EVALSHA only, and
+// not for EVAL.
 func Scripts() map[string]string {
 	return map[string]string{
 		"lease":     newScript("lease").source,
@@ -64,8 +64,8 @@ func Scripts() map[string]string {
 	}
 }
 
-// command is a script call that go-redis does not repeat, which would draw the same lease again.
-// Its cluster client would, even where MaxRetries is -1.
+// command is a script call that go-redis does not repeat: a repeated call would draw the same lease
+// again. The cluster client would repeat it, even if MaxRetries is -1.
 type command struct{ *redis.Cmd }
 
 // NoRetry tells go-redis not to repeat the command, nor a pipeline with it.
@@ -94,9 +94,9 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 }
 
 // invoke sends all in one round trip, and returns a command for each. A server that does not know a
-// script (NOSCRIPT) has executed nothing. Those are sent once more, the first of each script with
-// the source, which the server keeps for the others: a thousand copies of it would be 30 MB. Where
-// the others went to another server, each brings the source. refused is called before that.
+// script (NOSCRIPT) has executed nothing. invoke calls refused and sends those once more, the first
+// of each script with the source, which the server keeps for the others: a thousand copies of it
+// would be 30 MB. If the others went to another server, each brings the source.
 func invoke(
 	ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func(),
 ) (cmds []command) {

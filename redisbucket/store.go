@@ -19,28 +19,28 @@ import (
 
 const defaultPrefix, defaultInFlight = "yuzhi:", 64
 
-// ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
+// ErrInvalidConfig reports a Config or a client that New cannot use.
 var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
 // Config tunes a Store. The zero value works. It has no deadline: the context of a call bounds the
 // call.
 type Config struct {
-	// Prefix starts every Redis key. Empty means "yuzhi:". It may not contain '{' or '}', which would
-	// move the hash tag.
+	// Prefix begins every Redis key. Empty means "yuzhi:". It must not contain '{' or '}', which
+	// would move the hash tag.
 	Prefix string
-	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
+	// InFlight is the most pipelines under way to one Redis node; more wait. 0 means 64.
 	InFlight int
 	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside
-	// scripts. Clocks must agree to a second, and one that is ahead of all others by d refills every
-	// bucket by d, once; docs/operations.md says more. Off by default.
+	// scripts. Clocks must agree to a second. A clock that is ahead of all others by d refills every
+	// bucket by d, once; see docs/operations.md. Off by default.
 	ClientTime bool
 	// AllowRing accepts a redis.Ring, for limits that need not hold: clients that disagree about which
 	// servers are up keep two buckets for one key. Off by default.
 	AllowRing bool
 }
 
-// Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It has no goroutines
-// of its own between calls. The Redis client stays the caller's: a Store closes nothing.
+// Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It runs no goroutine
+// between calls. The caller keeps the Redis client: a Store closes nothing.
 type Store struct {
 	rdb      redis.UniversalClient
 	prefix   string
@@ -76,9 +76,9 @@ var (
 	_ lease.Router = (*Store)(nil)
 )
 
-// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
-// violations of cfg come back as one error that wraps ErrInvalidConfig; a nil client is one, also
-// where it is a nil of some type.
+// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
+// violations of cfg in one error that wraps ErrInvalidConfig. A nil client is a violation, also a nil
+// pointer in the interface.
 //
 // It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
 // as long as the client, so make one Store for a client and keep it.
@@ -123,8 +123,8 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Identity is equal for Stores whose buckets are the same: those of one client and one Prefix. So
-// hybrid.New notices two limiters that contradict each other, whatever Stores they were given.
+// Identity returns a value that is equal for Stores with the same buckets: those of one client and
+// one Prefix. With it hybrid.New finds two limiters that contradict each other on different Stores.
 func (s *Store) Identity() any {
 	if !reflect.TypeOf(s.rdb).Comparable() {
 		return s
@@ -137,7 +137,7 @@ type identity struct {
 	prefix string
 }
 
-// watchAll has the dials of all clients below rdb watched, also of those to come.
+// watchAll adds the hook to all clients below rdb, also to later ones.
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
@@ -181,8 +181,8 @@ func (s *Store) node(addr string) *node {
 	return n
 }
 
-// nodeOf returns the node of c, and has its dials watched, if they are not yet. In a cluster
-// go-redis may replace a node's client by another.
+// nodeOf returns the node of c, and adds the hook to c if it has none yet. In a cluster go-redis may
+// replace a node's client by another.
 func (s *Store) nodeOf(c *redis.Client) *node {
 	addr := ""
 	switch s.rdb.(type) {

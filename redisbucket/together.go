@@ -10,14 +10,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Draws of several keys may travel in one command where one server has them all, whichever comes
-// first. A client may be connected to such a server, or to a proxy in front of several. Some
-// proxies (Envoy, twemproxy) send a script to the server of its first key and do not look at the
-// others: there the script would find no buckets of those, and begin new ones with full bursts. So
-// the first draws of a Store travel alone, and then one script must find the buckets of several.
+// Draws of several keys may travel in one command if one server has all keys, in any order. A client
+// may be connected to such a server, or to a proxy in front of several. Some proxies (Envoy,
+// twemproxy) send a script to the server of its first key and do not look at the others: there the
+// script would find no buckets of those, and begin new ones with full bursts. So the first draws of a
+// Store travel alone, and then one script must find the buckets of several.
 
-// foundEnough is how many buckets one script must have found beside another's, before draws travel
-// together. A proxy that sends nine keys of ten to one server still fails 999 times in 1,000.
+// foundEnough is the number of buckets that scripts must have found together with another, before
+// draws travel together. A proxy that sends nine keys of ten to one server still fails 999 times in
+// 1,000.
 const foundEnough = drawsMost - 1
 
 // findTime bounds how long Exchange may go on for that.
@@ -26,8 +27,8 @@ const findTime = time.Second
 // together reports whether draws of several keys may travel in one command.
 func (s *Store) together() bool { return !s.alone.Load() && s.found.Load() >= foundEnough }
 
-// toFind are the buckets that calls, which have been answered, have left, where it is still to be
-// found out whether draws may travel together.
+// toFind returns the buckets of answered calls, if it is still unknown whether draws may travel
+// together.
 func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	if s.alone.Load() || s.together() {
 		return nil
@@ -43,7 +44,7 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	return buckets
 }
 
-// find has one script look for all buckets. Where it misses some, each is looked for by itself: it
+// find looks for all buckets with one script. If that misses some, find looks for each by itself: it
 // may have been evicted, or is on another server. No caller waits for that, so it goes on after ctx
 // has ended, as it does when the caller has all answers.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {

@@ -21,23 +21,23 @@ import (
 type View struct {
 	lease.State
 	Created   time.Time     // by the server's clock
-	Called    time.Duration // ago: the last call
-	Frozen    time.Duration // for so long nothing refills, because a loss is waited out
+	Called    time.Duration // time since the last call
+	Frozen    time.Duration // time until refills begin again after a loss
 	Contended bool          // a recent call asked for more than the level while others held tokens
-	Expiry    time.Duration // the bucket is forgotten then, unless it is called
+	Expiry    time.Duration // time until the bucket is forgotten, without a call
 	Holders   []Holder      // as Store.Look finds them, by their names
 }
 
-// Holder is one process's lease, as the bucket last heard of it.
+// Holder is the lease of one process, as of its last call.
 type Holder struct {
 	ID      string        // hybrid.Config.InstanceID and a random text
 	Held    int64         // tokens, spent or not since
-	Waiting int64         // tokens for which its requests waited after that call
+	Waiting int64         // tokens for which its requests waited after the last call
 	Weight  int64         // hybrid.Policy.Weight, with which it asks
-	Granted int64         // by that call
-	Void    bool          // that call reported what the bucket did not know
-	Heard   time.Duration // ago: that call
-	Expiry  time.Duration // what is held is forgotten then, unless the holder calls
+	Granted int64         // by the last call
+	Void    bool          // the last call reported a lease that the bucket did not know
+	Heard   time.Duration // time since the last call
+	Expiry  time.Duration // time until the lease is forgotten, without a call of the holder
 }
 
 // scanCount is the default COUNT of a SCAN.
