@@ -1,9 +1,9 @@
--- change.lua: what a call may change before anything else, docs/protocol.md section 6: a new
--- bucket, lost state, the configuration and T. It is the end of step 2, with the clip. It writes
--- nothing. KEYS, ARGV and units: common.lua.
+-- change.lua: the changes that a call makes first, docs/protocol.md section 6: a new bucket, lost
+-- state, the configuration and T. It is the end of step 2, with the clip. It writes nothing. KEYS, ARGV
+-- and units: common.lua.
 --
--- It takes what open.lua leaves, ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the
--- same, of a bucket that is there, and:
+-- It takes the variables of open.lua. It ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves
+-- the same variables, of a bucket that exists, and:
 --   c                the configuration in force
 --   changed          whether configure.lua changes anything
 
@@ -56,8 +56,8 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     return {'invalid', 'what was heard is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
-    -- The loss was at least ago microseconds ago, and leases that were granted before it last at
-    -- most lasting microseconds. A bucket that was lost while it waited out a loss had granted nothing.
+    -- The loss was at least `ago` microseconds ago, and leases granted before it last at most `lasting`
+    -- microseconds. A bucket that was lost while it waited out a loss had granted nothing.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = heardFrozen - max(0, min(clock - heardAt, heardAge)) + ago
     if heardFrozen == 0 or heardFrozen + ago <= max(clock - heardAt, heardAge) then
@@ -75,8 +75,8 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       if c.windows then c.windows.useUp(c, now, ledger, now < frozen and setAt or now) end
-      -- Limits out of force may have been used up until then, or until the clock shows again the time that
-      -- the caller heard. Of their pasts only debts are kept.
+      -- Limits out of force may have been used up until then, or until the clock again shows the time
+      -- that the caller heard. Only the debts of their pasts are kept.
       local ahead = heardAt - shown
       if ahead > 10000000 then ahead = 0 end -- it may have been anywhere
       if max(lost, now + ahead) > forgot then
@@ -117,7 +117,7 @@ if mine then
       l.left = l.burst == 2^38 and l.step == 100000 and l.unit == 1 and l.tick == 1 and l.level >= 0
         and string.sub(c.text, 30 * i + 23, 30 * i + 30) == '\0\202\154\59\0\0\0\0' and l.burst or l.level
     end
-    -- Which limit is which (section 6.10): limits that did not change, then those of equal kind and
+    -- Match the limits (section 6.10): first limits that did not change, then those of equal kind and
     -- per_ns, then those of equal per_ns, then the rest in order.
     local sub, taken, given, alike = string.sub, {}, {}, {}
     for pass = 1, 4 do
@@ -145,9 +145,9 @@ if mine then
         if to.full == 3153600000000000 then to.level = min(to.level, 0) end
       end
       if from and not to.kind then
-        -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
-        -- are equal what fits. A debt stays, rounded up as what follows rounds down. But it has no more
-        -- than by its own past.
+        -- A raised burst keeps the level. A lowered one keeps the used tokens, or, if the versions are
+        -- equal, the tokens that fit. A debt stays, rounded up because the next step rounds down. The
+        -- limit has no more than by its own past.
         local level = same and from.level or from.left
         if from.burst > to.burst and level > 0 then
           if newer then
@@ -185,7 +185,7 @@ if mine then
     if now >= frozen then setAt = now end -- else nothing has been drawn since, when windows were used up
   end
 
-  -- T follows what callers propose (section 6.7).
+  -- T follows the proposals of the callers (section 6.7).
   if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
   if newer and asked <= ttl then
     ttl, proposed, proposedAt = asked, asked, now

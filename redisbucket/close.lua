@@ -1,5 +1,5 @@
--- close.lua: what a call leaves. It checks everything before the first write, because a script that
--- fails half way keeps what it wrote. An operation that changes nothing writes nothing.
+-- close.lua: the writes of a call. It checks everything before the first write, because a script that
+-- fails half way keeps its writes. An operation that changes nothing writes nothing.
 --
 -- It takes, from the files before it: all that open.lua lists; answer, the reply but its levels;
 -- frost, how long nothing refills; headroom; record, the text of the holder's record, or nil to
@@ -21,7 +21,7 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and contended < 2^53 and epoc
   return {'damaged', keys[1], 'the state would be out of range'}
 end
 local h, w, text = held, weights, nil
--- The short form leaves out what open.lua takes for granted where it reads that form.
+-- The short form leaves out the fields that open.lua derives when it reads that form.
 local short = not c.windows and not pasts and moved == now and updated == now
   and contended == 0 and share == c.speed
   and ledger == 0 and active == 0 and width == widthFor(ttl) and birth == epoch and clock == now

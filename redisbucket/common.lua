@@ -1,11 +1,11 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
 -- those of docs/protocol.md sections 3 to 7, and protocol.Bucket is the same in Go to the last bit.
 --
--- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua (what
--- a call finds) and change.lua (what it may change first), then lease.lua or configure.lua, and
--- close.lua (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis
--- runs all of it for every call: a function costs its creation, a table its fields, a number that
--- becomes text its formatting.
+-- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua
+-- (reads the bucket), change.lua (changes the configuration and T), lease.lua or configure.lua, and
+-- close.lua (writes). They are one chunk, whose local variables hold the bucket's state. Redis runs all
+-- of it for every call: a function costs its creation, a table its fields, a number that becomes text
+-- its formatting.
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
 --          byte. Then comes one of two forms. Their lengths differ. The long form: 38 numbers, the
@@ -17,14 +17,14 @@
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since.
---          forgot is when limits may have been used up that are not remembered, 0 for never; after a
---          loss it is yet to come
---          The short form of a bucket at rest, where all else follows from it (section 3.9), no limit is
---          a window and none is remembered that has left:
---          integers without a sign, with the bytes of each, then the configuration
+--          forgot is the last time at which a limit without a past may have been used up, 0 for none;
+--          after a loss it lies ahead.
+--          The short form is for a bucket at rest, without windows and pasts, if all other numbers
+--          follow from these (section 3.9): integers without a sign, with the bytes of each, then the
+--          configuration
 --            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of each limit
---          and at the end, where setAt is not epoch - 1 or forgot is not 0: setAt 7, forgot 7
+--          and at the end, if setAt is not epoch - 1 or forgot is not 0: setAt 7, forgot 7
 -- KEYS[2]  lease.lua only: the record of one holder, see there
 -- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
 --          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:
@@ -42,20 +42,20 @@
 -- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all
 -- times in microseconds; held in tokens; share in tokens per microsecond and unit of weight.
 --
--- A number without a size is a double of 8 bytes; the little end comes first. All numbers are whole
--- and below 2^53, except share, a record's allowance and a headroom, and so is every product of two
--- whole numbers. A number that must become text goes through %d or %.0f, because tostring and '..'
--- keep 14 digits only.
+-- A number without a size is a double of 8 bytes, little end first. All numbers are whole and below
+-- 2^53, except share, a record's allowance and a headroom, and so is every product of two whole
+-- numbers. A number that must become text goes through %d or %.0f, because tostring and '..' keep 14
+-- digits only.
 
--- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
+-- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
 if redis.replicate_commands then redis.replicate_commands() end
 
 local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
 
--- encode and decode are struct.pack and struct.unpack for the forms in use: '<', then 'd' for a
--- double, 'I7' for a whole number of 7 bytes, and 'c0' for a text at the end. A server without
--- struct (miniredis), or whose struct cuts whole numbers to 32 bits because it was built for 32-bit
--- machines, gets the same bytes from Lua, slowly.
+-- encode and decode are struct.pack and struct.unpack for the forms in use: '<', then 'd' for a double,
+-- 'I7' for a whole number of 7 bytes, and 'c0' for a text at the end. A server without struct
+-- (miniredis), or with a 32-bit struct that cuts whole numbers to 32 bits, gets the same bytes from
+-- Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
 if struct and struct.unpack('<I7', '\0\0\0\0\0\0\1') == 2^48 then
@@ -114,9 +114,9 @@ else
   end
 end
 
--- mark is the mark of the layout as one number. refusal returns the reply to a call that finds text under
--- key, of another layout; nil where this release reads it. Go puts a line in front of the script that
--- says which layouts it reads: local layout, oldest.
+-- mark is the mark of the layout as one number. refusal returns the reply to a call that finds text of
+-- another layout under key; nil if this release reads it. Go puts a line in front of the script with
+-- the layouts that it reads: local layout, oldest.
 local mark, byte = 121 + 256 * layout, string.byte
 local function refusal(key, text)
   local y, number = byte(text, 1, 2)
@@ -126,9 +126,9 @@ local function refusal(key, text)
   return number > layout and {'newer', key, number} or nil
 end
 
--- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason. Here
--- and in all checks below, x % 1 is 0 for a whole number and for nothing else, and x - x % 1 is
--- floor(x). Comparisons are written out because a call of min, max or floor costs more.
+-- parse reads and checks a configuration. If it is wrong, parse returns nil and the reason. Here and in
+-- all checks below, x % 1 is 0 for a whole number only, and x - x % 1 is floor(x). Comparisons are
+-- written out because a call of min, max or floor costs more.
 local function parse(text)
   local n = (#text - 30) / 30
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
@@ -139,8 +139,8 @@ local function parse(text)
     return nil, 'version, overcommit, calls or start is out of range'
   end
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
-  -- speed is that of the slowest limit, in tokens per microsecond; least is the smallest burst, and
-  -- fills the least time in which a limit makes its burst and the overcommit.
+  -- speed is the rate of the slowest limit, in tokens per microsecond; least is the smallest burst, and
+  -- fills the least time in which a limit refills its burst and the overcommit.
   local speed, least, fills = 2^53, 2^53, math.huge
   local c = {false, text = text, deploy = deploy, revision = revision, empty = empty == 1, target = target,
     calls = calls, n = n, speed = 0, least = 0, fills = 0}
@@ -177,7 +177,7 @@ local function parse(text)
   return c
 end
 
--- capacity is the level up to which limit l may fill while held tokens are leased (section 3.3).
+-- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
 local function capacity(l, held)
   local tokens = l.most - held
   if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
@@ -193,13 +193,13 @@ local function brim(l, room)
   end
 end
 
--- deepest is the largest debt of limit l, in units (section 3.2).
+-- deepest returns the largest debt of limit l, in units (section 3.2).
 local function deepest(l)
   local exact, years = (2^53 - 1 - l.most * l.unit - l.step) / l.step, (3153600000000000 - l.full) / l.tick
   return floor(exact < years and exact or years) * l.step
 end
 
--- refill is step 2 for the time from `from` to `to`, in which the ledger does not change.
+-- refill does step 2 for the time from `from` to `to`, in which the ledger does not change.
 local function refill(c, from, to, held)
   if to <= from then return end
   for k = 1, c.n do
@@ -221,7 +221,7 @@ local function refill(c, from, to, held)
   end
 end
 
--- wait is how long limit l takes to reach n tokens, or its burst; nothing refills during frost.
+-- wait returns the time until limit l has n tokens, or its burst; nothing refills during frost.
 local function wait(l, n, frost)
   if l.kind then return l.wait(l, n, frost) end
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
@@ -248,7 +248,7 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if not l.kind and l.most > l.burst then -- what is used of the overcommit counts, too
+    if not l.kind and l.most > l.burst then -- the used part of the overcommit counts, too
       full = min(floor((l.most * l.unit + l.step - 1) / l.step), floor(3153600000000000 / l.tick)) * l.tick
     end
     if l.kind == 2 then -- the clock may have stepped back before the period, or do so by 10 s after it

@@ -2,19 +2,19 @@
 -- It comes first, before any function or table is made, since for most keys of a long tail this is
 -- every call. KEYS, ARGV and units: common.lua and lease.lua.
 --
--- It serves the shortest request, for a bucket of one limit in the shortest form, with the very
--- configuration that the caller proposes, which was checked when it was stored, and the T that the
--- caller proposes, where no loss is proven, the level is at the set point or above (so that the
--- share stays the whole rate), and all that is wanted is there. Whatever else it finds it leaves as
--- it is, to the files that follow, which do the same for these calls, and all others. So it does
--- with an epoch below 2^32, which is every one on a server whose struct cuts numbers to 32 bits.
+-- It serves the shortest request, for a bucket of one limit in the shortest form. The caller proposes
+-- the stored configuration, which was checked when it was stored, and the T in force. No loss is
+-- proven, the level is at the set point or above (so that the share stays the whole rate), and all
+-- wanted tokens are there. It leaves every other bucket to the files that follow, which do the same for
+-- these calls, and all others. It also leaves an epoch below 2^32: all epochs on a server whose struct
+-- cuts numbers to 32 bits.
 --
 -- Reply: a string of integers without a sign, with the bytes of each
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
 
 local struct = rawget(_G, 'struct')
 if struct and #ARGV[3] == 85 then
-  -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
+  -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
   if redis.replicate_commands then redis.replicate_commands() end
   local call, unpack, config, mark = redis.call, struct.unpack, ARGV[1], 121 + 256 * layout
   local text, clock = redis.pcall('GET', KEYS[1]), ARGV[2]

@@ -23,13 +23,13 @@
 --                         for a full limit) for each limit
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
---   {'damaged', key, why} what is stored cannot be trusted; nothing was written
+--   {'damaged', key, why} the stored text cannot be trusted; nothing was written
 --   {'newer', key, layout} a newer release stored it; nothing was written
 --
 -- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
---   4  a seq that was executed answers the stored grant again; a lower one is refused
+--   4  an executed seq gets the stored grant again; a lower one is refused
 --   5  the report: known or void
---   6  what comes back: returned, unused, refund; then debt and charge
+--   6  the tokens that come back: returned, unused, refund; then debt and charge
 --   7  the grant
 
 if seq < 1 then return {'invalid', 'seq is below 1'} end
@@ -37,9 +37,9 @@ if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
 
--- inForce returns the Target in force for this holder; how long to wait after a short grant, 0 where
--- that is no longer than the configured Target; and whether the budget of calls wants it to call less
--- often than once in that (section 7.8).
+-- inForce returns the Target in force for this holder; the time to wait after a short grant, 0 if that
+-- is at most the configured Target; and whether the budget of calls asks for fewer calls than one in
+-- that time (section 7.8).
 local function inForce()
   local target, fills, n = c.target, c.fills, max(active, weight) / weight
   if active == 0 then return target, 0, false end
@@ -54,7 +54,7 @@ local function inForce()
   return max(target, floor(longer)), pause > target and pause or 0, spacing > target
 end
 
--- The record is live if it is of this bucket and epoch and its slice is still in the ring (section
+-- The record is live if it is of this bucket and epoch, and its slice is still in the ring (section
 -- 6.8).
 local live, at, slot, ends = false, -1, nil, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
@@ -179,7 +179,7 @@ else
     if level >= 0 then steer = level end
   end
 
-  -- Step 7: what every level has, within the fair allowance (section 7).
+  -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
   local available = max(0, floor(level))
   granted = want < available and want or available
   local alone, target, speed = active == 0, c.target, c.speed
@@ -188,8 +188,8 @@ else
   share = min(share, own)
   local period, slowest, long, pause, crowded = max(target, point / speed), own / 100000, inForce()
   local pull = max(-1, min(1, (steer - point) / (2 * point)))
-  -- A window divides what was used long ago, which answers a change of the share only when it is
-  -- dropped.
+  -- A window divides tokens that were used long ago: they follow a change of the share only when they
+  -- are dropped.
   if c.windows then slowest = 0.9 * (speed / max(active, weight)) end
   if pause > 0 then
     local equal = speed / max(active, weight)

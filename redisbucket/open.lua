@@ -1,6 +1,6 @@
--- open.lua: what every call finds. It reads the request and what is stored, and settles the bucket
--- at the present time: docs/protocol.md section 4, steps 1 and 2, with steps 3 in between. It
--- writes nothing. KEYS, ARGV and units: common.lua.
+-- open.lua: the start of every call. It reads the request and the stored bucket, and settles the bucket
+-- at the present time: docs/protocol.md section 4, steps 1 and 2, with steps 3 in between. It writes
+-- nothing. KEYS, ARGV and units: common.lua.
 --
 -- Steps:
 --   1  the time, read once
@@ -14,9 +14,10 @@
 --   mine             the configuration that the caller proposes
 --   clock now birth epoch counter spent denied frozen setAt keep updated contended share
 --   ttl proposed proposedAt             the T in force, and the longest proposed since proposedAt
---   shown            what the server's clock shows now: clock, or up to 1 s less after a step back
+--   shown            the reading of the server's clock: clock, or up to 1 s less after a step back
 --   stood            when the configuration was last proposed
---   forgot           when limits may have been used up that pasts (common.lua) does not have; 0 for never
+--   forgot           the last time at which a limit without a past (common.lua) may have been used up;
+--                    0 for none
 --   width base moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
 --   the request
@@ -79,7 +80,7 @@ local text = redis.pcall('GET', keys[1])
 if not text then
   exists = false
 elseif text.err then
-  -- Any other error is the caller's, for instance a missing permission.
+  -- Any other error concerns the caller, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
   local y, number = byte(text, 1, 2)

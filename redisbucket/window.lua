@@ -1,14 +1,14 @@
 -- window.lua: the rules of limits that are windows (docs/protocol.md section 3.10). KEYS, ARGV and
 -- units: common.lua. Go puts it before common.lua.
 --
--- A sliding window counts what was charged in cells: cell j covers [j * cell, (j + 1) * cell) of
--- the bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the
--- window. A calendar counts one sum, for the period of that number by the server's clock. Leased tokens
--- are in the ledger.
+-- A sliding window counts its charges in cells: cell j covers [j * cell, (j + 1) * cell) of the
+-- bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the window. A
+-- calendar counts one sum, for the period of that number by the server's clock. Leased tokens are in
+-- the ledger.
 --
--- In the long form of a bucket (common.lua) the level of a window is the sum of what is charged, in
--- tokens; its rest is how many cells are stored, or of a calendar the running time at which the
--- period began. At the end of the text, for each window in turn:
+-- In the long form of a bucket (common.lua) the level of a window is the sum of its charges, in tokens.
+-- Its rest is the number of stored cells, or the running time at which a calendar's period began. At
+-- the end of the text, for each window in turn:
 --   of a sliding window  for each cell in which something is charged, from the oldest, integers
 --                        without a sign: 1 byte for the number of the cell, counted from the oldest
 --                        that is live, and 7 for its tokens
@@ -16,13 +16,13 @@
 -- So all of it is a multiple of 8 bytes. Which cell is the oldest follows from the running time.
 --
 -- Steps, as lease.lua and open.lua number them:
---   2, 3  pass: time goes by, and what a slice held that ends is charged
---   5     charge: what is reported as spent; 7: what is granted to requests that wait
---   6     credit: what comes back, debt and charge
+--   2, 3  pass: time goes by, and the tokens of each slice that ends are charged
+--   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
+--   6     credit: the tokens that come back, debt and charge
 
--- windowRules is the table of these functions, for a configuration that has windows. The others pay
--- for one function that refers to nothing outside: encode and decode are common.lua's. All times
--- in arguments are running time, but clock; ledger is in tokens.
+-- windowRules returns the table of these functions, for a configuration with windows. Other calls pay
+-- for one function that refers to nothing outside: encode and decode are common.lua's. All times in
+-- arguments except clock are running time; ledger is in tokens.
 local function windowRules(encode, decode)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
@@ -49,7 +49,7 @@ local function windowRules(encode, decode)
     l.first = max(l.first, first)
   end
 
-  -- charge counts n tokens at the time `at`. More than can be counted is forgotten.
+  -- charge counts n tokens at the time `at`. It drops tokens beyond the largest number.
   local function charge(l, at, n)
     n = min(n, 2^52 - 1 - l.sum)
     if n <= 0 then return end
@@ -74,14 +74,14 @@ local function windowRules(encode, decode)
     return n
   end
 
-  -- covers reports whether what was charged at the time `at`, or later, is still counted.
+  -- covers reports whether charges at the time `at`, or later, still count.
   local function covers(l, at)
     if l.kind == 2 then return at >= l.begun end
     return floor(at / l.cell) >= l.first
   end
 
-  -- useUp leaves nothing of the window at the time `at`. It was used up at the time before, too. Once that
-  -- has been dropped, what is charged is an overshoot since then, which comes on top of the leases.
+  -- useUp leaves nothing of the window at the time `at`. It was used up at the time before, too. Once
+  -- those charges have been dropped, the rest is an overshoot since then, on top of the leases.
   local function useUp(l, at, ledger, before)
     local total = max(0, l.most - ledger)
     if not covers(l, before) then total = total + l.sum end
@@ -123,8 +123,9 @@ local function windowRules(encode, decode)
     l.sum = both
   end
 
-  -- wait is how long until the window has n tokens, or all: when enough of the oldest cells will
-  -- have been dropped, or at the boundary. Where only what others hold is missing, a Target.
+  -- wait returns the time until the window has n tokens, or all: until enough of the oldest cells have
+  -- been dropped, or until the boundary. If only the tokens that others hold are missing, it returns a
+  -- Target.
   local function wait(l, n, frost)
     local missing, at = min(n, l.burst) - l.spare, 0
     frost = max(frost, l.ahead)
@@ -139,7 +140,7 @@ local function windowRules(encode, decode)
     return max(frost, at == 0 and l.target or at - l.now)
   end
 
-  -- limit is the window with these numbers of a configuration, or nil where they are wrong.
+  -- limit returns the window with these numbers of a configuration, or nil if they are wrong.
   function rules.limit(burst, most, offset, length, code)
     local kind = (code == 8 or code == 12) and 1 or (code == 16 or code == 20) and 2
     if not kind or burst < 1 or most >= 2^52 or length < 1000 or length > 1576800000000000
@@ -177,8 +178,8 @@ local function windowRules(encode, decode)
     return total == sum and at or nil
   end
 
-  -- text is the end of the text of a bucket; the level and the rest of every window become what is
-  -- stored there.
+  -- text returns the end of the text of a bucket, and sets the level and the rest of every window to
+  -- the numbers to store.
   function rules.text(c)
     local parts = {}
     each(c, function(l)
@@ -198,9 +199,9 @@ local function windowRules(encode, decode)
     return table.concat(parts)
   end
 
-  -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges what
-  -- a slice of the ring held that ends then. That clock shows shown now; clock may be up to 1 s more.
-  -- With StartEmpty, windows are used up at the moment at which a loss has been waited out.
+  -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges the
+  -- tokens of the slice that ends then. shown is the reading of that clock; clock may be up to 1 s
+  -- more. With StartEmpty, windows are used up at the moment at which a loss has been waited out.
   function rules.pass(c, from, to, clock, shown, frozen, setAt, ledger, held)
     c.shown = shown
     if c.empty and frozen > from and frozen <= to then
@@ -213,11 +214,11 @@ local function windowRules(encode, decode)
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
 
-  -- past.lua's: count charges what it remembers of a window.
+  -- For past.lua: count charges the past of a window.
   rules.count, rules.atLeast = charge, atLeast
 
-  -- begin has every window of c begin with nothing charged; clear too, where time has passed. Where
-  -- c starts empty, all is used up.
+  -- begin starts every window of c without charges; clear too, if time has passed. If c starts empty,
+  -- all is used up.
   function rules.begin(c, now, clock, shown)
     c.shown = shown
     each(c, advance, now, clock)
@@ -233,7 +234,8 @@ local function windowRules(encode, decode)
     if c.empty then each(c, useUp, now, ledger, before) end
   end
 
-  -- credit is step 6. known says that what comes back counts. It returns whether a refund did.
+  -- credit does step 6. known says that the tokens that come back count. It returns whether a refund
+  -- did.
   function rules.credit(c, known, refund, unused, drawn, setAt, debt, owed, now, frozen, ledger)
     local filled = false
     each(c, function(l)
@@ -249,8 +251,8 @@ local function windowRules(encode, decode)
     return filled
   end
 
-  -- see makes the level of every window what it has left: while a loss is waited out, nothing, and what is
-  -- owed (see useUp). Nor has a calendar anything while the clock is before its period.
+  -- see sets the level of every window to the tokens that it has left: while a loss is waited out,
+  -- none, less the debt (see useUp). A calendar also has none while the clock is before its period.
   function rules.see(c, ledger, now, frozen, setAt)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
@@ -268,7 +270,7 @@ local function windowRules(encode, decode)
     if not from.kind then
       charge(to, now, max(0, from.most - ledger) - floor(from.left / from.unit))
     elseif from.kind == 1 and to.kind == 1 and from.tick ~= to.tick then
-      -- All of a cell counts at its end, since nothing in it was spent later than that.
+      -- All of a cell counts at its end, since none of it was spent later.
       for j = from.first, from.first + 60 do
         local at, n = min((j + 1) * from.cell - 1, now), from.cells[j % 61] or 0
         if covers(to, at) then charge(to, at, n) end
