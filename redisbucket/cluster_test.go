@@ -17,8 +17,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// TestOnACluster is several tests on two masters that share the slots, as it takes two seconds
-// until a cluster serves. Each has a store of its own, whose client knows one of them.
+// TestOnACluster runs several tests on two masters that share the slots, because a cluster takes two
+// seconds to serve. Each has a store of its own, whose client knows one of them.
 func TestOnACluster(t *testing.T) {
 	masters := redistest.StartCluster(t, 2, false).Masters
 	for name, test := range map[string]func(*testing.T, []*redistest.Server, *Store){

@@ -20,7 +20,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// pair is a call for each of some keys.
+// pair returns a call for each key.
 func pair(seq int64, keys ...string) (calls []*lease.Call) {
 	for _, k := range keys {
 		calls = append(calls, &lease.Call{Key: k, Request: request(seq)})
@@ -31,7 +31,7 @@ func pair(seq int64, keys ...string) (calls []*lease.Call) {
 // farOff is a round trip of the tests' slow link.
 const farOff = 50 * time.Millisecond
 
-// overALink is a store whose server is farOff.
+// overALink returns a store whose server is farOff, and the proxy between them.
 func overALink(t *testing.T) (*Store, *redistest.Proxy) {
 	t.Helper()
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
@@ -146,7 +146,7 @@ func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 	s, calls := storeOver(t, redis.NewClient(options)), pair(1, "k")
 	go s.Exchange(t.Context(), calls, func([]*lease.Call) { close(finished) })
 	<-dialing
-	// it is told by the dial's own goroutine
+	// the dial's own goroutine tells it
 	testkit.Eventually(t, "a reason", func() bool { return errors.Is(calls[0].Unsent(), errConnecting) })
 	open <- true
 	<-finished

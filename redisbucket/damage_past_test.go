@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// pastRequest is a call for the key of windowRequest of a newer version, which has none of its limits.
+// pastRequest returns a call for the key of windowRequest, of a newer version without any of its
+// limits.
 func pastRequest(seq int64) lease.Request {
 	r := request(seq)
 	r.Config.Limits, r.Config.Version.Deploy = []lease.Limit{lease.PerSecond(7)}, 1
@@ -41,7 +42,7 @@ type change struct {
 
 func (p place) to(value int64) change { return change{p, value} }
 
-// pastDamages damage that text, at the time now, so that nothing can trust it.
+// pastDamages returns ways to damage that text, at the time now, so that no reader can trust it.
 func pastDamages(now int64) map[string]func(string) string {
 	set := func(start int, changes ...change) func(string) string {
 		return func(s string) string {
@@ -169,7 +170,7 @@ func TestALimitThatHasLeftIsForgottenInTime(t *testing.T) {
 	})
 }
 
-// pastSeeds are states with limits that have left, for FuzzStored.
+// pastSeeds returns states with limits that have left, for FuzzStored.
 func pastSeeds(f *testing.F, s *Store) (states []string) {
 	const now = 1_700_000_000_000_000
 	s.now = func() string { return strconv.FormatInt(now, 10) }

@@ -20,16 +20,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// notWhole are numbers that no field holds that counts something.
+// notWhole lists numbers that a counter cannot have.
 var notWhole = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, 1e300, -1e300, 1 << 53, -1 << 53, 5e-324}
 
 // Where they begin among the numbers of a bucket.
 const shareAt, levelAt, heldAt, weightAt = 19, 20, 22, 30
 
-// configAt is where the configuration begins in the text of a bucket.
+// configAt is the offset of the configuration in the text of a bucket.
 const configAt = 8 * stateNumbers
 
-// place is where a number of a configuration with one limit is, and how long.
+// place is the offset and the size of a number, by default in a configuration with one limit.
 type place struct{ at, size int }
 
 var (
@@ -38,7 +38,7 @@ var (
 	stepAt, codeAt                              = place{44, 7}, place{51, 1}
 )
 
-// requestAt is where the numbers of a request are, but its headroom, which is a double.
+// requestAt has the places of the numbers of a request, except its headroom, which is a double.
 var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}, "counter": {18, 7},
 	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7},
 	"heardAt": {57, 7}, "heardAge": {64, 7}, "heardExpiry": {71, 7}, "heardFrozen": {78, 7},
@@ -47,7 +47,7 @@ var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}
 
 const headroomAt = 141
 
-// set is text with the number at p, counted from start, replaced.
+// set returns text with the number at p, counted from start, replaced by v.
 func (p place) set(text string, start int, v int64) string {
 	return text[:start+p.at] + string(appendWhole(nil, p.size, v)) + text[start+p.at+p.size:]
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// windowRequest is a call for a key with limits of all kinds, of whose tokens 10 are charged.
+// windowRequest returns a call that charges 10 tokens of a key with limits of all kinds.
 func windowRequest(seq int64) lease.Request {
 	r := request(seq)
 	r.Waiting = r.Want
@@ -175,7 +175,7 @@ func TestALookSeesWindows(t *testing.T) {
 	})
 }
 
-// windowSeeds are states with windows, for FuzzStored.
+// windowSeeds returns states with windows, for FuzzStored.
 func windowSeeds(f *testing.F, s *Store) (states []string) {
 	now := int64(1_700_000_000_000_000)
 	s.now = func() string { return strconv.FormatInt(now, 10) }

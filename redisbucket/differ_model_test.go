@@ -136,7 +136,7 @@ func (x *trio) fresh() {
 	}
 }
 
-// renew is one lease call of h.
+// renew makes one lease call of h.
 func (x *trio) renew(h *actor) {
 	x.t.Helper()
 	x.fresh()
@@ -383,7 +383,7 @@ func (x *trio) turn(h *actor) {
 	x.renew(h)
 }
 
-// config is a random valid configuration, extremes included.
+// config returns a random valid configuration, extremes included.
 func (x *trio) config() lease.Config {
 	rng := x.rng
 	for {
@@ -418,7 +418,7 @@ func (x *trio) config() lease.Config {
 	}
 }
 
-// rearrange is limits after what people do to them.
+// rearrange changes limits as operators do.
 func (x *trio) rearrange(limits []lease.Limit) []lease.Limit {
 	rng := x.rng
 	out := slices.Clone(limits)
@@ -473,7 +473,7 @@ func limit(rng *rand.Rand) lease.Limit {
 // day is the claimSlack of protocol.Bucket.
 const day = 24 * 3600 * 1_000_000
 
-// edge is a number just about n, below it, or as large as a request's can be.
+// edge returns a number close to n, below n, or the largest of a request.
 func (x *trio) edge(n int64) int64 {
 	switch x.rng.IntN(4) {
 	case 0:
@@ -484,7 +484,7 @@ func (x *trio) edge(n int64) int64 {
 	return max(0, min(lease.WaitingMax, n+x.rng.Int64N(3)-1))
 }
 
-// upTo is 0 to n, small numbers as likely as large ones.
+// upTo returns a number from 0 to n, small ones as likely as large ones.
 func upTo(rng *rand.Rand, n int64) int64 {
 	if n <= 0 {
 		return 0

@@ -51,7 +51,7 @@ func (x *trio) choose() {
 	}
 }
 
-// fewOf is some of them.
+// fewOf returns some of them.
 func (x *trio) fewOf() (limits []lease.Limit) {
 	for range 1 + max(0, x.rng.IntN(7)-3) {
 		i := x.rng.IntN(len(x.few))

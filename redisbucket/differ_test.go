@@ -79,7 +79,7 @@ func (k keepKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// keysOf are the keys of a script, and none of another command.
+// keysOf returns the keys of a script, and none for another command.
 func keysOf(cmd redis.Cmder) []any {
 	args := cmd.Args()
 	if cmd.Name() != "evalsha" && cmd.Name() != "eval" {
@@ -187,7 +187,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 	}
 }
 
-// trio is one bucket on these servers and as protocol.Bucket, with nothing stored yet, and some
+// trio returns a bucket on these servers and as protocol.Bucket, with nothing stored yet, and some
 // holders.
 func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime, windows bool) *trio {
 	t.Helper()

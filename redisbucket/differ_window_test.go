@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// limit is a random limit, of any kind in a round with windows.
+// limit returns a random limit, of any kind in a round with windows.
 func (x *trio) limit() lease.Limit {
 	if x.few != nil {
 		return x.few[x.rng.IntN(len(x.few))]
@@ -19,8 +19,8 @@ func (x *trio) limit() lease.Limit {
 	return limit(x.rng)
 }
 
-// window is a random sliding window or calendar, of a millisecond to half a century. Most are about
-// as long as the test takes, so that what is charged is dropped while it is looked at.
+// window returns a random sliding window or calendar, of a millisecond to half a century. Most are
+// about as long as the test takes, so that what is charged is dropped while it is looked at.
 func (x *trio) window() lease.Limit {
 	rng := x.rng
 	n := 1 + upTo(rng, 1000)

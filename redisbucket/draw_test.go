@@ -16,7 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// drawOf is a draw of n tokens of a limit of 10 a second.
+// drawOf returns a draw of n tokens of a limit of 10 a second.
 func drawOf(seq, n int64) lease.Request {
 	r := request(seq)
 	r.Draw, r.Want, r.Waiting = true, n, n
@@ -85,7 +85,7 @@ func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
 	testkit.Check(t, len(contentsOf(s, "k")) > 200, "after a step back the running time is not the clock")
 }
 
-// contentsOf is the text of the bucket of key.
+// contentsOf returns the text of the bucket of key.
 func contentsOf(s *Store, key string) string {
 	return strings.TrimPrefix(s.rdb.Get(context.Background(), s.bucketKey(key)).Val(), mark)
 }
@@ -197,8 +197,7 @@ func TestALookReadsBothForms(t *testing.T) {
 	})
 }
 
-// narrow is sc as a server that was built for 32-bit machines runs it: its struct cuts whole
-// numbers to 32 bits.
+// narrow returns sc as a 32-bit server runs it: its struct cuts whole numbers to 32 bits.
 func narrow(sc *script) *script {
 	const cut = `
 local function narrow(struct)

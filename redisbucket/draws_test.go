@@ -16,7 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// drawing is a draw of n tokens for each of some keys.
+// drawing returns a draw of n tokens for each key.
 func drawing(seq, n int64, keys ...string) (calls []*lease.Call) {
 	for _, c := range pair(seq, keys...) {
 		r := &c.Request
@@ -34,7 +34,7 @@ func numbered(n int) (keys []string) {
 	return keys
 }
 
-// scripts is how many scripts a server was asked to run, in how many ways that the server failed.
+// scripts returns the number of script calls that reach the server during f.
 func scripts(t *testing.T, s *Store, f func()) int64 {
 	t.Helper()
 	count := func() (n int64) {
@@ -148,8 +148,8 @@ func TestKeysThatMayNotTravelTogether(t *testing.T) {
 	checkError(t, "else", calls[1].Err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
 }
 
-// nodeRefusesTogether is TestKeysThatMayNotTravelTogether where a client takes a cluster's node for
-// a server of its own.
+// nodeRefusesTogether is TestKeysThatMayNotTravelTogether for a client that takes a cluster's node
+// for a single server.
 func nodeRefusesTogether(t *testing.T, servers []*redistest.Server, s *Store) {
 	keys := slices.DeleteFunc(numbered(20), func(k string) bool { return slot(s.bucketKey(k)) > 8191 })
 	for seq, found := range []int64{0, foundEnough} { // before a script has found several buckets, and after

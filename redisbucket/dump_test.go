@@ -100,7 +100,7 @@ func dumped(t testing.TB, d protocol.BucketDump) texts {
 	return x
 }
 
-// chargedTo is the end of the long form of d: what is charged to windows. Their levels and rests
+// chargedTo returns the end of the long form of d: the charges of windows. Their levels and rests
 // become what stands there.
 func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 	t.Helper()
@@ -126,7 +126,7 @@ func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 	return tail
 }
 
-// remembered is the text of the pasts.
+// remembered returns the text of the pasts.
 func remembered(pasts []protocol.PastDump) (text []byte) {
 	for _, p := range pasts {
 		numbers := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}
@@ -169,7 +169,7 @@ func atRest(d protocol.BucketDump) bool {
 // dated reports whether the short form of d says when levels were set and limits forgotten.
 func dated(d protocol.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ForgotAt != 0 }
 
-// rested is the short form of d.
+// rested returns the short form of d.
 func rested(t testing.TB, d protocol.BucketDump) string {
 	t.Helper()
 	var text []byte
@@ -205,7 +205,7 @@ func (x texts) differs(want texts) string {
 	return b.String()
 }
 
-// numbers is text as the scripts read it.
+// numbers returns the doubles of text, as the scripts read them.
 func numbers(text string) (all []float64) {
 	for ; len(text) >= 8; text = text[8:] {
 		all = append(all, math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))))
@@ -222,7 +222,7 @@ func doubles(values ...float64) string {
 	return string(b)
 }
 
-// setNumber is text with its i-th number replaced.
+// setNumber returns text with its i-th number replaced.
 func setNumber(text string, i int, x float64) string {
 	return text[:8*i] + doubles(x) + text[8*i+8:]
 }

@@ -13,8 +13,8 @@ import (
 // quick is a limit that others make room for, and take the place of again.
 var quick = lease.PerSecond(1000)
 
-// pastMutations are rules of limits that leave and come back (docs/protocol.md section 6.12) that the
-// script is made to forget, as mutations are.
+// pastMutations remove one rule each, as mutations do: rules of limits that leave and come back
+// (docs/protocol.md section 6.12).
 var pastMutations = []limitMutation{
 	{"a limit that leaves is not remembered", lease.PerHour(10), []edit{
 		{"      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end\n", ""},
@@ -299,7 +299,7 @@ func (s *stage) comesBack(holder string) {
 	s.drain(holder)
 }
 
-// stored is the text of the bucket, with its mark.
+// stored returns the text of the bucket, with its mark.
 func (s *stage) stored() string {
 	return s.store.rdb.Get(context.Background(), s.store.bucketKey("k")).Val()
 }

@@ -556,7 +556,7 @@ func (s *stage) draw(holder string, n int64) {
 	s.admit(s.call(holder, lease.Request{Want: n, Waiting: n}).Waited)
 }
 
-// draws is a draw of n tokens (section 4.1).
+// draws makes a draw of n tokens (section 4.1), and admits the tokens granted.
 func (s *stage) draws(holder string, n int64) {
 	s.t.Helper()
 	s.admit(s.call(holder, lease.Request{Draw: true, Want: n, Waiting: n}).Waited)
@@ -625,7 +625,7 @@ func (s *stage) admit(n int64) {
 	s.worst = max(s.worst, s.x)
 }
 
-// excess is the tokens by which the worst window so far exceeds B + E.
+// excess returns the tokens by which the worst window so far exceeds B + E.
 func (s *stage) excess() float64 {
 	if s.audit.Windowed() {
 		return s.windowExcess()

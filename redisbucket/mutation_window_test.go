@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// limitMutation is a rule that the script is made to forget, and a schedule for the limit that notices.
+// limitMutation removes a rule from the script, and has a schedule for a limit that shows it.
 type limitMutation struct {
 	name  string
 	limit lease.Limit
@@ -384,7 +384,7 @@ func (s *stage) stepsBack(us int64) { s.now, s.expires = s.now-us, s.expires-us 
 // cancel says that n of what was admitted at that time did not happen.
 func (s *stage) cancel(at, n int64) { s.admitted = append(s.admitted, admission{at, -n}) }
 
-// windowExcess is the tokens by which the worst window, or period, exceeds N + E.
+// windowExcess returns the tokens by which the worst window, or period, exceeds N + E.
 func (s *stage) windowExcess() float64 {
 	l, worst := s.audit, int64(0)
 	per, offset := l.Per.Microseconds(), l.Offset.Microseconds()

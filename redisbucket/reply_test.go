@@ -22,7 +22,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// grantReply is a good answer of lease.lua, with items replaced.
+// grantReply returns a good answer of lease.lua, with items replaced.
 func grantReply(replaced map[int]any) []any {
 	items := []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2),
 		int64(1), int64(1_800_000), int64(457_000), int64(20_000), int64(1_700_000_000_000_001),
@@ -34,7 +34,7 @@ func grantReply(replaced map[int]any) []any {
 	return items
 }
 
-// stateReply is a good answer of configure.lua.
+// stateReply returns a good answer of configure.lua.
 func stateReply(t testing.TB) []any {
 	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3),
 		int64(1_700_000_000_000_000), int64(400_000),
@@ -174,7 +174,7 @@ func checkLevels(t *testing.T, c lease.Config, levels [lease.LimitsMax]int64) {
 // announces finds lengths of a million and more.
 var announces = regexp.MustCompile(`[*$%~>|!=][+]?[0-9]{7}`)
 
-// onTheWire is items as a server sends them.
+// onTheWire returns items as a server sends them.
 func onTheWire(items []any) []string {
 	words := []string{fmt.Sprintf("*%d\r\n", len(items))}
 	for _, item := range items {
@@ -259,8 +259,8 @@ func checkTyped(t *testing.T, err error, with any) {
 	testkit.Must(t, reflect.ValueOf(with).IsZero(), "an error came with %+v", with)
 }
 
-// answers is a peer that refuses the handshake, as old servers do, answers script calls with wire,
-// and goes then if it is to.
+// answers returns a connection to a peer that refuses the handshake, as old servers do, and answers
+// script calls with wire. If goes is set, it then closes the connection.
 func answers(wire []byte, goes bool) net.Conn {
 	client, server := net.Pipe()
 	go func() {

@@ -31,7 +31,7 @@ type rollout struct {
 	excess float64
 }
 
-// clockStep is how far the server's clock may be behind the bubble's.
+// clockStep is the most by which the server's clock lags behind the bubble's.
 const clockStep = 5 * time.Millisecond
 
 var rolled = hybrid.PerSecond(100).WithBurst(20)
@@ -227,7 +227,7 @@ func lately(each []func() int64) (n int64) {
 	return n
 }
 
-// followClock has the server's clock follow the bubble's, and returns how to end that.
+// followClock moves the server's clock with the bubble's until stop is called.
 func (r *rollout) followClock() (stop func()) {
 	r.server.SetTime(time.Now())
 	tick, end := time.NewTicker(clockStep), make(chan struct{})

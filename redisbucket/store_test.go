@@ -34,20 +34,20 @@ func newStore(t testing.TB, addr string) *Store {
 // that stalls.
 const patience = time.Minute
 
-// patient are the options of a client of the server at addr.
+// patient returns the options of a client of the server at addr.
 func patient(addr string) *redis.Options {
 	return &redis.Options{Addr: addr, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
 		PoolTimeout: patience}
 }
 
-// storeOver is a store over rdb, which is closed with the test.
+// storeOver returns a store over rdb, which is closed with the test.
 func storeOver(t testing.TB, rdb redis.UniversalClient) *Store {
 	t.Helper()
 	t.Cleanup(func() { rdb.Close() })
 	return storeOn(t, rdb)
 }
 
-// storeOn is a store over an rdb that outlives the test.
+// storeOn returns a store over an rdb that outlives the test.
 func storeOn(t testing.TB, rdb redis.UniversalClient) *Store {
 	t.Helper()
 	s, err := New(rdb, Config{})
@@ -55,8 +55,8 @@ func storeOn(t testing.TB, rdb redis.UniversalClient) *Store {
 	return s
 }
 
-// request is a plausible call of holder "h". Its TTL, which is long, keeps the keys in Redis while
-// a machine stalls.
+// request returns a plausible call of holder "h". Its long TTL keeps the keys in Redis while a
+// machine stalls.
 func request(seq int64) lease.Request {
 	return lease.Request{Holder: "h", Seq: seq, Want: 10, Weight: 1, Config: lease.Config{
 		Limits: []lease.Limit{lease.PerSecond(100)}, TTL: time.Minute, Target: 100 * time.Millisecond,
@@ -89,7 +89,7 @@ func checkError(t *testing.T, what string, err error, want map[error]bool) {
 	}
 }
 
-// contents is everything in the database but the remaining time of keys.
+// contents returns everything in the database except the remaining time of keys.
 func contents(s *Store) string {
 	ctx := context.Background()
 	var b strings.Builder
@@ -101,7 +101,7 @@ func contents(s *Store) string {
 	return fmt.Sprint(len(keys), b.String())
 }
 
-// textOf is c as the scripts store it.
+// textOf returns c as the scripts store it.
 func textOf(t testing.TB, c lease.Config) string {
 	t.Helper()
 	text, err := appendConfig(nil, &c)
