@@ -86,7 +86,7 @@ func NewProxy(t testing.TB, to string) *Proxy {
 // Set makes f the fate of every call that arrives from now on.
 func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 
-// Pass is Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute,
+// Pass does Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute,
 // as if a firewall had forgotten them; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
@@ -107,10 +107,10 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Calls is how many script calls have arrived so far, whatever became of them.
+// Calls returns the number of script calls that have arrived so far, answered or not.
 func (p *Proxy) Calls() int64 { return p.calls.Load() }
 
-// Accepted is how many connections clients have opened so far.
+// Accepted returns the number of connections that clients have opened so far.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,8 +123,7 @@ type passed struct {
 	at   time.Time
 }
 
-// serve is one connection. Replies come in the order of requests, so a queue says which belongs to
-// which.
+// serve serves one connection. Replies come in the order of requests, so a queue matches them.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.to)

@@ -64,8 +64,8 @@ func start(t testing.TB, args func(*Server) []string) *Server {
 	return s
 }
 
-// binary is the server that tests start: what REDIS_SERVER in the environment names, which may be
-// any version of Redis or Valkey, otherwise redis-server in PATH.
+// binary is the server that tests start: REDIS_SERVER in the environment, which may be any version of
+// Redis or Valkey, otherwise redis-server in PATH.
 func binary() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
 // Available returns whether there is a server, for tests that do less without it. With
@@ -110,7 +110,7 @@ func (s *Server) Restart(t testing.TB, args ...string) {
 	})
 }
 
-// RestartLoading is Restart that returns as soon as the server answers, even if it is still
+// RestartLoading does a Restart and returns as soon as the server answers, even if it is still
 // loading.
 func (s *Server) RestartLoading(t testing.TB, args ...string) {
 	t.Helper()
@@ -155,7 +155,7 @@ func (s *Server) Ask(words ...string) string {
 	return reply
 }
 
-// Do is Ask for a command that must succeed.
+// Do sends a command, as Ask does, that must succeed.
 func (s *Server) Do(t testing.TB, words ...string) string {
 	t.Helper()
 	reply := s.Ask(words...)

@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Cluster is some masters that share the slots evenly, each with a replica if it is to have one.
+// Cluster holds masters that share the slots evenly, each with a replica if asked for.
 type Cluster struct {
 	Masters, Replicas []*Server
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slack is by how much a reading may differ from the true time, beside its rounding.
+// slack is the most by which a reading may differ from the true time, besides its rounding.
 const slack = 0
 
 // clock reads CLOCK_MONOTONIC, which all processes of a machine share, in nanoseconds rounded down.

@@ -19,8 +19,8 @@ var (
 	counter   = kernel32.NewProc("QueryPerformanceCounter")
 	frequency = query(kernel32.NewProc("QueryPerformanceFrequency"))
 
-	// slack is by how much a reading may differ from the true time, beside its rounding: one tick by
-	// which threads may differ, and one that has begun.
+	// slack is the most by which a reading may differ from the true time, besides its rounding: one
+	// tick by which threads may differ, and one that has begun.
 	slack = int64(2*second/frequency) + 1
 )
 

@@ -145,8 +145,8 @@ func (f *File) Append(before, after int64) {
 	}
 }
 
-// Put is Append in a slot of the caller's own numbering, for the caller alone: a file has either
-// Appends or Puts. A slot that is not there is left out.
+// Put does an Append in a slot of the caller's own numbering, for the caller alone: a file has either
+// Appends or Puts. It ignores a slot out of range.
 func (f *File) Put(slot int, before, after int64) {
 	if slot < len(f.slots) {
 		f.slots[slot].before = before
