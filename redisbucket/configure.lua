@@ -10,7 +10,7 @@
 --   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}, {'newer', key, layout}: nothing was written
 --
--- Steps: 1 to 3, the operation and the clip are those of open.lua.
+-- Steps: 1 to 3 are those of open.lua; the operation and the clip are in change.lua.
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil

@@ -156,6 +156,7 @@ func TestADamagedShortFormIsAnErrorAndIsNotTouched(t *testing.T) {
 		"no configuration":    func(s string) string { return s[:config] },
 		"text as long":        func(s string) string { return strings.Repeat("x", len(s)) },
 		"zeros as long":       func(s string) string { return strings.Repeat("\x00", len(s)) },
+		"epoch zero":          set(epoch, 7, 0),
 		"born after now":      set(epoch, 7, 1<<52-1),
 		"now beyond 2^52":     set(now, 7, 1<<52),
 		"set after now":       dated(set(setAt, 7, 1<<52-1)),

@@ -104,7 +104,7 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	if at = end; dated {
 		d.SetAt, d.ForgotAt = next(7), next(7)
 	}
-	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax ||
+	if d.Epoch < 1 || ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax ||
 		max(d.Epoch, d.SetAt, d.ForgotAt) > d.Now {
 		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
 	}
