@@ -350,7 +350,7 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	n, now := m.nodeOf(r.name, nodeUnknown), m.cfg.Clock.Now()
 	b := n.breaker
 	if r.spot.entry() != nil || !b.Away(now) ||
-		!n.full() && n.wantsProbe(now) {
+		!n.full() && n.claimProbe(now) {
 		return decision{}, false
 	}
 	own, err := m.proposed(r)
@@ -413,7 +413,7 @@ func (m *member) decided(
 // here is within the one that is in force by now (docs/protocol.md section 9.12).
 func (m *member) askCapacity(e *entry, r request) bool {
 	now := m.cfg.Clock.Now()
-	if !e.asksCapacity(now, r.n) {
+	if !e.claimCapacityAsk(now, r.n) {
 		return false
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
@@ -427,8 +427,8 @@ func (m *member) askCapacity(e *entry, r request) bool {
 	return r.n <= e.client.Capacity()
 }
 
-// asksCapacity reports whether the store is to be asked now, and notes that it is.
-func (e *entry) asksCapacity(now clock.Instant, n int64) bool {
+// claimCapacityAsk gives a request the question to the store that may be asked once a T, if it is due.
+func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {

@@ -67,9 +67,9 @@ func (h *health) answered(o *observer, now, sent clock.Instant) {
 	}
 }
 
-// wantsProbe reports whether a probe is due that a request should send: the first that comes, and
-// another one a Target later if the scheduler has not come to it. It notes that one is sent.
-func (h *health) wantsProbe(now clock.Instant) bool {
+// claimProbe gives a request the probe that is due, if there is one: the first that comes, and another
+// one a Target later if the scheduler has not come to it.
+func (h *health) claimProbe(now clock.Instant) bool {
 	last := h.probeAsked.Load()
 	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
 		h.probeAsked.CompareAndSwap(last, int64(now))

@@ -71,7 +71,8 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 		{Limit{}.Validate(), ErrInvalidLimit, `Tokens is 0
 			Per is 0s`},
 		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
-			Fallback: -1, MaxOvershoot: -1}.Validate(), ErrInvalidPolicy, `Target is -1ns, must be 0 (default) or 1ms to 30m0s
+			Fallback: -1, MaxOvershoot: -1}.Validate(), ErrInvalidPolicy,
+			`Target is -1ns, must be 0 (default) or 1ms to 30m0s
 			TTL is -1ns, must be 0 (default) or 2ms to 1h0m0s
 			MinBatch is -1, must be 0 (default) or at least 1
 			MaxBatch is -1, must be 0 (default) or at least 1
@@ -134,7 +135,8 @@ func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
 		// Given an overcommit that is too large, where the limit alone is not,
 		err := l.validateWith(exact.MaxUnits - 1)
 		// when its error names another one,
-		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ", int64(exact.MaxUnits-1)))
+		_, text, ok := strings.Cut(err.Error(), fmt.Sprintf("Overcommit is %d, must be at most ",
+			int64(exact.MaxUnits-1)))
 		most, _ := strconv.ParseInt(strings.TrimSuffix(text, " with "+l.String()), 10, 64)
 		// then a bucket can hold the limit with that, and with no more.
 		testkit.Check(t, ok && most > 0 && l.validateWith(most) == nil && l.validateWith(most+1) != nil, "%v", err)
@@ -143,10 +145,12 @@ func TestAnOvercommitThatIsTooLargeIsNamedWithTheMostThatIsHeld(t *testing.T) {
 
 func TestAWindowsTokensAreTooFewOrTooMany(t *testing.T) {
 	for tokens, want := range map[int64]string{
-		math.MinInt64: "must be at least 1", 0: "must be at least 1", exact.MaxUnits: "must be below 2^52", math.MaxInt64: "must be below 2^52",
+		math.MinInt64: "must be at least 1", 0: "must be at least 1", exact.MaxUnits: "must be below 2^52",
+		math.MaxInt64: "must be below 2^52",
 	} {
 		err := Sliding(tokens, time.Minute).Validate()
-		testkit.Check(t, err != nil && err.Error() == fmt.Sprintf("lease: invalid limit: Tokens is %d, %s", tokens, want), "%v", err)
+		testkit.Check(t, err != nil && err.Error() == fmt.Sprintf("lease: invalid limit: Tokens is %d, %s",
+			tokens, want), "%v", err)
 	}
 }
 

@@ -305,7 +305,7 @@ func (x *trio) same(i int, want any, wantErr error, got any, gotErr error) {
 		}
 	}
 	if wantErr != nil || gotErr != nil || !reflect.DeepEqual(want, got) {
-		x.fatalf("%s answers otherwise:\nwant %+v, %v\ngot  %+v, %v", x.who(i), want, wantErr, got, gotErr)
+		x.fatalf("%s answers otherwise:\nwant %+v, %v\ngot  %+v, %v", x.nameOf(i), want, wantErr, got, gotErr)
 	}
 }
 
@@ -316,7 +316,7 @@ func (x *trio) compare() {
 	want := dumped(x.t, dump)
 	for i, s := range x.stores {
 		if diff := textsOf(x.t, s, x.key, x.names...).differs(want); diff != "" {
-			x.fatalf("%s holds otherwise:\n%s", x.who(i), diff)
+			x.fatalf("%s holds otherwise:\n%s", x.nameOf(i), diff)
 		}
 	}
 	if dump.Exists {
@@ -378,8 +378,8 @@ func (x *trio) restore() {
 	x.bucket = *x.saved.bucket.Clone()
 }
 
-// who returns the name of store i.
-func (x *trio) who(i int) string {
+// nameOf returns the name of store i.
+func (x *trio) nameOf(i int) string {
 	if i == len(x.stores)-1 {
 		return "miniredis"
 	}

@@ -79,7 +79,8 @@ func TestPagesNameTheirTests(t *testing.T) {
 	r := read(t)
 	mutation := regexp.MustCompile(`(?m)^\t\{name: "(.*)",$`)
 	mutations := mutation.FindAllStringSubmatch(r.texts["internal/protocol/mutation_test.go"], -1)
-	testkit.Check(t, len(mutations) != 0, "internal/protocol/mutation_test.go has no mutation, or names them otherwise")
+	testkit.Check(t, len(mutations) != 0,
+		"internal/protocol/mutation_test.go has no mutation, or names them otherwise")
 	for _, m := range mutations {
 		testkit.Check(t, strings.Contains(r.texts["docs/protocol.md"], "| "+m[1]+" |"),
 			"docs/protocol.md section 11 has no row for %q", m[1])

@@ -270,7 +270,8 @@ func TestGuideFromRedisson(t *testing.T) {
 		defer cancel()
 		err = l.Wait(soon, "k")
 		waited := time.Since(begin)
-		testkit.Check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && waited < time.Second, "%v after %v", err, waited)
+		testkit.Check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && waited < time.Second, "%v after %v",
+			err, waited)
 	})
 }
 
@@ -313,7 +314,8 @@ type sideBySide struct {
 }
 
 // besides runs body with the two in a bubble.
-func besides(t *testing.T, theirs redis_rate.Limit, ours hybrid.Limit, body func(t *testing.T, s *sideBySide)) {
+func besides(t *testing.T, theirs redis_rate.Limit, ours hybrid.Limit,
+	body func(t *testing.T, s *sideBySide)) {
 	onServer(t, func(t *testing.T, server *miniredis.Miniredis, client *redis.Client) {
 		limiter, err := hybrid.Redis(client, ours)
 		testkit.NoErr(t, err)

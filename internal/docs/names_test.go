@@ -15,8 +15,8 @@ import (
 )
 
 // public are the folders of the packages that users import.
-var public = []string{"clock", "lease", "lease/memory", "redisbucket", "hybrid", "hybrid/xtime", "hybrid/httplimit",
-	"hybrid/httplimit/rules", "hybrid/rpclimit", "hybrid/hybridotel"}
+var public = []string{"clock", "lease", "lease/memory", "redisbucket", "hybrid", "hybrid/xtime",
+	"hybrid/httplimit", "hybrid/httplimit/rules", "hybrid/rpclimit", "hybrid/hybridotel"}
 
 // export is an exported name of a package, as "Type.Name" that of a method or a field.
 type export struct {

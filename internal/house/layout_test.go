@@ -100,9 +100,8 @@ var arrows = map[string][]string{
 	"sim/arrival":       {"sim/scenario", "sim/random"},
 	"sim/scenario/file": {"lease", "sim/scenario", "sim/scenario/trace", "internal/yamlfile"},
 	"sim/report":        {"sim/scenario"},
-	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario", "sim/arrival",
-		"sim/audit", "sim/report",
-		"sim/rival", "sim/random"},
+	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario",
+		"sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
 	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},
 	"sim/view":   {"lease", "internal/protocol", "sim", "sim/search"},
 
@@ -121,7 +120,8 @@ var arrows = map[string][]string{
 }
 
 // storeClient are the modules of the Redis client and of its callers.
-var storeClient = []string{"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"}
+var storeClient = []string{"github.com/redis/go-redis/v9", "golang.org/x/sync",
+	"github.com/puzpuzpuz/xsync/v4"}
 
 // foreign are the modules that the folders outside sim may import directly.
 var foreign = map[string][]string{

@@ -65,7 +65,8 @@ func TestFilesOfAPackageStandApart(t *testing.T) {
 
 // bucketSide are the files of internal/protocol that the bucket consists of.
 var bucketSide = []string{
-	"bucket.go", "bucket_change.go", "bucket_dump.go", "bucket_grant.go", "bucket_window.go", "fair.go", "limits.go", "ring.go",
+	"bucket.go", "bucket_change.go", "bucket_dump.go", "bucket_grant.go", "bucket_window.go", "fair.go",
+	"limits.go", "ring.go",
 	"window.go",
 }
 

@@ -69,7 +69,8 @@ func TestHeadroomTravels(t *testing.T) {
 	h := n.Heard()
 	h.levels[0], h.next[0] = 3, 100*time.Millisecond
 	o := h.Outlook(h.at, 1, 0, true)
-	testkit.Check(t, o.Remaining == 3 && o.ResetAfter == 400*time.Millisecond && o.Limit == lease.PerSecond(10), "%+v", o)
+	testkit.Check(t, o.Remaining == 3 && o.ResetAfter == 400*time.Millisecond &&
+		o.Limit == lease.PerSecond(10), "%+v", o)
 	// Where others have used that up, or more is owed than there is, nothing remains; a token takes
 	// until all of it is there again.
 	h.levels[0] = -2

@@ -36,7 +36,7 @@ func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
 		if c.at >= 100 {
 			m.change(100, lease.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
 		}
-		// when so many are admitted at one moment
+		// when c.admits are admitted at one moment
 		m.admit(c.at, c.admits)
 		// then the window that begins there has the bound of its beginning
 		testkit.Check(t, max(0, m.excess()) == c.exceeds*meterUnit,

@@ -251,7 +251,8 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	b.ledger = s.ring.ledger()
 	for k, m := range b.all() {
 		w := s.windows[k]
-		if m.limit.Equal(lease.Blocked) { // which can owe nothing (3.2), see charge, and refills a tenth in 10 years
+		// which can owe nothing (3.2), see charge, and refills a tenth in 10 years
+		if m.limit.Equal(lease.Blocked) {
 			m.owed = min(meterUnit/10, max(0, m.excess()))
 			continue
 		}

@@ -43,7 +43,8 @@ func (m *meter) expire(now int64) {
 		last = m.period
 	}
 	over := 0
-	for over < len(m.starts) && (m.limit.Kind == lease.KindSliding && m.starts[over].at+exact.Micros(m.limit.Per) <= m.at ||
+	for over < len(m.starts) && (m.limit.Kind == lease.KindSliding &&
+		m.starts[over].at+exact.Micros(m.limit.Per) <= m.at ||
 		m.limit.Kind == lease.KindCalendar && m.starts[over].period < last) {
 		over++
 	}
@@ -54,8 +55,8 @@ func (m *meter) expire(now int64) {
 }
 
 // stepsBack follows the server's clock, which has just stepped back: in the periods that come once
-// more, and in the present one, may be spent what is leased now, or not reported; where the clock was far ahead, each
-// may be given again.
+// more, and in the present one, tokens may be spent that are leased now or not reported. Where the clock
+// was far ahead, each of these periods may be given again.
 func (m *meter) stepsBack(now, leased int64, far bool) {
 	if m.limit.Kind != lease.KindCalendar {
 		return

@@ -85,8 +85,9 @@ func TestANodeIsAwayFromAFailureUntilItAnswersALaterCall(t *testing.T) {
 // An error of a key says nothing about the node; what an error does not say may be the node's.
 func TestNodeFailed(t *testing.T) {
 	for err, want := range map[error]bool{
-		nil: false, lease.ErrUnavailable: true, lease.ErrRefused: true, lease.ErrPermanent: true, errors.New("anything"): true,
-		lease.ErrStale: false, lease.ErrInvalidRequest: false, lease.ErrInvalidConfig: false,
+		nil: false, lease.ErrUnavailable: true, lease.ErrRefused: true, lease.ErrPermanent: true,
+		errors.New("anything"): true,
+		lease.ErrStale:         false, lease.ErrInvalidRequest: false, lease.ErrInvalidConfig: false,
 		fmt.Errorf("%w: %w: wrong type", lease.ErrPermanent, lease.ErrKey): false,
 	} {
 		testkit.Check(t, NodeFailed(err) == want, "%v: %v, want %v", err, !want, want)
@@ -114,7 +115,8 @@ func TestOneProbeAtATimeForAllKeys(t *testing.T) {
 				first, second = min(first, turn), min(max(first, turn), second)
 			}
 			// then others come soon after the first, should that one have gone,
-			testkit.Must(t, second > first && second.Sub(first) <= aTTL, "the next but one comes %v later", second.Sub(first))
+			testkit.Must(t, second > first && second.Sub(first) <= aTTL, "the next but one comes %v later",
+				second.Sub(first))
 			// and the first sends the next probe in time,
 			span := min(aTarget<<(k+1), aTTL)
 			testkit.Must(t, first.Sub(now) <= span, "the next key comes after %v", first.Sub(now))
@@ -136,7 +138,8 @@ func TestOneProbeAtATimeForAllKeys(t *testing.T) {
 		}
 	}
 	mean := sum / (outages * 20)
-	testkit.Check(t, mean > aTTL/2-aTTL/10 && mean < aTTL/2+aTTL/10, "%v between probes on average, want half a TTL", mean)
+	testkit.Check(t, mean > aTTL/2-aTTL/10 && mean < aTTL/2+aTTL/10,
+		"%v between probes on average, want half a TTL", mean)
 }
 
 // After an outage ten thousand keys of a process come back in numbers that double with each Target,

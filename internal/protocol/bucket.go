@@ -343,8 +343,8 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	if !b.atRest() || r.Debt > 0 || r.Charge > 0 || b.available(r.Headroom) < r.Want {
 		return false
 	}
-	v, fair, nobody := b.fairView(r), b.fair, debit{last: b.now}
-	fair.advance(v, &nobody)
+	v, fair, newcomer := b.fairView(r), b.fair, debit{last: b.now}
+	fair.advance(v, &newcomer)
 	if fair.share != v.own {
 		return false
 	}
@@ -354,7 +354,7 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	b.chargeWindows(r.Want)
 	b.normalise()
 	b.refunded = [lease.LimitsMax]int64{}
-	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody, place: place(b.now + b.ttl)}
+	rec := &record{seq: r.Seq, granted: r.Want, debit: newcomer, place: place(b.now + b.ttl)}
 	b.count(r, rec, false, r.Want)
 	b.executed++
 	b.remember()

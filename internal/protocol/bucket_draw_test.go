@@ -58,7 +58,8 @@ func TestADrawOfABucketAtRestLeavesNoRecord(t *testing.T) {
 		// when its tokens are drawn, one by one
 		g := d.draw("a", 1)
 		// then each is admitted at once, nothing is held, and there is one less
-		testkit.Check(t, g.Granted == 1 && g.Waited == 1 && !g.Void && !g.Short && g.Ledger == 0 && g.ActiveWeight == 1 &&
+		testkit.Check(t, g.Granted == 1 && g.Waited == 1 && !g.Void && !g.Short && g.Ledger == 0 &&
+			g.ActiveWeight == 1 &&
 			g.Levels[0] == 9-i && g.Counter == i+1, "draw %d: %+v", i, g)
 		d.atRest(true)
 	}
@@ -162,7 +163,8 @@ func TestWhatADrawGaveBackIsWorthWhatWasNotRefilled(t *testing.T) {
 	g := d.call(lease.Request{Holder: "a", Want: 1, Epoch: drawn.Epoch, Counter: drawn.Counter})
 	// when the 6 come back after a fifth of a second, in which 2 were refilled
 	d.pass(200 * time.Millisecond)
-	g = d.call(lease.Request{Holder: "a", Remaining: 1, Unused: 6, Drawn: drawn.Running, Epoch: g.Epoch, Counter: g.Counter})
+	g = d.call(lease.Request{Holder: "a", Remaining: 1, Unused: 6, Drawn: drawn.Running, Epoch: g.Epoch,
+		Counter: g.Counter})
 	// then the level is what it would be without that draw
 	testkit.Check(t, !g.Void && g.Levels[0] == 9, "%+v", g)
 }

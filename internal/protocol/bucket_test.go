@@ -191,7 +191,8 @@ func TestAHolderIsInTheRingOnceWhateverTDoes(t *testing.T) {
 			for _, n := range r.weight {
 				testkit.Must(t, n >= 0, "at %d a weight is negative: %+v", now, r)
 			}
-			testkit.Must(t, !punctual || r.weightSum() == int64(len(places)), "at %d the ring has %d of %d: %+v", now, r.weightSum(),
+			testkit.Must(t, !punctual || r.weightSum() == int64(len(places)), "at %d the ring has %d of %d: %+v",
+				now, r.weightSum(),
 				len(places), r)
 			for now += passes; r.ends() <= now; {
 				r.expire()

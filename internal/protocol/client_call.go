@@ -135,7 +135,7 @@ func (c *Client) observe(now clock.Instant) {
 }
 
 // wants reports whether a request waits for tokens, was refused them, or is about to be. Before the first
-// reply, and on a slow key, a take that the pool refused is no reason: who made it is about to be counted in
+// reply, and on a slow key, a take that the pool refused is no reason: its request is about to be counted in
 // needs.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||

@@ -21,7 +21,8 @@ func ExampleClient() {
 		CallTimeout: lease.DefaultCallTimeout,
 	})
 	// A request finds nothing leased, and waits.
-	if !c.Pool.Take().OK() && c.Decide(now, 1, protocol.OneCall, protocol.Never).Verdict == protocol.VerdictWait {
+	if !c.Pool.Take().OK() && c.Decide(now, 1, protocol.OneCall,
+		protocol.Never).Verdict == protocol.VerdictWait {
 		c.Enqueue(now, &protocol.Waiter{N: 1, Patience: protocol.OneCall})
 	}
 	// So a call is due, and its reply serves the request.

@@ -44,9 +44,11 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 	play("a void report says nothing", lease.Request{Remaining: 1}, 0, 0, 0)
 	// and what is not granted is waited for
 	play("waiting", lease.Request{Want: 500, Waiting: 500, Need: 400, Denied: 2}, 0, 2, 500)
-	play("some of it is granted", lease.Request{Want: 500, Waiting: 500}, heard.Levels[0], 0, 500-heard.Levels[0])
+	play("some of it is granted", lease.Request{Want: 500, Waiting: 500}, heard.Levels[0], 0,
+		500-heard.Levels[0])
 	// A count goes on from 0 after 2^52 - 1, so that differences stay right.
-	play("as many as can be", lease.Request{Denied: lease.WaitingMax, Debt: lease.WaitingMax, Charge: lease.WaitingMax},
+	play("as many as can be", lease.Request{Denied: lease.WaitingMax, Debt: lease.WaitingMax,
+		Charge: lease.WaitingMax},
 		lease.WaitingMax-exact.MaxUnits, lease.WaitingMax-exact.MaxUnits, 0)
 	// A change or a reset of the limits leaves the counters alone.
 	s.sets(s.config)
@@ -69,7 +71,8 @@ func TestDenialsTravelInOneCall(t *testing.T) {
 	// then the bucket knows all denials but those since the last call, and all that was admitted but
 	// what the last call did not know
 	open := n.attributed - n.deniedTold
-	testkit.Check(t, d.bucket.denied == n.deniedTold && n.deniedTold > 800 && n.deniedTold+open <= n.denied && open < 50,
+	testkit.Check(t, d.bucket.denied == n.deniedTold && n.deniedTold > 800 && n.deniedTold+open <= n.denied &&
+		open < 50,
 		"counted %d, told %d and %d to come, denied %d", d.bucket.denied, n.deniedTold, open, n.denied)
 	testkit.Check(t, d.bucket.spent <= n.admitted && n.admitted-d.bucket.spent <= 10, "counted %d, admitted %d",
 		d.bucket.spent, n.admitted)
@@ -82,6 +85,7 @@ func TestDenialsTravelInOneCall(t *testing.T) {
 		d.bucket.denied-told)
 	d.down = false
 	look(len(n.calls))
-	testkit.Check(t, d.bucket.denied == n.deniedTold-lost, "counted %d, told %d of which %d are lost", d.bucket.denied,
+	testkit.Check(t, d.bucket.denied == n.deniedTold-lost, "counted %d, told %d of which %d are lost",
+		d.bucket.denied,
 		n.deniedTold, lost)
 }

@@ -55,7 +55,8 @@ func TestWhichKeysDraw(t *testing.T) {
 		{"100/s", lease.Policy{}, limit, 1, often, 0, false},
 		{"100/s of a batch of one", lease.Policy{MaxBatch: 1}, limit, 1, often, 0, true},
 		{"100/s of a burst of 3", lease.Policy{}, limit.WithBurst(3), 1, often, 0, true},
-		{"100/s of a burst that one round trip refills", lease.Policy{}, limit.WithBurst(50), 1, often, 20 * time.Millisecond, true},
+		{"100/s of a burst that one round trip refills", lease.Policy{}, limit.WithBurst(50), 1, often,
+			20 * time.Millisecond, true},
 		{"blocked", lease.Policy{}, lease.Blocked, 1, nil, 0, false},
 		{"unlimited", lease.Policy{}, lease.Unlimited, 1, nil, 0, false},
 	} {
@@ -114,7 +115,8 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 		c.Recall(m)
 		w := &Waiter{N: 2, Patience: OneCall, Deadline: Never}
 		c.TakeOver(s.instant(), &r, w)
-		testkit.Check(t, c.HasWaiters() && c.IsOpen() && c.resend(s.instant()) == nil, "the draw would be sent again")
+		testkit.Check(t, c.HasWaiters() && c.IsOpen() && c.resend(s.instant()) == nil,
+			"the draw would be sent again")
 		if !answered {
 			c.Fail(s.instant(), lease.ErrUnavailable)
 			again := c.Build(s.instant(), 12, 0)

@@ -123,5 +123,6 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 	// One that was blocked when it came to rest is known to be empty.
 	n.starts(lease.Policy{}, lease.Blocked)
 	n.Recall(Memory{replied: true, ttl: time.Second})
-	testkit.Check(t, n.heard.level() == 0 && slices.Equal(n.Limits(), []lease.Limit{lease.Blocked}), "level %d", n.heard.level())
+	testkit.Check(t, n.heard.level() == 0 && slices.Equal(n.Limits(), []lease.Limit{lease.Blocked}),
+		"level %d", n.heard.level())
 }

@@ -174,7 +174,8 @@ func (f *fleet) takesTurns(n *node) {
 				f.bucket.settle(f.server())
 			}
 			keeper.Expire(f.clock(keeper))
-			f.calls(keeper, ask{Want: 20, Waiting: 20, Return: func(held int64) int64 { return held * f.rnd.Int64N(2) }})
+			f.calls(keeper, ask{Want: 20, Waiting: 20,
+				Return: func(held int64) int64 { return held * f.rnd.Int64N(2) }})
 			f.receiveAll()
 			f.drain(keeper)
 			continue

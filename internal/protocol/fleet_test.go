@@ -94,7 +94,8 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	if f.faults.Versions {
 		f.newer.Version.Deploy = 1
 	}
-	if f.newer.Limits = f.otherLimits(f.config.Limits); rnd.IntN(2) == 0 && len(f.config.Limits) < lease.LimitsMax {
+	if f.newer.Limits = f.otherLimits(f.config.Limits); rnd.IntN(2) == 0 &&
+		len(f.config.Limits) < lease.LimitsMax {
 		f.newer.Limits = append(slices.Clone(f.config.Limits), lease.Limit{Tokens: 1, Per: time.Millisecond,
 			Burst: 1 + rnd.Int64N(4)})
 	}

@@ -167,11 +167,13 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	n.Charge(70)
 	d.down, n.tick = true, d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, n.charge == 70 && len(n.calls) > 3, "%d to be charged after %d calls", n.charge, len(n.calls))
+	testkit.Check(t, n.charge == 70 && len(n.calls) > 3, "%d to be charged after %d calls", n.charge,
+		len(n.calls))
 	d.down = false
 	d.run(5 * time.Second)
 	have = level()
-	testkit.Check(t, have <= -8 && have >= -10 && n.charge == 0, "the level is %d, %d to be charged", have, n.charge)
+	testkit.Check(t, have <= -8 && have >= -10 && n.charge == 0, "the level is %d, %d to be charged", have,
+		n.charge)
 	// and no number of them is too large to count.
 	n.holding.Charge(1 << 62)
 	n.holding.Charge(1 << 62)

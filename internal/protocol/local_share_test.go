@@ -65,19 +65,27 @@ func TestTheLocalShareIsThePartOfTheBucketThatWasHeard(t *testing.T) {
 		heard heardOf
 		takes []at
 	}{
-		"a part":             {ten, heardOf{left: 60, active: 4}, []at{{0, 15}, {2 * time.Second, 5}}},
-		"a part, in between": {ten, heardOf{left: 60, active: 4, next: 10 * milli}, []at{{200 * milli, 15}, {120 * milli, 1}}},
-		"refilled since":     {ten, heardOf{left: 60, active: 4}, []at{{2 * time.Second, 20}}},
-		"full":               {ten, heardOf{left: 100, active: 4}, []at{{time.Minute, 25}}},
-		"empty":              {ten, heardOf{active: 4, next: 100 * milli}, []at{{0, 0}, {time.Second, 2}}},
-		"frozen":             {ten, heardOf{active: 4, next: 3100 * milli}, []at{{3 * time.Second, 0}, {400 * milli, 1}}},
-		"owed":               {ten, heardOf{left: -20, active: 4, next: 100 * milli}, []at{{2300 * milli, 0}, {100 * milli, 1}}},
-		"leased by others":   {ten, heardOf{left: 60, others: 72, active: 4, leaseMax: time.Second}, []at{{0, 7}}},
-		"leases that ended":  {ten, heardOf{left: 60, others: 72, active: 4, leaseMax: time.Second}, []at{{time.Second, 17}}},
-		"more than tokens":   {ten, heardOf{left: 100, active: 200}, []at{{0, 0}, {10 * time.Second, 1}, {time.Minute, 1}}},
-		"a window":           {lease.Sliding(100, 10*time.Second), heardOf{left: 60, active: 4}, []at{{0, 15}, {9 * time.Second, 0}, {1200 * milli, 25}}},
-		"a used window":      {lease.Sliding(100, 10*time.Second), heardOf{left: -3, active: 4, next: 1}, []at{{9 * time.Second, 0}, {1200 * milli, 25}}},
-		"a window, rounded":  {lease.Sliding(10, 10*time.Second), heardOf{left: 7, active: 4}, []at{{0, 1}, {10200 * milli, 2}}},
+		"a part": {ten, heardOf{left: 60, active: 4}, []at{{0, 15}, {2 * time.Second, 5}}},
+		"a part, in between": {ten, heardOf{left: 60, active: 4, next: 10 * milli},
+			[]at{{200 * milli, 15}, {120 * milli, 1}}},
+		"refilled since": {ten, heardOf{left: 60, active: 4}, []at{{2 * time.Second, 20}}},
+		"full":           {ten, heardOf{left: 100, active: 4}, []at{{time.Minute, 25}}},
+		"empty":          {ten, heardOf{active: 4, next: 100 * milli}, []at{{0, 0}, {time.Second, 2}}},
+		"frozen": {ten, heardOf{active: 4, next: 3100 * milli}, []at{{3 * time.Second, 0},
+			{400 * milli, 1}}},
+		"owed": {ten, heardOf{left: -20, active: 4, next: 100 * milli},
+			[]at{{2300 * milli, 0}, {100 * milli, 1}}},
+		"leased by others": {ten, heardOf{left: 60, others: 72, active: 4, leaseMax: time.Second}, []at{{0, 7}}},
+		"leases that ended": {ten, heardOf{left: 60, others: 72, active: 4, leaseMax: time.Second},
+			[]at{{time.Second, 17}}},
+		"more than tokens": {ten, heardOf{left: 100, active: 200}, []at{{0, 0}, {10 * time.Second, 1},
+			{time.Minute, 1}}},
+		"a window": {lease.Sliding(100, 10*time.Second), heardOf{left: 60, active: 4},
+			[]at{{0, 15}, {9 * time.Second, 0}, {1200 * milli, 25}}},
+		"a used window": {lease.Sliding(100, 10*time.Second), heardOf{left: -3, active: 4, next: 1},
+			[]at{{9 * time.Second, 0}, {1200 * milli, 25}}},
+		"a window, rounded": {lease.Sliding(10, 10*time.Second), heardOf{left: 7, active: 4},
+			[]at{{0, 1}, {10200 * milli, 2}}},
 		"a calendar": {lease.Calendar(100, 10*time.Second, 0), heardOf{left: 60, active: 4, next: 3 * time.Second},
 			[]at{{0, 15}, {2900 * milli, 0}, {300 * milli, 10}, {6500 * milli, 0}, {600 * milli, 15}}},
 	} {
@@ -94,7 +102,8 @@ func TestTheLocalShareIsThePartOfTheBucketThatWasHeard(t *testing.T) {
 }
 
 func TestAReplyOnlyLowersTheLocalShare(t *testing.T) {
-	for _, l := range []lease.Limit{lease.PerHour(100), lease.Sliding(100, time.Hour), lease.Calendar(100, time.Hour, 0)} {
+	for _, l := range []lease.Limit{lease.PerHour(100), lease.Sliding(100, time.Hour),
+		lease.Calendar(100, time.Hour, 0)} {
 		// given a share that has been spent
 		n := cutOff(t, l)
 		n.loses(heardOf{left: 80, active: 4})
@@ -168,7 +177,8 @@ func TestAKeyAtRestRemembersWhatItsBucketHadLeft(t *testing.T) {
 		n.Fail(n.d.now, lease.ErrUnavailable)
 		got := n.shared()
 		// then its share is the part of what was left, rounded down
-		testkit.Check(t, got == c.want, "%v with %d left, then %v: %d, want %d", c.limit, c.left, c.then, got, c.want)
+		testkit.Check(t, got == c.want, "%v with %d left, then %v: %d, want %d", c.limit, c.left, c.then, got,
+			c.want)
 	}
 }
 
@@ -186,7 +196,8 @@ func TestAProcessDoesNotOweWhatItsShareHasRefilled(t *testing.T) {
 		n.d.now = n.d.now.Add(c.after)
 		r := n.Build(n.d.now, n.d.seq+1, 0)
 		// then it reports what the share lacks, or all where that is most of it
-		testkit.Check(t, r.Debt == c.debt, "%d taken, %v later %d are owed, want %d", c.takes, c.after, r.Debt, c.debt)
+		testkit.Check(t, r.Debt == c.debt, "%d taken, %v later %d are owed, want %d", c.takes, c.after, r.Debt,
+			c.debt)
 	}
 }
 
@@ -200,12 +211,14 @@ func TestAKeyDoesNotRestWhileItsBucketOwesOrWaits(t *testing.T) {
 		level  int64
 		frozen time.Duration
 		rests  bool
-	}{"full": {100, 0, true}, "owed": {-900, 0, false}, "frozen": {0, 10 * time.Second, false}, "no longer": {0, time.Second, true}} {
+	}{"full": {100, 0, true}, "owed": {-900, 0, false}, "frozen": {0, 10 * time.Second, false},
+		"no longer": {0, time.Second, true}} {
 		// given a reply that says so
 		n := cutOff(t, lease.PerSecond(10).WithBurst(100))
 		n.d.seq++
 		r := n.Build(n.d.now, n.d.seq, 0)
-		g := lease.Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: 1, LeaseMax: time.Second, Expiry: time.Hour,
+		g := lease.Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: 1, LeaseMax: time.Second,
+			Expiry: time.Hour,
 			Frozen: c.frozen}
 		g.Levels[0], g.Next[0] = c.level, c.frozen+100*milli
 		_, ok := n.Accept(n.d.now, &g)

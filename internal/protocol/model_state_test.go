@@ -104,7 +104,8 @@ func (d *describer) describe(to []byte, w *world) []byte {
 
 func (d *describer) bucket(to []byte, w *world) []byte {
 	s := &w.bucket
-	to = put(to, d.near(w.now-s.clock), s.level[0], s.level[1], d.near(s.frozen-w.now), s.ttl/w.grain, s.ring.width/w.grain,
+	to = put(to, d.near(w.now-s.clock), s.level[0], s.level[1], d.near(s.frozen-w.now), s.ttl/w.grain,
+		s.ring.width/w.grain,
 		d.near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
 	to = putIf(w.forgets(), to, d.near(w.now-s.created))
 	to = putIf(w.givesBackUnused(), to, d.near(w.now-s.setAt))
@@ -147,7 +148,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 
 	left := (int64(h.Deadline()) - w.now*1000 + 999) / 1000
 	// Without tokens the deadline still says whether a refund or what is unused may travel.
-	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && h.reserved == 0 && !w.mutant {
+	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && h.reserved == 0 &&
+		!w.mutant {
 		left = 0
 	}
 	// A counter matters only as far as it shows that its holder has heard of the record.
@@ -162,7 +164,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 			flags(h.draw.Interval == h.Pool.Interval(), h.draw.Running >= h.reported))
 	}
 	to = putIf(w.versions, to,
-		min(max(0, int64(h.heard.executed.Add(h.heard.expiry))/1000-w.now), 250), min(max(0, h.heard.serverTime+exact.Micros(h.heard.expiry)-w.now), 250))
+		min(max(0, int64(h.heard.executed.Add(h.heard.expiry))/1000-w.now), 250),
+		min(max(0, h.heard.serverTime+exact.Micros(h.heard.expiry)-w.now), 250))
 	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(exact.Micros(h.heard.frozen)))
 	to = putIf(w.moves.has(canCharge), to, h.charge, h.unreported)
 	if w.keepsOpen(h) {
@@ -190,7 +193,8 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
 		exact.Micros(g.Config.TTL)/w.grain)
 	to = putIf(w.givesBackUnused(), to, d.near(w.now-g.Running))
-	to = putIf(w.forgets(), to, d.near(exact.Micros(g.LeaseMax)), d.near(exact.Micros(g.Frozen)), d.near(w.now-g.ServerTime))
+	to = putIf(w.forgets(), to, d.near(exact.Micros(g.LeaseMax)), d.near(exact.Micros(g.Frozen)),
+		d.near(w.now-g.ServerTime))
 	to = putIf(w.versions, to, min(exact.Micros(g.Expiry), 250))
 	return to
 }

@@ -74,7 +74,8 @@ func newWorld(m model) *world {
 	if m.limit.Windowed() {
 		in.step = 0
 	}
-	if windowed := slices.ContainsFunc(append(slices.Clone(m.alternative), m.limit), lease.Limit.Windowed); windowed {
+	if windowed := slices.ContainsFunc(append(slices.Clone(m.alternative), m.limit),
+		lease.Limit.Windowed); windowed {
 		in.grain = m.tick
 		begins = append(begins, sc.Cell, sc.Tick)
 		for _, l := range m.alternative {
@@ -86,7 +87,8 @@ func newWorld(m model) *world {
 			in.phase *= every / int64(exact.GCD(uint64(in.phase), uint64(every)))
 		}
 	}
-	in.configs[0] = lease.Config{Limits: []lease.Limit{m.limit}, Overcommit: m.e, TTL: exact.Duration(m.ttl), Target: 1000,
+	in.configs[0] = lease.Config{Limits: []lease.Limit{m.limit}, Overcommit: m.e, TTL: exact.Duration(m.ttl),
+		Target:     1000,
 		StartEmpty: m.startEmpty}
 	in.configs[1] = in.configs[0]
 	if m.alternative != nil {
@@ -461,8 +463,9 @@ var eventTexts = [...]string{
 	eventTick: "time passes", eventOpen: "asks ", eventResend: "sends its call again",
 	eventTake:   "spends a token",
 	eventRefund: "refunds a token", eventReserve: "takes a token for a request that does not happen",
-	eventCancel: "gives that token back", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
-	eventLose: "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
+	eventCancel: "gives that token back", eventDeliver: "arrives: ",
+	eventDeliverTwice: "arrives, and may again: ",
+	eventLose:         "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
 	eventSetTTL: "T changes", eventSetLimits: "other limits are set", eventRestart: "restarts",
 	eventCharge: "uses a token more than it had", eventStepBack: "the server's clock steps back",
 }

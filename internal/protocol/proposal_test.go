@@ -64,7 +64,8 @@ func TestWhatAClientProposes(t *testing.T) {
 			// and when its own are in force again, that is over
 			stored.Limits, stored.Version = []lease.Limit{own}, lease.Version{}
 			n.hears(stored)
-			testkit.Check(t, !n.Conflict() && n.Capacity() == 100, "conflict: %v, capacity %d", n.Conflict(), n.Capacity())
+			testkit.Check(t, !n.Conflict() && n.Capacity() == 100, "conflict: %v, capacity %d", n.Conflict(),
+				n.Capacity())
 		})
 	}
 }
@@ -113,7 +114,8 @@ func TestWhatIsProposedAnewIsInForceWhenAllProposeIt(t *testing.T) {
 		for _, n := range []*driven{a, b} {
 			testkit.Check(t, n.Limits()[0] == want, "%v is in force, want %v", n.Limits(), want)
 		}
-		testkit.Check(t, a.Conflict() == conflicts && !b.Conflict(), "conflicts: %v, %v", a.Conflict(), b.Conflict())
+		testkit.Check(t, a.Conflict() == conflicts && !b.Conflict(), "conflicts: %v, %v", a.Conflict(),
+			b.Conflict())
 	}
 	// when one process is told to propose others, the old ones stay, and it notices
 	proposes(a)

@@ -25,7 +25,8 @@ type scene struct {
 }
 
 func newScene(t *testing.T, l lease.Limit, ttl time.Duration) *scene {
-	s := &scene{t: t, now: 1_000_100, config: lease.Config{Limits: []lease.Limit{l}, TTL: ttl, Target: time.Microsecond}}
+	s := &scene{t: t, now: 1_000_100, config: lease.Config{Limits: []lease.Limit{l}, TTL: ttl,
+		Target: time.Microsecond}}
 	s.meter = newMeter(l, 0, s.now)
 	return s
 }

@@ -106,7 +106,8 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 	for _, l := range []lease.Limit{
 		lease.PerSecond(10), lease.PerSecond(30).WithBurst(100), lease.PerSecond(100).WithBurst(5),
 		lease.PerSecond(100).WithBurst(50),
-		lease.PerSecond(100), lease.PerSecond(100).WithBurst(1000), lease.PerSecond(1000).WithBurst(100), lease.PerSecond(1000),
+		lease.PerSecond(100), lease.PerSecond(100).WithBurst(1000), lease.PerSecond(1000).WithBurst(100),
+		lease.PerSecond(1000),
 	} {
 		for _, load := range loads {
 			span := time.Minute

@@ -48,7 +48,8 @@ func TestALevelLastsAsLongAsItFallsAsBefore(t *testing.T) {
 	config := n.config
 	hear := func(at, level, ledger int64, short bool) time.Duration {
 		n.heard.levels[0] = level
-		n.gauge(&lease.Grant{Running: at, Ledger: ledger, Short: short, ActiveWeight: 2, Config: config}, n.heard.running)
+		n.gauge(&lease.Grant{Running: at, Ledger: ledger, Short: short, ActiveWeight: 2, Config: config},
+			n.heard.running)
 		n.heard.running = at
 		return n.lasts
 	}

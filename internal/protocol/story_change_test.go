@@ -66,7 +66,8 @@ func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
 		{"one is put in front and taken away", [][]lease.Limit{{scarce}, {fast, scarce}, {scarce}, {fast, scarce},
 			{scarce}}},
 		{"they change places", [][]lease.Limit{{scarce, fast}, {fast, scarce}, {scarce, fast}}},
-		{"another is changed", [][]lease.Limit{{fast, scarce}, {lease.PerSecond(10), scarce}, {scarce, lease.PerSecond(20)}}},
+		{"another is changed", [][]lease.Limit{{fast, scarce}, {lease.PerSecond(10), scarce},
+			{scarce, lease.PerSecond(20)}}},
 		{"it is written otherwise", [][]lease.Limit{{scarce}, {fast, scarce.WithBurst(100)}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

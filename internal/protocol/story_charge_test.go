@@ -49,7 +49,8 @@ func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
 // TestAChargeIsNoMoreThanCanBePaid: what a buggy caller charges does not end a bucket for ever, nor
 // break the arithmetic.
 func TestAChargeIsNoMoreThanCanBePaid(t *testing.T) {
-	for _, l := range []lease.Limit{lease.PerSecond(10), lease.Every(24 * time.Hour), lease.Blocked, lease.Unlimited,
+	for _, l := range []lease.Limit{lease.PerSecond(10), lease.Every(24 * time.Hour), lease.Blocked,
+		lease.Unlimited,
 		{Tokens: 1 << 51, Per: time.Microsecond, Burst: 1<<52 - 1},
 		{Tokens: 1_000_000_007, Per: 1_000_033 * time.Second, Burst: 4_000_000_000}} {
 		s := newScene(t, lease.PerSecond(10), 100*time.Millisecond)
@@ -97,7 +98,8 @@ func TestALossDoesNotPayWhatIsOwed(t *testing.T) {
 
 func TestAChangeOfLimitsDoesNotPayWhatIsOwed(t *testing.T) {
 	for _, l := range []lease.Limit{
-		lease.PerSecond(1), lease.PerSecond(1).WithBurst(1), lease.PerSecond(1).WithBurst(1000), lease.Every(7 * time.Second),
+		lease.PerSecond(1), lease.PerSecond(1).WithBurst(1), lease.PerSecond(1).WithBurst(1000),
+		lease.Every(7 * time.Second),
 		{Tokens: 3, Per: 7 * time.Second, Burst: 2}, {Tokens: 999_983, Per: 86_399 * time.Second, Burst: 1},
 	} {
 		// given 1 a second, burst 10, that owes 15

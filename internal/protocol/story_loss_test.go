@@ -83,7 +83,8 @@ func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
 		s.calls(a, ask{})
 		before := s.bucket.Dump()
 		// when somebody claims to have heard what nobody can have heard
-		r := lease.Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch, Counter: lease.WaitingMax,
+		r := lease.Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch,
+			Counter:  lease.WaitingMax,
 			LeaseMax: time.Second}
 		if epoch == 0 {
 			r.Epoch = before.Epoch
@@ -197,7 +198,8 @@ func TestACallThatComesAfterTheHeardExpiryProvesNoLoss(t *testing.T) {
 		name string
 		late time.Duration // after the moment at which the bucket may have expired
 		lost bool
-	}{{"a microsecond before", -time.Microsecond, true}, {"then", 0, false}, {"long after", time.Minute, false}} {
+	}{{"a microsecond before", -time.Microsecond, true}, {"then", 0, false}, {"long after", time.Minute,
+		false}} {
 		for _, newcomer := range []bool{false, true} {
 			// given a call that knows of a bucket and hangs until that may have expired
 			s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)

@@ -13,7 +13,8 @@ import (
 // Stories of limits that leave and come back: docs/protocol.md section 6.12.
 
 // hundreds are limits of 100 that fill slowly.
-var hundreds = []lease.Limit{lease.Every(40 * time.Second).WithBurst(100), lease.Sliding(100, time.Hour), lease.Calendar(100, 24*time.Hour, 0)}
+var hundreds = []lease.Limit{lease.Every(40 * time.Second).WithBurst(100), lease.Sliding(100, time.Hour),
+	lease.Calendar(100, 24*time.Hour, 0)}
 
 // turnsTo has the processes of one configuration fall silent, and h call with limits of the same
 // version.
@@ -36,7 +37,8 @@ func (s *scene) serverIs(behind time.Duration, do func()) {
 
 func TestAnOperatorsChangeAndTheChangeBackGiveNothingTwice(t *testing.T) {
 	for _, l := range hundreds {
-		for _, via := range []lease.Limit{lease.Blocked, lease.PerHour(1), lease.Sliding(5, time.Second), lease.Calendar(1, time.Second, 0),
+		for _, via := range []lease.Limit{lease.Blocked, lease.PerHour(1), lease.Sliding(5, time.Second),
+			lease.Calendar(1, time.Second, 0),
 			lease.PerSecond(1000), lease.Unlimited, lease.Sliding(1000, time.Minute)} {
 			t.Run(fmt.Sprint(l, " by way of ", via), func(t *testing.T) {
 				// given a limit of 100 that is used up
@@ -106,7 +108,8 @@ func TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing(t *testing.T) {
 					for range 2 {
 						s.now += 300_000
 						g := s.calls(a, ask{Want: 100})
-						testkit.Must(t, g.Ledger == 100 && g.Config.Limits[0].Equal(fast), "%d leased of %v", g.Ledger, g.Config.Limits)
+						testkit.Must(t, g.Ledger == 100 && g.Config.Limits[0].Equal(fast), "%d leased of %v", g.Ledger,
+							g.Config.Limits)
 					}
 					// and gives them back, or spends them, with the call that brings the first one back
 					back := ask{Want: 100, Waiting: 100}
@@ -127,7 +130,8 @@ func TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing(t *testing.T) {
 					most = 100
 				}
 				most -= min(0, left)
-				testkit.Check(t, total <= most, "%d in %d turns, %v, at most %d", total, turns, exact.Duration(s.now-start), most)
+				testkit.Check(t, total <= most, "%d in %d turns, %v, at most %d", total, turns,
+					exact.Duration(s.now-start), most)
 			})
 		}
 	}
@@ -151,7 +155,8 @@ func TestLeasesOfAnotherTurnAreOwed(t *testing.T) {
 	g := s.calls(a, ask{})
 	refilled := (s.now - start) / 40_000_000
 	// then those 30 are paid for, and what is given back is there again
-	testkit.Check(t, g.Config.Limits[0].Equal(s.config.Limits[0]) && g.Ledger == 30 && g.Levels[0] == 10+refilled,
+	testkit.Check(t, g.Config.Limits[0].Equal(s.config.Limits[0]) && g.Ledger == 30 &&
+		g.Levels[0] == 10+refilled,
 		"%d are left while %d are held", g.Levels[0], g.Ledger)
 	g = s.calls(a, ask{Return: func(held int64) int64 { return held }})
 	testkit.Check(t, g.Levels[0] == 40+refilled, "%d are left after 30 were returned", g.Levels[0])
@@ -437,7 +442,8 @@ func TestALimitThatComesBackIsNotForgottenForTheOneThatLeaves(t *testing.T) {
 	c.Limits = []lease.Limit{l}
 	s.sets(c)
 	g := s.calls(a, ask{})
-	testkit.Check(t, g.Levels[0] >= 80 && s.bucket.forgotAt == 0, "%d are left, forgotten at %d", g.Levels[0], s.bucket.forgotAt)
+	testkit.Check(t, g.Levels[0] >= 80 && s.bucket.forgotAt == 0, "%d are left, forgotten at %d", g.Levels[0],
+		s.bucket.forgotAt)
 }
 
 func TestWhatWasNeverUsedIsNotOwed(t *testing.T) {
@@ -505,7 +511,8 @@ func TestABucketIsRememberedUntilItsOvercommitIsMade(t *testing.T) {
 	// given a bucket that makes its burst in 100 ms, and three tokens of overcommit in 300 ms more
 	for overcommit, want := range map[int64]time.Duration{0: 100 * time.Millisecond, 3: 400 * time.Millisecond} {
 		b, g := new(Bucket), lease.Grant{}
-		c := lease.Config{Limits: []lease.Limit{lease.PerSecond(10).WithBurst(1)}, Overcommit: overcommit, TTL: time.Second,
+		c := lease.Config{Limits: []lease.Limit{lease.PerSecond(10).WithBurst(1)}, Overcommit: overcommit,
+			TTL:    time.Second,
 			Target: time.Millisecond}
 		// when a token is drawn
 		r := lease.Request{Holder: "a", Seq: 1, Config: c, Want: 1, Need: 1, Waiting: 1, Weight: 1, Draw: true}

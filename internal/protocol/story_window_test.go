@@ -98,7 +98,8 @@ func TestWhatIsReturnedWasNotSpent(t *testing.T) {
 	s.calls(a, ask{Return: everything})
 	// then the rest is there at once, and the 3 are charged
 	n := s.draws(b, 10)
-	testkit.Check(t, n == 7 && s.bucket.windows[0].sum == 10, "%d admitted, %d charged", n, s.bucket.windows[0].sum)
+	testkit.Check(t, n == 7 && s.bucket.windows[0].sum == 10, "%d admitted, %d charged", n,
+		s.bucket.windows[0].sum)
 	s.audits()
 }
 
@@ -235,10 +236,12 @@ func TestRetryAfterIsWhenEnoughWillHaveBeenDropped(t *testing.T) {
 	for _, c := range []struct {
 		need  int64
 		after time.Duration
-	}{{1, 61*milli - 20*milli}, {4, 61*milli - 20*milli}, {5, 71*milli - 20*milli}, {8, 81*milli - 20*milli}, {10, 81*milli - 20*milli}} {
+	}{{1, 61*milli - 20*milli}, {4, 61*milli - 20*milli}, {5, 71*milli - 20*milli}, {8, 81*milli - 20*milli},
+		{10, 81*milli - 20*milli}} {
 		g := s.executes(s.opens(s.holder(fmt.Sprint(c.need)), ask{Want: c.need, Need: c.need, Waiting: c.need}))
 		// then they are told when the oldest of them will have gone
-		testkit.Check(t, g.Granted == 0 && g.RetryAfter == c.after, "%d: granted %d, retry after %v, want %v", c.need,
+		testkit.Check(t, g.Granted == 0 && g.RetryAfter == c.after, "%d: granted %d, retry after %v, want %v",
+			c.need,
 			g.Granted, g.RetryAfter, c.after)
 	}
 }
@@ -250,7 +253,8 @@ func TestACalendarBeginsAnewAtTheBoundaryOfTheServersClock(t *testing.T) {
 	n := s.draws(a, 12)
 	testkit.Check(t, n == 10, "%d admitted of 10", n)
 	g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
-	testkit.Check(t, g.Waited == 0 && g.RetryAfter == time.Microsecond && g.Next[0] == time.Microsecond, "%+v", g)
+	testkit.Check(t, g.Waited == 0 && g.RetryAfter == time.Microsecond && g.Next[0] == time.Microsecond, "%+v",
+		g)
 	// when the next one begins
 	s.at(57_000)
 	// then there are all again, and a clock that steps back does not bring the old one back
@@ -339,7 +343,8 @@ func TestALimitOfAnotherKindKeepsWhatWasUsed(t *testing.T) {
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{c.to}, 1
 		g := s.calls(a, ask{})
 		// then what was used, or is leased, is not there
-		testkit.Check(t, g.Levels[0] == c.left, "%v becomes %v: %d left, want %d", c.from, c.to, g.Levels[0], c.left)
+		testkit.Check(t, g.Levels[0] == c.left, "%v becomes %v: %d left, want %d", c.from, c.to, g.Levels[0],
+			c.left)
 	}
 }
 
@@ -521,7 +526,8 @@ func TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit(t *testing.T) {
 func TestAKeyMayMixKinds(t *testing.T) {
 	// given 100 a second with a burst of 4, at most 6 in 60 ms, and 9 each second
 	s, a, _ := pair(t, lease.PerSecond(100).WithBurst(4), 20*milli)
-	s.config.Limits = []lease.Limit{lease.PerSecond(100).WithBurst(4), lease.Sliding(6, 60*milli), lease.Calendar(9, time.Second, 0)}
+	s.config.Limits = []lease.Limit{lease.PerSecond(100).WithBurst(4), lease.Sliding(6, 60*milli),
+		lease.Calendar(9, time.Second, 0)}
 	var admitted []int64
 	// when one asks for all that there is, again and again
 	for _, at := range []int64{0, 50_000, 61_000, 200_000, 1_000_000} {
@@ -551,8 +557,10 @@ func TestADrawAtRestIsCharged(t *testing.T) {
 }
 
 func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
-	for _, l := range []lease.Limit{lease.Sliding(10, time.Minute), lease.Sliding(1, time.Minute), lease.Calendar(1000, 24*time.Hour, time.Hour)} {
-		for _, weights := range [][]int64{{1}, {1, 1, 1}, {1, 2, 4}, {3, 3, 5, 256}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}} {
+	for _, l := range []lease.Limit{lease.Sliding(10, time.Minute), lease.Sliding(1, time.Minute),
+		lease.Calendar(1000, 24*time.Hour, time.Hour)} {
+		for _, weights := range [][]int64{{1}, {1, 1, 1}, {1, 2, 4}, {3, 3, 5, 256}, {1, 1, 1, 1, 1, 1, 1, 1, 1,
+			1, 1}} {
 			// given processes that serve by themselves, each by its weight
 			active, total := int64(0), int64(0)
 			for _, w := range weights {
@@ -562,7 +570,8 @@ func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
 				total += part{w, active}.burst(l, l.Tokens)
 			}
 			// and all of them are the window together, but for what rounding down leaves
-			testkit.Check(t, total <= l.Tokens && total > l.Tokens-int64(len(weights)), "%v by weights %v: %d", l, weights,
+			testkit.Check(t, total <= l.Tokens && total > l.Tokens-int64(len(weights)), "%v by weights %v: %d", l,
+				weights,
 				total)
 		}
 	}
@@ -591,9 +600,11 @@ func TestAWindowIsNotTakenForACalendarOfItsLength(t *testing.T) {
 	s.at(10_500)
 	s.draws(a, 7)
 	// when a newer version raises it and puts a calendar of the same length before it
-	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.Calendar(50, time.Hour, 0), lease.Sliding(20, time.Hour)}, 1
+	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.Calendar(50, time.Hour, 0),
+		lease.Sliding(20, time.Hour)}, 1
 	g := s.calls(a, ask{})
 	// then what was used of the window is used of the window
-	testkit.Check(t, g.Levels[0] == 50 && g.Levels[1] == 13, "%d of the calendar and %d of the window are left, want 50 and 13",
+	testkit.Check(t, g.Levels[0] == 50 && g.Levels[1] == 13,
+		"%d of the calendar and %d of the window are left, want 50 and 13",
 		g.Levels[0], g.Levels[1])
 }

@@ -54,7 +54,8 @@ func (m *Store) Exchange(_ context.Context, calls []*lease.Call, done func([]*le
 }
 
 // Configure implements Store.
-func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Config) (st lease.State, err error) {
+func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Config) (st lease.State,
+	err error) {
 	m.with(key, func(b *protocol.Bucket, now int64) { st, err = b.Configure(now, op, c) })
 	return st, err
 }

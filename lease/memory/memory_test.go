@@ -13,8 +13,10 @@ import (
 )
 
 func memoryCall(key, holder string, seq, want int64) *lease.Call {
-	return &lease.Call{Key: key, Request: lease.Request{Holder: holder, Seq: seq, Want: want, Waiting: want, Weight: 1,
-		Config: lease.Config{Limits: []lease.Limit{lease.PerSecond(10)}, TTL: time.Second, Target: 100 * time.Millisecond}}}
+	return &lease.Call{Key: key, Request: lease.Request{Holder: holder, Seq: seq, Want: want, Waiting: want,
+		Weight: 1,
+		Config: lease.Config{Limits: []lease.Limit{lease.PerSecond(10)}, TTL: time.Second,
+			Target: 100 * time.Millisecond}}}
 }
 
 func TestStoreServesEveryKeyOnItsOwn(t *testing.T) {
@@ -54,7 +56,8 @@ func TestStoreForgetsWhatExpired(t *testing.T) {
 func TestStoreConfigures(t *testing.T) {
 	m := New(clock.NewManual(0))
 	with := func(n int64) lease.Config {
-		return lease.Config{Limits: []lease.Limit{lease.PerSecond(n)}, TTL: time.Second, Target: 100 * time.Millisecond}
+		return lease.Config{Limits: []lease.Limit{lease.PerSecond(n)}, TTL: time.Second,
+			Target: 100 * time.Millisecond}
 	}
 	for _, c := range []struct {
 		name          string
@@ -78,7 +81,8 @@ func TestStoreConfigures(t *testing.T) {
 	// a caller follows what was set
 	call := memoryCall("k", "h", 1, 20)
 	m.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
-	testkit.Check(t, call.Grant.Granted == 7 && call.Grant.Config.Limits[0] == lease.PerSecond(7), "%+v", call.Grant)
+	testkit.Check(t, call.Grant.Granted == 7 && call.Grant.Config.Limits[0] == lease.PerSecond(7), "%+v",
+		call.Grant)
 }
 
 func TestStoreMayBeShared(t *testing.T) {
@@ -113,7 +117,8 @@ func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
 	config := lease.Config{Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Target: time.Millisecond,
 		TTL: 10 * time.Second}
 	draws := func(holder string, config lease.Config) int64 {
-		call := &lease.Call{Key: "k", Request: lease.Request{Holder: holder, Seq: 1, Config: config, Want: 100, Weight: 1}}
+		call := &lease.Call{Key: "k", Request: lease.Request{Holder: holder, Seq: 1, Config: config, Want: 100,
+			Weight: 1}}
 		store.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
 		testkit.NoErr(t, call.Err)
 		return call.Grant.Granted

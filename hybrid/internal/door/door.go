@@ -16,7 +16,9 @@ import (
 // wait that runs out of time is a denial, without an error.
 //
 // Stats counts a request that waits as denied first, and then counts the outcome of the wait.
-func Decide(ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.Duration) (hybrid.Result, error) {
+func Decide(
+	ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.Duration,
+) (hybrid.Result, error) {
 	r, err := key.Take(ctx, n)
 	if err != nil || r.OK || r.RetryAfter > patience {
 		return r, err

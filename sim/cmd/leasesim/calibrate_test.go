@@ -49,16 +49,16 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 }
 
 func TestCalibrateSaysWhyItCannot(t *testing.T) {
-	nobody := redistest.Start(t)
-	nobody.Kill()
-	leasesim(t, "run --calibrate "+nobody.Addr).ends(1).says("Redis at "+nobody.Addr+" does not answer",
+	stopped := redistest.Start(t)
+	stopped.Kill()
+	leasesim(t, "run --calibrate "+stopped.Addr).ends(1).says("Redis at "+stopped.Addr+" does not answer",
 		"refused")
 	leasesim(t, "run --calibrate localhost").ends(2).says("--calibrate", "neither host:port nor a URL")
 	leasesim(t, "compare --live --calibrate localhost:1").ends(2).says("--live measures the run itself")
 	leasesim(t, "run --calibrate ''").ends(2).says("--calibrate is empty")
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	execute(ctx, t, nil, "run --calibrate "+nobody.Addr).ends(
+	execute(ctx, t, nil, "run --calibrate "+stopped.Addr).ends(
 		exitInterrupted).says("--calibrate: interrupted").shows()
 
 	redistest.RequireVersion(t, 6, "ACL")

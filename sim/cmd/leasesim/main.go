@@ -156,7 +156,7 @@ var goNames = regexp.MustCompile(` flag: (?:strconv\.\w+|time): `)
 // moved is the answer of a node of a cluster for a key that another node has.
 var moved = regexp.MustCompile(`\bMOVED \d+ `)
 
-// prefixed writes an error for a reader who does not know our packages. It begins with the name of the
+// prefixed writes an error for readers that do not know our packages. It begins with the name of the
 // program, or with the file that is wrong.
 func prefixed(err error, status int) string {
 	s := goNames.ReplaceAllString(err.Error(), " flag: ")

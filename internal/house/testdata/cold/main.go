@@ -32,7 +32,8 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 }
 
 func main() {
-	l, err := hybrid.New(&store{Store: memory.New(nil)}, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(100)}})
+	l, err := hybrid.New(&store{Store: memory.New(nil)},
+		hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(100)}})
 	if err != nil {
 		log.Fatal(err)
 	}

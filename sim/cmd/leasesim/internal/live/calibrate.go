@@ -135,8 +135,8 @@ func (c *counted) service() (mean time.Duration, others int64) {
 	return c.all.since(served{}), c.all.calls - c.made
 }
 
-// forget deletes what the calls for key left. A user who may not delete leaves it to expire, a lease's
-// length later.
+// forget deletes what the calls for key left. For a user without the right to delete, the
+// keys expire a lease's length later.
 func (v *server) forget(ctx context.Context, key, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, silentFor)
 	defer cancel()
