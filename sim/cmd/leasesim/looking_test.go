@@ -128,14 +128,18 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	go last.WaitN(ctx, "17", 1000)
 	testkit.EventuallyNil(t, func() error {
 		b = inspects(t, addr, "@login:17")
+		waiting := int64(0) // a process that has left may have said in its last call that a request waits
+		for _, h := range b.Holders {
+			waiting += h.Waiting
+		}
 		for _, h := range b.Holders {
 			if strings.HasPrefix(h.ID, "p3-") && h.Waiting > 500 && h.Limit == "1/h burst 1000" &&
-				math.Abs(h.ServedMs-float64(h.Waiting-b.Limits[0].Level)*3600e3) <= 3600e3 && b.Waiting == h.Waiting &&
+				math.Abs(h.ServedMs-float64(h.Waiting-b.Limits[0].Level)*3600e3) <= 3600e3 && b.Waiting == waiting &&
 				b.Limits[0].NextMs > 0 {
 				return nil
 			}
 		}
-		return fmt.Errorf("nobody waits: %+v", b)
+		return fmt.Errorf("no request waits: %+v", b)
 	})
 	leasesim(t, "inspect 17 --name login --redis "+addr).ends(0).shows("at the earliest")
 }
