@@ -183,6 +183,7 @@ func (m *member) allowed(r request, t pool.Taken) bool {
 		r.tried.low()
 		return true
 	case pool.Denied:
+		r.tried.client.Pool.Miss()
 		return m.cfg.watched() && m.denied(r.name, 1)
 	}
 	return m.decide(r).ok
@@ -279,7 +280,7 @@ func (m *member) refuse(r request, d decision) decision {
 func (m *member) answer(r request) decision {
 	switch {
 	case !m.open():
-		r.tried.uncount(r.n)
+		r.tried.burnLate()
 		return decision{err: ErrClosed}
 	case r.name == "":
 		return decision{err: errEmptyKey}
@@ -453,15 +454,20 @@ func (e *entry) most(r request) int64 {
 	return min(r.n, e.client.Capacity())
 }
 
-// uncount takes back that a take of n tokens was counted as missed: after Close it is no demand.
-func (e *entry) uncount(n int64) {
-	if e == nil || n <= 0 || n > 1 && n > e.client.Capacity() {
-		return // was not counted
-	}
+// undeny takes back that a request for n tokens counts as denied: another key of a Joined has denied it.
+func (e *entry) undeny(n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.client.Uncount(n)
-	e.burnLateLocked()
+	e.client.Undeny(n)
+}
+
+// burnLate is burnLateLocked, if there is an entry.
+func (e *entry) burnLate() {
+	if e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.burnLateLocked()
+	}
 }
 
 // burnLateLocked counts as burnt what a take found to be late (Policy.StrictExpiry) when the entry
@@ -483,6 +489,7 @@ func (e *entry) lastSeen() uint64 {
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
+			e.client.Pool.Miss()
 			d.wait = until.Sub(now)
 			return d, false
 		}
@@ -504,7 +511,6 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	case protocol.VerdictWait:
 		told = e.awaitLocked(r, now, deadline)
 	case protocol.VerdictClosed:
-		e.client.Uncount(r.n)
 	default:
 		e.m.observer.source(told.Source, told.Took)
 	}

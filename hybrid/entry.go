@@ -192,7 +192,7 @@ func (e *entry) endLocked() {
 
 // tally is the share of e in Stats.
 func (e *entry) tally() tally {
-	return tally{e.client.Account(), e.client.DeniedOf(e.client.Pool.Missed()), e.voided}
+	return tally{e.client.Account(), e.client.Denied(), e.voided}
 }
 
 // addTo counts one entry in st, unless that has it already.
@@ -202,19 +202,10 @@ func (e *entry) addTo(st *Stats) {
 	if e.client.Closed() {
 		return
 	}
-	waiting := 0
-	tally := func() tally {
-		t := e.tally()
-		e.client.Waiters(func(w *protocol.Waiter) {
-			waiting++
-			t.denied -= w.N - w.Got() // the pool has counted it as missed
-		})
-		return t
-	}
-	if !e.m.observer.see(tally, &e.seen, e.client.CollectDenials, e.client.Limits()) {
+	if !e.m.observer.see(e.tally, &e.seen, e.client.CollectDenials, e.client.Limits()) {
 		return
 	}
-	st.Waiting += waiting
+	e.client.Waiters(func(*protocol.Waiter) { st.Waiting++ })
 	st.InUse++
 	if e.outage != nil {
 		st.Degraded++
@@ -310,11 +301,7 @@ func (e *entry) Forfeited(*protocol.Waiter)                      {}
 // Settled implements protocol.Host.
 func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
 	e.m.observer.source(d.Source, d.Took)
-	switch {
-	case d.Verdict == protocol.VerdictClosed, d.Verdict == protocol.VerdictExceedsBurst:
-		e.client.Uncount(w.N) // no limit has denied it
-	case d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow:
-		e.client.Uncount(w.N) // or it would count as shadowed
+	if d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow {
 		e.m.observer.ended.Add(w.N)
 	}
 	w.Owner.(*waiter).told <- d

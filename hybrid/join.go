@@ -244,7 +244,6 @@ func (j *Joined) takeOne() bool {
 		if left >= mark || e.took(left, mark) {
 			continue
 		}
-		e.uncount(1) // it is asked again
 		for i, h := range holds[:i] {
 			given := hold{h.entry, 1, 1, h.draw}
 			given.giveBack(j.few[i].m, j.few[i].name, j.few[i].own, 1)
@@ -271,7 +270,6 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 		e := p.e.Load()
 		h, ok := e.takeHold(n * p.times)
 		if !ok {
-			e.uncount(n * p.times) // it is asked again
 			j.giveBack(holds)
 			return nil, false
 		}
@@ -443,7 +441,7 @@ func (j *Joined) deny(r request, told []decision) agreement {
 		p, d := &j.parts[i], &told[i]
 		d.hold.giveBack(p.m, p.name, p.own, d.hold.n)
 		if !d.ok && i != a.binding && r.patience != protocol.UpTo {
-			p.uncount(d, r.n)
+			p.undeny(d, r.n)
 		}
 	}
 	p, d := &j.parts[a.binding], &told[a.binding]
@@ -453,8 +451,8 @@ func (j *Joined) deny(r request, told []decision) agreement {
 	return a
 }
 
-// uncount takes back that the request for n tokens which got d counts as denied.
-func (p *part) uncount(d *decision, n int64) {
+// undeny takes back that the request for n tokens which got d counts as denied.
+func (p *part) undeny(d *decision, n int64) {
 	switch ended := isOf(d.err, context.Canceled, context.DeadlineExceeded); {
 	case d.counted:
 		p.m.observer.deny(d.outlook.Limit, -p.of(n))
@@ -462,7 +460,7 @@ func (p *part) uncount(d *decision, n int64) {
 	case ended && p.m.cfg.Policy.Shadow:
 		p.m.observer.ended.Add(-p.of(n))
 	default:
-		d.entry.uncount(p.of(n))
+		d.entry.undeny(p.of(n))
 	}
 }
 
@@ -537,7 +535,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 			told[i] = p.ask(r, nil)
 		}
 		if late {
-			p.uncount(&told[i], r.n)
+			p.undeny(&told[i], r.n)
 			for i := range told {
 				p, h := &j.parts[i], &told[i].hold
 				h.giveBack(p.m, p.name, p.own, h.n)

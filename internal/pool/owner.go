@@ -58,7 +58,7 @@ func (p *Pool) heldLocked() int64 {
 	return n
 }
 
-// Missed is the number of tokens that failed takes asked for, so far.
+// Missed is the number of tokens that Miss has counted so far.
 func (p *Pool) Missed() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,6 +173,3 @@ func (p *Pool) SetDeadline(at clock.Instant) { p.deadline.Store(int64(at)) }
 
 // Late is how many tokens were taken after the deadline so far. They are gone, and admitted no request.
 func (p *Pool) Late() int64 { return p.late.Load() }
-
-// Miss counts n tokens as missed that were asked for without a take.
-func (p *Pool) Miss(n int64) { p.missed.Add(n) }

@@ -63,7 +63,14 @@ func (p *Pool) stripeLocked() bool {
 	return p.stripes != nil
 }
 
-// MissAt counts a denial on P i; see Pin.
+// Miss counts a denied request for one token, without an atomic instruction.
+func (p *Pool) Miss() {
+	i := Pin()
+	p.MissAt(i)
+	Unpin(i)
+}
+
+// MissAt is the part of Miss on P i that can be inlined; see Pin.
 func (p *Pool) MissAt(i int) {
 	if i = at(i, len(p.stripes)); uint(i) < uint(len(p.stripes)) {
 		p.stripes[i].missed.add()

@@ -133,6 +133,7 @@ func TestDenialsAreCounted(t *testing.T) {
 		all.Go(func() {
 			for range 10_000 {
 				testkit.Check(t, p.Take() == Denied, "not denied")
+				p.Miss()
 			}
 		})
 	}

@@ -46,8 +46,10 @@ type Client struct {
 	stock       int64         // tokens in the bucket and leased, as the last reply said
 	lasts       time.Duration // how long the level lasts from then on; see gauge
 	seenAtReply int64         // attempts at the last reply
-	missedAtAsk int64         // Pool.Missed when the last call was built: more than that is new demand
-	attributed  int64         // denied tokens that are, or were, in denials
+	missed      int64         // tokens of requests that came to Decide
+	missedAtAsk int64         // lacked when the last call was built: more than that is new demand
+	denied      int64         // tokens of requests that Decide or the end of a wait has denied
+	attributed  int64         // of Denied: those that are, or were, in denials
 	deniedTold  int64         // of attributed: what calls have carried to the bucket
 	denials     []denials
 
@@ -339,8 +341,8 @@ func (c *Client) Lifetime() time.Duration {
 // draw, which was sent at sent for the request w, as with a call of its own that is under way, and
 // with w in its queue.
 func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
-	c.Pool.Miss(w.N) // also where c proposes limits by now that are below that
-	c.missedAtAsk = c.Pool.Missed()
+	c.missed += w.N
+	c.missedAtAsk = c.lacked()
 	c.open, c.isOpen, c.firstSent = *r, true, sent
 	c.calling = true
 	if !equal(&r.Config, &c.own) { // which was proposed until now

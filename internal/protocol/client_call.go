@@ -65,7 +65,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 		return
 	}
 	d.Use = Unused
-	if seen := c.attempts(); c.restAt == 0 || seen != c.usedSeen {
+	if seen := c.Account().Admitted + c.lacked(); c.restAt == 0 || seen != c.usedSeen {
 		c.restAt, c.usedSeen = now.Add(c.TTL()), seen
 		d.Use = UseEnded
 	} else if now >= c.restAt && d.At == Never {
@@ -114,7 +114,7 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	if c.calling {
 		return
 	}
-	c.observe(now)
+	c.observe(now, 0)
 	if !c.isYoung(now) {
 		c.giveUp()
 	}
@@ -129,17 +129,20 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	}
 }
 
-// observe feeds the demand estimate. A request that was refused and served later is one attempt.
-func (c *Client) observe(now clock.Instant) {
-	c.demand.observe(now, c.attempts()-c.servedLater, c.target)
+// observe feeds the demand estimate with the tokens that were admitted, that were denied, and that requests
+// wait for. arrived of the admitted ones are for requests that wait.
+func (c *Client) observe(now clock.Instant, arrived int64) {
+	c.demand.observe(now, c.Account().Admitted-arrived+c.Denied()+c.queue.lacking, c.target)
 }
 
-// wants reports whether a request waits for tokens, was refused them, or is about to be. Before the first
-// reply, and on a slow key, a take that the pool refused is no reason: its request is about to be counted in
-// needs.
+// lacked counts the tokens that requests did not find in the pool.
+func (c *Client) lacked() int64 { return c.missed + c.Pool.Missed() }
+
+// wants reports whether a request waits for tokens or was refused them. Before the first reply, and on a slow
+// key, one that the pool has denied is no reason for a call.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
-		c.heard.replied && held == 0 && c.Pool.Missed() > c.missedAtAsk && !c.slow()
+		c.heard.replied && held == 0 && c.lacked() > c.missedAtAsk && !c.slow()
 }
 
 // owes reports whether the next call has something to bring beside its report.
@@ -227,7 +230,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 		return r
 	}
 	c.Expire(now)
-	c.observe(now)
+	c.observe(now, 0)
 	c.forgive(now)
 	c.weight = weightOf(c.policy)
 	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom}
@@ -244,7 +247,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 		a.Return = func(held int64) int64 { return held }
 	}
 	c.low = false
-	c.missedAtAsk = c.Pool.Missed()
+	c.missedAtAsk = c.lacked()
 	a.Denied = c.tellDenied()
 	c.queue.join(seq)
 	c.refused = 0
@@ -291,7 +294,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	if g.ActiveWeight >= c.mostActive || now > c.mostAt.Add(activeFor*c.TTL()) {
 		c.mostActive, c.mostAt = g.ActiveWeight, now
 	}
-	c.observe(now)
+	c.observe(now, got.Waited+got.Reserved)
 	c.seenAtReply = c.demand.seen
 	c.leased = c.Pool.Held()
 	c.follow(g.Config)

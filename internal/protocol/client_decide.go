@@ -59,9 +59,47 @@ func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 // bucket is known to be empty; 0 where it is not. It is the commonest denial, so it needs no lock.
 func (c *Client) ShutUntil() clock.Instant { return clock.Instant(c.shutUntil.Load()) }
 
-// Decide answers a request for n tokens that the pool has refused and counted. deadline is that of
+// Decide answers a request for n tokens that the pool has refused, and counts it. deadline is that of
 // one InLine, Never for none. VerdictWait is followed by Enqueue.
 func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
+	d := c.decide(now, n, p, deadline)
+	if p == UpTo {
+		n = min(n, c.Capacity())
+	}
+	if d.Verdict != VerdictClosed && (n == 1 || d.Verdict != VerdictExceedsBurst) {
+		c.missed += n
+	}
+	c.book(n, &d)
+	return d
+}
+
+// Denied counts the tokens of requests that were denied so far: by Decide, at the end of a wait, and by the
+// pool. A request for several tokens that exceeds the burst is not denied by a limit.
+func (c *Client) Denied() int64 { return c.denied + c.Pool.Missed() }
+
+// book counts as denied what the answer d leaves of a request for n tokens.
+func (c *Client) book(n int64, d *Decision) {
+	switch d.Verdict {
+	case VerdictWait, VerdictClosed:
+	case VerdictAdmit:
+		c.denied += n - d.Took
+	case VerdictExceedsBurst:
+		if n == 1 { // Blocked denies it
+			c.denied++
+		}
+	case VerdictCancelled:
+		if !c.policy.Shadow { // which counts as shadowed what was denied
+			c.denied += n
+		}
+	default:
+		c.denied += n
+	}
+}
+
+// Undeny takes back that a request for n tokens counts as denied: another key has denied it.
+func (c *Client) Undeny(n int64) { c.denied -= n }
+
+func (c *Client) decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
 	switch {
 	case n == 1 && p != InLine && now < c.ShutUntil():
 		return Decision{Verdict: VerdictDeny}
@@ -317,7 +355,6 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case c.stage == closed || c.admitsNone():
 	case c.admitsAll():
-		c.servedLater += n
 		return n
 	case c.coldDecides():
 		if c.policy.ColdStart == lease.ColdStartAllow {
@@ -330,7 +367,6 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 		took = c.takeShare(now, least, n)
 	}
 	c.debt += took
-	c.servedLater += took
 	return took
 }
 

@@ -236,12 +236,11 @@ func (c *Client) collect(w *Waiter) {
 	}
 }
 
-// takeFor takes n tokens or none from the pool for a request that was counted as missed.
+// takeFor takes n tokens or none from the pool for a request that it has refused before.
 func (c *Client) takeFor(n int64) bool {
 	if !c.Pool.TakeQueued(n) {
 		return false
 	}
-	c.servedLater += n
 	if c.policy.StrictExpiry && c.Deadline() <= c.host.Now() {
 		c.burnTaken(n)
 		c.Expire(c.host.Now())
@@ -369,6 +368,7 @@ func (c *Client) settle(w *Waiter, d Decision) {
 	} else {
 		d.Draw, d.Pooled, d.Took = w.draw, w.pooled, w.got
 	}
+	c.book(w.N, &d)
 	c.queue.remove(w)
 	c.host.Settled(w, d)
 }
@@ -426,7 +426,6 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	if c.stage == closed {
 		return false
 	}
-	c.servedLater += n // no request was denied
 	c.sendBack(n-pooled, d)
 	c.putBack(now, pooled, d)
 	c.serveFromPool()
@@ -435,10 +434,9 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	return true
 }
 
-// attribute counts what was denied since it was last called to the limit that binds, by what is known now. A
-// waiting request has been counted as missed, and is not denied yet.
+// attribute counts what was denied since it was last called to the limit that binds, by what is known now.
 func (c *Client) attribute() {
-	n := c.DeniedOf(c.Pool.Missed()) - c.queue.lacking - c.attributed
+	n := c.Denied() - c.attributed
 	if n <= 0 {
 		return
 	}

@@ -56,7 +56,7 @@ func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int
 	asked := n.waiting + n.refused
 	if n.refused > 0 && c.cramped() {
 		// Nothing is leased ahead and no request waits: as many as were refused will ask again.
-		asked = max(asked, min(c.Pool.Missed()-c.missedAtAsk, c.ceiling()))
+		asked = max(asked, min(c.lacked()-c.missedAtAsk, c.ceiling()))
 	}
 	want = asked
 	if !c.slow() {
@@ -96,7 +96,7 @@ func (c *Client) ahead(held, waiting int64) int64 {
 		n = min(n, float64(waiting))
 	default:
 		steady := spread(float64(c.demand.slow*whole.Seconds())) + c.watermark() - float64(held)
-		n = min(n, max(steady, float64(max(waiting, c.Pool.Missed()-c.missedAtAsk))))
+		n = min(n, max(steady, float64(max(waiting, c.lacked()-c.missedAtAsk))))
 	}
 	least := max(c.policy.MinBatch, 1)
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)

@@ -356,7 +356,6 @@ func (f *fleet) giveBack(n *node, i int) {
 	n.reserved = slices.Delete(n.reserved, i, i+1)
 	f.log("process %d gives back %d, drawn at %d, %d of them from the pool", n.index, r.n,
 		r.draw.Running-fleetStart, r.pooled)
-	n.servedLater += r.n
 	n.sendBack(r.n-r.pooled, r.draw)
 	n.putBack(f.clock(n), r.pooled, r.draw)
 }

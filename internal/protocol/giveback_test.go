@@ -29,12 +29,12 @@ func (n *driven) asks(tokens int64, p Patience) Decision {
 func (n *driven) gives(d Decision) (pooled, unused, burnt int64) {
 	n.d.t.Helper()
 	before, held, waits := n.Account(), n.Pool.Held(), n.unused
-	denied := n.DeniedOf(n.Pool.Missed())
+	denied := n.Denied()
 	ok := n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
 	after := n.Account()
 	testkit.Check(n.d.t, ok && after.Conserved() && after.Admitted == before.Admitted-d.Took,
 		"%v: from %+v to %+v", ok, before, after)
-	testkit.Check(n.d.t, n.DeniedOf(n.Pool.Missed()) == denied, "what was given back counts as denied")
+	testkit.Check(n.d.t, n.Denied() == denied, "what was given back counts as denied")
 	return n.Pool.Held() - held, n.unused - waits, after.Burnt - before.Burnt
 }
 

@@ -22,7 +22,7 @@ func TestSteadyDemandMakesAboutOneCallPerTarget(t *testing.T) {
 	testkit.Check(t, h.denied == denied, "%d of %d requests denied, with room for ten times as many",
 		h.denied-denied, h.admitted)
 	// and the next lease is there before the last one is empty
-	missed, burnt := h.Pool.Missed(), h.Account().Burnt
+	missed, burnt := h.lacked(), h.Account().Burnt
 	testkit.Check(t, missed <= h.admitted/200, "%d of %d requests found the pool empty", missed, h.admitted)
 	testkit.Check(t, burnt == 0, "%d tokens of leases in use ran out: renewal came too late", burnt)
 }

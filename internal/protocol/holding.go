@@ -29,10 +29,9 @@ type holding struct {
 	reported    int64 // heard.running when the present report interval began
 	disowned    int64 // what was drawn up to then is another id's to give back; see rename
 
-	base        int64 // tokens in the pool when it was last counted
-	lateSeen    int64 // Pool.late when it was last counted
-	servedLater int64 // tokens of requests that were admitted after the pool had counted them as missed
-	account     Account
+	base     int64 // tokens in the pool when it was last counted
+	lateSeen int64 // Pool.late when it was last counted
+	account  Account
 }
 
 // ask has the demands of a call. The holding adds the report.
@@ -156,7 +155,6 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 	}
 	got.Reserved = min(max(reserve, 0), pooled)
 	h.account.Admitted += got.Waited + got.Reserved
-	h.servedLater += got.Waited + got.Reserved
 	h.Pool.Add(pooled - got.Reserved)
 	h.base += pooled - got.Reserved
 	h.Expire(now)
@@ -194,7 +192,6 @@ func (h *holding) IsOpen() bool { return h.isOpen }
 func (h *holding) notAdmitted(n int64) {
 	h.counted(h.Pool.Held()) // those from the pool are in Admitted by that, those from a grant are already
 	h.account.Admitted -= n
-	h.servedLater -= n
 }
 
 // putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
@@ -277,15 +274,6 @@ func (h *holding) counted(held int64) {
 	h.lateSeen = late
 	h.base = held
 }
-
-// attempts is the tokens that were asked for so far. Those of servedLater are in it twice.
-func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed() }
-
-// DeniedOf is how many of the tokens that the Pool has missed were not served later.
-func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
-
-// Uncount says that n tokens which a refused take has counted as missed were no demand.
-func (h *holding) Uncount(n int64) { h.servedLater += n }
 
 // pending is how many tokens are on their way back to the bucket, or wait for the next call.
 func (h *holding) pending() int64 {
