@@ -26,7 +26,7 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	c := manifests(t)
 	_, keys := secrets(t)
 	const password = "so-secret"
-	conf := directives(c.configs["redis"].Data["redis.conf"])
+	conf := directives(c.Config["redis"].Data["redis.conf"])
 	server := redistest.Start(t, append(conf, "--requirepass", password)...)
 	url := strings.NewReplacer("$password", password, "redis:6379", server.Addr).Replace(keys["url"])
 	url += testnet.Patience
@@ -41,15 +41,14 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	}
 
 	folder, program := t.TempDir(), filepath.Join(t.TempDir(), "api")
-	config := c.configs["api"].Data
+	config := c.Config["api"].Data
 	mount(t, folder, "1", config)
 	out, err := exec.Command("go", "build", "-o", program, "../api").CombinedOutput()
 	testkit.Must(t, err == nil, "%s", out)
-	pod := c.pods()["api"].Spec
-	api := pod.Containers[0]
+	api := c.Pods["api"].Containers[0]
 	var users []string
 	var replicas []*exec.Cmd
-	for range *c.deployments["api"].Spec.Replicas {
+	for range *c.API.Spec.Replicas {
 		args, ports := []string(nil), map[string]string{} // by flag, the name of the port
 		for _, arg := range api.Args {
 			for _, p := range api.Ports { // the pod's port, on an address of its own
