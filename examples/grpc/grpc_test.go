@@ -5,10 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,14 +17,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
@@ -40,29 +34,22 @@ func plenty() settings {
 	return settings{user: n, address: n, everybody: n, messages: n, wait: time.Minute}
 }
 
-// start starts a server, and a connection to it over a network in memory. Both end with the test,
-// which then checks that the limiters' books balance.
-func start(t *testing.T, s settings, on lease.Store, options ...grpc.DialOption) (*grpc.ClientConn, *limits) {
-	t.Helper()
-	l, err := newLimits(on, s)
-	testkit.NoErr(t, err)
-	t.Cleanup(func() {
-		testkit.Check(t, l.shutdown(context.Background()) == nil, "the limiters cannot give back")
-		for _, limiter := range l.limiters {
-			stats := limiter.Stats()
-			testkit.Check(t, stats.Conserved() && stats.Waiting == 0, "the books do not balance: %+v", stats)
-		}
-	})
-	return connect(t, newServer(l), options...), l
-}
-
-// bubble runs body in virtual time, with a server on its own limits and a connection to it.
+// bubble runs body in virtual time, with a server on its own limits and a connection to it. In the end it
+// checks that the limiters' books balance.
 func bubble(t *testing.T, s settings, body func(t *testing.T, conn *grpc.ClientConn, l *limits),
 	options ...grpc.DialOption) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		conn, l := start(t, s, memory.New(nil), options...)
-		body(t, conn, l)
+		l, err := newLimits(memory.New(nil), s)
+		testkit.NoErr(t, err)
+		t.Cleanup(func() {
+			testkit.NoErr(t, l.shutdown(context.Background()))
+			for _, limiter := range l.limiters {
+				stats := limiter.Stats()
+				testkit.Check(t, stats.Conserved() && stats.Waiting == 0, "the books do not balance: %+v", stats)
+			}
+		})
+		body(t, connect(t, newServer(l), options...), l)
 	})
 }
 
@@ -110,21 +97,6 @@ func TestCallsAboveTheLimitSayWhenToComeBack(t *testing.T) {
 				}
 			}
 			testkit.Check(t, admitted == 10, "%s has %d calls, want 10", user, admitted)
-		}
-	})
-}
-
-// TestWhoComesBackIsAdmitted: a call that is retried after RetryInfo's delay is admitted.
-func TestWhoComesBackIsAdmitted(t *testing.T) {
-	s := plenty()
-	s.user = hybrid.Every(300 * time.Millisecond)
-	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
-		testkit.NoErr(t, unary(by("ann"), conn))
-		for range 3 {
-			after, retry := retryAfter(unary(by("ann"), conn))
-			testkit.Must(t, retry && after > 0, "not denied, or not told when to come back: %v", after)
-			time.Sleep(after)
-			testkit.NoErr(t, unary(by("ann"), conn))
 		}
 	})
 }
@@ -246,32 +218,6 @@ func TestMessagesWaitForTheirTurn(t *testing.T) {
 	})
 }
 
-// TestStreamsThatGoAwayLeaveNothing: streams whose message waits for an hour are cancelled. Neither
-// a token nor a goroutine leaks.
-func TestStreamsThatGoAwayLeaveNothing(t *testing.T) {
-	s := plenty()
-	s.messages, s.wait = hourly(1), 100*time.Hour
-	bubble(t, s, func(t *testing.T, conn *grpc.ClientConn, l *limits) {
-		n, err := duplex(by("ann"), conn, 1)
-		testkit.Must(t, n == 1 && err == nil, "%d, %v", n, err)
-		messages, before := l.limiters[3], runtime.NumGoroutine()
-		ctx, cancel := context.WithCancel(by("ann"))
-		var streams sync.WaitGroup
-		for range 20 {
-			streams.Go(func() {
-				_, err := duplex(ctx, conn, 1)
-				testkit.Check(t, status.Code(err) == codes.Canceled, "%v", err)
-			})
-		}
-		testkit.Eventually(t, "20 messages that wait", func() bool { return messages.Stats().Waiting == 20 })
-		cancel()
-		streams.Wait()
-		testkit.Eventually(t, "nobody who waits", func() bool { return messages.Stats().Waiting == 0 })
-		testkit.Eventually(t, "no more goroutines", func() bool { return runtime.NumGoroutine() <= before })
-		testkit.Check(t, messages.Stats().Admitted == 1, "%d messages", messages.Stats().Admitted)
-	})
-}
-
 // TestEachReasonHasItsCode: a client can tell a limit from its own mistake, and from an outage.
 func TestEachReasonHasItsCode(t *testing.T) {
 	bubble(t, plenty(), func(t *testing.T, conn *grpc.ClientConn, _ *limits) {
@@ -292,36 +238,12 @@ func TestEachReasonHasItsCode(t *testing.T) {
 	})
 }
 
-// TestAddresses: all spellings of an address, and all addresses of one IPv6 network, have the same
-// key.
-func TestAddresses(t *testing.T) {
-	for from, want := range map[string]string{
-		"192.0.2.7:1234":            "192.0.2.7",
-		"[::ffff:192.0.2.7]:1":      "192.0.2.7",
-		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64",
-		"[2001:db8:1:2::9]:81":      "2001:db8:1:2::/64",
-		"[fe80::1%eth0]:1":          "fe80::/64",
-		"@":                         "", // of a Unix socket
-	} {
-		got, err := addressOf(peer.NewContext(context.Background(), &peer.Peer{Addr: textAddr(from)}))
-		testkit.Check(t, got == want && (err == nil) == (want != ""), "%s: %q, %v, want %q", from, got, err, want)
-	}
-}
-
-type textAddr string
-
-func (a textAddr) Network() string { return "tcp" }
-func (a textAddr) String() string  { return string(a) }
-
 // TestTheMiddlewareLosesWhy shows why this example has its own interceptors: those of
 // go-grpc-middleware also limit, but drop RetryInfo and the code. If it fails, ours can be removed.
 func TestTheMiddlewareLosesWhy(t *testing.T) {
 	s := plenty()
 	s.user = hourly(1)
-	synctest.Test(t, func(t *testing.T) {
-		l, err := newLimits(memory.New(nil), s)
-		testkit.NoErr(t, err)
-		defer l.shutdown(context.Background())
+	bubble(t, s, func(t *testing.T, _ *grpc.ClientConn, l *limits) {
 		server := grpc.NewServer(grpc.UnaryInterceptor(ratelimit.UnaryServerInterceptor(l.calls)))
 		pb.RegisterTestServiceServer(server, echo{})
 		conn := connect(t, server)
@@ -331,52 +253,4 @@ func TestTheMiddlewareLosesWhy(t *testing.T) {
 		testkit.Check(t, status.Code(denied) == codes.ResourceExhausted && !retry, "%v", denied)
 		testkit.Check(t, status.Code(nobody) == codes.ResourceExhausted, "%v", nobody)
 	})
-}
-
-// TestServersShareALimit: on one Redis, no more calls are admitted by all than the burst has. The
-// unused tokens of two ended servers are in the bucket.
-func TestServersShareALimit(t *testing.T) {
-	url, s := testnet.Redis(t), plenty()
-	s.user = hourly(60)
-	s.common.CallTimeout = time.Minute // outlasts a pause of the machine
-	server := func() (*grpc.ClientConn, *limits) {
-		on, done, err := store.Open(url, "test")
-		testkit.NoErr(t, err)
-		t.Cleanup(func() { done() })
-		return start(t, s, on)
-	}
-	var admitted, others atomic.Int64
-	ask := func(conn *grpc.ClientConn) {
-		switch status.Code(unary(by("ann"), conn)) {
-		case codes.OK:
-			admitted.Add(1)
-		case codes.ResourceExhausted:
-		default:
-			others.Add(1)
-		}
-	}
-	var clients sync.WaitGroup
-	for range 2 {
-		conn, l := server()
-		testkit.NoErr(t, l.limiters[0].Ping(context.Background()))
-		clients.Go(func() {
-			var both sync.WaitGroup
-			for range 2 {
-				both.Go(func() {
-					for range 20 {
-						ask(conn)
-					}
-				})
-			}
-			both.Wait()
-			testkit.NoErr(t, l.shutdown(context.Background()))
-		})
-	}
-	clients.Wait()
-	_, l := server()
-	left, err := l.limiters[0].Peek(context.Background(), "ann")
-	testkit.NoErr(t, err)
-	testkit.Check(t, others.Load() == 0, "%d calls failed otherwise", others.Load())
-	testkit.Check(t, admitted.Load() <= 60 && left.Remaining == 60-admitted.Load(),
-		"%d calls, and %d left, of 60", admitted.Load(), left.Remaining)
 }

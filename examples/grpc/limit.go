@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"net/http"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -24,7 +25,6 @@ import (
 type settings struct {
 	user, address, everybody, messages hybrid.Limit
 	wait                               time.Duration
-	common                             hybrid.Config // settings of all limiters, except their limits
 }
 
 var defaults = settings{
@@ -46,9 +46,7 @@ func newLimits(store lease.Store, s settings) (*limits, error) {
 	l := &limits{}
 	var failed error
 	limiter := func(name string, limit hybrid.Limit) *hybrid.Limiter {
-		cfg := s.common
-		cfg.Name, cfg.Limits = name, []hybrid.Limit{limit}
-		made, err := hybrid.New(store, cfg)
+		made, err := hybrid.New(store, hybrid.Config{Name: name, Limits: []hybrid.Limit{limit}})
 		failed = errors.Join(failed, err)
 		l.limiters = append(l.limiters, made)
 		return made
@@ -91,23 +89,14 @@ func userOf(ctx context.Context) (string, error) {
 	return names[0], nil
 }
 
-// addressOf returns the address that the call came from. For IPv6 it returns the 64-bit network,
-// which usually belongs to one customer.
+// addressOf returns the address that the call came from. An IPv6 /64 counts as one address, as one
+// customer commonly has it.
 func addressOf(ctx context.Context) (string, error) {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
 		return "", errors.New("the call has no peer")
 	}
-	at, err := netip.ParseAddrPort(from.Addr.String())
-	if err != nil {
-		return "", err
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		network, err := ip.Prefix(64)
-		return network.String(), err
-	}
-	return ip.String(), nil
+	return httplimit.ClientIP()(&http.Request{RemoteAddr: from.Addr.String()})
 }
 
 // answerOf returns the status of a call that is not admitted. Only a limit returns
@@ -140,17 +129,13 @@ func limitUnary(limiter *rpclimit.Limiter) grpc.UnaryServerInterceptor {
 	}
 }
 
-// limitStream asks calls when a stream is opened, and messages, unless nil, for each message that
-// the stream receives.
+// limitStream asks calls when a stream is opened, and messages for each message that it receives.
 func limitStream(calls, messages *rpclimit.Limiter) grpc.StreamServerInterceptor {
 	return func(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if err := calls.Limit(s.Context()); err != nil {
 			return err
 		}
-		if messages != nil {
-			s = limitedStream{s, messages}
-		}
-		return handle(server, s)
+		return handle(server, limitedStream{s, messages})
 	}
 }
 

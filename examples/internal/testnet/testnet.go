@@ -40,15 +40,15 @@ func (p *Pipes) Close() error {
 	return nil
 }
 
-// Addr returns the address of every end of every connection.
-func (p *Pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+// Addr returns the address of every connection.
+func (p *Pipes) Addr() net.Addr { return conn{}.RemoteAddr() }
 
 // Dial opens a connection. It ignores network and address.
 func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
-	case p.conns <- end{there, p.Addr()}:
-		return end{here, p.Addr()}, nil
+	case p.conns <- conn{there}:
+		return here, nil
 	case <-p.closed:
 		return nil, net.ErrClosed
 	case <-ctx.Done():
@@ -56,14 +56,10 @@ func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// end is one end of a connection, with the address that servers limit by.
-type end struct {
-	net.Conn
-	addr net.Addr
-}
+// conn is the server's end of a connection, with an address that it can limit by.
+type conn struct{ net.Conn }
 
-func (e end) LocalAddr() net.Addr  { return e.addr }
-func (e end) RemoteAddr() net.Addr { return e.addr }
+func (conn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // Patience is the query of a Redis URL whose client outlasts a pause of the machine.
 const Patience = "?dial_timeout=1m&read_timeout=1m&write_timeout=1m&pool_timeout=1m"
