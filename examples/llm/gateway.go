@@ -29,14 +29,10 @@ type gateway struct {
 	model   string // its URL
 	client  *http.Client
 	tenants map[string]*tenant // by API key; not changed once it serves
-	streams chan struct{}      // bounds the requests under way, each on one goroutine
 }
 
-func newGateway(model string, transport http.RoundTripper, streams int) *gateway {
-	return &gateway{
-		model: model, client: &http.Client{Transport: transport},
-		tenants: map[string]*tenant{}, streams: make(chan struct{}, streams),
-	}
+func newGateway(model string, transport http.RoundTripper) *gateway {
+	return &gateway{model, &http.Client{Transport: transport}, map[string]*tenant{}}
 }
 
 // completion holds the fields of a request's body that the gateway reads.
@@ -72,14 +68,6 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "invalid_request", "this is no request for a completion")
 		return
 	}
-	select {
-	case g.streams <- struct{}{}:
-		defer func() { <-g.streams }()
-	default:
-		refuse(w, http.StatusServiceUnavailable, "overloaded", "too many streams at once")
-		return
-	}
-
 	request, err := t.requests.Reserve(r.Context(), 1)
 	if !admits(w, "requests", request, err) {
 		return

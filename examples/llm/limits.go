@@ -13,8 +13,6 @@ type settings struct {
 	requests, tokens, budget hybrid.Limit
 	// kept is the share of the budget's burst that batch tenants leave to the others.
 	kept float64
-	// common holds the other settings of all limiters.
-	common hybrid.Config
 }
 
 var defaults = settings{
@@ -33,9 +31,9 @@ type limits struct {
 
 func newLimits(store lease.Store, s settings) (*limits, error) {
 	limiter := func(name string, limit hybrid.Limit, priorities ...float64) (*hybrid.Limiter, error) {
-		cfg := s.common
-		cfg.Name, cfg.Limits, cfg.Priorities = name, []hybrid.Limit{limit}, priorities
-		return hybrid.New(store, cfg)
+		return hybrid.New(store, hybrid.Config{
+			Name: name, Limits: []hybrid.Limit{limit}, Priorities: priorities,
+		})
 	}
 	requests, err1 := limiter("requests", s.requests)
 	tokens, err2 := limiter("tokens", s.tokens)

@@ -1,29 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
@@ -52,26 +45,22 @@ type world struct {
 	client  *http.Client
 }
 
-func newWorld(t *testing.T, s settings, buckets lease.Store, model *upstream) *world {
-	t.Helper()
-	l, err := newLimits(buckets, s)
-	testkit.NoErr(t, err)
-	t.Cleanup(func() {
-		testkit.NoErr(t, l.shutdown(context.Background()))
-		for _, limiter := range []*hybrid.Limiter{l.requests, l.tokens, l.budget} {
-			stats := limiter.Stats()
-			testkit.Check(t, stats.Conserved(), "the books do not balance: %+v", stats)
-		}
-	})
-	g := newGateway("http://model", serve(t, model), 100)
-	g.tenants["acme"], g.tenants["night"] = l.tenant("acme", interactive), l.tenant("night", batch)
-	return &world{t, l, g, &http.Client{Transport: serve(t, g)}}
-}
-
-// bubble runs body with a gateway in virtual time.
+// bubble runs body with a gateway in virtual time, and checks in the end that the limiters' books balance.
 func bubble(t *testing.T, s settings, model *upstream, body func(t *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { body(newWorld(t, s, memory.New(nil), model)) })
+	synctest.Test(t, func(t *testing.T) {
+		l, err := newLimits(memory.New(nil), s)
+		testkit.NoErr(t, err)
+		t.Cleanup(func() {
+			testkit.NoErr(t, l.shutdown(context.Background()))
+			for _, limiter := range []*hybrid.Limiter{l.requests, l.tokens, l.budget} {
+				testkit.Check(t, limiter.Stats().Conserved(), "the books do not balance: %+v", limiter.Stats())
+			}
+		})
+		g := newGateway("http://model", serve(t, model))
+		g.tenants["acme"], g.tenants["night"] = l.tenant("acme", interactive), l.tenant("night", batch)
+		body(&world{t, l, g, &http.Client{Transport: serve(t, g)}})
+	})
 }
 
 // ask sends one request of a tenant, with a prompt of that number of letters. It ends with the
@@ -176,7 +165,6 @@ func TestWhoGoesAwayPaysForWhatWasSaid(t *testing.T) {
 		testkit.Check(t, used > 290 && used < 330, "%d tokens, want about 10 + 300", used)
 		_, tokens := t.left("acme")
 		testkit.Check(t, tokens == 2000-used, "%d tokens are left of 2000, %d were used", tokens, used)
-		testkit.Check(t, len(t.gateway.streams) == 0, "%d streams go on", len(t.gateway.streams))
 	})
 }
 
@@ -236,13 +224,6 @@ func TestRefusals(t *testing.T) {
 		t.must(400, "acme", 4, tokensMax+1)
 		_, text := t.must(400, "acme", 24, 2000)
 		testkit.Check(t, strings.Contains(text, "request_too_large"), "%s", text)
-		for range cap(t.gateway.streams) {
-			t.gateway.streams <- struct{}{}
-		}
-		t.must(503, "acme", 24, 10)
-		for range cap(t.gateway.streams) {
-			<-t.gateway.streams
-		}
 		requests, tokens := t.left("acme")
 		testkit.Check(t, requests == 2 && tokens == 1000, "%d and %d are left", requests, tokens)
 		t.must(200, "acme", 24, 10)
@@ -253,141 +234,14 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestALongRunStaysWithinTheLimits: two tenants want far more than they may. Some clients go away,
-// the model uses more or less than was reserved, and sometimes fails. After every minute each
-// tenant, and all together, have used at most their burst, plus the refill, plus their debt. An
-// interactive tenant has had nearly all of its rate.
-func TestALongRunStaysWithinTheLimits(t *testing.T) {
-	for seed := range testkit.Seeds(t, testkit.ShortOrLong(t, 1, 4, "seeds")) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		var mu sync.Mutex
-		random := func(n int64) int64 {
-			mu.Lock()
-			defer mu.Unlock()
-			return rng.Int64N(n)
-		}
-		model := &upstream{pace: 10 * time.Millisecond, answer: func(c completion) (words, total int64) {
-			words = 1 + random(c.MaxTokens)
-			return words, []int64{0, words, words + 10, words + 10, words + random(1500)}[random(5)]
-		}}
-		s := settings{requests: hybrid.PerMinute(120), tokens: hybrid.PerMinute(12_000),
-			budget: hybrid.PerMinute(18_000), kept: 0.3}
-		bubble(t, s, model, func(t *world) {
-			from := time.Now()
-			ctx, stop := context.WithCancel(context.Background())
-			var clients sync.WaitGroup
-			for range 16 {
-				clients.Go(func() { t.insist(ctx, "acme", random) })
-				clients.Go(func() { t.insist(ctx, "night", random) })
-			}
-			for range 10 {
-				time.Sleep(time.Minute)
-				t.within(s, from)
-			}
-			stop()
-			clients.Wait()
-			t.within(s, from)
-			stats := t.tokens.Stats()
-			testkit.Check(t, stats.Charged > 1000 && stats.Refunded > 1000, "nothing happens: %+v", stats)
-			requests := t.requests.Stats()
-			testkit.Check(t, requests.Denied+stats.Denied > 100, "nothing is denied")
-			acme, night := t.gateway.tenants["acme"].used.Load(), t.gateway.tenants["night"].used.Load()
-			testkit.Check(t, acme > 110_000 && night > 0, "acme has %d of 120,000 tokens, night %d", acme, night)
-		})
-	}
-}
-
-// insist runs a client that asks again and again, and after a denial waits for Retry-After.
-func (t *world) insist(ctx context.Context, tenant string, random func(int64) int64) {
-	for ctx.Err() == nil {
-		one, cancel := context.WithTimeout(ctx, time.Duration(100+random(10_000))*time.Millisecond)
-		answer, _, err := t.ask(one, tenant, int(random(2000)), 1+random(1000))
-		if err == nil && answer.StatusCode == 429 {
-			after, _ := strconv.Atoi(answer.Header.Get("Retry-After"))
-			testkit.Check(t, after > 0, "Retry-After is %d", after)
-			select {
-			case <-time.After(time.Duration(after) * time.Second):
-			case <-ctx.Done():
-			}
-		}
-		cancel()
-	}
-}
-
-// within checks the use since from against the limits.
-func (t *world) within(s settings, from time.Time) {
-	t.Helper()
-	all := int64(0)
-	check := func(what string, used int64, limit hybrid.Limit, key *hybrid.Key) {
-		r, err := key.Peek(context.Background())
-		testkit.NoErr(t, err)
-		perSecond := limit.Rate()
-		owed := r.RetryAfter.Seconds() * perSecond
-		bound := float64(limit.Capacity()) + time.Since(from).Seconds()*perSecond + owed
-		testkit.Check(t, float64(used) <= bound+1, "%s has used %d tokens in %v, owes %.0f, and may have %.0f",
-			what, used, time.Since(from), owed, bound)
-	}
-	for name, tenant := range t.gateway.tenants {
-		used := tenant.used.Load()
-		all += used
-		check(name, used, s.tokens, t.tokens.Key(name))
-	}
-	check("everybody", all, s.budget, t.budget.Key("all"))
-}
-
-// TestGatewaysShareTheLimits: on one Redis, each limit exists once. The unused tokens of two ended
-// gateways are in the bucket.
-func TestGatewaysShareTheLimits(t *testing.T) {
-	url, s := testnet.Redis(t), plenty()
-	s.tokens = hourly(1000)
-	s.common.CallTimeout = time.Minute // outlasts a pause of the machine
-	gateway := func() *world {
-		buckets, done, err := store.Open(url, "test")
-		testkit.NoErr(t, err)
-		t.Cleanup(func() { done() })
-		return newWorld(t, s, buckets, exactly(40, 50))
-	}
-	var used atomic.Int64
-	ask := func(w *world) {
-		answer, _, err := w.ask(context.Background(), "acme", 24, 40)
-		testkit.NoErr(t, err)
-		testkit.Check(t, answer.StatusCode == 200 || answer.StatusCode == 429, "%s", answer.Status)
-		if answer.StatusCode == 200 {
-			used.Add(50)
-		}
-	}
-	var clients sync.WaitGroup
-	two := []*world{gateway(), gateway()}
-	for i := range 4 {
-		clients.Go(func() {
-			for range 8 {
-				ask(two[i%2])
-			}
-		})
-	}
-	clients.Wait()
-	for _, w := range two {
-		testkit.NoErr(t, w.shutdown(context.Background()))
-	}
-	left, err := gateway().tokens.Peek(context.Background(), "acme")
-	testkit.Check(t, err == nil && used.Load() <= 1000 && left.Remaining == 1000-used.Load(),
-		"%d tokens are used and %d left, of 1000: %v", used.Load(), left.Remaining, err)
-}
-
 // TestUsageIsReadFromAnyEvent: unknown events cost nothing.
 func TestUsageIsReadFromAnyEvent(t *testing.T) {
 	for event, want := range map[string]int64{
 		`{"choices": [{"delta": {"content": "x"}}]}`:          8,
 		`{"choices": [], "usage": {"total_tokens": 99}}`:      99,
-		`{"choices": [{"delta": {}}], "usage": null}`:         8,
 		`{"choices": [], "usage": {"total_tokens": "a lot"}}`: 7,
-		`[DONE]`:       7,
-		`: keep alive`: 7,
-		``:             7,
+		`[DONE]`: 7,
 	} {
 		testkit.Check(t, usedAfter(7, event) == want, "%s: %d, want %d", event, usedAfter(7, event), want)
 	}
-	body, err := json.Marshal(completion{MaxTokens: 3})
-	testkit.NoErr(t, err)
-	testkit.Check(t, bytes.Contains(body, []byte(`"max_tokens":3`)), "%s", body)
 }

@@ -56,7 +56,7 @@ func run(ctx context.Context, address, redisURL string) error {
 	if err != nil {
 		return err
 	}
-	g := newGateway("http://"+model.Addr().String(), http.DefaultTransport, 1000)
+	g := newGateway("http://"+model.Addr().String(), http.DefaultTransport)
 	g.tenants["key-acme"] = limits.tenant("acme", interactive)
 	g.tenants["key-night"] = limits.tenant("night", batch)
 	mux := http.NewServeMux()
