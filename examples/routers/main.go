@@ -32,18 +32,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *address, *router, *file, *redisURL); err != nil {
+	listener, err := net.Listen("tcp", *address)
+	if err == nil {
+		err = serve(ctx, listener, *router, *file, *redisURL)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-// run serves at address until ctx ends.
-func run(ctx context.Context, address, router, file, redisURL string) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	return serve(ctx, listener, router, file, redisURL)
 }
 
 // serve serves until ctx ends, and gives back the limiters' tokens.
@@ -62,10 +57,7 @@ func serve(ctx context.Context, listener net.Listener, router, file, redisURL st
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: with(limits.Handler), ReadHeaderTimeout: 10 * time.Second}
-	server.Protocols = new(http.Protocols)
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: withPage(with(limits.Handler)), ReadHeaderTimeout: 10 * time.Second}
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
 		within, cancel := context.WithTimeout(context.Background(), 10*time.Second)

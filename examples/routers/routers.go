@@ -13,16 +13,15 @@ import (
 // middleware is the type of the result of httplimit.Handler, and of rules.Rules.Handler.
 type middleware = func(http.Handler) http.Handler
 
-// routers maps names to routers that serve the page, and, behind limit, a user's orders and
-// invoices. Below each the request has the route's pattern and its path values, so httplimit.Route
-// and httplimit.Path work as they are.
+// routers maps names to routers that serve a user's orders and invoices behind limit. Below each the
+// request has the route's pattern and its path values, so httplimit.Route and httplimit.Path work as
+// they are.
 var routers = map[string]func(limit middleware) http.Handler{
 	"http": withHTTP, "chi": withChi, "gin": withGin, "echo": withEcho,
 }
 
 func withHTTP(limit middleware) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", page)
 	mux.Handle("GET /users/{user}/orders", limit(http.HandlerFunc(orders)))
 	mux.Handle("GET /users/{user}/invoices", limit(http.HandlerFunc(orders)))
 	return mux
@@ -32,7 +31,6 @@ func withHTTP(limit middleware) http.Handler {
 // Use at the top the limiter comes before that, and httplimit.Route would find no pattern.
 func withChi(limit middleware) http.Handler {
 	r := chi.NewRouter()
-	r.Get("/", page)
 	r.With(limit).Get("/users/{user}/orders", orders)
 	r.With(limit).Get("/users/{user}/invoices", orders)
 	return r
@@ -41,7 +39,6 @@ func withChi(limit middleware) http.Handler {
 func withGin(limit middleware) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
-	r.GET("/", gin.WrapF(page))
 	users := r.Group("/users/:user", forGin(limit))
 	users.GET("/orders", gin.WrapF(orders))
 	users.GET("/invoices", gin.WrapF(orders))
@@ -67,7 +64,6 @@ func forGin(limit middleware) gin.HandlerFunc {
 
 func withEcho(limit middleware) http.Handler {
 	e := echo.New()
-	e.GET("/", echo.WrapHandler(http.HandlerFunc(page)))
 	handler, limited := echo.WrapHandler(http.HandlerFunc(orders)), echo.WrapMiddleware(limit)
 	e.GET("/users/:user/orders", handler, limited)
 	e.GET("/users/:user/invoices", handler, limited)
@@ -75,11 +71,18 @@ func withEcho(limit middleware) http.Handler {
 }
 
 //go:embed page.html
-var pageText []byte
+var page []byte
 
-func page(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(pageText)
+// withPage serves the page in front of a router.
+func withPage(router http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			router.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(page)
+	})
 }
 
 // orders stands for a costly handler.
