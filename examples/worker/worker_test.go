@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
-	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -63,7 +61,6 @@ func start(t *testing.T, buckets lease.Store, queue chan job, a *api, calls, cus
 		// Each worker has another value of the store, as separate processes have.
 		l, err := hybrid.New(&struct{ lease.Store }{buckets}, hybrid.Config{
 			Name: name, Limits: []hybrid.Limit{limit},
-			CallTimeout: time.Minute, // outlasts a pause of the machine
 		})
 		testkit.NoErr(t, err)
 		t.Cleanup(func() {
@@ -185,54 +182,4 @@ func TestAJobThatFailsCostsItsCustomerNothing(t *testing.T) {
 		testkit.Check(t, calls.Remaining == 96 && customer.Remaining == 9, "%d calls and %d jobs are left",
 			calls.Remaining, customer.Remaining)
 	})
-}
-
-// TestTheAPIHasTheLastWord: after a 429 all calls wait for its Retry-After, and then the job is
-// done.
-func TestTheAPIHasTheLastWord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{say: func(call int, w http.ResponseWriter) {
-			if call == 3 {
-				w.Header().Set("Retry-After", "7")
-				w.WriteHeader(http.StatusTooManyRequests)
-			}
-		}}
-		w := start(t, memory.New(nil), jobs(10), a, hybrid.PerSecond(100), hybrid.PerSecond(100))
-		ctx, stop := context.WithCancel(context.Background())
-		go w.run(ctx, 1)
-		time.Sleep(time.Minute)
-		stop()
-		synctest.Wait()
-		testkit.Must(t, w.done.Load() == 10 && len(a.calls) == 11, "%d jobs, %d calls", w.done.Load(), len(a.calls))
-		pause := a.calls[3].Sub(a.calls[2])
-		testkit.Check(t, pause >= 7*time.Second && pause < 8*time.Second, "it goes on after %v", pause)
-	})
-}
-
-// TestWorkersOnOneRedis: all workers together make no more calls than one may. The unused tokens of
-// two ended workers are in the bucket.
-func TestWorkersOnOneRedis(t *testing.T) {
-	url, queue, a := testnet.Redis(t), jobs(100), &api{}
-	fresh := func() *worker {
-		buckets, closed, err := store.Open(url, "test")
-		testkit.NoErr(t, err)
-		t.Cleanup(func() { closed() })
-		return start(t, buckets, queue, a, hourly(40), hourly(100))
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	two := []*worker{fresh(), fresh()}
-	for _, w := range two {
-		running.Go(func() { w.run(ctx, 4) })
-	}
-	testkit.Eventually(t, "a first call", func() bool { return a.called() > 0 })
-	stop()
-	for _, w := range two {
-		testkit.NoErr(t, w.shutdown(context.Background()))
-	}
-	running.Wait()
-	left, err := fresh().calls.Peek(context.Background(), "all")
-	testkit.NoErr(t, err)
-	testkit.Check(t, a.called() <= 40 && left.Remaining == int64(40-a.called()),
-		"%d calls, and %d left, of 40", a.called(), left.Remaining)
 }
