@@ -9,54 +9,49 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 // caller is one client of the load: its user name, its requests and their rate.
 type caller struct {
 	method, path string
-	user         func(n int) string
+	user         string        // with a %d, ever new users
 	address      string        // as the load balancer would report it
 	pause        time.Duration // between two of its requests
 	polite       bool          // waits as long as Retry-After says
 }
 
-// always is the same user for every request.
-func always(user string) func(int) string { return func(int) string { return user } }
-
 // mix returns the callers of the load: most users are within their limit, two are beyond it, one
 // address hides behind ever new users, and some wait in line for a report.
 func mix() (all []caller) {
-	for i := range 8 {
-		all = append(all, caller{method: http.MethodGet, path: "/items/17", user: always(fmt.Sprint("user-", i)),
-			address: fmt.Sprint("198.51.100.", i+1), pause: 250 * time.Millisecond, polite: true})
-	}
-	for i := range 2 {
-		for range 3 { // three connections of the same user
-			all = append(all, caller{method: http.MethodPost, path: "/items", user: always(fmt.Sprint("heavy-", i)),
-				address: fmt.Sprint("198.51.100.", 50+i), pause: 40 * time.Millisecond, polite: true})
+	add := func(n, host int, c caller) {
+		for i := range n {
+			one := c
+			one.user, one.address = fmt.Sprint(c.user, i), fmt.Sprint("198.51.100.", host+i)
+			all = append(all, one)
 		}
 	}
+	const ms = time.Millisecond
+	add(8, 1, caller{method: "GET", path: "/items/17", user: "user-", pause: 250 * ms, polite: true})
+	for range 3 { // three connections of the same user
+		add(2, 50, caller{method: "POST", path: "/items", user: "heavy-", pause: 40 * ms, polite: true})
+	}
 	for range 5 {
-		all = append(all, caller{method: http.MethodGet, path: "/items/17", address: "203.0.113.66",
-			user: func(n int) string { return fmt.Sprint("made-up-", n%100) }, pause: 10 * time.Millisecond})
+		add(1, 66, caller{method: "GET", path: "/items/17", user: "made-up-%d-", pause: 10 * ms})
 	}
-	for i := range 12 {
-		all = append(all, caller{method: http.MethodPost, path: "/reports", user: always(fmt.Sprint("analyst-", i)),
-			address: fmt.Sprint("198.51.100.", 80+i), pause: 300 * time.Millisecond, polite: true})
-	}
+	add(12, 80, caller{method: "POST", path: "/reports", user: "analyst-", pause: 300 * ms, polite: true})
 	return all
 }
 
 // load sends requests to a few servers for a while, and counts the answers.
 type load struct {
 	client  *http.Client
-	targets []string
 	left    atomic.Int64 // requests that may still be sent
 	mu      sync.Mutex
 	answers map[int]int // by status; 0: no answer
@@ -70,61 +65,42 @@ func runLoad(ctx context.Context, arguments []string) error {
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	l := &load{client: &http.Client{Timeout: 5 * time.Second}, targets: flags.Args(), answers: map[int]int{}}
-	l.left.Store(*most)
-	if len(l.targets) == 0 {
+	targets := flags.Args()
+	if len(targets) == 0 {
 		return errors.New("load: no URL of a server")
 	}
-	for _, target := range l.targets {
-		if err := own(target); err != nil {
-			return err
-		}
-	}
+	transport := &http.Transport{DialContext: (&net.Dialer{Control: own}).DialContext}
+	l := &load{client: &http.Client{Timeout: 5 * time.Second, Transport: transport}, answers: map[int]int{}}
+	l.left.Store(*most)
 	ctx, cancel := context.WithTimeout(ctx, min(*period, 10*time.Minute))
 	defer cancel()
 	var callers sync.WaitGroup
 	for i, c := range mix() {
-		callers.Go(func() { l.drive(ctx, c, l.targets[i%len(l.targets)]) })
+		callers.Go(func() { l.drive(ctx, c, targets[i%len(targets)]) })
 	}
 	callers.Wait()
 	fmt.Fprintln(os.Stderr, "load: answers by status:", l.answers)
 	return nil
 }
 
-// own returns an error unless target is on this machine or in a private network, so that the load
-// never reaches a foreign server.
-func own(target string) error {
-	u, err := url.Parse(target)
-	if err != nil {
-		return err
+// own refuses connections that leave this machine and its private network, so that the load never
+// reaches a foreign server.
+func own(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err == nil && !to.Addr().IsLoopback() && !to.Addr().IsPrivate() {
+		err = fmt.Errorf("load: %s is neither loopback nor private", address)
 	}
-	if u.Hostname() == "localhost" {
-		return nil
-	}
-	found, err := netip.ParseAddr(u.Hostname())
-	if err != nil {
-		addresses, err := net.LookupHost(u.Hostname())
-		if err != nil {
-			return err
-		}
-		if found, err = netip.ParseAddr(addresses[0]); err != nil {
-			return err
-		}
-	}
-	if !found.IsLoopback() && !found.IsPrivate() {
-		return fmt.Errorf("load: %s is neither loopback nor private", target)
-	}
-	return nil
+	return err
 }
 
 // drive sends the requests of one caller, one after the other.
 func (l *load) drive(ctx context.Context, c caller, target string) {
 	for n := 0; ctx.Err() == nil && l.left.Add(-1) >= 0; n++ {
-		wait := c.pause
 		status, retryAfter := l.send(ctx, c, n, target)
 		if ctx.Err() != nil {
 			return // the end of ctx cut this request off
 		}
+		wait := c.pause
 		if c.polite && retryAfter > 0 {
 			wait = retryAfter
 		}
@@ -145,7 +121,7 @@ func (l *load) send(
 	if err != nil {
 		return 0, 0
 	}
-	r.Header.Set("X-User", c.user(n))
+	r.Header.Set("X-User", strings.ReplaceAll(c.user, "%d", strconv.Itoa(n%100)))
 	r.Header.Set("X-Forwarded-For", c.address)
 	response, err := l.client.Do(r)
 	if err != nil {
