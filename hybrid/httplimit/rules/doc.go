@@ -43,12 +43,4 @@
 // changes, and under another name the rule starts with full buckets. A rule with another key form
 // counts under other keys from then on. With an equal version new limits are in force two TTLs, about
 // a second, after the last process has read them; a higher version is in force at once.
-//
-// # Which file holds what
-//
-//   - table.go: Table, and the check of one; file.go: Parse, and how a file writes a Table.
-//   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards;
-//     readings.go: paths that routers read differently.
-//   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and its users;
-//     limiter.go: the Limiter of a rule; reload.go: Open, Reload, and polling the file.
 package rules

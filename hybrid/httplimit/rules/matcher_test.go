@@ -67,7 +67,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 			f.Add(method, "other", path)
 		}
 	}
-	m := newMatcher()
+	var m matcher
 	for _, p := range patterns {
 		_, err := m.add(p)
 		noErr(f, err)
@@ -108,7 +108,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 
 // A pattern may have wildcards of any name that ServeMux takes.
 func TestTheNamesOfWildcards(t *testing.T) {
-	m := newMatcher()
+	var m matcher
 	names, err := m.add("PUT example.com/{bucket}/x/{名}/{rest...}")
 	check(t, err == nil && strings.Join(names, " ") == "bucket 名 rest", "%q, %v", names, err)
 	names, err = m.add("/{$}")

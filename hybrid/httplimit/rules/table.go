@@ -59,8 +59,7 @@ type Route struct {
 	Class int
 }
 
-// rulesMax bounds the keys of a Join.
-const rulesMax = 16
+const rulesMax = 16 // keys of a Join
 
 // violation is one mistake in a Table.
 type violation struct {
@@ -141,7 +140,7 @@ func (c *checker) rule(path, name string, r Rule) {
 
 // routes checks the routes, and that ServeMux takes their patterns.
 func (c *checker) routes(t Table) {
-	mux := newMatcher()
+	var mux matcher
 	for _, pattern := range slices.Sorted(maps.Keys(t.Routes)) {
 		route, path := t.Routes[pattern], yamlfile.Join("routes", pattern)
 		wildcards, err := mux.add(pattern)
