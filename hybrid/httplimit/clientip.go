@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -47,47 +48,30 @@ const (
 // The KeyFunc returns an error that wraps ErrNoKey if the connection has no address, or if
 // EitherForwarded finds two clients. Key panics if a field of a is out of range.
 func (a ClientAddress) Key() KeyFunc {
-	c := newClients(a)
+	a.IPv6Bits, a.IPv4Bits = cmp.Or(a.IPv6Bits, 64), cmp.Or(a.IPv4Bits, 32)
+	a.Trusted = slices.Clone(a.Trusted)
+	for i, p := range a.Trusted {
+		if !p.IsValid() {
+			panic(fmt.Sprintf("httplimit: Trusted[%d] of %d is no prefix", i, len(a.Trusted)))
+		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			a.Trusted[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+	}
+	if a.Field < XForwardedFor || a.Field > EitherForwarded {
+		panic(fmt.Sprintf("httplimit: Field is %d, must be %d to %d", a.Field, XForwardedFor, EitherForwarded))
+	}
+	if a.IPv6Bits < 0 || a.IPv6Bits > 128 || a.IPv4Bits < 0 || a.IPv4Bits > 32 {
+		panic(fmt.Sprintf("httplimit: IPv6Bits is %d and IPv4Bits %d, must be 0 to 128 and 0 to 32",
+			a.IPv6Bits, a.IPv4Bits))
+	}
 	return func(r *http.Request) (string, error) {
-		h, err := c.of(r)
+		h, err := a.of(r)
 		if err != nil {
 			return "", err
 		}
-		return c.key(h), nil
+		return a.key(h), nil
 	}
-}
-
-// clients is a checked ClientAddress.
-type clients struct {
-	trusted            []netip.Prefix
-	field              ForwardedField
-	ipv6Bits, ipv4Bits int
-}
-
-func newClients(a ClientAddress) clients {
-	c := clients{trusted: slices.Clone(a.Trusted), field: a.Field, ipv6Bits: a.IPv6Bits, ipv4Bits: a.IPv4Bits}
-	if c.ipv6Bits == 0 {
-		c.ipv6Bits = 64
-	}
-	if c.ipv4Bits == 0 {
-		c.ipv4Bits = 32
-	}
-	for i, p := range c.trusted {
-		if !p.IsValid() {
-			panic(fmt.Sprintf("httplimit: Trusted[%d] of %d is no prefix", i, len(c.trusted)))
-		}
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			c.trusted[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-		}
-	}
-	if c.field < XForwardedFor || c.field > EitherForwarded {
-		panic(fmt.Sprintf("httplimit: Field is %d, must be %d to %d", c.field, XForwardedFor, EitherForwarded))
-	}
-	if c.ipv6Bits < 0 || c.ipv6Bits > 128 || c.ipv4Bits < 0 || c.ipv4Bits > 32 {
-		panic(fmt.Sprintf("httplimit: IPv6Bits is %d and IPv4Bits %d, must be 0 to 128 and 0 to 32",
-			c.ipv6Bits, c.ipv4Bits))
-	}
-	return c
 }
 
 // address is an address on the way of a request. text is its canonical spelling, or empty if that has yet
@@ -98,25 +82,25 @@ type address struct {
 }
 
 // of returns the client of a request.
-func (c *clients) of(r *http.Request) (address, error) {
+func (a *ClientAddress) of(r *http.Request) (address, error) {
 	peer, ok := addressOf(r.RemoteAddr)
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
 	switch {
-	case !ok && !(local && len(c.trusted) > 0):
+	case !ok && !(local && len(a.Trusted) > 0):
 		return address{}, fmt.Errorf("%w: its connection comes from %q, not an address", ErrNoKey, r.RemoteAddr)
-	case ok && !c.trusts(peer.addr):
+	case ok && !a.trusts(peer.addr):
 		return peer, nil
 	}
 	client := peer
-	switch c.field {
+	switch a.Field {
 	case XForwardedFor:
-		client = c.walk(peer, r.Header["X-Forwarded-For"], lastAddress)
+		client = a.walk(peer, r.Header["X-Forwarded-For"], lastAddress)
 	case Forwarded:
-		client = c.walk(peer, r.Header["Forwarded"], lastForwarded)
+		client = a.walk(peer, r.Header["Forwarded"], lastForwarded)
 	case EitherForwarded:
 		x, f := r.Header["X-Forwarded-For"], r.Header["Forwarded"]
-		client = c.walk(peer, x, lastAddress)
-		if other := c.walk(peer, f, lastForwarded); len(x) == 0 {
+		client = a.walk(peer, x, lastAddress)
+		if other := a.walk(peer, f, lastForwarded); len(x) == 0 {
 			client = other
 		} else if len(f) > 0 && other.addr != client.addr {
 			return address{}, fmt.Errorf("%w: X-Forwarded-For and Forwarded disagree", ErrNoKey)
@@ -130,14 +114,16 @@ func (c *clients) of(r *http.Request) (address, error) {
 
 // walk follows a request back from peer, which is trusted, to the first one that is not. last splits the
 // last element off a line of the field; ok is false if that has no address.
-func (c *clients) walk(peer address, lines []string, last func(string) (string, address, bool)) address {
+func (a *ClientAddress) walk(
+	peer address, lines []string, last func(string) (string, address, bool),
+) address {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; line = trimEnd(line) {
 			rest, h, ok := last(line)
 			if !ok {
 				return peer
 			}
-			if peer = h; !c.trusts(h.addr) {
+			if peer = h; !a.trusts(h.addr) {
 				return peer
 			}
 			line = rest
@@ -149,20 +135,15 @@ func (c *clients) walk(peer address, lines []string, last func(string) (string, 
 // trimEnd cuts white space, and commas around empty elements, after an element.
 func trimEnd(line string) string { return strings.TrimRight(line, " \t,") }
 
-func (c *clients) trusts(addr netip.Addr) bool {
-	for _, p := range c.trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+func (a *ClientAddress) trusts(addr netip.Addr) bool {
+	return slices.ContainsFunc(a.Trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // key returns the key of the client h.
-func (c *clients) key(h address) string {
-	bits := c.ipv6Bits
+func (a *ClientAddress) key(h address) string {
+	bits := a.IPv6Bits
 	if h.addr.Is4() {
-		bits = c.ipv4Bits
+		bits = a.IPv4Bits
 	}
 	switch {
 	case bits < h.addr.BitLen():
@@ -173,4 +154,95 @@ func (c *clients) key(h address) string {
 		return h.text
 	}
 	return h.addr.String()
+}
+
+// lastAddress splits the last element off a line of X-Forwarded-For.
+func lastAddress(line string) (rest string, h address, ok bool) {
+	i := strings.LastIndexByte(line, ',')
+	h, ok = addressOf(strings.TrimLeft(line[i+1:], " \t"))
+	return line[:max(i, 0)], h, ok
+}
+
+// lastForwarded splits the last element off a line of Forwarded. A comma in a quoted string ends no
+// element. Quotes are matched from the right: an open quote that a client left somewhere to the left
+// would otherwise swallow the elements that the proxies appended.
+func lastForwarded(line string) (rest string, h address, ok bool) {
+	start, quoted := 0, false
+	for i := len(line) - 1; i >= 0 && start == 0; i-- {
+		switch {
+		case line[i] == '"' && !escaped(line, i):
+			quoted = !quoted
+		case line[i] == ',' && !quoted:
+			start = i + 1
+		}
+	}
+	h, ok = forOf(line[start:])
+	return line[:max(start-1, 0)], h, ok
+}
+
+// escaped reports whether the quote at i follows an odd number of backslashes.
+func escaped(s string, i int) bool {
+	return (i-len(strings.TrimRight(s[:i], `\`)))%2 == 1
+}
+
+// forOf returns the address in the parameter "for" of an element of Forwarded. ok is false without the
+// parameter, with several, and for "unknown" or an identifier that hides an address.
+func forOf(element string) (h address, ok bool) {
+	found := false
+	for more := true; more; {
+		var name, value string
+		if name, value, element, more = parameter(element); strings.EqualFold(name, "for") {
+			if found {
+				return address{}, false
+			}
+			found = true
+			h, ok = addressOf(value)
+		}
+	}
+	return h, ok
+}
+
+// parameter splits the first parameter off an element of Forwarded. more reports a semicolon after it.
+// A value with an escape is no address, and stays as it is.
+func parameter(element string) (name, value, rest string, more bool) {
+	end, quoted := 0, false
+	for ; end < len(element) && (quoted || element[end] != ';'); end++ {
+		if element[end] == '"' && !(quoted && escaped(element, end)) {
+			quoted = !quoted
+		}
+	}
+	if more = end < len(element); more {
+		rest = element[end+1:]
+	}
+	name, value, _ = strings.Cut(strings.Trim(element[:end], " \t"), "=")
+	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
+		value = value[1 : n-1]
+	}
+	return name, value, rest, more
+}
+
+// addressOf reads an address with or without a port, in brackets or not. It drops a zone, which has a
+// meaning on one machine only, and takes IPv4 written as IPv6 as IPv4.
+func addressOf(s string) (h address, ok bool) {
+	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
+		if port := s[i+1:]; port != "" && !isPort(port) {
+			return address{}, false
+		}
+		s = s[1:i]
+	} else if i := strings.IndexByte(s, ':'); i > 0 && isPort(s[i:]) {
+		s = s[:i] // an IPv6 address has more colons, and needs brackets before a port
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return address{}, false
+	}
+	if addr.Is4() {
+		return address{addr, s}, true // netip reads only the canonical spelling
+	}
+	return address{addr: addr.Unmap().WithZone("")}, true
+}
+
+// isPort reports whether s is a colon and a port, or an identifier that hides one (RFC 7239).
+func isPort(s string) bool {
+	return len(s) > 1 && s[0] == ':' && !strings.ContainsAny(s[1:], ":[]")
 }

@@ -51,11 +51,4 @@
 // waits that long and is alone with the key is admitted. Retry-After is missing if no wait helps, because
 // the request asks for more than the burst or the limit is Blocked. A failing limiter is 503, also if a
 // fallback without the store denies: the request may be within its limit. A request without a key is 400.
-//
-// # Which file holds what
-//
-//   - handler.go: Handler, Select, and the way of a request; options.go: the options.
-//   - key.go: KeyFuncs; clientip.go: ClientIP; forwarded.go: the fields of proxies, from the right.
-//   - policy.go: a limit in the form of fields; fields.go: the fields of an answer; answer.go: its body.
-//   - roundtripper.go: RoundTripper; pause.go: keys that wait as a server has asked.
 package httplimit

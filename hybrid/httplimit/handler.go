@@ -1,6 +1,8 @@
 package httplimit
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -188,27 +190,15 @@ func (h *handler) policiesOf(rule *Rule, limits []hybrid.Limit, r *hybrid.Result
 	default:
 		return &policies{}
 	}
-	ps := h.made.of(rule.name(), limits, h.status)
+	ps := h.made.of(cmp.Or(rule.Name, nameOf(rule.Limiter)), limits, h.status)
 	if rule.Class > 0 || rule.Limiter.Headroom() > 0 {
 		return &policies{list: ps.list}
 	}
 	return ps
 }
 
-func (rule *Rule) name() string {
-	if rule.Name != "" {
-		return rule.Name
-	}
-	return nameOf(rule.Limiter)
-}
-
 // nameOf names a rule without a Name.
-func nameOf(l *hybrid.Limiter) string {
-	if name := l.Name(); name != "" {
-		return name
-	}
-	return "default"
-}
+func nameOf(l *hybrid.Limiter) string { return cmp.Or(l.Name(), "default") }
 
 // respond sets the fields about a decision. It answers a request that is denied and returns errAnswered
 // then. Its other errors mean that the request is undecided.
@@ -232,15 +222,11 @@ func (h *handler) respond(
 	if exceeds || result.Limit.Equal(hybrid.Blocked) {
 		wait = 0
 	}
-	switch {
-	case result.Source == hybrid.SourceFallback: // it does not keep the limit's promise
-		if wait > 0 {
-			setRetryAfter(fields, wait)
-		}
-	case p != nil && !exceeds && !p.limit.Equal(hybrid.Unlimited):
+	promised := result.Source != hybrid.SourceFallback // which does not keep the limit's promise
+	if promised && p != nil && !exceeds && !p.limit.Equal(hybrid.Unlimited) {
 		h.setState(fields, ps, p, result, wait)
-	default:
-		if h.fields&FieldsDraft != 0 && ps.header != "" {
+	} else {
+		if promised && h.fields&FieldsDraft != 0 && ps.header != "" {
 			add(fields, fieldPolicy, []string{ps.header})
 		}
 		if wait > 0 {
@@ -259,3 +245,88 @@ type outage struct{ retryAfter time.Duration }
 
 func (o *outage) Error() string { return hybrid.ErrUnavailable.Error() }
 func (o *outage) Unwrap() error { return hybrid.ErrUnavailable }
+
+// Denial describes the denial of a request above a limit.
+type Denial struct {
+	// Result is the decision by the limit that binds. For a request above the burst, which no wait
+	// would help, it has only the Limit, if that is known.
+	Result hybrid.Result
+	// Policies are the names of the limits that denied, as in RateLimit-Policy. They are read-only.
+	Policies []string
+	// RetryAfter is the field of that name, in whole seconds; 0 if no retry can succeed.
+	RetryAfter time.Duration
+}
+
+var problemContent = []string{"application/problem+json"}
+
+// deny answers a request above the limit p; nil if that is unknown.
+func (h *handler) deny(
+	w http.ResponseWriter, r *http.Request, p *policy, result *hybrid.Result, wait time.Duration,
+) {
+	var names []string
+	if p != nil {
+		names = p.names
+	}
+	switch {
+	case h.onLimit != nil:
+		h.onLimit(w, r, Denial{*result, names, time.Duration(seconds(wait)) * time.Second})
+	case p != nil:
+		answer(w, h.status, p.body)
+	default:
+		answer(w, h.status, problem(h.status, problemType+"quota-exceeded", quotaExceeded, nil))
+	}
+}
+
+// fail answers an undecided request. It reports whether OnError admits the request.
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
+	keyless := errors.Is(err, ErrNoKey)
+	if !keyless {
+		wait := time.Second
+		if o := (*outage)(nil); errors.As(err, &o) {
+			wait = max(wait, o.retryAfter)
+		}
+		setRetryAfter(w.Header(), wait)
+	}
+	if h.onError != nil {
+		if !h.onError(w, r, err) {
+			return false
+		}
+		if r.Context().Err() == nil { // otherwise the client may have gone in order to be admitted
+			w.Header().Del(fieldRetryAfter)
+			return true
+		}
+	}
+	status, typ := http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
+	title := "The request cannot be served now, as its quota is not known"
+	if keyless {
+		status, typ, title = http.StatusBadRequest, "", "The request does not say whom it counts for"
+	}
+	answer(w, status, problem(status, typ, title, nil))
+	return false
+}
+
+// answer writes a problem.
+func answer(w http.ResponseWriter, status int, body []byte) {
+	w.Header()[fieldContentType] = problemContent
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // an error means that the client has gone
+}
+
+// problemType is the registry of the problem types in the IETF's draft.
+const problemType = "https://iana.org/assignments/http-problem-types#"
+
+const quotaExceeded = "The request cannot be served, as its quota has been exceeded"
+
+// problem returns a body of application/problem+json.
+func problem(status int, typ, title string, violated []string) []byte {
+	body, err := json.Marshal(struct {
+		Type     string   `json:"type,omitempty"`
+		Title    string   `json:"title"`
+		Status   int      `json:"status"`
+		Violated []string `json:"violated-policies,omitempty"`
+	}{typ, title, status, violated})
+	if err != nil {
+		panic(err) // never, with strings and a number
+	}
+	return append(body, '\n')
+}
