@@ -21,8 +21,7 @@ func TestTheTableOfMetrics(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	noErr(t, err)
 	told := map[string]row{}
-	line := regexp.MustCompile(
-		`(?m)^//\t(yuzhi[\w.]+) +(counter|updowncounter|gauge|histogram) +(\S+)\n//\t +(\w+)$`)
+	line := regexp.MustCompile(`(?m)^//\t(yuzhi[\w.]+) +(counter|updowncounter|gauge|histogram) +(\S+) +(\w+)$`)
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		told[m[1]] = row{m[2], m[3], m[4]}
 	}
