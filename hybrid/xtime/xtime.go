@@ -16,10 +16,15 @@ package xtime
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"math"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
 )
 
 // Limiter is a hybrid.Key with the methods of *rate.Limiter. Goroutines may share it. Use New; the
@@ -54,4 +59,135 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 		return ended
 	}
 	return err
+}
+
+// Limit returns the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
+// hybrid.Blocked. If the store does not answer, it is the last one heard, at first 0.
+func (l *Limiter) Limit() rate.Limit {
+	switch limit := l.inForce(); limit {
+	case hybrid.Unlimited:
+		return rate.Inf
+	case hybrid.Blocked:
+		return 0
+	default:
+		return rate.Limit(limit.Rate())
+	}
+}
+
+// Burst returns the burst in force, 0 for hybrid.Blocked. If the store does not answer, it is the last one
+// heard, at first 0.
+func (l *Limiter) Burst() int {
+	limit := l.inForce()
+	if limit == hybrid.Blocked {
+		return 0
+	}
+	return int(limit.Capacity())
+}
+
+// Tokens returns the tokens in the bucket and in this process; 0 if the store does not answer.
+func (l *Limiter) Tokens() float64 {
+	r, err := l.key.Peek(context.Background())
+	if err != nil {
+		return 0
+	}
+	return float64(r.Remaining)
+}
+
+// TokensAt is Tokens. It ignores t.
+func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
+
+// SetLimit changes the rate for the whole fleet and keeps the burst; see hybrid.Limiter.SetLimits. A rate
+// that a bucket cannot hold exactly is rounded to one that it can. rate.Inf stands for hybrid.Unlimited,
+// and 0 for hybrid.Blocked, under which the burst cannot be used either; both replace the burst, so call
+// SetBurst afterwards. A sliding window or a calendar has one number of tokens for rate and burst: it gets
+// the rate times its length, at least 1.
+//
+// SetLimit cannot return an error. A failure, because the store is away or the rate is negative, is
+// logged (slog.Default).
+func (l *Limiter) SetLimit(limit rate.Limit) {
+	l.set(func(now hybrid.Limit) hybrid.Limit {
+		switch limit {
+		case rate.Inf:
+			return hybrid.Unlimited
+		case 0:
+			return hybrid.Blocked
+		default:
+			if now.Windowed() {
+				now.Tokens, now.Burst = max(1, int64(math.Round(float64(limit)*now.Per.Seconds()))), 0
+				return now
+			}
+			return exact(limit).WithBurst(now.Capacity())
+		}
+	})
+}
+
+// SetLimitAt is SetLimit. It ignores t.
+func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
+
+// SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 is
+// hybrid.Blocked, unless the limit is hybrid.Unlimited. In a sliding window or a calendar it sets the
+// tokens.
+func (l *Limiter) SetBurst(burst int) {
+	l.set(func(now hybrid.Limit) hybrid.Limit {
+		switch {
+		case now == hybrid.Unlimited:
+			return now
+		case burst == 0:
+			return hybrid.Blocked
+		default:
+			if now.Windowed() {
+				now.Tokens, now.Burst = int64(burst), 0
+				return now
+			}
+			return now.WithBurst(int64(burst))
+		}
+	})
+}
+
+// SetBurstAt is SetBurst. It ignores t.
+func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
+
+// inForce returns the key's first limit, from the store or as last heard.
+func (l *Limiter) inForce() hybrid.Limit {
+	limits, err := l.key.Limiter().LimitsOf(context.Background(), l.key.Name())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.limit = limits[0]
+	}
+	return l.limit
+}
+
+// set replaces the limits by the first of them, changed.
+func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
+	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
+	limits, err := limiter.LimitsOf(ctx, name)
+	if err == nil {
+		err = limiter.SetLimits(ctx, name, change(limits[0]))
+	}
+	if err != nil {
+		slog.Error("xtime: limit not changed",
+			"key", safetext.Text(name, 64, ""), "error", safetext.Error(err))
+	}
+}
+
+// exact returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
+// for one token per whole microseconds. Otherwise it is the nearest one, within a millionth.
+func exact(r rate.Limit) (nearest hybrid.Limit) {
+	least := math.Inf(1)
+	try := func(tokens float64, per time.Duration) {
+		l := hybrid.Limit{Tokens: int64(math.Round(tokens)), Per: per}
+		const rounding = 1e-12 // a later candidate must be better by more than rounding errors
+		if off := math.Abs(l.Rate()/float64(r) - 1); off < least-rounding && l.Validate() == nil {
+			nearest, least = l, off
+		}
+	}
+	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		try(float64(r)*per.Seconds(), per)
+	}
+	try(1, time.Duration(math.Round(1e6/float64(r)))*time.Microsecond)
+	for per := 10 * time.Second; per <= 1e6*time.Second; per *= 10 {
+		try(float64(r)*per.Seconds(), per)
+	}
+	return nearest
 }
