@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -55,6 +56,7 @@ type load struct {
 	left    atomic.Int64 // requests that may still be sent
 	mu      sync.Mutex
 	answers map[int]int // by status; 0: no answer
+	failure error       // of the last request without an answer
 }
 
 // runLoad is the command: api load [flags] URL...
@@ -80,6 +82,9 @@ func runLoad(ctx context.Context, arguments []string) error {
 	}
 	callers.Wait()
 	fmt.Fprintln(os.Stderr, "load: answers by status:", l.answers)
+	if l.failure != nil {
+		fmt.Fprintln(os.Stderr, "load: the last request without one:", l.failure)
+	}
 	return nil
 }
 
@@ -96,7 +101,7 @@ func own(_, address string, _ syscall.RawConn) error {
 // drive sends the requests of one caller, one after the other.
 func (l *load) drive(ctx context.Context, c caller, target string) {
 	for n := 0; ctx.Err() == nil && l.left.Add(-1) >= 0; n++ {
-		status, retryAfter := l.send(ctx, c, n, target)
+		status, retryAfter, err := l.send(ctx, c, n, target)
 		if ctx.Err() != nil {
 			return // the end of ctx cut this request off
 		}
@@ -106,6 +111,7 @@ func (l *load) drive(ctx context.Context, c caller, target string) {
 		}
 		l.mu.Lock()
 		l.answers[status]++
+		l.failure = cmp.Or(err, l.failure)
 		l.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -116,19 +122,19 @@ func (l *load) drive(ctx context.Context, c caller, target string) {
 
 func (l *load) send(
 	ctx context.Context, c caller, n int, target string,
-) (status int, retryAfter time.Duration) {
+) (status int, retryAfter time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, c.method, target+c.path, nil)
 	if err != nil {
-		return 0, 0
+		return 0, 0, err
 	}
 	r.Header.Set("X-User", strings.ReplaceAll(c.user, "%d", strconv.Itoa(n%100)))
 	r.Header.Set("X-Forwarded-For", c.address)
 	response, err := l.client.Do(r)
 	if err != nil {
-		return 0, 0
+		return 0, 0, err
 	}
 	defer response.Body.Close()
 	io.Copy(io.Discard, response.Body)
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-	return response.StatusCode, time.Duration(seconds) * time.Second
+	return response.StatusCode, time.Duration(seconds) * time.Second, nil
 }
