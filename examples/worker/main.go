@@ -1,6 +1,6 @@
 // Command worker does jobs that call a foreign API, which allows 20 calls a second to all workers
 // together. Run it in the folder examples, any number of times in parallel. The API is a fake in
-// the same program, unless -api names another one:
+// the same program:
 //
 //	go run ./worker                                       # the limit of this process alone
 //	go run ./worker -redis redis://localhost:6379         # the limit of all workers
@@ -14,8 +14,8 @@ import (
 	"errors"
 	"flag"
 	"log"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,33 +28,25 @@ import (
 func main() {
 	log.SetFlags(0)
 	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
-	api := flag.String("api", "", "the `URL` of the API that jobs call; one of its own by default")
 	jobs := flag.Int("jobs", 200, "how many jobs there are")
 	parallel := flag.Int("parallel", 8, "how many jobs are done at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *redisURL, *api, *jobs, *parallel); err != nil {
+	if err := run(ctx, *redisURL, *jobs, *parallel); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run does all jobs, or as many as possible until ctx ends.
-func run(ctx context.Context, redisURL, api string, jobs, parallel int) error {
+func run(ctx context.Context, redisURL string, jobs, parallel int) error {
 	buckets, done, err := store.Open(redisURL, "worker-example")
 	if err != nil {
 		return err
 	}
 	defer done()
-	if api == "" {
-		listener, err := net.Listen("tcp", "localhost:0")
-		if err != nil {
-			return err
-		}
-		defer listener.Close()
-		go http.Serve(listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		api = "http://" + listener.Addr().String()
-	}
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
 	limiter := func(name string, limit hybrid.Limit) (*hybrid.Limiter, error) {
 		return hybrid.New(buckets, hybrid.Config{Name: name, Limits: []hybrid.Limit{limit}})
 	}
@@ -68,10 +60,15 @@ func run(ctx context.Context, redisURL, api string, jobs, parallel int) error {
 	for i := range jobs {
 		queue <- job{id: i, customer: string(rune('a' + i%10))}
 	}
-	w := newWorker(queue, api, nil, calls, customers)
+	w := newWorker(queue, api.URL, nil, calls, customers)
 	working, end := context.WithCancel(ctx)
 	defer end()
-	go w.report(working, jobs, end)
+	go func() {
+		for ; w.done.Load() < int64(jobs); time.Sleep(time.Second) {
+			log.Printf("%d jobs are done, %d wait for the API", w.done.Load(), calls.Stats().Waiting)
+		}
+		end()
+	}()
 	w.run(working, parallel)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -108,21 +108,6 @@ func (w *worker) putBack(ctx context.Context, j job, why error) {
 	}
 }
 
-// report logs the progress each second, and calls end when all jobs are done.
-func (w *worker) report(ctx context.Context, jobs int, end func()) {
-	for second := time.NewTicker(time.Second); ctx.Err() == nil; {
-		select {
-		case <-ctx.Done():
-		case <-second.C:
-			done := w.done.Load()
-			log.Printf("%d jobs are done, %d wait for the API", done, w.calls.Stats().Waiting)
-			if int(done) >= jobs {
-				end()
-			}
-		}
-	}
-}
-
 // shutdown gives back the leased tokens, so that the other workers have them at once.
 func (w *worker) shutdown(ctx context.Context) error {
 	return errors.Join(w.calls.Shutdown(ctx), w.customers.Shutdown(ctx))
