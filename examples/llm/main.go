@@ -8,7 +8,7 @@
 //	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
 //	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50}'
 //
-// gateway.go is the gateway, limits.go has its limits, and upstream.go is the model.
+// gateway.go is the gateway with its limits, and upstream.go is the model.
 package main
 
 import (
@@ -16,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -45,22 +44,16 @@ func run(ctx context.Context, address, redisURL string) error {
 		return err
 	}
 	defer done()
-	model, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		return err
-	}
-	defer model.Close()
-	go http.Serve(model, &upstream{pace: 20 * time.Millisecond, answer: half})
-
 	limits, err := newLimits(buckets, defaults)
 	if err != nil {
 		return err
 	}
-	g := newGateway("http://"+model.Addr().String(), http.DefaultTransport)
+	g := newGateway("http://"+address+"/model", http.DefaultTransport)
 	g.tenants["key-acme"] = limits.tenant("acme", interactive)
 	g.tenants["key-night"] = limits.tenant("night", batch)
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/chat/completions", g)
+	mux.Handle("POST /model", &upstream{pace: 20 * time.Millisecond, answer: half})
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
