@@ -78,29 +78,25 @@ func Open(path string, cfg Config) (*Rules, error) {
 
 // watch judges the file whenever it has changed.
 func (r *Rules) watch(every time.Duration) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-r.file.stop:
-			return
-		}
+	for r.file.sleep(every) {
 		now := read(r.file.path)
 		r.mu.Lock()
 		changed := now != r.file.last
 		r.mu.Unlock()
-		if !changed {
-			continue
-		}
-		select {
-		case <-time.After(min(settle, every)):
-		case <-r.file.stop:
-			return
-		}
-		if read(r.file.path) == now { // otherwise it is being written, and the next tick reads it again
+		// If it is another one after settle, it is being written, and is read again later.
+		if changed && r.file.sleep(min(settle, every)) && read(r.file.path) == now {
 			_ = r.decide(now) // Status and Config.OnReload have the error
 		}
+	}
+}
+
+// sleep returns after d, or with false once close is called.
+func (f *file) sleep(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-f.stop:
+		return false
 	}
 }
 

@@ -285,21 +285,15 @@ func (r *Rules) close(end func(*hybrid.Limiter) error) (err error) {
 		r.isClosed = true
 		r.mu.Unlock()
 		r.file.close()
-		errs := make([]error, 0, len(r.alive)) // alive changes no more
-		var mu sync.Mutex
-		var wg sync.WaitGroup
+		errs := make(chan error, len(r.alive)) // alive changes no more
 		for l := range r.alive {
-			wg.Go(func() {
-				err := l.end(end)
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			})
+			go func() { errs <- l.end(end) }()
 		}
-		wg.Wait()
+		for range r.alive {
+			err = errors.Join(err, <-errs)
+		}
 		r.endings.Wait()
 		r.cancel()
-		err = errors.Join(errs...)
 	})
 	return err
 }
