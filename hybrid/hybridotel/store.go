@@ -1,6 +1,7 @@
 package hybridotel
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -139,23 +140,24 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	x := &exchange{store: s, begun: time.Now()}
 	ctx, x.span = s.t.tracer.Start(ctx, "yuzhi.lease", s.start...)
 	defer x.span.End()
-	if !x.span.IsRecording() {
-		s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
-			x.measure(ctx, group)
-			done(group)
-		})
-		return
+	recording := x.span.IsRecording()
+	if recording {
+		x.span.SetAttributes(attribute.Int("yuzhi.keys", len(calls)))
+		if len(calls) > 1 {
+			x.span.SetAttributes(attribute.Int("db.operation.batch.size", len(calls)))
+		}
+		x.link(calls)
 	}
-	x.span.SetAttributes(attribute.Int("yuzhi.keys", len(calls)))
-	if len(calls) > 1 {
-		x.span.SetAttributes(attribute.Int("db.operation.batch.size", len(calls)))
-	}
-	x.link(calls)
 	s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
 		x.measure(ctx, group)
-		x.link(group) // with requests that came meanwhile
+		if recording {
+			x.link(group) // with requests that came meanwhile
+		}
 		done(group)
 	})
+	if !recording {
+		return
+	}
 	x.span.SetAttributes(attribute.Int64("yuzhi.tokens", x.sum.tokens))
 	for i, outcome := range outcomeNames {
 		x.span.SetAttributes(attribute.Int64("yuzhi.calls."+outcome, x.sum.calls[i]))
@@ -182,14 +184,13 @@ var outcomeNames = [...]string{granted: "granted", empty: "empty", reported: "re
 func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	took := time.Since(x.begun)
 	var sum outcomes
-	var first, answered *lease.Call // of those that failed, and of the others
+	var err error
+	var answered *lease.Call
 	for _, c := range group {
 		switch {
 		case c.Err != nil:
 			sum.calls[failed]++
-			if first == nil {
-				first = c
-			}
+			err = cmp.Or(err, c.Err)
 			continue
 		case c.Grant.Granted > 0:
 			sum.calls[granted]++
@@ -201,35 +202,22 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 		sum.tokens += c.Grant.Granted
 		answered = c
 	}
-	x.count(ctx, sum)
-	var err error
-	if first != nil {
-		err = first.Err
-	}
+	t := x.store.t
 	x.mu.Lock()
 	for i, n := range sum.calls {
 		x.sum.calls[i] += n
+		if n > 0 {
+			t.calls.Add(ctx, n, metric.WithAttributeSet(t.with(outcomeKey.String(outcomeNames[i]))))
+		}
 	}
 	x.sum.tokens += sum.tokens
-	if x.err == nil {
-		x.err = err
-	}
+	x.err = cmp.Or(x.err, err)
 	x.mu.Unlock()
 	node := nodeKey.Int(max(0, group[0].Node)) // a Store without nodes leaves it below 0
 	if answered != nil {
 		took, err = max(0, took-answered.Before), nil
 	}
 	x.store.measure(ctx, took, err, operationKey.String("lease"), node)
-}
-
-// count adds sum to the calls by outcome.
-func (x *exchange) count(ctx context.Context, sum outcomes) {
-	t := x.store.t
-	for i, n := range sum.calls {
-		if n > 0 {
-			t.calls.Add(ctx, n, metric.WithAttributeSet(t.with(outcomeKey.String(outcomeNames[i]))))
-		}
-	}
 }
 
 // linksMax bounds the links of one span; the SDK keeps as many by default.

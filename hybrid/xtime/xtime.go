@@ -106,18 +106,16 @@ func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 // logged (slog.Default).
 func (l *Limiter) SetLimit(limit rate.Limit) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
-		switch limit {
-		case rate.Inf:
+		switch {
+		case limit == rate.Inf:
 			return hybrid.Unlimited
-		case 0:
+		case limit == 0:
 			return hybrid.Blocked
-		default:
-			if now.Windowed() {
-				now.Tokens, now.Burst = max(1, int64(math.Round(float64(limit)*now.Per.Seconds()))), 0
-				return now
-			}
-			return exact(limit).WithBurst(now.Capacity())
+		case now.Windowed():
+			now.Tokens, now.Burst = max(1, int64(math.Round(float64(limit)*now.Per.Seconds()))), 0
+			return now
 		}
+		return exact(limit).WithBurst(now.Capacity())
 	})
 }
 
@@ -134,13 +132,11 @@ func (l *Limiter) SetBurst(burst int) {
 			return now
 		case burst == 0:
 			return hybrid.Blocked
-		default:
-			if now.Windowed() {
-				now.Tokens, now.Burst = int64(burst), 0
-				return now
-			}
-			return now.WithBurst(int64(burst))
+		case now.Windowed():
+			now.Tokens, now.Burst = int64(burst), 0
+			return now
 		}
+		return now.WithBurst(int64(burst))
 	})
 }
 
