@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,91 +245,6 @@ func TestWaitIsBounded(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A call that would wait too long behind other waiting calls is denied at once.
-func TestWaitIsInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limited := limiter(t, nil, config(hybrid.Every(time.Second)))
-		l := rpclimit.New(limited, user, rpclimit.Wait(2500*time.Millisecond))
-		testkit.NoErr(t, l.Limit(ann.context()))
-		var calls sync.WaitGroup
-		from := time.Now()
-		for _, after := range []time.Duration{time.Second, 2 * time.Second} {
-			calls.Go(func() {
-				testkit.Check(t, l.Limit(ann.context()) == nil, "it is not admitted after %v", after)
-				testkit.Check(t, time.Since(from) == after, "it took %v, want %v", time.Since(from), after)
-			})
-			synctest.Wait()
-		}
-		err := l.Limit(ann.context())
-		took := time.Since(from)
-		testkit.Check(t, errors.Is(err, rpclimit.ErrDenied) && took == 0, "%v after %v", err, took)
-		calls.Wait()
-	})
-}
-
-// The tokens of cancelled calls go to other waiting calls: in each window the limit's calls are admitted.
-func TestCallsThatGoAwayTakeNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limited := limiter(t, nil, config(hybrid.PerSecond(10).WithBurst(1)))
-		l := rpclimit.New(limited, user, rpclimit.Wait(time.Minute))
-		var admitted, ended atomic.Int64
-		var calls sync.WaitGroup
-		from := time.Now()
-		for i := range 200 {
-			ctx, cancel := context.WithCancel(ann.context())
-			if i%2 == 1 {
-				time.AfterFunc(time.Duration(i)*10*time.Millisecond, cancel)
-			}
-			calls.Go(func() {
-				defer cancel()
-				switch err := l.Limit(ctx); {
-				case err == nil:
-					admitted.Add(1)
-				case errors.Is(err, context.Canceled):
-					ended.Add(1)
-				default:
-					t.Errorf("%v", err)
-				}
-			})
-		}
-		calls.Wait()
-		testkit.Check(t, ended.Load() > 50 && admitted.Load()+ended.Load() == 200,
-			"%d admitted, %d ended", admitted.Load(), ended.Load())
-		// A call of a lease brings the tokens, so they may come a little later than they are due.
-		due := time.Duration(admitted.Load()-1) * 100 * time.Millisecond
-		took := time.Since(from)
-		testkit.Check(t, took >= due && took <= due+due/20, "%d calls took %v, want %v", admitted.Load(), took, due)
-		s := limited.Stats()
-		testkit.Check(t, s.Admitted == admitted.Load() && s.Waiting == 0, "%+v", s)
-	})
-}
-
-// Goroutines that share a Limiter get exactly the burst. A call that is denied while another one holds the
-// last token, and then gives it back, may be repeated.
-func TestGoroutinesShareALimiter(t *testing.T) {
-	hourly := inRealTime(hybrid.PerHour(1).WithBurst(500))
-	l := rpclimit.New(limiter(t, nil, hourly), user, rpclimit.Also(limiter(t, nil, hourly), tenant))
-	var admitted atomic.Int64
-	var calls sync.WaitGroup
-	for range 8 {
-		calls.Go(func() {
-			for range 200 {
-				if l.Limit(ann.context()) == nil {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	calls.Wait()
-	testkit.Eventually(t, "as many calls as the burst has", func() bool {
-		for l.Limit(ann.context()) == nil {
-			admitted.Add(1)
-		}
-		return admitted.Load() >= 500
-	})
-	testkit.Check(t, admitted.Load() == 500, "%d of 1600 calls are admitted, want 500", admitted.Load())
 }
 
 // A Limiter needs a key: there is no default.
