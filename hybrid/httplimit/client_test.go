@@ -1,12 +1,10 @@
 package httplimit_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,53 +19,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// pipes is a network within a bubble: a listener and its dialer.
-type pipes struct {
-	conns chan net.Conn
-	ended chan struct{}
-	end   sync.Once
-}
+// inProcess sends requests to a handler, and its answers back.
+type inProcess struct{ http.Handler }
 
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.end.Do(func() { close(p.ended) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-p.ended:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// serve starts a real server of h within a bubble, and returns the transport that reaches it.
-func serve(t *testing.T, h http.Handler) *http.Transport {
-	p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
-	s := &http.Server{Handler: h}
-	go func() { _ = s.Serve(p) }()
-	transport := &http.Transport{DialContext: p.dial, MaxIdleConnsPerHost: 10_000}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = s.Close()
-		synctest.Wait()
-	})
-	return transport
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	return w.Result(), nil
 }
 
 // Clients that honour Retry-After ask for 2 to 10 times a limit. In the long run the admitted requests are
@@ -85,10 +43,10 @@ func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 		t.Run(fmt.Sprintf("load %d", load), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.New(nil)
-				var transports []*http.Transport
+				var processes []inProcess
 				for range 2 { // processes
 					l := limiterOn(t, &struct{ lease.Store }{store}, hybrid.Config{Limits: []hybrid.Limit{limit}})
-					transports = append(transports, serve(t, httplimit.Handler(l, httplimit.All)(&quiet{})))
+					processes = append(processes, inProcess{httplimit.Handler(l, httplimit.All)(&quiet{})})
 				}
 				var admitted, denied atomic.Int64
 				var clients sync.WaitGroup
@@ -97,15 +55,13 @@ func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 					clients.Go(func() {
 						rng := rand.New(rand.NewPCG(seed, uint64(i)))
 						time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
-						client := &http.Client{Transport: transports[i%len(transports)]}
+						client := &http.Client{Transport: processes[i%len(processes)]}
 						for time.Since(begin) < lasts*time.Second {
 							answer, err := client.Get("http://service/")
 							if err != nil {
 								t.Error(err)
 								return
 							}
-							_, _ = io.Copy(io.Discard, answer.Body)
-							_ = answer.Body.Close()
 							if answer.StatusCode == http.StatusOK {
 								admitted.Add(1)
 								time.Sleep(time.Duration(rng.Int64N(2 * int64(time.Second)))) // on average once a second

@@ -318,14 +318,13 @@ func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
 		const rate, lasts = 20, 60
 		server := limiterOf(t, hybrid.PerSecond(rate))
 		denials := atomic.Int64{}
-		transport := serve(t, httplimit.Handler(server, httplimit.All, httplimit.OnLimit(
+		transport := inProcess{httplimit.Handler(server, httplimit.All, httplimit.OnLimit(
 			func(w http.ResponseWriter, _ *http.Request, _ httplimit.Denial) {
 				denials.Add(1)
 				w.WriteHeader(http.StatusTooManyRequests)
-			}))(&quiet{}))
+			}))(&quiet{})}
 		own := limiterOf(t, hybrid.PerSecond(rate*5/4))
 		client := &http.Client{Transport: httplimit.RoundTripper(own, httplimit.All, transport)}
-		defer client.CloseIdleConnections()
 		var served, failed atomic.Int64
 		var all sync.WaitGroup
 		begin := time.Now()
