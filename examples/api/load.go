@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -53,7 +52,6 @@ func mix() (all []caller) {
 // load sends requests to a few servers for a while, and counts the answers.
 type load struct {
 	client  *http.Client
-	left    atomic.Int64 // requests that may still be sent
 	mu      sync.Mutex
 	answers map[int]int // by status; 0: no answer
 	failure error       // of the last request without an answer
@@ -63,7 +61,6 @@ type load struct {
 func runLoad(ctx context.Context, arguments []string) error {
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	period := flags.Duration("for", 30*time.Second, "how long; at most 10m")
-	most := flags.Int64("most", 50_000, "how many requests at most")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -73,7 +70,6 @@ func runLoad(ctx context.Context, arguments []string) error {
 	}
 	transport := &http.Transport{DialContext: (&net.Dialer{Control: own}).DialContext}
 	l := &load{client: &http.Client{Timeout: 5 * time.Second, Transport: transport}, answers: map[int]int{}}
-	l.left.Store(*most)
 	ctx, cancel := context.WithTimeout(ctx, min(*period, 10*time.Minute))
 	defer cancel()
 	var callers sync.WaitGroup
@@ -100,7 +96,7 @@ func own(_, address string, _ syscall.RawConn) error {
 
 // drive sends the requests of one caller, one after the other.
 func (l *load) drive(ctx context.Context, c caller, target string) {
-	for n := 0; ctx.Err() == nil && l.left.Add(-1) >= 0; n++ {
+	for n := 0; ctx.Err() == nil; n++ {
 		status, retryAfter, err := l.send(ctx, c, n, target)
 		if ctx.Err() != nil {
 			return // the end of ctx cut this request off

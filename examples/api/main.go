@@ -46,7 +46,6 @@ type options struct {
 	callTimeout   time.Duration
 	rules         string
 	grace         time.Duration
-	spans         bool
 }
 
 func parse(arguments []string) (o options, err error) {
@@ -60,7 +59,6 @@ func parse(arguments []string) (o options, err error) {
 	flags.StringVar(&o.rules, "rules", "config/rules.yaml",
 		"the file with the limits, read again when it changes")
 	flags.DurationVar(&o.grace, "grace", 10*time.Second, "how long a shutdown may take")
-	flags.BoolVar(&o.spans, "spans", false, "write spans to the standard output")
 	return o, flags.Parse(arguments)
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -14,9 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/otlptranslator"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
@@ -38,7 +35,7 @@ type service struct {
 // while Redis is away.
 func newService(store lease.Store, o options) (*service, error) {
 	s := &service{registry: prometheus.NewRegistry()}
-	if err := s.observe(o); err != nil {
+	if err := s.observe(); err != nil {
 		return nil, err
 	}
 	store = s.telemetry.Store(store)
@@ -71,24 +68,16 @@ func newService(store lease.Store, o options) (*service, error) {
 	return s, nil
 }
 
-// observe sets up metrics for Prometheus, and spans if they are wanted.
-func (s *service) observe(o options) error {
+// observe sets up metrics for Prometheus. With a TracerProvider there would be spans, too.
+func (s *service) observe() error {
 	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo(),
 		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
 	if err != nil {
 		return err
 	}
 	metrics := metric.NewMeterProvider(metric.WithReader(reader))
-	spans := trace.NewTracerProvider() // without an exporter
-	if o.spans {
-		stdout, err := stdouttrace.New(stdouttrace.WithWriter(os.Stdout))
-		if err != nil {
-			return err
-		}
-		spans = trace.NewTracerProvider(trace.WithBatcher(stdout))
-	}
-	s.telemetry, err = hybridotel.New(hybridotel.Config{MeterProvider: metrics, TracerProvider: spans})
-	s.end = append(s.end, spans.Shutdown, metrics.Shutdown)
+	s.telemetry, err = hybridotel.New(hybridotel.Config{MeterProvider: metrics})
+	s.end = append(s.end, metrics.Shutdown)
 	return err
 }
 
