@@ -186,13 +186,14 @@ func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, emit) {
 	return func(s *hybrid.Stats, emit emit) { emit(float64(value(s))) }
 }
 
-// inForce calls f for the limits in force for a key in use, without those that Stats merges.
-func inForce(s *hybrid.Stats, f func(l *hybrid.LimitStats, limit attribute.KeyValue)) {
-	for i := range s.Limits {
-		if l := &s.Limits[i]; l.Keys > 0 && l.Limit != (hybrid.Limit{}) {
-			f(l, limitOf(l.Limit))
+// inForce returns the limits in force for a key in use, without those that Stats merges.
+func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
+	for _, l := range s.Limits {
+		if l.Keys > 0 && l.Limit != (hybrid.Limit{}) {
+			limits = append(limits, l.Limit)
 		}
 	}
+	return limits
 }
 
 // limitOf returns the attribute of a limit. The zero Limit stands for those that Stats merges.
@@ -256,15 +257,15 @@ var all = []observed{
 		func(s *hybrid.Stats, emit emit) { emit(s.RTT.Seconds()) }},
 	{"yuzhi.limit.rate", "{token}/s", alike, "The limits in force for keys in use.",
 		func(s *hybrid.Stats, emit emit) {
-			inForce(s, func(l *hybrid.LimitStats, limit attribute.KeyValue) {
-				emit(l.Limit.Rate(), limit)
-			})
+			for _, l := range inForce(s) {
+				emit(l.Rate(), limitOf(l))
+			}
 		}},
 	{"yuzhi.limit.burst", "{token}", alike, "The bursts of the limits in force for keys in use.",
 		func(s *hybrid.Stats, emit emit) {
-			inForce(s, func(l *hybrid.LimitStats, limit attribute.KeyValue) {
-				emit(float64(l.Limit.Capacity()), limit)
-			})
+			for _, l := range inForce(s) {
+				emit(float64(l.Capacity()), limitOf(l))
+			}
 		}},
 	{"yuzhi.limit.keys", "{key}", level, "Keys in use for which a limit is in force.",
 		func(s *hybrid.Stats, emit emit) {

@@ -133,13 +133,6 @@ func (n *network) fails(err error) {
 	n.err = err
 }
 
-// forgets loses all buckets.
-func (n *network) forgets() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.Store = memory.New(nil)
-}
-
 // holds delays the answers of calls until release.
 func (n *network) holds() (release func()) {
 	n.mu.Lock()
