@@ -78,25 +78,6 @@ func TestWhichLimiterStays(t *testing.T) {
 	})
 }
 
-// A changed key form counts under other keys from then on; the former keys are not forgotten.
-func TestAKeyFormThatChanges(t *testing.T) {
-	bubble(t, func(t *world) {
-		by := func(key string) string {
-			return fmt.Sprintf("rules: {r: {key: %q, limits: [10/h]}}\nroutes: {/: {rules: [r]}}", key)
-		}
-		r := t.with(by("all"))
-		h := r.Handler(ok)
-		for _, step := range []struct {
-			key  string
-			want int
-		}{{"all", 10}, {"header:X-User", 10}, {"all", 0}, {"header:X-User", 0}, {"address", 10}} {
-			t.changed(r, by(step.key))
-			got := admitted(h, 20, 0, "GET /", "X-User: ann")
-			check(t, got == step.want, "by %s %d are admitted, want %d", step.key, got, step.want)
-		}
-	})
-}
-
 // The Limiter of a removed rule is shut down after it has decided the last request that needs it.
 func TestARemovedRuleServesItsLastRequest(t *testing.T) {
 	bubble(t, func(t *world) {

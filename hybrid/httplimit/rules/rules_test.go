@@ -144,21 +144,6 @@ routes: {"GET /x/{bucket}": {rules: [r]}}`)
 	})
 }
 
-// All rules of a route give its cost, or none does.
-func TestAllRulesDecideTogether(t *testing.T) {
-	bubble(t, func(t *world) {
-		r := t.with(`
-rules: {small: {key: all, limits: [20/h]}, large: {key: "header:X-User", limits: [100/h]}}
-routes: {/both: {cost: 10, rules: [large, small]}, /large: {rules: [large]}}`)
-		h := r.Handler(ok)
-		both := admitted(h, 5, 0, "GET /both", "X-User: ann")
-		large := admitted(h, 100, 0, "GET /large", "X-User: ann")
-		check(t, both == 2 && large == 80, "2 requests cost 10 of 20, denied ones nothing: %d, %d", both, large)
-		w := ask(h, "GET /both", "X-User: bob")
-		check(t, w.Code == 429 && strings.Contains(w.Body.String(), `"small"`), "%d %s", w.Code, w.Body)
-	})
-}
-
 // Unlimited and blocked are limits; shadow admits and counts; a class leaves its share.
 func TestWhatARuleMaySay(t *testing.T) {
 	bubble(t, func(t *world) {
