@@ -16,9 +16,6 @@ import (
 	"io"
 	"log"
 	"net"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,37 +26,25 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 func main() {
-	log.SetFlags(0)
 	address := flag.String("address", "localhost:50051", "where the service is")
 	serves := flag.Bool("serve", false, "be the server and not the client")
-	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the server's limits")
 	user := flag.String("user", "ann", "who calls")
 	n := flag.Int("n", 10, "how many calls")
 	patient := flag.Bool("patient", true, "call again when the server says")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if *serves {
-		err = serve(ctx, *address, *redisURL)
-	} else {
-		err = call(ctx, *address, *user, *n, *patient)
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
+	store.Main("grpc-example", func(ctx context.Context, buckets lease.Store) error {
+		if *serves {
+			return serve(ctx, *address, buckets)
+		}
+		return call(ctx, *address, *user, *n, *patient)
+	})
 }
 
 // serve runs the service until ctx ends, and then gives back its limiters' tokens.
-func serve(ctx context.Context, address, redisURL string) error {
-	buckets, done, err := store.Open(redisURL, "grpc-example")
-	if err != nil {
-		return err
-	}
-	defer done()
+func serve(ctx context.Context, address string, buckets lease.Store) error {
 	limits, err := newLimits(buckets, defaults)
 	if err != nil {
 		return err

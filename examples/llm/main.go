@@ -17,33 +17,21 @@ import (
 	"flag"
 	"log"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 func main() {
-	log.SetFlags(0)
 	address := flag.String("address", "localhost:8080", "where the gateway listens")
-	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *address, *redisURL); err != nil {
-		log.Fatal(err)
-	}
+	store.Main("llm-example", func(ctx context.Context, buckets lease.Store) error {
+		return run(ctx, buckets, *address)
+	})
 }
 
 // run serves until ctx ends, lets the streams end, and gives back the limiters' tokens.
-func run(ctx context.Context, address, redisURL string) error {
-	buckets, done, err := store.Open(redisURL, "llm-example")
-	if err != nil {
-		return err
-	}
-	defer done()
+func run(ctx context.Context, buckets lease.Store, address string) error {
 	limits, err := newLimits(buckets, defaults)
 	if err != nil {
 		return err

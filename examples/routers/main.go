@@ -14,45 +14,33 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 func main() {
-	log.SetFlags(0)
 	address := flag.String("address", "localhost:8080", "where it listens")
 	router := flag.String("router", "http", "the `name` of the router: http, chi, gin or echo")
 	file := flag.String("rules", "routers/rules.yaml", "the `file` with the limits")
-	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := net.Listen("tcp", *address)
-	if err == nil {
-		err = serve(ctx, listener, *router, *file, *redisURL)
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
+	store.Main("routers-example", func(ctx context.Context, buckets lease.Store) error {
+		listener, err := net.Listen("tcp", *address)
+		if err != nil {
+			return err
+		}
+		return serve(ctx, listener, *router, *file, buckets)
+	})
 }
 
 // serve serves until ctx ends, and gives back the limiters' tokens.
-func serve(ctx context.Context, listener net.Listener, router, file, redisURL string) error {
+func serve(ctx context.Context, listener net.Listener, router, file string, buckets lease.Store) error {
 	with, ok := routers[router]
 	if !ok {
 		return fmt.Errorf("there is no router %q", router)
 	}
 	defer listener.Close()
-	buckets, done, err := store.Open(redisURL, "routers-example")
-	if err != nil {
-		return err
-	}
-	defer done()
 	limits, err := rules.Open(file, rules.Config{Store: buckets})
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func TestTheProgramServesAndEnds(t *testing.T) {
 			testkit.NoErr(t, err)
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- serve(ctx, listener, router, "rules.yaml", "") }()
+			go func() { ended <- serve(ctx, listener, router, "rules.yaml", memory.New(nil)) }()
 			testkit.EventuallyNil(t, func() error { // a call that takes too long has no policy
 				answer, err := http.Get("http://" + listener.Addr().String() + "/users/ann/orders")
 				if err != nil {
@@ -117,7 +117,7 @@ func TestTheProgramServesAndEnds(t *testing.T) {
 			testkit.NoErr(t, <-ended)
 		})
 	}
-	if err := serve(t.Context(), nil, "none", "rules.yaml", ""); err == nil {
+	if err := serve(t.Context(), nil, "none", "rules.yaml", nil); err == nil {
 		t.Error("a router that is not there")
 	}
 }

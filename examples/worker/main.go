@@ -16,35 +16,23 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 func main() {
-	log.SetFlags(0)
-	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
 	jobs := flag.Int("jobs", 200, "how many jobs there are")
 	parallel := flag.Int("parallel", 8, "how many jobs are done at a time")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *redisURL, *jobs, *parallel); err != nil {
-		log.Fatal(err)
-	}
+	store.Main("worker-example", func(ctx context.Context, buckets lease.Store) error {
+		return run(ctx, buckets, *jobs, *parallel)
+	})
 }
 
 // run does all jobs, or as many as possible until ctx ends.
-func run(ctx context.Context, redisURL string, jobs, parallel int) error {
-	buckets, done, err := store.Open(redisURL, "worker-example")
-	if err != nil {
-		return err
-	}
-	defer done()
+func run(ctx context.Context, buckets lease.Store, jobs, parallel int) error {
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer api.Close()
 	limiter := func(name string, limit hybrid.Limit) (*hybrid.Limiter, error) {
@@ -72,7 +60,7 @@ func run(ctx context.Context, redisURL string, jobs, parallel int) error {
 	w.run(working, parallel)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err = w.shutdown(ending)
+	err := w.shutdown(ending)
 	log.Printf("%d jobs are done, %d are left", w.done.Load(), len(queue))
 	return err
 }

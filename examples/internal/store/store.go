@@ -3,6 +3,12 @@ package store
 
 import (
 	"cmp"
+	"context"
+	"flag"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,6 +17,24 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
+
+// Main parses the flags of a program, to which it adds -redis, and calls run with the store of the
+// limits and a context that ends with an interrupt. It logs the error of run.
+func Main(prefix string, run func(ctx context.Context, s lease.Store) error) {
+	log.SetFlags(0)
+	url := flag.String("redis", "", "the `URL` of the Redis that holds the limits; none: limits of this process alone")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s, done, err := Open(*url, prefix)
+	if err == nil {
+		err = run(ctx, s)
+		_ = done()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
 
 // Open returns the store in the Redis at url, or for an empty url a store in this process alone.
 // done closes the connections.
