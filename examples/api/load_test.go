@@ -22,6 +22,20 @@ func TestLoadGoesToNobodyElse(t *testing.T) {
 	}
 }
 
+func TestLoadEndsWithItsContext(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var got atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if got.Add(1) == 20 {
+			end()
+		}
+	}))
+	defer server.Close()
+	testkit.NoErr(t, runLoad(ctx, []string{"-for=10m", server.URL}))
+	testkit.Check(t, got.Load() >= 20, "%d requests", got.Load())
+}
+
 // inProcess answers requests without a network, so that a test may have its own time.
 type inProcess struct{ http.Handler }
 
