@@ -66,17 +66,6 @@ func figureIn(all []sim.Named, name string) *sim.Figure {
 	return nil
 }
 
-// scores returns the means of the objectives' figures, negated where more is better.
-func scores(objectives []Objective, f *sim.Figures) []float64 {
-	all := make([]float64, len(objectives))
-	for i, o := range objectives {
-		if all[i] = FigureOf(f, o.Figure).Mean; o.Max {
-			all[i] = -all[i]
-		}
-	}
-	return all
-}
-
 // paretoFront marks the rows that no row of the front beats. A row has the figures of one trial; all
 // trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats none.
 // Equal rows are marked alike.
@@ -88,11 +77,14 @@ func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []b
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
 	var open []int // rows that are not decided yet
 	for i, row := range rows {
-		if row != nil && !slices.ContainsFunc(scores(goals, row), math.IsNaN) {
+		if row == nil {
+			continue
+		}
+		for _, o := range goals {
+			of[i] = append(of[i], FigureOf(row, o.Figure))
+		}
+		if !slices.ContainsFunc(of[i], func(f sim.Figure) bool { return math.IsNaN(f.Mean) }) {
 			open = append(open, i)
-			for _, o := range goals {
-				of[i] = append(of[i], FigureOf(row, o.Figure))
-			}
 		}
 	}
 	beaten := func(i int, by []int) bool {

@@ -128,10 +128,3 @@ func TestObjectivesAreFiguresWithADirection(t *testing.T) {
 		}
 	}
 }
-
-func TestAnObjectiveScoresSoThatLessIsBetter(t *testing.T) {
-	f := sim.Figures{Jain: sim.Figure{Mean: 0.9}, CallsPerS: sim.Figure{Mean: 70}}
-	got := scores([]Objective{{"jain", true}, {"calls_per_s", false}}, &f)
-	testkit.Check(t, slices.Equal(got, []float64{-0.9, 70}), "%v", got)
-	scores(defaultObjectives, &f) // panics if there is no such figure
-}

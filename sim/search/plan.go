@@ -80,16 +80,18 @@ type planning struct {
 	cut  error    // by the time limit, the first one
 }
 
+// errLate is the cause of a context that a time limit has ended.
+var errLate = errors.New("search: the time is over")
+
 // Plan finds the lease policy that makes the fewest lease calls and meets all targets. When no
 // policy does, the error wraps ErrInfeasible; when ctx ends, it wraps sim.ErrInterrupted, and the
 // Plan has the trade-offs that the search had seen.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in
-// longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan has
-// four phases. It tries a grid of policies with short runs; refines the grid around the best with
-// longer runs; confirms the best, and policies to trade them for, at full length, on seeds that the
-// search has not seen (a winner of many is lucky on the seeds that it won on); and tries the winner
-// under Stresses.
+// longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan tries a
+// grid of policies with short runs; refines the grid around the best with longer runs; confirms the
+// best, and policies to trade them for, at full length, on seeds that the search has not seen (a
+// winner of many is lucky on the seeds that it won on); and tries the winner under Stresses.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -99,23 +101,29 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
 	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals cost more than leases
 	p := &planning{work: l.begin(), q: q, plan: plan}
+	searching, whole := ctx, ctx
 	if q.TimeLimit > 0 {
 		p.until = p.began.Add(q.TimeLimit)
+		var stop context.CancelFunc
+		whole, stop = context.WithDeadlineCause(ctx, p.until, errLate)
+		defer stop()
+		searching, stop = context.WithDeadlineCause(ctx, p.until.Add(-q.TimeLimit/2), errLate)
+		defer stop()
 	}
-	err := p.search(ctx)
+	err := p.search(searching)
 	if err == nil {
-		err = p.confirm(ctx)
+		err = p.confirm(whole)
 	}
 	if errors.Is(err, sim.ErrInterrupted) {
 		p.plan.Verdict = Interrupted
-		p.list(tradeOffs(p.seen, nil))
+		p.list(p.seen, nil)
 	}
 	p.plan.Confidence, p.plan.Machine = p.confidence, p.machine
 	return p.plan, err
 }
 
 // run simulates the trials of a phase and returns those that finished. When the time limit ends it,
-// late is true and err nil; the search has half of the limit.
+// late is true and err nil.
 func (p *planning) run(
 	ctx context.Context, ph phase, trials []*trial,
 ) (finished []*trial, late bool, err error) {
@@ -124,18 +132,8 @@ func (p *planning) run(
 		one := p.trials(next, 0, []lease.Policy{p.q.Scenario.Policy})[0]
 		p.ahead += float64(float64(next.about) * effortOf(one))
 	}
-	limited := ctx
-	if !p.until.IsZero() {
-		until := p.until
-		if ph == gridPhase || ph == refinePhase {
-			until = until.Add(-p.q.TimeLimit / 2)
-		}
-		var cancel context.CancelFunc
-		limited, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
-	finished, err = p.simulate(limited, ph.name, trials)
-	if errors.Is(err, sim.ErrInterrupted) && limited.Err() != nil && ctx.Err() == nil {
+	finished, err = p.simulate(ctx, ph.name, trials)
+	if errors.Is(err, sim.ErrInterrupted) && context.Cause(ctx) == errLate {
 		p.plan.CutShort, p.cut = cmp.Or(p.plan.CutShort, ph.name), cmp.Or(p.cut, err)
 		return finished, true, nil
 	}
@@ -150,12 +148,7 @@ func (p *planning) search(ctx context.Context) error {
 		return err
 	}
 	centers := ranked(grid, expected, 0)
-	policies := policiesOf(promising(grid, best, refineParts))
-	for _, policy := range around(centers[:min(refined, len(centers))]) {
-		if !slices.Contains(policies, policy) {
-			policies = append(policies, policy)
-		}
-	}
+	policies := around(centers[:min(refined, len(centers))], policiesOf(promising(grid, best, refineParts)))
 	finer, _, err := p.run(ctx, refinePhase, p.trials(refinePhase, p.q.Scenario.Seed, policies))
 	again := policiesOf(finer)
 	p.seen = append(finer, slices.DeleteFunc(grid, func(t *trial) bool {
@@ -164,10 +157,9 @@ func (p *planning) search(ctx context.Context) error {
 	return err
 }
 
-// confirm runs the best of the search, and policies to trade them for, at full length on fresh
-// seeds, beside the scenario's own policy. It chooses the best of those that meet the targets there
-// too, and under the stresses that must hold. When the time limit ends it, it chooses among those
-// that have finished.
+// confirm runs the best of the search, and policies to trade them for, beside the scenario's own
+// policy. It chooses the best of those that meet the targets there too, and under the stresses that
+// must hold. When the time limit ends it, it chooses among those that have finished.
 func (p *planning) confirm(ctx context.Context) error {
 	own := &trial{scenario: p.q.Scenario}
 	policies := policiesOf(append([]*trial{own}, promising(p.seen, best, confirmParts)...))
@@ -195,7 +187,7 @@ func (p *planning) confirm(ctx context.Context) error {
 		i := slices.IndexFunc(stresses, func(s Stress) bool { return s.Must && !s.Meets })
 		if i < 0 {
 			p.plan.Given, p.plan.Stress = &given, stresses
-			p.list(tradeOffs(trials, t))
+			p.list(trials, t)
 			return p.choose(ctx, t)
 		}
 		broken = stresses[i].Name
@@ -203,7 +195,7 @@ func (p *planning) confirm(ctx context.Context) error {
 	if late || len(p.seen) == 0 {
 		return p.over("nothing that meets the targets is confirmed")
 	}
-	p.list(tradeOffs(trials, nil))
+	p.list(trials, nil)
 	return p.infeasible(trials, broken)
 }
 
@@ -217,11 +209,6 @@ func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, goCode(t.scenario)
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
 	p.enough(t)
-	if !p.until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, p.until)
-		defer cancel()
-	}
 	p.plan.Needs, p.plan.Relief, err = p.needsOf(ctx, t)
 	if errors.Is(err, sim.ErrInterrupted) {
 		err = nil // the policy stands without
@@ -302,9 +289,9 @@ func (p *planning) trials(ph phase, seed uint64, policies []lease.Policy) []*tri
 	return trials
 }
 
-// list writes trials down as the trade-offs.
-func (p *planning) list(trials []*trial) {
-	for _, t := range trials {
+// list writes down the trade-offs among trials.
+func (p *planning) list(trials []*trial, chosen *trial) {
+	for _, t := range tradeOffs(trials, chosen) {
 		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
 	}
 }

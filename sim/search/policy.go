@@ -130,11 +130,11 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	return p
 }
 
-// around returns the policies near those of trials, best first: targets between the neighbours in
+// around adds the policies near those of trials, best first: targets between the neighbours in
 // the grid, and longer TTLs up to that of the longest target. In a large fleet the first trial also
 // gets budgets between its neighbours, with a long TTL, with which such a fleet makes fewer calls.
-func around(trials []*trial) []lease.Policy {
-	var near options
+func around(trials []*trial, policies []lease.Policy) []lease.Policy {
+	near := options{all: policies}
 	for i, t := range trials {
 		s, p := t.scenario, t.scenario.Policy
 		near.s = s

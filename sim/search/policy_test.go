@@ -49,7 +49,7 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 		testkit.Check(t, p.TTL == 0, "%+v", p)
 	}
 	// Around one of them there are targets in smaller steps, and a long TTL.
-	near := around([]*trial{{scenario: s}})
+	near := around([]*trial{{scenario: s}}, nil)
 	long := s.Policy
 	long.TTL = 1600 * time.Millisecond
 	testkit.Check(t, len(near) > 7 && slices.Contains(near, long), "%+v", near)
@@ -89,7 +89,7 @@ func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
 	// Around it there are budgets in smaller steps, with a long TTL.
 	other := s.Policy
 	other.CallsPerSecond, other.TTL = 530, ttlLong*s.Policy.Target
-	testkit.Check(t, slices.Contains(around([]*trial{{scenario: s}}), other), "no budget of 530")
+	testkit.Check(t, slices.Contains(around([]*trial{{scenario: s}}, nil), other), "no budget of 530")
 }
 
 func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {

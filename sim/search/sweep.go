@@ -10,8 +10,7 @@
 // simulated requests, and in seconds only by Question.TimeLimit. Package view shows the answers.
 //
 // A plan begins in plan.go. policy.go lists the policies to try, rank.go compares them, stress.go
-// makes harder worlds, saturation.go finds the shards that Redis needs, plan_report.go has the
-// answer.
+// makes harder worlds, saturation.go finds the shards that Redis needs.
 package search
 
 import (
@@ -82,9 +81,8 @@ func (r *SweepReport) Label(p *Point) string {
 
 // Sweep runs s with every combination of the axes' values. The goals are those of the front; nil
 // means false_reject_ratio and calls_per_s. A value that its field does not take and a grid that is
-// too large are errors before anything runs. A point at which the scenario is not valid says so in
-// Invalid. When ctx ends, Sweep keeps the points that have finished, and the error wraps
-// sim.ErrInterrupted.
+// too large are errors before anything runs. When ctx ends, Sweep keeps the points that have
+// finished, and the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Objective) (SweepReport, error) {
 	trials, err := grid(s, axes)
 	if err != nil {
@@ -133,30 +131,24 @@ func (r *SweepReport) Busiest() int {
 
 // compare fills in differences from the base and the front.
 func (r *SweepReport) compare() {
-	base := r.Points[0].Figures
-	rows := make([]*sim.Figures, len(r.Points))
+	base, rows := r.Points[0].Figures, make([]*sim.Figures, len(r.Points))
 	for i := range r.Points {
 		p := &r.Points[i]
-		if p.Figures == nil {
-			continue
-		}
-		if !breaks(p.Figures) {
+		if p.Figures != nil && !breaks(p.Figures) {
 			rows[i] = p.Figures
 		}
-		if base == nil {
-			continue
-		}
-		p.Differences = make(map[string]sim.Difference)
-		of := base.All()
-		for k, named := range p.Figures.All() {
-			p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
+		if p.Figures != nil && base != nil {
+			p.Differences = make(map[string]sim.Difference)
+			of := base.All()
+			for k, named := range p.Figures.All() {
+				p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
+			}
 		}
 	}
-	if !r.Certain() {
-		return
-	}
-	for i, on := range paretoFront(r.Objectives, rows, r.Confidence) {
-		r.Points[i].Front = on
+	if r.Certain() {
+		for i, on := range paretoFront(r.Objectives, rows, r.Confidence) {
+			r.Points[i].Front = on
+		}
 	}
 }
 
@@ -166,6 +158,9 @@ func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 
 // grid returns s with every combination of the axes' values.
 func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
+	if len(axes) == 0 {
+		return nil, fmt.Errorf("%w: nothing varies", ErrGrid)
+	}
 	size, counts := 1, make([]string, len(axes))
 	for i, a := range axes {
 		if slices.ContainsFunc(axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
@@ -174,32 +169,23 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 		counts[i] = strconv.Itoa(len(a.Values))
 		size = min(size*len(a.Values), pointsMax+1) // it must not wrap around
 	}
-	switch {
-	case len(axes) == 0:
-		return nil, fmt.Errorf("%w: nothing varies", ErrGrid)
-	case size > pointsMax:
+	if size > pointsMax {
 		return nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
 			ErrGrid, strings.Join(counts, " x "), pointsMax)
 	}
-	points := []*trial{{}}
-	for _, a := range axes {
-		var finer []*trial
-		for _, p := range points {
-			for _, v := range a.Values {
-				finer = append(finer, &trial{values: append(slices.Clip(p.values), v)})
-			}
-		}
-		points = finer
-	}
-	for _, p := range points {
-		p.scenario = s
-		assignments := make([]string, len(axes))
-		for k, a := range axes {
+	points := make([]*trial, size)
+	for i := range points {
+		p, assignments := &trial{scenario: s, values: make([]string, len(axes))}, make([]string, len(axes))
+		rest := i
+		for k, a := range slices.Backward(axes) {
+			p.values[k] = a.Values[rest%len(a.Values)]
 			assignments[k] = a.Path + "=" + p.values[k]
+			rest /= len(a.Values)
 		}
 		if err := scenfile.Set(&p.scenario, assignments...); err != nil {
 			return nil, fmt.Errorf("%w %s: %w", ErrAxis, strings.Join(assignments, " "), err)
 		}
+		points[i] = p
 	}
 	return points, nil
 }
