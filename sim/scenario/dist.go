@@ -22,19 +22,18 @@ const (
 	DistPareto    DistKind = "pareto"    // minimum P, shape Q
 )
 
-// distRules say how many parameters each distribution has, and what must hold of them.
+// distRules say what must hold of the parameters of each distribution.
 var distRules = map[DistKind]struct {
-	parameters int
-	holds      func(p, q float64) bool
-	must       string
+	holds func(p, q float64) bool
+	must  string
 }{
-	DistConstant: {1, func(p, q float64) bool { return true }, ""},
-	DistUniform:  {2, func(p, q float64) bool { return p <= q }, "rise"},
-	DistNormal:   {2, func(p, q float64) bool { return q >= 0 }, "not be negative"},
-	DistExp:      {1, func(p, q float64) bool { return p >= 0 }, "not be negative"},
-	DistLognormal: {2, func(p, q float64) bool { return 0 < p && p <= q },
+	DistConstant: {func(p, q float64) bool { return true }, ""},
+	DistUniform:  {func(p, q float64) bool { return p <= q }, "rise"},
+	DistNormal:   {func(p, q float64) bool { return q >= 0 }, "not be negative"},
+	DistExp:      {func(p, q float64) bool { return p >= 0 }, "not be negative"},
+	DistLognormal: {func(p, q float64) bool { return 0 < p && p <= q },
 		"have a positive median and a 99th percentile above it"},
-	DistPareto: {2, func(p, q float64) bool { return p > 0 && q > 1 },
+	DistPareto: {func(p, q float64) bool { return p > 0 && q > 1 },
 		"have a positive minimum and a shape above 1, or it has no mean"},
 }
 
@@ -123,10 +122,10 @@ func readPPM(s string) (float64, error) { return numberOf(s, "ppm", "a drift is 
 
 // parameters are the units of the parameters of a kind of distribution in u.
 func (u unit) parameters(kind DistKind) []unit {
-	switch {
-	case distRules[kind].parameters == 1:
+	switch kind {
+	case DistConstant, DistExp:
 		return []unit{u}
-	case kind == DistPareto:
+	case DistPareto:
 		return []unit{u, plain}
 	}
 	return []unit{u, u}
@@ -143,7 +142,7 @@ func (u unit) parse(s string, into *Dist) error {
 				s, d.Kind)
 		}
 		inner, closed := strings.CutSuffix(inner, ")")
-		if texts = strings.Split(inner, ","); !closed || len(texts) != distRules[d.Kind].parameters {
+		if texts = strings.Split(inner, ","); !closed || len(texts) != len(u.parameters(d.Kind)) {
 			return bad("%q is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), "+
 				"lognormal(median,p99) or pareto(min,shape)", s, u.example)
 		}

@@ -47,36 +47,30 @@ func (d decoder) validate(s scenario.Scenario) {
 
 // keepZeros refuses a given zero where the zero value of its field means a default: a sweep over the
 // field would show the figures of the default in the row of 0. A distribution is kept, as one that
-// draws nothing but zero.
+// draws nothing but zero. It notes all given zeros in s.
 func (d decoder) keepZeros(s *scenario.Scenario) {
-	for _, means := range Differences(*s, s.Defaults()) {
+	const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
+	root, filled := reflect.ValueOf(s).Elem(), reflect.ValueOf(s.Defaults())
+	differences("", root, filled, func(means Difference, v reflect.Value) {
 		if at, ok := d.Zeros[means.Path]; ok {
-			d.keepZero(at, means, reflect.ValueOf(s).Elem())
+			if dist, ok := v.Addr().Interface().(*scenario.DurationDist); ok {
+				dist.Dist = scenario.Dist{Kind: scenario.DistUniform}
+			} else {
+				d.Bad(means.Path, at, meansDefault, means.First, means.Second)
+			}
 		}
 		workload, isLoad := strings.CutSuffix(means.Path, "load")
 		if at, ok := d.Zeros[workload+"rate"]; ok && isLoad { // neither gives the number of requests
 			d.Bad(workload+"rate", at, meansDefault, "0/s", "a load of "+means.Second)
 		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(policyDefaults)) {
-		if at, ok := d.Zeros[path]; ok {
-			d.Bad(path, at, meansDefault, "0", policyDefaults[path])
+	})
+	s.Zeros = slices.Sorted(maps.Keys(d.Zeros))
+	for _, path := range s.Zeros {
+		if means := policyDefaults[path]; means != "" {
+			d.Bad(path, d.Zeros[path], meansDefault, "0", means)
 		}
 	}
 }
-
-const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
-
-func (d decoder) keepZero(at yamlfile.Place, means Difference, root reflect.Value) {
-	if dist, ok := valueAt(root, means.Path).Addr().Interface().(*scenario.DurationDist); ok {
-		*dist = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
-		return
-	}
-	d.Bad(means.Path, at, meansDefault, means.First, means.Second)
-}
-
-// givenZeros returns the paths of the zeros that were given.
-func (d decoder) givenZeros() []string { return slices.Sorted(maps.Keys(d.Zeros)) }
 
 // forgetZeros forgets the zeros at and below path, which an assignment replaces.
 func (d decoder) forgetZeros(path string) {

@@ -57,7 +57,6 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 	var s scenario.Scenario
 	if d.Read("", text, reflect.ValueOf(&s).Elem()) {
 		d.keepZeros(&s)
-		s.Zeros = d.givenZeros()
 		d.loadTraces(&s)
 		d.validate(s)
 	}
@@ -114,7 +113,7 @@ func (d decoder) loadTrace(path string, w *scenario.Workload) {
 var exampleFiles embed.FS
 
 //go:embed template.yaml
-var template []byte
+var template string
 
 // exampleOrder is from what most fleets look like to what few do.
 var exampleOrder = []string{
@@ -152,13 +151,10 @@ func exampleText(name string) []byte {
 // Template is a commented scenario with every field: those that most users set are there, and every
 // other one is commented out with its default value, its unit and its meaning. A line of it that
 // begins with # and then no space is a field.
-func Template() []byte { return slices.Clone(template) }
+func Template() []byte { return []byte(template) }
 
 // TemplateFor is Template as a scenario with that name.
 func TemplateFor(name string) string {
-	line := "name: " + inOneLine(reflect.ValueOf(name))
-	if text, err := marshal(reflect.ValueOf(struct{ Name string }{name}), 0); err == nil {
-		line = strings.TrimSuffix(string(text), "\n")
-	}
-	return strings.Replace(string(template), "name: my-service", line, 1)
+	line, _ := marshal(reflect.ValueOf(struct{ Name string }{name}), 0) // nothing of what is not UTF-8
+	return strings.Replace(template, "name: my-service\n", string(line), 1)
 }

@@ -47,7 +47,6 @@ func Set(s *scenario.Scenario, assignments ...string) error {
 	}
 	if len(d.Problems()) == 0 {
 		d.keepZeros(&next)
-		next.Zeros = d.givenZeros()
 		d.loadTraces(&next)
 	}
 	if err := d.err(); err != nil {
@@ -109,23 +108,6 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 	}
 }
 
-// valueAt returns the value at a path from Differences: elements have numbers, and no part is missing.
-func valueAt(v reflect.Value, path string) reflect.Value {
-	for _, part := range pathPart.FindAllString(path, -1) {
-		if v.Kind() == reflect.Pointer {
-			v = v.Elem()
-		}
-		if number, ok := strings.CutPrefix(part, "["); ok {
-			i, _ := strconv.Atoi(strings.TrimSuffix(number, "]")) // which it is
-			v = v.Index(i)
-			continue
-		}
-		f, _ := format.FieldOf(v.Type(), part)
-		v = v.FieldByIndex(f.Index)
-	}
-	return v
-}
-
 // element finds an element of a list, by its number, or a group by its name; -1 after an error.
 func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
@@ -163,33 +145,36 @@ type Difference struct{ Path, First, Second string }
 // Differences are all fields in which two scenarios differ, in the order of Paths. A field that was
 // not set is its zero value: compare what Defaults returns. Lists of different lengths are one
 // difference.
-func Differences(first, second scenario.Scenario) []Difference {
-	return differences("", reflect.ValueOf(first), reflect.ValueOf(second))
+func Differences(first, second scenario.Scenario) (all []Difference) {
+	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
+		all = append(all, d)
+	})
+	return all
 }
 
-func differences(path string, a, b reflect.Value) (all []Difference) {
+// differences calls found for each difference of a and b, with the value in a.
+func differences(path string, a, b reflect.Value, found func(d Difference, v reflect.Value)) {
 	isPointer, isList := a.Kind() == reflect.Pointer, a.Kind() == reflect.Slice
 	first, second := "", ""
 	switch {
 	case isPointer && !a.IsNil() && !b.IsNil():
-		return differences(path, a.Elem(), b.Elem())
+		differences(path, a.Elem(), b.Elem(), found)
 	case isPointer:
 		is := map[bool]string{true: "left out", false: "there"}
 		first, second = is[a.IsNil()], is[b.IsNil()]
 	case isList && a.Len() == b.Len():
 		for i := range a.Len() {
-			all = append(all, differences(yamlfile.Index(path, i), a.Index(i), b.Index(i))...)
+			differences(yamlfile.Index(path, i), a.Index(i), b.Index(i), found)
 		}
 	case isList || format.IsScalar(a.Type()):
 		first, second = inOneLine(a), inOneLine(b)
 	default:
 		for _, f := range format.FieldsOf(a.Type()) {
 			field := yamlfile.Join(path, scenario.FieldName(f.Name))
-			all = append(all, differences(field, a.FieldByIndex(f.Index), b.FieldByIndex(f.Index))...)
+			differences(field, a.FieldByIndex(f.Index), b.FieldByIndex(f.Index), found)
 		}
 	}
 	if first != second {
-		all = append(all, Difference{path, first, second})
+		found(Difference{path, first, second}, a)
 	}
-	return all
 }
