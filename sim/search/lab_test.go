@@ -61,45 +61,13 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 	})
 }
 
-func TestALabStartsNothingAfterAnErrorOrTheEndOfItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	interrupt := interrupting(3, cancel)
-	broken := interrupting(3, func() {})
-	for _, c := range []struct {
-		ctx    context.Context
-		before func(sim.Scenario) error
-		want   string
-	}{
-		{t.Context(), func(s sim.Scenario) error {
-			if broken(s) != nil {
-				return fmt.Errorf("broken")
-			}
-			return nil
-		}, "search: number 3: broken"}, // an error names what failed
-		{ctx, interrupt, "search: sim: interrupted: 3 of 100 simulations are finished, in phase \"try\""},
-	} {
-		w := &world{f: byTarget, before: c.before}
-		finished, err := Lab{Run: w.run, Parallel: 1}.begin().simulate(c.ctx, "try", seeded(100))
-		testkit.Check(t, err != nil && err.Error() == c.want && len(w.runs) == 4,
-			"%v after %d runs", err, len(w.runs))
-		testkit.Check(t, len(finished) == 3 && finished[2].report != nil, "%d have a report", len(finished))
-	}
-}
-
 // TestProgressSaysHowLongItTakes: where simulations take as long as what they simulate, a plan
 // knows soon how long all its phases will take together.
 func TestProgressSaysHowLongItTakes(t *testing.T) {
 	for limit, within := range map[time.Duration]float64{0: 1.5, 20 * time.Second: 1.01} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
-			run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-				select {
-				case <-time.After(s.Duration * time.Duration(s.Reps) / 100): // of the bubble's clock
-					return w.run(ctx, s)
-				case <-ctx.Done():
-					return sim.Report{}, sim.ErrInterrupted
-				}
-			}
+			run := slow(w, func(s sim.Scenario) time.Duration { return s.Duration * time.Duration(s.Reps) / 100 })
 			var ends []time.Time // that were foretold
 			tell := func(p Progress) { ends = append(ends, time.Now().Add(p.Left)) }
 			began := time.Now()

@@ -112,6 +112,18 @@ func target(t *testing.T, p Policy) time.Duration {
 	return d
 }
 
+// slow returns w's run, of which each takes a time of a synctest bubble's clock.
+func slow(w *world, each func(s sim.Scenario) time.Duration) Run {
+	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+		select {
+		case <-time.After(each(s)):
+			return w.run(ctx, s)
+		case <-ctx.Done():
+			return sim.Report{}, sim.ErrInterrupted
+		}
+	}
+}
+
 // rising returns a world in which calls fall with the target and f gives the false rejects for it, in
 // milliseconds.
 func rising(f func(ms float64) float64) func(sim.Scenario) truth {
@@ -131,15 +143,4 @@ func interrupting(n int, cancel func()) func(sim.Scenario) error {
 		cancel()
 		return fmt.Errorf("%w: in the middle", sim.ErrInterrupted)
 	}
-}
-
-// failing returns a world in which runs with this target fail.
-func failing(target time.Duration) (w *world, broken error) {
-	broken = errors.New("a law of nature")
-	return &world{f: byTarget, before: func(s sim.Scenario) error {
-		if s.Policy.Target == target {
-			return broken
-		}
-		return nil
-	}}, broken
 }

@@ -120,6 +120,12 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	testkit.Check(t, described == "7 processes instead of 4", "%s", described)
+	for count, want := range map[int]string{
+		4: "1 of the processes crashes, once an hour", 20: "2 of the processes crash, once an hour",
+	} {
+		_, described := stressed(sim.Scenario{Groups: []sim.Group{{Count: count}}}.Defaults(), StressCrash)
+		testkit.Check(t, described == want, "%d processes: %q, want %q", count, described, want)
+	}
 }
 
 func TestAFaultIsJudgedAsOneOfEachHour(t *testing.T) {
@@ -134,7 +140,7 @@ func TestAFaultIsJudgedAsOneOfEachHour(t *testing.T) {
 			return x
 		}
 		q := Question{Scenario: fleet(), MustHold: []string{stress}}
-		// then that is a thousandth more, however long the run is and whatever goes on in it,
+		// then that is a thousandth more, however long the run is and whatever goes on in it.
 		for _, d := range []time.Duration{10 * time.Second, 100 * time.Second} {
 			q.Scenario = lasting(q.Scenario, d)
 			q.Targets = []Threshold{AtMost("false_reject_ratio", 0.0051)}
@@ -143,10 +149,6 @@ func TestAFaultIsJudgedAsOneOfEachHour(t *testing.T) {
 			testkit.Check(t, got.Meets && math.Abs(got.PerHour-0.001) < 1e-12 &&
 				math.Abs(got.Margins[0].Value-0.005) < 1e-12, "%s: %+v", stress, got)
 		}
-		// which is a miss where that is too much.
-		q.Targets[0].Bound = 0.0049
-		m := mustNotFind(t, &world{f: f}, q).Miss
-		testkit.Check(t, m.Stress == stress, "%+v", m)
 	}
 }
 
@@ -169,14 +171,4 @@ func TestALongTTLCostsWhatALostBucketIsMissing(t *testing.T) {
 	short, long := cost[StressLostBucket][400*time.Millisecond], cost[StressLostBucket][1600*time.Millisecond]
 	testkit.Check(t, short > 300 && long > short+900, "a lost bucket costs %v and %v tokens", short, long)
 	testkit.Check(t, cost[StressCrash][400*time.Millisecond] > 0, "a crash costs nothing")
-}
-
-func TestACrashOfOneProcessIsOfOne(t *testing.T) {
-	for count, want := range map[int]string{
-		4: "1 of the processes crashes, once an hour", 20: "2 of the processes crash, once an hour",
-	} {
-		s := sim.Scenario{Groups: []sim.Group{{Count: count}}}
-		_, description := stressed(s.Defaults(), StressCrash)
-		testkit.Check(t, description == want, "%d processes: %q, want %q", count, description, want)
-	}
 }

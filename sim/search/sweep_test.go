@@ -159,22 +159,6 @@ func TestAnInvalidPointSaysWhyAndTheOthersRun(t *testing.T) {
 	testkit.Check(t, r.Finished == 1 && r.Invalid == 1 && told && !p.Front && r.Points[0].Front, "%+v", r)
 }
 
-func TestOneReplicationMarksNoPoint(t *testing.T) {
-	// Given points that differ by luck only, and more so by calls,
-	w := &world{f: func(s sim.Scenario) truth {
-		return truth{falseRejects: 0.001 + s.Policy.Target.Seconds()/1e4, calls: 1 / s.Policy.Target.Seconds()}
-	}}
-	for reps, want := range map[int]bool{1: false, 2: true} {
-		s := fleet()
-		s.Reps = reps
-		r, err := Lab{Run: w.run}.Sweep(t.Context(), s, axes(t, "policy.target=10ms,100ms"), nil)
-		// then with one replication no point is on the front: which of them differ is not known.
-		front := onFront(r)
-		testkit.NoErr(t, err)
-		testkit.Check(t, (len(front) > 0) == want && r.Certain() == want, "%d: %q", reps, front)
-	}
-}
-
 func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{f: byTarget, before: interrupting(2, cancel)}
@@ -190,10 +174,17 @@ func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 }
 
 func TestARunThatFailsEndsASweepOrAPlanAndIsNamed(t *testing.T) {
-	w, broken := failing(20 * time.Millisecond)
+	broken := errors.New("a law of nature")
+	w := &world{f: byTarget, before: func(s sim.Scenario) error {
+		if s.Policy.Target == 20*time.Millisecond {
+			return broken
+		}
+		return nil
+	}}
 	l := Lab{Run: w.run, Parallel: 1}
 	_, err := l.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
-	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), "policy.target=20ms"), "%v", err)
+	named := errors.Is(err, broken) && strings.Contains(err.Error(), "policy.target=20ms")
+	testkit.Check(t, named && len(w.runs) == 2, "%v after %d runs", err, len(w.runs))
 	own := fleet()
 	own.Policy.Target = 20 * time.Millisecond
 	_, err = l.Plan(t.Context(), Question{Scenario: own})
