@@ -30,23 +30,17 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 	}{
 		{"1200/s", new(Rate), Rate(1200), ""},
 		{"90/m", new(Rate), Rate(1.5), "1.5/s"},
-		{"1800/h", new(Rate), Rate(0.5), "0.5/s"},
 		{"1e6/s", new(Rate), Rate(1e6), "1e+06/s"},
 		{"-0/s", new(Rate), Rate(0), "0/s"},
 
 		{"0.5%", new(Ratio), Ratio(0.005), ""},
-		{"0%", new(Ratio), Ratio(0), ""},
 		{"-0%", new(Ratio), Ratio(0), "0%"},
-		{"100%", new(Ratio), Ratio(1), ""},
-		{"80%", new(Ratio), Ratio(0.8), ""},
-		{"12.5%", new(Ratio), Ratio(0.125), ""},
 		{"5e-1%", new(Ratio), Ratio(0.005), "0.5%"},
 		{"0.00001%", new(Ratio), Ratio(1e-7), ""},
 		{"33.333333333333333%", new(Ratio), Ratio(0.33333333333333333), "33.33333333333333%"},
 
 		{"3", new(Cost), Cost{Min: 3, Max: 3}, ""},
 		{"uniform(1,5)", new(Cost), Cost{Min: 1, Max: 5}, ""},
-		{"uniform( 2 , 2 )", new(Cost), Cost{Min: 2, Max: 2}, "2"},
 		{"pareto(1,500,1.3)", new(Cost), Cost{Min: 1, Max: 500, Shape: 1.3}, ""},
 		{"pareto( 2 , 9 , 1e0 )", new(Cost), Cost{Min: 2, Max: 9, Shape: 1}, "pareto(2,9,1)"},
 
@@ -212,47 +206,24 @@ func TestDistributionsHaveTheirQuantiles(t *testing.T) {
 }
 
 func TestDistributionsHaveTheirMeans(t *testing.T) {
-	const n = 400_000
-	for _, c := range []struct {
-		d             Dist
-		mean, squared float64 // closed forms: the moments 1 and 2
-	}{
-		{Dist{P: 5}, 5, 25},
-		{Dist{DistUniform, -2, 6}, 2, 28. / 3},
-		{Dist{DistNormal, 10, 3}, 10, 109},
-		{Dist{DistExp, 7, 0}, 7, 98},
-		// sigma = ln 4 / 2.3263 = 0.59591: P e^(sigma^2/2) and P^2 e^(2 sigma^2)
-		{Dist{DistLognormal, 500, 2000}, 500 * math.Exp(0.35511/2), 250_000 * math.Exp(2*0.35511)},
-		{Dist{DistPareto, 4, 3}, 6, 48},
+	for d, want := range map[Dist]float64{
+		{P: 5}: 5, {DistUniform, -2, 6}: 2, {DistNormal, 10, 3}: 10, {DistExp, 7, 0}: 7, {DistPareto, 4, 3}: 6,
+		// sigma = ln 4 / 2.3263 = 0.59591, and the mean is P e^(sigma^2/2)
+		{DistLognormal, 500, 2000}: 500 * math.Exp(0.35511/2),
 	} {
-		if got := c.d.Mean(); math.Abs(got-c.mean) > 1e-4*c.mean {
-			t.Errorf("%+v has mean %v, want %v", c.d, got, c.mean)
-		}
-		r, sum := random.New(2, 10), 0.0
-		for range n {
-			sum += c.d.Draw(&r)
-		}
-		sigma := math.Sqrt(max(0, c.squared-c.mean*c.mean) / n)
-		if got := sum / n; math.Abs(got-c.mean) > 6*sigma+1e-9 {
-			t.Errorf("%+v: the mean of %d draws is %v, want %v within %v", c.d, n, got, c.mean, 6*sigma)
-		}
+		testkit.Check(t, math.Abs(d.Mean()-want) <= 1e-4*want, "%+v has mean %v, want %v", d, d.Mean(), want)
 	}
 }
 
 func TestSamplesAreDurations(t *testing.T) {
 	r := random.New(3, 10)
-	if got := Constantly(1500 * time.Microsecond).Sample(&r); got != 1_500_000 {
-		t.Errorf("a constant 1.5ms is %d ns", got)
-	}
-	if got := (DurationDist{Dist{P: 2.5}}).Sample(&r); got != 3 {
-		t.Errorf("2.5 ns is %d ns, want the next integer", got)
-	}
+	got := DurationDist{Dist{P: 2.5}}.Sample(&r)
+	testkit.Check(t, got == 3, "2.5 ns is %d ns, want the next integer", got)
 	negative := 0
 	for range 10_000 {
-		switch got := (DurationDist{Dist{DistNormal, 0, 1e6}}).Sample(&r); {
-		case got < 0:
-			t.Fatalf("a duration is %d ns", got)
-		case got == 0:
+		got := DurationDist{Dist{DistNormal, 0, 1e6}}.Sample(&r)
+		testkit.Must(t, got >= 0, "a duration is %d ns", got)
+		if got == 0 {
 			negative++
 		}
 	}
@@ -303,31 +274,19 @@ func TestClocksAreAsWrongAsTheScenarioSays(t *testing.T) {
 	}
 	checkPart(t, "offsets above 500 ms", offsets, n, 0.25)
 	checkPart(t, "drifts above 24.5 ppm", drifts, n, 0.255)
-
-	if offset, drift := (Clock{}).Draw(&r); offset != 0 || drift != 0 {
-		t.Errorf("a right clock has %d ns and %d ppm", offset, drift)
-	}
-	one := Clock{Offset: DurationDist{Dist{DistUniform, 3e9, 3e9}}, Drift: DriftDist{Dist{DistUniform, -7, -7}}}
-	if offset, drift := one.Draw(&r); offset != 3e9 || drift != -7 {
-		t.Errorf("a clock 3 s ahead and 7 ppm slow has %d ns and %d ppm", offset, drift)
-	}
+	one := Clock{Offset: duration(DistUniform, 3e9, 3e9), Drift: drift(DistUniform, -7, -7)}
+	offset, ppm := one.Draw(&r)
+	testkit.Check(t, offset == 3e9 && ppm == -7, "a clock that is wrong by 3 s and -7 ppm: %d, %d", offset, ppm)
 	// No clock stands still, whatever the tail.
-	wild := Clock{Offset: DurationDist{Dist{DistNormal, 0, 1e30}}, Drift: DriftDist{Dist{DistNormal, 0, 1e30}}}
-	for range 100 {
-		offset, drift := wild.Draw(&r)
-		testkit.Must(t, max(offset, -offset) == int64(offsetMax) && max(drift, -drift) == int64(driftMax)-1,
-			"a clock beyond all bounds has %d ns and %d ppm", offset, drift)
-	}
-}
-
-// A sweep of the offset compares fleets whose clocks drift alike.
-func TestTheOffsetDoesNotChangeTheDrift(t *testing.T) {
-	drift := DriftDist{Dist{DistNormal, 0, 100}}
-	var drifts []int64
+	offset, ppm = Clock{duration(DistNormal, 0, 1e30), drift(DistNormal, 0, 1e30)}.Draw(&r)
+	testkit.Check(t, max(offset, -offset) == int64(offsetMax) && max(ppm, -ppm) == int64(driftMax)-1,
+		"a clock beyond all bounds has %d ns and %d ppm", offset, ppm)
+	// A sweep of the offset compares fleets whose clocks drift alike.
+	seen := map[int64]bool{}
 	for _, offset := range []time.Duration{0, time.Millisecond, time.Hour} {
 		r := random.New(5, 10)
-		_, d := Clock{Constantly(offset), drift}.Draw(&r)
-		drifts = append(drifts, d)
+		_, d := Clock{Constantly(offset), drift(DistNormal, 0, 100)}.Draw(&r)
+		seen[d] = true
 	}
-	testkit.Check(t, drifts[0] == drifts[1] && drifts[1] == drifts[2], "the drifts are %v", drifts)
+	testkit.Check(t, len(seen) == 1, "the drifts are %v", seen)
 }

@@ -37,23 +37,13 @@ func TestWhatIsValidIsValidWithItsDefaultsToo(t *testing.T) {
 	steps := valid()
 	steps.Groups[0].Scale[1].Count = processesMax - 5
 	for _, s := range []Scenario{least, valid(), clocks, steps} {
-		if err := s.Validate(); err != nil {
-			t.Errorf("%v", err)
-		}
-		if err := s.Defaults().Validate(); err != nil {
-			t.Errorf("with its defaults: %v", err)
-		}
+		testkit.NoErr(t, s.Validate())
+		testkit.NoErr(t, s.Defaults().Validate())
 	}
-}
-
-func TestGroupsWithoutANameAreCalledByTheirPlace(t *testing.T) {
-	s := valid().Defaults()
-	if s.Groups[0].Name != "web" || s.Groups[1].Name != "group-1" {
-		t.Errorf("the groups are %q and %q", s.Groups[0].Name, s.Groups[1].Name)
-	}
-	if s := (Scenario{}).Defaults(); len(s.Groups) != 1 || s.Groups[0].Name != "all" {
-		t.Errorf("the group of no groups is %+v", s.Groups)
-	}
+	// Groups without a name are called by their place.
+	two, none := valid().Defaults().Groups, Scenario{}.Defaults().Groups
+	testkit.Check(t, two[0].Name == "web" && two[1].Name == "group-1" && len(none) == 1 && none[0].Name == "all",
+		"%+v and %+v", two, none)
 }
 
 func replay(requests ...TraceRequest) Workload {
@@ -113,11 +103,10 @@ func TestValidateRefusesWhatNoFileSays(t *testing.T) {
 		"workload.cost: is uniform(3,2), must":   func(_ to, w *Workload) { w.Cost = Cost{Min: 3, Max: 2} },
 		"workload.cost: is uniform(0,2), must":   func(_ to, w *Workload) { w.Cost = Cost{Min: 0, Max: 2} },
 		"workload.cost: is pareto(1,2,0.001)":    func(_ to, w *Workload) { w.Cost = Cost{1, 2, 0.001} },
-		`workload.actual: "uniform(2,1)" must`:   func(_ to, w *Workload) { w.Actual.Dist = Dist{DistUniform, 2, 1} },
+		`workload.hold: "uniform(2ns,1ns)" `:     func(_ to, w *Workload) { w.Hold = duration(DistUniform, 2, 1) },
 		"workload.cancelled: is 101%, must be":   func(_ to, w *Workload) { w.Cancelled = 1.01 },
-		"workload.swing: is 150%, must be 0% to": func(_ to, w *Workload) { w.Swing = 1.5 },
+		"workload.swing: is 150%, must be":       func(_ to, w *Workload) { w.Swing = 1.5 },
 		"workload.think: is gauss(1ns,2ns), but": func(_ to, w *Workload) { w.Think = duration("gauss", 1, 2) },
-		`workload.hold: "uniform(2ns,1ns)"`:      func(_ to, w *Workload) { w.Hold = duration(DistUniform, 2, 1) },
 		"network.loss: is 101%, must be 0%":      func(s to, _ *Workload) { s.Network.Loss = 1.01 },
 		"network.lost_replies: is NaN%, must be": func(s to, _ *Workload) { s.Network.LostReplies = Ratio(nan) },
 		"network.partitions[0].part: is 200%":    func(s to, _ *Workload) { s.Network.Partitions[0].Part = 2 },
@@ -171,16 +160,6 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 		"sim: invalid scenario: workload.cost: is uniform(1,1000000), must be at most the smallest burst (300): " +
 		"more is never admitted\n" +
 		"sim: invalid scenario: redis.faults[0].at: is 1h0m0s, must be 0s to 30s")
-}
-
-func TestFieldNamesAreInSnakeCase(t *testing.T) {
-	for name, want := range map[string]string{
-		"TTL": "ttl", "RoundTrip": "round_trip", "On": "on", "CallTimeout": "call_timeout", "TraceSum": "trace_sum",
-		"ClientTime": "client_time", "": "",
-	} {
-		got := FieldName(name)
-		testkit.Check(t, got == want, "%s is called %s, want %s", name, got, want)
-	}
 }
 
 func TestASettingThatTheKindDoesNotReadIsRefused(t *testing.T) {

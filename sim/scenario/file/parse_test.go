@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -38,14 +37,14 @@ policy: {ttl: 250ms, max_batch: 20, weight: 3, cold_start: allow, fallback: deny
 keys: {count: 7, zipf: 1e0}
 clock: {offset: "uniform(-1s,10s)", drift: 50ppm}
 groups:
-  - &small
-    name: a
+  - name: a
     count: 2
     skew: .5
+    restarts: &stops {every: 1m, for: "lognormal(1ms,2ms)"}
   - name: b
     clock: {}
     workload: {kind: closed, think: exp(5ms)}
-    pauses: {every: 1m, for: "lognormal(1ms,2ms)"}
+    pauses: *stops
     scale: [{at: 1s, count: 0, kill: true}]
     # everything in here is commented out:
     restarts:
@@ -57,6 +56,7 @@ redis:
 rivals: []
 `))
 	testkit.NoErr(t, err)
+	stops := scenario.Stops{Every: time.Minute, For: durations(scenario.DistLognormal, 1e6, 2e6)}
 	want := scenario.Scenario{
 		Name: "2024", Description: "two\nlines\n", Duration: 90 * time.Second, Seed: 1<<53 - 1,
 		Limits: []lease.Limit{lease.PerSecond(100), lease.PerMinute(5000).WithBurst(200),
@@ -68,10 +68,9 @@ rivals: []
 			Offset: durations(scenario.DistUniform, -1e9, 1e10),
 			Drift:  scenario.DriftDist{Dist: scenario.Dist{P: 50}},
 		},
-		Groups: []scenario.Group{{Name: "a", Count: 2, Skew: 0.5}, {
-			Name: "b", Clock: &scenario.Clock{},
+		Groups: []scenario.Group{{Name: "a", Count: 2, Skew: 0.5, Restarts: stops}, {
+			Name: "b", Clock: &scenario.Clock{}, Pauses: stops,
 			Workload: &scenario.Workload{Kind: scenario.Closed, Think: durations(scenario.DistExp, 5e6, 0)},
-			Pauses:   scenario.Stops{Every: time.Minute, For: durations(scenario.DistLognormal, 1e6, 2e6)},
 			Scale:    []scenario.Step{{At: time.Second, Kill: true}},
 		}},
 		Workload: scenario.Workload{Kind: scenario.Diurnal, Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5},
@@ -79,14 +78,6 @@ rivals: []
 		Network: scenario.Network{RoundTrip: durations(scenario.DistPareto, 1e6, 1.5)},
 	}
 	testkit.Check(t, alike(got, want), "read\n%+v\nwant\n%+v", got, want)
-}
-
-func TestAnAliasStandsForItsAnchor(t *testing.T) {
-	s, err := Parse("s.yaml", []byte(`limits: [&l 7/s burst 3, *l]
-groups: [{name: a, pauses: &p {every: 1s, for: 2ms}}, {name: b, restarts: *p}]`))
-	testkit.NoErr(t, err)
-	a, b := s.Groups[0], s.Groups[1]
-	testkit.Check(t, s.Limits[1] == lease.PerSecond(7).WithBurst(3) && b.Restarts == a.Pauses, "%+v", s)
 }
 
 // wrong has files and the one mistake of each, by the beginning of its message after "s.yaml:".
@@ -105,12 +96,9 @@ var wrong = slices.Concat([][2]string{
 	{"limits: [{tokens: 1}]", "1:10: limits[0]: is a mapping, must be a limit, like 1000/s burst 200"},
 	{"limits: [100 each month]", "1:10: limits[0]: \"100 each month\": a period has a fixed length"},
 	{"limits: [100 in 1m burst 5]", "1:10: limits[0]: \"100 in 1m burst 5\": \"burst 5\" is not understood"},
-	{"limits: [1]", `1:10: limits[0]: "1": no "/" between tokens and period`},
 	{"name: a", "1:1: limits: there are 0, must be 1 to 4"},
-	{"name: a\nlimits: []", "2:1: limits: there are 0, must be 1 to 4"},
 }, startingWith("limits: [1/s]\n", [][2]string{
 	{"duratoin: 5s", "2:1: duratoin: unknown field; did you mean duration?"},
-	{"policy: {TTL: 1s}", "2:10: policy.TTL: unknown field; did you mean policy.ttl?"},
 	{"redis: {shard: 3}", "2:9: redis.shard: unknown field; did you mean redis.shards?"},
 	{"target: 5s", "2:1: target: unknown field; did you mean policy.target?"},
 	{"network:\n  lots: 1%", "3:3: network.lots: unknown field"},
@@ -120,42 +108,29 @@ var wrong = slices.Concat([][2]string{
 	{"keys: &k {count: 1}\nnetwork: {<<: *k}", "3:11: network: has a merge key, which is not read"},
 	{"keys: 5", `2:7: keys: is "5", must be a mapping with the fields count, zipf`},
 	{"reps: many", `2:7: reps: is "many", must be a whole number`},
-	{"reps: 1.5", `2:7: reps: is "1.5", must be a whole number`},
 	{"reps: 010", `2:7: reps: is "010", must be a whole number`},
 	{"reps: 0x10", `2:7: reps: is "0x10", must be a whole number`},
 	{"reps: '5'", `2:7: reps: is the text "5", must be a whole number`},
 	{"reps:", "2:6: reps: has no value, must be a whole number"},
 	{"reps: 9223372036854775808", "2:7: reps: is \"9223372036854775808\", must be a whole number, below 2^63"},
 	{"seed: -1", `2:7: seed: is "-1", must be a whole number, 0 or more`},
-	{"seed: 18446744073709551616", `2:7: seed: is "18446744073709551616", must be a whole number, 0 or more`},
 	{"workload: {load: .inf}", `2:18: workload.load: is ".inf", must be a number like 0.9`},
 	{"workload: {load: 1e999}", `2:18: workload.load: is "1e999", must be a number like 0.9, below 1.8e308`},
 	{"workload: {load: 1_0}", `2:18: workload.load: is "1_0", must be a number like 0.9`},
 	{"redis: {client_time: yes}", `2:22: redis.client_time: is "yes", must be true or false`},
-	{"redis: {client_time: 'true'}", `2:22: redis.client_time: is the text "true", must be true or false`},
 	{"name: [a]", "2:7: name: is a list, must be a text"},
 	{"name: !!str a", "2:7: name: has the tag !!str"},
 	{"rivals: [central, central]", `2:19: rivals[1]: is "central", which is rivals[0] too`},
-	{"workload: {load: 90%}", `2:18: workload.load: is "90%", must be a number like 0.9, below 1.8e308`},
-	{"rivals: [[a]]", "2:10: rivals[0]: is a list, must be a text"},
-	{"workload: {load: '2'}", `2:18: workload.load: is the text "2", must be a number`},
 	{"duration: 100", `2:11: duration: is "100", which has no unit: a duration is like 100ms`},
-	{"duration: '100'", `2:11: duration: is "100", which has no unit`},
 	{"duration: 5 s", `2:11: duration: is "5 s", must be a duration like 100ms`},
 	{"duration: 9999999999h", `2:11: duration: is "9999999999h", must be a duration like 100ms, 2s`},
 	{"workload: {rate: 5}", `2:18: workload.rate: "5" has no unit: a rate is like 1200/s`},
 	{"network: {loss: 0.5}", `2:17: network.loss: "0.5" has no unit: a ratio is in percent`},
 	{"network: {loss: -1%}", `2:17: network.loss: "-1%" must be 0% to 100%`},
-	{"network: {round_trip: 5}", `2:23: network.round_trip: "5" is not a duration with a unit`},
-	{"clock: {drift: 5}", `2:16: clock.drift: "5" has no unit: a drift is like 50ppm`},
 	{"policy: {fallback: denny}",
 		`2:20: policy.fallback: is "denny", must be local_share or deny or allow_all; did you mean deny?`},
-	{"workload: {cost: 0}", `2:18: workload.cost: "0" must be 1 or more`},
 	{"duration: -5s", "2:11: duration: is -5s, must be 1ms to 720h0m0s"},
-	{"network:\n  round_trip: -1ms", "3:15: network.round_trip: is -1ms, must not be negative"},
 	{"redis:\n  faults:\n  - at: 1s\n    for: 1s", "4:5: redis.faults[0].kind: is \"\", must be one of outage"},
-	{"groups:\n  - name: a\n    workload:\n      kind: replay",
-		`4:5: groups[0].workload.file: is "": there is no trace`},
 }))
 
 func startingWith(line string, files [][2]string) (all [][2]string) {
@@ -169,11 +144,9 @@ func TestParseSaysWhereAndWhat(t *testing.T) {
 	for _, w := range wrong {
 		text, want := w[0], "s.yaml:"+w[1]
 		_, err := Parse("s.yaml", []byte(text))
-		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q:\n%v\nwant an ErrInvalid that begins with\n%s", text, err, want)
-		} else if more := strings.Count(err.Error(), "\n"); more > 0 {
-			t.Errorf("%q: %d errors follow from the one that counts:\n%v", text, more, err)
-		}
+		begins := errors.Is(err, ErrInvalid) && strings.HasPrefix(err.Error(), want)
+		testkit.Check(t, begins && !strings.Contains(err.Error(), "\n"), "%q:\n%v\nwant one that begins with\n%s", text,
+			err, want)
 	}
 }
 
@@ -218,12 +191,10 @@ func TestALargeFileIsRefused(t *testing.T) {
 	testkit.Check(t, err != nil && strings.Contains(err.Error(), "has more than 200000 values"), "%.200v", err)
 	_, err = Parse("s.yaml", make([]byte, yamlfile.TextMax+1))
 	testkit.Check(t, err != nil && strings.Contains(err.Error(), "has more than 1048576 bytes"), "%.200v", err)
-}
-
-func TestALongValueIsCutInMessages(t *testing.T) {
-	_, err := Parse("s.yaml", []byte("limits: [1/s]\nreps: "+strings.Repeat("é", 1000)))
-	testkit.Check(t, err != nil && utf8.RuneCountInString(err.Error()) <= 120 &&
-		strings.Contains(err.Error(), `éé", must be`), "%v", err)
+	// A long value is cut in messages.
+	_, err = Parse("s.yaml", []byte("limits: [1/s]\nreps: "+strings.Repeat("é", 1000)))
+	cut := err != nil && len(err.Error()) <= 240 && strings.Contains(err.Error(), `éé", must be`)
+	testkit.Check(t, cut, "%v", err)
 }
 
 // written makes files of a folder and returns the path of the first.
@@ -283,8 +254,6 @@ func TestAWrongTraceIsAnErrorOfItsField(t *testing.T) {
 func TestLoadReturnsTheErrorOfTheSystem(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
 	testkit.Check(t, errors.Is(err, os.ErrNotExist) && !errors.Is(err, ErrInvalid), "%v", err)
-	_, err = Load(t.TempDir())
-	testkit.Check(t, err != nil && !errors.Is(err, ErrInvalid), "%v", err)
 }
 
 func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
@@ -312,10 +281,8 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 func worst(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if v.Type() != reflect.TypeFor[*scenario.Trace]() {
-			v.Set(reflect.New(v.Type().Elem()))
-			worst(v.Elem())
-		}
+		v.Set(reflect.New(v.Type().Elem()))
+		worst(v.Elem())
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		worst(v.Index(0))
