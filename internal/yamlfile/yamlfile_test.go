@@ -66,19 +66,6 @@ func TestARequiredListNeedsAValue(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "acb", 2}, {"abc", "bc", 1},
-		{"kitten", "sitting", 3}, {"ab", "ba", 2},
-	} {
-		got, back := distance(c.a, c.b), distance(c.b, c.a)
-		testkit.Check(t, got == c.want && back == c.want, "%v: %d, and %d back", c, got, back)
-	}
-}
-
 func TestSimilarNamesAreGuessed(t *testing.T) {
 	for name, want := range map[string]string{
 		"lottery": "", "lots": "loss", "Round_Trip": "round_trip", "round-trip": "round_trip",

@@ -145,8 +145,8 @@ func TestParseSaysWhereAndWhat(t *testing.T) {
 		text, want := w[0], "s.yaml:"+w[1]
 		_, err := Parse("s.yaml", []byte(text))
 		begins := errors.Is(err, ErrInvalid) && strings.HasPrefix(err.Error(), want)
-		testkit.Check(t, begins && !strings.Contains(err.Error(), "\n"), "%q:\n%v\nwant one that begins with\n%s", text,
-			err, want)
+		one := begins && !strings.Contains(err.Error(), "\n")
+		testkit.Check(t, one, "%q:\n%v\nwant one ErrInvalid that begins with\n%s", text, err, want)
 	}
 }
 

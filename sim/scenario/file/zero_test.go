@@ -45,9 +45,7 @@ func TestAZeroSaysWhatItWouldMean(t *testing.T) {
 	for assignment, want := range map[string]string{
 		"workload.load=0":                "workload.load: is 0, " + means + "0.9; leave it out, or give",
 		"workload.load=-0":               "workload.load: is 0, " + means + "0.9; ",
-		"workload.factor=0":              "workload.factor: is 0, " + means + "10; ",
 		"groups[0].count=0":              "groups[0].count: is 0, " + means + "1; ",
-		"groups.web.weight=0":            "groups[0].weight: is 0, " + means + "1; ",
 		"policy.max_batch=0":             "policy.max_batch: is 0, " + means + "what the limit can give; ",
 		"duration=0":                     "duration: is 0s, " + means + "30s; ",
 		"workload.rate=0/s":              "workload.rate: is 0/s, " + means + "a load of 0.9; ",
