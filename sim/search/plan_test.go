@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,24 +192,18 @@ func TestWhatAPlanSimulates(t *testing.T) {
 		testkit.NoErr(t, err)
 		want := []string{"grid", "refine", "confirm", "stress"}
 		testkit.Check(t, slices.Equal(phases, want), "%q, want %q", phases, want)
-		// then no scenario runs twice,
-		ran := map[string]bool{}
-		seeds := map[uint64]map[uint64]bool{p.Seed: {}, p.ConfirmSeed: {}}
+		// then no scenario runs twice, and the confirmation sees no seed of the search,
+		ran, phaseOf := map[string]bool{}, map[uint64]uint64{}
 		for _, s := range w.runs {
 			name := fmt.Sprint(s.Hash(), s.Seed)
-			testkit.Check(t, !ran[name],
-				"target %v, %d x %v of seed %d ran twice", s.Policy.Target, s.Reps, s.Duration, s.Seed)
+			testkit.Check(t, !ran[name] && (s.Seed == p.Seed || s.Seed == p.ConfirmSeed), "%+v", s)
 			ran[name] = true
-			testkit.Must(t, seeds[s.Seed] != nil, "a run has seed %d, which the plan does not name", s.Seed)
 			for r := range s.Reps {
-				seeds[s.Seed][random.SeedOf(s.Seed, r)] = true
+				seed := random.SeedOf(s.Seed, r)
+				testkit.Check(t, cmp.Or(phaseOf[seed], s.Seed) == s.Seed, "seed %d is in both", seed)
+				phaseOf[seed] = s.Seed
 			}
 		}
-		// the confirmation sees no seed of the search,
-		for seed := range seeds[p.ConfirmSeed] {
-			testkit.Check(t, !seeds[p.Seed][seed], "seed %d is in the search and in the confirmation", seed)
-		}
-		testkit.Check(t, len(seeds[p.ConfirmSeed]) == 8 && len(seeds[p.Seed]) > 0, "%v", seeds)
 		// and the scenario's own policy is compared on the same ones.
 		for _, c := range []*Candidate{p.Chosen, p.Given} {
 			testkit.Check(t, c.Meets && c.Seed == p.ConfirmSeed && c.Reps == 8 && c.DurationS == 10, "%+v", c)
@@ -261,13 +256,10 @@ func TestAPlanSaysHowLongAFleetTakesToSettle(t *testing.T) {
 		p, _ := ask(t, &world{f: rising(f)}, Question{Scenario: fleet()})
 		said := p.EnoughS > 16 && p.EnoughS < 120
 		testkit.Must(t, p.Verdict == name && said, "%s: %v s would do", p.Verdict, p.EnoughS)
-		// when it has the time that the plan asks for,
+		// when it has the time that the plan asks for, then it asks for no more.
 		longer := fleet()
 		longer.Duration = time.Duration(p.EnoughS) * time.Second
 		p, _ = ask(t, &world{f: rising(f)}, Question{Scenario: longer})
-		// then it asks for no more, and half of that is settled with the policy that it names.
 		testkit.Check(t, p.EnoughS == 0, "%s: %v s would do, after %v", name, p.EnoughS, longer.Duration)
-		settles := longer.Settles()
-		testkit.Check(t, settles <= longer.Duration/2, "%s: settled after %v of %v", name, settles, longer.Duration)
 	}
 }
