@@ -157,7 +157,7 @@ func (c *checker) dist(path string, d Dist, text string, bound float64, boundTex
 	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
 		c.bad(path, "has the parameters %v and %v, must be finite", d.P, d.Q)
 	} else if err := d.check(text); err != nil {
-		c.joined(path, err, ErrQuantity)
+		c.adopt(path, err)
 	} else if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
 		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
 	}
@@ -191,10 +191,10 @@ func (c *checker) groups() {
 		}
 		between(c, path+".count", g.Count, 1, processesMax)
 		if of := (lease.Policy{Weight: g.Weight}); g.Weight != c.Policy.Weight { // which is checked there
-			c.ofPolicy(path, of.Validate())
+			c.adopt(path, of.Validate())
 		}
 		if g.Headroom != c.Policy.Headroom {
-			c.ofPolicy(path, lease.Policy{Headroom: g.Headroom}.Validate())
+			c.adopt(path, lease.Policy{Headroom: g.Headroom}.Validate())
 		}
 		between(c, path+".share", g.Share, 0, 1e12)
 		between(c, path+".skew", g.Skew, 0, 10)
