@@ -10,12 +10,9 @@ import (
 )
 
 // Cost is how many tokens a request takes, from Min to Max. Its text is "3", "uniform(1,5)" or
-// "pareto(1,500,1.3)".
-//
-// With a Shape the costs have a heavy tail: most requests cost about Min, and the few that cost
-// much ask for a large part of all tokens, the larger the smaller the Shape is. That is a Pareto
-// distribution that ends at Max (bounded Pareto): above what a limit ever admits there is nothing
-// to simulate, and so its mean exists for any Shape.
+// "pareto(1,500,1.3)". With a Shape the costs have a heavy tail, that of a Pareto distribution that
+// ends at Max (bounded Pareto): above what a limit ever admits there is nothing to simulate, and so
+// its mean exists for any Shape.
 type Cost struct {
 	Min, Max int64
 	Shape    float64 `json:",omitzero"` // 0 for a uniform cost
@@ -77,8 +74,7 @@ func (c Cost) Sample(r *random.Stream) int64 {
 	case c.Shape == 0:
 		return c.Min + r.Int64N(c.Max-c.Min+1)
 	}
-	// The share of requests that cost more than x is ((Min/x)^Shape - (Min/Max)^Shape) divided by
-	// what that is for Min.
+	// The share that costs more than x is ((Min/x)^Shape - (Min/Max)^Shape) by what that is for Min.
 	above := 1 - float64(r.Float64()*(1-c.part(float64(c.Max))))
 	return whole(float64(float64(c.Min)*random.Pow(above, -1/c.Shape)), c.Min, c.Max)
 }

@@ -209,8 +209,8 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// Sample is one duration in nanoseconds, cut off at 0 and at DurationMax, the longest run. So the
-// mean of a normal distribution that reaches below 0 is above Mean.
+// Sample is one duration in nanoseconds, cut off at 0 and at DurationMax. So the mean of a normal
+// distribution that reaches below 0 is above Mean.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
@@ -229,9 +229,8 @@ func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	return offset, driftPPM
 }
 
-// around returns what a distribution means for a clock: a constant is the bound of a uniform one.
-// The uniform one takes a number even where the bound is 0, so that a change of the offset does not
-// change the drift, which is drawn next.
+// around returns what a distribution means for a clock: a constant is the bound of a uniform one,
+// which takes a number even where it is 0, so that a change of the offset does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

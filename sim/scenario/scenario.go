@@ -4,10 +4,6 @@
 // Make a Scenario, set what matters, and leave the rest zero: Defaults fills it in, and Validate
 // reports every violation at once, each with its path, its value and its bound. A Scenario is a
 // value. Nothing here runs anything or reads a file.
-//
-// Files: scenario.go the types, defaults.go what a zero means, validate.go and validate_workload.go
-// the bounds, quantity.go and dist.go the quantities with their units,
-// settles.go how long a fleet takes to settle.
 package scenario
 
 import (

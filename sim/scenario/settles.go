@@ -49,8 +49,7 @@ type Disturbance struct {
 
 // Disturbances are those of s, the first one first: the faults of Redis and of the network,
 // processes that are stopped or killed at a named time, and processes that are added. A flash is
-// none, though the stock grows with it: how often it comes belongs to the load, and what it costs
-// to the ratio.
+// none: how often it comes belongs to the load, and what it costs to the ratio.
 func (s Scenario) Disturbances() (all []Disturbance) {
 	fault := func(at, lasts time.Duration) { all = append(all, Disturbance{at, at + lasts, true}) }
 	for _, f := range s.Redis.Faults {
@@ -81,8 +80,7 @@ func (s Scenario) Disturbances() (all []Disturbance) {
 
 // Enough is how long a run must last, in whole seconds, for half of what counts after the last
 // disturbance to be settled: 0 where half of what counts before the first, between two or after the
-// last one is, and where the load changes at times of its own, so that a longer run would show
-// something else.
+// last one is, and where the load changes at times of its own.
 func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0

@@ -50,17 +50,17 @@ func (c *checker) adopt(section string, err error) {
 
 var (
 	// sentinels removes the names of sentinel errors, of which a file's reader knows nothing.
-	sentinels = strings.NewReplacer(lease.ErrInvalidLimit.Error()+": ", "", lease.ErrInvalidPolicy.Error()+": ", "",
-		lease.ErrInvalidConfig.Error()+": ", "", ErrQuantity.Error()+": ", "")
+	sentinels = strings.NewReplacer(lease.ErrInvalidLimit.Error()+": ", "", lease.ErrInvalidPolicy.Error()+": ",
+		"", lease.ErrInvalidConfig.Error()+": ", "", ErrQuantity.Error()+": ", "")
 	// leaseNames are the fields of lease.Limit and lease.Policy where a message names them.
 	leaseNames = regexp.MustCompile(
 		`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight)\b`)
 )
 
-// InFile is a message of package lease in the words of a scenario file: its fields have the file's
-// names, and 0 is not offered as the default, because a file leaves such a field out.
+// InFile is a message of package lease, or about a quantity, in the words of a scenario file: its
+// fields have the file's names, and 0 is not offered as the default: a file leaves such a field out.
 func InFile(message string) string {
-	message = strings.ReplaceAll(message, "must be 0 (default) or ", "must be ")
+	message = strings.ReplaceAll(sentinels.Replace(message), "must be 0 (default) or ", "must be ")
 	return leaseNames.ReplaceAllStringFunc(message, func(name string) string {
 		if name == "Per" {
 			return "period"

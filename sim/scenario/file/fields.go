@@ -20,7 +20,7 @@ import (
 // format describes scenario files.
 var format = &yamlfile.Format{
 	Name:  scenario.FieldName,
-	Clean: unprefixed,
+	Clean: func(err error) string { return scenario.InFile(strings.ReplaceAll(err.Error(), "\n", "; ")) },
 	Words: map[reflect.Type][]string{
 		reflect.TypeFor[lease.Fallback](): {
 			lease.FallbackLocalShare: "local_share", lease.FallbackDeny: "deny", lease.FallbackAllowAll: "allow_all",
@@ -46,16 +46,9 @@ var format = &yamlfile.Format{
 	},
 }
 
-// unprefixed drops the names of packages from an error.
-func unprefixed(err error) string {
-	quantity, limit := scenario.ErrQuantity.Error()+": ", lease.ErrInvalidLimit.Error()+": "
-	return scenario.InFile(strings.NewReplacer(quantity, "", limit, "", "\n", "; ").Replace(err.Error()))
-}
-
-// scalarText is the text that setScalar reads as v. A value that is none of its type's words is its
-// number.
+// scalarText is the text of v in a file. A value that is none of its type's words is its number.
 func scalarText(v reflect.Value) string {
-	if list, ok := format.Words[v.Type()]; ok {
+	if list := format.Words[v.Type()]; list != nil {
 		if n := v.Int(); n >= 0 && n < int64(len(list)) {
 			return list[n]
 		}
@@ -95,11 +88,7 @@ func marshal(v reflect.Value, style yaml.Style) ([]byte, error) {
 		return nil, err
 	}
 	n.Style = style
-	text, err := yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
-	if err != nil {
-		return nil, fmt.Errorf("file: %w", err)
-	}
-	return text, nil
+	return yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 }
 
 // nodeOf is v as a file has it. Of what no file can say, err is set.
@@ -141,15 +130,11 @@ func scalarNode(v reflect.Value, err *error) *yaml.Node {
 	return n
 }
 
-// inOneLine is v as a file has it, in YAML's flow style. It is for people: an error stands in place
-// of what no file can say.
+// inOneLine is v as a file has it, in YAML's flow style; nothing of a list that no file can have.
 func inOneLine(v reflect.Value) string {
 	if format.IsScalar(v.Type()) {
 		return scalarText(v)
 	}
-	text, err := marshal(v, yaml.FlowStyle)
-	if err != nil {
-		return err.Error()
-	}
+	text, _ := marshal(v, yaml.FlowStyle)
 	return strings.TrimSuffix(string(text), "\n")
 }

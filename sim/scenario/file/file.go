@@ -9,9 +9,6 @@
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
 // the group's name: see Set and Paths.
 //
-// Files: file.go Load, Parse and the examples; decode.go checks of a file that was read; fields.go the
-// texts of values, and Marshal; path.go Set and Differences. internal/yamlfile reads the YAML.
-//
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
 package file
 
@@ -67,8 +64,7 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 }
 
 // loadTraces reads the traces that workloads of s name and that are not there yet, each beside the
-// scenario's file. A digest in the scenario says which trace was meant; another one is an error. It
-// changes nothing that a copy of s shares.
+// scenario's file. It changes nothing that a copy of s shares.
 func (d decoder) loadTraces(s *scenario.Scenario) {
 	d.loadTrace("workload", &s.Workload)
 	s.Groups = slices.Clone(s.Groups)
@@ -89,21 +85,20 @@ func (d decoder) loadTrace(path string, w *scenario.Workload) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(d.File), name)
 	}
+	bad := func(field, format string, args ...any) { d.Bad(path+field, d.PlaceOf(path+field), format, args...) }
 	columns, err := trace.ParseColumns(w.Columns)
 	if err != nil {
-		d.Bad(path+".columns", d.PlaceOf(path+".columns"), "%v", err)
+		bad(".columns", "%v", err)
 		return
 	}
 	t, err := trace.ReadFile(name, columns)
 	if err != nil {
-		d.Bad(path+".file", d.PlaceOf(path+".file"), "%v", err)
+		bad(".file", "%v", err)
 		return
 	}
 	sum := trace.Digest(t)
 	if w.TraceSum != "" && w.TraceSum != sum {
-		path += ".trace_sum"
-		d.Bad(path, d.PlaceOf(path), "is %q, but that of %s is %s: it is not the same trace any more",
-			w.TraceSum, w.File, sum)
+		bad(".trace_sum", "is %q, but that of %s is %s: it is not the same trace any more", w.TraceSum, w.File, sum)
 		return
 	}
 	w.Trace, w.TraceSum = t, sum
@@ -141,16 +136,12 @@ func Examples() (all []Example) {
 }
 
 func exampleText(name string) []byte {
-	text, err := exampleFiles.ReadFile("examples/" + name + ".yaml")
-	if err != nil {
-		panic(fmt.Sprintf("file: an example is missing: %v", err))
-	}
+	text, _ := exampleFiles.ReadFile("examples/" + name + ".yaml") // which is there, and empty were it not
 	return text
 }
 
-// Template is a commented scenario with every field: those that most users set are there, and every
-// other one is commented out with its default value, its unit and its meaning. A line of it that
-// begins with # and then no space is a field.
+// Template is a commented scenario with every field. Those that few users set are commented out with
+// their defaults: a line that begins with # and then no space is a field.
 func Template() []byte { return []byte(template) }
 
 // TemplateFor is Template as a scenario with that name.
