@@ -24,10 +24,9 @@ func wrongText(kind error, text string) func(format string, args ...any) error {
 // is a Run.
 type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 
-// Lab answers questions with many simulations. Run is required; every other zero field is a good
-// default.
+// Lab answers questions with many simulations.
 type Lab struct {
-	Run      Run
+	Run      Run // required
 	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
 	// Progress, if not nil, is called after each simulation, one call at a time.
 	Progress func(p Progress)
@@ -60,12 +59,9 @@ type trial struct {
 	name     string // for errors
 	scenario sim.Scenario
 	report   *sim.Report // nil until it has run
-
-	values []string // of a sweep, one of each axis
-
-	// Of a plan:
-	changes int // 0 for the scenario's own policy, 1 for another
-	targets []Threshold
+	values   []string    // of a sweep, one of each axis
+	changes  int         // of a plan: 0 for the scenario's own policy, 1 for another
+	targets  []Threshold // of a plan
 }
 
 // work runs the simulations of one question, each once. One goroutine uses it, and stops doing so
@@ -85,15 +81,6 @@ type work struct {
 func effortOf(t *trial) float64 {
 	s := t.scenario.Defaults()
 	return s.Duration.Seconds() * float64(s.Reps)
-}
-
-// left estimates how long the rest takes at the speed so far; todo is the phase's part of it.
-func (w *work) left(todo float64) time.Duration {
-	left := time.Duration(float64(time.Since(w.began)) / w.spent * (todo + w.ahead))
-	if !w.until.IsZero() {
-		left = min(left, time.Until(w.until))
-	}
-	return left
 }
 
 func (l Lab) begin() *work {
@@ -137,7 +124,11 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 			w.confidence = r.Confidence
 			w.spent, todo = w.spent+effortOf(t), todo-effortOf(t)
 			if ended++; w.Progress != nil {
-				w.Progress(Progress{phase, ended, len(fresh), w.left(todo)})
+				left := time.Duration(float64(time.Since(w.began)) / w.spent * (todo + w.ahead))
+				if !w.until.IsZero() {
+					left = min(left, time.Until(w.until))
+				}
+				w.Progress(Progress{phase, ended, len(fresh), left})
 			}
 			return nil
 		})

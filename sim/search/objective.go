@@ -68,11 +68,8 @@ func figureIn(all []sim.Named, name string) *sim.Figure {
 
 // paretoFront marks the rows that no row of the front beats. A row has the figures of one trial; all
 // trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats none.
-// Equal rows are marked alike.
-//
-// Certainty is not transitive: the first row may beat the second by calls, the second the third, and
-// the third still be better than the first in a figure that differs by luck between the other two.
-// So a row that is beaten beats none.
+// Certainty is not transitive: a row that is beaten may be certainly better than one that beats what
+// beats it. So a row that is beaten beats none.
 func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
 	var open []int // rows that are not decided yet

@@ -21,17 +21,16 @@ var ErrInfeasible = errors.New("search: no policy meets the targets")
 // Question says what to plan for.
 type Question struct {
 	Scenario sim.Scenario // valid; its policy is the one to compare with
-	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or
-	// AtLeast. nil means that one request in two hundred may be wrongly rejected. The promise is a
-	// target too, where the policy makes it.
+	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or AtLeast. nil
+	// bounds false_reject_ratio to 0.5 %. The promise is a target too, where the policy makes it.
 	Targets []Threshold
 	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.
 	// Less than the scenario's own means that.
 	OvercommitMax int64
 	// MustHold names the Stresses under which the targets must hold too. None by default.
 	MustHold []string
-	// TimeLimit ends the search after half of it, and the confirmation at its end. The answer is
-	// the best found until then, which depends on the machine. 0 means none.
+	// TimeLimit ends the search after half of it, and the confirmation at its end, with the best found
+	// until then, which depends on the machine. 0 means none.
 	TimeLimit time.Duration
 }
 
@@ -133,11 +132,11 @@ func (p *planning) run(
 		p.ahead += float64(float64(next.about) * effortOf(one))
 	}
 	finished, err = p.simulate(ctx, ph.name, trials)
-	if errors.Is(err, sim.ErrInterrupted) && context.Cause(ctx) == errLate {
+	if late = errors.Is(err, sim.ErrInterrupted) && context.Cause(ctx) == errLate; late {
 		p.plan.CutShort, p.cut = cmp.Or(p.plan.CutShort, ph.name), cmp.Or(p.cut, err)
-		return finished, true, nil
+		err = nil
 	}
-	return finished, false, err
+	return finished, late, err
 }
 
 // search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
@@ -203,7 +202,7 @@ func (p *planning) over(missing string) error {
 	return fmt.Errorf("search: %w: the time is over, and %s", sim.ErrInterrupted, missing)
 }
 
-// choose writes down the policy of a confirmed trial and what it needs.
+// choose writes down the policy of a confirmed trial, and the Redis that it needs if there is time.
 func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	chosen := p.candidate(t)
 	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, goCode(t.scenario)
@@ -211,7 +210,7 @@ func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	p.enough(t)
 	p.plan.Needs, p.plan.Relief, err = p.needsOf(ctx, t)
 	if errors.Is(err, sim.ErrInterrupted) {
-		err = nil // the policy stands without
+		return nil
 	}
 	return err
 }
@@ -233,8 +232,7 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }
 
-// enough notes when the scenario is too short for its fleet to settle with the policy of t: then
-// requests that are rejected once, as at the start, count as if that went on.
+// enough notes when the scenario is too short for its fleet to settle with the policy of t.
 func (p *planning) enough(t *trial) {
 	s := p.q.Scenario
 	s.Policy = t.scenario.Policy
@@ -273,7 +271,9 @@ func (p *planning) trials(ph phase, seed uint64, policies []lease.Policy) []*tri
 		t := &trial{scenario: p.q.Scenario, targets: p.q.Targets}
 		t.scenario.Policy = policy
 		settles = max(settles, t.scenario.Settles())
-		if t.name = policyOf(t.scenario).name(); policy != p.q.Scenario.Policy {
+		x := policyOf(t.scenario)
+		t.name = fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d", x.Target, x.TTL, x.Overcommit)
+		if policy != p.q.Scenario.Policy {
 			t.changes = 1
 		}
 		trials[i] = t

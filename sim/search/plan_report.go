@@ -34,12 +34,11 @@ type Plan struct {
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // of Chosen
 	// TradeOffs are policies that no other one beats in calls and in the figures of the targets, the
-	// chosen one among them, each a tenth or more apart from the next. They are on the fresh seeds
-	// too, unless the verdict is Interrupted: then they are from the search.
+	// chosen one among them, a tenth or more apart. They are on the fresh seeds too, unless the verdict
+	// is Interrupted: then they are from the search.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil if the time was over
-	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each request makes as
-	// many calls. It is 0 where Chosen is nil.
+	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each makes as many calls.
 	RequestsPerS float64     `json:"requests_per_s,omitempty"`
 	Relief       *sim.Relief `json:"relief,omitempty"`    // where Chosen keeps Redis too busy
 	CutShort     string      `json:"cut_short,omitempty"` // the first phase that the time limit ended
@@ -73,11 +72,6 @@ func policyOf(s sim.Scenario) Policy {
 	return Policy{
 		target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.CallsPerSecond, inForce,
 	}
-}
-
-// name returns the policy's text for an error.
-func (p Policy) name() string {
-	return fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d", p.Target, p.TTL, p.Overcommit)
 }
 
 // Needs describes the Redis that a policy takes.
@@ -134,8 +128,7 @@ type Miss struct {
 	RepsNeeded int `json:"reps_needed,omitempty"`
 }
 
-// goCode returns a Go expression for the configuration of s: its limits, the fields of the policy that
-// a plan chooses, and the fallback.
+// goCode returns a Go expression for the limits of s, what a plan chooses of its policy, and the fallback.
 func goCode(s sim.Scenario) string {
 	var limits strings.Builder
 	for _, l := range s.Limits {
@@ -161,7 +154,6 @@ func goCode(s sim.Scenario) string {
 		fallback[p.Fallback], calls)
 }
 
-// limitCode returns an element of a list of limits.
 func limitCode(l lease.Limit) string {
 	switch l.Kind {
 	case lease.KindSliding:

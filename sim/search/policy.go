@@ -55,7 +55,7 @@ func (o *options) add(p lease.Policy) {
 	}
 }
 
-// gridOf returns the policies that a plan tries first: the scenario's own, a grid of targets for each
+// gridOf returns the policies that a plan tries first: the scenario's own, targets for each
 // overcommit, and for a large fleet budgets of calls.
 func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
@@ -108,7 +108,7 @@ func tokensLast(s sim.Scenario, n float64) time.Duration {
 	return time.Duration(min(seconds, targetMost.Seconds()) * float64(time.Second))
 }
 
-// longest returns the longest target to choose for s. The burst may allow less.
+// longest returns the longest target to choose for s.
 func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
 // withLengths returns p with a target, as far as the burst allows, and a TTL in targets; 0 is the

@@ -24,12 +24,9 @@ const (
 	tradeOffsMax = 8
 )
 
-func (t *trial) calls() float64 { return t.report.CallsPerS.Mean }
-
-// margin returns the least margin of all targets.
+func (t *trial) calls() float64        { return t.report.CallsPerS.Mean }
 func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report, at) }
-
-func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
+func (t *trial) meets(at end) bool     { return t.margin(at) >= 0 }
 
 func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	least := math.Inf(1)
@@ -39,11 +36,11 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Trials that meet the targets at an end come first; a margin of
-// -slack still meets them. The others follow by their margins. Among those that meet them, fewer
-// calls are better. Of trials with about the fewest calls the scenario's own policy is first, then
-// the least overcommit, the shortest TTL (for which the tokens of a crash and a lost bucket are
-// missing) and the largest margin.
+// ranked sorts trials, best first. Those that meet the targets at an end, by a margin of -slack or
+// more, come first, those with fewer calls before the others; the rest follows by its margins. Of
+// trials with about the fewest calls the scenario's own policy is first, then the least overcommit,
+// the shortest TTL (for which the tokens of a crash and a lost bucket are missing) and the largest
+// margin.
 func ranked(trials []*trial, at end, slack float64) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -71,12 +68,10 @@ func ranked(trials []*trial, at end, slack float64) []*trial {
 // promising returns the trials that deserve more effort, best first: the n best if luck was good, as
 // it was, and bad; and the most accurate of each of parts ranges of calls. The latter remain if
 // the cheap ones turn out to have been lucky or fail under stress, and they are the trade-offs.
-func promising(trials []*trial, n, parts int) (all []*trial) {
+func promising(trials []*trial, n, parts int) []*trial {
 	n = min(n, len(trials))
-	all = append(all, ranked(trials, pessimistic, 0)[:n]...)
-	all = append(all, ranked(trials, expected, 0)[:n]...)
-	all = append(all, ranked(trials, expected, nearly)[:n]...)
-	return append(all, spread(trials, parts)...)
+	return slices.Concat(ranked(trials, pessimistic, 0)[:n], ranked(trials, expected, 0)[:n],
+		ranked(trials, expected, nearly)[:n], spread(trials, parts))
 }
 
 // spread divides the calls of trials into n ranges of equal factors, and returns the most accurate
@@ -114,7 +109,7 @@ func traded(targets []Threshold) (all []Threshold) {
 		}
 	}
 	if len(all) == 0 {
-		all = defaultTargets
+		return defaultTargets
 	}
 	return all
 }
@@ -148,11 +143,11 @@ func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 			front = append(front, trials[i])
 		}
 	}
-	if len(front) == 0 {
-		return nil
-	}
 	slices.SortStableFunc(front, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
-	if chosen == nil {
+	switch {
+	case len(front) == 0:
+		return nil
+	case chosen == nil:
 		chosen = front[0]
 	}
 	for factor := apart; ; factor *= apart {
@@ -235,9 +230,8 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 }
 
 // margin returns how far the report is inside the target, as a part of what the target tolerates: 0
-// is on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its
-// bound, a floor the rest to 1. A target that tolerates nothing gives the miss itself, or +Inf where
-// there is none. NaN is infinitely far outside.
+// is on the bound, -1 twice as bad as tolerated. A ceiling tolerates its bound, a floor the rest to
+// 1. A target that tolerates nothing gives the miss itself, or +Inf where there is none.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound

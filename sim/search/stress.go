@@ -25,16 +25,14 @@ var Stresses = []string{StressSkew, StressOutage, StressCrash, StressLostBucket,
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// Clocks that are right have no error to double; then they are as wrong as two bad quartzes
-	// (100 ppm each) and a host without NTP.
+	// Clocks that are right become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
 	// The outage lasts as long as a failover that goes well, or a tenth of a short run.
 	stressOutage = time.Second
 	// Redis is back so soon after it has lost everything, and processes after a crash.
 	stressRestart = 100 * time.Millisecond
-	// The time between two faults: the tokens that a fault costs are judged as a part of the tokens
-	// that are admitted in it.
+	// The tokens that a fault costs are judged as a part of those that are admitted in this time.
 	stressEvery = time.Hour
 )
 
@@ -143,8 +141,7 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 }
 
 // burden turns the report of a trial with one fault into that of a world with one such fault an
-// hour: calm has the figures without the fault, and the tokens that the fault costs are spread over
-// those that one central bucket admits in an hour. part is the addition to false rejects.
+// hour; calm has the figures without the fault. part is the addition to false rejects.
 func burden(t *trial, calm *sim.Figures) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

@@ -38,8 +38,8 @@ type SweepReport struct {
 	Asked
 	Axes       []Axis      `json:"axes"`
 	Objectives []Objective `json:"objectives"`
-	// Points are the whole grid; the first axis varies slowest. The first point, with the first value
-	// of every axis, is the base for the differences of the others.
+	// Points are the whole grid; the first axis varies slowest. The first point is the base for the
+	// differences of the others.
 	Points []Point `json:"points"`
 	// Finished points have figures, Invalid ones cannot have any. The rest was interrupted.
 	Finished int `json:"finished"`
@@ -53,13 +53,12 @@ type SweepReport struct {
 type Point struct {
 	Values       []string `json:"values"` // in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
-	// TargetInForce is how long leases last. The limits or the budget of calls may make that another
-	// length than policy.target.
+	// TargetInForce is how long leases last: the limits or the budget of calls may change policy.target.
 	TargetInForce string `json:"target_in_force,omitempty"`
 	// Invalid says why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
-	// Front marks a point at which the bound holds and that no other point of the front beats. A point
-	// beats another if it is certainly better in one objective and certainly worse in none.
+	// Front marks a point at which the bound holds and that no other point of the front beats, by being
+	// certainly better in one objective and certainly worse in none.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
 	// Rivals has the other algorithms that the scenario names, in its order.

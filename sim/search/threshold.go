@@ -65,8 +65,7 @@ var (
 )
 
 // ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is
-// a part of one it must, unless it is 0: 0.5 could mean 0.5 % or 50 %. ParseThreshold checks every
-// name but a rival's.
+// a part of one it must, unless it is 0. ParseThreshold checks every name but a rival's.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -153,8 +152,7 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 }
 
 // Failure describes the figure if it does not meet the threshold, and is empty otherwise. A figure
-// that the report lacks, because the rival did not run or because it is not a number, meets no
-// threshold.
+// that the report lacks, or that is not a number, meets no threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
