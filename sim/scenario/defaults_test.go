@@ -12,69 +12,58 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// settings are values for a field of that type, from the smallest to the largest that are of use.
-func settings(of reflect.Type) (values []any) {
-	switch of {
-	case reflect.TypeFor[time.Duration]():
-		for _, d := range []time.Duration{time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second,
-			45 * time.Second, time.Hour, DurationMax} {
-			values = append(values, d)
-		}
-	case reflect.TypeFor[DurationDist]():
-		values = append(values, Constantly(time.Microsecond), Constantly(time.Second), Constantly(time.Hour),
-			duration(DistExp, 1e9, 0), duration(DistUniform, 1e6, 1e10))
-	case reflect.TypeFor[DriftDist]():
-		values = append(values, drift("", 50, 0))
-	case reflect.TypeFor[TokenDist]():
-		values = append(values, TokenDist{Dist{P: 1}}, TokenDist{Dist{P: 1000}})
-	case reflect.TypeFor[Cost]():
-		values = append(values, Cost{Min: 1, Max: 1}, Cost{Min: 1, Max: 100})
-	case reflect.TypeFor[Ratio]():
-		values = append(values, Ratio(0.001), Ratio(1))
-	case reflect.TypeFor[Rate]():
-		values = append(values, Rate(0.1), Rate(1e6))
-	case reflect.TypeFor[[]lease.Limit]():
-		const hour = time.Hour
-		for _, per := range []time.Duration{time.Millisecond, time.Second, hour, 24 * hour, 720 * hour} {
-			for _, l := range []lease.Limit{
-				{Tokens: 100, Per: per}, lease.Sliding(100, per), lease.Calendar(100, per, 0),
-			} {
-				values = append(values, []lease.Limit{l})
-			}
-		}
-	case reflect.TypeFor[[]RedisFault]():
-		for _, kind := range FaultKinds {
-			fault := RedisFault{Kind: kind, At: time.Hour, For: time.Second, By: time.Second, Shard: 3}
-			values = append(values, []RedisFault{fault})
-		}
-	case reflect.TypeFor[[]Partition]():
-		values = append(values, []Partition{{At: time.Hour, For: time.Second}})
-	case reflect.TypeFor[[]Group]():
-		values = append(values, []Group{{}, {}}, []Group{{}, {Name: "group-0"}}, []Group{{Name: "group-1"}, {}, {}},
-			[]Group{{Scale: []Step{{At: time.Hour, Count: 3}}}},
-			[]Group{
-				{Workload: &Workload{Kind: Flash, At: time.Hour}},
-				{Workload: &Workload{Kind: Boundary, Every: time.Millisecond}},
-			})
-	default:
-		switch of.Kind() {
-		case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Float64:
-			for _, n := range []int{1, 2, 5, 100, 1_000_000} {
-				values = append(values, reflect.ValueOf(n).Convert(of).Interface())
-			}
-			if of.Kind() == reflect.Float64 {
-				values = append(values, 0.25)
-			}
-		case reflect.Bool:
-			values = append(values, true)
-		}
+// settings are values for a field of each type, from the smallest to the largest that are of use.
+var settings = map[reflect.Type][]any{
+	reflect.TypeFor[time.Duration](): {
+		time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second, 45 * time.Second, time.Hour,
+		DurationMax,
+	},
+	reflect.TypeFor[DurationDist](): {
+		Constantly(time.Microsecond), Constantly(time.Second), Constantly(time.Hour), duration(DistExp, 1e9, 0),
+		duration(DistUniform, 1e6, 1e10),
+	},
+	reflect.TypeFor[DriftDist]():     {drift("", 50, 0)},
+	reflect.TypeFor[TokenDist]():     {TokenDist{Dist{P: 1}}, TokenDist{Dist{P: 1000}}},
+	reflect.TypeFor[Cost]():          {Cost{Min: 1, Max: 1}, Cost{Min: 1, Max: 100}},
+	reflect.TypeFor[Ratio]():         {Ratio(0.001), Ratio(1)},
+	reflect.TypeFor[Rate]():          {Rate(0.1), Rate(1e6)},
+	reflect.TypeFor[int]():           {1, 2, 5, 100, 1_000_000},
+	reflect.TypeFor[int64]():         {1, 2, 5, 100, 1_000_000},
+	reflect.TypeFor[uint64]():        {1, 2, 5, 100, 1_000_000},
+	reflect.TypeFor[float64]():       {0.25, 1, 2, 5, 100, 1_000_000},
+	reflect.TypeFor[bool]():          {true},
+	reflect.TypeFor[[]lease.Limit](): limits(),
+	reflect.TypeFor[[]RedisFault]():  redisFaults(),
+	reflect.TypeFor[[]Partition]():   {[]Partition{{At: time.Hour, For: time.Second}}},
+	reflect.TypeFor[[]Group](): {
+		[]Group{{}, {}}, []Group{{}, {Name: "group-0"}}, []Group{{Name: "group-1"}, {}, {}},
+		[]Group{{Scale: []Step{{At: time.Hour, Count: 3}}}},
+		[]Group{
+			{Workload: &Workload{Kind: Flash, At: time.Hour}},
+			{Workload: &Workload{Kind: Boundary, Every: time.Millisecond}},
+		},
+	},
+}
+
+func limits() (all []any) {
+	const hour = time.Hour
+	for _, per := range []time.Duration{time.Millisecond, time.Second, hour, 24 * hour, 720 * hour} {
+		all = append(all, []lease.Limit{{Tokens: 100, Per: per}}, []lease.Limit{lease.Sliding(100, per)},
+			[]lease.Limit{lease.Calendar(100, per, 0)})
 	}
-	return values
+	return all
+}
+
+func redisFaults() (all []any) {
+	for _, kind := range FaultKinds {
+		all = append(all, []RedisFault{{Kind: kind, At: time.Hour, For: time.Second, By: time.Second, Shard: 3}})
+	}
+	return all
 }
 
 // eachSetting calls f while one field of v, or of what is in it, has one of its settings.
 func eachSetting(v reflect.Value, path string, f func(what string)) {
-	if values := settings(v.Type()); len(values) > 0 {
+	if values := settings[v.Type()]; values != nil {
 		was := reflect.ValueOf(v.Interface())
 		for _, value := range values {
 			v.Set(reflect.ValueOf(value).Convert(v.Type()))

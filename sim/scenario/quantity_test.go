@@ -147,16 +147,6 @@ func TestATextTellsAQuantityFromItsNeighbours(t *testing.T) {
 	}
 }
 
-func TestAQuantityWithoutATextIsStillShown(t *testing.T) {
-	for want, value := range map[string]any{
-		"NaN%": Ratio(math.NaN()), "+Inf%": Ratio(math.Inf(1)), "-50%": Ratio(-0.5), "200%": Ratio(2),
-		"-1/s": Rate(-1), "0": Cost{},
-	} {
-		got := asText(value)
-		testkit.Check(t, got == want, "%#v is shown as %q, want %q", value, got, want)
-	}
-}
-
 // checkPart demands that n draws hit with probability p, as far as chance lets them.
 func checkPart(t *testing.T, what string, hits, n int, p float64) {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,29 +55,26 @@ func (w *world) run(_ context.Context, s sim.Scenario) (sim.Report, error) {
 			return sim.Report{}, err
 		}
 	}
-	s = s.Defaults()
 	x := w.f(s)
 	r := sim.Report{Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), Confidence: 0.95}
 	luck := rand.New(rand.NewPCG(s.Seed, 0))
+	same := func(v float64) sim.Figure {
+		return sim.Figure{Mean: v, Low: v, High: v, Worst: v, Values: slices.Repeat([]float64{v}, s.Reps)}
+	}
 	f := &r.FalseRejectRatio
 	for range s.Reps {
-		// Shorter runs are noisier.
-		v := x.falseRejects + w.noise*(10*time.Second).Seconds()/s.Duration.Seconds()*luck.NormFloat64()
+		v := x.falseRejects + w.noise*10/s.Duration.Seconds()*luck.NormFloat64() // shorter runs are noisier
 		f.Values = append(f.Values, v)
 		f.Mean += v / float64(s.Reps)
-		r.CallsPerS.Values = append(r.CallsPerS.Values, x.calls)
 	}
 	half := 0.0
 	if s.Reps > 1 {
 		half = f.Minus(sim.Figure{Values: make([]float64, s.Reps)}, 0.95).High - f.Mean
 	}
 	f.Low, f.High, f.Worst = f.Mean-half, f.Mean+half, f.Mean
-	r.CallsPerS.Mean, r.CallsPerS.Low, r.CallsPerS.High = x.calls, x.calls, x.calls
-	r.AdmittedVsCentral = sim.Figure{Mean: x.admitted, Low: x.admitted, High: x.admitted}
-	r.RedisCPU = sim.Figure{Mean: x.redisCPU, Low: x.redisCPU, High: x.redisCPU, Worst: x.redisCPU}
+	r.CallsPerS, r.AdmittedVsCentral, r.RedisCPU = same(x.calls), same(x.admitted), same(x.redisCPU)
+	r.FaultStock, r.CentralAdmitted = same(x.faultStock), same(1000*(s.Duration-s.Warmup).Seconds())
 	r.BoundExceededBy = sim.Figure{Mean: x.exceeded / 2, Worst: x.exceeded}
-	r.FaultStock = sim.Figure{Mean: x.faultStock, Low: x.faultStock, High: x.faultStock}
-	r.CentralAdmitted = sim.Figure{Mean: 1000 * (s.Duration - s.Warmup).Seconds()}
 	r.Machine.Requests = 1000
 	return r, nil
 }

@@ -96,16 +96,6 @@ func swept(t *testing.T, w *world, texts ...string) SweepReport {
 	return r
 }
 
-// onFront returns the labels of the points on the front.
-func onFront(r SweepReport) (labels []string) {
-	for i := range r.Points {
-		if p := &r.Points[i]; p.Front {
-			labels = append(labels, r.Label(p))
-		}
-	}
-	return labels
-}
-
 func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
 	r := swept(t, &world{f: byTarget}, "policy.target=10ms,20ms", "groups.all.count=1..3:lin:3")
 	var labels []string
