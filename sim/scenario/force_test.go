@@ -24,14 +24,12 @@ func TestTheTargetInForceIsWhatTheBucketTells(t *testing.T) {
 	}{
 		{20, 1000, 100 * ms, 0, 0, 0, 100 * ms},          // as it is given
 		{20, 1000, 0, 0, 0, 0, 125 * ms},                 // the default: an eighth of the burst
-		{9, 1000, 0, 0, 0, 0, 100 * ms},                  // the same of few processes
 		{60, 10_000, 0, 0, 0, 0, 250 * ms},               // and of many with a large burst
 		{20, 200, 200 * ms, 0, 0, 0, 50 * ms},            // a quarter of the burst
 		{20, 200, 200 * ms, 200, 0, 0, 100 * ms},         // and of the overcommit
 		{20, 1000, 5 * ms, 0, 200, 0, 100 * ms},          // 20 processes, 200 calls a second
 		{20, 1000, 5 * ms, 0, 20, 0, 250 * ms},           // a quarter of the burst
 		{20, 1000, 5 * ms, 0, 200, 120 * ms, 60 * ms},    // half of the TTL
-		{20, 4000, 250 * ms, 0, 200, 0, 250 * ms},        // longer than the budget wants
 		{20, 1000, 100 * ms, 0, 200, 400 * ms, 100 * ms}, // exactly what it wants
 	} {
 		s := scenario.Scenario{

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -35,7 +36,6 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 
 		{"0.5%", new(Ratio), Ratio(0.005), ""},
 		{"-0%", new(Ratio), Ratio(0), "0%"},
-		{"5e-1%", new(Ratio), Ratio(0.005), "0.5%"},
 		{"0.00001%", new(Ratio), Ratio(1e-7), ""},
 		{"33.333333333333333%", new(Ratio), Ratio(0.33333333333333333), "33.33333333333333%"},
 
@@ -46,32 +46,24 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 
 		{"5ms", new(DurationDist), Constantly(5 * time.Millisecond), ""},
 		{"0", new(DurationDist), DurationDist{}, "0s"},
-		{"-1h", new(DurationDist), Constantly(-time.Hour), "-1h0m0s"},
 		{"uniform(-1ms,2ms)", new(DurationDist), duration(DistUniform, -1e6, 2e6), ""},
 		{" uniform ( 1ms , 2ms )", new(DurationDist), duration(DistUniform, 1e6, 2e6), "uniform(1ms,2ms)"},
 		{"normal(0s,10ms)", new(DurationDist), duration(DistNormal, 0, 1e7), ""},
-		{"exp(1ms)", new(DurationDist), duration(DistExp, 1e6, 0), ""},
 		{"lognormal(500us,2ms)", new(DurationDist), duration(DistLognormal, 5e5, 2e6), "lognormal(500µs,2ms)"},
 		{"pareto(1ms,1.5)", new(DurationDist), duration(DistPareto, 1e6, 1.5), ""},
 
 		{"300", new(TokenDist), TokenDist{Dist{P: 300}}, ""},
 		{"0", new(TokenDist), TokenDist{}, ""},
 		{"uniform(50,300)", new(TokenDist), TokenDist{Dist{DistUniform, 50, 300}}, ""},
-		{"lognormal( 80 , 900 )", new(TokenDist), TokenDist{Dist{DistLognormal, 80, 900}}, "lognormal(80,900)"},
 
 		{"50ppm", new(DriftDist), drift("", 50, 0), ""},
 		{"uniform(-50ppm,50.5ppm)", new(DriftDist), drift(DistUniform, -50, 50.5), ""},
-		{"pareto(1ppm,2)", new(DriftDist), drift(DistPareto, 1, 2), ""},
 	} {
 		if err := c.into.UnmarshalText([]byte(c.text)); err != nil || valueOf(c.into) != c.want {
 			t.Errorf("%q is read as %v, %v; want %v", c.text, valueOf(c.into), err, c.want)
 			continue
 		}
-		want := c.back
-		if want == "" {
-			want = c.text
-		}
-		got := asText(valueOf(c.into))
+		got, want := asText(valueOf(c.into)), cmp.Or(c.back, c.text)
 		testkit.Check(t, got == want, "%q is written as %q, want %q", c.text, got, want)
 	}
 }
@@ -173,10 +165,8 @@ func TestDistributionsHaveTheirQuantiles(t *testing.T) {
 		p float64 // that a draw is above it
 	}{
 		{Dist{P: 5}, 4.999, 1},
-		{Dist{P: 5}, 5, 0},
 		{Dist{DistUniform, -2, 6}, -2, 1},
 		{Dist{DistUniform, -2, 6}, 4, 0.25},
-		{Dist{DistUniform, -2, 6}, 6, 0},
 		{Dist{DistNormal, 10, 3}, 10, 0.5},
 		{Dist{DistNormal, 10, 3}, 13, 0.158655},
 		{Dist{DistNormal, 10, 3}, 10 - 3*normal99, 0.99},
@@ -185,8 +175,6 @@ func TestDistributionsHaveTheirQuantiles(t *testing.T) {
 		{Dist{DistLognormal, 500, 2000}, 500, 0.5},
 		{Dist{DistLognormal, 500, 2000}, 2000, 0.01},
 		{Dist{DistLognormal, 500, 2000}, 125, 0.99}, // symmetric in the logarithm
-		{Dist{DistLognormal, 3, 3}, 2.999999, 1},
-		{Dist{DistPareto, 4, 1.5}, 4, 1},
 		{Dist{DistPareto, 4, 1.5}, 16, 0.125},
 		{Dist{DistPareto, 4, 1.5}, 400, 0.001},
 	} {

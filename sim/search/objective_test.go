@@ -115,8 +115,8 @@ func TestObjectivesAreFiguresWithADirection(t *testing.T) {
 		"jain,calls_per_s:":   `"" must be min or max`,
 		"jain,burnt,jain:max": "jain is there twice",
 	} {
-		if _, err := ParseObjectives(text); !errors.Is(err, ErrObjective) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
+		_, err := ParseObjectives(text)
+		named := errors.Is(err, ErrObjective) && strings.Contains(err.Error(), want)
+		testkit.Check(t, named, "%s: %v, want %q", text, err, want)
 	}
 }

@@ -2,7 +2,6 @@ package search
 
 import (
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -93,40 +92,4 @@ func TestEveryFigureCanBeNamed(t *testing.T) {
 			testkit.Check(t, err == nil && read == again, "%s: %+v, %v", again, read, err)
 		}
 	}
-}
-
-// FuzzThreshold checks for any text that it is read or refused, never anything else; and for any
-// threshold that one which holds for intervals holds for every value in them.
-//
-//	go test -run '^$' -fuzz FuzzThreshold ./sim/search
-func FuzzThreshold(f *testing.F) {
-	for i, text := range []string{
-		"bound_exceeded_by.worst == 0", "false_reject_ratio < 0.5%", "jain > .5", "jain != 1", "jain >= -1",
-		"burnt <= 1e-1", "rival.central.admitted.mean == 1", "1 < 2", "jain.", "rival..x", "1e", "%",
-	} {
-		for seed := range 20 {
-			f.Add(text, uint64(20*i+seed))
-		}
-	}
-	f.Fuzz(func(t *testing.T, text string, seed uint64) {
-		threshold, err := ParseThreshold(text)
-		testkit.Must(t, err == nil || errors.Is(err, ErrThreshold), "%q: %v", text, err)
-		random := rand.New(rand.NewPCG(seed, 0))
-		report := sim.Report{Rivals: []sim.RivalReport{{Name: "central"}}}
-		all := append(report.Figures.All(), report.Rivals[0].All()...)
-		for _, f := range all {
-			f.Low = float64(random.IntN(4)-2) / 2
-			f.High = f.Low + random.Float64()*float64(random.IntN(2))
-		}
-		// A part is one number; .low is no longer what it was for a part of the interval.
-		if err != nil || threshold.Part != "" || threshold.Failure(&report) != "" {
-			return
-		}
-		for _, f := range all {
-			f.Low = min(f.Low+random.Float64()*(f.High-f.Low), f.High)
-			f.High = f.Low
-		}
-		failure := threshold.Failure(&report)
-		testkit.Check(t, failure == "", "%q holds for intervals, but not for values in them: %s", text, failure)
-	})
 }

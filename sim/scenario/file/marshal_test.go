@@ -18,8 +18,7 @@ func TestMarshalWritesWhatIsSet(t *testing.T) {
 	s := fleet()
 	s.Description = "no. 5: 50% off\n"
 	s.Policy = lease.Policy{Target: 50 * time.Millisecond, Fallback: lease.FallbackDeny, StartEmpty: true}
-	s.Groups[0].Clock = &scenario.Clock{}
-	s.Workload = scenario.Workload{Load: 1.5, Swing: 0.125}
+	s.Groups[0].Clock, s.Groups = &scenario.Clock{}, s.Groups[:1]
 	s.Rivals = []string{} // as good as none
 	text, err := Marshal(s)
 	want := `description: |
@@ -34,13 +33,6 @@ groups:
 - name: web
   count: 20
   clock: {}
-- name: a.b
-  count: 5
-  workload:
-    kind: poisson
-workload:
-  load: 1.5
-  swing: 12.5%
 redis:
   faults:
   - kind: hang

@@ -76,10 +76,8 @@ func TestAGivenZeroIsNoDefaultLater(t *testing.T) {
 		{"workload: {load: 0, rate: 5/s}", "workload.rate=0/s",
 			"workload.load: is 0, which means its default here: 0.9"},
 		{headroom, "groups=[{count: 3}]; policy.headroom=0.3", "<nil>"},
-		{headroom, "policy.overcommit=3", "<nil>"},
 		{flash, "groups[0].workload.factor=0; groups[0].count=5", "groups[0].workload.factor: is 0, which means"},
 		{flash, "groups[0].workload={factor: 0}; groups[0].workload={kind: flash}", "<nil>"},
-		{flash, "groups[0].count=0; groups[0].count=5", "<nil>"},
 		{flash, "workload.load=0; workload.rate=5/s; policy.target=0; policy.target=50ms", "<nil>"},
 		{flash, "groups[0].workload={load: 0, rate: 5/s}; groups[0].workload={load: 2}", "<nil>"},
 	} {
