@@ -130,28 +130,27 @@ type Miss struct {
 
 // goCode returns a Go expression for the limits of s, what a plan chooses of its policy, and the fallback.
 func goCode(s sim.Scenario) string {
-	var limits strings.Builder
+	var b strings.Builder
+	b.WriteString("hybrid.Config{\n\tLimits: []hybrid.Limit{\n")
 	for _, l := range s.Limits {
-		fmt.Fprintf(&limits, "\t\t%s,\n", limitCode(l))
+		fmt.Fprintf(&b, "\t\t%s,\n", limitCode(l))
 	}
-	fallback := map[lease.Fallback]string{
-		lease.FallbackLocalShare: "LocalShare", lease.FallbackDeny: "Deny", lease.FallbackAllowAll: "AllowAll",
+	b.WriteString("\t},\n\tPolicy: hybrid.Policy{\n")
+	field := func(isSet bool, name string, value any) {
+		if isSet {
+			fmt.Fprintf(&b, "\t\t%-15s %v,\n", name+":", value)
+		}
 	}
-	p, calls := s.Policy, ""
-	if p.CallsPerSecond != 0 {
-		calls = fmt.Sprintf("\t\tCallsPerSecond: %d,\n", p.CallsPerSecond)
-	}
-	return fmt.Sprintf(`hybrid.Config{
-	Limits: []hybrid.Limit{
-%s	},
-	Policy: hybrid.Policy{
-%s%s		Overcommit:     %d,
-		Fallback:       hybrid.Fallback%s,
-%s		// what else the scenario sets stays as it is
-	},
-}
-`, &limits, lengthCode("Target:        ", p.Target), lengthCode("TTL:           ", p.TTL), p.Overcommit,
-		fallback[p.Fallback], calls)
+	p := s.Policy
+	field(p.Target != 0, "Target", durationCode(p.Target))
+	field(p.TTL != 0, "TTL", durationCode(p.TTL))
+	field(true, "Overcommit", p.Overcommit)
+	field(true, "Fallback", map[lease.Fallback]string{
+		lease.FallbackLocalShare: "hybrid.FallbackLocalShare", lease.FallbackDeny: "hybrid.FallbackDeny",
+		lease.FallbackAllowAll: "hybrid.FallbackAllowAll",
+	}[p.Fallback])
+	field(p.CallsPerSecond != 0, "CallsPerSecond", p.CallsPerSecond)
+	return b.String() + "\t\t// what else the scenario sets stays as it is\n\t},\n}\n"
 }
 
 func limitCode(l lease.Limit) string {
@@ -164,27 +163,16 @@ func limitCode(l lease.Limit) string {
 	return fmt.Sprintf("{Tokens: %d, Per: %s, Burst: %d}", l.Tokens, durationCode(l.Per), l.Capacity())
 }
 
-// lengthCode returns a line that sets field to d, or nothing if d is 0.
-func lengthCode(field string, d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return fmt.Sprintf("\t\t%s %s,\n", field, durationCode(d))
-}
-
 // durationCode returns an expression for d in the largest unit that holds it whole.
 func durationCode(d time.Duration) string {
-	unit, name := time.Nanosecond, "time.Nanosecond"
-	switch {
-	case d%time.Second == 0:
-		unit, name = time.Second, "time.Second"
-	case d%time.Millisecond == 0:
-		unit, name = time.Millisecond, "time.Millisecond"
-	case d%time.Microsecond == 0:
-		unit, name = time.Microsecond, "time.Microsecond"
+	unit, name := time.Nanosecond, "Nanosecond"
+	for _, larger := range []string{"Microsecond", "Millisecond", "Second"} {
+		if d%(1000*unit) == 0 {
+			unit, name = 1000*unit, larger
+		}
 	}
 	if d == unit {
-		return name
+		return "time." + name
 	}
-	return fmt.Sprintf("%d * %s", d/unit, name)
+	return fmt.Sprintf("%d * time.%s", d/unit, name)
 }

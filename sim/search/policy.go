@@ -65,7 +65,7 @@ func gridOf(q Question) []lease.Policy {
 	for _, overcommit := range []int64{0, most / 2, most} {
 		p := s.Policy
 		p.Overcommit = overcommit
-		for _, t := range targetsFor(s, p, targetStep) {
+		for _, t := range targetsFor(s, p) {
 			grid.add(withLengths(s, p, t, 0))
 		}
 	}
@@ -79,14 +79,14 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
-// targetsFor returns the targets to choose from for p, longest first, with a factor of step between
-// them. The burst caps them, so a small one leaves few.
-func targetsFor(s sim.Scenario, p lease.Policy, step float64) (all []time.Duration) {
+// targetsFor returns the targets to choose from for p, longest first. The burst caps them, so a small
+// one leaves few.
+func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	p.Target = longest(s)
 	low := min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4)
 	for t := p.Target; t >= low; {
 		all = append(all, t)
-		factor := step
+		factor := targetStep
 		if t < s.FleetTarget()/2 { // the budget of calls makes the leases longer
 			factor = fleetStep
 		}
