@@ -36,6 +36,7 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 
 		{"0.5%", new(Ratio), Ratio(0.005), ""},
 		{"-0%", new(Ratio), Ratio(0), "0%"},
+		{"5e-1%", new(Ratio), Ratio(0.005), "0.5%"},
 		{"0.00001%", new(Ratio), Ratio(1e-7), ""},
 		{"33.333333333333333%", new(Ratio), Ratio(0.33333333333333333), "33.33333333333333%"},
 

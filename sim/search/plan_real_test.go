@@ -37,10 +37,6 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 			"duration=10s", "groups.web.count=300", "limits[0]=3000/s burst 6600", "policy.calls_per_second=150",
 		},
 	}
-	slow := func(limit, load, duration string) string {
-		return "{name: " + limit + ", limits: [" + limit + "], groups: [{count: 10}], workload: {load: " + load +
-			"}, duration: " + duration + ", reps: 2, policy: {fallback: deny}}"
-	}
 	type question struct {
 		scenario sim.Scenario
 		longest  time.Duration
@@ -54,21 +50,22 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 		testkit.NoErr(t, file.Set(&s, shipped[e.Name]...))
 		all = append(all, question{s, 2 * time.Second, []time.Duration{0, 8}})
 	}
-	ttls := []time.Duration{0, 64, 4096}
-	for text, q := range map[string]question{
-		// a limit of which a process gets a token only every few minutes or seconds,
-		slow("100 in 1m", "2", "10m"):     {longest: 30 * time.Minute, ttls: ttls},
-		slow("1000 each 24h", "2", "72h"): {longest: 30 * time.Minute, ttls: ttls},
-		slow("1000/h", "0.9", "3h"):       {longest: 30 * time.Minute, ttls: ttls},
-		// or a fleet whose leases go by a budget of calls, of which a half is too little,
-		`{name: large, limits: [3000/s burst 1500], groups: [{count: 300}], workload: {load: 1.2}, duration: 12s,
-			reps: 2, policy: {fallback: deny, calls_per_second: 1200}}`: {longest: 2 * time.Second, ttls: ttls[:1]},
-	} {
-		var err error
-		q.scenario, err = file.Parse("made", []byte(text))
+	made := func(longest time.Duration, text string, ttls ...time.Duration) {
+		s, err := file.Parse("made", []byte("{reps: 2, "+text+"}"))
 		testkit.NoErr(t, err)
-		all = append(all, q)
+		all = append(all, question{s, longest, ttls})
 	}
+	// a limit of which a process gets a token only every few minutes or seconds,
+	for limit, more := range map[string]string{
+		"100 in 1m": "{load: 2}, duration: 10m", "1000 each 24h": "{load: 2}, duration: 72h",
+		"1000/h": "{load: 0.9}, duration: 3h",
+	} {
+		made(30*time.Minute, "name: "+limit+", limits: ["+limit+
+			"], groups: [{count: 10}], policy: {fallback: deny}, workload: "+more, 0, 64, 4096)
+	}
+	// or a fleet whose leases go by a budget of calls, of which a half is too little,
+	made(2*time.Second, `name: large, limits: [3000/s burst 1500], groups: [{count: 300}], workload: {load: 1.2},
+		duration: 12s, policy: {fallback: deny, calls_per_second: 1200}`, 0)
 	long := testkit.Long(t, "priorities and 100 in 1m", fmt.Sprint(len(all), " scenarios"))
 	for _, q := range all {
 		if long || slices.Contains([]string{"priorities", "100 in 1m"}, q.scenario.Name) {

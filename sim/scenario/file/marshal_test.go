@@ -43,9 +43,8 @@ redis:
 }
 
 func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
-	traced := []scenario.Group{{Workload: &scenario.Workload{Trace: &scenario.Trace{}}}}
 	for what, s := range map[string]scenario.Scenario{
-		"there is a trace without a file": {Groups: traced},
+		"there is a trace without a file": {Workload: scenario.Workload{Trace: &scenario.Trace{}}},
 		`"\xff" is not UTF-8`:             {Name: "\xff"},
 		"9 is no value of lease.Fallback": {Policy: lease.Policy{Fallback: 9}},
 	} {
@@ -75,21 +74,15 @@ func TestMarshalLosesNothing(t *testing.T) {
 
 // texts are some of each type. That quantities keep all their digits is tested in package scenario.
 var texts = map[reflect.Type][]string{
-	reflect.TypeFor[scenario.Rate]():  {"0.1/s", "90/m", "123456789.12345679/s", "1e-10/s"},
-	reflect.TypeFor[scenario.Ratio](): {"33.333333333333336%", "0.00000000000000001%", "100%"},
-	reflect.TypeFor[scenario.Cost]():  {"1", "999999999999", "uniform(1,5)"},
-	reflect.TypeFor[scenario.DurationDist](): {
-		"-1ns", "250h", "uniform(-5ms,1m0.000000001s)", "normal(-1s,3s)", "exp(0s)", "lognormal(1ns,2ns)",
-		"pareto(5us,1.0000001)",
+	reflect.TypeFor[scenario.Rate]():         {"0.1/s", "90/m", "123456789.12345679/s", "1e-10/s"},
+	reflect.TypeFor[scenario.Ratio]():        {"33.333333333333336%", "0.00000000000000001%", "100%"},
+	reflect.TypeFor[scenario.Cost]():         {"1", "999999999999", "uniform(1,5)"},
+	reflect.TypeFor[scenario.DurationDist](): {"-1ns", "uniform(-5ms,1m0.000000001s)", "exp(0s)"},
+	reflect.TypeFor[scenario.TokenDist]():    {"-1.5", "uniform(50,300)", "pareto(1,1.5)"},
+	reflect.TypeFor[scenario.DriftDist]():    {"-0.1ppm", "uniform(-1e-30ppm,1e300ppm)"},
+	reflect.TypeFor[lease.Limit](): {
+		"1/s", "1000/m burst 500", "500/h burst 500", "100 in 1m", "7 each 250ms", "1000 each 24h from 16h",
 	},
-	reflect.TypeFor[scenario.TokenDist](): {
-		"300", "-1.5", "uniform(50,300)", "exp(80)", "lognormal(80,900)", "pareto(1,1.5)",
-	},
-	reflect.TypeFor[scenario.DriftDist](): {
-		"-0.1ppm", "uniform(-1e-30ppm,1e300ppm)", "normal(0ppm,3ppm)", "pareto(1ppm,3)",
-	},
-	reflect.TypeFor[lease.Limit](): {"1/s", "1000/m burst 500", "7/250ms burst 1", "500/h burst 500",
-		"100 in 1m", "7 each 250ms", "1000 each 24h from 16h"},
 	reflect.TypeFor[lease.Fallback]():  format.Words[reflect.TypeFor[lease.Fallback]()],
 	reflect.TypeFor[lease.ColdStart](): format.Words[reflect.TypeFor[lease.ColdStart]()],
 	reflect.TypeFor[time.Duration]():   {"1ns", "-2562047h47m16.854775808s", "1h0m0.5s"},
@@ -109,8 +102,8 @@ func randomize(t *testing.T, rng *rand.Rand, v reflect.Value) {
 		testkit.NoErr(t, format.SetScalar(v, some[rng.IntN(len(some))], true, ""))
 	case v.Kind() == reflect.String:
 		letters := []rune("ab0: #'\"-?!%&*|>[]{},\\\n\t\r~=<@`.é\u0000\u0007\u0085\u2028\ufeff\U0001f600")
-		texts := []string{"null", "true", "5", "1e3", "~", "0x1", "<<", "2001-01-01", "", "-", "", "", "", "", ""}
-		text := texts[rng.IntN(len(texts))]
+		starts := []string{"null", "true", "5", "1e3", "~", "0x1", "<<", "2001-01-01", "", "-", "", "", "", "", ""}
+		text := starts[rng.IntN(len(starts))]
 		for range rng.IntN(12) {
 			text += string(letters[rng.IntN(len(letters))])
 		}
