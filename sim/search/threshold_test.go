@@ -38,6 +38,8 @@ func TestAThresholdHoldsOnlyIfItHoldsForTheWholeInterval(t *testing.T) {
 		"admitted == 990":                         "admitted is in [980, 1000]",
 		"central_admitted != 1000":                "central_admitted is 1000",
 		"admitted != 1001":                        "",
+		"admitted != 979":                         "",
+		"admitted != 990":                         "admitted is in [980, 1000]",
 		"admitted != 1000":                        "admitted is in [980, 1000]",
 		"rival.central.admitted.worst == 880":     "",
 		"rival.central.admitted > 900":            "rival.central.admitted is in [890, 910]",
