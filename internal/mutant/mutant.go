@@ -1,7 +1,7 @@
 // Package mutant builds tests together with mutations of the source they test. A mutation takes one
-// rule out of the source, and a test must then fail. All mutations are compiled into one binary: each
-// function that any of them changes is there once as it is and once for each mutation, and an
-// environment variable says which one runs. Only tests import this package.
+// rule out of the source, and a test must then fail. All mutations are compiled into one binary: a
+// function that some of them change has its body once more for each, and an environment variable
+// selects the one that runs. Only tests import this package.
 package mutant
 
 import (
@@ -9,7 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +47,7 @@ type Source map[string]string
 func Read(t testing.TB) Source {
 	t.Helper()
 	source := Source{}
-	root := moduleRoot(t)
+	root := testkit.ModuleRoot()
 	testkit.NoErr(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -65,29 +69,13 @@ func Read(t testing.TB) Source {
 	return source
 }
 
-func moduleRoot(t testing.TB) string {
-	dir, err := os.Getwd()
-	testkit.NoErr(t, err)
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		parent := filepath.Dir(dir)
-		testkit.Must(t, parent != dir, "there is no go.mod above the working directory")
-		dir = parent
-	}
-}
-
-// apply returns the files that m changes, as m changes them. A later edit may look for what an
-// earlier one wrote.
+// apply returns the files that m changes, as m changes them. A later edit may look for the output of an
+// earlier one.
 func (s Source) apply(m Mutation) (Source, error) {
-	changed := Source{}
+	after := maps.Clone(s)
 	for _, e := range m.Edits {
 		found, n := "", 0
-		for path, text := range s {
-			if now, ok := changed[path]; ok {
-				text = now
-			}
+		for path, text := range after {
 			if c := strings.Count(text, e[0]); c > 0 {
 				found, n = path, n+c
 			}
@@ -95,13 +83,92 @@ func (s Source) apply(m Mutation) (Source, error) {
 		if n != 1 {
 			return nil, fmt.Errorf("%q: %q occurs %d times in the module, must be once", m.Name, e[0], n)
 		}
-		text, ok := changed[found]
-		if !ok {
-			text = s[found]
-		}
-		changed[found] = strings.Replace(text, e[0], e[1], 1)
+		after[found] = strings.Replace(after[found], e[0], e[1], 1)
 	}
-	return changed, nil
+	maps.DeleteFunc(after, func(path, text string) bool { return text == s[path] })
+	return after, nil
+}
+
+// withSwitches returns the files that differ from s where all mutations are compiled in. A function
+// that mutations 2 and 5 change begins with a switch whose cases 2 and 5 hold its body as they have it.
+func (s Source) withSwitches(mutations []Mutation) (Source, error) {
+	cases := map[string]map[int]string{} // by path and the index of the declaration
+	var errs []error
+	var numbers strings.Builder
+	for i, m := range mutations {
+		fmt.Fprintf(&numbers, "\t%q: %d,\n", m.Name, i+1)
+		changed, err := s.apply(m)
+		errs = append(errs, err)
+		for path, text := range changed {
+			if cases[path] == nil {
+				cases[path] = map[int]string{}
+			}
+			if err := addCases(cases[path], i+1, s[path], text); err != nil {
+				errs = append(errs, fmt.Errorf("%q, %s: %w", m.Name, filepath.Base(path), err))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	out := Source{}
+	for path := range cases {
+		file, between, err := parse(s[path])
+		if err != nil {
+			return nil, err
+		}
+		at := file.FileStart
+		for j, d := range file.Decls {
+			if body := cases[path][j]; body != "" {
+				begins := d.(*ast.FuncDecl).Body.Lbrace + 1
+				out[path] += between(at, begins) + "\n\tswitch mutant__running {" + body + "\n\t}\n"
+				at = begins
+			}
+		}
+		out[path] += between(at, file.FileEnd)
+		out[filepath.Join(filepath.Dir(path), "mutant__running.go")] = fmt.Sprintf(
+			"package %s\n\nimport \"os\"\n\nvar mutant__running = map[string]int{\n%s}[os.Getenv(%q)]\n",
+			file.Name.Name, &numbers, variable)
+	}
+	return out, nil
+}
+
+// parse returns the file of this text, and a function that cuts the text between two of its positions.
+func parse(text string) (file *ast.File, between func(from, to token.Pos) string, err error) {
+	file, err = parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
+	return file, func(from, to token.Pos) string { return text[from-file.FileStart : to-file.FileStart] }, err
+}
+
+// addCases adds the bodies of the functions that mutation i, which makes source text, changes.
+func addCases(cases map[int]string, i int, source, text string) error {
+	old, oldText, err := parse(source)
+	if err != nil {
+		return err
+	}
+	mutated, newText, err := parse(text)
+	if err != nil {
+		return err
+	}
+	if len(old.Decls) != len(mutated.Decls) {
+		return errors.New("a mutation may not add or remove a declaration")
+	}
+	for j, d := range old.Decls {
+		now := mutated.Decls[j]
+		if oldText(d.Pos(), d.End()) == newText(now.Pos(), now.End()) {
+			continue
+		}
+		was, ok := d.(*ast.FuncDecl)
+		is, ok2 := now.(*ast.FuncDecl)
+		if !ok || !ok2 || oldText(was.Pos(), was.Body.Lbrace) != newText(is.Pos(), is.Body.Lbrace) {
+			return fmt.Errorf("a mutation may change the bodies of functions only, not %.60q",
+				oldText(d.Pos(), d.End()))
+		}
+		cases[j] += fmt.Sprintf("\n\tcase %d:\n\t\t%s", i, newText(is.Body.Lbrace, is.End()))
+		if is.Type.Results == nil {
+			cases[j] += "\n\t\treturn"
+		}
+	}
+	return nil
 }
 
 // Tests are the tests of one package, built with mutations.
@@ -115,18 +182,18 @@ func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 	switched, err := s.withSwitches(mutations)
 	testkit.NoErr(t, err)
 	dir := t.TempDir()
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	overlay := map[string]string{}
 	for path, text := range switched {
-		file := filepath.Join(dir, fmt.Sprintf("%d.go", len(overlay.Replace)))
+		file := filepath.Join(dir, fmt.Sprintf("%d.go", len(overlay)))
 		testkit.NoErr(t, os.WriteFile(file, []byte(text), 0o600))
-		overlay.Replace[path] = file
+		overlay[path] = file
 	}
-	list, err := json.Marshal(overlay)
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
 	testkit.NoErr(t, err)
 	listFile, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutants.test")
 	testkit.NoErr(t, os.WriteFile(listFile, list, 0o600))
 	compile := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listFile, "-o="+binary, pkg)
-	compile.Dir = moduleRoot(t)
+	compile.Dir = testkit.ModuleRoot()
 	out, err := compile.CombinedOutput()
 	testkit.Must(t, err == nil, "the edited source does not compile: %v\n%s", err, out)
 	return Tests{binary}

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// shop is a module of two packages: price, and till, whose test notices what price does wrong.
+// shop is a module of two packages: price, and till, whose tests notice what price does wrong.
 var shop = map[string]string{
 	"go.mod": "module shop\n\ngo 1.25\n",
 	"price/price.go": `package price
@@ -25,13 +25,6 @@ func (b Basket) Sum() (sum int) {
 	return sum
 }
 
-func Larger[T int | float64](a, b T) T {
-	if a < b {
-		return b
-	}
-	return a
-}
-
 const discount = 3
 `,
 	"till/till_test.go": `package till
@@ -42,7 +35,7 @@ func total() int {
 	var b price.Basket
 	b.Add(1, 2)
 	b.Add(3)
-	return price.Larger(b.Sum(), 0)
+	return b.Sum()
 }
 
 func TestTotal(t *testing.T) {
@@ -72,19 +65,18 @@ func TestATestNoticesAMutationInAnotherPackage(t *testing.T) {
 		{"the last item is forgotten", []Edit{{"sum += item", "sum += item * 0"}}},
 		{"the sum is one too large", []Edit{{"return sum\n", "return sum + one\n"},
 			{"for _, item", "one := 1\n\tfor _, item"}}},
-		{"the smaller one", []Edit{{"a < b", "a > b"}}},
 		{"nothing is added", []Edit{{"append(b.items, items...)", "append(b.items, items[:0]...)"}}},
 		{"nothing changes", []Edit{{"sum += item", "sum = sum + item"}}},
 	}
 
 	built := source.Build(t, "./till", mutations)
 
-	for _, m := range mutations[:4] {
+	for _, m := range mutations[:3] {
 		built.Fails(t, m.Name, "TestTotal")
 	}
 	for _, unnoticed := range []struct{ mutation, test string }{
 		{"", "TestTotal"}, {"nothing changes", "TestTotal"},
-		{"the smaller one", "TestNone"}, {"the smaller one", "TestPanics"},
+		{"nothing is added", "TestNone"}, {"nothing is added", "TestPanics"},
 	} {
 		r := &recorder{TB: t}
 		func() {
@@ -109,14 +101,11 @@ func (r *recorder) Fatalf(string, ...any) {
 
 func TestAMutationThatTestsNothingIsRefused(t *testing.T) {
 	source := openShop(t)
-	for _, c := range []struct{ edit, want string }{
-		{"no such text", "occurs 0 times"},
-		{"item", "occurs"},
-		{"discount = 3", "the bodies of functions only"},
-		{"func (b Basket) Sum() (sum int)", "the bodies of functions only"},
+	for edit, want := range map[string]string{
+		"no such text": "occurs 0 times", "item": "occurs", "discount = 3": "the bodies of functions only",
+		"func (b Basket) Sum() (sum int)": "the bodies of functions only",
 	} {
-		_, err := source.withSwitches([]Mutation{{"m", []Edit{{c.edit, strings.Replace(c.edit, "s", "x", 1)}}}})
-		testkit.Check(t, err != nil && strings.Contains(err.Error(), c.want),
-			"%q: %v, want %q", c.edit, err, c.want)
+		_, err := source.withSwitches([]Mutation{{"m", []Edit{{edit, strings.Replace(edit, "s", "x", 1)}}}})
+		testkit.Check(t, err != nil && strings.Contains(err.Error(), want), "%q: %v, want %q", edit, err, want)
 	}
 }

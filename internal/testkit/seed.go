@@ -17,10 +17,7 @@ const variable = "YUZHI_SEED"
 // command that repeats the test with this seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
-	seed, given := givenSeed(t)
-	if !given {
-		seed = rand.Uint64()
-	}
+	seed, _ := newSeed(t)
 	t.Cleanup(func() { logReplay(t, seed) })
 	return seed
 }
@@ -34,24 +31,23 @@ func Rand(t testing.TB) *rand.Rand {
 // Seeds yields n new seeds, or the one of YUZHI_SEED alone. It stops once t has failed, and logs
 // the command that repeats the test with the seed at which it did.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
-	seed, given := givenSeed(t)
+	seed, given := newSeed(t)
 	return func(yield func(uint64) bool) {
 		defer func() { logReplay(t, seed) }() // also where the loop's body ends the test
 		for range n {
-			if !given {
-				seed = rand.Uint64()
-			}
 			if !yield(seed) || given || t.Failed() {
 				return
 			}
+			seed = rand.Uint64()
 		}
 	}
 }
 
-func givenSeed(t testing.TB) (seed uint64, given bool) {
+// newSeed returns a new seed, or the one that YUZHI_SEED gives.
+func newSeed(t testing.TB) (seed uint64, given bool) {
 	text := os.Getenv(variable)
 	if text == "" {
-		return 0, false
+		return rand.Uint64(), false
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -72,15 +68,19 @@ func logReplay(t testing.TB, seed uint64) {
 // folder is the folder of the package under test in its module: a test runs in its package's
 // folder.
 func folder() string {
-	here, err := os.Getwd()
-	if err != nil {
-		return "..."
-	}
-	for root := here; root != filepath.Dir(root); root = filepath.Dir(root) {
+	here, _ := os.Getwd()
+	path, _ := filepath.Rel(ModuleRoot(), here)
+	return filepath.ToSlash(path)
+}
+
+// ModuleRoot returns the folder of the module that the working directory is in.
+func ModuleRoot() string {
+	root, _ := os.Getwd()
+	for root != filepath.Dir(root) {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			path, _ := filepath.Rel(root, here)
-			return filepath.ToSlash(path)
+			break
 		}
+		root = filepath.Dir(root)
 	}
-	return "..."
+	return root
 }

@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,21 +67,6 @@ func TestAFailureSaysHowToRepeatIt(t *testing.T) {
 	}
 	if again != 1 {
 		t.Errorf("one seed was given and %d were tried", again)
-	}
-}
-
-func TestJain(t *testing.T) {
-	for _, c := range []struct {
-		shares []float64
-		want   float64
-	}{
-		{[]float64{3, 3, 3}, 1},
-		{[]float64{1, 0, 0, 0}, 0.25},
-		{[]float64{1, 2}, 0.9},
-	} {
-		if got := Jain(c.shares); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("Jain(%v) = %v, want %v", c.shares, got, c.want)
-		}
 	}
 }
 
