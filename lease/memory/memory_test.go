@@ -109,28 +109,3 @@ func TestStoreMayBeShared(t *testing.T) {
 		testkit.Check(t, n >= 5 && n <= 10, "%s granted %d, its burst is 10", key, n)
 	}
 }
-
-func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
-	// given a process that leased the whole burst for ten seconds,
-	c := clock.NewManual(0)
-	store := New(c)
-	config := lease.Config{Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Target: time.Millisecond,
-		TTL: 10 * time.Second}
-	draws := func(holder string, config lease.Config) int64 {
-		call := &lease.Call{Key: "k", Request: lease.Request{Holder: holder, Seq: 1, Config: config, Want: 100,
-			Weight: 1}}
-		store.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
-		testkit.NoErr(t, call.Err)
-		return call.Grant.Granted
-	}
-	n := draws("a", config)
-	testkit.Must(t, n == 100, "granted %d", n)
-	// and a new version that makes T 20 ms,
-	config.TTL, config.Version.Deploy = 20*time.Millisecond, 1
-	draws("b", config)
-	// when no call comes for two seconds, and then one of a process that knows nothing,
-	c.Advance(2 * time.Second)
-	// then the bucket has not been forgotten, for the first lease is still alive.
-	n = draws("c", config)
-	testkit.Check(t, n == 0, "granted %d while 100 of 100 are held", n)
-}
