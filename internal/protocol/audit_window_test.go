@@ -232,6 +232,20 @@ func worstOf(all []admission, now, w, capacity int64) int64 {
 	return worst
 }
 
+func TestMeterCountsTheWorstWindow(t *testing.T) {
+	// given one token per microsecond and room for two
+	m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 0, 0)
+	// when two are admitted at once, one a microsecond later, and one more at the same moment
+	m.admit(0, 2)
+	m.admit(1, 1)
+	testkit.Check(t, m.excess() <= 0, "three tokens in a microsecond are B + R*w: %v", m)
+	m.admit(1, 1)
+	// then only the last one exceeds the bound
+	testkit.Check(t, m.excess() == meterUnit, "four tokens in a microsecond exceed B + R*w by one: %v", m)
+	m.refund(1, 1)
+	testkit.Check(t, m.excess() == 0, "a refund takes the excess back: %v", m)
+}
+
 func TestMeterKnowsTheWorstOfAllWindows(t *testing.T) {
 	for seed := range testkit.Seeds(t, 300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -271,73 +285,4 @@ func suffixes(all []admission) (cut [][]admission) {
 		cut = append(cut, all[i:])
 	}
 	return cut
-}
-
-func TestMeterOfAWindowFollowsAChange(t *testing.T) {
-	micro := func(n int64, w int64) lease.Limit { return lease.Sliding(n, exact.Duration(w)) }
-	for _, c := range []struct {
-		name     string
-		from, to lease.Limit
-		before   int64 // admitted at 95
-		leased   int64 // at the change at 100, until 110
-		at       int64
-		after    int64 // that may be admitted then
-	}{
-		{"more", micro(5, 50), micro(8, 50), 5, 0, 101, 3},
-		{"fewer: what began before keeps its promise", micro(8, 50), micro(5, 50), 6, 0, 101, 2},
-		{"fewer: what begins after has the new one", micro(8, 50), micro(5, 50), 0, 0, 101, 5},
-		{"fewer, and leases of before", micro(8, 50), micro(5, 50), 0, 7, 101, 7},
-		{"fewer, and leases that have ended", micro(8, 50), micro(5, 50), 0, 7, 110, 5},
-		{"longer", micro(5, 50), micro(5, 90), 5, 0, 184, 0},
-		{"longer, and over", micro(5, 50), micro(5, 90), 5, 0, 185, 5},
-		{"shorter", micro(5, 50), micro(5, 10), 5, 0, 104, 0},
-		{"shorter, and over", micro(5, 50), micro(5, 10), 5, 0, 105, 5},
-		{"to a calendar", micro(5, 50), lease.Calendar(5, 60*time.Microsecond, 0), 5, 0, 119, 0},
-		{"to a calendar, and over", micro(5, 50), lease.Calendar(5, 60*time.Microsecond, 0), 5, 0, 120, 5},
-		{"from a calendar", lease.Calendar(5, 60*time.Microsecond, 0), micro(5, 50), 5, 0, 149, 0},
-		{"from a calendar, and over", lease.Calendar(5, 60*time.Microsecond, 0), micro(5, 50), 5, 0, 150, 5},
-		{"from a bucket", perMicro(1, 1000, 5), micro(5, 50), 5, 0, 149, 0},
-		{"from a bucket, and over", perMicro(1, 1000, 5), micro(5, 50), 5, 0, 150, 5},
-		{"to a bucket", micro(5, 50), perMicro(1, 10, 5), 5, 0, 120, 2},
-	} {
-		for more := range int64(2) {
-			// given a limit that becomes another one
-			m := newMeter(c.from, 0, 90)
-			m.admit(95, c.before)
-			m.change(100, c.to, 0, c.leased, 110)
-			// when as much is admitted as may be, and one more
-			m.admit(c.at, c.after+more)
-			// then only that exceeds the bound
-			testkit.Check(t, m.excess() > 0 == (more > 0), "%s: %d more: exceeded by %d units", c.name, more,
-				m.excess())
-		}
-	}
-}
-
-func TestMeterKnowsWhatALossLeaves(t *testing.T) {
-	limit := lease.Sliding(5, exact.Duration(50))
-	given := func() *meter {
-		// given a window whose bucket was lost at 96, when all was used, and whose leases end at 110
-		m := newMeter(limit, 0, 90)
-		m.admit(95, 5)
-		m.forgets = 110
-		return m
-	}
-	// when one more is used at 97, which is charged, and the window becomes a bucket,
-	m := given()
-	m.admit(97, 1)
-	m.owed = meterUnit
-	m.change(100, perMicro(1, 10, 5), 0, 0, 110)
-	// then nothing is exceeded, one more would be, and what follows is not forgotten at 110.
-	testkit.Check(t, m.excess() == 0, "the charge is counted twice: %v", m)
-	m.admit(100, 1)
-	testkit.Check(t, m.excess() == meterUnit, "one too many is not seen: %v", m)
-	m.change(109, limit, 0, 0, 110)
-	m.admit(111, 1)
-	testkit.Check(t, m.excess() > 0, "the bucket's admissions are forgotten: %v", m)
-
-	// A calendar goes on with the calendar, and not with the window of its length that stands first.
-	from := goesOn([]lease.Limit{lease.Calendar(6, time.Hour, 0), lease.Sliding(8, time.Hour)},
-		[]lease.Limit{lease.Sliding(6, time.Hour), lease.Calendar(9, time.Hour, 0)})
-	testkit.Check(t, slices.Equal(from, []int{1, 0}), "they go on with %v", from)
 }

@@ -88,27 +88,6 @@ func TestADrawBesideLeasesHasARecord(t *testing.T) {
 	d.atRest(true)
 }
 
-// TestARecordOfBeforeADrawIsNotLive: slices of a longer T are wider, so an old record would look live in the
-// slice that now falls in.
-func TestARecordOfBeforeADrawIsNotLive(t *testing.T) {
-	// given A, who leased all 10 tokens at a T of a second, and whose lease has ended
-	d := newDraws(t)
-	d.config.TTL = time.Second
-	g := d.call(lease.Request{Holder: "a", Want: 10})
-	testkit.Must(t, g.Granted == 10 && g.Config.TTL == time.Second, "%+v", g)
-	d.call(lease.Request{Holder: "c"}) // a second record, before which none is swept out
-	d.pass(1200 * time.Millisecond)
-	// when B draws, then T grows, and A reports what it held
-	d.draw("b", 1)
-	for _, ttl := range []time.Duration{2, 4, 8} {
-		d.config.TTL = ttl * time.Second
-		d.draw("b", 1)
-		r := d.call(lease.Request{Holder: "a", Remaining: 10, Epoch: g.Epoch, Counter: g.Counter})
-		// then the bucket does not know it
-		testkit.Check(t, r.Void && r.Ledger >= 0, "%+v", r)
-	}
-}
-
 func TestADrawIsMadeAsItPromises(t *testing.T) {
 	d := newDraws(t)
 	good := lease.Request{Holder: "a", Seq: 1, Config: d.config, Weight: 1, Draw: true, Want: 2, Waiting: 2}
@@ -122,36 +101,6 @@ func TestADrawIsMadeAsItPromises(t *testing.T) {
 		change(&bad)
 		testkit.Check(t, errors.Is(bad.Validate(), lease.ErrInvalidRequest), "taken: %+v", bad)
 	}
-}
-
-// TestADrawThatArrivesTwiceBurns: a copy of a draw takes tokens again, which admit no request, and gives
-// none.
-func TestADrawThatArrivesTwiceBurns(t *testing.T) {
-	d := newDraws(t)
-	r := lease.Request{Holder: "a", Seq: 1, Config: d.config, Weight: 1, Draw: true, Want: 4, Waiting: 4}
-	var g lease.Grant
-	for _, left := range []int64{6, 2} {
-		testkit.NoErr(t, d.bucket.Call(d.clock, &r, &g))
-		testkit.Check(t, g.Granted == 4 && g.Levels[0] == left, "%+v, want a level of %d", g, left)
-	}
-}
-
-// TestDrawsProveALoss: a caller that has heard of more than there is freezes the bucket, and no draw is
-// served until that has passed.
-func TestDrawsProveALoss(t *testing.T) {
-	// given a bucket that is lost, of which A has heard
-	d := newDraws(t)
-	g := d.draw("a", 1)
-	d.bucket = Bucket{}
-	d.pass(time.Millisecond)
-	// when A draws
-	heard := lease.Request{Holder: "a", Draw: true, Want: 1, Waiting: 1, Epoch: g.Epoch, Counter: g.Counter,
-		LeaseMax: g.LeaseMax, HeardAt: g.ServerTime, HeardExpiry: g.Expiry}
-	lost := d.call(heard)
-	// then it is told that there is nothing, until leases of the lost one have ended
-	testkit.Check(t, lost.Granted == 0 && lost.Epoch > g.Epoch && lost.RetryAfter >= g.LeaseMax, "%+v", lost)
-	d.pass(time.Second)
-	testkit.Check(t, d.draw("a", 1).Granted == 1, "after the loss")
 }
 
 // TestWhatADrawGaveBackIsWorthWhatWasNotRefilled: tokens that were drawn at rest come back like

@@ -100,41 +100,6 @@ func TestMulDivIsExact(t *testing.T) {
 	}
 }
 
-// TestRingForgetsNothingEarly: whatever T does, an entry is in the ledger until its T has passed,
-// and at most one of the widest slices longer than the longest T.
-func TestRingForgetsNothingEarly(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(7, 8))
-	for range 20_000 {
-		now := 1_000_000 + rnd.Int64N(1000)
-		ttl := 1 + rnd.Int64N(100)
-		r := newRing(now, ttl)
-		longest, until := ttl, now
-		for range 1 + rnd.IntN(6) {
-			now += rnd.Int64N(40)
-			for r.ends() <= now {
-				r.expire()
-			}
-			next := 1 + rnd.Int64N(100)
-			r.fit(now, next)
-			ttl, longest = next, max(longest, next)
-			r.add(r.slice(r.place(now, ttl)), 1, 1)
-			until = max(until, now+ttl)
-			held := r.ledger()
-			probe := r
-			for probe.ends() <= until {
-				probe.expire()
-			}
-			testkit.Must(t, held <= 0 || probe.ledger() != 0,
-				"at %d every entry of %+v is forgotten before %d", now, r, until)
-		}
-		end := until + 3*longest
-		for r.ends() <= end {
-			r.expire()
-		}
-		testkit.Must(t, r.ledger() == 0 && r.weightSum() == 0, "three T later %+v still remembers", r)
-	}
-}
-
 func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	// given a bucket with one holder
 	s := newScene(t, lease.PerSecond(10), time.Second)

@@ -40,15 +40,6 @@ func (n *driven) answers() (admitted, denied int64) {
 	return n.admitted - a, n.denied - b
 }
 
-// TestUnlimitedAndBlockedHaveTheUsualTarget: neither makes a lease shorter, of which the log of
-// every program that uses them would have a line.
-func TestUnlimitedAndBlockedHaveTheUsualTarget(t *testing.T) {
-	for _, l := range []lease.Limit{lease.Unlimited, lease.Blocked} {
-		got := lease.Policy{}.TargetFor([]lease.Limit{l})
-		testkit.Check(t, got == lease.Policy{}.TargetFor(nil), "%v: %v", l, got)
-	}
-}
-
 // Where nothing is limited, no request is denied for the lack of a store, whatever the policy; and
 // where everything is, none is admitted.
 func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {

@@ -97,28 +97,6 @@ func TestLeaseInUseIsRenewedBeforeItsDeadline(t *testing.T) {
 	testkit.Check(t, n <= 200, "%d calls in ten seconds", n)
 }
 
-func TestBreakerSendsOneProbeAtATime(t *testing.T) {
-	d, h := alone(t, lease.PerSecond(1000), lease.Policy{Fallback: lease.FallbackDeny}, random(500, 4))
-	d.run(2 * time.Second)
-	// when the store is away for ten seconds
-	d.down = true
-	d.run(10 * time.Second)
-	// then it is probed, with at most T between two probes on average, and nobody waits
-	probes := h.callsIn(10 * time.Second)
-	testkit.Check(t, probes >= 10 && probes <= 200, "%d probes in ten seconds, T is %v", probes, h.config.TTL)
-	gaps := map[time.Duration]bool{}
-	for i := 1; i < len(h.calls); i++ {
-		gaps[h.calls[i].Sub(h.calls[i-1])] = true
-	}
-	testkit.Check(t, len(gaps) >= probes/2, "%d different gaps between %d probes: no jitter", len(gaps), probes)
-	// and two T after it is back the rate is too
-	d.down = false
-	d.run(2*h.config.TTL + d.rtt)
-	before := h.admitted
-	d.run(time.Second)
-	testkit.Check(t, h.admitted-before >= 450, "%d of 500 requests admitted after recovery", h.admitted-before)
-}
-
 func TestFallbackModes(t *testing.T) {
 	for _, c := range []struct {
 		mode        lease.Fallback

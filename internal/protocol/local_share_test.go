@@ -3,9 +3,7 @@ package protocol
 import (
 	"testing"
 	"time"
-	"unsafe"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -201,11 +199,6 @@ func TestAProcessDoesNotOweWhatItsShareHasRefilled(t *testing.T) {
 	}
 }
 
-func TestALocalShareIsSmall(t *testing.T) {
-	size := unsafe.Sizeof(share{})
-	testkit.Check(t, size <= 100, "%d bytes", size)
-}
-
 func TestAKeyDoesNotRestWhileItsBucketOwesOrWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		level  int64
@@ -249,22 +242,4 @@ func TestWhatAColdStartAdmittedIsReported(t *testing.T) {
 	r := n.Build(d.now, d.seq, 0)
 	// then it tells of all of them
 	testkit.Check(t, took == 91 && r.Debt == 91, "%d admitted, %d reported", took, r.Debt)
-}
-
-// A window that an unheard key has beside a slow bucket is free again when a window has passed.
-func TestAnUnheardKeyWithAWindowAndABucket(t *testing.T) {
-	p := lease.Policy{}
-	c := p.ConfigFor([]lease.Limit{lease.Sliding(10, time.Second), lease.PerHour(1000)}, 0, 0)
-	terms, u, now, took := Terms{Policy: &p, Proposed: &c}, Unheard{}, clock.Instant(1<<60), int64(0)
-	for range 60 {
-		took += u.Take(now, 1, 5, &terms, 1)
-		now = now.Add(1100 * milli)
-	}
-	testkit.Check(t, took == 300, "%d of 300 admitted", took)
-	// and no count of it overflows
-	p.Fallback = lease.FallbackAllowAll
-	for range 3 {
-		u.Take(now, 1, 1<<63-1, &terms, 1)
-	}
-	testkit.Check(t, u.debt > 0 && u.windowed > 0, "%+v", u)
 }

@@ -99,37 +99,3 @@ func TestWhoIsToldToProposeOtherLimits(t *testing.T) {
 	n.hears(after)
 	testkit.Check(t, !n.Conflict() && n.Capacity() == 7, "conflict %v, capacity %d", n.Conflict(), n.Capacity())
 }
-
-// Limits that are proposed anew are in force 3 T later, where no process proposes the old ones any more;
-// until then they are not, and that is a conflict.
-func TestWhatIsProposedAnewIsInForceWhenAllProposeIt(t *testing.T) {
-	before, after := lease.PerSecond(10), lease.PerSecond(100)
-	d := newDriver(t, after) // (1) holds by the larger one
-	a := d.client(lease.Policy{}, before, steady(20))
-	b := d.client(lease.Policy{}, before, steady(20))
-	d.run(2 * time.Second)
-	proposes := func(n *driven) { n.Propose(d.now, lease.Policy{}.ConfigFor([]lease.Limit{after}, 0, 0)) }
-	inForce := func(want lease.Limit, conflicts bool) {
-		t.Helper()
-		for _, n := range []*driven{a, b} {
-			testkit.Check(t, n.Limits()[0] == want, "%v is in force, want %v", n.Limits(), want)
-		}
-		testkit.Check(t, a.Conflict() == conflicts && !b.Conflict(), "conflicts: %v, %v", a.Conflict(),
-			b.Conflict())
-	}
-	// when one process is told to propose others, the old ones stay, and it notices
-	proposes(a)
-	d.run(time.Second)
-	inForce(before, false)
-	d.run(10 * time.Second)
-	inForce(before, true)
-	// when the other one is too, they are in force
-	proposes(b)
-	d.run(3 * a.TTL())
-	inForce(after, false)
-	// A process that falls silent keeps them in force no longer.
-	a.Propose(d.now, lease.Policy{}.ConfigFor([]lease.Limit{before}, 0, 0))
-	b.arrival = Never
-	d.run(5 * a.TTL())
-	testkit.Check(t, a.Limits()[0] == before && !a.Conflict(), "%v, conflict %v", a.Limits(), a.Conflict())
-}

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,29 +11,6 @@ import (
 )
 
 // Stories of limits, versions and T that change: docs/protocol.md sections 6.7 to 6.14.
-
-// TestClipIsNeeded: without the clip a lower Overcommit leaves a full level beside full holdings,
-// for as long as they are renewed.
-func TestClipIsNeeded(t *testing.T) {
-	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
-	// given E = 2, and a holder with as much as B while the level is full
-	s.config.Overcommit = 2
-	s.calls(a, ask{Want: 2})
-	s.now += 10
-	s.calls(a, ask{})
-	// when E becomes 0, the holder renews, and everything that the old limit admitted has drained
-	s.config.Overcommit = 0
-	s.sets(s.config)
-	for range 10 {
-		s.now += 20
-		s.calls(a, ask{})
-	}
-	s.meter.advance(s.now)
-	// then the level and the holding are not there at once
-	s.draws(b, 2)
-	s.spends(a)
-	s.audits()
-}
 
 // TestLeasesOfALoweredLimitEndWithinT: holders that keep what they have and renew it in time would
 // spend it under the new limit, however long after the change.
@@ -55,38 +31,6 @@ func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
 	// then T later nothing of it is left to spend: the burst was used when it was lowered
 	spent := s.spends(a) + s.spends(b) + s.draws(a, 10)
 	testkit.Check(t, spent == 0, "%d tokens are spent after the change", spent)
-}
-
-func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
-	scarce, fast := slow(100), lease.PerSecond(1000)
-	for _, c := range []struct {
-		name    string
-		configs [][]lease.Limit
-	}{
-		{"one is put in front and taken away", [][]lease.Limit{{scarce}, {fast, scarce}, {scarce}, {fast, scarce},
-			{scarce}}},
-		{"they change places", [][]lease.Limit{{scarce, fast}, {fast, scarce}, {scarce, fast}}},
-		{"another is changed", [][]lease.Limit{{fast, scarce}, {lease.PerSecond(10), scarce},
-			{scarce, lease.PerSecond(20)}}},
-		{"it is written otherwise", [][]lease.Limit{{scarce}, {fast, scarce.WithBurst(100)}}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			// given a limit of 100 in 1000 s that is exhausted
-			s := newScene(t, scarce, 100*time.Millisecond)
-			a := s.holder("a")
-			total := int64(0)
-			for version, limits := range c.configs {
-				// when others come, go and change places
-				s.config.Limits, s.config.Version.Deploy = limits, int64(version)
-				for range 3 {
-					total += s.draws(a, 100)
-					s.now += 100_000
-				}
-			}
-			// then it stays exhausted
-			testkit.Check(t, total <= 100, "%d admitted within seconds against 100 in 1000 s", total)
-		})
-	}
 }
 
 // TestEqualVersionsFollowWhoIsThere: limits of one version hold as long as a process proposes them, and 2 T
@@ -124,51 +68,6 @@ func TestEqualVersionsFollowWhoIsThere(t *testing.T) {
 	testkit.Check(t, !inForce(b, other), "a lower version took over")
 	other.Version.Deploy = 2
 	testkit.Check(t, inForce(b, other), "the lower version's calls kept the stored limits")
-}
-
-// TestLimitsThatTakeTurnsHandOutNoBurstTwice: two configurations of one version take turns, since
-// each is not heard of for 2 T; one has a limit more. However often, that is spent once.
-func TestLimitsThatTakeTurnsHandOutNoBurstTwice(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		more []lease.Limit
-	}{
-		{"a limit more", []lease.Limit{lease.PerSecond(1000), slow(100)}},
-		{"a limit in front", []lease.Limit{slow(100), lease.PerSecond(1000)}},
-		{"another and one more", []lease.Limit{lease.PerSecond(2000), slow(100)}},
-		{"a slow one instead", []lease.Limit{slow(100)}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t, lease.PerSecond(1000), 100*time.Millisecond)
-			more := s.config
-			more.Limits = c.more
-			total, turns := int64(0), 0
-			for turn := range 20 {
-				// when each in turn draws all that there is
-				s.now += 200_001
-				config := []lease.Config{s.config, more}[turn%2]
-				g := s.calls(s.holder("a"), ask{Config: config, Want: 1000, Waiting: 1000})
-				if equal(&g.Config, &more) {
-					turns++
-					total += g.Waited
-				}
-			}
-			// then what the slow limit was there to keep is within its burst and rate
-			testkit.Check(t, turns == 10 && total >= 100 && total <= 100+2, "%d in %d turns", total, turns)
-		})
-	}
-	// A turn and the turn back do not take away what was not used either: a burst that is raised
-	// and lowered again.
-	s := newScene(t, slow(100), 100*time.Millisecond)
-	raised := s.config
-	raised.Limits = []lease.Limit{slow(1000).WithBurst(1000)}
-	a := s.holder("a")
-	s.calls(a, ask{Want: 10, Waiting: 10})
-	for turn := range 10 {
-		s.now += 200_001
-		s.calls(a, ask{Config: []lease.Config{raised, s.config}[turn%2]})
-	}
-	testkit.Check(t, s.bucket.Level() >= 90, "%d of 90 are left", s.bucket.Level())
 }
 
 // TestBlockedNeverStartsFull: wherever another limit would start full, or inherits a level.
@@ -245,33 +144,6 @@ func TestRevisionsEnd(t *testing.T) {
 		after.Counter == before.Counter, "%v: before %+v\nafter %+v", err, before, after)
 }
 
-func TestVersionOutlivesItsBucket(t *testing.T) {
-	// given 100 in 1000 s, used up, and a newer version with 1000 a second, which takes a second to
-	// fill
-	s := newScene(t, slow(100), 100*time.Millisecond)
-	old, newer := s.config, s.config
-	newer.Limits, newer.Version.Deploy = []lease.Limit{lease.PerSecond(1000)}, 1
-	total, expires := int64(0), int64(0)
-	for round := range 10 {
-		// when, again and again, a fresh process of the old version comes, and one of the newer,
-		// and then nobody for so long that the bucket may expire
-		if s.now >= expires {
-			s.bucket = Bucket{}
-		}
-		a, b := s.holder(fmt.Sprint("a", round)), s.holder(fmt.Sprint("b", round))
-		if g := s.calls(a, ask{Config: old, Want: 100, Waiting: 100}); g.Config.Version == old.Version {
-			total += g.Waited
-		}
-		g := s.calls(b, ask{Config: newer})
-		until := s.now + exact.Micros(g.Expiry)
-		testkit.Check(t, until >= expires, "round %d: the expiry moved earlier by %d µs", round, expires-until)
-		expires = until
-		s.now += 1_900_000
-	}
-	// then the old limit was full once
-	testkit.Check(t, total <= 100, "%d admitted in 19 s against 100 in 1000 s", total)
-}
-
 // Given a network that gets slower with every call, so that each call proposes a longer T, then T
 // follows, and no faster than time passes.
 func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
@@ -305,26 +177,4 @@ func TestTFollowsTheNetworkDown(t *testing.T) {
 	g = s.calls(a, ask{})
 	testkit.Check(t, g.Config.TTL == s.config.TTL && !g.Void, "T is %v, want %v; void %v", g.Config.TTL,
 		s.config.TTL, g.Void)
-}
-
-func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
-	// given a ring with wide slices, which holds an entry, and then a shorter T
-	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 700*time.Microsecond)
-	s.calls(b, ask{})
-	long := s.config
-	s.config = s.lasting(70 * time.Microsecond)
-	s.sets(s.config)
-	// when a draws under the shorter T, the reply is lost, T grows back, and a retries
-	s.executes(s.opens(a, ask{Want: 2}))
-	s.now += 10
-	s.calls(b, ask{Config: long})
-	again := a.resend(s.instant())
-	testkit.Must(t, again != nil, "the call is too old to be sent again")
-	s.accepts(a, s.executes(*again))
-	// then what a may still spend, however late, is what the bucket still knows of
-	for range 50 {
-		s.now += 10
-		s.draws(b, 2)
-	}
-	s.spends(a)
 }

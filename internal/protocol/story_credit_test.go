@@ -92,20 +92,6 @@ func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
 	s.spends(a)
 }
 
-// While no lease is there, nothing begins an interval however often it is looked at: as many as
-// make the numbers come again would take some minutes of an outage.
-func TestNoIntervalBeginsWhereNothingIsHeld(t *testing.T) {
-	s, a, _ := pair(t, slow(10), time.Second)
-	s.calls(a, ask{Want: 5})
-	a.Pool.TakeN(5)
-	s.now += 5_000_000
-	in := a.Pool.Interval()
-	for range 3 {
-		a.Expire(s.instant())
-	}
-	testkit.Check(t, a.Pool.Interval() == in, "%d intervals have begun", a.Pool.Interval()-in)
-}
-
 // Tokens that were not used come back also when their lease has ended long ago: with the second
 // call, because the bucket does not know the holder before.
 func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
@@ -127,116 +113,6 @@ func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
 	n := s.draws(b, 10)
 	testkit.Check(t, n == 10, "%d are there, want 10", n)
 	s.audits()
-}
-
-func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
-	// given 5 tokens drawn for requests that give up, and 5 of other requests
-	s, a, b := pair(t, slow(10), time.Second)
-	s.calls(a, ask{})
-	s.draws(b, 5)
-	s.now++
-	g := s.executes(s.opens(a, ask{Want: 5, Waiting: 5}))
-	// when those others are refunded, admitted again, and refunded again, and only then the first
-	// come back
-	for range 2 {
-		b.Refund(5)
-		s.refunds(5)
-		s.draws(b, 5)
-	}
-	s.givesUp(a, g)
-	s.calls(a, ask{})
-	// then they are there no more: the refunds have filled their place
-	n := s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d came back", n)
-}
-
-func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
-	// given two limiters at 10 in 1000 s, the first of which was admitted 5, refunded, and was
-	// silent for a T
-	s, a, b := pair(t, slow(10), 100*time.Millisecond)
-	first := s.opens(a, ask{Want: 5, Waiting: 5})
-	s.accepts(a, s.executes(first))
-	s.meter.admit(s.now, 5)
-	s.meter.admit(s.now, s.calls(b, ask{Want: 5}).Granted)
-	a.Refund(5)
-	second := s.opens(a, ask{})
-	s.accepts(a, s.executes(second))
-	s.refunds(5)
-	s.draws(b, 5)
-	s.now += 300_000
-	// when the network delivers its calls a second time, in order
-	s.executes(first)
-	s.executes(second)
-	// then nothing of them is credited
-	n := s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d were credited again", n)
-	s.audits()
-}
-
-// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another life of
-// it. The tokens that it gives back have run out already, and the time since was refilled.
-func TestVoidReportMayNotReturn(t *testing.T) {
-	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
-	// given a holder with everything, which sends two calls shortly before its deadline; both are
-	// slow
-	s.calls(a, ask{Want: 2})
-	s.now += 60
-	asks, gives := s.opens(a, ask{}), s.opens(a, ask{Return: everything})
-	// when its entry has run out, somebody draws what was refilled, and then the calls arrive
-	s.now += 60
-	s.draws(b, 2)
-	s.executes(asks)
-	s.executes(gives)
-	// then what was given back is not there a second time
-	s.draws(b, 2)
-	s.audits()
-}
-
-func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
-	for _, wait := range []int64{0, 50_000, 99_000, 100_500, 104_000, 114_000} {
-		// given a replica that has not heard that a gave everything back and b drew it
-		s, a, b := pair(t, lease.Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10}, 100*time.Millisecond)
-		c := s.holder("c")
-		s.calls(b, ask{})
-		s.calls(a, ask{Want: 10})
-		replica := s.bucket.Clone()
-		r := s.opens(a, ask{Return: everything})
-		s.executes(r)
-		s.calls(b, ask{Want: 10})
-		// when it is promoted, b calls first, and a's request arrives once more
-		s.bucket = *replica
-		s.executes(s.opens(b, ask{}))
-		s.now += wait
-		s.spends(b)
-		if wait > 90_000 {
-			s.meter.admit(s.now, 10) // b spent its holding just before its end
-		}
-		s.executes(r)
-		g := s.calls(c, ask{Want: 10})
-		// then the tokens that b has are not there a second time
-		testkit.Check(t, g.Granted == 0, "after %d µs: granted %d", wait, g.Granted)
-		s.spends(c)
-	}
-}
-
-func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
-	// given a replica that has not heard of a's grant
-	s, a, b := pair(t, lease.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 100*time.Millisecond)
-	s.draws(b, 5)
-	s.now += 10_000_000
-	s.calls(b, ask{})
-	replica := s.bucket.Clone()
-	s.calls(a, ask{Want: 10})
-	s.calls(b, ask{})
-	// when it is promoted, and b, who knows of the loss, reports a refund
-	s.bucket = *replica
-	s.calls(b, ask{})
-	b.Refund(5)
-	g := s.calls(b, ask{Want: 5})
-	// then nothing can be drawn from it while a still holds everything
-	testkit.Check(t, g.Granted == 0, "granted %d while the old holdings live", g.Granted)
-	s.spends(b)
-	s.spends(a)
 }
 
 func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {

@@ -76,29 +76,6 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	testkit.Check(t, n == 100, "granted %d of 100", n)
 }
 
-func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
-	for _, epoch := range []int64{0, lease.WaitingMax} { // 0 stands for the bucket's own
-		// given a bucket with a holder
-		s, a, _ := pair(t, lease.PerSecond(10), time.Second)
-		s.calls(a, ask{})
-		before := s.bucket.Dump()
-		// when somebody claims to have heard what nobody can have heard
-		r := lease.Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch,
-			Counter:  lease.WaitingMax,
-			LeaseMax: time.Second}
-		if epoch == 0 {
-			r.Epoch = before.Epoch
-		}
-		s.executes(r)
-		// then the bucket is as it was, but for one call more
-		after := s.bucket.Dump()
-		testkit.Check(t, after.Epoch == before.Epoch && after.Counter == before.Counter+1 && after.Frozen == 0 &&
-			after.Level == before.Level, "epoch %d: before %+v\nafter %+v", epoch, before, after)
-		g := s.calls(a, ask{Want: 1})
-		testkit.Check(t, !g.Void && g.Granted == 1, "epoch %d: the holder is answered %+v", epoch, g)
-	}
-}
-
 func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	// given a bucket that was lost, as its first caller proves
 	limit := lease.PerSecond(100)
@@ -145,25 +122,6 @@ func TestALossIsRememberedForAMonth(t *testing.T) {
 	n := s.draws(s.holder("fresh"), 100)
 	testkit.Check(t, n <= 2 && g.Expiry >= 30*24*time.Hour, "%d more within 20 s; remembered for %v", n,
 		g.Expiry)
-	s.audits()
-}
-
-func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
-	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
-	s, a, b := pair(t, slow(100), 100*time.Millisecond)
-	old := s.config
-	old.Limits = []lease.Limit{lease.PerSecond(1000)}
-	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), slow(100)}, 1
-	s.calls(b, ask{})
-	s.draws(a, 100)
-	s.bucket = Bucket{}
-	// when a process with the older version starts the next one, knowing of the loss, and the newer
-	// version comes after it
-	s.calls(b, ask{Config: old})
-	s.now += 1_060_000
-	n := s.draws(a, 100)
-	// then the limit is not full again
-	testkit.Check(t, n <= 1, "%d more within 1.06 s", n)
 	s.audits()
 }
 
@@ -221,23 +179,6 @@ func TestACallThatComesAfterTheHeardExpiryProvesNoLoss(t *testing.T) {
 			testkit.Check(t, late.Expiry < 10*time.Second == !c.lost, "%s: kept for %v", c.name, late.Expiry)
 		}
 	}
-}
-
-// TestALossIsProvenUntilTheHeardExpiry: a call that was sent before its process forgot the bucket, and
-// comes before that would have expired.
-func TestALossIsProvenUntilTheHeardExpiry(t *testing.T) {
-	// given a call of a that hangs, while b leases everything
-	s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)
-	g := s.calls(a, ask{})
-	hangs := s.opens(a, ask{Want: 100, Waiting: 100})
-	s.now = g.ServerTime + exact.Micros(g.Expiry) - 1000
-	s.calls(b, ask{Want: 100})
-	// when the bucket is lost and a's call comes just in time
-	s.bucket = Bucket{}
-	s.meter.admit(s.now, s.executes(hangs).Waited)
-	// then it is granted nothing while b may spend
-	s.spends(b)
-	s.audits()
 }
 
 func TestALossWhileOneIsWaitedOutEndsWithIt(t *testing.T) {

@@ -64,79 +64,6 @@ func TestAnOperatorsChangeAndTheChangeBackGiveNothingTwice(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeasedWhenALimitLeavesCountsAsUsed(t *testing.T) {
-	for _, l := range hundreds {
-		for _, reports := range []bool{false, true} {
-			// given a limit of 100, all leased
-			s, a, b := pair(t, l, 400*time.Millisecond)
-			s.calls(a, ask{Want: 100})
-			// when the limit is another one when they are spent, and is set again
-			c := s.config
-			c.Limits = []lease.Limit{lease.PerSecond(1000).WithBurst(200)}
-			s.sets(c)
-			for a.Pool.Take().OK() {
-			}
-			if reports {
-				s.calls(a, ask{})
-			}
-			s.now += 1_000_000
-			s.calls(b, ask{})
-			c.Limits = []lease.Limit{l}
-			s.sets(c)
-			// then it is used up
-			n := s.draws(b, 100)
-			testkit.Check(t, n == 0, "%v, reported: %v: %d beside 100 that were spent", l, reports, n)
-		}
-	}
-}
-
-func TestWhatIsReturnedOfALeaseOfAnotherTurnIsWorthNothing(t *testing.T) {
-	for _, l := range hundreds {
-		for _, returns := range []bool{true, false} {
-			t.Run(fmt.Sprint(l, ", given back: ", returns), func(t *testing.T) {
-				// given a limit of 100, and a fast one of the same version that others propose
-				s, a, b := pair(t, l, 400*time.Millisecond)
-				fast, start := lease.PerSecond(1000).WithBurst(100), s.now
-				total := s.draws(a, 100)
-				turns := 5
-				if !returns {
-					turns = 2 // then it owes so much that others, in its place, pay it first
-				}
-				for range turns {
-					// when the process of the first leases 100 under the fast one, whose process then ends,
-					s.turnsTo(b, ask{}, fast)
-					for range 2 {
-						s.now += 300_000
-						g := s.calls(a, ask{Want: 100})
-						testkit.Must(t, g.Ledger == 100 && g.Config.Limits[0].Equal(fast), "%d leased of %v", g.Ledger,
-							g.Config.Limits)
-					}
-					// and gives them back, or spends them, with the call that brings the first one back
-					back := ask{Want: 100, Waiting: 100}
-					if returns {
-						back.Return = func(held int64) int64 { return held }
-					}
-					s.now += 200_001
-					total += s.calls(a, back).Waited
-					for a.Pool.Take().OK() {
-						total++
-					}
-				}
-				left := s.bucket.tokens(0, 0)
-				testkit.Check(t, !returns || left >= 0, "%d are left after nothing was spent", left)
-				// then the first one has what it had, and its rate; and owes the rest
-				most := 100 + l.Tokens*int64(s.now-start)/exact.Micros(l.Per)
-				if l.Windowed() {
-					most = 100
-				}
-				most -= min(0, left)
-				testkit.Check(t, total <= most, "%d in %d turns, %v, at most %d", total, turns,
-					exact.Duration(s.now-start), most)
-			})
-		}
-	}
-}
-
 // TestLeasesOfAnotherTurnAreOwed: a process that holds tokens at a turn may spend them. So the limit
 // that comes back pays for them, and has them again when they are returned.
 func TestLeasesOfAnotherTurnAreOwed(t *testing.T) {
@@ -268,19 +195,6 @@ func TestACalendarKeepsItsPeriodAcrossATurnAndALoss(t *testing.T) {
 	midnight(s, a, "a loss and a turn")
 }
 
-// TestAJumpForwardForgivesWhatAWindowOwes is the size of what section 1 accepts.
-func TestAJumpForwardForgivesWhatAWindowOwes(t *testing.T) {
-	// given 10 in 60 ms, and 3 used beyond that
-	s, a, b := windowAt(t, 0)
-	s.draws(a, 10)
-	s.charges(b, 3)
-	// when the server's clock jumps forward
-	s.now += exact.Micros(time.Hour)
-	// then the window is given once more, and nothing is owed
-	n := s.draws(b, 20)
-	testkit.Check(t, n == 10, "%d admitted after the jump, want 10", n)
-}
-
 func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
 	// given limits that are used up one after the other, while an operator sets another each time
 	s, a, _ := pair(t, lease.Sliding(10, time.Hour), 10*time.Millisecond)
@@ -302,28 +216,6 @@ func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000)}, s.config.Version.Deploy+1
 		s.calls(a, ask{})
 	}
-}
-
-func TestALossForgetsWhatIsKnownOfOtherLimits(t *testing.T) {
-	// given a limit of 100, of which 10 are used when it leaves
-	s, a, b := pair(t, lease.Sliding(100, time.Hour), 400*time.Millisecond)
-	s.draws(a, 10)
-	other := lease.PerSecond(100)
-	s.turnsTo(b, ask{}, other)
-	replica := *s.bucket.Clone()
-	// when it comes back, the rest of it is used, and a replica is promoted that does not know this
-	g := s.turnsTo(a, ask{Want: 100, Waiting: 100}, s.config.Limits...)
-	testkit.Must(t, g.Waited == 90, "%d of 90 are admitted", g.Waited)
-	s.calls(b, ask{})
-	s.bucket = replica
-	c := s.config
-	c.Limits = []lease.Limit{other}
-	s.calls(b, ask{Config: c})
-	s.now += 2_000_000
-	s.calls(b, ask{Config: c})
-	g = s.turnsTo(a, ask{Want: 100, Waiting: 100}, s.config.Limits...)
-	// then nothing of it is there
-	testkit.Check(t, g.Waited == 0, "%d more are admitted", g.Waited)
 }
 
 func TestAWindowCountsWhatIsMoreOfItsOwnAndOfWhatItTakesThePlaceOf(t *testing.T) {

@@ -67,26 +67,6 @@ func TestALeaseThatRunsOutIsChargedWhenItEnds(t *testing.T) {
 		first-spent)
 }
 
-func TestAReportIsChargedWhenItIsExecuted(t *testing.T) {
-	// given 10 tokens leased for a while, and spent just before they are reported
-	s, a, b := windowAt(t, 100)
-	s.calls(a, ask{Want: 10})
-	s.at(15_500)
-	s.spends(a)
-	s.calls(a, ask{})
-	// when a window has passed since they were leased
-	s.at(62_000)
-	n := s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d were admitted within a window of 10", n)
-	// then they count from the report on
-	s.at(75_999)
-	testkit.Check(t, s.draws(b, 10) == 0, "within the cell")
-	s.at(76_000)
-	n = s.draws(b, 10)
-	testkit.Check(t, n == 10, "%d admitted after the window", n)
-	s.audits()
-}
-
 func TestWhatIsReturnedWasNotSpent(t *testing.T) {
 	// given 10 tokens leased, 3 of them spent
 	s, a, b := windowAt(t, 0)
@@ -124,31 +104,6 @@ func TestAVoidReportIsChargedOnceWhenTheOldEntryEnds(t *testing.T) {
 	s.audits()
 }
 
-func TestARefundIsTakenFromTheOldestCells(t *testing.T) {
-	// given 5 admitted early, and 5 late
-	s, a, b := windowAt(t, 0)
-	s.draws(a, 5)
-	s.at(15_000)
-	s.calls(a, ask{})
-	s.at(30_000)
-	s.calls(a, ask{})
-	s.draws(b, 5)
-	s.calls(a, ask{})
-	// when 5 are refunded and admitted again
-	s.at(31_000)
-	a.Refund(5)
-	s.calls(a, ask{})
-	s.refunds(5)
-	n := s.draws(b, 10)
-	testkit.Check(t, n == 5, "%d admitted after a refund of 5", n)
-	// then nothing is left of the early ones that could be dropped: the late ones count as long as
-	// they are a window old
-	s.at(61_000)
-	n = s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d admitted beside 10 that are not a window old", n)
-	s.audits()
-}
-
 func TestWhatWasNotUsedIsTakenFromTheOldestCells(t *testing.T) {
 	// given 5 drawn early for requests that gave up, and 5 admitted late
 	s, a, b := windowAt(t, 0)
@@ -167,25 +122,6 @@ func TestWhatWasNotUsedIsTakenFromTheOldestCells(t *testing.T) {
 	s.at(61_000)
 	n = s.draws(b, 10)
 	testkit.Check(t, n == 0, "%d admitted beside 10 that are not a window old", n)
-	s.audits()
-}
-
-func TestWhatWasNotUsedIsWorthNothingOnceItsCellIsDropped(t *testing.T) {
-	// given 10 drawn for requests that gave up
-	s, a, b := windowAt(t, 0)
-	s.calls(a, ask{})
-	s.now++
-	g := s.executes(s.opens(a, ask{Want: 10, Waiting: 10}))
-	// when others are admitted 10 after the window, and the first come back then
-	s.at(61_000)
-	s.draws(b, 10)
-	s.givesUp(a, g)
-	s.calls(a, ask{})
-	s.calls(a, ask{})
-	s.calls(a, ask{})
-	// then they are worth nothing
-	n := s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d more admitted", n)
 	s.audits()
 }
 
@@ -246,26 +182,6 @@ func TestRetryAfterIsWhenEnoughWillHaveBeenDropped(t *testing.T) {
 	}
 }
 
-func TestACalendarBeginsAnewAtTheBoundaryOfTheServersClock(t *testing.T) {
-	// given 10 each 50 ms from 7 ms, used up in the last microsecond of a period
-	s, a, b := pair(t, lease.Calendar(10, 50*milli, 7*milli), 20*milli)
-	s.at(56_999)
-	n := s.draws(a, 12)
-	testkit.Check(t, n == 10, "%d admitted of 10", n)
-	g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
-	testkit.Check(t, g.Waited == 0 && g.RetryAfter == time.Microsecond && g.Next[0] == time.Microsecond, "%+v",
-		g)
-	// when the next one begins
-	s.at(57_000)
-	// then there are all again, and a clock that steps back does not bring the old one back
-	n = s.draws(b, 12)
-	testkit.Check(t, n == 10, "%d admitted in the next period", n)
-	s.audits()
-	s.now -= 2_000_000
-	n = s.draws(b, 12)
-	testkit.Check(t, n == 0, "%d admitted after the clock stepped back", n)
-}
-
 func TestACalendarIsRememberedUntilItsBoundary(t *testing.T) {
 	// given a calendar that is used up, and a clock that steps back by an hour
 	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
@@ -275,42 +191,6 @@ func TestACalendarIsRememberedUntilItsBoundary(t *testing.T) {
 	g := s.calls(b, ask{})
 	// then the bucket is remembered until the clock comes to the end of that period
 	testkit.Check(t, g.Expiry >= time.Hour, "remembered for %v", g.Expiry)
-}
-
-func TestLeasesOfTheLastPeriodCountInTheNextOne(t *testing.T) {
-	// given 10 each 50 ms, leased just before the boundary
-	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
-	s.at(49_000)
-	s.calls(a, ask{Want: 10})
-	// when the next period begins, and they are spent in it
-	s.at(50_000)
-	n := s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d admitted beside 10 that are leased", n)
-	s.spends(a)
-	s.calls(a, ask{})
-	// then they are charged to it
-	n = s.draws(b, 10)
-	testkit.Check(t, n == 0, "%d admitted beside 10 that were spent", n)
-	s.at(100_000)
-	n = s.draws(b, 10)
-	testkit.Check(t, n == 10, "%d admitted in the period after", n)
-	s.audits()
-}
-
-func TestOvercommitIsBesideTheWindow(t *testing.T) {
-	// given 10 in 60 ms, 3 of which may be promised beyond that
-	s, a, b := windowAt(t, 0)
-	s.config.Overcommit = 3
-	s.meter.set(s.config.Limits[0], 3)
-	// when everything is leased, and spent, and asked for again
-	leased := s.calls(a, ask{Want: 20}).Granted
-	s.spends(a)
-	s.now += 1000
-	s.calls(a, ask{})
-	more := s.draws(b, 20)
-	// then one grant is the window at most, and all of them are that and the overcommit
-	testkit.Check(t, leased == 10 && more == 3, "%d leased, %d more", leased, more)
-	s.audits()
 }
 
 func TestALimitOfAnotherKindKeepsWhatWasUsed(t *testing.T) {
@@ -367,26 +247,6 @@ func TestAWindowOfAnotherLengthCountsCellsByTheirEnds(t *testing.T) {
 	s.audits()
 }
 
-func TestLimitsThatTakeTurnsHandOutNoWindowTwice(t *testing.T) {
-	for _, l := range []lease.Limit{lease.Sliding(10, 60*milli), lease.Calendar(10, 60*milli, 20*milli)} {
-		// given a window, and a fast bucket of the same version, proposed by others
-		s, a, b := pair(t, l, 10*milli)
-		s.at(0)
-		other := s.config
-		other.Limits = []lease.Limit{lease.PerSecond(1_000_000).WithBurst(10)}
-		// when they take turns for less than a window, and each asks for all that there is
-		total := int64(0)
-		for range 2 {
-			total += s.draws(a, 10)
-			s.now += 21_000
-			s.calls(b, ask{Config: other, Want: 10, Waiting: 10})
-			s.now += 21_000
-		}
-		// then the window is not full again
-		testkit.Check(t, total == 10, "%v: %d admitted in %d µs by those who propose it", l, total, s.now-5_000_000)
-	}
-}
-
 func TestALostWindowThatStartsEmptyIsExact(t *testing.T) {
 	// given 10 tokens, leased to a holder that will spend them at the end of its lease
 	s, a, b := windowAt(t, 0)
@@ -416,27 +276,6 @@ func TestALostWindowThatStartsEmptyIsExact(t *testing.T) {
 	}
 	testkit.Check(t, first >= spent+60_000 && first <= spent+60_000+15_000, "they came again after %d µs",
 		first-spent)
-}
-
-func TestALostWindowGivesNothingWhileOldLeasesMayLive(t *testing.T) {
-	// given 10 tokens, leased to a holder that spends them at the end of its lease
-	s, a, b := windowAt(t, 0)
-	s.calls(b, ask{})
-	s.calls(a, ask{Want: 10})
-	// when the bucket is lost, and the first to call knows of it
-	s.bucket = Bucket{}
-	g := s.calls(b, ask{Want: 10, Waiting: 10, Need: 1})
-	frozen := s.bucket.frozen
-	testkit.Check(t, g.Waited == 0 && g.RetryAfter == exact.Duration(frozen-s.now) && frozen > s.now,
-		"%d admitted, retry after %v", g.Waited, g.RetryAfter)
-	s.now = int64(a.Deadline())/1000 - 1
-	testkit.Check(t, s.draws(b, 10) == 0, "admitted beside a lease of the lost bucket")
-	s.spends(a)
-	s.audits()
-	// then it has all its tokens when the leases have ended: at most 10 more, once
-	s.now = frozen
-	n := s.draws(b, 20)
-	testkit.Check(t, n == 10, "%d admitted after the wait", n)
 }
 
 // asksFor has h ask for everything each millisecond, so often, and adds what is admitted.
@@ -521,39 +360,6 @@ func TestAnOvershootWhileALossIsWaitedOutIsOwedByTheNextLimit(t *testing.T) {
 			testkit.Check(t, err == nil && st.Levels[0] <= -8, "%v has %d, late %v, %v", l, st.Levels[0], late, err)
 		}
 	}
-}
-
-func TestAKeyMayMixKinds(t *testing.T) {
-	// given 100 a second with a burst of 4, at most 6 in 60 ms, and 9 each second
-	s, a, _ := pair(t, lease.PerSecond(100).WithBurst(4), 20*milli)
-	s.config.Limits = []lease.Limit{lease.PerSecond(100).WithBurst(4), lease.Sliding(6, 60*milli),
-		lease.Calendar(9, time.Second, 0)}
-	var admitted []int64
-	// when one asks for all that there is, again and again
-	for _, at := range []int64{0, 50_000, 61_000, 200_000, 1_000_000} {
-		s.at(at)
-		admitted = append(admitted, s.draws(a, 20))
-		s.audits()
-	}
-	// then each of the limits is kept: 4 by the burst, 2 and 3 by the window and the quota
-	testkit.Check(t, fmt.Sprint(admitted) == "[4 2 3 0 4]", "admitted %v", admitted)
-}
-
-func TestADrawAtRestIsCharged(t *testing.T) {
-	// given a key at rest with 10 in 60 ms
-	s, a, b := windowAt(t, 0)
-	for range 12 {
-		// when requests are served by draws
-		r := s.opens(a, ask{Want: 1, Waiting: 1, Need: 1})
-		r.Draw = true
-		g := s.executes(r)
-		s.meter.admit(s.now, g.Waited)
-		s.accepts(a, g)
-	}
-	// then no more than 10 are
-	testkit.Check(t, s.meter.admitted == 10, "%d admitted", s.meter.admitted)
-	testkit.Check(t, s.draws(b, 1) == 0, "one more")
-	s.audits()
 }
 
 func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
