@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -71,22 +70,6 @@ func TestSlowKeyAsksForExactlyWhatWaits(t *testing.T) {
 	}
 }
 
-func TestContendedHolderGivesBackBeyondTheNextTarget(t *testing.T) {
-	// given a holder with a large lease and little use for it
-	d, h := alone(t, lease.PerSecond(1000), lease.Policy{MinBatch: 200}, steady(500))
-	d.run(1010 * time.Millisecond)
-	h.reviewAt = d.now.Add(time.Hour)
-	keep := h.demand.expected(h.config.Target)
-	// when others are short and a Target has passed
-	for _, contended := range []bool{false, true} {
-		h.heard.contended = contended
-		got := h.excess(int64(keep * 3 / 2))
-		// then it gives back what the next Target does not need, and only then
-		testkit.Check(t, contended == (got > 0), "contended %v: gives back %d of %v (held %d)", contended, got,
-			keep*3/2, h.Pool.Held())
-	}
-}
-
 func TestLeaseInUseIsRenewedBeforeItsDeadline(t *testing.T) {
 	// given far more tokens than the demand needs, so that no watermark asks for more
 	d, h := alone(t, lease.PerSecond(10_000), lease.Policy{MinBatch: 2000}, steady(30))
@@ -125,14 +108,6 @@ func TestFallbackModes(t *testing.T) {
 		d.run(5 * time.Second)
 		testkit.Check(t, (admitted == 0 || h.last.Debt == admitted) && h.debt == 0,
 			"mode %d: admitted %d without a grant, reported %d, %d left", c.mode, admitted, h.last.Debt, h.debt)
-	}
-}
-
-func TestColdStartDecidesBeforeTheFirstReply(t *testing.T) {
-	for _, mode := range []lease.ColdStart{lease.ColdStartDeny, lease.ColdStartAllow} {
-		d, h := alone(t, lease.PerSecond(10), lease.Policy{ColdStart: mode}, nil)
-		got := h.takeFallback(d.now, 3, 3) > 0
-		testkit.Check(t, got == (mode == lease.ColdStartAllow), "mode %d: %v", mode, got)
 	}
 }
 
@@ -177,40 +152,4 @@ func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
 	most := int64(100 + 10*20)
 	testkit.Check(t, admitted <= most && admitted >= most*9/10,
 		"the fallback admitted %d in 20 s, want about %d", admitted, most)
-}
-
-// A client's states, in the order in which a key may go through them.
-func TestStatesOfAClient(t *testing.T) {
-	// given a new process, and a limit that one request a millisecond exhausts
-	d, n := alone(t, lease.PerSecond(100).WithBurst(40), lease.Policy{Fallback: lease.FallbackDeny}, nil)
-	var seen []ClientState
-	see := func(span time.Duration) {
-		d.run(span)
-		seen = append(seen, n.State(d.now))
-	}
-	see(0)
-	for range 100 {
-		n.request()
-		see(0)
-		n.ask()
-		see(time.Millisecond)
-	}
-	// when its store goes away, and in the end it leaves
-	d.run(time.Second)
-	d.down = true
-	n.Refuse(1)
-	see(100 * time.Millisecond)
-	d.down = false
-	see(5 * time.Second)
-	n.Leave()
-	see(0)
-	see(time.Second)
-	// then each of them could be seen.
-	for _, want := range []ClientState{
-		StateCold, StateActive, StateDry, StateDenied, StateDegraded, StateLeaving, StateClosed,
-	} {
-		testkit.Check(t, slices.Contains(seen, want), "never %v: %v", want, seen)
-	}
-	first, last := seen[0], seen[len(seen)-1]
-	testkit.Check(t, first == StateCold && last == StateClosed, "from %v to %v", first, last)
 }

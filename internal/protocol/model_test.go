@@ -23,15 +23,15 @@ var flagStates = flag.Int("lease.states", 0,
 // (model_world_test.go).
 type model struct {
 	name    string
-	holders int
+	holders int // 0 means 2
 	limit   lease.Limit
 	e       int64
-	ttl     int64 // microseconds; 0 means modelTTL
+	ttl     int64 // microseconds; 0 means modelTTL, for a window windowTTL
 	ttl2    int64 // microseconds; T changes between it and ttl, both ways; 0: it does not
-	want    int64
+	want    int64 // 0 means 1
 
-	tick     int64 // microseconds that pass in one event; 0 means 1
-	inflight int   // messages on their way, per holder
+	tick     int64 // microseconds that pass in one event; 0 means 1, for a window windowTick
+	inflight int   // messages on their way, per holder; 0 means 1
 	moves    moves
 	// alternative limits are set instead of limit, and the other way round; limit stays the last of
 	// them. Where there are versions, all holders but the first propose them instead, and the
@@ -51,8 +51,12 @@ type model struct {
 	mutant bool // the source lacks a rule: only what the promise says is checked, not why
 }
 
-// modelTTL is T, in microseconds.
-const modelTTL = 7
+// modelTTL is T, in microseconds; that of a window, whose cells are half milliseconds, is longer.
+const (
+	modelTTL   = 7
+	windowTTL  = 3500
+	windowTick = 500
+)
 
 // moves are the events that a model may have.
 type moves uint16
@@ -91,95 +95,78 @@ func halfMillis(kind func(int64, time.Duration) lease.Limit, n, halves int64) le
 func calendarFrom0(n int64, period time.Duration) lease.Limit { return lease.Calendar(n, period, 0) }
 
 var models = []model{
-	{name: "loss, reordering, duplicates, retry, give-up", holders: 2, limit: perMicro(1, 1, 1), want: 1,
-		inflight: 2, moves: canWait | canRetry | canGiveUp | canRepeat},
-	{name: "give-back and eviction", holders: 2, limit: perMicro(1, 2, 2), tick: 3, want: 2, inflight: 2,
+	{name: "loss, reordering, duplicates, retry, give-up", limit: perMicro(1, 1, 1), inflight: 2,
+		moves: canWait | canRetry | canGiveUp | canRepeat},
+	{name: "give-back and eviction", limit: perMicro(1, 2, 2), tick: 3, want: 2, inflight: 2,
 		moves: canGiveBack | canRetry | canGiveUp | canEvict | canRepeat},
-	{name: "refund and overcommit", holders: 2, limit: perMicro(1, 2, 1), e: 1, tick: 2, want: 2, inflight: 1,
+	{name: "refund and overcommit", limit: perMicro(1, 2, 1), e: 1, tick: 2, want: 2,
 		moves: canWait | canGiveBack | canRefund | canGiveUp},
-	{name: "T changes both ways", holders: 2, limit: perMicro(1, 1, 1), ttl2: 14, tick: 3, want: 1,
-		inflight: 2, moves: canRetry | canGiveUp},
-	{name: "loss of the bucket", holders: 2, limit: perMicro(1, 2, 1), tick: 3, want: 1, inflight: 2,
+	{name: "T changes both ways", limit: perMicro(1, 1, 1), ttl2: 14, tick: 3, inflight: 2,
+		moves: canRetry | canGiveUp},
+	{name: "loss of the bucket", limit: perMicro(1, 2, 1), tick: 3, inflight: 2,
 		moves: canGiveBack | canRetry | canGiveUp | canFlush},
-	{name: "everything, two holders", holders: 2, limit: perMicro(1, 1, 2), e: 1, want: 2, inflight: 2,
+	{name: "everything, two holders", limit: perMicro(1, 1, 2), e: 1, want: 2, inflight: 2,
 		moves: canDoAll},
-	{name: "three holders", holders: 3, limit: perMicro(1, 1, 1), want: 1, inflight: 1, moves: canGiveUp},
+	{name: "three holders", holders: 3, limit: perMicro(1, 1, 1), moves: canGiveUp},
 	{name: "one holder, everything", holders: 1, limit: perMicro(1, 3, 1), e: 1, tick: 2, want: 2,
-		inflight: 1, moves: canDoAll},
-	{name: "one holder, complete", holders: 1, limit: perMicro(1, 3, 1), tick: 3, want: 1, inflight: 1,
-		moves: canGiveBack},
-	{name: "requests that give up", holders: 2, limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2,
+		moves: canDoAll},
+	{name: "one holder, complete", holders: 1, limit: perMicro(1, 3, 1), tick: 3, moves: canGiveBack},
+	{name: "requests that give up", limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2,
 		moves: canWait | canLeave | canGiveUp | canEvict},
-	{name: "requests that are cancelled", holders: 2, limit: perMicro(1, 3, 1), tick: 3, want: 1, inflight: 1,
-		moves: canCancel | canGiveUp},
-	{name: "refunds delivered again, later", holders: 2, limit: perMicro(1, 7, 2), tick: 4, want: 1,
-		inflight: 2, moves: canWait | canRefund | canGiveUp | canRepeat},
-	{name: "limits change", holders: 2, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1,
+	{name: "requests that are cancelled", limit: perMicro(1, 3, 1), tick: 3, moves: canCancel | canGiveUp},
+	{name: "refunds delivered again, later", limit: perMicro(1, 7, 2), tick: 4, inflight: 2,
+		moves: canWait | canRefund | canGiveUp | canRepeat},
+	{name: "limits change", limit: perMicro(1, 7, 1), tick: 2,
 		alternative: []lease.Limit{perMicro(1, 1, 1), perMicro(1, 7, 1)}, moves: canWait},
-	{name: "T changes and the bucket is lost", holders: 2, limit: perMicro(1, 3, 1), ttl2: 21, tick: 3,
-		want: 1, inflight: 1, moves: canWait | canFlush},
-	{name: "an older version is slower to fill", holders: 2, limit: perMicro(1, 42, 1), tick: 7, want: 1,
-		inflight: 1, alternative: []lease.Limit{perMicro(1, 1, 1)}, versions: true, moves: canWait},
-	{name: "charges and headroom", holders: 2, limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2,
-		headroom: 0.5, moves: canWait | canGiveBack | canRefund | canGiveUp | canEvict | canCharge},
+	{name: "T changes and the bucket is lost", limit: perMicro(1, 3, 1), ttl2: 21, tick: 3,
+		moves: canWait | canFlush},
+	{name: "an older version is slower to fill", limit: perMicro(1, 42, 1), tick: 7,
+		alternative: []lease.Limit{perMicro(1, 1, 1)}, versions: true, moves: canWait},
+	{name: "charges and headroom", limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2, headroom: 0.5,
+		moves: canWait | canGiveBack | canRefund | canGiveUp | canEvict | canCharge},
 	{name: "charges, one holder", holders: 1, limit: perMicro(1, 3, 1), e: 1, tick: 2, want: 2, inflight: 2,
 		moves: canDoAll&^canFlush | canCharge},
-	{name: "limits of one version take turns", holders: 2, limit: perMicro(1, 42, 2), tick: 5, want: 2,
-		inflight: 1, alternative: []lease.Limit{perMicro(1, 1, 1)}, turns: true, moves: canWait | canRefund},
-	{name: "draws and leases", holders: 2, limit: perMicro(1, 3, 2), tick: 4, want: 1, inflight: 2,
+	{name: "limits of one version take turns", limit: perMicro(1, 42, 2), tick: 5, want: 2,
+		alternative: []lease.Limit{perMicro(1, 1, 1)}, turns: true, moves: canWait | canRefund},
+	{name: "draws and leases", limit: perMicro(1, 3, 2), tick: 4, inflight: 2,
 		moves: canWait | canDraw | canGiveUp | canRepeat},
-	{name: "draws, while T changes", holders: 2, limit: perMicro(1, 3, 1), ttl2: 28, tick: 7, want: 1,
-		inflight: 1,
-		moves:    canWait | canDraw | canCancel},
-	{name: "draws and the loss of the bucket", holders: 2, limit: perMicro(1, 3, 1), tick: 5, want: 1,
-		inflight: 1, moves: canWait | canDraw | canRefund | canFlush},
-	{name: "a sliding window", holders: 2, limit: halfMillis(lease.Sliding, 1, 4), ttl: 3500, tick: 500, want: 1,
-		inflight: 1, moves: canWait | canGiveBack | canGiveUp},
-	{name: "a sliding window: what comes back", holders: 2, limit: halfMillis(lease.Sliding, 2, 3), ttl: 3500,
-		tick: 500,
-		want: 2, inflight: 1, moves: canWait | canRefund | canLeave | canCancel | lossless},
+	{name: "draws, while T changes", limit: perMicro(1, 3, 1), ttl2: 28, tick: 7,
+		moves: canWait | canDraw | canCancel},
+	{name: "draws and the loss of the bucket", limit: perMicro(1, 3, 1), tick: 5,
+		moves: canWait | canDraw | canRefund | canFlush},
+	{name: "a sliding window", limit: halfMillis(lease.Sliding, 1, 4),
+		moves: canWait | canGiveBack | canGiveUp},
+	{name: "a sliding window: what comes back", limit: halfMillis(lease.Sliding, 2, 3), want: 2,
+		moves: canWait | canRefund | canLeave | canCancel | lossless},
 	{name: "a sliding window: everything, one holder", holders: 1, limit: halfMillis(lease.Sliding, 2, 3),
-		e: 1, ttl: 3500,
-		tick: 500, want: 2, inflight: 2, moves: canDoAll&^canFlush | canCharge | canDraw},
-	{name: "a sliding window while T changes", holders: 2, limit: halfMillis(lease.Sliding, 1, 3), ttl: 3500,
-		ttl2: 7000,
-		tick: 500, want: 1, inflight: 1, moves: canWait | canEvict},
-	{name: "a sliding window is lost", holders: 2, limit: halfMillis(lease.Sliding, 1, 2), ttl: 3500,
-		tick: 500, want: 1,
-		inflight: 1, startEmpty: true, once: true, moves: canWait | canFlush,
+		e: 1, want: 2, inflight: 2, moves: canDoAll&^canFlush | canCharge | canDraw},
+	{name: "a sliding window while T changes", limit: halfMillis(lease.Sliding, 1, 3), ttl2: 7000,
+		moves: canWait | canEvict},
+	{name: "a sliding window is lost", limit: halfMillis(lease.Sliding, 1, 2), startEmpty: true, once: true,
+		moves:  canWait | canFlush,
 		before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {}, {}, {}, {}}},
-	{name: "a calendar", holders: 2, limit: halfMillis(calendarFrom0, 1, 4), ttl: 3500, tick: 500, want: 1,
-		inflight: 1,
-		moves:    canWait | canGiveBack | canGiveUp},
-	{name: "a calendar: what comes back", holders: 2, limit: halfMillis(calendarFrom0, 2, 3), ttl: 3500,
-		tick: 500,
-		want: 2, inflight: 1, moves: canWait | canRefund | canLeave | canCancel | lossless},
-	{name: "a calendar: charges, draws and evictions", holders: 2, limit: halfMillis(calendarFrom0, 2, 3),
-		ttl:  3500,
-		tick: 500, want: 1, inflight: 1, moves: canWait | canCharge | canDraw | canEvict | canRepeat},
-	{name: "a calendar comes and goes beside a window", holders: 2, limit: halfMillis(lease.Sliding, 1, 3),
-		ttl:  3500,
-		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack,
+	{name: "a calendar", limit: halfMillis(calendarFrom0, 1, 4), moves: canWait | canGiveBack | canGiveUp},
+	{name: "a calendar: what comes back", limit: halfMillis(calendarFrom0, 2, 3), want: 2,
+		moves: canWait | canRefund | canLeave | canCancel | lossless},
+	{name: "a calendar: charges, draws and evictions", limit: halfMillis(calendarFrom0, 2, 3),
+		moves: canWait | canCharge | canDraw | canEvict | canRepeat},
+	{name: "a calendar comes and goes beside a window", limit: halfMillis(lease.Sliding, 1, 3),
+		moves:       canWait | canGiveBack,
 		alternative: []lease.Limit{halfMillis(calendarFrom0, 1, 4), halfMillis(lease.Sliding, 1, 3)}},
-	{name: "a window gives way to a bucket, and comes back", holders: 2, limit: halfMillis(lease.Sliding, 1,
-		4), ttl: 3500,
-		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack, instead: true,
-		alternative: []lease.Limit{perMicro(1, 500, 1)}},
-	{name: "a calendar gives way to a window, and comes back", holders: 2, limit: halfMillis(calendarFrom0, 2,
-		6),
-		ttl: 3500, tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack, instead: true,
+	{name: "a window gives way to a bucket, and comes back", limit: halfMillis(lease.Sliding, 1, 4),
+		moves: canWait | canGiveBack, instead: true, alternative: []lease.Limit{perMicro(1, 500, 1)}},
+	{name: "a calendar gives way to a window, and comes back", limit: halfMillis(calendarFrom0, 2, 6),
+		moves: canWait | canGiveBack, instead: true,
 		alternative: []lease.Limit{halfMillis(lease.Sliding, 1, 2)}},
-	{name: "a bucket gives way to a window, and comes back", holders: 2, limit: perMicro(1, 3000, 2), ttl: 3500,
-		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack, instead: true,
+	{name: "a bucket gives way to a window, and comes back", limit: perMicro(1, 3000, 2), ttl: 3500,
+		tick: 500, moves: canWait | canGiveBack, instead: true,
 		alternative: []lease.Limit{halfMillis(lease.Sliding, 1, 2)}},
-	{name: "limits take turns, and leases come back", holders: 2, limit: perMicro(1, 42, 2), tick: 5, want: 2,
-		inflight:    1,
-		alternative: []lease.Limit{perMicro(1, 1, 2)}, turns: true, instead: true, moves: canWait | canGiveBack},
-	{name: "a calendar while the clock steps back", holders: 2, limit: halfMillis(calendarFrom0, 1, 4),
-		ttl:  3500,
-		tick: 500, want: 1, inflight: 1, back: 1000, moves: canWait},
-	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), tick: 2, want: 1,
-		inflight: 1},
+	{name: "limits take turns, and leases come back", limit: perMicro(1, 42, 2), tick: 5, want: 2,
+		alternative: []lease.Limit{perMicro(1, 1, 2)}, turns: true, instead: true,
+		moves: canWait | canGiveBack},
+	{name: "a calendar while the clock steps back", limit: halfMillis(calendarFrom0, 1, 4), back: 1000,
+		moves: canWait},
+	{name: "two holders, no faults but loss", limit: perMicro(1, 3, 1), tick: 2},
 }
 
 // shortModels are the instances of a short run: most faults, draws beside leases, a window.

@@ -68,7 +68,11 @@ func newWorld(m model) *world {
 	if err != nil || sc.Tick != 1 && !m.limit.Windowed() {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
-	m.ttl = cmp.Or(m.ttl, modelTTL)
+	if m.limit.Windowed() {
+		m.ttl, m.tick = cmp.Or(m.ttl, windowTTL), cmp.Or(m.tick, windowTick)
+	}
+	m.ttl, m.tick = cmp.Or(m.ttl, modelTTL), cmp.Or(m.tick, 1)
+	m.holders, m.want, m.inflight = cmp.Or(m.holders, 2), cmp.Or(m.want, 1), cmp.Or(m.inflight, 1)
 	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(m.ttl), grain: 1}
 	begins := []int64{widthFor(m.ttl2)}
 	if m.limit.Windowed() {
@@ -237,8 +241,8 @@ func (w *world) apply(e event) (violation string) {
 	h := &w.holders[e.holder]
 	switch e.kind {
 	case eventTick:
-		w.now += max(w.tick, 1)
-		w.x = max(0, w.x-w.step*max(w.tick, 1))
+		w.now += w.tick
+		w.x = max(0, w.x-w.step*w.tick)
 		w.ages()
 	case eventOpen:
 		r := h.openCall(w.instant(), w.nextSeq(h), w.ask(e))

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -94,47 +93,6 @@ func TestALossDoesNotPayWhatIsOwed(t *testing.T) {
 	s.now += 100_000
 	n = s.draws(b, 10)
 	testkit.Check(t, n == 1, "granted %d", n)
-}
-
-func TestAChangeOfLimitsDoesNotPayWhatIsOwed(t *testing.T) {
-	for _, l := range []lease.Limit{
-		lease.PerSecond(1), lease.PerSecond(1).WithBurst(1), lease.PerSecond(1).WithBurst(1000),
-		lease.Every(7 * time.Second),
-		{Tokens: 3, Per: 7 * time.Second, Burst: 2}, {Tokens: 999_983, Per: 86_399 * time.Second, Burst: 1},
-	} {
-		// given 1 a second, burst 10, that owes 15
-		s := newScene(t, lease.PerSecond(1).WithBurst(10), time.Second)
-		s.charges(s.holder("a"), 25)
-		for range 2 {
-			// when its rate and burst change, and change back
-			before := s.bucket.level[0]
-			from := s.bucket.scales[0]
-			s.config.Limits, l = []lease.Limit{l}, s.config.Limits[0]
-			s.sets(s.config)
-			// then it owes the same: no less, and less than a unit more
-			now := s.bucket.scales[0]
-			owed := -mulDivSigned(before, now.Unit, from.Unit)
-			testkit.Check(t, -s.bucket.level[0] == owed, "%v owes %d units, want %d", s.config.Limits,
-				-s.bucket.level[0], owed)
-		}
-		// A reset forgives it.
-		st, err := s.bucket.Configure(s.now, lease.OpReset, lease.Config{})
-		testkit.Check(t, err == nil && st.Levels[0] == st.Config.Limits[0].Capacity(), "%+v, %v", st, err)
-	}
-	// Where the new limit cannot owe as much, it owes what it can.
-	s := newScene(t, lease.PerSecond(10), time.Second)
-	s.config.Limits = []lease.Limit{lease.PerSecond(1 << 40)}
-	s.charges(s.holder("a"), 1<<50)
-	s.config.Limits = []lease.Limit{lease.Every(10_000 * time.Hour).WithBurst(50)}
-	s.sets(s.config)
-	deepest := deepest(&s.bucket.scales[0], 0)
-	testkit.Check(t, s.bucket.level[0] == -deepest, "owes %d of %d", -s.bucket.level[0], deepest)
-}
-
-// mulDivSigned is a*b/c rounded down, in floating point wide enough for this test.
-func mulDivSigned(a, b, c int64) int64 {
-	whole, rest := a/c, a%c
-	return whole*b + int64(math.Floor(float64(rest)*float64(b)/float64(c)))
 }
 
 func TestABucketIsRememberedUntilWhatIsOwedIsPaid(t *testing.T) {

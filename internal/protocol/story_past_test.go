@@ -218,34 +218,6 @@ func TestMoreLimitsThanCanBeRememberedStartEmpty(t *testing.T) {
 	}
 }
 
-func TestAWindowCountsWhatIsMoreOfItsOwnAndOfWhatItTakesThePlaceOf(t *testing.T) {
-	// given a window of which 6 are used, and a bucket in its place, of which 3 are used 20 minutes later
-	l := lease.Sliding(10, time.Hour)
-	s, a, _ := pair(t, l, 400*time.Millisecond)
-	s.now = exact.Micros(10 * time.Hour)
-	s.draws(a, 6)
-	c := s.config
-	c.Limits = []lease.Limit{lease.PerMinute(1).WithBurst(10)}
-	s.sets(c)
-	s.now += exact.Micros(20 * time.Minute)
-	s.draws(a, 3)
-	// when the window is set again
-	c.Limits = []lease.Limit{l}
-	s.sets(c)
-	// then the 6 count, and the 3 when those have been dropped
-	g := s.calls(a, ask{})
-	testkit.Check(t, g.Levels[0] == 4, "%d are left, want 4", g.Levels[0])
-	s.now += exact.Micros(35 * time.Minute)
-	g = s.calls(a, ask{})
-	testkit.Check(t, g.Levels[0] == 4, "%d are left while the 6 count", g.Levels[0])
-	s.now += exact.Micros(7 * time.Minute)
-	g = s.calls(a, ask{})
-	testkit.Check(t, g.Levels[0] == 7, "%d are left after the first were dropped, want 7", g.Levels[0])
-	s.now += exact.Micros(20 * time.Minute)
-	g = s.calls(a, ask{})
-	testkit.Check(t, g.Levels[0] == 10, "%d are left after all were dropped", g.Levels[0])
-}
-
 func TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt(t *testing.T) {
 	// given a calendar of 50 ms, used up, in force or not
 	for _, leaves := range []bool{false, true} {
