@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -230,20 +229,6 @@ func worstOf(all []admission, now, w, capacity int64) int64 {
 		worst = max(worst, sum-capacity)
 	}
 	return worst
-}
-
-func TestMeterCountsTheWorstWindow(t *testing.T) {
-	// given one token per microsecond and room for two
-	m := newMeter(lease.Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 0, 0)
-	// when two are admitted at once, one a microsecond later, and one more at the same moment
-	m.admit(0, 2)
-	m.admit(1, 1)
-	testkit.Check(t, m.excess() <= 0, "three tokens in a microsecond are B + R*w: %v", m)
-	m.admit(1, 1)
-	// then only the last one exceeds the bound
-	testkit.Check(t, m.excess() == meterUnit, "four tokens in a microsecond exceed B + R*w by one: %v", m)
-	m.refund(1, 1)
-	testkit.Check(t, m.excess() == 0, "a refund takes the excess back: %v", m)
 }
 
 func TestMeterKnowsTheWorstOfAllWindows(t *testing.T) {

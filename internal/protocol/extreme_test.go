@@ -94,24 +94,8 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 			check("the same, as known")
 		})
 	}
-	// The local share serves no request any more when the key has been blocked since, and none waits for it.
-	d, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
-	n.degrade()
-	testkit.Must(t, n.takeFallback(d.now, 10, 10) == 10, "the local share gives nothing")
-	d.down = false
-	n.tick = d.now
-	d.run(2 * time.Second)
-	stored := n.config
-	stored.Limits, stored.Version = []lease.Limit{lease.Blocked}, lease.Version{Revision: 1}
-	n.hears(stored)
-	d.down = true
-	n.Refuse(1)
-	n.ask()
-	d.run(10 * time.Millisecond)
-	testkit.Must(t, n.Degraded(), "not degraded")
-	waits := n.Decide(d.now, 1, InLine, Never)
-	testkit.Check(t, waits.Verdict == VerdictUnavailable, "who would wait in line is told %v", waits.Verdict)
 	// One that was blocked when it came to rest is known to be empty.
+	_, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
 	n.starts(lease.Policy{}, lease.Blocked)
 	n.Recall(Memory{replied: true, ttl: time.Second})
 	testkit.Check(t, n.heard.level() == 0 && slices.Equal(n.Limits(), []lease.Limit{lease.Blocked}),

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -242,4 +243,22 @@ func TestWhatAColdStartAdmittedIsReported(t *testing.T) {
 	r := n.Build(d.now, d.seq, 0)
 	// then it tells of all of them
 	testkit.Check(t, took == 91 && r.Debt == 91, "%d admitted, %d reported", took, r.Debt)
+}
+
+// A window that an unheard key has beside a slow bucket is free again when a window has passed.
+func TestAnUnheardKeyWithAWindowAndABucket(t *testing.T) {
+	p := lease.Policy{}
+	c := p.ConfigFor([]lease.Limit{lease.Sliding(10, time.Second), lease.PerHour(1000)}, 0, 0)
+	terms, u, now, took := Terms{Policy: &p, Proposed: &c}, Unheard{}, clock.Instant(1<<60), int64(0)
+	for range 60 {
+		took += u.Take(now, 1, 5, &terms, 1)
+		now = now.Add(1100 * milli)
+	}
+	testkit.Check(t, took == 300, "%d of 300 admitted", took)
+	// and no count of it overflows
+	p.Fallback = lease.FallbackAllowAll
+	for range 3 {
+		u.Take(now, 1, 1<<63-1, &terms, 1)
+	}
+	testkit.Check(t, u.debt > 0 && u.windowed > 0, "%+v", u)
 }

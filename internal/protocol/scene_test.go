@@ -115,6 +115,21 @@ func (s *scene) givesUp(h *holding, g lease.Grant) {
 	h.sendBack(got.Waited, got.draw)
 }
 
+// sends has the bucket handle r, a call of a process that keeps no books.
+func (s *scene) sends(r lease.Request) lease.Grant {
+	s.t.Helper()
+	s.seq++
+	r.Seq, r.Config, r.Weight = s.seq, s.config, 1
+	return s.executes(r)
+}
+
+// loses has the bucket be lost, and first be the first to call then.
+func (s *scene) loses(first *holding) lease.Grant {
+	s.t.Helper()
+	s.bucket = Bucket{}
+	return s.calls(first, ask{})
+}
+
 // draws has h call for n tokens for requests that wait.
 func (s *scene) draws(h *holding, n int64) (waited int64) {
 	s.t.Helper()

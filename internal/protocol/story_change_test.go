@@ -1,11 +1,9 @@
 package protocol
 
 import (
-	"errors"
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -107,43 +105,6 @@ func TestBlockedNeverStartsFull(t *testing.T) {
 	testkit.Check(t, s.bucket.Level() == 0, "level %d", s.bucket.Level())
 }
 
-func TestReplaceIsSetAndThenReset(t *testing.T) {
-	// given 10 a second that are used up, and as much owed
-	s, a, _ := pair(t, lease.PerSecond(10), 100*time.Millisecond)
-	s.charges(a, 20)
-	// when other limits are set
-	c := s.config
-	c.Limits = []lease.Limit{lease.PerSecond(10).WithBurst(20)}
-	st, err := s.bucket.Configure(s.now, lease.OpSet, c)
-	testkit.Check(t, err == nil && st.Levels[0] == -10, "%+v, %v", st, err)
-	// and when they are replaced
-	st, err = s.bucket.Configure(s.now, lease.OpReplace, c)
-	// then nothing of what was used counts any more, and everybody follows
-	testkit.Check(t, err == nil && st.Changed && st.Levels[0] == 20 && st.Config.Version.Revision == 2,
-		"%+v, %v", st, err)
-	testkit.Check(t, s.draws(a, 30) == 20, "less than the new burst is granted")
-	_, err = s.bucket.Configure(s.now, lease.OpReplace, lease.Config{})
-	testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig), "no limits: %v", err)
-	// A bucket that is not there is made.
-	s.bucket = Bucket{}
-	st, err = s.bucket.Configure(s.now, lease.OpReplace, c)
-	testkit.Check(t, err == nil && st.Exists && st.Levels[0] == 20, "%+v, %v", st, err)
-}
-
-func TestRevisionsEnd(t *testing.T) {
-	// given limits at the last revision there is
-	s := newScene(t, lease.PerSecond(10), time.Second)
-	s.config.Version.Revision = exact.MaxUnits - 1
-	s.calls(s.holder("a"), ask{})
-	before := s.bucket.Dump()
-	// when they are set once more
-	_, err := s.bucket.Configure(s.now, lease.OpSet, s.config)
-	// then that is refused, and nothing has changed
-	after := s.bucket.Dump()
-	testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig) && after.Config.Version == before.Config.Version &&
-		after.Counter == before.Counter, "%v: before %+v\nafter %+v", err, before, after)
-}
-
 // Given a network that gets slower with every call, so that each call proposes a longer T, then T
 // follows, and no faster than time passes.
 func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
@@ -155,26 +116,4 @@ func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
 			"after %v %v is proposed and %v in force", passed, proposed, inForce)
 		s.now += 10_000
 	}
-}
-
-func TestTFollowsTheNetworkDown(t *testing.T) {
-	// given a bucket whose T a slow network has made long
-	s, a, b := pair(t, lease.PerSecond(1000), 400*time.Millisecond)
-	stretched := s.lasting(3200 * time.Millisecond)
-	for range 40 {
-		s.calls(a, ask{Config: stretched})
-		s.now += 100_000
-	}
-	g := s.calls(b, ask{})
-	testkit.Must(t, g.Config.TTL == stretched.TTL, "T is %v while %v is proposed", g.Config.TTL, stretched.TTL)
-	// when everybody proposes the usual one again, for 7 seconds
-	for range 70 {
-		s.calls(a, ask{})
-		s.calls(b, ask{})
-		s.now += 100_000
-	}
-	// then it is that, and nobody was void
-	g = s.calls(a, ask{})
-	testkit.Check(t, g.Config.TTL == s.config.TTL && !g.Void, "T is %v, want %v; void %v", g.Config.TTL,
-		s.config.TTL, g.Void)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -169,3 +170,150 @@ func everything(held int64) int64 { return held }
 
 // slow is n tokens in 1000 seconds, which the meter counts exactly.
 func slow(n int64) lease.Limit { return lease.Limit{Tokens: n, Per: 1000 * time.Second} }
+
+// Stories of what is used beyond what was reserved, and of what a caller leaves to others: charge
+// (step 6) and headroom (step 7) of docs/protocol.md section 4.
+
+// charges has h call with a charge of n tokens, and ask for everything.
+func (s *scene) charges(h *holding, n int64) lease.Grant {
+	s.t.Helper()
+	h.Charge(n)
+	return s.calls(h, ask{Want: 10, Waiting: 10})
+}
+
+func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
+	// given 10 a second, burst 10, of which a holder has used 25 more than it had
+	s, a, b := pair(t, lease.PerSecond(10), 100*time.Millisecond)
+	g := s.charges(a, 25)
+	testkit.Check(t, g.Granted == 0 && g.Levels[0] == -15 && g.RetryAfter == 1600*time.Millisecond &&
+		g.Next[0] == 100*time.Millisecond, "%+v", g)
+	// when a fallback's debt is reported on top, which asks for no more than there is
+	g = s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Debt: 5, Weight: 1, Want: 1, Need: 1})
+	testkit.Check(t, g.Levels[0] == -15, "a debt moved a level below 0 to %d", g.Levels[0])
+	// and nobody is granted anything for a second and a half, known or not
+	for range 15 {
+		s.now += 100_000
+		n := s.draws(b, 10)
+		testkit.Must(t, n == 0, "%d granted at %d µs, while tokens are owed", n, s.now)
+	}
+	// then there is a token as soon as the debt is paid and one has refilled
+	s.now += 100_000
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 1, "%d granted", n)
+	// A void call's charge counts too, and a retry's once.
+	r := lease.Request{Holder: "d", Seq: 1, Config: s.config, Charge: 3, Weight: 1, Returned: 4}
+	g = s.executes(r)
+	again := s.executes(r)
+	testkit.Check(t, g.Void && g.Levels[0] == -3 && again.Levels[0] == -3, "%+v, again %+v", g, again)
+}
+
+// TestAChargeIsNoMoreThanCanBePaid: what a buggy caller charges does not end a bucket for ever, nor
+// break the arithmetic.
+func TestAChargeIsNoMoreThanCanBePaid(t *testing.T) {
+	for _, l := range []lease.Limit{lease.PerSecond(10), lease.Every(24 * time.Hour), lease.Blocked,
+		lease.Unlimited,
+		{Tokens: 1 << 51, Per: time.Microsecond, Burst: 1<<52 - 1},
+		{Tokens: 1_000_000_007, Per: 1_000_033 * time.Second, Burst: 4_000_000_000}} {
+		s := newScene(t, lease.PerSecond(10), 100*time.Millisecond)
+		s.config.Limits = []lease.Limit{l}
+		a := s.holder("a")
+		// when, twice, as much is charged as a request can say
+		var g lease.Grant
+		for range 2 {
+			g = s.charges(a, lease.WaitingMax)
+		}
+		// then the bucket is full again within 100 years
+		sc := s.bucket.scales[0]
+		full := s.bucket.waitAt(0, sc.Capacity)
+		testkit.Check(t, g.Granted == 0 && full <= exact.Micros(exact.MaxTime) &&
+			full <= exact.Micros(g.Expiry)+exact.Micros(exact.MaxTime)*flags(startsEmpty(&sc)),
+			"%v: full in %v, remembered for %v", l, exact.Duration(full), g.Expiry)
+		// and a debt is as deep as the arithmetic allows: one tick more would not be exact, or would
+		// take longer
+		deepest := deepest(&sc, 0)
+		fits := deepest+sc.Capacity*sc.Unit+sc.Step < 1<<53
+		most := deepest+sc.Capacity*sc.Unit+2*sc.Step >= 1<<53 || full+sc.Tick > exact.Micros(exact.MaxTime)
+		testkit.Check(t, s.bucket.level[0] == -deepest && fits && most, "%v owes %d of %d units", l,
+			-s.bucket.level[0], deepest)
+	}
+}
+
+func TestALossDoesNotPayWhatIsOwed(t *testing.T) {
+	// given a bucket that was lost and started again by b, who did not know; b then used 20 of 10
+	s, a, b := pair(t, lease.PerSecond(10), time.Second)
+	s.calls(a, ask{})
+	s.now += 100_000
+	s.bucket = Bucket{}
+	s.charges(b, 20)
+	// when a proves the loss
+	g := s.charges(a, 0)
+	// then b's debt stands until it is paid, from the end of the wait on
+	testkit.Check(t, s.bucket.frozen > s.now && g.Levels[0] == -20+10, "level %d", g.Levels[0])
+	s.now = s.bucket.frozen + 1_000_000
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "granted %d", n)
+	s.now += 100_000
+	n = s.draws(b, 10)
+	testkit.Check(t, n == 1, "granted %d", n)
+}
+
+func TestABucketIsRememberedUntilWhatIsOwedIsPaid(t *testing.T) {
+	// given 10 a second that owes a minute's worth
+	s := newScene(t, lease.PerSecond(10), 100*time.Millisecond)
+	g := s.charges(s.holder("a"), 610)
+	// then it outlives the time to full from there
+	full := exact.Duration(s.bucket.waitAt(0, 10))
+	testkit.Check(t, full == 61*time.Second && g.Expiry >= full, "full in %v, remembered for %v", full, g.Expiry)
+}
+
+func TestHeadroomIsLeftToOthers(t *testing.T) {
+	// given a burst of 10 of which a leaves three tenths, rounded up, to others
+	s, a, b := pair(t, lease.PerSecond(10).WithBurst(11), 100*time.Millisecond)
+	low := ask{Want: 10, Need: 1, Waiting: 10, Headroom: 0.3}
+	g := s.calls(a, low)
+	testkit.Check(t, g.Granted == 7 && g.Levels[0] == 0 && s.bucket.Level() == 4, "%+v", g)
+	// when it asks again, it sees nothing, and hears when there will be a token for it
+	g = s.calls(a, low)
+	testkit.Check(t, g.Granted == 0 && g.Levels[0] == 0 && g.Next[0] == 100*time.Millisecond &&
+		g.RetryAfter == 100*time.Millisecond && g.Delay <= 200*time.Millisecond, "%+v", g)
+	// then b, which leaves nothing, draws all of it,
+	g = s.calls(b, ask{Want: 10, Waiting: 10})
+	testkit.Check(t, g.Granted == 4 && g.Levels[0] == 0, "%+v", g)
+	// and a waits for what was left to refill too.
+	g = s.calls(a, low)
+	testkit.Check(t, g.Granted == 0 && g.Levels[0] == -4 && g.RetryAfter == 500*time.Millisecond, "%+v", g)
+	s.now += exact.Micros(g.RetryAfter)
+	g = s.calls(a, low)
+	testkit.Check(t, g.Granted == 1 && s.bucket.Level() == 4, "%+v", g)
+	// A request for more than it may ever have waits for a full bucket.
+	low.Need = 8
+	g = s.calls(a, low)
+	testkit.Check(t, g.Granted == 0 && g.RetryAfter == 700*time.Millisecond, "%+v", g)
+}
+
+// TestHeadroomDoesNotStarveOthersOfTheirShare: calls that see nothing do not pull the fair share
+// down, by which the others are served.
+func TestHeadroomDoesNotStarveOthersOfTheirShare(t *testing.T) {
+	// given 1000 a second, of which a greedy holder would take all and a modest one needs 400, and
+	// twenty that leave nine tenths of the burst to them, and ask all the time
+	s := newScene(t, lease.PerSecond(1000).WithBurst(100), time.Second)
+	s.fair, s.config.Target, s.config.CallsPerSecond = true, 10*time.Millisecond, (&lease.Config{}).CallBudget()
+	greedy, modest := s.holder("greedy"), s.holder("modest")
+	var others []*holding
+	for i := range 20 {
+		others = append(others, s.holder(string(rune('a'+i))))
+	}
+	granted, low := int64(0), int64(0)
+	for i := range 2000 {
+		s.now += 1000
+		for _, h := range others {
+			low += s.calls(h, ask{Want: 5, Waiting: 5, Headroom: 0.9}).Granted
+		}
+		s.calls(greedy, ask{Want: 50, Waiting: 50})
+		if i%10 == 0 {
+			granted += s.calls(modest, ask{Want: 4, Waiting: 4, Need: 4}).Granted
+		}
+	}
+	// then the modest one is granted what it would be granted without them
+	testkit.Check(t, granted >= 600 && low <= 20, "granted %d of 800, and %d to the others", granted, low)
+}

@@ -42,8 +42,7 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			// when the bucket is lost, a knows of it, and asks for everything when b's lease is
 			// about to end
 			s.now += 10_000
-			s.bucket = Bucket{}
-			s.calls(a, ask{})
+			s.loses(a)
 			s.now = int64(b.Deadline())/1000 - 1
 			s.draws(a, 10)
 			s.spends(b)
@@ -64,8 +63,7 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	s.config.Version.Revision = 1 // remembered for a month
 	s.calls(a, ask{})
 	s.now += exact.Micros(24 * time.Hour)
-	s.bucket = Bucket{}
-	s.calls(b, ask{})
+	s.loses(b)
 	// when that one calls, a while later
 	for _, after := range []int64{400_000, 20_000_000} {
 		s.now += after
@@ -102,29 +100,6 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	testkit.Check(t, slices.Equal(later, []int64{100, 16}), "a second after the wait: levels %v", later)
 }
 
-func TestALossIsRememberedForAMonth(t *testing.T) {
-	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
-	s, a, b := pair(t, slow(100), 100*time.Millisecond)
-	old := s.config
-	old.Limits = []lease.Limit{lease.PerSecond(1000)}
-	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), slow(100)}, 1
-	s.calls(b, ask{})
-	s.draws(a, 100)
-	s.bucket = Bucket{}
-	// when a process with the older version, whose limit fills in a second, proves the loss, and
-	// nobody calls for longer than that
-	g := s.calls(b, ask{Config: old})
-	s.now += 20_000_000
-	if g.Expiry <= 20*time.Second {
-		s.bucket = Bucket{}
-	}
-	// then the newer limit is not full again, however late its processes come
-	n := s.draws(s.holder("fresh"), 100)
-	testkit.Check(t, n <= 2 && g.Expiry >= 30*24*time.Hour, "%d more within 20 s; remembered for %v", n,
-		g.Expiry)
-	s.audits()
-}
-
 func TestASecondLossDoesNotEndTheWaitForTheFirst(t *testing.T) {
 	// given b, who holds the whole bucket under a lease that is longer than the T that others propose
 	short, long := 100*time.Millisecond, 600*time.Millisecond
@@ -136,14 +111,12 @@ func TestASecondLossDoesNotEndTheWaitForTheFirst(t *testing.T) {
 	// when the bucket is lost, a proves it, and what a has started is lost as well, while a and a
 	// newcomer that heard of the second bucket only are waiting
 	s.now += 10_000
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	newcomer := s.holder("newcomer")
 	s.now += 10_000
 	s.calls(newcomer, ask{})
 	s.now += 10_000
-	s.bucket = Bucket{}
-	s.calls(newcomer, ask{})
+	s.loses(newcomer)
 	// then what is admitted with b's lease is within the burst
 	s.now = int64(b.Deadline())/1000 - 1
 	s.draws(newcomer, 10)
@@ -186,22 +159,19 @@ func TestALossWhileOneIsWaitedOutEndsWithIt(t *testing.T) {
 	s, a, _ := pair(t, lease.PerSecond(100), 400*time.Millisecond)
 	s.calls(a, ask{})
 	s.now += 100_000
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	end := s.bucket.Dump().Frozen
 	// when it is lost again and again before the wait is over
 	for s.now+40_000 < end {
 		s.now += 40_000
-		s.bucket = Bucket{}
-		s.calls(a, ask{})
+		s.loses(a)
 		// then the wait ends when it would have ended, but for what a clock may have drifted
 		late := s.bucket.Dump().Frozen - end
 		testkit.Check(t, late >= 0 && late < 1000, "the wait is longer by %d us", late)
 	}
 	// and one that is lost later begins a new one
 	s.now = end + 100_000
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	testkit.Check(t, s.bucket.Dump().Frozen >= s.now+400_000, "frozen until %d", s.bucket.Dump().Frozen-s.now)
 }
 
@@ -210,8 +180,7 @@ func TestACallThatHungDoesNotProveThatAFreezeGoesOn(t *testing.T) {
 	s, a, b := pair(t, lease.PerSecond(1000).WithBurst(100), 400*time.Millisecond)
 	s.calls(a, ask{})
 	s.now += 10_000
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	end := s.bucket.Dump().Frozen
 	s.now += 350_000
 	hangs := s.opens(a, ask{Want: 1})
@@ -240,8 +209,7 @@ func TestABucketMayHaveLeasedBeforeItWasFrozen(t *testing.T) {
 	s.calls(a, ask{})
 	// when that is lost, too, and a, who knows of it all, comes first
 	s.now += 10_000
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	s.meter = newMeter(lease.PerSecond(1000).WithBurst(100), 0, s.now) // the first loss cost what section 1 says
 	// then what another one draws and b spends is within the bound
 	s.now = int64(b.Deadline())/1000 - 1

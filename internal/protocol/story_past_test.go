@@ -180,8 +180,7 @@ func TestACalendarKeepsItsPeriodAcrossATurnAndALoss(t *testing.T) {
 	midnight(s, a, "a turn")
 	// When the bucket is lost, which starts empty,
 	s, a, _ = newDay(func(c *lease.Config) { c.StartEmpty = true })
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	midnight(s, a, "a loss")
 	// and when another limit comes first after the loss, then neither.
 	s, a, b = newDay(func(*lease.Config) {})
@@ -265,31 +264,6 @@ func TestATurnOwesLeasesAlsoBeyondTheBurst(t *testing.T) {
 	testkit.Check(t, total == 2500 && total <= most, "%d admitted, %d owed, at most %d", total, owed, most)
 }
 
-func TestWhatIsOwedIsRememberedLongest(t *testing.T) {
-	// given a limit that owes 1000 when it leaves
-	l := lease.Every(40 * time.Second).WithBurst(100)
-	s, a, _ := pair(t, l, 400*time.Millisecond)
-	s.draws(a, 100)
-	s.charges(a, 1000)
-	c := s.config
-	set := func(l lease.Limit) {
-		c.Limits = []lease.Limit{l}
-		s.sets(c)
-		s.now += 1_000_000
-		s.draws(a, 1)
-	}
-	// when more limits leave than can be remembered, and it comes back
-	for i := range pastsMax + 2 {
-		set(lease.PerSecond(100_000).WithBurst(2000))
-		set(lease.Sliding(1000, time.Hour+time.Duration(i)*time.Minute))
-	}
-	set(lease.PerSecond(100_000).WithBurst(2000))
-	set(l)
-	// then it still owes them
-	left := s.bucket.tokens(0, 0)
-	testkit.Check(t, left < -990, "%d are left, want -1000 and what was refilled", left)
-}
-
 func TestALimitThatComesBackIsNotForgottenForTheOneThatLeaves(t *testing.T) {
 	// given as many limits as can be remembered
 	l := lease.Sliding(100, 10*time.Hour)
@@ -327,18 +301,6 @@ func TestWhatWasNeverUsedIsNotOwed(t *testing.T) {
 		// then all of it is there
 		testkit.Check(t, g.Levels[0] == 100, "%v: %d are left", l, g.Levels[0])
 	}
-	// A smaller overcommit is no use either.
-	s, a, _ := pair(t, lease.PerSecond(1).WithBurst(10), 400*time.Millisecond)
-	s.config.Overcommit = 1000
-	s.calls(a, ask{})
-	c := s.config
-	c.Limits = []lease.Limit{lease.PerSecond(1000)}
-	s.sets(c)
-	s.now += 1_000_000
-	c.Limits, c.Overcommit = s.config.Limits, 0
-	s.sets(c)
-	g := s.calls(a, ask{})
-	testkit.Check(t, g.Levels[0] == 10, "%d are left of 10 that nobody used", g.Levels[0])
 }
 
 func TestAResetForgivesAlsoWhatIsNotKnown(t *testing.T) {
@@ -347,8 +309,7 @@ func TestAResetForgivesAlsoWhatIsNotKnown(t *testing.T) {
 	s, a, b := pair(t, l, 400*time.Millisecond)
 	s.now = exact.Micros(20_000 * 24 * time.Hour)
 	s.draws(a, 100)
-	s.bucket = Bucket{}
-	s.calls(a, ask{})
+	s.loses(a)
 	s.now += exact.Micros(365 * 24 * time.Hour)
 	s.draws(b, 100)
 	s.now -= exact.Micros(365 * 24 * time.Hour)

@@ -45,28 +45,6 @@ func TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow(t *testing.T
 	}
 }
 
-func TestALeaseThatRunsOutIsChargedWhenItEnds(t *testing.T) {
-	// given 10 tokens leased to a holder that spends them in the last microsecond of its lease and
-	// is never heard of again
-	s, a, b := windowAt(t, 0)
-	s.calls(a, ask{Want: 10})
-	s.now = int64(a.Deadline())/1000 - 1
-	spent := s.now
-	testkit.Must(t, s.spends(a) == 10, "the lease was shorter than it said")
-	// when others ask every half millisecond for two windows
-	first := int64(0)
-	for s.now < spent+120_000 {
-		s.now += 500
-		if n := s.draws(b, 10); n > 0 && first == 0 {
-			first = s.now
-		}
-		s.audits()
-	}
-	// then the tokens come again a window after the lease has ended, and not before
-	testkit.Check(t, first >= spent+60_000 && first <= spent+60_000+5_000, "they came again after %d µs",
-		first-spent)
-}
-
 func TestWhatIsReturnedWasNotSpent(t *testing.T) {
 	// given 10 tokens leased, 3 of them spent
 	s, a, b := windowAt(t, 0)
@@ -299,8 +277,7 @@ func emptyLoss(t *testing.T) (s *scene, b *holding, all []admission) {
 	s.now += 70_000
 	s.calls(b, ask{})
 	s.calls(a, ask{Want: 10})
-	s.bucket = Bucket{}
-	s.calls(b, ask{})
+	s.loses(b)
 	s.now = s.bucket.frozen - 30_000
 	testkit.Check(t, s.charges(b, 8).Levels[0] == -8, "the bucket is owed %d", s.bucket.free(0, 0))
 	all = append(all, admission{s.now, 8})
@@ -370,8 +347,7 @@ func TestALostWindowThatANewerVersionRaisesGivesNothingMore(t *testing.T) {
 	s.calls(b, ask{})
 	s.at(70_000)
 	s.draws(a, 10)
-	s.bucket = Bucket{}
-	s.calls(b, ask{})
+	s.loses(b)
 	s.now += 100_000 // the wait is over
 	// when a newer version raises the limit, as it may have done in the lost bucket
 	s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.Sliding(15, 60*milli)}, 1

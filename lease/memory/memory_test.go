@@ -70,6 +70,7 @@ func TestStoreConfigures(t *testing.T) {
 		{"set if absent on something", lease.OpSetIfAbsent, with(7), false, 5, 5},
 		{"a raised burst keeps the level", lease.OpSet, with(7), true, 7, 5},
 		{"reset", lease.OpReset, lease.Config{}, true, 7, 7},
+		{"replace", lease.OpReplace, with(9), true, 9, 9},
 	} {
 		st, err := m.Configure(t.Context(), "k", c.op, c.config)
 		testkit.NoErr(t, err)
@@ -81,7 +82,7 @@ func TestStoreConfigures(t *testing.T) {
 	// a caller follows what was set
 	call := memoryCall("k", "h", 1, 20)
 	m.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
-	testkit.Check(t, call.Grant.Granted == 7 && call.Grant.Config.Limits[0] == lease.PerSecond(7), "%+v",
+	testkit.Check(t, call.Grant.Granted == 9 && call.Grant.Config.Limits[0] == lease.PerSecond(9), "%+v",
 		call.Grant)
 }
 
