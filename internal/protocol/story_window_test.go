@@ -45,6 +45,28 @@ func TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow(t *testing.T
 	}
 }
 
+func TestALeaseThatRunsOutIsChargedWhenItEnds(t *testing.T) {
+	// given 10 tokens leased to a holder that spends them in the last microsecond of its lease and
+	// is never heard of again
+	s, a, b := windowAt(t, 0)
+	s.calls(a, ask{Want: 10})
+	s.now = int64(a.Deadline())/1000 - 1
+	spent := s.now
+	testkit.Must(t, s.spends(a) == 10, "the lease was shorter than it said")
+	// when others ask every half millisecond for two windows
+	first := int64(0)
+	for s.now < spent+120_000 {
+		s.now += 500
+		if n := s.draws(b, 10); n > 0 && first == 0 {
+			first = s.now
+		}
+		s.audits()
+	}
+	// then the tokens come again a window after the lease has ended, and not before
+	testkit.Check(t, first >= spent+60_000 && first <= spent+60_000+5_000, "they came again after %d µs",
+		first-spent)
+}
+
 func TestWhatIsReturnedWasNotSpent(t *testing.T) {
 	// given 10 tokens leased, 3 of them spent
 	s, a, b := windowAt(t, 0)
