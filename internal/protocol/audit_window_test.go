@@ -254,20 +254,11 @@ func TestMeterKnowsTheWorstOfAllWindows(t *testing.T) {
 				length = (now-offset)%w + 1 // since the boundary, which is in the period
 			}
 			want := int64(math.MinInt64)
-			for _, from := range suffixes(all) {
-				want = max(want, worstOf(from, now, length, n))
+			for i := range all { // a window may begin between two admissions of one moment
+				want = max(want, worstOf(all[i:], now, length, n))
 			}
 			testkit.Must(t, m.excess() == want*meterUnit, "seed %d, %v at %d: %d, want %d tokens: %v", seed, l,
 				now, m.excess(), want, all)
 		}
 	}
-}
-
-// suffixes are all that all may be cut to in front: a window may begin between two admissions of
-// one moment.
-func suffixes(all []admission) (cut [][]admission) {
-	for i := range all {
-		cut = append(cut, all[i:])
-	}
-	return cut
 }

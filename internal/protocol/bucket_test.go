@@ -253,18 +253,3 @@ func TestADrawIsMadeAsItPromises(t *testing.T) {
 		testkit.Check(t, errors.Is(bad.Validate(), lease.ErrInvalidRequest), "taken: %+v", bad)
 	}
 }
-
-// TestWhatADrawGaveBackIsWorthWhatWasNotRefilled: tokens that were drawn at rest come back like
-// any that were drawn for a request that then was not admitted.
-func TestWhatADrawGaveBackIsWorthWhatWasNotRefilled(t *testing.T) {
-	// given 6 tokens drawn at rest, and then a lease, which the bucket knows
-	d := newDraws(t)
-	drawn := d.drawsAtRest("a", 6)
-	g := d.sends(lease.Request{Holder: "a", Want: 1, Epoch: drawn.Epoch, Counter: drawn.Counter})
-	// when the 6 come back after a fifth of a second, in which 2 were refilled
-	d.now += 200_000
-	g = d.sends(lease.Request{Holder: "a", Remaining: 1, Unused: 6, Drawn: drawn.Running, Epoch: g.Epoch,
-		Counter: g.Counter})
-	// then the level is what it would be without that draw
-	testkit.Check(t, !g.Void && g.Levels[0] == 9, "%+v", g)
-}

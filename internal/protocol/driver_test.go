@@ -70,7 +70,6 @@ func (n *driven) starts(p lease.Policy, limits ...lease.Limit) {
 	})
 }
 
-// alone is a driver of one process.
 func alone(t *testing.T, l lease.Limit, p lease.Policy, gap func() time.Duration) (*driver, *driven) {
 	d := newDriver(t, l)
 	return d, d.client(p, l, gap)
@@ -100,7 +99,6 @@ func random(rate float64, seed uint64) func() time.Duration {
 	return func() time.Duration { return time.Duration(rnd.ExpFloat64() * float64(time.Second) / rate) }
 }
 
-// run lets span pass.
 func (d *driver) run(span time.Duration) {
 	d.t.Helper()
 	end := d.now.Add(span)

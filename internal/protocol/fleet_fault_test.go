@@ -114,7 +114,6 @@ func (f *fleet) loseLongLeases(n *node) {
 	}
 }
 
-// receiveAll delivers all replies that are on their way.
 func (f *fleet) receiveAll() {
 	for i := 0; i < len(f.net); i++ {
 		if p := f.net[i]; p.grant != nil {
@@ -191,7 +190,6 @@ func (f *fleet) takesTurns(n *node) {
 	}
 }
 
-// restart kills n and has another process take its place.
 func (f *fleet) restart(n *node) *node {
 	f.log("process %d is killed and starts again", n.index)
 	f.bounds.forgives(f.bounds.unreported[n]) // nobody will report it
@@ -272,11 +270,6 @@ func (f *fleet) knows(n *node) bool {
 		f.server() < n.heard.serverTime+exact.Micros(n.heard.expiry)
 }
 
-// informed says whether n knows the latest epoch and everything that was executed.
-func (f *fleet) informed(n *node) bool {
-	return f.knows(n) && n.heard.counter == f.bucket.counter
-}
-
 // first makes n the first to call after the bucket changed.
 func (f *fleet) first(n *node) {
 	f.quietUntil = max(f.quietUntil, f.bounds.leasesEnd)
@@ -299,7 +292,8 @@ func (f *fleet) failover(n *node, blind bool) {
 		// end.
 		f.slack = f.capacity()
 		f.quietUntil = f.now + 1_000_000_000
-	case !blind && f.informed(n) && is.epoch <= n.heard.epoch: // else its clock has stepped back since
+	case !blind && f.knows(n) && n.heard.counter == f.bucket.counter && // it knows of all that was executed
+		is.epoch <= n.heard.epoch: // else its clock has stepped back since
 	default:
 		return
 	}
@@ -341,7 +335,6 @@ func (f *fleet) configure() {
 	f.sets(c)
 }
 
-// sets has an operator set c.
 func (f *fleet) sets(c lease.Config) {
 	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
 	if f.bucket.exists && f.server() >= f.expires {

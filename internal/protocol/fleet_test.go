@@ -64,7 +64,6 @@ type reserved struct {
 	draw      pool.Draw
 }
 
-// packet is a request or a reply on its way.
 type packet struct {
 	due     int64
 	node    *node
@@ -126,7 +125,6 @@ func (f *fleet) process(index int, ppm int64, id string) *node {
 	return n
 }
 
-// proposes is the configuration that n proposes.
 func (f *fleet) proposes(n *node) lease.Config {
 	if n.newer {
 		return f.newer

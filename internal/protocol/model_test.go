@@ -206,7 +206,6 @@ func TestModel(t *testing.T) {
 	t.Logf("%d states in all; explore more with -lease.states=N", total)
 }
 
-// result is the result of one exploration.
 type result struct {
 	states    int
 	depth     int  // every order of that many events was explored

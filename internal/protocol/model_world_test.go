@@ -152,7 +152,6 @@ func (w *world) instant() clock.Instant { return clock.Instant(w.now * 1000) }
 // server returns the time by the server's clock.
 func (w *world) server() int64 { return w.now - w.behind }
 
-// event is one thing that may happen.
 type event struct {
 	kind   eventKind
 	holder uint8
@@ -319,7 +318,6 @@ func (w *world) set(c lease.Config) (violation string) {
 	return w.violation()
 }
 
-// proposes is the configuration that holder i proposes.
 func (w *world) proposes(i int) lease.Config {
 	if (w.versions || w.turns) && i > 0 {
 		return w.configs[1]

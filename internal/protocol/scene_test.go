@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -37,7 +36,6 @@ func pair(t *testing.T, l lease.Limit, ttl time.Duration) (s *scene, a, b *holdi
 	return s, s.holder("a"), s.holder("b")
 }
 
-// lasting is the configuration with another T.
 func (s *scene) lasting(ttl time.Duration) lease.Config {
 	c := s.config
 	c.TTL = ttl
@@ -52,7 +50,6 @@ func (s *scene) holder(id string) *holding {
 	return h
 }
 
-// opens has h build its next call.
 func (s *scene) opens(h *holding, a ask) lease.Request {
 	s.seq++
 	a.Weight = 1
@@ -62,7 +59,6 @@ func (s *scene) opens(h *holding, a ask) lease.Request {
 	return *h.openCall(s.instant(), s.seq, a)
 }
 
-// executes has the bucket handle r.
 func (s *scene) executes(r lease.Request) lease.Grant {
 	s.t.Helper()
 	if !s.fair {
@@ -97,15 +93,6 @@ func (s *scene) calls(h *holding, a ask) lease.Grant {
 	s.now += s.roundTrip / 2
 	s.accepts(h, g)
 	return g
-}
-
-// drawsForNobody has h call for n tokens for requests that have gone when the reply comes, so much
-// later.
-func (s *scene) drawsForNobody(h *holding, n int64, late time.Duration) {
-	s.t.Helper()
-	g := s.executes(s.opens(h, ask{Want: n, Waiting: n}))
-	s.now += exact.Micros(late)
-	s.givesUp(h, g)
 }
 
 // givesUp has h accept g for requests that have gone.

@@ -132,22 +132,6 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 	}
 }
 
-// crowdOf is a bucket of 1000/s with this burst, and budget, that a number of holders have called, the last
-// reply, and a function that makes one more call.
-func crowdOf(t *testing.T, holders int, burst, budget int64) (b *Bucket, last lease.Grant) {
-	t.Helper()
-	b = new(Bucket)
-	policy := lease.Policy{CallsPerSecond: budget}
-	config := policy.ConfigFor([]lease.Limit{lease.PerSecond(1000).WithBurst(burst)}, 0, 0)
-	for i := range holders {
-		r := lease.Request{Holder: string(rune('a' + i)), Seq: 1, Config: config, Want: 1, Weight: 1}
-		if err := b.Call(1_700_000_000_000_000+int64(i), &r, &last); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return b, last
-}
-
 // TestTheTargetInForceKeepsTheBudget: as long as holders may call by the budget, as far as the
 // burst goes; and the burst that would do is told.
 func TestTheTargetInForceKeepsTheBudget(t *testing.T) {
@@ -168,7 +152,16 @@ func TestTheTargetInForceKeepsTheBudget(t *testing.T) {
 		{20, 8000, 10, 2 * time.Second, 0},
 		{1, 10_000, 5, 200 * time.Millisecond, 0},
 	} {
-		_, g := crowdOf(t, x.holders, x.burst, x.budget)
+		// given a bucket of 1000/s that this many holders have called
+		var b Bucket
+		var g lease.Grant
+		config := lease.Policy{CallsPerSecond: x.budget}.ConfigFor(
+			[]lease.Limit{lease.PerSecond(1000).WithBurst(x.burst)}, 0, 0)
+		for i := range x.holders {
+			r := lease.Request{Holder: string(rune('a' + i)), Seq: 1, Config: config, Want: 1, Weight: 1}
+			testkit.NoErr(t, b.Call(1_700_000_000_000_000+int64(i), &r, &g))
+		}
+		// then the Target keeps the budget
 		if g.Target != x.want || BurstWanted(&g, 1) != x.wanted {
 			t.Errorf("%d holders, burst %d, %d calls/s: Target %v, want %v; burst wanted %d, want %d",
 				x.holders, x.burst, x.budget, g.Target, x.want, BurstWanted(&g, 1), x.wanted)

@@ -19,7 +19,9 @@ func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 		s, a, b := pair(t, lease.PerSecond(1000), 4*time.Second)
 		s.calls(a, ask{})
 		s.now++
-		s.drawsForNobody(a, 1000, late)
+		g := s.executes(s.opens(a, ask{Want: 1000, Waiting: 1000}))
+		s.now += exact.Micros(late)
+		s.givesUp(a, g)
 		// when another process takes what has been refilled, and they come back
 		refilled := s.draws(b, 1000)
 		s.calls(a, ask{})
