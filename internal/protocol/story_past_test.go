@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"math/big"
 	"testing"
 	"time"
 
@@ -338,6 +339,27 @@ func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
 	// then T later nothing of it is left to spend: the burst was used when it was lowered
 	spent := s.spends(a) + s.spends(b) + s.draws(a, 10)
 	testkit.Check(t, spent == 0, "%d tokens are spent after the change", spent)
+}
+
+func TestAChangeOfLimitsKeepsTheLevelExactly(t *testing.T) {
+	for _, l := range []lease.Limit{lease.Every(7 * time.Second), {Tokens: 3, Per: 7 * time.Second},
+		{Tokens: 999_983, Per: 86_399 * time.Second}} {
+		for _, used := range []int64{3, 25} {
+			// given 1 a second, burst 10, of which some are used or more than there are, and a part is refilled
+			s := newScene(t, lease.PerSecond(1).WithBurst(10), time.Second)
+			s.sends(lease.Request{Holder: "a", Charge: used})
+			s.now += 333_333
+			before := settled(&s.bucket, s.now)
+			// when the rate changes
+			s.config.Limits = []lease.Limit{l.WithBurst(10)}
+			s.sets(s.config)
+			// then the level is the same, rounded down to the new unit
+			want := new(big.Int).Mul(big.NewInt(before.level[0]), big.NewInt(s.bucket.scales[0].Unit))
+			want.Div(want, big.NewInt(before.scales[0].Unit))
+			testkit.Check(t, s.bucket.level[0] == want.Int64(), "%v, %d used: %d units, want %v", l, used,
+				s.bucket.level[0], want)
+		}
+	}
 }
 
 // TestEqualVersionsFollowWhoIsThere: limits of one version hold as long as a process proposes them, and 2 T
