@@ -93,8 +93,8 @@ var arrows = map[string][]string{
 
 	"sim":        {"sim/engine", "sim/report", "sim/scenario"},
 	"sim/random": nil,
-	"sim/audit":  {"lease"},
-	"sim/rival":  {"lease"},
+	"sim/audit":  {"lease", "internal/exact"},
+	"sim/rival":  {"lease", "internal/exact"},
 	"sim/scenario": {"lease", "internal/protocol", "sim/random", "sim/rival", "sim/scenario",
 		"sim/scenario/trace"},
 	"sim/arrival":       {"sim/scenario", "sim/random"},

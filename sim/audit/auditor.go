@@ -9,7 +9,7 @@ import (
 
 // An Auditor holds every admission to the keys of one limiter against the bounds of each key, over
 // all windows. A token counts at the moment at which it left a pool, or at which the bucket granted
-// it to a request that waited. Tokens of a request that was not admitted in the end do not count.
+// it to a request that waited, but not if that request was denied in the end.
 //
 // Times are in nanoseconds, and never decrease for one key. One goroutine at a time.
 type Auditor struct {
@@ -57,7 +57,7 @@ func (a *Auditor) times(now int64, key int32) (at, server int64) {
 // Admit books n tokens that are admitted now.
 func (a *Auditor) Admit(now int64, key int32, n int64) {
 	at, server := a.times(now, key)
-	if b := a.backlogs[key]; b != nil && !b.Empty() {
+	if b := a.backlogs[key]; b != nil && !b.empty() {
 		b.last(at, server).admitted += n
 		return
 	}
@@ -65,24 +65,21 @@ func (a *Auditor) Admit(now int64, key int32, n int64) {
 }
 
 // Refund books n tokens that the bucket credits now: a new permit.
-func (a *Auditor) Refund(now int64, key int32, n int64) {
-	at, server := a.times(now, key)
-	if b := a.backlogs[key]; b != nil && !b.Empty() {
-		b.last(at, server).refunded += n
-		return
-	}
-	a.settle(key, moment{at: at, server: server, refunded: n})
-}
+func (a *Auditor) Refund(now int64, key int32, n int64) { a.book(now, key, 0, n) }
 
 // Charge books n tokens that were used without a permit, and that the bucket is told of now. Until
 // as many have flowed in, or have left the window, they are owed, and allowed beyond the bounds.
-func (a *Auditor) Charge(now int64, key int32, n int64) {
+func (a *Auditor) Charge(now int64, key int32, n int64) { a.book(now, key, n, 0) }
+
+func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
 	at, server := a.times(now, key)
-	if b := a.backlogs[key]; b != nil && !b.Empty() {
-		b.last(at, server).charged += n
+	if b := a.backlogs[key]; b != nil && !b.empty() {
+		m := b.last(at, server)
+		m.charged += charged
+		m.refunded += refunded
 		return
 	}
-	a.settle(key, moment{at: at, server: server, charged: n})
+	a.settle(key, moment{at: at, server: server, charged: charged, refunded: refunded})
 }
 
 // Open books n tokens that are drawn now for a request that waits.
@@ -94,14 +91,14 @@ func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 		a.backlogs[key] = new(backlog)
 	}
 	at, server := a.times(now, key)
-	return Drawn{a.backlogs[key].Open(at, server, n), n}
+	return Drawn{a.backlogs[key].open(at, server, n), n}
 }
 
 // Close says whether tokens that were drawn have been admitted.
 func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 	for _, d := range all {
 		if d.N > 0 {
-			a.backlogs[key].Close(d.draw, d.N, admitted)
+			a.backlogs[key].close(d.draw, d.N, admitted)
 			a.pass(key)
 		}
 	}
@@ -109,7 +106,7 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 
 // pass shows the meters of key what is certain.
 func (a *Auditor) pass(key int32) {
-	for m, ok := a.backlogs[key].Next(); ok; m, ok = a.backlogs[key].Next() {
+	for m, ok := a.backlogs[key].next(); ok; m, ok = a.backlogs[key].next() {
 		if m.refunded == 0 && m.charged == 0 {
 			a.count(m.at, m.server, key, m.admitted)
 		} else {
@@ -145,7 +142,7 @@ func (a *Auditor) settle(key int32, m moment) {
 	}
 }
 
-// meter is the one of a key's bound i; a new one if there is none.
+// meter returns the Meter of a key's bound i, and makes it if there is none.
 func (a *Auditor) meter(key int32, i int) *Meter {
 	m := &a.meters[int(key)*len(a.bounds)+i]
 	if *m == nil {
@@ -159,7 +156,7 @@ func (a *Auditor) meter(key int32, i int) *Meter {
 func (a *Auditor) End() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {
-			open += b.AdmitOpen()
+			open += b.admitOpen()
 			a.pass(int32(key))
 		}
 	}
@@ -180,12 +177,9 @@ func (a *Auditor) ExceededBy() int64 {
 	return worst
 }
 
-// backlog brings admissions to a Meter in the order of their moments, where some of them turn out only
-// later to have been admissions: tokens drawn for a request that waits count from the moment of the
-// draw if the request is admitted, and not at all if it gives up. Later admissions wait behind them.
-//
-// The zero value is empty. Its memory is that of the admissions behind the oldest draw that is
-// open. One goroutine at a time.
+// backlog keeps admissions in the order of their moments while it is open whether some of them are
+// any: tokens drawn for a request that waits count from the moment of the draw if the request is
+// admitted, and not at all if it gives up. Later admissions wait behind them.
 type backlog struct {
 	line []moment
 	head int
@@ -198,12 +192,10 @@ type moment struct{ at, server, admitted, open, refunded, charged int64 }
 // draw names the tokens that were drawn at one moment. The zero value names none.
 type draw int64
 
-// Empty reports whether nothing is open, so that an admission need not wait.
-func (b *backlog) Empty() bool { return b.head == len(b.line) }
+func (b *backlog) empty() bool { return b.head == len(b.line) }
 
-// Open puts n tokens in line of which it is not known yet whether they will have been admitted.
-// Moments come in order of time.
-func (b *backlog) Open(at, server, n int64) draw {
+// open puts n tokens in line whose fate is open. Moments come in order of time.
+func (b *backlog) open(at, server, n int64) draw {
 	b.last(at, server).open += n
 	return draw(b.gone + int64(len(b.line)-b.head))
 }
@@ -221,8 +213,8 @@ func (b *backlog) last(at, server int64) *moment {
 	return &b.line[len(b.line)-1]
 }
 
-// Close says of n open tokens of d whether they were admitted. It panics if fewer are open.
-func (b *backlog) Close(d draw, n int64, admitted bool) {
+// close decides about n open tokens of d. It panics if fewer are open.
+func (b *backlog) close(d draw, n int64, admitted bool) {
 	i := int64(d) - b.gone - 1
 	if n < 0 || i < 0 || i >= int64(len(b.line)-b.head) || b.line[b.head+int(i)].open < n {
 		panic("audit: Close of a draw that is not open")
@@ -234,10 +226,10 @@ func (b *backlog) Close(d draw, n int64, admitted bool) {
 	}
 }
 
-// Next takes the first moment off the line; false while something of it is open, or where there is
+// next takes the first moment off the line; false while something of it is open, or where there is
 // none.
-func (b *backlog) Next() (m moment, ok bool) {
-	if b.Empty() || b.line[b.head].open > 0 {
+func (b *backlog) next() (m moment, ok bool) {
+	if b.empty() || b.line[b.head].open > 0 {
 		return moment{}, false
 	}
 	m = b.line[b.head]
@@ -246,8 +238,8 @@ func (b *backlog) Next() (m moment, ok bool) {
 	return m, true
 }
 
-// AdmitOpen closes whatever is open as admitted, and returns how many tokens that is.
-func (b *backlog) AdmitOpen() (n int64) {
+// admitOpen closes all open tokens as admitted, and returns how many there were.
+func (b *backlog) admitOpen() (n int64) {
 	for i := range b.line[b.head:] {
 		m := &b.line[b.head+i]
 		n += m.open

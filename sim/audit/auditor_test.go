@@ -82,7 +82,7 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 			counted = slices.Clone(spans)
 		)
 		pass := func() {
-			for passed, ok := b.Next(); ok; passed, ok = b.Next() {
+			for passed, ok := b.next(); ok; passed, ok = b.next() {
 				m.Admit(passed.at, passed.admitted)
 			}
 		}
@@ -91,7 +91,7 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 			i := rng.IntN(len(open))
 			w := &open[i]
 			n, admitted := rng.Int64N(w.n+1), rng.IntN(2) == 0
-			b.Close(w.draw, n, admitted)
+			b.close(w.draw, n, admitted)
 			if w.n -= n; !admitted {
 				counted[w.span].N -= n
 			}
@@ -104,7 +104,7 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				b.last(s.Before, s.Before).admitted += s.N
 			} else if s.N > 0 {
-				open = append(open, waiting{b.Open(s.Before, s.Before, s.N), i, s.N})
+				open = append(open, waiting{b.open(s.Before, s.Before, s.N), i, s.N})
 			}
 			pass()
 			for len(open) > 0 && rng.IntN(3) > 0 {
@@ -116,14 +116,14 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 		for _, w := range open {
 			want += w.n
 		}
-		got := b.AdmitOpen()
+		got := b.admitOpen()
 		testkit.Must(t, got == want, "%d were open, want %d", got, want)
 		pass()
 		// then the meter has seen what was admitted, at the moment of each draw.
 		if want := bruteExcess(counted, bound); want.Cmp(big.NewInt(m.ExceededBy())) != 0 {
 			t.Fatalf("exceeded by %d, brute force says %v\nbound %+v\nspans %+v", m.ExceededBy(), want, bound, counted)
 		}
-		testkit.Must(t, b.Empty(), "something is left in line")
+		testkit.Must(t, b.empty(), "something is left in line")
 	}
 }
 
@@ -131,16 +131,16 @@ func TestBacklogReusesItsMemory(t *testing.T) {
 	var b backlog
 	at := int64(0)
 	cycle := func() { // one draw is always open
-		d := b.Open(at, at, 2)
+		d := b.open(at, at, 2)
 		for range 10 {
 			at++
 			b.last(at, at).admitted++
 		}
-		next := b.Open(at, at, 1)
-		b.Close(d, 2, false)
-		for _, ok := b.Next(); ok; _, ok = b.Next() {
+		next := b.open(at, at, 1)
+		b.close(d, 2, false)
+		for _, ok := b.next(); ok; _, ok = b.next() {
 		}
-		b.Close(next, 1, true)
+		b.close(next, 1, true)
 	}
 	for range 100 {
 		cycle()

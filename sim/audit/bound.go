@@ -5,11 +5,9 @@
 //	admitted[k*Per+Offset, (k+1)*Per+Offset) <= Tokens + Overcommit        for every k          (3)
 //
 // (1) is a token bucket's, (2) that of a sliding window, (3) that of a calendar's periods. [Worst]
-// takes a finished record whose times are known only to an interval, in any order, and finds the window
-// that comes nearest to the bound or lies farthest beyond it (worst.go). [Meter] takes exact times one
-// by one and costs a few nanoseconds each (meter.go). [Auditor] has meters for many keys and bounds,
-// and waits with tokens of which it turns out later whether they were admitted (auditor.go). All judge
-// in integers without rounding, so an excess of a single token is found and none is invented.
+// takes a finished record, in any order, whose times are known only to an interval. [Meter] takes exact
+// times one by one and costs a few nanoseconds each. [Auditor] has meters for many keys and bounds. All
+// judge in integers without rounding: an excess of a single token is found, and none is invented.
 package audit
 
 import (
@@ -68,18 +66,18 @@ func (b Bound) Validate() error {
 	if b.Overcommit < 0 {
 		complain("Overcommit is %d, must be 0 or more", b.Overcommit)
 	}
-	if b.Burst > 0 && b.Overcommit > math.MaxInt64-b.Burst {
-		complain("Burst + Overcommit is %d + %d, must be at most %d", b.Burst, b.Overcommit, int64(math.MaxInt64))
+	atOnce, name := b.Burst, "Burst"
+	if b.windowed() {
+		atOnce, name = b.Tokens, "Tokens"
+	}
+	if atOnce > 0 && b.Overcommit > math.MaxInt64-atOnce {
+		complain("%s + Overcommit is %d + %d, must be at most %d", name, atOnce, b.Overcommit, int64(math.MaxInt64))
 	}
 	if b.Offset < 0 || b.Offset > 0 && b.Offset >= b.Per {
 		complain("Offset is %v, must be 0 to below Per", b.Offset)
 	}
 	if b.Kind > lease.KindCalendar {
-		complain("Kind is %v, must be %v, %v or %v", b.Kind, lease.KindBucket, lease.KindSliding,
-			lease.KindCalendar)
-	}
-	if b.windowed() && b.Tokens > 0 && b.Overcommit > math.MaxInt64-b.Tokens {
-		complain("Tokens + Overcommit is %d + %d, must be at most %d", b.Tokens, b.Overcommit, int64(math.MaxInt64))
+		complain("Kind is %v, must be at most %v", b.Kind, lease.KindCalendar)
 	}
 	if faults == nil {
 		return nil
@@ -119,9 +117,8 @@ func (r rate) wholeTokens(w uint64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// covers reports whether `tokens` are worth at least what flows in during `nanos`: tokens >=
-// rate*nanos. Either argument may be negative, which is how two windows are compared: by their
-// difference.
+// covers reports whether tokens >= rate*nanos. Either argument may be negative: two windows are
+// compared by their difference.
 func (r rate) covers(tokens, nanos int64) bool {
 	switch {
 	case tokens >= 0 && nanos <= 0:
@@ -148,13 +145,10 @@ func magnitude(x int64) uint64 { return -uint64(x) }
 // judge measures one window against the bound; admitted counts the tokens that were certainly admitted
 // in [from, to].
 func (b Bound) judge(r rate, from, to, admitted int64) Window {
-	// Two's complement makes the length right even where it does not fit an int64, as a Meter
-	// allows.
-	length := uint64(to) - uint64(from)
+	length := uint64(to) - uint64(from) // right in two's complement
 	flow := r.wholeTokens(length)
-	// The excess rounds up because flow rounds down. The subtraction is ordered so that it cannot
-	// wrap.
-	var over int64
+	// The excess rounds up because flow rounds down. The order of subtraction keeps it from wrapping.
+	over := int64(0)
 	if rest := admitted - b.ceiling(); rest > flow {
 		over = rest - flow
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 // A Meter audits admissions as they happen, when each moment is known exactly: in a simulator, or
@@ -26,38 +28,11 @@ type Meter struct {
 	bound   Bound
 	rate    rate
 	last    int64 // when level and owed were brought up to date
-	level   uint128
-	owed    uint128
-	peak    uint128
+	level   exact.Uint128
+	owed    exact.Uint128
+	peak    exact.Uint128
 	started bool
 	window  *window // nil for a token bucket
-}
-
-type uint128 struct{ hi, lo uint64 }
-
-func (a uint128) less(b uint128) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
-
-// plus adds two numbers. A carry out of 128 bits goes unused: one admission adds less than 2^126,
-// so a level that is about to wrap has been a peak beyond the clamp of peakTokens already.
-func (a uint128) plus(b uint128) uint128 {
-	lo, carry := bits.Add64(a.lo, b.lo, 0)
-	hi, _ := bits.Add64(a.hi, b.hi, carry)
-	return uint128{hi, lo}
-}
-
-// minus returns a - b, at least 0.
-func (a uint128) minus(b uint128) uint128 {
-	if !b.less(a) {
-		return uint128{}
-	}
-	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
-	hi, _ := bits.Sub64(a.hi, b.hi, borrow)
-	return uint128{hi, lo}
-}
-
-func product(a, b uint64) uint128 {
-	hi, lo := bits.Mul64(a, b)
-	return uint128{hi, lo}
 }
 
 // NewMeter returns a Meter that has seen nothing. It panics if b.Validate fails.
@@ -83,74 +58,42 @@ func (m *Meter) Admit(at, n int64) {
 		m.window.net(at, n, 0, 0)
 		return
 	}
-	if m.owed != (uint128{}) {
-		m.admitOwing(at, n)
+	if m.owed != (exact.Uint128{}) {
+		m.Net(at, n, 0, 0)
 		return
 	}
-	// This is pass, and is spelt out because every simulated admission comes here.
-	m.level = m.level.minus(product(m.rate.tokens, uint64(at)-uint64(m.last)))
+	// This is Net, and is spelt out because every simulated admission comes here.
+	m.level = m.level.Minus(exact.Product(m.rate.tokens, uint64(at)-uint64(m.last)))
 	m.started, m.last = true, at
-	m.level = m.level.plus(product(uint64(n), m.rate.nanos))
-	if m.peak.less(m.level) {
+	m.level = m.level.Plus(exact.Product(uint64(n), m.rate.nanos))
+	if m.peak.Less(m.level) {
 		m.peak = m.level
 	}
 }
 
-// admitOwing is Admit while something is owed.
-func (m *Meter) admitOwing(at, n int64) {
-	m.pass(at, n)
-	m.level = m.level.plus(product(uint64(n), m.rate.nanos))
-	if net := m.level.minus(m.owed); m.peak.less(net) {
-		m.peak = net
-	}
-}
-
-// Refund records that the bucket credited n tokens. It panics as Admit does.
-func (m *Meter) Refund(at, n int64) { m.Net(at, 0, 0, n) }
-
 // Net records the tokens admitted, charged and refunded at one moment. Their order is unknown: the one
 // that exceeds the bound least counts. It panics as Admit does.
 func (m *Meter) Net(at, n, charged, refunded int64) {
-	m.pass(at, min(n, charged, refunded))
+	if least := min(n, charged, refunded); m.isMisused(at, least) {
+		m.misused(at, least)
+	}
+	flow := exact.Product(m.rate.tokens, uint64(at)-uint64(m.last)) // right in two's complement
+	m.started, m.last = true, at
 	if m.window != nil {
 		m.window.net(at, n, charged, refunded)
 		return
 	}
-	back := product(uint64(refunded), m.rate.nanos)
-	more := product(uint64(charged), m.rate.nanos)
-	m.level = m.level.plus(product(uint64(n), m.rate.nanos)).plus(more).minus(back)
-	m.owed = m.owed.minus(back).plus(more)
-	if net := m.level.minus(m.owed); m.peak.less(net) {
+	back := exact.Product(uint64(refunded), m.rate.nanos)
+	more := exact.Product(uint64(charged), m.rate.nanos)
+	m.level = m.level.Minus(flow).Plus(exact.Product(uint64(n), m.rate.nanos)).Plus(more).Minus(back)
+	m.owed = m.owed.Minus(flow).Minus(back).Plus(more)
+	if net := m.level.Minus(m.owed); m.peak.Less(net) {
 		m.peak = net
 	}
 }
 
-// Charge records that the bucket was told of n tokens that were used without a permit. It panics as
-// Admit does.
-func (m *Meter) Charge(at, n int64) {
-	m.pass(at, n)
-	if m.window != nil {
-		m.window.net(at, 0, n, 0)
-		return
-	}
-	more := product(uint64(n), m.rate.nanos)
-	m.level, m.owed = m.level.plus(more), m.owed.plus(more)
-}
-
 func (m *Meter) isMisused(at, n int64) bool {
 	return n < 0 || m.rate.nanos == 0 || m.started && at < m.last
-}
-
-// pass drains what flows in until something happens to n tokens.
-func (m *Meter) pass(at, n int64) {
-	if m.isMisused(at, n) {
-		m.misused(at, n)
-	}
-	// Two's complement makes the difference right for any two times in order. Before the first
-	// admission the level is zero and time has no effect.
-	flow := product(m.rate.tokens, uint64(at)-uint64(m.last))
-	m.level, m.owed = m.level.minus(flow), m.owed.minus(flow)
-	m.started, m.last = true, at
 }
 
 // misused is out of line to keep Admit small.
@@ -171,13 +114,10 @@ func (m *Meter) peakTokens() int64 {
 	if m.window != nil {
 		return m.window.peak
 	}
-	if m.peak.hi >= m.rate.nanos {
-		if m.rate.nanos == 0 {
-			return 0
-		}
+	if m.peak.Hi >= m.rate.nanos {
 		return math.MaxInt64
 	}
-	whole, rest := bits.Div64(m.peak.hi, m.peak.lo, m.rate.nanos)
+	whole, rest := bits.Div64(m.peak.Hi, m.peak.Lo, m.rate.nanos)
 	if whole >= math.MaxInt64 {
 		return math.MaxInt64
 	}

@@ -28,14 +28,12 @@ type Window struct {
 //	count(s, e) - R*(e-s) - (Burst + Overcommit)
 //	count(s, e) = sum of N with Before >= s and After <= e
 //
-// over all s <= e. It counts only what certainly lies inside, so an excess is proof: no choice of
-// moments within the spans keeps the promise. The reverse does not hold: what straddles the edge of
-// a window is not counted in it, so wide spans hide an excess.
+// over all s <= e; for a sliding window over those of its length alone, for a calendar over its
+// periods. It counts only what certainly lies inside, so an excess is proof: no choice of moments
+// within the spans keeps the promise. Wide spans hide an excess.
 //
 // A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for
-// every d > 0, and letting d go to 0 gives the bound for [s, e].
-//
-// Of a sliding window it looks at those of its length alone, and of a calendar at its periods.
+// every d > 0.
 //
 // Of equally bad windows it returns the first to end, and of those the longest. It returns the zero
 // Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an
@@ -60,11 +58,9 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		return l.worstWindow(starts, ends), nil
 	}
 
-	// Some best window ends at the After of a span inside it: moving e down to the last such After
-	// keeps the count and shortens the window. In the same way it starts at the Before of a span
-	// inside it: moving s up to the first such Before keeps the count too. So the sweep takes e
-	// through the Afters, and the tree chooses s among the spans counted so far. A window that
-	// holds no span is never over the bound and never asked about.
+	// Some best window ends at the After of a span inside it, and starts at the Before of one: moving
+	// its ends there keeps the count and shortens the window. So the sweep takes e through the Afters,
+	// and the tree chooses s among the spans counted so far.
 	r := l.rate()
 	t := newTree(len(starts), r)
 	var worst Window
@@ -114,15 +110,12 @@ func admissions(spans []Span) ([]Span, error) {
 // tree answers, for a moving end of the window, which start gathers the most tokens net of what
 // flowed in.
 //
-// It is a segment tree over the spans in order of Before. Where the textbook node holds the best
-// value of sum(N at positions >= p) + R*Before[p], this one holds the two parts of that value, so
-// that nothing is ever scaled: two candidates are compared by the difference of their counts
-// against the difference of their starts, one exact 128-bit comparison (rate.covers), and the
-// winning start is known for free.
+// It is a segment tree over the spans in order of Before. A textbook node holds the best value of
+// sum(N at positions >= p) + R*Before[p]; this one holds the two parts of that value, so that nothing
+// is ever scaled: candidates are compared by one exact 128-bit comparison (rate.covers).
 //
-// Only counted spans are candidates. A start at a span that is not counted gathers what the next
-// counted start gathers and begins earlier, so it is never better. Of spans with equal Before the
-// first counted one gathers them all, and the others lose to it.
+// Only counted spans are candidates: a start at another span gathers what the next counted start
+// gathers, and begins earlier.
 type tree struct {
 	rate   rate
 	nodes  []node // nodes[1] is the root, the children of i are 2i and 2i+1

@@ -35,12 +35,7 @@ func TestWorstJudgesByHand(t *testing.T) {
 		spans []Span
 		want  Window
 	}{
-		{"nothing at all",
-			nil,
-			Window{}},
-		{"only admissions of nothing",
-			[]Span{{0, 0, 0}, {5, 9, 0}},
-			Window{}},
+		{"nothing at all", nil, Window{}},
 		{"exactly the burst at one moment",
 			[]Span{{7, 7, 2}, {7, 7, 3}},
 			Window{From: 7, To: 7, Admitted: 5, Bound: 5}},
@@ -53,23 +48,11 @@ func TestWorstJudgesByHand(t *testing.T) {
 		{"the same, one nanosecond early: a fraction of a token over counts as one",
 			[]Span{{0, 0, 5}, {100*ms - 1, 100*ms - 1, 1}},
 			Window{From: 0, To: 100*ms - 1, Admitted: 6, Bound: 6 - 1e-8, ExceededBy: 1}},
-		{"the excess in the middle of a quiet record",
-			[]Span{{-9000 * ms, -9000 * ms, 1}, {0, ms, 4}, {ms, 2 * ms, 4}, {9000 * ms, 9000 * ms, 1}},
-			Window{From: 0, To: 2 * ms, Admitted: 8, Bound: 5.02, ExceededBy: 3}},
-		{"a span that is longer than the window cannot be counted in it",
-			[]Span{{10, 10, 5}, {0, 200 * ms, 1}},
-			Window{From: 10, To: 10, Admitted: 5, Bound: 5}},
 		{"a span that straddles the left edge stays out",
 			[]Span{{100 * ms, 101 * ms, 5}, {-300 * ms, 100 * ms, 1}},
 			Window{From: 100 * ms, To: 101 * ms, Admitted: 5, Bound: 5.01}},
-		{"a span that straddles the right edge stays out",
-			[]Span{{100 * ms, 101 * ms, 5}, {101 * ms, 500 * ms, 1}},
-			Window{From: 100 * ms, To: 101 * ms, Admitted: 5, Bound: 5.01}},
 		{"spans that begin together but end apart all count from that beginning",
 			[]Span{{0, 30, 2}, {0, 10, 2}, {0, 20, 3}},
-			Window{From: 0, To: 30, Admitted: 7, Bound: 5.0000003, ExceededBy: 2}},
-		{"spans that end together but begin apart all count up to that end",
-			[]Span{{20, 30, 2}, {0, 30, 2}, {10, 30, 3}},
 			Window{From: 0, To: 30, Admitted: 7, Bound: 5.0000003, ExceededBy: 2}},
 	}
 	for _, c := range cases {

@@ -5,41 +5,20 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"math/bits"
 	"slices"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-type uint128 struct{ hi, lo uint64 }
-
-func (a uint128) less(b uint128) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
-
-func (a uint128) plus(b uint128) uint128 {
-	lo, carry := bits.Add64(a.lo, b.lo, 0)
-	hi, _ := bits.Add64(a.hi, b.hi, carry)
-	return uint128{hi, lo}
-}
-
-func (a uint128) minus(b uint128) uint128 {
-	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
-	hi, _ := bits.Sub64(a.hi, b.hi, borrow)
-	return uint128{hi, lo}
-}
-
-func product(a, b uint64) uint128 {
-	hi, lo := bits.Mul64(a, b)
-	return uint128{hi, lo}
-}
 
 // rate is a limit in whole numbers, so that no refill is ever rounded: a token is unit units, and a
 // microsecond adds step units. A token fits 63 bits and the whole burst 115, so that no sum or
 // product of the algorithms overflows 128 bits.
 type rate struct {
 	unit, step uint64
-	full       uint128 // units: the burst
-	burst      int64   // tokens: the burst, rounded down; those of a window
-	window     int64   // microseconds from empty to full, rounded up; at most 100 years
+	full       exact.Uint128 // units: the burst
+	burst      int64         // tokens: the burst, rounded down; those of a window
+	window     int64         // microseconds from empty to full, rounded up; at most 100 years
 	kind       lease.Kind
 	origin     int64 // calendar: microseconds from time 0 to the beginning of a period
 }
@@ -92,7 +71,7 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	r := rate{
 		unit:   unit.Uint64(),
 		step:   step.Uint64(),
-		full:   uint128{new(big.Int).Rsh(full, 64).Uint64(), full.Uint64()},
+		full:   exact.Uint128{Hi: new(big.Int).Rsh(full, 64).Uint64(), Lo: full.Uint64()},
 		burst:  new(big.Int).Div(full, unit).Int64(),
 		window: ceiling(new(big.Rat).SetFrac(full, step)),
 		kind:   l.Kind,
@@ -105,17 +84,14 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 }
 
 // after returns how much is still used when `elapsed` microseconds have passed.
-func (r *rate) after(used uint128, elapsed uint64) uint128 {
-	if back := product(r.step, elapsed); back.less(used) {
-		return used.minus(back)
-	}
-	return uint128{}
+func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
+	return used.Minus(exact.Product(r.step, elapsed))
 }
 
 // hasRoom reports whether n more may be used. A negative n reads as 2^63 or more, which is above
 // every burst.
-func (r *rate) hasRoom(used uint128, n int64) bool {
-	return !r.full.less(used.plus(product(r.unit, uint64(n))))
+func (r *rate) hasRoom(used exact.Uint128, n int64) bool {
+	return !r.full.Less(used.Plus(exact.Product(r.unit, uint64(n))))
 }
 
 func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
@@ -126,18 +102,16 @@ func ceiling(r *big.Rat) int64 {
 }
 
 // Central is one exact limiter per limit, from all of which a request takes: the ideal that the
-// promise is about. Of a token bucket it holds every refill exactly, so that it never drifts, of a
-// sliding window every admission, and of a calendar the count of the period. It starts full.
+// promise is about. It starts full.
 //
-// A Central is a value, and a copy of one that nothing was taken from is a limiter of its own: a
-// caller with many keys makes one Central and copies it. The zero Central is no limiter, and Take
-// panics on it. One goroutine at a time.
+// A copy of a Central that nothing was taken from is a limiter of its own: a caller with many keys
+// makes one and copies it. Take panics on the zero Central. One goroutine at a time.
 type Central struct {
 	rates    []rate
-	windowed bool                     // some limit is no token bucket
-	used     [lease.LimitsMax]uint128 // units of each rate that were taken and have not flowed back
-	quotas   []quota                  // of each limit, where one is windowed; nil at first
-	at       int64                    // microseconds: when used was right
+	windowed bool                           // some limit is no token bucket
+	used     [lease.LimitsMax]exact.Uint128 // units of each rate that were taken and have not flowed back
+	quotas   []quota                        // of each limit, where one is windowed; nil at first
+	at       int64                          // microseconds: when used was right
 }
 
 // NewCentral returns a full limiter for 1 to 4 limits that lease accepts. The error says every
@@ -184,7 +158,7 @@ func (c *Central) takeOfOne(now, n int64) bool {
 	used := r.after(c.used[0], c.pass(now))
 	ok := r.hasRoom(used, n)
 	if ok {
-		used = used.plus(product(r.unit, uint64(n)))
+		used = used.Plus(exact.Product(r.unit, uint64(n)))
 	}
 	c.used[0] = used
 	return ok
@@ -221,7 +195,7 @@ func (c *Central) refill(now int64) {
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
 		if r := &c.rates[i]; r.kind == lease.KindBucket {
-			c.used[i] = c.used[i].plus(product(r.unit, uint64(n)))
+			c.used[i] = c.used[i].Plus(exact.Product(r.unit, uint64(n)))
 		} else {
 			c.quotas[i].add(r, c.at, n)
 		}
@@ -241,11 +215,7 @@ func (c *Central) Settle(now, n int64) {
 			c.quotas[i].add(&c.rates[i], c.at, n)
 			continue
 		}
-		back := product(c.rates[i].unit, uint64(-n))
-		if c.used[i].less(back) {
-			back = c.used[i]
-		}
-		c.used[i] = c.used[i].minus(back)
+		c.used[i] = c.used[i].Minus(exact.Product(c.rates[i].unit, uint64(-n)))
 	}
 }
 

@@ -177,29 +177,3 @@ func TestCentralRefusesMisuse(t *testing.T) {
 	}()
 	new(Central).Take(0, 1)
 }
-
-// BenchmarkCentralTake measures the cost of every simulated request. The load is 1.3 times the limit,
-// so that one of four is refused in no regular order.
-func BenchmarkCentralTake(b *testing.B) {
-	var gaps [4096]int64 // in the mean 1.5 microseconds
-	x := uint32(1)
-	for i := range gaps {
-		x = x*1664525 + 1013904223
-		gaps[i] = int64(x >> 30)
-	}
-	for _, count := range []int64{1, 2, 4} {
-		b.Run(fmt.Sprintf("limits=%d", count), func(b *testing.B) {
-			var limits []lease.Limit
-			for i := range count {
-				limits = append(limits, lease.PerSecond(500_003+i).WithBurst(50_000))
-			}
-			c := newCentralOf(b, limits...)
-			var now int64
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				now += gaps[i%len(gaps)]
-				c.Take(now, 1)
-			}
-		})
-	}
-}

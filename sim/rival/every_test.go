@@ -72,23 +72,6 @@ func TestNoAlgorithmAdmitsMoreThanABurstInOneRequest(t *testing.T) {
 	}
 }
 
-func TestNothingIsTakenUnlessEveryLimitHasRoom(t *testing.T) {
-	tight := lease.Limit{Tokens: 3, Per: time.Hour}
-	for _, name := range Names() {
-		for _, limits := range [][]lease.Limit{{tenPerSecond, tight}, {tight, tenPerSecond}} {
-			// Given that one limit has room for 3 tokens, and the other for 5, when 2 are admitted, and
-			// then refused again and again for the one that has 1 left,
-			all := slices.Repeat([]request{{n: 2}}, 10)
-			// then the 1 is still there, and the other limit has not paid for what the first
-			// refused.
-			all = append(all, request{n: 1}, request{n: 1})
-			want := make([]bool, len(all))
-			want[0], want[10] = true, true
-			alike(t, name, all, decide(start(t, name, fleetOf(1, limits...)), all), want)
-		}
-	}
-}
-
 func TestAnyOneOfFourLimitsRefuses(t *testing.T) {
 	for _, name := range Names() {
 		for i := range lease.LimitsMax {

@@ -25,10 +25,9 @@ func (ps pairs[T]) of(p, key int, fresh T) *T {
 	return x
 }
 
-// staticSplit gives each process a token bucket of its own: its weight's part of R and of Burst, but a
-// burst of at least one token. It makes no calls. The parts are exact and add up to the limit for the
-// processes of the start, unless a burst had to be raised to 1. A process that comes later has a part
-// of the same size, on top.
+// staticSplit gives each process a token bucket of its own: exactly its weight's part of R and of
+// Burst, but a burst of at least one token. The parts of the processes of the start add up to the
+// limit. A process that comes later has a part of the same size, on top.
 type staticSplit struct {
 	calls
 	parts   [][]rate // of each process that has a weight
@@ -132,13 +131,12 @@ func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
 // settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at a
 // moment of its own (p*period/N), it sends what it has admitted since and takes the global state. The
 // bucket takes all that is sent, so its level may fall below 0, and then no process admits until the
-// rate has paid for it. Between two settlements a process sees the refill and its own admissions and
-// nothing of the others': what the bucket holds is admitted up to N times. Where R*period comes near
-// Burst, the bucket stands full while its refill is being spent elsewhere, and is charged for it later:
-// less than R is admitted in the long run.
+// rate has paid for it. Between two settlements a process sees nothing of the others' admissions: what
+// the bucket holds is admitted up to N times. Where R*period comes near Burst, the bucket stands full
+// while its refill is spent elsewhere: less than R is admitted in the long run.
 //
-// A process settles all its keys in one round trip, from its first request on, whether it has
-// something to send or not. A key that is new to it looks full until then.
+// A process settles all its keys in one round trip, from its first request on. A key that is new to it
+// looks full until then.
 type settleAfterwards struct {
 	full   Central
 	period int64 // microseconds

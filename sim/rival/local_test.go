@@ -149,25 +149,6 @@ func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
 	}
 }
 
-func TestSettlingTooSeldomForTheBurstMissesTheRate(t *testing.T) {
-	for _, c := range []struct {
-		period      string
-		least, most int64
-	}{
-		{"10ms", 9990, 10_010}, // one token flows in in a period
-		{"25ms", 9990, 10_010}, // half the burst
-		{"50ms", 8500, 9500},   // as many as the burst holds: what the last settlement left does not fit any more
-		{"200ms", 0, 8000},     // four times as many: most of them while the bucket stands full
-	} {
-		// Given one process that asks for ten times a rate of 100/s, with a burst of 5
-		a := start(t, "settle_afterwards:"+c.period, fleetOf(1, lease.PerSecond(100).WithBurst(5)))
-		if got := steadily(a, ms, 100*second); got < c.least || got > c.most {
-			t.Errorf("a period of %s: %d of 10,000 tokens were admitted, want %d to %d", c.period, got, c.least,
-				c.most)
-		}
-	}
-}
-
 func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
 	// Given 20 processes with 50 keys, all of which they use in the first period
 	f := fleetOf(20, lease.PerSecond(1000))

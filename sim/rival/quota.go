@@ -68,7 +68,7 @@ func (c *Central) left(i int) int64 {
 	if r.kind != lease.KindBucket {
 		return max(0, r.burst-c.quotas[i].sum)
 	}
-	units := r.full.minus(c.used[i])
-	whole, _ := bits.Div64(units.hi, units.lo, r.unit) // at most the burst
+	units := r.full.Minus(c.used[i])
+	whole, _ := bits.Div64(units.Hi, units.Lo, r.unit) // at most the burst
 	return int64(whole)
 }

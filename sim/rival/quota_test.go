@@ -119,24 +119,6 @@ func TestWhatEachAlgorithmMakesOfABoundary(t *testing.T) {
 	}
 }
 
-// TestTheCentralOnesOfAWindowKeepIt, by the store's time, on any load.
-func TestTheCentralOnesOfAWindowKeepIt(t *testing.T) {
-	rng := testkit.Rand(t)
-	for _, name := range []string{"central", "sliding_log"} {
-		for _, limits := range someWindows[:2] {
-			a, m, seen := start(t, name, fleetOf(3, limits...)), audit.NewMeter(audit.Of(limits[0], 0)), map[bool]int{}
-			for _, r := range draw(rng, fleetOf(3, limits...), 20_000, 2) {
-				ok := a.Decide(r.now, r.p, r.key, r.n)
-				if seen[ok]++; ok {
-					m.Admit(r.now*1000, r.n)
-				}
-			}
-			showMuch(t, seen)
-			testkit.Check(t, m.ExceededBy() == 0, "%s, %v: exceeded by %d", name, limits, m.ExceededBy())
-		}
-	}
-}
-
 // TestAWindowIsSplitInWholeTokens, all parts together at most the whole.
 func TestAWindowIsSplitInWholeTokens(t *testing.T) {
 	f := fleetOf(3, lease.Sliding(10, time.Minute))

@@ -3,14 +3,13 @@
 //
 // Every algorithm gets the same limit: it admits Burst at once after a rest, and R = Tokens/Per in
 // the long run. One that knows only a quota per window takes Burst as the quota and Burst/R, the
-// time in which a bucket fills, as the window; Tokens per Per would be another limit. So the
-// sliding windows keep admitted(t, t+w] <= Burst + R*w by the store's time, as the bucket does, and
-// lose the refill in between. A fixed window admits up to Burst more, across its boundary.
+// time in which a bucket fills, as the window. So the sliding windows keep
+// admitted(t, t+w] <= Burst + R*w by the store's time, and lose the refill in between. A fixed window
+// admits up to Burst more, across its boundary.
 //
-// A limit that is a sliding window or a calendar says itself what its quota and its window are. The
-// central limiter of it is exact: a log of all admissions, or the count of the calendar's period. A
-// window below has that length for a calendar too, and a fixed window begins with the period.
-// settle_afterwards knows token buckets only.
+// A sliding window or a calendar says itself what its quota and its window are. The central limiter of
+// it is exact. Another window has that length for a calendar too, and a fixed window begins with the
+// period. settle_afterwards knows token buckets only.
 //
 // All is in whole numbers without rounding, and time in microseconds. New refuses the few valid
 // limits that an algorithm cannot hold exactly.
@@ -20,17 +19,15 @@
 // do. Then:
 //
 //   - central: a clock that is d ahead brings R*d once after each rest, a burst at most. From then
-//     on tokens flow in by the fastest clock, and the slower processes get what it leaves.
+//     on tokens flow in by the fastest clock.
 //   - sliding_log: a fast clock removes what the others' windows still hold, so that even R is
 //     exceeded.
 //   - fixed_window, sliding_cells: clocks a window or more apart each have a whole quota.
 //
-// A key in the store lives as long as its last writer can need it, by the store's time. With wrong
-// clocks this ends the time for which one that was far ahead blocks the others.
+// A key in the store lives as long as its last writer can need it, by the store's time.
 //
-// An admission counts when it is decided. Two known algorithms are therefore not here: GCRA
-// admits what the central bucket does, which a test proves, and so does the leaky bucket as a
-// queue, of requests for one token.
+// An admission counts when it is decided, so GCRA and the leaky bucket as a queue are not here: they
+// admit what the central bucket does.
 package rival
 
 import (
@@ -105,8 +102,7 @@ type entry struct {
 	build      func(f Fleet, argument string) (Algorithm, error)
 }
 
-// entries are all algorithms in the order of a table: the ideal, what asks the store for every
-// request, and what does not.
+// entries are all algorithms in the order of a table.
 var entries = slices.Concat(
 	both("central", "one exact limiter, one call per request; of a token bucket GCRA decides the same", "",
 		newCentral),

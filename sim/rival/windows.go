@@ -8,6 +8,8 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
 // windows is an algorithm that counts, for every key and limit, what was admitted in a window of
@@ -197,12 +199,12 @@ func (r *cellRule) cell(at int64) (k int64, into uint64) {
 	// A cell is a microsecond at least, so there are no more cells than microseconds.
 	at -= r.origin
 	if at >= 0 {
-		x := product(uint64(at), r.scale)
-		q, into := bits.Div64(x.hi, x.lo, r.length)
+		x := exact.Product(uint64(at), r.scale)
+		q, into := bits.Div64(x.Hi, x.Lo, r.length)
 		return int64(q), into
 	}
-	x := product(uint64(-at), r.scale).minus(uint128{lo: 1})
-	q, left := bits.Div64(x.hi, x.lo, r.length)
+	x := exact.Product(uint64(-at), r.scale).Minus(exact.Uint128{Lo: 1})
+	q, left := bits.Div64(x.Hi, x.Lo, r.length)
 	return -1 - int64(q), r.length - 1 - left
 }
 
@@ -230,7 +232,8 @@ func (c *counters) hasRoom(local, n int64) bool {
 		}
 	}
 	room := c.quota - sum
-	return n <= room && !product(uint64(room-n), c.length).less(product(uint64(oldest), c.length-into))
+	return n <= room &&
+		!exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
 }
 
 // add may leave next too early, which costs one look.

@@ -185,16 +185,6 @@ func TestSlidingWindowsKeepTheBound(t *testing.T) {
 	}
 }
 
-func TestASlidingLogKeepsNoMoreThanABurst(t *testing.T) {
-	a := start(t, "sliding_log", fleetOf(1, lease.PerSecond(1000).WithBurst(50)))
-	steadily(a, 100, 10*second)
-	log := a.(*windows).all[0].(*admissions).log
-	if len(log) > 50 || cap(log) > 128 {
-		t.Errorf("the log has %d entries in room for %d, after 10,000 admissions of a burst of 50", len(log),
-			cap(log))
-	}
-}
-
 // Effects of wrong clocks.
 
 func TestClocksThatAreAlikeAreAsGoodAsTheStores(t *testing.T) {
