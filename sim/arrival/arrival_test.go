@@ -160,19 +160,6 @@ func TestEveryStreamIsAsUnevenAsItShouldBe(t *testing.T) {
 	}
 }
 
-// That one seed gives one stream is TestEveryMachineHasTheSameRequests.
-func TestAnotherSeedGivesAnotherStream(t *testing.T) {
-	for name := range kinds() {
-		same := slices.Equal(moments(newSource(name, 5)), moments(newSource(name, 6)))
-		testkit.Check(t, !same || name == scenario.Sync || name == scenario.Boundary,
-			"%s: another stream gave the same requests", name)
-		now := int64(time.Hour)
-		if got := New(newSource(name, 7)).Next(now); got < now {
-			t.Errorf("%s: asked at %v, the next request is at %v", name, time.Duration(now), time.Duration(got))
-		}
-	}
-}
-
 func TestNoRateIsNoRequests(t *testing.T) {
 	for name := range kinds() {
 		for _, rate := range []float64{0, 1e-300, 5e-324} {
@@ -182,20 +169,6 @@ func TestNoRateIsNoRequests(t *testing.T) {
 				t.Errorf("%s: a rate of %g/s has a request at %v", name, rate, time.Duration(got))
 			}
 		}
-	}
-}
-
-func TestConstantIsEven(t *testing.T) {
-	s := newSource(scenario.Constant, 9)
-	s.Rate = 3
-	all := moments(s)
-	for i := range len(all) - 1 {
-		if gap := all[i+1] - all[i]; gap < 333_333_333 || gap > 333_333_334 {
-			t.Fatalf("request %d comes %d ns after the one before, want a third of a second", i+1, gap)
-		}
-	}
-	if gap := time.Duration(s.Duration - all[len(all)-1]); gap > time.Second/3 {
-		t.Errorf("the last request comes %v before the end", gap)
 	}
 }
 
@@ -245,59 +218,43 @@ func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisec
 
 func TestATraceIsReplayed(t *testing.T) {
 	// Given requests of processes 0 to 4, a millisecond or more apart, on a fleet of two,
-	trace := &scenario.Trace{Requests: []scenario.TraceRequest{
+	all := []scenario.TraceRequest{
 		{At: milliseconds(10), Process: 0, Key: 7, Cost: 1},
 		{At: milliseconds(10), Process: 3, Key: 8, Cost: 2},
 		{At: milliseconds(20), Process: 4, Key: 9, Cost: 3},
 		{At: milliseconds(30), Process: 1, Key: 7, Cost: 4},
 		{At: milliseconds(50), Process: 2, Key: 5, Cost: 5},
-	}}
+	}
+	one, atOnce := []scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}},
+		[]scenario.TraceRequest{{Key: 1, Cost: 1}, {Key: 2, Cost: 1}}
 	for _, c := range []struct {
 		what     string
+		requests []scenario.TraceRequest
 		repeated bool
 		process  int
 		from, to int
 		want     []string
 	}{
-		{"even processes", false, 0, 0, 1000, []string{"10 7 1", "20 9 3", "50 5 5"}},
-		{"odd processes", false, 1, 0, 1000, []string{"10 8 2", "30 7 4"}},
-		{"a later start", false, 0, 11, 1000, []string{"20 9 3", "50 5 5"}},
-		{"a start at a request", false, 0, 20, 1000, []string{"20 9 3", "50 5 5"}},
-		{"a start after the end", false, 0, 51, 1000, nil},
+		{"even processes", all, false, 0, 0, 1000, []string{"10 7 1", "20 9 3", "50 5 5"}},
+		{"odd processes", all, false, 1, 0, 1000, []string{"10 8 2", "30 7 4"}},
+		{"a later start", all, false, 0, 11, 1000, []string{"20 9 3", "50 5 5"}},
+		{"a start at a request", all, false, 0, 20, 1000, []string{"20 9 3", "50 5 5"}},
+		{"a start after the end", all, false, 0, 51, 1000, nil},
 		// The trace lasts 50 ms and the mean gap of 10 ms: the second time begins at 60 ms.
-		{"again", true, 1, 0, 140, []string{"10 8 2", "30 7 4", "70 8 2", "90 7 4", "130 8 2"}},
-		{"again from the second time on", true, 1, 75, 140, []string{"90 7 4", "130 8 2"}},
-		{"again from the end of the first time on", true, 0, 55, 140,
+		{"again", all, true, 1, 0, 140, []string{"10 8 2", "30 7 4", "70 8 2", "90 7 4", "130 8 2"}},
+		{"again from the second time on", all, true, 1, 75, 140, []string{"90 7 4", "130 8 2"}},
+		{"again from the end of the first time on", all, true, 0, 55, 140,
 			[]string{"70 7 1", "80 9 3", "110 5 5", "130 7 1"}},
+		{"a trace without a length is played once", atOnce, true, 0, 0, 1000, []string{"0 1 1", "0 2 1"}},
+		{"an empty trace", nil, true, 0, 0, 1000, nil},
+		{"a process of which the trace knows nothing", one, true, 1, 0, 1000, nil},
+		{"one request: its own moment is the length of the trace", one, true, 0, 0, 16,
+			[]string{"5 1 1", "10 1 1", "15 1 1"}},
 	} {
 		// when it is replayed,
-		r := NewRecording(trace, 2, c.repeated)
+		r := NewRecording(&scenario.Trace{Requests: c.requests}, 2, c.repeated)
 		got := played(r, c.process, milliseconds(c.from), milliseconds(c.to))
 		// then each gets its own.
 		testkit.Check(t, slices.Equal(got, c.want), "%s: %q, want %q", c.what, got, c.want)
-	}
-}
-
-func TestReplaysThatEnd(t *testing.T) {
-	for _, c := range []struct {
-		what      string
-		requests  []scenario.TraceRequest
-		processes int
-		process   int
-		until     time.Duration
-		want      []string
-	}{
-		{"a trace without a length is played once",
-			[]scenario.TraceRequest{{Key: 1, Cost: 1}, {Key: 2, Cost: 1}}, 1, 0, time.Hour,
-			[]string{"0 1 1", "0 2 1"}},
-		{"an empty trace", nil, 1, 0, time.Hour, nil},
-		{"a process of which the trace knows nothing",
-			[]scenario.TraceRequest{{At: time.Second, Key: 1, Cost: 1}}, 2, 1, time.Hour, nil},
-		{"one request: its own moment is the length of the trace",
-			[]scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}}, 1, 0, milliseconds(16),
-			[]string{"5 1 1", "10 1 1", "15 1 1"}},
-	} {
-		got := played(NewRecording(&scenario.Trace{Requests: c.requests}, c.processes, true), c.process, 0, c.until)
-		testkit.Check(t, slices.Equal(got, c.want), "%s: played as %q, want %q", c.what, got, c.want)
 	}
 }

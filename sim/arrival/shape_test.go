@@ -71,25 +71,6 @@ func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 	}
 }
 
-func TestOnOffIsOffMostOfTheTime(t *testing.T) {
-	s := newSource(scenario.OnOff, 23)
-	s.Rate = 1000 // 10,000/s while on: a gap of 10 ms is a pause
-	s.Duration = int64(1000 * time.Second)
-	all := moments(s)
-	pauses, quiet := 0, int64(0)
-	for i := range len(all) - 1 {
-		if gap := all[i+1] - all[i]; gap > int64(10*time.Millisecond) {
-			pauses++
-			quiet += gap
-		}
-	}
-	// One cycle a second, of which 900 ms are off; pauses below 10 ms, one of 90, are not seen.
-	checkCount(t, "pauses", pauses, 1000*math.Exp(-1./90))
-	if part := float64(quiet) / float64(s.Duration); math.Abs(part-0.9) > 6*0.9/math.Sqrt(1000) {
-		t.Errorf("it is off for %.3f of the time, want 0.9", part)
-	}
-}
-
 func TestParetoBurstsHaveAHeavyTail(t *testing.T) {
 	s := newSource(scenario.Pareto, 24) // shape 1.5, mean 20
 	sizes := map[int64]int{}

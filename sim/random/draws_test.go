@@ -57,33 +57,6 @@ func TestExpBeyondTheZiggurat(t *testing.T) {
 	testkit.Check(t, math.Abs(mean-1) <= 6/math.Sqrt(count), "the mean excess is %.3f, want 1", mean)
 }
 
-// Moments, with the standard error of each: an even moment is the check of the tails.
-func TestMoments(t *testing.T) {
-	const n = 1_000_000
-	r := New(5)
-	moments := func(what string, draw func() float64, want ...float64) {
-		t.Helper()
-		got := make([]float64, len(want))
-		for range n {
-			x, p := draw(), 1.0
-			for k := range got {
-				p *= x
-				got[k] += p / n
-			}
-		}
-		for k := range len(want) / 2 { // the variance of x^k needs the moment 2k
-			sigma := math.Sqrt((want[2*k+1] - want[k]*want[k]) / n)
-			testkit.Check(t, math.Abs(got[k]-want[k]) <= 6*sigma,
-				"%s: moment %d is %.5f, want %.5f within %.5f", what, k+1, got[k], want[k], 6*sigma)
-		}
-	}
-	moments("uniform", r.Float64, 1./2, 1./3, 1./4, 1./5, 1./6, 1./7, 1./8, 1./9)
-	moments("exponential", r.Exp, 1, 2, 6, 24, 120, 720, 5040, 40320)
-	moments("normal", r.Normal, 0, 1, 0, 3, 0, 15, 0, 105)
-	pareto := func() float64 { return r.Pareto(9) }
-	moments("pareto of shape 9", pareto, 9./8, 9./7, 9./6, 9./5, 9./4, 9./3, 9./2, 9.)
-}
-
 // parts is the probability of each thing, added up from the table.
 func (w *Weights) parts() []float64 {
 	ps := make([]float64, len(w.columns))
@@ -124,22 +97,6 @@ func TestWeightsHoldTheirProbabilities(t *testing.T) {
 			want := weights[i] / sum
 			testkit.Check(t, math.Abs(p-want) <= 1e-15*float64(len(weights)),
 				"%s: thing %d has probability %g, want %g", name, i, p, want)
-		}
-	}
-}
-
-func TestDrawsFollowTheWeights(t *testing.T) {
-	weights := []float64{0, 5, 1, 0, 2.5, 0.01, 3, 0}
-	w, r := NewWeights(weights), New(9)
-	const n, sum = 1_000_000, 11.51
-	counts := make([]float64, len(w.columns))
-	for range n {
-		counts[w.Draw(&r)]++
-	}
-	for i, c := range counts {
-		p := weights[i] / sum
-		if sigma := math.Sqrt(n * p * (1 - p)); math.Abs(c-n*p) > 6*sigma {
-			t.Errorf("thing %d: %v of %d draws, want %.0f within %.0f", i, c, n, n*p, 6*sigma)
 		}
 	}
 }
