@@ -30,27 +30,64 @@ func readAs(t *testing.T, text, columns string) (*scenario.Trace, error) {
 	return Read("t", strings.NewReader(text), c)
 }
 
-func TestAnAccessLogIsRead(t *testing.T) {
-	const second = time.Second
-	for columns, keys := range map[string][]int{
-		"": {0, 0, 0, 1}, "key=path": {0, 0, 1, 0}, "key=user": {0, 0, 1, 0},
+func TestALogIsReadAndItsNotesSayHow(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	const unit, unknown = "is the unit of its times right?", "(- or nothing): "
+	accessNotes := []string{
+		"1 of 5 lines is no request and was left out; the first is line 3: it is not like HOST",
+		"not in order of time", "whole seconds"}
+	for _, c := range []struct {
+		text, columns string
+		want          []scenario.TraceRequest // nil: whatever
+		notes         []string                // each is in one
+	}{
+		// The requests of an access log come in order of time, those of one second evenly within it, and in
+		// turns to all processes.
+		{accessLog, "", []scenario.TraceRequest{{Cost: 1}, {At: s, Process: 1, Cost: 1},
+			{At: 2 * s, Process: 2, Cost: 1}, {At: 2500 * ms, Process: 3, Key: 1, Cost: 1}}, accessNotes},
+		{accessLog, "key=path", []scenario.TraceRequest{{Cost: 1}, {At: s, Process: 1, Cost: 1},
+			{At: 2 * s, Process: 2, Key: 1, Cost: 1}, {At: 2500 * ms, Process: 3, Cost: 1}}, accessNotes},
+		{accessLog, "key=user", nil, []string{accessNotes[0], accessNotes[1], accessNotes[2],
+			"3 of its 4 requests have no key " + unknown + "they share one"}},
+		{accessLog, "key=agent", nil, []string{"3 of 5 lines are no requests", "whole seconds",
+			"1 of its 2 requests has no key"}},
+		// JSON with fields of fields, an empty line, and lines that lack a field or are none
+		{`{"ts": 1700000000.25, "request": {"ip": "a"}, "host": "web-1", "size": 3}
+{"ts": 1700000001, "request": {"ip": "b"}, "host": "web-2", "size": "4"}
+
+{"ts": 1700000002, "request": {}, "host": "web-2", "size": 1}
+{"ts": 1700000003, "request": {"ip": "a"}, "host": "web-1", "size": 0}
+oops
+`, "time_s=ts,key=request.ip,process=host,tokens=size",
+			[]scenario.TraceRequest{{Cost: 3}, {At: 750 * ms, Process: 1, Key: 1, Cost: 4}},
+			[]string{"3 of 5 lines are no requests and were left out; the first is line 4: it has no request.ip"}},
+		{`{"time": "2026-11-23T09:16:00.5Z", "key": "a", "process": 1}`, "",
+			[]scenario.TraceRequest{{Process: 1, Cost: 1}}, nil},
+		// Caddy writes a header as a list; of more than one element it is none.
+		{`{"ts": 1.5, "headers": {"X-User": ["ann"]}}
+{"ts": 2.5, "headers": {"X-User": ["ann", "bob"]}}`,
+			"time_s=ts,key=headers.X-User", []scenario.TraceRequest{{At: 1500 * ms, Cost: 1}}, []string{"no request"}},
+		{"when,user,key,cost,what\n1000,ann,x,2,GET\n2000,bob,x,1,PUT\n", "time_ms=when, key=user, tokens=cost",
+			[]scenario.TraceRequest{{At: s, Cost: 2}, {At: 2 * s, Process: 1, Key: 1, Cost: 1}}, nil},
+		{"time_s,key\n1,a\n2,\n3,-\n", "", nil,
+			[]string{"2 of its 3 requests have no key " + unknown + "they share one"}},
+		{"time_s,process\n1,a\n2,\n", "", nil,
+			[]string{"1 of its 2 requests has no process " + unknown + "it has one of its own"}},
+		// Timestamps of whole seconds are spread, but the times of a run may be meant to come at once.
+		{"time_s\n1700000000\n1700000000\n1700000001\n", "", []scenario.TraceRequest{{Cost: 1},
+			{At: s / 2, Process: 1, Cost: 1}, {At: s, Process: 2, Cost: 1}}, []string{"whole seconds"}},
+		{"time_s\n0\n0\n1\n", "", []scenario.TraceRequest{{Cost: 1}, {Process: 1, Cost: 1},
+			{At: s, Process: 2, Cost: 1}}, nil},
+		{"time_ms\n1700000000\n1700000020\n", "", nil, []string{unit}},
+		{"time_ns\n1700000000\n1700000020\n", "", nil, []string{unit}},
 	} {
-		got, err := readAs(t, accessLog, columns)
+		got, err := readAs(t, c.text, c.columns)
 		testkit.NoErr(t, err)
-		// Its requests come in order of time, those of one second evenly within it, in turns to all
-		// processes, and for a key each.
-		var want []scenario.TraceRequest
-		for i, at := range []time.Duration{0, second, 2 * second, 5 * second / 2} {
-			want = append(want, scenario.TraceRequest{At: at, Process: i, Key: keys[i], Cost: 1})
-		}
-		testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%s: %v, want %v", columns, got.Requests, want)
-		// And it is said what was done to it.
-		for _, note := range []string{
-			"1 of 5 lines is no request and was left out; the first is line 3: it is not like HOST - USER",
-			"not in order of time", "whole seconds",
-		} {
-			said := func(text string) bool { return strings.Contains(text, note) }
-			testkit.Check(t, slices.ContainsFunc(got.Notes, said), "%q is not in %q", note, got.Notes)
+		testkit.Check(t, c.want == nil || reflect.DeepEqual(got.Requests, c.want), "%q as %q: %v, want %v", c.text,
+			c.columns, got.Requests, c.want)
+		testkit.Must(t, len(got.Notes) == len(c.notes), "%q as %q: %q", c.text, c.columns, got.Notes)
+		for i, note := range c.notes {
+			testkit.Check(t, strings.Contains(got.Notes[i], note), "%q is not in %q", note, got.Notes[i])
 		}
 	}
 }
@@ -67,37 +104,6 @@ func TestTheOrderOfALogsLinesIsForgotten(t *testing.T) {
 	testkit.NoErr(t, err)
 	same := reflect.DeepEqual(forth.Requests, back.Requests)
 	testkit.Check(t, same, "%v, backwards %v", forth.Requests, back.Requests)
-}
-
-func TestJSONLinesAreRead(t *testing.T) {
-	const text = `{"ts": 1700000000.25, "request": {"remote_ip": "a"}, "host": "web-1", "size": 3}
-{"ts": 1700000001, "request": {"remote_ip": "b"}, "host": "web-2", "size": "4"}
-
-{"ts": 1700000002, "request": {}, "host": "web-2", "size": 1}
-{"ts": 1700000003, "request": {"remote_ip": "a"}, "host": "web-1", "size": 0}
-oops
-`
-	got, err := readAs(t, text, "time_s=ts,key=request.remote_ip,process=host,tokens=size")
-	testkit.NoErr(t, err)
-	want := []scenario.TraceRequest{{Cost: 3}, {At: 750 * time.Millisecond, Process: 1, Key: 1, Cost: 4}}
-	testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%v, want %v", got.Requests, want)
-	note := "3 of 5 lines are no requests and were left out; the first is line 4: it has no request.remote_ip"
-	testkit.Check(t, slices.Equal(got.Notes, []string{note}), "%q, want %q", got.Notes, note)
-	// Names of our own need no columns.
-	own, err := readAs(t, `{"time": "2026-11-23T09:16:00.5Z", "key": "a", "process": 1}`, "")
-	testkit.NoErr(t, err)
-	want = []scenario.TraceRequest{{Process: 1, Cost: 1}}
-	testkit.Check(t, reflect.DeepEqual(own.Requests, want), "%v", own.Requests)
-}
-
-func TestColumnsOfACSVFileMayHaveOtherNames(t *testing.T) {
-	const text = "when,user,key,cost,what\n1000,ann,x,2,GET\n2000,bob,x,1,PUT\n"
-	got, err := readAs(t, text, "time_ms=when, key=user, tokens=cost")
-	testkit.NoErr(t, err)
-	want := []scenario.TraceRequest{
-		{At: time.Second, Cost: 2}, {At: 2 * time.Second, Process: 1, Key: 1, Cost: 1},
-	}
-	testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%v, want %v", got.Requests, want)
 }
 
 func TestWhatIsNoTraceSaysWhy(t *testing.T) {
@@ -169,26 +175,6 @@ func TestWhatOthersAddToAnAccessLogIsPassedOver(t *testing.T) {
 		said := slices.Contains(got.Notes, "all its requests have the key \""+c.key+"\"")
 		testkit.Check(t, len(got.Requests) == 2 && said, "%s: %v, %q", c.line, got.Requests, got.Notes)
 	}
-	// A line without a key is left out, and counted.
-	got, err := readAs(t, accessLog, "key=agent")
-	testkit.NoErr(t, err)
-	counted := strings.HasPrefix(got.Notes[0], "3 of 5 lines are no requests")
-	testkit.Check(t, len(got.Requests) == 2 && counted, "%q", got.Notes)
-}
-
-func TestRequestsThatShareAKeyForWantOfANameAreCounted(t *testing.T) {
-	for text, want := range map[string]string{
-		"time_s,key\n1,a\n2,\n3,-\n": "2 of its 3 requests have no key (- or nothing): they share one",
-		"time_s,process\n1,a\n2,\n":  "1 of its 2 requests has no process (- or nothing): it has one of its own",
-	} {
-		got, err := readAs(t, text, "")
-		testkit.NoErr(t, err)
-		testkit.Check(t, slices.Equal(got.Notes, []string{want}), "%q: %q", text, got.Notes)
-	}
-	got, err := readAs(t, accessLog, "key=user")
-	testkit.NoErr(t, err)
-	const note = "3 of its 4 requests have no key (- or nothing): they share one"
-	testkit.Check(t, slices.Contains(got.Notes, note), "%q", got.Notes)
 }
 
 func TestATimestampIsReadAsItIsWritten(t *testing.T) {
@@ -204,39 +190,6 @@ func TestATimestampIsReadAsItIsWritten(t *testing.T) {
 		got, err := c.timeOf(text)
 		testkit.Check(t, err == nil && got == at, "%s: %v, %v; want %v", text, got, err, at)
 	}
-}
-
-func TestTimestampsOfWholeSecondsAreSpread(t *testing.T) {
-	// Given the timestamps of an export, which has no fractions
-	got, err := readAs(t, "time_s\n1700000000\n1700000000\n1700000001\n", "")
-	testkit.NoErr(t, err)
-	spread := got.Requests[1].At == time.Second/2
-	testkit.Check(t, spread && len(got.Notes) == 1, "%v, %q", got.Requests, got.Notes)
-	// But those of a run may be meant to come at once.
-	got, err = readAs(t, "time_s\n0\n0\n1\n", "")
-	testkit.NoErr(t, err)
-	testkit.Check(t, got.Requests[1].At == 0 && len(got.Notes) == 0, "%v, %q", got.Requests, got.Notes)
-}
-
-func TestATimeInAnotherUnitIsSaid(t *testing.T) {
-	for _, text := range []string{
-		"time_ms\n1700000000\n1700000020\n", "time_us\n1700000000000\n1700000020000\n",
-		"time_ns\n1700000000\n1700000020\n",
-	} {
-		got, err := readAs(t, text, "")
-		testkit.NoErr(t, err)
-		said := len(got.Notes) == 1 && strings.Contains(got.Notes[0], "is the unit of its times right?")
-		testkit.Check(t, said, "%q: %q", text, got.Notes)
-	}
-}
-
-func TestAListOfOneIsWhatItHolds(t *testing.T) {
-	// as Caddy writes a header
-	got, err := readAs(t, `{"ts": 1.5, "request": {"headers": {"X-User": ["ann"]}}}
-{"ts": 2.5, "request": {"headers": {"X-User": ["ann", "bob"]}}}
-`, "time_s=ts,key=request.headers.X-User")
-	testkit.NoErr(t, err)
-	testkit.Check(t, len(got.Requests) == 1 && len(got.Notes) == 1, "%v, %q", got.Requests, got.Notes)
 }
 
 func TestACompressedLogIsRead(t *testing.T) {
