@@ -44,24 +44,6 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	testkit.Check(t, len(calls) > 5 && l.pool.idle <= 1, "there are %d connections", l.pool.idle+1)
 }
 
-// The handshake of a 21 ms link is over within CallTimeout, and the first call's answer is not.
-func TestAnAnswerHasItsTimeFromWhenItsCallIsSent(t *testing.T) {
-	for _, trip := range []time.Duration{15, 18, 20, 21, 22, 23, 24, 30, 40} {
-		// Given a process that asks for the first time over such a link,
-		s := scene(t, `duration: 500ms, limits: [1000/s], network: {round_trip: %v}, redis: {service_time: 0s}`,
-			trip*time.Millisecond)
-		s.Workload = regularly(2*time.Millisecond, 500*time.Millisecond)
-		failures := 0
-		simulate(t, s, func(run *replication, _ *call) {
-			if run.network.ports[0].links[0].breaker.Suspect() {
-				failures++
-			}
-		})
-		// then there is no outage.
-		testkit.Check(t, failures == 0, "%d ms: %d calls found the shard away", trip, failures)
-	}
-}
-
 func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
 	for kind, want := range map[string]time.Duration{
 		// The dial that finds the server again may have begun half a round trip before that was back.
@@ -131,40 +113,6 @@ func TestARestartFarAwayCostsWhatItCostsRealLimiters(t *testing.T) {
 	lost /= float64(runs)
 	testkit.Check(t, lost > 0.95*reality && lost < 1.05*reality, "%.0f tokens are lost, and %d in reality", lost,
 		reality)
-}
-
-func TestAnAnswerThatIsLostTakesItsConnectionAlong(t *testing.T) {
-	for lost, want := range map[string]bool{"0%": false, "100%": true} {
-		// Given a network that loses every answer, or none,
-		var calls executions
-		s := scene(t, "duration: 2s, limits: [1000/s], network: {round_trip: 10ms, lost_replies: %s}, "+
-			"redis: {service_time: 0s}",
-			lost)
-		s.Workload = regularly(time.Hour, 1)
-		run := simulate(t, s, calls.see)
-		// then no connection is left, or that one.
-		idle := run.network.ports[0].links[0].pool.idle
-		testkit.Check(t, len(calls) > 0 && (idle == 0) == want, "%s are lost: %d calls, %d connections", lost,
-			len(calls), idle)
-	}
-}
-
-func TestCallsAtOneTimeTakeAConnectionEach(t *testing.T) {
-	// Given calls of three keys, each 20 ms after the one before, over a link of 50 ms,
-	var calls executions
-	s := scene(t, `duration: 1s, limits: [10/h], keys: {count: 3}, network: {round_trip: 50ms},
-		redis: {service_time: 0s}`)
-	s.Workload = replay(3, func(i int) scenario.TraceRequest {
-		return scenario.TraceRequest{At: time.Duration(i) * 20 * time.Millisecond, Key: i, Cost: 1}
-	})
-	run := simulate(t, s, calls.see)
-	// then each opens its own, and only the first asks about maintenance.
-	want := []time.Duration{20*time.Millisecond + 3*far + far/2, 40*time.Millisecond + 3*far + far/2,
-		4*far + far/2}
-	slices.Sort(want)
-	testkit.Check(t, slices.Equal(calls[:3], want), "calls are executed at %v, want %v", calls, want)
-	idle := run.network.ports[0].links[0].pool.idle
-	testkit.Check(t, idle == 3, "there are %d connections", idle)
 }
 
 func TestNobodyCallsOverTheConnectionOfAProcessThatHasDied(t *testing.T) {

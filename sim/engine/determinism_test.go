@@ -112,22 +112,6 @@ func TestARivalMoreChangesNothingElse(t *testing.T) {
 	}
 }
 
-func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
-	for _, s := range randomScenarios(t, 2, 5) {
-		s.Reps = 2
-		two := reported(t, s, 1)
-		s.Reps = 5
-		five := reported(t, s, 2)
-		for i, f := range every(five) {
-			if want := every(two)[i].Values; !slices.Equal(f.Values[:2], want) {
-				t.Errorf("%s: %v in the first two of five, %v in two", f.Name, f.Values, want)
-			}
-		}
-		testkit.Check(t, fmt.Sprint(two.Series, two.Members) == fmt.Sprint(five.Series, five.Members),
-			"the first replication is not the same:\n%+v\n%+v", two.Members, five.Members)
-	}
-}
-
 // nature describes all random parts of a process, except its holders' jitter.
 func nature(run *replication, p *process) string {
 	src := &run.demand.sources[p.index]
@@ -188,14 +172,6 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 		"with other leases the processes run\n%v\nand not\n%v", up, still)
 }
 
-func TestRunReportsWhatValidateReports(t *testing.T) {
-	s := scenario.Scenario{Duration: -time.Second}
-	want := s.Validate()
-	_, err := Runner{}.Run(t.Context(), s)
-	testkit.Check(t, err != nil && want != nil && err.Error() == want.Error(),
-		"Run says\n%v\nwant\n%v", err, want)
-}
-
 func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -203,11 +179,6 @@ func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
 	_, err := Runner{}.Run(ctx, scene(t, "limits: [1/s]"))
 	testkit.Check(t, errors.Is(err, ErrInterrupted) && errors.Is(err, cause),
 		"the error is %v, want one that wraps %v and the cause", err, ErrInterrupted)
-}
-
-func TestParallelBelowOneIsTheDefault(t *testing.T) {
-	r := reported(t, scene(t, "duration: 1s, reps: 2, limits: [10/s]"), -1)
-	testkit.Check(t, r.Reps == 2, "%d replications ended", r.Reps)
 }
 
 func TestTinyRuns(t *testing.T) {

@@ -2,58 +2,12 @@ package engine
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
-
-func TestARoundTripIsTheOneThatWasAskedFor(t *testing.T) {
-	testkit.OneGoroutine(t)
-	laws := []string{"lognormal(2ms,20ms)", "uniform(1ms,9ms)", "exp(3ms)"}
-	for _, law := range laws[:testkit.ShortOrLong(t, 1, len(laws), "laws")] {
-		// Given calls on a lossless network, and a Redis that takes no time,
-		run := newRun(t, scene(t, `duration: 25s, limits: [100000/s], groups: [{count: 20}], call_timeout: 10s,
-			policy: {target: 20ms}, network: {round_trip: "%s"}, redis: {service_time: 0s}`, law))
-		var took []float64
-		for run.goesOn() {
-			if e := run.time.heap[0]; e.kind == evReply && !run.time.obsolete(e) {
-				b := run.network.batches.all[e.id]
-				took = append(took, float64(b.p.local(e.at).Sub(b.Sent())))
-			}
-			run.step()
-		}
-		// then the measured round trips have the configured distribution: no interval of values holds
-		// more, or fewer, than chance explains (once in ten thousand runs).
-		stream, want := random.New(1), make([]float64, len(took))
-		for i := range want {
-			want[i] = float64(run.s.Network.RoundTrip.Sample(&stream))
-		}
-		off, chance := apart(took, want), 2.3*math.Sqrt(2/float64(len(took)))
-		testkit.Check(t, len(took) > 10000 && off < chance,
-			"%s: of %d round trips %.3f lie elsewhere, chance is %.3f",
-			law, len(took), off, chance)
-	}
-}
-
-// apart returns the Kolmogorov-Smirnov statistic: the largest difference between the shares of a
-// and b below any value.
-func apart(a, b []float64) (most float64) {
-	slices.Sort(a)
-	slices.Sort(b)
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		x := min(a[i], b[j])
-		for ; i < len(a) && a[i] == x; i++ {
-		}
-		for ; j < len(b) && b[j] == x; j++ {
-		}
-		most = max(most, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b))))
-	}
-	return most
-}
 
 func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	for minBatch, trips := range map[int]int64{
@@ -84,18 +38,6 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	want := run.books.granted - run.fleet.entries.all[0].last.granted
 	got := figures(run).Burnt.Mean
 	testkit.Check(t, got >= 1000 && got == float64(want), "%v tokens are burnt, want %d", got, want)
-}
-
-func TestNobodyListensForAnAnswerThatIsTooLate(t *testing.T) {
-	for _, trip := range []time.Duration{90 * time.Millisecond, 150 * time.Millisecond} {
-		// Given answers that come just before, or after, ten times CallTimeout,
-		run := toTheEnd(t, connected(t, scene(t, `duration: 5s, limits: [1000/s], policy: {fallback: deny},
-			call_timeout: 10ms, network: {round_trip: %v}`, trip)))
-		// then they are accepted, or not.
-		if early := trip < 100*time.Millisecond; early != (run.books.taken > 0) {
-			t.Errorf("holders have accepted %d of %d tokens after %v", run.books.taken, run.books.granted, trip)
-		}
-	}
 }
 
 // TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request that then gave up are
@@ -168,18 +110,6 @@ func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 		"calls were executed at %v, want ten soon after 2 s", executed)
 }
 
-func TestRedisIsNeverBusierThanOneCore(t *testing.T) {
-	for _, fault := range []string{"kind: slow, at: 1s, for: 4s, by: 200ms",
-		"kind: restart_empty, at: 2s, for: 100ms"} {
-		// Given more calls than one core can execute,
-		run := simulate(t, scene(t, `duration: 5s, warmup: 1s, limits: [1000/s], groups: [{count: 50}],
-			workload: {load: 3}, redis: {service_time: 50ms, faults: [{%s}]}`, fault))
-		// then it is busy all the time, and not more than that.
-		cpu := figures(run).RedisCPU.Mean
-		testkit.Check(t, cpu <= 1 && cpu >= 0.9, "%s: Redis uses %v of a core", fault, cpu)
-	}
-}
-
 func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 	for _, kind := range []string{"outage", "hang", "restart_empty", "failover"} {
 		// Given a call that takes a second, and reaches Redis half a millisecond after its connection is
@@ -218,22 +148,5 @@ func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
 		}
 		cpu, want := figures(run).RedisCPU.Mean, float64(calls)*service.Seconds()/3
 		testkit.Check(t, math.Abs(cpu-want) <= 1e-15, "redis_cpu is %v, want %v", cpu, want)
-	}
-}
-
-func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
-	run := newRun(t, scene(t, "limits: [1/s], keys: {count: 1000}, redis: {shards: 7}"))
-	places := 0
-	for _, s := range run.redis.shards {
-		places += len(s.buckets)
-	}
-	testkit.Check(t, places <= 1007, "there are %d places for 1000 buckets", places)
-	// Each key has its own bucket.
-	for key := range int32(1000) {
-		if p := run.redis.place(key); *p != nil {
-			t.Fatalf("key %d shares a place with key %d", key, (*p).expires)
-		} else {
-			*p = &bucket{expires: int64(key)}
-		}
 	}
 }

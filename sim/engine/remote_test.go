@@ -89,13 +89,6 @@ func TestWhatRedisForgetsIsAdmittedTwice(t *testing.T) {
 	}
 }
 
-func TestALineThatIsGoneCostsRedisNothing(t *testing.T) {
-	r := askers(t, "limits: [100000/s], "+
-		"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 400ms}, {kind: outage, at: 4.5s, for: 7s}]}")[0]
-	busy := time.Duration(r.remote.cpu()).Seconds()
-	testkit.Check(t, busy > 0.5 && busy < 0.6, "Redis was busy for %v s, want 0.5 and some calls", busy)
-}
-
 func TestTheCallersTimeIsThatOfAsking(t *testing.T) {
 	// Given that Redis decides half a second later, in the next period for half of all requests,
 	s := scene(t, `duration: 3s, limits: [100 each 1s], call_timeout: 2s, network: {round_trip: 1s},
@@ -106,14 +99,6 @@ func TestTheCallersTimeIsThatOfAsking(t *testing.T) {
 	testkit.Check(t, rivals[0].tally.Admitted == 200 && rivals[1].tally.Admitted == 100,
 		"%d and %d are admitted",
 		rivals[0].tally.Admitted, rivals[1].tally.Admitted)
-}
-
-func TestATokenWhoseAnswerIsLostIsGone(t *testing.T) {
-	// Given 3000 tokens, and a network that loses every other answer,
-	r := askers(t, "limits: [1/1h burst 3000], network: {lost_replies: 50%}")[0]
-	// then half of them are lost, despite 10,000 requests.
-	testkit.Check(t, r.tally.Admitted > 1300 && r.tally.Admitted < 1700, "%d of 3000 tokens were admitted",
-		r.tally.Admitted)
 }
 
 func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
@@ -141,16 +126,9 @@ func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
 	}
 }
 
-func TestAllRivalsThatAskHaveTheSameNetwork(t *testing.T) {
-	// Given round trips at random, when two rivals admit everything,
-	rivals := askers(t, "limits: [100000/s], network: {round_trip: \"lognormal(1ms,20ms)\", loss: 5%}")
-	// then each request has taken the same time in both, and the same ones were lost.
-	a, b := rivals[0], rivals[1]
-	testkit.Check(t, a.tally.Admitted == b.tally.Admitted && a.remote.waits.Mean() == b.remote.waits.Mean() &&
-		a.remote.waits.Quantile(99) > a.remote.waits.Quantile(50), "%d and %d admitted after %v and %v",
-		a.tally.Admitted, b.tally.Admitted, a.remote.waits.Mean(), b.remote.waits.Mean())
-	// Memory is used for requests under way only.
-	testkit.Check(t, len(a.remote.asks.all) < 200 && len(a.remote.asks.free) == len(a.remote.asks.all),
-		"%d requests are remembered, %d are done",
-		len(a.remote.asks.all), len(a.remote.asks.free))
+func TestALineThatIsGoneCostsRedisNothing(t *testing.T) {
+	r := askers(t, "limits: [100000/s], "+
+		"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 400ms}, {kind: outage, at: 4.5s, for: 7s}]}")[0]
+	busy := time.Duration(r.remote.cpu()).Seconds()
+	testkit.Check(t, busy > 0.5 && busy < 0.6, "Redis was busy for %v s, want 0.5 and some calls", busy)
 }

@@ -3,11 +3,9 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
-	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -189,21 +187,6 @@ func TestAVoidReportRefundsNothing(t *testing.T) {
 	}
 }
 
-func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
-	// Given processes that are killed long before any of their requests is settled,
-	for _, workload := range []string{"actual: 5", "cost: 5, actual: 1", "cancelled: 100%"} {
-		b := &reserving(t, workload+`, hold: "uniform(900ms,1s)"`, "restarts: {every: 20ms}").books
-		// then nothing comes back, and nothing is charged.
-		testkit.Check(t, b.tally.Admitted > 1000 && b.charged == 0 && b.refunded == 0 && b.audit.ExceededBy() == 0,
-			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged,
-			b.refunded, b.audit.ExceededBy())
-		// No process settles with the central bucket either.
-		apart := float64(b.centralAdmitted-b.tally.Admitted) / float64(b.tally.Admitted)
-		testkit.Check(t, math.Abs(apart) < 0.2, "%s: %d are admitted, and %d by one bucket", workload,
-			b.tally.Admitted, b.centralAdmitted)
-	}
-}
-
 func TestAStoppedProcessSettlesWhenItGoesOn(t *testing.T) {
 	run := newRun(t, scene(t, `duration: 5s, limits: [1000/s], groups: [{pauses: {every: 100ms, for: 100ms}}],
 		workload: {actual: 2, hold: 10ms}`))
@@ -228,19 +211,6 @@ func TestAFallbackTookNothingThatCouldComeBack(t *testing.T) {
 		b.refunded)
 }
 
-func TestReservationsChangeNoRequest(t *testing.T) {
-	// Given the same requests, plain and with reservations,
-	const load = `limits: [1000/s], workload: {rate: 800/s, cost: "uniform(1,5)"%s}`
-	plain := simulate(t, scene(t, load, ""))
-	reserved := simulate(t, scene(t, load, `, actual: "uniform(0,9)", hold: exp(1s), cancelled: 10%`))
-	// then they come at the same moments and ask for the same, because final costs come from a
-	// separate stream.
-	testkit.Check(t, plain.books.requests == reserved.books.requests &&
-		plain.books.offered == reserved.books.offered,
-		"%d requests for %d tokens, without reservations %d for %d", reserved.books.requests,
-		reserved.books.offered, plain.books.requests, plain.books.offered)
-}
-
 func TestAClassGoesOnWhenThoseBelowItAreDenied(t *testing.T) {
 	// Given one process that needs a third of the limit, and many others that want three times the
 	// limit,
@@ -260,30 +230,4 @@ func TestAClassGoesOnWhenThoseBelowItAreDenied(t *testing.T) {
 	got := alike.books.tally.ByProcess[0]
 	testkit.Check(t, alike.books.classes == nil && got < first.admitted/2,
 		"without classes %d are admitted to the first", got)
-}
-
-func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
-	for what, wrong := range map[string]func(run *replication, e *entry){
-		"a grant below the headroom": func(run *replication, e *entry) {
-			c := call{entry: e}
-			e.p.group.Headroom = 0.25
-			c.grant.Config.Limits, c.grant.Granted = run.s.Limits, 1
-			run.books.left(&c, []int64{25})
-			testkit.NoErr(t, run.books.wrong)
-			run.books.left(&c, []int64{24})
-		},
-		"a charge that its client does not tell": func(run *replication, e *entry) { e.charged++; e.call() },
-		"a charge that nobody has made":          func(run *replication, e *entry) { e.paid++; e.call() },
-		"a cancelled request that was admitted": func(run *replication, e *entry) {
-			run.books.cancelled(&request{n: 1})
-		},
-		"a cancelled request that is given twice": func(run *replication, e *entry) {
-			e.client.GiveBack(e.Now(), 1, 0, pool.Draw{})
-		},
-	} {
-		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
-		wrong(run, run.fleet.entries.all[0])
-		err := run.books.balance(run.fleet.entries.all)
-		testkit.Check(t, errors.Is(err, ErrNotConserved), "%s: the books say %v", what, err)
-	}
 }
