@@ -2,8 +2,8 @@
 // Redis, and what goes wrong with them. It runs the code of internal/protocol that production runs, and
 // audits every admission.
 //
-// Most callers want Run: it takes a Scenario and returns a Report. This package only gives names to
-// the types of its folders. The data goes through them in this order:
+// Run takes a Scenario and returns a Report. This package only gives names to the types of its
+// folders. The data goes through them in this order:
 //
 //	scenario    the question: fleet, load, network, Redis, faults (scenario/file reads it as YAML,
 //	            scenario/trace reads recorded requests)
@@ -15,8 +15,7 @@
 //	view        all of that shown to a person or a program: tables, charts, pages
 //
 // Beside them stand rival (other algorithms on the same requests), random (streams of numbers that
-// are the same on every machine), and cmd/leasesim (the command). docs/simulator.md says how to use
-// that.
+// are the same on every machine), and cmd/leasesim (the command): see docs/simulator.md.
 //
 // Everything is exact and repeatable: a scenario and a seed give the same Report to the last bit on
 // any machine. Nothing here reads a wall clock, but for the part of the Report called Machine.

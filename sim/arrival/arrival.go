@@ -1,10 +1,8 @@
 // Package arrival says when the requests of one simulated process come: evenly, at random, in
 // bursts, by the time of the day, or as they were recorded.
 //
-// New makes a Stream from a Source, which names the process, its part of the load and its random
-// numbers. The engine asks the Stream for one moment after the other. A moment depends on the
-// Source alone, so one process more changes nothing for the others. Nothing here decides whether a
-// request is admitted.
+// A moment depends on the Source of its Stream alone, so one process more changes nothing for the
+// others.
 package arrival
 
 import (

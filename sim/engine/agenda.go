@@ -11,7 +11,7 @@ import (
 const never = arrival.Never
 
 // agenda holds the simulated time and the coming events, in a heap. A node has four children: that
-// is flatter, and kinder to the cache, than two.
+// is kinder to the cache than two.
 type agenda struct {
 	now     int64 // nanoseconds since the start
 	heap    []event
@@ -108,7 +108,6 @@ func (a *agenda) next(at int64, kind eventKind, id int32) event {
 	return e
 }
 
-// cancel removes the event of this kind and id.
 func (a *agenda) cancel(kind eventKind, id int32) {
 	if int(id) < len(a.due[kind]) {
 		a.due[kind][id] = moment{}
@@ -117,7 +116,7 @@ func (a *agenda) cancel(kind eventKind, id int32) {
 
 // expects reports whether the event of this kind and id is due at that time.
 func (a *agenda) expects(at int64, kind eventKind, id int32) bool {
-	return int(id) < len(a.due[kind]) && a.due[kind][id].seq != 0 && a.due[kind][id].at == at
+	return a.planned(kind, id) && a.due[kind][id].at == at
 }
 
 // planned reports whether an event of this kind and id is due.
@@ -128,7 +127,6 @@ func (a *agenda) planned(kind eventKind, id int32) bool {
 // obsolete reports whether e was cancelled, or another was made in its place.
 func (a *agenda) obsolete(e event) bool { return a.due[e.kind][e.id].seq != e.seq }
 
-// pop removes the first event.
 func (a *agenda) pop() {
 	last := len(a.heap) - 1
 	e := a.heap[last]
@@ -196,7 +194,6 @@ func (s *slots[T]) take() (id int32, last *T) {
 	return id, s.all[id]
 }
 
-// give frees a number.
 func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }
 
 // serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can

@@ -28,7 +28,8 @@ type books struct {
 	score                   // the fleet's
 	waits   report.Waits
 	rivals  []*contender
-	numbers []int // of each process, its number as rivals know it
+	remotes []*remote // those of rivals
+	numbers []int     // of each process, its number as rivals know it
 
 	requests   int64 // ever
 	granted    int64 // tokens, by all buckets
@@ -89,14 +90,15 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, 
 		}
 		if c.remote != nil {
 			c.remote.start(a.(rival.Remote))
+			b.remotes = append(b.remotes, c.remote)
 		} else {
 			c.Algorithm = a
 		}
 		b.rivals = append(b.rivals, c)
 	}
-	weights := make([]int64, processes)
-	for i, p := range f.processes {
-		weights[i] = p.group.Weight
+	var weights []int64
+	for _, p := range f.processes {
+		weights = append(weights, p.group.Weight)
 	}
 	b.spans = report.NewSpans(weights, 1+len(b.rivals))
 	return b, nil
@@ -111,33 +113,11 @@ func (b *books) runs(p *process, yes bool) {
 // advance brings the rivals that ask Redis to the present. It comes before whatever changes their
 // world, or looks at them.
 func (b *books) advance() {
-	for _, c := range b.rivals {
-		if c.remote != nil {
-			c.remote.advance(b.time.now)
-		}
+	for _, r := range b.remotes {
+		r.advance(b.time.now)
 	}
 }
 
-// fault begins a fault of the rivals' Redis.
-func (b *books) fault(f *scenario.RedisFault) {
-	for _, c := range b.rivals {
-		if c.remote != nil {
-			c.remote.fault(f)
-		}
-	}
-}
-
-// snapshot freezes the replicas of the rivals' Redis that a failover promotes.
-func (b *books) snapshot(f *scenario.RedisFault) {
-	b.advance()
-	for _, c := range b.rivals {
-		if c.remote != nil {
-			c.remote.snapshot(f)
-		}
-	}
-}
-
-// count returns the counters that spans are computed from.
 func (b *books) count() report.Count {
 	c := report.Count{Asked: b.offeredBy, Admitted: []int64{b.tally.OfFirst()}}
 	for _, r := range b.rivals {
@@ -198,12 +178,6 @@ func (b *books) shadow(r *request) {
 	}
 }
 
-// chargedBy books that a request to e has used n tokens more than it reserved.
-func (b *books) chargedBy(e *entry, n int64) {
-	e.charged += n
-	b.charged += n
-}
-
 // owing checks that each new call of a client reports all charges that no reply has confirmed. A
 // call that is sent again is unchanged, so it may report less.
 func (b *books) owing(e *entry, r *lease.Request) {
@@ -212,7 +186,6 @@ func (b *books) owing(e *entry, r *lease.Request) {
 	}
 }
 
-// cancelled books the cancellation of an admitted request.
 func (b *books) cancelled(r *request) {
 	b.toRequests -= r.n
 	b.unadmitted += r.n
@@ -233,7 +206,6 @@ func (b *books) left(c *call, levels []int64) {
 	}
 }
 
-// scores returns the score of the fleet and of each rival.
 func (b *books) scores() []*score {
 	all := []*score{&b.score}
 	for _, c := range b.rivals {
@@ -251,7 +223,6 @@ func (b *books) point() {
 	}
 }
 
-// turn begins a phase.
 func (b *books) turn(to report.Phase) {
 	b.advance()
 	for _, s := range b.scores() {
@@ -259,7 +230,6 @@ func (b *books) turn(to report.Phase) {
 	}
 }
 
-// warm ends the warm-up.
 func (b *books) warm(entries []*entry) {
 	b.advance()
 	b.burntBefore = b.burnt(entries)
@@ -277,11 +247,12 @@ func (b *books) warm(entries []*entry) {
 	b.waits.Reset()
 	for _, c := range b.rivals {
 		c.tally.Reset()
-		if c.remote != nil {
-			c.remote.warm()
-		} else {
+		if c.remote == nil {
 			c.tripsWarm = c.RoundTrips()
 		}
+	}
+	for _, r := range b.remotes {
+		r.warm()
 	}
 }
 
@@ -434,7 +405,6 @@ type contender struct {
 	tripsWarm       int64   // round trips in the warm-up
 }
 
-// trips counts the round trips since the warm-up.
 func (c *contender) trips() int64 {
 	if c.remote != nil {
 		return c.remote.sent

@@ -141,7 +141,6 @@ func (d *demand) arrive(p *process) {
 	d.ask(p, key, n, -1)
 }
 
-// draw samples the key and the cost of p's next request.
 func (d *demand) draw(p *process) (key int32, n int64) {
 	if r, ok := d.sources[p.index].stream.(*arrival.Replayer); ok {
 		return int32(r.Key % d.s.Keys.Count), min(r.Cost, d.largest)
@@ -152,7 +151,6 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 	return key, p.group.load.Cost.Sample(&p.stream)
 }
 
-// ask makes one request.
 func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	r := request{p: p, key: key, user: user, n: n, at: d.time.now}
 	d.books.asked(&r)
@@ -176,7 +174,6 @@ func (d *demand) drain(e *entry) {
 	}
 }
 
-// seat lets p's users begin.
 func (d *demand) seat(p *process) {
 	src, load := &d.sources[p.index], p.group.load
 	if src.usersOf == p.life {
@@ -207,7 +204,6 @@ func (d *demand) step(id int32) {
 	d.ask(u.p, u.key, u.n, id)
 }
 
-// answered delivers the answer to a user.
 func (d *demand) answered(id int32, ok bool) {
 	u := &d.users[id]
 	if u.p.state != running {

@@ -74,24 +74,14 @@ func (e *entry) take(n int64) bool {
 // decide answers a request, now or later.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
-		e.admitTaken(&r)
+		if r.reservation == 0 {
+			e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
+		} else {
+			e.admit(&r, protocol.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
+		}
+		e.answer(&r, true, r.n)
 		return
 	}
-	e.decideRefused(r)
-}
-
-// admitTaken admits r with tokens of the pool.
-func (e *entry) admitTaken(r *request) {
-	if r.reservation == 0 {
-		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
-	} else {
-		e.admit(r, protocol.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
-	}
-	e.answer(r, true, r.n)
-}
-
-// decideRefused answers a request that the pool has refused.
-func (e *entry) decideRefused(r request) {
 	now, g := e.Now(), e.p.group
 	d := e.client.Decide(now, r.n, g.patience, now.Add(g.waits))
 	switch {
@@ -135,7 +125,7 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	e.client.Enqueue(now, &w.Waiter)
 }
 
-// end ends w's wait, because its time is over.
+// end ends w's wait: its time is over.
 func (w *waiter) end() {
 	if w.Patience == protocol.InLine {
 		w.e.client.Cancel(w.e.Now(), &w.Waiter)
@@ -174,12 +164,11 @@ func (e *entry) Forfeited(w *protocol.Waiter) {
 	x.audited = x.audited[:0]
 }
 
-func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
-	e.settled(w.Owner.(*waiter), w.Got(), d)
-}
+func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) { e.settled(w, w.Got(), d) }
 
-// settled delivers decision d to the request of x, which has drawn tokens from the bucket.
-func (e *entry) settled(x *waiter, tokens int64, d protocol.Decision) {
+// settled delivers decision d to the request of w, which has drawn tokens from the bucket.
+func (e *entry) settled(w *protocol.Waiter, tokens int64, d protocol.Decision) {
+	x := w.Owner.(*waiter)
 	r := x.request
 	admitted := d.OK() && d.Source != lease.SourceFallback
 	if y := e.fleet.reservationOf(&r); admitted && y != nil {
@@ -372,24 +361,18 @@ func (e *entry) receive(c *call) {
 		err = lease.ErrUnavailable // a reply to another call
 		if got, ok := e.client.Accept(now, &c.grant); ok {
 			e.flight = 0
-			e.serve(now, got, c)
+			e.handed = e.fleet.books.accepted(c)
+			e.client.Serve(now, got)
+			e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that have gone
+			if e.isAdversary() {
+				e.fleet.time.at(max(e.fleet.time.now, e.p.when(e.fleet.time.now, e.client.Deadline())-1), evSpend, e.id)
+			}
 		}
 	}
 	if c.number == e.flight {
 		e.fail(now, err)
 	}
 	e.Wake(e.client.HasWaiters() || e.client.State(now) == protocol.StateLeaving)
-}
-
-// serve hands out the tokens of an accepted reply.
-func (e *entry) serve(now clock.Instant, got protocol.Accepted, c *call) {
-	e.handed = e.fleet.books.accepted(c)
-	e.client.Serve(now, got)
-	e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that have gone
-	if e.isAdversary() {
-		now := e.fleet.time.now
-		e.fleet.time.at(max(now, e.p.when(now, e.client.Deadline())-1), evSpend, e.id)
-	}
 }
 
 // fail processes a call that ended without a grant.
@@ -401,12 +384,12 @@ func (e *entry) fail(now clock.Instant, err error) {
 	}
 }
 
-// awaits reports whether e waits for an answer to c.
-func (e *entry) awaits(c *call) bool { return e.alive && e.flight == c.number }
+// awaits reports whether e waits for an answer to the call with this number.
+func (e *entry) awaits(number int64) bool { return e.alive && e.flight == number }
 
 // overdue ends the wait for the call with this number.
 func (e *entry) overdue(number int64) {
-	if e.alive && e.flight == number {
+	if e.awaits(number) {
 		e.use()
 		now := e.Now()
 		e.fail(now, lease.ErrUnavailable)
@@ -414,11 +397,8 @@ func (e *entry) overdue(number int64) {
 	}
 }
 
-// A seldom used key at rest makes each request a draw (docs/protocol.md section 8.17), as in
-// package hybrid. Its entry then has no client. A draw that does not end with a plain reply starts
-// that client, which takes it over.
-
-// draw is a request of a key at rest on its way to the store and back.
+// draw is a request of a key at rest on its way to the store and back (docs/protocol.md section 8.17).
+// Its entry has no client; a draw that does not end with a plain reply starts one, which takes it over.
 type draw struct {
 	*waiter
 	memory  memory
@@ -485,7 +465,7 @@ func (e *entry) drew(c *call) bool {
 	e.forget()
 	now := e.Now()
 	e.p.rest(e.key, memory{of: *m, until: now.Add(m.Lifetime(&e.p.config))}, now)
-	e.settled(d.waiter, d.N, protocol.Decision{
+	e.settled(&d.Waiter, d.N, protocol.Decision{
 		Verdict: protocol.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,
 	})
 	return true

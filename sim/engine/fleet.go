@@ -53,7 +53,7 @@ const (
 	leaving              // it serves none, and gives back before it ends
 )
 
-// rename gives it another instance id.
+// rename gives p another instance id.
 func (p *process) rename() string {
 	p.renames++
 	p.id = strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames)
@@ -205,7 +205,7 @@ func (f *fleet) start(p *process) {
 	if p.state == running {
 		return
 	}
-	f.end(p)
+	p.finish()
 	f.books.runs(p, true)
 	p.life++
 	p.state, p.pausedUntil = running, 0
@@ -216,18 +216,17 @@ func (f *fleet) start(p *process) {
 	f.most = max(f.most, f.running)
 }
 
-// kill ends p: the tokens that it holds are gone.
 func (f *fleet) kill(p *process) {
 	if p.state == running {
 		f.books.runs(p, false)
 		p.state = down
 		f.running--
-		f.end(p)
+		p.finish()
 	}
 }
 
-// end finishes p's entries.
-func (f *fleet) end(p *process) {
+// finish ends p's entries.
+func (p *process) finish() {
 	for _, e := range p.inOrder() {
 		e.finish()
 	}
@@ -273,7 +272,6 @@ func (f *fleet) resume(p *process) {
 	f.plan(p, evPause)
 }
 
-// fail kills p and plans its next start.
 func (f *fleet) fail(p *process) {
 	if p.state != running {
 		f.plan(p, evKill)
@@ -296,7 +294,6 @@ func (f *fleet) plan(p *process, kind eventKind) {
 	}
 }
 
-// scale starts and ends processes of a group.
 func (f *fleet) scale(g *group, to scenario.Step) {
 	g.count = to.Count
 	for i, p := range g.members {

@@ -64,7 +64,6 @@ const (
 	copied                     // the network has made it
 )
 
-// newCall returns a call of e's, with the next number.
 func (n *network) newCall(e *entry, r *lease.Request) call {
 	n.made++
 	n.ports[e.p.index].calls++
@@ -86,7 +85,6 @@ func (n *network) batchOn(l *link) *batch {
 	return b
 }
 
-// newBatch stores b, without calls, in a slot.
 func (n *network) newBatch(b batch) *batch {
 	id, slot := n.batches.take()
 	b.id, b.travels, b.calls = id, true, slot.calls[:0]
@@ -95,7 +93,6 @@ func (n *network) newBatch(b batch) *batch {
 	return slot
 }
 
-// flush sends a batch.
 func (n *network) flush(b *batch) {
 	l := b.link
 	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
@@ -118,7 +115,6 @@ func (n *network) flush(b *batch) {
 	n.connect(b)
 }
 
-// send sends b over its connection.
 func (n *network) send(b *batch) {
 	now := n.time.now
 	lost := n.chance(n.s.Loss)
@@ -153,7 +149,6 @@ func (n *network) cut(p *process, at int64) bool {
 	})
 }
 
-// reply sends a batch's answers back.
 func (n *network) reply(b *batch) {
 	if b.wait == copied || n.chance(n.s.LostReplies) || n.cut(b.p, n.time.now) {
 		n.end(b)
@@ -176,7 +171,6 @@ func (n *network) replied(b *batch) {
 	n.deliver(b)
 }
 
-// abandon ends the wait for b.
 func (n *network) abandon(b *batch) {
 	b.wait = abandoned
 	n.landed(b)
@@ -195,7 +189,6 @@ func (n *network) reuse(b *batch) {
 	}
 }
 
-// calls counts the calls since the warm-up.
 func (n *network) calls() (total int64) {
 	for i := range n.ports {
 		total += n.ports[i].calls
@@ -203,7 +196,6 @@ func (n *network) calls() (total int64) {
 	return total
 }
 
-// warm ends the warm-up.
 func (n *network) warm() {
 	n.trips = 0
 	for i := range n.ports {
@@ -230,10 +222,9 @@ type link struct {
 	pool    connections
 }
 
-// join gives a process that starts its links, which know nothing.
+// join gives a process that starts its links.
 func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]*link, shards) }
 
-// linkOf returns the link of e's calls.
 func (n *network) linkOf(e *entry) *link { return n.linkTo(e.p, e.shard) }
 
 // linkTo returns p's link to a shard, made on first use: a process of a large fleet uses few.
@@ -250,13 +241,11 @@ func (n *network) linkTo(p *process, shard int32) *link {
 	return l
 }
 
-// linkAt returns the link with this number.
 func (n *network) linkAt(id int32) *link {
 	shards := int32(len(n.redis.shards))
 	return n.ports[id/shards].links[id%shards]
 }
 
-// now reads the clock of l's process.
 func (l *link) now(n *network) clock.Instant { return l.p.local(n.time.now) }
 
 // draw adds e's draw to the next batch of draws, and returns the number of the call.
@@ -332,7 +321,7 @@ func (n *network) look(l *link) {
 func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
 	for _, c := range slices.Clone(b.calls) {
-		if c.entry.awaits(&c) {
+		if c.entry.awaits(c.number) {
 			c.entry.use()
 			waits = true
 		}
@@ -408,9 +397,9 @@ func (n *network) giveUp(b *batch) {
 	}
 }
 
-// The connections of go-redis: a call that finds no unused connection opens one, and
-// goes out over it when the handshake has ended. That takes longer than CallTimeout on a slow link, and is
-// neither an outage nor a round trip.
+// The connections of go-redis: a call that finds no unused connection opens one, and goes out over it
+// when the handshake has ended. That may take longer than CallTimeout, and is neither an outage nor a
+// round trip.
 
 // The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The
 // first of a client also asks for notifications of maintenance, which few servers know.
@@ -454,8 +443,7 @@ func (n *network) shake(b *batch) {
 	n.time.at(n.time.now+b.trip, evShaken, b.id)
 }
 
-// shaken ends a round trip of a handshake, and sends b after the last. A handshake that breaks off,
-// or that no process waits for, is not begun again.
+// shaken ends a round trip of a handshake, and sends b after the last.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
 	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p, n.time.now):
@@ -486,10 +474,8 @@ func (n *network) release(b *batch) {
 	}
 }
 
-// The script that calls run: a server that has gone does not know it any more, answers
-// so (NOSCRIPT), and the calls are sent once more, with the script.
-
-// script is the state of the script in a batch.
+// script is the state of the script in a batch: a server that has gone does not know it any more and
+// answers NOSCRIPT, and the calls are sent once more, with the script.
 type script uint8
 
 const (

@@ -32,7 +32,6 @@ func (r *replication) sample() {
 	}
 }
 
-// outcome sums the replication up.
 func (r *replication) outcome() report.Outcome {
 	b, seconds := &r.books, (r.s.Duration - r.s.Warmup).Seconds()
 	b.spans.End(int64(r.s.Duration), b.count())
@@ -100,5 +99,4 @@ func (r *replication) compared(
 	}, settled
 }
 
-// figure returns the figure of a single replication.
 func figure[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }

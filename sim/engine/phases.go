@@ -7,7 +7,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// turn marks the beginning of a phase.
 type turn struct {
 	at time.Duration
 	to report.Phase

@@ -23,10 +23,9 @@ type redis struct {
 
 // shard is one server: a queue, and the buckets of its keys.
 type shard struct {
-	offset  int64    // microseconds that its clock is ahead
+	offset int64 // microseconds that its clock is ahead
+	core
 	line    []*batch // in the order of their arrival; the first is being executed
-	free    int64    // when the first will have been executed
-	busy    int64    // nanoseconds spent on calls since the warm-up; for the first of line, its whole time
 	refuses int      // active faults that make it refuse connections
 	boots   int32    // how often it has gone; each time broke all connections
 	back    int64    // when it last came back
@@ -37,6 +36,26 @@ type shard struct {
 	// replicas holds, for each failover, the buckets that it promotes.
 	replicas map[*scenario.RedisFault][]*bucket
 }
+
+// core is a processor that does one thing after the other.
+type core struct {
+	free int64 // when what is under way will have been done
+	busy int64 // nanoseconds since the warm-up; of what is under way, its whole time
+}
+
+func (c *core) begin(now, cost int64) { c.free, c.busy = now+cost, c.busy+cost }
+
+// left returns the nanoseconds that what is under way still takes.
+func (c *core) left(now int64) int64 { return max(0, c.free-now) }
+
+// worked returns the nanoseconds of work since the warm-up.
+func (c *core) worked(now int64) int64 { return c.busy - c.left(now) }
+
+// stop breaks off what is under way.
+func (c *core) stop(now int64) { c.free, c.busy = 0, c.worked(now) }
+
+// warm ends the warm-up.
+func (c *core) warm(now int64) { c.busy = c.left(now) }
 
 // bucket is one key's central state, until it expires.
 type bucket struct {
@@ -56,7 +75,6 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 }
 
 // now reads a shard's clock. It may be set back, but not to before 1970.
-
 func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
 // place returns the slot of a bucket, which holds nil if there is none.
@@ -65,10 +83,6 @@ func (r *redis) place(bucket int32) **bucket {
 	return &r.shards[bucket%n].buckets[bucket/n]
 }
 
-// left returns the nanoseconds that s needs for the batch in execution.
-func (r *redis) left(s *shard) int64 { return max(0, s.free-r.time.now) }
-
-// arrive queues a batch.
 func (r *redis) arrive(b *batch) {
 	s := r.shards[b.shard]
 	switch {
@@ -97,8 +111,7 @@ func (r *redis) attend(s *shard) {
 	for range b.calls {
 		cost += r.s.ServiceTime.Sample(&r.stream) + s.slow
 	}
-	s.busy += cost
-	s.free = r.time.now + cost
+	s.begin(r.time.now, cost)
 	r.time.at(s.free, evServed, b.id)
 }
 
@@ -150,15 +163,14 @@ func (r *redis) execute(s *shard, c *call) {
 // cpu returns the nanoseconds that the busiest shard has worked since the warm-up.
 func (r *redis) cpu() (most int64) {
 	for _, s := range r.shards {
-		most = max(most, s.busy-r.left(s))
+		most = max(most, s.worked(r.time.now))
 	}
 	return most
 }
 
-// warm ends the warm-up.
 func (r *redis) warm() {
 	for _, s := range r.shards {
-		s.busy = r.left(s)
+		s.warm(r.time.now)
 	}
 }
 
@@ -210,8 +222,7 @@ func (r *redis) snapshot(f *scenario.RedisFault) {
 
 // stop drops the batches in line at s, unanswered.
 func (r *redis) stop(s *shard) {
-	s.busy -= r.left(s)
-	s.free = 0
+	s.core.stop(r.time.now)
 	for _, b := range s.line {
 		r.time.cancel(evServed, b.id)
 		r.network.end(b)

@@ -13,10 +13,8 @@ import (
 // This file simulates the rivals that ask Redis for each request. Such a request takes a round trip
 // of the scenario's network, and waits in line at a shard of the same kind, with a third of the
 // service time and the same faults. It is denied if no answer comes within CallTimeout; tokens that
-// the shard grants all the same are lost. Each rival has Redis to itself.
-//
-// A rival has no client overhead: its connections are open and unlimited, the server knows its
-// script, and nothing arrives twice.
+// the shard grants all the same are lost. Each rival has Redis to itself, its connections are open,
+// the server knows its script, and nothing arrives twice.
 
 // scriptFactor is how many times as long as a rival's call a lease call takes on the server: 2.8 to
 // 3.1 times redis_rate's script was measured (docs/figures.md).
@@ -48,13 +46,12 @@ type ask struct {
 
 // counter is one shard's part of a remote.
 type counter struct {
-	rival.Remote         // of the shard's keys
-	line         []int32 // asks, in the order of their arrival; the first is being executed
-	late         int     // number of asks in line whose answer will be late
-	free         int64   // when the first will have been decided
-	queued       int64   // nanoseconds that the others will take, without a slow fault
-	busy         int64   // nanoseconds; for the first of line, its whole time
-	replicas     map[*scenario.RedisFault]rival.Remote
+	rival.Remote // of the shard's keys
+	core
+	line     []int32 // asks, in the order of their arrival; the first is being executed
+	late     int     // number of asks in line whose answer will be late
+	queued   int64   // nanoseconds that all but the first will take, without a slow fault
+	replicas map[*scenario.RedisFault]rival.Remote
 }
 
 // start makes each shard decide by a copy of fresh.
@@ -74,7 +71,6 @@ func (r *remote) store(now int64) int64 { return now + r.shardOf(r.asking).offse
 
 func (r *remote) shardOf(a *ask) *shard { return r.network.redis.shards[int(a.key)%len(r.shards)] }
 
-// send sends a request.
 func (r *remote) send(q *request, number int) {
 	n := r.network
 	r.deliver(n.time.now)
@@ -138,9 +134,7 @@ func (r *remote) arrive(id int32, now int64) {
 
 // attend begins to execute the first of c's line.
 func (r *remote) attend(s *shard, c *counter, now int64) {
-	cost := r.asks.all[c.line[0]].cost + s.slow
-	c.free = now + cost
-	c.busy += cost
+	c.begin(now, r.asks.all[c.line[0]].cost+s.slow)
 }
 
 // serve decides the asks in c's line whose turn has come until now, and denies those that have
@@ -163,7 +157,6 @@ func (r *remote) serve(s *shard, c *counter, now int64) {
 	}
 }
 
-// decide ends an ask's turn.
 func (r *remote) decide(c *counter, id int32, now int64) {
 	a := r.asks.all[id]
 	r.asking = a
@@ -209,8 +202,8 @@ func (r *remote) fault(f *scenario.RedisFault) {
 			r.deny(r.asks.all[id], now)
 			r.asks.give(id)
 		}
-		c.busy -= c.left(now)
-		c.line, c.late, c.free, c.queued = nil, 0, 0, 0
+		c.stop(now)
+		c.line, c.late, c.queued = nil, 0, 0
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:
 			c.Remote = r.fresh.Clone()
@@ -227,22 +220,18 @@ func (r *remote) snapshot(f *scenario.RedisFault) {
 	}
 }
 
-// left returns the nanoseconds that c needs for the first of its line.
-func (c *counter) left(now int64) int64 { return max(0, c.free-now) }
-
 // cpu returns the nanoseconds that the busiest shard has worked since the warm-up.
 func (r *remote) cpu() (most int64) {
 	for _, c := range r.shards {
-		most = max(most, c.busy-c.left(r.network.time.now))
+		most = max(most, c.worked(r.network.time.now))
 	}
 	return most
 }
 
-// warm ends the warm-up.
 func (r *remote) warm() {
 	r.sent = 0
 	r.waits.Reset()
 	for _, c := range r.shards {
-		c.busy = c.left(r.network.time.now)
+		c.core.warm(r.network.time.now)
 	}
 }

@@ -72,7 +72,10 @@ func (r *replication) foresee() {
 		if f.Kind == scenario.FaultFailover {
 			add(max(0, f.At-f.Lost), func() {
 				r.redis.snapshot(f)
-				r.books.snapshot(f)
+				r.books.advance()
+				for _, x := range r.books.remotes {
+					x.snapshot(f)
+				}
 			})
 		}
 		add(f.At, func() { r.fault(f, 1) })
@@ -99,8 +102,10 @@ func (r *replication) foresee() {
 func (r *replication) fault(f *scenario.RedisFault, by int) {
 	r.books.advance()
 	r.redis.fault(f, by)
-	if by > 0 {
-		r.books.fault(f)
+	for _, x := range r.books.remotes {
+		if by > 0 {
+			x.fault(f)
+		}
 	}
 }
 
@@ -109,7 +114,6 @@ func (r *replication) goesOn() bool {
 	return len(r.time.heap) > 0 && r.time.heap[0].at < int64(r.s.Duration)
 }
 
-// finish closes the books.
 func (r *replication) finish() error {
 	r.time.now = int64(r.s.Duration)
 	r.books.advance()
@@ -120,7 +124,6 @@ func (r *replication) finish() error {
 	return nil
 }
 
-// step goes to the next event.
 func (r *replication) step() {
 	e := r.time.heap[0]
 	r.time.now = e.at

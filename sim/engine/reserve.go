@@ -39,8 +39,7 @@ func (f *fleet) reserve(r *request) {
 	if r.central {
 		id, c := f.reservations.take()
 		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, cancelled: x.cancelled,
-			open: c.open[:0],
-			life: r.p.life}
+			open: c.open[:0], life: r.p.life}
 		f.time.at(f.time.now+x.hold, evSettle, id)
 	}
 }
@@ -100,7 +99,8 @@ func (f *fleet) settle(x *reservation) {
 		b.central[r.key].Settle(f.time.now/1000, more)
 	case more > 0:
 		e := f.entry(p, r.key)
-		b.chargedBy(e, e.client.Charge(more))
+		n := e.client.Charge(more)
+		e.charged, b.charged = e.charged+n, b.charged+n
 		e.Wake(false)
 	case x.tokens == 0: // a fallback took nothing that could come back
 	case x.cancelled:

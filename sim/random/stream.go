@@ -7,10 +7,10 @@
 // is that of the setting.
 //
 // The functions Log, Exp, Pow and Sin of package math are not used: they are written in assembly on
-// some architectures, and round differently there. And a compiler may fuse a product with a sum,
-// which rounds once where two operations round twice. Here every product that is added to something
-// is rounded explicitly, as in float64(x*y) + z, which forbids the fusion. Of math come only
-// operations that are exact, or rounded correctly everywhere, such as Sqrt.
+// some architectures, and round differently there. A compiler may fuse a product with a sum, which
+// rounds once instead of twice: every product that is added to something is rounded explicitly, as in
+// float64(x*y) + z, which forbids that. Of math come only operations that are exact, or rounded
+// correctly everywhere, such as Sqrt.
 package random
 
 import (

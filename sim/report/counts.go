@@ -76,7 +76,7 @@ func (w *Waits) Add(wait int64) {
 	}
 }
 
-// Reset forgets everything.
+// Reset forgets all waits.
 func (w *Waits) Reset() {
 	w.served, w.waited = 0, 0
 	w.histogram.Reset()
@@ -97,9 +97,8 @@ func (w *Waits) Quantile(percent int64) float64 {
 	if rank <= 0 {
 		return 0
 	}
-	// The histogram computes the rank from a percentage, with a product and a sum that some
-	// processors round otherwise. A percentage in the middle of the rank gives the same rank
-	// everywhere.
+	// The histogram computes the rank from a percentage, which some processors round otherwise: one in
+	// the middle of the rank gives the same rank everywhere.
 	return float64(w.histogram.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }
 
@@ -119,6 +118,11 @@ type Recorder struct {
 // Counts are quantities of which a point of the series shows the growth.
 type Counts struct{ Offered, Admitted, Central, RoundTrips int64 }
 
+func (c Counts) minus(o Counts) Counts {
+	return Counts{c.Offered - o.Offered, c.Admitted - o.Admitted, c.Central - o.Central,
+		c.RoundTrips - o.RoundTrips}
+}
+
 // Levels are quantities that a point of the series shows as they are.
 type Levels struct {
 	Level, Ledger int64 // of the most popular key's bucket
@@ -137,25 +141,22 @@ func (r *Recorder) Add(now Counts, levels Levels) {
 	r.held += levels.Held
 	r.samples++
 	s := &r.Series
-	rate := func(now, last int64) float64 { return float64(now-last) / s.StepS }
-	s.Offered = append(s.Offered, rate(now.Offered, r.last.Offered))
-	s.Admitted = append(s.Admitted, rate(now.Admitted, r.last.Admitted))
-	s.Central = append(s.Central, rate(now.Central, r.last.Central))
-	s.RoundTrips = append(s.RoundTrips, rate(now.RoundTrips, r.last.RoundTrips))
-	s.Level = append(s.Level, float64(levels.Level))
-	s.Ledger = append(s.Ledger, float64(levels.Ledger))
-	s.Held = append(s.Held, float64(levels.Held))
-	s.Running = append(s.Running, float64(levels.Running))
+	add := func(to *[]float64, x int64, of float64) { *to = append(*to, float64(x)/of) }
+	d := now.minus(r.last)
+	add(&s.Offered, d.Offered, s.StepS)
+	add(&s.Admitted, d.Admitted, s.StepS)
+	add(&s.Central, d.Central, s.StepS)
+	add(&s.RoundTrips, d.RoundTrips, s.StepS)
+	add(&s.Level, levels.Level, 1)
+	add(&s.Ledger, levels.Ledger, 1)
+	add(&s.Held, levels.Held, 1)
+	add(&s.Running, int64(levels.Running), 1)
 	r.last = now
 }
 
 // Warm is for the end of the warm-up, when the counts begin anew after having been was.
 func (r *Recorder) Warm(was Counts) {
-	r.held, r.samples = 0, 0
-	r.last.Offered -= was.Offered
-	r.last.Admitted -= was.Admitted
-	r.last.Central -= was.Central
-	r.last.RoundTrips -= was.RoundTrips
+	r.held, r.samples, r.last = 0, 0, r.last.minus(was)
 }
 
 // Stranded is how many tokens were in the pools, in the mean of the points since the warm-up.

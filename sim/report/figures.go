@@ -96,16 +96,14 @@ func (f Figure) Minus(g Figure, confidence float64) Difference {
 
 // meanOf is the mean of xs, of which there is one at least, with its interval.
 func meanOf(xs []float64, confidence float64) Difference {
-	n := float64(len(xs))
-	total, squares := 0.0, 0.0
+	n, mean, squares, half := float64(len(xs)), 0.0, 0.0, 0.0
 	for _, x := range xs {
-		total += x
+		mean += x
 	}
-	mean := total / n
+	mean /= n
 	for _, x := range xs {
 		squares += float64((x - mean) * (x - mean))
 	}
-	half := 0.0
 	if squares > 0 { // else certain, whatever the confidence
 		half = float64(studentsT(confidence, len(xs)-1) * math.Sqrt(squares/(n-1)/n))
 	}
@@ -154,8 +152,7 @@ func Part(a, b int64, of float64) float64 {
 
 // even reports whether the figure of s with this JSON key sums up many small things, so that the mean
 // of a few replications is about normal. Extremes, rare events, indices near their bound and what
-// depends on single moments are not; nor are calls where requests wait, for each of a queue makes some,
-// and queues are seldom and long.
+// depends on single moments are not; nor are calls where requests wait: queues are seldom and long.
 func even(s *scenario.Scenario, name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
@@ -167,7 +164,6 @@ func even(s *scenario.Scenario, name string) bool {
 	return false
 }
 
-// workloads are those of s.
 func workloads(s *scenario.Scenario) []*scenario.Workload {
 	all := []*scenario.Workload{&s.Workload}
 	for i := range s.Groups {
@@ -273,9 +269,8 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 // busy is the part of a core above which Redis now and then cannot keep up.
 const busy = 0.9
 
-// fewest is how many replications an interval takes. Student's t supposes values like those of a
-// bell curve. Of five that are not, as of rejects just below the limit, intervals held the mean in
-// 92 % of the cases where they said 95.
+// fewest is how many replications an interval takes. Student's t supposes values of a bell curve. Of
+// five that are not, intervals held the mean in 92 % of the cases where they said 95.
 const fewest = 10
 
 // figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has

@@ -7,10 +7,7 @@ import (
 
 // fairness compares the admissions of each process with its max-min share. A process that asks for less
 // than its part by weight has its demand as its share; the others divide the rest by weight.
-type fairness struct {
-	Shares      []float64
-	Jain, Worst float64
-}
+type fairness struct{ Jain, Worst float64 }
 
 // FairnessOf judges processes that all ran from beginning to end, as Judge does.
 func FairnessOf(offered, admitted []int64, weights []int64) fairness {
@@ -23,9 +20,9 @@ func FairnessOf(offered, admitted []int64, weights []int64) fairness {
 
 // Judge compares admissions with shares. A process without a share asked for nothing and is left out.
 func Judge(admitted []int64, shares []float64) fairness {
-	f := fairness{Shares: shares, Jain: 1, Worst: 1}
+	f := fairness{Jain: 1, Worst: 1}
 	total, squares, n := 0.0, 0.0, 0
-	for i, share := range f.Shares {
+	for i, share := range shares {
 		if share <= 0 {
 			continue
 		}
@@ -50,8 +47,7 @@ func maxMin(asked []int64, weights []float64, total float64) []float64 {
 			order = append(order, i)
 		}
 	}
-	// The process that asked for least for its weight comes first. Ties go by index, so that the order is
-	// the same on every machine.
+	// The process that asked for least for its weight comes first; ties go by index.
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(float64(asked[a])/weights[a], float64(asked[b])/weights[b]), a-b)
 	})
@@ -79,9 +75,8 @@ func sum(xs []int64) (n int64) {
 // many times. In each span the admissions are divided between the processes that ran and asked in it: a
 // process that comes late, or does not ask for a while, has no part in the admissions of other spans.
 //
-// Processes that come and go all the time would make as many spans. Those that are looked at are
-// two for each point of the Series at most, and in a span that goes over some changes a process
-// weighs as much as the part of it that it has run.
+// There are two spans for each point of the Series at most. In one that goes over several changes a
+// process weighs as much as the part of it that it has run.
 type Spans struct {
 	weights []int64
 	since   []int64 // of each process: when it began to run; -1 while it does not
@@ -93,8 +88,7 @@ type Spans struct {
 	shares  []spanShares
 }
 
-// spanShares are those of one algorithm.
-type spanShares struct {
+type spanShares struct { // of one algorithm
 	admitted int64 // until this span
 	left     float64
 	shares   []float64
@@ -161,8 +155,8 @@ func (s *Spans) Point(now int64, count func() Count) {
 	s.cut = false
 }
 
-// End ends a span, and divides what was admitted in it. Admissions beyond the demand of the span, which
-// were asked for before, count in the next.
+// End ends a span, and divides what was admitted in it. Admissions beyond the demand of the span count
+// in the next.
 func (s *Spans) End(now int64, c Count) {
 	if now == s.began {
 		return

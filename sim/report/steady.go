@@ -1,9 +1,8 @@
 package report
 
 // A fleet owes one central bucket a stock: tokens that lie in leases, and that the bucket keeps for
-// others, are locked away once, when the fleet starts or grows and after each fault, and requests for
-// them are rejected then. That is a number of tokens, however long the run is. Later rejects go on, and
-// are a ratio.
+// others, are locked away once, when the fleet starts or grows and after each fault. Requests for them
+// are rejected then: a number of tokens, however long the run is. Later rejects are a ratio.
 
 // Phase is a part of a run.
 type Phase int
@@ -37,9 +36,8 @@ type Accuracy struct {
 	trend  trend // of this phase
 }
 
-// trend is the straight line through points, the credit by what the central bucket has admitted:
-// the stock of a fleet goes up and down, so two points alone would show a change where there is
-// none.
+// trend is the straight line through points, the credit by what the central bucket has admitted. The
+// stock of a fleet goes up and down: two points alone would show a change where there is none.
 type trend struct{ n, x, y, xx, xy float64 }
 
 // falls is how much the line falls over the tokens from one point to another.
@@ -63,9 +61,9 @@ func (a *Accuracy) Point(now Decided) {
 // stock is how many tokens the central bucket has admitted and the algorithm has not.
 func (a *Accuracy) stock(now Decided) int64 { return max(0, a.before+now.Central-now.Admitted) }
 
-// Turn ends a phase. A reject in the steady state, in the place of a request that was admitted before,
-// is false as far as that goes on: as the credit falls. Admissions from stock in the steady state do
-// not count: the central bucket has admitted those tokens before.
+// Turn ends a phase. A swapped reject in the steady state is false as far as the credit falls.
+// Admissions from stock in the steady state do not count: the central bucket has admitted those tokens
+// before.
 func (a *Accuracy) Turn(to Phase, now Decided) {
 	d := now.minus(a.began)
 	if a.phase == Settled {
@@ -83,8 +81,8 @@ func (a *Accuracy) Warm(was Decided) {
 
 // Ratios are those of the steady state, of what the central bucket admitted then: what was admitted and
 // what was falsely rejected; and the tokens that were falsely rejected beyond that, at the start and in
-// the mean of the faults. A run that has no steady state has no stock: it counts whole. So does what
-// was admitted beyond the central bucket in all, whenever that was: no phase hides it.
+// the mean of the faults. A run that has no steady state counts whole, as do admissions beyond the
+// central bucket's: no phase hides them.
 //
 // A stock is no larger than the stockable tokens that buckets and leases hold. A fleet that rejects
 // more at its start has not settled: its start counts as if it went on.
