@@ -29,34 +29,26 @@ func (c truth) keyOf(i int) int     { return i * 7 / 3 % c.Keys.Count }
 func (c truth) processOf(i int) int { return i % c.Groups[0].Count }
 
 var truths = map[string]string{
-	"light": "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, " +
-		"network: {round_trip: 1ms}",
-	"overload": "limits: [1000/s burst 204], workload: {rate: 2500/s}, duration: 5s, " +
-		"network: {round_trip: 1ms}",
+	"light":    "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, network: {round_trip: 1ms}",
+	"overload": "limits: [1000/s burst 204], workload: {rate: 2500/s}, duration: 5s, network: {round_trip: 1ms}",
 	"slow network": "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, " +
 		"network: {round_trip: 60ms}",
-	"far": "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, " +
-		"network: {round_trip: 90ms}",
-	"straddling": "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, " +
-		"network: {round_trip: 21ms}",
-	"slow key": "limits: [100/s], workload: {rate: 3/s}, duration: 30s, " +
-		"network: {round_trip: 2ms}",
+	"far":        "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 90ms}",
+	"straddling": "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 21ms}",
+	"slow key":   "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 2ms}",
 	"slow key, slow network": "limits: [100/s], workload: {rate: 6/s}, duration: 30s, " +
 		"network: {round_trip: 24ms}",
-	"slow key, no draws": "limits: [100/s], workload: {rate: 3/s}, duration: 30s, " +
-		"network: {round_trip: 40ms}",
+	"slow key, no draws": "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 40ms}",
 	"slow key, scarce": "limits: [60/m burst 2], workload: {rate: 2/s}, duration: 30s, " +
 		"network: {round_trip: 17ms}",
 	"slow key, charges": `limits: [100/s], workload: {rate: 2/s, cost: 2, actual: 5, hold: 20.000031ms},
-		duration: 30s,
-		network: {round_trip: 17ms}`,
+		duration: 30s, network: {round_trip: 17ms}`,
 	"slow key, cancelled": `limits: [100/s], workload: {rate: 2/s, cost: 2, cancelled: 100%%, hold: 20.000031ms},
 		duration: 30s, network: {round_trip: 17ms}`,
 	"slow key, outage": `limits: [100/s], workload: {rate: 3/s}, duration: 20s, network: {round_trip: 17ms},
 		redis: {faults: [{kind: hang, at: 8s, for: 2s}]}`,
-	"try": "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
-	"wait": `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s},
-		duration: 5s`,
+	"try":  "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
+	"wait": `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s`,
 	"many tokens": `limits: [1000/s burst 300, 50000/m burst 2000], workload: {rate: 200/s, cost: 7},
 		duration: 5s`,
 	"headroom": "limits: [1000/s burst 200], policy: {headroom: 0.3}, workload: {rate: 2500/s}, duration: 5s",
@@ -76,10 +68,8 @@ var truths = map[string]string{
 		duration: 9s, network: {round_trip: 2us}`,
 	"window":           "limits: [1000 in 1s], workload: {rate: 700/s}, duration: 5s",
 	"window, overload": "limits: [300 in 1s], workload: {rate: 900/s}, duration: 5s",
-	"window, wait": "limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s}, " +
-		"duration: 5s",
-	"window, slow": "limits: [100 in 10s], workload: {rate: 12/s}, duration: 40s, " +
-		"network: {round_trip: 2ms}",
+	"window, wait":     "limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s",
+	"window, slow":     "limits: [100 in 10s], workload: {rate: 12/s}, duration: 40s, network: {round_trip: 2ms}",
 	"window, and more": "limits: [300 in 2s, 200/s burst 40, 5000 each 1m], workload: {rate: 250/s, cost: 2}, " +
 		"duration: 8s",
 	"window, charges": `limits: [900 in 1s], workload: {rate: 200/s, cost: 2, actual: 4, hold: 7.000031ms},
@@ -97,8 +87,7 @@ var truths = map[string]string{
 	"processes": "limits: [1000/s], groups: [{count: 3}], workload: {rate: 600/s}, duration: 5s, " +
 		"network: {round_trip: 1.000137ms}",
 	"a small fleet": `limits: [100/s], groups: [{count: 4}], keys: {count: 9}, workload: {rate: 500/s},
-		duration: 6s,
-		network: {round_trip: 3.000137ms}`,
+		duration: 6s, network: {round_trip: 3.000137ms}`,
 	"outage": `limits: [1000/s], policy: {fallback: deny}, workload: {rate: 600/s}, duration: 8s,
 		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
 	"outage, local share": `limits: [1000/s], workload: {rate: 600/s}, duration: 8s,

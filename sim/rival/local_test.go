@@ -127,28 +127,6 @@ func TestTheDefaultBatchIsAHundredMillisecondsOfAProcessesPart(t *testing.T) {
 	}
 }
 
-func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
-	const processes, each = 8, 50
-	limit := lease.PerSecond(100).WithBurst(each)
-	a := start(t, "settle_afterwards:100ms", fleetOf(processes, limit))
-	// When as much as the burst arrives at each process at one moment, far from any settlement,
-	// then all of them admit it.
-	for p := range processes {
-		admits(t, a, 100*second-1, p, each)
-	}
-	// Then the bucket is at -350, as all processes know a period later, and admits nothing until 351 have
-	// flowed in.
-	due := 100*second + (processes-1)*each*10*ms + 10*ms
-	for now := 100*second + 100*ms; now < due; now += ms {
-		for p := range processes {
-			testkit.Must(t, !a.Decide(now, p, 0, 1), "process %d was admitted %d us too early", p, due-now)
-		}
-	}
-	for p := range processes { // all of them see the 1
-		admits(t, a, due, p, 1)
-	}
-}
-
 func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
 	// Given 20 processes with 50 keys, all of which they use in the first period
 	f := fleetOf(20, lease.PerSecond(1000))

@@ -11,19 +11,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-func TestAFixedWindowOfAFractionKeepsItsBoundaries(t *testing.T) {
-	// Given windows of 10^6/3 us with a quota of 1
-	a := start(t, "fixed_window", fleetOf(1, lease.PerSecond(3).WithBurst(1)))
-	for window := range int64(3000) {
-		first := (window*1_000_000 + 2) / 3 // the first whole microsecond in it
-		last := ((window+1)*1_000_000+2)/3 - 1
-		testkit.Must(t, a.Decide(first, 0, 0, 1),
-			"window %d: its first microsecond %d was refused", window, first)
-		testkit.Must(t, !a.Decide(last, 0, 0, 1),
-			"window %d: one more was admitted in its last microsecond %d", window, last)
-	}
-}
-
 // naive is the definition of a window algorithm, for one key and limit: what counts of the past
 // when a request comes, and how the store notes one.
 type naive interface {
