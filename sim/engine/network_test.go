@@ -6,39 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
-
-func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
-	for minBatch, trips := range map[int]int64{
-		2: 2, // no key draws
-		1: 4, // the first two draws go at once, and all others together
-	} {
-		// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
-		// instant,
-		s := scene(t, "duration: 20ms, limits: [10/h], keys: {count: 100}, redis: {shards: 2}, "+
-			"policy: {min_batch: %d}",
-			minBatch)
-		s.Workload = replay(100, func(i int) scenario.TraceRequest {
-			return scenario.TraceRequest{Key: i, Cost: 1}
-		})
-		run := simulate(t, s)
-		// then it calls each shard once with all waiting draws.
-		testkit.Check(t, run.network.calls() == 100 && run.network.trips == trips,
-			"min_batch %d: %d calls take %d round trips, want 100 and %d", minBatch, run.network.calls(),
-			run.network.trips, trips)
-	}
-}
-
-func TestTokensInLostAnswersAreBurnt(t *testing.T) {
-	// Given a network that loses every answer,
-	run := simulate(t, scene(t, `duration: 5s, limits: [1000/s], policy: {fallback: deny},
-		network: {lost_replies: 100%%}`))
-	// then all grants are lost, except that of the last call, which is asked again.
-	want := run.books.granted - run.fleet.entries.all[0].last.granted
-	got := figures(run).Burnt.Mean
-	testkit.Check(t, got >= 1000 && got == float64(want), "%v tokens are burnt, want %d", got, want)
-}
 
 // TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request that then gave up are
 // credited minus what the bucket refilled meanwhile. A full credit would exceed the bound, as the
@@ -93,21 +61,6 @@ func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 	// then the bucket has its old state of 3.5 s.
 	created := time.Duration((*run.redis.place(0)).Dump().Created-serverStart) * time.Microsecond
 	testkit.Check(t, created <= time.Second, "the bucket was made at %v, so both replicas were lost", created)
-}
-
-func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
-	// Given ten processes that call at once in a moment in which every call takes a second longer,
-	s := scene(t, `duration: 5s, limits: [1000/h], call_timeout: 20s, groups: [{count: 10}],
-		redis: {faults: [{kind: slow, at: 990ms, for: 20ms, by: 1s}]}`)
-	s.Workload = replay(10, func(i int) scenario.TraceRequest {
-		return scenario.TraceRequest{At: time.Second, Process: i, Cost: 1}
-	})
-	var executed []time.Duration
-	simulate(t, s, func(run *replication, _ *call) { executed = append(executed, time.Duration(run.time.now)) })
-	// then the first takes a second, and the others, which are served after it, no longer than
-	// usual.
-	testkit.Check(t, len(executed) >= 10 && executed[9] <= 2010*time.Millisecond,
-		"calls were executed at %v, want ten soon after 2 s", executed)
 }
 
 func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {

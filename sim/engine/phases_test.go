@@ -91,8 +91,6 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 		faults int
 	}{
 		"duration: 20s":                    {turns{{5200 * time.Millisecond, report.Settled}}, 0},
-		"duration: 4s":                     {turns{{2 * time.Second, report.Settled}}, 0},
-		"duration: 20s, warmup: 2s":        {turns{{5200 * time.Millisecond, report.Settled}}, 0},
 		"duration: 20s, warmup: 6s":        {turns{{5200 * time.Millisecond, report.Settled}}, 0},
 		"duration: 4s, warmup: 2s":         {turns{{3 * time.Second, report.Settled}}, 0},
 		"duration: 10h, policy: {ttl: 1m}": {turns{{720400 * time.Millisecond, report.Settled}}, 0},
@@ -105,8 +103,6 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 				{16200 * time.Millisecond, report.Settled}}, 1},
 		"duration: 20s, groups: [{pauses: {at: 3s, for: 1s}}]": {
 			turns{{3 * time.Second, report.Recovering}, {9200 * time.Millisecond, report.Settled}}, 1},
-		"duration: 30s, groups: [{pauses: {at: 24s, for: 2s}}]": {
-			turns{{5200 * time.Millisecond, report.Settled}, {24 * time.Second, report.Recovering}}, 1},
 		"duration: 30s, groups: [{count: 4, scale: [{at: 10s, count: 6}, {at: 20s, count: 5}]}]": {
 			turns{{5200 * time.Millisecond, report.Settled}, {10 * time.Second, report.Starting},
 				{15200 * time.Millisecond, report.Settled}}, 0},
@@ -132,14 +128,12 @@ func TestARunIsLongEnoughWhenHalfOfWhatCountsIsSettled(t *testing.T) {
 	// A bucket fills in 400 ms, and twelve leases of 400 ms make it 5.2 s.
 	const limit = "limits: [1000/s burst 400], "
 	for text, want := range map[string]time.Duration{
-		"duration: 11s":                 0,
 		"duration: 10s":                 11 * time.Second,
 		"duration: 10s, warmup: 9500ms": 11 * time.Second, // a second of what counts, at least
 		"duration: 10s, redis: {faults: [{kind: outage, at: 3s, for: 1s}]}": 15 * time.Second,
 		"duration: 15s, redis: {faults: [{kind: outage, at: 3s, for: 1s}]}": 0,
 		// longer runs have the fault
 		"duration: 10s, redis: {faults: [{kind: outage, at: 10s, for: 1s}]}": 22 * time.Second,
-		"duration: 14s, redis: {faults: [{kind: outage, at: 11s, for: 1s}]}": 0, // before it
 		"duration: 20s, redis: {faults: [{kind: outage, at: 3s, for: 8s}, " +
 			"{kind: slow, at: 5s, for: 1s, by: 1ms}]}": 22 * time.Second,
 		"duration: 30s, groups: [{pauses: {at: 9s, for: 1s}}, " +

@@ -44,19 +44,6 @@ func TestShadowModeChangesTheAnswersAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAUserInShadowModeGoesOn(t *testing.T) {
-	// Given users that retry when they are denied, in two groups, one of them in shadow mode with far
-	// too low limits,
-	run := simulate(t, scene(t, `duration: 5s, limits: [10/s burst 1], policy: {fallback: deny},
-		groups: [{name: enforced, shadow: false}, {name: tried, shadow: true}],
-		workload: {kind: closed, clients: 20, think: 50ms, retries: 20, backoff: 1s}`))
-	// then the users in shadow mode never retry: each thinks and asks.
-	asked := func(i int) int64 { return run.books.offeredBy[i] }
-	testkit.Check(t, asked(1) >= 20*5*19 && asked(0) < asked(1)/2,
-		"the tried-out group asks %d times, the other one %d",
-		asked(1), asked(0))
-}
-
 func TestAProcessThatEndsShadowsNobody(t *testing.T) {
 	// Given a process that waits for an answer when it is killed, or leaves,
 	for _, kill := range []bool{true, false} {

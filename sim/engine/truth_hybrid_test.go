@@ -68,8 +68,9 @@ var truths = map[string]string{
 		duration: 9s, network: {round_trip: 2us}`,
 	"window":           "limits: [1000 in 1s], workload: {rate: 700/s}, duration: 5s",
 	"window, overload": "limits: [300 in 1s], workload: {rate: 900/s}, duration: 5s",
-	"window, wait":     "limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s",
-	"window, slow":     "limits: [100 in 10s], workload: {rate: 12/s}, duration: 40s, network: {round_trip: 2ms}",
+	"window, wait": `limits: [50 in 500ms], workload: {verb: wait, deadline: 400ms, rate: 150/s},
+		duration: 5s`,
+	"window, slow": "limits: [100 in 10s], workload: {rate: 12/s}, duration: 40s, network: {round_trip: 2ms}",
 	"window, and more": "limits: [300 in 2s, 200/s burst 40, 5000 each 1m], workload: {rate: 250/s, cost: 2}, " +
 		"duration: 8s",
 	"window, charges": `limits: [900 in 1s], workload: {rate: 200/s, cost: 2, actual: 4, hold: 7.000031ms},
