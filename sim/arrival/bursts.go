@@ -8,10 +8,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// bursts is scenario.Pareto: bursts come at Poisson moments. The requests of one come at one
-// instant, and their number is a Pareto variable of shape Alpha and mean Burst. It is rounded up
-// with the probability of its fraction, and down otherwise, which keeps the mean. Where Burst is
-// below Alpha/(Alpha-1), some bursts have no request.
+// bursts is scenario.Pareto: bursts come at Poisson moments, the requests of one at one instant. Their
+// number is a Pareto variable of shape Alpha and mean Burst, rounded up with the probability of its
+// fraction, which keeps the mean. Where Burst is below Alpha/(Alpha-1), some bursts have no request.
 type bursts struct {
 	stream       *random.Stream
 	gap          float64 // between bursts
@@ -66,9 +65,8 @@ func newVolleys(s Source) *volleys {
 		a.ahead = a.within / 2
 	}
 	a.size = float64(s.Rate * float64(s.Workload.Every) / 1e9)
-	// A process with half a request in a volley sends one in every other volley. The processes
-	// begin with different fractions, evenly spread, so that the volleys of the whole fleet are
-	// alike.
+	// A process with half a request in a volley sends one in every other volley. The processes begin
+	// with evenly spread fractions, so that the volleys of the fleet are alike.
 	common := random.New(s.Common, streamVolleys)
 	a.carry = float64(s.Index)/float64(s.Of) + common.Float64()
 	a.begin((s.Start + a.ahead) / a.every)

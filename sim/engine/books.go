@@ -18,10 +18,9 @@ import (
 )
 
 // books record what is asked and decided. They hold every admission against the promise, compare
-// the fleet with one central bucket and with its rivals, and follow every token from the bucket
-// that granted it to where it ended. At the end of a run, a holder has accepted what a bucket
-// granted to it in that call, and once; what it accepted was admitted, returned, burnt or is held;
-// and what holders admitted went to requests.
+// the fleet with one central bucket and with its rivals, and follow every token to where it ended: a
+// holder accepts once the grant of that call; accepted tokens are admitted, returned, burnt or held; and
+// those that holders admitted went to requests.
 type books struct {
 	time    *agenda
 	central []rival.Central // of each key
@@ -51,8 +50,7 @@ type books struct {
 	faults                   int
 }
 
-// newBooks opens the books of a fleet. The rivals number those processes first that run at the
-// start.
+// newBooks opens the books of a fleet. Rivals number those processes first that run at the start.
 func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
@@ -192,8 +190,7 @@ func (b *books) cancelled(r *request) {
 	b.refunded += r.n
 }
 
-// left checks the headroom of the process's group: a call that was granted anything has left that
-// part of every burst in the bucket.
+// left checks that a call which was granted anything left its headroom of every burst in the bucket.
 func (b *books) left(c *call, levels []int64) {
 	headroom := c.entry.p.group.Headroom
 	for k, l := range c.grant.Config.Limits {
@@ -260,7 +257,7 @@ func (b *books) warm(entries []*entry) {
 // program or in lease.
 var ErrNotConserved = errors.New("sim: tokens lost or forged")
 
-// execution records the last call of an entry that a bucket has executed, and its grant.
+// execution is the last call of an entry that a bucket has executed.
 type execution struct {
 	seq, granted int64
 	accepted     bool          // by the holder; then granted is 0, and drawn empty
@@ -365,8 +362,7 @@ func (b *books) balance(entries []*entry) error {
 	return b.wrong
 }
 
-// burnt counts the tokens that were leased and lost so far, by their holders and on the way to
-// them.
+// burnt counts the tokens that were leased and lost so far, by their holders or on the way to them.
 func (b *books) burnt(entries []*entry) int64 {
 	n := b.ended.Burnt + b.granted - b.taken
 	for _, e := range entries {

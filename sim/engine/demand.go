@@ -6,7 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// demand generates the load: the streams of requests and the users of closed loops.
+// demand makes the load: the streams of requests and the users of closed loops.
 type demand struct {
 	time  *agenda
 	s     *scenario.Scenario
@@ -123,8 +123,7 @@ func (d *demand) begin(p *process) {
 	}
 }
 
-// arrive makes the request of p whose arrival is the agenda's first event, and puts the next
-// arrival there.
+// arrive makes the request whose arrival is the agenda's first event, and puts p's next one there.
 func (d *demand) arrive(p *process) {
 	if p.state != running {
 		d.time.pop()
@@ -166,8 +165,7 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	e.decide(r)
 }
 
-// drain spends everything that e holds, just before it reports or the lease ends: the worst that a
-// process can do to the bound.
+// drain spends all that e holds, just before it reports or the lease ends: the worst case of the bound.
 func (d *demand) drain(e *entry) {
 	for e.client.Pool.Held() > 0 {
 		d.ask(e.p, e.key, 1, -1)

@@ -315,21 +315,13 @@ func (f *fleet) entryFor(r *request) *entry {
 	case e == nil && f.drawFor(r):
 		return nil
 	case e == nil || e.draw != nil:
-		return f.entryAt(r.p, r.key)
+		return f.entry(r.p, r.key)
 	}
 	return e
 }
 
 // entry returns p's entry of a key, and makes or wakes it if there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
-	if p.single != nil {
-		return p.single
-	}
-	return f.entryAt(p, key)
-}
-
-// entryAt implements entry for processes with more than one key.
-func (f *fleet) entryAt(p *process, key int32) *entry {
 	e := p.entries[key]
 	if e != nil {
 		e.use()

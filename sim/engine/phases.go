@@ -13,11 +13,10 @@ type turn struct {
 }
 
 // phasesOf returns the phases of s, and the number of its faults since the warm-up. Building the
-// stock takes as long as a bucket takes to fill, and some lives of leases. If the next disturbance
-// or the end of the run comes before that, the stretch is not settled at all: its one-time
-// rejections would count as permanent ones. If no stretch that counts is settled for half of its
-// length, the second half of the longest one counts as settled, or that of each stretch if not even
-// the longest settles.
+// stock takes as long as a bucket takes to fill, and some lives of leases. A stretch that is disturbed
+// or ends before that is not settled: its one-time rejections would count as permanent ones. If no
+// stretch that counts is settled for half of its length, the second half of the longest one counts as
+// settled, or that of each stretch if not even the longest settles.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := append(s.Disturbances(), scenario.Disturbance{From: s.Duration})
 	settles, longest := s.Settles(), time.Duration(0)

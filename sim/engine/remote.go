@@ -107,8 +107,7 @@ func (r *remote) deliver(now int64) {
 }
 
 // arrive puts an ask in line. A line longer than node.Longest takes no more. An ask that cannot be
-// answered in time, even if the shard is no longer slow, is denied now; the shard decides it all
-// the same.
+// answered in time is denied now; the shard decides it all the same.
 func (r *remote) arrive(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	s, c := r.shardOf(a), r.shards[int(a.key)%len(r.shards)]
@@ -190,8 +189,7 @@ func (r *remote) deny(a *ask, now int64) {
 	}
 }
 
-// fault begins a fault that empties the lines. The shards themselves know refusals, slowness and
-// their clocks; see redis.fault.
+// fault begins a fault that empties the lines; redis.fault does the rest.
 func (r *remote) fault(f *scenario.RedisFault) {
 	now := r.network.time.now
 	if f.Kind == scenario.FaultSlow || f.Kind == scenario.FaultClockStep {

@@ -9,8 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// replication is one run of a scenario. Each part has its own data and makes events; handle brings
-// each event to the parts that it concerns. One goroutine runs it.
+// replication is one run of a scenario. One goroutine runs it.
 type replication struct {
 	s        *scenario.Scenario
 	seed     uint64
@@ -109,7 +108,6 @@ func (r *replication) fault(f *scenario.RedisFault, by int) {
 	}
 }
 
-// goesOn reports whether anything is still to happen.
 func (r *replication) goesOn() bool {
 	return len(r.time.heap) > 0 && r.time.heap[0].at < int64(r.s.Duration)
 }
@@ -166,7 +164,7 @@ func (r *replication) concerned(e event) *process {
 	return nil
 }
 
-// handle dispatches every event but arrivals.
+// handle dispatches all events but arrivals.
 func (r *replication) handle(e event) {
 	switch e.kind {
 	case evPoll:

@@ -7,8 +7,7 @@ import (
 )
 
 // reservation is a request that reserves its tokens until its cost is known. The central bucket
-// that the fleet is compared with has its own reservation for the same request, which the same
-// process settles.
+// has its own reservation for the same request, which the same process settles.
 type reservation struct {
 	id        int32
 	ofCentral bool // the rest is about the fleet's, but for request, actual, cancelled and life
@@ -80,8 +79,7 @@ func (x *reservation) begin(e *entry, ok bool) {
 	e.fleet.time.at(e.fleet.time.now+x.hold, evSettle, x.id)
 }
 
-// settle ends x, or puts that off while its process is stopped. If the process has ended, the whole
-// reservation is spent.
+// settle ends x, or puts that off while its process is stopped. A process that has ended has spent all.
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
 	if r.p.life == x.life && r.p.pausedUntil > 0 {

@@ -2,10 +2,10 @@
 // event after event on a virtual clock. A Runner runs a Scenario's replications, each with another
 // seed, and makes a Report of them.
 //
-// Each part of the simulated world has its own data and makes events, which a replication brings to
-// the parts that they concern: demand (requests), fleet (processes and their clocks), entry (one key
-// in one process), network (calls in batches, their connections, what is lost or late), redis (the
-// shards, their queues and faults), and books (decisions, the promise, every token).
+// Each part has its own data and makes events, which a replication brings to the parts that they
+// concern: demand (requests), fleet (processes and their clocks), entry (one key in one process),
+// network (calls in batches, connections, what is lost or late), redis (shards, queues, faults), and
+// books (decisions, the promise, every token).
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
 // every stream of random numbers belongs to one entity, and no wall clock is read. Package lease
@@ -112,9 +112,6 @@ func replicateOnce(
 			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))
 		}
 	}()
-	if ctx.Err() != nil {
-		return nil, interrupted(ctx)
-	}
 	r, err := newReplication(s, seed)
 	if err != nil {
 		return nil, err
@@ -123,7 +120,7 @@ func replicateOnce(
 		r.step()
 		if n%interruptedEvery == 0 {
 			if ctx.Err() != nil {
-				return nil, interrupted(ctx)
+				return nil, fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 			}
 			tell(float64(r.time.now) / float64(s.Duration))
 		}
@@ -134,8 +131,4 @@ func replicateOnce(
 	o := r.outcome()
 	tell(1)
 	return &o, nil
-}
-
-func interrupted(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 }

@@ -67,12 +67,10 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 }
 
 // localBatches is leasing without a ledger: a process that runs out draws a batch from the central
-// bucket and spends it whenever it likes. No ledger counts the tokens in processes, so the bucket
-// refills behind them: N processes that each hold all but one token of a batch admit Burst +
-// N*(batch-1) at one moment.
+// bucket and spends it whenever it likes, and the bucket refills meanwhile. N processes that each hold
+// all but one token of a batch admit Burst + N*(batch-1) at one moment.
 //
-// Where the bucket has less than a batch it gives what it has, if that is enough for the request.
-// If not, nothing is drawn, and the next request asks again.
+// A bucket that has less than a batch gives what it has if that is enough for the request, else nothing.
 type localBatches struct {
 	calls
 	batch   int64

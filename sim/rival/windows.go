@@ -105,8 +105,7 @@ func (a *admissions) clone() window {
 	return &o
 }
 
-// insert puts x into what is in rising order, behind all that are not after it. Most belong to the
-// end.
+// insert puts x into a rising order, behind all that are not after it. Most belong to the end.
 func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	i := len(all)
 	for i > 0 && after(all[i-1], x) {
@@ -116,12 +115,10 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 }
 
 // cellRule counts admissions per cell of time, a cell being the window Burst/R divided by a number.
-// The cells' bounds are multiples of that length since time 0, exactly; since the beginning of a
-// calendar's period.
+// The cells' bounds are exact multiples of that length since time 0, or since a calendar's period began.
 //
-// A fixed window is one cell whose counter alone must stay within the quota. A window that slides
-// over C cells counts the current one, C-1 before it, and of the oldest the part that the window
-// still covers, as if its admissions had been even:
+// A fixed window is one cell. A window that slides over C cells counts the current one, C-1 before it,
+// and of the oldest the part that the window still covers, as if its admissions had been even:
 //
 //	estimate = c[k] + ... + c[k-C+1] + c[k-C] * (1 - e/L)        admitted if estimate + n <= Burst
 //
@@ -135,8 +132,7 @@ type cellRule struct {
 	keep          int64  // microseconds for which a counter may be needed by a right clock
 }
 
-// counters are those in the store, by rising cell. By a right clock there are at most history + 3,
-// else as many as the clocks are apart.
+// counters are those in the store, by rising cell; by a right clock at most history + 3.
 type counters struct {
 	*cellRule
 	cells []counter

@@ -31,7 +31,7 @@ type textLog struct {
 // lineMax bounds a line of a log.
 const lineMax = 1 << 20
 
-// newTextLog is a log whose fields have these names unless the columns say others.
+// newTextLog returns a log whose fields have these names unless the columns name others.
 func newTextLog(name string, from io.Reader, columns *Columns, names map[string]string) *textLog {
 	l := &textLog{file: name, lines: bufio.NewScanner(from), columns: columns, names: names}
 	l.lines.Buffer(nil, lineMax)

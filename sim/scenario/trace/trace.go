@@ -35,6 +35,7 @@ package trace
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
@@ -60,10 +61,10 @@ func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 	if err == nil && !info.Mode().IsRegular() { // a pipe would be empty when the run is repeated
 		err = fmt.Errorf("%s is not a regular file", path)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
 	}
-	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
@@ -185,7 +186,7 @@ const timestamp = 365 * 24 * time.Hour
 // settle sorts a log, makes timestamps times, and numbers processes as the text does, if it has
 // numbers only.
 func (r *reader) settle(lines format) {
-	byTime := func(a, b scenario.TraceRequest) int { return int(min(max(a.At-b.At, -1), 1)) }
+	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
 	if !lines.sorted() && !slices.IsSortedFunc(r.requests, byTime) {
 		slices.SortStableFunc(r.requests, byTime)
 		r.note("the lines are not in order of time: they were sorted")
@@ -254,16 +255,14 @@ func (r *reader) note(text string) { r.notes = append(r.notes, text) }
 type names map[string]int
 
 func (n names) number(s string) int {
-	i, ok := n[s]
-	if !ok {
-		i = len(n)
-		n[strings.Clone(s)] = i // s is a part of its line, and would keep all of that
+	if i, ok := n[s]; ok {
+		return i
 	}
-	return i
+	return numberOf(strings.Clone(s), n) // s is a part of its line, and would keep all of that
 }
 
 // numberOf returns the number of x, from 0 in the order of their first appearance.
-func numberOf(x int, seen map[int]int) int {
+func numberOf[K comparable](x K, seen map[K]int) int {
 	i, ok := seen[x]
 	if !ok {
 		i = len(seen)
