@@ -71,3 +71,18 @@ func TestPeriodsAreThoseOfTheServersClock(t *testing.T) {
 			"periods from %v on begin at %v, %v after the start", offset, boundary, at)
 	}
 }
+
+// TestTheFleetUsesCalendarsUp: at three times the load of a limit, the fleet admits nearly all of each
+// period, and never more. TestAWindowAdmitsNearlyWhatACentralLogDoes has sliding windows.
+func TestTheFleetUsesCalendarsUp(t *testing.T) {
+	for limits, part := range map[string]float64{
+		"1000 each 10s from 3s": 0.99, "2000 each 10s, 400 in 2s": 0.90,
+	} {
+		f := figures(simulate(t, scene(t, `duration: 60s, warmup: 20s, limits: [%s], policy: {fallback: deny},
+			groups: [{count: 8}], workload: {kind: poisson, load: 3}`, limits)))
+		testkit.Check(t, f.BoundExceededBy.Worst == 0 && f.AdmittedVsCentral.Mean >= part &&
+			f.AdmittedVsCentral.Mean <= 1.03,
+			"%s: %.4f of a central limiter's, want %.2f; the bound is exceeded by %v", limits,
+			f.AdmittedVsCentral.Mean, part, f.BoundExceededBy.Worst)
+	}
+}
