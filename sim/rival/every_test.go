@@ -72,18 +72,6 @@ func TestNoAlgorithmAdmitsMoreThanABurstInOneRequest(t *testing.T) {
 	}
 }
 
-func TestAnyOneOfFourLimitsRefuses(t *testing.T) {
-	for _, name := range Names() {
-		for i := range lease.LimitsMax {
-			limits := slices.Repeat([]lease.Limit{lease.PerSecond(1000)}, lease.LimitsMax)
-			limits[i] = tenPerSecond
-			if got := burst(start(t, name, fleetOf(1, limits...)), 0, 0); got != 5 {
-				t.Errorf("%s: with limit %d the tightest, %d were admitted at once, want its 5", name, i, got)
-			}
-		}
-	}
-}
-
 func TestARefusedRequestTakesNothing(t *testing.T) {
 	rng := testkit.Rand(t)
 	for _, name := range append(Names(), "settle_afterwards:50us") {
