@@ -13,25 +13,16 @@ import (
 // Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket
 // of key. lease.OpInspect and lease.OpReset do not use c. Configure never repeats its command, and
 // ends with ctx.
-func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
-	st, err := s.configure(ctx, key, op, &c)
-	return st, wrap(key, err)
-}
-
-// Inspect returns the state of the bucket of key. It changes nothing and creates no bucket.
-func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
-	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
-}
-
-func (s *Store) configure(
-	ctx context.Context, key string, op lease.Op, c *lease.Config,
+func (s *Store) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {
+	defer func() { err = wrap(key, err) }()
 	var proposal []byte
 	var r lease.Request // of which the script reads the ttl
 	switch op {
 	case lease.OpInspect, lease.OpReset:
 	case lease.OpSet, lease.OpSetIfAbsent, lease.OpReplace:
-		if proposal, err = appendConfig(nil, c); err != nil {
+		if proposal, err = appendConfig(nil, &c); err != nil {
 			return st, err
 		}
 		r.Config.TTL = c.TTL
@@ -56,6 +47,11 @@ func (s *Store) configure(
 		return st, err
 	}
 	return decodeState(v)
+}
+
+// Inspect returns the state of the bucket of key. It changes nothing and creates no bucket.
+func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
+	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
 // Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings

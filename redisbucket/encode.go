@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -51,11 +52,10 @@ func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 	return record[:len(record)-len(holder)-1], record
 }
 
-// configSize returns the bytes of a configuration with that number of limits, requestSize those of a
-// request.
-func configSize(limits int) int { return 30 + 30*limits }
+// configSize returns the bytes of a configuration with that number of limits.
+func configSize(limits int) int { return 30 + limitSize*limits }
 
-const requestSize, drawSize = 150, 85
+const limitSize, requestSize, drawSize = 30, 150, 85
 
 // appendConfig appends c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal in any version. An invalid c is an error.
@@ -70,18 +70,22 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendWhole(dst, 1, bit(c.StartEmpty))
 	dst = appendWhole(dst, 4, micros(c.Target))
 	for _, l := range c.Limits {
-		s, _ := l.Scale(c.Overcommit) // a valid limit has one
-		numbers, code := [...]int64{s.Capacity, s.Unit, s.Step}, int64(slices.Index(ticks[:], s.Tick))
-		if l.Windowed() {
-			numbers, code = [...]int64{s.Capacity, s.Offset, s.Tick}, kindCode*int64(l.Kind)
-		}
-		for _, v := range numbers {
-			dst = appendWhole(dst, 7, v)
-		}
-		dst = appendWhole(dst, 1, code+burstUnsaid*bit(l.Burst == 0))
-		dst = appendWhole(dst, 8, int64(l.Per))
+		scale, _ := l.Scale(c.Overcommit) // a valid limit has one
+		dst = appendLimit(dst, l, scale)
 	}
 	return dst, nil
+}
+
+// appendLimit appends a limit of a configuration.
+func appendLimit(dst []byte, l lease.Limit, s lease.Scale) []byte {
+	numbers, code := [...]int64{s.Capacity, s.Unit, s.Step}, int64(slices.Index(ticks[:], s.Tick))
+	if l.Windowed() {
+		numbers, code = [...]int64{s.Capacity, s.Offset, s.Tick}, kindCode*int64(l.Kind)
+	}
+	for _, v := range numbers {
+		dst = appendWhole(dst, 7, v)
+	}
+	return appendWhole(appendWhole(dst, 1, code+burstUnsaid*bit(l.Burst == 0)), 8, int64(l.Per))
 }
 
 // ticks are the lengths of a Scale.Tick, as a configuration numbers them. burstUnsaid is added
@@ -145,30 +149,17 @@ var errConfigText = errors.New("configuration text is damaged")
 // parseConfig reads what appendConfig wrote. The result has the given ttl, and is valid except that
 // a T that has not grown yet may be too short for the Target.
 func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
-	limits := (len(text) - configSize(0)) / (configSize(1) - configSize(0))
+	limits := (len(text) - configSize(0)) / limitSize
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}
-	at := 0
-	next := func(size int) int64 {
-		at += size
-		return wholeAt(text, at-size, size)
-	}
+	r := reader{left: text}
 	c := lease.Config{TTL: ttlMax}
-	c.Version.Deploy, c.Overcommit, c.CallsPerSecond, c.Version.Revision = next(7), next(7), next(4), next(7)
-	c.StartEmpty, c.Target = next(1) == 1, time.Duration(next(4))*time.Microsecond
-	for range limits {
-		burst, unit, step, code, per := next(7), next(7), next(7), next(1), next(8)
-		l := lease.Limit{Per: time.Duration(per), Burst: burst}
-		if code >= kindCode {
-			l.Kind, l.Tokens, l.Offset = lease.Kind(code/kindCode), burst, time.Duration(unit)*time.Microsecond
-		} else {
-			l.Tokens = tokensOf(unit, step, code, per)
-		}
-		if code&burstUnsaid != 0 {
-			l.Burst = 0
-		}
-		c.Limits = append(c.Limits, l)
+	c.Version.Deploy, c.Overcommit, c.CallsPerSecond, c.Version.Revision =
+		r.whole(7), r.whole(7), r.whole(4), r.whole(7)
+	c.StartEmpty, c.Target = r.whole(1) == 1, time.Duration(r.whole(4))*time.Microsecond
+	for ; r.left != ""; r.left = r.left[limitSize:] {
+		c.Limits = append(c.Limits, parseLimit(r.left))
 	}
 	again, err := appendConfig(nil, &c)
 	if err != nil {
@@ -180,4 +171,36 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	}
 	c.TTL = ttl
 	return c, nil
+}
+
+// parseLimit reads the limit at the start of text. It need not be valid.
+func parseLimit(text string) lease.Limit {
+	r := reader{left: text}
+	burst, unit, step, code, per := r.whole(7), r.whole(7), r.whole(7), r.whole(1), r.whole(8)
+	l := lease.Limit{Per: time.Duration(per), Burst: burst}
+	if code >= kindCode {
+		l.Kind, l.Tokens, l.Offset = lease.Kind(code/kindCode), burst, time.Duration(unit)*time.Microsecond
+	} else {
+		l.Tokens = tokensOf(unit, step, code, per)
+	}
+	if code&burstUnsaid != 0 {
+		l.Burst = 0
+	}
+	return l
+}
+
+// tokensOf returns the tokens of a limit with such a scale: step/unit is tokens*tick/per in lowest terms, and
+// parts is the common divisor.
+func tokensOf(unit, step, code, per int64) int64 {
+	if unit <= 0 || int(code%burstUnsaid) >= len(ticks) {
+		return 0
+	}
+	parts := uint64(per) / uint64(unit)
+	hi, lo := bits.Mul64(parts, uint64(step))
+	divisor := uint64(ticks[code%burstUnsaid]) * 1000
+	if hi >= divisor {
+		return 0
+	}
+	tokens, _ := bits.Div64(hi, lo, divisor)
+	return int64(tokens)
 }

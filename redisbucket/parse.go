@@ -21,6 +21,11 @@ const (
 	recordNumbers, recordHeadNumbers = 12, 7
 )
 
+// cellSize is the length of one cell of a sliding window at the end of a bucket's text, periodSize that of a
+// calendar's period (window.lua). pastSize is the length of a limit that has left, without its cells, and
+// pastsMost the most that a bucket has (past.lua).
+const cellSize, periodSize, pastSize, pastsMost = 8, 8, 56, 2 * lease.LimitsMax
+
 // errLayout says that a text is not what this version stores.
 var errLayout = errors.New("not what this version of yuzhi stores")
 
@@ -42,35 +47,43 @@ func newerLayout(number int64) error {
 	return fmt.Errorf("%w of yuzhi, in layout %d; this one knows %d", errNewer, number, layout)
 }
 
-// numbersOf reads the first n numbers of text.
-func numbersOf(text string, n int) ([]float64, error) {
-	if len(text) < 8*n {
-		return nil, fmt.Errorf("%w: %d bytes, must be at least %d", errLayout, len(text), 8*n)
-	}
-	all := make([]float64, n)
-	for i := range all {
-		all[i] = math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i : 8*i+8])))
-	}
-	return all, nil
-}
-
-// wholes takes numbers one after the other. It keeps the first error.
-type wholes struct {
-	left []float64
+// reader takes numbers from the start of a text that is long enough. It keeps the first error.
+type reader struct {
+	left string
 	err  error
 }
 
-// number is the next one, which must be whole and from least to most.
-func (w *wholes) number(least, most int64) int64 {
-	x := w.left[0]
-	w.left = w.left[1:]
+// whole reads what appendWhole wrote.
+func (r *reader) whole(size int) int64 {
+	text := r.left
+	r.left = text[size:]
+	return wholeAt(text, 0, size)
+}
+
+func (r *reader) double() float64 {
+	bits := binary.LittleEndian.Uint64([]byte(r.left[:8]))
+	r.left = r.left[8:]
+	return math.Float64frombits(bits)
+}
+
+// number reads a double, which must be whole and from least to most.
+func (r *reader) number(least, most int64) int64 {
+	x := r.double()
 	if !(x >= float64(least) && x <= float64(most)) || x != math.Trunc(x) {
-		if w.err == nil {
-			w.err = fmt.Errorf("%w: a number is %v, must be whole, %d to %d", errLayout, x, least, most)
+		if r.err == nil {
+			r.err = fmt.Errorf("%w: a number is %v, must be whole, %d to %d", errLayout, x, least, most)
 		}
 		return least
 	}
 	return int64(x)
+}
+
+// count reads a double, which must be whole and not negative.
+func (r *reader) count() int64 { return r.number(0, wholeMax-1) }
+
+// level reads a level and its rest.
+func (r *reader) level() (level, rest int64) {
+	return r.number(1-wholeMax, wholeMax-1), r.number(1-wholeMax, wholeMax-1)
 }
 
 // restSize returns the bytes of a bucket with that number of limits in the short form. datedSize adds
@@ -83,26 +96,21 @@ const datedSize = 14
 // of that form.
 func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	limits := (len(text) - restSize(0)) / (restSize(1) - restSize(0))
-	end := restSize(limits)
-	dated := len(text) == end+datedSize
-	if limits < 1 || limits > lease.LimitsMax || len(text) != end && !dated {
+	dated := len(text) == restSize(limits)+datedSize
+	if limits < 1 || limits > lease.LimitsMax || len(text) != restSize(limits) && !dated {
 		return d, false, nil
 	}
-	at := 0
-	next := func(size int) int64 {
-		at += size
-		return wholeAt(text, at-size, size)
-	}
-	d.Epoch, d.Counter, d.Now = next(7), next(6), next(7)
+	r := reader{left: text}
+	d.Epoch, d.Counter, d.Now = r.whole(7), r.whole(6), r.whole(7)
 	d.SetAt = d.Epoch - 1
-	ttl := next(4)
-	d.Spent, d.Denied = next(6), next(6)
+	ttl := r.whole(4)
+	d.Spent, d.Denied = r.whole(6), r.whole(6)
 	for k := range limits {
-		d.Level[k], d.Rest[k] = next(7), next(3)
+		d.Level[k], d.Rest[k] = r.whole(7), r.whole(3)
 	}
-	config := text[at:end]
-	if at = end; dated {
-		d.SetAt, d.ForgotAt = next(7), next(7)
+	config := r.left[:configSize(limits)]
+	if r.left = r.left[len(config):]; dated {
+		d.SetAt, d.ForgotAt = r.whole(7), r.whole(7)
 	}
 	if d.Epoch < 1 || ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax ||
 		max(d.Epoch, d.SetAt, d.ForgotAt) > d.Now {
@@ -111,7 +119,8 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
 		return d, true, err
 	}
-	return d.AtRest(), true, nil
+	d = d.AtRest()
+	return d, true, levelsFit(&d)
 }
 
 // longSize returns the bytes of a bucket with that number of limits in the long form, without the
@@ -124,9 +133,6 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 		return d, err
 	}
 	if d, ok, err := parseRest(text); ok {
-		if err == nil {
-			err = levelsFit(&d)
-		}
 		return d, err
 	}
 	limits := 1 // what windows and pasts add is a multiple of 8 bytes, so the rest of the length tells
@@ -136,46 +142,39 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	if limits > lease.LimitsMax || len(text) < longSize(limits) {
 		return d, fmt.Errorf("%w: %d bytes", errLayout, len(text))
 	}
-	all, _ := numbersOf(text, stateNumbers)
-	w := &wholes{left: all}
-	count := func(to ...*int64) {
-		for _, n := range to {
-			*n = w.number(0, wholeMax-1)
-		}
-	}
+	r := reader{left: text}
 	var ttl int64
-	count(&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now, &d.Frozen, &d.SetAt, &d.Keep,
-		&d.StoodAt, &d.ForgotAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.MovedAt, &d.Updated,
-		&d.ContendedUntil)
-	d.Share, w.left = w.left[0], w.left[1:]
-	d.Level[0], d.Rest[0] = w.number(1-wholeMax, wholeMax-1), w.number(1-wholeMax, wholeMax-1)
+	for _, n := range [...]*int64{&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now,
+		&d.Frozen, &d.SetAt, &d.Keep, &d.StoodAt, &d.ForgotAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width,
+		&d.MovedAt, &d.Updated, &d.ContendedUntil} {
+		*n = r.count()
+	}
+	d.Share = r.double()
+	d.Level[0], d.Rest[0] = r.level()
 	for i := range d.Held {
-		count(&d.Held[i])
+		d.Held[i] = r.count()
 	}
 	for i := range d.Weight {
-		count(&d.Weight[i])
+		d.Weight[i] = r.count()
 	}
-	end := 8*stateNumbers + configSize(limits)
-	more, _ := numbersOf(text[end:], 2*(limits-1))
-	w.left = more
+	config := r.left[:configSize(limits)]
+	r.left = r.left[len(config):]
 	for k := 1; k < limits; k++ {
-		d.Level[k], d.Rest[k] = w.number(1-wholeMax, wholeMax-1), w.number(1-wholeMax, wholeMax-1)
+		d.Level[k], d.Rest[k] = r.level()
 	}
-	if w.err == nil && (ttl < 1 || ttl > ttlMax.Microseconds() || d.Width < 1) {
-		w.err = fmt.Errorf("%w: a ttl of %d us, a slice of %d us", errLayout, ttl, d.Width)
+	if r.err == nil && (ttl < 1 || ttl > ttlMax.Microseconds() || d.Width < 1) {
+		r.err = fmt.Errorf("%w: a ttl of %d us, a slice of %d us", errLayout, ttl, d.Width)
 	}
-	if w.err != nil {
-		return d, w.err
+	if r.err != nil {
+		return d, r.err
 	}
-	d.Config, err = parseConfig(text[8*stateNumbers:end], time.Duration(ttl)*time.Microsecond)
 	d.Exists = true
-	if err == nil {
-		var rest string
-		if rest, err = parseWindows(&d, text[longSize(limits):]); err == nil {
-			d.Pasts, err = parsePasts(rest, d.Now, d.ForgotAt)
+	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err == nil {
+		if parseWindows(&d, &r); r.err == nil {
+			d.Pasts, r.err = parsePasts(r.left, d.Now, d.ForgotAt)
 		}
 	}
-	return d, cmp.Or(err, levelsFit(&d))
+	return d, cmp.Or(err, r.err, levelsFit(&d))
 }
 
 // levelsFit is an error where a level of d is above its burst, or its rest a tick or more.
@@ -192,23 +191,114 @@ func levelsFit(d *protocol.BucketDump) error {
 	return nil
 }
 
+// parseWindows reads what is charged to the windows of d from r. The levels and rests of windows,
+// which are their sums and what window.lua says, become 0.
+func parseWindows(d *protocol.BucketDump, r *reader) {
+	for k, l := range d.Config.Limits {
+		if !l.Windowed() {
+			continue
+		}
+		w, rest := &d.Windows[k], d.Rest[k]
+		w.Sum, d.Level[k], d.Rest[k] = d.Level[k], 0, 0
+		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
+		fits := w.Sum >= 0 && w.Sum <= lease.WaitingMax
+		switch {
+		case l.Kind == lease.KindSliding:
+			fits = fits && parseCells(w, scale, rest, d.Now, r)
+		case len(r.left) < periodSize:
+			fits = false
+		default:
+			w.Period, w.Begun = r.number(-1, wholeMax-1), rest
+			// The period that has begun has not ended yet.
+			fits = fits && w.Begun <= d.Now && starts(w.Period, scale) < wholeMax/2 &&
+				starts(w.Period, scale)+float64(scale.Tick) > float64(d.Clock)
+		}
+		if !fits || r.err != nil {
+			r.err = fmt.Errorf("%w: what is charged to a window is out of range", errLayout)
+			return
+		}
+	}
+}
+
+// starts returns when a period of a calendar starts, by the server's clock.
+func starts(period int64, s lease.Scale) float64 {
+	return float64(period)*float64(s.Tick) + float64(s.Offset)
+}
+
+// parseCells reads n cells of a sliding window, as they were at the given time, from r. It reports whether
+// they are in order and make up its sum.
+func parseCells(w *protocol.WindowDump, s lease.Scale, n, at int64, r *reader) bool {
+	if n < 0 || n > int64(min(len(r.left)/cellSize, len(w.Cells))) {
+		return false
+	}
+	first, total, next := max(0, at-s.Tick)/s.Cell, int64(0), int64(0)
+	for range n {
+		age, tokens := r.whole(1), r.whole(7)
+		if age < next || first+age > at/s.Cell || tokens < 1 {
+			return false
+		}
+		w.Cells[(first+age)%int64(len(w.Cells))] = tokens
+		total, next = total+tokens, age+1
+	}
+	return total == w.Sum
+}
+
+// parsePasts reads the end of a bucket's text, at the running time now: the limits that have left.
+// Token buckets may have been used up until forgot.
+func parsePasts(text string, now, forgot int64) (pasts []protocol.PastDump, err error) {
+	for r := (reader{left: text}); r.left != ""; {
+		if len(r.left) < pastSize || len(pasts) == pastsMost {
+			return nil, errPast
+		}
+		limit := r.left[:limitSize]
+		r.left = r.left[limitSize:]
+		used, at, more, zero := r.whole(7), r.whole(7), r.whole(7), r.whole(5)
+		p := protocol.PastDump{Limit: parseLimit(limit), At: at}
+		latest, fits := now, used <= lease.WaitingMax
+		if !p.Limit.Windowed() {
+			p.Used, p.Over, latest = used, more, max(now, forgot)
+		}
+		if p.Scale, err = p.Limit.Scale(p.Over); err != nil || at > latest || zero != 0 ||
+			string(appendLimit(nil, p.Limit, p.Scale)) != limit {
+			return nil, errPast
+		}
+		switch p.Scale.Kind {
+		case lease.KindSliding:
+			p.Window.Sum = used
+			fits = fits && more > 0 && parseCells(&p.Window, p.Scale, more, at, &r)
+		case lease.KindCalendar:
+			p.Window = protocol.WindowDump{Sum: used, Period: more - 1, Begun: at}
+			fits = fits && starts(more-1, p.Scale) < wholeMax/2
+		default:
+			fits = used > 0 && used+p.Scale.Step <= wholeMax
+		}
+		if !fits {
+			return nil, errPast
+		}
+		pasts = append(pasts, p)
+	}
+	return pasts, nil
+}
+
+// errPast says that what is remembered of a limit cannot be trusted.
+var errPast = fmt.Errorf("%w: what is remembered of a limit is out of range", errLayout)
+
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
 // an earlier bucket left is as good as absent.
-func parseRecord(text string, d *protocol.BucketDump) (r protocol.RecordDump, of bool, err error) {
+func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDump, of bool, err error) {
 	if text, err = ofLayout(text); err != nil {
-		return r, false, err
+		return record, false, err
 	}
 	if len(text) != 8*recordNumbers {
-		return r, false, fmt.Errorf("%w: %d bytes", errLayout, len(text))
+		return record, false, fmt.Errorf("%w: %d bytes", errLayout, len(text))
 	}
-	all, _ := numbersOf(text, recordNumbers)
-	w := &wholes{left: all}
-	next := func() int64 { return w.number(0, wholeMax-1) }
-	created, epoch := next(), next()
-	r = protocol.RecordDump{Seq: next(), Ends: next(), Held: next(), Weight: next(),
-		Waiting: next(), Granted: next(), Void: next() == 1, Since: next(), Last: next()}
-	r.Allowance = w.left[0]
-	return r, created == d.Created && epoch == d.Epoch, w.err
+	r := reader{left: text}
+	of = r.count() == d.Created
+	of = r.count() == d.Epoch && of
+	record = protocol.RecordDump{Seq: r.count(), Ends: r.count(), Held: r.count(), Weight: r.count(),
+		Waiting: r.count(), Granted: r.count(), Void: r.count() == 1, Since: r.count(), Last: r.count(),
+		Allowance: r.double()}
+	return record, of, r.err
 }
 
 // readSize is how many bytes of a bucket tell its form and its counters: one more than the longest
@@ -229,23 +319,20 @@ func (r *Reading) parse(text string) (ends int64) {
 		n = recordHeadNumbers
 	}
 	text, err := ofLayout(text)
-	if err != nil {
-		r.Err = err
-		return 0
+	if err == nil && len(text) < 8*n {
+		err = fmt.Errorf("%w: %d bytes", errLayout, len(text))
 	}
-	all, err := numbersOf(text, n)
 	if r.Err = err; err != nil {
 		return 0
 	}
-	w := &wholes{left: all}
-	next := func() int64 { return w.number(0, wholeMax-1) }
-	if r.Created, r.Epoch = next(), next(); r.Holder == "" {
-		r.Counter, r.Spent, r.Denied = next(), next(), next()
+	in := reader{left: text}
+	if r.Created, r.Epoch = in.count(), in.count(); r.Holder == "" {
+		r.Counter, r.Spent, r.Denied = in.count(), in.count(), in.count()
 	} else {
-		w.left = w.left[1:] // seq
-		ends, r.Held, r.Weight, r.Waiting = next(), next(), next(), next()
+		in.double() // seq
+		ends, r.Held, r.Weight, r.Waiting = in.count(), in.count(), in.count(), in.count()
 	}
-	r.Err = w.err
+	r.Err = in.err
 	return ends
 }
 

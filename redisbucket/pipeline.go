@@ -69,16 +69,21 @@ func (s *Store) await(
 	ctx context.Context, rdb redis.UniversalClient, n *node, all ...*invocation,
 ) (cmds []command, err error) {
 	var replies []command
-	result := make(chan error, 2) // why the waiting ended, and then errGone
-	go func() {
-		var err error
-		replies, _, err = s.run(ctx, rdb, n, nil, 0, all, func(err error) { result <- err })
-		result <- err
-	}()
-	if err = <-result; err != nil {
+	err = apart(func(gone func(error)) (err error) {
+		replies, _, err = s.run(ctx, rdb, n, nil, 0, all, gone)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return replies, nil
+}
+
+// apart runs f on a goroutine of its own. It returns the result of f, or what f passes to gone before.
+func apart(f func(gone func(error)) error) error {
+	result := make(chan error, 2) // why the waiting ended, and then errGone
+	go func() { result <- f(func(err error) { result <- err }) }()
+	return <-result
 }
 
 // reload makes a cluster client look up the owners of the slots again, after a failure that a
@@ -121,13 +126,19 @@ type pipeline struct {
 	failed     atomic.Pointer[error] // the first dial that failed meanwhile
 }
 
-// newPipeline begins a pipeline over connections to n. conduct ends it.
+// newPipeline begins a pipeline over connections to n, to which dials are reported, beginning with the one
+// that is under way now. conduct ends it.
 func (s *Store) newPipeline(
 	ctx context.Context, n *node, calls []*lease.Call, earlier time.Duration,
 ) *pipeline {
 	p := &pipeline{node: n, calls: calls, earlier: earlier, begun: time.Now()}
 	p.ctx, p.giveUp = context.WithCancelCause(ctx)
-	s.enter(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pipelines[p] = true
+	if n != nil && n.opening > 0 {
+		p.dialing()
+	}
 	return p
 }
 
@@ -173,22 +184,12 @@ func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (*pipeline, error) {
 	p := s.newPipeline(ctx, n, calls, 0)
-	result := make(chan error, 2) // why the waiting ended, and then errGone
-	go func() { result <- s.conduct(p, func() error { return f(p) }, func(err error) { result <- err }) }()
-	return p, <-result
+	return p, apart(func(gone func(error)) error {
+		return s.conduct(p, func() error { return f(p) }, gone)
+	})
 }
 
-// enter reports dials to p, beginning with the one that is under way now.
-func (s *Store) enter(p *pipeline) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pipelines[p] = true
-	if p.node != nil && p.node.opening > 0 {
-		p.dialing()
-	}
-}
-
-// leave ends that. From then on the calls of p stay as they are.
+// leave ends the reports of dials to p. From then on the calls of p stay as they are.
 func (s *Store) leave(p *pipeline) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -179,13 +179,14 @@ func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 	if len(text) != drawReply || !r.Draw || len(r.Config.Limits) != 1 {
 		return lease.Grant{}, fmt.Errorf("%w: a string of %d bytes", ErrReply, len(text))
 	}
+	in := reader{left: text}
 	g := lease.Grant{
-		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config,
+		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config, ActiveWeight: r.Weight,
 		LeaseMax: r.Config.TTL, Target: r.Config.Target,
-		Epoch: wholeAt(text, 0, 7), Counter: wholeAt(text, 7, 6), ActiveWeight: r.Weight,
-		Running: wholeAt(text, 13, 7), ServerTime: wholeAt(text, 13, 7),
+		Epoch: in.whole(7), Counter: in.whole(6), ServerTime: in.whole(7),
 	}
-	expiry, level, next := wholeAt(text, 20, 7), wholeAt(text, 27, 7), wholeAt(text, 34, 7)
+	g.Running = g.ServerTime
+	expiry, level, next := in.whole(7), in.whole(7), in.whole(7)
 	if g.Epoch < 1 || g.Epoch > lease.WaitingMax || g.ServerTime > lease.WaitingMax ||
 		expiry < 1 || expiry > wholeMax || level > r.Config.Limits[0].Capacity() || next > wholeMax {
 		return lease.Grant{}, fmt.Errorf("%w: %w: %x", errFigure, ErrReply, text)

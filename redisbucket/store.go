@@ -129,12 +129,7 @@ func (s *Store) Identity() any {
 	if !reflect.TypeOf(s.rdb).Comparable() {
 		return s
 	}
-	return identity{s.rdb, s.prefix}
-}
-
-type identity struct {
-	rdb    redis.UniversalClient
-	prefix string
+	return [2]any{s.rdb, s.prefix}
 }
 
 // watchAll adds the hook to all clients below rdb, also to later ones.

@@ -46,12 +46,9 @@ const scanCount = 512
 // Look looks at the bucket of key and at its holders. Unlike Inspect it sends plain reads only (SCAN,
 // GET, MGET, TIME): a read-only user or a replica is enough. Nothing lists the holders: it goes
 // through all keys of the server, by SCAN with a COUNT of 512, and reads 512 records at one moment.
-func (s *Store) Look(ctx context.Context, key string) (View, error) {
-	v, err := s.look(ctx, s.bucketKey(lease.ShortKey(key)))
-	return v, wrap(key, err)
-}
-
-func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
+func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
+	defer func() { err = wrap(key, err) }()
+	bucket := s.bucketKey(lease.ShortKey(key))
 	rdb, err := s.reader(ctx, bucket)
 	if err != nil {
 		return v, err
@@ -66,12 +63,19 @@ func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
 	if err != nil {
 		return v, damaged(bucket, err)
 	}
-	names, err := scanned(ctx, rdb, literal(recordKey(bucket, ""))+"*")
-	if err != nil {
+	var names []string
+	records := recordKey(bucket, "")
+	found := rdb.Scan(ctx, 0, literal(records)+"*", scanCount).Iterator()
+	for found.Next(ctx) {
+		names = append(names, found.Val())
+	}
+	if err := found.Err(); err != nil {
 		return v, err
 	}
+	slices.Sort(names) // a key may come twice
+	names = append([]string{bucket}, slices.Compact(names)...)
 	var d protocol.BucketDump
-	for names := range slices.Chunk(append([]string{bucket}, names...), scanCount) {
+	for names := range slices.Chunk(names, scanCount) {
 		texts, err := rdb.MGet(ctx, names...).Result()
 		if err != nil {
 			return v, err
@@ -92,7 +96,7 @@ func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
 					return v, damaged(name, err)
 				}
 				if of {
-					d.Records[strings.TrimPrefix(name, recordKey(bucket, ""))] = r
+					d.Records[strings.TrimPrefix(name, records)] = r
 				}
 			}
 		}
@@ -102,21 +106,6 @@ func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
 		return v, err
 	}
 	return viewOf(d, clock), nil
-}
-
-// scanned are the keys that match pattern.
-func scanned(ctx context.Context, rdb redis.Cmdable, pattern string) (names []string, err error) {
-	for cursor := uint64(0); ; {
-		var found []string
-		if found, cursor, err = rdb.Scan(ctx, cursor, pattern, scanCount).Result(); err != nil {
-			return nil, err
-		}
-		names = append(names, found...)
-		if cursor == 0 {
-			slices.Sort(names) // a key may come twice
-			return slices.Compact(names), nil
-		}
-	}
 }
 
 // Views looks at the buckets of keys, without their holders, in one round trip (GET, TIME). One
