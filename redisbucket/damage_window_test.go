@@ -157,24 +157,6 @@ func TestWhatAWindowCosts(t *testing.T) {
 	testkit.Check(t, len(contentsOf(s, "k")) == sizes[0], "%d bytes after a window", len(contentsOf(s, "k")))
 }
 
-// TestALookSeesWindows: Look says what Inspect says, of every kind.
-func TestALookSeesWindows(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store) {
-		now := int64(1_700_000_000_000_000)
-		s.now = func() string { return strconv.FormatInt(now, 10) }
-		granted(t, s, "k", windowRequest(1))
-		for range 100 {
-			now += 20_000
-			want, err := s.Inspect(context.Background(), "k")
-			testkit.NoErr(t, err)
-			v, err := s.Look(context.Background(), "k")
-			testkit.Must(t, err == nil && v.Levels == want.Levels && v.Next == want.Next &&
-				slices.Equal(v.Config.Limits, windowRequest(1).Config.Limits),
-				"%+v, %v, Inspect says %+v", v, err, want)
-		}
-	})
-}
-
 // windowSeeds returns states with windows, for FuzzStored.
 func windowSeeds(f *testing.F, s *Store) (states []string) {
 	now := int64(1_700_000_000_000_000)

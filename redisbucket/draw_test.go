@@ -2,7 +2,6 @@ package redisbucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -179,25 +178,6 @@ func TestADamagedShortFormIsAnErrorAndIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestALookReadsBothForms: Look, Views and Scan say of a bucket at rest what Inspect says.
-func TestALookReadsBothForms(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store) {
-		ctx := context.Background()
-		granted(t, s, "k", drawOf(1, 3))
-		testkit.Must(t, len(contentsOf(s, "k")) == restSize(1), "%q", contentsOf(s, "k"))
-		want, err := s.Inspect(ctx, "k")
-		testkit.NoErr(t, err)
-		v, err := s.Look(ctx, "k")
-		testkit.Check(t, err == nil && v.Spent == 3 && v.Counter == 1 && v.Epoch == want.Epoch &&
-			v.Levels[0] >= 7 && v.Expiry > time.Second && len(v.Holders) == 0, "%+v, %v", v, err)
-		var read []Reading
-		err = s.Scan(ctx, Scan{}, func(r Reading) { read = append(read, r) })
-		testkit.Check(t, err == nil && len(read) == 1 && read[0].Key == "k" &&
-			read[0].Spent == 3 && read[0].Counter == 1 && read[0].Epoch == want.Epoch &&
-			read[0].Created == want.Epoch && read[0].Err == nil, "%+v, %v", read, err)
-	})
-}
-
 // narrow returns sc as a 32-bit server runs it: its struct cuts whole numbers to 32 bits.
 func narrow(sc *script) *script {
 	const cut = `
@@ -248,45 +228,5 @@ func TestAServerOf32BitsStoresTheSame(t *testing.T) {
 				seq, contentsOf(thin, c.Key), contentsOf(wide, c.Key))
 		}
 		now += 70_000
-	}
-}
-
-// TestADrawWhoseReplyIsLostIsMadeOnce, alone and together with others: it is not sent again, so its
-// tokens are burnt once.
-func TestADrawWhoseReplyIsLostIsMadeOnce(t *testing.T) {
-	ctx := context.Background()
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
-	s, direct := newStore(t, proxy.Addr), newStore(t, server.Addr)
-	seq := int64(0)
-	draw := func(keys ...string) (calls []*lease.Call) {
-		for _, key := range keys {
-			seq++
-			r := drawOf(seq, 1)
-			r.Config = lastingConfig
-			calls = append(calls, &lease.Call{Key: key, Request: r})
-		}
-		s.Exchange(ctx, calls, func([]*lease.Call) {})
-		return calls
-	}
-	s.found.Store(foundEnough)
-	for _, c := range draw("a", "b", "c") { // given buckets of 10 tokens with 9 left
-		testkit.NoErr(t, c.Err)
-	}
-	for i, c := range draw("a") {
-		testkit.Must(t, c.Err == nil && c.Grant.Levels[0] == 8, "%d: %v, %d left", i, c.Err, c.Grant.Levels[0])
-	}
-	// when replies are lost
-	before := proxy.Calls()
-	proxy.Set(redistest.Fate{LoseReply: true})
-	for _, c := range append(draw("a"), draw("b", "c")...) {
-		testkit.Check(t, errors.Is(c.Err, lease.ErrUnavailable) && !errors.Is(c.Err, lease.ErrRefused), "%v", c.Err)
-	}
-	// then each command was executed once.
-	testkit.Check(t, proxy.Calls() == before+2, "%d commands, want 2", proxy.Calls()-before)
-	for key, left := range map[string]int64{"a": 7, "b": 8, "c": 8} {
-		st, err := direct.Configure(ctx, key, lease.OpInspect, lease.Config{})
-		testkit.Check(t, err == nil && st.Levels[0] == left && st.Spent == 10-left,
-			"%s: %d tokens left, want %d; %d spent, %v", key, st.Levels[0], left, st.Spent, err)
 	}
 }

@@ -163,19 +163,6 @@ func nodeRefusesTogether(t *testing.T, servers []*redistest.Server, s *Store) {
 	}
 }
 
-// TestAServerThatForgotTheScriptsMakesEachDrawOnce, also where lease calls travel with them.
-func TestAServerThatForgotTheScriptsMakesEachDrawOnce(t *testing.T) {
-	s := newStore(t, redistest.Start(t).Addr)
-	s.found.Store(foundEnough)
-	for seq := int64(1); seq < 4; seq++ {
-		s.rdb.ScriptFlush(t.Context())
-		calls := drawing(seq, 1, numbered(6)...)
-		calls[2].Request.Draw, calls[4].Request.Draw = false, false
-		exchangeAll(s, calls)
-		checkGranted(t, calls, seq)
-	}
-}
-
 // byFirstKey is a proxy in front of several servers, as a hook of a client that is connected to the
 // first: like Envoy and twemproxy it sends a script to the server of its first key.
 type byFirstKey []*redis.Client

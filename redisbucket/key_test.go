@@ -86,14 +86,6 @@ func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 	}
 }
 
-func TestDifferentKeysSpreadOverSlots(t *testing.T) {
-	s, slots := &Store{prefix: defaultPrefix}, make(map[int64]bool)
-	for i := range 1000 {
-		slots[slot(s.bucketKey(fmt.Sprint("user:", i)))] = true
-	}
-	testkit.Check(t, len(slots) >= 900, "1000 keys are in %d slots", len(slots))
-}
-
 // hybrid calls under the short form of a long key, and people inspect by the key itself.
 func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 	s := &Store{prefix: defaultPrefix}

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -146,60 +144,6 @@ func TestTwoReleasesShareARedis(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestTwoReleasesShareARedisUnderLoad is the same on a real server, whose clock counts, and with every
-// process asking as fast as it can. How long that takes decides nothing.
-func TestTwoReleasesShareARedisUnderLoad(t *testing.T) {
-	server := redistest.Start(t)
-	const burst, rate = 100, 2000
-	var admitted [2]atomic.Int64
-	ask := func(number int) (stop func()) {
-		client := redis.NewClient(&redis.Options{Addr: server.Addr})
-		l, err := hybrid.New(redisbucket.NewOfLayout(t, client, number), hybrid.Config{
-			Limits: []hybrid.Limit{hybrid.PerSecond(rate).WithBurst(burst)}, Logger: slog.New(slog.DiscardHandler),
-			Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
-		testkit.NoErr(t, err)
-		var over atomic.Bool
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				for !over.Load() {
-					if l.Allow("k") {
-						admitted[number-1].Add(1)
-					}
-				}
-			})
-		}
-		return func() { over.Store(true); wg.Wait(); l.Close(); client.Close() }
-	}
-	until := func(what string, done func() bool) {
-		t.Helper()
-		for from := time.Now(); !done(); time.Sleep(time.Millisecond) {
-			testkit.Must(t, time.Since(from) < time.Minute, "%s has not come", what)
-		}
-	}
-	more := func(number, n int64) func() bool {
-		from := admitted[number-1].Load()
-		return func() bool { return admitted[number-1].Load() >= from+n }
-	}
-	clock := redis.NewClient(&redis.Options{Addr: server.Addr})
-	defer clock.Close()
-	from := clock.Time(t.Context()).Val()
-	// given two processes of the older release, when two of the newer one join, and leave again
-	defer ask(1)()
-	defer ask(1)()
-	until("the older release", more(1, rate/4))
-	stops := []func(){ask(2), ask(2)}
-	until("the newer release", more(2, rate/2))
-	for _, stop := range stops {
-		stop()
-	}
-	until("the older release once more", more(1, rate/4))
-	// then all together have admitted no more than one bucket would.
-	all := admitted[0].Load() + admitted[1].Load()
-	most := burst + rate*clock.Time(t.Context()).Val().Sub(from).Seconds()
-	testkit.Check(t, float64(all) <= most, "%d admitted, at most %.0f", all, most)
 }
 
 // lines is a log that is read while a process writes to it.

@@ -155,40 +155,23 @@ func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
 	}
 }
 
-func TestAnExchangeGroupsEveryCallOnce(t *testing.T) {
+// TestOnlyValidCallsAreSent: every call comes back once, and an invalid one says so.
+func TestOnlyValidCallsAreSent(t *testing.T) {
 	testkit.RequireMiniredis(t)
-	// given a batch with an invalid call among valid ones
 	s := newStore(t, miniredis.RunT(t).Addr())
-	bad := request(1)
-	bad.Need = 20
-	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: bad},
-		{Key: "c", Request: request(1)}}
-	seen := make(map[*lease.Call]int)
-	// when it is sent
+	calls, seen := pair(1, "a", "b", "c", "d"), make(map[*lease.Call]int)
+	calls[1].Request.Want, calls[2].Request.Config.Limits = -1, nil
 	s.Exchange(context.Background(), calls, func(g []*lease.Call) {
 		for _, c := range g {
 			seen[c]++
 		}
 	})
-	// then every call came back once, and only the invalid one failed
-	for i, c := range calls {
-		testkit.Check(t, seen[c] == 1 && (c.Err != nil) == (i == 1), "%q: seen %d times, %v", c.Key, seen[c], c.Err)
+	for i, want := range []error{nil, lease.ErrInvalidRequest, lease.ErrInvalidConfig, nil} {
+		c := calls[i]
+		testkit.Check(t, seen[c] == 1 && errors.Is(c.Err, want) && !errors.Is(c.Err, lease.ErrUnavailable),
+			"%q: seen %d times, %v", c.Key, seen[c], c.Err)
 	}
 	s.Exchange(context.Background(), nil, func([]*lease.Call) { t.Error("nothing was sent") })
-}
-
-func TestInvalidCallsNeverReachTheServer(t *testing.T) {
-	// given a server that is not there
-	s := newStore(t, "127.0.0.1:1")
-	for is, change := range map[error]func(*lease.Request){
-		lease.ErrInvalidRequest: func(r *lease.Request) { r.Want = -1 },
-		lease.ErrInvalidConfig:  func(r *lease.Request) { r.Config.Limits = nil },
-	} {
-		r := request(1)
-		change(&r)
-		_, err := exchange(s, "k", r)
-		checkError(t, "invalid", err, map[error]bool{is: true, lease.ErrUnavailable: false})
-	}
 }
 
 func TestAStaleCallIsToldSo(t *testing.T) {
@@ -232,22 +215,5 @@ func TestKeysExpire(t *testing.T) {
 			testkit.Check(t, kept+passed >= briefTTL+2*slice && kept <= 3*time.Second,
 				"%s: the record lives %v after %v", name, kept, passed)
 		}
-	})
-}
-
-// Given a bucket with the last revision that there is, when limits are set, then that is an invalid
-// configuration and nothing has changed.
-func TestTheLastRevisionCannotBeReplaced(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store) {
-		ctx, r := context.Background(), request(1)
-		r.Config.Version.Revision = lease.WaitingMax
-		granted(t, s, "k", r)
-		s.rdb.Persist(ctx, s.bucketKey("k"))
-		before := contents(s)
-		_, err := s.Configure(ctx, "k", lease.OpSet, request(1).Config)
-		testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig), "%v", err)
-		st, err := s.Configure(ctx, "k", lease.OpSetIfAbsent, request(1).Config)
-		testkit.Check(t, err == nil && !st.Changed, "%+v, %v", st, err)
-		testkit.Check(t, contents(s) == before, "written:\n%s\n%s", before, contents(s))
 	})
 }

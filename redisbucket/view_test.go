@@ -106,10 +106,15 @@ func TestAScanTellsEveryBucketAndEveryLease(t *testing.T) {
 		// when only those of a Limiter are asked for, then only they are told
 		granted(t, s, "@api:x", request(1))
 		granted(t, s, "@ap?:y", request(1))
+		granted(t, s, "@draw:z", drawOf(1, 3))
 		for _, of := range []string{"@api:", "@ap?:"} {
 			all = readings(t, s, Scan{Of: of})
 			testkit.Check(t, len(all) == 2, "of %s: %v", of, all)
 		}
+		// also of a bucket at rest, in the short form
+		r := readings(t, s, Scan{Of: "@draw:"})["@draw:z|"]
+		testkit.Check(t, r.Spent == 3 && r.Counter == 1 && r.Epoch > 0 && r.Created == r.Epoch && r.Err == nil,
+			"%+v", r)
 	})
 }
 
