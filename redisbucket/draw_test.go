@@ -139,45 +139,6 @@ func TestAKeyAtRestIsSmall(t *testing.T) {
 	}
 }
 
-// TestADamagedShortFormIsAnErrorAndIsNotTouched, by draws and by leases alike.
-func TestADamagedShortFormIsAnErrorAndIsNotTouched(t *testing.T) {
-	const epoch, now, ttl, level, rest, config, setAt, forgot = 0, 13, 20, 36, 43, 46, 106, 113
-	set := func(at, size int, v int64) func(string) string {
-		return func(s string) string { return place{at, size}.set(s, 0, v) }
-	}
-	dated := func(damage func(string) string) func(string) string {
-		return func(s string) string { return damage(s + strings.Repeat("\x00", datedSize)) }
-	}
-	damages := map[string]func(string) string{
-		"one byte less":       func(s string) string { return s[1:] },
-		"one byte more":       func(s string) string { return s + "\x00" },
-		"empty":               func(string) string { return "" },
-		"no configuration":    func(s string) string { return s[:config] },
-		"text as long":        func(s string) string { return strings.Repeat("x", len(s)) },
-		"zeros as long":       func(s string) string { return strings.Repeat("\x00", len(s)) },
-		"epoch zero":          set(epoch, 7, 0),
-		"born after now":      set(epoch, 7, 1<<52-1),
-		"now beyond 2^52":     set(now, 7, 1<<52),
-		"set after now":       dated(set(setAt, 7, 1<<52-1)),
-		"forgotten after now": dated(set(forgot, 7, 1<<52-1)),
-		"ttl zero":            set(ttl, 4, 0),
-		"ttl above an hour":   set(ttl, 4, 3_600_000_001),
-		"level too high":      set(level, 7, 1<<50),
-		"rest too large":      set(rest, 3, 1),
-		"unit zero":           func(s string) string { return unitAt.set(s, config, 0) },
-		"step zero":           func(s string) string { return stepAt.set(s, config, 0) },
-		"tick 7":              func(s string) string { return codeAt.set(s, config, 7) },
-	}
-	onEach(t, func(t *testing.T, s *Store) {
-		for name, damage := range damages {
-			granted(t, s, "k", drawOf(1, 1))
-			good := contentsOf(s, "k")
-			testkit.Must(t, len(good) == restSize(1), "%d bytes", len(good))
-			checkDamaged(t, s, name, damage(good), drawOf(2, 1), request(3))
-		}
-	})
-}
-
 // narrow returns sc as a 32-bit server runs it: its struct cuts whole numbers to 32 bits.
 func narrow(sc *script) *script {
 	const cut = `

@@ -13,39 +13,20 @@ import (
 // quick is a limit that others make room for, and take the place of again.
 var quick = lease.PerSecond(1000)
 
-// pastMutations remove one rule each, as mutations do: rules of limits that leave and come back
-// (docs/protocol.md section 6.12).
-var pastMutations = []limitMutation{
+// pastMutations remove rules of limits that leave and come back (docs/protocol.md section 6.12).
+var pastMutations = []mutation{
 	{"a limit that leaves is not remembered", lease.PerHour(10), []edit{
 		{"      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end\n", ""},
-	}, func(s *stage) {
-		s.drain("A")
-		s.leaves()
-		s.comesBack("B")
-	}},
+	}, usedUpAndBack},
 	{"a limit that comes back does not look at its past", lease.PerHour(10), []edit{
 		{"    local p, left = find(id), l.most * l.unit\n", "    local p, left = nil, l.most * l.unit\n"},
-	}, func(s *stage) {
-		s.drain("A")
-		s.leaves()
-		s.comesBack("B")
-	}},
+	}, usedUpAndBack},
 	{"what is leased when a bucket leaves does not count as used", lease.PerHour(10), []edit{
 		{"used = l.most * l.unit - l.level,", "used = (l.most - ledger) * l.unit - l.level,"},
-	}, func(s *stage) {
-		s.call("A", lease.Request{Want: 10})
-		s.leaves()
-		s.spend("A", 10)
-		s.comesBack("B")
-	}},
+	}, leasedAndBack},
 	{"what is leased when a window leaves does not count as used", lease.Sliding(10, time.Minute), []edit{
 		{"      c.windows.count(p, now, ledger)\n", ""},
-	}, func(s *stage) {
-		s.call("A", lease.Request{Want: 10})
-		s.leaves()
-		s.spend("A", 10)
-		s.comesBack("B")
-	}},
+	}, leasedAndBack},
 	{"what is leased when a bucket comes back is not owed", lease.PerHour(10), []edit{
 		{"    local leased, level, deep = newer and min(ledger, l.most) or ledger, ",
 			"    local leased, level, deep = 0, "},
@@ -113,11 +94,7 @@ var pastMutations = []limitMutation{
 	}},
 	{"a window that comes back counts what it takes over only", lease.Sliding(10, time.Minute), []edit{
 		{"      local most = max(mine, others)\n", "      local most = mine\n"},
-	}, func(s *stage) {
-		s.draw("A", 10)
-		s.leaves()
-		s.comesBack("B")
-	}},
+	}, usedUpAndBack},
 	{"of a window that was not gone nothing counts", lease.Sliding(10, time.Minute), []edit{
 		{"        atLeast(to, c[i])\n", ""},
 	}, func(s *stage) {
@@ -304,16 +281,26 @@ func (s *stage) stored() string {
 	return s.store.rdb.Get(context.Background(), s.store.bucketKey("k")).Val()
 }
 
-// TestEveryRuleOfPastsIsNeeded: as TestEveryRuleOfTheScriptIsNeeded.
-func TestEveryRuleOfPastsIsNeeded(t *testing.T) { everyRuleIsNeeded(t, pastMutations) }
+// usedUpAndBack has the audited limit leave used up, and come back.
+func usedUpAndBack(s *stage) {
+	s.drain("A")
+	s.leaves()
+	s.comesBack("B")
+}
+
+// leasedAndBack has the audited limit leave while all of it is leased, and come back.
+func leasedAndBack(s *stage) {
+	s.call("A", lease.Request{Want: 10})
+	s.leaves()
+	s.spend("A", 10)
+	s.comesBack("B")
+}
 
 // TestAResetForgetsWhatWasUsed of limits that have left, as it does of those in force.
 func TestAResetForgetsWhatWasUsed(t *testing.T) {
 	addr := redistest.Start(t).Addr
 	for _, op := range []lease.Op{lease.OpReset, lease.OpReplace} {
-		s := newStage(t, addr, newScript("lease"))
-		s.audit = lease.PerHour(10)
-		s.config.Limits = []lease.Limit{s.audit}
+		s := newStage(t, addr, newScript("lease"), lease.PerHour(10))
 		s.store.prefix += op.String()
 		s.drain("A")
 		s.leaves()

@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,16 +18,21 @@ import (
 // edit replaces one piece of the script of lease.lua; it must occur exactly once.
 type edit struct{ old, new string }
 
-// mutations are edits that remove one rule of the protocol from the script. Each comes with a
-// schedule under which honest processes then admit more than B + E + R*w. With the rule in place the
-// same schedule stays within. Honest processes spend only tokens that they hold, before their
-// deadline. An admission counts at the time of its grant or of the Take that spent it.
-var mutations = []struct {
+// mutation removes one rule of the protocol from the script by edits, and has a schedule for a limit under
+// which honest processes then admit more than B + E + R*w, or N + E within a window or a period. With
+// the rule in place the same schedule stays within. Honest processes spend only tokens that they hold,
+// before their deadline. An admission counts at the time of its grant or of the Take that spent it.
+type mutation struct {
 	name  string
+	limit lease.Limit
 	edits []edit
 	play  func(*stage)
-}{
-	{"steps 2 and 3 swapped: holdings are forgotten before the refill", []edit{
+}
+
+var hundred, hourly = lease.PerSecond(100).WithBurst(10), lease.PerHour(100)
+
+var mutations = []mutation{
+	{"steps 2 and 3 swapped: holdings are forgotten before the refill", hundred, []edit{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 	}, func(s *stage) {
@@ -41,7 +47,7 @@ var mutations = []struct {
 		s.now += 25_002
 		s.draw("B", 10)
 	}},
-	{"steps 2 and 5 swapped: the refill comes after the report", []edit{
+	{"steps 2 and 5 swapped: the refill comes after the report", hundred, []edit{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 		{"  refill(c, was > frozen and was or frozen, now, ledger)\n", ""},
@@ -57,7 +63,9 @@ var mutations = []struct {
 		// when the report asks for as much again
 		s.draw("A", 10)
 	}},
-	{"the clip dropped", []edit{{"    l.level = min(l.level, capacity(l, ledger))\n", ""}}, func(s *stage) {
+	{"the clip dropped", hundred, []edit{
+		{"    l.level = min(l.level, capacity(l, ledger))\n", ""},
+	}, func(s *stage) {
 		// given A, which holds 10 of B + E = 10 + 10, and a level that has filled up meanwhile
 		s.config.Overcommit = 10
 		s.call("A", lease.Request{Want: 10})
@@ -73,7 +81,7 @@ var mutations = []struct {
 		s.admit(10)
 		s.draw("B", 10)
 	}},
-	{"the seq check dropped: a retry is executed again", []edit{
+	{"the seq check dropped: a retry is executed again", hundred, []edit{
 		{"if live and seq == storedSeq then\n", "if false then\n"},
 	}, func(s *stage) {
 		// given A, whose 10 requests were admitted, and 5 of them then did not happen
@@ -84,7 +92,7 @@ var mutations = []struct {
 		s.admit(-5)
 		s.draw("A", 10)
 	}},
-	{"void calls treated as known", []edit{
+	{"void calls treated as known", hundred, []edit{
 		{"returned <= oldHeld\n  if known then", "returned <= oldHeld\n  known = true\n  if live then"},
 		{"  if known then\n    local change =",
 			"  if known and not live then\n    ledger, since = ledger + remaining, counter\n" +
@@ -101,7 +109,7 @@ var mutations = []struct {
 		s.call("A", lease.Request{Returned: 10})
 		s.draw("B", 10)
 	}},
-	{"an expiry moved earlier when T shrinks", []edit{
+	{"an expiry moved earlier when T shrinks", hundred, []edit{
 		{"or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then", "then"},
 	}, func(s *stage) {
 		// given A, which holds the whole bucket for 4 s, in slices whose width is old enough to be
@@ -120,7 +128,7 @@ var mutations = []struct {
 		s.draw("B", 10)
 		s.admit(10)
 	}},
-	{"known although more is reported than was ever given", []edit{
+	{"known although more is reported than was ever given", hundred, []edit{
 		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n",
 			"local known = live\n"},
 	}, func(s *stage) {
@@ -133,7 +141,7 @@ var mutations = []struct {
 		s.call("A", lease.Request{Returned: 10})
 		s.draw("B", 10)
 	}},
-	{"unused tokens credited at face value", []edit{
+	{"unused tokens credited at face value", hundred, []edit{
 		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end",
 			"back = back + units"},
 	}, func(s *stage) {
@@ -148,23 +156,21 @@ var mutations = []struct {
 		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
 		s.drain("C")
 	}},
-	{"unused tokens credited to a limit that is newer than their draw", []edit{
+	{"unused tokens credited to a limit that is newer than their draw", lease.PerHour(10), []edit{
 		{"if unused > 0 and drawn > setAt and drawn <= now then", "if unused > 0 then"},
 	}, func(s *stage) {
 		// given A, which drew 10 for requests that gave up, while there was no limit of 10 an hour
-		small, large := lease.PerHour(10), lease.PerSecond(1000)
-		s.audit = small
-		s.config.Limits = []lease.Limit{large}
+		s.config.Limits = []lease.Limit{quick}
 		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
 		// when B brings that limit, and draws all of it
 		s.now += 1000
-		s.config.Limits, s.config.Version.Deploy = []lease.Limit{large, small}, 1
+		s.proposes(quick, s.audit)
 		s.drain("B")
 		// then what A brings back is worth nothing of it
 		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
 		s.drain("C")
 	}},
-	{"unused tokens credited although a refund has filled their place", []edit{
+	{"unused tokens credited although a refund has filled their place", hundred, []edit{
 		{"if back > l.level then l.level, filled = back, now end",
 			"if back > l.level then l.level = back end"},
 	}, func(s *stage) {
@@ -184,13 +190,11 @@ var mutations = []struct {
 		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
 		s.drain("D")
 	}},
-	{"the record of a void call counts for a holder that has not heard of it", []edit{
+	{"the record of a void call counts for a holder that has not heard of it", lease.PerHour(10), []edit{
 		{"known = live and seen == epoch and counted >= since and ", "known = live and "},
 	}, func(s *stage) {
 		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, which
 		// was admitted instead
-		s.config.Limits = []lease.Limit{lease.PerHour(10)}
-		s.audit = s.config.Limits[0]
 		s.draw("A", 10)
 		s.call("A", lease.Request{Refund: 10})
 		s.admit(-10)
@@ -203,45 +207,26 @@ var mutations = []struct {
 		// then there is nothing to draw
 		s.drain("C")
 	}},
-	{"limits go over to a new configuration by position", []edit{
+	{"limits go over to a new configuration by position", hourly, []edit{
 		{"if not given[k] and not taken[i] and (pass == 4",
 			"if i == k and not given[k] and not taken[i] and (pass == 4"},
 	}, func(s *stage) {
 		// given a limit of 100 an hour that is used up
-		s.audit = lease.PerHour(100)
-		s.config.Limits = []lease.Limit{s.audit}
 		s.draw("A", 100)
-		for deploy := int64(2); deploy < 6; deploy += 2 {
+		for range 2 {
 			// when another limit is put in front of it, and taken away again
-			s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), s.audit}, deploy
+			s.proposes(quick, s.audit)
 			s.call("A", lease.Request{})
 			s.now += 300_000
 			s.draw("A", 100)
-			s.config.Limits, s.config.Version.Deploy = []lease.Limit{s.audit}, deploy+1
+			s.proposes(s.audit)
 			s.draw("B", 100)
 		}
 	}},
-	{"a new limit is full after a loss", []edit{
+	{"a new limit is full after a loss", hourly, []edit{
 		{"    elseif forgot > 0 then -- it may", "    elseif false then -- it may"},
-	}, func(s *stage) {
-		// given P, which has heard of the bucket, and A, whose later version brings 100 an hour and
-		// uses it up
-		s.audit = lease.PerHour(100)
-		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
-		s.config.Limits = old
-		s.call("P", lease.Request{})
-		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.draw("A", 100)
-		// when the bucket is lost, P starts it again, and the loss is waited out
-		s.lose()
-		s.config.Limits, s.config.Version.Deploy = old, 0
-		s.call("P", lease.Request{})
-		s.now += 1_000_000
-		// then the later version, brought by a new process, does not bring a full hour along
-		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.draw("C", 100)
-	}},
-	{"a longer T is in force at once", []edit{
+	}, hourAfterALoss(1_000_000)},
+	{"a longer T is in force at once", hundred, []edit{
 		{"    proposed, proposedAt = asked, now\n", "    ttl, proposed, proposedAt = asked, asked, now\n"},
 	}, func(s *stage) {
 		// given P, which has heard how long leases may last, and A, which then proposes 10 s and
@@ -260,7 +245,7 @@ var mutations = []struct {
 		s.spend("A", 10)
 		s.draw("B", 10)
 	}},
-	{"a loss is waited out as if what was heard were still true", []edit{
+	{"a loss is waited out as if what was heard were still true", hundred, []edit{
 		{"lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))",
 			"lasting = leaseMax"},
 	}, func(s *stage) {
@@ -283,7 +268,7 @@ var mutations = []struct {
 		s.spend("A", 10)
 		s.draw("B", 10)
 	}},
-	{"a bucket is forgotten as early as its present limits allow", []edit{
+	{"a bucket is forgotten as early as its present limits allow", hundred, []edit{
 		{"return longest > keep and longest or keep, left", "return longest, left"},
 	}, func(s *stage) {
 		// given a limit of 100 an hour that is used up; bound (1) of both limits together is that
@@ -302,60 +287,24 @@ var mutations = []struct {
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{hour}, 0
 		s.draw("C", 100)
 	}},
-	{"a bucket is forgotten although a loss was proven", []edit{
+	{"a bucket is forgotten although a loss was proven", hourly, []edit{
 		{"(c.empty or c.revision > 0 or lost) and longest", "(c.empty or c.revision > 0) and longest"},
-	}, func(s *stage) {
-		// given P, which has heard of the bucket, and A, whose later version brings 100 an hour and
-		// uses it up
-		s.audit = lease.PerHour(100)
-		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
-		s.config.Limits = old
-		s.call("P", lease.Request{})
-		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.draw("A", 100)
-		// when the bucket is lost, P starts it again, and no call comes until that may have expired
-		s.lose()
-		s.config.Limits, s.config.Version.Deploy = old, 0
-		s.call("P", lease.Request{})
-		s.now += 20_000_000
-		s.expire()
-		// then the later version, brought by a new process, does not bring a full hour along
-		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.draw("C", 100)
-	}},
-	{"each turn of an equal version brings a full burst", []edit{
-		{"      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end\n", ""},
-	}, func(s *stage) {
-		// given two configurations of one version, of which one has a limit of 100 an hour
-		s.audit = lease.PerHour(100)
-		one, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
-		for range 3 {
-			// when they take turns, since no call proposes the other for more than 2 T
-			s.config.Limits = one
-			s.call("A", lease.Request{})
-			s.now += 800_001
-			s.config.Limits = both
-			s.drain("B")
-			s.now += 800_001
-		}
-	}},
-	{"a slow limit comes back full from a faster one", []edit{
+	}, hourAfterALoss(20_000_000)},
+	{"a slow limit comes back full from a faster one", hourly, []edit{
 		{"        elseif level < to.level then\n", "        else\n"},
 	}, func(s *stage) {
 		// given two configurations of one version, of which one is much slower
-		s.audit = lease.PerHour(100)
-		fast, slow := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{s.audit}
 		for range 3 {
 			// when they take turns
-			s.config.Limits = fast
+			s.config.Limits = []lease.Limit{quick}
 			s.call("A", lease.Request{})
 			s.now += 800_001
-			s.config.Limits = slow
+			s.config.Limits = []lease.Limit{s.audit}
 			s.drain("B")
 			s.now += 800_001
 		}
 	}},
-	{"a charge is forgiven below 0", []edit{
+	{"a charge is forgiven below 0", hundred, []edit{
 		{"and 0 - deep or l.level - charge * l.unit",
 			"and 0 - deep or max(min(l.level, 0), l.level - charge * l.unit)"},
 	}, func(s *stage) {
@@ -366,7 +315,7 @@ var mutations = []struct {
 		s.pays(20)
 		s.draw("B", 10)
 	}},
-	{"a charge counts for known calls only", []edit{
+	{"a charge counts for known calls only", hundred, []edit{
 		{"    if charge > 0 and not l.kind then\n", "    if known and charge > 0 then\n"},
 	}, func(s *stage) {
 		// given C, which the bucket does not know, and which has used 10 more than was reserved
@@ -375,7 +324,7 @@ var mutations = []struct {
 		s.pays(10)
 		s.draw("B", 10)
 	}},
-	{"a debt forgives what is owed", []edit{
+	{"a debt forgives what is owed", hundred, []edit{
 		{"min(l.level, max(0, l.level - min(debt, l.burst) * l.unit))",
 			"max(0, l.level - min(debt, l.burst) * l.unit)"},
 	}, func(s *stage) {
@@ -387,7 +336,7 @@ var mutations = []struct {
 		s.pays(20)
 		s.draw("B", 10)
 	}},
-	{"a loss forgives what is owed", []edit{
+	{"a loss forgives what is owed", hundred, []edit{
 		{"c[k].level, c[k].rest = min(c[k].level, 0), 0 end", "c[k].level, c[k].rest = 0, 0 end"},
 	}, func(s *stage) {
 		// given P, which has heard of a bucket that was lost, and B, which has not, and owes 20
@@ -403,19 +352,19 @@ var mutations = []struct {
 		s.pays(20 - 5)
 		s.draw("C", 10)
 	}},
-	{"a change of limits pays what is owed", []edit{
+	{"a change of limits pays what is owed", hundred, []edit{
 		{"        local level = same and from.level or from.left\n", "        local level = max(from.level, 0)\n"},
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
 		s.call("A", lease.Request{Charge: 20})
 		// when a version brings another limit
-		s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), s.audit}, 1
+		s.proposes(quick, s.audit)
 		s.call("A", lease.Request{})
 		s.pays(20)
 		s.draw("B", 10)
 	}},
-	{"a bucket that is owed is forgotten before it is paid", []edit{
+	{"a bucket that is owed is forgotten before it is paid", hundred, []edit{
 		{"      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick\n", ""},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
@@ -425,14 +374,14 @@ var mutations = []struct {
 		s.expire()
 		s.draw("B", 10)
 	}},
-	{"the fast path takes nothing", []edit{
+	{"the fast path takes nothing", hundred, []edit{
 		{"counter, level = counter + 1, level - want * unit", "counter = counter + 1"},
 	}, func(s *stage) {
 		for range 30 {
 			s.draws("A", 1)
 		}
 	}},
-	{"the fast path refills what has not passed", []edit{
+	{"the fast path refills what has not passed", hundred, []edit{
 		{"          rest = clock - now + rest\n", "          rest = clock - now + rest + 100000\n"},
 	}, func(s *stage) {
 		for range 30 {
@@ -440,13 +389,13 @@ var mutations = []struct {
 			s.now += 1000
 		}
 	}},
-	{"a grant goes into the headroom", []edit{
+	{"a grant goes into the headroom", hundred, []edit{
 		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n",
 			"  if false then\n    level, burst = 2^53, 2^53\n"},
 	}, func(s *stage) {
 		// given A, which leaves half of the burst of 10 to others, so that its bound has the other
 		// half
-		s.audit = s.audit.WithBurst(5)
+		s.audit.Burst = 5
 		// when it draws all that it may
 		for range 20 {
 			s.admit(s.call("A", lease.Request{Headroom: 0.5, Want: 10, Waiting: 10}).Waited)
@@ -455,22 +404,41 @@ var mutations = []struct {
 	}},
 }
 
+// hourAfterALoss has a limit of 100 an hour come back after a loss that a process of before proves, when
+// so long has passed since.
+func hourAfterALoss(passes int64) func(*stage) {
+	return func(s *stage) {
+		// given P, which has heard of the bucket, and A, whose later version brings the limit and uses it up
+		s.config.Limits = []lease.Limit{quick}
+		s.call("P", lease.Request{})
+		s.proposes(quick, s.audit)
+		s.draw("A", 100)
+		// when the bucket is lost, P starts it again, and no call comes until that may have expired
+		s.lose()
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{quick}, 0
+		s.call("P", lease.Request{})
+		s.now += passes
+		s.expire()
+		// then the later version, brought by a new process, does not bring a full hour along
+		s.proposes(quick, s.audit)
+		s.draw("C", 100)
+	}
+}
+
 // TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server, every schedule stays
-// within bound (1); with one rule edited away, the schedule made for that rule exceeds it.
+// within its bound; with one rule edited away, the schedule made for that rule exceeds it.
 func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	for _, m := range mutations {
+	for _, m := range slices.Concat(mutations, windowMutations, pastMutations) {
 		t.Run(m.name, func(t *testing.T) {
-			intact := newStage(t, addr, newScript("lease"))
+			intact := newStage(t, addr, newScript("lease"), m.limit)
 			m.play(intact)
-			excess := intact.excess()
-			testkit.Must(t, excess <= 0, "the unedited script admits %.4f tokens above B + E + R*w", excess)
+			testkit.Must(t, intact.excess() <= 0, "the unedited script admits %v tokens too many", intact.excess())
 			testkit.Must(t, intact.forgotten == 0, "an expiry moved earlier by %v", intact.forgotten)
-
-			mutant := newStage(t, addr, mutate(t, m.edits))
+			mutant := newStage(t, addr, mutate(t, m.edits), m.limit)
 			m.play(mutant)
-			excess = mutant.excess()
-			testkit.Must(t, excess > 0, "nothing noticed: the worst window has %.4f tokens to spare", -excess)
+			testkit.Must(t, mutant.excess() > 0, "nothing noticed: the worst window has %v tokens to spare",
+				-mutant.excess())
 		})
 	}
 }
@@ -487,11 +455,10 @@ func mutate(t *testing.T, edits []edit) *script {
 	return scriptOf(source)
 }
 
-// stage plays one schedule against one bucket, of 100 tokens a second and burst 10 unless the
-// schedule says otherwise, at times that it chooses, and audits bound (1) over all windows at once:
-// the largest excess of what was admitted over R*w, in every window that ends now, is x = max(0, x
-// - R*dt) + admitted. A token is as many units as Per has microseconds, so that the rate is Tokens
-// units a microsecond.
+// stage plays one schedule against one bucket, at times that it chooses, and audits bound (1) over all
+// windows at once: the largest excess of what was admitted over R*w, in every window that ends now, is
+// x = max(0, x - R*dt) + admitted. A token is as many units as Per has microseconds, so that the rate is
+// Tokens units a microsecond.
 type stage struct {
 	t      *testing.T
 	store  *Store
@@ -515,7 +482,7 @@ type honest struct {
 	sent     []lease.Request
 }
 
-func newStage(t *testing.T, addr string, script *script) *stage {
+func newStage(t *testing.T, addr string, script *script, limit lease.Limit) *stage {
 	t.Helper()
 	rdb := redis.NewClient(patient(addr))
 	rdb.AddHook(keepKeys{rdb}) // the schedule ignores the server's own clock
@@ -523,8 +490,8 @@ func newStage(t *testing.T, addr string, script *script) *stage {
 	store, err := New(rdb, Config{Prefix: t.Name() + script.sha})
 	testkit.NoErr(t, err)
 	s := &stage{t: t, store: store, config: request(1).Config, now: 1_700_000_000_000_000,
-		audit: lease.PerSecond(100).WithBurst(10), holders: make(map[string]*honest)}
-	s.config.Limits, s.config.TTL = []lease.Limit{s.audit}, briefTTL
+		audit: limit, holders: make(map[string]*honest)}
+	s.config.Limits, s.config.TTL = []lease.Limit{limit}, briefTTL
 	store.leaseScript = script
 	store.now = func() string { return strconv.FormatInt(s.now, 10) }
 	return s

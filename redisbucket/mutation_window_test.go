@@ -1,26 +1,13 @@
 package redisbucket
 
 import (
-	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// limitMutation removes a rule from the script, and has a schedule for a limit that shows it.
-type limitMutation struct {
-	name  string
-	limit lease.Limit
-	edits []edit
-	play  func(*stage)
-}
-
-// windowMutations are rules of windows (docs/protocol.md section 3.10) that the script is made to
-// forget, as mutations are. Honest processes then admit more than N + E within a window or a
-// period.
-var windowMutations = []limitMutation{
+// windowMutations remove rules of windows (docs/protocol.md section 3.10).
+var windowMutations = []mutation{
 	{"what a slice held that ends is not charged", lease.Sliding(10, time.Second), []edit{
 		{"    each(c, charge, to, held)\n", ""},
 	}, func(s *stage) {
@@ -197,15 +184,8 @@ var windowMutations = []limitMutation{
 	{"with StartEmpty a window is not used up when a loss is waited out", lease.Sliding(10, time.Second), []edit{
 		{"      each(c, useUp, frozen, ledger, setAt)\n", ""},
 	}, func(s *stage) {
-		// given A, which holds 10 of a bucket that is lost, and B, which has heard of it
-		s.config.StartEmpty = true
-		s.call("A", lease.Request{})
-		s.now += 1_100_000
-		s.call("A", lease.Request{Want: 10})
-		s.call("B", lease.Request{})
-		s.lose()
-		s.call("B", lease.Request{})
-		// when A spends them near the end of its lease
+		s.losesLeased(1_100_000)
+		// when A spends the 10 near the end of its lease
 		lost := s.now
 		s.now += 370_000
 		s.spend("A", 10)
@@ -215,49 +195,13 @@ var windowMutations = []limitMutation{
 	}},
 	{"an overshoot while a loss is waited out counts as leased", lease.Sliding(10, 200*time.Millisecond), []edit{
 		{"    if not covers(l, before) then total = total + l.sum end\n", ""},
-	}, func(s *stage) {
-		// given A, which holds 10 of a bucket that is lost, and B, which has heard of it
-		s.config.StartEmpty = true
-		s.call("A", lease.Request{})
-		s.now += 300_000
-		s.call("A", lease.Request{Want: 10})
-		s.call("B", lease.Request{})
-		s.lose()
-		s.call("B", lease.Request{})
-		// when B uses 8 more than it had, A spends the 10, and the 8 are refunded
-		s.now += 330_000
-		s.admit(8)
-		s.cancel(s.now, 8)
-		s.call("B", lease.Request{Charge: 8})
-		s.now += 40_000
-		s.spend("A", 10)
-		s.now += 110_000
-		s.call("B", lease.Request{Refund: 8})
-		s.drain("B")
-	}},
+	}, overshoot(func(*stage) {})},
 	{"an overshoot while a loss is waited out is no debt", lease.Sliding(10, 200*time.Millisecond), []edit{
 		{"not covers(l, setAt) then l.level = min(l.level, 0 - l.sum) end", "not covers(l, setAt) then end"},
-	}, func(s *stage) {
-		// given the same, but that a token bucket takes the place of the window
-		s.config.StartEmpty = true
-		s.call("A", lease.Request{})
-		s.now += 300_000
-		s.call("A", lease.Request{Want: 10})
-		s.call("B", lease.Request{})
-		s.lose()
-		s.call("B", lease.Request{})
-		s.now += 330_000
-		s.admit(8)
-		s.cancel(s.now, 8)
-		s.call("B", lease.Request{Charge: 8})
+	}, overshoot(func(s *stage) {
 		s.proposes(lease.Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10})
 		s.call("B", lease.Request{})
-		s.now += 40_000
-		s.spend("A", 10)
-		s.now += 110_000
-		s.call("B", lease.Request{Refund: 8})
-		s.drain("B")
-	}},
+	})},
 	{"leases beyond the burst pay what is owed when a window follows", lease.Sliding(6, 10*time.Second), []edit{
 		{"max(0, from.most - ledger) - floor", "from.most - ledger - floor"},
 	}, func(s *stage) {
@@ -285,12 +229,7 @@ var windowMutations = []limitMutation{
 	}},
 	{"a window of another length begins with nothing charged", lease.Sliding(10, 2*time.Second), []edit{
 		{"        if covers(to, at) then charge(to, at, n) end\n", ""},
-	}, func(s *stage) {
-		s.config.Limits = []lease.Limit{lease.Sliding(10, time.Second)}
-		s.draw("A", 10)
-		s.proposes(s.audit)
-		s.draw("A", 10)
-	}},
+	}, follows(lease.Sliding(10, time.Second))},
 	{"a window of another length counts cells from their start", lease.Sliding(10, 600*time.Millisecond), []edit{
 		{"local at, n = min((j + 1) * from.cell - 1, now), ", "local at, n = j * from.cell, "},
 	}, func(s *stage) {
@@ -306,29 +245,14 @@ var windowMutations = []limitMutation{
 	}},
 	{"a window that follows a bucket begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
 		{"      charge(to, now, max(0, from.most - ledger) - floor(from.left / from.unit))\n", ""},
-	}, func(s *stage) {
-		s.config.Limits = []lease.Limit{lease.PerSecond(1).WithBurst(10)}
-		s.draw("A", 10)
-		s.proposes(s.audit)
-		s.draw("A", 10)
-	}},
+	}, follows(lease.PerSecond(1).WithBurst(10))},
 	{"a window that follows a calendar begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
 		{"      charge(to, now, from.sum)\n", ""},
-	}, func(s *stage) {
-		s.config.Limits = []lease.Limit{lease.Calendar(10, 10*time.Second, 0)}
-		s.draw("A", 10)
-		s.proposes(s.audit)
-		s.draw("A", 10)
-	}},
+	}, follows(lease.Calendar(10, 10*time.Second, 0))},
 	{"a bucket that follows a window begins full", lease.PerSecond(1).WithBurst(10), []edit{
 		{"        local level = same and from.level or from.left\n",
 			"        local level = from.kind and from.burst or from.level\n"},
-	}, func(s *stage) {
-		s.config.Limits = []lease.Limit{lease.Sliding(10, 10*time.Second)}
-		s.draw("A", 10)
-		s.proposes(s.audit)
-		s.draw("A", 10)
-	}},
+	}, follows(lease.Sliding(10, 10*time.Second))},
 	{"each turn of an equal version brings a new window", lease.Sliding(10, 10*time.Second), []edit{
 		{"      atLeast(to, past)\n", ""},
 	}, func(s *stage) {
@@ -345,36 +269,52 @@ var windowMutations = []limitMutation{
 	}},
 }
 
-// TestEveryRuleOfWindowsIsNeeded: as TestEveryRuleOfTheScriptIsNeeded.
-func TestEveryRuleOfWindowsIsNeeded(t *testing.T) { everyRuleIsNeeded(t, windowMutations) }
+// follows has the audited limit follow another one that is used up.
+func follows(before lease.Limit) func(*stage) {
+	return func(s *stage) {
+		s.config.Limits = []lease.Limit{before}
+		s.draw("A", 10)
+		s.proposes(s.audit)
+		s.draw("A", 10)
+	}
+}
 
-func everyRuleIsNeeded(t *testing.T, mutations []limitMutation) {
-	t.Helper()
-	addr := redistest.Start(t).Addr
-	for _, m := range mutations {
-		t.Run(m.name, func(t *testing.T) {
-			for _, edits := range [][]edit{nil, m.edits} {
-				s := newStage(t, addr, mutate(t, edits))
-				s.audit, s.config.Limits = m.limit, []lease.Limit{m.limit}
-				m.play(s)
-				excess := s.excess()
-				if edits == nil {
-					testkit.Must(t, excess <= 0, "the unedited script admits %v tokens too many", excess)
-					testkit.Must(t, s.forgotten == 0, "an expiry moved earlier by %v", s.forgotten)
-				} else {
-					testkit.Must(t, excess > 0, "nothing noticed: the worst window has %v tokens to spare", -excess)
-				}
-			}
-		})
+// losesLeased has A hold 10 of a bucket that is lost, and B, which has heard of it, prove that.
+func (s *stage) losesLeased(after int64) {
+	s.t.Helper()
+	s.config.StartEmpty = true
+	s.call("A", lease.Request{})
+	s.now += after
+	s.call("A", lease.Request{Want: 10})
+	s.call("B", lease.Request{})
+	s.lose()
+	s.call("B", lease.Request{})
+}
+
+// overshoot has B use 8 more than it had while the loss is waited out, A spend the 10, and the 8 be
+// refunded.
+func overshoot(between func(*stage)) func(*stage) {
+	return func(s *stage) {
+		s.losesLeased(300_000)
+		s.now += 330_000
+		s.admit(8)
+		s.cancel(s.now, 8)
+		s.call("B", lease.Request{Charge: 8})
+		between(s)
+		s.now += 40_000
+		s.spend("A", 10)
+		s.now += 110_000
+		s.call("B", lease.Request{Refund: 8})
+		s.drain("B")
 	}
 }
 
 // admission counts the tokens admitted at one moment, by the server's clock.
 type admission struct{ at, n int64 }
 
-// proposes has all propose one limit from now on, with a newer version.
-func (s *stage) proposes(l lease.Limit) {
-	s.config.Limits = []lease.Limit{l}
+// proposes has all propose these limits from now on, with a newer version.
+func (s *stage) proposes(limits ...lease.Limit) {
+	s.config.Limits = limits
 	s.config.Version.Deploy++
 }
 

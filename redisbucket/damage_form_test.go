@@ -1,0 +1,301 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// windowRequest returns a call that charges 10 tokens of a key with limits of all kinds.
+func windowRequest(seq int64) lease.Request {
+	r := request(seq)
+	r.Waiting = r.Want
+	r.Config.Limits = []lease.Limit{lease.Sliding(100, time.Second),
+		lease.Calendar(1000, time.Hour, 300*time.Millisecond), lease.PerSecond(100)}
+	return r
+}
+
+// pastRequest returns a call for the key of windowRequest, of a newer version without any of its
+// limits.
+func pastRequest(seq int64) lease.Request {
+	r := request(seq)
+	r.Config.Limits, r.Config.Version.Deploy = []lease.Limit{lease.PerSecond(7)}, 1
+	return r
+}
+
+// Where the limits that have left are in the text of a bucket that windowRequest and pastRequest have
+// called once each: a sliding window with one cell, a calendar and a token bucket.
+var (
+	slidingPast  = longSize(1)
+	calendarPast = slidingPast + pastSize + cellSize
+	bucketPast   = calendarPast + pastSize
+)
+
+// Where the numbers of a limit are that has left.
+var (
+	pastBurst, pastUnit, pastStep = place{0, 7}, place{7, 7}, place{14, 7}
+	pastCode, pastUsed, pastAt    = place{21, 1}, place{30, 7}, place{37, 7}
+	pastMore, pastZero            = place{44, 7}, place{51, 5}
+)
+
+// noCells lists cells that no window can have, each an age and its tokens.
+var noCells = [][]int64{{61, 10}, {59, 10, 60, 0}, {40, 5, 39, 5}, {40, 5, 40, 5}, {40, 1 << 52},
+	{39, 1 << 51, 40, 1 << 51}}
+
+// cellText returns the text of cells, of which each is an age and its tokens, and the sum of these.
+func cellText(ageAndTokens []int64) (text string, sum int64) {
+	var b []byte
+	for c := range slices.Chunk(ageAndTokens, 2) {
+		b, sum = appendWhole(appendWhole(b, 1, c[0]), 7, c[1]), sum+c[1]
+	}
+	return string(b), sum
+}
+
+// windowDamages returns ways to damage the text of a bucket that windowRequest has called once, at
+// the time now, so that no reader can trust it: 39 numbers, the configuration, the levels and rests
+// of the other limits, one cell, and the number of the period.
+func windowDamages(now int64) map[string]func(string) string {
+	const calendarAt = 8*stateNumbers + 30 + 3*30 // its sum, and when its period began
+	const cellAt = calendarAt + 32
+	const periodAt = cellAt + cellSize
+	number := func(at int, to float64) func(string) string {
+		return func(s string) string { return s[:at] + doubles(to) + s[at+8:] }
+	}
+	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
+		return func(s string) string {
+			text, sum := cellText(ageAndTokens)
+			s = setNumber(setNumber(s, levelAt, float64(sum)), levelAt+1, float64(len(ageAndTokens)/2))
+			return s[:cellAt] + text + s[periodAt:]
+		}
+	}
+	damages := map[string]func(string) string{
+		"one byte less":   func(s string) string { return s[:len(s)-1] },
+		"one byte more":   func(s string) string { return s + "\x00" },
+		"no period":       func(s string) string { return s[:periodAt] },
+		"nothing charged": func(s string) string { return s[:cellAt] },
+		"one period more": func(s string) string { return s + s[periodAt:] },
+	}
+	for _, c := range append(noCells, []int64{255, 10}) {
+		damages[fmt.Sprint("cells ", c)] = cells(c...)
+	}
+	placed(damages, configAt, map[place][]int64{overcommitAt: {1<<52 - 50}, burstAt: {0}, unitAt: {1},
+		stepAt: {999, 1_576_800_000_000_001}, codeAt: {9, 24}}) // of a sliding window
+	// Of a calendar and of a bucket.
+	placed(damages, configAt+limitSize, map[place][]int64{unitAt: {3_600_000_000}, codeAt: {0, 8}})
+	placed(damages, configAt+2*limitSize, map[place][]int64{codeAt: {8}})
+	for at, all := range map[int][]float64{
+		8 * levelAt:    {11},               // the sum of the cells
+		8*levelAt + 8:  {0, 2, 1 << 40},    // their number
+		calendarAt:     {1 << 52, -1},      // its sum
+		calendarAt + 8: {float64(now + 1)}, // when its period began
+		periodAt:       {float64(now/3_600_000_000 - 1), 1 << 41},
+	} {
+		for _, bad := range append(all, notWhole...) {
+			damages[fmt.Sprintf("the number at %d is %v", at, bad)] = number(at, bad)
+		}
+	}
+	return damages
+}
+
+// pastDamages returns ways to damage that text, at the time now, so that no reader can trust it.
+func pastDamages(now int64) map[string]func(string) string {
+	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
+		return func(s string) string {
+			text, sum := cellText(ageAndTokens)
+			s = changed(slidingPast, pastUsed.to(sum), pastMore.to(int64(len(ageAndTokens)/2)))(s)
+			return s[:slidingPast+pastSize] + text + s[calendarPast:]
+		}
+	}
+	damages := map[string]func(string) string{
+		"a calendar of less than a millisecond": changed(calendarPast, pastStep.to(999), pastUnit.to(0)),
+		"a calendar that is a sliding window":   changed(calendarPast, pastCode.to(12), pastUnit.to(0)),
+		"a coarse step beyond 2^52":             changed(bucketPast, pastCode.to(6), pastStep.to(1<<33)),
+		"longer than a century to fill": changed(bucketPast, pastCode.to(6), pastUnit.to(1<<44),
+			pastStep.to(1)),
+		"cut off by a cell": func(s string) string { return s[:len(s)-8] },
+		"one byte less":     func(s string) string { return s[:len(s)-1] },
+		"one byte more":     func(s string) string { return s + "\x00" },
+		"eight bytes more":  func(s string) string { return s + strings.Repeat("\x00", 8) },
+		"nine":              func(s string) string { return s + strings.Repeat(s[bucketPast:], 6) },
+		"zeros":             func(s string) string { return s[:bucketPast] + strings.Repeat("\x00", pastSize) },
+	}
+	for _, c := range append(noCells, nil) {
+		damages[fmt.Sprint("cells ", c)] = cells(c...)
+	}
+	for start, wrong := range map[int]map[place][]int64{
+		slidingPast: {pastUsed: {11}, pastMore: {0, 2, 62}, pastUnit: {1}, pastCode: {9, 24, 16, 0},
+			pastStep: {999, 1_576_800_000_000_001}},
+		calendarPast: {pastUnit: {3_600_000_000}, pastUsed: {1 << 52}, pastMore: {1 << 41}},
+		bucketPast: {pastMore: {1 << 52}, pastCode: {12, 20, 3, 7}, pastUsed: {0, 1 << 53}, pastUnit: {0, 1 << 46},
+			pastStep: {0, 1 << 52}},
+	} {
+		placed(damages, start, wrong)
+		placed(damages, start, map[place][]int64{pastBurst: {0, 1 << 52}, pastAt: {now + 1}, pastZero: {1}})
+		for _, p := range []place{pastBurst, pastUnit, pastStep, pastCode, pastUsed, pastAt, pastMore, pastZero} {
+			placed(damages, start, map[place][]int64{p: {1<<(8*p.size) - 1}})
+		}
+	}
+	return damages
+}
+
+// shortDamages returns ways to damage the short form of a bucket of drawOf.
+func shortDamages() map[string]func(string) string {
+	const config = 46
+	epoch, clock, ttl, level, rest := place{0, 7}, place{13, 7}, place{20, 4}, place{36, 7}, place{43, 3}
+	damages := map[string]func(string) string{
+		"one byte less":    func(s string) string { return s[1:] },
+		"one byte more":    func(s string) string { return s + "\x00" },
+		"empty":            func(string) string { return "" },
+		"no configuration": func(s string) string { return s[:config] },
+		"text as long":     func(s string) string { return strings.Repeat("x", len(s)) },
+		"zeros as long":    func(s string) string { return strings.Repeat("\x00", len(s)) },
+	}
+	placed(damages, 0, map[place][]int64{epoch: {0, 1<<52 - 1}, clock: {1 << 52}, ttl: {0, 3_600_000_001},
+		level: {1 << 50}, rest: {1}})
+	placed(damages, config, map[place][]int64{unitAt: {0}, stepAt: {0}, codeAt: {7}})
+	for _, at := range []int{106, 113} { // when the levels were set and limits forgotten, which is after now
+		later := changed(at, place{0, 7}.to(1<<52-1))
+		damages[fmt.Sprint("the time at ", at)] = func(s string) string {
+			return later(s + strings.Repeat("\x00", datedSize))
+		}
+	}
+	return damages
+}
+
+// TestDamagedFormsAreAnErrorAndAreNotTouched, by any call: windows, limits that have left, the short form.
+func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
+	const now = 1_700_000_000_000_000
+	onEach(t, func(t *testing.T, s *Store) {
+		s.now = func() string { return strconv.FormatInt(now, 10) }
+		for size, c := range map[int]struct {
+			damages     map[string]func(string) string
+			made, calls []lease.Request
+		}{
+			longSize(3) + cellSize + periodSize: {windowDamages(now), []lease.Request{windowRequest(1)},
+				[]lease.Request{windowRequest(2)}},
+			bucketPast + pastSize: {pastDamages(now), []lease.Request{windowRequest(1), pastRequest(2)},
+				[]lease.Request{pastRequest(3), windowRequest(3)}},
+			restSize(1): {shortDamages(), []lease.Request{drawOf(1, 1)}, []lease.Request{drawOf(2, 1), request(3)}},
+		} {
+			for name, damage := range c.damages {
+				for _, r := range c.made {
+					granted(t, s, "k", r)
+				}
+				good := contentsOf(s, "k")
+				testkit.Must(t, len(good) == size, "%d bytes, want %d", len(good), size)
+				checkDamaged(t, s, name, damage(good), c.calls...)
+			}
+		}
+	})
+}
+
+// TestAWindowIsNotInTheShortForm, which could not say what is charged to it: what looks like one is
+// damaged, for the fast path too.
+func TestAWindowIsNotInTheShortForm(t *testing.T) {
+	draw := drawOf(1, 1)
+	draw.Config.Limits = []lease.Limit{lease.Sliding(10, time.Second)}
+	onEach(t, func(t *testing.T, s *Store) {
+		// given a draw of a window at rest
+		granted(t, s, "k", draw)
+		testkit.Check(t, len(contentsOf(s, "k")) == longSize(1)+cellSize, "%d bytes", len(contentsOf(s, "k")))
+		// when the bucket's text becomes one of the short form, with its configuration
+		other := draw
+		other.Config.Limits = []lease.Limit{lease.PerSecond(10)}
+		s.rdb.Del(context.Background(), s.bucketKey("k"))
+		granted(t, s, "k", other)
+		bad := contentsOf(s, "k")[:restSize(1)-configSize(1)] + textOf(t, draw.Config)
+		// then no call takes it
+		second := draw
+		second.Seq = 2
+		checkDamaged(t, s, "a window", bad, second, windowRequest(2))
+	})
+}
+
+// TestWhatAWindowCosts: the text of a bucket grows by 8 bytes for each cell in which something is
+// charged, and for a calendar; it shrinks when they are dropped.
+func TestWhatAWindowCosts(t *testing.T) {
+	s := newStore(t, redistest.Start(t).Addr)
+	now := int64(1_700_000_000_000_000)
+	s.now = func() string { return strconv.FormatInt(now, 10) }
+	r := drawOf(0, 1)
+	r.Config.Limits = []lease.Limit{lease.Sliding(1000, time.Minute), lease.Calendar(1_000_000, time.Hour, 0)}
+	sizes := make([]int, 0, 200)
+	for range 200 {
+		r.Seq++
+		g := granted(t, s, "k", r)
+		testkit.Must(t, g.Granted == 1, "%+v", g)
+		s.rdb.Persist(context.Background(), s.bucketKey("k"))
+		sizes = append(sizes, len(contentsOf(s, "k")))
+		now += 1_000_000 // a cell
+	}
+	testkit.Check(t, sizes[0] == longSize(2)+16 && slices.Max(sizes) == longSize(2)+periodSize+61*cellSize,
+		"%d bytes at first, at most %d", sizes[0], slices.Max(sizes))
+	now += 62_000_000
+	r.Seq++
+	granted(t, s, "k", r)
+	testkit.Check(t, len(contentsOf(s, "k")) == sizes[0], "%d bytes after a window", len(contentsOf(s, "k")))
+}
+
+// TestALimitThatHasLeftIsForgottenInTime: a bucket is as short as before when what was used of limits
+// that have left would have been refilled or dropped, and a calendar cannot come back.
+func TestALimitThatHasLeftIsForgottenInTime(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		now := int64(1_700_000_000_000_000)
+		s.now = func() string { return strconv.FormatInt(now, 10) }
+		granted(t, s, "k", windowRequest(1))
+		hour := now / 3_600_000_000 * 3_600_000_000
+		for i, want := range []struct {
+			at   int64
+			size int
+		}{
+			{now, bucketPast + pastSize},
+			{now + 99_999, bucketPast + pastSize},
+			{now + 100_000, bucketPast},
+			{now + 1_016_666, bucketPast},
+			{now + 1_016_667, slidingPast + pastSize},
+			{hour + 3_610_299_999, slidingPast + pastSize},
+			{hour + 3_610_300_000, slidingPast},
+		} {
+			now = want.at
+			granted(t, s, "k", pastRequest(int64(2+i)))
+			s.rdb.Persist(context.Background(), s.bucketKey("k"))
+			testkit.Check(t, len(contentsOf(s, "k")) == want.size, "call %d: %d bytes, want %d", i,
+				len(contentsOf(s, "k")), want.size)
+		}
+	})
+}
+
+// formSeeds returns states with windows and with limits that have left, for FuzzStored.
+func formSeeds(f *testing.F, s *Store) (states []string) {
+	now := int64(1_700_000_000_000_000)
+	s.now = func() string { return strconv.FormatInt(now, 10) }
+	damaged := func(good string, damages map[string]func(string) string) {
+		for _, damage := range damages {
+			states = append(states, damage(good))
+		}
+		states = append(states, good)
+	}
+	granted(f, s, "left", windowRequest(1))
+	granted(f, s, "left", pastRequest(2))
+	damaged(contentsOf(s, "left"), pastDamages(now))
+	granted(f, s, "k", windowRequest(1))
+	first := contentsOf(s, "k")
+	damaged(first, windowDamages(now))
+	for seq := int64(2); seq < 6; seq++ {
+		r := windowRequest(seq)
+		r.Charge = 1
+		now += 30_000
+		granted(f, s, "k", r)
+		states = append(states, contentsOf(s, "k"))
+	}
+	return append(states, setNumber(first, levelAt+1, math.NaN()))
+}
