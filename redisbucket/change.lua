@@ -1,10 +1,9 @@
--- change.lua: the changes that a call makes first, docs/protocol.md section 6: a new bucket, lost
--- state, the configuration and T. It is the end of step 2, with the clip. It writes nothing. KEYS, ARGV
--- and units: common.lua.
+-- change.lua: the changes that a call makes first, at the end of step 2, with the clip (docs/protocol.md
+-- section 6): a new bucket, lost state, the configuration and T. It writes nothing. KEYS, ARGV and units:
+-- common.lua.
 --
--- It takes the variables of open.lua. It ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves
--- the same variables, of a bucket that exists, and:
---   c                the configuration in force
+-- It ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the variables of open.lua, of a
+-- bucket that exists, with c the configuration in force, and:
 --   changed          whether configure.lua changes anything
 
 -- The operation of configure.lua (section 6.15).

@@ -1,12 +1,10 @@
 -- close.lua: the writes of a call. It checks everything before the first write, because a script that
 -- fails half way keeps its writes. An operation that changes nothing writes nothing.
 --
--- It takes, from the files before it: all that open.lua lists; answer, the reply but its levels;
--- frost, how long nothing refills; headroom; record, the text of the holder's record, or nil to
--- leave that as it is; and recordLife, how long to keep it. KEYS and units: common.lua.
---
--- The bucket is written first. If the server refuses the record after that, tokens are lost, and
--- none is drawn twice.
+-- It takes all that open.lua lists; answer, the reply but its levels; frost, how long nothing refills;
+-- headroom; record, the text of the holder's record, or nil to leave that as it is; and recordLife, how
+-- long to keep it. KEYS and units: common.lua. The bucket is written first: if the server then refuses
+-- the record, tokens are lost, and none is drawn twice.
 
 local size = #answer
 for k = 1, c.n do

@@ -1,27 +1,26 @@
--- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
--- those of docs/protocol.md sections 3 to 7, and protocol.Bucket is the same in Go to the last bit.
+-- common.lua: the layout of what is stored, and the functions that all calls share (docs/protocol.md
+-- sections 3 to 7). protocol.Bucket is the same in Go to the last bit.
 --
--- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua
--- (reads the bucket), change.lua (changes the configuration and T), lease.lua or configure.lua, and
--- close.lua (writes). They are one chunk, whose local variables hold the bucket's state. Redis runs all
--- of it for every call: a function costs its creation, a table its fields, a number that becomes text
--- its formatting.
+-- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua (reads
+-- the bucket), change.lua (lost state, limits that change, T), lease.lua or configure.lua, and close.lua
+-- (writes). draw.lua comes before lease.lua, and alone in draws.lua. Local variables of the one chunk
+-- hold the bucket's state. Redis runs all of it for every call: a function costs its creation, a table
+-- its fields, a number that becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
---          byte. Then comes one of two forms. Their lengths differ. The long form: 38 numbers, the
+--          byte. Then comes one of two forms of different lengths. The long form: 38 numbers, the
 --          configuration, the level and the rest of each limit but the first, what is charged to
---          windows, see window.lua, and the limits that have left, see past.lua.
---          The 38 numbers:
+--          windows (window.lua), and the limits that have left (past.lua). The numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood forgot ttl
 --            proposed proposedAt width moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
---          server's time at the bucket's birth plus all forward steps of the server's clock since.
---          forgot is the last time at which a limit without a past may have been used up, 0 for none;
---          after a loss it lies ahead.
+--          server's time at its birth plus all forward steps of the server's clock since. forgot is the
+--          last time at which a limit without a past may have been used up, 0 for none; after a loss it
+--          lies ahead.
 --          The short form is for a bucket at rest, without windows and pasts, if all other numbers
---          follow from these (section 3.9): integers without a sign, with the bytes of each, then the
---          configuration
+--          follow from these (section 3.9): integers without a sign, with the bytes of each, and then
+--          the configuration
 --            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of each limit
 --          and at the end, if setAt is not epoch - 1 or forgot is not 0: setAt 7, forgot 7
@@ -31,10 +30,9 @@
 --            deploy 7, overcommit 7, calls 4, revision 7, empty 1, target 4
 --            burst 7, unit 7, step 7, code 1, per_ns 8
 --          A token is unit units, and a tick adds step units. code is 0, 1 or 2 for a tick of 1 us,
---          1 ms or 1 s, and 4 more where the burst was not said, but follows from the limit. per_ns
---          may exceed 2^53; nothing here reads it but to see whether two are equal. A sliding
---          window has the code 8, a calendar 16, or 4 more; burst is its tokens, unit the offset of
---          a calendar, and step the length of either, in microseconds
+--          1 ms or 1 s, and 4 more where the burst follows from the limit. per_ns may exceed 2^53 and is
+--          only compared. A sliding window has the code 8, a calendar 16, or 4 more; burst is its tokens,
+--          unit the offset of a calendar, and step the length of either, in microseconds
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
 -- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
@@ -52,10 +50,9 @@ if redis.replicate_commands then redis.replicate_commands() end
 
 local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
 
--- encode and decode are struct.pack and struct.unpack for the forms in use: '<', then 'd' for a double,
--- 'I7' for a whole number of 7 bytes, and 'c0' for a text at the end. A server without struct
--- (miniredis), or with a 32-bit struct that cuts whole numbers to 32 bits, gets the same bytes from
--- Lua, slowly.
+-- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double), 'I7' (a whole number of 7
+-- bytes), and 'c0' (a text at the end). A server without struct (miniredis), or with one that cuts whole
+-- numbers to 32 bits, gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
 if struct and struct.unpack('<I7', '\0\0\0\0\0\0\1') == 2^48 then
@@ -115,8 +112,7 @@ else
 end
 
 -- mark is the mark of the layout as one number. refusal returns the reply to a call that finds text of
--- another layout under key; nil if this release reads it. Go puts a line in front of the script with
--- the layouts that it reads: local layout, oldest.
+-- another layout under key; nil if this release reads it. Go puts `local layout, oldest = ...` first.
 local mark, byte = 121 + 256 * layout, string.byte
 local function refusal(key, text)
   local y, number = byte(text, 1, 2)

@@ -5,8 +5,7 @@
 -- Reply, a flat array:
 --   {'ok', exists, changed, ledger, activeWeight, epoch, counter, spent, denied, clock, ttl,
 --     configuration, level, next, ...}
---                         flags are 0 or 1; the ledger is in whole tokens, clock and ttl are in
---                         microseconds; level and next for each limit, as in lease.lua
+--           flags are 0 or 1; the ledger is in whole tokens; level and next for each limit, as in lease.lua
 --   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}, {'newer', key, layout}: nothing was written
 --

@@ -1,7 +1,5 @@
--- draws.lua: draws of many buckets in one call, for a server that has all of them. An EVALSHA by
--- itself costs as much as a draw.
---
--- Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
+-- draws.lua: draws of many buckets in one call, for a server that has all of them: an EVALSHA alone costs
+-- as much as a draw. Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
 --
 -- KEYS     the buckets
 -- ARGV[1], ARGV[2]  as in lease.lua, of all of them

@@ -1,5 +1,4 @@
--- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units:
--- common.lua.
+-- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units: common.lua.
 --
 -- KEYS[2]  the record of this holder, a string in the slot of the bucket: the mark of the layout and 12
 --          numbers:
@@ -9,22 +8,20 @@
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7, heardFrozen 7
 --            remaining 7, returned 7, refund 7, unused 7, debt 7, charge 7, waiting 7, drawn 7
 --            headroom 8, draw 1
---          ttl is a proposal. Durations and times are in microseconds, counts in tokens, headroom
---          is a part of each burst. epoch, counter, leaseMax, heardAt (the server's time), heardExpiry
---          and heardFrozen repeat the last reply, or are 0. A draw leaves out the last two lines if
---          they add nothing: waiting is want, and all other numbers there are 0
+--          ttl is a proposal, headroom a part of each burst. epoch, counter, leaseMax, heardAt (the
+--          server's time), heardExpiry and heardFrozen repeat the last reply, or are 0. A draw leaves out the
+--          last two lines if waiting is want, and all other numbers there are 0
 --
 -- Reply, a flat array, unless draw.lua has answered:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
 --     leaseMax, frozen, running, clock, ledger, target, ttl, configuration, level, next, ...}
---                         configuration is '' where it is the caller's; durations and times are in
---                         microseconds; flags are 0 or 1; level (in whole tokens, less the
---                         caller's headroom) and next (the time until there is one token more, 0
---                         for a full limit) for each limit
---   {'stale'}             seq is below one already executed; nothing was written
---   {'invalid', why}      an argument is out of range; nothing was written
---   {'damaged', key, why} the stored text cannot be trusted; nothing was written
---   {'newer', key, layout} a newer release stored it; nothing was written
+--           configuration is '' where it is the caller's; flags are 0 or 1; for each limit level (in
+--           whole tokens, less the caller's headroom) and next (the time until there is one token more,
+--           0 for a full limit)
+--   {'stale'}              seq is below one already executed
+--   {'invalid', why}       an argument is out of range
+--   {'damaged', key, why}  the stored text cannot be trusted
+--   {'newer', key, layout} a newer release stored it; these four write nothing
 --
 -- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
 --   4  an executed seq gets the stored grant again; a lower one is refused
@@ -124,8 +121,9 @@ else
   end
 
   -- Step 6. While a loss is waited out, there is no room to credit.
-  if known and now >= frozen then
-    local brought, filled = returned + refund + unused, setAt
+  local credits, filled = known and now >= frozen, setAt
+  if credits then
+    local brought = returned + refund + unused
     for k = 1, c.n do
       local l = c[k]
       if (brought > 0 or l.rest > 0) and not l.kind then
@@ -146,15 +144,14 @@ else
         brim(l, room - l.level)
       end
     end
-    if c.windows
-        and c.windows.credit(c, true, refund, unused, drawn, setAt, debt, charge, now, frozen, ledger) then
+  end
+  if c.windows then
+    if c.windows.credit(c, credits, refund, unused, drawn, setAt, debt, charge, now, frozen, ledger) then
       filled = now
     end
-    setAt = filled
-  elseif c.windows then
-    c.windows.credit(c, false, 0, 0, 0, 0, debt, charge, now, frozen, ledger)
+    c.windows.see(c, ledger, now, frozen, filled)
   end
-  if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
+  setAt = filled
   local level, burst = 2^53, c.least -- of the tightest limit, in tokens
   for k = 1, c.n do
     local l = c[k]

@@ -19,7 +19,7 @@ var pastMutations = []mutation{
 		{"      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end\n", ""},
 	}, usedUpAndBack},
 	{"a limit that comes back does not look at its past", lease.PerHour(10), []edit{
-		{"    local p, left = find(id), l.most * l.unit\n", "    local p, left = nil, l.most * l.unit\n"},
+		{"    local p, left = rules.find(id), l.most * l.unit\n", "    local p, left = nil, l.most * l.unit\n"},
 	}, usedUpAndBack},
 	{"what is leased when a bucket leaves does not count as used", lease.PerHour(10), []edit{
 		{"used = l.most * l.unit - l.level,", "used = (l.most - ledger) * l.unit - l.level,"},

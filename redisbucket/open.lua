@@ -1,6 +1,5 @@
--- open.lua: the start of every call. It reads the request and the stored bucket, and settles the bucket
--- at the present time: docs/protocol.md section 4, steps 1 and 2, with steps 3 in between. It writes
--- nothing. KEYS, ARGV and units: common.lua.
+-- open.lua: the start of every call. It reads the request and the bucket, and settles the bucket at the
+-- present time (docs/protocol.md section 4). It writes nothing. KEYS, ARGV and units: common.lua.
 --
 -- Steps:
 --   1  the time, read once
@@ -12,12 +11,10 @@
 --   exists           whether the bucket is there
 --   c                its configuration; its limits c[1] to c[c.n] hold the levels
 --   mine             the configuration that the caller proposes
---   clock now birth epoch counter spent denied frozen setAt keep updated contended share
---   ttl proposed proposedAt             the T in force, and the longest proposed since proposedAt
+--   clock now birth epoch counter spent denied frozen setAt keep updated contended share forgot
+--   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
 --   shown            the reading of the server's clock: clock, or up to 1 s less after a step back
 --   stood            when the configuration was last proposed
---   forgot           the last time at which a limit without a past (common.lua) may have been used up;
---                    0 for none
 --   width base moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
 --   the request

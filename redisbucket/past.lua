@@ -1,5 +1,5 @@
 -- past.lua: the pasts of limits that are out of force (docs/protocol.md section 6.12). KEYS, ARGV and
--- units: common.lua. Go puts it before common.lua, and after window.lua.
+-- units: common.lua.
 --
 -- A past records the use of a limit that has left, leases included, until it has refilled or been
 -- dropped. A limit that comes back before then has no more than its past leaves. A bucket keeps at most
@@ -13,32 +13,28 @@
 --   more 7      sliding window: the number of cells that follow; calendar: the number of its period
 --               plus 1, since the first is -1; token bucket: E
 --   zero 5
--- and for each cell of a sliding window with a charge, from the oldest: 1 for the number of the cell,
--- counted from the oldest that was live at that time, and 7 for its tokens. This text does not change
--- from call to call: refills follow from the time.
+-- and the cells of a sliding window, as in window.lua, counted from the oldest that was live at that time.
+-- This text does not change from call to call: refills follow from the time.
 --
 -- Steps, as open.lua and change.lua number them:
 --   1, 2  read: the text; prune: drop the pasts that have ended
 --   2     forget: after a loss keep the pasts that owe. Where limits change: leave, for each that leaves;
 --         own, for each token bucket; find, for each window; settled: drop the pasts of limits in force
 
--- pastRules returns the table of these functions, which hold the pasts. It is called for a bucket that
--- has pasts, or whose limits change; other calls pay for one function that refers to nothing outside.
--- deepest, encode and decode are common.lua's. shown is the time by the server's clock, now is running
--- time. Two limits are the same if their identities, texts, are equal.
+-- pastRules returns the table of these functions, which hold the pasts, for a bucket that has pasts or whose
+-- limits change. Other calls pay for one function that refers to nothing outside. shown is the time by
+-- the server's clock, now is running time.
 local function pastRules(shown, deepest, encode, decode)
   local rules, list, floor, max, min = {}, {}, math.floor, math.max, math.min
   local byte, sub = string.byte, string.sub
 
   -- identity returns a text that is equal for limits that are the same: token buckets of equal rate,
-  -- per_ns, burst and units, or windows of equal kind, length and offset. The 30 bytes of the limit are
-  -- in text at the place `at`.
-  local function identity(text, at)
+  -- per_ns, burst and units, or windows of equal kind, length and offset. The limit is in text at `at`.
+  function rules.identity(text, at)
     local code = byte(text, at + 21)
     if code > 7 then return (code > 15 and 'c' or 's') .. sub(text, at + 7, at + 20) end
     return code % 4 .. sub(text, at, at + 20) .. sub(text, at + 22, at + 29)
   end
-  rules.identity = identity
 
   -- keep drops every past for which over(p, ...) is true.
   local function keep(over, ...)
@@ -66,7 +62,7 @@ local function pastRules(shown, deepest, encode, decode)
       local burst, unit, step, code = decode('<I7I7I7I1', text, at)
       local used, when, more, zero = decode('<I7I7I7I5', text, at + 30)
       if burst < 1 or burst >= 2^52 or zero ~= 0 then return false end
-      local p, size = {id = identity(text, at), at = when}, 56
+      local p, size = {id = rules.identity(text, at), at = when}, 56
       if code > 7 then
         p.kind = (code == 8 or code == 12) and 1 or (code == 16 or code == 20) and 2
         if not p.kind or step < 1000 or step > 1576800000000000 or unit >= step or used >= 2^52
@@ -151,20 +147,19 @@ local function pastRules(shown, deepest, encode, decode)
   end
 
   -- find returns the past of a limit, or nil.
-  local function find(id)
+  function rules.find(id)
     for i = 1, #list do
       if list[i].id == id then return list[i] end
     end
   end
-  rules.find = find
 
   -- leave adds the past of limit k of configuration c, which goes out of force. Leased tokens count as
   -- used, because they may be spent before the limit comes back. Until forgot every limit without a past
   -- counts as used up, so only a token bucket that owes needs one.
   function rules.leave(c, k, ledger, now, forgot)
     local l, p, more, cells = c[k], nil, 0, ''
-    local id = identity(c.text, 30 * k + 1)
-    local other = find(id) -- of two limits that are the same
+    local id = rules.identity(c.text, 30 * k + 1)
+    local other = rules.find(id) -- of two limits that are the same
     if l.kind then
       if now < forgot then return end
       p = {kind = l.kind, tick = l.tick, cell = l.cell, offset = l.offset, sum = l.sum, first = l.first,
@@ -201,7 +196,7 @@ local function pastRules(shown, deepest, encode, decode)
   -- own returns the level of token bucket l by its own past. The leases that it finds count as used and
   -- not paid for. A newer version is lent those beyond B + E.
   function rules.own(l, id, newer, ledger, now, forgot)
-    local p, left = find(id), l.most * l.unit
+    local p, left = rules.find(id), l.most * l.unit
     if p then
       left = min(left, p.all - refilled(p.used, p.at, l, now))
     elseif forgot > 0 then -- it may have been used up when its past was forgotten

@@ -1,5 +1,4 @@
--- window.lua: the rules of limits that are windows (docs/protocol.md section 3.10). KEYS, ARGV and
--- units: common.lua. Go puts it before common.lua.
+-- window.lua: the rules of windows (docs/protocol.md section 3.10). KEYS, ARGV and units: common.lua.
 --
 -- A sliding window counts its charges in cells: cell j covers [j * cell, (j + 1) * cell) of the
 -- bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the window. A
@@ -8,12 +7,11 @@
 --
 -- In the long form of a bucket (common.lua) the level of a window is the sum of its charges, in tokens.
 -- Its rest is the number of stored cells, or the running time at which a calendar's period began. At
--- the end of the text, for each window in turn:
---   of a sliding window  for each cell in which something is charged, from the oldest, integers
---                        without a sign: 1 byte for the number of the cell, counted from the oldest
---                        that is live, and 7 for its tokens
+-- the end of the text, for each window in turn, in multiples of 8 bytes:
+--   of a sliding window  for each cell with a charge, from the oldest, integers without a sign: 1 byte
+--                        for its number, counted from the oldest that is live at the running time, and
+--                        7 for its tokens
 --   of a calendar        the number of the period, a double
--- So all of it is a multiple of 8 bytes. Which cell is the oldest follows from the running time.
 --
 -- Steps, as lease.lua and open.lua number them:
 --   2, 3  pass: time goes by, and the tokens of each slice that ends are charged
@@ -21,8 +19,8 @@
 --   6     credit: the tokens that come back, debt and charge
 
 -- windowRules returns the table of these functions, for a configuration with windows. Other calls pay
--- for one function that refers to nothing outside: encode and decode are common.lua's. All times in
--- arguments except clock are running time; ledger is in tokens.
+-- for one function that refers to nothing outside. All times in arguments except clock and shown are
+-- running time; ledger is in tokens.
 local function windowRules(encode, decode)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
@@ -213,9 +211,7 @@ local function windowRules(encode, decode)
   end
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
-
-  -- For past.lua: count charges the past of a window.
-  rules.count, rules.atLeast = charge, atLeast
+  rules.count, rules.atLeast = charge, atLeast -- for past.lua
 
   -- begin starts every window of c without charges; clear too, if time has passed. If c starts empty,
   -- all is used up.
