@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,21 +75,6 @@ func drawn(b *testing.B, s *Store) func() {
 	}
 }
 
-// evalshaTime reads INFO commandstats: the calls of EVALSHA since the last reset, and the
-// microseconds that they took.
-func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
-	b.Helper()
-	for line := range strings.SplitSeq(rdb.Info(context.Background(), "commandstats").Val(), "\r\n") {
-		if after, ok := strings.CutPrefix(line, "cmdstat_evalsha:"); ok {
-			_, err := fmt.Sscanf(after, "calls=%f,usec=%f", &calls, &usec)
-			testkit.NoErr(b, err)
-			return calls, usec
-		}
-	}
-	b.Fatal("EVALSHA is not in INFO commandstats")
-	return 0, 0
-}
-
 // BenchmarkScriptServerTime compares what one lease call and one draw cost the server with what one
 // admitted call of redis_rate costs it, as the same server counts all in turns of 500 calls. It takes
 // the median of the turns, so that short bursts of other load do not show. The target is a ratio of
@@ -121,7 +105,9 @@ func BenchmarkScriptServerTime(b *testing.B) {
 		for range n {
 			call()
 		}
-		calls, usec := evalshaTime(b, rdb)
+		var calls, usec float64
+		_, err := fmt.Sscanf(info(b, s, "commandstats", "cmdstat_evalsha"), "calls=%f,usec=%f", &calls, &usec)
+		testkit.NoErr(b, err)
 		took[i] = append(took[i], usec/calls)
 	}
 	b.ResetTimer()

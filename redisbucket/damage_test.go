@@ -349,13 +349,13 @@ func FuzzStored(f *testing.F) {
 	f.Add(doubles(last, last, last, last, last, top, last, last+7_200_000_000, last, top, last, last,
 		3_600_000_000, 3_600_000_000, last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000,
 		0, last)+ring[8:]+config, record, uint64(last), uint64(last))
-	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
-		for _, i := range []int{0, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 20, 21, 22, 27} {
-			f.Add(setNumber(good, i, bad), record, now, seq)
-		}
-		f.Add(good, setNumber(record, 13, bad), now, seq)
+	states, records := damages(false)
+	for _, damage := range states {
+		f.Add(damage(good), record, now, seq)
 	}
-	f.Add(setNumber(good, levelAt, 1_000_001), record, now, seq)
+	for _, damage := range records {
+		f.Add(good, damage(record), now, seq)
+	}
 	f.Add(setNumber(good, levelAt, -5e14), record, now, seq)
 	f.Add(setNumber(good, 4+heldAt, 1), record, now, seq)
 	f.Add("", "", uint64(0), uint64(1))

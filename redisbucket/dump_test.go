@@ -113,47 +113,41 @@ func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 		case lease.KindSliding:
 			scale, err := l.Scale(d.Config.Overcommit)
 			testkit.NoErr(t, err)
-			d.Level[k] = w.Sum
-			first := max(0, d.Now-scale.Tick) / scale.Cell
-			for j := range int64(len(w.Cells)) {
-				if n := w.Cells[(first+j)%int64(len(w.Cells))]; n > 0 {
-					tail = appendWhole(appendWhole(tail, 1, j), 7, n)
-					d.Rest[k]++
-				}
-			}
+			cells := cellsOf(w, scale, d.Now)
+			d.Level[k], d.Rest[k] = w.Sum, int64(len(cells)/cellSize)
+			tail = append(tail, cells...)
 		}
 	}
 	return tail
 }
 
+// cellsOf returns the text of the cells of a sliding window at that time.
+func cellsOf(w *protocol.WindowDump, s lease.Scale, at int64) (text []byte) {
+	first, slots := max(0, at-s.Tick)/s.Cell, int64(len(w.Cells))
+	for j := range slots {
+		if n := w.Cells[(first+j)%slots]; n > 0 {
+			text = appendWhole(appendWhole(text, 1, j), 7, n)
+		}
+	}
+	return text
+}
+
 // remembered returns the text of the pasts.
 func remembered(pasts []protocol.PastDump) (text []byte) {
 	for _, p := range pasts {
-		numbers := [...]int64{p.Scale.Capacity, p.Scale.Unit, p.Scale.Step}
-		code := int64(slices.Index(ticks[:], p.Scale.Tick))
-		if p.Limit.Windowed() {
-			numbers, code = [...]int64{p.Scale.Capacity, p.Scale.Offset, p.Scale.Tick}, kindCode*int64(p.Limit.Kind)
-		}
-		for _, v := range numbers {
-			text = appendWhole(text, 7, v)
-		}
-		text = appendWhole(appendWhole(text, 1, code+burstUnsaid*bit(p.Limit.Burst == 0)), 8, int64(p.Limit.Per))
 		used, more, cells := p.Used, p.Over, []byte(nil)
 		switch p.Limit.Kind {
 		case lease.KindCalendar:
 			used, more = p.Window.Sum, p.Window.Period+1
 		case lease.KindSliding:
-			used, more = p.Window.Sum, 0
-			first, slots := max(0, p.At-p.Scale.Tick)/p.Scale.Cell, int64(len(p.Window.Cells))
-			for j := range slots {
-				if n := p.Window.Cells[(first+j)%slots]; n > 0 {
-					cells = appendWhole(appendWhole(cells, 1, j), 7, n)
-					more++
-				}
-			}
+			cells = cellsOf(&p.Window, p.Scale, p.At)
+			used, more = p.Window.Sum, int64(len(cells)/cellSize)
 		}
-		text = appendWhole(appendWhole(appendWhole(appendWhole(text, 7, used), 7, p.At), 7, more), 5, 0)
-		text = append(text, cells...)
+		text = appendLimit(text, p.Limit, p.Scale)
+		for _, n := range [...]int64{used, p.At, more} {
+			text = appendWhole(text, 7, n)
+		}
+		text = append(appendWhole(text, 5, 0), cells...)
 	}
 	return text
 }
