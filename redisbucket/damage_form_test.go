@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -147,8 +146,16 @@ func pastDamages(now int64) map[string]func(string) string {
 	return damages
 }
 
+// windowDraw returns a draw of a window, which the short form cannot hold. Read as a token bucket it would be
+// full.
+func windowDraw() lease.Request {
+	r := drawOf(2, 1)
+	r.Config.Limits = []lease.Limit{lease.Calendar(10, time.Second, 90*time.Millisecond)}
+	return r
+}
+
 // shortDamages returns ways to damage the short form of a bucket of drawOf.
-func shortDamages() map[string]func(string) string {
+func shortDamages(t *testing.T) map[string]func(string) string {
 	const config = 46
 	epoch, clock, ttl, level, rest := place{0, 7}, place{13, 7}, place{20, 4}, place{36, 7}, place{43, 3}
 	damages := map[string]func(string) string{
@@ -156,6 +163,7 @@ func shortDamages() map[string]func(string) string {
 		"one byte more":    func(s string) string { return s + "\x00" },
 		"empty":            func(string) string { return "" },
 		"no configuration": func(s string) string { return s[:config] },
+		"a window":         func(s string) string { return s[:config] + textOf(t, windowDraw().Config) },
 		"text as long":     func(s string) string { return strings.Repeat("x", len(s)) },
 		"zeros as long":    func(s string) string { return strings.Repeat("\x00", len(s)) },
 	}
@@ -184,7 +192,8 @@ func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
 				[]lease.Request{windowRequest(2)}},
 			bucketPast + pastSize: {pastDamages(now), []lease.Request{windowRequest(1), pastRequest(2)},
 				[]lease.Request{pastRequest(3), windowRequest(3)}},
-			restSize(1): {shortDamages(), []lease.Request{drawOf(1, 1)}, []lease.Request{drawOf(2, 1), request(3)}},
+			restSize(1): {shortDamages(t), []lease.Request{drawOf(1, 1)},
+				[]lease.Request{drawOf(2, 1), windowDraw(), request(3)}},
 		} {
 			for name, damage := range c.damages {
 				for _, r := range c.made {
@@ -196,53 +205,6 @@ func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestAWindowIsNotInTheShortForm, which could not say what is charged to it: what looks like one is
-// damaged, for the fast path too.
-func TestAWindowIsNotInTheShortForm(t *testing.T) {
-	draw := drawOf(1, 1)
-	draw.Config.Limits = []lease.Limit{lease.Sliding(10, time.Second)}
-	onEach(t, func(t *testing.T, s *Store) {
-		// given a draw of a window at rest
-		granted(t, s, "k", draw)
-		testkit.Check(t, len(contentsOf(s, "k")) == longSize(1)+cellSize, "%d bytes", len(contentsOf(s, "k")))
-		// when the bucket's text becomes one of the short form, with its configuration
-		other := draw
-		other.Config.Limits = []lease.Limit{lease.PerSecond(10)}
-		s.rdb.Del(context.Background(), s.bucketKey("k"))
-		granted(t, s, "k", other)
-		bad := contentsOf(s, "k")[:restSize(1)-configSize(1)] + textOf(t, draw.Config)
-		// then no call takes it
-		second := draw
-		second.Seq = 2
-		checkDamaged(t, s, "a window", bad, second, windowRequest(2))
-	})
-}
-
-// TestWhatAWindowCosts: the text of a bucket grows by 8 bytes for each cell in which something is
-// charged, and for a calendar; it shrinks when they are dropped.
-func TestWhatAWindowCosts(t *testing.T) {
-	s := newStore(t, redistest.Start(t).Addr)
-	now := int64(1_700_000_000_000_000)
-	s.now = func() string { return strconv.FormatInt(now, 10) }
-	r := drawOf(0, 1)
-	r.Config.Limits = []lease.Limit{lease.Sliding(1000, time.Minute), lease.Calendar(1_000_000, time.Hour, 0)}
-	sizes := make([]int, 0, 200)
-	for range 200 {
-		r.Seq++
-		g := granted(t, s, "k", r)
-		testkit.Must(t, g.Granted == 1, "%+v", g)
-		s.rdb.Persist(context.Background(), s.bucketKey("k"))
-		sizes = append(sizes, len(contentsOf(s, "k")))
-		now += 1_000_000 // a cell
-	}
-	testkit.Check(t, sizes[0] == longSize(2)+16 && slices.Max(sizes) == longSize(2)+periodSize+61*cellSize,
-		"%d bytes at first, at most %d", sizes[0], slices.Max(sizes))
-	now += 62_000_000
-	r.Seq++
-	granted(t, s, "k", r)
-	testkit.Check(t, len(contentsOf(s, "k")) == sizes[0], "%d bytes after a window", len(contentsOf(s, "k")))
 }
 
 // TestALimitThatHasLeftIsForgottenInTime: a bucket is as short as before when what was used of limits

@@ -103,6 +103,7 @@ else
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
   if short then
+    if c.windows then return {'damaged', keys[1], 'a window is in the short form'} end
     epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
     setAt, forgot = epoch - 1, 0
     if dated then setAt, forgot = decode('<I7I7', text, 69 + 40 * n) end
@@ -154,7 +155,7 @@ else
       level, rest = decode('<dd', text, 305 + 30 * n + 16 * k)
     end
     if l.kind then
-      tail = tail and c.windows.read(l, text, tail, level, rest, was, before)
+      tail = c.windows.read(l, text, tail, level, rest, was, before)
       if not tail then return {'damaged', keys[1], 'what is charged to a window is out of range'} end
       level, rest = 0, 0
     elseif not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
