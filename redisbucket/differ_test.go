@@ -450,17 +450,3 @@ func TestTheTargetOfAFleetAgrees(t *testing.T) {
 		}
 	}
 }
-
-// TestADrawOfALimitWithOvercommitAgrees: a bucket at rest is remembered until the overcommit is made, too
-// (docs/protocol.md 6.14).
-func TestADrawOfALimitWithOvercommitAgrees(t *testing.T) {
-	x := startServers(t).trio(t, rand.New(rand.NewPCG(3, 1)), true, false)
-	x.names, x.now = []string{"a"}, 1_700_000_000_000_000
-	c := lease.Policy{Overcommit: 30}.ConfigFor([]lease.Limit{lease.PerSecond(10).WithBurst(7)}, 0, 0)
-	for seq := range int64(3) {
-		g, err := x.call(lease.Request{Holder: "a", Seq: 1 + seq, Config: c, Weight: 1, Want: 1, Need: 1,
-			Waiting: 1, Draw: true})
-		testkit.Check(t, err == nil && g.Expiry == 3700*time.Millisecond+2*c.TTL, "%+v, %v", g, err)
-		x.now += 1000
-	}
-}

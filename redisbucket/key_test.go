@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -58,6 +57,19 @@ func randomKey(rng *rand.Rand) string {
 	return string(b)
 }
 
+// TestSlotIsThatOfAServer: the tests below compute slots.
+func TestSlotIsThatOfAServer(t *testing.T) {
+	rdb := redis.NewClient(patient(redistest.Start(t, "--cluster-enabled", "yes").Addr))
+	defer rdb.Close()
+	s := &Store{prefix: defaultPrefix}
+	for _, key := range oddKeys {
+		for _, name := range []string{key, s.bucketKey(key), recordKey(s.bucketKey(key), "}{h")} {
+			got, err := rdb.ClusterKeySlot(t.Context(), name).Result()
+			testkit.Check(t, err == nil && got == slot(name), "%q: %d, the server says %d, %v", name, slot(name), got, err)
+		}
+	}
+}
+
 func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 	// given user keys of any bytes
 	rng, keys := rand.New(rand.NewPCG(1, 2)), slices.Clone(oddKeys)
@@ -96,50 +108,4 @@ func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 		short, long := s.bucketKey(lease.ShortKey(key)), s.bucketKey(key)
 		testkit.Check(t, short == long, "%.80q: %q and %q", key, short, long)
 	}
-}
-
-// FuzzBucketKey: whatever bytes users put into their keys, different keys never share anything in
-// Redis, and everything of one key is in one slot, as computed here and as a real server computes
-// it (where there is one).
-//
-//	go test ./redisbucket -run '^$' -fuzz FuzzBucketKey
-func FuzzBucketKey(f *testing.F) {
-	for i, key := range oddKeys {
-		f.Add(key, oddKeys[(i+1)%len(oddKeys)], "h", "}{")
-	}
-	rng := rand.New(rand.NewPCG(3, 4))
-	for range 250 {
-		f.Add(randomKey(rng), randomKey(rng), randomKey(rng), randomKey(rng))
-	}
-	f.Add("a", "a}", ":h", "")
-	f.Add("a}:h", "a", "h", "h")
-	f.Add("a%7D", "a}", "h", "h")
-	var server *redis.Client // one for each fuzzing process
-	if redistest.Available() {
-		server = redis.NewClient(patient(redistest.Start(f, "--cluster-enabled", "yes").Addr))
-		f.Cleanup(func() { server.Close() })
-	} else {
-		f.Log("slots are computed only: redis-server is not in PATH")
-	}
-	s := &Store{prefix: defaultPrefix}
-	f.Fuzz(func(t *testing.T, a, b, holderA, holderB string) {
-		bucketA, bucketB := s.bucketKey(a), s.bucketKey(b)
-		recordA, recordB := recordKey(bucketA, holderA), recordKey(bucketB, holderB)
-		// then two keys share their bucket only if they are one key, and a record never is anybody's
-		// bucket,
-		testkit.Must(t, (bucketA == bucketB) == (a == b), "%q has the bucket %q, %q has %q", a, bucketA, b, bucketB)
-		testkit.Must(t, (recordA == recordB) == (a == b && holderA == holderB) && recordA != bucketB &&
-			recordB != bucketA && recordA != bucketA, "%q has %q and %q, %q has %q and %q", a, bucketA, recordA, b,
-			bucketB, recordB)
-		// and bucket and record are in one slot.
-		for name, bucket := range map[string]string{bucketA: bucketA, recordA: bucketA, bucketB: bucketB,
-			recordB: bucketB} {
-			want := slot(bucket)
-			testkit.Must(t, slot(name) == want, "%q is in slot %d, its bucket in %d", name, slot(name), want)
-			if server != nil {
-				got, err := server.ClusterKeySlot(context.Background(), name).Result()
-				testkit.Must(t, err == nil && got == want, "the server: %q in slot %d, %v", name, got, err)
-			}
-		}
-	})
 }

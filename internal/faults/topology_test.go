@@ -372,8 +372,8 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	s.checkBound(name, busy, 0)
 }
 
-// awkward lists keys that programs may build from user input. (Random ones: FuzzBucketKey in
-// redisbucket.)
+// awkward lists keys that programs may build from user input. (Random ones:
+// TestKeysOfOneBucketShareASlotAndBucketsNeverMeet in redisbucket.)
 var awkward = []string{"{", "}", "{}", "}{", "a{b}c{d}", "{a}", "{a}}", "%", "%7D", "%e", "\x00", "a\x00b",
 	"\r\n", "*1\r\n$4\r\nPING\r\n", "\xff\xfe", ":", "a:b", "用户:{1}", " ", strings.Repeat("k", 1024),
 	strings.Repeat("k", 1025), strings.Repeat("}", 10_000), strings.Repeat("{", 10_000)}
