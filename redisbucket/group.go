@@ -21,8 +21,7 @@ type group struct {
 	scratch []byte
 }
 
-// part holds the calls that one script makes: a call of lease.lua, or draws that travel together in a
-// call of draws.lua.
+// part holds the calls that one script makes: a call of lease.lua, or draws together by draws.lua.
 type part struct {
 	*invocation
 	calls  []*lease.Call

@@ -65,7 +65,8 @@ func TestSlotIsThatOfAServer(t *testing.T) {
 	for _, key := range oddKeys {
 		for _, name := range []string{key, s.bucketKey(key), recordKey(s.bucketKey(key), "}{h")} {
 			got, err := rdb.ClusterKeySlot(t.Context(), name).Result()
-			testkit.Check(t, err == nil && got == slot(name), "%q: %d, the server says %d, %v", name, slot(name), got, err)
+			testkit.Check(t, err == nil && got == slot(name), "%q: the server says %d, not %d, %v", name, got,
+				slot(name), err)
 		}
 	}
 }

@@ -86,9 +86,8 @@ func apart(f func(gone func(error)) error) error {
 	return <-result
 }
 
-// reload makes a cluster client look up the owners of the slots again, after a failure that a
-// failover may have caused. By itself it does so once a minute. It returns at once, and go-redis
-// limits the rate.
+// reload makes a cluster client look up the owners of the slots again, after a failure that a failover may
+// have caused. It returns at once, and go-redis limits the rate.
 func (s *Store) reload() {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())

@@ -10,11 +10,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Draws of several keys may travel in one command if one server has all keys, in any order. A client
-// may be connected to such a server, or to a proxy in front of several. Some proxies (Envoy,
-// twemproxy) send a script to the server of its first key and do not look at the others: there the
-// script would find no buckets of those, and begin new ones with full bursts. So the first draws of a
-// Store travel alone, and then one script must find the buckets of several.
+// Draws of several keys may travel in one command if one server has all keys. Some proxies (Envoy,
+// twemproxy) in front of several servers send a script to that of its first key: there it would find no
+// buckets of the others, and begin new ones with full bursts. So the first draws of a Store travel
+// alone, and then one script must find the buckets of several.
 
 // foundEnough is the number of buckets that scripts must have found together with another, before
 // draws travel together. A proxy that sends nine keys of ten to one server still fails 999 times in
