@@ -145,10 +145,6 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes a minute with the race detector; .ci/run runs it without")
 	}
-	pairings := []bool{true, false}
-	if !testkit.Long(t, "pairs of five and ten", "pairs and strangers of five to twenty") {
-		pairings = pairings[:1]
-	}
 	// Given 400 replications of two policies with the same seeds, which both lose a call now and
 	// then,
 	var of [2]report.Report
@@ -163,48 +159,41 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 		testkit.NoErr(t, err)
 		scenes[k], replications[k] = s, replicationsOf(&of[k])
 	}
-	for _, paired := range pairings {
-		for _, reps := range []int{5, 10, 20}[:1+len(pairings)] {
-			given, held := map[string]int{}, map[string]int{}
-			const runs = 2000
-			for range runs {
-				// when a few of them are compared, one by one or as two reports with other seeds,
-				var sums [2]report.Report
-				outcomes := [2][]report.Outcome{}
-				for range reps {
-					which := rnd.IntN(len(replications[0]))
-					for k := range outcomes {
-						outcomes[k] = append(outcomes[k], replications[k][which])
-						if !paired {
-							which = rnd.IntN(len(replications[0]))
-						}
-					}
+	before, after := of[0].Figures.All(), of[1].Figures.All()
+	all := []int{5, 10, 20}
+	for _, reps := range all[:testkit.ShortOrLong(t, 2, len(all), "numbers of pairs")] {
+		given, held := map[string]int{}, map[string]int{}
+		const runs = 2000
+		for range runs {
+			// when a few of them are compared one by one,
+			outcomes := [2][]report.Outcome{}
+			for range reps {
+				which := rnd.IntN(len(replications[0]))
+				for k := range outcomes {
+					outcomes[k] = append(outcomes[k], replications[k][which])
 				}
-				for k := range sums {
-					sums[k] = report.Of(&scenes[k], outcomes[k], 0.95)
-				}
-				all := [2][]report.Named{of[0].Figures.All(), of[1].Figures.All()}
-				for i, c := range report.Changes(sums[0].Figures.All(), sums[1].Figures.All(), paired, 0.95) {
-					mean := all[1][i].Mean - all[0][i].Mean
-					if d := c.Difference; !d.Range {
-						given[c.Name]++
-						if d.Low <= mean && mean <= d.High {
-							held[c.Name]++
-						}
+			}
+			old, changed := report.Of(&scenes[0], outcomes[0], 0.95), report.Of(&scenes[1], outcomes[1], 0.95)
+			from := old.Figures.All()
+			for i, f := range changed.Figures.All() {
+				mean := after[i].Mean - before[i].Mean
+				if d := f.Over(*from[i].Figure, 0.95); !d.Range {
+					given[f.Name]++
+					if d.Low <= mean && mean <= d.High {
+						held[f.Name]++
 					}
 				}
 			}
-			// then an interval holds the mean of all as often as it says (pairs were offered the same),
-			// and a rare event has none. (A figure of whole tokens is held a little more often.)
-			for name, n := range given {
-				part := float64(held[name]) / float64(n)
-				testkit.Check(t, n < runs/3 || paired && name == "offered" || part >= 0.93 && part <= 0.975,
-					"%d replications, paired %v: %.1f %% of %d intervals of %s hold the mean", reps, paired, 100*part, n,
-					name)
-			}
-			testkit.Check(t, given["burnt"]+given["bound_exceeded_by"]+given["wait_ms_max"] == 0, "%v", given)
-			testkit.Check(t, reps < 10 && len(given) == 0 || given["calls_per_s"] > runs*9/10,
-				"%d replications, paired %v: %v", reps, paired, given)
 		}
+		// then an interval holds the mean of all as often as it says (pairs were offered the same),
+		// and a rare event has none. (A figure of whole tokens is held a little more often.)
+		for name, n := range given {
+			part := float64(held[name]) / float64(n)
+			testkit.Check(t, n < runs/3 || name == "offered" || part >= 0.93 && part <= 0.975,
+				"%d replications: %.1f %% of %d intervals of %s hold the mean", reps, 100*part, n, name)
+		}
+		testkit.Check(t, given["burnt"]+given["bound_exceeded_by"]+given["wait_ms_max"] == 0, "%v", given)
+		testkit.Check(t, reps < 10 && len(given) == 0 || given["calls_per_s"] > runs*9/10,
+			"%d replications: %v", reps, given)
 	}
 }

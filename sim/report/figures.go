@@ -83,15 +83,28 @@ func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 // the same seed are alike, so the interval of their difference is much narrower than those of f and
 // g.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
-	n := min(len(f.Values), len(g.Values))
-	if n == 0 {
+	off := f.less(g)
+	if len(off) == 0 {
 		return Difference{Mean: f.Mean - g.Mean, Low: f.Mean - g.Mean, High: f.Mean - g.Mean}
 	}
-	off := make([]float64, n)
+	return meanOf(off, confidence)
+}
+
+// Over is Minus where f and g have intervals, else it has the extremes of the differences.
+func (f Figure) Over(g Figure, confidence float64) Difference {
+	d := f.Minus(g, confidence)
+	if off := f.less(g); (f.Range || g.Range) && len(off) > 0 {
+		d.Range, d.Low, d.High = true, slices.Min(off), slices.Max(off)
+	}
+	return d
+}
+
+func (f Figure) less(g Figure) []float64 {
+	off := make([]float64, min(len(f.Values), len(g.Values)))
 	for i := range off {
 		off[i] = f.Values[i] - g.Values[i]
 	}
-	return meanOf(off, confidence)
+	return off
 }
 
 // meanOf is the mean of xs, of which there is one at least, with its interval.

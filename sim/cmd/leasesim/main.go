@@ -1,8 +1,7 @@
 // Command leasesim shows what yuzhi promises, before it is rolled out and after. "leasesim run"
 // simulates a fleet, "compare" sets it beside other algorithms, "sweep" and "plan" look for a
-// policy, "replay" asks what a recorded load would have seen, "diff" says how two reports differ,
-// "init" writes a scenario to start from, and "live" runs real processes against one Redis and
-// audits every admission. "inspect" and "top" look at the buckets of a Redis in production.
+// policy, "replay" asks what a recorded load would have seen, "init" writes a scenario to start
+// from, and "live" runs real processes against one Redis and audits every admission. "inspect" and "top" look at the buckets of a Redis in production.
 package main
 
 import (
@@ -87,7 +86,7 @@ func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
-		p.replayCommand(), diffCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
+		p.replayCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
 		fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))
 	return root

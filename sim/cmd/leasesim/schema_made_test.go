@@ -22,7 +22,6 @@ var outputs = map[string]reflect.Type{
 	"replay":       reflect.TypeFor[sim.Report](),
 	"sweep":        reflect.TypeFor[search.SweepReport](),
 	"plan":         reflect.TypeFor[search.Plan](),
-	"diff":         reflect.TypeFor[difference](),
 	"live":         reflect.TypeFor[live.Report](),
 	"compare-live": reflect.TypeFor[sideBySide](),
 	"inspect":      reflect.TypeFor[bucket](),
