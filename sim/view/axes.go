@@ -44,7 +44,7 @@ func (c Chart) axes(width float64) *plot.Plot {
 	p.X.Label.Text, p.X.Tick.Label = c.XLabel, label(draw.XCenter, draw.YTop)
 	p.Y.Label.Text, p.Y.Tick.Label = c.YLabel, label(draw.XRight, draw.YCenter)
 	if width < wideChart {
-		p.X.Tick.Marker = fitting(width-yAxisWidth, numberTicks(5), numberTicks(2))
+		p.X.Tick.Marker = numberTicks(2) // as many as have room where they are long
 	}
 	if c.Names != nil {
 		p.X.Tick.Marker = namedTicks(c.Names, width-yAxisWidth)
@@ -69,23 +69,6 @@ func numberTicks(most float64) plot.TickerFunc {
 		}
 		for i := math.Ceil(low / step); i*step <= high; i++ {
 			ticks = append(ticks, plot.Tick{Value: i * step, Label: Number(i * step)})
-		}
-		return ticks
-	}
-}
-
-// fitting is the first of some choices of ticks whose labels have room side by side in a width.
-func fitting(width float64, choices ...plot.TickerFunc) plot.TickerFunc {
-	return func(low, high float64) (ticks []plot.Tick) {
-		for _, choice := range choices {
-			ticks = choice(low, high)
-			sum := 0.0
-			for _, tick := range ticks {
-				sum += textWidth(tick.Label) + nameGap
-			}
-			if sum <= width {
-				break
-			}
 		}
 		return ticks
 	}

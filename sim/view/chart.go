@@ -25,7 +25,6 @@ type Chart struct {
 	Lines          []Line
 	Names          []string // of x = 0, 1, 2, ...; nil where x is a number
 	FromZero       bool     // the vertical axis starts at 0
-	Height         float64  // 0 means 240
 	// The axes span at least this: less would show noise as if it were something.
 	XLeast, YLeast float64
 }
@@ -38,7 +37,7 @@ type Line struct {
 	Series    int       // its colour, from 0; Grey for what others are compared with
 	Mark      Mark
 	Labels    []string // written beside the points where there is room; as many as points, or none
-	Titles    []string // shown where a pointer rests on a point; the same
+	Titles    []string // shown where a pointer rests on a point; likewise
 }
 
 // add appends a point.
@@ -69,6 +68,7 @@ type picture struct {
 const (
 	wideChart   = 760
 	narrowChart = 340
+	height      = 240
 )
 
 // legend says what one colour and mark mean.
@@ -129,7 +129,6 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 	}
 	widen(&p.X, c.XLeast)
 	widen(&p.Y, c.YLeast)
-	height := cmp.Or(c.Height, 240)
 	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
 	left := 2.0
 	if names := p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max); c.Names != nil && len(names) > 0 {
@@ -142,7 +141,7 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 		return "", err
 	}
 	svg := strings.TrimSpace(b.String()[strings.Index(b.String(), "<svg"):])
-	svg = strings.TrimSuffix(svg, "</svg>") + c.points(p, paper, height, width == wideChart) + "</svg>\n"
+	svg = strings.TrimSuffix(svg, "</svg>") + c.points(p, paper, width == wideChart) + "</svg>\n"
 	return template.HTML(inAnyFont(svg)), nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)
@@ -68,14 +67,6 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 		got := strings.Join(labels, " ")
 		testkit.Check(t, got == c.want, "ticks of [%v, %v] are %q, want %q", c.low, c.high, got, c.want)
 	}
-	// Numbers below a narrow chart are as many as fit, too.
-	for _, x := range []struct {
-		high float64
-		want int
-	}{{9.96, 5}, {80_000, 5}, {80_000_000, 2}} {
-		got := len(fitting(250, numberTicks(5), numberTicks(2))(0, x.high))
-		testkit.Check(t, got == x.want, "%d numbers up to %v", got, x.high)
-	}
 	many := slices.Repeat([]string{"a name"}, 100)
 	for _, width := range []float64{280, 700} {
 		got := len(namedTicks(many, width))
@@ -106,40 +97,27 @@ func TestTextsOfAChartKeepTheirWidthInAnyFont(t *testing.T) {
 	testkit.Check(t, texts >= 5 && texts == wide, "%d of %d texts have a width:\n%s", wide, texts, svg)
 }
 
-// TestNoColourMeansTwoThings: with more groups than colours they have one, and titles name them; of
-// more lines the further ones are dashed.
-func TestNoColourMeansTwoThings(t *testing.T) {
-	for _, groups := range []int{2, len(series), len(series) + 1} {
-		r := madeUp()
-		r.Report.Members = nil
-		for i := range groups {
-			r.Report.Members = append(r.Report.Members,
-				sim.Member{Group: fmt.Sprint("group ", i), Admitted: 7, Share: 8})
+// chartsOf are the titles of all charts of a document.
+func chartsOf(d Document) (titles []string) {
+	for _, s := range d.Sections {
+		for _, c := range s.Charts {
+			titles = append(titles, c.Title)
 		}
-		lines := r.shares().Charts[0].Lines[1:]
-		named := map[int]bool{}
-		for _, l := range lines {
-			testkit.Check(t, !named[l.Series%len(series)], "%d groups: the colour of %s comes again", groups, l.Name)
-			named[l.Series%len(series)] = true
-		}
-		last := lines[len(lines)-1].Titles
-		testkit.Check(t, last[len(last)-1] == fmt.Sprintf("group %d: 7 admitted, a share of 8", groups-1),
-			"%d groups: %q", groups, last)
 	}
-	d := Sweep(swept(t, "policy.target=10ms..1s:log:8", "groups.web.count=1,2"), "", "")
-	looks := map[string]bool{}
-	for _, l := range sectionOf(t, d, "Over groups.web.count").Charts[0].Lines {
-		look := fmt.Sprint(l.Series%len(series), l.Mark)
-		testkit.Check(t, !looks[look], "the look of %s comes again", l.Name)
-		looks[look] = true
-	}
+	return titles
 }
 
-func sectionOf(t *testing.T, d Document, title string) Section {
-	t.Helper()
-	i := slices.IndexFunc(d.Sections, func(s Section) bool { return s.Title == title })
-	testkit.Must(t, i >= 0, "there is no section %s", title)
-	return d.Sections[i]
+func TestAChartThatShowsNothingIsNotDrawn(t *testing.T) {
+	// Given a sweep in which only the calls and the false rejects differ,
+	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=1s")
+	want := []string{"false_reject_ratio", "calls_per_s", "false_reject_ratio against calls_per_s"}
+	testkit.Check(t, slices.Equal(chartsOf(Sweep(r, "", "")), want), "%q", chartsOf(Sweep(r, "", "")))
+	// when only one of its points ran, then there is nothing to draw;
+	r.Points[1].Figures, r.Points[2].Figures = nil, nil
+	testkit.Check(t, chartsOf(Sweep(r, "", "")) == nil, "%q", chartsOf(Sweep(r, "", "")))
+	// and of two parameters there is a map in the place of lines.
+	d := Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2"), "", "")
+	testkit.Check(t, d.Sections[0].Heat != nil && slices.Equal(chartsOf(d), want[2:]), "%q", chartsOf(d))
 }
 
 // An axis of one value that cannot be negative does not begin below zero.

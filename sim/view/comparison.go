@@ -62,13 +62,11 @@ func (r Result) rivals(d *Document) {
 	if r.Describe == nil {
 		return
 	}
-	about := Section{Title: "The algorithms"}
+	about := Table{Columns: []string{"algorithm", "what it does"}}
 	for _, a := range r.Report.Rivals {
-		if text := r.Describe(a.Name); text != "" {
-			about.Facts = append(about.Facts, Fact{a.Name, text})
-		}
+		about.Add(a.Name, r.Describe(a.Name))
 	}
-	d.Sections = append(d.Sections, about)
+	d.Sections = append(d.Sections, Section{Title: "The algorithms", Shown: InFull, Table: &about})
 }
 
 // subject says which of the rivals pay for the network and for Redis.

@@ -72,7 +72,6 @@ const (
 type Section struct {
 	Title  string
 	Text   []string // paragraphs
-	Facts  []Fact
 	Charts []Chart
 	Heat   *Heat
 	Table  *Table

@@ -31,15 +31,6 @@ func TestASweepOfAFieldThatMovesTheTargetShowsIt(t *testing.T) {
 	says(t, text, "target in force", "50ms", "25ms")
 }
 
-func TestAMapShowsTheTargetInForce(t *testing.T) {
-	r := swept(t, "policy.target=100ms,2s", "groups.web.count=1,2")
-	says(t, string(HeatOf(r).SVG()), ">yuzhi 100ms<", ">yuzhi 2s (in force 500ms)<")
-	// Where it is not the same in all columns, each cell's point says it.
-	r = swept(t, "policy.target=100ms,2s", "limits[0]=1000/s burst 2000,1000/s burst 4000")
-	says(t, string(HeatOf(r).SVG()), ">yuzhi 2s<")
-	says(t, written(t, Sweep(r, "", ""), FormatTable), "2s     500ms", "2s        1s")
-}
-
 func TestARunShowsTheTargetInForce(t *testing.T) {
 	r := madeUp()
 	for target, want := range map[time.Duration]string{

@@ -120,8 +120,7 @@ const (
 	heatKey    = 4  // colours in a line of the legend
 )
 
-// SVG draws the map with its legend, as a picture of its own. Each cell has a title that says all
-// that is known of it.
+// SVG draws the map with its legend, as a picture of its own.
 func (h Heat) SVG() template.HTML {
 	left := utf8.RuneCountInString(h.Down+" ↓")*heatLetter + 16
 	for _, row := range h.Rows {
@@ -161,11 +160,10 @@ func (h Heat) SVG() template.HTML {
 			if !finite(c.Part.Mean) {
 				s = heatStep{paper: "#ffffff", text: "#57606a"}
 			}
-			fmt.Fprintf(&b, `<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n",
-				html.EscapeString(h.about(row, k)), x, y, across-2, heatHeight-2, s.paper)
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x, y, across-2,
+				heatHeight-2, s.paper)
 			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle),
 				c.text()+either(c.Excess > 0, " !", ""))
-			b.WriteString("</g>\n")
 		}
 		if h.exceeded() {
 			text(end+heatWidth/2, y+19, middle, Number(row.excess()))
@@ -183,27 +181,12 @@ func (h Heat) SVG() template.HTML {
 	return template.HTML(b.String())
 }
 
-// about describes a cell.
-func (h Heat) about(row HeatRow, column int) string {
-	c, at := row.Cells[column], row.Name+", "+h.Across+" "+h.Columns[column]
-	if !finite(c.Part.Mean) {
-		return at + ": did not run"
-	}
-	bound := either(c.Excess > 0, "exceeded by "+Count(c.Excess, "token"), "holds")
-	return at + ": " + Figure("admitted_vs_central", c.Part) + " of one central bucket; the bound " + bound
-}
-
 // HeatOf is the map of a sweep of two parameters: what each algorithm admits of what one central
 // bucket would have. The columns are the values of the second parameter. Where the first one is of
 // the leases' policy, which the other algorithms do not know, each of these has one row, at its
 // first value.
 func HeatOf(r search.SweepReport) Heat {
-	v := sweepView{SweepReport: &r}
-	return v.heat()
-}
-
-func (v sweepView) heat() Heat {
-	down, across := v.Axes[0], v.Axes[1]
+	v, down, across := sweepView{SweepReport: &r}, r.Axes[0], r.Axes[1]
 	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path,
 		Columns: across.Values}
 	// One row for each value of the other parameter, or for the first one only.
@@ -211,11 +194,11 @@ func (v sweepView) heat() Heat {
 		for i, value := range down.Values {
 			row := HeatRow{Name: algorithm}
 			if all {
-				row.Name += " " + v.value(0, value)
+				row.Name += " " + value
 			}
 			for k := range across.Values {
 				c := HeatCell{Part: unknown}
-				if p := &v.Points[i*len(across.Values)+k]; p.Figures != nil {
+				if p := &r.Points[i*len(across.Values)+k]; p.Figures != nil {
 					part, excess := cell(p)
 					c = HeatCell{part, excess.Worst}
 				}

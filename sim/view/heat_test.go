@@ -28,13 +28,11 @@ func TestAMapSaysWhatEachCellIs(t *testing.T) {
 		Rows: []HeatRow{{
 			Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
 		}}}
-	// when it is drawn, then each says so, under the pointer and in the cell.
+	// when it is drawn, then each says so.
 	svg := string(h.SVG())
-	for _, want := range []string{"<title>a &lt;name&gt;, clock.offset 0s: 100 % of one central bucket; the " +
-		"bound holds</title>",
-		"the bound exceeded by 19,382 tokens", "clock.offset 10s: did not run", ">193.0 !<", ">100.0<", ">–<",
-		">ttl ↓<",
-		">clock.offset →<", ">excess<", ">19,382<"} {
+	for _, want := range []string{
+		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<", ">clock.offset →<", ">excess<", ">19,382<",
+	} {
 		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
 	}
 	table := h.table()

@@ -82,11 +82,10 @@ func targetText(p search.Policy) string {
 	return text + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
 }
 
-// tradeOff draws what the search had to choose between: a line through the trade-offs, the chosen
-// policy among them.
+// tradeOff draws what the search had to choose between: the trade-offs, the chosen policy among them.
 func (v planView) tradeOff() Section {
 	x, y := "calls_per_s", search.TradedFor(v.Targets)[0].Figure
-	front := Line{Name: "no other policy is better in both", Series: Grey, Mark: Dotted}
+	front := Line{Name: "no other policy is better in both", Series: Grey}
 	chosen := Line{Name: "chosen", Series: 1}
 	list := slices.Clone(v.TradeOffs)
 	isChosen := func(c search.Candidate) bool { return v.Chosen != nil && c.Policy == v.Chosen.Policy }

@@ -25,9 +25,9 @@ func (r Result) charts() []Section {
 		end := s.StepS * float64(max(len(s.Admitted), 2))
 		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
 	}
-	draw := func(title, note string, height float64, lines ...Line) {
+	draw := func(title, note string, lines ...Line) {
 		overTime.Charts = append(overTime.Charts,
-			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true, Height: height})
+			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true})
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
 		line("admitted", s.Admitted, 0)}
@@ -41,16 +41,14 @@ func (r Result) charts() []Section {
 		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"),
 			float64(limits[0].Capacity())))
 	}
-	draw("Tokens per second",
-		"The limit is what buckets refill; a full bucket lets more through for a while, here as in "+r.kinds(
-			centralText)+".", 240, tokens...)
+	draw("Tokens per second", "The limit is what buckets refill; a full bucket lets more through for a while, "+
+		"here as in "+r.kinds(centralText)+".", tokens...)
 	draw("The bucket in Redis",
-		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.", 240,
+		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.",
 		bucket...)
-	draw("Tokens in the processes", "", 180, line("held in all pools", s.Held, 2))
-	draw("Round trips to Redis per second", "", 180, line("round trips", s.RoundTrips, 3))
+	draw("Round trips to Redis per second", "", line("round trips", s.RoundTrips, 3))
 	if len(s.Running) > 0 && slices.Min(s.Running) != slices.Max(s.Running) {
-		draw("Processes", "", 160, line("running", s.Running, 4))
+		draw("Processes", "", line("running", s.Running, 4))
 	}
 	if len(rep.Members) < 2 {
 		return []Section{overTime}
@@ -71,19 +69,6 @@ func (r Result) shares() Section {
 		Note:   "In the order of the shares. On the line a process got exactly its share.",
 		XLabel: "process", FromZero: true, Lines: []Line{{Name: "max-min share", Series: Grey}},
 	}
-	lineOf := map[string]int{} // by the process's group
-	for _, m := range r.Report.Members {
-		if n := len(chart.Lines); lineOf[m.Group] == 0 {
-			lineOf[m.Group] = n
-			chart.Lines = append(chart.Lines, Line{Name: "admitted, " + m.Group, Series: n - 1, Mark: Dots})
-		}
-	}
-	if len(chart.Lines)-1 > len(series) { // colours that come again would say nothing
-		chart.Lines = append(chart.Lines[:1], Line{Name: "admitted", Mark: Dots})
-		for group := range lineOf {
-			lineOf[group] = 1
-		}
-	}
 	every := (len(members) + membersMax - 1) / membersMax
 	if every > 1 {
 		chart.Note += fmt.Sprintf(" One process of %d is drawn.", every)
@@ -91,7 +76,12 @@ func (r Result) shares() Section {
 	for i := 0; i < len(members); i += every {
 		m := members[i]
 		chart.Lines[0].add(float64(i+1), m.Share)
-		line := &chart.Lines[lineOf[m.Group]]
+		name, n := "admitted, "+m.Group, len(chart.Lines)
+		of := slices.IndexFunc(chart.Lines, func(l Line) bool { return l.Name == name })
+		if of < 0 {
+			chart.Lines, of = append(chart.Lines, Line{Name: name, Series: n - 1, Mark: Dots}), n
+		}
+		line := &chart.Lines[of]
 		line.add(float64(i+1), float64(m.Admitted))
 		line.Titles = append(line.Titles, fmt.Sprintf("%s: %s admitted, a share of %s", m.Group,
 			Number(float64(m.Admitted)), Number(math.Round(m.Share))))

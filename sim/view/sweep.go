@@ -12,8 +12,8 @@ import (
 )
 
 // Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end.
-// JSON is the report itself; CSV has a line per point. The page has lines for one or two
-// parameters.
+// JSON is the report itself; CSV has a line per point. The page has lines for one parameter that
+// varies, and a map for two.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -38,14 +38,15 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	v.shown = withAll(v.shown, "admitted_vs_central", "false_reject_ratio", "calls_per_s")
 	v.judge(&d)
 	if len(r.Axes) == 2 && min(len(r.Axes[0].Values), len(r.Axes[1].Values)) > 1 {
-		h := v.heat()
+		h := HeatOf(r)
 		t := h.table()
 		d.Sections = append(d.Sections, Section{Title: h.Title, Heat: &h, Table: &t, Text: []string{h.explained()}})
 	}
-	if len(r.Axes) <= 2 {
-		d.Sections = append(d.Sections, v.charts())
+	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
+	if len(varied) == 1 && len(v.figures()) > 1 {
+		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
-	if len(r.Objectives) == 2 {
+	if len(r.Objectives) == 2 && len(v.figures()) > 1 {
 		d.Sections = append(d.Sections, v.tradeOff())
 	}
 	for _, shown := range []Shown{InBrief, InFull} {
@@ -143,22 +144,6 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 	}
 	given, err := time.ParseDuration(p.Values[k])
 	return err != nil || given.String() != p.TargetInForce
-}
-
-// value writes a value of an axis: with the target in force, where that is another one and the same
-// at all points with the value.
-func (v sweepView) value(axis int, value string) string {
-	inForce := ""
-	for i := range v.Points {
-		switch p := &v.Points[i]; {
-		case p.Values[axis] != value || p.Invalid != "":
-		case v.Axes[axis].Path != targetPath || !v.otherThanGiven(p) || inForce != "" && inForce != p.TargetInForce:
-			return value
-		default:
-			inForce = p.TargetInForce
-		}
-	}
-	return value + either(inForce != "", " (in force "+inForce+")", "")
 }
 
 // about names a point, with the target in force where that is not the one that is named.

@@ -1,10 +1,8 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -14,48 +12,31 @@ import (
 // unknown is a figure of what did not run.
 var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 
-// charts draw each figure over the values of the last parameter, with a line for each value of the
-// other one, if there are two.
-func (v sweepView) charts() Section {
-	across := v.Axes[len(v.Axes)-1]
+// charts draw each figure that differs between points over the values of the only parameter that varies.
+func (v sweepView) charts(across search.Axis) Section {
 	bands := fmt.Sprintf("The means, with their %s intervals, or the ranges of the replications, as bands.",
 		Percent(v.Confidence))
 	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
-	zero := func(name string) bool {
-		return !slices.ContainsFunc(v.figures(),
-			func(f *sim.Figures) bool { return !search.FigureOf(f, name).IsZero() })
-	}
-	for _, name := range slices.DeleteFunc(withAll(v.shown, search.BoundFigure), zero) {
+	all := v.figures()
+	for _, name := range withAll(v.shown, search.BoundFigure) {
 		scale, note := drawnIn(name)
-		chart := Chart{
-			Title: name, Note: note, XLabel: across.Path, Names: across.Values,
-			FromZero: name != "admitted_vs_central",
-			YLeast:   leastSpan(name, v.figures()),
+		line, differs := Line{Name: "mean", Mark: Dotted}, false
+		for i := range v.Points {
+			f, p := unknown, &v.Points[i]
+			if p.Figures != nil {
+				f = search.FigureOf(p.Figures, name)
+				differs = differs || f.Mean != search.FigureOf(all[0], name).Mean
+			}
+			line.add(float64(i), f.Mean*scale)
+			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
+			line.Titles = append(line.Titles, v.about(p)+": "+name+" "+Figure(name, f))
 		}
-		for points := range slices.Chunk(v.Points, len(across.Values)) {
-			line := Line{Name: "mean", Series: len(chart.Lines), Mark: Dotted}
-			if line.Series >= len(series) {
-				line.Mark = Dashed // as the colours come again
-			}
-			if len(v.Axes) == 2 {
-				line.Name = v.Axes[0].Path + " " + v.value(0, points[0].Values[0])
-			}
-			for i, p := range points {
-				f := unknown
-				if p.Figures != nil {
-					f = search.FigureOf(p.Figures, name)
-				}
-				line.add(float64(i), f.Mean*scale)
-				at := v.about(&p) + ": " + name + " "
-				line.Titles = append(line.Titles, at+Figure(name, f))
-				if len(v.Axes) == 1 {
-					line.Labels = append(line.Labels, Mean(name, f))
-				}
-				line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
-			}
-			chart.Lines = append(chart.Lines, line)
+		if differs {
+			s.Charts = append(s.Charts, Chart{
+				Title: name, Note: note, XLabel: across.Path, Names: across.Values, Lines: []Line{line},
+				FromZero: name != "admitted_vs_central", YLeast: leastSpan(name, all),
+			})
 		}
-		s.Charts = append(s.Charts, chart)
 	}
 	return s
 }
@@ -101,7 +82,7 @@ func (l *Line) addFigures(f *sim.Figures, x, y, about, label string) {
 func tradeOff(x, y string, all []*sim.Figures, lines ...Line) Section {
 	_, note := drawnIn(y)
 	for i := range lines {
-		lines[i].Mark = cmp.Or(lines[i].Mark, Dots)
+		lines[i].Mark = Dots
 	}
 	chart := Chart{
 		Title: y + " against " + x, Note: note, XLabel: x, YLabel: y, Lines: lines,
