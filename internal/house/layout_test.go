@@ -142,7 +142,7 @@ var foreign = map[string][]string{
 // the limiter links, but for those that use a package to which foreign allows one.
 var workbench = []string{
 	"github.com/spf13/cobra", "go.yaml.in/yaml/v4", "gonum.org/v1", "github.com/HdrHistogram/hdrhistogram-go",
-	"github.com/schollz/progressbar/v3", "github.com/alicebob/miniredis/v2",
+	"github.com/alicebob/miniredis/v2",
 }
 
 func TestImportsFollowTheArrows(t *testing.T) {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
@@ -54,50 +52,34 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-// phases shows on a terminal, phase by phase, how much of something is done, and how long it takes:
-// the phase, or, where left is known, all of it. Elsewhere it shows nothing, and show is nil. The
-// caller calls clear before it prints anything else. Both may be called from any goroutine.
+// phases shows on a terminal, phase by phase, how much of something is done, and how long it takes: the
+// phase, or, where left is known, all of it. Elsewhere it shows nothing, and show is nil. The caller
+// calls show once at a time, and clear before it prints anything else.
 func phases(w io.Writer) (show func(phase string, done, of int, left time.Duration), clear func()) {
-	f := terminal(w)
-	if f == nil {
-		return nil, func() {}
+	line, clear := statusLine(w)
+	if line == nil {
+		return nil, clear
 	}
-	var bar *progressbar.ProgressBar
-	var mu sync.Mutex
-	current := ""
-	wipe := func() {
-		if bar != nil {
-			_ = bar.Clear() // a bar that cannot be drawn is no reason to stop what it is about
+	var current string
+	var begun, shown time.Time
+	return func(phase string, done, of int, left time.Duration) {
+		now := time.Now()
+		if phase != current {
+			current, begun, shown = phase, now, time.Time{}
 		}
-	}
-	clear = func() {
-		mu.Lock()
-		defer mu.Unlock()
-		wipe()
-	}
-	show = func(phase string, done, of int, left time.Duration) {
-		mu.Lock()
-		defer mu.Unlock()
-		text := phase
-		if left > 0 {
-			text = fmt.Sprintf("%s (about %v left in all)", phase, left.Round(time.Second))
+		if now.Sub(shown) < 100*time.Millisecond {
+			return
 		}
-		if bar == nil || phase != current {
-			wipe()
-			current = phase
-			bar = progressbar.NewOptions(of,
-				progressbar.OptionSetWriter(f),
-				progressbar.OptionSetDescription(text),
-				progressbar.OptionSetWidth(20),
-				progressbar.OptionThrottle(100*time.Millisecond),
-				progressbar.OptionSetPredictTime(left == 0),
-				progressbar.OptionClearOnFinish(),
-			)
+		shown = now
+		of, rest := max(of, 1), ""
+		if left == 0 && done > 0 {
+			left = time.Duration(float64(now.Sub(begun)) * (float64(of)/float64(done) - 1))
 		}
-		_ = bar.Set(done)
-		bar.Describe(text)
-	}
-	return show, clear
+		if left >= time.Second {
+			rest = fmt.Sprintf(", about %v left", left.Round(time.Second))
+		}
+		line(fmt.Sprintf("%s %d %%%s", phase, 100*done/of, rest))
+	}, clear
 }
 
 // statusLine rewrites one line on a terminal; elsewhere it says nothing, and show is nil.
