@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,12 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
-	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -47,23 +42,6 @@ func TestTheCommandLineToRepeatHasTheSeed(t *testing.T) {
 		p := program{args: strings.Fields(c.args)}
 		got := p.commandLine(3)
 		testkit.Check(t, got == c.want, "%s: %q, want %q", c.args, got, c.want)
-	}
-}
-
-func TestEveryErrorHasItsStatus(t *testing.T) {
-	for err, want := range map[error]int{
-		errors.New("other"):                                                             exitFailed,
-		fmt.Errorf("x: %w", errUsage):                                                   exitUsage,
-		fmt.Errorf("x: %w", scenfile.ErrInvalid):                                        exitUsage,
-		sim.Scenario{Limits: []lease.Limit{{}}}.Validate():                              exitUsage,
-		fmt.Errorf("x: %w", sim.ErrInterrupted):                                         exitInterrupted,
-		errors.Join(fmt.Errorf("x: %w", search.ErrInfeasible), errors.New("other")):     exitInfeasible,
-		fmt.Errorf("x: %w", errExceeded):                                                exitExceeded,
-		fmt.Errorf("x: %w", search.ErrNotMet):                                           exitExceeded,
-		errors.Join(sim.ErrInterrupted, fmt.Errorf("by the way: %w", search.ErrNotMet)): exitInterrupted,
-	} {
-		got := statusOf(err)
-		testkit.Check(t, got == want, "%v is status %d, want %d", err, got, want)
 	}
 }
 
@@ -143,17 +121,12 @@ live --offered NaN => --offered is NaN
 live --shape square => --shape is "square", must be one of
 live --duration 5 => flag: missing unit
 live --duration 1ms => --duration is 1ms, must be 100ms
-live --target 1s --ttl 1s => --ttl is 1s, must be at least twice --target (2s)
 live --kill-after 9s => --kill-after is 9s, must be
 live --stop-after 9s => --stop-after is 9s, must be
 live --limit 9/s --rate 9 => --limit "9/s" is in place of --rate and --burst
-live --limit 9/s --burst 9 => --limit "9/s" is in place of --rate and --burst
-live --limit often => the limit "often"
 live --redis '' => --redis is empty; leave it out, or give it a value
 compare --rivals '' => --rivals is empty
 live --target 0s => --target is 0, must be above 0; leave it out for its default
-live --ttl 0s => --ttl is 0, must be above 0
-live --calls-per-second 0 => --calls-per-second is 0, must be above 0
 live --shape adversary --offered 3 => --offered is not for --shape adversary
 run --reps ten => invalid argument "ten" for "--reps" flag: parsing "ten"
 live --out xml => --out is "xml", must be table or json
@@ -178,14 +151,10 @@ simulate => unknown command "simulate" for "leasesim"\n
 swep => unknown command "swep" for "leasesim"; did you mean sweep?
 help frob => unknown command "frob" for "leasesim"\n
 help swep => unknown command "swep" for "leasesim"; did you mean sweep?
-help run frob => unknown command "frob" for "leasesim run"
 run fleet.yaml => did you mean -f fleet.yaml?
-live --processes 0 --rate 0 --offered 0 => --rate is 0
-run surplus => unknown command
 run --set limits=[100 in 1m]
   => unknown command "in" for "leasesim run"; it takes flags only, and a value with spaces in quotes
 run --seed 0 => leasesim: --seed is 0, must be 1 to 2^53-1
-run --seed 9007199254740992 => --seed is 9007199254740992
 run --reps 0 => --reps is 0, must be at least 1
 run --parallel -1 => --parallel is -1
 run --duration 0s => --duration is 0s, must be above 0
@@ -203,21 +172,11 @@ run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet:
 compare --rivals central,tortoise => --rivals: unknown algorithm "tortoise"
 run -f @rival => @rival:9:19: rivals[1]: unknown algorithm "centrl": the names are central, 
 compare --set rivals=[central:7] => rivals[0]: invalid argument: "central:7": central takes none
-compare --rivals central --threshold 'rival.fixed_window.jain > 0' => the rival fixed_window does not run
 replay => leasesim: replay needs a --trace
 replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
 run -f example:priorities --set workload.load=5
   => --set: workload is not read: each group has a workload of its own
 sweep -f example:priorities --vary workload.load=1,2 => --vary: workload is not read
-run --set workload.patience=50ms
-  => workload.patience: is 50ms, which the verb allow does not read; it is for wait
-run --set workload.deadline=50ms => workload.deadline: is 50ms, which the verb allow does not read
-run --set 'redis.faults=[{kind: outage, at: 1s, for: 1s, by: 1s}]'
-  => redis.faults[0].by: is 1s, which a fault of kind outage does not read; it is for slow, clock_step
-run --set 'redis.faults=[{kind: slow, at: 1s, for: 1s, by: 1s, lost: 1s}]'
-  => redis.faults[0].lost: is 1s, which a fault of kind slow does not read; it is for failover
-run --set 'redis.faults=[{kind: clock_step, at: 1s, for: 1s, by: 1s}]'
-  => redis.faults[0].for: is 1s, which a fault of kind clock_step does not read
 init --list --example flash-sale => init --list stands alone
 init --example nothing => --example is "nothing", must be one of steady-fleet
 init a b => init takes one NAME
@@ -228,13 +187,10 @@ sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100
   => 200 x 100 points are too many, must be at most 10000
 sweep --vary policy.target=1ms --objectives speed => --objectives: invalid objective "speed"
 sweep --vary reps=1,2 => use --reps
-sweep --vary seed=1,2 => use --seed
-sweep --vary parallel=1,2 => use --parallel
 replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace is in the place of it
 replay --trace x.csv --set groups.web.workload.verb=wait => the trace is in the place of it
 plan --false-rejects half => "half" has no unit: a ratio is in percent, like 0.5%
 plan --redis-calls 0 => --redis-calls is 0, must be above 0
-plan --redis-calls NaN => --redis-calls is NaN
 plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0
 plan --confidence 100% => --confidence is 100%, must be 50% to 99.99%
 plan --overcommit-max 4503599627370495
@@ -247,11 +203,6 @@ compare --redis localhost:1 => --redis is for compare --live
 compare --live --rivals fixed_window => --rivals are not run by --live
 compare --live -f example:steady-fleet
   => live cannot run this scenario: workload.kind is poisson, must be constant
-compare --live --set network.loss=1% => network.loss is 1%, must be 0%
-compare --live --set workload.kind=sync --duration 1200ms
-  => duration is 1.2s, must be a multiple of workload.every (500ms)
-compare --live --duration 10ms --set limits=[20000/s] => --duration is 10ms, must be 100ms to 1h
-compare --live --duration 1h --set limits=[100000000/s] => as every admission is recorded
 `
 
 func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {

@@ -53,91 +53,77 @@ func TestANewcomerGetsFromInitToAProof(t *testing.T) {
 }
 
 func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
-	limits := []lease.Limit{lease.PerSecond(100).WithBurst(30)}
-	base := sim.Scenario{Limits: limits, Groups: []sim.Group{{Count: 20}, {Count: 900}},
-		Workload: sim.Workload{Rate: 250}}
-	policy := search.Policy{Target: "20ms", TTL: "200ms", Overcommit: 3, CallsPerSecond: 70}
-	chosen := func(p search.Policy, calls float64) *search.Candidate {
-		c := &search.Candidate{Policy: p}
-		c.Figures.CallsPerS.Mean = calls
-		return c
-	}
-	got := proof(base, chosen(policy, 100))
-	testkit.Must(t, len(got) == 1, "%+v", got)
-	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target "+
-		"20ms --ttl 200ms --offered 2.5 "+"--overcommit 3 --calls-per-second 70\n", "%s", got[0].Code)
-	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v",
-		got[0].Text)
-	// Of many keys it plays one, with its part of the requests and of the calls, and requests of one
-	// token that take as many together.
-	users := base
-	users.Keys.Count, users.Workload = 5000, sim.Workload{Rate: 200_000, Cost: sim.Cost{Min: 1, Max: 4}}
-	got = proof(users, chosen(policy, 20_000))
-	testkit.Check(t, strings.Contains(got[0].Code, "--processes 32 ") &&
-		strings.Contains(got[0].Code, "--offered 1 ") &&
-		strings.Contains(got[0].Text[0], "one key, with the mean load of the 5,000. Their requests take one "+
-			"token each"), "%+v", got)
-	users.Workload.Rate *= 1e6 // live refuses more than a thousand times the limit
-	testkit.Check(t, strings.Contains(proof(users, chosen(policy, 1))[0].Code, "--offered 1000 "),
-		"more than live takes")
-	users.Workload.Rate = 50 // of all keys: one would not ask for a hundred tokens in five minutes
-	got = proof(users, chosen(policy, 1))
-	testkit.Check(t, len(got) == 1 && !strings.Contains(got[0].Code, "--offered") &&
-		strings.Contains(got[0].Text[0], "ask for 2 times its limit"), "%+v", got)
-	// Reservations count with their final cost, and loads without a rate as they were offered.
-	asked := chosen(policy, 1)
-	asked.Figures.Offered.Mean = 30_000
-	group := sim.Group{Count: 20, Workload: &sim.Workload{Rate: 300}}
-	for want, change := range map[string]func(*sim.Scenario){
-		"1.25": func(s *sim.Scenario) {
-			s.Workload.Cost, s.Workload.Actual = sim.Cost{Min: 9, Max: 9}, sim.TokenDist{Dist: sim.Dist{P: 0.5}}
-		},
-		"10": func(s *sim.Scenario) { s.Workload = sim.Workload{Kind: sim.Closed} },
-		"15": func(s *sim.Scenario) { s.Groups, s.Warmup = []sim.Group{group}, 10*time.Second },
-	} {
-		s := base
-		change(&s)
-		got := proof(s, asked)
-		testkit.Check(t, strings.Contains(got[0].Code, "--offered "+want+" "), "want %s: %s", want, got[0].Code)
-	}
-	// A TTL that is not set is named only where it would be another one.
-	unset, slow := policy, base
-	unset.DefaultTTL, slow.CallTimeout = true, 250*time.Millisecond
+	four := sim.Workload{Rate: 200_000, Cost: sim.Cost{Min: 1, Max: 4}}
+	// Given the plan of a fleet, when something about it is another, then so is the command that proves it.
 	for _, c := range []struct {
-		s    sim.Scenario
-		want bool
-	}{{base, false}, {slow, true}} {
-		code := proof(c.s, chosen(unset, 100))[0].Code
-		testkit.Check(t, strings.Contains(code, "--ttl 200ms") == c.want, "after %v: %s", c.s.CallTimeout, code)
-	}
-	// There is no command for a scenario that live cannot run.
-	two := base
-	two.Limits = append(two.Limits, lease.Every(time.Second))
-	testkit.Check(t, proof(two, chosen(policy, 1)) == nil, "a command for two limits")
-	// A run asks for enough to show something, and none takes hours.
-	for _, c := range []struct {
-		limit lease.Limit
-		load  float64
-		want  string // part of the command, "none" without one
-		says  string
+		change func(s *sim.Scenario, c *search.Candidate)
+		want   string // in the command and in what is said of it; "" for no command
+		never  string
 	}{
-		{lease.PerSecond(100), 2, " --offered 2", "for 5s,"},
-		{lease.PerMinute(120), 0.5, " --offered 0.5 --duration 1m40s", "for 1m40s,"},
-		{lease.PerHour(100), 2, "none", ""},
-		{lease.Sliding(100, time.Minute), 1, " --offered 1", "for 3m0s,"},
-		{lease.Sliding(1000, 2*time.Minute), 1, "none", ""},
-		{lease.Calendar(1000, 24*time.Hour, 0), 9, "none", ""},
+		{func(*sim.Scenario, *search.Candidate) {}, "leasesim live --processes 32 --limit '100/s burst 30' \\\n  " +
+			"--target 20ms --ttl 200ms --offered 2.5 --overcommit 3 --calls-per-second 70\n", ""},
+		{func(*sim.Scenario, *search.Candidate) {}, "32 real processes in the place of 920", ""},
+		// Of many keys it plays one, with its part of the requests and of the calls, and requests of one
+		// token that take as many together.
+		{users(four), "--processes 32 ", ""},
+		{users(four), "--offered 1 ", ""},
+		{users(four), "one key, with the mean load of the 5,000. Their requests take one token each", ""},
+		{users(sim.Workload{Rate: 200_000 * 1e6}), "--offered 1000 ", ""}, // live refuses more
+		// One key would not ask for a hundred tokens in five minutes.
+		{users(sim.Workload{Rate: 50}), "ask for 2 times its limit", "--offered"},
+		// Reservations count with their final cost, and loads without a rate as they were offered.
+		{func(s *sim.Scenario, _ *search.Candidate) {
+			s.Workload.Cost, s.Workload.Actual = sim.Cost{Min: 9, Max: 9}, sim.TokenDist{Dist: sim.Dist{P: 0.5}}
+		}, "--offered 1.25 ", ""},
+		{func(s *sim.Scenario, c *search.Candidate) {
+			s.Workload, c.Figures.Offered.Mean = sim.Workload{Kind: sim.Closed}, 30_000
+		}, "--offered 10 ", ""},
+		{func(s *sim.Scenario, c *search.Candidate) {
+			s.Groups[0].Workload, s.Warmup, c.Figures.Offered.Mean = &sim.Workload{Rate: 300}, 10*time.Second, 30_000
+		}, "--offered 15 ", ""},
+		// A TTL that is not set is named only where it would be another one.
+		{func(_ *sim.Scenario, c *search.Candidate) { c.Policy.DefaultTTL = true }, "--target 20ms", "--ttl"},
+		{func(s *sim.Scenario, c *search.Candidate) {
+			s.CallTimeout, c.Policy.DefaultTTL = 250*time.Millisecond, true
+		}, "--ttl 200ms", ""},
+		// There are no more processes than the embedded Redis has calls for, and two at least.
+		{calls(9200), "--processes 10 ", ""},
+		{calls(1e6), "--processes 2 ", ""},
+		// A run asks for enough to show something, and none takes hours.
+		{limited(2, lease.PerSecond(100)), " --offered 2 ", "--duration"},
+		{limited(2, lease.PerSecond(100)), "for 5s,", ""},
+		{limited(0.5, lease.PerMinute(120)), "--duration 1m40s\n", ""},
+		{limited(2, lease.PerHour(100)), "", ""},
+		{limited(1, lease.Sliding(100, time.Minute)), "for 3m0s,", "--duration"},
+		{limited(1, lease.Sliding(1000, 2*time.Minute)), "", ""},
+		{limited(9, lease.Calendar(1000, 24*time.Hour, 0)), "", ""},
+		// live has one limit.
+		{limited(1, lease.PerSecond(100), lease.Every(time.Second)), "", ""},
 	} {
-		s := sim.Scenario{Limits: []lease.Limit{c.limit}, Workload: sim.Workload{Load: c.load}}
-		got := proof(s, chosen(search.Policy{Target: "20ms", DefaultTTL: true}, 1))
-		testkit.Must(t, len(got) == 0 == (c.want == "none"), "%v: %+v", c.limit, got)
-		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want+"\n") &&
-			strings.Contains(got[0].Text[0], c.says), "%v: %+v", c.limit, got)
+		s := sim.Scenario{Limits: []lease.Limit{lease.PerSecond(100).WithBurst(30)},
+			Groups: []sim.Group{{Count: 20}, {Count: 900}}, Workload: sim.Workload{Rate: 250}}
+		chosen := &search.Candidate{
+			Policy: search.Policy{Target: "20ms", TTL: "200ms", Overcommit: 3, CallsPerSecond: 70}}
+		c.change(&s, chosen)
+		got := ""
+		for _, section := range proof(s, chosen) {
+			got = section.Code + fmt.Sprint(section.Text)
+		}
+		testkit.Check(t, strings.Contains(got, c.want) && (got == "") == (c.want == "") &&
+			(c.never == "" || !strings.Contains(got, c.never)), "%q, want %q and no %q", got, c.want, c.never)
 	}
-	// There are no more processes than the embedded Redis has calls for, and two at least.
-	for calls, want := range map[float64]string{100: "--processes 32 ", 9200: "--processes 10 ",
-		1e6: "--processes 2 "} {
-		got := proof(base, chosen(policy, calls))[0].Code
-		testkit.Check(t, strings.Contains(got, want), "%v calls a second: %s", calls, got)
+}
+
+func users(w sim.Workload) func(*sim.Scenario, *search.Candidate) {
+	return func(s *sim.Scenario, _ *search.Candidate) { s.Keys.Count, s.Workload = 5000, w }
+}
+
+func calls(perSecond float64) func(*sim.Scenario, *search.Candidate) {
+	return func(_ *sim.Scenario, c *search.Candidate) { c.Figures.CallsPerS.Mean = perSecond }
+}
+
+func limited(load float64, limits ...lease.Limit) func(*sim.Scenario, *search.Candidate) {
+	return func(s *sim.Scenario, _ *search.Candidate) {
+		s.Limits, s.Groups, s.Workload = limits, nil, sim.Workload{Load: load}
 	}
 }
