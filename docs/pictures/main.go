@@ -3,8 +3,7 @@
 //
 //	go run ./docs/pictures
 //
-// For windows it asks the real limits: protocol.Bucket, and a counter that begins anew with each
-// period.
+// For windows it asks the real limits: protocol.Bucket.
 package main
 
 import (
@@ -51,7 +50,7 @@ type picture struct {
 
 func pictures() []picture {
 	return []picture{
-		{"fixed-window.svg", "a fixed window: 100 each 1m, counted anew", fixed()},
+		{"fixed-window.svg", "a fixed window: 100 each 1m, counted anew", ask(lease.Calendar(quota, window, 0))},
 		asked("sliding-window.svg", "a sliding window", lease.Sliding(quota, window)),
 		asked("bucket.svg", "a token bucket", lease.PerMinute(quota)),
 	}
@@ -59,21 +58,6 @@ func pictures() []picture {
 
 func asked(file, name string, l lease.Limit) picture {
 	return picture{file, name + ": " + l.String(), ask(l)}
-}
-
-// fixed is a counter that begins anew with each period.
-func fixed() (admitted []time.Duration) {
-	count, period := 0, time.Duration(-1)
-	for _, at := range requests() {
-		if p := at / window; p != period {
-			count, period = 0, p
-		}
-		if count < quota {
-			count++
-			admitted = append(admitted, at)
-		}
-	}
-	return admitted
 }
 
 // ask is the reference bucket with the limit l, asked for each request.

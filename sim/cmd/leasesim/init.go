@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -15,29 +14,24 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-func (p *program) initCommand() *cobra.Command {
-	var example, name string
+func initCommand() *cobra.Command {
+	var name string
 	var list bool
 	c := command("init", func(c *cobra.Command) error {
 		examples := scenfile.Examples()
-		t := view.Table{Columns: []string{"example", "what it is"}}
-		var names []string
-		for _, e := range examples {
-			t.Add(e.Name, e.Description)
-			names = append(names, e.Name)
-		}
+		i := slices.IndexFunc(examples, func(e scenfile.Example) bool { return e.Name == name })
 		text := string(scenfile.Template())
-		switch i := slices.Index(names, cmp.Or(example, name)); {
-		case list && (example != "" || name != ""):
+		switch {
+		case list && name != "":
 			return fmt.Errorf("%w: init --list stands alone", errUsage)
 		case list:
+			t := view.Table{Columns: []string{"example", "what it is"}}
+			for _, e := range examples {
+				t.Add(e.Name, e.Description)
+			}
 			text = t.String()
-		case example != "" && name != "":
-			return fmt.Errorf("%w: init takes a NAME or an --example", errUsage)
 		case i >= 0:
 			text = string(examples[i].Text)
-		case example != "":
-			return fmt.Errorf("%w: --example is %q, must be one of %s", errUsage, example, strings.Join(names, ", "))
 		case name != "":
 			text = scenfile.TemplateFor(name)
 		}
@@ -51,7 +45,6 @@ func (p *program) initCommand() *cobra.Command {
 		name = strings.Join(args, "")
 		return nil
 	}
-	c.Flags().StringVar(&example, "example", "", "name of a built-in example, in place of the template")
 	c.Flags().BoolVar(&list, "list", false, "list of the built-in examples")
 	return c
 }

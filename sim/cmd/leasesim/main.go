@@ -85,7 +85,7 @@ type program struct {
 func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
+	root.AddCommand(initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
 		p.replayCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
 		fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))

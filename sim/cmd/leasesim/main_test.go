@@ -26,7 +26,7 @@ func TestInitWritesAScenarioThatRuns(t *testing.T) {
 	template := leasesim(t, "init").ends(0).stdout
 	e := pretend(t, report(), nil, "run -f "+fileOf(t, template)).ends(0)
 	testkit.Check(t, len(e.ran) == 1, "%d runs", len(e.ran))
-	sale := leasesim(t, "init --example flash-sale").ends(0).shows("flash-sale")
+	sale := leasesim(t, "init flash-sale").ends(0).shows("flash-sale")
 	testkit.Check(t, sale.stdout != template, "%s", sale.stdout)
 	leasesim(t, "init --list").ends(0).shows("flash-sale ")
 }
@@ -177,8 +177,7 @@ replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
 run -f example:priorities --set workload.load=5
   => --set: workload is not read: each group has a workload of its own
 sweep -f example:priorities --vary workload.load=1,2 => --vary: workload is not read
-init --list --example flash-sale => init --list stands alone
-init --example nothing => --example is "nothing", must be one of steady-fleet
+init flash-sale --list => init --list stands alone
 init a b => init takes one NAME
 sweep => leasesim: --vary: invalid grid: nothing varies
 sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH=VALUES

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -121,10 +122,11 @@ func (f *shared) tellTraces(s sim.Scenario) {
 }
 
 func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
-	t, processes, restarts := w.Trace, 0, false
+	t, processes, restarts, scaled := w.Trace, 0, false, false
 	for _, g := range groups {
 		processes += mostOf(g)
 		restarts = restarts || g.Restarts.Every > 0 || g.Restarts.At > 0
+		scaled = scaled || len(g.Scale) > 0
 	}
 	if w.Kind != sim.Replay || processes == 0 {
 		return
@@ -143,18 +145,11 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 		"last %d", view.Count(t.Processes, "process"), processes, processes-t.Processes)
 	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod "+
 		"%[2]d", t.Processes, processes)
-	n, late, away := len(t.Requests), 0, 0
-	for _, r := range t.Requests {
-		switch {
-		case r.At >= s.Duration:
-			late++
-		case !runs(groups, r.Process%processes, r.At):
-			away++
-		}
-	}
-	of := func(some int) string { return trace.Some(some, n, "its %d requests", "comes", "come") }
-	add(late > 0, "%s after the end of the run (%v)", of(late), s.Duration)
-	add(away > 0, "%s to processes that do not run then (groups[].scale): left out", of(away))
+	n := len(t.Requests)
+	played := sort.Search(n, func(i int) bool { return t.Requests[i].At >= s.Duration })
+	add(played < n, "%s after the end of the run (%v)",
+		trace.Some(n-played, n, "its %d requests", "comes", "come"), s.Duration)
+	add(scaled, "what comes to a process while it does not run (groups[].scale) is left out")
 	add(restarts, "what comes to a process while it restarts is left out")
 	for _, note := range notes {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: %s: %s\n", w.File, note)
@@ -168,22 +163,4 @@ func mostOf(g sim.Group) int {
 		most = max(most, step.Count)
 	}
 	return most
-}
-
-// runs reports whether the process with that number in all groups is meant to run then.
-func runs(groups []sim.Group, process int, at time.Duration) bool {
-	for _, g := range groups {
-		if most := mostOf(g); process >= most {
-			process -= most
-			continue
-		}
-		count := g.Count
-		for _, step := range g.Scale {
-			if step.At <= at {
-				count = step.Count
-			}
-		}
-		return process < count
-	}
-	return false
 }

@@ -89,8 +89,8 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 		note    string
 	}{
 		// when the fleet is scaled down to one in the middle,
-		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "38 of its 100 requests come to processes that do " +
-			"not run then"},
+		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "what comes to a process while it does not run " +
+			"(groups[].scale) is left out"},
 		// or has more processes, of two groups,
 		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: there is no " +
 			"request for the last 3"},

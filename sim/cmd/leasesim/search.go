@@ -117,41 +117,26 @@ var partTargets = []struct{ flag, figure, op, help string }{
 
 // planFlags are the flags of plan beside the shared ones.
 type planFlags struct {
-	parts         []part // one for each of partTargets
+	parts         []sim.Ratio // one for each of partTargets
 	redisCalls    float64
 	waitP99       time.Duration
-	confidence    part
+	confidence    sim.Ratio
 	overcommitMax int64
 	mustHold      []string
 	timeLimit     time.Duration
 }
 
-// part is a part of one in percent. A bare number could mean two things.
-type part float64
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *part) UnmarshalText(text []byte) error {
-	if x, err := strconv.ParseFloat(string(text), 64); err == nil && x > 0 && x <= 1 {
-		return fmt.Errorf("%q could mean %s%% or %s%%: say which, with the %% sign", text, text,
-			strconv.FormatFloat(x*100, 'f', -1, 64))
-	}
-	return (*sim.Ratio)(p).UnmarshalText(text)
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (p part) MarshalText() ([]byte, error) { return sim.Ratio(p).MarshalText() }
-
 func (p *program) planCommand() *cobra.Command {
-	o := planFlags{parts: make([]part, len(partTargets))}
+	o := planFlags{parts: make([]sim.Ratio, len(partTargets))}
 	f := p.simulating("plan", func(f *shared) error { return f.plan(o) })
 	flags := f.Flags()
 	for i, t := range partTargets {
-		flags.TextVar(&o.parts[i], t.flag, part(0), t.help)
+		flags.TextVar(&o.parts[i], t.flag, sim.Ratio(0), t.help)
 		flags.Lookup(t.flag).DefValue = ""
 	}
 	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "max lease calls per second, whole fleet")
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "max wait of 99 % of the admitted requests")
-	flags.TextVar(&o.confidence, "confidence", part(0.95), "confidence of the intervals, a `part`")
+	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "confidence of the intervals, a `part`")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "max policy.overcommit in tokens, "+
 		"which weakens the bound by as many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
