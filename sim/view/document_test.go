@@ -103,20 +103,6 @@ func stable(report []byte) string {
 	return regexp.MustCompile(`"machine":\{[^}]*\}`).ReplaceAllString(string(report), "")
 }
 
-func TestAPlanThatWasCutShortSaysSo(t *testing.T) {
-	for _, p := range []search.Plan{planned(t), missed(t)} {
-		p.CutShort = "halve"
-		text := written(t, Plan(p, "", ""), FormatTable)
-		testkit.Check(t, strings.Contains(text, `The time limit ended the plan in phase "halve"`), "%s", text)
-	}
-	// Also that there was no time for the stresses, of which there is no empty table.
-	p := planned(t)
-	p.CutShort, p.Stress = "screen", nil
-	text := written(t, Plan(p, "", ""), FormatTable)
-	says(t, text, "and this one was not tried under stress.")
-	testkit.Check(t, !strings.Contains(text, "UNDER STRESS"), "%s", text)
-}
-
 func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 	figures, ofRival := len(search.FigureNames()), len(search.RivalFigureNames())
 	ofClass := len((&sim.ClassReport{}).All())

@@ -2,7 +2,6 @@ package view
 
 import (
 	"math"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,38 +75,6 @@ func TestAThingIsCounted(t *testing.T) {
 		Count(int64(2000), "round trip"), things("1.0", "token"), things("1 ± 2", "lease call")}, ", ")
 	testkit.Check(t, got == "1 process, 3 processes, 0 points, 1 token, 2,000 round trips, 1.0 tokens, 1 ± 2 "+
 		"lease calls", "%s", got)
-}
-
-// TestOneThingIsOne: nowhere does a text speak of "1 tokens".
-func TestOneThingIsOne(t *testing.T) {
-	one := fig(1, 0, 1, 1)
-	// Given a run, a sweep and a plan in which all there is to count is one,
-	r := madeUp()
-	r.Report.Reps, r.Report.RepsAsked, r.Report.Processes = 0, 1, 1
-	r.Report.BoundExceededBy, r.Report.StartStock, r.Report.FaultStock, r.Report.CallsPerS = one, one, one, one
-	s := swept(t, "policy.target=20ms")
-	s.Reps, s.Points[0].Figures.BoundExceededBy, s.Finished, s.Invalid = 1, one, -1, 1
-	p := planned(t)
-	p.Reps, p.Chosen.Figures.CallsPerS, p.Chosen.Figures.BoundExceededBy = 1, one, one
-	p.Needs, p.Relief = &search.Needs{CPU: 0.8, Nodes: 1, Least: 1}, &sim.Relief{CallsPerS: 1}
-	var all []string
-	for _, d := range []Document{Run(r), Comparison(r), Sweep(s, "", ""), Plan(p, "", "")} {
-		for _, v := range d.Verdicts {
-			all = append(all, v.Text)
-		}
-		all = append(all, d.Subtitle)
-	}
-	// then each is spoken of as one.
-	several := regexp.MustCompile(
-		`(?:^|[^\d.,])1 (?:[A-Za-z]+ )?(?:token|process|replication|point|call|shard)e?s\b`)
-	ones := 0
-	for _, text := range all {
-		testkit.Check(t, !several.MatchString(text), "it says %q: %s", several.FindString(text), text)
-		ones += strings.Count(text, "1 token") + strings.Count(text, "1 lease call") +
-			strings.Count(text, "1 shard") +
-			strings.Count(text, "1 replication") + strings.Count(text, "1 point") + strings.Count(text, "1 process")
-	}
-	testkit.Check(t, ones >= 12, "there are only %d things of which there is one: %q", ones, all)
 }
 
 func TestPartsAreShownInPercentAsTheyAreAskedFor(t *testing.T) {

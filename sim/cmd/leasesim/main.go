@@ -1,7 +1,8 @@
 // Command leasesim shows what yuzhi promises, before it is rolled out and after. "leasesim run"
 // simulates a fleet, "compare" sets it beside other algorithms, "sweep" and "plan" look for a
 // policy, "replay" asks what a recorded load would have seen, "init" writes a scenario to start
-// from, and "live" runs real processes against one Redis and audits every admission. "inspect" and "top" look at the buckets of a Redis in production.
+// from, and "live" runs real processes against one Redis and audits every admission. "inspect" and
+// "top" look at the buckets of a Redis in production.
 package main
 
 import (
