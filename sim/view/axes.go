@@ -107,12 +107,3 @@ func widen(axis *plot.Axis, least float64) {
 		axis.Min, axis.Max = low, low+least
 	}
 }
-
-// spaced are n numbers at equal distances.
-func spaced(n int, first, step float64) []float64 {
-	xs := make([]float64, n)
-	for i := range xs {
-		xs[i] = first + step*float64(i)
-	}
-	return xs
-}

@@ -89,11 +89,6 @@ const (
 	InFull        // in a text with All, and on a page
 )
 
-// Brief and Full are the sections of a text without All, and of one with All or a page.
-func (d Document) Brief() []Section { return d.without(InFull) }
-
-func (d Document) Full() []Section { return d.without(InBrief) }
-
 func (d Document) without(shown Shown) []Section {
 	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
 }
@@ -154,13 +149,13 @@ func (d Document) Write(w io.Writer, format string) error {
 		Style                     html.CSS
 		Took, Requests, PerSecond string
 		Left                      bool
-		Texts                     []Section
+		Shown                     []Section
 	}{
 		d, pageStyle, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
-		Number(math.Round(m.RequestsPerS)), d.left(), d.Brief(),
+		Number(math.Round(m.RequestsPerS)), d.left(), d.without(InFull),
 	}
-	if d.All {
-		shown.Texts = d.Full()
+	if d.All || format == FormatHTML {
+		shown.Shown = d.without(InBrief)
 	}
 	switch format {
 	case FormatTable:

@@ -3,17 +3,14 @@ package view
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -81,70 +78,31 @@ func TestReportsLookAsTheyDid(t *testing.T) {
 	}
 }
 
-func TestJSONIsTheReportItself(t *testing.T) {
-	for name, want := range map[string]any{
-		"run": madeUp().Report, "compare": madeUp().Report, "plan": planned(t), "miss": missed(t),
-		"sweep": swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=100ms"),
-	} {
-		got := reflect.New(reflect.TypeOf(want))
-		decoder := json.NewDecoder(strings.NewReader(written(t, reports(t)[name], FormatJSON)))
-		decoder.DisallowUnknownFields()
-		testkit.NoErr(t, decoder.Decode(got.Interface()))
-		again, err := json.Marshal(got.Interface())
-		testkit.NoErr(t, err)
-		text, err := json.Marshal(want)
-		testkit.NoErr(t, err)
-		testkit.Check(t, stable(again) == stable(text), "%s: got %s\nwant %s", name, again, text)
-	}
-}
-
-// stable is a report as JSON, without what differs from one run to the next.
-func stable(report []byte) string {
-	return regexp.MustCompile(`"machine":\{[^}]*\}`).ReplaceAllString(string(report), "")
-}
-
 func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
-	figures, ofRival := len(search.FigureNames()), len(search.RivalFigureNames())
-	ofClass := len((&sim.ClassReport{}).All())
 	// Given names that CSV has to quote,
 	r := madeUp()
 	r.Report.Rivals[0].Name = "a \"b\", c\nd"
 	all := reports(t)
-	all["quoted"] = Comparison(r)
-	// and a point that cannot run, and so has no figures
-	all["point"] = Sweep(swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms"), "", "")
+	all["compare"] = Comparison(r)
 	for name, want := range map[string]string{
-		"run": Own + "; headroom 0; headroom 0.2; central; fixed_window; local_batches:50",
-		"quoted": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name +
-			"; fixed_window; local_batches:50",
-		"point": "policy.target=10ms policy.ttl=100ms",
+		"run":     Own + "; headroom 0; headroom 0.2; central; fixed_window; local_batches:50",
+		"compare": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name + "; fixed_window",
+		"sweep":   "policy.target=10ms policy.ttl=100ms; policy.target=20ms policy.ttl=100ms", // one is invalid
 		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms (default); " +
 			"trade-off: target 500ms, ttl 2s (default)",
 		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: target 500ms, ttl 2s",
 	} {
-		// then every line is whole and ends as RFC 4180 has it,
-		text := written(t, all[name], FormatCSV)
-		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll() // all rows as long as the first
-		testkit.Must(t, err == nil && strings.Count(text, "\n") == strings.Count(text, "\r\n")+strings.Count(text,
-			"c\nd"), "%s: %v in %q", name, err, text)
-		// and there is one per figure.
-		count, order := map[string]int{}, []string{}
+		// then every line is whole, and there are those of everything.
+		rows, err := csv.NewReader(strings.NewReader(written(t, all[name], FormatCSV))).ReadAll()
+		testkit.NoErr(t, err)
+		var about []string
 		for _, row := range rows[1:] {
-			if count[row[0]]++; count[row[0]] == 1 {
-				order = append(order, row[0])
+			if !slices.Contains(about, row[0]) {
+				about = append(about, row[0])
 			}
 		}
-		testkit.Check(t, strings.HasPrefix(strings.Join(order, "; "), want), "%s: rows are about %q, want %q", name,
-			order, want)
-		for i, what := range order {
-			lines := figures
-			if strings.HasPrefix(what, "headroom ") {
-				lines = ofClass
-			} else if i > 0 && strings.HasPrefix(want, Own) {
-				lines = ofRival
-			}
-			testkit.Check(t, count[what] == lines, "%s: %d lines of %q, want %d", name, count[what], what, lines)
-		}
+		testkit.Check(t, strings.HasPrefix(strings.Join(about, "; "), want), "%s: rows are about %q, want %q", name,
+			about, want)
 	}
 }
 

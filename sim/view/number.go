@@ -56,11 +56,9 @@ func things(number, thing string) string {
 // Percent is a part of one, in percent: 0.9983 is "99.83 %".
 func Percent(x float64) string { return Number(100*x) + inPercent }
 
-// Interval is the mean and the half width of a figure's confidence interval, the half width with
+// interval is the mean and the half width of a figure's confidence interval, the half width with
 // two significant digits and the mean with as many decimals. Without a width it is Number of the
 // mean. A figure that has the range of the replications is shown with its ends: "3 (0..7)".
-func Interval(f sim.Figure) string { return interval(f, 1) }
-
 func interval(f sim.Figure, scale float64) string {
 	mean, low, high := scale*f.Mean, scale*f.Low, scale*f.High
 	half := max(high-mean, mean-low)

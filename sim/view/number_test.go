@@ -52,7 +52,7 @@ func TestAnIntervalHasTwoDigitsOfItsHalfWidth(t *testing.T) {
 		{-2, 0.5, "-2.00 ± 0.50"}, {5, 0, "5"}, {5, 9.96, "5.0 ± 10.0"}, {5, 1e-11, "5 ± 1e-11"}, {5, 1e-12, "5"},
 		{5, inf, "5"}, {nan, nan, "–"},
 	} {
-		got := Interval(fig(c.mean, c.half, 0, 0))
+		got := interval(fig(c.mean, c.half, 0, 0), 1)
 		testkit.Check(t, got == c.want, "%v ± %v is %q, want %q", c.mean, c.half, got, c.want)
 	}
 	got := Figure("redis_cpu", fig(0.998296, 0.00021, 0, 0))

@@ -25,7 +25,7 @@ func (v planView) judge(d *Document) {
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy),
-			things(Interval(v.Chosen.Figures.CallsPerS), "lease call"), narrowly(v.Chosen.Margins))
+			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"), narrowly(v.Chosen.Margins))
 		if r := v.RequestsPerS; r > 0 && v.Chosen.Figures.CallsPerS.Mean > r/2 {
 			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
 				things(Number(r), "call"))

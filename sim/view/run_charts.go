@@ -19,7 +19,11 @@ func (r Result) charts() []Section {
 			Shortly(time.Duration(s.StepS*float64(time.Second))))},
 	}
 	line := func(name string, values []float64, series int) Line {
-		return Line{Name: name, X: spaced(len(values), s.StepS, s.StepS), Y: values, Series: series}
+		l := Line{Name: name, Series: series}
+		for i, y := range values {
+			l.add(s.StepS+s.StepS*float64(i), y)
+		}
+		return l
 	}
 	level := func(name string, y float64) Line {
 		end := s.StepS * float64(max(len(s.Admitted), 2))

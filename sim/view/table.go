@@ -172,9 +172,12 @@ func (t *Table) aligned(room int) string {
 	rows, widths := t.Cells(), t.widths()
 	last := len(widths) - 1
 	widths[last] = min(widths[last], room)
-	rule := make([]Cell, len(widths))
+	rule, indent := make([]Cell, len(widths)), 0
 	for i, w := range widths {
 		rule[i].Text = strings.Repeat("-", w)
+		if i < last {
+			indent += w + 2
+		}
 	}
 	var b strings.Builder
 	for _, row := range slices.Insert(rows, 1, rule) {
@@ -193,19 +196,10 @@ func (t *Table) aligned(room int) string {
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		for _, text := range more {
-			indent := strings.Repeat(" ", lastAt(widths))
-			b.WriteString(indent + text + "\n")
+			b.WriteString(strings.Repeat(" ", indent) + text + "\n")
 		}
 	}
 	return b.String()
-}
-
-// lastAt is where the last of columns so wide begins.
-func lastAt(widths []int) (x int) {
-	for _, w := range widths[:len(widths)-1] {
-		x += w + 2
-	}
-	return x
 }
 
 // lineMax is how many characters a line of text has at most.

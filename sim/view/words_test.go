@@ -113,7 +113,8 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		// So is a fleet that does not settle, or that may go on to reject.
 		{func(*Result) {}, wording{"In the steady state the fleet", "does not settle"}},
 		{func(r *Result) { r.Report.Unsettled = 3 }, wording{"This fleet does not settle: in 3 of 10 " +
-			"replications it rejected more while it started than buckets and leases can hold, ", "In the steady state"}},
+			"replications it rejected more while it started than buckets and leases can hold, ",
+			"In the steady state"}},
 		{lasts(30*time.Second, 0.1), wording{"In the steady state the fleet", "too short"}},
 		{lasts(5*time.Second, 0.1), wording{"too short for this fleet to settle: what it rejects once, as at the " +
 			"start, counts as if it went on. --duration 26s would do", "In the steady state"}},

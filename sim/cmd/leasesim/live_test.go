@@ -78,38 +78,25 @@ func TestFleetKeepsTheBound(t *testing.T) {
 	})
 }
 
-// TestWindowsAreKeptByAFleet: four processes, each shape of load, every window or period audited.
+// TestWindowsAreKeptByAFleet whose processes ask for a whole window around its end, one of which is
+// killed, and wherever the server's clock says that a period ends.
 func TestWindowsAreKeptByAFleet(t *testing.T) {
-	// All with --strict: a machine that is busy for longer than a lease stops processes, too.
-	addr := redistest.Start(t).Addr
-	second, shapes := time.Second, live.Shapes
-	harms := map[string]string{"kill": "--kill-after %[3]v", "stop": "--stop-after %[3]v"}
-	if !testkit.Long(t, "windows of a second and a kill", "windows of seconds, all shapes, and a stop") {
-		second, shapes = second/5, shapes[:1] // and the adversary below
-		delete(harms, "stop")
+	addr, second := redistest.Start(t).Addr, time.Second
+	if !testkit.Long(t, "windows of parts of a second", "windows of seconds") {
+		second /= 5
 	}
-	// Two windows are used up within 8 s at twice the limit.
-	for _, shape := range shapes {
-		t.Run(shape, func(t *testing.T) {
+	for _, line := range []string{
+		"'1000 in %[2]v' --kill-after %[2]v --duration %[3]v",
+		"'1000 each %[2]v from %[1]v' --duration %[3]v",
+	} {
+		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			line := fmt.Sprintf("--strict --limit '1000 in %v' --redis %s --duration %v --shape %s",
-				5*second, addr, 9*second, shape)
-			checkFleet(t, line, func(r live.Report) bool { return r.Central != nil })
+			// With --strict, as a machine that is busy for longer than a lease stops processes, too.
+			line := fmt.Sprintf("--limit "+line, second, 3*second, 7*second)
+			checkFleet(t, "--strict --shape adversary --redis "+addr+" "+line,
+				func(r live.Report) bool { return r.Central != nil })
 		})
 	}
-	// And whatever is done to the processes, and where the server's clock says when a period ends.
-	for name, harm := range harms {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			line := "--strict --limit '1000 in %[3]v' --duration %[4]v --shape adversary --redis %[1]s " + harm
-			checkFleet(t, fmt.Sprintf(line, addr, second, 3*second, 7*second))
-		})
-	}
-	t.Run("calendar", func(t *testing.T) {
-		t.Parallel()
-		line := "--strict --limit '1000 each %v from %v' --duration %v --shape adversary --redis %s"
-		checkFleet(t, fmt.Sprintf(line, 3*second, second, 7*second, addr))
-	})
 }
 
 // checkFleet runs a fleet and checks what must hold on any machine, however slow. It runs it again
@@ -157,12 +144,6 @@ func TestTheTableNamesEverything(t *testing.T) {
 		testkit.Check(t, !regexp.MustCompile(`\.\d{3,}[µmn]?s`).MatchString(after),
 			"%s: a time with four digits in\n%s", line, after)
 	}
-}
-
-func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	execute(ctx, t, nil, "live --processes 1").ends(exitInterrupted).says("interrupted")
 }
 
 func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
@@ -312,6 +293,7 @@ func TestCtrlCEndsAComparison(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("nothing is compared").shows()
+	execute(ctx, t, nil, "live --processes 1").ends(exitInterrupted).says("interrupted").shows()
 	// or during the simulation, nothing is compared with a half. But what the real fleet did is shown.
 	half := fmt.Errorf("%w; 1 of 2 replications had ended", sim.ErrInterrupted)
 	e := pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,31 +21,19 @@ import (
 )
 
 func TestTheFlagsChangeTheScenario(t *testing.T) {
-	file := fileOf(t, small)
-	for _, c := range []struct {
-		flags string
-		want  func(s sim.Scenario) bool
-	}{
-		// The file's values count, also its seed;
-		{"", func(s sim.Scenario) bool {
-			return s.Name == "small" && s.Seed == 5 && s.Reps == 2 && s.Duration == 2*time.Second &&
-				s.Groups[0].Count == 3
-		}},
-		// and with flags, these count.
-		{"--seed 7 --reps 3 --duration 4s --set policy.target=50ms --set groups[0].count=9 --set reps=100",
-			func(s sim.Scenario) bool {
-				return s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 &&
-					s.Policy.Target == 50*time.Millisecond
-			}},
-	} {
-		for parallel := range 2 {
-			e := pretend(t, report(), nil, fmt.Sprintf("run -f %s --parallel %d %s", file, parallel, c.flags)).ends(0)
-			testkit.Check(t, c.want(e.ran[0]) && e.runners[0].Parallel == parallel,
-				"%s: %+v by %+v", e.line, e.ran, e.runners)
-		}
-	}
+	// The file's values count, also its seed;
+	line := "run -f " + fileOf(t, small)
+	s := pretend(t, report(), nil, line).ends(0).ran[0]
+	testkit.Check(t, s.Name == "small" && s.Seed == 5 && s.Reps == 2 && s.Duration == 2*time.Second &&
+		s.Groups[0].Count == 3, "%+v", s)
+	// and with flags, these count.
+	e := pretend(t, report(), nil, line+" --parallel 1 --seed 7 --reps 3 --duration 4s "+
+		"--set policy.target=50ms --set groups[0].count=9 --set reps=100").ends(0)
+	s = e.ran[0]
+	testkit.Check(t, s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 &&
+		s.Policy.Target == 50*time.Millisecond && e.runners[0].Parallel == 1, "%+v by %+v", s, e.runners)
 	// Without a file it is the first example.
-	e := pretend(t, report(), nil, "run").ends(0)
+	e = pretend(t, report(), nil, "run").ends(0)
 	want, err := scenfile.Load(defaultFile)
 	testkit.Check(t, err == nil && e.ran[0].Hash() == want.Hash() && e.runners[0].Parallel == 0,
 		"%v: %+v", err, e.ran)
@@ -174,23 +161,6 @@ func TestTheExamplesRun(t *testing.T) {
 		t.Logf("%s: %.2f %% of central, %.0f calls/s, bound exceeded by %v", e.Name, 100*r.AdmittedVsCentral.Mean,
 			r.CallsPerS.Mean, r.BoundExceededBy.Worst)
 	}
-}
-
-// sameForParallel returns the output of a real command line, and checks that --parallel does not change
-// it.
-func sameForParallel[T any](t *testing.T, line string, forget func(*T)) T {
-	t.Helper()
-	var data [2]T
-	var texts [2][]byte
-	for i := range data {
-		data[i] = prints[T](leasesim(t, fmt.Sprintf("%s --out json --parallel %d", line, i+1)).ends(0))
-		forget(&data[i])
-		var err error
-		texts[i], err = json.Marshal(data[i])
-		testkit.NoErr(t, err)
-	}
-	testkit.Check(t, bytes.Equal(texts[0], texts[1]), "%s\n%s", texts[0], texts[1])
-	return data[0]
 }
 
 func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {

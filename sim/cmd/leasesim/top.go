@@ -23,7 +23,6 @@ type top struct {
 	count     int
 	interval  time.Duration
 	perSecond int
-	scanCount int
 	keysMax   int
 	once      bool
 }
@@ -37,7 +36,6 @@ func topCommand() *cobra.Command {
 	f.IntVar(&t.count, "count", 20, "number of keys to show")
 	f.DurationVar(&t.interval, "interval", 2*time.Second, "least time between two readings")
 	f.IntVar(&t.perSecond, "keys-per-second", 50_000, "max keys read per second (0: no limit)")
-	f.IntVar(&t.scanCount, "scan-count", 500, "COUNT of a SCAN, about the keys that one command reads")
 	f.IntVar(&t.keysMax, "keys-max", 1_000_000, "max keys with readings in memory")
 	f.BoolVar(&t.once, "once", false, "one block only")
 	return c
@@ -50,7 +48,6 @@ func (t *top) run(c *cobra.Command) error {
 	all.addf(t.count < 1 || t.count > 1000, "--count is %d, must be 1 to 1000", t.count)
 	all.addf(t.interval < 100*time.Millisecond, "--interval is %v, must be at least 100ms", t.interval)
 	all.addf(t.perSecond < 0, "--keys-per-second is %d, must be 0 or more", t.perSecond)
-	all.addf(t.scanCount < 1 || t.scanCount > 10_000, "--scan-count is %d, must be 1 to 10000", t.scanCount)
 	all.addf(t.keysMax < 1, "--keys-max is %d, must be at least 1", t.keysMax)
 	store, rdb, err := t.open(c.Context(), all)
 	if err != nil {
@@ -100,7 +97,7 @@ func (t *top) read(
 	ctx context.Context, store *redisbucket.Store, r *rates,
 	show func(phase string, done, of int, left time.Duration),
 ) error {
-	scan := redisbucket.Scan{Of: t.of(), Count: t.scanCount, PerSecond: t.perSecond}
+	scan := redisbucket.Scan{Of: t.of(), PerSecond: t.perSecond}
 	if show != nil {
 		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of), 0) }
 	}
