@@ -24,8 +24,8 @@ func (v planView) judge(d *Document) {
 	}
 	switch v.Verdict {
 	case search.Found:
-		d.say(Good, "Take %s: %s per second%s.", policyText(v.Chosen.Policy),
-			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"), narrowly(v.Chosen.Margins))
+		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy),
+			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"))
 		if r := v.RequestsPerS; r > 0 && v.Chosen.Figures.CallsPerS.Mean > r/2 {
 			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
 				things(Number(r), "call"))
@@ -74,26 +74,8 @@ func (v planView) judge(d *Document) {
 	}
 }
 
-// narrow is the part of what a target tolerates that is hardly a margin.
-const narrow = 0.02
-
 // absolute reports whether the target tolerates nothing, so that nothing is a part of it.
 func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
-
-// narrowly names the target that is met with the least margin, if that is narrow. One that
-// tolerates nothing has none.
-func narrowly(margins []search.Margin) string {
-	margins = slices.DeleteFunc(slices.Clone(margins), absolute)
-	if len(margins) == 0 {
-		return ""
-	}
-	least := slices.MinFunc(margins, func(a, b search.Margin) int { return cmp.Compare(a.Margin, b.Margin) })
-	if least.Margin >= narrow {
-		return ""
-	}
-	return fmt.Sprintf(", by a narrow margin (%s for %s)", Value(least.Figure, least.Value),
-		goalText(least.Threshold))
-}
 
 // excess says by how much more than the bound is admitted where that is no target: in the scenario,
 // and under the stress under which it is most.

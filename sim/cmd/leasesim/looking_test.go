@@ -156,16 +156,16 @@ func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
 
 // until is a writer that calls do when it has been written to n times.
 type until struct {
-	bytes.Buffer
-	n  int
-	do func()
+	buffer bytes.Buffer
+	n      int
+	do     func()
 }
 
 func (u *until) Write(b []byte) (int, error) {
 	if u.n--; u.n == 0 {
 		u.do()
 	}
-	return u.Buffer.Write(b)
+	return u.buffer.Write(b)
 }
 
 func TestTopEndsWithCtrlC(t *testing.T) {
@@ -183,8 +183,9 @@ func TestTopEndsWithCtrlC(t *testing.T) {
 		p := program{args: strings.Fields("top --interval 100ms --redis " + addr)}
 		status := p.run(ctx, out, io.Discard)
 		// then it has shown so many, apart from each other and without what a terminal would obey
-		testkit.Check(t, status == want && strings.Count(out.String(), "\n\nkey ") == blocks &&
-			!strings.Contains(out.String(), "\033"), "after %d blocks: status %d, %s", blocks, status, out)
+		testkit.Check(t, status == want && strings.Count(out.buffer.String(), "\n\nkey ") == blocks &&
+			!strings.Contains(out.buffer.String(), "\033"),
+			"after %d blocks: status %d, %s", blocks, status, &out.buffer)
 		cancel()
 	}
 }
