@@ -187,6 +187,10 @@ sweep --vary policy.target=1ms --objectives speed => --objectives: invalid objec
 sweep --vary reps=1,2 => use --reps
 replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace is in the place of it
 replay --trace x.csv --set groups.web.workload.verb=wait => the trace is in the place of it
+sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 could mean 0.5% or 50%
+plan --false-rejects 0.5 => "0.5" has no unit: a ratio is in percent, like 0.5%
+plan --confidence 0.95 => "0.95" has no unit
+plan --time-limit 0s => --time-limit is 0s, must be above 0
 plan --false-rejects half => "half" has no unit: a ratio is in percent, like 0.5%
 plan --redis-calls 0 => --redis-calls is 0, must be above 0
 plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0

@@ -127,9 +127,6 @@ that is no line of it
 			r.Offered.Mean)
 		testkit.Check(t, strings.Contains(e.stderr, "1 of 4 lines is no request and was left out"), "%s", e.stderr)
 	}
-	// The scenario in the report runs again.
-	e := leasesim(t, "replay -f "+file+" --trace "+log+" --columns key=user").ends(0)
-	testkit.Check(t, e.stdout != "", "nothing is shown")
 	// One that is shorter than the warm-up of the built-in scenario has none.
 	short := fileOf(t, "time_ms\n0\n100\n400\n")
 	r := prints[sim.Report](leasesim(t, "replay --reps 1 --trace "+short+" --out json").ends(0))

@@ -111,19 +111,6 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 		"%d requests in 3 times 500 ms, planned %v per second", r.Machine.Requests, p.RequestsPerS)
 }
 
-func TestAShareWithoutAPercentSignIsRefused(t *testing.T) {
-	for line, want := range map[string]string{
-		"sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5'": "0.5 could mean 0.5% or 50%",
-		"plan --false-rejects 0.5": `"0.5" has no unit: a ratio is in percent, like 0.5%`,
-		"plan --confidence 0.95":   `"0.95" has no unit`,
-		"plan --false-rejects 5cm": `"5cm"`,
-		"plan --time-limit 0s":     "--time-limit is 0s, must be above 0",
-	} {
-		e := execute(t.Context(), t, figured(figures), line).ends(exitUsage).says(want)
-		testkit.Check(t, len(e.ran) == 0, "%s: something ran", line)
-	}
-}
-
 // TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are
 // 0.5 % at a target of 50 ms, and everything is rejected where Redis fails.
 func TestSearchesEndWithTheirStatus(t *testing.T) {
