@@ -60,13 +60,6 @@ func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.S
 	return release, answers, granted
 }
 
-// leave shuts the limiter down and sends the error of that.
-func (c *closing) leave() <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- c.l.Shutdown(context.Background()) }()
-	return done
-}
-
 // nothingIsLeft is oracle C and goleak: no goroutine of ours is left, nothing is held, and nothing
 // was lost or forged.
 func (c *closing) nothingIsLeft() hybrid.Stats {
@@ -146,7 +139,8 @@ func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	c := newClosing(t, long)
 	release, answer, _ := c.leasing()
 	// when the limiter shuts down, and the reply comes after that has begun,
-	done := c.leave()
+	done := make(chan error, 1)
+	go func() { done <- c.l.Shutdown(context.Background()) }()
 	testkit.Check(t, !<-answer, "the request was admitted")
 	testkit.Eventually(t, "a closed limiter", func() bool {
 		_, err := c.l.Take(t.Context(), key, 1)
@@ -160,53 +154,4 @@ func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	s := c.nothingIsLeft()
 	testkit.Check(t, s.Leased > 0 && s.Returned+s.Refunded == s.Leased, "%+v", s)
 	c.checkLevel(closingBurst)
-}
-
-func TestRow35WhatShutdownGivesBackIsCreditedOnceAtMost(t *testing.T) {
-	testkit.LongOnly(t)
-	for name, c := range map[string]struct {
-		fate    redistest.Fate // of the call that gives back
-		close   bool           // Close cuts Shutdown short, once Redis has executed that call
-		arrives bool           // it reaches Redis
-	}{
-		"Close cuts Shutdown short": {close: true, arrives: true},
-		"its reply is lost":         {fate: redistest.Fate{LoseReply: true}, arrives: true},
-		"it never arrives":          {fate: redistest.Fate{DropRequest: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			// Given a limiter that has spent three tokens and holds more,
-			f := newClosing(t, long)
-			testkit.Must(t, f.l.AllowN(key, 3) && f.l.Stats().Held > 0, "denied, or nothing is held: %+v", f.l.Stats())
-			before := f.state(key)
-			// when something happens to the call that gives them back,
-			release := func() {}
-			f.proxy.Set(c.fate)
-			if c.close {
-				release = f.proxy.Hold()
-			}
-			done := f.leave()
-			if c.close {
-				testkit.Eventually(t, "the return in Redis", func() bool {
-					st := f.state(key)
-					return st.Levels[0] == closingBurst-3 && st.Ledger == 0
-				})
-				testkit.NoErr(t, f.l.Close())
-			}
-			// then Shutdown returns an error for the unknown outcome (with Close it may return none),
-			err := <-done
-			testkit.Check(t, errors.Is(err, hybrid.ErrUnavailable) || c.close && err == nil, "Shutdown: %v", err)
-			// the limiter counts the tokens as burnt, as it cannot know better,
-			release()
-			s := f.nothingIsLeft()
-			testkit.Check(t, s.Admitted == 3 && s.Returned == 0 && s.Burnt == s.Leased-3, "%+v", s)
-			// and the bucket has it once, or counts the lease until it ends.
-			if c.arrives {
-				f.checkLevel(closingBurst - 3)
-			} else {
-				after := f.state(key)
-				same := after.Ledger == before.Ledger && after.Levels == before.Levels
-				testkit.Check(t, same, "the bucket: %+v, before %+v", after, before)
-			}
-		})
-	}
 }

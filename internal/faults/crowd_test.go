@@ -44,35 +44,6 @@ func (f *fleet) clone() (_ twins, renamed *atomic.Int64) {
 // most is the largest holding that either had.
 func (t twins) most() int64 { return max(t[0].counts().mostHeld, t[1].counts().mostHeld) }
 
-// TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding: two processes with one instance id
-// find out by their seqs, and one goes on under another id. Until then the bucket counts the
-// holding of one of them only, so the excess is at most one holding.
-func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// Given two clones, and a third process,
-	limit := hybrid.PerSecond(1000).WithBurst(500)
-	cfg := with(limit, strict)
-	cfg.CallTimeout, cfg.Policy.TTL = 10*time.Second, 400*time.Millisecond
-	f := start(t).fleet(3, cfg)
-	twins, renamed := f.clone()
-	// when all of them ask for more than the limit,
-	load := f.load(key, 700)
-	// then one of the clones is renamed in the end,
-	testkit.Eventually(t, "a clone with an id of its own", func() bool { return renamed.Load() > 0 })
-	// and they go on;
-	for i, l := range f.limiters {
-		had := l.Stats().Admitted
-		testkit.Eventually(t, fmt.Sprint("admissions by ", i), func() bool { return l.Stats().Admitted >= had+200 })
-	}
-	load.stop()
-	// no window exceeds the bound by more than a holding,
-	f.checkBound(key, limit, twins.most())
-	// and nothing is lost or forged, nor leased in the end.
-	f.shutdown()
-	f.settled()
-}
-
 // TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad: the same in virtual time, for many loads,
 // with an adversary in every other pair that spends its whole holding just before every report.
 func TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad(t *testing.T) {
@@ -321,28 +292,4 @@ func (f *fleet) centralBucket(l hybrid.Limit) (admitted int) {
 		}
 	}
 	return admitted
-}
-
-// TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis: the same on Redis, in real time.
-func TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// Given sixteen limiters on a burst of two,
-	const processes, each = 16, 20
-	limit := hybrid.PerSecond(300).WithBurst(2)
-	cfg := with(limit, strict)
-	cfg.CallTimeout, cfg.Policy.TTL = 10*time.Second, time.Second
-	f := start(t).fleet(processes, cfg)
-	// when all of them ask for twice their share, then each is admitted a number of tokens in the end,
-	var enough atomic.Bool
-	asking := make(chan []float64, 1)
-	go func() { asking <- f.askTwiceTheShare(limit, func() bool { return !enough.Load() }) }()
-	stop := sync.OnceFunc(func() { enough.Store(true); t.Log("shares: ", <-asking) })
-	t.Cleanup(stop)
-	testkit.Eventually(t, fmt.Sprint(each, " admissions by every limiter"), func() bool {
-		return !slices.ContainsFunc(f.limiters, func(l *hybrid.Limiter) bool { return l.Stats().Admitted < each })
-	})
-	stop()
-	// and the bound holds over all windows.
-	f.checkBound(key, limit, 0)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
@@ -38,11 +37,6 @@ func (o orders) config() hybrid.Config {
 	cfg := with(o.Limit, o.Policy)
 	cfg.Policy.Fallback, cfg.CallTimeout = hybrid.FallbackDeny, o.CallTimeout
 	return cfg
-}
-
-// ttl returns T as the processes propose it.
-func (o orders) ttl() time.Duration {
-	return o.Policy.ConfigFor([]lease.Limit{o.Limit}, 0, o.CallTimeout).TTL
 }
 
 // report is a child's last message.
@@ -95,9 +89,6 @@ func newFamily(t *testing.T) *family {
 	t.Cleanup(func() { file.Close() })
 	return &family{s.fleet(0, hybrid.Config{}), record{file}, t, s.Addr, path}
 }
-
-// limiter adds a member of the family in the test's own process.
-func (f *family) limiter(o orders) *hybrid.Limiter { return f.add(o.config(), f.store) }
 
 // children starts n child processes under load, and lets them go when all are ready.
 func (f *family) children(n int, o orders) []*process {

@@ -11,15 +11,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// joinOf joins the keys of limiter i with these names, in random order.
-func (f *fleet) joinOf(i int, names []string) *hybrid.Joined {
-	var keys []*hybrid.Key
-	for _, k := range rand.Perm(len(names)) {
-		keys = append(keys, f.limiters[i].Key(names[k]))
-	}
-	return f.limiters[i].Join(keys...)
-}
-
 // Keys in the slots of different masters are joined like others: a denial by one of them takes
 // nothing from the others, to the token.
 func TestAJoinAcrossTheSlotsOfACluster(t *testing.T) {
@@ -37,7 +28,11 @@ func TestAJoinAcrossTheSlotsOfACluster(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			j := s.joinOf(i%2, names)
+			var keys []*hybrid.Key
+			for _, k := range rand.Perm(len(names)) {
+				keys = append(keys, s.limiters[i%2].Key(names[k]))
+			}
+			j := s.limiters[i%2].Join(keys...)
 			for s.askAll(names, j.Allow) {
 			}
 		})
@@ -56,52 +51,4 @@ func TestAJoinAcrossTheSlotsOfACluster(t *testing.T) {
 			names[i], has, left, flowed)
 		s.checkBound(names[i], hourly, 0)
 	}
-}
-
-// When the master of one of them is lost, requests that join it are denied, or end with an error;
-// the other keys go on, and every key keeps the promise.
-func TestAJoinWithASlotThatIsLost(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// Given two processes that join a key on each of three masters,
-	s := startShards(t, false, calmly, "--cluster-require-full-coverage", "no")
-	names := []string{s.keyOn(0), s.keyOn(1), s.keyOn(2)}
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	stopAll := sync.OnceFunc(func() {
-		close(stop)
-		wg.Wait()
-	})
-	t.Cleanup(stopAll)
-	for i := range 8 {
-		j := s.joinOf(i%2, names)
-		wg.Go(func() {
-			for n := i; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				s.askAll(names, func() bool {
-					if n%4 == 0 {
-						return j.Wait(t.Context()) == nil
-					}
-					return j.Allow()
-				})
-			}
-		})
-	}
-	for _, name := range names {
-		s.awaitAdmitted(name, 3000)
-	}
-	// when one of these is killed,
-	killed := s.killFirst()
-	testkit.Eventually(t, "that joins are denied", func() bool { return s.next(names[0], 200).admitted == 0 })
-	// then the other keys are served as before,
-	for _, name := range names[1:] {
-		testkit.Eventually(t, "a token of "+name, func() bool { return s.allow(0, name) && s.allow(1, name) })
-	}
-	stopAll()
-	// and every request was answered, and no key has admitted more than its limit.
-	s.check(killed, names...)
 }

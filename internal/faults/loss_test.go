@@ -2,9 +2,7 @@ package faults
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // leastTTL is the T of a fleet with default settings: 4 times the Target. It grows on a slow
@@ -23,6 +22,8 @@ var (
 	// lasting has a burst of a minute at its rate. A holder remembers a bucket that it has used up for
 	// that long, so a process that stands still for a while can still prove a loss.
 	lasting = hybrid.PerSecond(100).WithBurst(6000)
+	// window admits 1,000 tokens in any second.
+	window = lease.Sliding(1000, time.Second)
 	// still refills nothing while a test runs.
 	still = hybrid.PerHour(1).WithBurst(100)
 )
@@ -73,44 +74,6 @@ func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
 	})
 }
 
-// TestRow03AHangIsNoLoss: a bucket that expires while calls hang was not lost. How soon the rate is back is
-// logged here, and asserted in virtual time by TestTheRateIsBackSoonAfterTheCure in hybrid.
-func TestRow03AHangIsNoLoss(t *testing.T) {
-	testkit.LongOnly(t)
-	each(t, map[string]func(*site) outage{
-		"a hung server":   hang,
-		"a paused server": injections["Row24 a paused server"].how,
-		"a black hole":    injections["Row08 a black hole"].how,
-	}, func(t *testing.T, how func(*site) outage) {
-		// Given three processes that ask for more than the rate, with the client's settings that
-		// docs/operations.md recommends,
-		server := start(t)
-		o := how(server)
-		server.client = func(o *redis.Options) {
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 500*time.Millisecond, 500*time.Millisecond,
-				500*time.Millisecond, 500*time.Millisecond
-		}
-		f, load := server.saturated(3)
-		remembered := server.ctl.PTTL(t.Context(), bucketOf(key)).Val()
-		// when none of their calls is answered until the bucket has expired,
-		o.inject()
-		time.Sleep(remembered + time.Second)
-		o.cure()
-		cured := f.now()
-		// then they get tokens again,
-		f.awaitLeased(busy.Tokens)
-		t.Logf("%d tokens within %v", busy.Tokens, (f.now() - cured).Round(time.Millisecond))
-		// from a bucket that does not wait as after a loss, and expires soon,
-		after := server.raw()
-		kept := server.ctl.PTTL(t.Context(), bucketOf(key)).Val()
-		testkit.Check(t, after.frozen == 0 && kept < time.Minute, "frozen until %d, kept for %v", after.frozen,
-			kept)
-		load.stop()
-		// and no window exceeds its bound.
-		f.checkBound(key, busy, 0)
-	})
-}
-
 // TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: a
 // process that did not know the bucket calls before those that did. Then a lost bucket looks like
 // one that never was.
@@ -148,66 +111,38 @@ func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 	})
 }
 
+// TestRow12AWindowThatIsLostIsUsedUpWithStartEmpty: a lost window has been charged nothing, so it
+// counts once more at most; with StartEmpty it is used up when the wait for the old leases ends.
+func TestRow12AWindowThatIsLostIsUsedUpWithStartEmpty(t *testing.T) {
+	testkit.LongOnly(t)
+	type story struct {
+		empty bool
+		extra int64 // tokens
+	}
+	each(t, map[string]story{
+		"start empty": {true, 0}, "full": {false, window.Tokens},
+	}, func(t *testing.T, c story) {
+		// Given four processes that have used up the window and go on asking,
+		server := start(t)
+		policy := strict
+		policy.StartEmpty = c.empty
+		f := server.fleet(4, with(window, policy))
+		load := f.load(key, int(window.Tokens))
+		f.awaitAdmitted(key, window.Tokens*3/2)
+		// when Redis forgets everything,
+		server.do("FLUSHALL")
+		// then they get tokens of later windows,
+		f.awaitAdmitted(key, 2*window.Tokens)
+		load.stop()
+		// and no window exceeds its bound.
+		f.checkBound(key, window, c.extra)
+	})
+}
+
 // With "everysec" Redis hands every write to the system before it answers, so that a killed server
 // loses nothing; only while a sync of the disk is under way it may postpone that, by 2 s at most.
 // With "always" it never does.
 var everySecond = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
-
-// TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken: what was written before kill -9 is there,
-// again and again, though the file is synced to the disk once a second only.
-func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	server := start(t, everySecond...)
-	f := server.fleet(3, patient(still, denying))
-	for round := range 8 {
-		// Given two processes that have drawn, spent and given back,
-		f.spendAndSettle(round%2, 5)
-		before, stored := f.state(key), server.contents()
-		burnt := f.stats().Burnt // which the ledger still has, until its slice ends
-		gone := int64(5*(round+1)) + burnt
-		testkit.Must(t, before.Levels[0]+gone == still.Burst && before.Ledger <= burnt,
-			"%d of %d were spent: %+v", gone, still.Burst, before)
-		server.awaitInfo("persistence", "aof_buffer_length:0") // nothing is postponed
-		// when the server is killed and starts again,
-		server.Restart(t)
-		// then its content is the same, to the last byte (records expire after a while, the bucket does
-		// not).
-		now := server.contents()
-		for line := range strings.Lines(now) {
-			testkit.Check(t, strings.Contains(stored, line), "%s was not there before:\n%s", line, stored)
-		}
-		testkit.Check(t, strings.Contains(now, fmt.Sprintf("%q", bucketOf(key))), "no bucket:\n%s", now)
-		after := f.state(key)
-		testkit.Check(t, after.Levels == before.Levels && after.Epoch == before.Epoch &&
-			after.Counter == before.Counter, "before %+v, after %+v", before, after)
-	}
-	// A process that never knew the bucket finds the rest, and no more.
-	f.takeAll(2, f.state(key).Levels[0])
-	f.checkBound(key, still, 0)
-}
-
-func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
-	testkit.LongOnly(t)
-	each(t, map[string]string{"always": "always", "everysec": "everysec"}, func(t *testing.T, fsync string) {
-		// Given four processes that ask for more than the rate,
-		server := start(t, "--appendonly", "yes", "--appendfsync", fsync)
-		f, load := server.usedUp(4)
-		before := server.raw()
-		// when the server is killed in the midst of it and starts again,
-		server.Restart(t)
-		f.awaitLeased(lasting.Tokens)
-		load.stop()
-		// then it is the same bucket, which waited for a T only if a postponed write was lost and a
-		// process proved it;
-		after := server.raw()
-		lost := after.epoch != before.epoch
-		testkit.Check(t, after.created == before.created && (!lost || fsync == "everysec" && after.frozen > 0),
-			"before %+v, after %+v", before, after)
-		// the promise held all the time.
-		f.checkBound(key, lasting, 0)
-	})
-}
 
 // TestWhatAKilledServerStillKnows: of 100 tokens 40 are spent, a snapshot is taken, 30 more are
 // spent, and then the server is killed and starts again. One central bucket would have 30 left.

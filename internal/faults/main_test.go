@@ -25,7 +25,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
 // ordersVariable carries a child's orders; a process that finds it set is a child.
@@ -47,10 +46,9 @@ func TestMain(m *testing.M) {
 type child struct {
 	orders
 	record
-	in   *bufio.Scanner
-	tap  *tap
-	gate *gatedClock
-	l    *hybrid.Limiter
+	in  *bufio.Scanner
+	tap *tap
+	l   *hybrid.Limiter
 }
 
 // roles maps a child's roles to their functions. Each says and hears lines, and returns when it
@@ -60,7 +58,7 @@ var roles = map[string]func(*child){"load": (*child).load, "hold": (*child).hold
 // beChild runs a process with one Limiter on the server. It ends with its role, or with the parent,
 // which closes the input.
 func beChild(text string) {
-	c := &child{in: bufio.NewScanner(os.Stdin), gate: &gatedClock{clock.System(), make(chan struct{})}}
+	c := &child{in: bufio.NewScanner(os.Stdin)}
 	orExit(json.Unmarshal([]byte(text), &c.orders))
 	file, err := stamps.Open(c.Record)
 	orExit(err)
@@ -70,7 +68,7 @@ func beChild(text string) {
 	c.tap = newTap(store)
 	cfg := c.config()
 	if c.Role == "hold" {
-		cfg.Clock = c.gate
+		cfg.Clock = stuckClock{clock.System()}
 	}
 	c.l, err = hybrid.New(c.tap, cfg)
 	orExit(err)
@@ -130,34 +128,16 @@ func (c *child) load() {
 	}
 }
 
-// holding is a holder's message: its tokens, the time of their grant, and the tokens admitted and
-// burnt.
-type holding struct {
-	Held, Admitted, Burnt int64
-	GrantedAt             int64 // server time, us
-}
-
-// hold leases tokens, spends one, and keeps the others until the process hears spend. None of its
-// timers run before it has spent them, as in a stopped process whose first thread to run again
-// takes tokens.
+// hold leases tokens and keeps them. None of its timers run, so that what it holds stays the same.
 func (c *child) hold() {
-	k := c.l.Key(key)
 	// a grant that came too late is burnt, and another follows
 	for c.l.Stats().Held == 0 || !schedulerRests() {
 		if c.l.Stats().Held == 0 {
-			c.stamp(k.Allow)
+			c.l.Allow(key)
 		}
 		time.Sleep(time.Millisecond) // the pace of polling
 	}
-	st := c.l.Stats()
-	c.say("holding", holding{st.Held, st.Admitted, st.Burnt, c.tap.counts().grant.ServerTime})
-	c.hear("spend")
-	spent := int64(0)
-	for c.stamp(k.TryAllow) {
-		spent++
-	}
-	close(c.gate.opened)
-	c.say("spent", spent)
+	c.say("holding", c.l.Stats())
 	c.hear("finish")
 }
 
@@ -168,18 +148,12 @@ func schedulerRests() bool {
 	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0], "(*scheduler).run")
 }
 
-// gatedClock is the system's clock, with timers that run only once it is opened.
-type gatedClock struct {
-	clock.Clock
-	opened chan struct{}
-}
+// stuckClock is the system's clock, with timers that never run.
+type stuckClock struct{ clock.Clock }
 
 // AfterFunc implements clock.Clock.
-func (g *gatedClock) AfterFunc(d time.Duration, f func()) clock.Timer {
-	return g.Clock.AfterFunc(d, func() {
-		<-g.opened
-		f()
-	})
+func (s stuckClock) AfterFunc(time.Duration, func()) clock.Timer {
+	return s.Clock.AfterFunc(time.Hour, func() {})
 }
 
 const (
@@ -190,81 +164,40 @@ const (
 
 // starved is the report of a starved process on its time under load, and on an idle time.
 type starved struct {
-	Admitted   [starvedKeys]int64
-	ExceededBy [starvedKeys]int64
-	Calls      int64
-	Seconds    float64
-	Goroutines int // the most at any moment, beside those of the load and of the test
-
-	IdleCalls                   int64
-	IdleSeconds, IdleCPUSeconds float64
+	Calls, IdleCalls        int64
+	Seconds, IdleCPUSeconds float64
 }
 
-// starve is the role of a process that gets little CPU.
+// starve is the role of a process that gets little CPU. It offers every key the same load until enough
+// was admitted of each. If that never happens, the parent's patience ends.
 func (c *child) starve() {
-	before := runtime.NumGoroutine()
 	stopHogs := startHogs()
-	var s starved
-	c.serveKeys(&s)
-	s.Goroutines -= before + hogs + 1 + starvedKeys
-	s.Calls = c.l.Stats().Calls
-	stopHogs()
-	for c.l.Stats().Held > 0 { // given back within a Target
-		time.Sleep(time.Millisecond)
-	}
-	calls, cpu, began := c.l.Stats().Calls, testkit.CPUTime().Seconds(), time.Now()
-	time.Sleep(time.Second) // the measured idle time
-	s.IdleCalls, s.IdleCPUSeconds = c.l.Stats().Calls-calls, testkit.CPUTime().Seconds()-cpu
-	s.IdleSeconds = time.Since(began).Seconds()
-	c.say("starved", s)
-	c.hear("finish")
-	startHogs()
-	for k := range starvedKeys {
-		c.l.Allow(keyName(k))
-	}
-}
-
-func keyName(k int) string { return fmt.Sprint("key-", k) }
-
-// serveKeys offers every key the same load, on one goroutine per key, until enough was admitted of
-// each. If that never happens, the parent's patience ends.
-func (c *child) serveKeys(busy *starved) {
-	var mu sync.Mutex
-	var spans [starvedKeys][]audit.Span
-	done := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		busy.Goroutines = max(busy.Goroutines, runtime.NumGoroutine())
-		least := len(spans[0])
-		for _, s := range spans {
-			least = min(least, len(s))
-		}
-		return least >= enough
-	}
-	var wg sync.WaitGroup
 	began := time.Now()
+	var wg sync.WaitGroup
 	for i := range starvedKeys {
 		wg.Go(func() {
-			k := c.l.Key(keyName(i))
-			for offered := 0; !done(); {
-				for due := int(time.Since(began).Seconds() * c.Offered); offered < due && !done(); offered++ {
-					from := time.Since(began)
-					if ok, to := k.Allow(), time.Since(began); ok {
-						mu.Lock()
-						spans[i] = append(spans[i], audit.Span{Before: int64(from), After: int64(to), N: 1})
-						mu.Unlock()
-					}
+			for k, admitted := c.l.Key(fmt.Sprint("key-", i)), 0; admitted < enough; {
+				if k.Allow() {
+					admitted++
 				}
-				time.Sleep(time.Millisecond) // the pace of the load
+				time.Sleep(time.Duration(float64(time.Second) / c.Offered)) // the pace of the load
 			}
 		})
 	}
 	wg.Wait()
-	busy.Seconds = time.Since(began).Seconds()
-	for i, s := range spans {
-		w, err := audit.Worst(s, audit.Bound{Tokens: c.Limit.Tokens, Per: c.Limit.Per, Burst: c.Limit.Capacity()})
-		orExit(err)
-		busy.Admitted[i], busy.ExceededBy[i] = int64(len(s)), w.ExceededBy
+	s := starved{Calls: c.l.Stats().Calls, Seconds: time.Since(began).Seconds()}
+	stopHogs()
+	for c.l.Stats().Held > 0 { // given back within a Target
+		time.Sleep(time.Millisecond)
+	}
+	calls, cpu := c.l.Stats().Calls, testkit.CPUTime().Seconds()
+	time.Sleep(time.Second) // the measured idle time
+	s.IdleCalls, s.IdleCPUSeconds = c.l.Stats().Calls-calls, testkit.CPUTime().Seconds()-cpu
+	c.say("starved", s)
+	c.hear("finish")
+	startHogs()
+	for i := range starvedKeys {
+		c.l.Allow(fmt.Sprint("key-", i))
 	}
 }
 

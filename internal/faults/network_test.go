@@ -55,171 +55,68 @@ func (s stock) awaitFailure() {
 	s.awaitCalls("calls that fail", 1, func(h heard) int64 { return h.failed })
 }
 
-func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
+// TestEachCallIsDrawnForOnce is rows 3 to 6 and 23: whatever the network and the server do, a call is drawn
+// for once, however often it was sent, and a reply is good for one call.
+func TestEachCallIsDrawnForOnce(t *testing.T) {
 	testkit.LongOnly(t)
-	t.Parallel()
-	// given a fleet whose every token can be counted
-	server := start(t)
-	f := server.stock(size, 0)
-	load := f.load(key, perEach)
-	f.awaitAnswers(1)
-	// when the server stops until every limiter has sent its call three times over, and then executes
-	// all of them
-	server.Hang(t)
-	f.awaitCalls("calls to a server that hangs", 3, func(h heard) int64 { return h.sent })
-	server.Resume(t)
-	f.awaitAnswers(2)
-	load.stop()
-	// then each was drawn for once
-	f.check()
-}
-
-// lossy is a network that meets fate again and again, and passes in between.
-func lossy(t *testing.T, fate redistest.Fate) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	server, proxy := behindProxy(t)
-	// given a process whose every token can be counted, and a fleet on an ordinary bucket, whose
-	// leases end while a call is sent again and again
-	f, g := server.stock(1, 0), server.fleet(size, ordinary(strict))
-	stocks, load := f.load(key, perEach), g.load("k2", perEach)
-	f.awaitAnswers(1)
-	g.warm()
-	// when both lose calls, many times over
-	for range 5 {
-		failed := g.stats().Errors
-		proxy.Set(fate)
-		f.awaitFailure()
-		testkit.Eventually(t, "a failure of the other fleet", func() bool { return g.stats().Errors > failed })
-		proxy.Pass()
-		f.awaitAnswers(3)
+	sent := func(h heard) int64 { return h.sent }
+	lose := func(fate redistest.Fate) func(*site, *redistest.Proxy, stock) {
+		return func(_ *site, proxy *redistest.Proxy, f stock) {
+			for range 5 {
+				proxy.Set(fate)
+				f.awaitFailure()
+				proxy.Pass()
+				f.awaitAnswers(3)
+			}
+		}
 	}
-	stocks.stop()
-	// then a call was drawn for once, however often it was sent, and nothing of it is missing
-	f.check()
-	// and the ordinary fleet stayed within its bound, and is served again
-	g.awaitLeased(limit.Tokens)
-	load.stop()
-	g.checkBound("k2", limit, 0)
-}
-
-func TestRow04ALostReplyIsDrawnForOnce(t *testing.T) { lossy(t, redistest.Fate{LoseReply: true}) }
-
-func TestRow05ALostRequestIsSentAgain(t *testing.T) { lossy(t, redistest.Fate{DropRequest: true}) }
-
-func TestRow06ADuplicateReplyIsDropped(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// given a fleet whose every token can be counted, on a network that delivers every reply twice
-	server, proxy := behindProxy(t)
-	f := server.stock(size, 0)
-	proxy.Set(redistest.Fate{Rewrite: func(reply []byte) []byte { return bytes.Repeat(reply, 2) }})
-	// when it is used
-	load := f.load(key, perEach)
-	f.awaitAnswers(10)
-	load.stop()
-	proxy.Pass()
-	// then a reply is good for one call
-	f.check()
-}
-
-func TestRow06ALateReplyIsDroppedOnceTheRetryWasAnswered(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// given a process whose every token can be counted
-	server, proxy := behindProxy(t)
-	f := server.stock(1, time.Second)
-	load := f.load(key, perEach)
-	f.awaitAnswers(1)
-	// when a call is executed and its reply is held back
-	release := proxy.Hold()
-	defer release()
-	f.awaitCalls("calls without answer", 1, func(h heard) int64 { return h.sent })
-	// until it was sent again, and that was answered
-	proxy.Pass()
-	f.awaitAnswers(2)
-	release()
-	f.awaitAnswers(2)
-	load.stop()
-	// then the late reply changes nothing
-	f.check()
-}
-
-func TestRow06RepliesThatComeTooLateAdmitNothing(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// given a fleet on an ordinary bucket
-	server, proxy := behindProxy(t)
-	f := server.fleet(size, ordinary(strict))
-	load := f.load(key, perEach)
-	f.warm()
-	for range 2 {
-		// when all replies are held back until every limiter has sent several calls, and then come at
-		// once
-		release, before := proxy.Hold(), proxy.Calls()
-		testkit.Eventually(t, "calls without answer", func() bool { return proxy.Calls() >= before+3*size })
-		release()
-		proxy.Pass()
-		f.awaitLeased(limit.Tokens)
+	type story struct {
+		callTimeout time.Duration
+		meets       func(*site, *redistest.Proxy, stock)
 	}
-	load.stop()
-	// then their tokens are within the bound
-	f.checkBound(key, limit, 0)
-}
-
-func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// given a fleet on a network that takes 50 to 500 ms for a call
-	slow := hybrid.PerSecond(1000).WithBurst(4000)
-	server, proxy := behindProxy(t)
-	proxy.Set(redistest.Fate{Delay: 500 * time.Millisecond})
-	cfg := with(slow, strict)
-	cfg.CallTimeout = callTimeout
-	f := server.fleet(size, cfg)
-	// when it is asked for half of the rate
-	const each = 167
-	load := f.load(key, each)
-	// then they are admitted by leases, though a call may take longer than CallTimeout. (How many are,
-	// and how long they wait: TestRow07PrefetchingHidesASlowNetwork.)
-	had := f.stats()
-	testkit.Eventually(t, "more than one burst from the store", func() bool {
-		proxy.Set(redistest.Fate{Delay: 50*time.Millisecond + rand.N(450*time.Millisecond)})
-		return f.stats().Leased > had.Leased+slow.Burst
-	})
-	load.stop()
-	f.checkBound(key, slow, 0)
-}
-
-// TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than
-// CallTimeout, a call does not. A call fails where the machine stands still for longer than
-// CallTimeout, so that is tried until it does not.
-func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
-	testkit.LongOnly(t)
-	each(t, map[string]bool{"warmed by Ping": true, "cold": false}, func(t *testing.T, warm bool) {
+	each(t, map[string]story{
+		"Row03 a hung server executes calls later": {0, func(s *site, _ *redistest.Proxy, f stock) {
+			s.Hang(s.t)
+			f.awaitCalls("calls to a server that hangs", 3, sent)
+			s.Resume(s.t)
+			f.awaitAnswers(2)
+		}},
+		"Row04 replies are lost":  {0, lose(redistest.Fate{LoseReply: true})},
+		"Row05 requests are lost": {0, lose(redistest.Fate{DropRequest: true})},
+		"Row06 replies come twice": {0, func(_ *site, proxy *redistest.Proxy, f stock) {
+			proxy.Set(redistest.Fate{Rewrite: func(reply []byte) []byte { return bytes.Repeat(reply, 2) }})
+			f.awaitAnswers(10)
+			proxy.Pass()
+		}},
+		"Row06 a reply comes after that of the retry": {time.Second, func(_ *site, proxy *redistest.Proxy, f stock) {
+			release := proxy.Hold()
+			defer release()
+			f.awaitCalls("calls without answer", 1, sent)
+			proxy.Pass()
+			f.awaitAnswers(2)
+			release()
+			f.awaitAnswers(2)
+		}},
+		"Row23 the scripts are forgotten": {time.Minute, func(s *site, _ *redistest.Proxy, f stock) {
+			for range 50 {
+				before := f.stats().Calls
+				s.do("SCRIPT", "FLUSH")
+				testkit.Eventually(s.t, "another call", func() bool { return f.stats().Calls > before })
+			}
+			failed := f.heard().failed
+			testkit.Check(s.t, failed == 0, "%d calls failed", failed)
+		}},
+	}, func(t *testing.T, c story) {
+		// given a fleet whose every token can be counted
 		server, proxy := behindProxy(t)
-		cfg := ordinary(denying)
-		cfg.CallTimeout = time.Second
-		testkit.EventuallyNil(t, func() error {
-			proxy.Set(redistest.Fate{Far: 400 * time.Millisecond})
-			l := server.fleet(1, cfg).limiters[0]
-			defer l.Close()
-			conns := 0
-			if warm {
-				// Given a limiter whose connections are warm,
-				testkit.NoErr(t, l.Ping(t.Context()))
-				conns = proxy.Accepted()
-			}
-			// when requests come until one is served,
-			testkit.Eventually(t, "service", func() bool { return l.Allow(key) })
-			// then no call has failed meanwhile, for the connection that it had to wait for or for any
-			// other reason, and a warm limiter opened no further connection.
-			failed, more := l.Stats().Errors, proxy.Accepted()-conns
-			if failed == 0 && (!warm || more == 0) {
-				return nil
-			}
-			return fmt.Errorf("%d calls failed, and %d connections were opened more", failed, more)
-		})
+		f := server.stock(size, c.callTimeout)
+		load := f.load(key, perEach)
+		f.awaitAnswers(1)
+		// when something happens to its calls
+		c.meets(server, proxy, f)
+		load.stop()
+		// then nothing was drawn twice or lost
+		f.check()
 	})
 }
 
@@ -284,18 +181,11 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 		"half of it, and the end":    {ended(half), lease.ErrUnavailable},
 		"half of it, and nothing":    {half, lease.ErrUnavailable},
 		"HTTP, and the end":          {ended(other), lease.ErrUnavailable},
-		"HTTP, and nothing":          {other, lease.ErrUnavailable},
 		"more than a slice holds":    {ended(says("*9223372036854775807\r\n")), lease.ErrUnavailable},
 		"a status":                   {says("+OK\r\n"), redisbucket.ErrReply},
-		"a number":                   {says(":7\r\n"), redisbucket.ErrReply},
 		"nil":                        {says("$-1\r\n"), lease.ErrUnavailable},
-		"an empty list":              {says("*0\r\n"), redisbucket.ErrReply},
 		"a list of something else":   {says("*2\r\n:1\r\n+x\r\n"), redisbucket.ErrReply},
-		"a list inside of a list":    {says("*1\r\n*1\r\n:1\r\n"), redisbucket.ErrReply},
-		"a map":                      {says("%1\r\n+a\r\n:1\r\n"), redisbucket.ErrReply},
 		"an error that nobody knows": {says("-NONSENSE what is this\r\n"), lease.ErrUnavailable},
-		"bytes that mean nothing":    {says("\x00\xff\r\n"), lease.ErrUnavailable},
-		"a length that is none":      {says("*x\r\n"), lease.ErrUnavailable},
 	} {
 		// when the replies are replaced
 		proxy.Set(c.fate)
@@ -317,24 +207,4 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 	load.stop()
 	// and nothing was drawn twice or lost
 	f.check()
-}
-
-func TestRow23ForgottenScriptsAreSentAgainAndRunOnce(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// given a fleet under load on a bucket that does not refill
-	server := start(t)
-	f := server.stock(size, time.Minute)
-	load := f.load(key, perEach)
-	// when the server forgets the scripts fifty times, each time after it was called again
-	for range 50 {
-		before := f.stats().Calls
-		server.do("SCRIPT", "FLUSH")
-		testkit.Eventually(t, "another call", func() bool { return f.stats().Calls > before })
-	}
-	load.stop()
-	// then every token is accounted for, no call failed, and each was executed exactly once
-	f.check()
-	h, executed := f.heard(), f.state(key).Counter
-	testkit.Check(t, h.failed == 0 && executed == h.sent, "%d executed of %+v", executed, h)
 }

@@ -151,27 +151,6 @@ func (f *fleet) leased() int64 {
 	return s.Admitted - s.Fallback
 }
 
-func TestAHealthyFleetPassesEveryOracle(t *testing.T) {
-	testkit.LongOnly(t)
-	// given three limiters on one server, asked for three times the limit (strict about the end of a
-	// lease: otherwise a machine that stands still spends what has ended)
-	limit := hybrid.PerSecond(1000).WithBurst(500)
-	f := start(t).fleet(3, with(limit, strict))
-	load := f.load(key, 1000)
-	f.warm()
-	// when as much has been admitted as in a second at the full rate
-	f.awaitLeased(1000)
-	load.stop()
-	// then the bound holds over all windows, nothing was lost, and some requests were denied
-	f.checkBound(key, limit, 0)
-	f.checkAnswered(key, 0, f.now())
-	s, st := f.seen(key, 0, f.now()), f.stats()
-	testkit.Check(t, s.admitted == st.Admitted && s.denied > 0, "seen %+v, counted %+v", s, st)
-	// and the bucket counts no less as leased than is held
-	bucket := f.state(key)
-	testkit.Check(t, bucket.Exists && bucket.Levels[0]+bucket.Ledger >= f.stats().Held, "%+v, %+v", bucket, st)
-}
-
 // replaceable is a wire whose place another may take, as a server's that has forgotten everything.
 type replaceable struct {
 	lease.Store
@@ -252,25 +231,4 @@ func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestTheAuditFindsAnAdmissionTooMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// given a fleet whose limit is 10 at once
-		limit := hybrid.PerHour(10)
-		f := newFleet(t, with(limit, denying), memory.New(nil))
-		admit := func(n int) {
-			for range n {
-				f.ask(key, func() bool { return true })
-			}
-		}
-		admit(10)
-		w := f.audit(key, limit, 0, 0, math.MaxInt64)
-		testkit.Check(t, w.ExceededBy == 0 && w.Admitted == 10, "%+v", w)
-		// when an eleventh is admitted, half an hour later
-		time.Sleep(30 * time.Minute)
-		admit(6)
-		// then the audit says so
-		testkit.Check(t, f.excess(key, limit) == 1, "%d", f.excess(key, limit))
-	})
 }

@@ -105,6 +105,7 @@ var injections = map[string]injection{
 	"Row22 a replica":                  {nil, replica("READONLY")},
 	"Row22 a replica without a master": {[]string{"--replica-serve-stale-data", "no"}, replica("MASTERDOWN")},
 	"Row22 too few replicas":           {nil, setting("NOREPLICAS", "min-replicas-to-write", "1", "0")},
+	"Row15 out of memory":              {nil, setting("OOM", "maxmemory", "1", "0")},
 	// A directory in place of the dump: no save succeeds, not even root's.
 	"Row22 a server that cannot save": {nil, func(s *site) outage {
 		dump := filepath.Join(s.Dir, "dump.rdb")

@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -181,48 +178,6 @@ func (f *fleet) awaitLeased(n int64) {
 func (f *fleet) awaitAnswers(n int64) {
 	f.t.Helper()
 	f.awaitCalls("calls that are answered", n, heard.answered)
-}
-
-// tape records every executed call of some fleets. It is oracle D: the bucket numbers its calls and
-// says at what time it executed each, so the reference bucket must answer the same calls, in that
-// order and at those times, with the same grants.
-type tape struct {
-	mu    sync.Mutex
-	calls []executed
-}
-
-type executed struct {
-	request lease.Request
-	grant   lease.Grant
-}
-
-// record begins with a fleet that has not called yet.
-func (p *tape) record(f *fleet) {
-	for _, tap := range f.taps {
-		tap.onAnswer = func(c *lease.Call) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if c.Err == nil {
-				p.calls = append(p.calls, executed{c.Request, c.Grant})
-			}
-		}
-	}
-}
-
-// replay compares. The fleets must have been shut down, so that no call is on its way.
-func (p *tape) replay(t *testing.T) {
-	t.Helper()
-	slices.SortFunc(p.calls, func(a, b executed) int {
-		return cmp.Or(cmp.Compare(a.grant.Epoch, b.grant.Epoch), cmp.Compare(a.grant.Counter, b.grant.Counter))
-	})
-	var b protocol.Bucket
-	for i, c := range p.calls {
-		testkit.Must(t, c.grant.Counter == int64(i+1), "call %d was not recorded: %+v", i+1, c.grant)
-		var want lease.Grant
-		err := b.Call(c.grant.ServerTime, &c.request, &want)
-		testkit.Must(t, err == nil && reflect.DeepEqual(c.grant, want),
-			"call %d: %+v\nRedis granted     %+v\nthe reference has %+v, %v", i+1, c.request, c.grant, want, err)
-	}
 }
 
 // wire is the way to a reference bucket, for virtual time: everything on it happens at exact

@@ -108,8 +108,16 @@ func (s *sentinels) current(t *testing.T) string {
 
 func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 	testkit.LongOnly(t)
-	each(t, map[string]hybrid.Fallback{"FallbackDeny": hybrid.FallbackDeny,
-		"FallbackLocalShare": hybrid.FallbackLocalShare}, func(t *testing.T, fallback hybrid.Fallback) {
+	type story struct {
+		limit  hybrid.Limit
+		policy hybrid.Policy
+	}
+	each(t, map[string]story{
+		"FallbackDeny":       {lasting, strict},
+		"FallbackLocalShare": {lasting, hybrid.Policy{Fallback: hybrid.FallbackLocalShare, StrictExpiry: true}},
+		"a window, StartEmpty": {window, hybrid.Policy{StrictExpiry: true, Fallback: hybrid.FallbackDeny,
+			StartEmpty: true}},
+	}, func(t *testing.T, c story) {
 		// Given three processes that ask for more than the rate, whose clients ask the Sentinels where
 		// the master is,
 		s := startSentinels(t)
@@ -118,21 +126,21 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 			stores = append(stores, storeOn(t, redis.NewFailoverClient(&redis.FailoverOptions{
 				MasterName: masterName, SentinelAddrs: s.addrs})))
 		}
-		f := newFleet(t, with(lasting, hybrid.Policy{Fallback: fallback, StrictExpiry: true}), stores...)
+		f := newFleet(t, with(c.limit, c.policy), stores...)
 		f.store = s.replica.store()
-		load := f.load(key, 2*int(lasting.Tokens))
+		load := f.load(key, 2*int(c.limit.Rate()))
 		f.warm()
-		f.awaitLeased(lasting.Tokens)
+		f.awaitLeased(c.limit.Tokens)
 		for _, tap := range f.taps {
 			tap.forget()
 		}
 		// when the master is killed,
 		killed, before := f.now(), f.stats().Fallback
-		extra := s.killMaster(lasting.Burst)
+		extra := s.killMaster(c.limit.Capacity())
 		// then another is elected, and the processes switch to it.
 		testkit.Eventually(t, "a new master", func() bool { return s.current(t) == s.replica.Addr })
 		elected := f.now()
-		f.awaitLeased(lasting.Tokens)
+		f.awaitLeased(c.limit.Tokens)
 		back := f.now()
 		load.stop()
 		without := f.stats().Fallback
@@ -140,9 +148,9 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 			elected-killed, back-killed, f.seen(key, killed, back), without)
 		// (1) holds throughout, except for admissions without the store: none with FallbackDeny, at most
 		// their shares with FallbackLocalShare.
-		f.checkBound(key, lasting, extra+without)
-		bound := f.localShares(lasting, f.now()-killed)
-		if fallback == hybrid.FallbackDeny {
+		f.checkBound(key, c.limit, extra+without)
+		bound := f.localShares(c.limit, f.now()-killed)
+		if c.policy.Fallback == hybrid.FallbackDeny {
 			bound = 0
 		}
 		testkit.Check(t, float64(without-before) <= bound, "%d admitted without the store, at most %.0f",
@@ -220,13 +228,6 @@ func (s *shards) killFirst() (before time.Duration) {
 	} else {
 		s.extra = killInSync(s.masters[0], s.replicas[0], busy.Burst)
 	}
-	s.awaitNotice()
-	return before
-}
-
-// awaitNotice returns when the others have noticed that the first master does not answer.
-func (s *shards) awaitNotice() {
-	s.t.Helper()
 	for i, m := range append(s.masters[1:], s.replicas...) {
 		if i >= len(s.masters) { // the replica of a master that lives, slow though it may be
 			m.set("cluster-slave-no-failover", "yes")
@@ -245,90 +246,49 @@ func (s *shards) awaitNotice() {
 			return false
 		})
 	}
+	return before
 }
 
-// check checks the promise at the end of a test. (TestANodeThatHangsDegradesOnlyItsOwnKeys in
-// hybrid checks that no request waits for a dead node.)
-func (s *shards) check(since time.Duration, names ...string) {
-	s.t.Helper()
-	for _, name := range names {
-		s.t.Logf("%s, since a master was killed: %v", name, s.seen(name, since, s.now()))
-		s.checkBound(name, busy, s.extra)
-	}
-}
-
-func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
+// TestRow19AClusterThatLosesAMasterServesTheOthersKeys is row 20, too: without a replica the keys of the
+// master are denied for good, and all keys where the cluster insists on all slots.
+func TestRow19AClusterThatLosesAMasterServesTheOthersKeys(t *testing.T) {
 	testkit.LongOnly(t)
-	t.Parallel()
-	// Given two processes that use a key on each of three masters, each of which has a replica,
-	s := startShards(t, true, calmly, "--cluster-require-full-coverage", "no")
-	names := []string{s.keyOn(0), s.keyOn(1), s.keyOn(2)}
-	for _, name := range names {
-		s.load(name, calm/2)
-		s.awaitAdmitted(name, 100)
+	type story struct {
+		replicas     bool
+		coverage     string
+		lost, others bool // whether keys are served
 	}
-	// when one master is killed,
-	killed := s.killFirst()
-	// then its replica takes over,
-	testkit.Eventually(t, "a replica that is master", s.replicas[0].isMaster)
-	// and every key is served: more than could be leased before.
-	for _, name := range names {
-		s.awaitAdmitted(name, busy.Burst+1)
-	}
-	s.check(killed, names...)
-}
-
-// It logs the time without service of the key. With go-redis's own timeouts of 5 s it is 4 to 5 s
-// after the replica took over, as the client also asks the hung master for the slots; with these
-// timeouts it is 0.4 s, and up to 4 s on a busy machine.
-func TestRow19AMasterThatHangsIsReplacedForClientsWithShortTimeouts(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// Given a process with the client settings of docs/operations.md, that uses a key,
-	s := startShards(t, true, calmly, "--cluster-require-full-coverage", "no")
-	const short = 500 * time.Millisecond
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.masters[1].Addr},
-		DialTimeout: short, ReadTimeout: short})
-	s.add(calmly, storeOn(t, client))
-	name := s.keyOn(0)
-	s.loadOn(s.limiters[2:], name, calm)
-	s.awaitAdmitted(name, 100)
-	// when the master of the key hangs,
-	s.masters[0].Hang(t)
-	defer s.masters[0].Resume(t)
-	s.awaitNotice()
-	testkit.Eventually(t, "a replica that is master", s.replicas[0].isMaster)
-	// then the key is served soon after the replica took over. (The lease of before has ended.)
-	took := time.Now()
-	s.awaitAdmitted(name, 100)
-	t.Logf("served %v after the replica took over", time.Since(took).Round(time.Millisecond))
-}
-
-func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	for name, coverage := range map[string]string{"any slots will do": "no", "all slots are required": "yes"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// Given a cluster without replicas,
-			s := startShards(t, false, calmly, "--cluster-require-full-coverage", coverage)
-			lost, kept := s.keyOn(0), s.keyOn(1)
-			for _, name := range []string{lost, kept} {
-				s.load(name, calm/2)
-				s.awaitAdmitted(name, 100)
-			}
-			// when a master is killed and the others have noticed,
-			killed := s.killFirst()
-			// then its keys are denied for good, and the others' where the cluster insists on all slots.
-			testkit.Eventually(t, "that its key is denied", func() bool { return s.next(lost, 200).admitted == 0 })
-			if coverage == "yes" {
-				testkit.Eventually(t, "that the other is denied", func() bool { return s.next(kept, 200).admitted == 0 })
+	each(t, map[string]story{
+		"replicas": {true, "no", true, true}, "no replica": {false, "no", false, true},
+		"no replica, all slots are required": {false, "yes", false, false},
+	}, func(t *testing.T, c story) {
+		// Given two processes that use a key on each of three masters,
+		s := startShards(t, c.replicas, calmly, "--cluster-require-full-coverage", c.coverage)
+		names := []string{s.keyOn(0), s.keyOn(1), s.keyOn(2)}
+		for _, name := range names {
+			s.load(name, calm/2)
+			s.awaitAdmitted(name, 100)
+		}
+		// when the first is killed and the others have noticed,
+		killed := s.killFirst()
+		// then a replica takes over,
+		if c.replicas {
+			testkit.Eventually(t, "a replica that is master", s.replicas[0].isMaster)
+		}
+		for i, name := range names {
+			// and a key is served, with more than could be leased before, or is denied.
+			if i == 0 && c.lost || i > 0 && c.others {
+				s.awaitAdmitted(name, busy.Burst+1)
 			} else {
-				s.awaitAdmitted(kept, busy.Burst+1) // more than could be leased before
+				testkit.Eventually(t, "that "+name+" is denied", func() bool { return s.next(name, 200).admitted == 0 })
 			}
-			s.check(killed, lost, kept)
-		})
-	}
+			t.Logf("%s, since a master was killed: %v", name, s.seen(name, killed, s.now()))
+		}
+		// (TestANodeThatHangsDegradesOnlyItsOwnKeys in hybrid checks that no request waits for a dead node.)
+		for _, name := range names {
+			s.checkBound(name, busy, s.extra)
+		}
+	})
 }
 
 func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
@@ -370,38 +330,6 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	errs := s.stats().Errors
 	testkit.Check(t, log.String() == "" && errs == 0, "%d errors\n%s", errs, log.String())
 	s.checkBound(name, busy, 0)
-}
-
-// awkward lists keys that programs may build from user input. (Random ones:
-// TestKeysOfOneBucketShareASlotAndBucketsNeverMeet in redisbucket.)
-var awkward = []string{"{", "}", "{}", "}{", "a{b}c{d}", "{a}", "{a}}", "%", "%7D", "%e", "\x00", "a\x00b",
-	"\r\n", "*1\r\n$4\r\nPING\r\n", "\xff\xfe", ":", "a:b", "用户:{1}", " ", strings.Repeat("k", 1024),
-	strings.Repeat("k", 1025), strings.Repeat("}", 10_000), strings.Repeat("{", 10_000)}
-
-func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// Given a server that checks, as every node of a cluster does, that the keys of a script are in
-	// one slot,
-	server := siteOf(t, redistest.StartCluster(t, 1, false).Masters[0])
-	err := server.ctl.Eval(t.Context(), "return 1", []string{"yuzhi:k", "yuzhi:k:holder"}).Err()
-	testkit.Must(t, redis.HasErrorPrefix(err, "CROSSSLOT"), "it does not: %v", err)
-	store := storeOn(t, clusterClient(server.Server))
-	f := newFleet(t, patient(still, denying), store, store)
-	for _, name := range awkward {
-		// when two processes use keys of any bytes,
-		for _, l := range f.limiters {
-			// then each is served by the store,
-			r, err := l.Take(t.Context(), name, 1)
-			testkit.Check(t, err == nil && r.OK && r.Source == hybrid.SourceStore, "%.20q: %+v, %v", name, r, err)
-		}
-	}
-	testkit.Check(t, f.stats().Errors == 0, "%d calls failed", f.stats().Errors)
-	for _, name := range awkward {
-		// and no two keys share a bucket: two tokens of each are gone.
-		st, err := store.Inspect(t.Context(), name)
-		testkit.Check(t, err == nil && st.Levels[0]+st.Ledger == still.Burst-2, "%.20q: %+v, %v", name, st, err)
-	}
 }
 
 // isMaster reports whether s says so itself.
