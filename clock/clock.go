@@ -8,8 +8,8 @@
 //     follows the bubble's fake time.
 //   - [Manual] in a test or simulation that decides itself when time passes. It has no goroutine:
 //     what falls due runs inside [Manual.Advance], in the same order in every run.
-//   - [Skewed], over one of the others, to see what code does when its machine's clock is off, runs
-//     fast or slow, or is set while it runs.
+//   - [Skewed], over one of the others, to see what code does when its machine's clock is off, or is
+//     set while it runs.
 //
 // Every clock reads monotonic [Instant] values. No reading is ever zero or negative, so the zero
 // Instant can mean "unset". An Instant is only good for comparing with others of the same clock in

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/big"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,72 +174,27 @@ func (j *journal) expect(t *testing.T, want ...string) {
 	j.lines = nil
 }
 
-// On every clock that a test moves: Stop and Reset say whether the timer was pending, and a timer
-// that has fired or was stopped can be set again.
 func TestStopAndResetSayWhetherTheTimerWasPending(t *testing.T) {
 	m := clock.NewManual(0)
-	for name, c := range map[string]clock.Clock{
-		"manual": m, "skewed": clock.NewSkewed(m, clock.Skew{Offset: time.Hour, DriftPPM: -500_000}),
-	} {
-		second := time.Second // by the base
-		if c != clock.Clock(m) {
-			second /= 2
-		}
-		j := open(m)
-		a := c.AfterFunc(second, j.noting("a"))
-		equal(t, name+": the first Stop", a.Stop(), true)
-		equal(t, name+": the second Stop", a.Stop(), false)
-		m.Advance(2 * time.Second)
-		j.expect(t)
+	j := open(m)
+	a := m.AfterFunc(time.Second, j.noting("a"))
+	equal(t, "the first Stop", a.Stop(), true)
+	equal(t, "the second Stop", a.Stop(), false)
+	m.Advance(2 * time.Second)
+	j.expect(t)
 
-		equal(t, name+": Reset of a stopped timer", a.Reset(second), false)
-		equal(t, name+": Reset of a pending timer", a.Reset(3*second), true)
-		m.Advance(2 * time.Second)
-		j.expect(t)
-		m.Advance(time.Second)
-		j.expect(t, "a@5s")
+	equal(t, "Reset of a stopped timer", a.Reset(time.Second), false)
+	equal(t, "Reset of a pending timer", a.Reset(3*time.Second), true)
+	m.Advance(2 * time.Second)
+	j.expect(t)
+	m.Advance(time.Second)
+	j.expect(t, "a@5s")
 
-		equal(t, name+": Stop of a timer that has fired", a.Stop(), false)
-		equal(t, name+": Reset of a timer that has fired", a.Reset(0), false)
-		j.expect(t)
-		m.Advance(0)
-		j.expect(t, "a@5s")
-		at, left := m.Next()
-		testkit.Check(t, !left, "%s: a timer is left at %d", name, at)
-	}
-}
-
-// hammer sets, stops and resets timers of c from many goroutines, of which disturb does something
-// else now and then. It returns a function that checks, once all are due, that every timer fired or
-// was stopped, never both and never twice.
-func hammer(t *testing.T, c clock.Clock, disturb func(worker, i int)) (check func()) {
-	t.Helper()
-	const workers, each = 8, 300
-	var fired, stopped, again atomic.Int64
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := range each {
-				timer := c.AfterFunc(time.Duration(i%7), func() { fired.Add(1) })
-				switch i % 3 {
-				case 0:
-					if timer.Stop() {
-						stopped.Add(1)
-					}
-				case 1:
-					if !timer.Reset(3) {
-						again.Add(1) // it had fired already and fires again
-					}
-				case 2:
-					disturb(w, i)
-				}
-				testkit.Check(t, c.Now() > 0, "a reading of zero or less")
-			}
-		})
-	}
-	wg.Wait()
-	return func() {
-		t.Helper()
-		equal(t, "fired or stopped", fired.Load()+stopped.Load(), workers*each+again.Load())
-	}
+	equal(t, "Stop of a timer that has fired", a.Stop(), false)
+	equal(t, "Reset of a timer that has fired", a.Reset(0), false)
+	j.expect(t)
+	m.Advance(0)
+	j.expect(t, "a@5s")
+	at, left := m.Next()
+	testkit.Check(t, !left, "a timer is left at %d", at)
 }

@@ -41,7 +41,10 @@ func (m *Manual) readLocked() Instant {
 // AfterFunc has a later Advance call f. A timer of zero or less is due at once, and still waits for
 // the next Advance (of zero, if need be) or for the Advance that is running. It panics if f is nil.
 func (m *Manual) AfterFunc(d time.Duration, f func()) Timer {
-	t := &manualTimer{clock: m, call: newCall(f)}
+	if f == nil {
+		panic("clock: AfterFunc of a nil function") // here, and not when it is due
+	}
+	t := &manualTimer{clock: m, call: call{f: f, index: notPending}}
 	t.Reset(d)
 	return t
 }
@@ -112,18 +115,9 @@ type call struct {
 	due   Instant
 	seq   uint64
 	index int // its place in the queue, or notPending
-
-	onBase Timer // of a Skewed: what stands for it on the base
 }
 
 const notPending = -1
-
-func newCall(f func()) call {
-	if f == nil {
-		panic("clock: AfterFunc of a nil function") // here, and not when it is due
-	}
-	return call{f: f, index: notPending}
-}
 
 // queue has a clock's pending calls, the next one first. A call knows its place, so that Stop costs
 // no search.

@@ -3,6 +3,8 @@ package clock_test
 import (
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,17 +166,39 @@ func TestManualAgreesWithAListOnRandomWork(t *testing.T) {
 	}
 }
 
+// Timers are set, stopped and reset from many goroutines while the clock moves. In the end every timer has
+// fired or was stopped, never both and never twice.
 func TestManualIsSafeForConcurrentUse(t *testing.T) {
 	m := clock.NewManual(0)
-	check := hammer(t, m, func(int, int) {
-		before := m.Now()
-		m.Advance(2)
-		m.Next()
-		now := m.Now()
-		testkit.Check(t, !now.Before(before), "the clock went back from %d to %d", before, now)
-	})
+	const workers, each = 8, 300
+	var fired, stopped, again atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := range each {
+				timer := m.AfterFunc(time.Duration(i%7), func() { fired.Add(1) })
+				switch i % 3 {
+				case 0:
+					if timer.Stop() {
+						stopped.Add(1)
+					}
+				case 1:
+					if !timer.Reset(3) {
+						again.Add(1) // it had fired already and fires again
+					}
+				case 2:
+					before := m.Now()
+					m.Advance(2)
+					m.Next()
+					now := m.Now()
+					testkit.Check(t, !now.Before(before), "the clock went back from %d to %d", before, now)
+				}
+			}
+		})
+	}
+	wg.Wait()
 	m.Advance(time.Second)
-	check()
+	equal(t, "fired or stopped", fired.Load()+stopped.Load(), workers*each+again.Load())
 }
 
 func BenchmarkManualTimer(b *testing.B) {

@@ -33,7 +33,7 @@ type world struct {
 
 // newWorld is a world in memory.
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, clock: clock.NewSkewed(clock.System(), clock.Skew{})}
+	w := &world{T: t, clock: clock.NewSkewed(clock.System(), 0)}
 	w.network = &network{inner: memory.New(w.clock)}
 	return w
 }

@@ -203,7 +203,7 @@ func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// given four processes that ask for six times the rate
-				r := &replaceable{clock: clock.NewSkewed(clock.System(), clock.Skew{})}
+				r := &replaceable{clock: clock.NewSkewed(clock.System(), 0)}
 				r.forget()
 				r.Store = r.wire.Load()
 				f := newFleet(t, with(busy, strict), r, r, r, r)
