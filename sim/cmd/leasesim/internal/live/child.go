@@ -157,7 +157,7 @@ func (s counting) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
 		s.c.file.RoundTrips().Add(1)
 		if group[0].Err == nil {
-			s.c.took.observe(s.c.took.roundTrips, stopwatch()-began)
+			s.c.took.observe(roundTrips, stopwatch()-began)
 		}
 		done(group)
 	})
@@ -175,7 +175,7 @@ func (c *child) ask(verb func() bool) bool {
 	}
 	file.Append(before, stamps.After())
 	c.file.Offered().Add(1)
-	c.took.observe(c.took.decisions, took)
+	c.took.observe(decisions, took)
 	return ok
 }
 

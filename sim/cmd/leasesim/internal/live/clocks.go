@@ -45,21 +45,27 @@ func (v *server) compareClocks(ctx context.Context, ahead *interval) error {
 	return nil
 }
 
-// audit finds the window that exceeds the bound most, or comes nearest to it. Periods of a calendar
-// go by the server's clock.
-func (o Options) audit(spans []audit.Span, ahead interval) (audit.Window, error) {
+// audit finds the window that exceeds the bound of a key most, or comes nearest to it. Periods of a
+// calendar go by the server's clock.
+func (o Options) audit(byKey map[int][]audit.Span, ahead interval) (worst audit.Window, err error) {
 	bound := audit.Of(o.limit(), o.Overcommit)
 	if bound.Kind != lease.KindCalendar {
 		ahead = interval{}
 	}
-	shifted := make([]audit.Span, len(spans))
-	for i, x := range spans {
-		shifted[i] = audit.Span{Before: x.Before + ahead.from, After: x.After + ahead.to, N: x.N}
+	for key := range max(o.Keys, 1) {
+		shifted := make([]audit.Span, len(byKey[key]))
+		for i, x := range byKey[key] {
+			shifted[i] = audit.Span{Before: x.Before + ahead.from, After: x.After + ahead.to, N: x.N}
+		}
+		w, err := audit.Worst(shifted, bound)
+		if err != nil {
+			return w, fmt.Errorf("leasesim: audit: %w", err)
+		}
+		if key == 0 || w.ExceededBy > worst.ExceededBy ||
+			w.ExceededBy == worst.ExceededBy && w.Admitted > worst.Admitted {
+			worst = w
+		}
 	}
-	w, err := audit.Worst(shifted, bound)
-	if err != nil {
-		return w, fmt.Errorf("leasesim: audit: %w", err)
-	}
-	w.From, w.To = w.From-ahead.from, w.To-ahead.to
-	return w, nil
+	worst.From, worst.To = worst.From-ahead.from, worst.To-ahead.to
+	return worst, nil
 }

@@ -107,7 +107,12 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 		for _, g := range s.Groups {
 			own.Groups = append(own.Groups, sim.Group{Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share})
 		}
-		o.fates(s, own.Groups)
+		if o.StopAfter > 0 {
+			own.Groups[0].Pauses = s.Groups[0].Pauses
+		}
+		if last := len(s.Groups) - 1; o.KillAfter > 0 {
+			own.Groups[last].Scale = s.Groups[last].Scale
+		}
 	}
 	if s.Policy.Weight == 1 {
 		own.Policy.Weight = 1 // as 0

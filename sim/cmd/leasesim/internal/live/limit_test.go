@@ -67,7 +67,7 @@ func TestAuditGoesByTheServersClockOnlyForACalendar(t *testing.T) {
 		c.o.Key, c.o.Duration, c.o.Processes, c.o.Shape = key, 20*time.Second, 4, ShapeSteady
 		err := c.o.Validate()
 		testkit.Check(t, err == nil, "%s: %v", c.name, err)
-		w, err := c.o.audit(seconds(c.admitted...), c.ahead)
+		w, err := c.o.audit(map[int][]audit.Span{0: seconds(c.admitted...)}, c.ahead)
 		testkit.NoErr(t, err)
 		testkit.Check(t, w.ExceededBy == c.want, "%s: %+v, want %d", c.name, w, c.want)
 	}

@@ -66,7 +66,7 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 		if now.After(end) {
 			now = end
 		}
-		c.took.observe(c.took.lags, now.Sub(last)-step)
+		c.took.observe(lags, now.Sub(last)-step)
 		due += rate * min(now.Sub(last), backlogMax).Seconds()
 		last = now
 		asks := int64(0)
@@ -89,7 +89,7 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 			return
 		}
 		time.Sleep(time.Until(next))
-		c.took.observe(c.took.lags, time.Since(next))
+		c.took.observe(lags, time.Since(next))
 		if within := c.Options.Within; within > 0 {
 			due = c.pace(wg, rate*period.Seconds()/within.Seconds(), due, time.Now().Add(within))
 			continue

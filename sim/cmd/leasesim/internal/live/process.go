@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 )
 
@@ -22,13 +23,13 @@ const (
 // process is one child as the parent sees it.
 type process struct {
 	cmd    *exec.Cmd
-	in     io.WriteCloser // closed, it ends the load
-	file   *stamps.File   // what it admitted
-	denied *stamps.File   // and what not
-	fate   string         // what was done to it, "" for nothing
-	ready  chan error     // once, when it can begin
-	exited chan error     // once, when it has ended, and then closed
-	told   told           // by then
+	in     io.WriteCloser           // closed, it ends the load
+	file   *stamps.File             // what it admitted
+	denied *stamps.File             // and what not
+	fate   string                   // what was done to it, "" for nothing
+	ready  chan error               // once, when it can begin
+	exited chan error               // once, when it has ended, and then closed
+	told   []*hdrhistogram.Snapshot // by then; nothing of one that was killed
 }
 
 // deniedPath returns the file of denials that belongs to a file of admissions.
@@ -48,20 +49,18 @@ func start(ctx context.Context, o orders) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, self), ready: make(chan error, 1), exited: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
-	var out io.Reader
-	if p.in, err = p.cmd.StdinPipe(); err == nil {
-		out, err = p.cmd.StdoutPipe()
-	}
-	if err == nil {
-		p.file, err = stamps.Create(o.Path, o.Options.capacity())
-	}
-	if err == nil {
-		if p.denied, err = stamps.Create(deniedPath(o.Path), o.Options.denials()); err != nil {
-			_ = p.file.Close()
-		}
-	}
+	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
+	}
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if p.file, err = stamps.Create(o.Path, o.Options.capacity()); err != nil {
+		return nil, err
+	}
+	if p.denied, err = stamps.Create(deniedPath(o.Path), o.Options.denials()); err != nil {
+		return nil, errors.Join(err, p.file.Close())
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(err, p.file.Close(), p.denied.Close())
@@ -79,7 +78,7 @@ func (p *process) follow(out io.Reader) {
 	}
 	p.ready <- err
 	if json.NewDecoder(r).Decode(&p.told) != nil {
-		p.told = told{} // a killed process tells nothing
+		p.told = nil
 	}
 	p.exited <- p.cmd.Wait()
 	close(p.exited)

@@ -2,7 +2,6 @@ package live
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -67,7 +66,7 @@ func (c *child) play() error {
 		if c.ended.Load() {
 			break
 		}
-		c.took.observe(c.took.lags, time.Since(due))
+		c.took.observe(lags, time.Since(due))
 		wg.Go(func() {
 			before, asked := stamps.Now(), stopwatch()
 			ok := keys[q.Key].AllowN(q.Cost)
@@ -75,7 +74,7 @@ func (c *child) play() error {
 				c.file.Put(i, before, stamps.After())
 			}
 			c.file.Offered().Add(q.Cost)
-			c.took.observe(c.took.decisions, stopwatch()-asked)
+			c.took.observe(decisions, stopwatch()-asked)
 		})
 	}
 	wg.Wait()
@@ -94,20 +93,6 @@ func played(f *stamps.File, part []sim.TraceRequest, byKey map[int][]audit.Span)
 	return admitted
 }
 
-// auditTrace finds the worst window of all keys.
-func (o Options) auditTrace(byKey map[int][]audit.Span) (worst audit.Window, err error) {
-	for key := range o.Keys {
-		w, err := audit.Worst(byKey[key], audit.Of(o.limit(), o.Overcommit))
-		if err != nil {
-			return w, fmt.Errorf("leasesim: audit: %w", err)
-		}
-		if w.ExceededBy > worst.ExceededBy || w.ExceededBy == worst.ExceededBy && w.Admitted > worst.Admitted {
-			worst = w
-		}
-	}
-	return worst, nil
-}
-
 // replays takes what a scenario says of a recorded load.
 func (o *Options) replays(s sim.Scenario) {
 	o.Shape, o.Trace, o.Keys, o.Processes = ShapeReplay, s.Workload.Trace.Requests, s.Keys.Count, 0
@@ -121,15 +106,5 @@ func (o *Options) replays(s sim.Scenario) {
 	last := s.Groups[len(s.Groups)-1]
 	if all := last.Scale; len(all) == 1 && all[0].Kill && all[0].Count == last.Count-1 {
 		o.KillAfter = all[0].At
-	}
-}
-
-// fates gives groups the stops and kills of s that o plays.
-func (o Options) fates(s sim.Scenario, groups []sim.Group) {
-	if o.StopAfter > 0 {
-		groups[0].Pauses = s.Groups[0].Pauses
-	}
-	if last := len(groups) - 1; o.KillAfter > 0 {
-		groups[last].Scale = s.Groups[last].Scale
 	}
 }

@@ -183,24 +183,16 @@ func TestEachKeyOfATraceHasABoundOfItsOwn(t *testing.T) {
 	}{{1, 0}, {0, 1}} {
 		byKey := map[int][]audit.Span{0: {{Before: 5, After: 6, N: 2}}}
 		byKey[c.other] = append(byKey[c.other], audit.Span{Before: 5, After: 6, N: 1})
-		w, err := o.auditTrace(byKey)
+		w, err := o.audit(byKey, interval{})
 		testkit.Check(t, err == nil && w.ExceededBy == c.want, "%+v %v", w, err)
 	}
 }
 
 func TestAMachineThatMakesRequestsLateIsOverloaded(t *testing.T) {
+	target := Options{Rate: 100, Burst: 100}.leased().Target
 	for late, want := range map[time.Duration]bool{time.Millisecond: false, 50 * time.Millisecond: true} {
-		took := newLatencies()
-		for range 100 {
-			took.observe(took.lags, late)
-		}
-		o := Options{Rate: 100, Burst: 100, Shape: ShapeSteady, Duration: time.Second}
-		exited := took.told()
-		r := Report{}
-		all := newLatencies()
-		all.merge(exited)
-		r.late(all, o.leased().Target)
-		testkit.Check(t, r.Overloaded == want && r.LagNs.P99 > 0, "%v late: %+v", late, r)
+		got := isOverloaded(Quantiles{P99: int64(late)}, target)
+		testkit.Check(t, got == want, "%v late: %v", late, got)
 	}
 }
 

@@ -97,7 +97,7 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		if p.fate == fateStopped {
-			p.told.Lags = newLatencies().lags.Export() // it was late because it was told to
+			p.told = p.told[:min(lags, len(p.told))] // it was late because it was told to
 		}
 		took.merge(p.told)
 		if p.fate == "" {
@@ -105,10 +105,10 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 			weights = append(weights, append(o.Weights, slices.Repeat([]int64{1}, len(fleet))...)[i])
 		}
 	}
-	w, err := o.audit(spans, ahead)
-	if parts != nil {
-		w, err = o.auditTrace(byKey)
+	if parts == nil {
+		byKey[0] = spans
 	}
+	w, err := o.audit(byKey, ahead)
 	if err != nil {
 		return r, err
 	}
@@ -128,8 +128,9 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
 	r.AdmittedOfEntitlement = float64(r.Admitted) / (o.entitlement(o.Duration) * float64(max(o.Keys, 1)))
-	r.DecisionNs, r.RoundTripNs = quantilesOf(took.decisions), quantilesOf(took.roundTrips)
-	r.late(took, leased.Target)
+	r.DecisionNs, r.RoundTripNs = took.quantiles(decisions), took.quantiles(roundTrips)
+	r.LagNs = took.quantiles(lags)
+	r.Overloaded = isOverloaded(r.LagNs, leased.Target)
 	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
 }
@@ -142,10 +143,9 @@ const lagMin = 10 * time.Millisecond
 // than it can serve: it interprets the script anew for each, in some milliseconds.
 const embeddedSlow = 20 * time.Millisecond
 
-// late says how late requests were made, and whether that is too late for leases of that length.
-func (r *Report) late(took *latencies, target time.Duration) {
-	r.LagNs = quantilesOf(took.lags)
-	r.Overloaded = time.Duration(r.LagNs.P99) > max(lagMin, target/10)
+// isOverloaded reports whether requests were made too late for leases of that length.
+func isOverloaded(late Quantiles, target time.Duration) bool {
+	return time.Duration(late.P99) > max(lagMin, target/10)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -157,44 +157,51 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
+// The times that latencies count.
+const (
+	decisions = iota
+	roundTrips
+	lags // how late requests were made
+	kinds
+)
+
 // latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
 // of goroutines may observe and ask what there is to tell.
 type latencies struct {
-	mu                          sync.Mutex
-	decisions, roundTrips, lags *hdrhistogram.Histogram
+	mu sync.Mutex
+	of [kinds]*hdrhistogram.Histogram
 }
 
 const longest = time.Minute
 
 func newLatencies() *latencies {
-	one := func() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
-	return &latencies{decisions: one(), roundTrips: one(), lags: one()}
+	l := &latencies{}
+	for i := range l.of {
+		l.of[i] = hdrhistogram.New(1, int64(longest), 2)
+	}
+	return l
 }
 
-// observe counts in one of them.
-func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
+func (l *latencies) observe(kind int, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = in.RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
+	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
 }
 
-// told is a process's last message to its parent, as JSON.
-type told struct {
-	Decisions, RoundTrips, Lags *hdrhistogram.Snapshot
-}
-
-func (l *latencies) told() told {
+// told returns what a process tells its parent at its end, as JSON.
+func (l *latencies) told() (all []*hdrhistogram.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return told{Decisions: l.decisions.Export(), RoundTrips: l.roundTrips.Export(), Lags: l.lags.Export()}
+	for _, h := range l.of {
+		all = append(all, h.Export())
+	}
+	return all
 }
 
-// merge adds what a process told, if it told anything.
-func (l *latencies) merge(t told) {
-	if t.Decisions != nil && t.RoundTrips != nil && t.Lags != nil {
-		l.decisions.Merge(hdrhistogram.Import(t.Decisions))
-		l.roundTrips.Merge(hdrhistogram.Import(t.RoundTrips))
-		l.lags.Merge(hdrhistogram.Import(t.Lags))
+// merge adds what a process told; one that was killed told nothing.
+func (l *latencies) merge(told []*hdrhistogram.Snapshot) {
+	for i, s := range told {
+		l.of[i].Merge(hdrhistogram.Import(s))
 	}
 }
 
@@ -204,6 +211,6 @@ type Quantiles struct {
 	P99 int64 `json:"p99"`
 }
 
-func quantilesOf(h *hdrhistogram.Histogram) Quantiles {
-	return Quantiles{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99)}
+func (l *latencies) quantiles(kind int) Quantiles {
+	return Quantiles{P50: l.of[kind].ValueAtQuantile(50), P99: l.of[kind].ValueAtQuantile(99)}
 }

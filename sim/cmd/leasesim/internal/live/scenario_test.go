@@ -55,40 +55,6 @@ func scenario(t *testing.T, sets string) sim.Scenario {
 	return s
 }
 
-func TestAFleetIsItsScenarioAndBack(t *testing.T) {
-	rnd := testkit.Rand(t)
-	for range 300 {
-		// Given any fleet that can be simulated,
-		o := Options{
-			Processes: 1 + rnd.IntN(256), Rate: 1 + rnd.Int64N(1_000_000), Burst: 1 + rnd.Int64N(1_000_000),
-			Overcommit: rnd.Int64N(3),
-			Offered:    0.01 + 10*rnd.Float64(), Shape: ShapeSteady, Duration: time.Duration(1+rnd.IntN(20)) * period,
-			Strict: rnd.IntN(2) == 0,
-		}
-		if rnd.IntN(2) == 0 {
-			o.Target = time.Duration(1+rnd.IntN(100)) * time.Millisecond
-			o.TTL = 2*o.Target + time.Duration(rnd.IntN(1000))*time.Millisecond
-		}
-		if rnd.IntN(2) == 0 {
-			o.Shape, o.Within = ShapeBursts, withinMin+time.Duration(rnd.Int64N(int64(period/2-withinMin)))
-		}
-		s := o.Scenario()
-		if err := s.Validate(); err != nil {
-			t.Fatalf("%+v: %v", o, err)
-		}
-		// when it goes through a scenario file,
-		text, err := scenfile.Marshal(s)
-		testkit.NoErr(t, err)
-		if s, err = scenfile.Parse("s.yaml", text); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		// then it is the same again.
-		got, err := FromScenario(s)
-		got.Key = ""
-		testkit.Must(t, err == nil && reflect.DeepEqual(got, o), "\n%+v, want\n%+v\n%v", got, o, err)
-	}
-}
-
 // refused are settings that live cannot run, and what is said of them. There is one for every field
 // that counts.
 var refused = []struct{ set, want string }{
