@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,50 +24,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// peers are the packages that the migration guides are about; Redisson is not written in Go.
-var peers = map[string]string{
-	"docs/from-redis_rate.md":  "github.com/go-redis/redis_rate/v10",
-	"docs/from-x-time-rate.md": "golang.org/x/time/rate",
-	"docs/from-redisson.md":    "",
-}
-
-// TestGuidesNameWhatTheirPeersExport: the tables of a migration guide have a row for each exported
-// name of the peer, and what they name of ours exists.
-func TestGuidesNameWhatTheirPeersExport(t *testing.T) {
-	ours := map[string]bool{}
-	for _, folder := range []string{"hybrid", "hybrid/xtime", "hybrid/httplimit", "redisbucket", "lease"} {
-		for _, e := range exports(t, path.Join(root, folder)) {
-			_, member, _ := strings.Cut(e.name, ".")
-			ours[e.name], ours[member], ours[path.Base(folder)+"."+e.name] = true, true, true
-		}
-	}
-	for page, peer := range peers {
-		theirs := map[string]bool{}
-		if peer != "" {
-			out, err := exec.Command("go", "list", "-f", "{{.Dir}}", peer).Output()
-			testkit.NoErr(t, err)
-			for _, e := range exports(t, strings.TrimSpace(string(out))) {
-				theirs[e.name] = true
-			}
-		}
-		rows := regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \|`).FindAllStringSubmatch(read(t).texts[page], -1)
-		testkit.Must(t, len(rows) > 0, "%s has no table", page)
-		named := map[string]bool{}
-		for _, row := range rows {
-			for _, span := range codeSpan.FindAllStringSubmatch(row[1], -1) {
-				named[span[1]] = true
-			}
-			for _, span := range codeSpan.FindAllStringSubmatch(row[2], -1) {
-				name := regexp.MustCompile(`^(?:[a-z]+\.)?[A-Z][\w.]*`).FindString(span[1])
-				foreign := name == "" || strings.HasPrefix(name, "time.") || strings.HasPrefix(name, "Test")
-				testkit.Check(t, foreign || ours[name] || theirs[name], "%s: there is no %s", page, name)
-			}
-		}
-		for name := range theirs {
-			testkit.Check(t, named[name], "%s has no row for %s", page, name)
-		}
-	}
-}
+// guides are the pages for those who come from another limiter.
+var guides = []string{"docs/from-redis_rate.md", "docs/from-x-time-rate.md", "docs/from-redisson.md"}
 
 // TestGuideCodeIsRun: the Go code of the migration guides is that of the functions below, which the
 // tests after them run.
@@ -77,7 +33,7 @@ func TestGuideCodeIsRun(t *testing.T) {
 	r := read(t)
 	plain := func(code string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(code, "") }
 	run := plain(r.texts["internal/docs/guides_test.go"])
-	for page := range peers {
+	for _, page := range guides {
 		blocks := r.blocks(page, "go")
 		testkit.Check(t, len(blocks) > 0, "%s has no Go code", page)
 		for _, b := range blocks {
@@ -226,7 +182,7 @@ func toYuzhiFromRedisson(ctx context.Context, store lease.Store) error {
 	return limiter.SetLimits(ctx, "payments", hybrid.Sliding(30, time.Second))
 }
 
-// TestGuideFromRedisson: the guide's calls do what it says of them.
+// TestGuideFromRedisson: the guide's calls work, and the last one's limit is in force.
 func TestGuideFromRedisson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ctx := memory.New(nil), t.Context()
@@ -236,42 +192,6 @@ func TestGuideFromRedisson(t *testing.T) {
 		defer l.Close()
 		limits, err := l.LimitsOf(ctx, "payments")
 		testkit.Check(t, err == nil && limits[0] == hybrid.Sliding(30, time.Second), "%v, %v", limits, err)
-
-		// trySetRate: the first one wins.
-		first, err := l.TrySetLimits(ctx, "k", hybrid.Sliding(10, time.Hour))
-		testkit.Check(t, err == nil && first, "%v, %v", first, err)
-		again, err := l.TrySetLimits(ctx, "k", hybrid.Sliding(99, time.Hour))
-		testkit.Check(t, err == nil && !again, "%v, %v", again, err)
-		// tryAcquire, availablePermits.
-		testkit.Check(t, l.AllowN("k", 7) && !l.AllowN("k", 4), "7 of 10, and 4 more")
-		r, err := l.Peek(ctx, "k")
-		testkit.Check(t, err == nil && r.Remaining == 3, "%+v, %v", r, err)
-		// More than the rate is an error, as there.
-		_, err = l.Take(ctx, "k", 11)
-		testkit.Check(t, errors.Is(err, hybrid.ErrExceedsBurst), "%v", err)
-		// updateRate: max(0, new - used); setRate: full.
-		testkit.NoErr(t, l.SetLimits(ctx, "k", hybrid.Sliding(8, time.Hour)))
-		r, err = l.Peek(ctx, "k")
-		testkit.Check(t, err == nil && r.Remaining == 1, "7 of 8 are used: %+v, %v", r, err)
-		testkit.NoErr(t, l.ResetTo(ctx, "k", hybrid.Sliding(8, time.Hour)))
-		r, err = l.Peek(ctx, "k")
-		testkit.Check(t, err == nil && r.Remaining == 8, "%+v, %v", r, err)
-		// release is capped, however often it is called.
-		testkit.Check(t, l.AllowN("k", 2), "2 of 8")
-		l.Refund("k", 2)
-		l.Refund("k", 2)
-		time.Sleep(time.Second)
-		r, err = l.Peek(ctx, "k")
-		testkit.Check(t, err == nil && r.Remaining == 8, "%+v, %v", r, err)
-		// A wait that cannot end before its timeout says so at once.
-		testkit.Check(t, l.AllowN("k", 8), "all of it")
-		begin := time.Now()
-		soon, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		err = l.Wait(soon, "k")
-		waited := time.Since(begin)
-		testkit.Check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && waited < time.Second, "%v after %v",
-			err, waited)
 	})
 }
 

@@ -97,35 +97,3 @@ func (r *repository) blocks(page, language string) (all []block) {
 	}
 	return all
 }
-
-// TestTheChineseREADMEKeepsStep: README.zh.md has the headings, items, commands, tables, code and
-// links of README.md in the same order, and the same names in code spans.
-func TestTheChineseREADMEKeepsStep(t *testing.T) {
-	r := read(t)
-	shape := func(page string) (all []string) {
-		for _, b := range r.blocks(page, "go") {
-			all = append(all, regexp.MustCompile(`//.*`).ReplaceAllString(b.text, "//"))
-		}
-		text := fencedBlock.ReplaceAllString(r.texts[page], "")
-		for _, line := range regexp.MustCompile(`(?m)^(?:#+ |- |    \S.*$|\|.*\|$)`).FindAllString(text, -1) {
-			if line[0] == '|' { // a row of a table: its columns
-				line = strings.Repeat("|", strings.Count(line, "|"))
-			}
-			all = append(all, line)
-		}
-		for _, m := range linkCitation.FindAllString(text, -1) {
-			all = append(all, strings.Replace(m, "README.zh.md", "README.md", 1))
-		}
-		names := map[string]bool{} // a set: sentences of the two languages have them in another order
-		for _, m := range codeSpan.FindAllStringSubmatch(text, -1) {
-			names[strings.Join(strings.Fields(m[1]), " ")] = true
-		}
-		return slices.AppendSeq(all, slices.Values(slices.Sorted(maps.Keys(names))))
-	}
-	english, chinese := shape("README.md"), shape("README.zh.md")
-	for i := range max(len(english), len(chinese)) {
-		e, c := english[min(i, len(english)):], chinese[min(i, len(chinese)):]
-		same := len(e) > 0 && len(c) > 0 && e[0] == c[0]
-		testkit.Must(t, same, "README.md has %q where README.zh.md has %q", e[:min(3, len(e))], c[:min(3, len(c))])
-	}
-}
