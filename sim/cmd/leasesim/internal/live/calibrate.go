@@ -12,18 +12,14 @@ import (
 )
 
 const (
-	// calibrationCalls are enough for a 99th percentile of which 20 round trips are above, and for a
-	// mean of the server's times, which it counts in whole microseconds.
+	// The server counts in whole microseconds; 20 round trips are above the 99th percentile.
 	calibrationCalls = 2000
 	// calibrationPart are the calls between two looks at the server's count: so few that other scripts
 	// of a busy server do not run between all of them.
-	calibrationPart = 10
-	// calibrationWarmup are the calls before them, in which connections open and caches fill.
-	calibrationWarmup = 200
-	// calibrationPrefix is the library's, because a user may be allowed no other.
-	calibrationPrefix = "yuzhi:"
-	// calibrationMost bounds how long it takes where the server is far.
-	calibrationMost = 20 * time.Second
+	calibrationPart   = 10
+	calibrationWarmup = 200      // calls, in which connections open and caches fill
+	calibrationPrefix = "yuzhi:" // the library's, because a user may be allowed no other
+	calibrationMost   = 20 * time.Second
 )
 
 // Calibration holds the times of a lease call: in the server and on the way.
@@ -54,7 +50,12 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 		return Calibration{}, fmt.Errorf("leasesim: %w", err)
 	}
 	key, holder := NewKey(), "calibration"
-	defer v.forget(context.WithoutCancel(ctx), key, holder)
+	defer func() { // for a user without the right to delete, the keys expire a lease's length later
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), silentFor)
+		defer cancel()
+		bucket := calibrationPrefix + "{" + key + "}" // as docs/protocol.md names keys
+		_ = v.rdb.Del(ctx, bucket, bucket+":"+holder).Err()
+	}()
 	call := lease.Call{Key: key, Request: lease.Request{Holder: holder, Config: c, Want: 1, Weight: 1}}
 	var trips []time.Duration
 	// exchange makes n calls, each of which returns the tokens of the one before.
@@ -133,15 +134,6 @@ func (c *counted) service() (mean time.Duration, others int64) {
 		return c.own.since(served{}), 0
 	}
 	return c.all.since(served{}), c.all.calls - c.made
-}
-
-// forget deletes what the calls for key left. For a user without the right to delete, the
-// keys expire a lease's length later.
-func (v *server) forget(ctx context.Context, key, holder string) {
-	ctx, cancel := context.WithTimeout(ctx, silentFor)
-	defer cancel()
-	bucket := calibrationPrefix + "{" + key + "}" // as docs/protocol.md names keys
-	_ = v.rdb.Del(ctx, bucket, bucket+":"+holder).Err()
 }
 
 // NetworkAndService returns network.round_trip and redis.service_time of a scenario.

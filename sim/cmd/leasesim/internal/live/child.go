@@ -102,13 +102,17 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	}
 	// The parent has reached it: where this process is stopped meanwhile, it tries once more.
 	if store.Ping(context.Background()) != nil {
-		if err := store.Ping(context.Background()); err != nil {
-			return err
-		}
+		err = store.Ping(context.Background())
+	}
+	if err != nil {
+		return err
 	}
 	cfg := c.config()
 	if c.Options.Shape == ShapeAdversary {
-		cfg.Events.BeforeReport = func(string) { c.drain() }
+		cfg.Events.BeforeReport = func(string) {
+			for c.ask(c.key.TryAllow) { // spends all that is held
+			}
+		}
 	}
 	if c.limiter, err = hybrid.New(counting{store, c}, cfg); err != nil {
 		return err
@@ -144,8 +148,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, json.NewEncoder(out).Encode(c.took.told()))
 }
 
-// counting counts and times the round trips of a child, as it sees them. The counts survive a child
-// that is killed.
+// counting counts and times the round trips of a child, as it sees them.
 type counting struct {
 	lease.Store
 	c *child
@@ -177,10 +180,4 @@ func (c *child) ask(verb func() bool) bool {
 	c.file.Offered().Add(1)
 	c.took.observe(decisions, took)
 	return ok
-}
-
-// drain spends everything that is held.
-func (c *child) drain() {
-	for c.ask(c.key.TryAllow) {
-	}
 }

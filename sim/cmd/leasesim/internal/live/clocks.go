@@ -17,8 +17,11 @@ import (
 type interval struct{ from, to int64 }
 
 // compareClocks asks each node for its time, and widens ahead by how much that clock may be ahead of
-// stamps.Now.
-func (v *server) compareClocks(ctx context.Context, ahead *interval) error {
+// stamps.Now. Only a calendar goes by the server's clock.
+func (v *server) compareClocks(ctx context.Context, o Options, ahead *interval) error {
+	if o.limit().Kind != lease.KindCalendar {
+		return nil
+	}
 	var mu sync.Mutex
 	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
 		least, most := int64(math.MinInt64), int64(math.MaxInt64)
@@ -45,13 +48,9 @@ func (v *server) compareClocks(ctx context.Context, ahead *interval) error {
 	return nil
 }
 
-// audit finds the window that exceeds the bound of a key most, or comes nearest to it. Periods of a
-// calendar go by the server's clock.
+// audit finds the window that exceeds the bound of a key most, or comes nearest to it.
 func (o Options) audit(byKey map[int][]audit.Span, ahead interval) (worst audit.Window, err error) {
 	bound := audit.Of(o.limit(), o.Overcommit)
-	if bound.Kind != lease.KindCalendar {
-		ahead = interval{}
-	}
 	for key := range max(o.Keys, 1) {
 		shifted := make([]audit.Span, len(byKey[key]))
 		for i, x := range byKey[key] {

@@ -21,10 +21,10 @@ const withinMin = 10 * time.Millisecond
 // NewKey returns a random key.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
 
-// Scenario describes the fleet to the simulator, except for its network and its server: see Simulated.
+// scenario describes the fleet to the simulator, except for its network and its server: see Simulated.
 // It does not describe ShapeAdversary. The leases of an adversary depend on which of two simultaneous
 // requests comes first, which no simulation can know.
-func (o Options) Scenario() sim.Scenario {
+func (o Options) scenario() sim.Scenario {
 	w := sim.Workload{Kind: sim.Constant, Load: o.Offered}
 	if o.Shape == ShapeBursts {
 		w.Kind, w.Every, w.Within = sim.Sync, period, o.Within
@@ -89,7 +89,7 @@ func FromScenario(s sim.Scenario) (Options, error) {
 // differences returns the fields of s that ask for something else than what live does. It compares
 // all fields, so that one that is new in the simulator cannot be forgotten here.
 func (o Options) differences(s sim.Scenario) []scenfile.Difference {
-	own := o.Scenario()
+	own := o.scenario()
 	own.Name, own.Description = s.Name, s.Description
 	own.Seed, own.Reps, own.Rivals = s.Seed, s.Reps, s.Rivals
 	own.Limits = s.Limits // FromScenario has looked at them

@@ -30,9 +30,8 @@ const (
 	grace = 15 * time.Second
 )
 
-// Run starts the fleet, waits for it, and audits it. progress gets a line now and then; nil for
-// none. When ctx ends while there is load, the load ends too, and the report is of what was until
-// then; the error is the cause.
+// Run starts the fleet, waits for it, and audits it. progress, if not nil, gets a line now and then.
+// When ctx ends, the load ends too; the report is of the time until then, and the error is the cause.
 func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -66,11 +65,12 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	for i := range o.Processes {
 		path := filepath.Join(dir, fmt.Sprintf("stamps-%d", i))
 		if parts != nil {
-			if err := writeTrace(path, parts[i]); err != nil {
-				return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
-			}
+			err = writeTrace(path, parts[i])
 		}
-		p, err := start(ctx, orders{Options: o, Index: i, Path: path})
+		var p *process
+		if err == nil {
+			p, err = start(ctx, orders{Options: o, Index: i, Path: path})
+		}
 		if err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
@@ -85,10 +85,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		return Report{}, fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
 	var ahead interval
-	if o.isCalendar() {
-		if err := redis.compareClocks(ctx, &ahead); err != nil {
-			return Report{}, err
-		}
+	if err := redis.compareClocks(ctx, o, &ahead); err != nil {
+		return Report{}, err
 	}
 	if err := o.align(asked); err != nil {
 		return Report{}, err
@@ -108,19 +106,14 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
 	o.Duration = min(o.Duration, stopwatch()-began)
-	if o.isCalendar() {
-		if err := redis.compareClocks(ctx, &ahead); err != nil {
-			return Report{}, err
-		}
+	if err := redis.compareClocks(ctx, o, &ahead); err != nil {
+		return Report{}, err
 	}
 	report, err := o.summarise(redis.name, fleet, parts, ahead)
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
 	}
-	if err == nil {
-		err = interrupted
-	}
-	return report, err
+	return report, cmp.Or(err, interrupted)
 }
 
 // align waits, where there are bursts, until shortly before one, so that every process sees the

@@ -33,9 +33,6 @@ func (o Options) limit() lease.Limit {
 	return l
 }
 
-// isCalendar reports whether the limit goes by the server's clock.
-func (o Options) isCalendar() bool { return o.limit().Kind == lease.KindCalendar }
-
 // entitlement returns the most tokens that the limit can give in d: as many whole windows as fit,
 // and one more of a calendar, as a run may begin and end within a period.
 func (o Options) entitlement(d time.Duration) float64 {
@@ -51,7 +48,6 @@ func (o Options) entitlement(d time.Duration) float64 {
 	return most + float64(o.Overcommit)
 }
 
-// entitled describes entitlement.
 func (o Options) entitled() string {
 	if o.limit().Windowed() {
 		return "tokens + overcommit of as many windows as fit"
@@ -80,22 +76,18 @@ func (o Options) denials() int {
 	return int(min(asked, denialsMax-2048)) + 2048
 }
 
+// Defaults and bounds of Options.
 const (
-	// DurationDefault is long enough for a token bucket.
 	DurationDefault = 5 * time.Second
-	// OfferedDefault is a load that the limit denies half of.
-	OfferedDefault = 2.0
-	// OfferedMost is the largest load, and ProcessesMost the largest fleet.
-	OfferedMost   = 1000.0
-	ProcessesMost = 256
-	// longWindow is the longest window of which a run waits for three.
-	longWindow = time.Minute
+	OfferedDefault  = 2.0 // the limit denies half of it
+	OfferedMost     = 1000.0
+	ProcessesMost   = 256
 )
 
-// ThreeWindows returns how long a run lasts by default, to see three windows or periods.
+// ThreeWindows returns how long a run lasts by default, to see three windows or periods of up to a minute.
 func (o Options) ThreeWindows() time.Duration {
 	if l := o.limit(); l.Windowed() {
-		return max(DurationDefault, 3*min(l.Per, longWindow))
+		return max(DurationDefault, 3*min(l.Per, time.Minute))
 	}
 	return DurationDefault
 }

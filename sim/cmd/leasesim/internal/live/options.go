@@ -14,13 +14,9 @@ import (
 
 // The shapes of offered load.
 const (
-	// ShapeSteady offers evenly.
-	ShapeSteady = "steady"
-	// ShapeBursts offers the same number in bursts, of all processes at the same moments.
-	ShapeBursts = "bursts"
-	// ShapeAdversary asks for as much as it can, keeps it, and spends all of it just before each
-	// report.
-	ShapeAdversary = "adversary"
+	ShapeSteady    = "steady"
+	ShapeBursts    = "bursts"    // of all processes at the same moments
+	ShapeAdversary = "adversary" // keeps all that it can get, and spends it just before each report
 )
 
 // Shapes are the valid values of Options.Shape.

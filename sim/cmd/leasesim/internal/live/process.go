@@ -86,7 +86,7 @@ func (p *process) follow(out io.Reader) {
 
 // end ends the load of the process, even of one that is stopped or has ended.
 func (p *process) end() error {
-	_ = p.in.Close() // which a process that has ended has closed
+	_ = p.in.Close()
 	return p.resume()
 }
 

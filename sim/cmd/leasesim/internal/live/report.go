@@ -135,22 +135,18 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	return r, nil
 }
 
-// lagMin is how late one request in a hundred may be made where a tenth of a lease is shorter: a
-// machine that makes it later is overloaded.
-const lagMin = 10 * time.Millisecond
-
 // embeddedSlow is how long half of the calls to the embedded Redis take where it has more of them
 // than it can serve: it interprets the script anew for each, in some milliseconds.
 const embeddedSlow = 20 * time.Millisecond
 
-// isOverloaded reports whether requests were made too late for leases of that length.
+// isOverloaded reports whether one request in a hundred was made later than a tenth of a lease.
 func isOverloaded(late Quantiles, target time.Duration) bool {
-	return time.Duration(late.P99) > max(lagMin, target/10)
+	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// WriteJSON writes the report as one indented object.
+// WriteJSON writes the report as one object.
 func (r Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -175,7 +175,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 }
 
 func TestWhatWasMeasuredIsSimulated(t *testing.T) {
-	s := fleet.Scenario()
+	s := fleet.scenario()
 	lognormal := func(median, p99 time.Duration) sim.DurationDist {
 		return sim.DurationDist{Dist: sim.Dist{Kind: sim.DistLognormal, P: float64(median), Q: float64(p99)}}
 	}

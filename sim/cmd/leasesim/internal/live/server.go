@@ -126,19 +126,22 @@ func (s served) since(before served) time.Duration {
 	return (s.time - before.time) / time.Duration(s.calls-before.calls)
 }
 
-// silent drops go-redis's own log lines.
+// silent drops go-redis's own log lines, as an error says the same once.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Dial is a client for what --redis says, and what to call the server. It connects to nothing yet.
-// From now on go-redis writes no log, as an error says it once.
+// Dial returns a client for what --redis says, and the server's name for people, without a password. It
+// connects to nothing yet. From now on go-redis writes no log.
 func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 	redis.SetLogger(silent{})
 	if rdb, err = newClient(address); err != nil {
 		return nil, "", fmt.Errorf("%w: --redis: %w", ErrUsage, err)
 	}
-	return rdb, shown(address), nil
+	if u, err := url.Parse(address); err == nil && u.User != nil {
+		address = u.Redacted()
+	}
+	return rdb, address, nil
 }
 
 // silentFor is how long one try to reach a server may take.
@@ -188,12 +191,4 @@ func newClient(address string) (rdb redis.UniversalClient, err error) {
 		err = where.Err // without the password
 	}
 	return rdb, err
-}
-
-// shown is address for people: without a password.
-func shown(address string) string {
-	if u, err := url.Parse(address); err == nil && u.User != nil {
-		return u.Redacted()
-	}
-	return address
 }

@@ -11,14 +11,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// textWidth is how many characters a line of text has at most.
-const textWidth = 80
-
 // WriteTable writes the report for a person: what was run, what it proves, and the figures.
 func (r Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	line := func(format string, args ...any) {
-		b.WriteString(view.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
+		b.WriteString(view.Wrap(fmt.Sprintf(format, args...), 80) + "\n")
 	}
 	line("Redis %s", r.Redis)
 	line("limit %s overcommit %d, leases of target %s, TTL %s", r.Limit, r.Overcommit, ofMs(r.TargetMs),
@@ -47,12 +44,11 @@ func (r Report) verdicts(line func(format string, args ...any)) {
 		line("The fleet admitted %s of what a %s would have of the same requests, asked for each without "+
 			"a network.", part(c.Part), c.Limiter)
 	}
-	slow := r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow)
 	if r.Overloaded {
 		line("THIS MACHINE IS OVERLOADED: the processes did not get the processor in time. Whether the bound " +
 			"holds does not depend on that; what is admitted does.")
 	}
-	if slow {
+	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
 		line("THE EMBEDDED REDIS IS TOO SLOW for so many calls, or this machine has other work: what is admitted " +
 			"suffers. Take fewer processes, a longer --target, or a real one with --redis.")
 	}
@@ -66,10 +62,12 @@ func (r Report) figures() *view.Table {
 	if c := r.Central; c != nil {
 		t.Add("central limiter", number(c.Admitted), "admitted of the same requests, by a "+c.Limiter)
 	}
-	w := r.WorstWindow
+	w, verdict := r.WorstWindow, "the bound holds"
+	if r.BoundExceededBy > 0 {
+		verdict = fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
+	}
 	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, at most %s may be: %s",
-		ofMs(w.DurationMs), number(int64(w.Bound)),
-		verdictOn(r.BoundExceededBy, "the bound holds")))
+		ofMs(w.DurationMs), number(int64(w.Bound)), verdict))
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
 	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
 	t.Add("admitted per round trip", tenths(r.AdmittedPerRoundTrip), "")
@@ -89,16 +87,6 @@ func number(n int64) string { return view.Number(float64(n)) }
 
 func tenths(x float64) string { return view.Number(math.Round(10*x) / 10) }
 
-// part is a part of one, in percent, with two decimals.
 func part(x float64) string { return view.Percent(math.Round(1e4*x) / 1e4) }
 
-// verdictOn says that all is well, or by how much a bound is exceeded.
-func verdictOn(excess int64, well string) string {
-	if excess > 0 {
-		return fmt.Sprintf("EXCEEDED by %d", excess)
-	}
-	return well
-}
-
-// ofMs is a time that the report has in milliseconds.
 func ofMs(ms float64) string { return view.Shortly(time.Duration(ms * float64(time.Millisecond))) }
