@@ -163,8 +163,8 @@ func (f *File) At(slot int) (audit.Span, bool) {
 	return audit.Span{Before: f.slots[slot].before, After: after, N: 1}, after != 0
 }
 
-// reserve takes the next slot, or nil if there is none. Going past the end is itself the lasting
-// mark of an overflow: a flag set in a second step could be lost to a SIGKILL between the two.
+// reserve takes the next slot, or nil if there is none. Going past the end is the lasting mark of an
+// overflow: a flag set in a second step could be lost to a SIGKILL.
 func (f *File) reserve() *record {
 	i := f.head.reserved.Add(1) - 1
 	if i >= int64(len(f.slots)) {

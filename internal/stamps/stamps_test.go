@@ -19,11 +19,7 @@ func created(t *testing.T, capacity int) (*File, string) {
 	path := filepath.Join(t.TempDir(), "stamps")
 	f, err := Create(path, capacity)
 	testkit.NoErr(t, err)
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testkit.NoErr(t, f.Close()) })
 	return f, path
 }
 
@@ -31,11 +27,7 @@ func opened(t *testing.T, path string) *File {
 	t.Helper()
 	f, err := Open(path)
 	testkit.NoErr(t, err)
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testkit.NoErr(t, f.Close()) })
 	return f
 }
 
@@ -160,6 +152,20 @@ func TestOpenRefusesAFileWithoutSlots(t *testing.T) {
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: error %v, want ErrNotExist", err)
+	}
+}
+
+func TestASlotOfItsOwnSaysWhichRequestWasAdmitted(t *testing.T) {
+	parent, path := created(t, 3)
+	child := opened(t, path)
+	// given requests of which the third was admitted, and one for which there is no slot
+	child.Put(2, 5, 7)
+	child.Put(3, 8, 9)
+	// then another process sees which
+	for slot, want := range []bool{false, false, true, false} {
+		s, ok := parent.At(slot)
+		testkit.Check(t, ok == want && (!ok || s == audit.Span{Before: 5, After: 7, N: 1}),
+			"%d: %v %v", slot, s, ok)
 	}
 }
 
