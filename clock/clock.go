@@ -23,14 +23,11 @@ import (
 
 // Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. It is a
 // type of its own so that the compiler keeps it apart from wall clock times and from durations.
-//
-// The zero Instant means "unset": no clock ever reads it, or less. Instants of different clocks or
-// of different processes have nothing to do with each other. An Instant is a plain value.
+// Instants of different clocks or of different processes have nothing to do with each other.
 type Instant int64
 
-// origin is where a clock starts that has no reason to start elsewhere. It leaves 126 years below
-// and 165 above, so that offsets and durations of a century fit on either side. It is round, so
-// that five seconds after it are recognisable in a test's output.
+// origin is where a clock starts that has no reason to start elsewhere: offsets and durations of a
+// century fit on either side, and five seconds after it are recognisable in a test's output.
 const origin Instant = 4_000_000_000_000_000_000
 
 // Limits of what an Instant can hold. Arithmetic stops there and does not wrap.

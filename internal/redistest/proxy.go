@@ -86,8 +86,8 @@ func NewProxy(t testing.TB, to string) *Proxy {
 // Set makes f the fate of every call that arrives from now on.
 func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 
-// Pass does Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute,
-// as if a firewall had forgotten them; see Cut.
+// Pass does Set(Fate{}). Connections that a BlackHole swallowed stay mute, as if a firewall had
+// forgotten them; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
 // Hold keeps back the replies to calls that arrive from now on, until release is called, once or
@@ -135,7 +135,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.wg.Go(func() {
 		defer close(asked)
 		if p.requests(client, server, asked) {
-			server.(*net.TCPConn).CloseWrite() // the client will say no more; what it asked is still answered
+			server.(*net.TCPConn).CloseWrite() // what the client asked is still answered
 		} else {
 			client.Close()
 			server.Close()
