@@ -3,14 +3,12 @@ package hybrid_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // A bucket that cannot grant a large request may still grant a small one.
@@ -227,25 +225,6 @@ func TestARefundSurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// Redisson and Bucket4j: after a reset the whole burst can be had, whatever was spent before, and
-// however lately.
-func TestPeerAResetFillsTheBucket(t *testing.T) {
-	everywhere(t, func(t *world) {
-		for _, c := range []struct{ burst, spent int64 }{
-			{10, 10}, {100, 50}, {100, 100}, {10, 0}, {1, 1}, {1000, 999},
-		} {
-			limit, key := hybrid.PerHour(1).WithBurst(c.burst), fmt.Sprint(c)
-			l := t.start(by(hybrid.Policy{MinBatch: 16}, limit))
-			must(t, admits(int(c.spent), 0, func() bool { return l.Allow(key) }) == int(c.spent), "%v: denied", c)
-			for range 2 {
-				noErr(t, l.Reset(t.Context(), key))
-				equal(t, drain(l, key), c.burst, "admitted after a reset: "+key)
-			}
-			equal(t, l.Stats().Burnt, 0, "burnt: "+key)
-		}
-	})
-}
-
 // A reset fills the bucket up to the tokens that other processes hold. They learn of it within a TTL.
 func TestAResetIsForAll(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
@@ -262,20 +241,5 @@ func TestAResetIsForAll(t *testing.T) {
 		check(t, l.Allow("k"), "denied after a reset")
 		time.Sleep(afterTTL)
 		check(t, other.Allow("k"), "another process is denied a TTL after the reset")
-	})
-}
-
-// A reset of a bucket whose store is away ends like every other operation.
-func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(hourly)
-		l.Allow("k")
-		t.setControl(lease.ErrUnavailable)
-		for _, v := range []verdict{away, {lost: true}, {until: make(chan struct{})}} {
-			t.every(v)
-			t.lasts(0, time.Second, func() { isErr(t, l.Reset(t.Context(), "k"), hybrid.ErrUnavailable) })
-			t.every(verdict{})
-			time.Sleep(time.Minute)
-		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -150,103 +149,6 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	}
 }
 
-// One key of 100,000/s with the least burst that keeps the Target: 5,000 admissions and more for
-// each round trip.
-func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
-	const perSecond, burst, goal = 100_000, 40_000, 5_000
-	for _, load := range []float64{0.5, 1} {
-		bubbleOf(t, load, func(t *world) {
-			t.every(verdict{delay: time.Millisecond})
-			limit := hybrid.PerSecond(perSecond).WithBurst(burst)
-			l := t.start(by(hybrid.Policy{Target: 100 * time.Millisecond}, limit))
-			key := l.Key("k")
-			ask := func(seconds time.Duration) {
-				n := int(load * perSecond / 10_000)
-				perTick(100*time.Microsecond, n, seconds*time.Second, func(int) { key.Allow() })
-			}
-			ask(2)
-			before := l.Stats()
-			ask(3)
-			after := l.Stats()
-			admitted, trips := after.Admitted-before.Admitted, after.RoundTrips-before.RoundTrips
-			check(t, float64(admitted) >= 0.99*load*perSecond*3, "only %d admitted", admitted)
-			want := int64(goal * load)
-			check(t, admitted >= want*trips, "%d admitted in %d round trips, want %d in each", admitted, trips, want)
-		})
-	}
-}
-
-// However many keys are in use, a thousand pipelines a second carry their calls: ten times the keys
-// make ten times the calls, and the bound stays.
-func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
-	const bound = 1001 // one a millisecond, and a second has 1,001 edges
-	const apart = 7919 // neighbours come into use that far apart: a prime, so each key once
-	for _, c := range []struct {
-		keys, perSecond int
-		target          time.Duration
-	}{{1_000, 100, time.Second}, {10_000, 100, time.Second}, {1_000, 200, 100 * time.Millisecond}} {
-		if testkit.RaceEnabled && c.keys*c.perSecond > 100_000 {
-			continue // a million decisions of one goroutine, and more
-		}
-		bubbleOf(t, fmt.Sprint(c.keys, " ", c.target), func(t *world) {
-			// The keys come into use one after the other, so that no two are due together.
-			t.every(verdict{delay: time.Millisecond})
-			limit := hybrid.PerSecond(int64(c.perSecond)).WithBurst(4 * int64(c.perSecond))
-			l := t.start(by(hybrid.Policy{Target: c.target}, limit))
-			all := make([]*hybrid.Key, c.keys)
-			for i := range all {
-				all[i] = l.Key(fmt.Sprint(i))
-			}
-			aSecond := func(inUse func(i, k int) bool) {
-				const tick = 100 * time.Microsecond
-				perTick(tick, c.keys*c.perSecond/int(time.Second/tick), time.Second, func(i int) {
-					if k := i % c.keys; inUse(i, k) {
-						all[k].TryAllow()
-					}
-				})
-			}
-			always := func(int, int) bool { return true }
-			aSecond(func(i, k int) bool { return k*apart%c.keys <= i/c.perSecond })
-			aSecond(always)
-			batches, calls := t.during(func() { aSecond(always) })
-			check(t, calls >= c.keys/2, "%d calls for %d keys in use: this is not about renewals", calls, c.keys)
-			most := 2 * c.keys * int(time.Second/c.target)
-			check(t, calls <= most, "%d calls for %d keys, want two each Target at most", calls, c.keys)
-			check(t, batches <= bound, "%d pipelines in a second, want %d at most", batches, bound)
-		})
-	}
-}
-
-// A denied request costs no round trip: what an empty bucket costs is set by the delay that it
-// gave, however often it is asked.
-func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
-	const target = 100 * time.Millisecond
-	for limit, pause := range map[hybrid.Limit]time.Duration{ // between two calls, at least
-		hybrid.PerHour(1):      300 * time.Millisecond, // three quarters of a TTL, in case the limits were changed
-		hybrid.PerSecond(1000): target / 2,             // the delay after a shortfall
-	} {
-		bubbleOf(t, limit, func(t *world) {
-			t.every(verdict{delay: time.Millisecond})
-			key := t.drained(by(hybrid.Policy{Target: target}, limit)).Key("k")
-			// A million times at one moment,
-			const requests = 1_000_000 / testkit.Slowdown
-			_, calls := t.during(func() {
-				for range requests / 2 {
-					key.TryAllow()
-					key.Allow()
-				}
-				synctest.Wait()
-			})
-			check(t, calls == 0, "%d calls for a million requests at one moment", calls)
-			// and a million times in ten seconds: then a call goes out when the delay ends.
-			const tick, d = time.Millisecond, 10 * time.Second
-			_, calls = t.during(func() { perTick(tick, int(requests*tick/d), d, func(int) { key.TryAllow() }) })
-			most := int(d/pause) + 1
-			check(t, calls <= most, "%d calls in %v, want %d at most", calls, d, most)
-		})
-	}
-}
-
 // If a round trip is long for the burst, nothing is leased ahead. Requests that do not wait
 // then get what the bucket has all the same: a call asks for as many as were refused, not for one.
 func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
@@ -326,12 +228,7 @@ func TestALargeFleetCallsAsOftenAsItsBudgetSays(t *testing.T) {
 			policy := denying
 			policy.CallsPerSecond = x.budget
 			ls := t.fleet(processes, by(policy, hybrid.PerSecond(rate).WithBurst(burst)))
-			admitted := func() (n int64) {
-				for _, l := range ls {
-					n += conserved(t, l).Admitted
-				}
-				return n
-			}
+			admitted := func() int64 { return admittedBy(t, ls) }
 			wait := together(processes, func(i int) {
 				r, key := rand.New(rand.NewPCG(18, uint64(i))), ls[i].Key("k")
 				for end := time.Now().Add(warmup + run); time.Now().Before(end); {

@@ -103,6 +103,8 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 		synctest.Wait()
 		tooLate(t, l, 550*time.Millisecond, 1)
 		wait()
+		// A process that the store has only just told judges likewise.
+		tooLate(t, t.process(hybrid.PerSecond(10)), 550*time.Millisecond, 10)
 		// Failed waits have cost nothing.
 		equal(t, l.Stats().Admitted, 20, "admitted, want the burst and two waits of 5")
 	})
@@ -115,19 +117,6 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 		tooLate(t, l, time.Hour, 1)
 		cancel()
 		wait()
-	})
-}
-
-// x/time/rate, TestWaitTimeout: a wait that cannot end by the deadline fails at once, even where the
-// store has only just said so.
-func TestPeerWaitingFailsEarly(t *testing.T) {
-	everywhere(t, func(t *world) {
-		l := t.drained(of(hourly))
-		for _, waiter := range []*hybrid.Limiter{l, t.process(hourly)} {
-			tooLate(t, waiter, 59*time.Minute, 1)
-			tooLate(t, waiter, 59*time.Minute, 10)
-		}
-		check(t, l.Stats().Admitted == 10, "%+v", l.Stats())
 	})
 }
 

@@ -145,36 +145,6 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 	})
 }
 
-// A reservation of a draw gives back what it had, without a lease that it came from.
-func TestADrawIsCancelled(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(of(hourly))
-		r, err := l.Reserve(t.Context(), "k", 7)
-		must(t, err == nil && r.OK(), "%+v, %v", r.Result(), err)
-		t.has("k", 3, 0)
-		r.Cancel()
-		time.Sleep(5 * time.Second)
-		t.has("k", 10, 0)
-		st := conserved(t, l)
-		check(t, st.Returned == 7 && st.Burnt == 0 && st.Admitted == 0, "%+v", st)
-	})
-}
-
-// The next draw sees the tokens that other processes hold, and the limits that they set.
-func TestADrawFollowsWhatIsInForce(t *testing.T) {
-	bubble(t, func(t *world) {
-		l, other := t.start(of(hourly)), t.start(of(hourly))
-		must(t, l.Allow("k"), "denied")
-		noErr(t, other.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(5)))
-		time.Sleep(time.Second)
-		must(t, l.Allow("k"), "denied")
-		check(t, slices.Equal(l.KnownLimits("k"), limits(hybrid.PerHour(1).WithBurst(5))), "%v", l.KnownLimits("k"))
-		time.Sleep(5 * time.Second)
-		before := t.callsFor("k")
-		must(t, l.Allow("k") && t.draws("k")[before], "denied, or not a draw")
-	})
-}
-
 // Draws of many keys that come at once travel in few batches, and none waits for long.
 func TestDrawsTravelTogether(t *testing.T) {
 	bubble(t, func(t *world) {

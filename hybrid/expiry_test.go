@@ -1,7 +1,6 @@
 package hybrid_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -282,26 +281,14 @@ func TestAWaitAndARefundGoOnUnderANewID(t *testing.T) {
 	})
 }
 
-// foreign is a store that answers another call than it was asked.
-type foreign struct{ lease.Store }
-
-func (f foreign) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	f.Store.Exchange(ctx, calls, func([]*lease.Call) {})
-	for _, c := range calls {
-		c.Grant.Seq++
-	}
-	done(calls)
-}
-
 // A reply that is not one to the call is no answer, and the key is not stuck with it.
 func TestAForeignReplyIsAFailure(t *testing.T) {
 	bubble(t, func(t *world) {
-		store := t.store()
 		l := t.start(by(denying, hybrid.PerSecond(100)))
-		t.replace(foreign{store})
+		t.every(verdict{foreign: true})
 		check(t, !l.Allow("k"), "a foreign grant was spent")
 		synctest.Wait()
-		t.replace(store)
+		t.every(verdict{})
 		// The breaker is open: a probe goes out within a T.
 		t.soon(ttl, func() bool { return l.Allow("k") })
 	})

@@ -94,58 +94,6 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	})
 }
 
-// losses are ways to lose the bucket of a key, or what goes with it.
-func (t *world) losses() map[string]func(key string) {
-	if t.rdb == nil {
-		return map[string]func(key string){"everything": func(string) { t.loseAll() }}
-	}
-	return map[string]func(key string){
-		"everything":  func(string) { t.rdb.FlushAll(t.Context()) },
-		"the scripts": func(string) { t.rdb.ScriptFlush(t.Context()) },
-		"the bucket":  func(key string) { t.del("yuzhi:{" + key + "}") },
-		"the records": func(key string) {
-			for _, k := range t.redisKeys() {
-				if k != "yuzhi:{"+key+"}" {
-					t.del(k)
-				}
-			}
-		},
-	}
-}
-
-// Bucket4j's RecoveryStrategy and Redisson's testRemove: a bucket that is deleted underneath is
-// made anew and goes on - here without admitting a token more than if it had not been lost.
-func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
-	everywhere(t, func(t *world) {
-		const lifetime = 100 * time.Millisecond
-		limit := hybrid.PerSecond(200).WithBurst(20)
-		policy := hybrid.Policy{Target: 5 * time.Millisecond, TTL: lifetime, Fallback: hybrid.FallbackDeny}
-		for name, lose := range t.losses() {
-			l := t.start(by(policy, limit))
-			from, bound := time.Now(), newMeter(limit)
-			ask := func(n int64) {
-				for sum := bound.sum + n; bound.sum < sum; time.Sleep(time.Millisecond) {
-					must(t, time.Since(from) < time.Minute, "%s was lost: not admitted again; %+v", name, l.Stats())
-					bound.admitIf(l.Allow(name))
-				}
-			}
-			ask(30)
-			// It is admitted tokens again after a T at most,
-			for range 2 {
-				lose(name)
-				t.lasts(0, 2*lifetime+100*time.Millisecond, func() { ask(10) })
-			}
-			// and never more than one bucket has.
-			has := oneBucketHas(limit, time.Since(from))
-			check(t, bound.sum <= has, "%s was lost: %d admitted, one bucket has %d", name, bound.sum, has)
-			if t.virtual() {
-				bound.check(t)
-			}
-			noErr(t, l.Shutdown(t.Context()))
-		}
-	})
-}
-
 // While the store is away, Wait is served at the pace of Policy.Fallback, or fails at once.
 func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 	for _, c := range []struct {

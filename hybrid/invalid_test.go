@@ -12,7 +12,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/lease/memory"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -111,28 +110,18 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig,
 		"Clock is a nil *clock.Manual")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
-	for _, store := range []lease.Store{
-		nil, (*redisbucket.Store)(nil), (*memory.Store)(nil), storeFunc(nil), storeMap(nil),
-	} {
+	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil), storeFunc(nil)} {
 		refused(store, bad, hybrid.ErrInvalidConfig, append(append(ofLimits, ofPolicy...), "store is nil")...)
 		refused(store, of(perSecond(1, 0)), hybrid.ErrInvalidConfig, "store is nil")
 	}
 }
 
-// storeFunc and storeMap are Stores whose nil is not that of a pointer. New refuses them unused.
-type (
-	storeFunc func()
-	storeMap  map[string]lease.Store
-)
+// storeFunc is a Store whose nil is not that of a pointer. New refuses it unused.
+type storeFunc func()
 
 func (storeFunc) Exchange(context.Context, []*lease.Call, func([]*lease.Call)) {}
-func (storeMap) Exchange(context.Context, []*lease.Call, func([]*lease.Call))  {}
 
 func (storeFunc) Configure(context.Context, string, lease.Op, lease.Config) (s lease.State, err error) {
-	return s, err
-}
-
-func (storeMap) Configure(context.Context, string, lease.Op, lease.Config) (s lease.State, err error) {
 	return s, err
 }
 

@@ -2,18 +2,13 @@ package hybrid_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
@@ -51,54 +46,6 @@ func TestAThousandJoinsInDifferentOrdersEnd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The same in real time, for the race detector, by every verb, with requests for single keys in
-// between and limiters that are closed at the end.
-func TestJoinsAtOnce(t *testing.T) {
-	w := newWorld(t)
-	cfg := rates(1000, map[string]int64{"a": 20_000, "b": 30_000, "c": 50_000})
-	cfg.CallTimeout = time.Minute // a machine that stalls is no outage
-	ls := w.fleet(2, cfg)
-	order := orders(1000, "a", "b", "c")
-	var mu sync.Mutex
-	want := int64(0)
-	together(1000, func(i int) {
-		l := ls[i%2]
-		j := l.Join(l.Key(order[i][0]), ls[1-i%2].Key(order[i][1]), l.Key(order[i][2]))
-		for k := range 5 {
-			got := int64(3)
-			switch (i + k) % 5 {
-			case 0:
-				noErr(t, j.Wait(t.Context()))
-			case 1:
-				noErr(t, l.Wait(t.Context(), order[i][0]))
-				got = 1
-			case 2:
-				if !j.Allow() {
-					got = 0
-				}
-			case 3:
-				r, err := j.Reserve(t.Context(), 2)
-				noErr(t, err)
-				r.Cancel()
-				got = 0
-			case 4:
-				r, err := j.TakeUpTo(t.Context(), 2)
-				noErr(t, err)
-				got = 3 * r.Taken
-			}
-			mu.Lock()
-			want += got
-			mu.Unlock()
-		}
-	})()
-	admitted := int64(0)
-	for _, l := range ls {
-		noErr(t, l.Shutdown(t.Context()))
-		admitted += conserved(t, l).Admitted
-	}
-	equal(t, admitted, want, "admitted")
 }
 
 // A wait for several keys takes turns with the waits for one of them.
@@ -221,71 +168,6 @@ func TestAFailedWaitOfAJoinTakesNothing(t *testing.T) {
 		isErr(t, l.Join(l.Key("a"), other.Key("b")).Wait(t.Context()), hybrid.ErrUnavailable)
 		check(t, !l.Join(l.Key("a"), other.Key("b")).Allow(), "admitted")
 		t.intact(l, map[string]int64{"a": 10})
-	})
-}
-
-// Joined waits that are cancelled at any moment leak nothing: in the end each bucket lacks exactly the
-// admitted tokens.
-func TestCancelledJoinsLeakNothing(t *testing.T) {
-	seeds(t, testkit.ShortOrLong(t, 60, testkit.PlainOrRace(200, 60), "seeds"), func(t *world, seed uint64) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		t.delays(rand.New(rand.NewPCG(seed, 2)))
-		// Given buckets that hardly refill, and two processes,
-		burst := map[string]int64{"a": 20 + rnd.Int64N(60), "b": 20 + rnd.Int64N(60), "c": 20 + rnd.Int64N(60)}
-		cfg := bursts(burst)
-		cfg.Policy = hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}
-		ls := t.fleet(2, cfg)
-		var mu sync.Mutex
-		left := maps.Clone(burst)
-		var wg sync.WaitGroup
-		for i, names := range orders(40, "a", "b", "c") {
-			names = names[:2+i%2]
-			j, n := joined(ls[rnd.IntN(2)], names...), 1+rnd.Int64N(20)
-			if rnd.IntN(2) == 0 {
-				n = 1 + rnd.Int64N(3)
-			}
-			at := time.Duration(rnd.Int64N(int64(time.Second)))
-			after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
-			verb := rnd.IntN(4)
-			wg.Go(func() {
-				time.Sleep(at)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer time.AfterFunc(after, cancel).Stop()
-				ok := false
-				var err error
-				switch verb {
-				case 0:
-					var r hybrid.Result
-					r, err = j.Take(ctx, n)
-					ok = err == nil && r.OK
-				case 1:
-					ok = j.AllowN(n)
-				case 2:
-					var r *hybrid.Reservation
-					r, err = j.Reserve(ctx, n)
-					time.Sleep(after)
-					r.Cancel()
-				default:
-					err = j.WaitN(ctx, n)
-					ok = err == nil
-				}
-				check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-				mu.Lock()
-				defer mu.Unlock()
-				for _, key := range names {
-					if ok {
-						left[key] -= n
-					}
-				}
-			})
-		}
-		wg.Wait()
-		time.Sleep(10 * time.Second) // what is held goes back
-		synctest.Wait()
-		for key, want := range left {
-			st := t.state(key)
-			equal(t, st.Levels[0]+st.Ledger, want, fmt.Sprint("left of ", key))
-		}
 	})
 }
 

@@ -195,30 +195,6 @@ func (t *world) expireIn(d time.Duration) {
 	}
 }
 
-// Redisson, testKeepAliveTime: using a limiter renews its time to live; Bucket4j: as long as a full
-// refill takes.
-func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
-	everywhere(t, func(t *world) {
-		// Three buckets are remembered for two minutes, and not for four.
-		l := t.start(by(hybrid.Policy{TTL: 10 * time.Second}, hybrid.PerMinute(1).WithBurst(2)))
-		keys := []string{"used", "looked at", "left alone"}
-		t.admitted(l, keys...)
-		t.expireIn(100 * time.Second)
-		for _, key := range keys {
-			must(t, t.remembers(key), "%q was forgotten before its time", key)
-		}
-		l.Allow("used")
-		_, err := l.Peek(t.Context(), "looked at")
-		noErr(t, err)
-		t.settled("used")
-		t.expireIn(100 * time.Second)
-		// Looking is no use.
-		for i, key := range keys {
-			check(t, t.remembers(key) == (i == 0), "%q: Redis has %v", key, t.redisKeys())
-		}
-	})
-}
-
 // Redisson, testExpire and testExpire2: when a limiter has expired, no key of it is left. (It once
 // left some for ever, redisson#4007.)
 func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {

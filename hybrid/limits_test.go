@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -192,34 +191,6 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 	})
 }
 
-// Redisson drops what was used when the rate is set and keeps it on request; in Bucket4j
-// the caller chooses. Here a change keeps it, and Reset drops it.
-func TestPeerAChangeKeepsWhatWasUsed(t *testing.T) {
-	everywhere(t, func(t *world) {
-		for _, c := range []struct {
-			used, burst, left int64
-			reset             bool
-		}{
-			{6, 20, 4, false}, {6, 20, 20, true}, {6, 8, 2, false}, {6, 8, 8, true},
-			{0, 5, 5, false}, {1, 5, 4, false}, {4, 5, 1, false},
-			{5, 5, 0, false}, {6, 5, 0, false}, {10, 5, 0, false},
-		} {
-			key := fmt.Sprint(c)
-			l := t.process(hourly)
-			must(t, l.AllowN(key, c.used), "denied")
-			t.settled(key)
-			noErr(t, l.SetLimits(t.Context(), key, hybrid.PerHour(2).WithBurst(c.burst)))
-			if c.reset {
-				noErr(t, l.Reset(t.Context(), key))
-			}
-			r, err := l.Peek(t.Context(), key)
-			check(t, err == nil && r.Remaining == c.left, "%+v: %+v, %v", c, r, err)
-			equal(t, drain(l, key), c.left, "left: "+key)
-			equal(t, t.left(key, hourly), 0, "more for another process: "+key)
-		}
-	})
-}
-
 // The limits belong to the Limiter from New on, and what LimitsOf returns to its caller. A key may
 // have limits of its own.
 func TestLimitsAreNotShared(t *testing.T) {
@@ -256,7 +227,13 @@ func TestControlErrors(t *testing.T) {
 		every(ended(), "k", context.Canceled)
 		every(t.Context(), "", hybrid.ErrInvalidKey)
 		t.setControl(lease.ErrUnavailable)
-		every(t.Context(), "k", hybrid.ErrUnavailable)
+		for _, v := range []verdict{{}, away, {lost: true}} { // of the calls that give back before a Reset
+			l.Allow("k")
+			t.every(v)
+			t.lasts(0, time.Second, func() { every(t.Context(), "k", hybrid.ErrUnavailable) })
+			t.every(verdict{})
+			time.Sleep(time.Minute)
+		}
 		// A store that hangs is given up after ten CallTimeouts.
 		t.setControl(errHangs)
 		t.lasts(5*time.Second, 5*time.Second, func() { every(t.Context(), "k", hybrid.ErrUnavailable) })

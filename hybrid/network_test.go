@@ -19,6 +19,8 @@ type verdict struct {
 	until chan struct{} // the reply is held back until this is closed
 	late  chan struct{} // the execution is held back until this is closed
 	stuck bool          // the call outlives its context, as in a client without deadlines
+
+	foreign bool // the reply is to another call
 }
 
 // away is a store that cannot be reached.
@@ -29,7 +31,6 @@ type network struct {
 	mu       sync.Mutex
 	inner    lease.Store
 	judge    func(c *lease.Call) verdict // nil delivers
-	nodeOf   func(key string) int        // which of several nodes has a key; nil where there is one
 	control  error                       // of Configure
 	sizes    []int                       // of the batches so far
 	calls    []sentCall
@@ -126,9 +127,6 @@ func (s *network) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	groups := make(map[verdict][]*lease.Call) // calls with one fate arrive together
 	for _, c := range calls {
 		c.Node = 0
-		if s.nodeOf != nil {
-			c.Node = s.nodeOf(c.Key)
-		}
 		s.calls = append(s.calls, sentCall{c.Key, c.Request})
 		var fate verdict
 		if s.judge != nil {
@@ -162,6 +160,11 @@ func (s *network) deliver(ctx context.Context, v verdict, group []*lease.Call) {
 			<-wait.Done()
 		}
 		if !v.lost && pause(wait, v.until, v.delay) {
+			for _, c := range group {
+				if v.foreign {
+					c.Grant.Seq++
+				}
+			}
 			return
 		}
 	}

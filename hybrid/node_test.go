@@ -398,34 +398,3 @@ func TestAProcessThatWasStoppedReadsItsAnswersFirst(t *testing.T) {
 		equal(t, l.Stats().Errors, 0, "calls have failed")
 	})
 }
-
-// A key that was never heard of follows Policy.Fallback in an outage once the process has heard of
-// its node, with the share of as many processes as any key there has; before that, ColdStart.
-func TestAnUnseenKeyInAnOutage(t *testing.T) {
-	for fallback, want := range map[hybrid.Fallback]int{
-		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 50, hybrid.FallbackAllowAll: 200,
-	} {
-		bubbleOf(t, fallback, func(t *world) {
-			cfg := by(hybrid.Policy{Fallback: fallback}, hybrid.PerHour(1).WithBurst(100))
-			other, l := t.start(cfg), t.start(cfg)
-			t.every(away)
-			check(t, !l.Allow("cold"), "ColdStartDeny admits")
-			t.every(verdict{})
-			time.Sleep(2 * time.Second)
-			for range 2 { // in line, as a key at rest does not report other holders
-				noErr(t, other.Wait(t.Context(), "k"))
-				noErr(t, l.Wait(t.Context(), "k"))
-			}
-			t.every(away)
-			l.AllowN("k", 100) // finds out
-			admitted := admits(200, 0, func() bool { return l.Allow("unseen") })
-			equal(t, admitted, want, "are admitted of 200")
-			// Tokens admitted without the store are owed.
-			t.every(verdict{})
-			l.TryAllow("unseen")
-			time.Sleep(5 * time.Second)
-			st := t.state("unseen")
-			check(t, st.Levels[0] == int64(max(0, 100-want)), "the bucket has %d, want %d less", st.Levels[0], want)
-		})
-	}
-}

@@ -204,28 +204,6 @@ func TestFallbacks(t *testing.T) {
 	}
 }
 
-// The fallback answers requests that wait when a call turns out to hang. Tokens admitted without a
-// lease are repaid when the store is back.
-func TestTheFallbackAnswersWaitersAndIsRepaid(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))
-		must(t, l.Allow("k"), "denied")
-		time.Sleep(time.Second)
-		hang := make(chan struct{})
-		t.every(verdict{late: hang, stuck: true})
-		for l.TryAllow("k") {
-		}
-		t.lasts(0, 100*time.Millisecond, func() { check(t, l.Allow("k"), "denied") })
-		admits(30, 0, func() bool { return l.Allow("k") })
-		close(hang)
-		t.every(verdict{})
-		time.Sleep(5 * time.Second)
-		b, admitted := t.state("k"), l.Stats().Admitted
-		check(t, admitted >= 30 && b.Levels[0]+b.Ledger == 100-admitted,
-			"admitted %d of 100, the bucket has %d and %d leased; %+v", admitted, b.Levels[0], b.Ledger, l.Stats())
-	})
-}
-
 // A hang is no loss: what hangs is executed when the store goes on, which may be after the bucket has
 // expired, and then the rate is back within half a second, however long it was. Where packets come late
 // or never, a client that gives up on them after half a second is served within 2.5 s.
@@ -310,33 +288,7 @@ func (t *world) overloaded(rate int64) (admitted func() int64, stop func()) {
 		}
 	})
 	time.Sleep(2 * time.Second)
-	admitted = func() (n int64) {
-		for _, l := range ls {
-			n += l.Stats().Admitted
-		}
-		return n
-	}
-	return admitted, func() { close(ended); wait() }
-}
-
-// Freezes do not add up: after losses in a row the rate is back as after one.
-func TestLossesInARowAreWaitedOutOnce(t *testing.T) {
-	bubble(t, func(t *world) {
-		admitted, stop := t.overloaded(1000)
-		// when the store forgets everything 20 times within 4 s
-		for range 20 {
-			time.Sleep(200 * time.Millisecond)
-			t.loseAll()
-		}
-		// then the rate is back once the longest lease has ended that any process may hold: a call finds
-		// the loss within a Target, and another finds the end of the wait within a Target
-		time.Sleep(2*ttl + 2*100*time.Millisecond)
-		before := admitted()
-		time.Sleep(time.Second)
-		n := admitted() - before
-		check(t, n >= 800, "%d admitted in the second from 1 s after the last loss", n)
-		stop()
-	})
+	return func() int64 { return admittedBy(t, ls) }, func() { close(ended); wait() }
 }
 
 // A pause of Redis that is longer than CallTimeout gives no process more of a window than its part of

@@ -87,6 +87,7 @@ func TestAProcessByItselfAsksOnceInATTL(t *testing.T) {
 			t.locked(func() { n = t.controls })
 			return n
 		}
+		noErr(t, l.Ping(t.Context()))
 		asked := func(f func()) int {
 			before := controls()
 			f()
@@ -186,13 +187,6 @@ func TestAProcessByItselfGoesByVersions(t *testing.T) {
 		limitsAre(t, l, "k", recent)
 		used(3*ttl, func() { l.Allow("k") })
 		limitsAre(t, l, "k", recent)
-	})
-}
-
-// Its Ping is that of the store.
-func TestAProcessByItselfPings(t *testing.T) {
-	bubble(t, func(t *world) {
-		noErr(t, t.start(alone(hourly)).Ping(t.Context()))
 	})
 }
 

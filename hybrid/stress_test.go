@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -17,9 +18,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Several limiters do everything at random - every verb, changes of limits, restarts - on a network
-// that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
-// call returns, and in the end every Limiter serves.
+// Several limiters do everything at random - every verb and class, changes of limits, restarts - on a
+// network that loses, delays, doubles and refuses, with an outage. Every token stays accounted for,
+// every call returns, and in the end every Limiter serves.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
 	runs := testkit.ShortOrLong(t, 25, testkit.PlainOrRace(150, 25), "seeds")
 	seeds(t, runs, func(t *world, seed uint64) { newStress(t, seed).run() })
@@ -69,6 +70,15 @@ func (s *chaos) restart(ctx context.Context, who int, atOnce bool) {
 	}
 }
 
+// close ends every Limiter there was, with nothing left in any.
+func (s *chaos) close() {
+	for _, l := range s.all {
+		l.Close()
+		st := conserved(s, l)
+		check(s, st.Held == 0 && st.InUse == 0 && st.Waiting == 0, "%+v", st)
+	}
+}
+
 // patience returns a context that ends after d, by a deadline or by a cancellation.
 func (s *chaos) patience(d time.Duration, byDeadline bool) (context.Context, context.CancelFunc) {
 	if byDeadline {
@@ -98,6 +108,9 @@ func newStress(t *world, seed uint64) *stress {
 		s.cfg.KeysMax = 2 // of three
 	}
 	s.cfg.Name = []string{"", "login"}[s.rnd.IntN(2)]
+	if s.rnd.IntN(2) == 0 {
+		s.cfg.Priorities = []float64{0.1, 0.4}
+	}
 	if s.rnd.IntN(8) == 0 {
 		s.cfg.Scope = hybrid.ScopeProcess
 	}
@@ -173,10 +186,7 @@ func (s *stress) run() {
 		}
 		time.Sleep(2 * time.Second) // they give back, and make room in a small table
 	}
-	for _, l := range s.all {
-		l.Close()
-		conserved(s, l)
-	}
+	s.close()
 }
 
 func isOneOf(err error, of ...error) bool {
@@ -184,7 +194,7 @@ func isOneOf(err error, of ...error) bool {
 }
 
 // act chooses an action for one of the limiters, by its number.
-func (s *stress) act(key string, who int) func() {
+func (s *stress) act(name string, who int) func() {
 	n := 1 + s.rnd.Int64N(3)
 	if s.rnd.IntN(4) == 0 {
 		n = 1 + s.rnd.Int64N(s.cfg.Limits[0].Capacity())
@@ -192,41 +202,42 @@ func (s *stress) act(key string, who int) func() {
 	times, other := 1+s.rnd.IntN(20), s.limits[s.rnd.IntN(4)]
 	set := []hybrid.Limit{other, other, hybrid.Blocked, hybrid.Sliding(30, time.Second)}[s.rnd.IntN(4)]
 	patience, byDeadline := time.Duration(s.rnd.Int64N(int64(2*time.Second))), s.rnd.IntN(2) == 0
-	verb := s.rnd.IntN(20)
+	verb, class := s.rnd.IntN(20), s.rnd.IntN(4)-1
 	return func() {
 		l := s.number(who)
+		key := l.Key(name).Class(class)
 		ctx, cancel := s.patience(patience, byDeadline)
 		defer cancel()
 		switch {
 		case verb < 4:
-			admits(times, 0, func() bool { return l.Allow(key) })
+			admits(times, 0, key.Allow)
 		case verb < 6:
-			l.TryAllow(key)
-			l.AllowN(key, n)
+			l.TryAllow(name)
+			key.AllowN(n)
 		case verb < 8:
-			_, _ = l.Take(ctx, key, n)
+			_, _ = key.Take(ctx, n)
 		case verb == 8:
-			r, _ := l.TakeUpTo(ctx, key, n)
+			r, _ := key.TakeUpTo(ctx, n)
 			check(s, r.Taken <= n && r.OK == (r.Taken > 0), "up to %d: %+v", n, r)
 		case verb < 15:
-			err := l.WaitN(ctx, key, n)
+			err := key.WaitN(ctx, n)
 			check(s, err == nil || isOneOf(err, context.Canceled, context.DeadlineExceeded,
 				hybrid.ErrWouldExceedDeadline, hybrid.ErrUnavailable, hybrid.ErrClosed, hybrid.ErrExceedsBurst),
 				"%v", err)
 		case verb == 15:
-			l.Refund(key, n)
+			key.Refund(n)
 		case verb == 16:
-			_ = l.SetLimits(ctx, key, set)
+			_ = l.SetLimits(ctx, name, set)
 		case verb == 17 && byDeadline:
-			_ = l.Reset(ctx, key)
+			_ = l.Reset(ctx, name)
 		case verb == 17:
-			_ = l.ResetTo(ctx, key, set)
+			_ = l.ResetTo(ctx, name, set)
 		case verb == 18 && times < 4:
 			s.restart(ctx, who, byDeadline)
 		case verb == 18:
-			l.KeyWith(key, other).AllowN(n)
+			l.KeyWith(name, other).AllowN(n)
 		case verb == 19 && byDeadline:
-			isErr(s, cmp.Or(l.Refresh(key), hybrid.ErrClosed), hybrid.ErrClosed)
+			isErr(s, cmp.Or(l.Refresh(name), hybrid.ErrClosed), hybrid.ErrClosed)
 		case verb == 19:
 			isErr(s, cmp.Or(l.RefreshAll(), hybrid.ErrClosed), hybrid.ErrClosed)
 		}
@@ -235,52 +246,79 @@ func (s *stress) act(key string, who int) func() {
 }
 
 // Waits that are cancelled at any moment - in the queue, half gathered, while the call is under way,
-// with the reply, or in the moment of success - give back everything: in the end the bucket lacks
-// exactly the admitted tokens.
+// with the reply, or in the moment of success - give back everything: in the end each bucket lacks
+// exactly the admitted tokens. So it is for one key, and for several that are joined.
 func TestCancelledWaitsLeakNothing(t *testing.T) {
-	seeds(t, 200, func(t *world, seed uint64) {
+	runs := testkit.ShortOrLong(t, 200, testkit.PlainOrRace(400, 200), "seeds")
+	seeds(t, runs, func(t *world, seed uint64) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		t.delays(rand.New(rand.NewPCG(seed, 2)))
-		// Given a bucket that hardly refills, and two processes,
-		limit := hybrid.PerHour(1).WithBurst(20 + rnd.Int64N(60))
-		cfg := by(hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}, limit)
-		ls := []*hybrid.Limiter{t.start(cfg), t.start(cfg)}
-		var admitted atomic.Int64
+		// Given buckets that hardly refill, and two processes,
+		left := make(map[string]int64)
+		for _, key := range []string{"a", "b", "c"} {
+			left[key] = 20 + rnd.Int64N(60)
+		}
+		cfg, joins := bursts(maps.Clone(left)), rnd.IntN(3) == 0
+		cfg.Policy = hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}
+		ls := t.fleet(2, cfg)
+		var mu sync.Mutex
 		var wg sync.WaitGroup
-		for range 40 {
-			l, n := ls[rnd.IntN(2)], 1+rnd.Int64N(limit.Burst)
+		sum := int64(0)
+		for i, names := range orders(40, "a", "b", "c") {
+			l := ls[rnd.IntN(2)]
+			var k hybrid.KeyLimiter = l.Key("a")
+			if names = names[:2+i%2]; joins {
+				k = joined(l, names...)
+			} else {
+				names = []string{"a"}
+			}
+			n := 1 + rnd.Int64N(20)
 			if rnd.IntN(2) == 0 {
 				n = 1 + rnd.Int64N(3)
 			}
 			at := time.Duration(rnd.Int64N(int64(time.Second)))
 			after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
-			takes, upTo := rnd.IntN(3) == 0, rnd.IntN(2) == 0
+			verb := rnd.IntN(6)
 			wg.Go(func() {
 				time.Sleep(at)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(after, cancel).Stop()
 				var err error
 				r := hybrid.Result{Taken: n}
-				switch {
-				case takes && upTo:
-					r, err = l.TakeUpTo(ctx, "k", n)
-				case takes:
-					r, err = l.Take(ctx, "k", n)
+				switch verb {
+				case 0:
+					r, err = k.Take(ctx, n)
+				case 1:
+					r, err = k.TakeUpTo(ctx, n)
+				case 2:
+					var made *hybrid.Reservation
+					made, err = k.Reserve(ctx, n)
+					time.Sleep(after)
+					made.Cancel()
+					r.Taken = 0
 				default:
-					err = l.WaitN(ctx, "k", n)
+					err = k.WaitN(ctx, n)
 				}
 				check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-				if err == nil {
-					admitted.Add(r.Taken)
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, key := range names {
+					left[key] -= r.Taken
+					sum += r.Taken
 				}
 			})
 		}
 		wg.Wait()
 		time.Sleep(10 * time.Second) // what is held goes back
-		st, got := t.state("k"), admitted.Load()
-		sum := ls[0].Stats().Admitted + ls[1].Stats().Admitted
-		check(t, st.Levels[0]+st.Ledger+got == limit.Burst && sum == got,
-			"%d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d",
-			got, sum, st.Levels[0], st.Ledger, limit.Burst)
+		synctest.Wait()
+		for key, want := range left {
+			if st := t.state(key); st.Exists {
+				equal(t, st.Levels[0]+st.Ledger, want, "left of "+key)
+			}
+		}
+		equal(t, admittedBy(t, ls), sum, "admitted, by Stats")
 	})
 }

@@ -85,6 +85,11 @@ func TestAnUnheardKeyIsDecidedWithoutAnEntry(t *testing.T) {
 				keys = 0
 			}
 			equal(t, st.Keys-before.Keys, keys, "keys")
+			// TakeUpTo asks for no more than there can be, so that what it is denied can be counted.
+			r, err := l.TakeUpTo(t.Context(), "all", math.MaxInt64)
+			upTo := map[int64]int64{0: 0, 50: 50, 70: 100}[want]
+			check(t, err == nil && r.Taken == upTo, "%+v, %v", r, err)
+			equal(t, conserved(t, l).Denied-st.Denied, 100-upTo, "denied")
 		})
 	}
 }
@@ -254,24 +259,4 @@ func TestKeysThatAreDrawnAreSplit(t *testing.T) {
 		check(t, admitted["seldom"] <= 1000 && admitted["never"] <= 1000 && admitted["never"] >= 900,
 			"%v", admitted)
 	})
-}
-
-// TakeUpTo asks for no more than there can be, so that what it is denied can be counted.
-func TestTakeUpToOfAnUnheardKeyIsCounted(t *testing.T) {
-	for fallback, want := range map[hybrid.Fallback]int64{
-		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 50, hybrid.FallbackAllowAll: 300,
-	} {
-		bubbleOf(t, fallback, func(t *world) {
-			l := t.cutOff(by(hybrid.Policy{Fallback: fallback, TTL: time.Minute}, hybrid.PerMinute(100)))
-			before, took := l.Stats(), int64(0)
-			for range 3 {
-				r, err := l.TakeUpTo(t.Context(), "new", math.MaxInt64)
-				noErr(t, err)
-				took += r.Taken
-			}
-			st := conserved(t, l)
-			check(t, took == want && st.Fallback-before.Fallback == want && st.Denied-before.Denied == 300-want,
-				"%d taken: %+v", took, st)
-		})
-	}
 }

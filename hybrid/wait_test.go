@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,21 +84,18 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 		bubbleOf(t, c.limit, func(t *world) {
 			key := t.drained(of(c.limit)).Key("k")
 			_, before := t.counts()
+			others := runtime.NumGoroutine()
 			o := newOrder(c.crowd)
 			wait := inTurn(c.crowd, func(i int) {
 				noErr(t, key.Wait(t.Context()))
 				o.add(i)
 			})
 			// Count while all sleep: in between the count is no more than a guess.
-			const few = 20
-			idle, most := 0, 0
+			most := 0
 			for !o.done() {
 				time.Sleep(100 * time.Millisecond)
 				synctest.Wait()
-				if runtime.NumGoroutine() > idle+c.crowd+few { // too many, or those of other tests
-					most = max(most, inBubble())
-					idle = runtime.NumGoroutine() - c.crowd
-				}
+				most = max(most, runtime.NumGoroutine()-others)
 			}
 			wait()
 			o.check(t)
@@ -107,23 +103,10 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 				due := time.Duration(i+1) * c.limit.Per / time.Duration(c.limit.Tokens)
 				must(t, at-due <= c.slack, "%d was served %v after its token, want %v at most", i, at-due, c.slack)
 			}
-			check(t, most <= c.crowd+few, "%d goroutines for %d waiters", most, c.crowd)
+			check(t, most <= c.crowd+20, "%d goroutines for %d waiters", most, c.crowd)
 			_, after := t.counts()
 			check(t, after-before <= c.calls, "%d calls, want %d at most", after-before, c.calls)
 		})
-	}
-}
-
-// inBubble is how many goroutines there are in the caller's bubble.
-func inBubble() int {
-	text := make([]byte, 1<<20)
-	own := string(text[:runtime.Stack(text, false)])
-	_, bubble, _ := strings.Cut(strings.SplitN(own, "\n", 2)[0], "synctest bubble ")
-	for {
-		if n := runtime.Stack(text, true); n < len(text) {
-			return strings.Count(string(text[:n]), "synctest bubble "+bubble)
-		}
-		text = make([]byte, 2*len(text))
 	}
 }
 

@@ -1,60 +1,14 @@
 package hybrid_test
 
 import (
-	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // minutely is 60 in any minute, whose cells are a second long.
 var minutely = hybrid.Sliding(60, time.Minute)
-
-// Processes that ask at random, in bursts and pauses, are never admitted more often than the window
-// allows, and get most of what it does.
-func TestASlidingWindowHoldsForAFleet(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(10, 3), func(t *world, seed uint64) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		const n = 50
-		limit := hybrid.Sliding(n, 5*time.Second)
-		bound, fleet, from := newMeter(limit), t.fleet(4, of(limit)), time.Now()
-		for time.Since(from) < 30*time.Second {
-			l := fleet[rng.IntN(len(fleet))]
-			for range 1 + rng.IntN(40) {
-				bound.admitIf(l.Allow("k"))
-			}
-			time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
-		}
-		bound.check(t)
-		check(t, bound.sum >= 5*n*8/10, "only %d in 30 s", bound.sum)
-	})
-}
-
-// A denial says when the oldest cell is dropped, and an answer when all of them are at the latest.
-func TestASlidingWindowSaysWhenItHasTokensAgain(t *testing.T) {
-	bubble(t, func(t *world) {
-		// given a window that was used up in two steps, 20 s apart
-		l := t.process(minutely)
-		check(t, l.AllowN("k", 10), "10 of 60 are denied")
-		time.Sleep(20 * time.Second)
-		r, err := l.Take(t.Context(), "k", 50)
-		must(t, err == nil && r.OK && r.Remaining == 0, "50 more: %+v, %v", r, err)
-		equal(t, r.ResetAfter.Round(time.Second), 61*time.Second, "until all of it is there")
-		// when one more is asked for
-		r, err = l.Take(t.Context(), "k", 1)
-		// then it waits for the first 10 to be a minute old, and at most a cell more
-		check(t, err == nil && !r.OK && r.Remaining == 0, "%+v, %v", r, err)
-		check(t, r.RetryAfter > 40*time.Second && r.RetryAfter <= 41*time.Second, "RetryAfter %v", r.RetryAfter)
-		time.Sleep(r.RetryAfter + time.Second)
-		check(t, drain(l, "k") == 10, "not 10 after RetryAfter")
-		// and then for the other 50
-		r, _ = l.Take(t.Context(), "k", 1)
-		check(t, r.RetryAfter > 18*time.Second && r.RetryAfter <= 20*time.Second, "RetryAfter %v", r.RetryAfter)
-	})
-}
 
 // Wait sleeps until the window has the tokens and makes few calls meanwhile; a deadline before that
 // is refused at once.
@@ -118,51 +72,6 @@ func TestACalendarBeginsAnewAtItsBoundary(t *testing.T) {
 	})
 }
 
-// A refund makes room for as many, at once; Peek tells. It is taken from the oldest cell, so that
-// nothing comes back later than what was spent.
-func TestARefundFreesTheOldest(t *testing.T) {
-	bubble(t, func(t *world) {
-		// given a window that was used up in two steps, 20 s apart
-		l := t.process(minutely)
-		check(t, l.AllowN("k", 30), "30 of 60 are denied")
-		time.Sleep(20 * time.Second)
-		check(t, l.AllowN("k", 30), "30 more are denied")
-		// when 7 are refunded
-		l.Refund("k", 7)
-		time.Sleep(time.Second)
-		// then they are there
-		p, err := l.Peek(t.Context(), "k")
-		check(t, err == nil && p.Remaining == 7, "Peek says %+v, %v", p, err)
-		equal(t, drain(l, "k"), 7, "after the refund")
-		// and when the first step is a minute old, 7 fewer of it come back
-		time.Sleep(41 * time.Second)
-		equal(t, drain(l, "k"), 23, "after the minute of the first 30")
-	})
-}
-
-// Used tokens stay used when the limits change their kind.
-func TestWhatWasUsedStaysUsedWhateverTheKind(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(hybrid.PerHour(100))
-		check(t, l.AllowN("k", 60), "60 of 100 are denied")
-		sets := func(limit hybrid.Limit, left int64) {
-			t.Helper()
-			noErr(t, l.SetLimits(t.Context(), "k", limit))
-			limitsAre(t, l, "k", limit)
-			p, err := l.Peek(t.Context(), "k")
-			check(t, err == nil && p.Remaining == left, "%v has %d left, want %d, %v", limit, p.Remaining, left, err)
-		}
-		sets(hybrid.Sliding(100, time.Hour), 40)
-		sets(hybrid.Sliding(80, time.Hour), 20)
-		sets(hybrid.Sliding(100, 2*time.Hour), 40)
-		sets(hybrid.Calendar(100, time.Hour, 0), 40)
-		sets(hybrid.Calendar(90, 24*time.Hour, 0), 30)
-		equal(t, drain(l, "k"), 30, "of 90")
-		sets(hybrid.Sliding(100, time.Minute), 10)
-		sets(hybrid.PerHour(100), 10)
-	})
-}
-
 // While the store is away each process has its share of what a window had left, rounded down:
 // together no more than the window, and a share of less than one token is none.
 func TestLocalSharesOfAWindowAddUp(t *testing.T) {
@@ -200,51 +109,4 @@ func TestLocalSharesOfAWindowAddUp(t *testing.T) {
 			check(t, limit.Tokens == 2 || waited >= 58*time.Second, "a window is over after %v", waited)
 		})
 	}
-}
-
-// The other fallbacks do with windows what they do with buckets, and what AllowAll has admitted
-// counts once the store is back.
-func TestFallbacksWithAWindow(t *testing.T) {
-	bubbleOf(t, "deny", func(t *world) {
-		l := t.start(by(denying, minutely))
-		check(t, l.Allow("k"), "denied")
-		t.every(away)
-		time.Sleep(time.Second)
-		r, err := l.Take(t.Context(), "k", 1)
-		check(t, !r.OK && r.RetryAfter > 0, "%+v, %v", r, err)
-	})
-	bubbleOf(t, "allow all", func(t *world) {
-		l := t.start(by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, minutely))
-		check(t, l.Allow("k"), "denied")
-		t.every(away)
-		time.Sleep(time.Second)
-		equal(t, admits(40, 0, func() bool { return l.Allow("k") }), 40, "admitted while the store was away")
-		t.every(verdict{})
-		t.soon(5*time.Second, func() bool {
-			l.Allow("k") // without a request there would be no probe
-			p, err := l.Peek(t.Context(), "k")
-			return err == nil && p.Remaining < 20
-		})
-		// A node that has just come back takes few calls at first; meanwhile the fallback still decides.
-		leased := admits(200, 10*time.Millisecond, func() bool {
-			r, err := l.Take(t.Context(), "k", 1)
-			noErr(t, err)
-			return r.OK && r.Source != hybrid.SourceFallback
-		})
-		check(t, leased < 20, "%d more: the debt is forgotten", leased)
-	})
-}
-
-// A reservation of a window is settled like any other.
-func TestAReservationOfAWindow(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(minutely)
-		r, err := l.Reserve(t.Context(), "k", 30)
-		noErr(t, err)
-		noErr(t, r.Settle(50))
-		time.Sleep(time.Second)
-		equal(t, drain(l, "k"), 10, "left after 50")
-		_, err = l.Take(t.Context(), "k", 61)
-		check(t, errors.Is(err, hybrid.ErrExceedsBurst), "%v", err)
-	})
 }

@@ -206,6 +206,15 @@ func conserved(t testing.TB, l *hybrid.Limiter) hybrid.Stats {
 	return s
 }
 
+// admittedBy is how many tokens ls have admitted, each of which conserves its own.
+func admittedBy(t testing.TB, ls []*hybrid.Limiter) (n int64) {
+	t.Helper()
+	for _, l := range ls {
+		n += conserved(t, l).Admitted
+	}
+	return n
+}
+
 // within is a context with a deadline, and ended one that has ended.
 func within(t *world, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -322,9 +331,9 @@ func noErr(t testing.TB, err error) {
 }
 
 // isErr fails the test unless err wraps all that is wanted, or is nil where that is nil.
-func isErr(t testing.TB, err error, want ...error) {
+func isErr(t testing.TB, err, want error, more ...error) {
 	t.Helper()
-	for _, w := range want {
+	for _, w := range append(more, want) {
 		check(t, errors.Is(err, w), "the error is %v, want %v", err, w)
 	}
 }
