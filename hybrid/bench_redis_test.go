@@ -20,10 +20,9 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a
@@ -184,26 +183,6 @@ func BenchmarkAgainstPeers(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// latencies are samples, kept whole: a few hundred thousand are a few megabytes.
-type latencies []time.Duration
-
-// report sorts l and reports its percentiles under name, in microseconds.
-func (l latencies) report(b *testing.B, name string, percentiles map[string]float64) {
-	b.Helper()
-	slices.Sort(l)
-	for label, p := range percentiles {
-		b.ReportMetric(l.quantile(p), name+"-"+label+"-us")
-	}
-}
-
-// quantile is the p-th quantile of sorted samples, in microseconds.
-func (l latencies) quantile(p float64) float64 {
-	if len(l) == 0 {
-		return 0
-	}
-	return float64(l[min(len(l)-1, int(p*float64(len(l))))]) / float64(time.Microsecond)
-}
-
 // One goroutine asks 100,000 times a second for a key of 50,000/s, which so renews all the time, on
 // a Redis beside it and behind a network that takes 200 ms. The reference is x/time/rate at the
 // same limit, asked in the same loop right after. The ratio is that of the two p99.99.
@@ -235,9 +214,9 @@ func tryAllowLatency(b *testing.B, addr string) {
 	key := l.Key("k")
 	reference := rate.NewLimiter(perSecond, burst)
 	long := span(4 * time.Second)
-	own, other := make(latencies, 0, long/gap), make(latencies, 0, long/gap)
+	var own, other histogram
 	var before hybrid.Stats
-	for from, asked := time.Now(), time.Duration(0); len(own) < cap(own); asked++ {
+	for from, asked := time.Now(), time.Duration(0); asked < (warmUp+long)/gap; asked++ {
 		for time.Since(from) < asked*gap {
 			runtime.Gosched() // a sleep would be coarser than the gap
 		}
@@ -250,16 +229,17 @@ func tryAllowLatency(b *testing.B, addr string) {
 		reference.Allow()
 		end := time.Now()
 		if asked >= warmUp/gap {
-			own, other = append(own, middle.Sub(start)), append(other, end.Sub(middle))
+			own.add(middle.Sub(start))
+			other.add(end.Sub(middle))
 		}
 	}
 	after := l.Stats()
 	percentiles := map[string]float64{"p50": 0.5, "p99": 0.99, "p99.99": 0.9999, "max": 1}
 	own.report(b, "own", percentiles)
 	other.report(b, "reference", percentiles)
-	b.ReportMetric(own.quantile(0.9999)/other.quantile(0.9999), "ratio")
+	b.ReportMetric(float64(own.quantile(0.9999))/float64(other.quantile(0.9999)), "ratio")
 	b.ReportMetric(float64(after.Calls-before.Calls)/long.Seconds(), "calls/s")
-	b.ReportMetric(float64(after.Admitted-before.Admitted)/float64(len(own)), "admitted/request")
+	b.ReportMetric(float64(after.Admitted-before.Admitted)/float64(long/gap), "admitted/request")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -296,37 +276,38 @@ func BenchmarkWaitLatency(b *testing.B) {
 	}).Key("k")
 	for key.Allow() { // the burst
 	}
-	var own, other latencies
+	var own, other histogram
 	for range turns {
-		own = append(own, wakeByTokens(b, key, noting, waiters, span(time.Second))...)
-		other = append(other, wakeByChannels(waiters, perSecond, span(time.Second))...)
+		wakeByTokens(b, key, noting, waiters, span(time.Second), &own)
+		wakeByChannels(waiters, perSecond, span(time.Second), &other)
 	}
-	testkit.Must(b, len(own) != 0, "no request waited")
+	testkit.Must(b, own.count() != 0, "no request waited")
 	percentiles := map[string]float64{"p50": 0.5, "p99": 0.99, "max": 1}
 	own.report(b, "own", percentiles)
 	other.report(b, "reference", percentiles)
-	b.ReportMetric(own.quantile(0.99)/other.quantile(0.99), "ratio")
-	b.ReportMetric(float64(len(own)), "waits")
+	b.ReportMetric(float64(own.quantile(0.99))/float64(other.quantile(0.99)), "ratio")
+	b.ReportMetric(float64(own.count()), "waits")
 	b.ReportMetric(0, "ns/op")
 }
 
-// crowd runs waiters goroutines and collects the latencies of each.
-func crowd(waiters int, collect func() latencies) func() latencies {
-	each := make([]latencies, waiters)
-	var wg sync.WaitGroup
-	for i := range each {
-		wg.Go(func() { each[i] = collect() })
-	}
-	return func() latencies {
-		wg.Wait()
-		return slices.Concat(each...)
+// crowd runs waiters goroutines, and adds up the latencies of each when the caller waits for them.
+func crowd(waiters int, all *histogram, collect func(*histogram)) (wait func()) {
+	each := make([]histogram, waiters)
+	ended := together(waiters, func(i int) { collect(&each[i]) })
+	return func() {
+		ended()
+		for i := range each {
+			all.merge(&each[i])
+		}
 	}
 }
 
-func wakeByTokens(b *testing.B, key *hybrid.Key, noting *arrivals, waiters int, d time.Duration) latencies {
+func wakeByTokens(
+	b *testing.B, key *hybrid.Key, noting *arrivals, waiters int, d time.Duration, all *histogram,
+) {
 	b.Helper()
 	over := time.Now().Add(d)
-	return crowd(waiters, func() (all latencies) {
+	crowd(waiters, all, func(own *histogram) {
 		for start := time.Now(); start.Before(over); start = time.Now() {
 			if err := key.Wait(context.Background()); err != nil {
 				b.Error(err)
@@ -334,22 +315,20 @@ func wakeByTokens(b *testing.B, key *hybrid.Key, noting *arrivals, waiters int, 
 			}
 			woke := time.Now()
 			if last := noting.last.Load(); last != nil && last.After(start) {
-				all = append(all, woke.Sub(*last))
+				own.add(woke.Sub(*last))
 			}
 		}
-		return all
 	})()
 }
 
 // wakeByChannels is the reference: what the Go scheduler needs for the same crowd.
-func wakeByChannels(waiters, perSecond int, d time.Duration) latencies {
+func wakeByChannels(waiters, perSecond int, d time.Duration, all *histogram) {
 	const batch = 50
 	wake := make(chan time.Time, waiters)
-	woken := crowd(waiters, func() (all latencies) {
+	woken := crowd(waiters, all, func(own *histogram) {
 		for sent := range wake {
-			all = append(all, time.Since(sent))
+			own.add(time.Since(sent))
 		}
-		return all
 	})
 	for tokens := 0; tokens < int(d.Seconds()*float64(perSecond)); tokens += batch {
 		time.Sleep(batch * time.Second / time.Duration(perSecond))
@@ -359,7 +338,7 @@ func wakeByChannels(waiters, perSecond int, d time.Duration) latencies {
 		}
 	}
 	close(wake)
-	return woken()
+	woken()
 }
 
 // pace calls ask(0), ask(1), ... perSecond times a second for d, in bursts as the timer allows. It
