@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,29 +51,6 @@ func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 		t.lasts(0, 0, func() { noErr(t, l.Wait(t.Context(), "c")) }) // from a store that answers at once
 		batches, calls := t.counts()
 		check(t, batches == 2 && calls == 3, "%d calls in %d batches", calls, batches)
-	})
-}
-
-// A node that hangs delays its own keys only, though all keys come from one Limiter.
-func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
-	bubble(t, func(t *world) {
-		hang := make(chan struct{})
-		defer close(hang)
-		t.setJudge(func(c *lease.Call) verdict {
-			if c.Key[0] == 's' {
-				return verdict{late: hang, stuck: true}
-			}
-			return verdict{delay: time.Millisecond}
-		})
-		l := t.process(hybrid.PerSecond(1000))
-		var wg sync.WaitGroup
-		for i := range 100 {
-			wg.Go(func() { l.Allow(fmt.Sprint("slow", i)) })
-			t.lasts(0, 3*time.Millisecond, func() {
-				must(t, l.Allow(fmt.Sprint("fast", i)), "a key of the node that works was denied")
-			})
-		}
-		wg.Wait()
 	})
 }
 
@@ -348,29 +324,22 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		st := conserved(t, l)
 		check(t, st.Burnt == 0 && st.Admitted == 0 && st.Returned == st.Leased, "%+v", st)
 	})
-	bubbleOf(t, "by Close", func(t *world) {
-		t.hangs()
-		l := t.start(of(hourly))
-		wait := background(func() {
-			_, err := l.Take(t.Context(), "k", 1)
-			isErr(t, err, hybrid.ErrClosed)
+	for name, end := range ends {
+		bubbleOf(t, "by "+name, func(t *world) {
+			l := slow(t)
+			wait := background(func() {
+				_, err := l.Take(t.Context(), "k", 7)
+				isErr(t, err, hybrid.ErrClosed)
+			})
+			synctest.Wait()
+			noErr(t, end(l))
+			t.lasts(0, 0, wait)
+			if st := conserved(t, l); name == "shutdown" {
+				t.has("k", 10, 0)
+				check(t, st.Returned == 7 && st.Burnt == 0 && st.Admitted == 0, "%+v", st)
+			}
 		})
-		synctest.Wait()
-		t.lasts(0, 0, func() { noErr(t, l.Close()); wait() })
-	})
-	bubbleOf(t, "by Shutdown", func(t *world) {
-		l := slow(t)
-		wait := background(func() {
-			_, err := l.Take(t.Context(), "k", 7)
-			isErr(t, err, hybrid.ErrClosed)
-		})
-		synctest.Wait()
-		noErr(t, l.Shutdown(t.Context()))
-		wait()
-		t.has("k", 10, 0)
-		st := conserved(t, l)
-		check(t, st.Returned == 7 && st.Burnt == 0 && st.Admitted == 0, "%+v", st)
-	})
+	}
 	bubbleOf(t, "where no reply comes in time", func(t *world) {
 		t.every(verdict{lost: true})
 		l := t.start(by(denying, hourly))

@@ -121,36 +121,26 @@ func take(k *hybrid.Key) (n int64) {
 // A class gets what is above its share of the burst and nothing of what is below, in whichever
 // process, while the classes before it go on; a larger request than that exceeds its burst.
 func TestAClassStopsAtItsShareAndThoseBeforeGoOn(t *testing.T) {
-	everywhere(t, func(t *world) {
+	inVirtualTime(t, func(t *world) {
 		limit := hybrid.PerHour(1).WithBurst(100)
 		ls := t.fleet(2, classes([]float64{0.3, 0.6}, limit))
 		class := func(i, p int) *hybrid.Key { return ls[i].Key("k").Class(p) }
-		sum := int64(0)
+		has := int64(100)
 		stopsAt := func(p int, left int64) {
 			t.Helper()
 			r, err := class(0, p).Peek(t.Context())
-			noErr(t, err)
+			check(t, err == nil && r.OK && r.Remaining == has-left, "%+v, %v", r, err)
 			_, err = class(0, p).Take(t.Context(), limit.Burst-left+1)
 			isErr(t, err, hybrid.ErrExceedsBurst)
-			for i := range ls {
-				sum += take(class(i, p))
-			}
-			check(t, sum <= 100-left && (!t.virtual() || sum == 100-left),
-				"class %d had the bucket down to %d", p, 100-sum)
-			check(t, !t.virtual() || r.OK && r.Remaining == 100-left-map[int]int64{2: 0, 1: 40, 0: 70}[p], "%+v", r)
-			r, err = class(0, p).Peek(t.Context())
-			check(t, err == nil && (!t.virtual() || !r.OK && r.Remaining == 0), "%+v, %v", r, err)
+			has -= take(class(0, p)) + take(class(1, p))
+			equal(t, has, left, fmt.Sprint("left by class ", p))
 			r, err = class(1, p).Take(t.Context(), 1)
-			check(t, err == nil && (!t.virtual() || !r.OK && r.Remaining == 0 && r.RetryAfter > 59*time.Minute),
-				"%+v, %v", r, err)
+			check(t, err == nil && !r.OK && r.Remaining == 0 && r.RetryAfter > 59*time.Minute, "%+v, %v", r, err)
 		}
 		stopsAt(2, 60)
 		stopsAt(1, 30)
 		stopsAt(0, 0)
 		// Returned tokens are for class 0 first.
-		if !t.virtual() {
-			return
-		}
 		time.Sleep(29*time.Hour + time.Minute)
 		check(t, !class(0, 1).Allow() && !class(0, 2).Allow(), "a class had what it is to leave")
 		equal(t, take(class(1, 0)), 29, "tokens of class 0")
@@ -277,24 +267,6 @@ func TestASettlementOwesNoMoreThanItsBound(t *testing.T) {
 		time.Sleep(time.Second)
 		equal(t, t.state("small").Levels[0], -100, "left of the small one")
 		equal(t, t.state("large").Levels[0], 1000-20-1000, "left of the large one")
-	})
-}
-
-// Use beyond the estimate is owed: no process is granted anything before the rate has paid for it.
-func TestWhatWasUsedBeyondAReservationIsOwed(t *testing.T) {
-	bubble(t, func(t *world) {
-		limit := hybrid.PerSecond(10)
-		ls := t.fleet(2, of(limit))
-		noErr(t, reserve(t, ls[0], "k", 4).Settle(4+26)) // the bucket has 6
-		time.Sleep(ttl)
-		owed := 20 - int64(ttl*10/time.Second)
-		for _, l := range ls {
-			r, err := l.Take(t.Context(), "k", 1)
-			least := time.Duration(owed)*time.Second/10 - time.Second/10
-			check(t, err == nil && !r.OK && r.RetryAfter > least, "%+v, %v", r, err)
-		}
-		time.Sleep(2*time.Second - ttl)
-		check(t, drain(ls[0], "k")+drain(ls[1], "k") <= 1, "granted before all was paid")
 	})
 }
 

@@ -100,6 +100,8 @@ func TestAJoinSaysWhichKeyBinds(t *testing.T) {
 		l := t.start(cfg)
 		j := joined(l, "all", "tenant", "user")
 		equal(t, j.Name(), "all+tenant+user", "is the name")
+		keys := l.Join(l.Key("b"), l.Key("a"), l.Key("b")).Keys()
+		must(t, len(keys) == 2 && keys[0].Name() == "a" && keys[1].Name() == "b", "Keys returns %v", keys)
 		// An admission reports the key with the least left of its burst,
 		for left := int64(4); left >= 0; left-- {
 			r, err := j.Take(t.Context(), 1)

@@ -295,17 +295,6 @@ func TestANameKeepsKeysApart(t *testing.T) {
 	})
 }
 
-func TestALimiterSaysItsName(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(hybrid.Config{Name: "api", Limits: limits(hourly), Priorities: []float64{0.5}})
-		equal(t, l.Name(), "api", "is its name")
-		equal(t, l.Key("k").Class(1).Limiter().Name(), "api", "is the name of a class")
-		keys := l.Join(l.Key("b"), l.Key("a"), l.Key("b")).Keys()
-		must(t, len(keys) == 2, "%d keys", len(keys))
-		check(t, keys[0].Name() == "a" && keys[1].Name() == "b", "%v and %v", keys[0].Name(), keys[1].Name())
-	})
-}
-
 // Every name and every key of a few of the characters that names and marks are made of have a
 // stored key of their own.
 func TestStoredKeysOfAllShortKeysDiffer(t *testing.T) {
@@ -491,16 +480,8 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 }
 
 func TestRedisNamesWhatIsMissing(t *testing.T) {
-	var none *redis.Client
-	for name, start := range map[string]func() (*hybrid.Limiter, error){
-		"no client":   func() (*hybrid.Limiter, error) { return hybrid.Redis(nil, hourly) },
-		"a typed nil": func() (*hybrid.Limiter, error) { return hybrid.Redis(none, hourly) },
-		"no limit":    func() (*hybrid.Limiter, error) { return hybrid.Redis(onMiniredis(t)) },
-		"a limit of 0/s": func() (*hybrid.Limiter, error) {
-			return hybrid.Redis(onMiniredis(t), hybrid.PerSecond(0))
-		},
-	} {
-		_, err := start()
-		check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%s: %v", name, err)
-	}
+	_, err := hybrid.Redis((*redis.Client)(nil), hourly)
+	isErr(t, err, hybrid.ErrInvalidConfig)
+	_, err = hybrid.Redis(onMiniredis(t))
+	isErr(t, err, hybrid.ErrInvalidConfig)
 }

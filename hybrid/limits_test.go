@@ -66,38 +66,32 @@ func TestSetLimitsFromOutsideKeepsT(t *testing.T) {
 }
 
 // CockroachDB's quotapool: UpdateLimit wakes all waits. (Guava's setRate does not, and documents it.)
+// Many wait for one token and for the whole burst, here and in another process.
 func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *world) {
-		wake(t, "own", 1, 10)
-		wake(t, "others' too", 2, 1)
-		wake(t, "many", 2, 10)
-	})
-}
-
-// wake has many wait in some processes, for one token and for the whole burst, while one of them
-// changes the limit.
-func wake(t *world, key string, processes, waits int) {
-	const ttl = 200 * time.Millisecond
-	var wg sync.WaitGroup
-	var setter *hybrid.Limiter
-	for range processes {
-		l := t.start(by(hybrid.Policy{TTL: ttl}, hourly))
-		setter = l
-		drain(l, key)
-		calls := l.Stats().Calls
-		for range waits {
-			wg.Go(func() { noErr(t, l.Wait(t.Context(), key)) })
-			wg.Go(func() { isErr(t, l.WaitN(t.Context(), key, 10), hybrid.ErrExceedsBurst) })
+		const ttl = 200 * time.Millisecond
+		var waits [2]sync.WaitGroup
+		ls := t.fleet(2, by(hybrid.Policy{TTL: ttl}, hourly))
+		for i, l := range ls {
+			drain(l, "k")
+			calls := l.Stats().Calls
+			for range 10 {
+				waits[i].Go(func() { noErr(t, l.Wait(t.Context(), "k")) })
+				waits[i].Go(func() { isErr(t, l.WaitN(t.Context(), "k", 10), hybrid.ErrExceedsBurst) })
+			}
+			testkit.Eventually(t, "a call for the waiting requests", func() bool { return l.Stats().Calls > calls })
 		}
-		testkit.Eventually(t, "a call for the waiting requests", func() bool { return l.Stats().Calls > calls })
-	}
-	if t.virtual() {
-		time.Sleep(10 * time.Second) // all wait, for long
-	}
-	// All waits end: here at once, elsewhere within a T.
-	t.lasts(0, 30*time.Millisecond+time.Duration(processes-1)*ttl, func() {
-		noErr(t, setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)))
-		wg.Wait()
+		if t.virtual() {
+			time.Sleep(10 * time.Second) // all wait, for long
+		}
+		// All waits end: here at once, elsewhere within a T.
+		t.lasts(0, 30*time.Millisecond+ttl, func() {
+			t.lasts(0, 30*time.Millisecond, func() {
+				noErr(t, ls[0].SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(9)))
+				waits[0].Wait()
+			})
+			waits[1].Wait()
+		})
 	})
 }
 

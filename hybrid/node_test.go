@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -353,48 +351,5 @@ func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 		}
 		check(t, total >= len(keys), "%d calls of %d keys", total, len(keys))
 		equal(t, l.Stats().Degraded, 0, "keys are degraded")
-	})
-}
-
-// sleeper is the clock of a process that can be stopped: timers that end meanwhile fire when it
-// goes on.
-type sleeper struct {
-	clock.Clock
-	wakes atomic.Int64
-}
-
-func (s *sleeper) stop(d time.Duration) { s.wakes.Store(int64(s.Now().Add(d))) }
-
-func (s *sleeper) AfterFunc(d time.Duration, f func()) clock.Timer {
-	return s.Clock.AfterFunc(d, func() {
-		if left := clock.Instant(s.wakes.Load()).Sub(s.Now()); left > 0 {
-			s.Clock.AfterFunc(left, f)
-		} else {
-			f()
-		}
-	})
-}
-
-// A process that was stopped finds on waking that all its calls are overdue. It reads first what
-// was answered meanwhile.
-func TestAProcessThatWasStoppedReadsItsAnswersFirst(t *testing.T) {
-	bubble(t, func(t *world) {
-		slept := &sleeper{Clock: clock.System()}
-		cfg := by(denying, hybrid.PerSecond(1000))
-		cfg.Clock = slept
-		l := t.start(cfg)
-		const stopped = 30 * time.Second
-		from := time.Now()
-		t.setJudge(func(*lease.Call) verdict { // of what was sent before
-			return verdict{delay: stopped + time.Millisecond - time.Since(from)}
-		})
-		wait := together(100, func(i int) {
-			err := l.Wait(t.Context(), fmt.Sprint(i))
-			check(t, err == nil, "%v", err)
-		})
-		synctest.Wait()
-		slept.stop(stopped)
-		wait()
-		equal(t, l.Stats().Errors, 0, "calls have failed")
 	})
 }

@@ -210,37 +210,35 @@ func TestFallbacks(t *testing.T) {
 // expired, and then the rate is back within half a second, however long it was. Where packets come late
 // or never, a client that gives up on them after half a second is served within 2.5 s.
 func TestTheRateIsBackSoonAfterTheCure(t *testing.T) {
-	late := func(t *world, d time.Duration) {
-		t.setJudge(func(*lease.Call) verdict {
-			arrives := make(chan struct{})
-			time.AfterFunc(10*time.Second, func() { close(arrives) })
-			return verdict{late: arrives, stuck: true}
-		})
-		time.Sleep(d)
-		t.every(verdict{})
+	// strikes has each call for d wait for a channel that is closed after a while.
+	strikes := func(after time.Duration, of func(chan struct{}) verdict) func(*world, time.Duration) {
+		return func(t *world, d time.Duration) {
+			t.setJudge(func(*lease.Call) verdict {
+				until := make(chan struct{})
+				time.AfterFunc(after, func() { close(until) })
+				return of(until)
+			})
+			time.Sleep(d)
+			t.every(verdict{})
+		}
 	}
-	vanishes := func(t *world, d time.Duration) {
-		t.setJudge(func(*lease.Call) verdict {
-			gone := make(chan struct{})
-			time.AfterFunc(500*time.Millisecond, func() { close(gone) })
-			return verdict{err: lease.ErrUnavailable, until: gone}
-		})
-		time.Sleep(d)
-		t.every(verdict{})
-	}
-	type fault struct {
+	vanishes := strikes(500*time.Millisecond, func(gone chan struct{}) verdict {
+		return verdict{err: lease.ErrUnavailable, until: gone}
+	})
+	late := strikes(10*time.Second, func(arrives chan struct{}) verdict {
+		return verdict{late: arrives, stuck: true}
+	})
+	seconds := []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}
+	for _, f := range []struct {
 		name   string
 		strike func(*world, time.Duration)
 		lasts  []time.Duration
 		soon   time.Duration
-	}
-	for _, f := range []fault{
-		{"a hang", (*world).hangsFor, []time.Duration{500 * time.Millisecond, time.Second, 1900 * time.Millisecond,
-			3 * time.Second, 6 * time.Second, 10 * time.Second, 30 * time.Second}, 500 * time.Millisecond},
-		{"a black hole", vanishes, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second},
-			2500 * time.Millisecond},
-		{"packets that come 10 s late", late, []time.Duration{time.Second, 3 * time.Second, 10 * time.Second},
-			2500 * time.Millisecond},
+	}{
+		{"a hang", (*world).hangsFor, append(seconds, 500*time.Millisecond, 1900*time.Millisecond,
+			6*time.Second, 30*time.Second), 500 * time.Millisecond},
+		{"a black hole", vanishes, seconds, 2500 * time.Millisecond},
+		{"packets that come 10 s late", late, seconds, 2500 * time.Millisecond},
 	} {
 		for _, d := range f.lasts {
 			bubbleOf(t, f.name+" of "+d.String(), func(t *world) {
@@ -329,12 +327,8 @@ func (t *world) spoil(key string) {
 
 func (t *world) heal(key string) {
 	t.setJudge(nil)
-	t.del("yuzhi:{" + key + "}")
-}
-
-func (t *world) del(keys ...string) {
 	if t.rdb != nil {
-		noErr(t, t.rdb.Del(t.Context(), keys...).Err())
+		noErr(t, t.rdb.Del(t.Context(), "yuzhi:{"+key+"}").Err())
 	}
 }
 

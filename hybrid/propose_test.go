@@ -20,9 +20,10 @@ import (
 )
 
 // Unlimited and Blocked are explicit answers of LimitsFor. They hold while Redis answers and in an
-// outage, under any Policy.Fallback.
-func TestLimitsForSaysUnlimitedAndBlocked(t *testing.T) {
-	for _, fallback := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackAllowAll} {
+// outage, under any Policy.Fallback. A key blocked by SetLimits stays so in this process, even where
+// the store goes away before the next call.
+func TestUnlimitedAndBlockedHoldInAnOutage(t *testing.T) {
+	for _, fallback := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackLocalShare, hybrid.FallbackAllowAll} {
 		inVirtualTime(t, func(t *world) {
 			cfg := by(hybrid.Policy{Fallback: fallback}, hourly)
 			cfg.LimitsFor = func(key string) []hybrid.Limit {
@@ -31,17 +32,21 @@ func TestLimitsForSaysUnlimitedAndBlocked(t *testing.T) {
 				}[key]
 			}
 			l := t.start(cfg)
-			ask := func() {
+			ask := func(banned ...string) {
 				t.Helper()
 				equal(t, admits(500, 0, func() bool { return l.Allow("ours") }), 500, "admitted of no limit")
-				equal(t, admits(100, 10*time.Millisecond, func() bool { return l.Allow("banned") }), 0,
-					"admitted of nothing")
+				for _, key := range banned {
+					n := admits(100, 10*time.Millisecond, func() bool { return l.Allow(key) })
+					equal(t, n, 0, "admitted of nothing, by "+key)
+				}
 			}
-			ask()
+			ask("banned")
 			equal(t, drain(l, "k"), 10, "admitted of Limits")
+			must(t, l.Allow("set"), "denied")
+			time.Sleep(time.Second) // what it held has gone back
+			noErr(t, l.SetLimits(t.Context(), "set", hybrid.Blocked))
 			t.every(away)
-			time.Sleep(time.Minute)
-			ask()
+			ask("banned", "set")
 		})
 	}
 }
@@ -242,22 +247,6 @@ func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
 		st := l.Stats()
 		check(t, st.Denied == 2*(1+2+500) && st.Invalid == 0, "%+v", st)
 	})
-}
-
-// A key blocked by SetLimits stays so in this process, even where the store goes away before the next
-// call.
-func TestBlockedHoldsThroughAnOutageThatComesAtOnce(t *testing.T) {
-	for _, fallback := range []hybrid.Fallback{hybrid.FallbackLocalShare, hybrid.FallbackAllowAll} {
-		bubble(t, func(t *world) {
-			l := t.start(by(hybrid.Policy{Fallback: fallback}, hybrid.PerSecond(1000)))
-			must(t, l.Allow("k"), "denied")
-			time.Sleep(time.Second) // what it held has gone back
-			noErr(t, l.SetLimits(t.Context(), "k", hybrid.Blocked))
-			t.every(away)
-			yes := admits(1000, time.Millisecond, func() bool { return l.Allow("k") })
-			equal(t, yes, 0, "admitted")
-		})
-	}
 }
 
 // plan is a LimitsFor whose answer changes.

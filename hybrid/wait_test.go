@@ -147,25 +147,6 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 	check(t, waits[runs/2] < 2100*time.Millisecond, "100 tokens at half of 100/s take %v", waits)
 }
 
-// x/time/rate, TestWaitCancel and TestCancelLast: a wait that is cancelled gives back what was
-// reserved for it, first to those behind it.
-func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
-	everywhere(t, func(t *world) {
-		other, l := t.process(hourly), t.process(hourly)
-		must(t, other.AllowN("k", 4) && t.settled("k") == 6, "not 6 of 10 left")
-		ctx, cancel := context.WithCancel(t.Context())
-		large := background(func() { isErr(t, l.WaitN(ctx, "k", 10), context.Canceled) })
-		t.eventually("the large wait first", "k", func(level int64) bool { return level < 6 })
-		small := background(func() { noErr(t, l.WaitN(t.Context(), "k", 2)) })
-		cancel()
-		t.lasts(0, ttl, small)
-		large()
-		t.eventually("4 in the bucket", "k", func(level int64) bool { return level == 4 })
-		equal(t, t.left("k", hourly), 4, "left")
-		equal(t, l.Stats().Admitted, 2, "admitted")
-	})
-}
-
 // waitFor waits for n tokens of "k", at most d, and says how long it took.
 func waitFor(t *world, l *hybrid.Limiter, d time.Duration, n int64) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
