@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 
@@ -144,7 +143,6 @@ func BenchmarkAgainstPeers(b *testing.B) {
 		target     = 100 * time.Millisecond
 	)
 	addr := redistest.Start(b).Addr
-	ctx := context.Background()
 	rdb := dial(b, addr, goroutines)
 	key := newLimiter(b, storeAt(b, addr), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10_000_000_000)},
@@ -152,17 +150,16 @@ func BenchmarkAgainstPeers(b *testing.B) {
 		Policy:      hybrid.Policy{Target: target, TTL: 4 * target, Fallback: hybrid.FallbackDeny},
 		CallTimeout: 10 * time.Second,
 	}).Key("ours")
-	rater, limit := redis_rate.NewLimiter(rdb), redis_rate.PerSecond(perSecond)
+	peer := func(p tailPeer) *contender {
+		ask, _ := p.open(b, rdb, perSecond)
+		return &contender{name: p.name, goroutines: goroutines, stride: 1, allow: func() bool {
+			ok, err := ask(p.name)
+			return err == nil && ok
+		}}
+	}
 	contenders := []*contender{
 		{name: "yuzhi", goroutines: runtime.GOMAXPROCS(0), allow: key.Allow, stride: 1000, settle: 3 * target},
-		{name: "redis_rate", goroutines: goroutines, stride: 1, allow: func() bool {
-			r, err := rater.Allow(ctx, "rate", limit)
-			return err == nil && r.Allowed == 1
-		}},
-		{name: "per-request", goroutines: goroutines, stride: 1, allow: func() bool {
-			n, err := perRequest.Run(ctx, rdb, []string{"bucket"}, perSecond, perSecond).Int()
-			return err == nil && n == 1
-		}},
+		peer(tailPeer{"redis_rate", openRedisRate}), peer(tailPeer{"per-request", openPerRequest}),
 	}
 	for _, c := range contenders {
 		c.allow() // connects, and loads the script

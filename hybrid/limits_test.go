@@ -384,36 +384,17 @@ func TestAProcessByItselfWorksWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// lateAnswers is a Store whose next answer to a question is held back.
-type lateAnswers struct {
-	lease.Store
-	next chan struct{} // nil answers at once
-}
-
-// Configure implements lease.Store.
-func (s *lateAnswers) Configure(
-	ctx context.Context, key string, op lease.Op, c lease.Config,
-) (lease.State, error) {
-	st, err := s.Store.Configure(ctx, key, op, c)
-	if until := s.next; op == lease.OpInspect && until != nil {
-		s.next = nil
-		<-until
-	}
-	return st, err
-}
-
 // An answer that another one has overtaken changes nothing.
 func TestAProcessByItselfGoesByTheLatestAnswer(t *testing.T) {
 	bubble(t, func(t *world) {
 		old, recent := hybrid.PerHour(1).WithBurst(3), hybrid.PerHour(1).WithBurst(6)
-		s := &lateAnswers{Store: t.network}
-		l := t.startOn(s, alone(hourly))
+		l := t.start(alone(hourly))
 		noErr(t, l.SetLimits(t.Context(), "k", old))
 		until := make(chan struct{})
-		s.next = until
+		t.locked(func() { t.overdue = until })
 		l.Allow("k")
 		synctest.Wait()
-		must(t, s.next == nil, "no question")
+		must(t, t.overdue == nil, "no question")
 		noErr(t, l.SetLimits(t.Context(), "k", recent))
 		close(until)
 		synctest.Wait()

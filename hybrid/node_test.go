@@ -255,27 +255,6 @@ func TestNewKeysComeBackWithoutARouter(t *testing.T) {
 	})
 }
 
-// A node's errors about one key concern that key alone, however often they come.
-func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
-	for name, err := range map[string]error{
-		"a missing permission": fmt.Errorf("%w: %w", lease.ErrPermanent, lease.ErrKey),
-		"a stale number":       lease.ErrStale,
-	} {
-		bubbleOf(t, name, func(t *world) {
-			l := t.startOn(t.cluster(), by(denying, hybrid.PerSecond(1000)))
-			t.onKeys("0:bad", verdict{err: err, delay: time.Millisecond})
-			for i := range 100 {
-				time.Sleep(ttl) // so that the bad key asks again, and alone
-				l.TryAllow("0:bad")
-				time.Sleep(5 * time.Millisecond)
-				check(t, l.Allow(fmt.Sprint("0:good ", i)), "a good key is denied")
-			}
-			check(t, !l.Allow("0:bad"), "the bad key is admitted")
-			equal(t, l.Stats().Degraded, 1, "keys are degraded")
-		})
-	}
-}
-
 // One call of a great many is slow: the node answers others meanwhile, so no other key is degraded.
 func TestOneSlowCallIsNoOutage(t *testing.T) {
 	bubble(t, func(t *world) {

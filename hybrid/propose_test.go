@@ -204,17 +204,6 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 		lines := strings.Count(out.String(), "other limits under the same version")
 		check(t, lines >= 2 && lines <= 3, "%d lines in 20 s", lines)
 	})
-	bubbleOf(t, "plans of a key in steady use", func(t *world) {
-		l, out := t.logging(t, of(hourly))
-		plans := []hybrid.Limit{hybrid.PerSecond(100), hybrid.PerSecond(1000)}
-		admits(500, 2*time.Millisecond, l.KeyWith("k", plans[0]).Allow)
-		logs(t, out, 0, "other limits under the same version")
-		for i := range 400 { // less than three TTLs
-			l.KeyWith("k", plans[i%2]).Allow()
-			time.Sleep(2 * time.Millisecond)
-		}
-		logs(t, out, 1, "other limits under the same version")
-	})
 	bubbleOf(t, "a plan that changes", func(t *world) {
 		l, out := t.logging(t, of(hourly))
 		check(t, l.KeyWith("k", small).Allow(), "denied")
@@ -514,19 +503,10 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig,
 		"Clock is a nil *clock.Manual")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
-	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil), storeFunc(nil)} {
+	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil)} {
 		refused(store, bad, hybrid.ErrInvalidConfig, append(append(ofLimits, ofPolicy...), "store is nil")...)
 		refused(store, of(perSecond(1, 0)), hybrid.ErrInvalidConfig, "store is nil")
 	}
-}
-
-// storeFunc is a Store whose nil is not that of a pointer. New refuses it unused.
-type storeFunc func()
-
-func (storeFunc) Exchange(context.Context, []*lease.Call, func([]*lease.Call)) {}
-
-func (storeFunc) Configure(context.Context, string, lease.Op, lease.Config) (s lease.State, err error) {
-	return s, err
 }
 
 // An invalid request fails with an error from Take and WaitN, and is false from the other methods. It

@@ -44,6 +44,7 @@ type network struct {
 	inner    lease.Store
 	judge    func(c *lease.Call) verdict // nil delivers
 	control  error                       // of Configure
+	overdue  chan struct{}               // holds back the next answer of Configure
 	sizes    []int                       // of the batches so far
 	calls    []sentCall
 	controls int // calls of Configure
@@ -211,9 +212,11 @@ func (s *network) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (lease.State, error) {
 	var err error
+	var overdue chan struct{}
 	s.locked(func() {
 		s.controls++
-		err = s.control
+		err, overdue = s.control, s.overdue
+		s.overdue = nil
 	})
 	if err == errHangs {
 		<-ctx.Done()
@@ -222,7 +225,9 @@ func (s *network) Configure(
 	if err != nil {
 		return lease.State{}, err
 	}
-	return s.store().Configure(ctx, key, op, c)
+	st, err := s.store().Configure(ctx, key, op, c)
+	pause(ctx, overdue, 0)
+	return st, err
 }
 
 // everywhere runs body three times: on a memory.Store and on a real Redis in virtual time, where

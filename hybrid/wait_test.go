@@ -329,23 +329,6 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 // minutely is 60 in any minute, whose cells are a second long.
 var minutely = hybrid.Sliding(60, time.Minute)
 
-// Wait sleeps until the window has the tokens and makes few calls meanwhile; a deadline before that
-// is refused at once.
-func TestWaitIsPacedByDroppedCells(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.drained(of(minutely))
-		time.Sleep(10 * time.Second)
-		t.lasts(0, time.Second, func() {
-			isErr(t, l.WaitN(within(t, 45*time.Second), "k", 5), hybrid.ErrWouldExceedDeadline)
-		})
-		_, calls := t.during(func() {
-			t.lasts(49*time.Second, 52*time.Second, func() { noErr(t, l.WaitN(within(t, time.Minute), "k", 5)) })
-		})
-		// A lease call each 3/4 T at most, so that changed limits are noticed.
-		check(t, calls <= 200, "%d calls", calls)
-	})
-}
-
 // A wait that must fail is refused by the last answer, without a call.
 func TestARefusedWaitForAWindowMakesNoCall(t *testing.T) {
 	for _, limit := range []hybrid.Limit{minutely, hybrid.Calendar(60, time.Hour, 0)} {
