@@ -41,13 +41,15 @@ func TestCloseWakesWaiters(t *testing.T) {
 		check(t, !k.Allow() && !k.TryAllow() && !l.Allow("new"), "a closed limiter admits")
 		_, err := l.Take(context.Background(), "k", 1)
 		isErr(t, err, hybrid.ErrClosed)
+		_, err = l.TakeUpTo(context.Background(), "k", 1)
+		isErr(t, err, hybrid.ErrClosed)
 		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrClosed)
 		isErr(t, l.WaitN(t.Context(), "k", 0), hybrid.ErrClosed) // though it would cost nothing
 		isErr(t, l.Wait(t.Context(), ""), hybrid.ErrClosed)
 		check(t, !l.AllowN("k", 0), "a closed limiter admits")
 		after := l.Stats()
 		check(t, after.Leased == 0 && after.Held == 0 &&
-			after.Denied == st.Denied && after.Invalid == st.Invalid+11, "%+v, before %+v", after, st)
+			after.Denied == st.Denied && after.Invalid == st.Invalid+12, "%+v, before %+v", after, st)
 	})
 }
 
@@ -179,9 +181,15 @@ func TestShutdownThatIsCutShort(t *testing.T) {
 type jumpingClock struct {
 	clock.Clock
 	ahead atomic.Int64
+	once  atomic.Pointer[func()] // called when the clock is read
 }
 
-func (c *jumpingClock) Now() clock.Instant { return c.Clock.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *jumpingClock) Now() clock.Instant {
+	if f := c.once.Swap(nil); f != nil {
+		(*f)()
+	}
+	return c.Clock.Now().Add(time.Duration(c.ahead.Load()))
+}
 
 // A process that was stopped past its deadline spends nothing of what it held with StrictExpiry,
 // and without it no more than that.
@@ -257,24 +265,11 @@ func TestALeaseEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// clockThatCloses is a clock that calls a function, once, when it is read.
-type clockThatCloses struct {
-	jumpingClock
-	then atomic.Pointer[func()]
-}
-
-func (c *clockThatCloses) Now() clock.Instant {
-	if f := c.then.Swap(nil); f != nil {
-		(*f)()
-	}
-	return c.jumpingClock.Now()
-}
-
 // Given a request that has taken a token, when the Limiter closes before the request has seen that the
 // token was late, then the token is burnt and not admitted: the request was denied.
 func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 	bubble(t, func(t *world) {
-		c := &clockThatCloses{jumpingClock: jumpingClock{Clock: clock.System()}}
+		c := &jumpingClock{Clock: clock.System()}
 		l := t.warm(hybrid.Config{
 			Limits: limits(hybrid.PerSecond(1000)), Clock: c, Policy: hybrid.Policy{StrictExpiry: true},
 		})
@@ -284,7 +279,7 @@ func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 			c.ahead.Store(int64(time.Minute))
 			noErr(t, l.Close())
 		}
-		c.then.Store(&end)
+		c.once.Store(&end)
 		check(t, !l.TryAllow("k"), "a late token was spent")
 		st := conserved(t, l)
 		equal(t, st.Admitted, before.Admitted, "tokens admitted")

@@ -532,6 +532,11 @@ func TestInvalidRequests(t *testing.T) {
 			r, err := l.Take(t.Context(), c.key, c.n)
 			check(t, errors.Is(err, c.want) && !r.OK, "%q, %d: %+v, %v, want %v", c.key, c.n, r, err, c.want)
 			isErr(t, l.WaitN(t.Context(), c.key, c.n), c.want)
+			if c.want != hybrid.ErrExceedsBurst {
+				r, err = l.TakeUpTo(t.Context(), c.key, c.n)
+				check(t, errors.Is(err, c.want) && !r.OK && r.Taken == 0, "%q, %d: %+v, %v", c.key, c.n, r, err)
+				before++
+			}
 			equal(t, l.Stats().Invalid-before, 4, "invalid")
 			check(t, (told[c.n] == 0) == (c.n < 0), "the listener was told of %d %d times", c.n, told[c.n])
 		}

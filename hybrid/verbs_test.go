@@ -356,6 +356,7 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 				for _, take := range []func() (hybrid.Result, error){
 					func() (hybrid.Result, error) { return l.Take(t.Context(), key, 0) },
 					func() (hybrid.Result, error) { return l.Key(key).Take(t.Context(), 0) },
+					func() (hybrid.Result, error) { return l.TakeUpTo(t.Context(), key, 0) },
 				} {
 					r, err := take()
 					r.ResetAfter = r.ResetAfter.Round(time.Minute) // settling lets time pass
@@ -550,37 +551,5 @@ func TestTakeUpToWithoutTheStore(t *testing.T) {
 			r, err := l.TakeUpTo(t.Context(), "k", 9)
 			check(t, err == nil && r.Taken == 7 && r.Source == hybrid.SourceFallback, "%+v, %v", r, err)
 		})
-	})
-}
-
-func TestTakeUpToOfWhatCannotBe(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(hourly)
-		for _, c := range []struct {
-			ctx  context.Context
-			key  string
-			n    int64
-			want error
-		}{
-			{t.Context(), "k", -1, hybrid.ErrInvalidN},
-			{t.Context(), "", 1, hybrid.ErrInvalidKey},
-			{ended(), "k", 1, context.Canceled},
-		} {
-			r, err := l.TakeUpTo(c.ctx, c.key, c.n)
-			check(t, errors.Is(err, c.want) && !r.OK && r.Taken == 0, "%+v: %+v, %v", c, r, err)
-		}
-		r, err := l.Key("k").TakeUpTo(t.Context(), 0)
-		check(t, err == nil && r.OK && r.Taken == 0, "%+v, %v", r, err)
-		check(t, !t.remembers("k"), "the store remembers it")
-		l.Close()
-		_, err = l.TakeUpTo(t.Context(), "k", 1)
-		isErr(t, err, hybrid.ErrClosed)
-	})
-	bubbleOf(t, "shadow", func(t *world) {
-		l := t.start(by(hybrid.Policy{Shadow: true}, hourly))
-		r, err := l.TakeUpTo(t.Context(), "k", 4)
-		check(t, err == nil && r.Taken == 4 && !r.Shadowed, "%+v, %v", r, err)
-		r, err = l.Key("k").TakeUpTo(t.Context(), 9)
-		check(t, err == nil && r.OK && r.Taken == 9 && r.Shadowed, "%+v, %v", r, err)
 	})
 }

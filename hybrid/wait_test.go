@@ -323,6 +323,8 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		_, err := l.Take(caused, "k", 1)
 		isErr(t, err, context.Canceled, hybrid.ErrInvalidN)
 		isErr(t, l.Wait(caused, "k"), context.Canceled, hybrid.ErrInvalidN)
+		_, err = l.TakeUpTo(caused, "k", 1)
+		isErr(t, err, context.Canceled, hybrid.ErrInvalidN)
 	})
 }
 
