@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"regexp"
 	"runtime"
@@ -465,14 +464,10 @@ func BenchmarkCallsOfAFleet(b *testing.B) {
 			b.Run(fmt.Sprintf("burst=%d/load=%v", burst, load), func(b *testing.B) {
 				addr := redistest.Start(b).Addr
 				rdb := dial(b, addr, 0)
-				cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(rate).WithBurst(burst)}}
-				cfg.Logger = slog.New(slog.DiscardHandler)
+				limit := hybrid.PerSecond(rate).WithBurst(burst)
 				var keys []*hybrid.Key
 				for range processes {
-					l, err := hybrid.New(storeAt(b, addr), cfg)
-					testkit.NoErr(b, err)
-					b.Cleanup(func() { l.Close() })
-					keys = append(keys, l.Key("k"))
+					keys = append(keys, newLimiter(b, storeAt(b, addr), of(limit)).Key("k"))
 				}
 				r := rand.New(rand.NewPCG(1, 1))
 				ask := func(d time.Duration) (admitted int64, took time.Duration) {

@@ -364,9 +364,7 @@ func TestShadowAndJoinsOfUnheardKeys(t *testing.T) {
 }
 
 func TestAFloodOfNewKeysInAnOutageIsSmall(t *testing.T) {
-	for _, fallback := range []hybrid.Fallback{
-		hybrid.FallbackLocalShare, hybrid.FallbackAllowAll, hybrid.FallbackDeny,
-	} {
+	for fallback := range hybrid.Fallback(3) {
 		bubbleOf(t, fallback, func(t *world) {
 			l := t.cutOff(by(hybrid.Policy{Fallback: fallback, TTL: 10 * time.Minute}, hybrid.PerHour(1000)))
 			names := make([]string, 100_000)

@@ -102,7 +102,6 @@ func TestAKeyRejoinsAfterEvictionInTheDeniedState(t *testing.T) {
 	for name, verb := range map[string]func(*hybrid.Key) bool{
 		"Allow":    (*hybrid.Key).Allow,
 		"TryAllow": (*hybrid.Key).TryAllow,
-		"AllowN":   func(k *hybrid.Key) bool { return k.AllowN(1) },
 		"Take":     func(k *hybrid.Key) bool { r, _ := k.Take(context.Background(), 1); return r.OK },
 	} {
 		bubbleOf(t, name, func(t *world) {

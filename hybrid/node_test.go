@@ -270,26 +270,6 @@ func TestOneSlowCallIsNoOutage(t *testing.T) {
 	})
 }
 
-// Each failure of a node that had come back costs one request one CallTimeout, and no more.
-func TestANodeThatComesBackAndFailsAgain(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(by(denying, hybrid.PerSecond(1000)))
-		keys := keysOn("0", 1000)
-		t.admitted(l, keys...)
-		for round := range 10 {
-			time.Sleep(2 * time.Second)
-			t.every(verdict{lost: true})
-			t.lasts(0, 100*time.Millisecond, func() {
-				for _, k := range keys {
-					l.Allow(k)
-				}
-			})
-			t.every(verdict{})
-			t.soon(2*ttl, func() bool { return l.TryAllow(keys[round]) })
-		}
-	})
-}
-
 // After an outage the calls of one process begin slowly, whatever is asked of it: 100 in the first
 // Target, and in each Target twice as many as in the one before.
 func TestKeysComeBackInNumbersThatDouble(t *testing.T) {

@@ -187,23 +187,12 @@ func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 	})
 }
 
-// readings counts how often a clock is read.
-type readings struct {
-	clock.Clock
-	n atomic.Int64
-}
-
-func (r *readings) Now() clock.Instant {
-	r.n.Add(1)
-	return r.Clock.Now()
-}
-
 // Every method calls the Denied hook on the goroutine of the request. That costs the call alone: a
 // denial by Allow reads no clock, takes no lock and allocates nothing, as without a hook.
 func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
 	bubble(t, func(t *world) {
 		var times, tokens int64
-		clock := &readings{Clock: clock.System()}
+		clock := &jumpingClock{Clock: clock.System()}
 		cfg := of(hourly)
 		cfg.Clock = clock
 		cfg.Events.Denied = func(key string, n int64) {
@@ -216,14 +205,14 @@ func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
 		k := l.Key("k")
 		k.Allow()
 		synctest.Wait()
-		before := clock.n.Load()
+		before := clock.reads.Load()
 		times, tokens = 0, 0
 		const often = 1000
 		for range often {
 			check(t, !k.Allow() && !l.Allow("k"), "admitted")
 		}
 		check(t, times == 2*often && tokens == 2*often, "told %d times of %d tokens", times, tokens)
-		equal(t, clock.n.Load()-before, 0, "times the clock was read")
+		equal(t, clock.reads.Load()-before, 0, "times the clock was read")
 		equal(t, testing.AllocsPerRun(often, func() { k.Allow() }), 0, "allocations")
 		denied := l.Stats().Denied
 		times, tokens = 0, 0

@@ -52,7 +52,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 // Probes come one at a time and ever less often, at least one every T; a call that succeeds ends
 // the outage.
 func TestProbesBackOff(t *testing.T) {
-	bubbleOf(t, "of a key in use", func(t *world) {
+	bubble(t, func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
 		ask := func(n int) int { return admits(n, time.Millisecond, func() bool { return l.TryAllow("k") }) }
 		t.every(away)
@@ -67,15 +67,6 @@ func TestProbesBackOff(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		t.silent(time.Hour)
 		check(t, l.Stats().Held == 0 && l.Stats().Keys == 0, "%+v", l.Stats())
-	})
-	bubbleOf(t, "of a process that only waits: a wait that is refused asks for one", func(t *world) {
-		l := t.start(by(denying, hybrid.PerSecond(10)))
-		noErr(t, l.WaitN(t.Context(), "k", 10))
-		t.every(away)
-		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
-		time.Sleep(time.Hour)
-		t.setJudge(nil)
-		t.soon(2*ttl, func() bool { return l.Wait(t.Context(), "k") == nil })
 	})
 }
 
@@ -149,18 +140,6 @@ func TestASilenceInAnOutageCostsOneCallTimeout(t *testing.T) {
 				t.lasts(0, 0, func() { check(t, !l.Allow(keys[0]), "admitted without the store") })
 			}
 		}
-	})
-}
-
-// A network slower than CallTimeout starves no key: late replies count, and teach how long to wait.
-func TestASlowNetworkDoesNotStarve(t *testing.T) {
-	bubble(t, func(t *world) {
-		t.every(verdict{delay: 150 * time.Millisecond})
-		l := t.start(by(denying, hybrid.PerSecond(1000)))
-		admitted := admits(10000, 2*time.Millisecond, func() bool { return l.TryAllow("k") })
-		st := l.Stats()
-		check(t, admitted >= 9900, "%d of 10000 requests at half of the limit were admitted: %+v", admitted, st)
-		check(t, st.Errors <= 5, "%d calls were given up", st.Errors)
 	})
 }
 

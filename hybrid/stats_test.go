@@ -333,13 +333,6 @@ func TestShadowOfAColdStart(t *testing.T) {
 		t.lasts(0, 100*time.Millisecond, func() { noErr(t, l.Wait(t.Context(), "k")) })
 		shadows(t, l, 0, 3)
 	})
-	bubble(t, func(t *world) {
-		l := t.start(by(hybrid.Policy{Shadow: true, ColdStart: hybrid.ColdStartAllow}, hourly))
-		t.hangs()
-		check(t, l.TryAllow("k") && l.Allow("k"), "denied")
-		st := l.Stats()
-		check(t, st.Fallback == 2 && st.Shadowed == 0, "%+v", st)
-	})
 }
 
 // A full table of keys in use denies no request in shadow mode.

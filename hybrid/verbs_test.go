@@ -436,25 +436,6 @@ func TestARefundSurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// A reset fills the bucket up to the tokens that other processes hold. They learn of it within a TTL.
-func TestAResetIsForAll(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
-		// Given another process that holds 4 of 10, having spent 1 of 5,
-		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
-		other, l := t.start(cfg), t.start(cfg)
-		must(t, other.Allow("k") && other.Stats().Held == 4, "%+v", other.Stats())
-		// when a process resets the bucket, then it can have what the other's lease leaves.
-		noErr(t, l.Reset(t.Context(), "k"))
-		equal(t, drain(l, "k"), 6, "of 10 were admitted, another process holds 4")
-		n := drain(other, "k")
-		check(t, n >= 4 && !other.Allow("k"), "%d of the 4 held", n)
-		noErr(t, l.Reset(t.Context(), "k"))
-		check(t, l.Allow("k"), "denied after a reset")
-		time.Sleep(afterTTL)
-		check(t, other.Allow("k"), "another process is denied a TTL after the reset")
-	})
-}
-
 // upTo checks how many tokens of "k" TakeUpTo takes, and the rest of its answer.
 func (t *world) upTo(l *hybrid.Limiter, n, want int64, source hybrid.Source) {
 	t.Helper()
