@@ -286,11 +286,11 @@ func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Man
 func TestAManualClockJustWorks(t *testing.T) {
 	ctx := t.Context()
 	for name, asks := range map[string]func(l *hybrid.Limiter, k *hybrid.Key) bool{
-		"Take":     func(l *hybrid.Limiter, _ *hybrid.Key) bool { r, _ := l.Take(ctx, "k", 1); return r.OK },
-		"Allow":    func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.Allow("k") },
-		"AllowN":   func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.AllowN("k", 1) },
-		"Key":      func(_ *hybrid.Limiter, k *hybrid.Key) bool { return k.Allow() },
-		"Wait":     func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.Wait(ctx, "k") == nil },
+		"Take":   func(l *hybrid.Limiter, _ *hybrid.Key) bool { r, _ := l.Take(ctx, "k", 1); return r.OK },
+		"Allow":  func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.Allow("k") },
+		"AllowN": func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.AllowN("k", 1) },
+		"Key":    func(_ *hybrid.Limiter, k *hybrid.Key) bool { return k.Allow() },
+		"Wait":   func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.Wait(ctx, "k") == nil },
 	} {
 		for _, events := range []hybrid.Events{{}, {Denied: func(string, int64) {}}} {
 			t.Run(fmt.Sprint(name, " listened to: ", events.Denied != nil), func(t *testing.T) {
