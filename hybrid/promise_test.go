@@ -75,7 +75,7 @@ func TestTheBoundHoldsOverAllWindows(t *testing.T) {
 	}
 }
 
-// boundRun has five processes ask in a part of each second, 333 times or a thousand times a second.
+// boundRun has five processes ask about 333 times a second each, in a part of each second.
 func boundRun(t *world, limit hybrid.Limit, overcommit int64, on time.Duration, least int64) {
 	const processes = 5
 	bound := &meter{exact: audit.NewMeter(audit.Of(limit, overcommit))}
