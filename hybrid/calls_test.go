@@ -74,7 +74,7 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 		gap   time.Duration
 	}{
 		{hybrid.PerSecond(1000), 1250 * time.Microsecond},
-		{hybrid.PerSecond(10000), 125 * time.Microsecond},
+		{hybrid.PerSecond(100_000).WithBurst(40_000), 20 * time.Microsecond},
 		{hybrid.PerMinute(60000).WithBurst(2000), 5 * time.Millisecond},
 	} {
 		bubbleOf(t, c.limit.String()+" every "+c.gap.String(), func(t *world) {
