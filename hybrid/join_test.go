@@ -436,6 +436,7 @@ func TestAFailedWaitOfAJoinTakesNothing(t *testing.T) {
 			l, other := t.start(cfg), t.startOn(memory.New(nil), cfg)
 			j := l.Join(l.Key("a"), other.Key("c"), l.Key("b"))
 			equal(t, admits(8, 0, j.Allow), 8, "admitted of two limiters and two stores")
+			must(t, other.Allow("c"), "denied") // it is the rarest, so the wait begins there
 			wait := background(func() { isErr(t, j.WaitN(t.Context(), 5), hybrid.ErrClosed) })
 			time.Sleep(time.Minute)
 			noErr(t, end(other))

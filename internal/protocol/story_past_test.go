@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"testing"
@@ -447,4 +448,18 @@ func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
 			"after %v %v is proposed and %v in force", passed, proposed, inForce)
 		s.now += 10_000
 	}
+}
+
+func TestRevisionsEnd(t *testing.T) {
+	// given limits at the last revision there is
+	s := newScene(t, lease.PerSecond(10), time.Second)
+	s.config.Version.Revision = exact.MaxUnits - 1
+	s.calls(s.holder("a"), ask{})
+	before := s.bucket.Dump()
+	// when they are set once more
+	_, err := s.bucket.Configure(s.now, lease.OpSet, s.config)
+	// then that is refused, and nothing has changed
+	after := s.bucket.Dump()
+	testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig) && after.Config.Version == before.Config.Version &&
+		after.Counter == before.Counter, "%v: before %+v\nafter %+v", err, before, after)
 }
