@@ -4,8 +4,7 @@
 // However many processes share a bucket, together they admit no more in ANY window than one central
 // bucket would: burst + overcommit + rate x window, and what was refunded in it. That holds while
 // the store answers, and through any outage under FallbackDeny; under FallbackLocalShare, the
-// default, they admit at most rate x window and one local burst each beyond it while the store is
-// away.
+// default, an outage adds at most rate x window, and one local burst for each process.
 //
 // Redis makes a Limiter in one call, for one set of limits in one Redis; New takes all settings.
 // Package hybrid/xtime has the method set of golang.org/x/time/rate over a Key.
@@ -49,18 +48,22 @@
 // table of keys. Each key has a slot, whose state says how its requests are answered. Only the idle
 // list, in table.go, changes the state, under its lock:
 //
-//   - Resting: the slot has no entry. So begins a new key, and so stays one that is asked seldom. Allow
-//     and Take make it drawing; other verbs make it active. While the node of a key of which nothing
-//     was ever heard is away, its local share decides (member.answerAway in decide.go).
-//   - Drawing: one request is on its way as a draw, a call of its own (draw.go). If the answer is a mere
-//     admission, the slot is resting again; otherwise a new entry takes the draw over.
+//   - Resting: the slot has no entry. So begins a new key (member.drawFor makes its slot), and so stays one
+//     that is asked seldom. A request that waits for one call makes it drawing; others make it active.
+//     While the key's node is away and the key was never heard of, the slot's local share decides
+//     (member.answerAway in decide.go).
+//   - Drawing: one request is on its way as a draw, which travels with the draws of other keys (draw.go). If
+//     the answer is a mere admission, the slot is resting again; otherwise a new entry takes the draw over.
 //   - Active: the slot has an entry, a Client behind a lock. Key.Allow takes a token from the entry's
 //     pool, without the lock. If the pool has none, entry.decide asks the Client, which admits, denies,
-//     or has the request wait. The Client wakes the scheduler, which builds its call (entry.build) into
-//     a batch to the key's node, and sends that on a goroutine of its own (member.send in
+//     or has the request wait. The Client wakes the scheduler. The scheduler puts the call (entry.build)
+//     into a batch to the key's node. Each batch is sent on a goroutine of its own (member.send in
 //     scheduler.go). The reply goes to the Client (entry.receive in entry.go), which serves the requests
-//     that wait. A call that gets no answer ends in member.overdue.
+//     that wait. A call that gets no answer ends in member.overdue. An entry that was not used for a TTL, and
+//     holds and owes nothing, goes to rest (entry.restLocked).
 //   - Gone: the slot has left the table, to make room or because nothing is left to remember.
+//
+// protocol.Client.book counts denials, and Pool.Miss those that need no Client; Client.observe measures demand.
 //
 // Rules: docs/protocol.md, sections 8 and 9. protocol.Client decides about tokens; this package is the
 // shell around it, with locks, channels, a table of keys, and calls that travel together.

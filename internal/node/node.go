@@ -1,7 +1,10 @@
-// Package node has the rules by which one process calls one node of the store: when a call may go,
-// which calls travel together, which are overdue, and what an answer says about the node
-// (docs/protocol.md, sections 8.12 and 8.15 to 8.17). It has no goroutine, timer or lock: package
-// hybrid calls it under a lock and acts on its answers, the simulator from its events.
+// Package node has the rules by which one process calls one node of the store: when a batch may go, which
+// draws it takes along, which calls are overdue, and how long round trips are (docs/protocol.md, sections
+// 8.15 to 8.17). When a call is due is Client.Tick's rule, and which call probes a node that is away is
+// Breaker's (8.12), both in package protocol.
+//
+// The package has no goroutine, timer or lock. Package hybrid calls it under a lock and acts on its answers.
+// The simulator calls it, too.
 package node
 
 import (

@@ -55,6 +55,29 @@ func TestDenialsAreKnownByLimit(t *testing.T) {
 	testkit.Check(t, n.waiting == 1 && waiting == [2]int64{}, "%d wait, attributed %v", n.waiting, waiting)
 }
 
+// Denied counts what a request did not get, such as the rest of one that took fewer, but nothing of one that
+// asks for more than the burst.
+func TestDeniedCountsWhatWasNotGot(t *testing.T) {
+	d, n := alone(t, slowly.WithBurst(10), lease.Policy{}, nil)
+	ask := func(tokens int64, p Patience) Decision {
+		n.told = n.Decide(d.now, tokens, p, Never)
+		if n.told.Verdict == VerdictWait {
+			n.Enqueue(d.now, &Waiter{N: tokens, Patience: p, Deadline: Never})
+			n.ask()
+			d.run(20 * time.Millisecond)
+		}
+		return n.told
+	}
+	// given ten tokens, of which four are gone
+	testkit.Must(t, ask(4, OneCall).OK() && n.Denied() == 0, "%+v, %d denied", n.told, n.Denied())
+	// when a request takes those that are left of ten, then the rest of it is denied
+	took := ask(10, UpTo).Took
+	testkit.Check(t, took == 6 && n.Denied() == 4, "%d taken, %d denied", took, n.Denied())
+	testkit.Check(t, ask(11, OneCall).Verdict == VerdictExceedsBurst && n.Denied() == 4, "%+v, %d denied", n.told,
+		n.Denied())
+	testkit.Check(t, ask(1, OneCall).Verdict == VerdictDeny && n.Denied() == 5, "%+v, %d denied", n.told, n.Denied())
+}
+
 // A process that leaves headroom asks so in every call, and knows what it can be granted at most.
 func TestHeadroomTravels(t *testing.T) {
 	d, n := alone(t, lease.PerSecond(10), lease.Policy{Headroom: 0.25}, nil)

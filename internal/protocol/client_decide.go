@@ -66,27 +66,23 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	if p == UpTo {
 		n = min(n, c.Capacity())
 	}
-	if d.Verdict != VerdictClosed && (n == 1 || d.Verdict != VerdictExceedsBurst) {
+	if d.Verdict != VerdictClosed && d.Verdict != VerdictExceedsBurst {
 		c.missed += n
 	}
 	c.book(n, &d)
 	return d
 }
 
-// Denied counts the tokens of requests that were denied so far: by Decide, at the end of a wait, and by the
-// pool. A request for several tokens that exceeds the burst is not denied by a limit.
+// Denied counts the tokens that requests asked for and did not get so far: by Decide, at the end of a wait, and
+// by Pool.Miss. A request above the burst counts none.
 func (c *Client) Denied() int64 { return c.denied + c.Pool.Missed() }
 
 // book counts as denied what the answer d leaves of a request for n tokens.
 func (c *Client) book(n int64, d *Decision) {
 	switch d.Verdict {
-	case VerdictWait, VerdictClosed:
+	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
 	case VerdictAdmit:
 		c.denied += n - d.Took
-	case VerdictExceedsBurst:
-		if n == 1 { // Blocked denies it
-			c.denied++
-		}
 	case VerdictCancelled:
 		if !c.policy.Shadow { // which counts as shadowed what was denied
 			c.denied += n

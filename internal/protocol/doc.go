@@ -26,7 +26,7 @@
 //		answer(d)
 //	}
 //
-// Whenever Host.Wake asks for it, and at the time that the last Tick named:
+// When Host.Wake asks for a Tick, and at due.At of the last one:
 //
 //	due := c.Tick(now(), rtt)
 //	if due.Call { // and Breaker.Admit, or else again at Breaker.Turn

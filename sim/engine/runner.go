@@ -2,14 +2,14 @@
 // event after event on a virtual clock. A Runner runs a Scenario's replications, each with another
 // seed, and makes a Report of them.
 //
-// Each part has its own data and makes events, which a replication brings to the parts that they
-// concern: demand (requests), fleet (processes and their clocks), entry (one key in one process),
-// network (calls in batches, connections, what is lost or late), redis (shards, queues, faults), and
-// books (decisions, the promise, every token).
+// Each part owns its data. A replication hands each event to the part that it concerns: demand
+// (requests), fleet (processes and their clocks), entry (one key in one process), network (calls in
+// batches, connections, what is lost or late), redis (shards, queues, faults), and books (decisions, the
+// promise, every token).
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
-// every stream of random numbers belongs to one entity, and no wall clock is read. Package lease
-// decides about tokens and package node about calls, as in production; nothing here repeats them.
+// every stream of random numbers belongs to one entity, and no wall clock is read. Package
+// protocol decides about tokens and package node about calls, as in production; nothing here repeats them.
 package engine
 
 import (
