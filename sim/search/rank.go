@@ -101,7 +101,8 @@ func spread(trials []*trial, n int) []*trial {
 // accuracy returns the least margin, in the mean, of what a plan trades against calls.
 func (t *trial) accuracy() float64 { return leastMargin(traded(t.targets), t.report, expected) }
 
-// traded returns the targets that a plan trades against lease calls.
+// traded returns the targets that a plan trades against lease calls: defaultTargets where the targets
+// bound nothing else than calls, redis_cpu and the promise.
 func traded(targets []Threshold) (all []Threshold) {
 	for _, t := range targets {
 		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
@@ -110,15 +111,6 @@ func traded(targets []Threshold) (all []Threshold) {
 	}
 	if len(all) == 0 {
 		return defaultTargets
-	}
-	return all
-}
-
-// TradedFor returns the figures that a plan trades against lease calls: false_reject_ratio where the
-// targets bound nothing else than calls, redis_cpu and the promise.
-func TradedFor(targets []Threshold) (all []Objective) {
-	for _, t := range traded(targets) {
-		all = append(all, Objective{Figure: t.Figure, Max: t.Op == ">="})
 	}
 	return all
 }
@@ -136,7 +128,10 @@ func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 			rows[i] = &t.report.Figures
 		}
 	}
-	goals := append(TradedFor(trials[0].targets), Objective{Figure: "calls_per_s"})
+	goals := []Objective{{Figure: "calls_per_s"}}
+	for _, t := range traded(trials[0].targets) {
+		goals = append(goals, Objective{Figure: t.Figure, Max: t.Op == ">="})
+	}
 	var front []*trial
 	for i, on := range paretoFront(goals, rows, trials[0].report.Confidence) {
 		if on {

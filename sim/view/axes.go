@@ -42,7 +42,7 @@ func (c Chart) axes(width float64) *plot.Plot {
 		axis.Label.TextStyle = label(draw.XCenter, draw.YBottom)
 	}
 	p.X.Label.Text, p.X.Tick.Label = c.XLabel, label(draw.XCenter, draw.YTop)
-	p.Y.Label.Text, p.Y.Tick.Label = c.YLabel, label(draw.XRight, draw.YCenter)
+	p.Y.Tick.Label = label(draw.XRight, draw.YCenter)
 	if width < wideChart {
 		p.X.Tick.Marker = numberTicks(2) // as many as have room where they are long
 	}

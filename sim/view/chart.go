@@ -20,13 +20,12 @@ import (
 
 // Chart is lines or points over numbers or over names.
 type Chart struct {
-	Title, Note    string // above and below the chart
-	XLabel, YLabel string
-	Lines          []Line
-	Names          []string // of x = 0, 1, 2, ...; nil where x is a number
-	FromZero       bool     // the vertical axis starts at 0
-	// The axes span at least this: less would show noise as if it were something.
-	XLeast, YLeast float64
+	Title, Note string // above and below the chart
+	XLabel      string
+	Lines       []Line
+	Names       []string // of x = 0, 1, 2, ...; nil where x is a number
+	FromZero    bool     // the vertical axis starts at 0
+	YLeast      float64  // the vertical axis spans at least this: less would show noise as a slope
 }
 
 // Line is one line of a Chart. A point that is not finite is left out.
@@ -36,8 +35,6 @@ type Line struct {
 	Low, High []float64 // the ends of a band around the line, as long as it; nil for none
 	Series    int       // its colour, from 0; Grey for what others are compared with
 	Mark      Mark
-	Labels    []string // written beside the points where there is room; as many as points, or none
-	Titles    []string // shown where a pointer rests on a point; likewise
 }
 
 // add appends a point.
@@ -127,22 +124,19 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 			p.Y.Max = p.Y.Min + 1
 		}
 	}
-	widen(&p.X, c.XLeast)
+	widen(&p.X, 0)
 	widen(&p.Y, c.YLeast)
 	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
 	left := 2.0
 	if names := p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max); c.Names != nil && len(names) > 0 {
 		left = max(left, textWidth(names[0].Label)/2-yAxisLeast) // half of it stands left of its point
 	}
-	paper := draw.Crop(draw.New(canvas), vg.Length(left), -8, 2, -8)
-	p.Draw(paper)
+	p.Draw(draw.Crop(draw.New(canvas), vg.Length(left), -8, 2, -8))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return "", err
 	}
-	svg := strings.TrimSpace(b.String()[strings.Index(b.String(), "<svg"):])
-	svg = strings.TrimSuffix(svg, "</svg>") + c.points(p, paper, width == wideChart) + "</svg>\n"
-	return template.HTML(inAnyFont(svg)), nil
+	return template.HTML(inAnyFont(b.String()[strings.Index(b.String(), "<svg"):])), nil
 }
 
 var textElement = regexp.MustCompile(`<text ([^>]*)>([^<]+)</text>`)

@@ -66,11 +66,11 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		"run": "Over time, Tokens per second, The bucket in Redis, Round trips to Redis " +
 			"per second, Share per process, Tokens per process, Figures, Side by side",
 		"compare":          "Side by side, The algorithms, Over time, Share per process",
-		"one parameter":    "Over policy.target, The trade-off, All points",
-		"two parameters":   "The trade-off, All points",
-		"three parameters": "The trade-off, All points",
-		"plan":             "The trade-off, Targets, Figures, Under stress, Trade-offs, Go",
-		"miss":             "The trade-off, Closest miss, Trade-offs",
+		"one parameter":    "Over policy.target, All points",
+		"two parameters":   "All points",
+		"three parameters": "All points",
+		"plan":             "Targets, Figures, Under stress, Trade-offs, Go",
+		"miss":             "Closest miss, Trade-offs",
 	}
 	titles := regexp.MustCompile(`<(h[23])>(.*)</h[23]>`)
 	all := pages(t)
@@ -132,8 +132,8 @@ func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
 			}
 		}
 		e := elements
-		testkit.Check(t, e["html"] == 1 && e["h1"] == 1 && e["style"] == 1 && e["svg"] >= e["figure"] &&
-			e["figure"] >= 1, "%s: %v", name, e)
+		testkit.Check(t, e["html"] == 1 && e["h1"] == 1 && e["style"] == 1 && e["svg"] >= e["figure"],
+			"%s: %v", name, e)
 	}
 }
 

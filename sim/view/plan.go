@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -28,9 +27,6 @@ func Plan(p search.Plan, text, command string) Document {
 	d.Facts = slices.Insert(d.Facts, 2, Fact{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)})
 	v := planView{&p}
 	v.judge(&d)
-	if len(p.TradeOffs) > 1 {
-		d.Sections = append(d.Sections, v.tradeOff())
-	}
 	rows := func(what string, c *search.Candidate) {
 		d.figureRows(what+": "+policyText(c.Policy), c.Figures.All())
 	}
@@ -80,33 +76,6 @@ func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (de
 func targetText(p search.Policy) string {
 	text := p.Target + either(p.DefaultTarget, " (default)", "")
 	return text + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
-}
-
-// tradeOff draws what the search had to choose between: the trade-offs, the chosen policy among them.
-func (v planView) tradeOff() Section {
-	x, y := "calls_per_s", search.TradedFor(v.Targets)[0].Figure
-	front := Line{Name: "no other policy is better in both", Series: Grey}
-	chosen := Line{Name: "chosen", Series: 1}
-	list := slices.Clone(v.TradeOffs)
-	isChosen := func(c search.Candidate) bool { return v.Chosen != nil && c.Policy == v.Chosen.Policy }
-	if v.Chosen != nil && !slices.ContainsFunc(list, isChosen) {
-		list = append(list, *v.Chosen)
-	}
-	slices.SortStableFunc(list, func(a, b search.Candidate) int {
-		return cmp.Compare(a.Figures.CallsPerS.Mean, b.Figures.CallsPerS.Mean)
-	})
-	var all []*sim.Figures
-	for i := range list {
-		c := &list[i]
-		all = append(all, &c.Figures)
-		about, label := policyText(c.Policy), c.Policy.Target
-		if isChosen(*c) {
-			chosen.addFigures(&c.Figures, x, y, "chosen: "+about, "chosen: "+targetText(c.Policy))
-			label = ""
-		}
-		front.addFigures(&c.Figures, x, y, about, label)
-	}
-	return tradeOff(x, y, all, front, chosen)
 }
 
 // chosen shows how the chosen policy did, in this world and in harder ones.

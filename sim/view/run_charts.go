@@ -85,10 +85,7 @@ func (r Result) shares() Section {
 		if of < 0 {
 			chart.Lines, of = append(chart.Lines, Line{Name: name, Series: n - 1, Mark: Dots}), n
 		}
-		line := &chart.Lines[of]
-		line.add(float64(i+1), float64(m.Admitted))
-		line.Titles = append(line.Titles, fmt.Sprintf("%s: %s admitted, a share of %s", m.Group,
-			Number(float64(m.Admitted)), Number(math.Round(m.Share))))
+		chart.Lines[of].add(float64(i+1), float64(m.Admitted))
 	}
 	return Section{
 		Title: "Share per process",

@@ -46,9 +46,6 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	if len(varied) == 1 && len(v.figures()) > 1 {
 		d.Sections = append(d.Sections, v.charts(varied[0]))
 	}
-	if len(r.Objectives) == 2 && len(v.figures()) > 1 {
-		d.Sections = append(d.Sections, v.tradeOff())
-	}
 	for _, shown := range []Shown{InBrief, InFull} {
 		t := v.table(either(shown == InBrief, Mean, Figure))
 		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t,
@@ -144,11 +141,6 @@ func (v sweepView) otherThanGiven(p *search.Point) bool {
 	}
 	given, err := time.ParseDuration(p.Values[k])
 	return err != nil || given.String() != p.TargetInForce
-}
-
-// about names a point, with the target in force where that is not the one that is named.
-func (v sweepView) about(p *search.Point) string {
-	return v.Label(p) + either(v.otherThanGiven(p), " (in force "+p.TargetInForce+")", "")
 }
 
 // table has a row for each point, with its figures as write has them.

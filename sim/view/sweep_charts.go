@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -29,7 +28,6 @@ func (v sweepView) charts(across search.Axis) Section {
 			}
 			line.add(float64(i), f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
-			line.Titles = append(line.Titles, v.about(p)+": "+name+" "+Figure(name, f))
 		}
 		if differs {
 			s.Charts = append(s.Charts, Chart{
@@ -49,46 +47,6 @@ func (v sweepView) figures() (all []*sim.Figures) {
 		}
 	}
 	return all
-}
-
-// tradeOff draws two objectives against each other.
-func (v sweepView) tradeOff() Section {
-	points, front := Line{Name: "points", Series: Grey}, Line{Name: "Pareto front"}
-	x, y := v.Objectives[1].Figure, v.Objectives[0].Figure
-	for i := range v.Points {
-		p := &v.Points[i]
-		switch {
-		case p.Figures == nil:
-		case p.Front:
-			front.addFigures(p.Figures, x, y, v.about(p), strings.Join(p.Values, " "))
-		default:
-			points.addFigures(p.Figures, x, y, v.about(p), "")
-		}
-	}
-	return tradeOff(x, y, v.figures(), points, front)
-}
-
-// addFigures appends the point at which two figures are, by their names. about says of what.
-func (l *Line) addFigures(f *sim.Figures, x, y, about, label string) {
-	scaleX, _ := drawnIn(x)
-	scaleY, _ := drawnIn(y)
-	atX, atY := search.FigureOf(f, x), search.FigureOf(f, y)
-	l.add(atX.Mean*scaleX, atY.Mean*scaleY)
-	l.Labels = append(l.Labels, label)
-	l.Titles = append(l.Titles, fmt.Sprintf("%s: %s %s, %s %s", about, x, Figure(x, atX), y, Figure(y, atY)))
-}
-
-// tradeOff draws two figures of some figures against each other.
-func tradeOff(x, y string, all []*sim.Figures, lines ...Line) Section {
-	_, note := drawnIn(y)
-	for i := range lines {
-		lines[i].Mark = Dots
-	}
-	chart := Chart{
-		Title: y + " against " + x, Note: note, XLabel: x, YLabel: y, Lines: lines,
-		XLeast: leastSpan(x, all), YLeast: leastSpan(y, all),
-	}
-	return Section{Title: "The trade-off", Charts: []Chart{chart}}
 }
 
 // leastSpan returns the least that an axis for a figure spans, as drawn: twice the widest interval and
