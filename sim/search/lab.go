@@ -35,8 +35,7 @@ type Lab struct {
 // Progress tells how far an answer is.
 type Progress struct {
 	Phase    string
-	Done, Of int           // simulations of the phase
-	Left     time.Duration // estimate until the answer is there, all phases included
+	Done, Of int // simulations of the phase
 }
 
 // Asked describes what an answer simulated. Its JSON keys are part of the command's interface.
@@ -72,15 +71,6 @@ type work struct {
 	confidence float64 // of what finished
 	machine    sim.Machine
 	began      time.Time
-	until      time.Time // the end of the time limit; zero where there is none
-	spent      float64   // on what finished; see effortOf
-	ahead      float64   // estimate of what the phases after this one will spend
-}
-
-// effortOf estimates the work of a trial: the seconds that it simulates.
-func effortOf(t *trial) float64 {
-	s := t.scenario.Defaults()
-	return s.Duration.Seconds() * float64(s.Reps)
 }
 
 func (l Lab) begin() *work {
@@ -96,12 +86,10 @@ func (l Lab) begin() *work {
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial
-	todo := 0.0
 	for _, t := range trials {
 		if _, ok := w.known[key(t)]; !ok {
 			w.known[key(t)] = nil
 			fresh = append(fresh, t)
-			todo += effortOf(t)
 		}
 	}
 	var mu sync.Mutex
@@ -122,13 +110,8 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 			w.known[key(t)] = &r
 			w.machine.Requests += r.Machine.Requests
 			w.confidence = r.Confidence
-			w.spent, todo = w.spent+effortOf(t), todo-effortOf(t)
 			if ended++; w.Progress != nil {
-				left := time.Duration(float64(time.Since(w.began)) / w.spent * (todo + w.ahead))
-				if !w.until.IsZero() {
-					left = min(left, time.Until(w.until))
-				}
-				w.Progress(Progress{phase, ended, len(fresh), left})
+				w.Progress(Progress{phase, ended, len(fresh)})
 			}
 			return nil
 		})

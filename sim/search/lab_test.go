@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -46,29 +45,4 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 		}
 		testkit.Check(t, w.machine.Requests == 200 && w.machine.Parallel == 3, "%+v", w.machine)
 	})
-}
-
-// TestProgressSaysHowLongItTakes: where simulations take as long as what they simulate, a plan
-// knows soon how long all its phases will take together.
-func TestProgressSaysHowLongItTakes(t *testing.T) {
-	for limit, within := range map[time.Duration]float64{0: 1.5, 20 * time.Second: 1.01} {
-		synctest.Test(t, func(t *testing.T) {
-			w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
-			run := slow(w, func(s sim.Scenario) time.Duration { return s.Duration * time.Duration(s.Reps) / 100 })
-			var ends []time.Time // that were foretold
-			tell := func(p Progress) { ends = append(ends, time.Now().Add(p.Left)) }
-			began := time.Now()
-			_, err := Lab{run, 1, tell}.Plan(t.Context(), Question{Scenario: fleet(), TimeLimit: limit})
-			took := time.Since(began)
-			testkit.NoErr(t, err)
-			for i, end := range ends {
-				foretold := end.Sub(began)
-				ratio := float64(foretold) / float64(took)
-				testkit.Check(t, ratio < within && ratio > 1/within,
-					"after %d of %d: %v in all were foretold, it took %v", i+1, len(ends), foretold, took)
-			}
-			last := ends[len(ends)-1]
-			testkit.Check(t, last.Equal(time.Now()), "at the end %v are left", time.Until(last))
-		})
-	}
 }

@@ -47,20 +47,18 @@ func (q Question) validate() error {
 
 // phase says how long policies are simulated, and how often.
 type phase struct {
-	name  string
-	part  float64 // of the scenario's duration
-	reps  int
-	about int // policies, to estimate the time left
+	name string
+	part float64 // of the scenario's duration
+	reps int
 }
 
 // The phases of a plan, in their order. Two replications with paired differences tell luck from
 // merit. All phases together simulate as much as some 40 runs of the scenario.
 var (
-	gridPhase    = phase{"grid", 0.2, 2, 30}
-	refinePhase  = phase{"refine", 0.5, 3, 50}
-	confirmPhase = phase{"confirm", 1, math.MaxInt, 15}
-	stressPhase  = phase{"stress", 1, math.MaxInt, len(Stresses)}
-	phases       = []phase{gridPhase, refinePhase, confirmPhase, stressPhase}
+	gridPhase    = phase{"grid", 0.2, 2}
+	refinePhase  = phase{"refine", 0.5, 3}
+	confirmPhase = phase{"confirm", 1, math.MaxInt}
+	stressPhase  = phase{"stress", 1, math.MaxInt}
 )
 
 const (
@@ -102,11 +100,10 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	p := &planning{work: l.begin(), q: q, plan: plan}
 	searching, whole := ctx, ctx
 	if q.TimeLimit > 0 {
-		p.until = p.began.Add(q.TimeLimit)
 		var stop context.CancelFunc
-		whole, stop = context.WithDeadlineCause(ctx, p.until, errLate)
+		whole, stop = context.WithDeadlineCause(ctx, p.began.Add(q.TimeLimit), errLate)
 		defer stop()
-		searching, stop = context.WithDeadlineCause(ctx, p.until.Add(-q.TimeLimit/2), errLate)
+		searching, stop = context.WithDeadlineCause(ctx, p.began.Add(q.TimeLimit-q.TimeLimit/2), errLate)
 		defer stop()
 	}
 	err := p.search(searching)
@@ -126,11 +123,6 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 func (p *planning) run(
 	ctx context.Context, ph phase, trials []*trial,
 ) (finished []*trial, late bool, err error) {
-	p.ahead = 0
-	for _, next := range phases[slices.Index(phases, ph)+1:] {
-		one := p.trials(next, 0, []lease.Policy{p.q.Scenario.Policy})[0]
-		p.ahead += float64(float64(next.about) * effortOf(one))
-	}
 	finished, err = p.simulate(ctx, ph.name, trials)
 	if late = errors.Is(err, sim.ErrInterrupted) && context.Cause(ctx) == errLate; late {
 		p.plan.CutShort, p.cut = cmp.Or(p.plan.CutShort, ph.name), cmp.Or(p.cut, err)
@@ -221,7 +213,7 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 	closest := slices.MaxFunc(trials, func(a, b *trial) int {
 		return cmp.Compare(a.margin(pessimistic), b.margin(pessimistic))
 	})
-	p.plan.Verdict, p.plan.Miss = Infeasible, &Miss{p.candidate(closest), stress, closest.repsNeeded()}
+	p.plan.Verdict, p.plan.Miss = Infeasible, &Miss{p.candidate(closest), stress}
 	p.enough(closest)
 	if stress != "" {
 		return fmt.Errorf("%w under stress (%s)", ErrInfeasible, stress)

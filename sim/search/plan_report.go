@@ -123,9 +123,6 @@ type Stress struct {
 type Miss struct {
 	Closest Candidate `json:"closest"`
 	Stress  string    `json:"stress,omitempty"` // that Closest fails, if it meets the targets otherwise
-	// RepsNeeded estimates how many replications would show for certain that the mean meets the
-	// targets; 0 if it does not.
-	RepsNeeded int `json:"reps_needed,omitempty"`
 }
 
 // goCode returns a Go expression for the limits of s, what a plan chooses of its policy, and the fallback.

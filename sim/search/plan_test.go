@@ -153,21 +153,10 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	// then the closest is that which misses least, and by how much is said;
 	m := p.Miss.Closest.Margins[0]
 	missed := m.Figure == "false_reject_ratio" && !m.Meets && m.Margin < 0 && !p.Miss.Closest.Meets
-	testkit.Check(t, missed && p.Miss.RepsNeeded == 0, "%+v", p.Miss)
+	testkit.Check(t, missed, "%+v", p.Miss)
 	// and a target that a trade-off meets is found when it is asked for: at 100 calls/s, 1.2 %.
 	q.Targets[0].Bound = 0.0126
 	mustFind(t, w, q)
-}
-
-func TestWhatOnlyMoreReplicationsWouldShowIsSaid(t *testing.T) {
-	// Given a mean just below the target, and much noise,
-	w := &world{noise: 1e-3, f: rising(func(float64) float64 { return 0.0048 })}
-	p := mustNotFind(t, w, Question{Scenario: fleet()})
-	// then the plan says how many replications would do, if the mean of the fresh seeds stays.
-	c := p.Miss.Closest.Figures.FalseRejectRatio
-	testkit.Must(t, c.Mean < 0.005, "the mean of the fresh seeds is %v; the test wants other noise", c.Mean)
-	want := math.Ceil(8 * math.Pow((c.High-c.Mean)/(0.005-c.Mean), 2))
-	testkit.Check(t, float64(p.Miss.RepsNeeded) == want, "%d replications, want %v", p.Miss.RepsNeeded, want)
 }
 
 func TestWhatAPlanSimulates(t *testing.T) {

@@ -256,28 +256,3 @@ func (t *trial) graded() Grade {
 	}
 	return g
 }
-
-// repsNeeded returns how many replications would narrow the trial's intervals enough, if their means
-// stay: the width of an interval goes with the root of their number, the width of a range does not.
-// It is 0 where more replications do not help.
-func (t *trial) repsNeeded() int {
-	if !t.meets(expected) || t.meets(pessimistic) {
-		return 0
-	}
-	most := 0.0
-	for _, x := range t.targets {
-		f := figureIn(t.report.Figures.All(), x.Figure)
-		if f != nil && f.Range && x.margin(t.report, pessimistic) < 0 {
-			return 0
-		}
-		mean, edge := x.value(t.report, expected), x.value(t.report, pessimistic)
-		if ratio := (edge - mean) / (x.Bound - mean); ratio > 1 { // not so where nothing varies
-			most = max(most, float64(ratio*ratio))
-		}
-	}
-	n := math.Ceil(float64(most * float64(t.report.Reps)))
-	if !(n <= 10_000) { // as many as a scenario may have
-		return 0
-	}
-	return int(n)
-}

@@ -33,13 +33,12 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 	// A miss of what at most 2 % was wanted of.
 	misses := func(mean float64, reps int) func(*search.Plan) {
 		return func(p *search.Plan) {
-			p.Targets, p.Miss.RepsNeeded, p.Miss.Stress = []search.Threshold{
-				search.AtMost("false_reject_ratio", 0.02)}, 0, ""
+			p.Targets, p.Miss.Stress = []search.Threshold{search.AtMost("false_reject_ratio", 0.02)}, ""
 			p.Miss.Closest.Figures.FalseRejectRatio = sim.Figure{Mean: mean, Low: 0.017, High: 0.0203, Range: true}
 			p.Miss.Closest.Reps = reps
 		}
 	}
-	const few, cut = "Its means meet the targets, but not each of its ", "The time limit ended the plan in phase"
+	const few, cut = "Its means meet the targets, but not the pessimistic ends over its ", "The time limit ended the plan in phase"
 	rejects := search.AtMost("false_reject_ratio", 0.01)
 	for _, c := range []struct {
 		of     func(*testing.T) search.Plan
@@ -67,12 +66,11 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 		{planned, func(p *search.Plan) { p.CutShort, p.Stress = "halve", nil },
 			wording{"and this one was not tried under stress.", ""}},
 		{missed, func(p *search.Plan) { p.CutShort = "halve" }, wording{cut, "not tried under stress"}},
-		{missed, func(p *search.Plan) { p.Miss.RepsNeeded, p.Miss.Stress = 44, search.StressSkew },
-			wording{"which fails under stress (skew). neutral: Its means meet the targets: the intervals are " +
-				"too wide. About --reps 44 would narrow them enough", ""}},
+		{missed, func(p *search.Plan) { p.Miss.Stress = search.StressSkew },
+			wording{"which fails under stress (skew). neutral: The trade-offs show", few}},
 		{missed, misses(0.019, 4), wording{few + "4 replications. Fewer than ten have no interval: --reps 10.",
 			"--overcommit-max"}},
-		{missed, misses(0.019, 12), wording{few + "12 replications.", "Fewer than ten"}},
+		{missed, misses(0.019, 12), wording{few + "12 replications. More --reps", "Fewer than ten"}},
 		{missed, misses(0.021, 12), wording{"--overcommit-max", few}},
 	} {
 		p := c.of(t)

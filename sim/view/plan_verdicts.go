@@ -59,13 +59,10 @@ func (v planView) judge(d *Document) {
 			d.say(Neutral, "The closest is %s.", closest)
 		}
 		switch {
-		case v.Miss.RepsNeeded > 0:
-			d.say(Neutral, "Its means meet the targets: the intervals are too wide. "+
-				"About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
 		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
-			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s",
-				Count(v.Miss.Closest.Reps, "replication"),
-				either(v.Miss.Closest.Reps < 10, " Fewer than ten have no interval: --reps 10.", ""))
+			d.say(Neutral, "Its means meet the targets, but not the pessimistic ends over its %s.%s",
+				Count(v.Miss.Closest.Reps, "replication"), either(v.Miss.Closest.Reps < 10,
+					" Fewer than ten have no interval: --reps 10.", " More --reps narrow intervals, but not ranges."))
 		default:
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
 		}

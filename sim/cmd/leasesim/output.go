@@ -52,17 +52,17 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-// phases shows on a terminal, phase by phase, how much of something is done, and how long it takes: the
-// phase, or, where left is known, all of it. Elsewhere it shows nothing, and show is nil. The caller
-// calls show once at a time, and clear before it prints anything else.
-func phases(w io.Writer) (show func(phase string, done, of int, left time.Duration), clear func()) {
+// phases shows on a terminal, phase by phase, how much of something is done, and how long the phase
+// takes. Elsewhere it shows nothing, and show is nil. The caller calls show once at a time, and clear
+// before it prints anything else.
+func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	line, clear := statusLine(w)
 	if line == nil {
 		return nil, clear
 	}
 	var current string
 	var begun, shown time.Time
-	return func(phase string, done, of int, left time.Duration) {
+	return func(phase string, done, of int) {
 		now := time.Now()
 		if phase != current {
 			current, begun, shown = phase, now, time.Time{}
@@ -72,10 +72,8 @@ func phases(w io.Writer) (show func(phase string, done, of int, left time.Durati
 		}
 		shown = now
 		of, rest := max(of, 1), ""
-		if left == 0 && done > 0 {
-			left = time.Duration(float64(now.Sub(begun)) * (float64(of)/float64(done) - 1))
-		}
-		if left >= time.Second {
+		left := time.Duration(float64(now.Sub(begun)) * (float64(of)/float64(max(done, 1)) - 1))
+		if done > 0 && left >= time.Second {
 			rest = fmt.Sprintf(", about %v left", left.Round(time.Second))
 		}
 		line(fmt.Sprintf("%s %d %%%s", phase, 100*done/of, rest))

@@ -29,7 +29,7 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	}
 	lab.Parallel = f.parallel
 	if show != nil {
-		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of, p.Left) }
+		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of) }
 	}
 	return lab, clear
 }

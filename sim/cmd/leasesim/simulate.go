@@ -47,7 +47,7 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	show, clear := phases(f.ErrOrStderr())
 	defer clear()
 	if show != nil {
-		runner.Progress = func(done float64) { show(f.Name(), int(1000*done), 1000, 0) }
+		runner.Progress = func(done float64) { show(f.Name(), int(1000*done), 1000) }
 	}
 	return f.program.simulate(runner, f.Context(), s)
 }

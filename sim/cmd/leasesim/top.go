@@ -95,11 +95,11 @@ func (t *top) run(c *cobra.Command) error {
 // read takes one reading of all keys. show may be nil.
 func (t *top) read(
 	ctx context.Context, store *redisbucket.Store, r *rates,
-	show func(phase string, done, of int, left time.Duration),
+	show func(phase string, done, of int),
 ) error {
 	scan := redisbucket.Scan{Of: t.of(), PerSecond: t.perSecond}
 	if show != nil {
-		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of), 0) }
+		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of)) }
 	}
 	r.begin()
 	if err := store.Scan(ctx, scan, r.add); err != nil {
