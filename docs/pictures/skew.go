@@ -25,7 +25,7 @@ func clockSkew(ctx context.Context, axes []search.Axis) (search.SweepReport, err
 		return search.SweepReport{}, err
 	}
 	lab := search.Lab{Run: sim.Runner{Parallel: 1}.Run}
-	return lab.Sweep(ctx, s, axes, nil)
+	return lab.Sweep(ctx, s, axes)
 }
 
 func skewPicture(r search.SweepReport) string { return string(view.HeatOf(r).SVG()) }

@@ -1,44 +1,20 @@
 package search
 
 import (
-	"errors"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// ErrObjective is wrapped by every error about an objective's text.
-var ErrObjective = errors.New("search: invalid objective")
-
-// Objective names a figure, by its JSON key, that should be small, or large if Max.
-type Objective struct {
-	Figure string `json:"figure"`
-	Max    bool   `json:"max"`
+// objective names a figure, by its JSON key, that should be small, or large if max.
+type objective struct {
+	figure string
+	max    bool
 }
 
-// defaultObjectives are the figures that leases trade: accuracy against calls.
-var defaultObjectives = []Objective{{Figure: "false_reject_ratio"}, {Figure: "calls_per_s"}}
-
-// ParseObjectives reads "admitted_vs_central:max,calls_per_s:min". A figure without :max or :min
-// goes in the direction in which it is good.
-func ParseObjectives(text string) (all []Objective, err error) {
-	wrong := wrongText(ErrObjective, text)
-	for part := range strings.SplitSeq(text, ",") {
-		name, goal, said := strings.Cut(strings.TrimSpace(part), ":")
-		switch {
-		case !slices.Contains(FigureNames(), name):
-			return nil, wrong("there is no figure %q; the figures are %s", name, strings.Join(FigureNames(), ", "))
-		case said && goal != "min" && goal != "max":
-			return nil, wrong("%q must be min or max", goal)
-		case slices.ContainsFunc(all, func(other Objective) bool { return other.Figure == name }):
-			return nil, wrong("%s is there twice", name)
-		}
-		all = append(all, Objective{name, goal == "max" || !said && sim.MoreIsBetter(name)})
-	}
-	return all, nil
-}
+// sweepGoals are the figures that leases trade: accuracy against calls.
+var sweepGoals = []objective{{figure: "false_reject_ratio"}, {figure: "calls_per_s"}}
 
 // FigureNames returns the JSON keys of a report's figures, in their order.
 func FigureNames() []string { return namesOf((&sim.Figures{}).All()) }
@@ -70,7 +46,7 @@ func figureIn(all []sim.Named, name string) *sim.Figure {
 // trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats none.
 // Certainty is not transitive: a row that is beaten may be certainly better than one that beats what
 // beats it. So a row that is beaten beats none.
-func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []bool {
+func paretoFront(goals []objective, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
 	var open []int // rows that are not decided yet
 	for i, row := range rows {
@@ -78,7 +54,7 @@ func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []b
 			continue
 		}
 		for _, o := range goals {
-			of[i] = append(of[i], FigureOf(row, o.Figure))
+			of[i] = append(of[i], FigureOf(row, o.figure))
 		}
 		if !slices.ContainsFunc(of[i], func(f sim.Figure) bool { return math.IsNaN(f.Mean) }) {
 			open = append(open, i)
@@ -102,11 +78,11 @@ func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []b
 
 // beats reports whether a is certainly better than b in one objective and certainly worse in none,
 // by the differences between replications with the same seeds. Nothing compares with NaN.
-func beats(goals []Objective, a, b []sim.Figure, confidence float64) bool {
+func beats(goals []objective, a, b []sim.Figure, confidence float64) bool {
 	better := false
 	for k, o := range goals {
 		d := a[k].Minus(b[k], confidence)
-		if o.Max {
+		if o.max {
 			d.Low, d.High = -d.High, -d.Low
 		}
 		if d.Low > 0 {

@@ -1,10 +1,8 @@
 package search
 
 import (
-	"errors"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -13,13 +11,13 @@ import (
 
 // ofMeans is the front of rows of figures without replications, which are as they are.
 func ofMeans(rows [][]float64) []bool {
-	goals := []Objective{{Figure: "burnt"}, {Figure: "stranded"}, {Figure: "calls_per_s"}, {Figure: "degraded"}}
+	goals := []objective{{figure: "burnt"}, {figure: "stranded"}, {figure: "calls_per_s"}, {figure: "degraded"}}
 	figures := make([]*sim.Figures, len(rows))
 	for i, row := range rows {
 		if row != nil {
 			figures[i] = &sim.Figures{}
 			for k, x := range row {
-				figureIn(figures[i].All(), goals[k].Figure).Mean = x
+				figureIn(figures[i].All(), goals[k].figure).Mean = x
 			}
 		}
 	}
@@ -55,7 +53,7 @@ func TestTheFrontLeavesNoiseAndBrokenPromisesOut(t *testing.T) {
 		// Given the points of a sweep, when they are compared, then these are on the front; but none by one
 		// replication, which does not tell which of them differ.
 		for _, reps := range []int{1, 3} {
-			r := SweepReport{Objectives: defaultObjectives, Points: c.points}
+			r := SweepReport{Points: c.points}
 			r.Confidence, r.Reps = 0.95, reps
 			r.compare()
 			for i, want := range c.want {
@@ -96,27 +94,5 @@ func TestTheFrontIsWhatNothingBeats(t *testing.T) {
 			}
 			testkit.Must(t, on[i] != beaten, "%v: row %d: on the front: %v, beaten: %v", rows, i, on[i], beaten)
 		}
-	}
-}
-
-func TestObjectivesAreFiguresWithADirection(t *testing.T) {
-	for text, want := range map[string][]Objective{
-		"admitted_vs_central:max,calls_per_s:min": {{"admitted_vs_central", true}, {"calls_per_s", false}},
-		"jain, stranded": {{"jain", true}, {"stranded", false}},
-		"jain:min":       {{"jain", false}},
-	} {
-		got, err := ParseObjectives(text)
-		testkit.Check(t, err == nil && slices.Equal(got, want), "%s: %v, %v", text, got, err)
-	}
-	for text, want := range map[string]string{
-		"":                    `there is no figure ""; the figures are offered, admitted`,
-		"calls":               `there is no figure "calls"`,
-		"jain:up":             `"up" must be min or max`,
-		"jain,calls_per_s:":   `"" must be min or max`,
-		"jain,burnt,jain:max": "jain is there twice",
-	} {
-		_, err := ParseObjectives(text)
-		named := errors.Is(err, ErrObjective) && strings.Contains(err.Error(), want)
-		testkit.Check(t, named, "%s: %v, want %q", text, err, want)
 	}
 }

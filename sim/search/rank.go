@@ -128,9 +128,9 @@ func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 			rows[i] = &t.report.Figures
 		}
 	}
-	goals := []Objective{{Figure: "calls_per_s"}}
+	goals := []objective{{figure: "calls_per_s"}}
 	for _, t := range traded(trials[0].targets) {
-		goals = append(goals, Objective{Figure: t.Figure, Max: t.Op == ">="})
+		goals = append(goals, objective{t.Figure, t.Op == ">="})
 	}
 	var front []*trial
 	for i, on := range paretoFront(goals, rows, trials[0].report.Confidence) {

@@ -16,11 +16,8 @@ const BusyMost = 0.7
 // shardsMost bounds the shards that are tried, as a multiple of the scenario's.
 const shardsMost = 64
 
-// Saturated reports whether Redis was saturated in some replication.
-func Saturated(f *sim.Figures) bool { return f != nil && Saturates(f.RedisCPU) }
-
-// Saturates reports whether the busiest shard had no time left in some replication.
-func Saturates(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }
+// Saturated reports whether a redis_cpu left the busiest shard no time in some replication.
+func Saturated(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }
 
 // Relieve finds the fewest shards of Redis, more than s has, with which no shard is busy for more
 // than BusyMost of the time. It simulates one replication of s for each number that it tries. It

@@ -22,14 +22,14 @@ func TestNamedShardsEndTheSaturation(t *testing.T) {
 		return &r.Figures
 	}
 	busy := run(s)
-	testkit.Check(t, Saturated(busy), "Redis is busy for %v", busy.RedisCPU)
+	testkit.Check(t, Saturated(busy.RedisCPU), "Redis is busy for %v", busy.RedisCPU)
 	// when it gets the shards that are named,
 	relief, err := Lab{Run: sim.Run}.Relieve(t.Context(), s)
 	testkit.Must(t, err == nil && relief != nil, "%v", err)
 	s.Redis.Shards = relief.Shards
 	// then it is not any more, and the calls that they cost are stated.
 	after := run(s)
-	testkit.Check(t, !Saturated(after) && after.RedisCPU.Mean < 0.75 &&
+	testkit.Check(t, !Saturated(after.RedisCPU) && after.RedisCPU.Mean < 0.75 &&
 		math.Abs(relief.CallsPerS/after.CallsPerS.Mean-1) < 0.05, "%+v: %v, %v calls/s", relief, after.RedisCPU,
 		after.CallsPerS)
 }

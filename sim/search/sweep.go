@@ -29,24 +29,21 @@ import (
 var ErrGrid = errors.New("search: invalid grid")
 
 // SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
-const SweepVersion = 2
+const SweepVersion = 3
 
 // SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Everything
 // but Machine is the same on every machine for the same scenario, axes and seed.
 type SweepReport struct {
 	SchemaVersion int `json:"schema_version"`
 	Asked
-	Axes       []Axis      `json:"axes"`
-	Objectives []Objective `json:"objectives"`
+	Axes []Axis `json:"axes"`
 	// Points are the whole grid; the first axis varies slowest. The first point is the base for the
 	// differences of the others.
 	Points []Point `json:"points"`
 	// Finished points have figures, Invalid ones cannot have any. The rest was interrupted.
-	Finished int `json:"finished"`
-	Invalid  int `json:"invalid"`
-	// Relief names the shards that would help Redis at the busiest point, if it is saturated there.
-	Relief  *sim.Relief `json:"relief,omitempty"`
-	Machine sim.Machine `json:"machine"`
+	Finished int         `json:"finished"`
+	Invalid  int         `json:"invalid"`
+	Machine  sim.Machine `json:"machine"`
 }
 
 // Point is the scenario with one value of each axis.
@@ -58,7 +55,7 @@ type Point struct {
 	// Invalid says why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
 	// Front marks a point at which the bound holds and that no other point of the front beats, by being
-	// certainly better in one objective and certainly worse in none.
+	// certainly better in false_reject_ratio or calls_per_s and certainly worse in neither.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
 	// Rivals has the other algorithms that the scenario names, in its order.
@@ -78,19 +75,15 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Sweep runs s with every combination of the axes' values. The goals are those of the front; nil
-// means false_reject_ratio and calls_per_s. A value that its field does not take and a grid that is
-// too large are errors before anything runs. When ctx ends, Sweep keeps the points that have
-// finished, and the error wraps sim.ErrInterrupted.
-func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Objective) (SweepReport, error) {
+// Sweep runs s with every combination of the axes' values. A value that its field does not take and a
+// grid that is too large are errors before anything runs. When ctx ends, Sweep keeps the points that
+// have finished, and the error wraps sim.ErrInterrupted.
+func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	trials, err := grid(s, axes)
 	if err != nil {
 		return SweepReport{}, err
 	}
-	if goals == nil {
-		goals = defaultObjectives
-	}
-	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: goals}
+	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes}
 	var valid []*trial
 	for _, t := range trials {
 		p := Point{Values: t.values, ScenarioHash: t.scenario.Hash(), Invalid: whyInvalid(t.scenario)}
@@ -107,25 +100,11 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Obj
 	for i, t := range trials {
 		if t.report != nil {
 			r.Points[i].Figures, r.Points[i].Rivals = &t.report.Figures, t.report.Rivals
-			r.Points[i].Saturated = Saturated(&t.report.Figures)
+			r.Points[i].Saturated = Saturated(t.report.RedisCPU)
 		}
 	}
 	r.compare()
-	if busiest := r.Busiest(); busiest >= 0 && err == nil {
-		r.Relief, err = l.Relieve(ctx, trials[busiest].scenario)
-	}
 	return r, err
-}
-
-// Busiest returns the saturated point at which Redis is busiest, or -1 if no point is saturated.
-func (r *SweepReport) Busiest() int {
-	busiest := -1
-	for i, p := range r.Points {
-		if p.Saturated && (busiest < 0 || p.Figures.RedisCPU.Worst > r.Points[busiest].Figures.RedisCPU.Worst) {
-			busiest = i
-		}
-	}
-	return busiest
 }
 
 // compare fills in differences from the base and the front.
@@ -145,7 +124,7 @@ func (r *SweepReport) compare() {
 		}
 	}
 	if r.Certain() {
-		for i, on := range paretoFront(r.Objectives, rows, r.Confidence) {
+		for i, on := range paretoFront(sweepGoals, rows, r.Confidence) {
 			r.Points[i].Front = on
 		}
 	}

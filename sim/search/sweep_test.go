@@ -79,7 +79,7 @@ func axes(t *testing.T, texts ...string) (all []Axis) {
 // swept returns an undisturbed sweep of the fleet.
 func swept(t *testing.T, w *world, texts ...string) SweepReport {
 	t.Helper()
-	r, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, texts...), nil)
+	r, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, texts...))
 	testkit.NoErr(t, err)
 	return r
 }
@@ -126,7 +126,7 @@ func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	w := &world{f: byTarget, before: interrupting(2, cancel)}
 	var told []string
 	tell := func(p Progress) { told = append(told, fmt.Sprint(p.Phase, p.Done, "/", p.Of)) }
-	r, err := Lab{w.run, 1, tell}.Sweep(ctx, fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
+	r, err := Lab{w.run, 1, tell}.Sweep(ctx, fleet(), axes(t, "policy.target=10ms..60ms:lin:6"))
 	testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && strings.Contains(err.Error(), "2 of 6 simulations"),
 		"%v", err)
 	kept := r.Points[1].Figures != nil && r.Points[1].Differences != nil && r.Points[2].Figures == nil &&
@@ -144,7 +144,7 @@ func TestARunThatFailsEndsASweepOrAPlanAndIsNamed(t *testing.T) {
 		return nil
 	}}
 	l := Lab{Run: w.run, Parallel: 1}
-	_, err := l.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
+	_, err := l.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"))
 	named := errors.Is(err, broken) && strings.Contains(err.Error(), "policy.target=20ms")
 	testkit.Check(t, named && len(w.runs) == 2, "%v after %d runs", err, len(w.runs))
 	own := fleet()
@@ -168,7 +168,7 @@ func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
 		{[]string{"policy.target=1ms,2cm"}, `invalid axis policy.target=2cm: `},
 		{[]string{"policy.goal=1,2"}, `invalid axis policy.goal=1: policy.goal: `},
 	} {
-		_, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, c.axes...), nil)
+		_, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, c.axes...))
 		known := errors.Is(err, ErrGrid) || errors.Is(err, ErrAxis)
 		testkit.Check(t, known && strings.Contains(err.Error(), c.want), "%v: %v, want %q", c.axes, err, c.want)
 	}

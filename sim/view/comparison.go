@@ -77,7 +77,7 @@ func (r Result) subject() (text string) {
 			"and faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: " +
 			"a request without an answer in time is denied. Wait: of admitted requests. "
 	}
-	if some(func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }) {
+	if some(func(a sim.RivalReport) bool { return search.Saturated(a.RedisCPU) }) {
 		text += "Where Redis is busy all the time, requests wait in line for longer than their timeout, unless " +
 			"a pool of few connections turns them away before: then as many are answered as Redis can. "
 	}

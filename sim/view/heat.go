@@ -186,7 +186,7 @@ func (h Heat) SVG() template.HTML {
 // the leases' policy, which the other algorithms do not know, each of these has one row, at its
 // first value.
 func HeatOf(r search.SweepReport) Heat {
-	v, down, across := sweepView{SweepReport: &r}, r.Axes[0], r.Axes[1]
+	v, down, across := sweepView{&r}, r.Axes[0], r.Axes[1]
 	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path,
 		Columns: across.Values}
 	// One row for each value of the other parameter, or for the first one only.

@@ -145,7 +145,7 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 	}
 	s := madeUp().Scenario
 	s.Policy.Target, s.Seed, s.Reps = 50*time.Millisecond, 7, 5
-	r, err := search.Lab{Run: byTarget}.Sweep(t.Context(), s, axes, nil)
+	r, err := search.Lab{Run: byTarget}.Sweep(t.Context(), s, axes)
 	testkit.NoErr(t, err)
 	return r
 }

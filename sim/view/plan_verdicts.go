@@ -33,8 +33,8 @@ func (v planView) judge(d *Document) {
 		switch {
 		case v.Needs == nil:
 			d.say(Bad, "Redis: there was no time to see how many shards would do.")
-		case search.Saturated(&v.Chosen.Figures):
-			saturation(d, "", &v.Chosen.Figures, v.Relief)
+		case search.Saturated(v.Chosen.Figures.RedisCPU):
+			saturation(d, &v.Chosen.Figures, v.Relief)
 		default:
 			d.say(Neutral, "%s", v.needs())
 		}

@@ -31,11 +31,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 			}
 		}
 	}
-	v := sweepView{SweepReport: &r}
-	for _, o := range r.Objectives {
-		v.shown = append(v.shown, o.Figure)
-	}
-	v.shown = withAll(v.shown, "admitted_vs_central", "false_reject_ratio", "calls_per_s")
+	v := sweepView{&r}
 	v.judge(&d)
 	if len(r.Axes) == 2 && min(len(r.Axes[0].Values), len(r.Axes[1].Values)) > 1 {
 		h := HeatOf(r)
@@ -90,10 +86,11 @@ func answer(a search.Asked, m sim.Machine, data any, text, command string) Docum
 	}
 }
 
-type sweepView struct {
-	*search.SweepReport
-	shown []string // the figures in the table: the objectives, and what most readers want beside them
-}
+type sweepView struct{ *search.SweepReport }
+
+// sweepFigures are the figures of the table: those that the front trades, and the one that most readers want
+// beside them.
+var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
 
 // withAll are the names, and then those of more that are not among them.
 func withAll(names []string, more ...string) []string {
@@ -152,14 +149,8 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 		t.Keys++
 		t.Columns = slices.Insert(t.Columns, 1+behind, ">"+inForce)
 	}
-	for _, name := range v.shown {
-		wanted := slices.ContainsFunc(v.Objectives, func(o search.Objective) bool { return o.Figure == name })
-		t.Columns = append(t.Columns, either(wanted, ">", "?>")+name)
-	}
-	for _, o := range v.Objectives {
-		t.Columns = append(t.Columns, "?>Δ "+o.Figure)
-	}
-	t.Columns = append(t.Columns, "bound")
+	t.head(sweepFigures[:2]...)
+	t.Columns = append(t.Columns, "?>"+sweepFigures[2], "?>Δ "+sweepFigures[0], "?>Δ "+sweepFigures[1], "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
 		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
@@ -169,11 +160,11 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 		}
 		bound := either(p.Invalid != "", "invalid", "did not run")
 		if p.Figures != nil {
-			for _, name := range v.shown {
+			for _, name := range sweepFigures {
 				row = append(row, write(name, search.FigureOf(p.Figures, name)))
 			}
-			for _, o := range v.Objectives {
-				row = append(row, v.difference(p, o.Figure, write))
+			for _, name := range sweepFigures[:2] {
+				row = append(row, v.difference(p, name, write))
 			}
 			over := p.Figures.BoundExceededBy.Worst
 			bound = either(over > 0, "exceeded by "+Number(over), "holds")
@@ -243,9 +234,9 @@ func (v sweepView) judge(d *Document) {
 	if v.Invalid > 0 {
 		d.say(Neutral, "%d of %s cannot run; below the table is why.", v.Invalid, Count(len(v.Points), "point"))
 	}
-	if i := v.Busiest(); i >= 0 {
-		where := fmt.Sprintf(" at the points marked !, most at %s", v.Label(&v.Points[i]))
-		saturation(d, where, v.Points[i].Figures, v.Relief)
+	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
+		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard has no time left, and calls "+
+			"wait in line.")
 	}
 	other := 0
 	for i := range v.Points {
@@ -258,16 +249,13 @@ func (v sweepView) judge(d *Document) {
 			"leases, "+
 			"or a large fleet's budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
-	goals := make([]string, len(v.Objectives))
-	for i, o := range v.Objectives {
-		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
-	}
+	const goals = "a small false_reject_ratio and a small calls_per_s"
 	if v.Certain() {
-		d.say(Neutral, "* Pareto front, for %s: the bound holds, and no other such point is better in one "+
-			"without a loss in the other, beyond noise.", strings.Join(goals, " and "))
+		d.say(Neutral, "* Pareto front, for "+goals+": the bound holds, and no other such point is better in one "+
+			"without a loss in the other, beyond noise.")
 	} else {
-		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of %s. "+
-			"With --reps 2 or more some are.", strings.Join(goals, " and "))
+		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of "+
+			goals+". With --reps 2 or more some are.")
 	}
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))

@@ -17,7 +17,7 @@ func (v sweepView) charts(across search.Axis) Section {
 		Percent(v.Confidence))
 	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
 	all := v.figures()
-	for _, name := range withAll(v.shown, search.BoundFigure) {
+	for _, name := range withAll(sweepFigures, search.BoundFigure) {
 		scale, note := drawnIn(name)
 		line, differs := Line{Name: "mean", Mark: Dotted}, false
 		for i := range v.Points {

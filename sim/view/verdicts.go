@@ -48,7 +48,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, "+
 			"counts as if it went on. "+"--duration %v would do.", Number(rep.DurationS), enough)
 	}
-	saturation(d, "", &rep.Figures, rep.Relief)
+	saturation(d, &rep.Figures, rep.Relief)
 	var once []string
 	for _, stock := range []struct {
 		key, when string
@@ -76,9 +76,9 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 }
 
-// saturation says where Redis could not keep up, and what would help.
-func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
-	if !search.Saturated(f) {
+// saturation says that Redis could not keep up, and what would help.
+func saturation(d *Document, f *sim.Figures, relief *sim.Relief) {
+	if !search.Saturated(f.RedisCPU) {
 		return
 	}
 	more := "More shards would not help: ask less often, with a larger burst, a longer target or fewer calls."
@@ -86,7 +86,7 @@ func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
 		more = fmt.Sprintf("With redis.shards: %d its busiest shard would work %s of the time, %s.", relief.Shards,
 			Percent(relief.RedisCPU), costOf(relief, f))
 	}
-	d.say(Bad, "Redis is saturated%s: its busiest shard works %s of the time, and calls wait in line. %s", where,
+	d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. %s",
 		Percent(f.RedisCPU.Worst), more)
 }
 

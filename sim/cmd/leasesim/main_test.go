@@ -183,7 +183,6 @@ sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH
 sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet: 
 sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100
   => 200 x 100 points are too many, must be at most 10000
-sweep --vary policy.target=1ms --objectives speed => --objectives: invalid objective "speed"
 sweep --vary reps=1,2 => use --reps
 replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace is in the place of it
 replay --trace x.csv --set groups.web.workload.verb=wait => the trace is in the place of it

@@ -36,20 +36,17 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 
 func (p *program) sweepCommand() *cobra.Command {
 	var vary []string
-	var objectives string
 	var rivals bool
-	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, objectives, rivals) })
+	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, rivals) })
 	f.Flags().BoolVar(&rivals, "rivals", false,
 		"the scenario's rivals decide the same requests at every point (or, if it names none, all that can)")
 	f.Flags().StringArrayVar(&vary, "vary", nil,
 		"a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
-	f.Flags().StringVar(&objectives, "objectives", "", "goals for the Pareto front, as in jain:max,"+
-		"calls_per_s:min (default: false_reject_ratio:min,calls_per_s:min)")
 	return f.Command
 }
 
 // sweep runs the grid and shows it.
-func (f *shared) sweep(vary []string, goals string, rivals bool) error {
+func (f *shared) sweep(vary []string, rivals bool) error {
 	s, err := f.load(func(s *sim.Scenario) error {
 		if !rivals {
 			return withoutRivals(s)
@@ -74,14 +71,8 @@ func (f *shared) sweep(vary []string, goals string, rivals bool) error {
 		}
 		axes = append(axes, a)
 	}
-	var objectives []search.Objective
-	if goals != "" {
-		if objectives, err = search.ParseObjectives(goals); err != nil {
-			return fmt.Errorf("%w: --objectives: %w", errUsage, err)
-		}
-	}
 	lab, clear := f.lab(0)
-	r, err := lab.Sweep(f.Context(), s, axes, objectives)
+	r, err := lab.Sweep(f.Context(), s, axes)
 	clear()
 	switch {
 	case errors.Is(err, search.ErrAxis), errors.Is(err, search.ErrGrid):

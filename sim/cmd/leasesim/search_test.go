@@ -27,13 +27,6 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 	}
 }
 
-func TestASweepHasObjectives(t *testing.T) {
-	r := prints[search.SweepReport](execute(t.Context(), t, figured(figures),
-		"sweep --vary policy.target=10ms,50ms --objectives calls_per_s:max --out json").ends(0))
-	testkit.Check(t, r.Points[0].Front && !r.Points[1].Front &&
-		r.Points[1].Differences["calls_per_s"].Mean < -79, "%+v", r)
-}
-
 func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
 	for _, c := range []struct {
 		line           string

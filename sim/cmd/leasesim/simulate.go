@@ -29,7 +29,7 @@ func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*si
 	} else if err != nil {
 		return err
 	}
-	if search.Saturated(&r.Figures) && err == nil {
+	if search.Saturated(r.RedisCPU) && err == nil {
 		lab, clear := f.lab(0)
 		r.Relief, err = lab.Relieve(f.Context(), s)
 		clear()
