@@ -17,13 +17,8 @@ type objective struct {
 var sweepGoals = []objective{{figure: "false_reject_ratio"}, {figure: "calls_per_s"}}
 
 // FigureNames returns the JSON keys of a report's figures, in their order.
-func FigureNames() []string { return namesOf((&sim.Figures{}).All()) }
-
-// RivalFigureNames returns the JSON keys of a rival's figures, in their order.
-func RivalFigureNames() []string { return namesOf((&sim.RivalReport{}).All()) }
-
-func namesOf(figures []sim.Named) (names []string) {
-	for _, f := range figures {
+func FigureNames() (names []string) {
+	for _, f := range (&sim.Figures{}).All() {
 		names = append(names, f.Name)
 	}
 	return names

@@ -194,7 +194,7 @@ func validateTargets(targets []Threshold) error {
 		twin := func(o Threshold) bool { return o.name() == t.name() && o.Op == t.Op }
 		switch {
 		case err != nil:
-		case t.Rival != "" || t.Op != "<=" && t.Op != ">=":
+		case t.Op != "<=" && t.Op != ">=":
 			err = fmt.Errorf("%w: no plan can be made for %s", ErrThreshold, t)
 		case slices.ContainsFunc(targets[:i], twin):
 			err = fmt.Errorf("%w: %s is bounded twice", ErrThreshold, t.name())

@@ -24,14 +24,11 @@ var (
 //
 //	bound_exceeded_by.worst == 0
 //	false_reject_ratio < 0.5%
-//	rival.central.jain >= 0.99
 //
 // FIGURE is a JSON key. Alone it stands for its whole interval or range, and the threshold holds
 // only if it holds for every value in it: "false_reject_ratio < 0.5%" bounds the upper end. With
-// .mean, .low, .high or .worst it is that one number. rival.NAME.FIGURE is a rival's figure. OP is
-// one of < <= > >= == !=.
+// .mean, .low, .high or .worst it is that one number. OP is one of < <= > >= == !=.
 type Threshold struct {
-	Rival  string  `json:"rival,omitempty"` // none for a figure of the leases themselves
 	Figure string  `json:"figure"`
 	Part   string  `json:"part,omitempty"` // none for the whole interval
 	Op     string  `json:"op"`
@@ -65,7 +62,7 @@ var (
 )
 
 // ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is
-// a part of one it must, unless it is 0. ParseThreshold checks every name but a rival's.
+// a part of one it must, unless it is 0.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -74,19 +71,10 @@ func ParseThreshold(text string) (Threshold, error) {
 			"OP is one of < <= > >= == !=")
 	}
 	t := Threshold{Figure: match[1], Op: match[2], text: text}
-	known := FigureNames()
 	if i := strings.LastIndexByte(t.Figure, '.'); i >= 0 && slices.Contains(figureParts, t.Figure[i+1:]) {
 		t.Figure, t.Part = t.Figure[:i], t.Figure[i+1:]
 	}
-	if name, ok := strings.CutPrefix(t.Figure, "rival."); ok {
-		// A rival's name may have dots of its own, as in settle_afterwards:2.5ms; a figure's has none.
-		i := strings.LastIndexByte(name, '.')
-		if i < 1 {
-			return Threshold{}, wrong("a rival's figure is rival.NAME.FIGURE")
-		}
-		t.Rival, t.Figure, known = name[:i], name[i+1:], RivalFigureNames()
-	}
-	if !slices.Contains(known, t.Figure) {
+	if known := FigureNames(); !slices.Contains(known, t.Figure) {
 		return Threshold{}, wrong("%q is not a figure. The figures are %s; each alone or with .%s",
 			t.Figure, strings.Join(known, ", "), strings.Join(figureParts, ", ."))
 	}
@@ -108,14 +96,10 @@ func ParseThreshold(text string) (Threshold, error) {
 
 // name returns the figure's name as a threshold's text has it.
 func (t Threshold) name() string {
-	name := t.Figure
-	if t.Rival != "" {
-		name = "rival." + t.Rival + "." + name
-	}
 	if t.Part != "" {
-		name += "." + t.Part
+		return t.Figure + "." + t.Part
 	}
-	return name
+	return t.Figure
 }
 
 // String returns the text that ParseThreshold reads.
@@ -131,16 +115,7 @@ func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }
 
 // interval returns the ends of the figure's interval, or NaN where the report lacks the figure.
 func (t Threshold) interval(report *sim.Report) (low, high float64) {
-	all := report.Figures.All()
-	if t.Rival != "" {
-		all = nil
-		for i := range report.Rivals {
-			if report.Rivals[i].Name == t.Rival {
-				all = report.Rivals[i].All()
-			}
-		}
-	}
-	f := figureIn(all, t.Figure)
+	f := figureIn(report.Figures.All(), t.Figure)
 	switch {
 	case f == nil:
 		return math.NaN(), math.NaN()

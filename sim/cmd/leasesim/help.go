@@ -100,7 +100,7 @@ func starred(name string, star bool, about string) string {
 func figureHelp() string {
 	var b strings.Builder
 	for _, name := range search.FigureNames() {
-		b.WriteString(starred(name, slices.Contains(search.RivalFigureNames(), name), view.About(name)))
+		b.WriteString(starred(name, false, view.About(name)))
 	}
 	return b.String()
 }

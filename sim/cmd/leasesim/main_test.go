@@ -160,7 +160,6 @@ run --duration 0s => --duration is 0s, must be above 0
 run --reps 0 --out xml => leasesim: --out is "xml"
 run --threshold 'jain > high'
   => leasesim: --threshold: invalid threshold "jain > high": "high" is not a number
-run --threshold 'rival.fixed_window.jain > 1' => the rival fixed_window does not run
 run -f @dir => --file: 
 compare --rivals sliding_log,sliding_log => sliding_log is there twice
 run -f nowhere.yaml => leasesim: there is no file nowhere.yaml

@@ -87,7 +87,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 	}
 	for i := range r.Points {
 		if point := &r.Points[i]; point.Figures != nil {
-			if err := f.judge(sim.Report{Figures: *point.Figures, Rivals: point.Rivals}); err != nil {
+			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
 				errs = append(errs, fmt.Errorf("at %s: %w", r.Label(point), err))
 			}
 		}

@@ -105,12 +105,6 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 			return s, err
 		}
 	}
-	for _, rule := range f.rules {
-		if rule.Rival != "" && !slices.Contains(s.Rivals, rule.Rival) {
-			return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, "+
-				"or in compare --rivals", errUsage, rule, rule.Rival)
-		}
-	}
 	if err := s.Validate(); err != nil {
 		return s, err
 	}
@@ -191,8 +185,7 @@ func (f *shared) finish(d view.Document, early, wrong error) error {
 }
 
 // judge is nil if r meets every --threshold; else its error says which it fails, and ends the
-// command with status 3. Of a report without rivals, as of one point of a sweep, only Figures is
-// needed.
+// command with status 3. Only Figures is needed.
 func (f *shared) judge(r sim.Report) error {
 	var errs []error
 	for _, rule := range f.rules {
