@@ -107,8 +107,5 @@ var (
 // Constantly is the distribution of one value.
 func Constantly(d time.Duration) DurationDist { return scenario.Constantly(d) }
 
-// MoreIsBetter reports whether the figure with a JSON key is good where it is large.
-func MoreIsBetter(name string) bool { return report.MoreIsBetter(name) }
-
 // IsPart reports whether the figure with a JSON key is a part of one, and written in percent.
 func IsPart(name string) bool { return report.IsPart(name) }

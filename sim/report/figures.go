@@ -31,9 +31,9 @@ func IsPart(name string) bool {
 	return false
 }
 
-// MoreIsBetter reports whether the figure with this JSON key is good where it is large. The others
+// moreIsBetter reports whether the figure with this JSON key is good where it is large. The others
 // are good where they are small.
-func MoreIsBetter(name string) bool {
+func moreIsBetter(name string) bool {
 	switch name {
 	case "offered", "admitted", "admitted_ratio", "central_admitted", "admitted_vs_central", "jain",
 		"worst_share", "refunded":
@@ -275,7 +275,7 @@ func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Na
 		if IsPart(f.Name) {
 			most = 1
 		}
-		*f.Figure = figureOf(values[i], seeds, c, MoreIsBetter(f.Name), most)
+		*f.Figure = figureOf(values[i], seeds, c, moreIsBetter(f.Name), most)
 	}
 }
 

@@ -25,16 +25,9 @@ func FigureNames() (names []string) {
 }
 
 // FigureOf finds a figure by its JSON key. It panics if there is none: the parsers check names.
-func FigureOf(f *sim.Figures, name string) sim.Figure { return *figureIn(f.All(), name) }
-
-// figureIn returns nil if there is no such figure.
-func figureIn(all []sim.Named, name string) *sim.Figure {
-	for _, named := range all {
-		if named.Name == name {
-			return named.Figure
-		}
-	}
-	return nil
+func FigureOf(f *sim.Figures, name string) sim.Figure {
+	all := f.All()
+	return *all[slices.IndexFunc(all, func(named sim.Named) bool { return named.Name == name })].Figure
 }
 
 // paretoFront marks the rows that no row of the front beats. A row has the figures of one trial; all

@@ -113,13 +113,10 @@ func (t Threshold) String() string {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }
 
-// interval returns the ends of the figure's interval, or NaN where the report lacks the figure.
+// interval returns the ends of the figure's interval.
 func (t Threshold) interval(report *sim.Report) (low, high float64) {
-	f := figureIn(report.Figures.All(), t.Figure)
-	switch {
-	case f == nil:
-		return math.NaN(), math.NaN()
-	case t.Part == "":
+	f := FigureOf(&report.Figures, t.Figure)
+	if t.Part == "" {
 		return f.Low, f.High
 	}
 	x := map[string]float64{"mean": f.Mean, "low": f.Low, "high": f.High, "worst": f.Worst}[t.Part]
@@ -127,7 +124,7 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 }
 
 // Failure describes the figure if it does not meet the threshold, and is empty otherwise. A figure
-// that the report lacks, or that is not a number, meets no threshold.
+// that is not a number meets no threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
