@@ -208,7 +208,7 @@ func TestReportsInLineAreMadeWhenItStops(t *testing.T) {
 		s, err := newService(memory.New(nil), options{rules: file})
 		testkit.NoErr(t, err)
 		users, operators := testnet.Listen(), testnet.Listen()
-		fetch := func(to *testnet.Pipes, method, path string) int {
+		fetch := func(to testnet.Pipes, method, path string) int {
 			client := &http.Client{Transport: &http.Transport{DialContext: to.Dial, DisableKeepAlives: true}}
 			r, err := http.NewRequest(method, "http://api"+path, nil)
 			testkit.NoErr(t, err)

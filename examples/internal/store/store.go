@@ -1,11 +1,14 @@
-// Package store opens the store of the examples' limits.
+// Package store has the parts that the examples share: the store of their limits, and a server.
 package store
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"log"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,15 +21,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Main parses the flags of a program, to which it adds -redis, and calls run with the store of the
-// limits and a context that ends with an interrupt. It logs the error of run.
+var redisURL = flag.String("redis", "",
+	"the `URL` of the Redis that holds the limits; none: limits of this process alone")
+
+// Main parses the flags of a program, to which this package adds -redis, and calls run with the
+// store of the limits and a context that ends with an interrupt. It logs the error of run.
 func Main(prefix string, run func(ctx context.Context, s lease.Store) error) {
 	log.SetFlags(0)
-	url := flag.String("redis", "", "the `URL` of the Redis that holds the limits; none: limits of this process alone")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, done, err := Open(*url, prefix)
+	s, done, err := Open(*redisURL, prefix)
 	if err == nil {
 		err = run(ctx, s)
 		_ = done()
@@ -52,4 +57,25 @@ func Open(url, prefix string) (s lease.Store, done func() error, err error) {
 	client := redis.NewClient(options)
 	s, err = redisbucket.New(client, redisbucket.Config{Prefix: prefix})
 	return s, client.Close, err
+}
+
+// Serve serves handler until ctx ends. Then it finishes the requests under way and calls end, which
+// gives back the limiters' tokens.
+func Serve(ctx context.Context, address string, handler http.Handler, end func(context.Context) error) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	stopped := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		stopped <- errors.Join(server.Shutdown(within), end(within))
+	})
+	log.Printf("serving at http://%s", listener.Addr())
+	if err := server.Serve(listener); err != http.ErrServerClosed {
+		return err
+	}
+	return <-stopped
 }

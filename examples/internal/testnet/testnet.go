@@ -4,62 +4,26 @@ package testnet
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"sync"
 	"testing"
 
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Pipes is a network in memory: a listener, and Dial reaches it.
-type Pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
+type Pipes struct{ *bufconn.Listener }
 
 // Listen returns a network whose only listener is the result.
-func Listen() *Pipes {
-	closed := make(chan struct{})
-	return &Pipes{make(chan net.Conn), closed, sync.OnceFunc(func() { close(closed) })}
-}
-
-// Accept returns the next connection that Dial opens.
-func (p *Pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends Accept and Dial. Open connections stay open.
-func (p *Pipes) Close() error {
-	p.close()
-	return nil
-}
-
-// Addr returns the address of every connection.
-func (p *Pipes) Addr() net.Addr { return conn{}.RemoteAddr() }
+func Listen() Pipes { return Pipes{bufconn.Listen(1 << 16)} }
 
 // Dial opens a connection. It ignores network and address.
-func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- conn{there}:
-		return here, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// conn is the server's end of a connection, with an address that it can limit by.
-type conn struct{ net.Conn }
-
-func (conn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (p Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) { return p.DialContext(ctx) }
 
 // Patience is the query of a Redis URL whose client outlasts a pause of the machine.
 const Patience = "?dial_timeout=1m&read_timeout=1m&write_timeout=1m&pool_timeout=1m"
@@ -68,4 +32,19 @@ const Patience = "?dial_timeout=1m&read_timeout=1m&write_timeout=1m&pool_timeout
 func Redis(t testing.TB) (url string) {
 	t.Helper()
 	return "redis://" + redistest.Start(t).Addr + "/0" + Patience
+}
+
+// OnRedis runs body until it has no error, each time on new buckets: a slow machine may miss a
+// deadline of the limiter. open returns the store of one more process.
+func OnRedis(t testing.TB, body func(open func() lease.Store) error) {
+	url, attempts := Redis(t), 0
+	testkit.EventuallyNil(t, func() error {
+		attempts++
+		return body(func() lease.Store {
+			s, done, err := store.Open(url, fmt.Sprint("test ", attempts))
+			testkit.NoErr(t, err)
+			t.Cleanup(func() { done() })
+			return s
+		})
+	})
 }
