@@ -6,16 +6,17 @@
 //	go run ./worker -redis redis://localhost:6379         # the limit of all workers
 //
 // After an interrupt it takes no more jobs, finishes the begun ones, puts back the waiting ones,
-// and gives its leased tokens back to the other workers. worker.go is the worker.
+// and gives its leased tokens back to the other workers.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
+	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
@@ -24,43 +25,81 @@ import (
 )
 
 func main() {
-	jobs := flag.Int("jobs", 200, "how many jobs there are")
-	parallel := flag.Int("parallel", 8, "how many jobs are done at a time")
 	store.Main("worker-example", func(ctx context.Context, buckets lease.Store) error {
-		return run(ctx, buckets, *jobs, *parallel)
+		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer api.Close()
+		limits := []hybrid.Limit{hybrid.PerSecond(20)}
+		calls, err := hybrid.New(buckets, hybrid.Config{Name: "calls", Limits: limits})
+		if err != nil {
+			return err
+		}
+		w := &worker{queue: make(chan int, 200), api: api.URL, calls: calls}
+		for job := range cap(w.queue) {
+			w.queue <- job
+		}
+		err = w.run(ctx, 8)
+		log.Printf("%d jobs are left", len(w.queue))
+		return err
 	})
 }
 
-// run does all jobs, or as many as possible until ctx ends.
-func run(ctx context.Context, buckets lease.Store, jobs, parallel int) error {
-	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer api.Close()
-	limiter := func(name string, limit hybrid.Limit) (*hybrid.Limiter, error) {
-		return hybrid.New(buckets, hybrid.Config{Name: name, Limits: []hybrid.Limit{limit}})
-	}
-	calls, err1 := limiter("calls", hybrid.PerSecond(20))
-	customers, err2 := limiter("customers", hybrid.PerSecond(5))
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
+// worker does jobs within a limit of calls that all workers on the same store share.
+type worker struct {
+	queue  chan int // yours is a message broker: to receive, and to put back
+	api    string
+	client http.Client
+	calls  *hybrid.Limiter
+}
 
-	queue := make(chan job, jobs)
-	for i := range jobs {
-		queue <- job{id: i, customer: string(rune('a' + i%10))}
+// run does up to parallel jobs at a time until ctx ends. It returns when all begun jobs are done and
+// the leased tokens are given back, so that the other workers have them at once.
+func (w *worker) run(ctx context.Context, parallel int) error {
+	var all sync.WaitGroup
+	for range parallel {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case job := <-w.queue:
+					if err := w.do(ctx, job); err != nil {
+						log.Printf("job %d is put back: %v", job, err)
+						w.queue <- job
+					}
+				}
+			}
+		})
 	}
-	w := newWorker(queue, api.URL, nil, calls, customers)
-	working, end := context.WithCancel(ctx)
-	defer end()
-	go func() {
-		for ; w.done.Load() < int64(jobs); time.Sleep(time.Second) {
-			log.Printf("%d jobs are done, %d wait for the API", w.done.Load(), calls.Stats().Waiting)
-		}
-		end()
-	}()
-	w.run(working, parallel)
+	all.Wait()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := w.shutdown(ending)
-	log.Printf("%d jobs are done, %d are left", w.done.Load(), len(queue))
-	return err
+	return w.calls.Shutdown(ending)
+}
+
+// patience is how long a job waits for its turn. Wait fails at once if its turn would come later.
+const patience = 5 * time.Second
+
+// do waits for the job's turn and calls the API. The end of ctx ends the wait, but not the call.
+func (w *worker) do(ctx context.Context, job int) error {
+	waiting, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	// For code written for golang.org/x/time/rate, package xtime gives such a key its methods.
+	if err := w.calls.Wait(waiting, "all"); err != nil {
+		return err
+	}
+	begun, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(begun, http.MethodPut, fmt.Sprintf("%s/jobs/%d", w.api, job), nil)
+	if err != nil {
+		return err
+	}
+	answer, err := w.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		return errors.New(answer.Status)
+	}
+	log.Printf("job %d is done", job)
+	return nil
 }

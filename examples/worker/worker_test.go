@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -55,29 +57,24 @@ func (a *api) called() int {
 
 // start starts one worker of the fleet that shares buckets, and checks that its books balance in
 // the end.
-func start(t *testing.T, buckets lease.Store, queue chan job, a *api, calls, customers hybrid.Limit) *worker {
+func start(t *testing.T, buckets lease.Store, queue chan int, a *api, limit hybrid.Limit) *worker {
 	t.Helper()
-	limiter := func(name string, limit hybrid.Limit) *hybrid.Limiter {
-		// Each worker has another value of the store, as separate processes have.
-		l, err := hybrid.New(&struct{ lease.Store }{buckets}, hybrid.Config{
-			Name: name, Limits: []hybrid.Limit{limit},
-		})
-		testkit.NoErr(t, err)
-		t.Cleanup(func() {
-			l.Close()
-			s := l.Stats()
-			testkit.Check(t, s.Conserved() && s.Waiting == 0, "the books do not balance: %+v", s)
-		})
-		return l
-	}
-	return newWorker(queue, "http://api", a, limiter("calls", calls), limiter("customers", customers))
+	// Each worker has another value of the store, as separate processes have.
+	l, err := hybrid.New(&struct{ lease.Store }{buckets}, hybrid.Config{Limits: []hybrid.Limit{limit}})
+	testkit.NoErr(t, err)
+	t.Cleanup(func() {
+		l.Close()
+		s := l.Stats()
+		testkit.Check(t, s.Conserved() && s.Waiting == 0, "the books do not balance: %+v", s)
+	})
+	return &worker{queue: queue, api: "http://api", client: http.Client{Transport: a}, calls: l}
 }
 
-// jobs returns a queue of n jobs, of ten customers.
-func jobs(n int) chan job {
-	queue := make(chan job, n)
+// jobs returns a queue of n jobs.
+func jobs(n int) chan int {
+	queue := make(chan int, n)
 	for i := range n {
-		queue <- job{i, string(rune('a' + i%10))}
+		queue <- i
 	}
 	return queue
 }
@@ -93,19 +90,11 @@ func TestWorkersShareALimit(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		from := time.Now()
 		var fleet sync.WaitGroup
-		var workers []*worker
 		for range 3 {
-			w := start(t, buckets, queue, a, hybrid.PerSecond(20), hybrid.PerSecond(100))
-			workers = append(workers, w)
-			fleet.Go(func() { w.run(ctx, 8) })
+			w := start(t, buckets, queue, a, hybrid.PerSecond(20))
+			fleet.Go(func() { _ = w.run(ctx, 8) })
 		}
-		done := func() (n int64) {
-			for _, w := range workers {
-				n += w.done.Load()
-			}
-			return n
-		}
-		for done() < 600 {
+		for a.called() < 600 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		took := time.Since(from)
@@ -122,64 +111,79 @@ func TestWorkersShareALimit(t *testing.T) {
 	})
 }
 
-// TestAJobThatWaitsIsPutBack: when the worker ends, the jobs that wait for their customer's turn
-// are in the queue again, begun jobs are done, and the worker's leased tokens are available to
-// another worker at once.
+// TestWorkersShareALimitInRedis: the second worker has the calls that the first one has left.
+func TestWorkersShareALimitInRedis(t *testing.T) {
+	testnet.OnRedis(t, func(open func() lease.Store) error {
+		a := &api{}
+		for range 2 {
+			w := start(t, open(), jobs(3), a, hourly(5))
+			ctx, stop := context.WithTimeout(t.Context(), patience)
+			defer stop()
+			for len(w.queue) > 0 && w.do(ctx, <-w.queue) == nil {
+			}
+			if err := w.calls.Shutdown(t.Context()); err != nil {
+				return err
+			}
+		}
+		if a.called() != 5 {
+			return fmt.Errorf("%d calls, want 5", a.called())
+		}
+		return nil
+	})
+}
+
+// TestAJobThatWaitsIsPutBack: when the worker ends, the jobs that wait for their turn are in the queue
+// again, begun jobs are done, and the worker's leased tokens are available to another worker at once.
 func TestAJobThatWaitsIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{})
 		a := &api{say: func(int, http.ResponseWriter) { <-begun }}
-		buckets, queue := memory.New(nil), make(chan job, 8)
-		for i := range cap(queue) {
-			queue <- job{i, "a"}
-		}
-		first := start(t, buckets, queue, a, hourly(100), hourly(5))
+		buckets, queue := memory.New(nil), jobs(8)
+		every := hybrid.Every(2 * time.Second).WithBurst(5)
+		first := start(t, buckets, queue, a, every)
 		ctx, stop := context.WithCancel(context.Background())
 		var running sync.WaitGroup
-		running.Go(func() { first.run(ctx, 7) })
-		time.Sleep(time.Minute / 10)
-		waiting := first.customers.Stats().Waiting
+		running.Go(func() { _ = first.run(ctx, 7) })
+		time.Sleep(time.Second)
+		waiting := first.calls.Stats().Waiting
 		testkit.Check(t, a.called() == 5 && waiting == 2, "%d have begun, %d wait", a.called(), waiting)
 		stop()
 		synctest.Wait()
 		testkit.Check(t, len(queue) == 3, "%d jobs are in the queue, want the 2 that waited and 1", len(queue))
 		close(begun)
 		running.Wait()
-		testkit.Check(t, first.done.Load() == 5, "%d jobs are done, want the 5 that had begun", first.done.Load())
-		testkit.NoErr(t, first.shutdown(context.Background()))
-		for _, l := range []*hybrid.Limiter{first.calls, first.customers} {
-			_, err := l.Take(context.Background(), "a", 1)
-			held := l.Stats().Held
-			testkit.Check(t, held == 0 && errors.Is(err, hybrid.ErrClosed), "%d were not given back, %v", held, err)
-		}
-		left, err := start(t, buckets, queue, a, hourly(100), hourly(5)).calls.Peek(context.Background(), "all")
+		testkit.Check(t, a.called() == 5 && len(queue) == 3, "%d calls, %d jobs are left", a.called(), len(queue))
+		held := first.calls.Stats().Held
+		testkit.Check(t, held == 0, "%d tokens were not given back", held)
+		left, err := start(t, buckets, queue, a, every).calls.Peek(context.Background(), "all")
 		testkit.NoErr(t, err)
-		testkit.Check(t, left.Remaining == 95, "%d calls are left for the next worker, want 95", left.Remaining)
+		testkit.Check(t, left.Remaining <= 1, "%d calls are left for the next worker, want 0 or 1", left.Remaining)
 	})
 }
 
-// TestAJobThatFailsCostsItsCustomerNothing: it is put back and done later, after a pause, and its
-// customer's token is refunded. The call of the API has happened, and counts.
-func TestAJobThatFailsCostsItsCustomerNothing(t *testing.T) {
+// TestAJobThatCannotBeDoneIsPutBack: as the API fails, or as its turn would come too late, which
+// costs no time.
+func TestAJobThatCannotBeDoneIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{say: func(call int, w http.ResponseWriter) {
 			if call <= 3 {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 		}}
-		queue := jobs(1)
-		w := start(t, memory.New(nil), queue, a, hourly(100), hourly(10))
+		w := start(t, memory.New(nil), jobs(1), a, hybrid.Every(4*time.Second))
 		ctx, stop := context.WithCancel(context.Background())
-		go w.run(ctx, 1)
-		time.Sleep(10 * time.Second)
+		ended := make(chan error, 1)
+		go func() { ended <- w.run(ctx, 1) }()
+		time.Sleep(13 * time.Second)
 		stop()
-		synctest.Wait()
-		calls, err1 := w.calls.Peek(context.Background(), "all")
-		customer, err2 := w.customers.Peek(context.Background(), "a")
-		testkit.Must(t, err1 == nil && err2 == nil, "%v, %v", err1, err2)
-		testkit.Check(t, w.done.Load() == 1 && len(queue) == 0 && len(a.calls) == 4, "%d calls", len(a.calls))
-		testkit.Check(t, a.calls[3].Sub(a.calls[0]) == 3*pauseAfterFailure, "it fails without a pause")
-		testkit.Check(t, calls.Remaining == 96 && customer.Remaining == 9, "%d calls and %d jobs are left",
-			calls.Remaining, customer.Remaining)
+		testkit.NoErr(t, <-ended)
+		testkit.Check(t, len(w.queue) == 0 && a.called() == 4, "%d calls, want 3 that fail and 1", a.called())
+
+		w = start(t, memory.New(nil), jobs(1), a, hourly(1))
+		testkit.NoErr(t, w.do(t.Context(), 1))
+		from := time.Now()
+		err := w.do(t.Context(), 2)
+		testkit.Check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) < time.Second,
+			"%v after %v", err, time.Since(from))
 	})
 }
