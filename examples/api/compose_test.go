@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -29,6 +30,7 @@ type container struct {
 	Image       string
 	Build       struct{ Context, Dockerfile string }
 	Command     []string
+	Entrypoint  []string
 	Environment map[string]string
 	Volumes     []string
 	Ports       []string
@@ -78,10 +80,10 @@ func TestCompositionHoldsTogether(t *testing.T) {
 	strictly(t, "compose.yaml", &c)
 
 	// The API's flags are read by the API itself, and Prometheus scrapes every replica.
-	o, err := parse(c.API.Command[1:])
-	testkit.NoErr(t, err)
-	testkit.Check(t, o.redis == "redis://redis:6379/0", "the API looks for Redis at %s", o.redis)
-	ready := "http://127.0.0.1" + o.admin + "/readyz"
+	testkit.NoErr(t, flag.CommandLine.Parse(c.API.Command))
+	redisURL := flag.Lookup("redis").Value.String()
+	testkit.Check(t, redisURL == "redis://redis:6379/0", "the API looks for Redis at %s", redisURL)
+	ready := "http://127.0.0.1" + *admin + "/readyz"
 	testkit.Check(t, slices.Contains(c.API.Healthcheck.Test, ready), "the health check is not of %s", ready)
 	var targets []struct{ Targets []string }
 	strictly(t, "prometheus/targets.yml", &targets)
@@ -90,19 +92,20 @@ func TestCompositionHoldsTogether(t *testing.T) {
 		for _, p := range s.Ports {
 			testkit.Check(t, strings.HasPrefix(p, "127.0.0.1:"), "%s publishes %s beyond this machine", name, p)
 		}
-		if s.Image == c.API.Image && s.Profiles == nil {
-			replicas = append(replicas, name+o.admin)
+		if s.Image == c.API.Image {
+			replicas = append(replicas, name+*admin)
 		}
 	}
 	slices.Sort(replicas)
-	testkit.Check(t, len(replicas) == 2 && slices.Equal(replicas, targets[0].Targets), "Prometheus scrapes %v of %v",
-		targets, replicas)
+	testkit.Check(t, len(replicas) == 2 && slices.Equal(replicas, targets[0].Targets),
+		"Prometheus scrapes %v of %v", targets, replicas)
 
 	redis, prometheus, grafana := c.Services["redis"], c.Services["prometheus"], c.Services["grafana"]
 	_, configured, _ := strings.Cut(prometheus.Command[0], "--config.file=")
 	for _, file := range []string{
-		filepath.Join(c.API.Build.Context, c.API.Build.Dockerfile), c.API.onHost(o.rules),
-		redis.onHost(redis.Command[1]), prometheus.onHost(configured),
+		filepath.Join(c.API.Build.Context, c.API.Build.Dockerfile), c.API.onHost(*limits),
+		c.Services["load"].onHost(c.Services["load"].Entrypoint[0]), redis.onHost(redis.Command[1]),
+		prometheus.onHost(configured),
 		grafana.onHost(grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]),
 		grafana.onHost("/etc/grafana/provisioning/datasources/prometheus.yml"),
 	} {
@@ -112,7 +115,7 @@ func TestCompositionHoldsTogether(t *testing.T) {
 
 	// The load plays the load balancer: the API trusts the client addresses from it, and from this machine.
 	load := netip.MustParseAddr(c.Services["load"].Networks["default"].Address)
-	table, err := rules.Parse("rules.yaml", []byte(read(t, c.API.onHost(o.rules))))
+	table, err := rules.Parse("rules.yaml", []byte(read(t, c.API.onHost(*limits))))
 	testkit.NoErr(t, err)
 	testkit.Check(t, len(table.Trusted) == 2 && table.Trusted[0] == netip.PrefixFrom(load, 32) &&
 		table.Trusted[1].Addr().IsLoopback(), "the API trusts %v, and the load is at %s", table.Trusted, load)

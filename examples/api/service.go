@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -28,30 +27,35 @@ type service struct {
 	telemetry *hybridotel.Telemetry
 	registry  *prometheus.Registry
 	ready     atomic.Bool
-	end       []func(context.Context) error // called by shutdown, in this order
 }
 
 // newService returns the API with limits in store. Its only I/O is reading the rules, so it starts
 // while Redis is away.
-func newService(store lease.Store, o options) (*service, error) {
+func newService(store lease.Store, file string, callTimeout time.Duration) (*service, error) {
 	s := &service{registry: prometheus.NewRegistry()}
-	if err := s.observe(); err != nil {
+	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo(),
+		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	if err != nil {
+		return nil, err
+	}
+	// With a TracerProvider there would be spans, too.
+	s.telemetry, err = hybridotel.New(hybridotel.Config{
+		MeterProvider: metric.NewMeterProvider(metric.WithReader(reader)),
+	})
+	if err != nil {
 		return nil, err
 	}
 	store = s.telemetry.Store(store)
-	var err error
 	s.reports, err = hybrid.New(store, hybrid.Config{
-		Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}, CallTimeout: o.callTimeout,
+		Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}, CallTimeout: callTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.telemetry.Register(s.reports)
-	s.rules, err = rules.Open(o.rules, rules.Config{
-		Store:     store,
-		Base:      hybrid.Config{CallTimeout: o.callTimeout},
-		Interval:  2 * time.Second,
-		OnLimiter: s.telemetry.Register,
+	s.rules, err = rules.Open(file, rules.Config{
+		Store: store, Base: hybrid.Config{CallTimeout: callTimeout},
+		Interval: 2 * time.Second, OnLimiter: s.telemetry.Register,
 	})
 	if err != nil {
 		return nil, err
@@ -64,21 +68,7 @@ func newService(store lease.Store, o options) (*service, error) {
 		}
 		return 0
 	}))
-	s.end = append([]func(context.Context) error{s.rules.Shutdown, s.reports.Shutdown}, s.end...)
 	return s, nil
-}
-
-// observe sets up metrics for Prometheus. With a TracerProvider there would be spans, too.
-func (s *service) observe() error {
-	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo(),
-		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
-	if err != nil {
-		return err
-	}
-	metrics := metric.NewMeterProvider(metric.WithReader(reader))
-	s.telemetry, err = hybridotel.New(hybridotel.Config{MeterProvider: metrics})
-	s.end = append(s.end, metrics.Shutdown)
-	return err
 }
 
 // warmUp makes the service ready as soon as Redis answers: a process that has no connection yet
@@ -87,32 +77,21 @@ func (s *service) observe() error {
 func (s *service) warmUp(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for within.Err() == nil {
-		err := s.reports.Ping(within)
-		if err == nil {
-			break
-		}
-		slog.Warn("Redis does not answer yet", "error", err)
-		select {
-		case <-within.Done():
-		case <-time.After(500 * time.Millisecond):
-		}
+	for within.Err() == nil && s.reports.Ping(within) != nil {
+		time.Sleep(500 * time.Millisecond)
 	}
 	s.ready.Store(ctx.Err() == nil)
 }
 
-// shutdown gives the leased tokens back and ends the exporters.
-func (s *service) shutdown(ctx context.Context) (err error) {
-	for _, end := range s.end {
-		err = errors.Join(err, end(ctx))
-	}
-	return err
+// shutdown gives the leased tokens back.
+func (s *service) shutdown(ctx context.Context) error {
+	return errors.Join(s.rules.Shutdown(ctx), s.reports.Shutdown(ctx))
 }
 
 // admin serves operators and the orchestrator, without a limit.
 func (s *service) admin() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.Load() {
 			http.Error(w, "starting or stopping", http.StatusServiceUnavailable)
@@ -126,10 +105,10 @@ func (s *service) admin() http.Handler {
 func (s *service) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, http.StatusOK, map[string]string{"id": r.PathValue("id")})
+		_ = json.NewEncoder(w).Encode(map[string]string{"id": r.PathValue("id")})
 	})
-	mux.HandleFunc("POST /items", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, http.StatusCreated, map[string]string{"id": "18"})
+	mux.HandleFunc("POST /items", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
 	})
 	mux.HandleFunc("POST /reports", s.report)
 	return s.rules.Handler(mux)
@@ -140,22 +119,10 @@ func (s *service) api() http.Handler {
 func (s *service) report(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	switch err := s.telemetry.Wait(ctx, s.reports.Key("all")); {
-	case err == nil:
-		answer(w, http.StatusCreated, map[string]string{"report": "done"})
-	case r.Context().Err() != nil: // the client has gone
-	default:
+	if s.telemetry.Wait(ctx, s.reports.Key("all")) != nil {
 		w.Header().Set("Retry-After", "2")
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		json.NewEncoder(w).Encode(map[string]any{"title": "too many reports are waiting", "status": 503})
+		http.Error(w, "too many reports are waiting", http.StatusServiceUnavailable)
+		return
 	}
-}
-
-func answer(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(body); err != nil {
-		slog.Debug("the client did not wait for its answer", "error", err)
-	}
+	w.WriteHeader(http.StatusCreated)
 }

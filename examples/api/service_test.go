@@ -44,7 +44,7 @@ func write(t *testing.T, text string) (file string) {
 func bubble(t *testing.T, rules string, body func(t *testing.T, s *service)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newService(memory.New(nil), options{rules: rules})
+		s, err := newService(memory.New(nil), rules, 0)
 		testkit.NoErr(t, err)
 		t.Cleanup(func() { testkit.NoErr(t, s.shutdown(context.Background())) })
 		body(t, s)
@@ -57,7 +57,7 @@ func onRedis(t *testing.T, url, rules string) *service {
 	shared, done, err := store.Open(url, "test:")
 	testkit.NoErr(t, err)
 	t.Cleanup(func() { done() })
-	s, err := newService(shared, options{rules: rules, callTimeout: time.Minute})
+	s, err := newService(shared, rules, time.Minute)
 	testkit.NoErr(t, err)
 	return s
 }
@@ -205,7 +205,7 @@ func TestWhatIsShownIsMeasured(t *testing.T) {
 func TestReportsInLineAreMadeWhenItStops(t *testing.T) {
 	file := write(t, small)
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newService(memory.New(nil), options{rules: file})
+		s, err := newService(memory.New(nil), file, 0)
 		testkit.NoErr(t, err)
 		users, operators := testnet.Listen(), testnet.Listen()
 		fetch := func(to testnet.Pipes, method, path string) int {

@@ -65,7 +65,7 @@ var treatments = []rule{
 	{"docker build", never, "wants docker"},
 	{"docker compose", never, "wants docker"},
 	{"api/run", inAll, "not again: .ci/full runs it"},
-	{"go run ./api serve", background, "127.0.0.1:8080"},
+	{"go run ./api", background, "127.0.0.1:8080"},
 	{"go run ./grpc -serve", background, "localhost:50051"},
 	{"go run ./llm", background, "localhost:8080"},
 	{"go run ./routers", background, "localhost:8080"},
