@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
@@ -54,9 +57,8 @@ func bubble(t *testing.T, rules string, body func(t *testing.T, s *service)) {
 // onRedis returns a service in real time, on limits that all services on url share.
 func onRedis(t *testing.T, url, rules string) *service {
 	t.Helper()
-	shared, done, err := store.Open(url, "test:")
+	shared, err := store.Open(url, "test:")
 	testkit.NoErr(t, err)
-	t.Cleanup(func() { done() })
 	s, err := newService(shared, rules, time.Minute)
 	testkit.NoErr(t, err)
 	return s
@@ -207,9 +209,10 @@ func TestReportsInLineAreMadeWhenItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newService(memory.New(nil), file, 0)
 		testkit.NoErr(t, err)
-		users, operators := testnet.Listen(), testnet.Listen()
-		fetch := func(to testnet.Pipes, method, path string) int {
-			client := &http.Client{Transport: &http.Transport{DialContext: to.Dial, DisableKeepAlives: true}}
+		users, operators := bufconn.Listen(1<<16), bufconn.Listen(1<<16)
+		fetch := func(to *bufconn.Listener, method, path string) int {
+			dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return to.DialContext(ctx) }
+			client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 			r, err := http.NewRequest(method, "http://api"+path, nil)
 			testkit.NoErr(t, err)
 			r.Header.Set("X-User", "ann")

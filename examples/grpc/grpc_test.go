@@ -18,6 +18,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -56,10 +57,10 @@ func bubble(t *testing.T, calls, messages hybrid.Limit,
 func connect(t *testing.T, server *grpc.Server, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	pb.RegisterTestServiceServer(server, echo{})
-	pipes := testnet.Listen()
+	pipes := bufconn.Listen(1 << 16) // a network in memory
 	go server.Serve(pipes)
 	t.Cleanup(server.Stop)
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipes.Dial(ctx, "", "") }
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipes.DialContext(ctx) }
 	options = append(options, grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("passthrough:///server", options...)

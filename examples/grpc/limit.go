@@ -31,8 +31,7 @@ func newLimits(store lease.Store, calls, messages hybrid.Limit) (limits, error) 
 // every code becomes ResourceExhausted.
 func (l limits) server() *grpc.Server {
 	calls := rpclimit.New(l.calls, userOf, rpclimit.Status(answerOf))
-	// A stream is not read while its message waits, so the flow control of HTTP/2 slows its client
-	// down to the limit.
+	// A stream is not read while its message waits, so HTTP/2 slows its client down to the limit.
 	messages := rpclimit.New(l.messages, userOf, rpclimit.Status(answerOf), rpclimit.Wait(time.Minute))
 	unary := func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if err := calls.Limit(ctx); err != nil {

@@ -34,30 +34,22 @@ const address = "localhost:50051"
 func main() {
 	serves := flag.Bool("serve", false, "be the server and not the client")
 	store.Main("grpc-example", func(ctx context.Context, buckets lease.Store) error {
-		if *serves {
-			return serve(ctx, buckets)
+		if !*serves {
+			return call(ctx)
 		}
-		return call(ctx)
+		limits, err1 := newLimits(buckets, hybrid.PerSecond(5), hybrid.PerSecond(10))
+		listener, err2 := net.Listen("tcp", address)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		server := limits.server()
+		pb.RegisterTestServiceServer(server, echo{})
+		context.AfterFunc(ctx, server.GracefulStop)
+		err := server.Serve(listener)
+		ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return errors.Join(err, limits.calls.Shutdown(ending), limits.messages.Shutdown(ending)) // tokens go back
 	})
-}
-
-// serve runs the service until ctx ends, and then gives back its limiters' tokens.
-func serve(ctx context.Context, buckets lease.Store) error {
-	limits, err := newLimits(buckets, hybrid.PerSecond(5), hybrid.PerSecond(10))
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	server := limits.server()
-	pb.RegisterTestServiceServer(server, echo{})
-	context.AfterFunc(ctx, server.GracefulStop)
-	err = server.Serve(listener)
-	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return errors.Join(err, limits.calls.Shutdown(ending), limits.messages.Shutdown(ending))
 }
 
 type echo struct {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"math"
 	"net/http"
@@ -40,12 +41,8 @@ func (g *gateway) shutdown(ctx context.Context) error {
 
 // completion holds the fields of a request's body that the gateway reads.
 type completion struct {
-	Messages []struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	} `json:"messages"`
+	Messages  []struct{ Content string }
 	MaxTokens int64 `json:"max_tokens"`
-	Stream    bool  `json:"stream"`
 }
 
 // promptTokens estimates the tokens of the prompt: the model counts by its own rules, and reports
@@ -64,8 +61,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var c completion
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&c)
-	if err != nil || c.MaxTokens < 1 || c.MaxTokens > 4096 {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	if err != nil || json.Unmarshal(body, &c) != nil || c.MaxTokens < 1 || c.MaxTokens > 4096 {
 		http.Error(w, "this is no request for a completion", http.StatusBadRequest)
 		return
 	}
@@ -82,7 +79,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many tokens", http.StatusTooManyRequests)
 	default:
 		w.Header().Set("X-Ratelimit-Remaining-Tokens", strconv.FormatInt(tokens.Result().Remaining, 10))
-		used, err := g.relay(w, r, c)
+		used, err := g.relay(r.Context(), w, body, c.promptTokens())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
@@ -93,12 +90,12 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // relay streams the model's answer and returns the tokens that it has used, or an error if the model
-// did not begin. When the client goes away relay stops the model, and the words sent until then
-// count.
-func (g *gateway) relay(w http.ResponseWriter, r *http.Request, c completion) (used int64, err error) {
-	c.Stream = true
-	body, _ := json.Marshal(c)
-	ask, err := http.NewRequestWithContext(r.Context(), http.MethodPost, g.model, bytes.NewReader(body))
+// did not begin. When the client goes away relay stops the model; the words until then and the
+// prompt count.
+func (g *gateway) relay(
+	ctx context.Context, w http.ResponseWriter, body []byte, prompt int64,
+) (used int64, err error) {
+	ask, err := http.NewRequestWithContext(ctx, http.MethodPost, g.model, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
@@ -110,8 +107,8 @@ func (g *gateway) relay(w http.ResponseWriter, r *http.Request, c completion) (u
 	if answer.StatusCode != http.StatusOK {
 		return 0, errors.New("the model answers " + answer.Status)
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	used = c.promptTokens()
+	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))
+	used = prompt
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
 		used = usedAfter(used, lines.Text())
 		fmt.Fprintln(w, lines.Text())

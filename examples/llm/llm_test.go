@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -28,8 +31,11 @@ func TestMain(m *testing.M) {
 
 // serve serves handler on a network in memory, and returns a transport to it.
 func serve(t *testing.T, handler http.Handler) *http.Transport {
-	pipes := testnet.Listen()
-	server, transport := &http.Server{Handler: handler}, &http.Transport{DialContext: pipes.Dial}
+	pipes := bufconn.Listen(1 << 16)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return pipes.DialContext(ctx) }
+	// The deadlines of bufconn may come late, into the next request: each has a connection of its own.
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	server := &http.Server{Handler: handler}
 	go server.Serve(pipes)
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()

@@ -6,7 +6,7 @@
 //	go run ./llm                                         # limits of this process alone
 //	go run ./llm -redis redis://localhost:6379           # limits that all gateways share
 //	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
-//	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50}'
+//	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50, "stream": true}'
 //
 // gateway.go is the gateway with its limits.
 package main
@@ -43,6 +43,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 	var c completion
 	_ = json.NewDecoder(r.Body).Decode(&c)
 	words := (c.MaxTokens + 1) / 2
+	w.Header().Set("Content-Type", "text/event-stream")
 	for range words {
 		time.Sleep(20 * time.Millisecond)
 		fmt.Fprint(w, `data: {"choices": [{"delta": {"content": "word "}}]}`, "\n\n")

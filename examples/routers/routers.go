@@ -40,8 +40,7 @@ var routers = map[string]func(limit middleware) http.Handler{
 	},
 }
 
-// forGin is the adapter that gin lacks. It stops the chain after a denial, which has its answer
-// already.
+// forGin is the adapter that gin lacks. It stops the chain after a denial, which is answered already.
 func forGin(limit middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()

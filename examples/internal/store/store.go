@@ -31,10 +31,9 @@ func Main(prefix string, run func(ctx context.Context, s lease.Store) error) {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, done, err := Open(*redisURL, prefix)
+	s, err := Open(*redisURL, prefix)
 	if err == nil {
 		err = run(ctx, s)
-		_ = done()
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -42,21 +41,18 @@ func Main(prefix string, run func(ctx context.Context, s lease.Store) error) {
 }
 
 // Open returns the store in the Redis at url, or for an empty url a store in this process alone.
-// done closes the connections.
-func Open(url, prefix string) (s lease.Store, done func() error, err error) {
+func Open(url, prefix string) (lease.Store, error) {
 	if url == "" {
-		return memory.New(nil), func() error { return nil }, nil
+		return memory.New(nil), nil
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// A url may say otherwise; go-redis's own are 5 s, for which a server that hangs keeps a connection.
 	options.DialTimeout = cmp.Or(options.DialTimeout, 500*time.Millisecond)
 	options.ReadTimeout = cmp.Or(options.ReadTimeout, 500*time.Millisecond)
-	client := redis.NewClient(options)
-	s, err = redisbucket.New(client, redisbucket.Config{Prefix: prefix})
-	return s, client.Close, err
+	return redisbucket.New(redis.NewClient(options), redisbucket.Config{Prefix: prefix})
 }
 
 // Serve serves handler until ctx ends. Then it finishes the requests under way and calls end, which

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -38,5 +39,5 @@ func TestARequestUnderWayIsAnsweredBeforeTheEnd(t *testing.T) {
 	testkit.NoErr(t, answer.Body.Close())
 	testkit.Check(t, answer.StatusCode == http.StatusAccepted, "%s", answer.Status)
 	err = <-ended
-	testkit.Check(t, err != nil && err.Error() == io.ErrUnexpectedEOF.Error(), "the error of end is lost: %v", err)
+	testkit.Check(t, errors.Is(err, io.ErrUnexpectedEOF), "the error of end is lost: %v", err)
 }
