@@ -165,7 +165,7 @@ type Workload struct {
 	Retries  int           // closed: how often a denied request is asked again
 	Backoff  time.Duration // closed: before the first retry, doubled each time, with full jitter; 0 means 10 ms
 	Repeated bool          // replay: start again at the end of the trace
-	File     string        // replay: a CSV file, an access log or JSON lines, see package trace
+	File     string        // replay: a CSV file or an access log, see package trace
 	Columns  string        `json:",omitzero"` // replay: what File calls them, as in time_ms=ts,key=user
 	Trace    *Trace        `json:"-"`         // replay: what File holds
 	TraceSum string        // replay: a digest of Trace, which makes it part of Hash

@@ -56,7 +56,7 @@ func (p *program) replayCommand() *cobra.Command {
 			return nil
 		})
 	})
-	f.Flags().StringVar(&file, "trace", "", "file of recorded requests: CSV, an access log, or JSON lines")
+	f.Flags().StringVar(&file, "trace", "", "file of recorded requests: CSV or an access log")
 	f.Flags().StringVar(&columns, "columns", "",
 		"names of the fields in the file, as in time_ms=ts,key=user,process=host,tokens=cost")
 	f.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until --duration is over")

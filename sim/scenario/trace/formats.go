@@ -3,36 +3,23 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 )
 
-// format reads the requests of a file, one by one.
-type format interface {
-	next() (request, error)   // io.EOF after the last
-	sorted() bool             // they must be in order of time
-	refuse(wrong error) error // the last request is wrong; nil leaves it out
-	empty() error             // there was no request
-	notes() []string
-}
-
-// formatOf tells the format of a file by its first lines. Some of them may be of no format.
-func formatOf(name string, from *bufio.Reader, columns *Columns) (format, error) {
+// isAccessLog tells the format of a file by its first lines, of which some may be of no format.
+func isAccessLog(from *bufio.Reader) bool {
 	start, _ := from.Peek(1 << 14)
-	for _, line := range bytes.SplitN(start, []byte("\n"), 20) {
-		switch line = bytes.TrimSpace(line); {
-		case bytes.HasPrefix(line, []byte("{")), bytes.HasPrefix(line, []byte("[{")):
-			return newJSONLines(name, from, columns), nil
-		case accessLine.Match(line):
-			return newAccessLog(name, from, columns)
-		}
-	}
-	t := &table{file: name, csv: csv.NewReader(from), columns: columns, at: map[string]int{}}
-	t.csv.ReuseRecord = true
-	return t, t.header()
+	return slices.ContainsFunc(bytes.SplitN(start, []byte("\n"), 20), func(line []byte) bool {
+		return accessLine.Match(bytes.TrimSpace(line))
+	})
 }
 
 func badAt(file string, line, column int, text string) error {
@@ -47,17 +34,36 @@ type table struct {
 	at      map[string]int // the place in a line of time, process, key and tokens
 }
 
-func (t *table) sorted() bool { return true }
-
-func (t *table) notes() []string { return nil }
-
-func (t *table) refuse(err error) error {
-	w, _ := errors.AsType[*wrong](err)
-	line, column := t.csv.FieldPos(t.at[w.field])
-	return badAt(t.file, line, column, w.text)
+// readCSV reads a CSV file, of which every line must be right.
+func (r *reader) readCSV(from io.Reader) error {
+	t := &table{file: r.file, csv: csv.NewReader(from), columns: r.columns, at: map[string]int{}}
+	t.csv.ReuseRecord = true
+	if err := t.header(); err != nil {
+		return err
+	}
+	for {
+		fields, err := t.read()
+		if err == io.EOF && len(r.requests) == 0 {
+			return badAt(t.file, 2, 1, "there are no requests")
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		of := func(what string) *string {
+			if i, ok := t.at[what]; ok {
+				return &fields[i]
+			}
+			return nil
+		}
+		err = r.add(request{of("time"), of("process"), of("key"), of("tokens")})
+		if w, ok := errors.AsType[*wrong](err); ok {
+			return t.badName(t.at[w.field], w.text)
+		}
+	}
 }
-
-func (t *table) empty() error { return badAt(t.file, 2, 1, "there are no requests") }
 
 // read returns the next line. A syntax error has its line and column.
 func (t *table) read() ([]string, error) {
@@ -75,8 +81,8 @@ func (t *table) header() error {
 		return badAt(t.file, 1, 1, "the file is empty; its first line must name the columns: "+columnNames)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: it is no line with the names of columns, of an access log in the common or the "+
-			"combined format, or of JSON objects", err)
+		return fmt.Errorf("%w: it is no line with the names of columns, or of an access log in the common or "+
+			"the combined format; JSON becomes CSV by jq, see leasesim replay --help", err)
 	}
 	what := map[string]string{}
 	for is, name := range t.columns.named {
@@ -122,16 +128,90 @@ func (t *table) badName(field int, text string) error {
 	return badAt(t.file, line, column, text)
 }
 
-func (t *table) next() (request, error) {
-	fields, err := t.read()
-	if err != nil {
-		return request{}, err
-	}
-	of := func(what string) *string {
-		if i, ok := t.at[what]; ok {
-			return &fields[i]
+// lineMax bounds a line of a log.
+const lineMax = 1 << 20
+
+// accessLine matches a line of the common log format, or of the combined one. Apache may add the
+// virtual host before it, others add fields behind it. A user's name may have spaces.
+var accessLine = regexp.MustCompile(`^(?:(\S+) (\S+) (-)|(\S+) (\S+)) ([^[]+) \[([^]]+)\] ` +
+	`"((?:[^"\\]|\\.)*)" (\S+) (\S+)(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?`)
+
+// accessNames are its fields; method and path are parts of request.
+var accessNames = []string{
+	"host", "ident", "user", "time", "request", "status", "bytes", "referer", "agent", "vhost",
+}
+
+// readLog reads an access log. Lines that are no requests are left out.
+func (r *reader) readLog(from io.Reader) error {
+	names := map[string]string{"time": "time", "key": "host"}
+	maps.Copy(names, r.columns.named)
+	for is, name := range names {
+		if !slices.Contains(accessNames, name) && name != "method" && name != "path" {
+			return fmt.Errorf("%w: an access log has no field %q for the %s; there are %s, method and path",
+				ErrInvalid, name, is, strings.Join(accessNames, ", "))
 		}
-		return nil
 	}
-	return request{of("time"), of("process"), of("key"), of("tokens")}, nil
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, lineMax)
+	number, texts, left, why := 0, 0, 0, "" // lines: read, with a text, left out; the first of these
+	for lines.Scan() {
+		number++
+		line := strings.TrimSpace(lines.Text())
+		if line == "" {
+			continue
+		}
+		texts++
+		of, err := requestOf(line, names)
+		if err == nil {
+			err = r.add(of)
+		}
+		if err != nil {
+			if left++; left == 1 {
+				why = fmt.Sprintf("the first is line %d: %v", number, err)
+			}
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return badAt(r.file, number+1, 1, fmt.Sprintf("the line has more than %d bytes", lineMax))
+	case err != nil:
+		return err
+	case len(r.requests) == 0:
+		return badAt(r.file, 1, 1, fmt.Sprintf("none of its %d lines is a request; %s", texts, why))
+	case left > 0:
+		r.note(Some(left, texts, "%d lines", "is no request and was", "are no requests and were") +
+			" left out; " + why)
+	}
+	return nil
+}
+
+// requestOf returns the fields of a line of an access log that have these names.
+func requestOf(line string, names map[string]string) (request, error) {
+	found := accessLine.FindStringSubmatch(line)
+	if found == nil {
+		return request{}, errors.New("it is not like HOST - USER [TIME] \"METHOD PATH HTTP\" STATUS BYTES")
+	}
+	vhost, host, ident := found[1], cmp.Or(found[2], found[4]), cmp.Or(found[3], found[5])
+	found = append(append([]string{host, ident}, found[6:]...), vhost)
+	of := map[string]*string{}
+	for _, is := range []string{"time", "process", "key", "tokens"} {
+		name, named := names[is]
+		if !named {
+			continue
+		}
+		text := ""
+		if i := slices.Index(accessNames, name); i >= 0 {
+			text = found[i]
+		} else {
+			method, rest, _ := strings.Cut(found[4], " ")
+			path, _, _ := strings.Cut(rest, " ")
+			path, _, _ = strings.Cut(path, "?")
+			text = map[string]string{"method": method, "path": path}[name]
+		}
+		if text == "" {
+			return request{}, fmt.Errorf("it has no %s", name)
+		}
+		of[is] = &text
+	}
+	return request{of["time"], of["process"], of["key"], of["tokens"]}, nil
 }

@@ -1,12 +1,11 @@
 // Package trace reads recorded sequences of requests from files, for the simulator to replay.
 //
-// Three formats are told apart by their first lines:
+// Two formats are told apart by their first lines:
 //
 //   - CSV, whose first line names the columns, in any order;
 //   - access logs in the common format and in the combined one, as Apache, nginx and others write
 //     them, maybe with the virtual host before it, with the fields vhost, host, ident, user, time,
-//     request, method, path, status, bytes, referer and agent;
-//   - JSON, one object in a line, with fields in fields as a.b.
+//     request, method, path, status, bytes, referer and agent.
 //
 // Each may be compressed by gzip.
 //
@@ -49,6 +48,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -87,28 +89,23 @@ func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
 		_, _ = buffered.Discard(len(mark))
 	}
-	r := &reader{columns: &columns, keys: names{}, processes: names{}, nameless: map[string]int{}}
-	lines, err := formatOf(name, buffered, &columns)
-	for err == nil {
-		var of request
-		if of, err = lines.next(); err == nil {
-			if wrong := r.add(of, lines.sorted()); wrong != nil {
-				err = lines.refuse(wrong)
-			}
-		}
+	r := &reader{file: name, columns: &columns, keys: names{}, processes: names{}, nameless: map[string]int{}}
+	var err error
+	if r.log = isAccessLog(buffered); r.log {
+		err = r.readLog(buffered)
+	} else {
+		err = r.readCSV(buffered)
 	}
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return nil, err
-	case err != io.EOF && packed:
+	case err != nil && packed:
 		return nil, damaged(name, err)
-	case err != io.EOF:
+	case err != nil:
 		return nil, fmt.Errorf("trace: %s: %w", name, err)
-	case len(r.requests) == 0:
-		return nil, lines.empty()
 	}
-	r.settle(lines)
-	t := &scenario.Trace{Requests: r.requests, Notes: append(lines.notes(), r.notes...)}
+	r.settle()
+	t := &scenario.Trace{Requests: r.requests, Notes: r.notes}
 	for _, q := range t.Requests {
 		t.Keys = max(t.Keys, q.Key+1)
 		if !r.turns {
@@ -127,6 +124,8 @@ type request struct{ time, process, key, tokens *string }
 
 // reader is one text on its way to a trace.
 type reader struct {
+	file            string
+	log             bool // an access log: lines may be wrong, and out of order
 	columns         *Columns
 	keys, processes names
 	requests        []scenario.TraceRequest
@@ -145,12 +144,12 @@ type wrong struct {
 func (w *wrong) Error() string { return w.text }
 
 // add adds the request of a line.
-func (r *reader) add(of request, sorted bool) error {
+func (r *reader) add(of request) error {
 	at, err := r.columns.timeOf(*of.time)
 	if err != nil {
 		return &wrong{"time", fmt.Sprintf("time %q %v", *of.time, err)}
 	}
-	if n := len(r.requests); sorted && n > 0 && at < r.requests[n-1].At {
+	if n := len(r.requests); !r.log && n > 0 && at < r.requests[n-1].At {
 		return &wrong{"time", fmt.Sprintf("time %q is before that of the line before; sort the lines", *of.time)}
 	}
 	q := scenario.TraceRequest{At: at, Cost: 1}
@@ -185,15 +184,15 @@ const timestamp = 365 * 24 * time.Hour
 
 // settle sorts a log, makes timestamps times, and numbers processes as the text does, if it has
 // numbers only.
-func (r *reader) settle(lines format) {
+func (r *reader) settle() {
 	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
-	if !lines.sorted() && !slices.IsSortedFunc(r.requests, byTime) {
+	if r.log && !slices.IsSortedFunc(r.requests, byTime) {
 		slices.SortStableFunc(r.requests, byTime)
 		r.note("the lines are not in order of time: they were sorted")
 	}
 	n := len(r.requests)
 	start, lasts := r.requests[0].At, r.requests[n-1].At-r.requests[0].At
-	if (!lines.sorted() || start >= timestamp) && !r.finer {
+	if (r.log || start >= timestamp) && !r.finer {
 		r.spread()
 	}
 	if start < timestamp {
@@ -203,7 +202,7 @@ func (r *reader) settle(lines format) {
 		}
 		start = 0
 	}
-	for _, what := range ownNames {
+	for _, what := range []string{"process", "key", "tokens"} {
 		if none := r.nameless[what]; none > 0 {
 			shared := Some(none, n, "its %d requests", "has", "have") + fmt.Sprintf(" no %s (- or nothing): ", what)
 			r.note(shared + either(none == 1, "it has one of its own", "they share one"))
@@ -294,4 +293,17 @@ func Digest(t *scenario.Trace) string {
 		_ = binary.Write(h, binary.LittleEndian, numbers) // a hash takes everything
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Some writes how many of all things do something: "1,200 of its 2,000 requests come". all is a
+// format for their number, does the verb for one of them and do the verb for several.
+func Some(n, of int, all, does, do string) string {
+	return message.NewPrinter(language.English).Sprintf("%d of "+all+" %s", n, of, either(n == 1, does, do))
+}
+
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
 }

@@ -203,7 +203,6 @@ func FuzzRead(f *testing.F) {
 	f.Add("time_s\n0\n1.5\n")
 	f.Add("key,time_ms,tokens,process\nb,1,3,web-7\na,1e3,1,2\n")
 	f.Add(accessLog)
-	f.Add(`{"ts": 1.5, "time_ms": 7, "process": 3}` + "\n{}\n{\"time_ms\": 3}")
 	f.Add("time_ns,key\n40000000000000000,\"a,\nb\"\n")
 	place := regexp.MustCompile(`^trace: invalid trace: t.csv:[1-9]\d*:[1-9]\d*: .`)
 	f.Fuzz(func(t *testing.T, text string) {
