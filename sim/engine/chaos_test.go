@@ -386,7 +386,6 @@ func (c *chaos) network() {
 	}
 	if n.Duplicates > 0 && c.maybe(2) {
 		n.Duplicates = scenario.Ratio(c.rnd.Float64())
-		n.DuplicatesAfter = c.between(10*time.Millisecond, 3*time.Second)
 	}
 	if c.fault(4) { // answers that come after their wait has ended
 		trip := float64(n.RoundTrip.Mean())

@@ -129,10 +129,6 @@ func (n *network) send(b *batch) {
 		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, script: b.script, wait: copied})
 		c.calls = append(c.calls, b.calls...)
 		at := now + n.upload(c) + n.s.RoundTrip.Sample(&n.stream)/2
-		if port := &n.ports[b.p.index]; n.s.DuplicatesAfter > 0 {
-			at = max(at+int64(n.s.DuplicatesAfter), port.copiedAt)
-			port.copiedAt = at
-		}
 		n.time.at(at, evRequest, c.id)
 	}
 }
@@ -205,9 +201,8 @@ func (n *network) warm() {
 
 // port is the end of the network at one process.
 type port struct {
-	links    []*link // to each shard; see linkTo
-	copiedAt int64   // when the last second copy of its calls arrives, where they keep their order
-	calls    int64   // since the warm-up
+	links []*link // to each shard; see linkTo
+	calls int64   // since the warm-up
 }
 
 // link is one shard as one process sees it: package node's rules, and the calls that wait for them.

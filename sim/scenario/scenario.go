@@ -195,10 +195,7 @@ type Network struct {
 	Loss        Ratio // of requests, on the way there
 	LostReplies Ratio // on the way back: the call was executed
 	Duplicates  Ratio // of requests that arrive twice
-	// DuplicatesAfter is how much later the second ones arrive than the first, in the same order; 0
-	// means about as soon, in any.
-	DuplicatesAfter time.Duration `json:",omitzero"`
-	Partitions      []Partition
+	Partitions  []Partition
 }
 
 // Partition cuts processes off: requests and replies are lost.

@@ -100,7 +100,6 @@ var refused = []struct{ set, want string }{
 	{"network.loss=1%", "network.loss is 1%, must be 0%"},
 	{"network.lost_replies=1%", "network.lost_replies is 1%, must be 0%"},
 	{"network.duplicates=1%", "network.duplicates is 1%, must be 0%"},
-	{"network.duplicates_after=1s", "network.duplicates_after is 1s, must be 0s"},
 	{"network.partitions=[{at: 1s, for: 1s}]",
 		"network.partitions is [{at: 1s, for: 1s, part: 100%}], must be []"},
 	{"redis.shards=3", "redis.shards is 3, must be 1"},
