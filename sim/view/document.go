@@ -45,7 +45,6 @@ type Document struct {
 	Machine  sim.Machine // what another machine would have different, at the end
 	Data     any         // what JSON shows
 	Rows     [][]string  // what CSV shows, the head first
-	All      bool        // the text has everything, too
 }
 
 // Fact is a name and its value.
@@ -82,29 +81,15 @@ type Section struct {
 // Shown is where a section is.
 type Shown int
 
-// Most sections are everywhere. A page has room for all there is, as a text with Document.All.
+// Most sections are everywhere. A page has room for all there is.
 const (
 	Always  Shown = iota
-	InBrief       // in a text without All only
-	InFull        // in a text with All, and on a page
+	InBrief       // in a text only
+	InFull        // on a page only
 )
 
 func (d Document) without(shown Shown) []Section {
 	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
-}
-
-// left reports whether the text leaves anything out.
-func (d Document) left() bool {
-	if d.All {
-		return false
-	}
-	for _, s := range d.Sections {
-		if s.Shown == InFull || s.Shown == Always && s.Table != nil &&
-			len(s.Table.narrow().Columns) < len(s.Table.Columns) {
-			return true
-		}
-	}
-	return false
 }
 
 // say adds a verdict.
@@ -148,13 +133,12 @@ func (d Document) Write(w io.Writer, format string) error {
 		Document
 		Style                     html.CSS
 		Took, Requests, PerSecond string
-		Left                      bool
 		Shown                     []Section
 	}{
 		d, pageStyle, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
-		Number(math.Round(m.RequestsPerS)), d.left(), d.without(InFull),
+		Number(math.Round(m.RequestsPerS)), d.without(InFull),
 	}
-	if d.All || format == FormatHTML {
+	if format == FormatHTML {
 		shown.Shown = d.without(InBrief)
 	}
 	switch format {

@@ -13,8 +13,7 @@ func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
 		r := swept(t, "policy.target=10ms,80ms")
 		r.Reps = reps
 		d := Sweep(r, "", "")
-		d.All = true // with differences
-		text := written(t, d, FormatTable)
+		text := written(t, d, FormatHTML) // with differences
 		testkit.Check(t, strings.Contains(text, says) &&
 			strings.Contains(text, "in parentheses where that holds 0") == (reps > 1), "%d: %s", reps, text)
 	}

@@ -62,10 +62,8 @@ func (t *Table) Cells() [][]Cell {
 // String is the table as aligned text of at most 80 characters a line: two spaces between columns, a
 // line under the head, no blanks at the end of lines. A wider table loses the columns that may go, the
 // last ones first; then a text in the last column is broken; then the table is divided.
-func (t *Table) String() string { return t.narrow().Whole() }
-
-// Whole is String with all columns.
-func (t *Table) Whole() string {
+func (t *Table) String() string {
+	t = t.narrow()
 	if t.width() > lineMax {
 		if last := len(t.Columns) - 1; last > 0 &&
 			!strings.HasPrefix(strings.TrimPrefix(t.Columns[last], "?"), ">") {

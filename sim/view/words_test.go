@@ -244,10 +244,10 @@ func TestTheFiguresThatDecideExplainThemselves(t *testing.T) {
 // TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
 func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 	d := Sweep(swept(t, "policy.target=10ms,20ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
-	for _, d.All = range []bool{false, true} {
-		text := written(t, d, FormatTable)
-		_, table, _ := strings.Cut(text, "ALL POINTS")
-		testkit.Check(t, strings.Contains(table, "Δ is the difference") == d.All &&
-			strings.Contains(table, " Δ ") == d.All, "all %v:\n%s", d.All, text)
+	for _, format := range []string{FormatTable, FormatHTML} {
+		text := written(t, d, format)
+		_, table, _ := strings.Cut(strings.ToUpper(text), "ALL POINTS")
+		testkit.Check(t, strings.Contains(table, "Δ IS THE DIFFERENCE") == (format == FormatHTML) &&
+			strings.Contains(table, "Δ") == (format == FormatHTML), "%s:\n%s", format, text)
 	}
 }

@@ -97,7 +97,7 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	}
 	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by",
 		"-f, --file", "--set",
-		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out", "--output",
+		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out",
 		"table, json, csv, html", liveFile,
 		live.ToleranceHelp()).stdout
 	for _, name := range append(search.FigureNames(), rival.Names()...) {

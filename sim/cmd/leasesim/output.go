@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -9,40 +8,6 @@ import (
 
 	"golang.org/x/term"
 )
-
-// writeFile writes what print makes, once all of it is made: a report that cannot be made leaves the
-// file as it was.
-func writeFile(path string, print func(io.Writer) error) error {
-	var b bytes.Buffer
-	err := print(&b)
-	if err == nil {
-		err = os.WriteFile(path, b.Bytes(), 0o666)
-	}
-	if err != nil {
-		return fmt.Errorf("leasesim: nothing was written to %s: %w", path, err)
-	}
-	return nil
-}
-
-// checkWritable returns, before anything runs, why a report cannot be written to path. It opens no
-// device and no pipe: opening a pipe waits for its reader.
-func checkWritable(path string) error {
-	if path == "" || path == "-" {
-		return nil
-	}
-	st, missing := os.Stat(path)
-	if missing == nil && !st.Mode().IsRegular() && !st.IsDir() {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil || missing == nil {
-		return err
-	}
-	return os.Remove(path)
-}
 
 // terminal is w where it is one, else nil.
 func terminal(w io.Writer) *os.File {

@@ -4,20 +4,10 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
-
-func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
-	folder := t.TempDir()
-	for _, path := range []string{folder, filepath.Join(folder, "no", "folder")} {
-		pretend(t, report(), nil, "run -o "+path).ends(exitUsage).shows()
-	}
-	got, err := os.ReadDir(folder)
-	testkit.Check(t, err == nil && len(got) == 0, "%v were left behind, %v", got, err)
-}
 
 func TestAPipeShowsNoProgress(t *testing.T) {
 	read, write, err := os.Pipe()

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -35,8 +34,6 @@ type shared struct {
 	parallel   int
 	duration   time.Duration
 	out        string
-	all        bool
-	output     string
 	thresholds []string
 	calibrate  string
 
@@ -61,10 +58,8 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 		"simulated time of one replication (default: the scenario's, or 30s)")
 	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or "+
 		"URL, for "+"network.round_trip and redis.service_time; see above")
-	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
-	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those "+
-		"that decide")
-	flags.StringVarP(&f.output, "output", "o", "", "file of the report; - is standard output")
+	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", ")+
+		": all but table have every figure, with its interval")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0' or "+
 			"'false_reject_ratio < 0.5%'; repeatable")
@@ -157,8 +152,6 @@ func (f *shared) validate() error {
 	all.addf(changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
 	formats := strings.Join(view.Formats, ", ")
 	all.addf(!slices.Contains(view.Formats, f.out), "--out is %q, must be one of %s", f.out, formats)
-	err := checkWritable(f.output)
-	all.addf(err != nil, "--output: %w", err)
 	for _, text := range f.thresholds {
 		rule, err := search.ParseThreshold(text)
 		all.addf(err != nil, "--threshold: %w", err)
@@ -167,15 +160,10 @@ func (f *shared) validate() error {
 	return errors.Join(all...)
 }
 
-// finish writes a document as --out and --output say, and returns how the command ends then: with
+// finish writes a document as --out says, and returns how the command ends then: with
 // the error that ended early what the document is about, or else with what is wrong with that.
 func (f *shared) finish(d view.Document, early, wrong error) error {
-	d.All = f.all
-	if f.output != "" && f.output != "-" {
-		if err := writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) }); err != nil {
-			return err
-		}
-	} else if err := d.Write(f.OutOrStdout(), f.out); err != nil {
+	if err := d.Write(f.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)
 	}
 	if early != nil {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,15 +58,14 @@ func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
 
 func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
 	late := fmt.Errorf("%w after a while", sim.ErrInterrupted)
-	file := filepath.Join(t.TempDir(), "report.json")
 	// Given a run that ended after two of five replications, then these are shown,
 	some := report()
 	some.RepsAsked = 5
 	pretend(t, some, late, "run --reps 5").ends(exitInterrupted).shows("Interrupted after 2 of 5 replications").
 		says("the report is of the replications that had ended: interrupted")
 	// and written;
-	pretend(t, report(), late, "run --reps 5 --out json -o "+file).ends(exitInterrupted)
-	testkit.Check(t, json.Valid([]byte(content(t, file))), "%s", content(t, file))
+	e := pretend(t, report(), late, "run --reps 5 --out json").ends(exitInterrupted)
+	testkit.Check(t, json.Valid([]byte(e.stdout)), "%s", e.stdout)
 	// thresholds do not change the status, for they are about the whole;
 	pretend(t, report(), late, "run --reps 5 --threshold 'jain > 1'").ends(exitInterrupted)
 	// and where none is done, nothing is shown.
@@ -92,11 +89,8 @@ func TestCtrlCEndsARunAfterTheReplicationsThatAreDone(t *testing.T) {
 }
 
 func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "report.txt")
-	e := pretend(t, report(), errors.New("sim: not conserved"), "run -o "+file).ends(exitFailed).shows()
-	_, err := os.Stat(file)
-	testkit.Check(t, e.stderr == "leasesim: not conserved\n" && errors.Is(err, os.ErrNotExist),
-		"%q, %v", e.stderr, err)
+	e := pretend(t, report(), errors.New("sim: not conserved"), "run").ends(exitFailed).shows()
+	testkit.Check(t, e.stderr == "leasesim: not conserved\n" && e.stdout == "", "%q, %q", e.stderr, e.stdout)
 }
 
 func TestThePageSaysHowToRepeatIt(t *testing.T) {
@@ -169,12 +163,11 @@ func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {
 		"seed %d gave %v and now gives %v", worst.WorstSeed, worst.Worst, again.Mean)
 }
 
-func TestAReportThatCannotBeMadeLeavesTheOldOne(t *testing.T) {
+func TestAReportThatCannotBeMadeIsNotBegun(t *testing.T) {
 	// Given a report that JSON cannot say, as it has an infinite figure,
-	path := fileOf(t, "old")
 	r := report()
 	r.Burnt.Mean = math.Inf(1)
-	// when it is written, then the old one stays.
-	pretend(t, r, nil, "run --out json -o "+path).ends(exitFailed)
-	testkit.Check(t, content(t, path) == "old", "%q", content(t, path))
+	// when it is written, then nothing is.
+	e := pretend(t, r, nil, "run --out json").ends(exitFailed)
+	testkit.Check(t, e.stdout == "", "%q", e.stdout)
 }
