@@ -18,9 +18,6 @@ func liveCommand() *cobra.Command {
 	var o live.Options
 	var out string
 	c := command("live", func(c *cobra.Command) error {
-		if o.Limit != "" && (c.Flags().Changed("rate") || c.Flags().Changed("burst")) {
-			return fmt.Errorf("%w: --limit %q is in place of --rate and --burst", live.ErrUsage, o.Limit)
-		}
 		if o.Shape == live.ShapeAdversary && c.Flags().Changed("offered") {
 			return fmt.Errorf("%w: --offered is not for --shape %s, which asks for all it can", live.ErrUsage, o.Shape)
 		}
@@ -66,10 +63,8 @@ func liveCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis (default: an embedded one)")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
-	f.StringVar(&o.Limit, "limit", "", "any limit, as 500/m burst 50, 1000 in 10s, 1000 each 24h; "+
-		"without it --rate and --burst")
-	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
-	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
+	f.StringVar(&o.Limit, "limit", "20000/s burst 5000", "any limit, as 500/m burst 50, 1000 in 10s, "+
+		"1000 each 24h")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
 	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered by all processes, as a "+
 		"multiple of the limit's rate")
@@ -154,8 +149,7 @@ func (f *shared) compareLive(redis string) error {
 		load = fmt.Sprintf("%s of %s for %s", s.Workload.File, view.Count(len(o.Trace), "request"),
 			view.Count(o.Keys, "key"))
 	}
-	b.Fleet = fmt.Sprintf("%s at %d/s burst %d; %s, %v", view.Count(o.Processes, "process"), o.Rate, o.Burst,
-		load, o.Duration)
+	b.Fleet = fmt.Sprintf("%s at %s; %s, %v", view.Count(o.Processes, "process"), o.Limit, load, o.Duration)
 	if !b.Agrees {
 		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
 	}

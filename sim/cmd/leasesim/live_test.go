@@ -31,7 +31,7 @@ func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
 	t.Parallel()
 	// Given a fleet without load, in which one process claims to have admitted exactly the burst at
 	// one instant,
-	const line = "live --out json --duration 100ms --offered 0 --rate 10 --burst 500 --forge "
+	const line = "live --out json --duration 100ms --offered 0 --limit '10/s burst 500' --forge "
 	r := prints[live.Report](leasesim(t, line+"500").ends(0))
 	// then the bound holds;
 	testkit.Check(t, r.BoundExceededBy == 0 && r.Admitted == 500, "500 of 500: %+v", r)
@@ -44,7 +44,7 @@ func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
 // and while a process is killed and another stopped.
 func TestFleetKeepsTheBound(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	const fleet = "--processes 3 --rate 5000 --burst 1000 --duration 1s "
+	const fleet = "--processes 3 --limit '5000/s burst 1000' --duration 1s "
 	long := testkit.Long(t, live.Shapes[0]+" on the embedded Redis", "all shapes of load")
 	for i, shape := range live.Shapes {
 		t.Run(shape, func(t *testing.T) {
@@ -128,7 +128,7 @@ func checkFleet(t *testing.T, line string, shows ...func(live.Report) bool) (r l
 
 func TestTheTableNamesEverything(t *testing.T) {
 	for line, verdict := range map[string]string{
-		"live --processes 2 --rate 100 --burst 50 --duration 200ms":         "The bound holds in every window",
+		"live --processes 2 --limit '100/s burst 50' --duration 200ms":      "The bound holds in every window",
 		"live --limit '50 in 100ms' --duration 300ms --forge 5000 --strict": "THE BOUND IS EXCEEDED by ",
 	} {
 		text := leasesim(t, line).shows("embedded", "admitted", "offered", "worst window", "round trips", "p50",
@@ -219,7 +219,7 @@ func TestAScenarioIsRunByProcessesAndBySimulation(t *testing.T) {
 	b := compared(t, "-f "+file+" --seed 9",
 		func(r live.Report) bool { return r.Offered > 0 && r.RoundTripNs.P50 > 0 })
 	// then both ran it,
-	if len(b.Real.Processes) != 3 || b.Real.Rate != 2000 || b.Real.Burst != 500 || b.Real.DurationMs != 500 ||
+	if len(b.Real.Processes) != 3 || b.Real.Limit != "2000/s burst 500" || b.Real.DurationMs != 500 ||
 		b.Real.Shape != live.ShapeSteady {
 		t.Errorf("%+v", b.Real)
 	}

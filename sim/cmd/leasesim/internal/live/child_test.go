@@ -110,8 +110,8 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 	// and requests that are too few for one in each burst,
 	steady, bursts, slow, drops := fleet, fleet, fleet, fleet
 	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond+step/2
-	slow.Rate = 10
-	drops.Rate, drops.Shape, drops.Within = 10, ShapeBursts, 20*time.Millisecond
+	slow.Limit = "10/s burst 10000"
+	drops.Limit, drops.Shape, drops.Within = slow.Limit, ShapeBursts, 20*time.Millisecond
 	for name, o := range map[string]Options{"steady": steady, "bursts": bursts, "slow": slow, "drops": drops} {
 		o.Duration = 3 * time.Second
 		if o.Shape == ShapeSteady {
@@ -124,7 +124,7 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 			p.offer()
 			// then a process asks for its part, but for a request of each worker that may have been
 			// due.
-			want := int64(o.Offered * float64(o.Rate) * o.Duration.Seconds() / float64(o.Processes))
+			want := int64(o.Offered * o.limit().Rate() * o.Duration.Seconds() / float64(o.Processes))
 			if got := p.file.Offered().Load(); got < want-workers || got > want+workers {
 				t.Errorf("%s: %d requests in %v, want %d", name, got, time.Since(began), want)
 			}

@@ -56,12 +56,12 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		CallsPerSecond: s.Policy.CallsPerSecond,
 	}
 	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second && !s.Limits[0].Windowed() {
-		o.Rate, o.Burst = s.Limits[0].Tokens, s.Limits[0].Capacity()
+		o.Limit = s.Limits[0].String()
 	} else {
 		demand(false, "limits is %v, must be one limit per second", s.Limits)
 	}
 	if s.Workload.Rate > 0 {
-		o.Offered = float64(s.Workload.Rate) / float64(max(o.Rate, 1))
+		o.Offered = float64(s.Workload.Rate) / s.Limits[0].Rate()
 	}
 	if s.Workload.Kind == sim.Sync {
 		o.Shape, o.Within = ShapeBursts, s.Workload.Within

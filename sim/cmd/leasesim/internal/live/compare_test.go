@@ -11,7 +11,7 @@ import (
 )
 
 // fleet is four processes at twice the limit, with a Target of 50 ms and an entitlement of 510,000.
-var fleet = Options{Processes: 4, Rate: 50_000, Burst: 10_000, Offered: 2, Shape: ShapeSteady,
+var fleet = Options{Processes: 4, Limit: "50000/s burst 10000", Offered: 2, Shape: ShapeSteady,
 	Duration: 10 * time.Second, Key: "k"}
 
 // simulated is a report of two replications.
@@ -100,7 +100,7 @@ func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
 func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
 	// With a lease of 10 ms a late timer is worth more;
 	short := fleet
-	short.Burst = 2_000
+	short.Limit = "50000/s burst 2000"
 	if got := compared(short, simulated(), real())[Calls]; got.Tolerance != "-22 %, +5 %" ||
 		!near(got.Low, 36*(0.95-1./6)-0.2) {
 		t.Errorf("%+v", got)

@@ -10,12 +10,6 @@ import (
 
 // validateLimit demands what concerns the limit alone, and reports whether there is one.
 func (o Options) validateLimit(demand func(holds bool, format string, args ...any)) bool {
-	if o.Limit == "" {
-		demand(o.Rate >= 1 && o.Rate <= recordsMax,
-			"--rate is %d, must be 1 to %d (tokens per second)", o.Rate, recordsMax)
-		demand(o.Burst >= 1, "--burst is %d, must be at least 1", o.Burst)
-		return true
-	}
 	l, err := lease.ParseLimit(o.Limit)
 	if err == nil {
 		_, err = rival.NewCentral([]lease.Limit{l})
@@ -26,9 +20,6 @@ func (o Options) validateLimit(demand func(holds bool, format string, args ...an
 
 // limit returns the limit of the run. It is invalid where Limit is no limit, which Validate refuses.
 func (o Options) limit() lease.Limit {
-	if o.Limit == "" {
-		return lease.PerSecond(o.Rate).WithBurst(o.Burst)
-	}
 	l, _ := lease.ParseLimit(o.Limit)
 	return l
 }

@@ -26,9 +26,7 @@ var Shapes = []string{ShapeSteady, ShapeBursts, ShapeAdversary}
 type Options struct {
 	Redis      string // host:port or a URL, see newClient; empty: an embedded one
 	Processes  int
-	Limit      string // as text; empty: Rate per second with Burst
-	Rate       int64  // tokens per second; nothing where there is a Limit, as Burst
-	Burst      int64
+	Limit      string // as text
 	Overcommit int64
 	Offered    float64 // requests, as a multiple of the limit's rate, of all processes together
 	Shape      string

@@ -175,7 +175,7 @@ func playOnFakeTime(t *testing.T, o Options) (admitted []int64) {
 }
 
 func TestEachKeyOfATraceHasABoundOfItsOwn(t *testing.T) {
-	o := Options{Rate: 1, Burst: 2, Keys: 2}
+	o := Options{Limit: "1/s burst 2", Keys: 2}
 	// Given 3 tokens at once of two keys together, all is well; of one key, one is too many.
 	for _, c := range []struct {
 		other int
@@ -189,7 +189,7 @@ func TestEachKeyOfATraceHasABoundOfItsOwn(t *testing.T) {
 }
 
 func TestAMachineThatMakesRequestsLateIsOverloaded(t *testing.T) {
-	target := Options{Rate: 100, Burst: 100}.leased().Target
+	target := Options{Limit: "100/s"}.leased().Target
 	for late, want := range map[time.Duration]bool{time.Millisecond: false, 50 * time.Millisecond: true} {
 		got := isOverloaded(Quantiles{P99: int64(late)}, target)
 		testkit.Check(t, got == want, "%v late: %v", late, got)

@@ -35,8 +35,6 @@ type Report struct {
 	Central               *Central  `json:"central,omitempty"` // nil: the requests cannot be replayed
 	Shape                 string    `json:"shape"`
 	Limit                 string    `json:"limit"`
-	Rate                  int64     `json:"rate"`
-	Burst                 int64     `json:"burst"`
 	Overcommit            int64     `json:"overcommit"`
 	DurationMs            int64     `json:"duration_ms"`
 	TargetMs              float64   `json:"target_ms"`
@@ -65,11 +63,10 @@ type Process struct {
 // summarise audits the files of all processes.
 func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest,
 	ahead interval) (Report, error) {
-	leased, limit := o.leased(), o.limit()
+	leased := o.leased()
 	r := Report{
-		Redis: redis, Shape: o.Shape, Limit: limit.String(),
-		Rate: int64(limit.Rate()), Burst: limit.Capacity(), Overcommit: o.Overcommit, entitled: o.entitled(),
-		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
+		Redis: redis, Shape: o.Shape, Limit: o.limit().String(),
+		Overcommit: o.Overcommit, entitled: o.entitled(), DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
 	var spans, denied []audit.Span
 	replayed := parts == nil // where nothing is missing

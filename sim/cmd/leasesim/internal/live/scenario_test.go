@@ -19,7 +19,7 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 	}{
 		{"", func(*Options) {}},
 		{"groups[0].count=9; limits=[100/s]; workload.load=0.5; duration=1s",
-			func(o *Options) { o.Processes, o.Rate, o.Burst, o.Offered, o.Duration = 9, 100, 100, 0.5, time.Second }},
+			func(o *Options) { o.Processes, o.Limit, o.Offered, o.Duration = 9, "100/s", 0.5, time.Second }},
 		{"workload.load=0; workload.rate=5000/s", func(o *Options) { o.Offered = 0.25 }},
 		{"workload.kind=sync; workload.within=50ms",
 			func(o *Options) { o.Shape, o.Within = ShapeBursts, 50*time.Millisecond }},
@@ -36,7 +36,7 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 		testkit.Check(t, err == nil && strings.HasPrefix(got.Key, "leasesim-"),
 			"%s: key %q, %v", c.sets, got.Key, err)
 		got.Key = ""
-		want := Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady,
+		want := Options{Processes: 4, Limit: "20000/s burst 5000", Offered: 2, Shape: ShapeSteady,
 			Duration: 5 * time.Second}
 		c.change(&want)
 		testkit.Check(t, reflect.DeepEqual(got, want), "%s:\n%+v, want\n%+v", c.sets, got, want)
