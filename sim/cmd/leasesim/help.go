@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"embed"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
@@ -29,11 +27,10 @@ const flagSlop = 5
 var helpFiles embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bases":     func() string { return view.Bases },
-	"figures":   figureHelp,
-	"liveFile":  func() string { return liveFile },
-	"rivals":    rivalHelp,
-	"tolerance": live.ToleranceHelp,
+	"bases":    func() string { return view.Bases },
+	"figures":  figureHelp,
+	"liveFile": func() string { return liveFile },
+	"rivals":   rivalHelp,
 }).ParseFS(helpFiles, "help/*.txt"))
 
 // command is the command of a page, without flags and arguments.
@@ -71,19 +68,6 @@ func noneKnown(c *cobra.Command, words []string) error {
 		instead = "; it takes flags only, and a value with spaces in quotes"
 	}
 	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
-}
-
-// helpKnows has help refuse what no command is called, as noneKnown does.
-func helpKnows(root *cobra.Command) {
-	root.InitDefaultHelpCmd()
-	help, _, err := root.Find([]string{"help"})
-	if err != nil {
-		panic(err) // it was made just now
-	}
-	help.Args = func(_ *cobra.Command, words []string) error {
-		c, rest, err := root.Find(words)
-		return cmp.Or(err, noneKnown(c, rest))
-	}
 }
 
 // starred is a line of a list in the help, with a star behind the name or without.

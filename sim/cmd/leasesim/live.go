@@ -44,21 +44,12 @@ func liveCommand() *cobra.Command {
 		case !interrupted && err != nil:
 			return err
 		}
-		write := report.WriteTable
-		if out == "json" {
-			write = report.WriteJSON
-		}
-		if err := write(c.OutOrStdout()); err != nil {
-			return fmt.Errorf("leasesim: %w", err)
-		}
-		if excess := report.BoundExceededBy; excess > 0 {
-			return fmt.Errorf("%w by %d", errExceeded, excess)
-		}
 		if interrupted {
-			return fmt.Errorf("leasesim: the report is of the first %v: %w",
-				(time.Duration(report.DurationMs) * time.Millisecond).Round(100*time.Millisecond), sim.ErrInterrupted)
+			lasted := time.Duration(report.DurationMs) * time.Millisecond
+			err = fmt.Errorf("leasesim: the report is of the first %v: %w", lasted.Round(100*time.Millisecond),
+				sim.ErrInterrupted)
 		}
-		return nil
+		return showFleet(c, &report, out, err)
 	})
 	f := c.Flags()
 	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis (default: an embedded one)")
@@ -88,6 +79,21 @@ func liveCommand() *cobra.Command {
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")
 	return c
+}
+
+// showFleet writes the report of a real fleet. The command ends with early, unless the bound was exceeded.
+func showFleet(c *cobra.Command, r *live.Report, out string, early error) error {
+	write := r.WriteTable
+	if out == view.FormatJSON {
+		write = r.WriteJSON
+	}
+	if err := write(c.OutOrStdout()); err != nil {
+		return fmt.Errorf("leasesim: %w", err)
+	}
+	if excess := r.BoundExceededBy; excess > 0 {
+		return fmt.Errorf("%w by %d", errExceeded, excess)
+	}
+	return early
 }
 
 // liveFile is the scenario of compare --live without -f: what live does without flags.
@@ -159,19 +165,11 @@ func (f *shared) compareLive(redis string) error {
 
 // alone shows the real fleet alone, as live does, after an interrupt: no comparison is with a half.
 func (f *shared) alone(r *live.Report) error {
-	if r.Offered > 0 {
-		write := r.WriteTable
-		if f.out == view.FormatJSON {
-			write = r.WriteJSON
-		}
-		if err := write(f.OutOrStdout()); err != nil {
-			return fmt.Errorf("leasesim: %w", err)
-		}
+	early := fmt.Errorf("leasesim: nothing is compared, this is the real fleet alone: %w", sim.ErrInterrupted)
+	if r.Offered == 0 {
+		return early
 	}
-	if excess := r.BoundExceededBy; excess > 0 {
-		return fmt.Errorf("%w by %d", errExceeded, excess)
-	}
-	return fmt.Errorf("leasesim: nothing is compared, this is the real fleet alone: %w", sim.ErrInterrupted)
+	return showFleet(f.Command, r, f.out, early)
 }
 
 // rowWords are the names of rows for people, where they differ.

@@ -96,7 +96,6 @@ func (p *program) root() *cobra.Command {
 // run executes the command line and returns the exit status.
 func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	root := p.root()
-	helpKnows(root)
 	root.SetArgs(p.args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -145,7 +144,7 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 
 // How far a real fleet may be from the simulated ones. The range of the replications covers the seeds,
 // so each tolerance is only for things that the simulator does not know: the other load of the machine,
-// and how precise its timers are. ToleranceHelp says each one's reason.
+// and how precise its timers are. help/compare.txt says each one's reason.
 const (
 	offeredWithin  = 0.01
 	admittedWithin = 0.01 // on two cores of which others used half it was 0.04 % of a steady load
@@ -250,20 +249,3 @@ func (o Options) calls() tolerance {
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }
-
-// ToleranceHelp says what Compare tolerates, and why.
-func ToleranceHelp() string {
-	return fmt.Sprintf(`The two agree where the real figures are in the range of the
-simulated replications, widened by what the simulator does not know:
-
-  offered             %s; processes that do not get the processor ask less,
-                      and then nothing else can be compared
-  admitted            %s; who runs late leaves its tokens longer
-  lease calls/s       %s for the same reason, and fewer by what a timer that is
-                      %v late makes of half a target; in each burst one call
-                      more or less, and two at the edges of the run
-  Jain's index        %v, a standard deviation of %s between the processes
-  bound exceeded by   nothing; it is 0 in both
-`, percent(offeredWithin), percent(admittedWithin), percent(callsWithin), timerGrain,
-		jainWithin, percent(math.Sqrt(jainWithin)))
-}
