@@ -92,18 +92,19 @@ func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
 
 // result is the Result of d, for a request that least tokens admit.
 func (d *decision) result(key string, least int64) Result {
-	if d.outlook != nil {
-		r := resultOf(key, d.ok && !d.shadowed, d.source, *d.outlook)
-		r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
-		return r
-	}
-	if d.err != nil || d.entry == nil {
-		return Result{OK: d.ok, Taken: d.taken, Shadowed: d.shadowed, Key: key, Source: d.source}
-	}
 	admitted := d.ok && !d.shadowed
-	r := resultOf(key, admitted, d.source, d.entry.outlook(least, admitted))
+	var o protocol.Outlook
+	switch {
+	case d.outlook != nil:
+		o = *d.outlook
+	case d.err != nil || d.entry == nil:
+		return Result{OK: d.ok, Taken: d.taken, Shadowed: d.shadowed, Key: key, Source: d.source}
+	default:
+		o = d.entry.outlook(least, admitted)
+	}
+	r := resultOf(key, admitted, d.source, o)
 	r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
-	if !admitted {
+	if !admitted && d.outlook == nil {
 		if d.source == SourceFallback {
 			r.RetryAfter = 0 // the last reply decides nothing now
 		}
@@ -155,7 +156,7 @@ func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	}
 	seen := never
 	if h.entry != nil {
-		seen = h.entry.lastSeen()
+		h.entry.with(func() { seen = h.entry.seen })
 	}
 	m.observer.burn(n, seen)
 }
@@ -280,7 +281,9 @@ func (m *member) refuse(r request, d decision) decision {
 func (m *member) answer(r request) decision {
 	switch {
 	case !m.open():
-		r.tried.burnLate()
+		if r.tried != nil {
+			r.tried.with(r.tried.burnLateLocked)
+		}
 		return decision{err: ErrClosed}
 	case r.name == "":
 		return decision{err: errEmptyKey}
@@ -454,35 +457,12 @@ func (e *entry) most(r request) int64 {
 	return min(r.n, e.client.Capacity())
 }
 
-// undeny takes back that a request for n tokens counts as denied: another key of a Joined has denied it.
-func (e *entry) undeny(n int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.client.Undeny(n)
-}
-
-// burnLate is burnLateLocked, if there is an entry.
-func (e *entry) burnLate() {
-	if e != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.burnLateLocked()
-	}
-}
-
 // burnLateLocked counts as burnt what a take found to be late (Policy.StrictExpiry) when the entry
 // had ended meanwhile, and its account had gone to the Limiter's.
 func (e *entry) burnLateLocked() {
 	if n := e.client.LateAfterClose(); n > 0 {
 		e.m.observer.burn(n, e.seen)
 	}
-}
-
-// lastSeen is the last Stats that looked at e.
-func (e *entry) lastSeen() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.seen
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
@@ -548,12 +528,7 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) protocol.Dec
 	w.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != protocol.InLine {
-		timer := e.m.cfg.Clock.AfterFunc(r.callWait(now, e.m.cfg.CallTimeout), func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.client.TimeOut(e.Now(), &w.Waiter)
-		})
-		defer timer.Stop()
+		defer e.timeOut(&w.Waiter, r.callWait(now, e.m.cfg.CallTimeout)).Stop()
 	}
 	e.mu.Unlock()
 	select {

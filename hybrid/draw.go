@@ -113,9 +113,7 @@ func (d *draw) await() protocol.Decision {
 	case <-d.ctx.Done():
 	}
 	if e := d.takeOver(); e != nil {
-		e.mu.Lock()
-		e.client.Cancel(e.Now(), &d.Waiter) // unless it was told something in the same moment
-		e.mu.Unlock()
+		e.with(func() { e.client.Cancel(e.Now(), &d.Waiter) }) // unless it was told something in the same moment
 	}
 	return <-d.told
 }

@@ -55,6 +55,13 @@ type entry struct {
 	urgent    bool // a request waits
 }
 
+// with calls f with the lock.
+func (e *entry) with(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
 // take takes n tokens from the pool, if there is an entry. It is the hot path.
 func (e *entry) take(n int64) bool {
 	if e == nil || n <= 0 {
@@ -145,14 +152,9 @@ func (e *entry) takeOver(d *draw) {
 	e.flight, d.entry = &d.call, e
 }
 
-// timeOut ends the wait of d's request in time: the draw that e has taken over may be followed by
-// other calls.
-func (e *entry) timeOut(d *draw) {
-	e.m.cfg.Clock.AfterFunc(d.until.Sub(e.Now()), func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.client.TimeOut(e.Now(), &d.Waiter)
-	})
+// timeOut ends the wait of w after some time.
+func (e *entry) timeOut(w *protocol.Waiter, after time.Duration) clock.Timer {
+	return e.m.cfg.Clock.AfterFunc(after, func() { e.with(func() { e.client.TimeOut(e.Now(), w) }) })
 }
 
 // close ends the entry at once.
@@ -285,9 +287,7 @@ func (e *entry) Shut(until clock.Instant) {
 		e.reopener.Stop()
 	case e.reopener == nil:
 		e.reopener = e.m.cfg.Clock.AfterFunc(until.Sub(e.Now()), func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.client.Reopen(e.Now())
+			e.with(func() { e.client.Reopen(e.Now()) })
 		})
 	default:
 		e.reopener.Reset(until.Sub(e.Now()))
@@ -376,14 +376,6 @@ func (e *entry) beginReset(ctx context.Context) {
 	}
 }
 
-// endReset has e take tokens again.
-func (e *entry) endReset() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.client.EndReset()
-	e.Wake(e.client.HasWaiters())
-}
-
 // lacks is for how long e's key is likely to deny a request for n tokens: 0 where it is likely to
 // admit it, or nothing is known. sure reports that it denies without a call. Where other processes
 // draw from the bucket too, the last denial says more than the last reply.
@@ -406,13 +398,6 @@ func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
 // denies reports whether e is sure to deny a request that does not wait in line, whatever its n.
 func (e *entry) denies() bool {
 	return e != nil && e.client.Pool.Denies() && e.Now() < e.client.ShutUntil()
-}
-
-// readyIn is how long a request for n tokens is likely to wait in line; see protocol.Client.ReadyIn.
-func (e *entry) readyIn(n int64) time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.client.ReadyIn(e.Now(), n)
 }
 
 // callEndedLocked wakes those that wait for the end of a call.
@@ -614,13 +599,11 @@ func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 // race, the later one wins: it was asked for after both changes.
 func (e *entry) refresh(key string) error {
 	asked := e.m.refreshed()
-	e.mu.Lock()
-	given := e.given
-	e.mu.Unlock()
-	if given {
+	var given bool
+	if e.with(func() { given = e.given }); given {
 		return nil
 	}
-	c, err := e.m.proposal(key)
+	c, err := e.m.proposer.of(key, nil)
 	if err != nil {
 		return err
 	}

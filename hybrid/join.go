@@ -96,17 +96,15 @@ func (j *Joined) Keys() (all []*Key) {
 func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 
 // AllowN takes n tokens of every key or none; see Limiter.AllowN.
-func (j *Joined) AllowN(n int64) bool {
-	var space [holdsInline]hold
-	_, ok := j.takeAll(space[:0], n)
-	return ok || j.decide(request{n: n, patience: protocol.OneCall}).ok
-}
+func (j *Joined) AllowN(n int64) bool { return j.allow(n, protocol.OneCall) }
 
 // TryAllow is Allow that never waits; see Limiter.TryAllow.
-func (j *Joined) TryAllow() bool {
+func (j *Joined) TryAllow() bool { return j.allow(1, protocol.NoWait) }
+
+func (j *Joined) allow(n int64, p protocol.Patience) bool {
 	var space [holdsInline]hold
-	_, ok := j.takeAll(space[:0], 1)
-	return ok || j.decide(request{n: 1, patience: protocol.NoWait}).ok
+	_, ok := j.takeAll(space[:0], n)
+	return ok || j.decide(request{n: n, patience: p}).ok
 }
 
 // Take takes n tokens of every key or none. The Result is that of the key that binds: of those that
@@ -453,14 +451,16 @@ func (j *Joined) deny(r request, told []decision) agreement {
 
 // undeny takes back that the request for n tokens which got d counts as denied.
 func (p *part) undeny(d *decision, n int64) {
-	switch ended := isOf(d.err, context.Canceled, context.DeadlineExceeded); {
+	ended := errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)
+	switch {
 	case d.counted:
 		p.m.observer.deny(d.outlook.Limit, -p.of(n))
-	case d.entry == nil || isOf(d.err, ErrClosed, ErrExceedsBurst): // no entry has counted it
+	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
+		// no entry has counted it
 	case ended && p.m.cfg.Policy.Shadow:
 		p.m.observer.ended.Add(-p.of(n))
 	default:
-		d.entry.undeny(p.of(n))
+		d.entry.with(func() { d.entry.client.Undeny(p.of(n)) })
 	}
 }
 
@@ -485,16 +485,6 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 		}
 	}
 	return binding
-}
-
-// isOf reports whether err wraps any of those.
-func isOf(err error, those ...error) bool {
-	for _, one := range those {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return false
 }
 
 // gatherTries is how often a request that waits gives everything back because a key lacks tokens.
@@ -607,7 +597,7 @@ func (j *Joined) rarest(n int64) (rarest int) {
 		p := &j.parts[i]
 		in := time.Duration(math.MaxInt64)
 		if e := p.inUse(); e != nil {
-			in = e.readyIn(p.of(n))
+			e.with(func() { in = e.client.ReadyIn(e.Now(), p.of(n)) })
 		} else if p.m.keys.idle.admits(p.m.keys.locate(p.name).slot, p.m.cfg.Clock.Now()) {
 			in = 0
 		}

@@ -234,7 +234,10 @@ func (l *Limiter) Stats() Stats {
 	c.mu.Lock()
 	c.sum = c.retired
 	c.number++
-	c.limits.noKeys()
+	c.limits.rest.Keys = 0
+	for i := range c.limits.all {
+		c.limits.all[i].Keys = 0
+	}
 	c.mu.Unlock()
 	st := Stats{Name: l.cfg.Name}
 	for _, m := range l.members() {

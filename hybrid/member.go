@@ -50,7 +50,10 @@ func newGroup(store lease.Store, cfg Config) *group {
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.leaving.Add(1)
 	g.observer = &observer{cfg: &g.cfg, ctx: g.ctx}
-	g.proposer = newProposer(&g.cfg, g.observer)
+	g.proposer = &proposer{
+		cfg: &g.cfg, observer: g.observer, shared: make(map[[lease.LimitsMax]Limit]*lease.Config),
+		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
+	}
 	return g
 }
 
@@ -121,7 +124,7 @@ func (g *group) newMember(headroom float64) *member {
 	if g.first != nil {
 		m.nodes.first = &g.first.nodes
 	}
-	m.scheduler.init(m)
+	m.scheduler.m, m.scheduler.signal = m, make(chan struct{}, 1)
 	return m
 }
 
@@ -252,7 +255,7 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 		e.close() // Close or Shutdown may have come too early to see it; Shutdown sees all with a draw
 	case have == e:
 		if took != nil {
-			e.timeOut(took)
+			e.timeOut(&took.Waiter, took.until.Sub(e.Now())) // other calls may follow the draw
 		}
 		e.Wake(false) // so that it goes to rest even if it never needs a call
 	}
@@ -285,16 +288,13 @@ func (m *member) proposed(r *request) (p proposed, err error) {
 		p.config = &m.proposer.defaults
 		return p, nil
 	}
-	c, err := m.proposal(r.name)
+	c, err := m.proposer.of(r.name, nil)
 	p.config = m.proposer.share(c)
 	return p, err
 }
 
 // refreshed is how often Refresh and RefreshAll were called.
 func (g *group) refreshed() int64 { return g.proposer.refreshes.Load() }
-
-// proposal is the proposal for key that LimitsFor or Config make now.
-func (g *group) proposal(key string) (lease.Config, error) { return g.proposer.of(key, nil) }
 
 // outdated reports whether LimitsFor may say something else by now.
 func (m *member) outdated(p *proposed) bool { return m.refreshed() != p.asked }
@@ -328,7 +328,7 @@ func (m *member) refresh(key string) error {
 		return nil
 	}
 	asked := m.refreshed()
-	c, err := m.proposal(key)
+	c, err := m.proposer.of(key, nil)
 	if err != nil {
 		return err
 	}
@@ -484,9 +484,7 @@ func (g *group) configure(
 		}
 		for _, m := range g.members() {
 			if e := m.known(key, nil); e != nil {
-				e.mu.Lock()
-				c.TTL = max(c.TTL, e.client.TTL())
-				e.mu.Unlock()
+				e.with(func() { c.TTL = max(c.TTL, e.client.TTL()) })
 			}
 		}
 	}
@@ -579,7 +577,10 @@ func (g *group) giveBack(ctx context.Context, key string) (end func()) {
 	}
 	return func() {
 		for _, e := range all {
-			e.endReset()
+			e.with(func() {
+				e.client.EndReset()
+				e.Wake(e.client.HasWaiters())
+			})
 		}
 	}
 }

@@ -51,10 +51,14 @@ type identity struct {
 // storeIdentity is equal for Stores whose buckets are the same, as far as is known: of Redis those
 // of one client and prefix, of which a program may have several.
 func storeIdentity(store lease.Store) any {
+	id := any(store)
 	if s, ok := store.(interface{ Identity() any }); ok {
-		return s.Identity()
+		id = s.Identity()
 	}
-	return store
+	if !reflect.ValueOf(id).Comparable() { // so each is another one
+		return new(byte)
+	}
+	return id
 }
 
 // opened are the open Limiters: what those of one identity propose, and how many they are.
@@ -70,11 +74,8 @@ type proposers struct {
 
 // register enters a Limiter, which proposes want, among the open ones. It refuses one that shares
 // its buckets with another and contradicts it: chance would decide which of the two configurations
-// held. Stores whose values cannot be compared are not told apart.
+// held.
 func (id identity) register(want lease.Config) error {
-	if !reflect.ValueOf(id.store).Comparable() {
-		return nil
-	}
 	opened.Lock()
 	defer opened.Unlock()
 	p := opened.by[id]
@@ -102,9 +103,6 @@ func sameBucket(c, o lease.Config) bool {
 
 // unregister takes one Limiter that was registered from the open ones.
 func (id identity) unregister() {
-	if !reflect.ValueOf(id.store).Comparable() {
-		return
-	}
 	opened.Lock()
 	defer opened.Unlock()
 	p := opened.by[id]

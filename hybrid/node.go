@@ -22,7 +22,7 @@ type storeNode struct {
 	number int32 // the store's
 
 	mu    sync.Mutex
-	rules node.Node[*draw]
+	rules rules
 	timer clock.Timer   // calls look; nil before the first batch
 	looks clock.Instant // when it does that; Never for not at all
 	lane  clock.Timer   // calls depart; nil before it is first needed
@@ -30,6 +30,8 @@ type storeNode struct {
 
 	goesIn uint64 // the scheduler's own: the last round that sends a batch to it
 }
+
+type rules = node.Node[*draw]
 
 // batch is calls that travel together.
 type batch struct {
@@ -113,11 +115,11 @@ func (n *storeNode) open() bool {
 	return n.rules.Open()
 }
 
-// cancel ends an open batch that is not sent.
-func (n *storeNode) cancel() {
+// do calls f with the lock.
+func (n *storeNode) do(f func(*rules)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.rules.Cancel()
+	f(&n.rules)
 }
 
 // sent notes that b is sent now, and has a timer look after it. There is one for all batches to n.
@@ -144,20 +146,6 @@ func (n *storeNode) landed(b *batch) {
 	if b.Draws {
 		n.depart()
 	}
-}
-
-// over ends b, all of whose calls are answered.
-func (n *storeNode) over(b *batch) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.rules.Over(&b.Batch)
-}
-
-// reached notes a round trip.
-func (n *storeNode) reached(now clock.Instant, rtt, spacing time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.rules.Reached(now, rtt, spacing)
 }
 
 // batches are those under way.
@@ -210,9 +198,7 @@ func (n *storeNode) again(b *batch, now, at clock.Instant) {
 
 // join has d travel with the next batch of draws.
 func (n *storeNode) join(d *draw) {
-	n.mu.Lock()
-	n.rules.Join(d, d.sent)
-	n.mu.Unlock()
+	n.do(func(r *rules) { r.Join(d, d.sent) })
 	n.depart()
 }
 

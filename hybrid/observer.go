@@ -347,14 +347,6 @@ func (c *limitCounts) of(l Limit) *LimitStats {
 	return &c.all[len(c.all)-1]
 }
 
-// noKeys forgets how many keys have which limit.
-func (c *limitCounts) noKeys() {
-	c.rest.Keys = 0
-	for i := range c.all {
-		c.all[i].Keys = 0
-	}
-}
-
 // list is a copy of all counts. In shadow mode denied requests were admitted.
 func (c *limitCounts) list(shadow bool) []LimitStats {
 	all := append([]LimitStats(nil), c.all...)
@@ -406,12 +398,15 @@ type denials func(f func(l Limit, n int64))
 func (c *counters) retire(tally func() tally, seen uint64, by denials) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := tally()
+	c.bookLocked(tally(), seen)
+	by(c.denyLocked)
+}
+
+func (c *counters) bookLocked(t tally, seen uint64) {
 	c.retired.add(t)
 	if seen != c.number {
 		c.sum.add(t)
 	}
-	by(c.denyLocked)
 }
 
 // see adds an entry with these limits to the sum of the Stats under way, unless that has seen it.
@@ -445,28 +440,21 @@ const never = ^uint64(0)
 func (c *counters) burn(n int64, seen uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lost := tally{Account: protocol.Account{Admitted: -n, Burnt: n}}
-	c.retired.add(lost)
-	if seen != c.number {
-		c.sum.add(lost)
-	}
+	c.bookLocked(tally{Account: protocol.Account{Admitted: -n, Burnt: n}}, seen)
 }
 
 // drew counts n tokens that a draw of a key at rest has brought.
 func (c *counters) drew(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := tally{Account: protocol.Account{Granted: n, Admitted: n}}
-	c.retired.add(t)
-	c.sum.add(t)
+	c.bookLocked(tally{Account: protocol.Account{Granted: n, Admitted: n}}, never)
 }
 
 // deny counts n tokens as denied because of one limit, for a key that has no entry to count them.
 func (c *counters) deny(l Limit, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired.denied += n
-	c.sum.denied += n
+	c.bookLocked(tally{denied: n}, never)
 	c.denyLocked(l, n)
 }
 

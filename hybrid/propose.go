@@ -20,13 +20,6 @@ type proposer struct {
 	shared map[[lease.LimitsMax]Limit]*lease.Config // of keys at rest: many keys have few different limits
 }
 
-func newProposer(cfg *Config, o *observer) *proposer {
-	return &proposer{
-		cfg: cfg, observer: o, defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
-		shared: make(map[[lease.LimitsMax]Limit]*lease.Config),
-	}
-}
-
 // proposal is the configuration that this process proposes for one key, or the error of its limits.
 type proposal struct {
 	config lease.Config

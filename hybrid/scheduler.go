@@ -38,8 +38,6 @@ type scheduler struct {
 	calling []*entry // of asked: those with a call due
 }
 
-func (s *scheduler) init(m *member) { s.m, s.signal = m, make(chan struct{}, 1) }
-
 // add puts e on the ready list, once.
 func (s *scheduler) add(e *entry, urgent bool) {
 	s.mu.Lock()
@@ -278,7 +276,7 @@ type caller interface {
 func (m *member) send(b *batch) {
 	n := b.to
 	if len(b.calls) == 0 {
-		n.cancel()
+		n.do((*rules).Cancel)
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
@@ -300,7 +298,7 @@ func (m *member) send(b *batch) {
 			}
 			// The batch is over with its last group: Exchange may return later.
 			cancel()
-			n.over(b)
+			n.do(func(r *rules) { r.Over(&b.Batch) })
 		})
 	}()
 }
@@ -333,7 +331,7 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		n := m.nodes.of(c.Node)
 		if c.Err == nil && !reached { // a failure says nothing about the network
-			n.reached(now, max(0, now.Sub(sent)-c.Before), spacing(group))
+			n.do(func(r *rules) { r.Reached(now, max(0, now.Sub(sent)-c.Before), spacing(group)) })
 			reached = true
 		}
 		if protocol.NodeFailed(c.Err) && ill != n {

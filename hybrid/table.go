@@ -206,21 +206,24 @@ func (t *table) remove(s *slot) {
 // now and then.
 func (t *table) atRest(f func(s *slot)) {
 	for i := range t.segments {
-		t.segments[i].atRest(&t.idle, f)
-	}
-}
-
-func (sg *segment) atRest(idle *idleList, f func(s *slot)) {
-	sg.mu.Lock()
-	defer sg.mu.Unlock()
-	idle.mu.Lock()
-	defer idle.mu.Unlock()
-	buckets := *sg.buckets.Load()
-	for b := range buckets {
-		for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
+		g := &t.segments[i]
+		g.mu.Lock()
+		t.idle.mu.Lock()
+		g.eachLocked(func(s *slot) {
 			if s.state == slotResting || s.state == slotDrawing {
 				f(s)
 			}
+		})
+		t.idle.mu.Unlock()
+		g.mu.Unlock()
+	}
+}
+
+func (g *segment) eachLocked(f func(s *slot)) {
+	buckets := *g.buckets.Load()
+	for b := range buckets {
+		for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
+			f(s)
 		}
 	}
 }
@@ -231,14 +234,11 @@ func (t *table) each(f func(e *entry)) {
 	for i := range t.segments {
 		g := &t.segments[i]
 		g.mu.Lock()
-		buckets := *g.buckets.Load()
-		for b := range buckets {
-			for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
-				if e := s.entry.Load(); e != nil {
-					all = append(all, e)
-				}
+		g.eachLocked(func(s *slot) {
+			if e := s.entry.Load(); e != nil {
+				all = append(all, e)
 			}
-		}
+		})
 		g.mu.Unlock()
 		for _, e := range all {
 			f(e)
