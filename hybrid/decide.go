@@ -36,7 +36,6 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 	return min(callTimeout, r.until.Sub(now))
 }
 
-// least is the smallest number of tokens that admits r.
 func (r *request) least() int64 {
 	if r.patience == protocol.UpTo {
 		return min(r.n, 1)
@@ -44,7 +43,6 @@ func (r *request) least() int64 {
 	return r.n
 }
 
-// decision is the answer to a request.
 type decision struct {
 	ok       bool
 	taken    int64 // n where ok, or fewer for patience UpTo
@@ -79,7 +77,6 @@ type Result struct {
 	Source     Source // of the decision
 }
 
-// resultOf is a decision with the outlook of the key.
 func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
 	r := Result{
 		OK: ok, Key: key, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source,
@@ -161,7 +158,6 @@ func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	m.observer.burn(n, seen)
 }
 
-// giveBack is false for an entry that has ended.
 func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,7 +168,6 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	return true
 }
 
-// denied is observer.denied.
 func (m *member) denied(key string, n int64) bool { return m.observer.denied(key, n) }
 
 // allowed is the rest of Allow where the pool had more to do than to hand out a token.
@@ -190,7 +185,6 @@ func (m *member) allowed(r request, t pool.Taken) bool {
 	return m.decide(r).ok
 }
 
-// wait is WaitN.
 func (m *member) wait(ctx context.Context, r request) error {
 	r.ctx, r.verb = ctx, "wait"
 	if ctx.Err() != nil {
@@ -202,7 +196,6 @@ func (m *member) wait(ctx context.Context, r request) error {
 	return m.decide(r).err
 }
 
-// take is Take and TakeUpTo.
 func (m *member) take(ctx context.Context, r request) (Result, error) {
 	result, _, err := m.takeHold(ctx, r)
 	return result, err
@@ -497,7 +490,6 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	return e.decisionLocked(told, r, deadline.Sub(now), told.EarliestAt.Sub(now)), false
 }
 
-// decisionLocked is the answer to r, which the client has given told.
 func (e *entry) decisionLocked(told protocol.Decision, r request, deadline, earliest time.Duration) decision {
 	if told.OK() || told.Verdict == protocol.VerdictDeny {
 		e.denied = !told.OK()
@@ -515,7 +507,6 @@ func (e *entry) decisionLocked(told protocol.Decision, r request, deadline, earl
 	return d
 }
 
-// waiter is a request that waits.
 type waiter struct {
 	protocol.Waiter
 	told chan protocol.Decision

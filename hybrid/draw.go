@@ -174,7 +174,8 @@ func (m *member) endDraws() {
 	}
 }
 
-// receive implements caller.
+// The methods that make a draw a caller.
+
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.admitted(n, now) {
 		d.m.observer.heard(c.Grant.Config.Limits, n.rtt())
@@ -186,7 +187,6 @@ func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted 
 	return granted
 }
 
-// awaits implements caller.
 func (d *draw) awaits(c *lease.Call) bool {
 	idle := &d.m.keys.idle
 	idle.mu.Lock()
@@ -195,21 +195,15 @@ func (d *draw) awaits(c *lease.Call) bool {
 	return flies || e != nil && e.awaits(c)
 }
 
-// abandon implements caller.
 func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
 	if e := d.takeOver(); e != nil {
 		e.abandon(c, now, err)
 	}
 }
 
-// overdue implements caller.
-func (d *draw) overdue() { d.takeOver() }
-
-// at implements caller.
+func (d *draw) overdue()       { d.takeOver() }
 func (d *draw) at() *storeNode { return d.to }
-
-// name implements caller.
-func (d *draw) name() string { return d.slot.name }
+func (d *draw) name() string   { return d.slot.name }
 
 // Waiting implements lease.Awaited.
 func (d *draw) Waiting(most int) []context.Context {

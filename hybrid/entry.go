@@ -100,7 +100,6 @@ func (e *entry) took(left, mark int64) bool {
 	return t.OK()
 }
 
-// low starts a prefetch.
 func (e *entry) low() {
 	e.client.Low()
 	e.Wake(false)
@@ -152,12 +151,10 @@ func (e *entry) takeOver(d *draw) {
 	e.flight, d.entry = &d.call, e
 }
 
-// timeOut ends the wait of w after some time.
 func (e *entry) timeOut(w *protocol.Waiter, after time.Duration) clock.Timer {
 	return e.m.cfg.Clock.AfterFunc(after, func() { e.with(func() { e.client.TimeOut(e.Now(), w) }) })
 }
 
-// close ends the entry at once.
 func (e *entry) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,12 +189,10 @@ func (e *entry) endLocked() {
 	e.m.observer.retire(e.tally, e.seen, e.client.CollectDenials)
 }
 
-// tally is the share of e in Stats.
 func (e *entry) tally() tally {
 	return tally{e.client.Account(), e.client.Denied(), e.voided}
 }
 
-// addTo counts one entry in st, unless that has it already.
 func (e *entry) addTo(st *Stats) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -241,7 +236,6 @@ func (e *entry) limits() []Limit {
 	return nil
 }
 
-// smallest is the limit in force for e with the smallest burst.
 func (e *entry) smallest() Limit {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -317,7 +311,6 @@ func (e *entry) NewID() string {
 	return id
 }
 
-// bucketChanged has e follow limits that are in force by now.
 func (e *entry) bucketChanged(limits []Limit) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -400,7 +393,6 @@ func (e *entry) denies() bool {
 	return e != nil && e.client.Pool.Denies() && e.Now() < e.client.ShutUntil()
 }
 
-// callEndedLocked wakes those that wait for the end of a call.
 func (e *entry) callEndedLocked() {
 	if e.endings != nil {
 		close(e.endings)
@@ -484,23 +476,19 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 	return granted
 }
 
-// name implements caller.
 func (e *entry) name() string { return e.slot.name }
 
 // overdue implements caller: the calls of an entry fail later.
 func (e *entry) overdue() {}
 
-// at implements caller.
 func (e *entry) at() *storeNode { return e.calls.Load() }
 
-// awaits implements caller.
 func (e *entry) awaits(c *lease.Call) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.flight == c && !e.client.Closed()
 }
 
-// abandon implements caller.
 func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -550,7 +538,6 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	return true
 }
 
-// failLocked takes in that the call under way brought no grant.
 func (e *entry) failLocked(now clock.Instant, err error) {
 	e.flight = nil
 	e.m.observer.errors.Add(1)

@@ -276,7 +276,6 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	return holds, true
 }
 
-// giveBack gives back what the first parts hold.
 func (j *Joined) giveBack(holds []hold) {
 	for i := range holds {
 		p := &j.parts[i]
@@ -284,7 +283,6 @@ func (j *Joined) giveBack(holds []hold) {
 	}
 }
 
-// agreement is the answer of all keys of a Joined.
 type agreement struct {
 	ok      bool
 	err     error
@@ -293,7 +291,6 @@ type agreement struct {
 	result  Result     // what Take says
 }
 
-// of is how many tokens of p a request for n asks for.
 func (p *part) of(n int64) int64 {
 	if n > math.MaxInt64/joinMax {
 		return math.MaxInt64 // above any burst
@@ -301,7 +298,6 @@ func (p *part) of(n int64) int64 {
 	return n * p.times
 }
 
-// inUse is the entry of p's key, if it is in use.
 func (p *part) inUse() *entry {
 	e := p.e.Load()
 	if e == nil && p.own == nil {
@@ -425,7 +421,6 @@ func (j *Joined) level(n int64, told []decision) {
 	}
 }
 
-// refuse is the answer of a Joined that cannot be asked.
 func (j *Joined) refuse() agreement {
 	j.m.observer.invalid.Add(1)
 	return agreement{err: j.err}

@@ -44,7 +44,6 @@ const (
 	stateClosed
 )
 
-// newGroup is a group that has no member yet.
 func newGroup(store lease.Store, cfg Config) *group {
 	g := &group{cfg: cfg, store: store, classes: make([]atomic.Pointer[member], len(cfg.Priorities))}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -134,13 +133,11 @@ func (m *member) run() { go m.scheduler.run() }
 // wake has the scheduler look at what has come into the idle list.
 func (m *member) wake() { m.scheduler.wake() }
 
-// close ends all requests and entries.
 func (m *member) close() {
 	m.endDraws()
 	m.keys.each((*entry).close)
 }
 
-// leave starts giving everything back.
 func (m *member) leave() {
 	m.endDraws()
 	m.keys.each((*entry).leave)
@@ -222,7 +219,6 @@ func (m *member) activate(r *request) (*entry, error) {
 	}
 }
 
-// addSlot gives the key at p a slot, unless it has one.
 func (m *member) addSlot(p *spot) error {
 	if p.slot != nil {
 		return nil
@@ -293,7 +289,6 @@ func (m *member) proposed(r *request) (p proposed, err error) {
 	return p, err
 }
 
-// refreshed is how often Refresh and RefreshAll were called.
 func (g *group) refreshed() int64 { return g.proposer.refreshes.Load() }
 
 // outdated reports whether LimitsFor may say something else by now.
@@ -438,7 +433,6 @@ func (m *member) drop(s *slot, e *entry) bool {
 	return true
 }
 
-// addTo counts the keys of m in st.
 func (m *member) addTo(st *Stats) {
 	st.Keys += int(m.keys.size.Load())
 	st.RTT = max(st.RTT, m.nodes.worst())
@@ -515,7 +509,6 @@ func (g *group) configure(
 	return lease.State{}, err
 }
 
-// follow has this process follow at once a change that it has made itself.
 func (g *group) follow(key string, st lease.State) {
 	if !st.Changed {
 		return

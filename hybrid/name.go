@@ -101,7 +101,6 @@ func sameBucket(c, o lease.Config) bool {
 		c.Target == o.Target && c.StartEmpty == o.StartEmpty
 }
 
-// unregister takes one Limiter that was registered from the open ones.
 func (id identity) unregister() {
 	opened.Lock()
 	defer opened.Unlock()

@@ -33,7 +33,6 @@ type storeNode struct {
 
 type rules = node.Node[*draw]
 
-// batch is calls that travel together.
 type batch struct {
 	node.Batch
 	to     *storeNode
@@ -53,7 +52,6 @@ type health struct {
 	probeAsked      atomic.Int64          // when a key that is not in use was let through for a probe
 }
 
-// why is the cause of the last outage.
 func (h *health) why() error {
 	if err := h.cause.Load(); err != nil {
 		return *err
@@ -84,7 +82,6 @@ func (n *storeNode) rtt() time.Duration {
 	return n.rules.RTT()
 }
 
-// full reports whether as many batches are under way as may be.
 func (n *storeNode) full() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,7 +105,6 @@ func (n *storeNode) hold() {
 	}
 }
 
-// open reports whether another batch may be made.
 func (n *storeNode) open() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,7 +131,6 @@ func (n *storeNode) sent(b *batch) {
 	n.lookLocked(now)
 }
 
-// landed notes that b has come back.
 func (n *storeNode) landed(b *batch) {
 	n.mu.Lock()
 	free := n.rules.Landed(&b.Batch)
@@ -148,7 +143,6 @@ func (n *storeNode) landed(b *batch) {
 	}
 }
 
-// batches are those under way.
 func (n *storeNode) batches() (all []*batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -188,7 +182,6 @@ func (n *storeNode) look() {
 	}
 }
 
-// again has look called at the given time for b.
 func (n *storeNode) again(b *batch, now, at clock.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -196,7 +189,6 @@ func (n *storeNode) again(b *batch, now, at clock.Instant) {
 	n.lookLocked(now)
 }
 
-// join has d travel with the next batch of draws.
 func (n *storeNode) join(d *draw) {
 	n.do(func(r *rules) { r.Join(d, d.sent) })
 	n.depart()
@@ -236,7 +228,6 @@ func (n *storeNode) departAgain() {
 	n.depart()
 }
 
-// newBatch is an open batch without calls.
 func (n *storeNode) newBatch() *batch {
 	b := &batch{to: n}
 	b.Owner = b
@@ -270,7 +261,6 @@ func (n *nodes) of(number int) *storeNode {
 	return n.all[i]
 }
 
-// worst is the longest round trip of all nodes.
 func (n *nodes) worst() (rtt time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

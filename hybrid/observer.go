@@ -172,7 +172,6 @@ type misconfigured struct {
 	told map[uint64]struct{} // by their hashes
 }
 
-// add reports whether key is new, and whether there is room to remember it.
 func (m *misconfigured) add(key string) (added, full bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -361,7 +360,6 @@ func (c *limitCounts) list(shadow bool) []LimitStats {
 	return all
 }
 
-// counters are summed up by Stats.
 type counters struct {
 	calls, roundTrips, errors, invalid, full, fallback, conflicts, charged atomic.Int64
 
@@ -378,7 +376,6 @@ type counters struct {
 	sum     tally  // of retired, and of the entries that the latest Stats has seen
 }
 
-// tally is a sum over entries.
 type tally struct {
 	protocol.Account
 	denied, voided int64
@@ -423,7 +420,6 @@ func (c *counters) see(tally func() tally, seen *uint64, by denials, limits []Li
 	return true
 }
 
-// keysLocked counts a key with these limits.
 func (c *counters) keysLocked(limits []Limit) {
 	for _, l := range limits {
 		c.limits.of(l).Keys++
@@ -443,7 +439,6 @@ func (c *counters) burn(n int64, seen uint64) {
 	c.bookLocked(tally{Account: protocol.Account{Admitted: -n, Burnt: n}}, seen)
 }
 
-// drew counts n tokens that a draw of a key at rest has brought.
 func (c *counters) drew(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -458,7 +453,6 @@ func (c *counters) deny(l Limit, n int64) {
 	c.denyLocked(l, n)
 }
 
-// blame counts by limit n tokens that no entry has counted by limit.
 func (c *counters) blame(l Limit, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

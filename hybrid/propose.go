@@ -46,7 +46,6 @@ func (p *proposer) of(key string, own *proposal) (lease.Config, error) {
 	return made.config, made.err
 }
 
-// with is a proposal with limits that come from source.
 func (p *proposer) with(source string, limits []Limit) proposal {
 	c := p.cfg.Policy.ConfigFor(slices.Clone(limits), p.cfg.Version, p.cfg.CallTimeout)
 	if err := c.Validate(); err != nil {

@@ -111,5 +111,4 @@ func (r *Reservation) Cancel() {
 	}
 }
 
-// ends reports whether r is to end now, which it does once.
 func (r *Reservation) ends() bool { return r.OK() && !r.settled.Swap(true) }

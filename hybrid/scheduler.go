@@ -38,7 +38,6 @@ type scheduler struct {
 	calling []*entry // of asked: those with a call due
 }
 
-// add puts e on the ready list, once.
 func (s *scheduler) add(e *entry, urgent bool) {
 	s.mu.Lock()
 	e.urgent = e.urgent || urgent
@@ -146,7 +145,6 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	return batches
 }
 
-// hurry has the calls looked at that are held back.
 func (s *scheduler) hurry() {
 	s.hurried.Store(true)
 	s.wake()
@@ -228,7 +226,6 @@ func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	}
 }
 
-// dueHeap orders entries by when they are due.
 type dueHeap []*entry
 
 func (h dueHeap) Len() int           { return len(h) }

@@ -95,7 +95,6 @@ func (s *processStore) noteLocked(key string, h heardLimits) {
 	}
 }
 
-// ask asks the remote store, for a CallTimeout at most.
 func (s *processStore) ask(ctx context.Context, key string) (lease.State, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

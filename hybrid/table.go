@@ -116,7 +116,6 @@ func (g *segment) load(hash uint64, name string) *slot {
 	return s
 }
 
-// bucket is the head of the chain of slots with this hash.
 func (g *segment) bucket(hash uint64) *atomic.Pointer[slot] {
 	buckets := *g.buckets.Load()
 	return &buckets[hash&uint64(len(buckets)-1)]
@@ -288,13 +287,11 @@ func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration
 	return early
 }
 
-// linkBefore puts s at the end of a ring.
 func (s *slot) linkBefore(end *slot) {
 	s.prev, s.next = end.prev, end
 	s.prev.next, end.prev = s, s
 }
 
-// remove notes that s is in use again.
 func (l *idleList) remove(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -366,7 +363,6 @@ func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
 	return e, took
 }
 
-// drawLocked has d be the draw of s, a resting key.
 func (l *idleList) drawLocked(s *slot, d *draw) {
 	s.state, s.draw, s.own, s.given = slotDrawing, d, d.own.config, d.own.given
 	l.unlinkLocked(s)
@@ -403,7 +399,6 @@ func (l *idleList) admits(s *slot, now clock.Instant) bool {
 	return s.own != nil && !s.denied && s.memory.Recent(now)
 }
 
-// heard reports whether any reply for s, a key at rest, has come.
 func (l *idleList) heard(s *slot) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,7 +27,6 @@ func (p spot) request(key string, e *entry, n int64, patience protocol.Patience)
 	return request{name: key, spot: p, n: n, tried: e, patience: patience}
 }
 
-// request is a request for n tokens of key.
 func (m *member) request(key string, n int64, patience protocol.Patience) request {
 	p := m.keys.locate(key)
 	return p.request(key, p.entry(), n, patience)
@@ -179,7 +178,6 @@ func (k *Key) allowed(e *entry, t pool.Taken) bool {
 	return k.m.allowed(k.request(e, 1, protocol.OneCall), t)
 }
 
-// request is a request for n tokens of k, whose entry is e, if it is known.
 func (k *Key) request(e *entry, n int64, p protocol.Patience) request {
 	return request{name: k.name, handle: &k.e, own: k.own, n: n, tried: e, patience: p}
 }

@@ -76,7 +76,6 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	return dst, nil
 }
 
-// appendLimit appends a limit of a configuration.
 func appendLimit(dst []byte, l lease.Limit, s lease.Scale) []byte {
 	numbers, code := [...]int64{s.Capacity, s.Unit, s.Step}, int64(slices.Index(ticks[:], s.Tick))
 	if l.Windowed() {

@@ -77,7 +77,6 @@ func classify(err error) error {
 	return errUnknown
 }
 
-// classifyAnswer returns the class of an error that the server sent.
 func classifyAnswer(text string) error {
 	code, _, _ := strings.Cut(text, " ")
 	if o, ok := codes[code]; ok {

@@ -28,7 +28,6 @@ type part struct {
 	config []byte // of draws that travel together
 }
 
-// newGroup returns a group with room for that many calls.
 func newGroup(n *node, room int) *group {
 	return &group{
 		node: n, calls: make([]*lease.Call, 0, room), scratch: make([]byte, 0, configSize(1)+requestSize),
@@ -39,7 +38,6 @@ func (g *group) add(p *part) {
 	g.calls, g.parts = append(g.calls, p.calls...), append(g.parts, p)
 }
 
-// invocations returns the scripts of all parts.
 func (g *group) invocations() []*invocation {
 	all := make([]*invocation, len(g.parts))
 	for i, p := range g.parts {
@@ -96,7 +94,6 @@ func (g *group) drawsOf(s *Store, config []byte, now string) *part {
 	return p
 }
 
-// fail ends all calls with one error.
 func (g *group) fail(err error, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Err = wrap(c.Key, err)

@@ -81,7 +81,6 @@ func (r *reader) number(least, most int64) int64 {
 // count reads a double, which must be whole and not negative.
 func (r *reader) count() int64 { return r.number(0, wholeMax-1) }
 
-// level reads a level and its rest.
 func (r *reader) level() (level, rest int64) {
 	return r.number(1-wholeMax, wholeMax-1), r.number(1-wholeMax, wholeMax-1)
 }
@@ -353,5 +352,4 @@ func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
 	return key, strings.TrimPrefix(holder, ":"), true
 }
 
-// unescaper is the inverse of escaper.
 var unescaper = strings.NewReplacer("%25", "%", "%7D", "}")

@@ -260,7 +260,6 @@ func (p *pipeline) refused() {
 	p.refusal.CompareAndSwap(0, max(1, int64(time.Since(p.begun))-p.written.Load()))
 }
 
-// payload is an argument that notes when it is written.
 type payload struct {
 	p    *pipeline
 	data []byte

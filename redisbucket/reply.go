@@ -32,7 +32,6 @@ func (a *answer) fail(format string, args ...any) {
 	}
 }
 
-// next returns the next item, which must be a T.
 func next[T any](a *answer, name string) (item T) {
 	if len(a.items) == 0 {
 		a.fail("there is no %s", name)
@@ -196,7 +195,6 @@ func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 	return g, nil
 }
 
-// decodeState reads the reply of configure.lua.
 func decodeState(v any) (lease.State, error) {
 	a, err := open(v, lease.ErrInvalidConfig)
 	if err != nil {

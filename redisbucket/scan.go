@@ -63,7 +63,6 @@ func (s *Store) Scan(ctx context.Context, o Scan, each func(Reading)) error {
 	return nil
 }
 
-// readers are the clients of all nodes that have buckets.
 func (s *Store) readers(ctx context.Context) (all []redis.UniversalClient, err error) {
 	var mu sync.Mutex
 	add := func(_ context.Context, c *redis.Client) error {
@@ -83,7 +82,6 @@ func (s *Store) readers(ctx context.Context) (all []redis.UniversalClient, err e
 	return all, err
 }
 
-// walk is one Scan under way.
 type walk struct {
 	*Store
 	Scan
@@ -92,7 +90,6 @@ type walk struct {
 	done, size int64
 }
 
-// node goes through the keys of one node.
 func (w *walk) node(ctx context.Context, rdb redis.UniversalClient) error {
 	clock, err := w.clock(ctx, rdb)
 	if err != nil {

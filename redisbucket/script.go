@@ -15,7 +15,6 @@ import (
 //go:embed *.lua
 var sources embed.FS
 
-// script is one Lua script as Redis knows it.
 type script struct {
 	source  string
 	sha     string
@@ -78,7 +77,6 @@ type invocation struct {
 	args []any
 }
 
-// request returns the argument that is encoded as the client writes it.
 func (i *invocation) request() *payload { return i.args[2].(*payload) }
 
 // command returns the command that sends i: with the hash of its script, or with the source.

@@ -290,7 +290,6 @@ func backoff(failures int, target, ttl time.Duration) time.Duration {
 	return max(1, ttl)
 }
 
-// upTo is a random time below span.
 func (b *Breaker) upTo(span time.Duration) time.Duration {
 	return time.Duration(splitmix(&b.random) % uint64(span))
 }

@@ -196,7 +196,6 @@ func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.S
 	return st, err
 }
 
-// state describes a settled bucket.
 func (b *Bucket) state(changed bool) lease.State {
 	st := lease.State{
 		Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
@@ -372,7 +371,6 @@ func (b *Bucket) convert(level int64, from lease.Scale, k int, newer bool) int64
 	return whole*to.Unit + exact.MulDiv(level-whole*from.Unit, to.Unit, from.Unit)
 }
 
-// prune drops the pasts that have ended.
 func (b *Bucket) prune() { b.drop(func(p past) bool { return p.ended(b.now, b.clock) }) }
 
 func (b *Bucket) drop(over func(past) bool) {
@@ -398,7 +396,6 @@ func (b *Bucket) forget(until int64) {
 	b.pasts = owed
 }
 
-// inForce reports whether b has the limit of p in force.
 func (b *Bucket) inForce(p past) bool {
 	for k, l := range b.config.Limits {
 		if p.sameAs(l, &b.scales[k]) {
@@ -458,7 +455,6 @@ func (b *Bucket) settlePasts() {
 	}
 }
 
-// pastOf returns the past of limit k, or nil.
 func (b *Bucket) pastOf(k int) *past {
 	i := slices.IndexFunc(b.pasts, func(p past) bool { return p.sameAs(b.config.Limits[k], &b.scales[k]) })
 	if i < 0 {

@@ -43,7 +43,6 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 	}
 }
 
-// charge takes n tokens from level k, also where it does not have them.
 func (b *Bucket) charge(k int, n int64) {
 	sc := &b.scales[k]
 	deepest := deepest(sc, b.config.Overcommit)
@@ -108,7 +107,6 @@ func (b *Bucket) available(headroom float64) int64 {
 	return n
 }
 
-// reply fills g from the record's stored grant and the present state.
 func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	active := b.ring.weightSum()
 	target, _, _ := b.pace(r.Weight)

@@ -44,7 +44,6 @@ func (b *Bucket) chargeWindows(n int64) {
 	}
 }
 
-// waitsEmpty reports whether a loss is being waited out with StartEmpty.
 func (b *Bucket) waitsEmpty() bool { return b.config.StartEmpty && b.now < b.frozen }
 
 // useUpWindows leaves nothing of any window at the time at: with StartEmpty, when a bucket begins,
@@ -132,7 +131,6 @@ func (b *Bucket) rescale() {
 	}
 }
 
-// restore sets the windows and the pasts of b, whose configuration is set, from d.
 func (b *Bucket) restore(d *BucketDump) {
 	for k, w := range b.windows {
 		if w != nil {

@@ -85,7 +85,6 @@ func (c *Client) Idle() bool {
 	return !c.calling && !c.isOpen && c.Pool.Held() == 0 && !c.owes()
 }
 
-// needs counts the tokens that requests lack.
 type needs struct {
 	waiting int64 // tokens that queued requests lack beside what is held
 	refused int64 // the largest n that was refused without queueing since the last call
@@ -266,7 +265,6 @@ func (c *Client) proposal() lease.Config {
 	return p
 }
 
-// propose is proposal for a process that was told own, while inForce is in force.
 func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	p := *own
 	if inForce.Version.After(p.Version) {
@@ -341,7 +339,6 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	}
 }
 
-// follow takes in the configuration in force.
 func (c *Client) follow(in lease.Config) {
 	c.heard.ttl = in.TTL
 	if !equal(&in, &c.config) {
@@ -350,13 +347,11 @@ func (c *Client) follow(in lease.Config) {
 	c.heard.conflict = in.Version == c.own.Version && !equal(&in, &c.own) && c.firstSent >= c.conflictsFrom
 }
 
-// adopt makes in the configuration in force.
 func (c *Client) adopt(in lease.Config) {
 	c.config, c.target = in, in.Target
 	c.heard.limits = in.Limits
 }
 
-// alone reports whether no other process was active on the bucket at the last reply.
 func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.weight }
 
 // spares reports whether the bucket, from which no other process draws, and this one are known to have n
@@ -385,7 +380,6 @@ func (c *Client) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	return max(now+1, c.firstSent.Add(delay))
 }
 
-// endDelay ends the delay after a shortfall.
 func (c *Client) endDelay() {
 	c.deniedUntil = 0
 	c.shut(0)
@@ -444,5 +438,4 @@ func (c *Client) limitsNow() []lease.Limit {
 	return c.config.Limits
 }
 
-// next is a random number.
 func (c *Client) next() uint64 { return splitmix(&c.random) }

@@ -77,7 +77,6 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 // by Pool.Miss. A request above the burst counts none.
 func (c *Client) Denied() int64 { return c.denied + c.Pool.Missed() }
 
-// book counts as denied what the answer d leaves of a request for n tokens.
 func (c *Client) book(n int64, d *Decision) {
 	switch d.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
@@ -161,7 +160,6 @@ func (c *Client) without(now clock.Instant, least, n int64, denied lease.Source)
 	return Decision{Verdict: VerdictDeny, Source: denied}
 }
 
-// decideInLine is Decide for a request that waits in line.
 func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant) Decision {
 	if c.queue.inLine == 0 && c.takeFor(n) {
 		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n, Took: n}
@@ -327,7 +325,6 @@ func (c *Client) Suspect() bool {
 	return c.failures > 0 || c.host.Breaker().Suspect() || c.Degraded()
 }
 
-// failing reports whether the key's own calls fail.
 func (c *Client) failing(now clock.Instant) bool {
 	return c.failures > 0 && (c.calling || now < c.probeAt.Add(silence(c.config.Target, c.TTL())))
 }
@@ -383,10 +380,8 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	return now.Add(c.shareIn(now, n)), true
 }
 
-// admitsNone reports whether Blocked is in force, among whatever other limits.
 func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), lease.Blocked.Equal) }
 
-// admitsAll reports whether nothing but Unlimited is in force.
 func (c *Client) admitsAll() bool {
 	return !slices.ContainsFunc(c.limitsNow(), func(l lease.Limit) bool { return !lease.Unlimited.Equal(l) })
 }
@@ -405,7 +400,6 @@ func (c *Client) active() int64 {
 	return active
 }
 
-// ownPart returns the part of the bucket that is this process's, as far as is known.
 func (c *Client) ownPart() part { return part{c.weight, c.active()} }
 
 // seedShare brings the local share up to date with the limits in force and the last reply. A reply
@@ -505,7 +499,6 @@ func (c *Client) shareIn(now clock.Instant, n int64) (longest time.Duration) {
 	return longest
 }
 
-// shareMost returns the most tokens that the local share ever has.
 func (c *Client) shareMost() int64 {
 	most, p := int64(exact.MaxUnits), c.ownPart()
 	for _, l := range c.limitsNow() {

@@ -33,7 +33,6 @@ func (w *Waiter) Got() int64 { return w.got }
 
 func (w *Waiter) lacks() int64 { return w.N - w.got }
 
-// least is the fewest tokens more that end w's wait.
 func (w *Waiter) least() int64 {
 	if w.Patience == UpTo {
 		return 1
@@ -43,7 +42,6 @@ func (w *Waiter) least() int64 {
 
 func (w *Waiter) inLine() bool { return w.Patience == InLine }
 
-// queue is a key's waiters, first in first out.
 type queue struct {
 	head, tail    *Waiter
 	lacking       int64 // tokens that all of them lack
@@ -87,7 +85,6 @@ func (q *queue) count(w *Waiter, tokens int64, waiters int) {
 	}
 }
 
-// join notes that the call seq counts all requests that wait now.
 func (q *queue) join(seq int64) {
 	for w := q.head; w != nil; w = w.next {
 		w.asked = seq
@@ -180,7 +177,6 @@ func (c *Client) serveUpTo(w *Waiter, source lease.Source) (served bool) {
 	return true
 }
 
-// serveFromPool serves the queue after tokens have come back to the pool.
 func (c *Client) serveFromPool() {
 	for w := c.queue.head; w != nil; {
 		next := w.next
@@ -220,7 +216,6 @@ func (c *Client) serve(w *Waiter, own int64, got *Accepted, source lease.Source)
 	return true
 }
 
-// collect gives a request in line what the pool has, up to what it lacks.
 func (c *Client) collect(w *Waiter) {
 	for w.lacks() > 0 {
 		n := min(w.lacks(), c.Pool.Held())
@@ -249,7 +244,6 @@ func (c *Client) takeFor(n int64) bool {
 	return true
 }
 
-// give hands w n tokens of draw d.
 func (c *Client) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	if n == 0 {
 		return
@@ -391,7 +385,6 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	c.host.Wake(false) // there may be something to give back now
 }
 
-// settleFallback admits w, if it may be admitted without the store.
 func (c *Client) settleFallback(now clock.Instant, w *Waiter) bool {
 	least := w.N
 	if w.Patience == UpTo {
@@ -461,7 +454,6 @@ func (c *Client) tellDenied() int64 {
 	return n
 }
 
-// denials are tokens that were denied because of one limit.
 type denials struct {
 	limit  lease.Limit
 	tokens int64

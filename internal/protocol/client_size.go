@@ -171,7 +171,6 @@ const rttUnknown = time.Millisecond
 // of it would always be on its way.
 func (c *Client) cramped() bool { return crampedBy(c.policy, &c.config, c.rtt) }
 
-// arm sets the watermark for the next prefetch.
 func (c *Client) arm() {
 	n := int64(0)
 	if !c.slow() {

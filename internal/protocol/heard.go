@@ -47,7 +47,6 @@ func (m *Memory) age(now clock.Instant) time.Duration {
 	return d + d/15
 }
 
-// expired reports whether the bucket may have expired by now, unless others have called it.
 func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(m.expiry) }
 
 // prove has r say what is known of the bucket, unless that may have expired by now.
@@ -75,7 +74,6 @@ func (h *Heard) prove(now clock.Instant, r *lease.Request) {
 	}
 }
 
-// hear takes in the reply g to a call that was first sent at sent.
 func (m *Memory) hear(sent clock.Instant, g *lease.Grant) {
 	counter := g.Counter
 	if g.Epoch == m.epoch {
@@ -101,7 +99,6 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 	}
 }
 
-// level is the least level of all limits.
 func (h *Heard) level() int64 {
 	least := h.levels[0]
 	for k := range h.limits {

@@ -224,7 +224,6 @@ func (h *holding) sendBack(n int64, d pool.Draw) {
 	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.Running)
 }
 
-// burnTaken burns n tokens that a waiting request had.
 func (h *holding) burnTaken(n int64) {
 	h.notAdmitted(n)
 	h.account.Burnt += n

@@ -85,7 +85,6 @@ func timeFor(l lease.Limit, n int64) time.Duration {
 	return time.Duration(d)
 }
 
-// longestToFull is how long it takes until all of these limits have their bursts again.
 func longestToFull(limits []lease.Limit) (longest time.Duration) {
 	for _, l := range limits {
 		longest = max(longest, l.TimeToFull())
@@ -93,7 +92,6 @@ func longestToFull(limits []lease.Limit) (longest time.Duration) {
 	return longest
 }
 
-// weightOf returns the weight that p proposes.
 func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
 
 // ceilingOf is the ceiling by one limit while its level is not known to be low, and by what the burst

@@ -73,14 +73,12 @@ func (r *ring) locate(p place) (place, bool) {
 	return p, r.slice(p) >= r.base
 }
 
-// expire forgets slice base and makes the next one the base.
 func (r *ring) expire() {
 	r.held[r.base%ringSlices] = 0
 	r.weight[r.base%ringSlices] = 0
 	r.base++
 }
 
-// ends is when slice base ends.
 func (r *ring) ends() int64 { return (r.base + 1) * r.width }
 
 // lastEnds is when the last slice with an entry ends; 0 where there is none.

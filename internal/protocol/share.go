@@ -27,7 +27,6 @@ type share struct {
 // fullAlways is the emptyAt of a full bucket: 2^62 ns is longer than any bucket takes to fill.
 const fullAlways = clock.Instant(-1 << 62)
 
-// part is the weight of this process, and of all that share the key.
 type part struct{ weight, active int64 }
 
 // of returns this part of n tokens, rounded down.
@@ -218,7 +217,6 @@ func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64
 	return took
 }
 
-// share is u as a share of limits, of which windows are left out.
 func (u *Unheard) share(limits []lease.Limit) share { return share{limits: limits, emptyAt: u.emptyAt} }
 
 // has returns the tokens of limit k. A window is as used as it ever was until all of that has left it.

@@ -30,7 +30,6 @@ type window struct {
 	begun  int64
 }
 
-// slot is where cell j is kept.
 func (w *window) slot(j int64) *int64 { return &w.cells[j%windowSlots] }
 
 // advance lets time pass up to now, when the server's clock says clock. A cell is dropped when all
@@ -143,7 +142,6 @@ func (w *window) recount(sc *lease.Scale, old *window, osc *lease.Scale, now int
 	}
 }
 
-// dump copies what w counts.
 func (w *window) dump(sc *lease.Scale) WindowDump {
 	switch sc.Kind {
 	case lease.KindSliding:
