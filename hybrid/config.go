@@ -31,8 +31,7 @@ type Config struct {
 	// whose Limits, Overcommit, Target or StartEmpty differ from those of another that is open. Their
 	// LimitsFor are not compared.
 	Name string
-	// Limits apply to every key; all of them must have room, and one call leases from all. At most
-	// 4.
+	// Limits, at most 4, apply to every key; all must have room, and one call leases from all.
 	Limits []Limit
 	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key is
 	// used that was not used for a TTL or longer, on the goroutine of the request, which it may
@@ -66,8 +65,7 @@ type Config struct {
 	Events Events // called as things happen
 }
 
-// Validate reports every violation at once, each with its value and its bound, wrapping
-// ErrInvalidConfig.
+// Validate reports every violation with value and bound, as one error that wraps ErrInvalidConfig.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -156,8 +154,7 @@ type Events struct {
 	// key at rest, on that of its request, so it should take microseconds. The only method of the
 	// Limiter that it may use is TryAllow.
 	BeforeReport func(key string)
-	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
-	// block.
+	// Granted runs after a lease call brought n tokens, on its goroutine. It may not block.
 	Granted func(key string, n int64)
 	// Denied runs for every denied request, on its goroutine, with the n it asked for; a negative n
 	// is an error and no denial. With Policy.Shadow it runs for those that would have been denied.

@@ -57,9 +57,8 @@ type decision struct {
 	outlook *protocol.Outlook
 }
 
-// Result is one decision. Above the limit denials come in stretches (docs/protocol.md section
-// 8.11): a process denies until it asks again, although the bucket, and so Peek, may have tokens
-// again.
+// Result is one decision. Above the limit a process denies until it asks again, although the bucket,
+// and so Peek, may have tokens again: docs/protocol.md section 8.11.
 type Result struct {
 	OK        bool   // the request is admitted
 	Taken     int64  // tokens that it has: all that it asked for where OK, or some of them by TakeUpTo
@@ -441,8 +440,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	return true
 }
 
-// most is how many of the tokens that r asks for there can be at once: all of them, or with patience
-// UpTo the burst.
+// most is what r asks for, but with patience UpTo no more than the burst.
 func (e *entry) most(r request) int64 {
 	if e == nil || r.patience != protocol.UpTo {
 		return r.n
@@ -553,8 +551,7 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
 
-// endedBy is the error of a verb that ctx ended: the context's own, and its cause where that says
-// more.
+// endedBy is the error of a verb that ctx ended, with its cause where that says more.
 func endedBy(ctx context.Context, verb string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {

@@ -11,9 +11,8 @@ import (
 
 // A key that is asked seldom never comes into use: it stays at rest, and each of its requests is a
 // draw, a lease call that leases nothing (docs/protocol.md section 8.17). That takes no entry, no
-// place in the scheduler and no timer of its own. Where a draw does not simply end with the request
-// admitted, the key comes into use: its new entry takes the draw over as a call of its own, with the
-// request in its queue.
+// place in the scheduler and no timer. Where a draw does not end with the request admitted, the key
+// comes into use: its new entry takes the draw over as its own call, with the request in its queue.
 
 // draw is a request of a key at rest on its way to the store and back. It owns its call.
 type draw struct {

@@ -265,8 +265,7 @@ func (e *entry) Waiting(most int) (all []context.Context) {
 // Now implements protocol.Host.
 func (e *entry) Now() clock.Instant { return e.m.cfg.Clock.Now() }
 
-// Wake implements protocol.Host: the scheduler asks e soon, urgently where a request waits. It needs no
-// lock.
+// Wake implements protocol.Host: the scheduler asks e soon. It needs no lock.
 func (e *entry) Wake(urgent bool) {
 	if !e.woken.Swap(true) || urgent {
 		e.m.scheduler.add(e, urgent)
@@ -345,8 +344,7 @@ func (e *entry) charge(n int64) (charged int64, ok bool) {
 	return charged, true
 }
 
-// beginReset gives back the tokens that are held, with a call that is made now, and returns when
-// that has ended.
+// beginReset gives back what is held, with a call that is made now, and returns when that has ended.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -400,8 +398,7 @@ func (e *entry) callEndedLocked() {
 	}
 }
 
-// build opens the call, which n has admitted; nil where the entry has closed meanwhile or its call
-// has just been built.
+// build opens the call that n has admitted; nil where e has closed, or its call has just been built.
 func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()

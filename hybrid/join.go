@@ -107,9 +107,8 @@ func (j *Joined) allow(n int64, p protocol.Patience) bool {
 	return ok || j.decide(request{n: n, patience: p}).ok
 }
 
-// Take takes n tokens of every key or none. The Result is that of the key that binds: of those that
-// denied the one with the longest wait, or else the one with the least left of its burst. See
-// Limiter.Take.
+// Take takes n tokens of every key or none; see Limiter.Take. The Result is that of the key that
+// binds: of those that denied that with the longest wait, or else that with the least left.
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
@@ -251,8 +250,7 @@ func (j *Joined) takeOne() bool {
 	return true
 }
 
-// takeAll takes n tokens of every key from the pools, or none. It appends what it took to holds, by
-// part. It is the hot path.
+// takeAll takes n tokens of every key from the pools, or none, and appends them to holds, by part.
 func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	if n <= 0 || n > math.MaxInt64/joinMax || j.err != nil {
 		return nil, false
@@ -426,8 +424,7 @@ func (j *Joined) refuse() agreement {
 	return agreement{err: j.err}
 }
 
-// deny gives everything back. The request counts as denied, by Stats and Events, at the key that
-// binds and at no other.
+// deny gives everything back. The request counts as denied at the key that binds and at no other.
 func (j *Joined) deny(r request, told []decision) agreement {
 	a := agreement{told: told, binding: j.bindingOf(r, told)}
 	for i := range told {
@@ -534,8 +531,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 	return agreement{ok: true, told: told}, -1
 }
 
-// askSoon is ask for as long as what the others gave may lie idle. late says that only this bound
-// ended the wait.
+// askSoon is ask for as long as what the others gave may lie idle; late, that this ended the wait.
 func (p *part) askSoon(r request) (d decision, late bool) {
 	outer := r.ctx
 	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))

@@ -50,8 +50,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 // Name is Config.Name.
 func (l *Limiter) Name() string { return l.cfg.Name }
 
-// Headroom is the part of every burst that l leaves in the bucket: Policy.Headroom. A class of l
-// leaves more.
+// Headroom is Policy.Headroom, the part of every burst that l leaves. A class of l leaves more.
 func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
 
 // Close stops serving at once, without I/O: every later request is denied, waiting ones fail with
@@ -134,8 +133,7 @@ func (l *Limiter) Refresh(key string) error {
 }
 
 // RefreshAll is Refresh for every key in use. It leaves out keys longer than lease.KeyMax, of which
-// this process keeps only a hash: Refresh is for them. The error is that of one key, with how many
-// there were.
+// this process keeps only a hash: Refresh is for them. The error is that of one key, with their number.
 func (l *Limiter) RefreshAll() error {
 	if !l.open() {
 		return ErrClosed

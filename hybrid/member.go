@@ -181,8 +181,7 @@ func (m *member) nextSeq() int64 {
 func (m *member) storedKey(name string) string { return storedKey(m.cfg.Name, name) }
 
 // known is the entry of a key that the table has, which comes into use if it is at rest. It is nil
-// for another key, and for one whose limits cannot be used. own is the proposal of a KeyWith, if the
-// request came by one.
+// for another key, and for one whose limits cannot be used. own is the proposal of a KeyWith, or nil.
 func (m *member) known(name string, own *proposal) *entry {
 	s := m.keys.find(name)
 	if s == nil {
@@ -266,8 +265,7 @@ type proposed struct {
 	asked  int64         // the number of the Refresh before which LimitsFor was asked
 }
 
-// proposed is the proposal of m for the key of r: the same as since the key was last out of use, or
-// what the proposer says.
+// proposed is m's proposal for the key of r: that which its slot has kept, or the proposer's.
 func (m *member) proposed(r *request) (p proposed, err error) {
 	p.asked = m.refreshed()
 	if own := r.own; own != nil {
@@ -294,8 +292,7 @@ func (g *group) refreshed() int64 { return g.proposer.refreshes.Load() }
 // outdated reports whether LimitsFor may say something else by now.
 func (m *member) outdated(p *proposed) bool { return m.refreshed() != p.asked }
 
-// proposeAnew has the keys at rest ask for their limits with their next use, and returns their draws
-// under way.
+// proposeAnew has the keys at rest ask for limits with their next use, and returns their draws.
 func (m *member) proposeAnew() (drawing []*draw) {
 	m.keys.atRest(func(s *slot) {
 		if s.own == nil || s.given || s.unheard != nil || lease.IsKeyHash(s.name) {
@@ -440,8 +437,7 @@ func (m *member) addTo(st *Stats) {
 	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
 }
 
-// addAtRest counts a key at rest in st if it is in use all the same: it draws. The idle list's lock is
-// held.
+// addAtRest counts a key at rest in st if it draws. The idle list's lock is held.
 func (m *member) addAtRest(st *Stats, s *slot) {
 	drawing := s.state == slotDrawing
 	if s.own == nil || !drawing && !s.memory.Recent(m.cfg.Clock.Now()) || m.state.Load() == stateClosed {
@@ -558,8 +554,7 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
 }
 
-// giveBack gives back what this process holds of key, and takes nothing more until end is
-// called.
+// giveBack gives back what this process holds of key, and takes nothing more until end is called.
 func (g *group) giveBack(ctx context.Context, key string) (end func()) {
 	var all []*entry
 	for _, m := range g.members() {

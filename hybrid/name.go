@@ -16,8 +16,7 @@ const nameMax = 64
 // nameMark begins the stored key of every key of a Limiter with a name, and nameEnd ends the name.
 const nameMark, nameEnd = "@", ":"
 
-// isName reports whether name can be a Config.Name. It has no nameEnd, and needs no escape in a log,
-// a metric or a Redis key.
+// isName reports whether name can be a Config.Name, which no log, metric or Redis key has to escape.
 func isName(name string) bool {
 	foreign := func(r rune) bool {
 		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' ||
@@ -40,8 +39,7 @@ func storedKey(limiter, name string) string {
 	return prefix + name
 }
 
-// identity says which Limiters of this process share their buckets and their configuration's
-// version.
+// identity is equal for Limiters that share their buckets and their configuration's version.
 type identity struct {
 	store   any
 	name    string
@@ -73,8 +71,7 @@ type proposers struct {
 }
 
 // register enters a Limiter, which proposes want, among the open ones. It refuses one that shares
-// its buckets with another and contradicts it: chance would decide which of the two configurations
-// held.
+// its buckets with another and contradicts it: chance would decide which configuration held.
 func (id identity) register(want lease.Config) error {
 	opened.Lock()
 	defer opened.Unlock()

@@ -99,9 +99,8 @@ func (o *observer) denied(key string, n int64) (admitted bool) {
 	return o.cfg.Policy.Shadow
 }
 
-// overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit,
-// for the lack of limits, or because the store is away. Such a request is admitted without tokens
-// and leaves no debt.
+// overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit, for
+// the lack of limits, or because the store is away. It is admitted without tokens and leaves no debt.
 func (o *observer) overrules(err error) bool {
 	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrUnavailable) ||
 		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig))
@@ -148,14 +147,12 @@ func (o *observer) warnSeldom(line int, key, text string, args ...any) {
 	}
 }
 
-// voided logs that the bucket of key did not know a lease, of which n tokens are burnt.
 func (o *observer) voided(key string, n int64) {
 	o.warnSeldom(lineVoid, key, "hybrid: a bucket did not know this process's lease, which is burnt",
 		"tokens", n)
 }
 
-// crowded logs that the burst of key does not allow leases as long as its fleet needs to keep
-// Policy.CallsPerSecond.
+// crowded logs that the burst of key is too small for its fleet to keep Policy.CallsPerSecond.
 func (o *observer) crowded(key string, callsPerSecond, processes, burst int64) {
 	o.warnSeldom(lineCrowd, key, "hybrid: the burst is too small for as few lease calls as CallsPerSecond "+
 		"says; a larger one, or more calls, cures it", "calls_per_second", callsPerSecond, "processes", processes,
@@ -189,8 +186,7 @@ func (m *misconfigured) add(key string) (added, full bool) {
 	return true, false
 }
 
-// refusedLimits says that key was given limits that cannot be used: once for a key to the log, each
-// time to the listener.
+// refusedLimits tells the log once, and the listener each time, of limits that cannot be used.
 func (o *observer) refusedLimits(key string, err error) {
 	const text = "hybrid: a key has limits that cannot be used, so nothing decides on its requests"
 	switch added, full := o.misconfig.add(key); {
@@ -240,8 +236,7 @@ func brief(key string) string {
 	return quoted
 }
 
-// outage counts the keys of one node whose calls fail. The log has one line when that begins, and
-// one when it ends.
+// outage counts the keys of one node whose calls fail. The log has its beginning and its end.
 type outage struct {
 	mu     sync.Mutex
 	keys   int64 // that fail now
@@ -271,8 +266,7 @@ func (f *outage) begin(o *observer, now clock.Instant, key string, cold bool, er
 }
 
 // tell logs an outage that is not over yet, later if another one was logged not long ago. Keys that
-// are not asked for any more may be at rest by then, or gone, which is no sign of calls that
-// succeed.
+// are at rest by then, or gone, are no sign of calls that succeed.
 func (f *outage) tell(o *observer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -305,8 +299,7 @@ func (f *outage) end(o *observer, now clock.Instant, succeeded bool) {
 	}
 }
 
-// recovered says that the node has answered after an outage, which is over unless a key is left
-// whose next call will tell.
+// recovered ends an outage whose node has answered, unless a key is left whose next call will tell.
 func (f *outage) recovered(o *observer, now clock.Instant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -507,8 +500,7 @@ func (q *eventQueue) run() {
 	q.any.Store(false)
 }
 
-// The events that are queued. Callers hold the lock of the key's entry, and call queue.run once it
-// is free.
+// The events that are queued. Callers hold the entry's lock, and call queue.run once it is free.
 
 func (o *observer) degraded(key string, err error) {
 	if f := o.cfg.Events.Degraded; f != nil {

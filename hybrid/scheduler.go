@@ -378,8 +378,7 @@ func (b *batch) abandon(n *storeNode, now clock.Instant, err error) {
 	}
 }
 
-// overdue has entries take over the draws of b, and ends the wait for those of its calls that were
-// not answered in time.
+// overdue has entries take over b's draws, and ends the wait for calls not answered in time.
 func (m *member) overdue(b *batch, now clock.Instant) {
 	for _, c := range b.calls {
 		c.Owner.(caller).overdue()
@@ -408,8 +407,7 @@ func (m *member) overdue(b *batch, now clock.Instant) {
 	}
 }
 
-// overdueAs is the error of a call that is overdue, with the reason why it has not even been sent if
-// that is known.
+// overdueAs is the error of an overdue call, with the reason why it has not been sent if it is known.
 func overdueAs(c *lease.Call) error {
 	if why := c.Unsent(); why != nil {
 		return fmt.Errorf("%w: %w", errOverdue, why)

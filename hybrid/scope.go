@@ -84,8 +84,7 @@ func (s *processStore) due(c *lease.Call) bool {
 	return true
 }
 
-// noteLocked keeps h. Answers about keys that are not in use are dropped when they may be half of
-// all: the next use asks.
+// noteLocked keeps h. Answers about keys out of use are dropped when they may be half of all.
 func (s *processStore) noteLocked(key string, h heardLimits) {
 	s.heard[key] = h
 	if len(s.heard) >= s.sweepAt {
@@ -140,8 +139,7 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	return err == nil, err
 }
 
-// Configure implements lease.Store. A question is answered by the local bucket, after a look at the
-// remote one, if that answers.
+// Configure implements lease.Store. The local bucket answers a question, after the remote one, if it does.
 func (s *processStore) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {

@@ -65,9 +65,8 @@ type table struct {
 	idle     idleList
 }
 
-// segment is a hash table of chained slots. Changing it takes the lock; a look-up does not. While
-// the segment grows or a slot leaves, a look-up may miss a slot: then find looks again with the lock,
-// and add finds out.
+// segment is a hash table of chained slots. Changing it takes the lock; a look-up does not, and may
+// miss a slot while the segment grows or a slot leaves: find then looks with the lock; add finds out.
 type segment struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
@@ -98,8 +97,7 @@ func (p spot) entry() *entry {
 	return p.slot.entry.Load()
 }
 
-// locate finds a key without a lock: the hot path's look-up. Its slot may be missing while its
-// segment changes.
+// locate finds a key without a lock. Its slot may be missing while its segment changes.
 func (t *table) locate(key string) spot {
 	name := lease.ShortKey(key)
 	hash := maphash.String(t.seed, name)
@@ -201,8 +199,7 @@ func (t *table) remove(s *slot) {
 	}
 }
 
-// atRest calls f for every key at rest that is not gone, with the idle list's lock, which is free
-// now and then.
+// atRest calls f for every key at rest, with the idle list's lock, which is free now and then.
 func (t *table) atRest(f func(s *slot)) {
 	for i := range t.segments {
 		g := &t.segments[i]
@@ -309,8 +306,7 @@ func (l *idleList) unlinkLocked(s *slot) {
 	}
 }
 
-// leave has s, whose entry has ended, leave the table. A Key may keep the name, which is part of the
-// slot, but not the entry.
+// leave has s, whose entry has ended, leave the table. A Key may keep the slot's name, not the entry.
 func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -416,8 +412,7 @@ func (l *idleList) limits(s *slot, now clock.Instant) []Limit {
 }
 
 // pop takes off the key that is idle for longest, if its time has come or with force. A key at rest
-// is gone then; one with an entry, e, may be in use by now. next is when to come again at the
-// latest.
+// is gone then; one with an entry, e, may be in use by now. Come again at next at the latest.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -451,8 +446,7 @@ func (s *slot) proposeLocked(c *lease.Config) {
 	s.own = c
 }
 
-// proposed is the proposal that s has kept, if that is a key at rest that counts as in use;
-// otherwise nil.
+// proposed is the proposal that s has kept, if it is at rest and counts as in use; otherwise nil.
 func (l *idleList) proposed(s *slot, now clock.Instant) (config *lease.Config, given bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -55,9 +55,8 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error)
 	return l.first.take(ctx, l.first.request(key, n, protocol.OneCall))
 }
 
-// TakeUpTo is Take of as many tokens of key as there are, at most n and at most the burst:
-// Result.Taken says how many, and OK that there was one. It is for work that comes in batches which
-// may be smaller.
+// TakeUpTo is Take of as many tokens of key as there are, at most n and at most the burst, for work
+// in batches which may be smaller. Result.Taken says how many, and OK that there was one.
 func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (Result, error) {
 	return l.first.take(ctx, l.first.request(key, n, protocol.UpTo))
 }

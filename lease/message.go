@@ -115,8 +115,7 @@ type Request struct {
 	// waits, and that Seq is never sent again. A bucket without leases serves such a call and does not remember
 	// the holder; see docs/protocol.md 4.1.
 	Draw bool
-	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
-	// Policy.Headroom.
+	// Headroom is the part of every burst, 0 to below 1, that a grant leaves; see Policy.Headroom.
 	Headroom float64
 
 	// The last reply, to prove to a bucket that it has lost its state; all 0 for none.

@@ -38,8 +38,7 @@ func tag(key string) string {
 	return lease.HashKey(key)
 }
 
-// bucketKey returns the Redis key of the bucket of key. The prefix holds no brace, so the first '{'
-// opens the tag.
+// bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.
 func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
 
 // recordKey returns the Redis key of one holder's record of that bucket. A bucket's key ends with the
@@ -102,16 +101,7 @@ func appendWhole(dst []byte, size int, v int64) []byte {
 	return dst
 }
 
-// wholeAt reads what appendWhole wrote.
-func wholeAt(text string, at, size int) (v int64) {
-	for i := at + size - 1; i >= at; i-- {
-		v = v<<8 | int64(text[i])
-	}
-	return v
-}
-
-// appendRequest appends r as lease.lua's ARGV[3]. A draw leaves out the fields that are 0 in most
-// draws.
+// appendRequest appends r as lease.lua's ARGV[3]. A draw leaves out fields that are 0 in most draws.
 func appendRequest(dst []byte, r *lease.Request) []byte {
 	dst = appendWhole(dst, 4, micros(r.Config.TTL))
 	for _, v := range [...]int64{r.Want, r.Epoch, r.Counter, r.Denied, r.Seq, r.Need} {

@@ -121,8 +121,7 @@ func named(err error) error {
 	return fmt.Errorf("%w: %w", classify(err), err)
 }
 
-// nodeCodes and nodeWords match the errors that a server sends to calls for any key, by code and by
-// text.
+// nodeCodes and nodeWords match errors that a server sends to calls for any key, by code and by text.
 var (
 	nodeCodes = regexp.MustCompile(
 		`(^|[ -])(READONLY|LOADING|MASTERDOWN|OOM|NOREPLICAS|MISCONF|BUSY|NOAUTH|WRONGPASS) `)

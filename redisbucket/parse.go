@@ -54,10 +54,12 @@ type reader struct {
 }
 
 // whole reads what appendWhole wrote.
-func (r *reader) whole(size int) int64 {
-	text := r.left
-	r.left = text[size:]
-	return wholeAt(text, 0, size)
+func (r *reader) whole(size int) (v int64) {
+	for i := size - 1; i >= 0; i-- {
+		v = v<<8 | int64(r.left[i])
+	}
+	r.left = r.left[size:]
+	return v
 }
 
 func (r *reader) double() float64 {
@@ -91,8 +93,7 @@ func restSize(limits int) int { return 36 + 10*limits + configSize(limits) }
 
 const datedSize = 14
 
-// parseRest reads the text of a bucket in the short form. ok is false where the length is not one
-// of that form.
+// parseRest reads a bucket in the short form. ok is false where the length is not one of that form.
 func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	limits := (len(text) - restSize(0)) / (restSize(1) - restSize(0))
 	dated := len(text) == restSize(limits)+datedSize

@@ -226,8 +226,7 @@ func (p *pipeline) dialing() {
 	p.tell(notSent(errConnecting))
 }
 
-// dialFailed notes that one could not be opened, unless p was sent over another one meanwhile: then
-// it may have been executed.
+// dialFailed notes that one could not be opened. If p was sent over another, it may be executed.
 func (p *pipeline) dialFailed(err error) {
 	p.tell(notSent(err))
 	if p.node == nil {

@@ -82,8 +82,7 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// limits reads the end of the reply: for each limit its level, and the time until there is a token
-// more.
+// limits reads the end of the reply: for each limit its level, and the time until a token more.
 func (a *answer) limits(
 	c *lease.Config, levels *[lease.LimitsMax]int64, next *[lease.LimitsMax]time.Duration,
 ) {

@@ -15,11 +15,9 @@ type Scan struct {
 	Of string
 	// Count is the approximate number of keys that one command looks at. 0 means 512.
 	Count int
-	// PerSecond is the most keys to look at in a second, foreign keys on the same server included. 0
-	// means no limit.
+	// PerSecond is the most keys to look at in a second, foreign ones included. 0 means no limit.
 	PerSecond int
-	// Progress, if it is not nil, is called with the number of keys looked at so far, and of all
-	// keys.
+	// Progress, if not nil, is called with the number of keys looked at so far, and of all.
 	Progress func(done, of int64)
 }
 

@@ -22,8 +22,7 @@ const defaultPrefix, defaultInFlight = "yuzhi:", 64
 // ErrInvalidConfig reports a Config or a client that New cannot use.
 var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
-// Config tunes a Store. The zero value works. It has no deadline: the context of a call bounds the
-// call.
+// Config tunes a Store. The zero value works. The context of a call bounds the call.
 type Config struct {
 	// Prefix begins every Redis key. Empty means "yuzhi:". It must not contain '{' or '}', which
 	// would move the hash tag.

@@ -26,8 +26,7 @@ const findTime = time.Second
 // together reports whether draws of several keys may travel in one command.
 func (s *Store) together() bool { return !s.alone.Load() && s.found.Load() >= foundEnough }
 
-// toFind returns the buckets of answered calls, if it is still unknown whether draws may travel
-// together.
+// toFind returns the buckets of answered calls, if it is unknown whether draws may travel together.
 func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	if s.alone.Load() || s.together() {
 		return nil

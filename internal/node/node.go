@@ -25,8 +25,7 @@ const BatchSize = 1000
 // BatchesMax bounds the batches under way to one node, and so the goroutines of a process.
 const BatchesMax = 256
 
-// How long a call may take, in CallTimeouts (8.15): at all, and before it is sent where a connection
-// is opened first.
+// How long a call may take, in CallTimeouts (8.15): at all, and before a connection for it is open.
 const lateFactor, connectFactor = 10, 5
 
 // Longest is how long anything waits for an answer of the store with this CallTimeout.

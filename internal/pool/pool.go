@@ -237,8 +237,7 @@ func (p *Pool) takeSlowly(n int64) Taken {
 	return Refused
 }
 
-// tookLocked ends a take after which the word has left tokens: below the watermark it reports low,
-// and disarms it.
+// tookLocked ends a take that left tokens in the word. Below the watermark it reports low and disarms.
 func (p *Pool) tookLocked(left int64) Taken {
 	t := Took
 	if left < p.watermark {

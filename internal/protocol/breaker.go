@@ -88,8 +88,7 @@ func (b *Breaker) Away(now clock.Instant) bool {
 	return !b.well() && b.state.Load() == nodeAway && now < clock.Instant(b.doubtAt.Load())
 }
 
-// Holds reports whether Admit would refuse a call now: a node that has just come back takes a few calls
-// only.
+// Holds reports whether Admit would refuse a call now: a node that has just come back takes few calls.
 func (b *Breaker) Holds(now clock.Instant) bool {
 	if b.well() {
 		return false
@@ -281,8 +280,7 @@ func (b *Breaker) Active() int64 {
 }
 
 // backoff is the longest pause after that number of failures in a row: it grows from two Targets to a TTL.
-// The pause itself is random, so that a fleet that lost its store at one moment does not come back at one
-// moment.
+// The pause itself is random, so that a fleet that lost its store does not come back at one moment.
 func backoff(failures int, target, ttl time.Duration) time.Duration {
 	if failures < 30 {
 		return max(1, min(target<<failures, ttl))

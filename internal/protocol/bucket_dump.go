@@ -127,36 +127,37 @@ func (b *Bucket) Dump() BucketDump {
 // SetAt, ForgotAt, and the levels. A store may leave the other fields out where AtRest changes none of them.
 // Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
-	ttl := exact.Micros(d.Config.TTL)
-	b := Bucket{
-		exists: true, config: d.Config, clock: d.Now, shown: d.Now, now: d.Now, created: d.Epoch,
-		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
-		setAt: d.SetAt, stoodAt: d.Now, forgotAt: d.ForgotAt,
-		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,
-	}
-	b.rescale()
-	b.restore(&d)
+	d.Clock, d.Created, d.Frozen, d.Keep = d.Now, d.Epoch, 0, 0
+	d.StoodAt, d.Proposed, d.ProposedAt = d.Now, exact.Micros(d.Config.TTL), d.Now
+	b := d.bucket()
+	b.shown = d.Now
 	b.normalise()
 	b.remember()
 	return b.Dump()
+}
+
+// bucket is that of d, without its ring, shares and records.
+func (d *BucketDump) bucket() Bucket {
+	b := Bucket{
+		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,
+		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
+		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, forgotAt: d.ForgotAt,
+		ttl: exact.Micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
+		level: d.Level, rest: d.Rest,
+	}
+	b.rescale()
+	b.restore(d)
+	return b
 }
 
 // At returns d, and the result of Inspect, when the server's clock says clock and no call has come since. Of
 // the records those are left whose lease has not ended, with the place where they are now: for readers of a
 // bucket that is kept elsewhere. Config must be valid, and the numbers those of a bucket.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
-	b := Bucket{
-		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,
-		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
-		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, forgotAt: d.ForgotAt,
-		ttl: exact.Micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
-		level: d.Level, rest: d.Rest, records: make(map[string]*record, len(d.Records)),
-		ring: ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt,
-			held: d.Held, weight: d.Weight},
-		fair: fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil},
-	}
-	b.rescale()
-	b.restore(&d)
+	b := d.bucket()
+	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}
+	b.fair = fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil}
+	b.records = make(map[string]*record, len(d.Records))
 	for holder, r := range d.Records {
 		b.records[holder] = &record{
 			seq: r.Seq, epoch: d.Epoch, place: place(r.Ends), held: r.Held,

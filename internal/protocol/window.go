@@ -13,8 +13,7 @@ import (
 // tokens that were admitted within a window, and those held, are never more than those charged and those
 // leased together.
 
-// windowSlots are the cells that may be live at once: those that a window's length covers, and the
-// one that it covers in part.
+// windowSlots are the cells that may be live at once: those that a window covers, one in part.
 const windowSlots = lease.WindowCells + 1
 
 // window has the charges of one limit. Times are the bucket's running time.
@@ -101,16 +100,14 @@ func (w *window) ends(sc *lease.Scale) int64 { return w.boundary(sc) + exact.Mic
 // boundary is when the period of a calendar ends, by the server's clock.
 func (w *window) boundary(sc *lease.Scale) int64 { return (w.period+1)*sc.Tick + sc.Offset }
 
-// useUp charges total tokens at the time at, or what was charged already if that is more, and
-// nothing elsewhere.
+// useUp charges total tokens at the time at, or what was charged if that is more, and none elsewhere.
 func (w *window) useUp(sc *lease.Scale, at, total int64) {
 	total = max(total, w.sum)
 	w.sum, w.cells = 0, [windowSlots]int64{}
 	w.charge(sc, at, total)
 }
 
-// dropsAt is when missing tokens will have been dropped, or all if they are fewer; 0 where nothing
-// is charged.
+// dropsAt is when missing tokens will have been dropped, or all if fewer; 0 where nothing is charged.
 func (w *window) dropsAt(sc *lease.Scale, missing int64) int64 {
 	last := int64(0)
 	for j := w.first; j < w.first+windowSlots && missing > 0; j++ {
