@@ -156,9 +156,8 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	return max(now, b.probeAt).Add(1 + b.upTo(silence(b.target, b.ttl)))
 }
 
-// Answered says that the node has answered a call that was sent then, be it with an error that
-// concerns the key alone. It reports whether that ends an outage: the answer to a call from before
-// the failure does not.
+// Answered says that the node has answered a call that was sent then, be it with an error of the key
+// alone. It reports whether that ends an outage: the answer to a call from before the failure does not.
 func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	if b == nil {
 		return false

@@ -57,8 +57,7 @@ type Bucket struct {
 	refunded [lease.LimitsMax]int64 // units by which the last call's refund raised each level: for audits
 }
 
-// record holds the state of one holder. One whose slice has left the ring is as good as absent, so it does
-// not matter when it is deleted.
+// record holds the state of one holder. One whose slice has left the ring is as good as absent.
 type record struct {
 	seq     int64
 	epoch   int64
@@ -153,9 +152,8 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	return nil
 }
 
-// count adds the figures of r to the counters, which are information and decide nothing. rec is of before
-// the call. A holder that reports twice is counted twice: debt and charge travel again where no reply has
-// come.
+// count adds the figures of r to the counters, which decide nothing. rec is of before the call. Debt and
+// charge that travel again, where no reply has come, are counted again.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited + r.Debt + r.Charge
 	if known {
@@ -362,8 +360,7 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	return true
 }
 
-// atRest reports whether no lease is out or has been lately, no request went short while one was, and no
-// loss is being waited out.
+// atRest reports whether no lease is out, or was lately with requests short, and no loss is waited out.
 func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }

@@ -49,8 +49,7 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
 
-// fill gives every level what a new bucket would have; while a loss is waited out, nothing. Debts are
-// forgiven.
+// fill gives every level what a new bucket has; while a loss is waited out, nothing. It forgives debts.
 func (b *Bucket) fill() {
 	for k := range b.config.Limits {
 		if w := b.windows[k]; w != nil {
@@ -85,9 +84,8 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 			b.freeze(until, r.HeardAt)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
-		// A replica was promoted that had not heard of everything. Calls that it does not know have
-		// overtaken its records, and their requests may arrive once more: a later epoch makes all
-		// records unknown.
+		// A replica was promoted that had not heard of everything. Requests of calls that it does not
+		// know may arrive once more: a later epoch makes all records unknown.
 		b.freeze(b.now+b.lasting(r, 0), r.HeardAt)
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
@@ -379,8 +377,7 @@ func (b *Bucket) drop(over func(past) bool) {
 	}
 }
 
-// forget notes that limits out of force may have been used up until the running time until. Of their
-// pasts it keeps those that owe.
+// forget notes that limits out of force may have been used up until then. It keeps pasts that owe.
 func (b *Bucket) forget(until int64) {
 	if until <= b.forgotAt {
 		return
@@ -444,8 +441,7 @@ func (b *Bucket) leave(was *Bucket, i int) {
 	b.pasts = append(slices.Clip(b.pasts), p)
 }
 
-// settlePasts drops the pasts of limits in force. If too many are left, it drops the oldest ones that
-// owe nothing.
+// settlePasts drops the pasts of limits in force, and of too many the oldest that owe nothing.
 func (b *Bucket) settlePasts() {
 	b.drop(b.inForce)
 	for len(b.pasts) > pastsMax {

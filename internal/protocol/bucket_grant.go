@@ -123,7 +123,11 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))
 	g.Levels, g.Next = b.levels(r.Headroom)
 	if least := max(1, r.Need); rec.granted < least {
-		g.RetryAfter = exact.Duration(b.wait(least, r.Headroom))
+		longest := int64(0)
+		for k := range b.config.Limits {
+			longest = max(longest, b.waitAt(k, least+b.kept(k, r.Headroom)))
+		}
+		g.RetryAfter = exact.Duration(longest)
 	}
 	if g.Short {
 		v := b.fairView(r)
@@ -133,17 +137,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	}
 }
 
-// wait is the microseconds until a caller with this headroom sees n tokens in every limit, or its whole
-// burst, without further draws.
-func (b *Bucket) wait(n int64, headroom float64) int64 {
-	longest := int64(0)
-	for k := range b.config.Limits {
-		longest = max(longest, b.waitAt(k, n+b.kept(k, headroom)))
-	}
-	return longest
-}
-
-// waitAt is the microseconds until level k has reached n tokens, or its burst.
+// waitAt is the microseconds until level k has reached n tokens, or its burst, without further draws.
 func (b *Bucket) waitAt(k int, n int64) int64 {
 	if b.windows[k] != nil {
 		return b.windowWait(k, n)
@@ -203,8 +197,7 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 	return v
 }
 
-// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit, as
-// a double.
+// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit.
 func (b *Bucket) refillTime(m, headroom float64) float64 {
 	longest, windows := 0.0, 0.0
 	for k := range b.config.Limits {

@@ -63,8 +63,7 @@ func (b *Bucket) useUpWindows(at, before int64) {
 	}
 }
 
-// thaw is the moment from which levels refill again after a loss, if that is within (from, to]. The
-// server's clock says clock at to.
+// thaw ends the wait after a loss, if that is within (from, to]. The server's clock says clock at to.
 func (b *Bucket) thaw(from, to, clock int64) {
 	if b.frozen <= from || b.frozen > to || !b.config.StartEmpty {
 		return
@@ -116,8 +115,7 @@ func (b *Bucket) levelUnit(k int) int64 {
 
 // Windows whose limits change: docs/protocol.md section 6.11. Used tokens stay used.
 
-// rescale follows a change of configuration, which has been validated. Windows begin with nothing
-// charged.
+// rescale follows a change to a valid configuration. Windows begin with nothing charged.
 func (b *Bucket) rescale() {
 	for k, l := range b.config.Limits {
 		b.scales[k], _ = l.Scale(b.config.Overcommit)

@@ -98,22 +98,19 @@ type ClientConfig struct {
 	Proposed    lease.Config  // see Policy.ConfigFor
 	CallTimeout time.Duration
 	Seed        uint64 // of the jitter
-	// Stripes is the number of Ps (runtime.GOMAXPROCS): where several take at once the Pool serves
-	// each from a part of its own. Which take reports low then depends on the scheduler, so a
-	// simulation leaves it 0.
+	// Stripes is the number of Ps, each of which has a part of the Pool where several take at once.
+	// Which take reports low then depends on the scheduler, so a simulation leaves it 0.
 	Stripes int
 }
 
 // Host is the user of a Client. Its methods are called while the Client is, so they may not call it.
 type Host interface {
-	// Now reads the clock. A Client is told the time, but some decisions cannot rest on what it was
-	// a moment ago: whether a token may still be spent (Policy.StrictExpiry), or put back into the
-	// pool.
+	// Now reads the clock: whether a token may still be spent (Policy.StrictExpiry), or put back into
+	// the pool, cannot rest on what the time was a moment ago.
 	Now() clock.Instant
 	// Wake asks for a Tick soon; urgent says that a request waits for it.
 	Wake(urgent bool)
-	// Shut says that requests for one token are denied until then, and Reopen is to be called at
-	// that time; 0 takes that back.
+	// Shut says that requests for one token are denied until then, when Reopen is due; 0 ends that.
 	Shut(until clock.Instant)
 	// Handed says that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)
@@ -183,8 +180,7 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.ended >= seq }
 
-// Leave begins to give everything back. Requests that wait end with VerdictClosed. Tick or Fail closes the
-// client in the end.
+// Leave gives everything back. Requests that wait end with VerdictClosed; Tick or Fail closes c in the end.
 func (c *Client) Leave() {
 	c.stage = leaving
 	c.settleAll(Decision{Verdict: VerdictClosed})

@@ -147,8 +147,7 @@ func (c *Client) wants(n needs, held int64) bool {
 // owes reports whether the next call has something to bring beside its report.
 func (c *Client) owes() bool { return c.debt > 0 || c.charge > 0 || c.refund > 0 || c.unused > 0 }
 
-// due says whether a call is due at time now, up to which c was advanced, and if not, when to look
-// again at the latest.
+// due says whether a call is due at now, up to which c was advanced, or else when to look again.
 func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant) {
 	held := c.Pool.Held()
 	next = Never
@@ -429,8 +428,7 @@ func (c *Client) BucketChanged(limits []lease.Limit) {
 // Outdated reports whether the bucket is known to have been changed since the last reply was made.
 func (c *Client) Outdated() bool { return c.change != unchanged }
 
-// limitsNow are the limits in force as far as is known: those of the last reply, unless others were
-// set since.
+// limitsNow are the limits in force as last heard, or those that were set since.
 func (c *Client) limitsNow() []lease.Limit {
 	if c.Outdated() {
 		return c.setTo

@@ -259,8 +259,7 @@ func (c *Client) shut(until clock.Instant) {
 	c.host.Shut(until)
 }
 
-// RetryAt is when it is worth while to ask again for n tokens that were denied at now; it is later
-// than now.
+// RetryAt is when, after now, it is worth while to ask again for n tokens that were denied at now.
 func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.Instant {
 	if source == lease.SourceFallback {
 		if at, ok := c.fallbackAt(now, n); ok {
@@ -364,8 +363,7 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 }
 
 // coldDecides reports whether Policy.ColdStart decides without the store. It is for a process that knows
-// nothing. A key that is new in an outage of a node that this process has heard of is like the others there:
-// Policy.Fallback is for it.
+// nothing. A key that is new in an outage of a node that was heard of has Policy.Fallback, like the others.
 func (c *Client) coldDecides() bool {
 	return !c.heard.replied && !(c.Degraded() && c.host.Breaker().Active() > 0)
 }
@@ -390,8 +388,7 @@ func (c *Client) admitsAll() bool {
 // a TTL is not counted now and then, and the parts would add up to more than 1.
 const activeFor = 10
 
-// active returns the sum of the weights of all processes that share the key, as far as was heard: of
-// the key itself, or else of any on its node.
+// active returns the weights, as last heard, of all that share the key, or else of any on its node.
 func (c *Client) active() int64 {
 	active := max(c.heard.active, c.mostActive, c.weight)
 	if c.heard.at == 0 { // the reply to a draw of a bucket at rest names only the caller's own

@@ -444,9 +444,8 @@ func (c *Client) attribute() {
 	c.denials = append(c.denials, denials{l, n})
 }
 
-// tellDenied is how many tokens were denied since it was last called, for one call to report. Where
-// that call is given up, or the key rests before the next one, they are not counted: no call is
-// made for them, as they decide nothing.
+// tellDenied is how many tokens were denied since it was last called, for one call to report. They
+// decide nothing, so they are lost where that call is given up or the key rests before it.
 func (c *Client) tellDenied() int64 {
 	c.attribute()
 	n := min(c.attributed-c.deniedTold, lease.WaitingMax)
@@ -486,6 +485,5 @@ func (c *Client) Charge(n int64) (charged int64) {
 	return n
 }
 
-// defaultOvershoot is the default of Policy.MaxOvershoot: far beyond an estimate that was meant, and paid
-// for after ten times the burst's time.
+// defaultOvershoot is Policy.MaxOvershoot's default: far beyond any estimate, paid in ten bursts' time.
 const defaultOvershoot = 10

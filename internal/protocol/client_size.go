@@ -167,8 +167,7 @@ const slowBelow = 2
 // rttUnknown stands for the round trip to a node that has not been called yet.
 const rttUnknown = time.Millisecond
 
-// cramped reports whether the burst is smaller than what the limit makes in four round trips: most
-// of it would always be on its way.
+// cramped reports whether most of the burst, below four round trips' refill, would be on its way.
 func (c *Client) cramped() bool { return crampedBy(c.policy, &c.config, c.rtt) }
 
 func (c *Client) arm() {

@@ -75,8 +75,7 @@ func (l *Latency) Add(now clock.Instant, d time.Duration) {
 	s := &l.samples[l.n%latencySamples]
 	s.took, s.at = d, now
 	l.n++
-	// A rise is taken over at once. Otherwise sorting every eighth time, or after a while, is
-	// enough.
+	// A rise is taken over at once. Otherwise sorting every eighth time, or after a while, is enough.
 	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.sorted) < latencySpan/8 {
 		return
 	}

@@ -105,8 +105,7 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
 
-// scarcity is 0 while the caller may have the whole rate, so that it is kept from nothing, and near
-// 1 where many divide it.
+// scarcity is 0 while the caller may have the whole rate, and near 1 where many divide it.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
 // allow is the most that may be granted (7.5). The level above the set point is free to all: half of it

@@ -29,8 +29,7 @@ type Heard struct {
 	shortUntil clock.Instant
 }
 
-// lineage has the facts by which a holder can prove one day that its bucket has lost its state:
-// docs/protocol.md, section 6.
+// lineage has the facts that prove that a bucket has lost its state: docs/protocol.md, section 6.
 type lineage struct {
 	epoch      int64 // 0: nothing is known
 	counter    int64
@@ -110,8 +109,7 @@ func (h *Heard) level() int64 {
 // Limits are the bucket's, as the last reply had them. They are not to be changed.
 func (h *Heard) Limits() []lease.Limit { return h.limits }
 
-// binding is the limit that one token, or what the last call needed, has to wait for longest: the
-// first of those that are alike.
+// binding is the first limit that one token, or what the last call needed, waits for longest.
 func (h *Heard) binding() (k int) {
 	n := max(1, h.shortOf)
 	for i := range h.limits {
@@ -198,8 +196,7 @@ func (h *Heard) reset(k int, n int64) time.Duration {
 	return h.until(k, n)
 }
 
-// GrantOutlook judges a request for n tokens that g has admitted, of a process that holds nothing and
-// has this Policy.Headroom.
+// GrantOutlook judges a request for n tokens that g admitted, of a process that holds nothing.
 func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	h := Heard{limits: g.Config.Limits, levels: g.Levels, next: g.Next, headroom: headroom}
 	return h.Outlook(0, n, 0, true)
@@ -313,8 +310,7 @@ func (m *Memory) Lifetime(proposed *lease.Config) time.Duration {
 	return longestToFull(m.inForce(proposed).Limits) + m.ttl
 }
 
-// Propose says that another configuration is proposed from now on than before, which stays in force
-// until a reply says otherwise.
+// Propose says that before is no longer proposed. It stays in force until a reply says otherwise.
 func (m *Memory) Propose(before *lease.Config) {
 	if m.replied && m.config == nil {
 		m.config = before

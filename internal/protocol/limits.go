@@ -50,8 +50,7 @@ func equal(c, o *lease.Config) bool {
 		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
-// kept is how many tokens of a burst a caller with this headroom does not see. The product is
-// rounded, so that Lua agrees.
+// kept is the tokens of a burst that a caller with this headroom does not see, rounded as in Lua.
 func kept(burst int64, headroom float64) int64 {
 	return int64(math.Ceil(float64(float64(burst) * headroom)))
 }

@@ -94,15 +94,13 @@ func (s *share) follow(now clock.Instant, limits []lease.Limit, usedUp bool) {
 	}
 }
 
-// shareScale is that of a local share of the window l, which slides: no process knows the server's
-// clock by itself.
+// shareScale is that of a share of the window l, which slides: no process knows the server's clock.
 func shareScale(l lease.Limit) lease.Scale {
 	s, _ := lease.Sliding(l.Tokens, l.Per).Scale(0)
 	return s
 }
 
-// empty returns when the part p of token bucket k would have been empty: it holds no more than its
-// burst.
+// empty returns when the part p of token bucket k, at most its burst, would have been empty.
 func (s *share) empty(now clock.Instant, k int, p part, burst int64) clock.Instant {
 	l := s.limits[k]
 	return max(s.emptyAt[k], now.Add(-p.cost(l, p.burst(l, burst))))
@@ -119,8 +117,7 @@ func (s *share) has(now clock.Instant, k int, p part, burst int64) int64 {
 	return int64(max(0, now.Sub(s.empty(now, k, p, burst))) / p.perToken(l))
 }
 
-// keep has m remember how much of the bursts of limits a reply has left, for a process that sees
-// them less the headroom.
+// keep has m remember how much of the bursts, less the headroom, a reply has left.
 func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, headroom float64) {
 	m.of = fingerprint(limits)
 	for k, l := range limits {

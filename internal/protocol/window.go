@@ -50,8 +50,7 @@ func (w *window) advance(sc *lease.Scale, now, clock int64) {
 	w.first = max(w.first, first)
 }
 
-// charge counts n tokens at the time at, which is now or a moment up to which w was advanced. More
-// than can be counted is forgotten.
+// charge counts n tokens at the time at, now or up to which w was advanced, and forgets an excess.
 func (w *window) charge(sc *lease.Scale, at, n int64) {
 	n = max(0, min(n, exact.MaxUnits-1-w.sum))
 	w.sum += n
@@ -171,8 +170,7 @@ type past struct {
 	window
 }
 
-// sameAs reports whether p is the past of limit l. A window with another N is the same, because its
-// charges do not depend on N.
+// sameAs reports whether p is the past of limit l. A window's charges do not depend on its N.
 func (p past) sameAs(l lease.Limit, sc *lease.Scale) bool { return same(p.limit, &p.scale, l, sc) }
 
 // same reports whether a and b are one limit: token buckets of equal rate, Per, burst and units, or
