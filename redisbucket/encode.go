@@ -22,8 +22,7 @@ const tagEmpty = "%e"
 
 // tag returns the hash tag of one user's key, for any bytes. Different keys have different tags,
 // except for a collision of SHA-256. A tag is never empty and holds no '}', so everything of one
-// bucket is in one slot. A key full of braces is hashed, since its escape would take three times the
-// memory.
+// bucket is in one slot. A key full of braces is hashed: its escape would take three times the memory.
 func tag(key string) string {
 	switch {
 	case key == "":
@@ -178,8 +177,7 @@ func parseLimit(text string) lease.Limit {
 	return l
 }
 
-// tokensOf returns the tokens of a limit with such a scale: step/unit is tokens*tick/per in lowest terms, and
-// parts is the common divisor.
+// tokensOf returns a limit's tokens: step/unit is tokens*tick/per in lowest terms, parts the divisor.
 func tokensOf(unit, step, code, per int64) int64 {
 	if unit <= 0 || int(code%burstUnsaid) >= len(ticks) {
 		return 0

@@ -41,9 +41,8 @@ var codes = map[string]error{
 	"CROSSSLOT": errForbidden,
 }
 
-// wordings tell apart the errors that servers send under the code ERR alone. The first two (Redis 6
-// and 7.0; later ones and Valkey) report a permission that is missing inside a script, which may have
-// written by then.
+// wordings tell apart the errors of the code ERR. The first two (Redis 6 and 7.0; later ones and
+// Valkey) report a permission that is missing inside a script, which may have written by then.
 var wordings = []struct {
 	words string
 	says  error

@@ -46,8 +46,7 @@ func (g *group) invocations() []*invocation {
 	return all
 }
 
-// build adds c, if it is valid. If together is set and draws.lua may serve c, c joins the draws of
-// the same configuration.
+// build adds c, if it is valid: with together to the draws of its configuration, if draws.lua serves c.
 func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
 	r := &c.Request
 	if err := r.Validate(); err != nil {

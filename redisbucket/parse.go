@@ -14,8 +14,7 @@ import (
 )
 
 // The layout of common.lua and lease.lua, for readers without a script: the numbers at the start of a
-// bucket, those of them that identify it and count, the numbers of a record, and those up to its
-// waiting.
+// bucket, those of them that identify it and count, the numbers of a record, and those up to waiting.
 const (
 	stateNumbers, counterNumbers     = 38, 5
 	recordNumbers, recordHeadNumbers = 12, 7

@@ -15,9 +15,8 @@ import (
 // buckets of the others, and begin new ones with full bursts. So the first draws of a Store travel
 // alone, and then one script must find the buckets of several.
 
-// foundEnough is the number of buckets that scripts must have found together with another, before
-// draws travel together. A proxy that sends nine keys of ten to one server still fails 999 times in
-// 1,000.
+// foundEnough is how many buckets scripts must have found beside another before draws travel together.
+// A proxy that sends nine keys of ten to one server still fails 999 times in 1,000.
 const foundEnough = drawsMost - 1
 
 // findTime bounds how long Exchange may go on for that.
