@@ -22,6 +22,7 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
 	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far,
 		"lease calls", "this run has network.round_trip=lognormal(", "this run has redis.service_time=")
+	testkit.Must(t, len(e.ran) == 1, "nothing was simulated")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
 	testkit.Check(t, trip+service >= 999*time.Microsecond && service > 0,
