@@ -233,6 +233,11 @@ func (e *entry) limits() []Limit {
 	if h := e.heard.Load(); h != nil {
 		return h.Limits()
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.client.Heard(); h.Memory.Heard() { // by a draw, before the key had an entry
+		return e.client.Limits()
+	}
 	return nil
 }
 

@@ -342,10 +342,13 @@ func (m *member) knownLimits(key string) []Limit {
 	if s == nil {
 		return nil
 	}
-	if e := s.entry.Load(); e != nil {
+	if limits := m.keys.idle.limits(s, m.cfg.Clock.Now()); limits != nil {
+		return limits
+	}
+	if e := s.entry.Load(); e != nil { // after the idle list was asked: the key may just have come into use
 		return e.limits()
 	}
-	return m.keys.idle.limits(s, m.cfg.Clock.Now())
+	return nil
 }
 
 // refund is Refund; own is the proposal of a KeyWith, if the request came by one.

@@ -305,6 +305,28 @@ func TestARequestAboveTheBurstHasNoRetryAfter(t *testing.T) {
 }
 
 // An answer owns its fields: a handler that changes them in place changes no other answer's.
+// A process that denies by one rule, before it has heard of the other one's key, names no policy for that.
+func TestADenialSaysNothingOfALimitThatIsNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Given two rules, of which another process has used up the second,
+		store := memory.New(nil)
+		everybody, each := hybrid.PerSecond(1000), hybrid.Limit{Tokens: 2, Per: time.Hour}
+		drained := limiterOn(t, store, hybrid.Config{Name: "each", Limits: []hybrid.Limit{each}})
+		for drained.Allow("ann") {
+		}
+		h := httplimit.Handler(limiterOn(t, store, hybrid.Config{Name: "everybody", Limits: []hybrid.Limit{everybody}}),
+			httplimit.All, httplimit.Also(
+				limiterOn(t, store, hybrid.Config{Name: "each", Limits: []hybrid.Limit{each}}), httplimit.Header("X-User"),
+			))(&served{})
+		// when the first request of a process is denied,
+		w := ask(h, user("ann"))
+		// then it names the policy of the second rule, and none for the first.
+		policy := w.Header().Get("RateLimit-Policy")
+		check(t, w.Code == http.StatusTooManyRequests && strings.Contains(policy, `"each";q=2`) &&
+			!strings.Contains(policy, "everybody"), "%d, %s", w.Code, policy)
+	})
+}
+
 func TestFieldsAreNotShared(t *testing.T) {
 	limits := map[int64]hybrid.Limit{1: hybrid.PerHour(9), 0: hybrid.Unlimited, 2: hybrid.PerHour(1)}
 	for cost, limit := range limits {

@@ -109,14 +109,14 @@ func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, 
 	}
 	if rule.Class <= 0 && h.wait <= 0 {
 		result, err := rule.Limiter.Take(r.Context(), name, cost)
-		return h.respond(w, r, h.policiesOf(rule, rule.Limiter.KnownLimits(name), &result), &result, err)
+		return h.respond(w, r, h.policiesOf(rule, name, rule.Limiter.KnownLimits(name), &result), &result, err)
 	}
 	key := rule.Limiter.Key(name)
 	if rule.Class > 0 {
 		key = key.Class(rule.Class)
 	}
 	result, err := door.Decide(r.Context(), key, cost, h.wait)
-	return h.respond(w, r, h.policiesOf(rule, key.KnownLimits(), &result), &result, err)
+	return h.respond(w, r, h.policiesOf(rule, name, key.KnownLimits(), &result), &result, err)
 }
 
 // decideAll decides a request with several rules.
@@ -129,7 +129,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	var all policies
 	var headers []string
 	for i, key := range keys {
-		one := h.policiesOf(&rules[i], key.KnownLimits(), &result)
+		one := h.policiesOf(&rules[i], key.Name(), key.KnownLimits(), &result)
 		if key.Name() == result.Key && one.find(result.Limit) != nil {
 			all.list = one.list
 		}
@@ -179,13 +179,13 @@ func withoutKey(err error) error {
 	return fmt.Errorf("%w: %w", ErrNoKey, err)
 }
 
-// policiesOf returns the policies of a rule whose key has these limits; if they are unknown, that of the
-// limit behind the decision. A class cannot use all of a burst, nor can a limiter with Headroom, so
+// policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it is that of the
+// limit behind the decision, where that is this key's. A class cannot use all of a burst, nor can a limiter with Headroom, so
 // RateLimit-Policy is empty for them.
-func (h *handler) policiesOf(rule *Rule, limits []hybrid.Limit, r *hybrid.Result) *policies {
+func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
-	case r.Limit.Tokens > 0:
+	case r.Limit.Tokens > 0 && r.Key == key:
 		limits = []hybrid.Limit{r.Limit}
 	default:
 		return &policies{}
