@@ -337,8 +337,6 @@ func (c *Client) Lifetime() time.Duration {
 // draw, which was sent at sent for the request w, as with a call of its own that is under way, and
 // with w in its queue.
 func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
-	c.missed += w.N
-	c.missedAtAsk = c.lacked()
 	c.open, c.isOpen, c.firstSent = *r, true, sent
 	c.calling = true
 	if !equal(&r.Config, &c.own) { // which was proposed until now
