@@ -120,8 +120,6 @@ func (m *meter) pass(now int64) {
 
 func (m *meter) admit(now, n int64) { m.add(now, n*meterUnit); m.admitted += n }
 
-func (m *meter) refund(now, n int64) { m.admit(now, -n) }
-
 // add is admit in units.
 func (m *meter) add(now, units int64) {
 	m.advance(now)

@@ -249,13 +249,14 @@ func (c *Client) Reopen(now clock.Instant) {
 
 // shut has requests for one token denied until then; 0 lets them ask again.
 func (c *Client) shut(until clock.Instant) {
-	was := clock.Instant(c.shutUntil.Swap(int64(until)))
+	was := c.ShutUntil()
 	if was == 0 && until == 0 {
 		return
 	}
 	if was == 0 || until == 0 {
 		c.Pool.Deny(until != 0)
 	}
+	c.shutUntil.Store(int64(until)) // then: a request that goes by it counts itself in the stripes that Deny makes
 	c.host.Shut(until)
 }
 

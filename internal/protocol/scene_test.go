@@ -143,9 +143,6 @@ func (s *scene) spends(h *holding) (n int64) {
 	return n
 }
 
-// refunds tells the meter that n admitted tokens were credited now.
-func (s *scene) refunds(n int64) { s.meter.refund(s.now, n) }
-
 // audits fails where (1) was broken.
 func (s *scene) audits() {
 	s.t.Helper()

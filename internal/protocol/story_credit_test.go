@@ -168,8 +168,6 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 	}
 }
 
-func everything(held int64) int64 { return held }
-
 // slow is n tokens in 1000 seconds, which the meter counts exactly.
 func slow(n int64) lease.Limit { return lease.Limit{Tokens: n, Per: 1000 * time.Second} }
 
