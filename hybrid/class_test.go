@@ -81,7 +81,7 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 		check(t, !low.Allow(), "admitted after Shutdown")
 	})
 	bubble(t, func(t *world) {
-		// What only a class holds cannot be given back while the store is away, and Shutdown says so.
+		// Tokens of a class cannot be given back while the store is away, and Shutdown says so.
 		cfg := classes([]float64{0.1}, hybrid.PerSecond(1000))
 		cfg.Policy.MinBatch = 50
 		l := t.start(cfg)

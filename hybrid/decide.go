@@ -440,7 +440,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	return true
 }
 
-// most is what r asks for, but with patience UpTo no more than the burst.
+// most returns the tokens that r asks for, but with patience UpTo no more than the burst.
 func (e *entry) most(r request) int64 {
 	if e == nil || r.patience != protocol.UpTo {
 		return r.n

@@ -63,7 +63,8 @@
 //     holds and owes nothing, goes to rest (entry.restLocked).
 //   - Gone: the slot has left the table, to make room or because nothing is left to remember.
 //
-// protocol.Client.book counts denials, and Pool.Miss those that need no Client; Client.observe measures demand.
+// protocol.Client.book counts denials, and Pool.Miss those that need no Client. Client.observe measures
+// demand.
 //
 // Rules: docs/protocol.md, sections 8 and 9. protocol.Client decides about tokens; this package is the
 // shell around it, with locks, channels, a table of keys, and calls that travel together.

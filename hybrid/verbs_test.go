@@ -188,7 +188,7 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 				continue // many decisions, by one goroutine each
 			}
 			for _, processes := range []int{1, 3} {
-				// What stands in the bucket and in leases at the end of 30 s is less than 1 %.
+				// The bucket and the leases hold less than 1 % at the end of 30 s.
 				sleepers(t, of(limit), fmt.Sprintf("%v by %d", limit, processes), processes, 30*time.Second, 99)
 			}
 		}

@@ -82,7 +82,7 @@ routes:
 				for range 20 {
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
 				}
-				testkit.Check(t, got["search"] <= 3 && got["api"] <= 3, "%v were served, at most 3 in an hour may be", got)
+				testkit.Check(t, got["search"] <= 3 && got["api"] <= 3, "%v were served, at most 3 an hour may be", got)
 			})
 		}
 	}

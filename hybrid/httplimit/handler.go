@@ -179,9 +179,9 @@ func withoutKey(err error) error {
 	return fmt.Errorf("%w: %w", ErrNoKey, err)
 }
 
-// policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it is that of the
-// limit behind the decision, where that is this key's. A class cannot use all of a burst, nor can a limiter with Headroom, so
-// RateLimit-Policy is empty for them.
+// policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it returns that
+// of the limit behind the decision, where that is this key's. A class cannot use all of a burst, nor can a
+// limiter with Headroom, so RateLimit-Policy is empty for them.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:

@@ -24,7 +24,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// guides are the pages for those who come from another limiter.
+// guides are the pages for users of other limiters.
 var guides = []string{"docs/from-redis_rate.md", "docs/from-x-time-rate.md", "docs/from-redisson.md"}
 
 // TestGuideCodeIsRun: the Go code of the migration guides is that of the functions below, which the

@@ -33,7 +33,7 @@ func TestDenialsAreKnownByLimit(t *testing.T) {
 			d.run(2 * time.Millisecond)
 		}
 	}
-	// when 50 requests come at once, the rate of a second is what denies
+	// when 50 requests come at once, the rate of a second denies
 	ask(50)
 	first, denied := collect(), n.denied
 	testkit.Check(t, denied > 0 && first == [2]int64{denied, 0}, "%d denied, attributed %v", denied, first)
@@ -73,9 +73,10 @@ func TestDeniedCountsWhatWasNotGot(t *testing.T) {
 	// when a request takes those that are left of ten, then the rest of it is denied
 	took := ask(10, UpTo).Took
 	testkit.Check(t, took == 6 && n.Denied() == 4, "%d taken, %d denied", took, n.Denied())
-	testkit.Check(t, ask(11, OneCall).Verdict == VerdictExceedsBurst && n.Denied() == 4, "%+v, %d denied", n.told,
-		n.Denied())
-	testkit.Check(t, ask(1, OneCall).Verdict == VerdictDeny && n.Denied() == 5, "%+v, %d denied", n.told, n.Denied())
+	more := ask(11, OneCall)
+	testkit.Check(t, more.Verdict == VerdictExceedsBurst && n.Denied() == 4, "%+v, %d denied", more, n.Denied())
+	one := ask(1, OneCall)
+	testkit.Check(t, one.Verdict == VerdictDeny && n.Denied() == 5, "%+v, %d denied", one, n.Denied())
 }
 
 // A process that leaves headroom asks so in every call, and knows what it can be granted at most.
@@ -135,7 +136,7 @@ func TestWhoSleepsUntilRetryAtIsDeniedOncePerToken(t *testing.T) {
 	}
 }
 
-// RetryAt never names the present or the past, whatever the request was denied for: whoever sleeps
+// RetryAt never names the present or the past, whatever the request was denied for: a caller that sleeps
 // until then and asks again would spin.
 func TestRetryAtIsAheadOfNow(t *testing.T) {
 	ahead := func(n *driven, d Decision, of int64) {

@@ -223,7 +223,7 @@ func TestADrawOfABucketAtRestLeavesNoRecord(t *testing.T) {
 }
 
 func TestADrawBesideLeasesHasARecord(t *testing.T) {
-	// given A, who has leased 3 tokens
+	// given A, which has leased 3 tokens
 	d := newDraws(t)
 	g := d.sends(lease.Request{Holder: "a", Want: 3})
 	testkit.Must(t, g.Granted == 3, "%+v", g)

@@ -73,10 +73,11 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	return d
 }
 
-// Denied counts the tokens that requests asked for and did not get so far: by Decide, at the end of a wait, and
-// by Pool.Miss. A request above the burst counts none.
+// Denied counts the tokens that requests asked for and did not get so far: by Decide, at the end of a
+// wait, and by Pool.Miss. A request above the burst counts none.
 func (c *Client) Denied() int64 { return c.denied + c.Pool.Missed() }
 
+// book counts as denied what the answer d leaves of a request for n tokens.
 func (c *Client) book(n int64, d *Decision) {
 	switch d.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
@@ -256,7 +257,7 @@ func (c *Client) shut(until clock.Instant) {
 	if was == 0 || until == 0 {
 		c.Pool.Deny(until != 0)
 	}
-	c.shutUntil.Store(int64(until)) // then: a request that goes by it counts itself in the stripes that Deny makes
+	c.shutUntil.Store(int64(until)) // after Deny made the stripes, where a request that reads this counts itself
 	c.host.Shut(until)
 }
 

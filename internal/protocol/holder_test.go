@@ -37,7 +37,7 @@ func TestIdleHolderGivesBackAndFallsSilent(t *testing.T) {
 	d.run(time.Second)
 	calls := len(h.calls)
 	d.run(time.Hour)
-	// then everything is given back, at once, and nobody calls any more
+	// then everything is given back, at once, and no call follows
 	testkit.Check(t, len(h.calls) == calls, "%d calls in an idle hour", len(h.calls)-calls)
 	a, ledger := h.Account(), d.bucket.ring.ledger()
 	testkit.Check(t, a.Held == 0 && a.Burnt == 0 && ledger == 0, "idle: %+v, ledger %d", a, ledger)
@@ -114,7 +114,7 @@ func TestFallbackModes(t *testing.T) {
 }
 
 // The local share is there when fallbackAt says so, also after the holder has taken another id:
-// whoever asks again at that time would otherwise ask for ever.
+// a caller that asks again at that time would otherwise ask for ever.
 func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	// given a holder that is alone, and a store that is away
 	d, h := alone(t, lease.PerSecond(1000), lease.Policy{}, nil)
@@ -216,7 +216,7 @@ func TestNoLeaseIsLongerThanTheLevelLasts(t *testing.T) {
 	testkit.Check(t, whole > 50 && ahead > 50, "asks for %d, and for %d where two wait", whole, ahead)
 	// when the level will have gone after 10 ms
 	n.lasts = 10 * time.Millisecond
-	// then it asks for no more than is spent until then, and for nothing ahead of who waits
+	// then it asks for no more than is spent until then, and for nothing ahead of waiting requests
 	most := int64(math.Ceil(n.demand.expected(n.lasts) + n.watermark()))
 	short, waits := n.ahead(0, 0), n.ahead(0, 2)
 	testkit.Check(t, short == most && short < whole/2 && waits == 2,
@@ -270,7 +270,7 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 	testkit.Check(t, err == nil && st.Spent == spent && st.Denied == denied, "%+v, %v", st, err)
 }
 
-// What a client denies travels with the next call that is made anyway (no call is made for it:
+// The denials of a client travel with the next call that is made anyway (no call is made for it:
 // TestLocallyDeniedRequestsMakeNoCalls), in that one only. Its admissions are counted as spent.
 func TestDenialsTravelInOneCall(t *testing.T) {
 	// given a process that is asked for ten times what it may

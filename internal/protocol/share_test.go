@@ -70,7 +70,7 @@ func TestOnlyTheRatioOfWeightsCounts(t *testing.T) {
 	l := lease.PerSecond(500)
 	config := lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0)
 	for range 20 {
-		// given 30 holders who call one after another, each with the same luck for either weight
+		// given 30 holders that call one after another, each with the same luck for either weight
 		var plain, heavy Bucket
 		now := int64(1_700_000_000_000_000)
 		for seq := int64(1); seq <= 2000; seq++ {

@@ -79,7 +79,7 @@ func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
 	s.calls(a, ask{Want: 5})
 	d := a.Pool.Drawn()
 	a.Pool.TakeN(5)
-	// given so many reports since
+	// given some reports since
 	for range 2 {
 		s.now++
 		s.calls(a, ask{})
@@ -190,7 +190,7 @@ func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
 	// when a fallback's debt is reported on top, which asks for no more than there is
 	g = s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Debt: 5, Weight: 1, Want: 1, Need: 1})
 	testkit.Check(t, g.Levels[0] == -15, "a debt moved a level below 0 to %d", g.Levels[0])
-	// and nobody is granted anything for a second and a half, known or not
+	// and no holder is granted anything for a second and a half, known or not
 	for range 15 {
 		s.now += 100_000
 		n := s.draws(b, 10)
@@ -239,7 +239,7 @@ func TestAChargeIsNoMoreThanCanBePaid(t *testing.T) {
 }
 
 func TestALossDoesNotPayWhatIsOwed(t *testing.T) {
-	// given a bucket that was lost and started again by b, who did not know; b then used 20 of 10
+	// given a bucket that was lost and started again by b, which did not know; b then used 20 of 10
 	s, a, b := pair(t, lease.PerSecond(10), time.Second)
 	s.calls(a, ask{})
 	s.now += 100_000

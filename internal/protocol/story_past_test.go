@@ -391,7 +391,7 @@ func TestEqualVersionsFollowWhoIsThere(t *testing.T) {
 	// and when a comes back, they go on as long as b calls.
 	s.now += 800_000
 	testkit.Check(t, !inForce(a, s.config), "a takes them over while b is there")
-	// A lower version never takes over; nor does who proposes it keep the stored one in force.
+	// A lower version never takes over; nor does its holder keep the stored one in force.
 	s.config.Version.Deploy = 2
 	testkit.Check(t, inForce(a, s.config), "a higher version is in force at once")
 	s.now += 10_000_000

@@ -88,7 +88,7 @@ func TestAVoidReportIsChargedOnceWhenTheOldEntryEnds(t *testing.T) {
 	s, a, b := windowAt(t, 0)
 	s.calls(a, ask{Want: 6})
 	s.spends(a)
-	// when somebody of its name reports what it cannot have
+	// when another process of its name reports what it cannot have
 	s.now += 1000
 	g := s.executes(lease.Request{Holder: "a", Seq: s.seq + 1, Config: s.config, Weight: 1, Remaining: 9})
 	testkit.Must(t, g.Void, "the bucket knows a holder with more than it was given")
@@ -167,7 +167,7 @@ func TestACalendarIsRememberedUntilItsBoundary(t *testing.T) {
 	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
 	s.draws(a, 10)
 	s.now -= exact.Micros(time.Hour)
-	// when somebody calls
+	// when a holder calls
 	g := s.calls(b, ask{})
 	// then the bucket is remembered until the clock comes to the end of that period
 	testkit.Check(t, g.Expiry >= time.Hour, "remembered for %v", g.Expiry)

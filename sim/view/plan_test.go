@@ -38,7 +38,8 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 			p.Miss.Closest.Reps = reps
 		}
 	}
-	const few, cut = "Its means meet the targets, but not the pessimistic ends over its ", "The time limit ended the plan in phase"
+	const few, cut = "Its means meet the targets, but not the pessimistic ends over its ",
+		"The time limit ended the plan in phase"
 	rejects := search.AtMost("false_reject_ratio", 0.01)
 	for _, c := range []struct {
 		of     func(*testing.T) search.Plan

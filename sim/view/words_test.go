@@ -21,7 +21,7 @@ func words(d Document) string {
 	return strings.Join(all, " ")
 }
 
-// wording is what a text must have in it, and what it must not, each unless it is "".
+// wording has a text that must be there, and one that must not; "" stands for none.
 type wording struct{ want, never string }
 
 func (w wording) check(t *testing.T, text string) {
@@ -104,7 +104,7 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{budget(0), wording{"", "The burst does not allow"}},
 		{budget(60), wording{"", "The burst does not allow"}}, // 24 calls in 0.4 s: 1,467 tokens are enough
 		{budget(2), wording{"policy.calls_per_second, 2 for a key: a burst of 44,000 would.", ""}},
-		// What is lost once is named where there is any.
+		// A loss that happens once is named where there is one.
 		{stocks(0.4, 0), wording{"", "It rejected"}},
 		{stocks(7, 0), wording{"It rejected 7.0 tokens wrongly once, while it started or grew.", ""}},
 		{stocks(0, 19178), wording{"It rejected 19,178.0 tokens wrongly for each fault.", ""}},

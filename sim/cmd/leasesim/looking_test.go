@@ -64,7 +64,7 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 			fleet[i].Allow("17")
 		}
 	}
-	// when they are at rest, then what is spent and held is what they report
+	// when they are at rest, then they have reported all that is spent and held
 	var b bucket
 	testkit.EventuallyNil(t, func() error {
 		b = inspects(t, addr, "17 --name login")
@@ -182,7 +182,7 @@ func TestTopEndsWithCtrlC(t *testing.T) {
 		out := &until{n: blocks, do: cancel}
 		p := program{args: strings.Fields("top --interval 100ms --redis " + addr)}
 		status := p.run(ctx, out, io.Discard)
-		// then it has shown so many, apart from each other and without what a terminal would obey
+		// then it has shown that number of blocks, apart from each other and without what a terminal would obey
 		testkit.Check(t, status == want && strings.Count(out.buffer.String(), "\n\nkey ") == blocks &&
 			!strings.Contains(out.buffer.String(), "\033"),
 			"after %d blocks: status %d, %s", blocks, status, &out.buffer)
@@ -339,7 +339,7 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	testkit.Check(t, b.Keys == keys+1 && b.Foreign == 0 && b.Rows[0].Key == "a" && b.Rows[1].Key == "user:7" &&
 		b.Rows[0].Spent > b.Rows[1].Spent && b.Rows[1].Spent > 0, "%+v", b)
 	testkit.Check(t, shown.Spent == 51, "%+v", shown)
-	// by one short read of each, and as many scans as of so many keys it takes top and inspect.
+	// by one short read of each, and the scans that top and inspect take for this number of keys.
 	most := map[string]int64{"scan": 2 * (keys/count + 2), "getrange": keys + 5, "get": 6, "mget": 1}
 	for name, stats := range rdb.InfoMap(t.Context(), "commandstats").Val()["Commandstats"] {
 		name = strings.TrimPrefix(name, "cmdstat_")

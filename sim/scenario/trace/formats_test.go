@@ -99,7 +99,8 @@ func TestWhatIsNoTraceSaysWhy(t *testing.T) {
 		{"when\n1\n", "time_s=time", `t:1:1: there is no column "time", which should be the time; there are when`},
 		{"time_s,user\n1,a\n", "", `t:1:8: unknown column "user"; there are time_s (or time_ms`},
 		{`{"time_s": 1}`, "", "t:1:2: bare \" in non-quoted-field: it is no line with the names of columns"},
-		{strings.Replace(line, "Nov", "Now", 1), "", "t:1:1: none of its 1 lines is a request; the first is line 1: "},
+		{strings.Replace(line, "Nov", "Now", 1), "",
+			"t:1:1: none of its 1 lines is a request; the first is line 1: "},
 		{"\x1f\x8b\x08\x00", "", "t:1:1: the file is compressed by gzip, and damaged"},
 		{
 			`203.0.113.9 GET "/" 200`, "",

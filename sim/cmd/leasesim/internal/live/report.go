@@ -66,7 +66,8 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	leased := o.leased()
 	r := Report{
 		Redis: redis, Shape: o.Shape, Limit: o.limit().String(),
-		Overcommit: o.Overcommit, entitled: o.entitled(), DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
+		Overcommit: o.Overcommit, entitled: o.entitled(), DurationMs: o.Duration.Milliseconds(),
+		TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
 	var spans, denied []audit.Span
 	replayed := parts == nil // where nothing is missing
