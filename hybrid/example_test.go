@@ -292,15 +292,16 @@ func ExampleKey() {
 	// true 0 <nil>
 }
 
-// denies is a KeyLimiter that a test puts in the place of a Key: whatever a test does not need it
-// inherits, and does not call.
-type denies struct{ hybrid.KeyLimiter }
+// allower is what the code below needs of a limiter.
+type allower interface{ Allow() bool }
+
+type denies struct{}
 
 func (denies) Allow() bool { return false }
 
-// Code that is given its limiter as an interface can be tested without one.
-func ExampleKeyLimiter() {
-	upload := func(limit hybrid.KeyLimiter) string {
+// Code that declares what it needs of its limiter can be tested without one.
+func ExampleKey_Allow_substitute() {
+	upload := func(limit allower) string {
 		if !limit.Allow() {
 			return "429 Too Many Requests"
 		}

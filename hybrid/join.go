@@ -33,12 +33,6 @@ type Joined struct {
 	err   error  // why it denies everything; nil if it does not
 }
 
-var (
-	_ RateLimiter = (*Limiter)(nil)
-	_ KeyLimiter  = (*Key)(nil)
-	_ KeyLimiter  = (*Joined)(nil)
-)
-
 // part is one key of a Joined, of which a request for n tokens asks for times*n.
 type part struct {
 	*Key

@@ -189,7 +189,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 // how many tokens of each it was admitted.
 func askAnyhow(l *hybrid.Limiter, own *hybrid.Key, r *rand.Rand) (keys []string, n int64) {
 	keys, n = []string{fmt.Sprint(r.IntN(16))}, 1
-	var k hybrid.KeyLimiter = l.Key(keys[0])
+	var k keyLimiter = l.Key(keys[0])
 	switch verb := r.IntN(16); {
 	case verb < 8:
 		return []string{own.Name()}, int64(admits(20, 0, own.Allow)) // at once on all cores

@@ -173,7 +173,7 @@ func (s *chaos) act() func() {
 		for i, name := range names {
 			keys[i] = ls[from[i]].Key(name).Class(class)
 		}
-		var k hybrid.KeyLimiter = keys[0]
+		var k keyLimiter = keys[0]
 		if len(keys) > 1 || settles {
 			k = l.Join(keys...)
 		}
@@ -331,7 +331,7 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 		sum := int64(0)
 		for i, names := range orders(40, "a", "b", "c") {
 			l := ls[rnd.IntN(2)]
-			var k hybrid.KeyLimiter = l.Key("a")
+			var k keyLimiter = l.Key("a")
 			if names = names[:2+i%2]; joins {
 				k = joined(l, names...)
 			} else {

@@ -337,3 +337,16 @@ func isErr(t testing.TB, err, want error, more ...error) {
 		check(t, errors.Is(err, w), "the error is %v, want %v", err, w)
 	}
 }
+
+// keyLimiter has the verbs of a Key and of a Joined.
+type keyLimiter interface {
+	Allow() bool
+	AllowN(n int64) bool
+	TryAllow() bool
+	Take(ctx context.Context, n int64) (hybrid.Result, error)
+	TakeUpTo(ctx context.Context, n int64) (hybrid.Result, error)
+	Wait(ctx context.Context) error
+	WaitN(ctx context.Context, n int64) error
+	Reserve(ctx context.Context, estimate int64) (*hybrid.Reservation, error)
+	Refund(n int64)
+}

@@ -102,7 +102,10 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 		return "", err
 	}
 	name = keys[0].Name()
-	var limiter hybrid.KeyLimiter = joined
+	var limiter interface {
+		WaitN(ctx context.Context, n int64) error
+		Refund(n int64)
+	} = joined
 	if len(keys) == 1 {
 		limiter = keys[0]
 	}

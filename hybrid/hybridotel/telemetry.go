@@ -100,14 +100,18 @@ func wordFor(err error, words []word) string {
 	return "_OTHER" // as the conventions call it
 }
 
+// Waiter is a *hybrid.Key, a *hybrid.Joined, or another type, for which no Limiter's name is reported.
+type Waiter interface {
+	WaitN(ctx context.Context, n int64) error
+}
+
 // Wait is WaitN for one token.
-func (t *Telemetry) Wait(ctx context.Context, k hybrid.KeyLimiter) error { return t.WaitN(ctx, k, 1) }
+func (t *Telemetry) Wait(ctx context.Context, k Waiter) error { return t.WaitN(ctx, k, 1) }
 
 // WaitN calls k.WaitN and reports its duration and its outcome, as a metric and as a span that is a child
 // of ctx's. If the Limiter's Store comes from Telemetry.Store, that span is linked with the spans of the
-// lease calls that the request waited for. k is a *hybrid.Key, a *hybrid.Joined, or another type with
-// their methods, for which no Limiter's name is reported.
-func (t *Telemetry) WaitN(ctx context.Context, k hybrid.KeyLimiter, n int64) error {
+// lease calls that the request waited for.
+func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	about := limitersOf(k)
 	ctx, span := t.tracer.Start(ctx, "yuzhi.wait")
 	defer span.End()
@@ -128,24 +132,9 @@ func (t *Telemetry) WaitN(ctx context.Context, k hybrid.KeyLimiter, n int64) err
 	return err
 }
 
-// KeyLimiter wraps k for code that takes a hybrid.KeyLimiter: its Wait and WaitN report as
-// Telemetry.WaitN does, and its other methods are those of k.
-func (t *Telemetry) KeyLimiter(k hybrid.KeyLimiter) hybrid.KeyLimiter { return waiter{k, t} }
-
-type waiter struct {
-	hybrid.KeyLimiter
-	t *Telemetry
-}
-
-// Wait implements hybrid.KeyLimiter.
-func (w waiter) Wait(ctx context.Context) error { return w.WaitN(ctx, 1) }
-
-// WaitN implements hybrid.KeyLimiter.
-func (w waiter) WaitN(ctx context.Context, n int64) error { return w.t.WaitN(ctx, w.KeyLimiter, n) }
-
 // limitersOf returns the attribute with the name of k's Limiter, or the names of all joined Limiters with
 // "+" between them.
-func limitersOf(k hybrid.KeyLimiter) []attribute.KeyValue {
+func limitersOf(k Waiter) []attribute.KeyValue {
 	var names []string
 	switch k := k.(type) {
 	case *hybrid.Key:

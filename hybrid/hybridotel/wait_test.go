@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -146,8 +147,8 @@ func TestASpanThatIsNotSampledIsNotLinked(t *testing.T) {
 	})
 }
 
-// other is a KeyLimiter from outside package hybrid.
-type other struct{ hybrid.KeyLimiter }
+// other is a Waiter from outside package hybrid.
+type other struct{}
 
 func (other) WaitN(context.Context, int64) error { return errors.New("something else") }
 
@@ -169,7 +170,7 @@ func TestWaitsByOutcome(t *testing.T) {
 		cancelled, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
 		counts := map[string]float64{}
-		outcomes := func(k hybrid.KeyLimiter, n int64, ctx context.Context, want string, wrapped error) {
+		outcomes := func(k hybridotel.Waiter, n int64, ctx context.Context, want string, wrapped error) {
 			t.Helper()
 			before := len(t.ended("yuzhi.wait"))
 			err := t.WaitN(ctx, k, n)
@@ -204,20 +205,5 @@ func TestWaitsByOutcome(t *testing.T) {
 		t.says(counts, "wait")
 		_, took := t.values()
 		check(t, took["wait.duration{limiter=api outcome=admitted}"] == 1, "it took %v", took)
-	})
-}
-
-// A reported KeyLimiter has the methods of its KeyLimiter.
-func TestAReportedKeyLimiter(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(config(hourly))
-		k := t.KeyLimiter(l.Key("k"))
-		noErr(t, k.Wait(t.Context()))
-		noErr(t, k.WaitN(t.Context(), 2))
-		must(t, k.Allow() && k.Name() == "k", "denied")
-		t.says(map[string]float64{
-			"wait.duration{limiter=api outcome=admitted}":                2,
-			"tokens.requested{limiter=api result=admitted source=lease}": 4,
-		}, "wait", "tokens.requested")
 	})
 }

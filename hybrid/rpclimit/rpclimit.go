@@ -88,7 +88,7 @@ func (l *Limiter) decide(ctx context.Context) error {
 }
 
 // keyOf returns the key of the call, or all its keys joined.
-func (l *Limiter) keyOf(ctx context.Context) (hybrid.KeyLimiter, error) {
+func (l *Limiter) keyOf(ctx context.Context) (door.Key, error) {
 	class := 0
 	if l.class != nil {
 		class = l.class(ctx)

@@ -10,15 +10,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
+// Key is a *hybrid.Key, or several that are joined.
+type Key interface {
+	Take(ctx context.Context, n int64) (hybrid.Result, error)
+	WaitN(ctx context.Context, n int64) error
+}
+
 // Decide takes n tokens of key or none. A request that would be denied waits for them, at most for
-// patience and until ctx ends. It does not wait if RetryAfter is longer than patience. The Result is
-// that of KeyLimiter.Take, with OK also after a successful wait. The error is that of Take or WaitN. A
-// wait that runs out of time is a denial, without an error.
+// patience and until ctx ends. It does not wait if RetryAfter is longer than patience. The Result is that
+// of Take, with OK also after a successful wait. The error is that of Take or WaitN. A wait that runs out
+// of time is a denial, without an error.
 //
 // Stats counts a request that waits as denied first, and then counts the outcome of the wait.
-func Decide(
-	ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.Duration,
-) (hybrid.Result, error) {
+func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybrid.Result, error) {
 	r, err := key.Take(ctx, n)
 	if err != nil || r.OK || r.RetryAfter > patience {
 		return r, err
