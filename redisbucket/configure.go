@@ -58,31 +58,20 @@ func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 // it the scripts. It writes nothing, and needs no permission that calls do not need.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
-	switch rdb := s.rdb.(type) {
-	case *redis.ClusterClient:
-		err = s.pingEach(ctx, rdb.ForEachMaster)
-	case *redis.Ring:
-		err = s.pingEach(ctx, rdb.ForEachShard)
-	default:
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		_, err = s.pipeline(ctx, nil, nil, func(p *pipeline) error {
+			return cluster.ForEachMaster(p.ctx, func(ctx context.Context, c *redis.Client) error {
+				return s.ping(ctx, c, s.nodeOf(c))
+			})
+		}) // not notSent: some nodes may have answered
+	} else {
 		bucket := s.bucketKey("") // a proxy may want a key to see where a script goes
-		err = s.ping(ctx, rdb, s.node(""), bucket, recordKey(bucket, ""))
+		err = s.ping(ctx, s.rdb, s.node(""), bucket, recordKey(bucket, ""))
 	}
 	if err != nil {
 		return fmt.Errorf("redisbucket: ping: %w", named(err))
 	}
 	return nil
-}
-
-// pingEach pings every node that forEach visits, until ctx ends.
-func (s *Store) pingEach(
-	ctx context.Context, forEach func(context.Context, func(context.Context, *redis.Client) error) error,
-) error {
-	_, err := s.pipeline(ctx, nil, nil, func(p *pipeline) error {
-		return forEach(p.ctx, func(ctx context.Context, c *redis.Client) error {
-			return s.ping(ctx, c, s.nodeOf(c))
-		})
-	})
-	return err // not notSent: some nodes may have answered
 }
 
 // ping runs each script with a request that it refuses before it looks at a key: alone and, since

@@ -1,5 +1,5 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server,
-// Sentinel or a cluster, and for a ring if limits need not hold (Config.AllowRing).
+// Sentinel or a cluster.
 //
 // Most callers need New only, and pass its result to hybrid.New. Inspect, Look and Scan are for
 // operators and tools. The client's timeouts, TLS and users apply. Its retries do not: a lease call

@@ -69,15 +69,11 @@ func (s *Store) readers(ctx context.Context) (all []redis.UniversalClient, err e
 		all = append(all, c)
 		return nil
 	}
-	switch rdb := s.rdb.(type) {
-	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(ctx, add)
-	case *redis.Ring:
-		err = rdb.ForEachShard(ctx, add)
-	default:
-		all = []redis.UniversalClient{s.rdb}
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, add)
+		return all, err
 	}
-	return all, err
+	return []redis.UniversalClient{s.rdb}, nil
 }
 
 type walk struct {

@@ -33,9 +33,6 @@ type Config struct {
 	// scripts. Clocks must agree to a second. A clock that is ahead of all others by d refills every
 	// bucket by d, once; see docs/operations.md. Off by default.
 	ClientTime bool
-	// AllowRing accepts a redis.Ring, for limits that need not hold: clients that disagree about which
-	// servers are up keep two buckets for one key. Off by default.
-	AllowRing bool
 }
 
 // Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It runs no goroutine
@@ -77,7 +74,7 @@ var (
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
 // violations of cfg in one error that wraps ErrInvalidConfig. A nil client is a violation, also a nil
-// pointer in the interface.
+// pointer in the interface, and so is a redis.Ring, which may keep two buckets for one key.
 //
 // It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
 // as long as the client, so make one Store for a client and keep it.
@@ -89,9 +86,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		bad("client is nil")
 	}
-	if _, ring := rdb.(*redis.Ring); ring && !cfg.AllowRing {
+	if _, ring := rdb.(*redis.Ring); ring {
 		bad("client is a redis.Ring, whose clients may disagree about which servers are up: " +
-			"then a key has two buckets, each with a full burst; AllowRing accepts that")
+			"then a key has two buckets, each with a full burst; use a cluster")
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
 		bad("Prefix is %q, must be without braces", cfg.Prefix)
@@ -138,13 +135,6 @@ func (s *Store) watchAll() {
 		s.nodeOf(rdb)
 	case *redis.ClusterClient: // nodes that it knows already are watched as calls reach them
 		rdb.OnNewNode(func(c *redis.Client) { s.nodeOf(c) })
-	case *redis.Ring: // its shards are one node to this Store
-		watch := func(c *redis.Client) { c.AddHook(hook{s, s.node("")}) }
-		rdb.OnNewNode(watch)
-		_ = rdb.ForEachShard(context.Background(), func(_ context.Context, c *redis.Client) error {
-			watch(c)
-			return nil
-		})
 	}
 }
 
@@ -179,10 +169,7 @@ func (s *Store) node(addr string) *node {
 // replace a node's client by another.
 func (s *Store) nodeOf(c *redis.Client) *node {
 	addr := ""
-	switch s.rdb.(type) {
-	case *redis.Ring:
-		return s.node(addr) // whose dials are watched since New
-	case *redis.ClusterClient:
+	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
 		addr = c.Options().Addr
 	}
 	n := s.node(addr)

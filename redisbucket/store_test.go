@@ -121,22 +121,13 @@ func TestNewReportsEveryViolation(t *testing.T) {
 	}
 }
 
-func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr,
-		"b": redistest.Start(t).Addr}, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
-		PoolTimeout: patience})
+func TestARingIsRefused(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1", "b": "127.0.0.1:2"}})
 	defer ring.Close()
-	// A ring takes consent: the error names the cost, and all other violations.
+	// The error names the cost, and all other violations.
 	_, err := New(ring, Config{InFlight: -1})
 	testkit.Check(t, errors.Is(err, ErrInvalidConfig) && strings.Contains(err.Error(), "a full burst") &&
 		strings.Contains(err.Error(), "InFlight"), "%v", err)
-	// With AllowRing it is served, and its dials are reported as with any client.
-	s, err := New(ring, Config{AllowRing: true})
-	testkit.NoErr(t, err)
-	testkit.NoErr(t, s.Ping(t.Context()))
-	for _, k := range []string{"a", "b", "c", "d"} {
-		granted(t, s, k, request(1))
-	}
 }
 
 func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
