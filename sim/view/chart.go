@@ -51,7 +51,6 @@ const (
 	Solid  Mark = "line"
 	Dotted Mark = "line dotted" // solid, with a dot at each point
 	Dashed Mark = "dashed"
-	Dots   Mark = "dot" // no line
 )
 
 // picture is a chart as a page shows it.
@@ -191,11 +190,9 @@ func (l Line) plotters(shade color.NRGBA) (parts []plot.Plotter, err error) {
 	if l.Mark == Dashed {
 		path.Dashes = []vg.Length{5, 3}
 	}
-	if l.Mark != Dots {
-		parts = append(parts, path)
-	}
+	parts = append(parts, path)
 	dots.GlyphStyle = draw.GlyphStyle{Color: shade, Radius: 2.5, Shape: draw.CircleGlyph{}}
-	if l.Mark == Dots || l.Mark == Dotted || len(points) == 1 {
+	if l.Mark == Dotted || len(points) == 1 {
 		parts = append(parts, dots)
 	}
 	return parts, nil

@@ -13,7 +13,7 @@ func Comparison(r Result) Document {
 	d.Title += ": " + Own + " and its rivals"
 	r.rivals(&d)
 	r.classes(&d)
-	d.Sections = append(d.Sections, r.charts()...)
+	d.Sections = append(d.Sections, r.overTime())
 	return d
 }
 

@@ -64,8 +64,8 @@ func rivalled(t *testing.T) search.SweepReport {
 func TestAPageHasAllItsSections(t *testing.T) {
 	wants := map[string]string{
 		"run": "Over time, Tokens per second, The bucket in Redis, Round trips to Redis " +
-			"per second, Share per process, Tokens per process, Figures, Side by side",
-		"compare":          "Side by side, The algorithms, Over time, Share per process",
+			"per second, Figures, Side by side",
+		"compare":          "Side by side, The algorithms, Over time",
 		"one parameter":    "Over policy.target, All points",
 		"two parameters":   "All points",
 		"three parameters": "All points",

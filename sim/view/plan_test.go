@@ -26,8 +26,7 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 	busy := func(cpu float64) func(*search.Plan) {
 		return func(p *search.Plan) {
 			p.Chosen.Figures.CallsPerS, p.Chosen.Figures.RedisCPU = fig(378, 378, 378, 1), fig(cpu, cpu, cpu, 1)
-			p.Needs = &search.Needs{CPU: cpu, Nodes: 1, Least: 32}
-			p.Relief = &sim.Relief{Shards: 32, RedisCPU: 0.6, CallsPerS: 9205}
+			p.Needs = &search.Needs{CPU: cpu, Nodes: 1, Least: 32, CallsPerS: 9205}
 		}
 	}
 	// A miss of what at most 2 % was wanted of.

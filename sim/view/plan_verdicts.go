@@ -30,12 +30,10 @@ func (v planView) judge(d *Document) {
 			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
 				things(Number(r), "call"))
 		}
-		switch {
-		case v.Needs == nil:
+		saturation(d, &v.Chosen.Figures)
+		if v.Needs == nil {
 			d.say(Bad, "Redis: there was no time to see how many shards would do.")
-		case search.Saturated(v.Chosen.Figures.RedisCPU):
-			saturation(d, &v.Chosen.Figures, v.Relief)
-		default:
+		} else {
 			d.say(Neutral, "%s", v.needs())
 		}
 		if v.Given.Policy == v.Chosen.Policy {
@@ -121,8 +119,9 @@ func (v planView) needs() string {
 		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with "+
 			"--redis-cpu %s.", most, strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %s, %s.", most, Count(n.Least, "shard"),
-			costOf(v.Relief, &v.Chosen.Figures))
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %s, with %s per second in place of %s.",
+			most, Count(n.Least, "shard"), things(rough("calls_per_s", n.CallsPerS), "lease call"),
+			rough("calls_per_s", v.Chosen.Figures.CallsPerS.Mean))
 	case n.Nodes > 1:
 		return text + fmt.Sprintf("%s would do, at most %s busy.", Count(n.Least, "shard"), most)
 	}

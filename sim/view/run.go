@@ -60,7 +60,7 @@ func (r Result) kinds(text string) string {
 // and of each rival.
 func Run(r Result) Document {
 	d := r.document()
-	d.Sections = r.charts()
+	d.Sections = []Section{r.overTime()}
 	r.figures(&d)
 	r.classes(&d)
 	if len(r.Report.Rivals) > 0 {

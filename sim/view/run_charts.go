@@ -1,19 +1,16 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// charts show how the first replication went, and what each process got.
-func (r Result) charts() []Section {
+// overTime shows how the first replication went.
+func (r Result) overTime() Section {
 	s, rep := r.Report.Series, &r.Report
-	overTime := Section{
+	all := Section{
 		Title: "Over time",
 		Text: []string{fmt.Sprintf("The first replication (seed %d), one point per %s.", rep.Seed,
 			Shortly(time.Duration(s.StepS*float64(time.Second))))},
@@ -30,7 +27,7 @@ func (r Result) charts() []Section {
 		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
 	}
 	draw := func(title, note string, lines ...Line) {
-		overTime.Charts = append(overTime.Charts,
+		all.Charts = append(all.Charts,
 			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true})
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
@@ -54,45 +51,5 @@ func (r Result) charts() []Section {
 	if len(s.Running) > 0 && slices.Min(s.Running) != slices.Max(s.Running) {
 		draw("Processes", "", line("running", s.Running, 4))
 	}
-	if len(rep.Members) < 2 {
-		return []Section{overTime}
-	}
-	return []Section{overTime, r.shares()}
-}
-
-// membersMax is how many processes are drawn: more would be one band.
-const membersMax = 500
-
-// shares shows what each process got beside what it was due.
-func (r Result) shares() Section {
-	members := slices.SortedStableFunc(slices.Values(r.Report.Members), func(a, b sim.Member) int {
-		return cmp.Or(cmp.Compare(a.Share, b.Share), cmp.Compare(a.Admitted, b.Admitted))
-	})
-	chart := Chart{
-		Title:  "Tokens per process",
-		Note:   "In the order of the shares. On the line a process got exactly its share.",
-		XLabel: "process", FromZero: true, Lines: []Line{{Name: "max-min share", Series: Grey}},
-	}
-	every := (len(members) + membersMax - 1) / membersMax
-	if every > 1 {
-		chart.Note += fmt.Sprintf(" One process of %d is drawn.", every)
-	}
-	for i := 0; i < len(members); i += every {
-		m := members[i]
-		chart.Lines[0].add(float64(i+1), m.Share)
-		name, n := "admitted, "+m.Group, len(chart.Lines)
-		of := slices.IndexFunc(chart.Lines, func(l Line) bool { return l.Name == name })
-		if of < 0 {
-			chart.Lines, of = append(chart.Lines, Line{Name: name, Series: n - 1, Mark: Dots}), n
-		}
-		chart.Lines[of].add(float64(i+1), float64(m.Admitted))
-	}
-	return Section{
-		Title: "Share per process",
-		Text: []string{fmt.Sprintf("The max-min share is a fair division of the same total: no process gets "+
-			"more than it asked for, and the others get the same. Jain's index is %s; "+
-			"the worst process got %s of its share.",
-			Number(r.Report.Jain.Mean), Percent(r.Report.WorstShare.Mean))},
-		Charts: []Chart{chart},
-	}
+	return all
 }

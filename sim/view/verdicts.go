@@ -48,7 +48,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, "+
 			"counts as if it went on. "+"--duration %v would do.", Number(rep.DurationS), enough)
 	}
-	saturation(d, &rep.Figures, rep.Relief)
+	saturation(d, &rep.Figures)
 	var once []string
 	for _, stock := range []struct {
 		key, when string
@@ -76,24 +76,13 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 }
 
-// saturation says that Redis could not keep up, and what would help.
-func saturation(d *Document, f *sim.Figures, relief *sim.Relief) {
-	if !search.Saturated(f.RedisCPU) {
-		return
+// saturation says that Redis could not keep up, and what may help.
+func saturation(d *Document, f *sim.Figures) {
+	if search.Saturated(f.RedisCPU) {
+		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. It takes more "+
+			"shards, of which leasesim plan finds the number, or fewer calls: by a larger burst, a longer target or "+
+			"calls_per_second.", Percent(f.RedisCPU.Worst))
 	}
-	more := "More shards would not help: ask less often, with a larger burst, a longer target or fewer calls."
-	if relief != nil {
-		more = fmt.Sprintf("With redis.shards: %d its busiest shard would work %s of the time, %s.", relief.Shards,
-			Percent(relief.RedisCPU), costOf(relief, f))
-	}
-	d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. %s",
-		Percent(f.RedisCPU.Worst), more)
-}
-
-// costOf says how many calls the fleet of f makes with relief.
-func costOf(relief *sim.Relief, f *sim.Figures) string {
-	return fmt.Sprintf("with %s per second in place of %s",
-		things(rough("calls_per_s", relief.CallsPerS), "lease call"), rough("calls_per_s", f.CallsPerS.Mean))
 }
 
 // crowd is the budget of lease calls for one key, and where the burst is too small for leases as

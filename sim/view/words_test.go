@@ -179,20 +179,6 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 	testkit.Check(t, base == "", "the base differs by %q", base)
 }
 
-func TestManyProcessesAreThinnedOut(t *testing.T) {
-	r := madeUp()
-	for len(r.Report.Members) < 4000 {
-		r.Report.Members = append(r.Report.Members, r.Report.Members[0])
-	}
-	chart := r.shares().Charts[0]
-	dots := 0
-	for _, l := range chart.Lines[1:] {
-		dots += len(l.X)
-	}
-	testkit.Check(t, dots == membersMax && strings.Contains(chart.Note, "One process of 8 is drawn."),
-		"%d dots, %s", dots, chart.Note)
-}
-
 func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 	const asks, line, spared, tokens, cost = "The rivals with a wait ask Redis", "wait in line",
 		"spared network and faults", "wait for tokens from leases only", "never learn the cost"
