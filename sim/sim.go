@@ -63,7 +63,6 @@ type (
 type (
 	Report      = report.Report
 	Figures     = report.Figures
-	Relief      = report.Relief
 	Figure      = report.Figure
 	Named       = report.Named
 	Difference  = report.Difference

@@ -28,8 +28,6 @@ type Report struct {
 	// ratios are of those whole runs.
 	Unsettled int `json:"unsettled,omitempty"`
 	Figures
-	// Relief names the shards that would help a saturated Redis; nil where it was not, or nothing helps.
-	Relief *Relief       `json:"relief,omitempty"`
 	Rivals []RivalReport `json:"rivals,omitempty"`
 	// Classes are the groups by their headroom, those that leave least first; none where all groups
 	// have the same.
@@ -78,13 +76,6 @@ type Figures struct {
 	WaitMsP50  Figure `json:"wait_ms_p50"`       // of admitted requests: from asking to the answer
 	WaitMsP99  Figure `json:"wait_ms_p99"`
 	WaitMsMax  Figure `json:"wait_ms_max"`
-}
-
-// Relief is how many shards keep Redis from being saturated.
-type Relief struct {
-	Shards    int     `json:"shards"`      // redis.shards
-	RedisCPU  float64 `json:"redis_cpu"`   // part of a core that the busiest shard is busy then
-	CallsPerS float64 `json:"calls_per_s"` // of the fleet then: every bucket of a key is called
 }
 
 // Figure is one quantity over the replications.

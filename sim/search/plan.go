@@ -200,7 +200,7 @@ func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, goCode(t.scenario)
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
 	p.enough(t)
-	p.plan.Needs, p.plan.Relief, err = p.needsOf(ctx, t)
+	p.plan.Needs, err = p.needsOf(ctx, t)
 	if errors.Is(err, sim.ErrInterrupted) {
 		return nil
 	}

@@ -40,7 +40,6 @@ type Plan struct {
 	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil if the time was over
 	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each makes as many calls.
 	RequestsPerS float64     `json:"requests_per_s,omitempty"`
-	Relief       *sim.Relief `json:"relief,omitempty"`    // where Chosen keeps Redis too busy
 	CutShort     string      `json:"cut_short,omitempty"` // the first phase that the time limit ended
 	Miss         *Miss       `json:"miss,omitempty"`      // if infeasible
 	// EnoughS is how long runs should have lasted for the fleet to settle with the policy that was
@@ -79,6 +78,8 @@ type Needs struct {
 	CPU   float64 `json:"cpu"`   // of a core, of the busiest node; the pessimistic end
 	Nodes int     `json:"nodes"` // that the scenario has
 	Least int     `json:"least"` // nodes with which none is busier than BusyMost; 0 if no number helps
+	// CallsPerS are the fleet's calls with Least, where Nodes are too few: every bucket of a key is called.
+	CallsPerS float64 `json:"calls_per_s,omitempty"`
 }
 
 // Grade tells how a policy did.

@@ -17,10 +17,9 @@ func TestASaturatedRedisIsSaidWithTheShardsThatWouldDo(t *testing.T) {
 		return f
 	})
 	for line, want := range map[string][]string{
-		"run --reps 2": {"Redis is saturated: its busiest shard works 100 % of the time, and calls wait in line. " +
-			"With redis.shards: 3"},
+		"run --reps 2": {"Redis is saturated: its busiest shard works 100 % of the time, and calls wait in line. "},
 		"sweep --reps 2 --vary policy.target=10ms,50ms": {"Redis is saturated at the points marked !"},
-		"plan --reps 2": {"Redis is saturated: ", "With redis.shards: 3"},
+		"plan --reps 2": {"Redis is saturated: ", "it takes 3 shards, with "},
 	} {
 		// then each command says so, and how many would do.
 		e := execute(t.Context(), t, busy, line+file).ends(exitOK)

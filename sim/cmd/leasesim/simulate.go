@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
-	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
@@ -28,11 +27,6 @@ func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*si
 		err = fmt.Errorf("the report is of the replications that had ended: %w", err)
 	} else if err != nil {
 		return err
-	}
-	if search.Saturated(r.RedisCPU) && err == nil {
-		lab, clear := f.lab(0)
-		r.Relief, err = lab.Relieve(f.Context(), s)
-		clear()
 	}
 	result := view.Result{
 		Scenario: s, Text: f.text, Report: r, Command: f.program.commandLine(r.Seed),
