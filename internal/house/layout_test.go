@@ -111,7 +111,6 @@ var arrows = map[string][]string{
 		"sim/view", "internal/safetext",
 		"sim/cmd/leasesim/internal/live",
 	},
-	"docs/pictures": {"lease", "internal/protocol", "sim", "sim/scenario/file", "sim/search", "sim/view"},
 
 	"sim/cmd/leasesim/internal": {
 		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
@@ -184,7 +183,6 @@ func TestNobodyLinksWhatHeMustNot(t *testing.T) {
 			case i < 0:
 			case under(folder, "sim"):
 				used[workbench[i]] = true
-			case under(folder, "docs/pictures"): // a program that draws what the simulator finds
 			default: // such as rules, which reads YAML and is a package of its own for that
 				testkit.Check(t, slices.Contains(allowed(foreign, folder), workbench[i]), "%s links %s", folder, dep)
 			}

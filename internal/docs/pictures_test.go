@@ -1,25 +1,36 @@
-// Pictures draws the three pictures of docs/windows.md: the requests around a boundary that a fixed
-// window, a sliding one and a token bucket admit; and the map of docs/simulator.md.
-//
-//	go run ./docs/pictures
-//
-// For windows it asks the real limits: protocol.Bucket.
-package main
+package docs
 
 import (
-	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// quota and window are the limit of all three pictures: 100 in a minute.
+var update = flag.Bool("update", false, "draw the pictures of the pages, instead of comparing with them")
+
+// isDrawn checks that svg is what a file of docs/ has, or writes it.
+func isDrawn(t *testing.T, file, svg string) {
+	t.Helper()
+	path := filepath.Join("..", "..", "docs", file)
+	if *update {
+		testkit.NoErr(t, os.WriteFile(path, []byte(svg), 0o644))
+	}
+	drawn, err := os.ReadFile(path)
+	testkit.Check(t, err == nil && string(drawn) == svg, "docs/%s is old (%v): "+
+		"YUZHI_LONG=1 go test ./internal/docs -run Picture -update", file, err)
+}
+
+// The three pictures of docs/windows.md show the requests around a boundary that a fixed window, a
+// sliding one and a token bucket admit. quota and window are the limit of all: 100 in a minute.
 const (
 	quota  = 100
 	window = time.Minute
@@ -141,17 +152,24 @@ func (p picture) svg() string {
 	return s.String()
 }
 
-func main() {
-	skew, err := clockSkew(context.Background(), skewAxes)
-	files := map[string]string{"clock-skew.svg": skewPicture(skew)}
+// TestThePicturesShowWhatTheLimitsDo: the pictures in docs/ are those that are drawn now,
+// and the page says the numbers that are in them.
+func TestThePicturesShowWhatTheLimitsDo(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "windows.md"))
+	testkit.NoErr(t, err)
+	want := map[string]string{
+		"fixed-window.svg":   "199 in the worst minute",
+		"sliding-window.svg": "100 in the worst minute",
+		"bucket.svg":         "in the worst minute",
+	}
 	for _, p := range pictures() {
-		files[p.file] = p.svg()
-	}
-	for file, svg := range files {
-		err = errors.Join(err, os.WriteFile(filepath.Join("docs", file), []byte(svg), 0o644))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		isDrawn(t, p.file, p.svg())
+		testkit.Check(t, strings.Contains(p.svg(), want[p.file]), "%s: want %q", p.file, want[p.file])
+		_, said, _ := strings.Cut(string(page), "]("+p.file+")")
+		said, _, _ = strings.Cut(said, "\n\n![")
+		_, most := worst(p.admitted)
+		number := strconv.Itoa(most)
+		testkit.Check(t, strings.Contains(said, number+" in"),
+			"docs/windows.md does not say %s below %s", number, p.file)
 	}
 }
