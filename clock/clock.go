@@ -1,6 +1,5 @@
-// Package clock is where the rest of this module gets its time from. The same code then runs
-// against the machine's clock in production, a clock that a test moves by hand, and a clock that is
-// wrong.
+// Package clock is where the rest of this module gets its time from. The same code then runs against the
+// machine's clock in production, a clock that a test moves by hand, and a clock that is wrong.
 //
 // Which one do I want?
 //
@@ -95,10 +94,9 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// systemBase is the start of every reading of the system clock, so that Instants from any two System
-// clocks compare. Readings count from 1970: a caller can compute the time of day, and they are
-// positive in a testing/synctest bubble too, where the year is 2000 and time.Since is about minus a
-// quarter of a century.
+// systemBase is the start of every reading of the system clock, so that Instants from any two System clocks
+// compare. Readings count from 1970: a caller can compute the time of day, and they are positive in a
+// testing/synctest bubble too, where the year is 2000 and time.Since is about minus a quarter of a century.
 var systemBase = time.Now()
 
 type systemClock struct{}
@@ -107,9 +105,8 @@ type systemClock struct{}
 // of goroutines may share it, and all System clocks of a process are the same clock. Its Instants
 // count from 1970-01-01 00:00 UTC, by the wall clock as that was when the process began.
 //
-// Inside a testing/synctest bubble it reads the bubble's fake time, even if System was called
-// outside, in a package-level variable for instance. Such Instants can be compared within that
-// bubble only.
+// Inside a testing/synctest bubble it reads the bubble's fake time, even if System was called outside, in a
+// package-level variable for instance. Such Instants can be compared within that bubble only.
 //
 // On some systems, Linux among them, Go's monotonic clock stands still while the machine is
 // suspended. Code that holds something only until a deadline must not trust this clock across a

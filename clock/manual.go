@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Manual is a clock that moves only when Advance is called. It has no goroutine and no randomness,
-// so what happens on it happens in the same order every time. The zero Manual is ready to use and
-// equal to NewManual(0). Any number of goroutines may share a Manual; it must not be copied after
-// first use.
+// Manual is a clock that moves only when Advance is called. It has no goroutine and no randomness, so what
+// happens on it happens in the same order every time. The zero Manual is ready to use and equal to
+// NewManual(0). Any number of goroutines may share a Manual; it must not be copied after first use.
 type Manual struct {
 	mu    sync.Mutex
 	now   Instant // 0 until first needed: see readLocked
@@ -49,9 +48,8 @@ func (m *Manual) AfterFunc(d time.Duration, f func()) Timer {
 	return t
 }
 
-// Next returns the instant at which the earliest pending timer is due, which may be now but is
-// never past, or false if no timer is pending. To run a simulation event by event, Advance by what
-// Next().Sub(Now()) gives.
+// Next returns the instant at which the earliest pending timer is due, which may be now but is never past, or
+// false if no timer is pending. To run a simulation event by event, Advance by what Next().Sub(Now()) gives.
 func (m *Manual) Next() (Instant, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,15 +59,13 @@ func (m *Manual) Next() (Instant, bool) {
 	return m.queue.calls[0].due, true
 }
 
-// Advance moves the clock by d and calls what falls due on the way, including timers that these
-// calls set themselves. Calls are made one after the other on the caller's goroutine, in order of
-// time and, for the same time, in order of registration (a Reset registers anew). During each of
-// them the clock stands at that call's own due time. Advance(0) calls what is due now; a negative d
-// panics.
+// Advance moves the clock by d and calls what falls due on the way, including timers that these calls set
+// themselves. Calls are made one after the other on the caller's goroutine, in order of time and, for the
+// same time, in order of registration (a Reset registers anew). During each of them the clock stands at that
+// call's own due time. Advance(0) calls what is due now; a negative d panics.
 //
-// Two overlapping Advances, of two goroutines or of a callback and its caller, are like two
-// overlapping sleeps: time passes for both at once. So a callback may call Advance(d) to say "this
-// takes d".
+// Two overlapping Advances, of two goroutines or of a callback and its caller, are like two overlapping
+// sleeps: time passes for both at once. So a callback may call Advance(d) to say "this takes d".
 func (m *Manual) Advance(d time.Duration) {
 	if d < 0 {
 		panic("clock: Advance by a negative duration: " + d.String())

@@ -165,9 +165,8 @@ type Events struct {
 	// is away. err gives the cause on one line of about 1,000 bytes. From now on Policy.Fallback
 	// decides on requests beyond the tokens that the process holds.
 	Degraded func(key string, err error)
-	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
-	// after Close, nor for a key that was not asked for meanwhile and so is at rest or has left the
-	// table.
+	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run after
+	// Close, nor for a key that was not asked for meanwhile and so is at rest or has left the table.
 	Recovered func(key string, after time.Duration)
 	// Lost runs when n leased tokens have come to nothing.
 	Lost func(key string, n int64, reason LossReason)

@@ -21,11 +21,10 @@
 //   - Key(name) once and its methods after that, where the same key is used again and again;
 //     KeyWith where its limits are at hand, and Key.Class where it matters less than others.
 //
-// To look and to change: Peek, LimitsOf and Stats take nothing. Refund gives back what was admitted
-// and then did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits
-// only where none were set, Reset makes the key's bucket a new one, and ResetTo does both. Refresh
-// asks Config.LimitsFor again. Shutdown gives back what the process holds before it ends; Close
-// does not, and needs no store.
+// To look and to change: Peek, LimitsOf and Stats take nothing. Refund gives back what was admitted and then
+// did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits only where none
+// were set, Reset makes the key's bucket a new one, and ResetTo does both. Refresh asks Config.LimitsFor
+// again. Shutdown gives back what the process holds before it ends; Close does not, and needs no store.
 //
 // Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
 // a request is admitted where all of them have room, and otherwise takes from none.
@@ -39,8 +38,7 @@
 // Config.Priorities a key has classes, of which the later ones leave a part of the burst to those
 // before them. Events tell what happens to keys, and Stats accounts for every token.
 //
-// A denial is a result and not an error. Errors are sentinels of this package, matched with
-// errors.Is.
+// A denial is a result and not an error. Errors are sentinels of this package, matched with errors.Is.
 //
 // # The way of a request
 //

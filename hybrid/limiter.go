@@ -106,12 +106,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.first.peek(ctx, key, nil)
 }
 
-// Refresh asks Config.LimitsFor for the limits of key again, if this process uses the key now;
-// otherwise the next use does. They are proposed to the bucket from the next call on. Under an equal
-// Config.Version the bucket takes them over when no process has proposed the old limits for two
-// TTLs, so every process of the fleet must refresh; SetLimits is for a change that one process
-// orders for all. A key with a KeyWith keeps the limits that were given. Where LimitsFor blocks, so
-// does Refresh.
+// Refresh asks Config.LimitsFor for the limits of key again, if this process uses the key now; otherwise the
+// next use does. They are proposed to the bucket from the next call on. Under an equal Config.Version the
+// bucket takes them over when no process has proposed the old limits for two TTLs, so every process of the
+// fleet must refresh; SetLimits is for a change that one process orders for all. A key with a KeyWith keeps
+// the limits that were given. Where LimitsFor blocks, so does Refresh.
 //
 // The error wraps ErrInvalidConfig where LimitsFor gives limits that cannot be used; then the old
 // ones stay. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty key.
@@ -172,12 +171,11 @@ func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) erro
 	return err
 }
 
-// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this
-// process follows at once, the others within a TTL. Tokens that were used stay used (ResetTo drops that),
-// and equal limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds
-// in between. They win over Config.Limits until a process comes with a higher Config.Version, and
-// are remembered for 30 days after the last use. Errors are those of Peek, or wrap
-// ErrInvalidConfig.
+// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process
+// follows at once, the others within a TTL. Tokens that were used stay used (ResetTo drops that), and equal
+// limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. They win
+// over Config.Limits until a process comes with a higher Config.Version, and are remembered for 30 days after
+// the last use. Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err

@@ -54,10 +54,9 @@ type Stats struct {
 	Limits []LimitStats
 }
 
-// Conserved reports whether every token that the store granted is accounted for, once: Leased =
-// Admitted - Fallback + Returned + Burnt + Held. A token counts as held until the store has
-// answered the call that brings it back; a refunded one stays admitted. It is true at any time:
-// false is a mistake in this package.
+// Conserved reports whether every token that the store granted is accounted for, once: Leased = Admitted -
+// Fallback + Returned + Burnt + Held. A token counts as held until the store has answered the call that
+// brings it back; a refunded one stays admitted. It is true at any time: false is a mistake in this package.
 func (s Stats) Conserved() bool {
 	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
 		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0

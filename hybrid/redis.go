@@ -8,10 +8,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Redis returns a Limiter with these limits for every key, whose buckets are in Redis, and with
-// defaults for everything else. It is New with a redisbucket.Store and a Config that has nothing
-// but Limits. It does no I/O, so it works while Redis is down. Errors wrap ErrInvalidConfig and
-// name every violation.
+// Redis returns a Limiter with these limits for every key, whose buckets are in Redis, and with defaults for
+// everything else. It is New with a redisbucket.Store and a Config that has nothing but Limits. It does no
+// I/O, so it works while Redis is down. Errors wrap ErrInvalidConfig and name every violation.
 //
 // A second call for the same client with other limits is refused, as by New: two limiters with the
 // same keys would share their buckets. To have both, use New and give each a Config.Name.

@@ -96,11 +96,10 @@ func (r *Reservation) Settle(actual int64) error {
 	return errors.Join(errs...)
 }
 
-// Cancel says that the work did not happen. The tokens go back as if they had not been asked for:
-// the bucket credits what it has not refilled since, which is less the later Cancel comes, and
-// nothing where the limits were changed or a refund has raised the level since. So it never exceeds
-// the limit, where Settle(0) is a Refund of all and as such a new permit. After Close the tokens are
-// burnt.
+// Cancel says that the work did not happen. The tokens go back as if they had not been asked for: the bucket
+// credits what it has not refilled since, which is less the later Cancel comes, and nothing where the limits
+// were changed or a refund has raised the level since. So it never exceeds the limit, where Settle(0) is a
+// Refund of all and as such a new permit. After Close the tokens are burnt.
 func (r *Reservation) Cancel() {
 	if !r.ends() {
 		return

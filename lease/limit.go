@@ -91,9 +91,8 @@ func (l Limit) TimeToFull() time.Duration {
 	return s.TimeToFull()
 }
 
-// Validate reports every reason why l cannot be used, each with its value and its bound, joined
-// into one error that wraps ErrInvalidLimit. nil means that every level of the bucket is held
-// exactly.
+// Validate reports every reason why l cannot be used, each with its value and its bound, joined into one
+// error that wraps ErrInvalidLimit. nil means that every level of the bucket is held exactly.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
 // validateWith is Validate for a bucket with the given overcommit.
@@ -246,12 +245,11 @@ var perUnits = []struct {
 	{"d", 24 * time.Hour},
 }
 
-// ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200",
-// "1/250ms", "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or
-// anything that time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and "1000 each
-// 24h from 16h" are Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is
-// validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names the
-// nearest one that can.
+// ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200", "1/250ms",
+// "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or anything that
+// time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and "1000 each 24h from 16h" are
+// Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is validated: a limit that cannot
+// be held is an error that wraps ErrInvalidLimit and names the nearest one that can.
 func ParseLimit(s string) (Limit, error) {
 	for _, n := range named {
 		if strings.TrimSpace(s) == n.name {

@@ -32,18 +32,16 @@ func nameOf(kind string, i int, names ...string) string {
 	return names[i]
 }
 
-// Sliding is at most n tokens in any window of length w, wherever that begins: docs/protocol.md
-// section 3.10. Its text is "100 in 1m". w is at least 1 ms, in whole microseconds, and at most 50
-// years.
+// Sliding is at most n tokens in any window of length w, wherever that begins: docs/protocol.md section 3.10.
+// Its text is "100 in 1m". w is at least 1 ms, in whole microseconds, and at most 50 years.
 func Sliding(n int64, w time.Duration) Limit {
 	return Limit{Kind: KindSliding, Tokens: n, Per: w}
 }
 
-// Calendar is at most n tokens in each period, by the server's clock. Periods begin at offset and
-// its multiples of period since 1970-01-01 00:00 UTC; so "1,000 a day from midnight in Beijing",
-// where midnight is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour). Its text is "1000
-// each 24h from 16h". A period has a fixed length, at least 1 ms and at most 50 years: months and
-// daylight saving are not kept.
+// Calendar is at most n tokens in each period, by the server's clock. Periods begin at offset and its
+// multiples of period since 1970-01-01 00:00 UTC; so "1,000 a day from midnight in Beijing", where midnight
+// is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour). Its text is "1000 each 24h from 16h". A period
+// has a fixed length, at least 1 ms and at most 50 years: months and daylight saving are not kept.
 func Calendar(n int64, period, offset time.Duration) Limit {
 	return Limit{Kind: KindCalendar, Tokens: n, Per: period, Offset: offset}
 }

@@ -15,9 +15,8 @@ const LimitsMax = 4
 // ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
 var ErrInvalidConfig = errors.New("lease: invalid configuration")
 
-// Version orders configurations: the one with the higher Deploy wins, then the one with the higher
-// Revision. Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at
-// run time.
+// Version orders configurations: the one with the higher Deploy wins, then the one with the higher Revision.
+// Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at run time.
 type Version struct {
 	Deploy   int64
 	Revision int64
@@ -86,14 +85,12 @@ var (
 	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is
 	// unchanged.
 	ErrInvalidRequest = errors.New("lease: invalid request")
-	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for
-	// this holder.
+	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for this holder.
 	ErrStale = errors.New("lease: request is older than one already executed")
 )
 
-// Request is one lease call for one key: what the holder reports and what it asks for. All counts
-// are tokens. A Request is built by a Client and not changed afterwards: a retry carries the same
-// content.
+// Request is one lease call for one key: what the holder reports and what it asks for. All counts are tokens.
+// A Request is built by a Client and not changed afterwards: a retry carries the same content.
 type Request struct {
 	Holder string // the instance id
 	Seq    int64  // rising; sending one closes all lower ones
@@ -227,8 +224,7 @@ const (
 	OpInspect Op = iota
 	// OpSet stores Config.Limits with the next revision; every holder follows with its next reply.
 	OpSet
-	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it
-	// changes nothing.
+	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it changes nothing.
 	OpSetIfAbsent
 	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is
 	// leased stays leased.

@@ -123,17 +123,14 @@ type Policy struct {
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away. The zero value serves a local share.
 	Fallback Fallback
-	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits
-	// nothing.
+	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits nothing.
 	StartEmpty bool
-	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past
-	// its lease's deadline spends nothing of it. It costs a clock reading (45 to 75 ns) per
-	// decision.
+	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past its
+	// lease's deadline spends nothing of it. It costs a clock reading (45 to 75 ns) per decision.
 	StrictExpiry bool
-	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: it
-	// is granted tokens only while the level is above that, so that others go on when the bucket
-	// runs low. It only lowers grants. 0 leaves nothing; a request for more than the rest of the
-	// burst exceeds it.
+	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: it is
+	// granted tokens only while the level is above that, so that others go on when the bucket runs low. It
+	// only lowers grants. 0 leaves nothing; a request for more than the rest of the burst exceeds it.
 	Headroom float64 `json:",omitzero"`
 	// MaxOvershoot bounds, in bursts of the key's smallest limit, what one request may be charged
 	// beyond what was reserved for it, so that a wrong number does not deny a key for years. 0

@@ -110,10 +110,9 @@ const (
 	KeyHashLen = len(keyHashed) + 2*sha256.Size
 )
 
-// ShortKey is the name under which a limiter keeps a key and calls for it: the key itself, or its
-// hash where it is longer than KeyMax, so that a flood of long keys takes no more room than any
-// other. A key that looks like a hash is hashed too, or it could be chosen to share the bucket of a
-// long one.
+// ShortKey is the name under which a limiter keeps a key and calls for it: the key itself, or its hash where
+// it is longer than KeyMax, so that a flood of long keys takes no more room than any other. A key that looks
+// like a hash is hashed too, or it could be chosen to share the bucket of a long one.
 func ShortKey(key string) string {
 	if len(key) > KeyMax || IsKeyHash(key) {
 		return HashKey(key)

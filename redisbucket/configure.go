@@ -10,9 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket
-// of key. lease.OpInspect and lease.OpReset do not use c. Configure never repeats its command, and
-// ends with ctx.
+// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket of key.
+// lease.OpInspect and lease.OpReset do not use c. Configure never repeats its command, and ends with ctx.
 func (s *Store) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {

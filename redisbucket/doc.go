@@ -5,9 +5,8 @@
 // operators and tools. The client's timeouts, TLS and users apply. Its retries do not: a lease call
 // that is sent twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
 //
-// Set the client's DialTimeout and ReadTimeout to about 500 ms. With the defaults of go-redis, 5 s, a
-// hanging server blocks a connection for 5 s, and a cluster client finds the successor of a hanging
-// master 5 s later.
+// Set the client's DialTimeout and ReadTimeout to about 500 ms. With the defaults of go-redis, 5 s, a hanging
+// server blocks a connection for 5 s, and a cluster client finds the successor of a hanging master 5 s later.
 //
 // A bucket is one Redis string of binary numbers. Each holder has a smaller one in the same slot. One
 // Lua script executes a lease call, one executes draws of many keys, and one inspects and configures.

@@ -11,12 +11,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow
-// node delays only its own calls. When ctx ends, Exchange calls done at once for unfinished calls,
-// with an error that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns
-// when the client does, which may be as late as its read timeout. It sends a call again only if the
-// server has said that it executed nothing, because it does not know the script, or because the slot
-// is moving to another node.
+// Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow node
+// delays only its own calls. When ctx ends, Exchange calls done at once for unfinished calls, with an error
+// that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns when the client does,
+// which may be as late as its read timeout. It sends a call again only if the server has said that it
+// executed nothing, because it does not know the script, or because the slot is moving to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call

@@ -33,10 +33,9 @@ type Reading struct {
 	Err error // the text is no bucket of this version
 }
 
-// Scan reads the counters of all buckets and calls each with them, one after the other. It sends
-// commands that read a few keys each (SCAN, GETRANGE, DBSIZE, TIME): a read-only user or a replica is
-// enough. In a cluster it reads all masters. Scan may report a key twice, and may miss a key that
-// comes or goes meanwhile.
+// Scan reads the counters of all buckets and calls each with them, one after the other. It sends commands
+// that read a few keys each (SCAN, GETRANGE, DBSIZE, TIME): a read-only user or a replica is enough. In a
+// cluster it reads all masters. Scan may report a key twice, and may miss a key that comes or goes meanwhile.
 func (s *Store) Scan(ctx context.Context, o Scan, each func(Reading)) error {
 	if o.Count <= 0 {
 		o.Count = scanCount

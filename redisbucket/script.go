@@ -52,9 +52,8 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: sha, shaWord: sha}
 }
 
-// Scripts returns the sources of the scripts that a Store runs, by name. If an operator loads them on
-// every master and replica, again after every restart, a user needs permission for EVALSHA only, and
-// not for EVAL.
+// Scripts returns the sources of the scripts that a Store runs, by name. If an operator loads them on every
+// master and replica, again after every restart, a user needs permission for EVALSHA only, and not for EVAL.
 func Scripts() map[string]string {
 	return map[string]string{
 		"lease":     newScript("lease").source,

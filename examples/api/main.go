@@ -40,9 +40,8 @@ func main() {
 	})
 }
 
-// serve answers users and operators until ctx ends, and then stops in order: it takes no new
-// traffic, finishes the requests under way, and gives all leased tokens back to Redis for the other
-// replicas.
+// serve answers users and operators until ctx ends, and then stops in order: it takes no new traffic,
+// finishes the requests under way, and gives all leased tokens back to Redis for the other replicas.
 func (s *service) serve(ctx context.Context, toUsers, toOperators net.Listener, grace time.Duration) error {
 	users := &http.Server{Handler: s.api(), ReadHeaderTimeout: 5 * time.Second}
 	operators := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second}

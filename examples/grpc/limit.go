@@ -72,9 +72,8 @@ func userOf(ctx context.Context) (string, error) {
 	return names[0], nil
 }
 
-// answerOf returns the status of a call that is not admitted. Only a limit returns
-// ResourceExhausted, with the time of the retry. A retry does not help a call without a user, or
-// for more than the burst.
+// answerOf returns the status of a call that is not admitted. Only a limit returns ResourceExhausted, with
+// the time of the retry. A retry does not help a call without a user, or for more than the burst.
 func answerOf(err error) error {
 	var denial rpclimit.Denial
 	switch {

@@ -89,9 +89,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// relay streams the model's answer and returns the tokens that it has used, or an error if the model
-// did not begin. When the client goes away relay stops the model; the words until then and the
-// prompt count.
+// relay streams the model's answer and returns the tokens that it has used, or an error if the model did not
+// begin. When the client goes away relay stops the model; the words until then and the prompt count.
 func (g *gateway) relay(
 	ctx context.Context, w http.ResponseWriter, body []byte, prompt int64,
 ) (used int64, err error) {

@@ -1,7 +1,6 @@
-// Command llm is a gateway to a language model. Each tenant has a limit of tokens a minute, and all
-// tenants share a budget. The cost of a request is unknown in advance: the gateway reserves an
-// estimate and settles the model's actual use. Run it in the folder examples; the model is a fake in
-// the same program:
+// Command llm is a gateway to a language model. Each tenant has a limit of tokens a minute, and all tenants
+// share a budget. The cost of a request is unknown in advance: the gateway reserves an estimate and settles
+// the model's actual use. Run it in the folder examples; the model is a fake in the same program:
 //
 //	go run ./llm                                         # limits of this process alone
 //	go run ./llm -redis redis://localhost:6379           # limits that all gateways share

@@ -1,6 +1,5 @@
-// Command worker does jobs that call a foreign API, which allows 20 calls a second to all workers
-// together. Run it in the folder examples, any number of times in parallel. The API is a fake in
-// the same program:
+// Command worker does jobs that call a foreign API, which allows 20 calls a second to all workers together.
+// Run it in the folder examples, any number of times in parallel. The API is a fake in the same program:
 //
 //	go run ./worker                                       # the limit of this process alone
 //	go run ./worker -redis redis://localhost:6379         # the limit of all workers

@@ -63,9 +63,8 @@ func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *polici
 	return c.find(key, limits, status)
 }
 
-// find is of for policies that are not ready. It makes the others ready after as many look-ups as there
-// are ready ones, so that a request copies one policy on average. Above the bound it drops the former
-// ready ones.
+// find is of for policies that are not ready. It makes the others ready after as many look-ups as there are
+// ready ones, so that a request copies one policy on average. Above the bound it drops the former ready ones.
 func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *policies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,8 +178,7 @@ func seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// printable escapes the characters of a name that a String of a structured field must not have, as in a
-// URL.
+// printable escapes the characters of a name that a String of a structured field must not have, as in a URL.
 func printable(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

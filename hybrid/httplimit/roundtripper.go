@@ -23,15 +23,13 @@ const attemptsMax, discardMax = 4, 64 << 10
 // then next sends it. A nil next means http.DefaultTransport. Goroutines may share the result.
 // RoundTripper panics if limiter or key is nil.
 //
-// An answer 429 or 503 with a Retry-After of at most ten minutes makes all requests of the key wait
-// that long. The request is sent again then, up to three times, if it can be repeated: its method is
-// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the
-// request's deadline comes first, the answer is returned unchanged. With a longer Retry-After the other
-// requests wait for ten minutes.
+// An answer 429 or 503 with a Retry-After of at most ten minutes makes all requests of the key wait that
+// long. The request is sent again then, up to three times, if it can be repeated: its method is idempotent or
+// it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the request's deadline comes
+// first, the answer is returned unchanged. With a longer Retry-After the other requests wait for ten minutes.
 //
-// Only the options Also, Cost, Skip, Class and Wait have an effect. A request that is not sent returns
-// an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as
-// ErrWouldExceedDeadline.
+// Only the options Also, Cost, Skip, Class and Wait have an effect. A request that is not sent returns an
+// error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as ErrWouldExceedDeadline.
 func RoundTripper(
 	limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option,
 ) http.RoundTripper {

@@ -123,8 +123,7 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
 // SetBurst changes the burst for the whole fleet and keeps the rate; see SetLimit. A burst of 0 is
-// hybrid.Blocked, unless the limit is hybrid.Unlimited. In a sliding window or a calendar it sets the
-// tokens.
+// hybrid.Blocked, unless the limit is hybrid.Unlimited. In a sliding window or a calendar it sets the tokens.
 func (l *Limiter) SetBurst(burst int) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {

@@ -1,8 +1,7 @@
-// Package faults holds tests only: does the promise (docs/protocol.md section 1) hold while
-// processes, the network, a server or what it stores fail? Real limiters run against real
-// redis-server processes of each test's own, or in virtual time against the reference bucket where
-// figures must be exact. A test is named after its row in docs/faults.md; the others try what
-// docs/operations.md says.
+// Package faults holds tests only: does the promise (docs/protocol.md section 1) hold while processes, the
+// network, a server or what it stores fail? Real limiters run against real redis-server processes of each
+// test's own, or in virtual time against the reference bucket where figures must be exact. A test is named
+// after its row in docs/faults.md; the others try what docs/operations.md says.
 //
 //   - The network and the server: outage (how each Policy.Fallback gets through it), manykeys,
 //     network, connect (no connection, TLS), access (permissions), topology (Sentinel, cluster),

@@ -174,9 +174,8 @@ func addCases(cases map[int]string, i int, source, text string) error {
 // Tests are the tests of one package, built with mutations.
 type Tests struct{ binary string }
 
-// Build builds the tests of the package pkg, a path such as "./hybrid" below the module's root, with
-// the mutations. An edit that does not fit exactly once, or does not compile, would test nothing: then
-// t fails.
+// Build builds the tests of the package pkg, a path such as "./hybrid" below the module's root, with the
+// mutations. An edit that does not fit exactly once, or does not compile, would test nothing: then t fails.
 func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 	t.Helper()
 	switched, err := s.withSwitches(mutations)

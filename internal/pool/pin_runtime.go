@@ -15,9 +15,8 @@ func procPin() int
 //go:linkname procUnpin runtime.procUnpin
 func procUnpin()
 
-// Pin forbids the scheduler to take the calling goroutine off its P until Unpin, and returns the
-// P's number. Nothing else runs on that P meanwhile. Build with the tag yuzhi_portable to do
-// without the runtime's help.
+// Pin forbids the scheduler to take the calling goroutine off its P until Unpin, and returns the P's number.
+// Nothing else runs on that P meanwhile. Build with the tag yuzhi_portable to do without the runtime's help.
 func Pin() int { return procPin() }
 
 // Unpin ends what Pin began; i is a result of Pin.

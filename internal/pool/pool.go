@@ -18,9 +18,8 @@ const (
 	intervalOne = 1 << countBits
 )
 
-// The mark says what a take has to do. Up to markMost it is a number of tokens: a take that leaves
-// fewer has something to do beside, such as to report low. Above are the states in which a take
-// leaves the word alone.
+// The mark says what a take has to do. Up to markMost it is a number of tokens: a take that leaves fewer has
+// something to do beside, such as to report low. Above are the states in which a take leaves the word alone.
 const (
 	markMost    = MarkStriped - 1
 	MarkStriped = math.MaxInt64 - 2 // the stripes serve

@@ -11,10 +11,9 @@ import (
 // Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6, in
 // integers. Section 10 says why it keeps the promise.
 //
-// memory.Store and the simulator serve from it, and the Lua scripts of redisbucket are tested to
-// agree with it to the last bit. Times come in as arguments: the server's clock, in microseconds
-// since 1970. The zero value is a bucket that does not exist yet. It may not be shared between
-// goroutines without a lock.
+// memory.Store and the simulator serve from it, and the Lua scripts of redisbucket are tested to agree with
+// it to the last bit. Times come in as arguments: the server's clock, in microseconds since 1970. The zero
+// value is a bucket that does not exist yet. It may not be shared between goroutines without a lock.
 //
 // All times in it but clock are the bucket's own running time, which begins with the server's time
 // at the bucket's creation and never steps back.

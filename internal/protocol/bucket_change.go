@@ -254,12 +254,11 @@ func (b *Bucket) adopt(c lease.Config) {
 	b.propose(exact.Micros(c.TTL), newer)
 }
 
-// reshape changes the limits, for those of a newer version or of an equal one. Levels are settled
-// at the old rate already, and never rise. A limit has what is left of the one whose place it takes,
-// and no more than by its own past, where it was in force before. Limits of equal versions may take
-// turns as often as their processes call, so nothing may be lost by a turn and the turn back: a
-// lowered burst cuts off only what does not fit, where a newer version counts all that was used
-// against it.
+// reshape changes the limits, for those of a newer version or of an equal one. Levels are settled at the old
+// rate already, and never rise. A limit has what is left of the one whose place it takes, and no more than by
+// its own past, where it was in force before. Limits of equal versions may take turns as often as their
+// processes call, so nothing may be lost by a turn and the turn back: a lowered burst cuts off only what does
+// not fit, where a newer version counts all that was used against it.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := b.copied(), b.rate()

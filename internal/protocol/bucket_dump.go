@@ -35,9 +35,8 @@ func (b *Bucket) Clone() *Bucket {
 // DropRecord forgets one holder's record, as a server that evicts keys may.
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 
-// BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere.
-// Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot
-// of the ring.
+// BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere. Levels
+// are in units (see Scale), times and durations in microseconds, tokens and weights per slot of the ring.
 type BucketDump struct {
 	Exists bool
 	Config lease.Config // its TTL is the one in force

@@ -333,9 +333,8 @@ func (c *Client) Lifetime() time.Duration {
 	return longestToFull(c.config.Limits) + c.heard.ttl
 }
 
-// TakeOver has c, which was just started and has recalled what r was made from, go on with that
-// draw, which was sent at sent for the request w, as with a call of its own that is under way, and
-// with w in its queue.
+// TakeOver has c, which was just started and has recalled what r was made from, go on with that draw, which
+// was sent at sent for the request w, as with a call of its own that is under way, and with w in its queue.
 func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.open, c.isOpen, c.firstSent = *r, true, sent
 	c.calling = true

@@ -208,9 +208,8 @@ func (c *Client) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 	return false, min(next, c.reviewAt)
 }
 
-// Build opens the call that Tick found due: a retry of the open one while that is worth sending,
-// otherwise a new one under seq, which must be above all earlier ones. The request is valid until
-// the next Build.
+// Build opens the call that Tick found due: a retry of the open one while that is worth sending, otherwise a
+// new one under seq, which must be above all earlier ones. The request is valid until the next Build.
 func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.Request {
 	n := c.needs(rtt)
 	need := int64(0)

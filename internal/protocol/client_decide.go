@@ -506,10 +506,9 @@ func (c *Client) shareMost() int64 {
 	return most
 }
 
-// forgive drops the debt that the local share has made good by refilling: the bucket has refilled,
-// too. It does so only where the share has most of its burst. A share that is used up belongs to a
-// process that wants more than its part, and what the debt takes too much makes up for what others
-// have not reported yet.
+// forgive drops the debt that the local share has made good by refilling: the bucket has refilled, too. It
+// does so only where the share has most of its burst. A share that is used up belongs to a process that wants
+// more than its part, and what the debt takes too much makes up for what others have not reported yet.
 func (c *Client) forgive(now clock.Instant) {
 	cold := !c.heard.replied && c.policy.ColdStart == lease.ColdStartAllow // what that admitted is in no share
 	if c.debt == 0 || c.fallback == nil || cold || c.policy.Fallback != lease.FallbackLocalShare {

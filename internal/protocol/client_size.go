@@ -70,12 +70,11 @@ func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int
 	return want, least, min(n.waiting, want)
 }
 
-// ahead is how much the next Target needs, whether a request waits for it yet or not. Where one waits,
-// demand has just begun or has just grown, so the fast estimate is a guess from a few milliseconds, and
-// asking for as much would take tokens from processes that ask at the same moment. Then the slow estimate
-// counts, or the tokens missed since the last call. Nothing is asked for ahead then where the level will not
-// last: the last of a burst that all processes ask for in step would lie in the leases of those that have
-// been served.
+// ahead is how much the next Target needs, whether a request waits for it yet or not. Where one waits, demand
+// has just begun or has just grown, so the fast estimate is a guess from a few milliseconds, and asking for
+// as much would take tokens from processes that ask at the same moment. Then the slow estimate counts, or the
+// tokens missed since the last call. Nothing is asked for ahead then where the level will not last: the last
+// of a burst that all processes ask for in step would lie in the leases of those that have been served.
 func (c *Client) ahead(held, waiting int64) int64 {
 	most := c.ceiling()
 	n := float64(most)

@@ -11,9 +11,8 @@
 //
 // # The loop around a Client
 //
-// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its
-// messages. Package hybrid is this loop for millions of keys, and ExampleClient is it for one. On
-// the way of a request:
+// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its messages.
+// Package hybrid is this loop for millions of keys, and ExampleClient is it for one. On the way of a request:
 //
 //	if c.Pool.TakeN(n).OK() { // any goroutine, without the lock; TookLow asks for c.Low()
 //		return true

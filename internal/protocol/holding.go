@@ -283,10 +283,9 @@ func (h *holding) pending() int64 {
 	return n
 }
 
-// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
-// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
-// request which then was not admitted counts as held until a report has brought it back, whatever
-// it is still worth there.
+// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A refunded token
+// stays counted as admitted, and in Refunded too. A token that was drawn for a request which then was not
+// admitted counts as held until a report has brought it back, whatever it is still worth there.
 type Account struct {
 	Granted  int64 // accepted from the bucket
 	Admitted int64 // taken from the pool, or given to requests that waited

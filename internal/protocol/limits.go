@@ -93,9 +93,8 @@ func longestToFull(limits []lease.Limit) (longest time.Duration) {
 
 func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
 
-// ceilingOf is the ceiling by one limit while its level is not known to be low, and by what the burst
-// was divided for it. target is the one in force, and alone says that no other holder was active,
-// as last heard.
+// ceilingOf is the ceiling by one limit while its level is not known to be low, and by what the burst was
+// divided for it. target is the one in force, and alone says that no other holder was active, as last heard.
 func ceilingOf(
 	p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool,
 ) (part, divisor int64) {
@@ -142,9 +141,8 @@ func spacing(c *lease.Config, n float64) float64 { return float64(n*1e6) / float
 // for which they need the rest.
 func fleetTarget(n float64) float64 { return n / (float64(2*n) + 40) }
 
-// easy is the microseconds between two calls that cost n holders no accuracy where they are within a
-// part of the burst, at most longest; 0 where a budget was set, or a window counts what is spent from
-// its report on.
+// easy is the microseconds between two calls that cost n holders no accuracy where they are within a part of
+// the burst, at most longest; 0 where a budget was set, or a window counts what is spent from its report on.
 func easy(c *lease.Config, n, longest float64) float64 {
 	if c.CallsPerSecond != 0 || slices.ContainsFunc(c.Limits, lease.Limit.Windowed) {
 		return 0

@@ -8,10 +8,9 @@ import (
 )
 
 // docs/protocol.md section 3.10 says what a bucket counts of a sliding window or a calendar. A token is
-// charged when it is reported as spent, or when the lease that holds it ends, so never before it was
-// spent; from then on it counts for as long as the window is. Until then it is in the ledger. So the
-// tokens that were admitted within a window, and those held, are never more than those charged and those
-// leased together.
+// charged when it is reported as spent, or when the lease that holds it ends, so never before it was spent;
+// from then on it counts for as long as the window is. Until then it is in the ledger. So the tokens that
+// were admitted within a window, and those held, are never more than those charged and those leased together.
 
 // windowSlots are the cells that may be live at once: those that a window covers, one in part.
 const windowSlots = lease.WindowCells + 1

@@ -15,19 +15,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Fate says what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The
-// zero Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and
-// Far.
+// Fate says what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The zero
+// Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and Far.
 type Fate struct {
 	// DropRequest: the call never reaches the server, and its connection is closed.
 	DropRequest bool
-	// LoseReply: the server executes the call; instead of a reply the client sees its connection
-	// closed.
+	// LoseReply: the server executes the call; instead of a reply the client sees its connection closed.
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
-	// Far is the least time of every round trip over this link. Each step of a connection's handshake
-	// is one.
+	// Far is the least time of every round trip over this link. Each step of a connection's handshake is one.
 	Far time.Duration
 	// Hold, if not nil, keeps the reply back until it is closed.
 	Hold <-chan struct{}
@@ -40,9 +37,8 @@ type Fate struct {
 	BlackHole bool
 }
 
-// Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may
-// set another at any time. A call meets the Fate in force when it arrives. The proxy ends with the
-// test.
+// Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may set
+// another at any time. A call meets the Fate in force when it arrives. The proxy ends with the test.
 type Proxy struct {
 	Addr string // where clients connect: "127.0.0.1:port"
 

@@ -20,8 +20,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// patience is how long a server may take to start, or to answer: far beyond what it takes on a busy
-// machine.
+// patience is how long a server may take to start, or to answer: far beyond what it takes on a busy machine.
 const patience = time.Minute
 
 // Server is one running redis-server.
@@ -110,8 +109,7 @@ func (s *Server) Restart(t testing.TB, args ...string) {
 	})
 }
 
-// RestartLoading does a Restart and returns as soon as the server answers, even if it is still
-// loading.
+// RestartLoading does a Restart and returns as soon as the server answers, even if it is still loading.
 func (s *Server) RestartLoading(t testing.TB, args ...string) {
 	t.Helper()
 	s.Kill()
@@ -163,8 +161,7 @@ func (s *Server) Do(t testing.TB, words ...string) string {
 	return reply
 }
 
-// Kill ends the server as kill -9 does and returns when it is gone. It may be called more than
-// once.
+// Kill ends the server as kill -9 does and returns when it is gone. It may be called more than once.
 func (s *Server) Kill() {
 	if s.process != nil {
 		_ = s.process.Kill()

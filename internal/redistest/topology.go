@@ -18,8 +18,7 @@ type Cluster struct {
 	Masters, Replicas []*Server
 }
 
-// StartCluster runs a cluster and returns once every node knows all of it. args are for every
-// server.
+// StartCluster runs a cluster and returns once every node knows all of it. args are for every server.
 func StartCluster(t testing.TB, masters int, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -70,8 +69,7 @@ func (s *Server) AwaitSync(t testing.TB) {
 	})
 }
 
-// StartSentinel runs one Sentinel that watches master under a name, and has two agree that it is
-// down.
+// StartSentinel runs one Sentinel that watches master under a name, and has two agree that it is down.
 func StartSentinel(t testing.TB, name string, master *Server) *Server {
 	t.Helper()
 	return start(t, func(s *Server) []string {

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps"
-// says that its readings are consistent across all processors, on different threads and processes
-// too, and that its frequency is fixed at boot. It also says that two readings of different threads
-// that are one tick apart may be in either order.
-// https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
+// The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps" says that
+// its readings are consistent across all processors, on different threads and processes too, and that its
+// frequency is fixed at boot. It also says that two readings of different threads that are one tick apart may
+// be in either order. https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
 var (
 	kernel32  = windows.NewLazySystemDLL("kernel32.dll")
 	counter   = kernel32.NewProc("QueryPerformanceCounter")
@@ -49,9 +48,8 @@ func grow(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// mapShared maps the first size bytes of f, which may be closed afterwards. Views of one file are
-// coherent, in whichever process and by whichever mapping object they were made, unless the file is
-// on another machine.
+// mapShared maps the first size bytes of f, which may be closed afterwards. Views of one file are coherent,
+// in whichever process and by whichever mapping object they were made, unless the file is on another machine.
 // https://learn.microsoft.com/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw
 func mapShared(f *os.File, size int) ([]byte, error) {
 	mapping, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE,

@@ -84,8 +84,7 @@ func Create(path string, capacity int) (*File, error) {
 	return nil, fmt.Errorf("stamps: %w", errors.Join(err, f.Close(), os.Remove(path)))
 }
 
-// Open maps a file that Create made, in this or another process. It shares everything with the
-// others.
+// Open maps a file that Create made, in this or another process. It shares everything with the others.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -134,10 +133,9 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Append records that one token was admitted at some moment in [before, after], of which after is
-// positive. It allocates nothing. Where no slot is left it only counts: see Overflowed. A process
-// killed inside Append leaves its slot empty, never half written, and so at most one admission per
-// goroutine untold.
+// Append records that one token was admitted at some moment in [before, after], of which after is positive.
+// It allocates nothing. Where no slot is left it only counts: see Overflowed. A process killed inside Append
+// leaves its slot empty, never half written, and so at most one admission per goroutine untold.
 func (f *File) Append(before, after int64) {
 	if slot := f.reserve(); slot != nil {
 		slot.before = before
@@ -173,8 +171,7 @@ func (f *File) reserve() *record {
 	return &f.slots[i]
 }
 
-// AppendSpans appends to dst every admission published so far, in the order in which slots were
-// taken.
+// AppendSpans appends to dst every admission published so far, in the order in which slots were taken.
 func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
 	taken := f.slots[:min(f.head.reserved.Load(), int64(len(f.slots)))]
 	for i := range taken {

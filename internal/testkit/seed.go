@@ -65,8 +65,7 @@ func logReplay(t testing.TB, seed uint64) {
 	t.Logf("replay: %s=%d go test ./%s -run '^%s$'", variable, seed, folder(), test)
 }
 
-// folder is the folder of the package under test in its module: a test runs in its package's
-// folder.
+// folder is the folder of the package under test in its module: a test runs in its package's folder.
 func folder() string {
 	here, _ := os.Getwd()
 	path, _ := filepath.Rel(ModuleRoot(), here)

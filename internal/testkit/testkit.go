@@ -30,9 +30,8 @@ const (
 	pace = 2 * time.Millisecond
 )
 
-// Eventually polls until holds returns true. After a minute it ends the test, with what did not
-// come true and every goroutine's stack. Inside a synctest bubble that minute is one of virtual
-// time.
+// Eventually polls until holds returns true. After a minute it ends the test, with what did not come true and
+// every goroutine's stack. Inside a synctest bubble that minute is one of virtual time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	notYet := errors.New("not within a minute: " + what)

@@ -166,8 +166,7 @@ func setNumber(into any, text string) (err error) {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Join returns the path of a field or map entry of the value at path, such as policy.target or
-// routes["/a"].
+// Join returns the path of a field or map entry of the value at path, such as policy.target or routes["/a"].
 func Join(path, name string) string {
 	if !plainName.MatchString(name) {
 		return fmt.Sprintf("%s[%q]", path, name)

@@ -1,8 +1,7 @@
 // Package arrival says when the requests of one simulated process come: evenly, at random, in
 // bursts, by the time of the day, or as they were recorded.
 //
-// A moment depends on the Source of its Stream alone, so one process more changes nothing for the
-// others.
+// A moment depends on the Source of its Stream alone, so one process more changes nothing for the others.
 package arrival
 
 import (
@@ -18,10 +17,9 @@ const Never = math.MaxInt64
 
 // Stream tells when one process's requests come.
 type Stream interface {
-	// Next returns the moment of the next request, in nanoseconds since the start of the run. The
-	// caller calls it once for every request; now is the moment of the request before, or of the
-	// start. The result is never before now. It is Never if no more requests come, and may be Never
-	// once the run is over.
+	// Next returns the moment of the next request, in nanoseconds since the start of the run. The caller
+	// calls it once for every request; now is the moment of the request before, or of the start. The result
+	// is never before now. It is Never if no more requests come, and may be Never once the run is over.
 	Next(now int64) int64
 }
 
@@ -63,8 +61,7 @@ func New(s Source) Stream {
 // gap returns the mean time between two requests, in nanoseconds, or +Inf if there are none.
 func (s Source) gap() float64 { return 1e9 / s.Rate }
 
-// moment rounds the time of a request down, to now at the least. A time beyond the end of the scale
-// is Never.
+// moment rounds the time of a request down, to now at the least. A time beyond the end of the scale is Never.
 func moment(at float64, now int64) int64 {
 	if at < Never {
 		return max(int64(at), now)

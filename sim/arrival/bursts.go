@@ -45,9 +45,8 @@ func (a *bursts) Next(now int64) int64 {
 // streams of the engine have small numbers.
 const streamVolleys uint64 = 1 << 32
 
-// volleys is scenario.Sync: at every multiple of Every, 0 included, all processes send the requests
-// of that time. They are spread evenly over Within, from that moment on, or of scenario.Boundary
-// around it.
+// volleys is scenario.Sync: at every multiple of Every, 0 included, all processes send the requests of that
+// time. They are spread evenly over Within, from that moment on, or of scenario.Boundary around it.
 type volleys struct {
 	every, within int64
 	ahead         int64   // by which a volley begins before its moment

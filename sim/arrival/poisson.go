@@ -57,9 +57,8 @@ func (a *onOff) Next(now int64) int64 {
 	return Never
 }
 
-// diurnal is scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has length
-// Period and begins at 0. Requests of the highest rate are drawn, of which some are dropped (Lewis
-// and Shedler, 1979).
+// diurnal is scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has length Period and
+// begins at 0. Requests of the highest rate are drawn, of which some are dropped (Lewis and Shedler, 1979).
 type diurnal struct {
 	stream        *random.Stream
 	gap           float64 // at the highest rate
@@ -88,8 +87,7 @@ func (a *diurnal) Next(now int64) int64 {
 	return Never
 }
 
-// flash is scenario.Flash: Poisson at the stated rate, and at Factor times that rate from At for
-// For.
+// flash is scenario.Flash: Poisson at the stated rate, and at Factor times that rate from At for For.
 type flash struct {
 	stream     *random.Stream
 	gap, crowd float64 // without and with the crowd

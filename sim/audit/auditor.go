@@ -226,8 +226,7 @@ func (b *backlog) close(d draw, n int64, admitted bool) {
 	}
 }
 
-// next takes the first moment off the line; false while something of it is open, or where there is
-// none.
+// next takes the first moment off the line; false while something of it is open, or where there is none.
 func (b *backlog) next() (m moment, ok bool) {
 	if b.empty() || b.line[b.head].open > 0 {
 		return moment{}, false

@@ -106,8 +106,7 @@ func (b Bound) rate() rate {
 	return rate{uint64(b.Tokens), uint64(b.Per)}
 }
 
-// wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds
-// it.
+// wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds it.
 func (r rate) wholeTokens(w uint64) int64 {
 	hi, lo := bits.Mul64(r.tokens, w)
 	if hi >= r.nanos {

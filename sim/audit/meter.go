@@ -43,9 +43,8 @@ func NewMeter(b Bound) *Meter {
 	return &Meter{bound: b, rate: b.rate(), window: newWindow(b)}
 }
 
-// Admit records that n tokens were admitted at a moment in nanoseconds, on any one clock. It panics
-// if n is negative or at lies before an earlier call's: an audit of a record in disorder would mean
-// nothing.
+// Admit records that n tokens were admitted at a moment in nanoseconds, on any one clock. It panics if n is
+// negative or at lies before an earlier call's: an audit of a record in disorder would mean nothing.
 func (m *Meter) Admit(at, n int64) {
 	if m.isMisused(at, n) {
 		m.misused(at, n)

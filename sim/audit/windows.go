@@ -9,9 +9,8 @@ import (
 // window is the Meter of a sliding window or of a calendar. A calendar is a sliding window of
 // length 1 in which what happens in the k-th period happens at time k.
 //
-// Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does not
-// make room before it, nor after the window that it lies in. A charge is owed while the window holds
-// it.
+// Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does not make
+// room before it, nor after the window that it lies in. A charge is owed while the window holds it.
 type window struct {
 	bound      Bound
 	used, owed run
@@ -98,9 +97,8 @@ func (r *run) most() int64 {
 	return max(0, r.sum-r.line[r.head].sum)
 }
 
-// worstWindow is Worst of a sliding window or a calendar, for spans in order of Before, and their
-// positions in order of After. A window that ends at e counts spans that begin at or after a time that
-// rises with e.
+// worstWindow is Worst of a sliding window or a calendar, for spans in order of Before, and their positions
+// in order of After. A window that ends at e counts spans that begin at or after a time that rises with e.
 func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	counted := make([]bool, len(starts))
 	first, sum, worst := 0, int64(0), Window{}

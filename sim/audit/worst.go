@@ -107,8 +107,7 @@ func admissions(spans []Span) ([]Span, error) {
 	return kept, nil
 }
 
-// tree answers, for a moving end of the window, which start gathers the most tokens net of what
-// flowed in.
+// tree answers, for a moving end of the window, which start gathers the most tokens net of what flowed in.
 //
 // It is a segment tree over the spans in order of Before. A textbook node holds the best value of
 // sum(N at positions >= p) + R*Before[p]; this one holds the two parts of that value, so that nothing

@@ -196,13 +196,11 @@ func (s *slots[T]) take() (id int32, last *T) {
 
 func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }
 
-// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can
-// step back.
+// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can step back.
 const serverStart = 1_700_000_000_000_000
 
-// The entities that have a random stream of their own; see random.New. A process is named by its
-// group's place and its rank there, so that one process or group more changes nothing for the
-// others.
+// The entities that have a random stream of their own; see random.New. A process is named by its group's
+// place and its rank there, so that one process or group more changes nothing for the others.
 const (
 	streamProcess uint64 = iota + 1
 	streamArrivals

@@ -124,8 +124,7 @@ func (b *books) count() report.Count {
 	return c
 }
 
-// asked books a request. The central bucket decides it at once, as do the rivals that do not ask
-// Redis.
+// asked books a request. The central bucket decides it at once, as do the rivals that do not ask Redis.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
 	r.central = b.central[r.key].Take(us, r.n)
@@ -167,8 +166,7 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.waits.Add(b.time.now - r.at)
 }
 
-// shadow books a request that was denied and proceeds all the same. It takes no token, so it is no
-// admission.
+// shadow books a request that was denied and proceeds all the same. It takes no token, so it is no admission.
 func (b *books) shadow(r *request) {
 	b.shadowed += r.n
 	if b.classes != nil {
@@ -264,8 +262,7 @@ type execution struct {
 	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
 }
 
-// executed books the grant of a call. A stored answer books nothing: it repeats that of the last
-// execution.
+// executed books the grant of a call. A stored answer books nothing: it repeats that of the last execution.
 func (b *books) executed(c *call, stored bool) {
 	x := &c.entry.last
 	if stored {
@@ -293,8 +290,7 @@ func (b *books) executed(c *call, stored bool) {
 	b.lapse(c.entry)
 }
 
-// lapse books that the holder no longer waits for the answer to its call: its draws admit no
-// request.
+// lapse books that the holder no longer waits for the answer to its call: its draws admit no request.
 func (b *books) lapse(e *entry) {
 	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)

@@ -263,8 +263,7 @@ func (f *fleet) pause(p *process) {
 	f.time.at(p.pausedUntil, evResume, p.index)
 }
 
-// resume ends p's pause, unless it is another one: p may have been killed and stopped again
-// meanwhile.
+// resume ends p's pause, unless it is another one: p may have been killed and stopped again meanwhile.
 func (f *fleet) resume(p *process) {
 	if p.pausedUntil == f.time.now {
 		p.pausedUntil = 0

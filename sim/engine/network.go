@@ -311,8 +311,7 @@ func (n *network) look(l *link) {
 	n.expect(l)
 }
 
-// overdue makes entries take over the draws of b, and ends the wait for its calls once they have
-// failed.
+// overdue makes entries take over the draws of b, and ends the wait for its calls once they have failed.
 func (n *network) overdue(b *batch, now clock.Instant) {
 	waits := false
 	for _, c := range slices.Clone(b.calls) {
@@ -392,9 +391,8 @@ func (n *network) giveUp(b *batch) {
 	}
 }
 
-// The connections of go-redis: a call that finds no unused connection opens one, and goes out over it
-// when the handshake has ended. That may take longer than CallTimeout, and is neither an outage nor a
-// round trip.
+// The connections of go-redis: a call that finds no unused connection opens one, and goes out over it when
+// the handshake has ended. That may take longer than CallTimeout, and is neither an outage nor a round trip.
 
 // The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The
 // first of a client also asks for notifications of maintenance, which few servers know.

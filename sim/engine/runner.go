@@ -2,10 +2,9 @@
 // event after event on a virtual clock. A Runner runs a Scenario's replications, each with another
 // seed, and makes a Report of them.
 //
-// Each part owns its data. A replication hands each event to the part that it concerns: demand
-// (requests), fleet (processes and their clocks), entry (one key in one process), network (calls in
-// batches, connections, what is lost or late), redis (shards, queues, faults), and books (decisions, the
-// promise, every token).
+// Each part owns its data. A replication hands each event to the part that it concerns: demand (requests),
+// fleet (processes and their clocks), entry (one key in one process), network (calls in batches, connections,
+// what is lost or late), redis (shards, queues, faults), and books (decisions, the promise, every token).
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
 // every stream of random numbers belongs to one entity, and no wall clock is read. Package
@@ -99,8 +98,7 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 	return ended, err
 }
 
-// interruptedEvery is how many events pass between two looks at the context and two reports of
-// progress.
+// interruptedEvery is how many events pass between two looks at the context and two reports of progress.
 const interruptedEvery = 1 << 16
 
 // replicateOnce runs one replication. A panic of the code under test names the replication.

@@ -76,10 +76,9 @@ func (r *Stream) Normal() float64 {
 // infinite for a shape up to 1. The shape must be positive.
 func (r *Stream) Pareto(shape float64) float64 { return Exp(r.Exp() / shape) }
 
-// Weights draws one of n things with given probabilities, in the same time whatever n is: the alias
-// method of Walker (1977), its table built as Vose (1991) did. It does not change, so that any
-// number of goroutines may share it. The zero Weights has nothing to draw; NewWeights makes a good
-// one.
+// Weights draws one of n things with given probabilities, in the same time whatever n is: the alias method of
+// Walker (1977), its table built as Vose (1991) did. It does not change, so that any number of goroutines may
+// share it. The zero Weights has nothing to draw; NewWeights makes a good one.
 type Weights struct{ columns []column }
 
 // column i of the table is split between i and another.
@@ -88,9 +87,8 @@ type column struct {
 	other uint32
 }
 
-// NewWeights makes the table for probabilities proportional to weights. They need not sum to 1. It
-// panics unless there are 1 to 2^32-1 of them, all finite and not negative, with a finite sum above
-// 0.
+// NewWeights makes the table for probabilities proportional to weights. They need not sum to 1. It panics
+// unless there are 1 to 2^32-1 of them, all finite and not negative, with a finite sum above 0.
 func NewWeights(weights []float64) *Weights {
 	n := len(weights)
 	if n == 0 || uint64(n) > math.MaxUint32 {
@@ -107,8 +105,7 @@ func NewWeights(weights []float64) *Weights {
 		panic(fmt.Sprintf("random: the weights sum to %g, must be positive and finite", sum))
 	}
 
-	// Columns hold 1/n each. One that is not filled by its own thing is topped up by one that has
-	// too much.
+	// Columns hold 1/n each. One that is not filled by its own thing is topped up by one that has too much.
 	left := make([]float64, n)
 	var poor, rich []uint32
 	for i, w := range weights {

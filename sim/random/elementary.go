@@ -2,15 +2,13 @@ package random
 
 import "math"
 
-// ln 2 in two parts: the first has 21 zero bits at its end, so that its product with an exponent is
-// exact.
+// ln 2 in two parts: the first has 21 zero bits at its end, so that its product with an exponent is exact.
 const (
 	ln2High = 0x1.62e42feep-1
 	ln2Low  = math.Ln2 - ln2High
 )
 
-// Log is the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf
-// and NaN.
+// Log is the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf and NaN.
 func Log(x float64) float64 {
 	switch {
 	case x == 0:

@@ -1,10 +1,9 @@
 // Package random is the simulator's randomness: streams of random numbers that are the same, to the
 // bit, on every machine.
 //
-// A stream belongs to a seed and to one entity of the simulated world ("the network of process 7"),
-// and depends on nothing else: another entity more, or a draw more by another entity, changes no
-// other stream. So two runs that differ in one setting meet the same requests, and their difference
-// is that of the setting.
+// A stream belongs to a seed and to one entity of the simulated world ("the network of process 7"), and
+// depends on nothing else: another entity more, or a draw more by another entity, changes no other stream. So
+// two runs that differ in one setting meet the same requests, and their difference is that of the setting.
 //
 // The functions Log, Exp, Pow and Sin of package math are not used: they are written in assembly on
 // some architectures, and round differently there. A compiler may fuse a product with a sum, which
@@ -37,9 +36,8 @@ func SeedOf(seed uint64, replication int) uint64 {
 type Stream struct{ a, b, c, d uint64 }
 
 // New returns the stream of an entity, which is named by any number of words, for example (kind, group,
-// process). Entities with other words, another number of words or another seed have streams of
-// their own: the words are hashed to 64 bits, and two of n entities share a stream by accident with
-// probability n^2/2^65.
+// process). Entities with other words, another number of words or another seed have streams of their own: the
+// words are hashed to 64 bits, and two of n entities share a stream by accident with probability n^2/2^65.
 func New(seed uint64, entity ...uint64) Stream {
 	h := absorb(mix(seed), saltEntity+uint64(len(entity)))
 	for _, word := range entity {

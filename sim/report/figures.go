@@ -42,8 +42,7 @@ func moreIsBetter(name string) bool {
 	return false
 }
 
-// All lists the figures in the order of their declaration, with their JSON keys. They are pointers
-// into f.
+// All lists the figures in the order of their declaration, with their JSON keys. They are pointers into f.
 func (f *Figures) All() []Named { return figuresOf(f) }
 
 // All lists the figures as Figures.All does.
@@ -64,9 +63,8 @@ func figuresOf(p any) (all []Named) {
 	return all
 }
 
-// Difference is how far a figure is from that of another scenario: the mean over replications with
-// the same seeds, and its confidence interval (Student's t). Of one pair, Low and High are the
-// mean.
+// Difference is how far a figure is from that of another scenario: the mean over replications with the same
+// seeds, and its confidence interval (Student's t). Of one pair, Low and High are the mean.
 type Difference struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
@@ -79,9 +77,8 @@ type Difference struct {
 // Certain reports whether the interval leaves zero out: the difference is more than luck.
 func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 
-// Minus is f less g, replication by replication, as far as both have some. Two replications with
-// the same seed are alike, so the interval of their difference is much narrower than those of f and
-// g.
+// Minus is f less g, replication by replication, as far as both have some. Two replications with the same
+// seed are alike, so the interval of their difference is much narrower than those of f and g.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
 	off := f.less(g)
 	if len(off) == 0 {
@@ -123,10 +120,9 @@ func meanOf(xs []float64, confidence float64) Difference {
 	return Difference{Mean: mean, Low: mean - half, High: mean + half}
 }
 
-// studentsT is the t within which, on both sides of zero, a t-distributed quantity lies with
-// probability confidence (0 to 1). freedom is its degrees of freedom, 1 or more. The result is
-// rounded to a millionth, because gonum computes with math.Log, whose last bit differs between
-// machines.
+// studentsT is the t within which, on both sides of zero, a t-distributed quantity lies with probability
+// confidence (0 to 1). freedom is its degrees of freedom, 1 or more. The result is rounded to a millionth,
+// because gonum computes with math.Log, whose last bit differs between machines.
 func studentsT(confidence float64, freedom int) float64 {
 	of := [2]float64{confidence, float64(freedom)}
 	if t, ok := quantiles.Load(of); ok {
@@ -138,8 +134,7 @@ func studentsT(confidence float64, freedom int) float64 {
 	return t
 }
 
-// quantiles are those that studentsT has computed: the pairs of a large sweep ask for one over and
-// over.
+// quantiles are those that studentsT has computed: the pairs of a large sweep ask for one over and over.
 var quantiles sync.Map
 
 // Outcome holds the results of one replication.
@@ -252,8 +247,7 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 }
 
-// summarise fills each figure from its values in the replications of s; with ranges where
-// confidence is 0.
+// summarise fills each figure from its values in the replications of s; with ranges where confidence is 0.
 func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Named, seeds []uint64,
 	confidence float64) {
 	values := make([][]float64, len(all))

@@ -1,9 +1,8 @@
 // Package report holds the results of a simulation: figures over its replications, each with its mean,
 // its interval and its worst seed.
 //
-// The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON
-// keys of a Report are part of the command's interface. Nothing here simulates, and nothing here
-// writes text.
+// The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON keys of a
+// Report are part of the command's interface. Nothing here simulates, and nothing here writes text.
 package report
 
 import "time"
@@ -50,12 +49,11 @@ type Figures struct {
 	// BoundExceededBy is by how many tokens promise (1) is exceeded in the worst window of any
 	// limit and key; 0 if it holds.
 	BoundExceededBy Figure `json:"bound_exceeded_by"`
-	// A request that is denied although one central bucket would have admitted it is a false
-	// reject, unless another one was admitted in its place before, which the central bucket would
-	// have denied: then the two are swapped. Both ratios are in tokens, of what the central bucket
-	// admitted: that of false rejects in the steady state. The stocks are the tokens that were
-	// falsely rejected beyond that ratio, once at the start and where the fleet grew, and in the mean
-	// of the scenario's faults.
+	// A request that is denied although one central bucket would have admitted it is a false reject, unless
+	// another one was admitted in its place before, which the central bucket would have denied: then the two
+	// are swapped. Both ratios are in tokens, of what the central bucket admitted: that of false rejects in
+	// the steady state. The stocks are the tokens that were falsely rejected beyond that ratio, once at the
+	// start and where the fleet grew, and in the mean of the scenario's faults.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
 	StartStock       Figure `json:"start_stock"`
 	FaultStock       Figure `json:"fault_stock"`
@@ -92,8 +90,7 @@ type Figure struct {
 	Values []float64 `json:"values,omitempty"`
 }
 
-// IsZero reports whether nothing of this quantity was ever seen: then a Report's JSON may leave it
-// out.
+// IsZero reports whether nothing of this quantity was ever seen: then a Report's JSON may leave it out.
 func (f Figure) IsZero() bool { return f.Mean == 0 && f.Low == 0 && f.High == 0 && f.Worst == 0 }
 
 // ClassReport sums up the requests of one class: of the groups with one headroom.

@@ -136,9 +136,8 @@ func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 	s.since[process] = -1
 }
 
-// spanShare is how many tokens the first algorithm admits for each process that runs before a span
-// ends. In a span of a few requests, only processes that ask often would seem to ask for more than
-// their part.
+// spanShare is how many tokens the first algorithm admits for each process that runs before a span ends. In a
+// span of a few requests, only processes that ask often would seem to ask for more than their part.
 const spanShare = 30
 
 // Point is for each point of the Series.

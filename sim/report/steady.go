@@ -61,9 +61,8 @@ func (a *Accuracy) Point(now Decided) {
 // stock is how many tokens the central bucket has admitted and the algorithm has not.
 func (a *Accuracy) stock(now Decided) int64 { return max(0, a.before+now.Central-now.Admitted) }
 
-// Turn ends a phase. A swapped reject in the steady state is false as far as the credit falls.
-// Admissions from stock in the steady state do not count: the central bucket has admitted those tokens
-// before.
+// Turn ends a phase. A swapped reject in the steady state is false as far as the credit falls. Admissions
+// from stock in the steady state do not count: the central bucket has admitted those tokens before.
 func (a *Accuracy) Turn(to Phase, now Decided) {
 	d := now.minus(a.began)
 	if a.phase == Settled {

@@ -88,8 +88,7 @@ func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
 	return used.Minus(exact.Product(r.step, elapsed))
 }
 
-// hasRoom reports whether n more may be used. A negative n reads as 2^63 or more, which is above
-// every burst.
+// hasRoom reports whether n more may be used. A negative n reads as 2^63 or more, which is above every burst.
 func (r *rate) hasRoom(used exact.Uint128, n int64) bool {
 	return !r.full.Less(used.Plus(exact.Product(r.unit, uint64(n))))
 }

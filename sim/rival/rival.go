@@ -1,11 +1,10 @@
 // Package rival holds the algorithms that a simulation runs beside the leases on the same requests: the
 // alternatives to this library. [New] makes one by its name.
 //
-// Every algorithm gets the same limit: it admits Burst at once after a rest, and R = Tokens/Per in
-// the long run. One that knows only a quota per window takes Burst as the quota and Burst/R, the
-// time in which a bucket fills, as the window. So the sliding windows keep
-// admitted(t, t+w] <= Burst + R*w by the store's time, and lose the refill in between. A fixed window
-// admits up to Burst more, across its boundary.
+// Every algorithm gets the same limit: it admits Burst at once after a rest, and R = Tokens/Per in the long
+// run. One that knows only a quota per window takes Burst as the quota and Burst/R, the time in which a
+// bucket fills, as the window. So the sliding windows keep admitted(t, t+w] <= Burst + R*w by the store's
+// time, and lose the refill in between. A fixed window admits up to Burst more, across its boundary.
 //
 // A sliding window or a calendar says itself what its quota and its window are. The central limiter of
 // it is exact. Another window has that length for a calendar too, and a fixed window begins with the
@@ -14,9 +13,8 @@
 // All is in whole numbers without rounding, and time in microseconds. New refuses the few valid
 // limits that an algorithm cannot hold exactly.
 //
-// The algorithms that ask a store for each request come twice: by the store's time, which is right,
-// and by the caller's (names that end in _client), which the process sends along as many libraries
-// do. Then:
+// The algorithms that ask a store for each request come twice: by the store's time, which is right, and by
+// the caller's (names that end in _client), which the process sends along as many libraries do. Then:
 //
 //   - central: a clock that is d ahead brings R*d once after each rest, a burst at most. From then
 //     on tokens flow in by the fastest clock.
@@ -83,8 +81,7 @@ type Algorithm interface {
 // Remote is an Algorithm that asks the store for each request, and keeps nothing anywhere else.
 type Remote interface {
 	Algorithm
-	// Clone is an algorithm of its own that knows what this one knows now: what a replica of the
-	// store has.
+	// Clone is an algorithm of its own that knows what this one knows now: what a replica of the store has.
 	Clone() Remote
 }
 
@@ -145,10 +142,9 @@ func find(text string) (e entry, argument string, err error) {
 	return e, argument, err
 }
 
-// New returns the algorithm of that name for f, with every key untouched. Some names take an
-// argument, as in "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error
-// wraps ErrUnknown, and lists the names, where there is no such algorithm; ErrArgument; or
-// ErrLimit.
+// New returns the algorithm of that name for f, with every key untouched. Some names take an argument, as in
+// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrUnknown, and lists
+// the names, where there is no such algorithm; ErrArgument; or ErrLimit.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {
@@ -186,8 +182,7 @@ func IsRemote(name string) bool {
 	return err == nil && e.remote
 }
 
-// Describe is one line about the algorithm of that name, with or without an argument; "" if there
-// is none.
+// Describe is one line about the algorithm of that name, with or without an argument; "" if there is none.
 func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text

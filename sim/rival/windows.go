@@ -12,8 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
-// windows is an algorithm that counts, for every key and limit, what was admitted in a window of
-// Burst/R.
+// windows is an algorithm that counts, for every key and limit, what was admitted in a window of Burst/R.
 type windows struct {
 	calls
 	local  func(p int, now int64) int64
@@ -122,8 +121,7 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 //
 //	estimate = c[k] + ... + c[k-C+1] + c[k-C] * (1 - e/L)        admitted if estimate + n <= Burst
 //
-// in cell k of length L = Burst/R/C, e after its start. With C = 1 this is Cloudflare's pair of
-// counters.
+// in cell k of length L = Burst/R/C, e after its start. With C = 1 this is Cloudflare's pair of counters.
 type cellRule struct {
 	quota         int64
 	history       int64  // cells before the current one that count

@@ -55,8 +55,7 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration: 30 s, or twice the time until the last event if that is
-// later.
+// lasts returns the default of Duration: 30 s, or twice the time until the last event if that is later.
 func (s *Scenario) lasts() time.Duration {
 	const usual = 30 * time.Second
 	last := min(s.Warmup, DurationMax) + 1 // something is to follow it

@@ -86,8 +86,7 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its
-// neighbours.
+// MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its neighbours.
 func (r Ratio) MarshalText() ([]byte, error) {
 	text := strconv.FormatFloat(float64(r), 'g', -1, 64)
 	if x, ok := new(big.Rat).SetString(text); ok { // else it is not finite, which Validate refuses

@@ -16,9 +16,8 @@ import (
 // goes wrong with them. It is data: the same Scenario with the same Seed gives the same Report, to
 // the bit, on any machine.
 //
-// In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is
-// workload.rate. A zero field means its default, as Defaults says; Validate reports every
-// violation.
+// In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is workload.rate. A
+// zero field means its default, as Defaults says; Validate reports every violation.
 type Scenario struct {
 	Name        string
 	Description string
@@ -85,8 +84,7 @@ type Group struct {
 	Scale    []Step // autoscaling, in order of time
 }
 
-// Stops happen to each process by itself, at random; or with At to the first one of the group,
-// once.
+// Stops happen to each process by itself, at random; or with At to the first one of the group, once.
 type Stops struct {
 	Every time.Duration // mean time between two; 0 for never
 	At    time.Duration `json:",omitzero"` // in its place; 0 for never
@@ -135,9 +133,8 @@ var Verbs = []string{VerbAllow, VerbTry, VerbWait}
 type Workload struct {
 	Kind string // "" means poisson
 	Verb string // "" means allow
-	// Rate is requests per second of all processes together, in the mean. Load says the same as a
-	// multiple of what the tightest limit gives all keys' requests; one of them is 0. Both 0 mean
-	// Load 0.9.
+	// Rate is requests per second of all processes together, in the mean. Load says the same as a multiple of
+	// what the tightest limit gives all keys' requests; one of them is 0. Both 0 mean Load 0.9.
 	Rate Rate
 	Load float64
 	Cost Cost // tokens per request; the zero value means 1
@@ -179,8 +176,7 @@ type Trace struct {
 	Notes     []string // what a reader of the file should know: what was left out, or changed
 }
 
-// TraceRequest is one line of a trace. Process and Key are numbered from 0 and taken modulo what
-// there is.
+// TraceRequest is one line of a trace. Process and Key are numbered from 0 and taken modulo what there is.
 type TraceRequest struct {
 	At      time.Duration
 	Process int

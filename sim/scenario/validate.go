@@ -129,8 +129,7 @@ func (c *checker) duringTheRun(path string, at time.Duration) {
 	}
 }
 
-// tokens demands a distribution of numbers of tokens with a mean of 1 or more, by which the load is
-// divided.
+// tokens demands a distribution of numbers of tokens with a mean of 1 or more, by which the load is divided.
 func (c *checker) tokens(path string, d TokenDist) {
 	wrong := len(c.all)
 	c.dist(path, d.Dist, asText(d), tokensMax+1, tokensMax)

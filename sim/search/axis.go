@@ -32,12 +32,11 @@ var (
 	numberSyntax = regexp.MustCompile(`^([-+0-9.]+)([^-+0-9.(), ][^(), ]*)?$`)
 )
 
-// ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas
-// inside parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" has 8 values from 10ms to 1s
-// with equal factors between them, "1..9:lin:5" has 5 with equal differences. Both ends of a range
-// are durations, or numbers with the same unit. Values between the ends are rounded to the two first
-// digits of the step, and to whole numbers where both ends are whole and have no unit. Equal values
-// count once.
+// ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas inside
+// parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" has 8 values from 10ms to 1s with equal
+// factors between them, "1..9:lin:5" has 5 with equal differences. Both ends of a range are durations, or
+// numbers with the same unit. Values between the ends are rounded to the two first digits of the step, and to
+// whole numbers where both ends are whole and have no unit. Equal values count once.
 func ParseAxis(text string) (Axis, error) {
 	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")

@@ -207,8 +207,7 @@ func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	return err
 }
 
-// infeasible writes the closest miss down; stress names the one that it fails under if it meets the
-// targets.
+// infeasible writes the closest miss down; stress names the one that it fails under if it meets the targets.
 func (p *planning) infeasible(trials []*trial, stress string) error {
 	closest := slices.MaxFunc(trials, func(a, b *trial) int {
 		return cmp.Compare(a.margin(pessimistic), b.margin(pessimistic))

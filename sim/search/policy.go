@@ -95,8 +95,7 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	return all
 }
 
-// tokensLast returns how long one process takes for n tokens of the tightest limit, at most
-// targetMost.
+// tokensLast returns how long one process takes for n tokens of the tightest limit, at most targetMost.
 func tokensLast(s sim.Scenario, n float64) time.Duration {
 	processes, seconds := 0, 0.0
 	for _, g := range s.Groups {

@@ -36,11 +36,10 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Those that meet the targets at an end, by a margin of -slack or
-// more, come first, those with fewer calls before the others; the rest follows by its margins. Of
-// trials with about the fewest calls the scenario's own policy is first, then the least overcommit,
-// the shortest TTL (for which the tokens of a crash and a lost bucket are missing) and the largest
-// margin.
+// ranked sorts trials, best first. Those that meet the targets at an end, by a margin of -slack or more, come
+// first, those with fewer calls before the others; the rest follows by its margins. Of trials with about the
+// fewest calls the scenario's own policy is first, then the least overcommit, the shortest TTL (for which the
+// tokens of a crash and a lost bucket are missing) and the largest margin.
 func ranked(trials []*trial, at end, slack float64) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {

@@ -181,10 +181,9 @@ func (h Heat) SVG() template.HTML {
 	return template.HTML(b.String())
 }
 
-// HeatOf is the map of a sweep of two parameters: what each algorithm admits of what one central
-// bucket would have. The columns are the values of the second parameter. Where the first one is of
-// the leases' policy, which the other algorithms do not know, each of these has one row, at its
-// first value.
+// HeatOf is the map of a sweep of two parameters: what each algorithm admits of what one central bucket would
+// have. The columns are the values of the second parameter. Where the first one is of the leases' policy,
+// which the other algorithms do not know, each of these has one row, at its first value.
 func HeatOf(r search.SweepReport) Heat {
 	v, down, across := sweepView{&r}, r.Axes[0], r.Axes[1]
 	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path,

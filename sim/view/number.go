@@ -158,8 +158,7 @@ func About(key string) string { return about[key].text }
 // Value writes a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
 
-// rough writes a value as Value does, with three decimals, or with two digits where these come
-// later.
+// rough writes a value as Value does, with three decimals, or with two digits where these come later.
 func rough(key string, x float64) string {
 	scale, _ := drawnIn(key)
 	x *= scale
@@ -169,8 +168,7 @@ func rough(key string, x float64) string {
 	return decimal(x, 0, max(0, min(4-exponent(x), max(3, 1-exponent(x))))) + about[key].unit
 }
 
-// Figure writes the figure with that JSON key as its mean and the half width of its interval, with
-// its unit.
+// Figure writes the figure with that JSON key as its mean and the half width of its interval, with its unit.
 func Figure(key string, f sim.Figure) string {
 	scale, _ := drawnIn(key)
 	return interval(f, scale) + about[key].unit

@@ -149,9 +149,8 @@ func loadText(w *sim.Workload) string {
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
-// deciding are the figures that most readers look at first, and the only ones of a text: is
-// the promise kept, is the limit used, how much is rejected wrongly, what does it
-// cost, and how long do requests wait?
+// deciding are the figures that most readers look at first, and the only ones of a text: is the promise kept,
+// is the limit used, how much is rejected wrongly, what does it cost, and how long do requests wait?
 var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
 	"wait_ms_p99"}
 

@@ -24,20 +24,18 @@
 // http.ServeMux: by method, host and path, with wildcards, and the most specific pattern wins. Other
 // routes do not limit it. A request that matches no pattern is not limited; "/" matches all others.
 //
-// Routers read some paths differently: some serve /search/../healthz as a path below /search/, and
-// some take %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded
-// slash is limited by the rules of all routes that may serve it. Each rule and key gives tokens once:
-// the highest cost of these routes, capped at the most that all rules can admit. Routers that ignore
-// case, a slash at the end, or a host that the client made up are not covered: "/" should limit such
-// requests too.
+// Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some take
+// %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded slash is limited by
+// the rules of all routes that may serve it. Each rule and key gives tokens once: the highest cost of these
+// routes, capped at the most that all rules can admit. Routers that ignore case, a slash at the end, or a
+// host that the client made up are not covered: "/" should limit such requests too.
 //
 // All rules of a request are decided together: each gives the cost of the route, or none does.
 //
 // # Changes
 //
-// Open polls its file. It does not use inotify, which reports no changes of files mounted from
-// elsewhere, and follows the first file rather than its name, although editors and Kubernetes give
-// the name to another file.
+// Open polls its file. It does not use inotify, which reports no changes of files mounted from elsewhere, and
+// follows the first file rather than its name, although editors and Kubernetes give the name to another file.
 //
 // The name of a rule identifies its buckets: under the same name used tokens stay used, whatever else
 // changes, and under another name the rule starts with full buckets. A rule with another key form

@@ -31,8 +31,7 @@ type Config struct {
 	// forget its buckets; for buckets in this process, Store can be a memory.Store. This package
 	// logs to its Logger too.
 	Base hybrid.Config
-	// Keys are further key forms by name: letters, digits, '_', '.' and '-', but not all, address or
-	// route.
+	// Keys are further key forms by name: letters, digits, '_', '.' and '-', but not all, address or route.
 	Keys map[string]httplimit.KeyFunc
 	// Options are those of httplimit.Select, such as httplimit.OnLimit.
 	Options []httplimit.Option
@@ -264,10 +263,9 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. It returns
-// when all have ended, with the errors of hybrid.Limiter.Shutdown. Later requests fail with
-// hybrid.ErrClosed, so shut the server down first. A second Shutdown or Close waits for the first, and
-// returns nil.
+// Shutdown stops polling the file, gives back the leases of the Limiters and closes them. It returns when all
+// have ended, with the errors of hybrid.Limiter.Shutdown. Later requests fail with hybrid.ErrClosed, so shut
+// the server down first. A second Shutdown or Close waits for the first, and returns nil.
 func (r *Rules) Shutdown(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	return r.close(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })

@@ -196,8 +196,7 @@ func (c *checker) cost(path, name string, route Route, rule Rule) {
 // costMax is for routes without rules: no request costs more.
 const costMax = math.MaxInt64
 
-// mostOf returns the highest cost that l, a limit of rule, can admit in a class; costMax if it admits
-// none.
+// mostOf returns the highest cost that l, a limit of rule, can admit in a class; costMax if it admits none.
 func mostOf(l hybrid.Limit, base hybrid.Config, rule Rule, class int) int64 {
 	kept := base.Policy.Headroom
 	if class > 0 {

@@ -9,8 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// rates keeps the last two readings of every key's counters. A key costs about 200 bytes and its
-// name.
+// rates keeps the last two readings of every key's counters. A key costs about 200 bytes and its name.
 type rates struct {
 	keysMax int
 	keys    map[string]*rated

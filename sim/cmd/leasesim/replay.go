@@ -83,9 +83,8 @@ func replaced(set string) bool { return ofWorkload.MatchString(set) && !staying.
 // says reports whether a --set says what is asked for.
 func (f *shared) says(what *regexp.Regexp) bool { return slices.ContainsFunc(f.sets, what.MatchString) }
 
-// fit makes the run as long as t and the answer to its last request, with as many keys and
-// processes, but where the command line says how many or how long. The processes of several groups
-// are the scenario's own.
+// fit makes the run as long as t and the answer to its last request, with as many keys and processes, but
+// where the command line says how many or how long. The processes of several groups are the scenario's own.
 func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 	if n := len(t.Requests); n > 0 && !f.Flags().Changed("duration") && !f.says(durationSet) {
 		answer := s.Defaults().CallTimeout
@@ -106,8 +105,7 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 	}
 }
 
-// tellTraces says what was done to the traces that s replays, and what of them it does not show as
-// it was.
+// tellTraces says what was done to the traces that s replays, and what of them it does not show as it was.
 func (f *shared) tellTraces(s sim.Scenario) {
 	s = s.Defaults()
 	var shared []sim.Group

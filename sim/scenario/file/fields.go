@@ -68,10 +68,9 @@ func scalarText(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Marshal writes a scenario as YAML: the fields that are not zero, in the order of
-// scenario.Scenario. Parse reads it back as an equal Scenario if s is valid and its traces are in
-// the files that it names. A trace without a file cannot be written, nor can a text that is not
-// UTF-8; the error wraps ErrInvalid.
+// Marshal writes a scenario as YAML: the fields that are not zero, in the order of scenario.Scenario. Parse
+// reads it back as an equal Scenario if s is valid and its traces are in the files that it names. A trace
+// without a file cannot be written, nor can a text that is not UTF-8; the error wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
 	for _, g := range append(slices.Clip(s.Groups), scenario.Group{Workload: &s.Workload}) {
 		if w := g.Workload; w != nil && w.Trace != nil && w.File == "" {

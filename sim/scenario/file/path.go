@@ -16,18 +16,16 @@ import (
 // redis, may be set too, but is not listed.
 func Paths() []string { return format.Paths("", reflect.TypeFor[scenario.Scenario]()) }
 
-// Set changes fields, in order: "policy.target=50ms", "groups[0].count=300",
-// "groups.web.count=300" (or groups[web].count, for names with dots), "redis.faults=[]",
-// "workload={kind: constant, rate: 5/s}". The value is the text that a file would have after the colon;
-// a section or a list is replaced as a whole. Where the scenario has no groups, groups[0] and
-// groups.all are the one that Defaults gives it. A group's clock or workload that is not there
-// begins with all fields zero, as in a file.
+// Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
+// groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The
+// value is the text that a file would have after the colon; a section or a list is replaced as a whole. Where
+// the scenario has no groups, groups[0] and groups.all are the one that Defaults gives it. A group's clock or
+// workload that is not there begins with all fields zero, as in a file.
 //
-// The trace of a workload.file is read at once, relative to the working folder. The result is not
-// validated, because several calls may be needed to make it valid; but a zero that would mean a
-// default after all of the assignments is an error, also one that s was given before. After an
-// error s is as it was; what s pointed to before is never changed, so that copies of a Scenario are
-// independent.
+// The trace of a workload.file is read at once, relative to the working folder. The result is not validated,
+// because several calls may be needed to make it valid; but a zero that would mean a default after all of the
+// assignments is an error, also one that s was given before. After an error s is as it was; what s pointed to
+// before is never changed, so that copies of a Scenario are independent.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, path := range s.Zeros {
@@ -142,9 +140,8 @@ func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) in
 // section that only one of them has is "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences are all fields in which two scenarios differ, in the order of Paths. A field that was
-// not set is its zero value: compare what Defaults returns. Lists of different lengths are one
-// difference.
+// Differences are all fields in which two scenarios differ, in the order of Paths. A field that was not set
+// is its zero value: compare what Defaults returns. Lists of different lengths are one difference.
 func Differences(first, second scenario.Scenario) (all []Difference) {
 	differences("", reflect.ValueOf(first), reflect.ValueOf(second), func(d Difference, _ reflect.Value) {
 		all = append(all, d)

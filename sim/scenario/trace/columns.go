@@ -21,9 +21,8 @@ var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3
 
 const columnNames = "time_s (or time_ms, time_us, time_ns; or time, a timestamp), process, key and tokens"
 
-// ParseColumns reads "time_ms=ts,key=user.id": the field on the left is in the column on the right.
-// Other columns are ignored. A field that is not on the left is in the column with its own name, if
-// there is one.
+// ParseColumns reads "time_ms=ts,key=user.id": the field on the left is in the column on the right. Other
+// columns are ignored. A field that is not on the left is in the column with its own name, if there is one.
 func ParseColumns(text string) (Columns, error) {
 	c := Columns{}
 	if text == "" {

@@ -22,10 +22,9 @@
 // or more, they are timestamps, and the first request comes at 0. Timestamps in
 // whole seconds are spread: the requests of each second come evenly in it.
 //
-// Keys are any strings. They are numbered from 0 in the order of their first requests: the
-// simulator compares keys and does not need their names. Processes are numbered in
-// the same way, unless all of them are whole numbers below twice how many there are; then those are
-// the numbers.
+// Keys are any strings. They are numbered from 0 in the order of their first requests: the simulator compares
+// keys and does not need their names. Processes are numbered in the same way, unless all of them are whole
+// numbers below twice how many there are; then those are the numbers.
 //
 // In a CSV file every line is right and comes in order of time, or the file is refused. A log has
 // lines of other kinds and is written when requests end: lines that are no requests are left out,
@@ -182,8 +181,7 @@ func (r *reader) number(what string, of names, name string) int {
 // timestamp is the least first time that cannot be meant to count from the start of a run.
 const timestamp = 365 * 24 * time.Hour
 
-// settle sorts a log, makes timestamps times, and numbers processes as the text does, if it has
-// numbers only.
+// settle sorts a log, makes timestamps times, and numbers processes as the text does, if it has numbers only.
 func (r *reader) settle() {
 	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
 	if r.log && !slices.IsSortedFunc(r.requests, byTime) {

@@ -8,9 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// Central reports how many of the same requests one exact limiter of the same kind would have
-// admitted, asked for each request: a token bucket, a log of all admissions, or a counter of the
-// period.
+// Central reports how many of the same requests one exact limiter of the same kind would have admitted, asked
+// for each request: a token bucket, a log of all admissions, or a counter of the period.
 type Central struct {
 	Limiter  string  `json:"limiter"`
 	Admitted int64   `json:"admitted"`

@@ -66,8 +66,7 @@ func Child() {
 	if text == "" {
 		return
 	}
-	// A terminal sends it to all; the parent says when to end. Windows ends a process that only
-	// ignores it.
+	// A terminal sends it to all; the parent says when to end. Windows ends a process that only ignores it.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	if err := runChild(text, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "leasesim: process of the fleet:", err)

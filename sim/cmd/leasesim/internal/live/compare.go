@@ -12,9 +12,8 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// withinMin is the shortest burst that a scenario may have. Processes cannot be relied upon to ask
-// for a shorter one on time: their timers have a grain of a millisecond, and they share a few
-// processors.
+// withinMin is the shortest burst that a scenario may have. Processes cannot be relied upon to ask for a
+// shorter one on time: their timers have a grain of a millisecond, and they share a few processors.
 const withinMin = 10 * time.Millisecond
 
 // NewKey returns a random key.
@@ -152,8 +151,7 @@ const (
 	// timerGrain is how late the timer of an idle Go program on Linux may be. A call that a timer
 	// makes comes that much later, and so do all that follow.
 	timerGrain = time.Millisecond
-	// callsMore is for each process: the call that gives back at the end, and one at the edge of
-	// the run.
+	// callsMore is for each process: the call that gives back at the end, and one at the edge of the run.
 	callsMore = 2
 	// callsPerBurst is for each process and burst: each call of a beginning asks for half as much
 	// again as the one before, so that a delay of one round trip is a call less.

@@ -103,8 +103,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// inFlags puts a message about a configuration into the words of the flags. No flag takes 0 for its
-// default.
+// inFlags puts a message about a configuration into the words of the flags. No flag takes 0 for its default.
 var inFlags = strings.NewReplacer("hybrid: invalid configuration: ", "", "Policy: ", "",
 	"lease: invalid policy: ", "",
 	"must be 0 (default) or ", "must be ", "2*Target", "twice --target", "Target", "--target", "TTL", "--ttl",

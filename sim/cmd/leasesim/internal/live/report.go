@@ -43,8 +43,7 @@ type Report struct {
 	entitled              string    // what that is a part of
 }
 
-// Window is the worst of all windows: the one that came nearest to the bound, or went farthest
-// beyond it.
+// Window is the worst of all windows: the one that came nearest to the bound, or went farthest beyond it.
 type Window struct {
 	FromMs     float64 `json:"from_ms"` // since the first admission
 	DurationMs float64 `json:"duration_ms"`

@@ -28,8 +28,7 @@ type server struct {
 	stop func()
 }
 
-// connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops
-// it.
+// connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops it.
 func connect(ctx context.Context, addr string) (*server, error) {
 	if addr == "" {
 		if strconv.IntSize < 64 {
@@ -147,10 +146,9 @@ func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
 // silentFor is how long one try to reach a server may take.
 const silentFor = 3 * time.Second
 
-// newClient is a client for what --redis says: host:port of one server, or a URL as go-redis parses
-// it, whose scheme tells one server (redis, rediss, unix) from a cluster and from Sentinel
-// (+cluster, +sentinel; rediss for TLS). Errors do not repeat the address, which may hold a
-// password.
+// newClient is a client for what --redis says: host:port of one server, or a URL as go-redis parses it, whose
+// scheme tells one server (redis, rediss, unix) from a cluster and from Sentinel (+cluster, +sentinel; rediss
+// for TLS). Errors do not repeat the address, which may hold a password.
 func newClient(address string) (rdb redis.UniversalClient, err error) {
 	if !strings.Contains(address, "://") {
 		if !strings.Contains(address, ":") {
