@@ -18,8 +18,7 @@ import (
 // moment. A node that no probe was sent to for a while is in doubt: requests wait for it again, and its
 // calls come in the same numbers.
 //
-// Its user tells it what became of calls, and asks Admit before each. Goroutines may share it. A
-// nil Breaker is that of a node that is never away.
+// Its user tells it what became of calls, and asks Admit before each. Goroutines may share it.
 type Breaker struct {
 	target, ttl time.Duration
 
@@ -69,9 +68,6 @@ func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 
 // Suspect reports whether the node has answered no call since one failed, be it in doubt by now.
 func (b *Breaker) Suspect() bool {
-	if b == nil {
-		return false
-	}
 	state := b.state.Load()
 	return state == nodeAway || state == nodeDoubted
 }
@@ -81,7 +77,7 @@ func (b *Breaker) Suspect() bool {
 func silence(target, ttl time.Duration) time.Duration { return min(ttl, lease.TTLPerTarget*target) }
 
 // well reports whether the node is well, at the cost of one load.
-func (b *Breaker) well() bool { return b == nil || b.state.Load() == nodeWell }
+func (b *Breaker) well() bool { return b.state.Load() == nodeWell }
 
 // Away reports whether the node is away. No request waits for a call to it then.
 func (b *Breaker) Away(now clock.Instant) bool {
@@ -138,9 +134,6 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 // Turn is when a key whose call Admit has just refused may ask again. One key comes when the next
 // probe is due, the others are spread over the time after it.
 func (b *Breaker) Turn(now clock.Instant) clock.Instant {
-	if b == nil {
-		return now
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -159,9 +152,6 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 // Answered says that the node has answered a call that was sent then, be it with an error of the key
 // alone. It reports whether that ends an outage: the answer to a call from before the failure does not.
 func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
-	if b == nil {
-		return false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.aliveAt = max(b.aliveAt, sent)
@@ -181,9 +171,6 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 // were before, Admit refuses calls until RestsUntil, for up to about longest, the result of Spacing: a small
 // fleet does not make that many calls.
 func (b *Breaker) Took(now clock.Instant, d, longest time.Duration) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if pause := b.think.after(now, d, longest); pause > 0 {
@@ -194,9 +181,6 @@ func (b *Breaker) Took(now clock.Instant, d, longest time.Duration) {
 
 // RestsUntil is until when Admit refuses calls because the node is busy; it is past where none are.
 func (b *Breaker) RestsUntil() clock.Instant {
-	if b == nil {
-		return 0
-	}
 	return clock.Instant(b.restsUntil.Load())
 }
 
@@ -204,9 +188,6 @@ func (b *Breaker) RestsUntil() clock.Instant {
 // reports whether that begins an outage. It says nothing about a node that has answered a call
 // which was sent at the same time or later: then the failure is the call's own.
 func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
-	if b == nil {
-		return false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := b.state.Load()
@@ -258,9 +239,6 @@ func NodeFailed(err error) bool {
 
 // Heard notes the sum of weights that a reply for any key of the node has named.
 func (b *Breaker) Heard(now clock.Instant, active int64) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if active >= b.active.Load() || now > b.activeAt.Add(activeFor*b.ttl) {
@@ -272,9 +250,6 @@ func (b *Breaker) Heard(now clock.Instant, active int64) {
 // Active returns the largest sum that Heard was told of in the last ten TTLs, or the last one; 0
 // before the first.
 func (b *Breaker) Active() int64 {
-	if b == nil {
-		return 0
-	}
 	return b.active.Load()
 }
 

@@ -229,13 +229,3 @@ func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
 		}
 	}
 }
-
-// A node without a Breaker is never away.
-func TestANilBreakerIsNeverAway(t *testing.T) {
-	var b *Breaker
-	b.Heard(0, 3)
-	opened := b.Failed(ms(1), ms(0))
-	testkit.Check(t, !opened && !b.Away(ms(1)) && !b.Suspect() && !b.Stuck(ms(1)) && !b.Holds(ms(1)) &&
-		b.Admit(ms(1)) && b.Active() == 0 &&
-		!b.Answered(ms(2), ms(0)) && b.Turn(ms(2)) == ms(2), "a nil Breaker does something")
-}

@@ -42,6 +42,9 @@ func ExampleClient() {
 	// true true
 }
 
+// well is of a node that is never away.
+var well = protocol.NewBreaker(time.Second, time.Second, 1)
+
 // printer is a protocol.Host that says what became of requests, and needs nothing else.
 type printer struct{}
 
@@ -50,7 +53,7 @@ func (*printer) Wake(bool)                                       {}
 func (*printer) Shut(clock.Instant)                              {}
 func (*printer) Handed(*protocol.Waiter, int64, protocol.Origin) {}
 func (*printer) Forfeited(*protocol.Waiter)                      {}
-func (*printer) Breaker() *protocol.Breaker                      { return nil }
+func (*printer) Breaker() *protocol.Breaker                      { return well }
 func (*printer) NewID() string                                   { return "b" }
 func (*printer) Settled(w *protocol.Waiter, d protocol.Decision) {
 	fmt.Println("the request that waits is admitted:", d.OK())

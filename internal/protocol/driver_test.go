@@ -31,7 +31,7 @@ type driven struct {
 	d   *driver
 	gap func() time.Duration // between arrivals; nil: none
 
-	breaker       *Breaker // nil: its node is never away
+	breaker       *Breaker
 	arrival, tick clock.Instant
 	reply         clock.Instant // Never: none on its way
 	grant         lease.Grant
@@ -51,7 +51,7 @@ func newDriver(t *testing.T, l lease.Limit) *driver {
 
 // client adds a process whose requests come so far apart.
 func (d *driver) client(p lease.Policy, l lease.Limit, gap func() time.Duration) *driven {
-	n := &driven{d: d, gap: gap, arrival: Never, tick: Never, reply: Never}
+	n := &driven{d: d, gap: gap, arrival: Never, tick: Never, reply: Never, breaker: newBreaker()}
 	n.starts(p, l)
 	if gap != nil {
 		n.arrival = d.now.Add(gap())
