@@ -1,14 +1,6 @@
-// Package clock is where the rest of this module gets its time from. The same code then runs against the
-// machine's clock in production, a clock that a test moves by hand, and a clock that is wrong.
-//
-// Which one do I want?
-//
-//   - [System] in production, and in tests that run inside a testing/synctest bubble: there it
-//     follows the bubble's fake time.
-//   - [Manual] in a test or simulation that decides itself when time passes. It has no goroutine:
-//     what falls due runs inside [Manual.Advance], in the same order in every run.
-//   - [Skewed], over one of the others, to see what code does when its machine's clock is off, or is
-//     set while it runs.
+// Package clock is where the rest of this module gets its time from: from the machine's clock in production,
+// and in a test from one that is wrong. Tests decide when time passes by testing/synctest, as [System] follows
+// the fake time of its bubbles.
 //
 // Every clock reads monotonic [Instant] values. No reading is ever zero or negative, so the zero
 // Instant can mean "unset". An Instant is only good for comparing with others of the same clock in
@@ -24,10 +16,6 @@ import (
 // type of its own so that the compiler keeps it apart from wall clock times and from durations.
 // Instants of different clocks or of different processes have nothing to do with each other.
 type Instant int64
-
-// origin is where a clock starts that has no reason to start elsewhere: offsets and durations of a
-// century fit on either side, and five seconds after it are recognisable in a test's output.
-const origin Instant = 4_000_000_000_000_000_000
 
 // Limits of what an Instant can hold. Arithmetic stops there and does not wrap.
 const (
@@ -61,12 +49,6 @@ func (i Instant) Sub(o Instant) time.Duration {
 	return math.MinInt64
 }
 
-// Before reports whether i is earlier than o.
-func (i Instant) Before(o Instant) bool { return i < o }
-
-// After reports whether i is later than o.
-func (i Instant) After(o Instant) bool { return i > o }
-
 // Clock tells the time and calls back later. Any number of goroutines may share a Clock.
 type Clock interface {
 	// Now returns the current reading. It is above zero and never less than an earlier reading, unless
@@ -77,8 +59,8 @@ type Clock interface {
 	// f must not be nil.
 	//
 	// f never runs inside the call to AfterFunc, so the caller may hold a lock that f takes. The clock
-	// decides whether f gets a goroutine of its own (System) or runs on the one that moves the clock
-	// (Manual). So f should be short and should not wait for time to pass.
+	// decides which goroutine f runs on: one of its own (System), or that which moves the clock, in a test.
+	// So f should be short and should not wait for time to pass.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -211,25 +212,25 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 
 func TestALeaseEndsAtItsDeadline(t *testing.T) {
 	bubbleOf(t, "a timer burns it, with any clock", func(t *world) {
-		m := clock.NewManual(0)
+		m := newHandClock()
 		t.replace(memory.New(m))
 		policy := hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}
 		l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: policy})
 		must(t, l.Allow("k") && l.Stats().Held != 0, "nothing is held")
 		t.every(away)
 		// The deadline is 15/16 of T (400 ms) after the sending.
-		m.Advance(374 * time.Millisecond)
+		m.advance(374 * time.Millisecond)
 		synctest.Wait()
 		// Most may be on its way back by now, or be given up on it, but not all.
 		check(t, l.TryAllow("k"), "nothing is left before the deadline: %+v", l.Stats())
-		m.Advance(2 * time.Millisecond)
+		m.advance(2 * time.Millisecond)
 		synctest.Wait()
 		st := l.Stats()
 		check(t, st.Burnt != 0, "after the deadline: %+v", st)
 		check(t, !l.TryAllow("k"), "an expired token was spent")
 		// Tokens on their way back are burnt when the return is given up.
 		for range 100 {
-			m.Advance(10 * time.Millisecond)
+			m.advance(10 * time.Millisecond)
 			synctest.Wait()
 		}
 		check(t, l.Stats().Held == 0 && l.Stats().Burnt == 98, "at last: %+v", l.Stats())
@@ -273,9 +274,76 @@ func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 	})
 }
 
+// handClock is a clock that a test moves. What is due runs on the test's goroutine.
+type handClock struct {
+	mu     sync.Mutex
+	now    clock.Instant
+	timers map[*handTimer]clock.Instant
+}
+
+type handTimer struct {
+	clock *handClock
+	call  func()
+}
+
+func newHandClock() *handClock {
+	return &handClock{now: 4e18, timers: make(map[*handTimer]clock.Instant)}
+}
+
+func (c *handClock) Now() clock.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *handClock) AfterFunc(d time.Duration, f func()) clock.Timer {
+	t := &handTimer{c, f}
+	t.Reset(d)
+	return t
+}
+
+func (t *handTimer) Reset(d time.Duration) bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	_, pending := t.clock.timers[t]
+	t.clock.timers[t] = t.clock.now.Add(max(d, 0))
+	return pending
+}
+
+func (t *handTimer) Stop() bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	_, pending := t.clock.timers[t]
+	delete(t.clock.timers, t)
+	return pending
+}
+
+// advance moves the clock by d, and to what is due on the way.
+func (c *handClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for end := c.now.Add(d); ; {
+		var next *handTimer
+		at := end
+		for t, due := range c.timers {
+			if due <= at {
+				next, at = t, due
+			}
+		}
+		c.now = max(c.now, at)
+		if next == nil {
+			return
+		}
+		delete(c.timers, next)
+		c.mu.Unlock()
+		next.call()
+		c.mu.Lock()
+	}
+}
+
 // onManualClock returns a Limiter with a store of its own, both on a clock that only the test moves.
-func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Manual) {
-	manual := clock.NewManual(0)
+func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *handClock) {
+	manual := newHandClock()
 	cfg.Clock = manual
 	l, err := hybrid.New(memory.New(manual), cfg)
 	noErr(t, err)
@@ -303,7 +371,7 @@ func TestAManualClockJustWorks(t *testing.T) {
 					must(t, more == 0, "more than the burst")
 					// (Not always all tokens are there: the lease that a call brings has ended
 					// where the clock moved while it was made.)
-					manual.Advance(time.Hour)
+					manual.advance(time.Hour)
 					must(t, asks(l, k), "run %d: denied: %+v", i, l.Stats())
 					l.Close()
 				}

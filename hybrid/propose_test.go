@@ -499,8 +499,8 @@ func TestNewNamesEveryViolation(t *testing.T) {
 		"Scope is 7", "ScopeProcess (1)")
 	refused(good, by(hybrid.Policy{MinBatch: -10}, perSecond(1, 0)), lease.ErrInvalidPolicy, "MinBatch is -10")
 	refused(good, hybrid.Config{}, hybrid.ErrInvalidConfig, "")
-	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig,
-		"Clock is a nil *clock.Manual")
+	refused(good, hybrid.Config{Clock: (*clock.Skewed)(nil)}, hybrid.ErrInvalidConfig,
+		"Clock is a nil *clock.Skewed")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
 	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil)} {
 		refused(store, bad, hybrid.ErrInvalidConfig, append(append(ofLimits, ofPolicy...), "store is nil")...)

@@ -16,7 +16,7 @@ const parts = 64
 
 // Store is the reference bucket as a lease.Store, for one process and without Redis: for tests, for
 // development, and for services that run as one process. Its time is the clock's, whose Instants count from
-// 1970 UTC for a Calendar: those of clock.System do, and a clock.Manual is at that date where it was started.
+// 1970 UTC for a Calendar, as those of clock.System do.
 // An expired bucket is dropped as Redis would drop it. It may be shared between goroutines.
 type Store struct {
 	clock clock.Clock

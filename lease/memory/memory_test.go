@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -19,8 +19,10 @@ func memoryCall(key, holder string, seq, want int64) *lease.Call {
 			Target: 100 * time.Millisecond}}}
 }
 
-func TestStoreServesEveryKeyOnItsOwn(t *testing.T) {
-	m := New(clock.NewManual(0))
+func TestStoreServesEveryKeyOnItsOwn(t *testing.T) { synctest.Test(t, servesEveryKey) }
+
+func servesEveryKey(t *testing.T) {
+	m := New(nil)
 	calls := []*lease.Call{memoryCall("a", "h", 1, 20), memoryCall("b", "h", 2, 5), memoryCall("a", "g", 1, 5),
 		memoryCall("c", "", 1, 1)}
 	done := 0
@@ -34,9 +36,10 @@ func TestStoreServesEveryKeyOnItsOwn(t *testing.T) {
 	testkit.Check(t, errors.Is(calls[3].Err, lease.ErrInvalidRequest), "%v", calls[3].Err)
 }
 
-func TestStoreForgetsWhatExpired(t *testing.T) {
-	c := clock.NewManual(0)
-	m := New(c)
+func TestStoreForgetsWhatExpired(t *testing.T) { synctest.Test(t, forgets) }
+
+func forgets(t *testing.T) {
+	m := New(nil)
 	call := memoryCall("a", "h", 1, 10)
 	m.Exchange(t.Context(), []*lease.Call{call}, func([]*lease.Call) {})
 	look := func(key string) lease.State {
@@ -46,15 +49,17 @@ func TestStoreForgetsWhatExpired(t *testing.T) {
 	}
 	st := look("a")
 	testkit.Must(t, st.Exists && st.Levels[0] == 0, "%+v", st)
-	c.Advance(call.Grant.Expiry)
+	time.Sleep(call.Grant.Expiry)
 	testkit.Check(t, !look("a").Exists, "after its expiry of %v the bucket still exists", call.Grant.Expiry)
 	// reading creates nothing
 	st = look("new")
 	testkit.Check(t, !st.Exists && !st.Changed, "%+v", st)
 }
 
-func TestStoreConfigures(t *testing.T) {
-	m := New(clock.NewManual(0))
+func TestStoreConfigures(t *testing.T) { synctest.Test(t, configures) }
+
+func configures(t *testing.T) {
+	m := New(nil)
 	with := func(n int64) lease.Config {
 		return lease.Config{Limits: []lease.Limit{lease.PerSecond(n)}, TTL: time.Second,
 			Target: 100 * time.Millisecond}
@@ -86,8 +91,10 @@ func TestStoreConfigures(t *testing.T) {
 		call.Grant)
 }
 
-func TestStoreMayBeShared(t *testing.T) {
-	m := New(clock.NewManual(0))
+func TestStoreMayBeShared(t *testing.T) { synctest.Test(t, shared) }
+
+func shared(t *testing.T) {
+	m := New(nil)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	granted := map[string]int64{}

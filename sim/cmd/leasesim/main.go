@@ -115,7 +115,7 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	if !started {
 		status = exitUsage
 	}
-	fmt.Fprintln(stderr, prefixed(err, status))
+	fmt.Fprintln(stderr, prefixed(err))
 	if status == exitUsage && !errors.Is(err, scenfile.ErrInvalid) {
 		fmt.Fprintln(stderr, "See 'leasesim --help'.")
 	}
@@ -157,7 +157,7 @@ var moved = regexp.MustCompile(`\bMOVED \d+ `)
 
 // prefixed writes an error for readers that do not know our packages. It begins with the name of the
 // program, or with the file that is wrong.
-func prefixed(err error, status int) string {
+func prefixed(err error) string {
 	s := goNames.ReplaceAllString(err.Error(), " flag: ")
 	for ourNames.MatchString(s) {
 		s = ourNames.ReplaceAllString(s, "$1")

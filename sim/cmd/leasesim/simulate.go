@@ -108,7 +108,7 @@ func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
 		case all:
 			return fmt.Errorf("%w: --rivals: %w", errUsage, err)
 		default:
-			fmt.Fprintln(f.ErrOrStderr(), prefixed(fmt.Errorf("without %s: %w", name, err), exitOK))
+			fmt.Fprintln(f.ErrOrStderr(), prefixed(fmt.Errorf("without %s: %w", name, err)))
 		}
 	}
 	return nil
