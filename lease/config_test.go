@@ -20,6 +20,15 @@ func TestParseLimitReadsWhatStringWrites(t *testing.T) {
 		"1/250ms":           Every(250 * time.Millisecond),
 		"3/720h":            {Tokens: 3, Per: 30 * 24 * time.Hour},
 		"7/h":               PerHour(7),
+		"100/min":           PerMinute(100),
+		"100/minute":        PerMinute(100),
+		"9/sec burst 2":     PerSecond(9).WithBurst(2),
+		"9/second":          PerSecond(9),
+		"7/hr":              PerHour(7),
+		"7/hour":            PerHour(7),
+		"1000/day":          {Tokens: 1000, Per: 24 * time.Hour},
+		"1000 each day":     Calendar(1000, 24*time.Hour, 0),
+		"5 in minute":       Sliding(5, time.Minute),
 		"1/us":              {Tokens: 1, Per: time.Microsecond},
 		"1000000000/s":      PerSecond(1_000_000_000),
 		"1/d burst 5":       {Tokens: 1, Per: 24 * time.Hour, Burst: 5},
@@ -53,7 +62,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		err, wraps error
-		parts      string // a line each
+		parts      string // in any order, on one line of the error
 	}{
 		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, `
 			Tokens is -1, must be at least 1
@@ -86,6 +95,7 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 	} {
 		for part := range strings.Lines(c.parts) {
 			part = strings.TrimSpace(part)
+			testkit.Check(t, !strings.Contains(c.err.Error(), "\n"), "several lines: %v", c.err)
 			testkit.Check(t, errors.Is(c.err, c.wraps) && strings.Contains(c.err.Error(), part),
 				"%v\nlacks %q", c.err, part)
 		}

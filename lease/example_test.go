@@ -24,6 +24,5 @@ func ExamplePolicy_Validate() {
 	fmt.Println(lease.Policy{Target: time.Second, TTL: time.Second, MinBatch: 5, MaxBatch: 4}.Validate())
 	// Output:
 	// <nil>
-	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s)
-	// lease: invalid policy: MinBatch is 5, must be at most MaxBatch (4)
+	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s); MinBatch is 5, must be at most MaxBatch (4)
 }

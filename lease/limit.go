@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,7 +92,7 @@ func (l Limit) TimeToFull() time.Duration {
 	return s.TimeToFull()
 }
 
-// Validate reports every reason why l cannot be used, each with its value and its bound, joined into one
+// Validate reports every reason why l cannot be used, each with its value and its bound, on one line, as an
 // error that wraps ErrInvalidLimit. nil means that every level of the bucket is held exactly.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
@@ -138,14 +139,14 @@ func (l Limit) validateWith(overcommit int64) error {
 	return v.err()
 }
 
-// violations collects the faults of a value, as errors that wrap one sentinel.
+// violations collects the faults of a value, for one error that wraps a sentinel.
 type violations struct {
 	sentinel error
 	found    []error
 }
 
 func (v *violations) add(format string, args ...any) {
-	v.found = append(v.found, fmt.Errorf("%w: "+format, append([]any{v.sentinel}, args...)...))
+	v.found = append(v.found, fmt.Errorf(format, args...))
 }
 
 // between notes that value is not within its bounds.
@@ -162,7 +163,17 @@ func orDefault[T int | int64 | time.Duration](v *violations, name string, value,
 	}
 }
 
-func (v *violations) err() error { return errors.Join(v.found...) }
+// err is nil without faults, else one error with all of them on one line.
+func (v *violations) err() error {
+	if len(v.found) == 0 {
+		return nil
+	}
+	format, args := "%w: %w"+strings.Repeat("; %w", len(v.found)-1), []any{v.sentinel}
+	for _, fault := range v.found {
+		args = append(args, fault)
+	}
+	return fmt.Errorf(format, args...)
+}
 
 // String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms", "100 in
 // 1m", "1000 each 24h from 16h" or "blocked".
@@ -232,24 +243,26 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 	return Limit{}, false
 }
 
-// perUnits are the periods that may stand without a number, shortest first.
+// perUnits are the periods that may stand without a number, shortest first, and their other names.
 var perUnits = []struct {
 	name   string
 	length time.Duration
+	others []string
 }{
-	{"us", time.Microsecond},
-	{"ms", time.Millisecond},
-	{"s", time.Second},
-	{"m", time.Minute},
-	{"h", time.Hour},
-	{"d", 24 * time.Hour},
+	{"us", time.Microsecond, nil},
+	{"ms", time.Millisecond, nil},
+	{"s", time.Second, []string{"sec", "second"}},
+	{"m", time.Minute, []string{"min", "minute"}},
+	{"h", time.Hour, []string{"hr", "hour"}},
+	{"d", 24 * time.Hour, []string{"day"}},
 }
 
 // ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200", "1/250ms",
-// "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or anything that
-// time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and "1000 each 24h from 16h" are
-// Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is validated: a limit that cannot
-// be held is an error that wraps ErrInvalidLimit and names the nearest one that can.
+// "3/30d". PERIOD is one of us, ms, s (sec, second), m (min, minute), h (hr, hour), d (day), a whole number of
+// days such as 30d, or anything that time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and
+// "1000 each 24h from 16h" are Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is
+// validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names the nearest one that
+// can.
 func ParseLimit(s string) (Limit, error) {
 	for _, n := range named {
 		if strings.TrimSpace(s) == n.name {
@@ -312,7 +325,7 @@ func parseCount(what, s string) (int64, error) {
 
 func parsePer(s string) (time.Duration, error) {
 	for _, u := range perUnits {
-		if s == u.name {
+		if s == u.name || slices.Contains(u.others, s) {
 			return u.length, nil
 		}
 	}

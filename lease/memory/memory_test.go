@@ -112,8 +112,7 @@ func shared(t *testing.T) {
 	}
 	all.Wait()
 	for key, n := range granted {
-		// Time stands still here, so that a holder may find its own share used while another's is
-		// left.
+		// Time stands still here, so that a holder may find its own share used while another's is left.
 		testkit.Check(t, n >= 5 && n <= 10, "%s granted %d, its burst is 10", key, n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -23,7 +24,7 @@ func (c *checker) policy() {
 	}
 }
 
-// adopt adds the errors that err, of package lease or about a quantity, joins. A message that begins
+// adopt adds the faults that err, of package lease or about a quantity, names. A message that begins
 // with a field of lease.Policy is about that field of the section.
 func (c *checker) adopt(section string, err error) {
 	errs := []error{err}
@@ -31,10 +32,10 @@ func (c *checker) adopt(section string, err error) {
 		errs = joined.Unwrap()
 	}
 	for _, e := range errs {
-		if e == nil {
+		if e == nil || slices.Contains(sentinels, e) {
 			continue
 		}
-		path, m := section, sentinels.Replace(e.Error())
+		path, m := section, withoutSentinels.Replace(e.Error())
 		var i int
 		if _, err := fmt.Sscanf(m, "limit %d:", &i); err == nil {
 			path = elem("limits", i)
@@ -49,8 +50,9 @@ func (c *checker) adopt(section string, err error) {
 }
 
 var (
-	// sentinels removes the names of sentinel errors, of which a file's reader knows nothing.
-	sentinels = strings.NewReplacer(lease.ErrInvalidLimit.Error()+": ", "", lease.ErrInvalidPolicy.Error()+": ",
+	sentinels = []error{lease.ErrInvalidLimit, lease.ErrInvalidPolicy, lease.ErrInvalidConfig}
+	// withoutSentinels removes their names, of which a file's reader knows nothing.
+	withoutSentinels = strings.NewReplacer(lease.ErrInvalidLimit.Error()+": ", "", lease.ErrInvalidPolicy.Error()+": ",
 		"", lease.ErrInvalidConfig.Error()+": ", "", ErrQuantity.Error()+": ", "")
 	// leaseNames are the fields of lease.Limit and lease.Policy where a message names them.
 	leaseNames = regexp.MustCompile(
@@ -60,7 +62,7 @@ var (
 // InFile is a message of package lease, or about a quantity, in the words of a scenario file: its
 // fields have the file's names, and 0 is not offered as the default: a file leaves such a field out.
 func InFile(message string) string {
-	message = strings.ReplaceAll(sentinels.Replace(message), "must be 0 (default) or ", "must be ")
+	message = strings.ReplaceAll(withoutSentinels.Replace(message), "must be 0 (default) or ", "must be ")
 	return leaseNames.ReplaceAllStringFunc(message, func(name string) string {
 		if name == "Per" {
 			return "period"

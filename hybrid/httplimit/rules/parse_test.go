@@ -291,8 +291,7 @@ func TestATableFromGoIsChecked(t *testing.T) {
 		`rules[""].limits: has 0 limits, must have 1 to 4`,
 		`rules.tenant.key: is "tenant", must be all, address, route, header:NAME, path:NAME or a name of ` +
 			`Config.Keys, which has none`,
-		"rules.tenant.limits[0]: Tokens is -1, must be at least 1",
-		"rules.tenant.limits[0]: Per is 1ns, must be at least 1µs",
+		"rules.tenant.limits[0]: Tokens is -1, must be at least 1; Per is 1ns, must be at least 1µs",
 		`routes["/{$}"].rules: has 17 rules, must have at most 16`,
 	} {
 		check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), "rules: invalid rules: "+want),
