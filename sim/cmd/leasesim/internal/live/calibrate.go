@@ -27,7 +27,6 @@ type Calibration struct {
 	Redis     string        // for people, with its version
 	Calls     int           // that were timed
 	Service   time.Duration // mean time that the script runs, by the server's own count
-	Others    int64         // calls of other scripts in that mean: none where it could be had without
 	RoundTrip Quantiles     // as the caller saw it, with Service
 }
 
@@ -81,7 +80,7 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	}
 	trips, began = trips[:0], time.Now()
 	before, err := v.served(ctx)
-	var seen counted
+	var own served // of the parts in which no other script was called
 	for err == nil && len(trips) < calibrationCalls && time.Since(began) < calibrationMost {
 		made := len(trips)
 		if err := exchange(calibrationPart); err != nil {
@@ -89,7 +88,7 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 		}
 		var after served
 		if after, err = v.served(ctx); err == nil {
-			seen.add(int64(len(trips)-made), before, after)
+			own.add(int64(len(trips)-made), before, after)
 			before = after
 		}
 	}
@@ -97,43 +96,25 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not say how long its commands take (INFO "+
 			"commandstats): %w", v.name, err)
 	}
-	service, others := seen.service()
+	service := own.since(served{})
 	if service <= 0 {
-		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long its commands take (INFO "+
-			"commandstats)", v.name)
+		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long the script alone takes (INFO "+
+			"commandstats), or other scripts are called all the time: say --set redis.service_time", v.name)
 	}
 	slices.Sort(trips)
 	quantile := func(q int) int64 { return int64(trips[(len(trips)-1)*q/100]) }
 	return Calibration{
-		Redis: v.name, Calls: len(trips), Service: service.Round(100 * time.Nanosecond), Others: others,
+		Redis: v.name, Calls: len(trips), Service: service.Round(100 * time.Nanosecond),
 		RoundTrip: Quantiles{P50: quantile(50), P99: quantile(99)},
 	}, nil
 }
 
-// counted holds a server's counts while lease calls were made. The server counts all scripts together,
-// and other scripts may take far longer.
-type counted struct {
-	own, all served // without and with the parts in which others called too
-	made     int64  // lease calls
-}
-
-// add counts a part with `made` lease calls.
-func (c *counted) add(made int64, before, after served) {
-	c.made += made
-	part := served{after.calls - before.calls, after.time - before.time}
-	c.all = served{c.all.calls + part.calls, c.all.time + part.time}
-	if part.calls == made {
-		c.own = served{c.own.calls + part.calls, c.own.time + part.time}
+// add counts a part with `made` lease calls, unless other scripts were called in it: the server counts all
+// scripts together, and others may take far longer.
+func (s *served) add(made int64, before, after served) {
+	if after.calls-before.calls == made {
+		s.calls, s.time = s.calls+made, s.time+after.time-before.time
 	}
-}
-
-// service is the mean time of a lease call. If others called all the time, it is the mean of all calls,
-// and others their number.
-func (c *counted) service() (mean time.Duration, others int64) {
-	if c.own.calls > 0 {
-		return c.own.since(served{}), 0
-	}
-	return c.all.since(served{}), c.all.calls - c.made
 }
 
 // NetworkAndService returns network.round_trip and redis.service_time of a scenario.
