@@ -13,6 +13,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // joinMax is how many keys may be joined, and holdsInline how many of them cost no allocation.
@@ -29,6 +30,8 @@ type Joined struct {
 	m     *member // counts requests that no key can be asked for
 	name  string
 	parts []part // in an order that is the same for all requests
+	given []int  // of the keys in the order of Join, the part of each
+	each  bool   // a request has a number of tokens for each part: see eachOf
 	few   []*Key // the same keys, where takeOne can serve them
 	err   error  // why it denies everything; nil if it does not
 }
@@ -44,14 +47,15 @@ type part struct {
 // ErrInvalidKey. Join allocates, so a Joined that is used again and again is best kept.
 func (l *Limiter) Join(keys ...*Key) *Joined {
 	j := &Joined{m: l.first}
+	var given []*Key
 	names := make([]string, 0, len(keys))
 	for _, k := range keys {
 		if k == nil {
 			j.err = fmt.Errorf("%w: a key to join is nil", ErrInvalidKey)
 			continue
 		}
-		names = append(names, k.name)
-		i := slices.IndexFunc(j.parts, func(p part) bool { return p.m == k.m && p.name == k.name })
+		given, names = append(given, k), append(names, k.name)
+		i := j.partOf(k)
 		if i < 0 {
 			i, j.parts = len(j.parts), append(j.parts, part{Key: k})
 		}
@@ -64,6 +68,9 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 	slices.SortFunc(j.parts, func(a, b part) int {
 		return cmp.Or(cmp.Compare(a.m.instance, b.m.instance), cmp.Compare(a.name, b.name))
 	})
+	for _, k := range given {
+		j.given = append(j.given, j.partOf(k))
+	}
 	odd := func(p part) bool { return p.times > 1 || p.strict }
 	if j.err == nil && len(j.parts) <= holdsInline && !slices.ContainsFunc(j.parts, odd) {
 		for _, p := range j.parts {
@@ -71,6 +78,11 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 		}
 	}
 	return j
+}
+
+// partOf is the place of k's part, or -1.
+func (j *Joined) partOf(k *Key) int {
+	return slices.IndexFunc(j.parts, func(p part) bool { return p.m == k.m && p.name == k.name })
 }
 
 // Name is the names of the keys, in the order in which they were given, with "+" between them.
@@ -106,6 +118,48 @@ func (j *Joined) allow(n int64, p protocol.Patience) bool {
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
+}
+
+// TakeEach takes n[i] tokens of the key that was the i-th argument of Join, for every key or for none: one
+// request and its 500 words, say, of which each has a limit. It is Take otherwise; Result.Taken is of the key
+// that binds. A number of numbers that is not that of the keys is an error that wraps ErrInvalidN.
+func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
+	e, err := j.eachOf(n)
+	if err != nil {
+		return Result{}, err
+	}
+	return e.Take(ctx, 1)
+}
+
+// eachOf is j for a request that asks the keys for these tokens: for one token of it, part i is asked for
+// times tokens.
+func (j *Joined) eachOf(n []int64) (*Joined, error) {
+	if j.err != nil {
+		return j, nil
+	}
+	e := &Joined{m: j.m, name: j.name, parts: slices.Clone(j.parts), each: true}
+	for i := range e.parts {
+		e.parts[i].times = 0
+	}
+	if err := eachValid(n, len(j.given)); err != nil {
+		j.m.observer.invalid.Add(1)
+		return nil, err
+	}
+	for k, n := range n {
+		times := &e.parts[j.given[k]].times
+		*times += min(n, lease.WaitingMax-*times) // which is above any burst
+	}
+	return e, nil
+}
+
+func eachValid(n []int64, keys int) error {
+	if len(n) != keys {
+		return fmt.Errorf("%w: %d numbers for %d keys", ErrInvalidN, len(n), keys)
+	}
+	if least := slices.Min(n); least < 0 {
+		return fmt.Errorf("%w: %d, must be at least 0", ErrInvalidN, least)
+	}
+	return nil
 }
 
 // TakeUpTo takes as many tokens of every key as all of them have, at most n; see Limiter.TakeUpTo.
@@ -183,12 +237,19 @@ func (j *Joined) resultOf(r request, a agreement) Result {
 	if !a.ok {
 		return a.told[a.binding].result(j.parts[a.binding].name, j.parts[a.binding].of(r.least()))
 	}
-	results := make([]Result, len(a.told))
+	results := make([]Result, 0, len(a.told))
 	for i := range a.told {
-		results[i] = a.told[i].result(j.parts[i].name, j.parts[i].of(r.least()))
+		if n := j.parts[i].of(r.least()); n > 0 || !j.each {
+			results = append(results, a.told[i].result(j.parts[i].name, n))
+		}
+	}
+	if len(results) == 0 {
+		return Result{OK: true}
 	}
 	b := binding(results)
-	b.Taken = a.told[0].taken / j.parts[0].times // which they have agreed on
+	if !j.each {
+		b.Taken = a.told[0].taken / j.parts[0].times // which they have agreed on
+	}
 	return b
 }
 
@@ -251,7 +312,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	}
 	// Where one is known to deny, nothing is taken from the others: giving it back takes their locks.
 	for i := range j.parts {
-		if e := j.parts[i].inUse(); e == nil || e.client.Pool.Denies() {
+		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Pool.Denies() {
 			return nil, false
 		}
 	}

@@ -71,6 +71,16 @@ func TestAJoinTakesFromAllKeysOrFromNone(t *testing.T) {
 			noErr(t, err)
 			return r.OK()
 		},
+		"TakeEach": func(t *world, j *hybrid.Joined) bool {
+			r, err := j.TakeEach(t.Context(), 1, 1, 1)
+			noErr(t, err)
+			return r.OK
+		},
+		"ReserveEach": func(t *world, j *hybrid.Joined) bool {
+			r, err := j.ReserveEach(t.Context(), 1, 1, 1)
+			noErr(t, err)
+			return r.OK()
+		},
 	}
 	for name, ask := range verbs {
 		bubbleOf(t, name, func(t *world) {
@@ -178,6 +188,9 @@ func TestInvalidJoins(t *testing.T) {
 			check(t, !made.OK(), "%s: reserved", name)
 			made.Cancel()
 			noErr(t, made.Settle(1))
+			made, err = c.j.ReserveEach(t.Context(), c.n, c.n)
+			check(t, isOneOf(err, c.want, hybrid.ErrInvalidN) && !made.OK(), "%s: %v", name, err)
+			noErr(t, made.SettleEach(1, 1))
 			if c.n == 1 {
 				check(t, !c.j.Allow() && !c.j.TryAllow(), "%s: admitted", name)
 			}
@@ -191,6 +204,87 @@ func TestInvalidJoins(t *testing.T) {
 		isErr(t, l.Join(l.Key("a")).Wait(ended()), context.Canceled)
 		equal(t, l.Stats().Admitted, 0, "admitted")
 		must(t, joined(l, "a", "b").AllowN(5), "nothing was to be consumed, and 5 are denied")
+	})
+}
+
+// TakeEach and ReserveEach take of each key what is its own, in the order of Join: of all keys, or of none.
+func TestEachKeyHasItsOwnNumber(t *testing.T) {
+	ctx := context.Background()
+	// taken is a Reservation of these tokens, or of none.
+	for name, take := range map[string]func(t *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error){
+		"TakeEach": func(_ *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error) { return j.TakeEach(ctx, n...) },
+		"ReserveEach": func(t *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error) {
+			r, err := j.ReserveEach(ctx, n...)
+			if err == nil {
+				noErr(t, r.SettleEach(n...))
+			}
+			return r.Result(), err
+		},
+	} {
+		for _, keys := range [][]string{{"requests", "words"}, {"words", "requests"}} {
+			bubbleOf(t, fmt.Sprint(name, keys), func(t *world) {
+				// Given a limit of 10 requests and one of 1000 words,
+				l := t.start(bursts(map[string]int64{"requests": 10, "words": 1000}))
+				j := joined(l, keys...)
+				ask := func(requests, words int64) (hybrid.Result, error) {
+					if keys[0] == "words" {
+						return take(t, j, words, requests)
+					}
+					return take(t, j, requests, words)
+				}
+				admits := func(requests, words int64, ok bool, key string, taken int64) {
+					t.Helper()
+					r, err := ask(requests, words)
+					check(t, err == nil && r.OK == ok && r.Key == key && r.Taken == taken, "%d, %d: %+v, %v",
+						requests, words, r, err)
+				}
+				// when requests have some hundred words each, then these are taken, cold and warm,
+				admits(1, 300, true, "words", 300)
+				admits(2, 300, true, "words", 300)
+				// where one key has too few, none is taken of the other,
+				admits(1, 500, false, "words", 0)
+				admits(8, 1, false, "requests", 0)
+				// one that costs nothing of one key is asked for the other alone,
+				admits(0, 100, true, "words", 100)
+				admits(7, 0, true, "requests", 7)
+				// more than a burst is an error,
+				_, err := ask(11, 1)
+				isErr(t, err, hybrid.ErrExceedsBurst)
+				_, err = ask(1, math.MaxInt64)
+				isErr(t, err, hybrid.ErrExceedsBurst)
+				// and in the end each key lacks what was admitted.
+				t.intact(l, map[string]int64{"requests": 0, "words": 300})
+				// The numbers of a key that is given twice add up.
+				twice := joined(l, "words", "requests", "words")
+				r, err := take(t, twice, 100, 0, 101)
+				check(t, err == nil && r.OK && r.Taken == 201, "%+v, %v", r, err)
+				t.intact(l, map[string]int64{"requests": 0, "words": 99})
+			})
+		}
+	}
+}
+
+// SettleEach charges or refunds each key by its own cost, once; Settle charges all by the same.
+func TestEachKeyIsSettled(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(bursts(map[string]int64{"a": 100, "b": 100, "c": 100}))
+		j := joined(l, "c", "a", "b", "a")
+		r, err := j.ReserveEach(t.Context(), 10, 20, 0, 5)
+		must(t, err == nil && r.OK(), "%+v, %v", r.Result(), err)
+		isErr(t, r.SettleEach(1, 2, 3), hybrid.ErrInvalidN)
+		isErr(t, r.SettleEach(1, 2, 3, -1), hybrid.ErrInvalidN)
+		noErr(t, r.SettleEach(4, 10, 7, 30))
+		noErr(t, r.SettleEach(0, 0, 0, 0))
+		t.intact(l, map[string]int64{"a": 60, "b": 93, "c": 96})
+		r, err = j.ReserveEach(t.Context(), 1, 1, 1, 1)
+		must(t, err == nil && r.OK(), "%+v, %v", r.Result(), err)
+		noErr(t, r.Settle(3))
+		t.intact(l, map[string]int64{"a": 54, "b": 90, "c": 93})
+		one, err := l.Reserve(t.Context(), "a", 10)
+		noErr(t, err)
+		isErr(t, one.SettleEach(1, 2), hybrid.ErrInvalidN)
+		noErr(t, one.SettleEach(4))
+		t.intact(l, map[string]int64{"a": 50})
 	})
 }
 
@@ -289,8 +383,7 @@ func TestWhatAKeyDeniesCostsTheOthersNothing(t *testing.T) {
 	}
 }
 
-// A request that is sure to be denied, or that was denied the last time, draws nothing of the
-// other keys.
+// A request that is sure to be denied, or that was denied the last time, draws nothing of the other keys.
 func TestAJoinThatIsSureToBeDeniedDrawsNothing(t *testing.T) {
 	for name, given := range map[string]struct {
 		n     int64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -19,38 +20,56 @@ import (
 // use them. A process cannot promise what its bucket has not leased to it, so this one has its
 // tokens now, or is not OK; a caller that would come later uses Wait.
 type Reservation struct {
-	result   Result
-	estimate int64
-	settled  atomic.Bool
-	parts    []reserved
-	one      [1]reserved // of parts, where there is one key
+	result  Result
+	settled atomic.Bool
+	parts   []reserved
+	given   []int       // of the keys in the order of Join, the part of each
+	one     [1]reserved // of parts, where there is one key
 }
 
-// reserved is the part of a Reservation in one key, of which it asked for times*estimate tokens.
+// reserved is the part of a Reservation in one key, of which it asked for estimate tokens.
 type reserved struct {
-	m     *member
-	name  string
-	own   *proposal // of a KeyWith; nil for others
-	times int64
-	hold  hold
+	m        *member
+	name     string
+	own      *proposal // of a KeyWith; nil for others
+	times    int64     // how often the key is joined
+	estimate int64
+	hold     hold
 }
 
 // Reserve takes estimate tokens of every key or none, to be settled later; see Limiter.Reserve. The
 // cost counts for every key alike.
 func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
-	a := j.take(ctx, estimate, protocol.OneCall)
-	r := &Reservation{result: a.result, estimate: estimate}
+	return j.reserve(ctx, j, estimate)
+}
+
+// ReserveEach is Reserve of estimate[i] tokens of the key that was the i-th argument of Join, for every key or
+// for none; see TakeEach. SettleEach settles it.
+func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
+	e, err := j.eachOf(estimate)
+	if err != nil {
+		return &Reservation{}, err
+	}
+	return j.reserve(ctx, e, 1)
+}
+
+// reserve takes n tokens as asks says, which is j or has other numbers of tokens for its keys.
+func (j *Joined) reserve(ctx context.Context, asks *Joined, n int64) (*Reservation, error) {
+	a := asks.take(ctx, n, protocol.OneCall)
+	r := &Reservation{result: a.result, given: j.given}
 	for i, d := range a.told {
 		p := &j.parts[i]
-		r.parts = append(r.parts, reserved{p.m, p.name, p.own, p.times, d.hold})
+		r.parts = append(r.parts, reserved{p.m, p.name, p.own, p.times, asks.parts[i].of(n), d.hold})
 	}
 	return r, a.err
 }
 
+var onlyKey = []int{0}
+
 func reserve(ctx context.Context, m *member, r request) (*Reservation, error) {
 	result, hold, err := m.takeHold(ctx, r)
-	made := &Reservation{result: result, estimate: r.n}
-	made.one[0] = reserved{m, r.name, r.own, 1, hold}
+	made := &Reservation{result: result, given: onlyKey}
+	made.one[0] = reserved{m, r.name, r.own, 1, r.n, hold}
 	made.parts = made.one[:]
 	return made, err
 }
@@ -74,19 +93,47 @@ func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: settled with %d, must be at least 0", ErrInvalidN, actual)
 	}
+	return r.settle(func(p *reserved) int64 {
+		if actual > math.MaxInt64/p.times {
+			return math.MaxInt64
+		}
+		return actual * p.times
+	})
+}
+
+// SettleEach is Settle with the actual cost of each key, in the order of Join.
+func (r *Reservation) SettleEach(actual ...int64) error {
+	if !r.OK() {
+		return nil
+	}
+	if err := eachValid(actual, len(r.given)); err != nil {
+		return err
+	}
+	return r.settle(func(p *reserved) (sum int64) {
+		for k, n := range actual {
+			if &r.parts[r.given[k]] == p {
+				sum += min(n, math.MaxInt64-sum)
+			}
+		}
+		return sum
+	})
+}
+
+// settle settles each part with the tokens that it cost.
+func (r *Reservation) settle(cost func(*reserved) int64) error {
 	if !r.ends() {
 		return nil
 	}
 	var errs []error
 	for i := range r.parts {
 		p := &r.parts[i]
-		// Within this bound no product overflows, and no bucket can count more.
-		switch more := min(actual-r.estimate, lease.WaitingMax/joinMax) * p.times; {
+		actual := cost(p)
+		switch more := min(actual-p.estimate, lease.WaitingMax); { // no bucket can count more
 		case more > 0:
 			charged, err := p.m.charge(p.name, p.own, more)
 			if err == nil && charged < more {
 				err = fmt.Errorf("%w: key %s: settled with %d, estimate %d, Policy.MaxOvershoot charges at most %d more",
-					ErrOvershoot, brief(p.name), actual, r.estimate, charged/p.times)
+					ErrOvershoot, brief(p.name), actual, p.estimate, charged)
 			}
 			errs = append(errs, err)
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket

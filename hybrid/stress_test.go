@@ -187,8 +187,14 @@ func (s *chaos) act() func() {
 		case verb < 6:
 			s.admitted(names, 1, k.TryAllow)
 			s.admitted(names, n, func() bool { return k.AllowN(n) })
-		case verb < 8:
+		case verb < 7:
 			s.admitted(names, n, func() bool { r, _ := k.Take(ctx, n); return r.OK })
+		case verb < 8:
+			each := make([]int64, len(names))
+			for i := range each {
+				each[i] = (n + int64(i*times)) % 20
+			}
+			s.admittedEach(names, each, func() bool { r, _ := l.Join(keys...).TakeEach(ctx, each...); return r.OK })
 		case verb < 13:
 			s.admitted(names, n, func() bool {
 				err := k.WaitN(ctx, n)
@@ -343,18 +349,26 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 			}
 			at := time.Duration(rnd.Int64N(int64(time.Second)))
 			after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
-			verb := rnd.IntN(6)
+			verb, each := rnd.IntN(7), make([]int64, len(names))
+			for i := range each {
+				each[i] = rnd.Int64N(10)
+			}
 			wg.Go(func() {
 				time.Sleep(at)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(after, cancel).Stop()
 				var err error
 				r := hybrid.Result{Taken: n}
+				j, several := k.(*hybrid.Joined)
 				switch verb {
 				case 0:
 					r, err = k.Take(ctx, n)
 				case 1:
 					r, err = k.TakeUpTo(ctx, n)
+				case 6:
+					if r.Taken = 0; several {
+						r, err = j.TakeEach(ctx, each...)
+					}
 				case 2:
 					var made *hybrid.Reservation
 					made, err = k.Reserve(ctx, n)
@@ -370,9 +384,13 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				for _, key := range names {
-					left[key] -= r.Taken
-					sum += r.Taken
+				for i, key := range names {
+					taken := r.Taken
+					if verb == 6 && r.OK {
+						taken = each[i]
+					}
+					left[key] -= taken
+					sum += taken
 				}
 			})
 		}
@@ -390,25 +408,33 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 
 // admitted records n tokens of every key if they are admitted between now and when ask returns.
 func (s *chaos) admitted(keys []string, n int64, ask func() bool) {
-	s.admittedUpTo(keys, func() int64 {
-		if ask() {
-			return n
-		}
-		return 0
-	})
+	s.admittedEach(keys, slices.Repeat([]int64{n}, len(keys)), ask)
 }
 
 func (s *chaos) admittedUpTo(keys []string, ask func() int64) {
+	each := make([]int64, len(keys))
+	s.admittedEach(keys, each, func() bool {
+		n := ask()
+		for i := range each {
+			each[i] = n
+		}
+		return n > 0
+	})
+}
+
+// admittedEach records n[i] tokens of keys[i].
+func (s *chaos) admittedEach(keys []string, n []int64, ask func() bool) {
 	before := wholeMicroseconds(clock.System().Now())
-	n := ask()
-	if n == 0 {
+	if !ask() {
 		return
 	}
-	span := audit.Span{Before: before, After: wholeMicroseconds(clock.System().Now()), N: n}
+	after := wholeMicroseconds(clock.System().Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range keys {
-		s.spans[key] = append(s.spans[key], span)
-		s.sum += n
+	for i, key := range keys {
+		if n[i] > 0 {
+			s.spans[key] = append(s.spans[key], audit.Span{Before: before, After: after, N: n[i]})
+			s.sum += n[i]
+		}
 	}
 }

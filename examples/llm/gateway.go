@@ -21,22 +21,25 @@ import (
 
 // gateway passes requests for chat completions on to a model, and its answers back as they come.
 type gateway struct {
-	model          string // its URL
-	client         http.Client
-	tokens, budget *hybrid.Limiter   // of each tenant, and of all together
-	tenants        map[string]string // by API key
+	model            string // its URL
+	client           http.Client
+	requests, tokens *hybrid.Limiter   // of each tenant
+	budget           *hybrid.Limiter   // tokens of all tenants together
+	tenants          map[string]string // by API key
 }
 
-func newGateway(store lease.Store, model string, tokens, budget hybrid.Limit) (*gateway, error) {
-	t, err1 := hybrid.New(store, hybrid.Config{Name: "tokens", Limits: []hybrid.Limit{tokens}})
-	b, err2 := hybrid.New(store, hybrid.Config{Name: "budget", Limits: []hybrid.Limit{budget}})
+func newGateway(store lease.Store, model string, requests, tokens, budget hybrid.Limit) (*gateway, error) {
+	r, err1 := hybrid.New(store, hybrid.Config{Name: "requests", Limits: []hybrid.Limit{requests}})
+	t, err2 := hybrid.New(store, hybrid.Config{Name: "tokens", Limits: []hybrid.Limit{tokens}})
+	b, err3 := hybrid.New(store, hybrid.Config{Name: "budget", Limits: []hybrid.Limit{budget}})
 	tenants := map[string]string{"key-acme": "acme", "key-initech": "initech"}
-	return &gateway{model: model, tokens: t, budget: b, tenants: tenants}, errors.Join(err1, err2)
+	g := &gateway{model: model, requests: r, tokens: t, budget: b, tenants: tenants}
+	return g, errors.Join(err1, err2, err3)
 }
 
 // shutdown gives back the limiters' tokens.
 func (g *gateway) shutdown(ctx context.Context) error {
-	return errors.Join(g.tokens.Shutdown(ctx), g.budget.Shutdown(ctx))
+	return errors.Join(g.requests.Shutdown(ctx), g.tokens.Shutdown(ctx), g.budget.Shutdown(ctx))
 }
 
 // completion holds the fields of a request's body that the gateway reads.
@@ -66,24 +69,24 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this is no request for a completion", http.StatusBadRequest)
 		return
 	}
-	// Both limits have the tokens, or none is taken.
-	both := g.tokens.Join(g.tokens.Key(tenant), g.budget.Key("all"))
-	tokens, err := both.Reserve(r.Context(), c.promptTokens()+c.MaxTokens)
+	// All limits have what the request takes, or none is charged.
+	all := g.tokens.Join(g.requests.Key(tenant), g.tokens.Key(tenant), g.budget.Key("all"))
+	estimate := c.promptTokens() + c.MaxTokens
+	taken, err := all.ReserveEach(r.Context(), 1, estimate, estimate)
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
 		http.Error(w, "the request has more tokens than its limit ever has", http.StatusBadRequest)
 	case err != nil:
 		http.Error(w, "the limits cannot be asked", http.StatusServiceUnavailable)
-	case !tokens.OK():
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(tokens.Result().RetryAfter.Seconds()))))
-		http.Error(w, "too many tokens", http.StatusTooManyRequests)
+	case !taken.OK():
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(taken.Result().RetryAfter.Seconds()))))
+		http.Error(w, "too many requests or tokens: "+taken.Result().Limit.String(), http.StatusTooManyRequests)
 	default:
-		w.Header().Set("X-Ratelimit-Remaining-Tokens", strconv.FormatInt(tokens.Result().Remaining, 10))
 		used, err := g.relay(r.Context(), w, body, c.promptTokens())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
-		if err := tokens.Settle(used); err != nil {
+		if err := taken.SettleEach(1, used, used); err != nil {
 			log.Printf("a debt is lost: %v", err)
 		}
 	}

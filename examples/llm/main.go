@@ -1,6 +1,7 @@
-// Command llm is a gateway to a language model. Each tenant has a limit of tokens a minute, and all tenants
-// share a budget. The cost of a request is unknown in advance: the gateway reserves an estimate and settles
-// the model's actual use. Run it in the folder examples; the model is a fake in the same program:
+// Command llm is a gateway to a language model. Each tenant has a limit of requests and one of tokens a
+// minute, and all tenants share a budget: one decision. The cost of a request is unknown in advance: the
+// gateway reserves an estimate and settles the model's actual use. Run it in the folder examples; the model
+// is a fake in the same program:
 //
 //	go run ./llm                                         # limits of this process alone
 //	go run ./llm -redis redis://localhost:6379           # limits that all gateways share
@@ -25,8 +26,8 @@ import (
 func main() {
 	store.Main("llm-example", func(ctx context.Context, buckets lease.Store) error {
 		const address = "localhost:8080"
-		tokens, budget := hybrid.PerMinute(10_000), hybrid.PerMinute(100_000)
-		g, err := newGateway(buckets, "http://"+address+"/model", tokens, budget)
+		requests, tokens, budget := hybrid.PerMinute(60), hybrid.PerMinute(10_000), hybrid.PerMinute(100_000)
+		g, err := newGateway(buckets, "http://"+address+"/model", requests, tokens, budget)
 		if err != nil {
 			return err
 		}
