@@ -239,8 +239,8 @@ func TestAKeyThatIsAskedSeldomDraws(t *testing.T) {
 			t.has("k", left, 0)
 			st := conserved(t, l)
 			check(t, st.InUse == 1 && st.Held == 0 && st.Leased == st.Admitted && st.Limits[0].Keys == 1, "%+v", st)
-			check(t, slices.Equal(l.KnownLimits("k"), limits(hybrid.PerHour(1).WithBurst(20))),
-				"%v", l.KnownLimits("k"))
+			check(t, slices.Equal(l.CachedLimits("k"), limits(hybrid.PerHour(1).WithBurst(20))),
+				"%v", l.CachedLimits("k"))
 			time.Sleep(time.Second)
 		}
 		check(t, slices.Equal(t.draws("k"), slices.Repeat([]bool{true}, 10)), "draws: %v", t.draws("k"))
@@ -285,7 +285,7 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		calls := t.draws("k")
 		check(t, calls[0] && len(calls) == 2 && !calls[1], "draws: %v", calls)
 		st := conserved(t, l)
-		check(t, st.Admitted == 500 && st.Awaited == 500, "%+v", st)
+		check(t, st.Admitted == 500 && st.GrantedToWaiters == 500, "%+v", st)
 	})
 	bubbleOf(t, "by another request with smaller limits", func(t *world) {
 		l := slow(t)

@@ -17,6 +17,9 @@ import (
 // keysMaxDefault keys take 250 MB at rest, and 1.8 kB each while in use.
 const keysMaxDefault = 1 << 20
 
+// nearlyUsedAt is the default of Config.NearlyUsedAt.
+const nearlyUsedAt = 0.8
+
 // callTimeoutMax bounds how long a method without a context may block.
 const callTimeoutMax = time.Minute
 
@@ -63,6 +66,8 @@ type Config struct {
 	// slog.Default(); slog.New(slog.DiscardHandler) discards.
 	Logger *slog.Logger
 	Events Events // called as things happen
+	// NearlyUsedAt is the share of a limit, above 0 and below 1, at which Events.NearlyUsed runs. 0 means 0.8.
+	NearlyUsedAt float64
 }
 
 // Validate reports every violation with value and bound, as one error that wraps ErrInvalidConfig.
@@ -101,6 +106,9 @@ func (c Config) Validate() error {
 	if c.KeysMax < 0 {
 		bad("KeysMax is %d, must be at least 0", c.KeysMax)
 	}
+	if c.NearlyUsedAt != 0 && !(c.NearlyUsedAt > 0 && c.NearlyUsedAt < 1) {
+		bad("NearlyUsedAt is %v, must be above 0 and below 1 (0 means %v)", c.NearlyUsedAt, nearlyUsedAt)
+	}
 	if c.Clock != nil && isNil(c.Clock) {
 		bad("Clock is a nil %T", c.Clock)
 	}
@@ -113,6 +121,7 @@ func (c *Config) watched() bool { return c.Events.Denied != nil || c.Policy.Shad
 func (c Config) withDefaults() Config {
 	c.CallTimeout = cmp.Or(c.CallTimeout, lease.DefaultCallTimeout)
 	c.KeysMax = cmp.Or(c.KeysMax, keysMaxDefault)
+	c.NearlyUsedAt = cmp.Or(c.NearlyUsedAt, nearlyUsedAt)
 	c.Clock = cmp.Or(c.Clock, clock.System())
 	return c
 }
@@ -146,7 +155,7 @@ const (
 // Events are hooks. A nil one costs nothing. A key longer than lease.KeyMax comes as lease.ShortKey
 // of it where no request is at hand.
 //
-// Degraded, Recovered, Lost, Conflict and LimitsChanged run one at a time, in the order in which
+// Degraded, Recovered, Lost, Conflict, LimitsChanged and NearlyUsed run one at a time, in the order in which
 // things happened, on any goroutine of the Limiter. They may use the Limiter but may not block: its
 // calls and its other events wait for them.
 type Events struct {
@@ -178,6 +187,11 @@ type Events struct {
 	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that
 	// had left the table goes by what this process proposes, until its first reply.
 	LimitsChanged func(key string, limits []Limit)
+	// NearlyUsed runs when a lease call of this process has brought a limit of key to Config.NearlyUsedAt or
+	// above: share is the part of its burst, or of its window's tokens, that is used or leased. It runs once in
+	// the time in which the bucket fills, or once a window; another process of the fleet may tell of a later
+	// time within it. A reply that is lost is not told.
+	NearlyUsed func(key string, limit Limit, share float64)
 	// Misconfigured runs when Config.LimitsFor returned limits that cannot be used, on the goroutine
 	// of the request, which it may block.
 	Misconfigured func(key string, err error)

@@ -21,7 +21,7 @@
 //   - Key(name) once and its methods after that, where the same key is used again and again;
 //     KeyWith where its limits are at hand, and Key.Class where it matters less than others.
 //
-// To look and to change: Peek, LimitsOf and Stats take nothing. Refund gives back what was admitted and then
+// To look and to change: Peek, Limits and Stats take nothing. Refund gives back what was admitted and then
 // did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits only where none
 // were set, Reset makes the key's bucket a new one, and ResetTo does both. Refresh asks Config.LimitsFor
 // again. Shutdown gives back what the process holds before it ends; Close does not, and needs no store.

@@ -154,6 +154,7 @@ func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 	}
 	node.Heard(n.breaker, now, &d.call.Request, &d.call.Grant)
 	d.m.observer.drew(d.N)
+	d.m.observer.nearlyUsed(s.name, &d.call.Grant, now)
 	d.told <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
 	return true
 }
@@ -177,6 +178,7 @@ func (m *member) endDraws() {
 
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.admitted(n, now) {
+		d.m.observer.queue.run()
 		d.m.observer.heard(c.Grant.Config.Limits, n.rtt())
 		return c.Grant.Granted
 	}

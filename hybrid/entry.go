@@ -521,6 +521,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	}
 	e.lostLocked(LossExpired)
 	o.limitsChanged(key, limits, e.client.Limits())
+	o.nearlyUsed(key, &c.Grant, now)
 	if e.client.Conflict() && !conflict {
 		o.conflict(key, e.client.Limits(), c.Grant.Config.Version.Deploy)
 	}

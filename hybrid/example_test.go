@@ -41,7 +41,7 @@ func ExampleRedis() {
 	})
 	defer client.Close()
 
-	limiter, err := hybrid.Redis(client, hybrid.PerSecond(100))
+	limiter, err := hybrid.Redis(client, "api", hybrid.PerSecond(100))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,6 +51,17 @@ func ExampleRedis() {
 	}
 	fmt.Println("admitted")
 	// Output: admitted
+}
+
+// The same without Redis, for a test.
+func ExampleMemory() {
+	limiter, err := hybrid.Memory("api", hybrid.PerHour(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.Allow("user 17"), limiter.Allow("user 17"))
+	// Output: true false
 }
 
 // For all that Redis does not take, there is a Config, and a store: a fleet has redisbucket.Store,
@@ -202,7 +213,7 @@ func ExampleLimiter_SetLimits() {
 	if err := l.SetLimits(ctx, "tenant", hybrid.PerHour(100).WithBurst(20)); err != nil {
 		log.Fatal(err)
 	}
-	limits, err := other.LimitsOf(ctx, "tenant")
+	limits, err := other.Limits(ctx, "tenant")
 	fmt.Println(limits, err)
 	// Output: [100/h burst 20] <nil>
 }
@@ -219,8 +230,8 @@ func ExampleLimiter_TrySetLimits() {
 	// false <nil>
 }
 
-// LimitsOf returns the limits in force, from any source.
-func ExampleLimiter_LimitsOf() {
+// Limits returns the limits in force, from any source.
+func ExampleLimiter_Limits() {
 	l := limiterOn(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10)},
 		LimitsFor: func(key string) []hybrid.Limit {
@@ -232,8 +243,8 @@ func ExampleLimiter_LimitsOf() {
 	})
 	defer l.Close()
 	ctx := context.Background()
-	fmt.Println(l.LimitsOf(ctx, "internal"))
-	fmt.Println(l.LimitsOf(ctx, "user 17"))
+	fmt.Println(l.Limits(ctx, "internal"))
+	fmt.Println(l.Limits(ctx, "user 17"))
 	// Output:
 	// [1000/s 100000/h] <nil>
 	// [10/s] <nil>
@@ -387,6 +398,25 @@ func ExampleLimiter_Join() {
 	// true false
 	// false acme/ann 10/h <nil>
 	// 8 8
+}
+
+// One call of a language model is a request and some thousand tokens, and each has a limit a minute.
+func ExampleJoined_ReserveEach() {
+	requests := limiter(hybrid.PerHour(10))
+	defer requests.Close()
+	tokens := limiter(hybrid.PerHour(1000))
+	defer tokens.Close()
+	ctx := context.Background()
+	both := requests.Join(requests.Key("acme"), tokens.Key("acme"))
+	r, err := both.ReserveEach(ctx, 1, 400)
+	fmt.Println(r.OK(), err)
+	fmt.Println(r.SettleEach(1, 700)) // the model says how many they were
+	result, err := both.TakeEach(ctx, 1, 400)
+	fmt.Println(result.OK, result.Key, result.Limit, result.Remaining, err)
+	// Output:
+	// true <nil>
+	// <nil>
+	// false acme 1000/h 300 <nil>
 }
 
 // Reserve is for a cost that is known afterwards: take an estimate, then say what it was.

@@ -59,7 +59,7 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 		_, err := l.Take(t.Context(), "new", 4)
 		isErr(t, err, hybrid.ErrUnavailable)
 		st := l.Stats()
-		check(t, st.Denied == 4 && st.Crowded == 4 && st.Invalid == 0 && told == 4, "told of %d, %+v", told, st)
+		check(t, st.Denied == 4 && st.TableFull == 4 && st.Invalid == 0 && told == 4, "told of %d, %+v", told, st)
 		for i := range 3 {
 			check(t, l.Allow(fmt.Sprint(i)), "a key in use was denied because the table is full")
 		}
@@ -327,8 +327,7 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 	refused(named("quota", hybrid.PerMinute(60)))
 	refused(named("quota", hybrid.Calendar(60, time.Minute, time.Second)))
 
-	// The same limits, another bucket, or a version that decides: none of these contradicts another
-	// process.
+	// The same limits, another bucket, or a version that decides: none of these contradicts another process.
 	opens(store, hybrid.Config{Limits: limits(burst), CallTimeout: time.Second, Policy: denying})
 	opens(store, named("api", hybrid.PerSecond(5)))
 	opens(store, named("api", hybrid.PerSecond(5).WithBurst(5)))
@@ -396,19 +395,40 @@ func TestRedisIsALimiterInOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where a slow machine is no outage
 		// Given two limiters of one client, as two parts of a program make them,
 		rdb := client(t, addr)
-		one, err := hybrid.Redis(rdb, hourly)
+		one, err := hybrid.Redis(rdb, "", hourly)
 		noErr(t, err)
 		defer one.Close()
-		other, err := hybrid.Redis(rdb, hourly)
+		other, err := hybrid.Redis(rdb, "", hourly)
 		noErr(t, err)
 		// then they share the buckets,
 		must(t, one.AllowN("k", 6) && !other.AllowN("k", 6), "6 of 10, twice")
 		// also when one of them is closed and made again.
 		noErr(t, other.Close())
-		again, err := hybrid.Redis(rdb, hourly)
+		again, err := hybrid.Redis(rdb, "", hourly)
 		noErr(t, err)
 		defer again.Close()
 		must(t, !again.AllowN("k", 6), "6 of 4")
+		// One of another name has buckets of its own, and may have other limits.
+		api, err := hybrid.Redis(rdb, "api", hybrid.PerHour(20))
+		noErr(t, err)
+		defer api.Close()
+		must(t, api.AllowN("k", 20) && !api.Allow("k"), "20 of 20, and one more")
+	})
+}
+
+func TestMemoryIsALimiterInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Given two of one name,
+		one, err := hybrid.Memory("api", hourly)
+		noErr(t, err)
+		defer one.Close()
+		other, err := hybrid.Memory("api", hybrid.PerHour(5))
+		noErr(t, err)
+		defer other.Close()
+		// then each has its own buckets.
+		must(t, one.AllowN("k", 10) && !one.Allow("k") && other.AllowN("k", 5) && !other.Allow("k"), "one bucket")
+		_, err = hybrid.Memory("no spaces")
+		isErr(t, err, hybrid.ErrInvalidConfig)
 	})
 }
 
@@ -416,12 +436,11 @@ func TestRedisIsALimiterInOneCall(t *testing.T) {
 // one of them can hold.
 func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 	rdb := onMiniredis(t)
-	login, err := hybrid.Redis(rdb, hybrid.PerMinute(5))
+	login, err := hybrid.Redis(rdb, "", hybrid.PerMinute(5))
 	noErr(t, err)
-	_, err = hybrid.Redis(rdb, hybrid.PerSecond(100))
+	_, err = hybrid.Redis(rdb, "", hybrid.PerSecond(100))
 	isErr(t, err, hybrid.ErrInvalidConfig)
-	// So is one with a Store of its own, as that has the same buckets, unless it has another name or
-	// prefix.
+	// So is one with a Store of its own, as that has the same buckets, unless it has another name or prefix.
 	for _, c := range []struct {
 		prefix, name string
 		want         error
@@ -438,18 +457,18 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 		}
 	}
 	// Another client may be another server, and a closed Limiter contradicts no other.
-	other, err := hybrid.Redis(onMiniredis(t), hybrid.PerSecond(100))
+	other, err := hybrid.Redis(onMiniredis(t), "", hybrid.PerSecond(100))
 	noErr(t, err)
 	other.Close()
 	login.Close()
-	api, err := hybrid.Redis(rdb, hybrid.PerSecond(100))
+	api, err := hybrid.Redis(rdb, "", hybrid.PerSecond(100))
 	noErr(t, err)
 	api.Close()
 }
 
 func TestRedisNamesWhatIsMissing(t *testing.T) {
-	_, err := hybrid.Redis((*redis.Client)(nil), hourly)
+	_, err := hybrid.Redis((*redis.Client)(nil), "", hourly)
 	isErr(t, err, hybrid.ErrInvalidConfig)
-	_, err = hybrid.Redis(onMiniredis(t))
+	_, err = hybrid.Redis(onMiniredis(t), "")
 	isErr(t, err, hybrid.ErrInvalidConfig)
 }

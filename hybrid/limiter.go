@@ -188,9 +188,9 @@ func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit)
 	return st.Changed, err
 }
 
-// LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those
+// Limits asks the store for the limits in force for key; where it has no bucket, they are those
 // of Config. Errors are those of Peek.
-func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
+func (l *Limiter) Limits(ctx context.Context, key string) ([]Limit, error) {
 	st, err := l.first.inspect(ctx, "limits", key, nil)
 	return slices.Clone(st.Config.Limits), err
 }
@@ -242,16 +242,16 @@ func (l *Limiter) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
-	st.Held, st.Refunded, st.Voided = c.sum.Held, c.sum.Refunded, c.sum.voided
-	st.Fallback, st.Crowded, st.Charged = c.fallback.Load(), c.full.Load(), c.charged.Load()
+	st.Held, st.Refunded, st.UnknownToBucket = c.sum.Held, c.sum.Refunded, c.sum.voided
+	st.Fallback, st.TableFull, st.Charged = c.fallback.Load(), c.full.Load(), c.charged.Load()
 	st.Admitted = c.sum.Admitted + st.Fallback
-	st.Denied = c.sum.denied + st.Crowded
+	st.Denied = c.sum.denied + st.TableFull
 	if l.cfg.Policy.Shadow {
 		st.Shadowed, st.Denied = st.Denied+c.shadowed.Load(), c.ended.Load()
 	}
 	st.Calls, st.RoundTrips, st.Errors = c.calls.Load(), c.roundTrips.Load(), c.errors.Load()
 	st.Conflicts, st.Invalid = c.conflicts.Load(), c.invalid.Load()
-	st.Awaited, st.Misconfigured = c.awaited.Load(), c.misconfigured.Load()
+	st.GrantedToWaiters, st.Misconfigured = c.awaited.Load(), c.misconfigured.Load()
 	st.Limits = c.limits.list(l.cfg.Policy.Shadow)
 	return st
 }

@@ -126,8 +126,7 @@ func TestThisProcessFollowsAtOnce(t *testing.T) {
 	})
 }
 
-// A process that asks for more than the burst only, and lost its store, finds out when the burst
-// has grown.
+// A process that asks for more than the burst only, and lost its store, finds out when the burst has grown.
 func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(denying, hybrid.PerHour(10))
@@ -186,7 +185,7 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 	})
 }
 
-// The limits belong to the Limiter from New on, and what LimitsOf returns to its caller. A key may
+// The limits belong to the Limiter from New on, and what Limits returns to its caller. A key may
 // have limits of its own.
 func TestLimitsAreNotShared(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -200,7 +199,7 @@ func TestLimitsAreNotShared(t *testing.T) {
 		mine[0] = hybrid.PerHour(100)
 		equal(t, drain(l, "k"), 2, "admitted: the limit followed the caller's slice")
 		equal(t, drain(l, "vip"), 100, "admitted of a key with limits of its own")
-		got, err := l.LimitsOf(t.Context(), "k")
+		got, err := l.Limits(t.Context(), "k")
 		noErr(t, err)
 		got[0] = hybrid.PerSecond(1_000_000)
 		limitsAre(t, l, "k", hybrid.PerHour(2))
@@ -213,7 +212,7 @@ func TestControlErrors(t *testing.T) {
 		every := func(ctx context.Context, key string, want error) {
 			t.Helper()
 			_, peek := l.Peek(ctx, key)
-			_, of := l.LimitsOf(ctx, key)
+			_, of := l.Limits(ctx, key)
 			_, try := l.TrySetLimits(ctx, key, hybrid.PerSecond(1))
 			for i, err := range []error{peek, of, try, l.SetLimits(ctx, key, hybrid.PerSecond(1)), l.Reset(ctx, key)} {
 				check(t, errors.Is(err, want), "%d: %v, want %v", i, err, want)
@@ -237,18 +236,18 @@ func TestControlErrors(t *testing.T) {
 	})
 }
 
-// KnownLimits returns the limits of the last reply, for a key in use, and makes no call.
+// CachedLimits returns the limits of the last reply, for a key in use, and makes no call.
 func TestKnownLimitsAreThoseOfTheLastReply(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(hybrid.Config{
 			Name: "api", Limits: limits(hourly, hybrid.PerSecond(9)), Priorities: []float64{.5},
 		})
 		key := l.Key("k")
-		check(t, l.Name() == "api" && l.KnownLimits("k") == nil && key.KnownLimits() == nil,
+		check(t, l.Name() == "api" && l.CachedLimits("k") == nil && key.CachedLimits() == nil,
 			"known without a reply")
 		must(t, l.Allow("k") && key.Class(1).Allow(), "denied")
 		for name, known := range map[string][]hybrid.Limit{
-			"Limiter": l.KnownLimits("k"), "Key": key.KnownLimits(), "class": key.Class(1).KnownLimits(),
+			"Limiter": l.CachedLimits("k"), "Key": key.CachedLimits(), "class": key.Class(1).CachedLimits(),
 		} {
 			check(t, slices.Equal(known, []hybrid.Limit{hourly, hybrid.PerSecond(9)}), "%s: %v", name, known)
 		}
@@ -256,7 +255,7 @@ func TestKnownLimitsAreThoseOfTheLastReply(t *testing.T) {
 			SetLimits(t.Context(), "k", hybrid.PerSecond(7)))
 		time.Sleep(afterTTL)
 		must(t, key.Allow(), "denied")
-		check(t, slices.Equal(key.KnownLimits(), []hybrid.Limit{hybrid.PerSecond(7)}), "%v", key.KnownLimits())
+		check(t, slices.Equal(key.CachedLimits(), []hybrid.Limit{hybrid.PerSecond(7)}), "%v", key.CachedLimits())
 	})
 }
 

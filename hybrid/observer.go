@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,35 +18,36 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Stats counts a Limiter's work so far, in tokens unless a field says otherwise; see Conserved. It
 // includes all classes of Config.Priorities.
 type Stats struct {
-	Name       string        // Config.Name
-	Keys       int           // in the table now, in use or at rest; once for each class that it is used in
-	InUse      int           // of Keys: asked for within a TTL or so, or holding tokens
-	Degraded   int           // of InUse: their node is away, or their last call failed
-	Waiting    int           // requests that wait now, for a lease call or in line
-	RTT        time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 for none yet
-	Leased     int64         // granted by the store
-	Admitted   int64         // by tokens and by fallback; refunded ones included
-	Denied     int64         // of requests that were not admitted
-	Shadowed   int64         // would have been denied, and were admitted by Policy.Shadow: in no other count
-	Crowded    int64         // of Denied or Shadowed: all of Config.KeysMax keys were in use
-	Returned   int64         // given back unused
-	Burnt      int64         // lost to expiry, a bucket that did not know the lease, or a call given up
-	Voided     int64         // of Burnt: the bucket did not know the lease; see LossVoid
-	Held       int64         // in this process now, or on the way back to the store
-	Refunded   int64         // of Admitted: not used after all, by Refund or by Settle of less
-	Charged    int64         // used beyond what was reserved; see Reservation.Settle
-	Fallback   int64         // of Admitted: without the store's tokens
-	Awaited    int64         // admitted by a lease call that the request waited for; given back ones included
-	Calls      int64         // lease calls, each for one key
-	RoundTrips int64         // exchanges with the store, whatever number of calls they carried
-	Errors     int64         // calls that brought no grant
-	Conflicts  int64         // keys whose bucket has other limits under the version that this process has
-	Invalid    int64         // requests refused for their arguments, or after Close
+	Name             string        // Config.Name
+	Keys             int           // in the table now, in use or at rest; once for each class that it is used in
+	InUse            int           // of Keys: asked for within a TTL or so, or holding tokens
+	Degraded         int           // of InUse: their node is away, or their last call failed
+	Waiting          int           // requests that wait now, for a lease call or in line
+	RTT              time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 at first
+	Leased           int64         // granted by the store
+	Admitted         int64         // by tokens and by fallback; refunded ones included
+	Denied           int64         // of requests that were not admitted
+	Shadowed         int64         // denied, and all the same admitted by Policy.Shadow: in no other count
+	TableFull        int64         // of Denied or Shadowed: all of Config.KeysMax keys were in use
+	Returned         int64         // given back unused
+	Burnt            int64         // lost to expiry, a bucket that did not know the lease, or a call given up
+	UnknownToBucket  int64         // of Burnt: the bucket did not know the lease; see LossVoid
+	Held             int64         // in this process now, or on the way back to the store
+	Refunded         int64         // of Admitted: not used after all, by Refund or by Settle of less
+	Charged          int64         // used beyond what was reserved; see Reservation.Settle
+	Fallback         int64         // of Admitted: without the store's tokens
+	GrantedToWaiters int64         // admitted by a lease call that the request waited for
+	Calls            int64         // lease calls, each for one key
+	RoundTrips       int64         // exchanges with the store, whatever number of calls they carried
+	Errors           int64         // calls that brought no grant
+	Conflicts        int64         // keys whose bucket has other limits under the version that this process has
+	Invalid          int64         // requests refused for their arguments, or after Close
 	// Misconfigured counts requests for keys of which LimitsFor or KeyWith gave limits that cannot be
 	// used. They are refused, or admitted by Policy.Shadow.
 	Misconfigured int64
@@ -67,7 +69,7 @@ const limitsCounted = 64
 
 // LimitStats has the counts of one limit, over all keys for which it is or was in force. Denied and
 // Shadowed are tokens of requests that had to wait for this limit longest, as far as was known. Their
-// sums over all limits are those of Stats, without Crowded and the requests that LimitsFor is to
+// sums over all limits are those of Stats, without TableFull and the requests that LimitsFor is to
 // blame for, but with those that a Join has asked of a key and another key has denied.
 type LimitStats struct {
 	Limit    Limit // the zero Limit stands for all beyond 64
@@ -87,6 +89,7 @@ type observer struct {
 	capped, slowNet sync.Once // lines that come once
 	seldom          [lines]seldomLine
 	misconfig       misconfigured
+	nearly          nearly
 }
 
 // denied announces the denial of a request for n tokens, and reports whether Policy.Shadow admits
@@ -537,4 +540,52 @@ func (o *observer) conflict(key string, stored []Limit, version int64) {
 	o.warnSeldom(lineConflict, key,
 		"hybrid: another process or handle proposes other limits under the same version; the stored ones hold",
 		"limits", stored, "version", version)
+}
+
+// nearlyMost bounds the limits of keys that are remembered. Beyond it, Events.NearlyUsed may repeat itself.
+const nearlyMost = 10_000
+
+// nearly remembers of which limits Events.NearlyUsed has run, and until when it is not to run again.
+type nearly struct {
+	mu    sync.Mutex
+	until map[limitOf]clock.Instant
+}
+
+type limitOf struct {
+	key   string
+	limit Limit
+}
+
+// isNew reports whether the event is to run for a limit, and remembers that it has.
+func (n *nearly) isNew(of limitOf, now clock.Instant) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if now < n.until[of] {
+		return false
+	}
+	if len(n.until) >= nearlyMost {
+		maps.DeleteFunc(n.until, func(_ limitOf, until clock.Instant) bool { return until <= now })
+	}
+	if len(n.until) >= nearlyMost || n.until == nil {
+		n.until = make(map[limitOf]clock.Instant)
+	}
+	n.until[of] = now.Add(of.limit.TimeToFull())
+	return true
+}
+
+// nearlyUsed announces the limits of key which the call that brought g has nearly used up: its tokens are
+// those with which Config.NearlyUsedAt was reached, so of all processes one announces it.
+func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
+	f := o.cfg.Events.NearlyUsed
+	if f == nil {
+		return
+	}
+	for k, l := range g.Config.Limits {
+		mark := int64(math.Ceil(float64(l.Capacity()) * o.cfg.NearlyUsedAt))
+		used := l.Capacity() - g.Levels[k]
+		if used >= mark && used-g.Granted < mark && o.nearly.isNew(limitOf{key, l}, now) {
+			share := float64(used) / float64(l.Capacity())
+			o.queue.add(func() { f(key, l, share) })
+		}
+	}
 }

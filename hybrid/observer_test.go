@@ -122,11 +122,83 @@ func TestEventsTellWhatIsLost(t *testing.T) {
 		time.Sleep(2 * ttl)
 		equal(t, heard.lost(hybrid.LossExpired), held, "lost with the lease")
 		equal(t, heard.lost(hybrid.LossExpired)+heard.lost(hybrid.LossVoid), l.Stats().Burnt, "lost")
-		equal(t, l.Stats().Voided, heard.lost(hybrid.LossVoid), "voided")
+		equal(t, l.Stats().UnknownToBucket, heard.lost(hybrid.LossVoid), "voided")
 		t.every(verdict{})
 		time.Sleep(time.Minute) // the key has left the table
 		st := l.Stats()
-		check(t, st.Keys == 0 && st.Voided == heard.lost(hybrid.LossVoid), "%+v", st)
+		check(t, st.Keys == 0 && st.UnknownToBucket == heard.lost(hybrid.LossVoid), "%+v", st)
+	})
+}
+
+// A limit that is nearly used is told of once: by the process whose call has brought it so far, be it by a
+// draw, by a request that waits for a call, or by a lease in advance.
+func TestEventsTellWhatIsNearlyUsed(t *testing.T) {
+	for _, c := range []struct {
+		limit hybrid.Limit
+		at    float64
+		want  float64 // the share, about
+	}{
+		{hybrid.PerHour(100), 0, 0.8},
+		{hybrid.PerHour(100), 0.5, 0.5},
+		{hybrid.Sliding(100, time.Hour), 0, 0.8},
+		{hybrid.Calendar(100, time.Hour, 0), 0.9, 0.9},
+	} {
+		for ask, wait := range map[string]time.Duration{"seldom": 2 * time.Second, "at once": 0} {
+			bubbleOf(t, fmt.Sprint(c.limit, " at ", c.at, ", asked ", ask), func(t *world) {
+				// Given a fleet that has used less than the share of a key's limit,
+				var told []string
+				var shares []float64
+				cfg := of(c.limit, hybrid.PerSecond(1000))
+				cfg.NearlyUsedAt = c.at
+				cfg.Events.NearlyUsed = func(key string, l hybrid.Limit, share float64) {
+					told, shares = append(told, fmt.Sprint(key, " ", l)), append(shares, share)
+				}
+				ls := t.fleet(3, cfg)
+				use := func(n int) {
+					for i := range n {
+						ls[i%3].Allow("k")
+						time.Sleep(wait)
+					}
+					synctest.Wait()
+				}
+				use(int(100*c.want) - 15)
+				must(t, len(told) == 0, "told %v early", told)
+				// when all of it is used, then one of them tells so, once;
+				use(40)
+				time.Sleep(time.Second)
+				must(t, slices.Equal(told, []string{fmt.Sprint("k ", c.limit)}), "told %v", told)
+				check(t, shares[0] >= c.want && shares[0] < c.want+0.1, "at %v, want %v", shares[0], c.want)
+				// and again when it was full in between.
+				time.Sleep(61 * time.Minute)
+				use(150)
+				check(t, len(told) == 2, "told %v", told)
+			})
+		}
+	}
+}
+
+// A bucket that is used up all the time is told of once in the time in which it fills, for each limit and key,
+// and a limit that admits nothing or everything is not.
+func TestNearlyUsedDoesNotRepeatItself(t *testing.T) {
+	bubble(t, func(t *world) {
+		told := map[string]int{}
+		cfg := hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+			return map[string][]hybrid.Limit{
+				"a": {hybrid.PerSecond(10)}, "b": {hybrid.PerMinute(60)}, "c": {hybrid.Blocked}, "d": {hybrid.Unlimited},
+			}[key]
+		}}
+		cfg.Events.NearlyUsed = func(key string, _ hybrid.Limit, _ float64) { told[key]++ }
+		l := t.start(cfg)
+		for range 30_000 {
+			for _, key := range []string{"a", "b", "c", "d"} {
+				l.Allow(key)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		for key, most := range map[string]int{"a": 31, "b": 1, "c": 0, "d": 0} {
+			check(t, told[key] <= most && (told[key] > 0) == (most > 0), "%q: told %d times, want 1 to %d", key,
+				told[key], most)
+		}
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
@@ -365,7 +364,7 @@ func TestRefreshIsNoConflictWithItself(t *testing.T) {
 				l := t.start(hybrid.Config{LimitsFor: p.of})
 				given(t, l, func() { p.set(more); noErr(t, refresh(l)) })
 				used(takesOver, func() { l.Allow("k") })
-				check(t, slices.Equal(l.KnownLimits("k"), limits(more)), "the limits are %v", l.KnownLimits("k"))
+				check(t, slices.Equal(l.CachedLimits("k"), limits(more)), "the limits are %v", l.CachedLimits("k"))
 				equal(t, l.Stats().Conflicts, 0, "conflicts with itself")
 			})
 		}
@@ -462,8 +461,8 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 			refused("Wait", l.Wait(t.Context(), "k"), "LimitsFor")
 			_, err = l.Peek(t.Context(), "k")
 			refused("Peek", err, "LimitsFor")
-			_, err = l.LimitsOf(t.Context(), "k")
-			refused("LimitsOf", err, "LimitsFor")
+			_, err = l.Limits(t.Context(), "k")
+			refused("Limits", err, "LimitsFor")
 			check(t, !l.Allow("k") && l.Stats().Keys == 0, "Allow is true, or made an entry")
 			_, calls := t.counts()
 			check(t, calls == 0 && !t.state("k").Exists, "something was written")
@@ -481,7 +480,7 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	}
 	bad := hybrid.Config{
 		Limits:  limits(perSecond(1, 0), perSecond(-2, 0), perSecond(3, 0), perSecond(4, 0), perSecond(-5, 0)),
-		KeysMax: -7, Version: -8, CallTimeout: -9, Scope: 7,
+		KeysMax: -7, NearlyUsedAt: 1, Version: -8, CallTimeout: -9, Scope: 7,
 		Policy: hybrid.Policy{
 			Target: time.Second, TTL: time.Second, MinBatch: 3, MaxBatch: 2,
 			Overcommit: -1, Weight: -6, ColdStart: 7, Fallback: -1,
@@ -495,12 +494,12 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	good := newWorld(t)
 	refused(good, bad, lease.ErrInvalidLimit, ofLimits...)
 	refused(good, bad, lease.ErrInvalidPolicy, ofPolicy...)
-	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "Version is -8", "CallTimeout is -9ns",
-		"Scope is 7", "ScopeProcess (1)")
+	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "NearlyUsedAt is 1", "Version is -8",
+		"CallTimeout is -9ns", "Scope is 7", "ScopeProcess (1)")
 	refused(good, by(hybrid.Policy{MinBatch: -10}, perSecond(1, 0)), lease.ErrInvalidPolicy, "MinBatch is -10")
 	refused(good, hybrid.Config{}, hybrid.ErrInvalidConfig, "")
-	refused(good, hybrid.Config{Clock: (*clock.Skewed)(nil)}, hybrid.ErrInvalidConfig,
-		"Clock is a nil *clock.Skewed")
+	refused(good, hybrid.Config{Clock: (*handClock)(nil)}, hybrid.ErrInvalidConfig,
+		"Clock is a nil *hybrid_test.handClock")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
 	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil)} {
 		refused(store, bad, hybrid.ErrInvalidConfig, append(append(ofLimits, ofPolicy...), "store is nil")...)

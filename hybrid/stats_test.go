@@ -53,7 +53,7 @@ func TestStatsSayWhatWasAwaited(t *testing.T) {
 		l := t.start(of(hybrid.PerSecond(1000)))
 		awaited := func(want int64) {
 			t.Helper()
-			equal(t, l.Stats().Awaited, want, "awaited")
+			equal(t, l.Stats().GrantedToWaiters, want, "awaited")
 		}
 		must(t, l.AllowN("k", 30), "denied")
 		awaited(30)
@@ -61,13 +61,13 @@ func TestStatsSayWhatWasAwaited(t *testing.T) {
 		awaited(30)
 		admits(500, 2*time.Millisecond, func() bool { return l.Allow("k") }) // leased ahead
 		before := l.Stats()
-		must(t, before.Held > 0 && before.Awaited < before.Admitted/10, "%+v", before)
+		must(t, before.Held > 0 && before.GrantedToWaiters < before.Admitted/10, "%+v", before)
 		must(t, l.Allow("k"), "denied")
-		awaited(before.Awaited)
+		awaited(before.GrantedToWaiters)
 		t.every(away)
 		time.Sleep(2 * ttl)
 		must(t, l.Allow("k") && l.Stats().Fallback > 0, "%+v", l.Stats())
-		awaited(before.Awaited)
+		awaited(before.GrantedToWaiters)
 	})
 }
 
@@ -132,8 +132,7 @@ func ofLimit(st hybrid.Stats, l hybrid.Limit) hybrid.LimitStats {
 	return hybrid.LimitStats{}
 }
 
-// Each denial is counted by the limit that caused it, even after its key has left or its limits have
-// changed.
+// Each denial is counted by the limit that caused it, even after its key has left or its limits have changed.
 func TestStatsCountDenialsByLimit(t *testing.T) {
 	for _, mode := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprint("shadow: ", mode), func(t *world) {
@@ -345,7 +344,7 @@ func TestShadowWithAFullTable(t *testing.T) {
 		r, err := l.Take(t.Context(), "new", 4)
 		check(t, err == nil && r.OK && r.Shadowed && l.Allow("new"), "%+v, %v", r, err)
 		st := l.Stats()
-		check(t, st.Crowded == 5 && st.Shadowed == 5 && st.Denied == 0, "%+v", st)
+		check(t, st.TableFull == 5 && st.Shadowed == 5 && st.Denied == 0, "%+v", st)
 	})
 }
 

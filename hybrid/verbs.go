@@ -93,10 +93,10 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 // for a key that is not in this process's table.
 func (l *Limiter) Refund(key string, n int64) { l.first.refund(key, nil, n) }
 
-// KnownLimits are the limits of key that this process last heard of, and that its answers rest on.
-// It asks no store, so it is nil for a key that is not in use or has not had a reply yet; LimitsOf
+// CachedLimits are the limits of key that this process last heard of, and that its answers rest on.
+// It asks no store, so it is nil for a key that is not in use or has not had a reply yet; Limits
 // asks the store. The slice is not to be changed.
-func (l *Limiter) KnownLimits(key string) []Limit { return l.first.knownLimits(key) }
+func (l *Limiter) CachedLimits(key string) []Limit { return l.first.knownLimits(key) }
 
 // Key is a handle for one key of a Limiter: its methods without the key, and without the look-up by
 // name. It lives as long as the Limiter, and goroutines may share it.
@@ -224,8 +224,8 @@ func (k *Key) Peek(ctx context.Context) (Result, error) {
 	return k.m.peek(ctx, k.name, k.own)
 }
 
-// KnownLimits are the limits that this process last heard of; see Limiter.KnownLimits.
-func (k *Key) KnownLimits() []Limit {
+// CachedLimits are the limits that this process last heard of; see Limiter.CachedLimits.
+func (k *Key) CachedLimits() []Limit {
 	if e := k.e.Load(); e != nil {
 		return e.limits()
 	}

@@ -26,14 +26,14 @@ import (
 type world struct {
 	*testing.T
 	*network
-	clock     *clock.Skewed // the store's, to be stepped; nil where that is Redis's own
+	clock     clock.Clock   // the store's; nil where that is Redis's own
 	rdb       *redis.Client // nil in memory
 	processes []*hybrid.Limiter
 }
 
 // newWorld is a world in memory.
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, clock: clock.NewSkewed(clock.System(), 0)}
+	w := &world{T: t, clock: clock.System()}
 	w.network = &network{inner: memory.New(w.clock)}
 	return w
 }
@@ -191,10 +191,10 @@ func (t *world) silent(d time.Duration) {
 	check(t, calls == 0, "%d calls in %v", calls, d)
 }
 
-// limitsAre checks what LimitsOf says.
+// limitsAre checks what Limits says.
 func limitsAre(t *world, l *hybrid.Limiter, key string, want ...hybrid.Limit) {
 	t.Helper()
-	got, err := l.LimitsOf(t.Context(), key)
+	got, err := l.Limits(t.Context(), key)
 	check(t, err == nil && slices.Equal(got, want), "the limits of %q are %v, %v, want %v", key, got, err, want)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/labstack/echo/v5"
 )
 
-// middleware is the type of the result of httplimit.Handler, and of rules.Rules.Handler.
+// middleware is the type of the result of httplimit.Middleware, and of rules.Rules.Handler.
 type middleware = func(http.Handler) http.Handler
 
 // routers maps names to routers that serve a user's orders behind limit. Below each the request has

@@ -71,7 +71,7 @@ const (
 func TestADenialNamesItsPolicyAndItsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &served{}
-		h := httplimit.Handler(limiterOf(t, hybrid.PerHour(2)), httplimit.Header("X-User"))(next)
+		h := httplimit.Middleware(limiterOf(t, hybrid.PerHour(2)), httplimit.Header("X-User"))(next)
 		for left := range 2 {
 			w := ask(h, user("ann"))
 			check(t, w.Code == 200 && w.Body.String() == "served" && w.Header().Get("Retry-After") == "",
@@ -162,7 +162,7 @@ func TestFieldsOfAnswers(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &away{Store: memory.New(nil)}
-			h := httplimit.Handler(limiterOn(t, store, c.cfg), httplimit.All, c.options...)(&served{})
+			h := httplimit.Middleware(limiterOn(t, store, c.cfg), httplimit.All, c.options...)(&served{})
 			var got []string
 			var w *httptest.ResponseRecorder
 			for i := range strings.Split(c.answers, ", ") {
@@ -217,7 +217,7 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 			cost := map[bool]int64{true: -1, false: 1}[name == "a cost below 0"]
 			answered := func(options ...httplimit.Option) *httptest.ResponseRecorder {
 				options = append(options, httplimit.Cost(func(*http.Request) int64 { return cost }))
-				return ask(httplimit.Handler(l, httplimit.All, options...)(&served{}))
+				return ask(httplimit.Middleware(l, httplimit.All, options...)(&served{}))
 			}
 			w := answered()
 			after, err := strconv.Atoi(w.Header().Get("Retry-After"))
@@ -253,19 +253,19 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 		"own error":     func(*http.Request) (string, error) { return "", secret },
 		"no pattern":    httplimit.Route,
 		"no path":       httplimit.Path("bucket"),
-		"a part":        httplimit.JoinOf(httplimit.All, httplimit.Route),
-		"an empty part": httplimit.JoinOf(httplimit.All, empty),
+		"a part":        httplimit.Combine(httplimit.All, httplimit.Route),
+		"an empty part": httplimit.Combine(httplimit.All, empty),
 	} {
 		l, next := limiterOf(t, hybrid.PerHour(1)), &served{}
 		more := httplimit.Also(limiterOf(t, hybrid.PerHour(1)), httplimit.All)
 		for _, also := range [][]httplimit.Option{nil, {more}} {
-			w := ask(httplimit.Handler(l, key, also...)(next))
+			w := ask(httplimit.Middleware(l, key, also...)(next))
 			check(t, brief(w) == "400" && next.requests == 0, "%s: %s", name, brief(w))
 			p := problemOf(t, w)
 			check(t, p.Type == "" && !strings.Contains(w.Body.String(), "abc123"), "%s: %s", name, w.Body)
 		}
 		var told error
-		w := ask(httplimit.Handler(l, key, httplimit.OnError(
+		w := ask(httplimit.Middleware(l, key, httplimit.OnError(
 			func(_ http.ResponseWriter, _ *http.Request, err error) bool {
 				told = err
 				return true
@@ -287,9 +287,10 @@ func TestARequestAboveTheBurstHasNoRetryAfter(t *testing.T) {
 		small := limiterOf(t, hybrid.PerSecond(10), hybrid.PerHour(1000))
 		noErr(t, small.Wait(t.Context(), "all")) // so that its limits are known
 		for name, h := range map[string]http.Handler{
-			"one":     httplimit.Handler(small, httplimit.All, cost)(&served{}),
-			"several": httplimit.Handler(large, httplimit.All, cost, httplimit.Also(small, httplimit.All))(&served{}),
-			"waits":   httplimit.Handler(small, httplimit.All, cost, httplimit.Wait(time.Hour))(&served{}),
+			"one": httplimit.Middleware(small, httplimit.All, cost)(&served{}),
+			"several": httplimit.Middleware(large, httplimit.All, cost,
+				httplimit.Also(small, httplimit.All))(&served{}),
+			"waits": httplimit.Middleware(small, httplimit.All, cost, httplimit.Wait(time.Hour))(&served{}),
 		} {
 			w := ask(h)
 			check(t, brief(w) == "429", "%s: %s", name, brief(w))
@@ -297,16 +298,15 @@ func TestARequestAboveTheBurstHasNoRetryAfter(t *testing.T) {
 			check(t, p.Type == quotaExceeded && len(p.Violated) == 1 && strings.HasSuffix(p.Violated[0], " 10/s"),
 				"%s: %+v", name, p)
 		}
-		ask(httplimit.Handler(small, httplimit.All, cost, httplimit.OnLimit(
+		ask(httplimit.Middleware(small, httplimit.All, cost, httplimit.OnLimit(
 			func(_ http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
 				check(t, d.RetryAfter == 0 && d.Result.Limit == hybrid.PerSecond(10) && len(d.Policies) == 1, "%+v", d)
 			}))(&served{}))
 	})
 }
 
-// An answer owns its fields: a handler that changes them in place changes no other answer's.
-// A process that denies by one rule, before it has heard of the other one's key, names the true policy for that
-// or none.
+// An answer owns its fields: a handler that changes them in place changes no other answer's. A process that
+// denies by one rule, before it has heard of the other one's key, names the true policy for that or none.
 func TestADenialSaysNothingOfALimitThatIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given two rules, of which another process has used up the second,
@@ -317,7 +317,7 @@ func TestADenialSaysNothingOfALimitThatIsNotKnown(t *testing.T) {
 		}
 		all := limiterOn(t, store, hybrid.Config{Name: "everybody", Limits: []hybrid.Limit{everybody}})
 		one := limiterOn(t, store, hybrid.Config{Name: "each", Limits: []hybrid.Limit{each}})
-		h := httplimit.Handler(all, httplimit.All, httplimit.Also(one, httplimit.Header("X-User")))(&served{})
+		h := httplimit.Middleware(all, httplimit.All, httplimit.Also(one, httplimit.Header("X-User")))(&served{})
 		// when the first request of a process is denied,
 		w := ask(h, user("ann"))
 		// then it names the policy of the second rule, and for the first the true one or none: whether the store
@@ -332,7 +332,7 @@ func TestFieldsAreNotShared(t *testing.T) {
 	limits := map[int64]hybrid.Limit{1: hybrid.PerHour(9), 0: hybrid.Unlimited, 2: hybrid.PerHour(1)}
 	for cost, limit := range limits {
 		l := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{limit, hybrid.PerHour(8)}, CallTimeout: realTime})
-		h := httplimit.Handler(l, httplimit.All, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),
+		h := httplimit.Middleware(l, httplimit.All, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),
 			httplimit.Cost(func(*http.Request) int64 { return max(cost, 1) }))(&served{})
 		for range 3 {
 			w := ask(h)
@@ -351,7 +351,7 @@ func TestFieldsAreNotShared(t *testing.T) {
 func TestACancelledRequestIsNotAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, told := &served{}, 0
-		h := httplimit.Handler(limiterOf(t, hybrid.PerHour(1)), httplimit.All, httplimit.Wait(2*time.Hour),
+		h := httplimit.Middleware(limiterOf(t, hybrid.PerHour(1)), httplimit.All, httplimit.Wait(2*time.Hour),
 			httplimit.OnError(func(http.ResponseWriter, *http.Request, error) bool {
 				told++
 				return true

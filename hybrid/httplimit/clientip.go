@@ -16,27 +16,15 @@ func ClientIP(trusted ...netip.Prefix) KeyFunc { return ClientAddress{Trusted: t
 
 // ClientAddress configures ClientIP. Its zero value takes the address that the connection comes from.
 type ClientAddress struct {
-	// Trusted are the addresses of all proxies in front of this server. If there are any, a connection
-	// by a Unix socket counts as one from a proxy.
+	// Trusted are the addresses of all proxies in front of this server. They must append the sender's address
+	// to X-Forwarded-For for each request: a field that is passed on unchanged has the client's own claim. If
+	// there are any, a connection by a Unix socket counts as one from a proxy.
 	Trusted []netip.Prefix
-	// Field is the field to which the proxies append the sender's address. They must do so for each
-	// request: a field that is passed on unchanged has the client's own claim.
-	Field ForwardedField
 	// IPv6Bits and IPv4Bits are the leading bits of an address that identify a client: up to 128 and
 	// 32. 0 means 64 of IPv6, as one customer commonly has a whole /64, and 32 of IPv4. A network that
 	// translates its clients' addresses (NAT64) uses one /64, so it counts as one client.
 	IPv6Bits, IPv4Bits int
 }
-
-// ForwardedField selects the field of a request that is believed.
-type ForwardedField int
-
-// The fields to which proxies append the address of the sender.
-const (
-	XForwardedFor   ForwardedField = iota // X-Forwarded-For, the default
-	Forwarded                             // Forwarded, of RFC 7239
-	EitherForwarded                       // either; two that name different clients are an error
-)
 
 // Key returns the KeyFunc. A key is the client's address as text, or its prefix if fewer bits count,
 // such as "192.0.2.7" or "2001:db8:1:2::/64". Equal clients have equal keys in any spelling.
@@ -45,8 +33,8 @@ const (
 // address that is not trusted is the client. If a proxy gives no address, because it hides it or
 // because the request began there, the client is that proxy.
 //
-// The KeyFunc returns an error that wraps ErrNoKey if the connection has no address, or if
-// EitherForwarded finds two clients. Key panics if a field of a is out of range.
+// The KeyFunc returns an error that wraps ErrNoKey if the connection has no address. Key panics if a field of a
+// is out of range.
 func (a ClientAddress) Key() KeyFunc {
 	a.IPv6Bits, a.IPv4Bits = cmp.Or(a.IPv6Bits, 64), cmp.Or(a.IPv4Bits, 32)
 	a.Trusted = slices.Clone(a.Trusted)
@@ -57,9 +45,6 @@ func (a ClientAddress) Key() KeyFunc {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			a.Trusted[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
-	}
-	if a.Field < XForwardedFor || a.Field > EitherForwarded {
-		panic(fmt.Sprintf("httplimit: Field is %d, must be %d to %d", a.Field, XForwardedFor, EitherForwarded))
 	}
 	if a.IPv6Bits < 0 || a.IPv6Bits > 128 || a.IPv4Bits < 0 || a.IPv4Bits > 32 {
 		panic(fmt.Sprintf("httplimit: IPv6Bits is %d and IPv4Bits %d, must be 0 to 128 and 0 to 32",
@@ -91,42 +76,26 @@ func (a *ClientAddress) of(r *http.Request) (address, error) {
 	case ok && !a.trusts(peer.addr):
 		return peer, nil
 	}
-	client := peer
-	switch a.Field {
-	case XForwardedFor:
-		client = a.walk(peer, r.Header["X-Forwarded-For"], lastAddress)
-	case Forwarded:
-		client = a.walk(peer, r.Header["Forwarded"], lastForwarded)
-	case EitherForwarded:
-		x, f := r.Header["X-Forwarded-For"], r.Header["Forwarded"]
-		client = a.walk(peer, x, lastAddress)
-		if other := a.walk(peer, f, lastForwarded); len(x) == 0 {
-			client = other
-		} else if len(f) > 0 && other.addr != client.addr {
-			return address{}, fmt.Errorf("%w: X-Forwarded-For and Forwarded disagree", ErrNoKey)
-		}
-	}
+	client := a.walk(peer, r.Header["X-Forwarded-For"])
 	if !client.addr.IsValid() {
 		return address{}, fmt.Errorf("%w: no proxy says where it comes from", ErrNoKey)
 	}
 	return client, nil
 }
 
-// walk follows a request back from peer, which is trusted, to the first one that is not. last splits the
-// last element off a line of the field; ok is false if that has no address.
-func (a *ClientAddress) walk(
-	peer address, lines []string, last func(string) (string, address, bool),
-) address {
+// walk follows a request back from peer, which is trusted, to the first one that is not.
+func (a *ClientAddress) walk(peer address, lines []string) address {
 	for _, line := range slices.Backward(lines) {
-		for line = trimEnd(line); line != ""; line = trimEnd(line) {
-			rest, h, ok := last(line)
+		for line = trimEnd(line); line != ""; {
+			i := strings.LastIndexByte(line, ',')
+			h, ok := addressOf(strings.TrimLeft(line[i+1:], " \t"))
 			if !ok {
 				return peer
 			}
 			if peer = h; !a.trusts(h.addr) {
 				return peer
 			}
-			line = rest
+			line = trimEnd(line[:max(i, 0)])
 		}
 	}
 	return peer
@@ -147,78 +116,13 @@ func (a *ClientAddress) key(h address) string {
 	}
 	switch {
 	case bits < h.addr.BitLen():
-		p, _ := h.addr.Prefix(bits) // no error, as newClients has checked the bits
+		p, _ := h.addr.Prefix(bits) // no error, as Key has checked the bits
 		var text [64]byte
 		return string(p.AppendTo(text[:0]))
 	case h.text != "":
 		return h.text
 	}
 	return h.addr.String()
-}
-
-// lastAddress splits the last element off a line of X-Forwarded-For.
-func lastAddress(line string) (rest string, h address, ok bool) {
-	i := strings.LastIndexByte(line, ',')
-	h, ok = addressOf(strings.TrimLeft(line[i+1:], " \t"))
-	return line[:max(i, 0)], h, ok
-}
-
-// lastForwarded splits the last element off a line of Forwarded. A comma in a quoted string ends no
-// element. Quotes are matched from the right: an open quote that a client left somewhere to the left
-// would otherwise swallow the elements that the proxies appended.
-func lastForwarded(line string) (rest string, h address, ok bool) {
-	start, quoted := 0, false
-	for i := len(line) - 1; i >= 0 && start == 0; i-- {
-		switch {
-		case line[i] == '"' && !escaped(line, i):
-			quoted = !quoted
-		case line[i] == ',' && !quoted:
-			start = i + 1
-		}
-	}
-	h, ok = forOf(line[start:])
-	return line[:max(start-1, 0)], h, ok
-}
-
-// escaped reports whether the quote at i follows an odd number of backslashes.
-func escaped(s string, i int) bool {
-	return (i-len(strings.TrimRight(s[:i], `\`)))%2 == 1
-}
-
-// forOf returns the address in the parameter "for" of an element of Forwarded. ok is false without the
-// parameter, with several, and for "unknown" or an identifier that hides an address.
-func forOf(element string) (h address, ok bool) {
-	found := false
-	for more := true; more; {
-		var name, value string
-		if name, value, element, more = parameter(element); strings.EqualFold(name, "for") {
-			if found {
-				return address{}, false
-			}
-			found = true
-			h, ok = addressOf(value)
-		}
-	}
-	return h, ok
-}
-
-// parameter splits the first parameter off an element of Forwarded. more reports a semicolon after it.
-// A value with an escape is no address, and stays as it is.
-func parameter(element string) (name, value, rest string, more bool) {
-	end, quoted := 0, false
-	for ; end < len(element) && (quoted || element[end] != ';'); end++ {
-		if element[end] == '"' && !(quoted && escaped(element, end)) {
-			quoted = !quoted
-		}
-	}
-	if more = end < len(element); more {
-		rest = element[end+1:]
-	}
-	name, value, _ = strings.Cut(strings.Trim(element[:end], " \t"), "=")
-	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
-		value = value[1 : n-1]
-	}
-	return name, value, rest, more
 }
 
 // addressOf reads an address with or without a port, in brackets or not. It drops a zone, which has a
@@ -242,7 +146,7 @@ func addressOf(s string) (h address, ok bool) {
 	return address{addr: addr.Unmap().WithZone("")}, true
 }
 
-// isPort reports whether s is a colon and a port, or an identifier that hides one (RFC 7239).
+// isPort reports whether s is a colon and a port.
 func isPort(s string) bool {
 	return len(s) > 1 && s[0] == ':' && !strings.ContainsAny(s[1:], ":[]")
 }

@@ -1,24 +1,25 @@
 // Package httplimit limits the rate of HTTP requests with limiters of package hybrid: of those that
-// a server gets (Handler), and of those that a client sends (RoundTripper).
+// a server gets (Middleware), and of those that a client sends (RoundTripper).
 //
 // # Which function do I want
 //
-//   - Handler limits a handler, or a whole mux, by one limiter and one KeyFunc; Also adds further
+//   - Middleware limits a handler, or a whole mux, by one limiter and one KeyFunc; Also adds further
 //     limits, of which all or none take their tokens.
-//   - Select is Handler with rules that depend on the request, such as on its route. Package
+//   - Select is Middleware with rules that depend on the request, such as on its route. Package
 //     httplimit/rules reads such rules from a file.
 //   - RoundTripper makes the requests of an http.Client wait until they may be sent.
 //
 // A KeyFunc returns the key that a request counts for. There is no default, since a wrong one is worse
 // than none: ClientIP for the address of the client, Header for a field that a gateway in front of this
 // server has checked, such as a user or an API key, Route and Path for the requested resource, All for
-// all requests together. JoinOf makes one key of several, such as "this user on this route". Your own
-// function can be a KeyFunc too.
+// all requests together. FirstOf returns the first key that there is, such as that of a customer who has
+// logged in, or else the address. Combine makes one key of several, such as "this user on this route". Your
+// own function can be a KeyFunc too.
 //
 // # What about my proxies
 //
 // A request that came through a proxy has the proxy's address. The client's address is in
-// X-Forwarded-For or Forwarded, together with any text that the client wrote there itself. ClientIP
+// X-Forwarded-For, together with any text that the client wrote there itself. ClientIP
 // therefore needs the addresses of your proxies. It reads the field from the right, where each proxy
 // appends the sender's address, and stops at the first address that is not a proxy's. A client that
 // reaches this server directly is known by its own address, whatever it sends.
@@ -30,7 +31,8 @@
 // # What an answer says
 //
 // In an answer to a request that is admitted or denied, RateLimit-Policy names all limits of its keys,
-// and RateLimit the one that binds, in the form of draft-ietf-httpapi-ratelimit-headers-10:
+// and RateLimit the one that binds, in the form of draft-ietf-httpapi-ratelimit-headers-10 (the next one, -11 of 2026-05-23, is not
+// followed yet):
 //
 //	RateLimit-Policy: "default";q=100;w=60
 //	RateLimit: "default";r=50;t=30

@@ -42,10 +42,10 @@ func get(h http.Handler, fields ...string) {
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 
 // Each address may have two requests an hour. The server is behind a proxy of 10.0.0.0/8.
-func ExampleHandler() {
+func ExampleMiddleware() {
 	limiter := perHour(2)
 	defer limiter.Close()
-	limited := httplimit.Handler(limiter, httplimit.ClientIP(netip.MustParsePrefix("10.0.0.0/8")))(hello)
+	limited := httplimit.Middleware(limiter, httplimit.ClientIP(netip.MustParsePrefix("10.0.0.0/8")))(hello)
 	for range 3 {
 		get(limited, "RateLimit-Policy")
 	}
@@ -61,7 +61,7 @@ func ExampleAlso() {
 	everybody, addresses := perHour(1000), perHour(2)
 	defer everybody.Close()
 	defer addresses.Close()
-	limited := httplimit.Handler(everybody, httplimit.All,
+	limited := httplimit.Middleware(everybody, httplimit.All,
 		httplimit.Also(addresses, httplimit.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))),
 		httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 	)(hello)
@@ -86,9 +86,47 @@ func ExampleKeyFunc() {
 	}
 	limiter := perHour(2)
 	defer limiter.Close()
-	get(httplimit.Handler(limiter, httplimit.JoinOf(user, httplimit.Route))(hello))
+	get(httplimit.Middleware(limiter, httplimit.Combine(user, httplimit.Route))(hello))
 	// Output:
 	// 400
+}
+
+// Customers are limited by their API key, and other clients by address. An unknown key is refused: otherwise a
+// client could make up one for each request.
+func ExampleFirstOf() {
+	customers := map[string]string{"secret-1": "ann"}
+	unknown := errors.New("unknown API key")
+	customer := func(r *http.Request) (string, error) {
+		secret := r.Header.Get("X-API-Key")
+		switch name := customers[secret]; {
+		case secret == "":
+			return "", httplimit.ErrNoKey
+		case name == "":
+			return "", unknown
+		default:
+			return name, nil
+		}
+	}
+	limiter := perHour(1)
+	defer limiter.Close()
+	refuse := httplimit.OnError(func(w http.ResponseWriter, _ *http.Request, err error) bool {
+		w.WriteHeader(http.StatusUnauthorized)
+		return false
+	})
+	limited := httplimit.Middleware(limiter, httplimit.FirstOf(customer, httplimit.ClientIP()), refuse)(hello)
+	for _, key := range []string{"secret-1", "secret-1", "", "", "made up"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-API-Key", key)
+		w := httptest.NewRecorder()
+		limited.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 429
+	// 200
+	// 429
+	// 401
 }
 
 // The rules may depend on the request.
@@ -112,7 +150,7 @@ func ExampleSelect() {
 func ExampleOnLimit() {
 	limiter := perHour(1)
 	defer limiter.Close()
-	limited := httplimit.Handler(limiter, httplimit.All, httplimit.OnLimit(
+	limited := httplimit.Middleware(limiter, httplimit.All, httplimit.OnLimit(
 		func(w http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			fmt.Printf("Please come back in %v. ", d.RetryAfter.Round(time.Minute))
@@ -128,7 +166,7 @@ func ExampleOnLimit() {
 func ExampleOnError() {
 	limiter := perHour(1)
 	limiter.Close()
-	limited := httplimit.Handler(limiter, httplimit.All, httplimit.OnError(
+	limited := httplimit.Middleware(limiter, httplimit.All, httplimit.OnError(
 		func(_ http.ResponseWriter, _ *http.Request, err error) (admit bool) {
 			return !errors.Is(err, httplimit.ErrNoKey)
 		}))(hello)

@@ -24,10 +24,11 @@ type Rule struct {
 	Class   int             // of the limiter's Config.Priorities
 }
 
-// Handler returns a middleware. It calls the next handler for requests that limiter admits and answers
-// others with 429 and Retry-After. Each answer has fields about the limit. Options change all of this.
-// Goroutines may share the result. Handler panics if limiter or key is nil.
-func Handler(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
+// Middleware returns a function that wraps a handler. It calls the handler for requests that limiter admits
+// and answers others with 429 and Retry-After. Each answer has fields about the limit. Options change all of
+// this.
+// Goroutines may share the result. Middleware panics if limiter or key is nil.
+func Middleware(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := s.rulesOf(limiter, key)
 	return s.around(func(r *http.Request) (Selection, error) {
@@ -46,7 +47,7 @@ type Selection struct {
 	Done func()
 }
 
-// Select is Handler with rules that depend on the request: rules returns them for each one. Its error is
+// Select is Middleware with rules that depend on the request: rules returns them for each one. Its error is
 // treated as that of a request without a key; see OnError. The options Also, Cost and Class have no
 // effect. Select panics if rules is nil.
 func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
@@ -109,14 +110,14 @@ func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, 
 	}
 	if rule.Class <= 0 && h.wait <= 0 {
 		result, err := rule.Limiter.Take(r.Context(), name, cost)
-		return h.respond(w, r, h.policiesOf(rule, name, rule.Limiter.KnownLimits(name), &result), &result, err)
+		return h.respond(w, r, h.policiesOf(rule, name, rule.Limiter.CachedLimits(name), &result), &result, err)
 	}
 	key := rule.Limiter.Key(name)
 	if rule.Class > 0 {
 		key = key.Class(rule.Class)
 	}
 	result, err := door.Decide(r.Context(), key, cost, h.wait)
-	return h.respond(w, r, h.policiesOf(rule, name, key.KnownLimits(), &result), &result, err)
+	return h.respond(w, r, h.policiesOf(rule, name, key.CachedLimits(), &result), &result, err)
 }
 
 // decideAll decides a request with several rules.
@@ -129,7 +130,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	var all policies
 	var headers []string
 	for i, key := range keys {
-		one := h.policiesOf(&rules[i], key.Name(), key.KnownLimits(), &result)
+		one := h.policiesOf(&rules[i], key.Name(), key.CachedLimits(), &result)
 		if key.Name() == result.Key && one.find(result.Limit) != nil {
 			all.list = one.list
 		}

@@ -57,12 +57,37 @@ func Path(wildcard string) KeyFunc {
 	}
 }
 
-// JoinOf makes one key of several, such as "this user on this route". Different parts make different
-// keys, for any bytes. An empty part, or an error, is an error. For several limits that must all admit a
-// request, each with its own key, see Also. JoinOf panics without keys.
-func JoinOf(keys ...KeyFunc) KeyFunc {
+// FirstOf returns the key of the first of keys that has one, such as a customer's, or else the address. It
+// begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys never meets
+// another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends the search.
+//
+// A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key that
+// it does not know: a client that may invent a key has a new bucket for each request. FirstOf panics without
+// keys.
+func FirstOf(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
-		panic("httplimit: JoinOf needs a KeyFunc")
+		panic("httplimit: FirstOf needs a KeyFunc")
+	}
+	return func(r *http.Request) (string, error) {
+		for i, key := range keys {
+			name, err := key(r)
+			switch {
+			case err != nil && !errors.Is(err, ErrNoKey):
+				return "", err
+			case err == nil && name != "":
+				return strconv.Itoa(i) + ":" + name, nil
+			}
+		}
+		return "", fmt.Errorf("%w: of %d kinds", ErrNoKey, len(keys))
+	}
+}
+
+// Combine makes one key of several, such as "this user on this route". Different parts make different
+// keys, for any bytes. An empty part, or an error, is an error. For several limits that must all admit a
+// request, each with its own key, see Also. Combine panics without keys.
+func Combine(keys ...KeyFunc) KeyFunc {
+	if len(keys) == 0 {
+		panic("httplimit: Combine needs a KeyFunc")
 	}
 	return func(r *http.Request) (string, error) {
 		var b strings.Builder

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -54,7 +55,7 @@ func FuzzJoinOf(f *testing.F) {
 			for _, p := range parts {
 				keys = append(keys, func(*http.Request) (string, error) { return p, nil })
 			}
-			return keyOf(httplimit.JoinOf(keys...))
+			return keyOf(httplimit.Combine(keys...))
 		}
 		if a == "" || b == "" || c == "" || d == "" {
 			t.Skip()
@@ -65,13 +66,38 @@ func FuzzJoinOf(f *testing.F) {
 	})
 }
 
+// FirstOf goes on where there is no key, and ends where there is a wrong one. Keys of different kinds differ,
+// whatever they are.
+func TestFirstOf(t *testing.T) {
+	wrong := errors.New("wrong")
+	returns := func(key string, err error) httplimit.KeyFunc {
+		return func(*http.Request) (string, error) { return key, err }
+	}
+	none := returns("", fmt.Errorf("%w: of this kind", httplimit.ErrNoKey))
+	for _, c := range []struct {
+		keys []httplimit.KeyFunc
+		want string
+		err  error
+	}{
+		{[]httplimit.KeyFunc{returns("a", nil), returns("b", nil)}, "0:a", nil},
+		{[]httplimit.KeyFunc{none, returns("", nil), returns("a", nil)}, "2:a", nil},
+		{[]httplimit.KeyFunc{none, returns("1.2.3.4", nil)}, "1:1.2.3.4", nil},
+		{[]httplimit.KeyFunc{returns("1:1.2.3.4", nil)}, "0:1:1.2.3.4", nil},
+		{[]httplimit.KeyFunc{returns("a", wrong), returns("b", nil)}, "", wrong},
+		{[]httplimit.KeyFunc{none, none}, "", httplimit.ErrNoKey},
+	} {
+		got, err := httplimit.FirstOf(c.keys...)(nil)
+		check(t, got == c.want && errors.Is(err, c.err), "%q, %v; want %q, %v", got, err, c.want, c.err)
+	}
+}
+
 // An attacker with any number of keys of any length exhausts no memory: the limiter has its KeysMax, and
 // long keys are hashed. Earlier clients are still served.
 func TestManyKeysHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keysMax = 50
 		limiter := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}, KeysMax: keysMax})
-		h := httplimit.Handler(limiter, httplimit.JoinOf(httplimit.Header("X-User"), httplimit.All))(&served{})
+		h := httplimit.Middleware(limiter, httplimit.Combine(httplimit.Header("X-User"), httplimit.All))(&served{})
 		check(t, ask(h, user("ann")).Code == 200, "ann is denied")
 		seen := map[int]int{}
 		for i := range 1000 {
@@ -81,7 +107,7 @@ func TestManyKeysHaveABound(t *testing.T) {
 		check(t, seen[200] >= keysMax-1 && seen[200]+seen[503] == 1000, "%v", seen)
 
 		long := strings.Repeat("y", 100*lease.KeyMax)
-		free := httplimit.Handler(limiterOf(t, hybrid.PerHour(2)), httplimit.Header("X-User"))(&served{})
+		free := httplimit.Middleware(limiterOf(t, hybrid.PerHour(2)), httplimit.Header("X-User"))(&served{})
 		check(t, slices.Equal(codes(free, 3, user(long)), []int{200, 200, 429}), "a long key has no limit")
 		check(t, slices.Equal(codes(free, 3, user(long+"z")), []int{200, 200, 429}), "another long key is the same")
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Option is a setting of Handler, Select or RoundTripper.
+// Option is a setting of Middleware, Select or RoundTripper.
 type Option func(*settings)
 
 type settings struct {
@@ -97,7 +97,7 @@ func newSettings(options []Option) *settings {
 // rulesMax bounds the keys of a hybrid.Limiter.Join.
 const rulesMax = 16
 
-// rulesOf returns the rules of a Handler or RoundTripper. A number distinguishes rules of equal names.
+// rulesOf returns the rules of a Middleware or RoundTripper. A number distinguishes rules of equal names.
 func (s *settings) rulesOf(limiter *hybrid.Limiter, key KeyFunc) []Rule {
 	rules := append([]Rule{{Limiter: limiter, Key: key}}, s.also...)
 	if len(rules) > rulesMax {

@@ -310,15 +310,14 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 	})
 }
 
-// Given a server that limits and clients whose own limit is a quarter higher: they get all that the
-// server gives, because all of them honour Retry-After, and of a hundred requests one at most is
-// denied four times.
+// Given a server that limits and clients whose own limit is a quarter higher: they get all that the server
+// gives, because all of them honour Retry-After, and of a hundred requests one at most is denied four times.
 func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, lasts = 20, 60
 		server := limiterOf(t, hybrid.PerSecond(rate))
 		denials := atomic.Int64{}
-		transport := inProcess{httplimit.Handler(server, httplimit.All, httplimit.OnLimit(
+		transport := inProcess{httplimit.Middleware(server, httplimit.All, httplimit.OnLimit(
 			func(w http.ResponseWriter, _ *http.Request, _ httplimit.Denial) {
 				denials.Add(1)
 				w.WriteHeader(http.StatusTooManyRequests)

@@ -15,72 +15,50 @@
 // # Metrics
 //
 // All have Config.Attributes. Those of Register and Wait have the attribute yuzhi.limiter too, which is
-// hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. A line ends with
-// the name in Prometheus, and below it are the attributes. Counts are tokens unless the unit says
-// otherwise; if each request asks for one token, they are requests.
+// hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. Counts are tokens unless
+// the unit says otherwise; if each request asks for one token, they are requests. Prometheus has "_" for each
+// ".", "_seconds" or "_per_second" for the units s and {token}/s, and "_total" at the end of a counter.
 //
 // The structure follows the stable convention aspnetcore.rate_limiting: requests by result, requests
 // that wait now, and durations.
 //
 // Of Register, one hybrid.Limiter.Stats for each collection:
 //
-//	yuzhi.tokens.requested           counter       {token}      yuzhi_tokens_requested_total
-//	    yuzhi.result=admitted with yuzhi.source=lease or fallback
-//	    yuzhi.result=denied
-//	    yuzhi.result=shadowed: admitted by Policy.Shadow alone
-//	yuzhi.tokens.awaited             counter       {token}      yuzhi_tokens_awaited_total
-//	    admitted by a lease call for which the request waited
-//	yuzhi.tokens.crowded             counter       {token}      yuzhi_tokens_crowded_total
-//	    of those denied or shadowed: all of Config.KeysMax keys were in use
-//	yuzhi.tokens.leased              counter       {token}      yuzhi_tokens_leased_total
-//	    granted by the store
-//	yuzhi.tokens.returned            counter       {token}      yuzhi_tokens_returned_total
-//	    given back to it unused
-//	yuzhi.tokens.lost                counter       {token}      yuzhi_tokens_lost_total
-//	    yuzhi.reason=void, expired: see hybrid.LossReason
-//	yuzhi.tokens.refunded            counter       {token}      yuzhi_tokens_refunded_total
-//	    admitted, and then not used: Refund, or Settle of less
-//	yuzhi.tokens.charged             counter       {token}      yuzhi_tokens_charged_total
-//	    used beyond what was reserved: Settle of more
-//	yuzhi.tokens.held                updowncounter {token}      yuzhi_tokens_held
-//	    leased and not used yet
-//	yuzhi.requests.waiting           updowncounter {request}    yuzhi_requests_waiting
-//	    for a lease call, or in line
-//	yuzhi.requests.refused           counter       {request}    yuzhi_requests_refused_total
-//	    yuzhi.reason=invalid, misconfigured
-//	yuzhi.keys                       updowncounter {key}        yuzhi_keys
-//	    yuzhi.state=resting, active, degraded: its last call failed
-//	yuzhi.conflicts                  counter       {conflict}   yuzhi_conflicts_total
-//	    keys whose bucket has other limits under the same version
-//	yuzhi.lease.calls                counter       {call}       yuzhi_lease_calls_total
-//	    each for one key
-//	yuzhi.lease.failures             counter       {call}       yuzhi_lease_failures_total
-//	    of these: brought no grant, or not in time
-//	yuzhi.lease.round_trips          counter       {round_trip} yuzhi_lease_round_trips_total
-//	    exchanges with the store, of any number of calls
-//	yuzhi.lease.rtt                  gauge         s            yuzhi_lease_rtt_seconds
-//	    99th percentile of the latest ones, of the slowest node
-//	yuzhi.limit.rate                 gauge         {token}/s    yuzhi_limit_rate_per_second
-//	    yuzhi.limit, such as 100/s burst 200; of limits in force for a key in use
-//	yuzhi.limit.burst                gauge         {token}      yuzhi_limit_burst
-//	    yuzhi.limit
-//	yuzhi.limit.keys                 updowncounter {key}        yuzhi_limit_keys
-//	    yuzhi.limit; keys in use for which it is in force
-//	yuzhi.limit.denied               counter       {token}      yuzhi_limit_denied_total
-//	    yuzhi.limit, yuzhi.result=denied, shadowed; see hybrid.LimitStats
+//	yuzhi.tokens.requested           counter       {token}      yuzhi.result=denied, shadowed (admitted by
+//	                                 Policy.Shadow alone), or admitted with yuzhi.source=lease, fallback
+//	yuzhi.tokens.granted_to_waiters  counter       {token}      by a lease call for which the request waited
+//	yuzhi.tokens.table_full          counter       {token}      denied: all of Config.KeysMax keys were in use
+//	yuzhi.tokens.leased              counter       {token}      granted by the store
+//	yuzhi.tokens.returned            counter       {token}      given back to it unused
+//	yuzhi.tokens.lost                counter       {token}      yuzhi.reason=void, expired: hybrid.LossReason
+//	yuzhi.tokens.refunded            counter       {token}      not used: Refund, or Settle of less
+//	yuzhi.tokens.charged             counter       {token}      used beyond the estimate: Settle of more
+//	yuzhi.tokens.held                updowncounter {token}      leased and not used yet
+//	yuzhi.requests.waiting           updowncounter {request}    for a lease call, or in line
+//	yuzhi.requests.refused           counter       {request}    yuzhi.reason=invalid, misconfigured
+//	yuzhi.keys                       updowncounter {key}        yuzhi.state=resting, active, degraded
+//	yuzhi.conflicts                  counter       {conflict}   the bucket has other limits under one version
+//	yuzhi.lease.calls                counter       {call}       each for one key
+//	yuzhi.lease.failures             counter       {call}       of these: brought no grant, or not in time
+//	yuzhi.lease.round_trips          counter       {round_trip} exchanges, of any number of calls
+//	yuzhi.lease.rtt                  gauge         s            99th percentile, of the slowest node
+//	yuzhi.limit.rate                 gauge         {token}/s    yuzhi.limit, as 100/s burst 200, in force
+//	yuzhi.limit.burst                gauge         {token}      yuzhi.limit
+//	yuzhi.limit.keys                 updowncounter {key}        yuzhi.limit; in use, where it is in force
+//	yuzhi.limit.denied               counter       {token}      yuzhi.limit, yuzhi.result=denied, shadowed
 //
 // Of Store, which may serve several Limiters:
 //
-//	yuzhi.store.round_trip.duration  histogram     s            yuzhi_store_round_trip_duration_seconds
-//	    yuzhi.operation=lease, inspect, set, ...; yuzhi.node of a lease; error.type
-//	yuzhi.store.calls                counter       {call}       yuzhi_store_calls_total
-//	    yuzhi.outcome=granted, empty, reported (none was wanted), failed
+//	yuzhi.store.round_trip.duration  histogram     s            yuzhi.operation=lease, inspect, set, ...;
+//	                                 yuzhi.node of a lease; error.type
+//	yuzhi.store.calls                counter       {call}       yuzhi.outcome=granted, empty, reported (none
+//	                                 was wanted), failed
 //
 // Of Wait:
 //
-//	yuzhi.wait.duration              histogram     s            yuzhi_wait_duration_seconds
-//	    yuzhi.outcome=admitted, would_exceed_deadline, deadline_exceeded, cancelled,
-//	    exceeds_burst, unavailable, misconfigured, invalid, closed
+//	yuzhi.wait.duration              histogram     s            yuzhi.outcome=admitted, cancelled, closed,
+//	                                 would_exceed_deadline, deadline_exceeded, exceeds_burst, unavailable,
+//	                                 misconfigured, invalid
 //
 // # Spans
 //

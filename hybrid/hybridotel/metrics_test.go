@@ -16,8 +16,8 @@ import (
 func TestMetricsAreReadFromStats(t *testing.T) {
 	s := hybrid.Stats{
 		Keys: 10, InUse: 8, Degraded: 3, Waiting: 4, RTT: 30 * time.Millisecond, Leased: 6, Admitted: 17,
-		Fallback: 7, Denied: 8, Shadowed: 9, Awaited: 11, Crowded: 12, Returned: 13, Burnt: 29, Voided: 14,
-		Held: 16, Refunded: 18, Charged: 19, Calls: 20, RoundTrips: 21, Errors: 22, Conflicts: 23, Invalid: 24,
+		Fallback: 7, Denied: 8, Shadowed: 9, GrantedToWaiters: 11, TableFull: 12, Returned: 13, Burnt: 29,
+		UnknownToBucket: 14, Held: 16, Refunded: 18, Charged: 19, Calls: 20, RoundTrips: 21, Errors: 22, Conflicts: 23, Invalid: 24,
 		Misconfigured: 25, Limits: []hybrid.LimitStats{
 			{Limit: hybrid.PerMinute(120).WithBurst(7), Keys: 26, Denied: 27, Shadowed: 28},
 			{Limit: hybrid.PerHour(1), Denied: 30}, // in force for no key in use
@@ -29,8 +29,8 @@ func TestMetricsAreReadFromStats(t *testing.T) {
 		"tokens.requested yuzhi.result=admitted,yuzhi.source=fallback": 7,
 		"tokens.requested yuzhi.result=denied":                         8,
 		"tokens.requested yuzhi.result=shadowed":                       9,
-		"tokens.awaited ":                                              11,
-		"tokens.crowded ":                                              12,
+		"tokens.granted_to_waiters ":                                   11,
+		"tokens.table_full ":                                           12,
 		"tokens.leased ":                                               6,
 		"tokens.returned ":                                             13,
 		"tokens.lost yuzhi.reason=void":                                14,

@@ -213,18 +213,18 @@ var all = []observed{
 			emit(float64(s.Denied), denied)
 			emit(float64(s.Shadowed), shadowed)
 		}},
-	{"yuzhi.tokens.awaited", "{token}", rising, "Tokens admitted by a lease call that the request waited for.",
-		plain(func(s *hybrid.Stats) int64 { return s.Awaited })},
-	{"yuzhi.tokens.crowded", "{token}", rising, "Tokens denied because all of Config.KeysMax keys were in use.",
-		plain(func(s *hybrid.Stats) int64 { return s.Crowded })},
+	{"yuzhi.tokens.granted_to_waiters", "{token}", rising,
+		"Tokens admitted by a lease call that the request waited for.", plain(func(s *hybrid.Stats) int64 { return s.GrantedToWaiters })},
+	{"yuzhi.tokens.table_full", "{token}", rising, "Tokens denied because all of Config.KeysMax keys were in use.",
+		plain(func(s *hybrid.Stats) int64 { return s.TableFull })},
 	{"yuzhi.tokens.leased", "{token}", rising, "Tokens granted by the store.",
 		plain(func(s *hybrid.Stats) int64 { return s.Leased })},
 	{"yuzhi.tokens.returned", "{token}", rising, "Tokens given back to the store unused.",
 		plain(func(s *hybrid.Stats) int64 { return s.Returned })},
 	{"yuzhi.tokens.lost", "{token}", rising, "Leased tokens that came to nothing, by reason.",
 		func(s *hybrid.Stats, emit emit) {
-			emit(float64(s.Voided), reasonKey.String(string(hybrid.LossVoid)))
-			emit(float64(s.Burnt-s.Voided), reasonKey.String(string(hybrid.LossExpired)))
+			emit(float64(s.UnknownToBucket), reasonKey.String(string(hybrid.LossVoid)))
+			emit(float64(s.Burnt-s.UnknownToBucket), reasonKey.String(string(hybrid.LossExpired)))
 		}},
 	{"yuzhi.tokens.refunded", "{token}", rising, "Tokens that were admitted and then not used.",
 		plain(func(s *hybrid.Stats) int64 { return s.Refunded })},

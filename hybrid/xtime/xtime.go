@@ -144,7 +144,7 @@ func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
 // inForce returns the key's first limit, from the store or as last heard.
 func (l *Limiter) inForce() hybrid.Limit {
-	limits, err := l.key.Limiter().LimitsOf(context.Background(), l.key.Name())
+	limits, err := l.key.Limiter().Limits(context.Background(), l.key.Name())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
@@ -156,7 +156,7 @@ func (l *Limiter) inForce() hybrid.Limit {
 // set replaces the limits by the first of them, changed.
 func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
-	limits, err := limiter.LimitsOf(ctx, name)
+	limits, err := limiter.Limits(ctx, name)
 	if err == nil {
 		err = limiter.SetLimits(ctx, name, change(limits[0]))
 	}

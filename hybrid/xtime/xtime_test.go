@@ -185,7 +185,7 @@ func TestAWindowStaysAWindow(t *testing.T) {
 				t.Helper()
 				want := given
 				want.Tokens = tokens
-				limits, err := key.Limiter().LimitsOf(t.Context(), "k")
+				limits, err := key.Limiter().Limits(t.Context(), "k")
 				testkit.NoErr(t, err)
 				testkit.Check(t, len(limits) == 1 && limits[0].Equal(want), "%v, want %v", limits, want)
 				testkit.Check(t, l.Limit() == rate.Limit(float64(tokens)/60) && l.Burst() == int(tokens),

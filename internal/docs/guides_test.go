@@ -83,7 +83,7 @@ func fromRedisRate(ctx context.Context, client *redis.Client) error {
 }
 
 func toYuzhiFromRedisRate(ctx context.Context, client *redis.Client) error {
-	limiter, err := hybrid.Redis(client, hybrid.PerSecond(10)) // one for the whole process
+	limiter, err := hybrid.Redis(client, "mail", hybrid.PerSecond(10)) // one for the whole process
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func xTime() *rate.Limiter {
 }
 
 func toYuzhiFromXTime(t *testing.T, client *redis.Client) (*xtime.Limiter, error) {
-	shared, err := hybrid.Redis(client, hybrid.PerSecond(10).WithBurst(20)) // one for the whole process
+	shared, err := hybrid.Redis(client, "upstream", hybrid.PerSecond(10).WithBurst(20)) // one for the whole process
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func TestGuideFromRedisson(t *testing.T) {
 		l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Sliding(10, time.Hour)}})
 		testkit.NoErr(t, err)
 		defer l.Close()
-		limits, err := l.LimitsOf(ctx, "payments")
+		limits, err := l.Limits(ctx, "payments")
 		testkit.Check(t, err == nil && limits[0] == hybrid.Sliding(30, time.Second), "%v, %v", limits, err)
 	})
 }
@@ -237,7 +237,7 @@ type sideBySide struct {
 func besides(t *testing.T, theirs redis_rate.Limit, ours hybrid.Limit,
 	body func(t *testing.T, s *sideBySide)) {
 	onServer(t, func(t *testing.T, server *miniredis.Miniredis, client *redis.Client) {
-		limiter, err := hybrid.Redis(client, ours)
+		limiter, err := hybrid.Redis(client, "", ours)
 		testkit.NoErr(t, err)
 		t.Cleanup(func() { limiter.Close() })
 		body(t, &sideBySide{redis_rate.NewLimiter(client), theirs, limiter, server, client})

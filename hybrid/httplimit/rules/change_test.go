@@ -36,7 +36,7 @@ func TestChangedLimitsHoldForKeysInUse(t *testing.T) {
 		check(t, admitted(h, 200, 10*time.Millisecond, "GET /") == 100, "the burst is not 100")
 		t.changed(r, limitedTo("300/h"))
 		check(t, admitted(h, 200, 10*time.Millisecond, "GET /") <= 1, "what was used is not used any more")
-		check(t, l.KnownLimits("all")[0] == hybrid.PerHour(300), "%v are in force", l.KnownLimits("all"))
+		check(t, l.CachedLimits("all")[0] == hybrid.PerHour(300), "%v are in force", l.CachedLimits("all"))
 		// A higher version is in force with the first call.
 		t.changed(r, "version: 1\n"+limitedTo("1000/s"))
 		got := admitted(h, 1000, time.Millisecond, "GET /")

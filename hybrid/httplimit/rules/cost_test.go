@@ -31,7 +31,7 @@ func costOf(t testing.TB) (with, without http.Handler) {
 	noErr(t, err)
 	t.Cleanup(func() { r.Close(); l.Close() })
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	return r.Handler(next), httplimit.Handler(l, httplimit.Header("X-User"))(next)
+	return r.Handler(next), httplimit.Middleware(l, httplimit.Header("X-User"))(next)
 }
 
 func request() *http.Request {

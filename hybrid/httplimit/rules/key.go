@@ -60,7 +60,7 @@ func (m keyMaker) of(forms []string) httplimit.KeyFunc {
 	if len(all) == 1 {
 		return all[0]
 	}
-	return httplimit.JoinOf(all...)
+	return httplimit.Combine(all...)
 }
 
 func (m keyMaker) one(form string) httplimit.KeyFunc {

@@ -140,7 +140,7 @@ routes: {"GET /x/{bucket}": {rules: [r]}}`)
 		below.Handle("GET /{first}/{id}", r.Handler(http.HandlerFunc(see)))
 		w = ask(below, "GET /x/1")
 		check(t, seen == "GET /{first}/{id} id=1 bucket=" && rulesOf(w) == "r", "%q, %q", seen, rulesOf(w))
-		check(t, r.Limiters()["r"].KnownLimits("1") != nil, "the key is not the value of {bucket}")
+		check(t, r.Limiters()["r"].CachedLimits("1") != nil, "the key is not the value of {bucket}")
 	})
 }
 

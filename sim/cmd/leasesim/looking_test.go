@@ -338,7 +338,8 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	// then they are found,
 	testkit.Check(t, b.Keys == keys+1 && b.Foreign == 0 && b.Rows[0].Key == "a" && b.Rows[1].Key == "user:7" &&
 		b.Rows[0].Spent > b.Rows[1].Spent && b.Rows[1].Spent > 0, "%+v", b)
-	testkit.Check(t, shown.Spent == 51, "%+v", shown)
+	// (a process that has spent its lease to the last token has nothing to give back, and does not report it)
+	testkit.Check(t, shown.Spent+shown.Ledger == 51 && shown.Limits[0].Level == 49, "%+v", shown)
 	// by one short read of each, and the scans that top and inspect take for this number of keys.
 	most := map[string]int64{"scan": 2 * (keys/count + 2), "getrange": keys + 5, "get": 6, "mget": 1}
 	for name, stats := range rdb.InfoMap(t.Context(), "commandstats").Val()["Commandstats"] {
