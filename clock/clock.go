@@ -1,6 +1,6 @@
-// Package clock is where the rest of this module gets its time from: from the machine's clock in production,
-// and in a test from one that is wrong. Tests decide when time passes by testing/synctest, as [System] follows
-// the fake time of its bubbles.
+// Package clock is where the rest of this module gets its time from: from the machine's clock, or in a test
+// from one that is wrong. Tests decide when time passes by testing/synctest, as [System] follows the fake time
+// of its bubbles.
 //
 // Every clock reads monotonic [Instant] values. No reading is ever zero or negative, so the zero
 // Instant can mean "unset". An Instant is only good for comparing with others of the same clock in
@@ -51,8 +51,8 @@ func (i Instant) Sub(o Instant) time.Duration {
 
 // Clock tells the time and calls back later. Any number of goroutines may share a Clock.
 type Clock interface {
-	// Now returns the current reading. It is above zero and never less than an earlier reading, unless
-	// a caller steps the clock back on purpose (see Skewed).
+	// Now returns the current reading. It is above zero and never less than an earlier reading, but of a
+	// clock that a test steps back.
 	Now() Instant
 
 	// AfterFunc calls f once, d from now by this clock; a d of zero or less means as soon as possible.

@@ -24,8 +24,7 @@ func TestInstantAddAndSubAreInverse(t *testing.T) {
 	equal(t, "1000 - 1000", given.Sub(given), 0)
 }
 
-// Whatever the operands, the result is the true sum or difference, cut off at
-// the ends of the scale.
+// Whatever the operands, the result is the true sum or difference, cut off at the ends of the scale.
 func TestInstantArithmeticStopsAtTheEnds(t *testing.T) {
 	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}
 	r := testkit.Rand(t)

@@ -36,12 +36,10 @@ func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 	}
 }
 
-// TestRow28ALevelStaysWhenTheClockGoesBack counts tokens: a clock that goes back adds none and
-// removes none.
+// TestRow28ALevelStaysWhenTheClockGoesBack counts tokens: a clock that goes back adds none and removes none.
 func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
 	testkit.LongOnly(t)
-	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease
-	// lasts),
+	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease lasts),
 	server, clock := startWithClock(t)
 	f := server.fleet(2, patient(hourly, denying))
 	f.spend(0, key, hourly.Tokens-60)

@@ -148,8 +148,7 @@ func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	})
 	c.proxy.Pass()
 	release()
-	// then Shutdown waits for it and gives all of it back, with the token of the request that was
-	// denied.
+	// then Shutdown waits for it and gives all of it back, with the token of the request that was denied.
 	testkit.NoErr(t, <-done)
 	s := c.nothingIsLeft()
 	testkit.Check(t, s.Leased > 0 && s.Returned+s.Refunded == s.Leased, "%+v", s)

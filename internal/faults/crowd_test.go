@@ -22,8 +22,7 @@ import (
 // from one snapshot, until one of them takes another. The calls of both go on with their own seqs.
 type twins []*tap
 
-// clone makes the first two limiters of a fleet twins. renamed says how many have taken an id of
-// their own.
+// clone makes the first two limiters of a fleet twins. renamed says how many have taken an id of their own.
 func (f *fleet) clone() (_ twins, renamed *atomic.Int64) {
 	renamed = new(atomic.Int64)
 	for _, tap := range f.taps[:2] {
@@ -94,8 +93,7 @@ func cloneRun(t *testing.T, seed uint64) {
 	testkit.Check(t, renamed.Load() > 0 && !t.Failed(), "with seed %d", seed)
 }
 
-// A fleet whose processes all lose the store at one moment, and get it back at one moment, in
-// virtual time.
+// A fleet whose processes all lose the store at one moment, and get it back at one moment, in virtual time.
 const (
 	crowd  = 200
 	asking = 30 // requests per second and process: twice the limit in all
@@ -162,10 +160,9 @@ func recoverAtOnce(
 	checkDebt(t, f, w, away, fallback, gone.Fallback-before.Fallback)
 }
 
-// checkRate is oracle G on the admissions by leases: in the second from 2T after the recovery on,
-// and per second later. The refill of a bucket that ran dry goes first into the reserve for
-// fairness, R*tau/2, and into the processes' holdings, up to 2*R*tau, and is admitted later. That
-// lowers the first figure.
+// checkRate is oracle G on the admissions by leases: in the second from 2T after the recovery on, and per
+// second later. The refill of a bucket that ran dry goes first into the reserve for fairness, R*tau/2, and
+// into the processes' holdings, up to 2*R*tau, and is admitted later. That lowers the first figure.
 func checkRate(t *testing.T, soon, late int64) {
 	t.Helper()
 	rate := float64(crowded.Tokens)
@@ -175,8 +172,7 @@ func checkRate(t *testing.T, soon, late int64) {
 	testkit.Check(t, float64(late) >= 0.95*rate, "%d/s from 3 s on, want %.0f", late, 0.95*rate)
 }
 
-// checkDebt checks the admissions without the store against their bound, and that they were
-// reported as debt.
+// checkDebt checks the admissions without the store against their bound, and that they were reported as debt.
 func checkDebt(
 	t *testing.T, f *fleet, w *wire, away time.Duration, fallback hybrid.Fallback, without int64,
 ) {
@@ -276,8 +272,7 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 	}
 }
 
-// centralBucket returns the number of the requests that one central token bucket would have
-// admitted.
+// centralBucket returns the number of the requests that one central token bucket would have admitted.
 func (f *fleet) centralBucket(l hybrid.Limit) (admitted int) {
 	all := f.decisions[key]
 	slices.SortFunc(all, func(a, b decision) int { return cmp.Compare(a.before, b.before) })

@@ -55,8 +55,7 @@ func deployInMemory(t *testing.T) *deployment {
 		clock: time.Now, process: func() lease.Store { return w }, sent: map[*lease.Call]time.Duration{}}
 }
 
-// add starts a process with its own client and Store, and returns when its first call has been
-// answered.
+// add starts a process with its own client and Store, and returns when its first call has been answered.
 func (d *deployment) add(limit hybrid.Limit, version int64) *instance {
 	d.t.Helper()
 	// A machine that stalls is no outage, and spends no lease late.
@@ -107,12 +106,11 @@ func (d *deployment) inOrder(from int) []executedCall {
 	return calls[from:]
 }
 
-// replace deploys limit in place of the processes in old: one by one a new process starts and an
-// old one ends. Before it returns the new limit must be in force at every process. The bucket must
-// have gone over to it with one call, and not gone back. With the same version that call comes when
-// no process has called for the old limit for more than 2T, and any call later than 2T after the
-// end of the last old process finds the new limit in force; with a higher version it is the first
-// that proposes it.
+// replace deploys limit in place of the processes in old: one by one a new process starts and an old one
+// ends. Before it returns the new limit must be in force at every process. The bucket must have gone over to
+// it with one call, and not gone back. With the same version that call comes when no process has called for
+// the old limit for more than 2T, and any call later than 2T after the end of the last old process finds the
+// new limit in force; with a higher version it is the first that proposes it.
 func (d *deployment) replace(old []*instance, limit hybrid.Limit, version int64, higher bool) []*instance {
 	t, first := d.t, len(d.inOrder(0))
 	t.Helper()
@@ -242,9 +240,8 @@ type rollout struct {
 	from, to                     hybrid.Limit
 }
 
-// TestRow34ARollingDeployAndItsRollbackTakeEffectOnce: ten processes are replaced by ten with other
-// limits, and those again by ten with the limits of before. Both times the limits in force change
-// once.
+// TestRow34ARollingDeployAndItsRollbackTakeEffectOnce: ten processes are replaced by ten with other limits,
+// and those again by ten with the limits of before. Both times the limits in force change once.
 func TestRow34ARollingDeployAndItsRollbackTakeEffectOnce(t *testing.T) {
 	large, small := hybrid.PerSecond(500).WithBurst(400), hybrid.PerSecond(200).WithBurst(50)
 	each(t, map[string]rollout{
@@ -287,9 +284,8 @@ func (d *deployment) andBack(v rollout) {
 	d.checkAcross()
 }
 
-// TestRow34ADeployThatIsStoppedHalfwayChangesNothing: while a process of before is at work its
-// limits hold, however many propose others. (In virtual time: a process that stands still for 2T is
-// not at work.)
+// TestRow34ADeployThatIsStoppedHalfwayChangesNothing: while a process of before is at work its limits hold,
+// however many propose others. (In virtual time: a process that stands still for 2T is not at work.)
 func TestRow34ADeployThatIsStoppedHalfwayChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := hybrid.PerSecond(500), hybrid.PerSecond(50).WithBurst(20)

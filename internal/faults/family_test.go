@@ -46,8 +46,7 @@ type report struct {
 	Shutdown bool  // without an error
 }
 
-// record holds the stamps of all processes' admissions, on a shared clock and in memory that
-// outlives a kill.
+// record holds the stamps of all processes' admissions, on a shared clock and in memory that outlives a kill.
 type record struct{ file *stamps.File }
 
 // stamp makes one request for one token, and records when it was admitted.

@@ -19,9 +19,8 @@ import (
 const key = "k"
 
 var (
-	// busy is the limit of most tests under load. Its burst lasts 2 s at its rate, so every process
-	// that calls now and then still knows the bucket when it is lost (a holder forgets a bucket before
-	// Redis may).
+	// busy is the limit of most tests under load. Its burst lasts 2 s at its rate, so every process that
+	// calls now and then still knows the bucket when it is lost (a holder forgets a bucket before Redis may).
 	busy = hybrid.PerSecond(1000).WithBurst(2000)
 	// hourly refills so slowly that tokens can be counted one by one.
 	hourly = hybrid.PerHour(100)
@@ -126,8 +125,7 @@ func (f *fleet) state(name string) lease.State {
 	return st
 }
 
-// balance is oracle K: the tokens in the bucket of key, by its first limit, plus those counted as
-// leased.
+// balance is oracle K: the tokens in the bucket of key, by its first limit, plus those counted as leased.
 func (f *fleet) balance() int64 {
 	f.t.Helper()
 	st := f.state(key)
@@ -176,8 +174,7 @@ type load struct {
 	wg     sync.WaitGroup
 }
 
-// stop ends the load and returns when its last request was decided. It may be called more than
-// once.
+// stop ends the load and returns when its last request was decided. It may be called more than once.
 func (l *load) stop() {
 	l.cancel()
 	l.wg.Wait()

@@ -14,8 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// leastTTL is the T of a fleet with default settings: 4 times the Target. It grows on a slow
-// machine.
+// leastTTL is the T of a fleet with default settings: 4 times the Target. It grows on a slow machine.
 const leastTTL = 400 * time.Millisecond
 
 var (
@@ -28,8 +27,7 @@ var (
 	still = hybrid.PerHour(1).WithBurst(100)
 )
 
-// usedUp starts a fleet on the limit lasting that has used the burst up and asks for six times the
-// rate.
+// usedUp starts a fleet on the limit lasting that has used the burst up and asks for six times the rate.
 func (s *site) usedUp(size int) (*fleet, *load) {
 	s.t.Helper()
 	f := s.fleet(size, with(lasting, strict))
@@ -74,9 +72,8 @@ func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
 	})
 }
 
-// TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: a
-// process that did not know the bucket calls before those that did. Then a lost bucket looks like
-// one that never was.
+// TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: a process that
+// did not know the bucket calls before those that did. Then a lost bucket looks like one that never was.
 func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 	type story struct {
 		policy hybrid.Policy
@@ -189,9 +186,8 @@ func TestWhatAKilledServerStillKnows(t *testing.T) {
 	})
 }
 
-// TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: of 100 tokens 40 are spent, the replica is
-// cut off, 30 more are spent, the master dies, and the replica, with a level of 60, takes its
-// place.
+// TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: of 100 tokens 40 are spent, the replica is cut off,
+// 30 more are spent, the master dies, and the replica, with a level of 60, takes its place.
 func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 	type story struct {
 		first int  // 0 knows all calls, 1 those that the replica knows too, 2 none

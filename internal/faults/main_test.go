@@ -51,8 +51,7 @@ type child struct {
 	l   *hybrid.Limiter
 }
 
-// roles maps a child's roles to their functions. Each says and hears lines, and returns when it
-// hears finish.
+// roles maps a child's roles to their functions. Each says and hears lines, and returns when it hears finish.
 var roles = map[string]func(*child){"load": (*child).load, "hold": (*child).hold, "starved": (*child).starve}
 
 // beChild runs a process with one Limiter on the server. It ends with its role, or with the parent,
@@ -141,8 +140,7 @@ func (c *child) hold() {
 	c.hear("finish")
 }
 
-// schedulerRests reports whether the Limiter's scheduler waits, and no goroutine runs that could
-// wake it.
+// schedulerRests reports whether the Limiter's scheduler waits, and no goroutine runs that could wake it.
 func schedulerRests() bool {
 	all := running()
 	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0], "(*scheduler).run")

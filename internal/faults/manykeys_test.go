@@ -16,8 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// manyKeys is the number of keys that a process uses before an outage, and of the new ones during
-// it.
+// manyKeys is the number of keys that a process uses before an outage, and of the new ones during it.
 var manyKeys = testkit.PlainOrRace(10_000, 2_000)
 
 // waits is a context that counts waits: only a request that enters a wait calls Done.

@@ -112,8 +112,7 @@ func (f *fleet) checkBoundIn(name string, limit hybrid.Limit, extra int64, from,
 		w.Admitted, name, time.Duration(w.To-w.From), time.Duration(w.From), w.ExceededBy, limit, extra)
 }
 
-// checkAccount is oracle C: every token that the store granted was admitted, given back, burnt, or
-// is held.
+// checkAccount is oracle C: every token that the store granted was admitted, given back, burnt, or is held.
 func checkAccount(t testing.TB, name string, s hybrid.Stats) {
 	t.Helper()
 	testkit.Check(t, s.Conserved(), "%s lost or forged tokens: %+v", name, s)
@@ -127,9 +126,8 @@ func (f *fleet) checkConserved() {
 	}
 }
 
-// checkAnswered is oracle T: every request for name that began in [from, to) is answered, though no
-// client has given up by then: those wait for an hour. How long a request takes is asserted in
-// virtual time only.
+// checkAnswered is oracle T: every request for name that began in [from, to) is answered, though no client
+// has given up by then: those wait for an hour. How long a request takes is asserted in virtual time only.
 func (f *fleet) checkAnswered(name string, from, to time.Duration) {
 	f.t.Helper()
 	testkit.Eventually(f.t, "answers to all requests for "+name, func() bool {
@@ -155,8 +153,16 @@ func (f *fleet) leased() int64 {
 type replaceable struct {
 	lease.Store
 	wire  atomic.Pointer[wire]
-	clock *clock.Skewed // of the bucket
+	clock *steppedClock // of the bucket
 }
+
+// steppedClock is a clock that an operator may set by hand.
+type steppedClock struct {
+	clock.Clock
+	by atomic.Int64
+}
+
+func (c *steppedClock) Now() clock.Instant { return c.Clock.Now().Add(time.Duration(c.by.Load())) }
 
 // Exchange implements lease.Store.
 func (r *replaceable) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
@@ -177,9 +183,8 @@ func (r *replaceable) down(how func(context.Context) error) {
 	r.wire.Load().goDown(nil)
 }
 
-// TestTheRateIsBackWithinTwoTOfAFault is oracle G in virtual time, for the faults that other tests
-// inject into Redis: a second in which leases admit 95 % of the rate begins within 2T of the
-// fault's end.
+// TestTheRateIsBackWithinTwoTOfAFault is oracle G in virtual time, for the faults that other tests inject
+// into Redis: a second in which leases admit 95 % of the rate begins within 2T of the fault's end.
 func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
 	type story struct {
 		fault  func(*replaceable)
@@ -193,17 +198,17 @@ func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
 		"a lost bucket":        {fault: (*replaceable).forget},
 		// The bucket expires. By the server's clock its leases are an hour old, so it cannot know how
 		// long they last: docs/protocol.md 6.6.
-		"a clock an hour ahead": {func(r *replaceable) { r.clock.Step(time.Hour) },
+		"a clock an hour ahead": {func(r *replaceable) { r.clock.by.Store(int64(time.Hour)) },
 			10 * time.Second, 2 * busy.Burst},
 	}
 	for _, back := range []time.Duration{100 * time.Millisecond, time.Hour, 24 * time.Hour} {
-		stories[fmt.Sprint("a clock ", back, " back")] = story{fault: func(r *replaceable) { r.clock.Step(-back) }}
+		stories[fmt.Sprint("a clock ", back, " back")] = story{fault: func(r *replaceable) { r.clock.by.Store(int64(-back)) }}
 	}
 	for name, c := range stories {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// given four processes that ask for six times the rate
-				r := &replaceable{clock: clock.NewSkewed(clock.System(), 0)}
+				r := &replaceable{clock: &steppedClock{Clock: clock.System()}}
 				r.forget()
 				r.Store = r.wire.Load()
 				f := newFleet(t, with(busy, strict), r, r, r, r)

@@ -75,8 +75,7 @@ type injection struct {
 }
 
 var injections = map[string]injection{
-	// The server writes everything to its file before it answers, so it forgets nothing when it is
-	// killed.
+	// The server writes everything to its file before it answers, so it forgets nothing when it is killed.
 	"Row01 Redis is down": {[]string{"--appendonly", "yes", "--appendfsync", "no"}, func(s *site) outage {
 		return mute(s.Kill, func() { s.Restart(s.t) })
 	}},
@@ -171,11 +170,10 @@ type mode struct {
 	served  hybrid.Stats   // of the fleet, at the end of the outage
 }
 
-// TestAnOutageIsGotThroughByPolicyFallback covers every row that takes the store away: it goes and
-// comes back while fleets are under load. The test checks each mode's promises during and after the
-// outage, and logs the decisions. (TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm here and
-// TestFallbacks in hybrid check that no request waits; TestProbesBackOff there checks the number of
-// probes.)
+// TestAnOutageIsGotThroughByPolicyFallback covers every row that takes the store away: it goes and comes back
+// while fleets are under load. The test checks each mode's promises during and after the outage, and logs the
+// decisions. (TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm here and TestFallbacks in hybrid check that no
+// request waits; TestProbesBackOff there checks the number of probes.)
 func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
 	each(t, oneOrAll(t, "Row01 Redis is down", injections), func(t *testing.T, c injection) {
 		s := start(t, c.args...)

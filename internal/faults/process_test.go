@@ -110,10 +110,9 @@ func TestRow29AFleetKeepsTheBoundWhileOneOfItIsStopped(t *testing.T) {
 	})
 }
 
-// TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it
-// with goroutines that never pause and a garbage collector that never rests, still serves every
-// key, makes no more calls than an undisturbed one, is silent when it is idle, and ends on
-// shutdown.
+// TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it with
+// goroutines that never pause and a garbage collector that never rests, still serves every key, makes no more
+// calls than an undisturbed one, is silent when it is idle, and ends on shutdown.
 func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	testkit.LongOnly(t)
 	t.Parallel()

@@ -34,8 +34,7 @@ func startSentinels(t *testing.T) *sentinels {
 	for range 3 {
 		sentinel := siteOf(t, redistest.StartSentinel(t, masterName, s.master.Server))
 		s.watchers, s.addrs = append(s.watchers, sentinel), append(s.addrs, sentinel.Addr)
-		// A Sentinel that stalled for 2 s would do nothing for 30 s. (Before 7.0 the trigger cannot be
-		// set.)
+		// A Sentinel that stalled for 2 s would do nothing for 30 s. (Before 7.0 the trigger cannot be set.)
 		_ = sentinel.ctl.Do(t.Context(), "SENTINEL", "DEBUG", "tilt-trigger", never.Milliseconds()).Err()
 	}
 	s.downAfter(never)
