@@ -4,28 +4,26 @@
 //	go run ./grpc -serve                                  # limits of this process alone
 //	go run ./grpc -serve -redis redis://localhost:6379    # limits that all such servers share
 //	go run ./grpc                                         # 20 calls: those above the limit come late
-//
-// Copy limit.go into a service: keys, statuses and interceptors. Copy comeBack into a client.
 package main
 
 import (
 	"context"
 	"errors"
 	"flag"
-	"io"
 	"log"
 	"net"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	pb "google.golang.org/grpc/interop/grpc_testing" // an existing generated service
+	"google.golang.org/grpc/health"
+	pb "google.golang.org/grpc/health/grpc_health_v1" // an existing generated service
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
+	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit/grpclimit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -37,84 +35,46 @@ func main() {
 		if !*serves {
 			return call(ctx)
 		}
-		limits, err1 := newLimits(buckets, hybrid.PerSecond(5), hybrid.PerSecond(10))
-		listener, err2 := net.Listen("tcp", address)
-		if err := errors.Join(err1, err2); err != nil {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
 			return err
 		}
-		server := limits.server()
-		pb.RegisterTestServiceServer(server, echo{})
-		context.AfterFunc(ctx, server.GracefulStop)
-		err := server.Serve(listener)
-		ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		return errors.Join(err, limits.calls.Shutdown(ending), limits.messages.Shutdown(ending)) // tokens go back
+		return serve(ctx, listener, buckets, hybrid.PerSecond(5), hybrid.PerSecond(10))
 	})
 }
 
-type echo struct {
-	pb.UnimplementedTestServiceServer
-}
-
-func (echo) UnaryCall(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-	return &pb.SimpleResponse{}, nil
-}
-
-func (echo) FullDuplexCall(s pb.TestService_FullDuplexCallServer) error {
-	for {
-		if _, err := s.Recv(); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := s.Send(&pb.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
+func serve(ctx context.Context, l net.Listener, buckets lease.Store, ofUser, inStreams hybrid.Limit) error {
+	calls, err1 := hybrid.New(buckets, hybrid.Config{Name: "calls", Limits: []hybrid.Limit{ofUser}})
+	messages, err2 := hybrid.New(buckets, hybrid.Config{Name: "messages", Limits: []hybrid.Limit{inStreams}})
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
+	// This service believes its clients. Yours takes the user from a token that it has checked.
+	user := grpclimit.Metadata("x-user")
+	ofCalls, ofMessages := rpclimit.New(calls, user), rpclimit.New(messages, user, rpclimit.Wait(time.Minute))
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(ofCalls)),
+		grpc.StreamInterceptor(grpclimit.StreamServerInterceptor(ofCalls, ofMessages)))
+	pb.RegisterHealthServer(server, health.NewServer())
+	context.AfterFunc(ctx, server.GracefulStop)
+	err := server.Serve(l)
+	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, calls.Shutdown(ending), messages.Shutdown(ending)) // tokens go back
 }
 
 // call makes 20 calls, one after the other, and prints the result of each.
 func call(ctx context.Context) error {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(comeBack))
+		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(nil)))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ctx = metadata.AppendToOutgoingContext(ctx, userField, "ann")
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-user", "ann")
 	for i := range 20 {
 		from := time.Now()
-		_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{})
+		_, err := pb.NewHealthClient(conn).Check(ctx, &pb.HealthCheckRequest{})
 		log.Printf("call %d after %v: %v", i+1, time.Since(from).Round(time.Millisecond), err)
 	}
 	return nil
-}
-
-// comeBack retries a call at the time in the server's RetryInfo, until it is admitted. A call whose
-// deadline comes before that fails at once.
-func comeBack(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
-	invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	for {
-		err := invoke(ctx, method, request, reply, conn, options...)
-		after, ok := retryAfter(err)
-		deadline, hurried := ctx.Deadline()
-		if !ok || hurried && time.Until(deadline) < after {
-			return err
-		}
-		select {
-		case <-time.After(after):
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-	}
-}
-
-// retryAfter returns the delay that the server asks for in a denial. ok is false if it names none.
-func retryAfter(err error) (after time.Duration, ok bool) {
-	for _, detail := range status.Convert(err).Details() {
-		if info, is := detail.(*errdetails.RetryInfo); is {
-			return info.GetRetryDelay().AsDuration(), true
-		}
-	}
-	return 0, false
 }

@@ -1,10 +1,5 @@
-// Package rpclimit limits the calls of an RPC server. Limiter.Limit decides one call by its context; it
-// is the method that the interceptors of go-grpc-middleware call. The package imports no RPC library. With
-// gRPC, pass a function that makes a status of an error (see Status).
-//
-// The interceptors of go-grpc-middleware v2 put the error of Limit as text into a new status
-// ResourceExhausted: its code, and details such as RetryInfo, do not reach the client. If they should,
-// write your own interceptors, a few lines each, as examples/grpc does.
+// Package rpclimit limits the calls of an RPC server. Limiter.Limit decides one call by its context. The
+// package imports no RPC library: for gRPC there is hybrid/rpclimit/grpclimit, a module of its own.
 package rpclimit
 
 import (
