@@ -93,9 +93,6 @@ const (
 	FaultClockStep    = scenario.FaultClockStep
 )
 
-// SchemaVersion is that of Report's JSON.
-const SchemaVersion = report.SchemaVersion
-
 // The errors that a caller may look for with errors.Is.
 var (
 	ErrInvalidScenario = scenario.ErrInvalidScenario
@@ -105,6 +102,3 @@ var (
 
 // Constantly is the distribution of one value.
 func Constantly(d time.Duration) DurationDist { return scenario.Constantly(d) }
-
-// IsPart reports whether the figure with a JSON key is a part of one, and written in percent.
-func IsPart(name string) bool { return report.IsPart(name) }

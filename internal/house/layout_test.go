@@ -102,7 +102,7 @@ var arrows = map[string][]string{
 	"sim/report":        {"sim/scenario"},
 	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario",
 		"sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
-	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},
+	"sim/search": {"lease", "sim", "sim/random", "sim/report", "sim/scenario/file"},
 	"sim/view":   {"lease", "internal/protocol", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {

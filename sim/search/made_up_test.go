@@ -131,8 +131,7 @@ func rising(f func(ms float64) float64) func(sim.Scenario) truth {
 	}
 }
 
-// interrupting returns a world.before that presses Ctrl-C in the middle of the run after the first
-// n.
+// interrupting returns a world.before that presses Ctrl-C in the middle of the run after the first n.
 func interrupting(n int, cancel func()) func(sim.Scenario) error {
 	return func(sim.Scenario) error {
 		if n--; n >= 0 {

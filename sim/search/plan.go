@@ -21,7 +21,7 @@ var ErrInfeasible = errors.New("search: no policy meets the targets")
 // Question says what to plan for.
 type Question struct {
 	Scenario sim.Scenario // valid; its policy is the one to compare with
-	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or AtLeast. nil
+	// Targets must hold at the pessimistic end of each figure's interval; each is from above or below. nil
 	// bounds false_reject_ratio to 0.5 %. The promise is a target too, where the policy makes it.
 	Targets []Threshold
 	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.

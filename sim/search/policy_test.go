@@ -55,8 +55,7 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 }
 
 func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
-	// Given a fleet whose leases last 2 s for the sake of 500 calls a second, whatever the target
-	// is,
+	// Given a fleet whose leases last 2 s for the sake of 500 calls a second, whatever the target is,
 	s := fleet()
 	s.Groups[0].Count, s.Policy.CallsPerSecond = 1000, 500
 	s.Policy = ownPolicy(s)
@@ -244,11 +243,11 @@ func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {
 		{AtMost("false_reject_ratio", 0.005), 0.2, 0.6},
 		{AtMost("false_reject_ratio", 0.002), -1, 0},
 		{AtMost("false_reject_ratio", 0), -0.004, -0.002},
-		{AtLeast("admitted_vs_central", 0.98), 0.5, 0.75},
-		{AtLeast("admitted_vs_central", 1), -0.01, -0.005},
+		{atLeast("admitted_vs_central", 0.98), 0.5, 0.75},
+		{atLeast("admitted_vs_central", 1), -0.01, -0.005},
 		{AtMost("calls_per_s", 100), -0.1, 0},
-		{AtLeast("calls_per_s", 200), -110, -100},
-		{AtLeast("jain", 0.9), math.Inf(-1), math.Inf(-1)},
+		{atLeast("calls_per_s", 200), -110, -100},
+		{atLeast("jain", 0.9), math.Inf(-1), math.Inf(-1)},
 		{promise, -7, -7},
 		{AtMost("burnt", 0), math.Inf(1), math.Inf(1)}, // as it may be nothing, and is nothing
 	} {
@@ -266,4 +265,9 @@ func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {
 	testkit.Check(t, math.Abs(surely-0.0001/0.0041) < 1e-12 && math.Abs(means-20.0/120) < 1e-12,
 		"%v, %v", surely, means)
 	testkit.Check(t, x.graded().Meets && x.graded().Margins[2].Margin == 0, "%+v", x.graded().Margins)
+}
+
+// atLeast is a threshold from below.
+func atLeast(figure string, bound float64) Threshold {
+	return Threshold{Figure: figure, Op: ">=", Bound: bound}
 }

@@ -32,8 +32,7 @@ func harder(s sim.Scenario) string {
 
 func TestAStressMattersWhereItMustHold(t *testing.T) {
 	for i, stress := range Stresses {
-		// Given leases that are good up to 50 ms and at about 2 s, but the long ones not under one
-		// stress,
+		// Given leases that are good up to 50 ms and at about 2 s, but the long ones not under one stress,
 		w := &world{f: func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.001 })(s)
 			switch ms := s.Policy.Target.Milliseconds(); {

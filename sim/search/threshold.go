@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/report"
 )
 
 var (
@@ -40,11 +41,6 @@ type Threshold struct {
 // AtMost returns a threshold from above.
 func AtMost(figure string, bound float64) Threshold {
 	return Threshold{Figure: figure, Op: "<=", Bound: bound}
-}
-
-// AtLeast returns a threshold from below.
-func AtLeast(figure string, bound float64) Threshold {
-	return Threshold{Figure: figure, Op: ">=", Bound: bound}
 }
 
 var (
@@ -87,7 +83,7 @@ func ParseThreshold(text string) (Threshold, error) {
 	switch {
 	case percent:
 		t.Bound /= 100
-	case sim.IsPart(t.Figure) && t.Bound != 0:
+	case report.IsPart(t.Figure) && t.Bound != 0:
 		return Threshold{}, wrong("%s could mean %s%% or %s%%: say which, with the %% sign",
 			number, number, decimal(t.Bound*100))
 	}
@@ -105,7 +101,7 @@ func (t Threshold) name() string {
 // String returns the text that ParseThreshold reads.
 func (t Threshold) String() string {
 	bound := decimal(t.Bound)
-	if sim.IsPart(t.Figure) {
+	if report.IsPart(t.Figure) {
 		bound = decimal(t.Bound*100) + "%"
 	}
 	return cmp.Or(t.text, fmt.Sprint(t.name(), " ", t.Op, " ", bound))
@@ -140,7 +136,7 @@ func (t Threshold) Failure(report *sim.Report) string {
 
 // value6 writes a value of the figure to six digits, as a threshold would.
 func (t Threshold) value6(x float64) string {
-	if sim.IsPart(t.Figure) {
+	if report.IsPart(t.Figure) {
 		return fmt.Sprintf("%.6g%%", 100*x)
 	}
 	return fmt.Sprintf("%.6g", x)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -33,7 +34,7 @@ func madeUp() Result {
 		Policy:      lease.Policy{Fallback: lease.FallbackDeny},
 	}
 	r := sim.Report{
-		SchemaVersion: sim.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10,
+		SchemaVersion: report.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10,
 		RepsAsked: 10,
 		DurationS: 30, WarmupS: 2, Confidence: 0.95, Processes: 20,
 		Figures: sim.Figures{
@@ -150,14 +151,13 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 	return r
 }
 
-// planned is a plan by the same simulator; missed is one that finds nothing. They are
-// kept as they were once found, so that what is shown does not change with how plans are found;
-// -update asks the search again.
+// planned is a plan by the same simulator; missed is one that finds nothing. They are kept as they were once
+// found, so that what is shown does not change with how plans are found; -update asks the search again.
 func planned(t *testing.T) search.Plan { return kept(t, "plan.json") }
 
 func missed(t *testing.T) search.Plan {
 	return kept(t, "miss.json", search.AtMost("false_reject_ratio", 0.005), search.AtMost("calls_per_s", 100),
-		search.AtLeast("admitted_vs_central", 0.9))
+		atLeast("admitted_vs_central", 0.9))
 }
 
 func kept(t *testing.T, name string, targets ...search.Threshold) (p search.Plan) {

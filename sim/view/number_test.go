@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -79,7 +80,7 @@ func TestAThingIsCounted(t *testing.T) {
 
 func TestPartsAreShownInPercentAsTheyAreAskedFor(t *testing.T) {
 	for key, f := range about {
-		testkit.Check(t, (f.unit == inPercent) == sim.IsPart(key), "%s has the unit %q", key, f.unit)
+		testkit.Check(t, (f.unit == inPercent) == report.IsPart(key), "%s has the unit %q", key, f.unit)
 	}
 }
 

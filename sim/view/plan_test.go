@@ -96,7 +96,7 @@ func TestATargetThatToleratesNothingHasNoMargin(t *testing.T) {
 	some, none := search.AtMost("false_reject_ratio", 0.01), search.AtMost("false_reject_ratio", 0)
 	p.Chosen.Margins = []search.Margin{{Threshold: some, Value: 0.005, Meets: true, Margin: 0.5},
 		{Threshold: none, Value: 0.0001, Margin: -0.0001},
-		{Threshold: search.AtLeast("jain", 1), Value: 1, Meets: true}}
+		{Threshold: atLeast("jain", 1), Value: 1, Meets: true}}
 	// then only what is left of a part is a margin.
 	text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
 	says(t, text, "false_reject_ratio at most 1 % 0.5 % 50 % holds",
@@ -117,4 +117,9 @@ func TestATradeOffSaysAllThatItSets(t *testing.T) {
 	says(t, strings.Join(strings.Fields(text), " "), "120ms 480ms (default) 250", "120ms 480ms 1,000",
 		"120ms 480ms (default) default")
 	wording{"", "overcommit"}.check(t, text)
+}
+
+// atLeast is a threshold from below.
+func atLeast(figure string, bound float64) search.Threshold {
+	return search.Threshold{Figure: figure, Op: ">=", Bound: bound}
 }

@@ -202,7 +202,7 @@ rivals: [fixed_window]
 
 // report is a report of two replications in which false rejects are 1 % to 3 %.
 func report() sim.Report {
-	r := sim.Report{SchemaVersion: sim.SchemaVersion, Scenario: "pretended", ScenarioHash: "0123456789abcdef",
+	r := sim.Report{SchemaVersion: 1, Scenario: "pretended", ScenarioHash: "0123456789abcdef",
 		Seed: 11, Reps: 2, Confidence: 0.95}
 	r.FalseRejectRatio = sim.Figure{Mean: 0.02, Low: 0.01, High: 0.03, Worst: 0.04, WorstSeed: 12}
 	return r

@@ -17,31 +17,20 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-// phases shows on a terminal, phase by phase, how much of something is done, and how long the phase
-// takes. Elsewhere it shows nothing, and show is nil. The caller calls show once at a time, and clear
-// before it prints anything else.
+// phases shows on a terminal, phase by phase, how much of something is done. Elsewhere it shows nothing, and
+// show is nil. The caller calls show once at a time, and clear before it prints anything else.
 func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	line, clear := statusLine(w)
 	if line == nil {
 		return nil, clear
 	}
 	var current string
-	var begun, shown time.Time
+	var shown time.Time
 	return func(phase string, done, of int) {
-		now := time.Now()
-		if phase != current {
-			current, begun, shown = phase, now, time.Time{}
+		if now := time.Now(); phase != current || now.Sub(shown) >= 100*time.Millisecond {
+			current, shown = phase, now
+			line(fmt.Sprintf("%s %d %%", phase, 100*done/max(of, 1)))
 		}
-		if now.Sub(shown) < 100*time.Millisecond {
-			return
-		}
-		shown = now
-		of, rest := max(of, 1), ""
-		left := time.Duration(float64(now.Sub(begun)) * (float64(of)/float64(max(done, 1)) - 1))
-		if done > 0 && left >= time.Second {
-			rest = fmt.Sprintf(", about %v left", left.Round(time.Second))
-		}
-		line(fmt.Sprintf("%s %d %%%s", phase, 100*done/of, rest))
 	}, clear
 }
 

@@ -54,8 +54,7 @@ func reportSchema() schema {
 // schemas are those of structs, by the name of the type, and of commands, by theirs.
 type schemas map[string]schema
 
-// of returns the schema of a type as encoding/json writes it. It panics for a type that it does not
-// know.
+// of returns the schema of a type as encoding/json writes it. It panics for a type that it does not know.
 func (s schemas) of(t reflect.Type) schema {
 	text := reflect.TypeFor[encoding.TextMarshaler]()
 	switch {

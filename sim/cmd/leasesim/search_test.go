@@ -63,9 +63,9 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 		"--wait-p99 20ms --jain 40% --worst-share 45% --confidence 99% --overcommit-max 7 --out json").ends(0)
 	p := prints[search.Plan](e)
 	want := []search.Threshold{
-		search.AtMost("false_reject_ratio", 0.01), search.AtLeast("admitted_vs_central", 0.995),
+		search.AtMost("false_reject_ratio", 0.01), atLeast("admitted_vs_central", 0.995),
 		search.AtMost("redis_cpu", 0.6),
-		search.AtLeast("jain", 0.4), search.AtLeast("worst_share", 0.45), search.AtMost("calls_per_s", 500),
+		atLeast("jain", 0.4), atLeast("worst_share", 0.45), search.AtMost("calls_per_s", 500),
 		search.AtMost("wait_ms_p99", 20), {Figure: "bound_exceeded_by", Part: "worst", Op: "<="},
 	}
 	testkit.Check(t, slices.Equal(p.Targets, want), "%+v, want %+v", p.Targets, want)
@@ -175,4 +175,9 @@ func TestASweepWithRivalsIsOneMap(t *testing.T) {
 	// Without the flag there are none.
 	testkit.Check(t, !strings.Contains(leasesim(t, line).ends(0).stdout, "sliding_log_client"),
 		"rivals that nobody asked for")
+}
+
+// atLeast is a threshold from below.
+func atLeast(figure string, bound float64) search.Threshold {
+	return search.Threshold{Figure: figure, Op: ">=", Bound: bound}
 }

@@ -73,8 +73,7 @@ func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
 }
 
 func TestCtrlCEndsARunAfterTheReplicationsThatAreDone(t *testing.T) {
-	// Given a run of three replications, one at a time, that is interrupted as soon as the first is
-	// done,
+	// Given a run of three replications, one at a time, that is interrupted as soon as the first is done,
 	ctx, interrupt := context.WithCancel(t.Context())
 	e := execute(ctx, t, func(r sim.Runner, s sim.Scenario) (sim.Report, error) {
 		r.Progress = func(done float64) {

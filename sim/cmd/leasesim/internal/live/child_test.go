@@ -122,8 +122,7 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 			testkit.NoErr(t, o.align(t.Context()))
 			began := time.Now()
 			p.offer()
-			// then a process asks for its part, but for a request of each worker that may have been
-			// due.
+			// then a process asks for its part, but for a request of each worker that may have been due.
 			want := int64(o.Offered * o.limit().Rate() * o.Duration.Seconds() / float64(o.Processes))
 			if got := p.file.Offered().Load(); got < want-workers || got > want+workers {
 				t.Errorf("%s: %d requests in %v, want %d", name, got, time.Since(began), want)
@@ -164,8 +163,7 @@ func TestABurstIsSpreadOverItsTime(t *testing.T) {
 	o.Shape, o.Within, o.Duration = ShapeBursts, 100*time.Millisecond, period
 	inAChild(t, o, func(t *testing.T, p *child, answer func()) {
 		answer()
-		// Given the only burst of a half second, 12,500 requests of one process, at a multiple of
-		// the period,
+		// Given the only burst of a half second, 12,500 requests of one process, at a multiple of the period,
 		burst := time.Now().Truncate(period).Add(period)
 		time.Sleep(time.Until(burst.Add(-time.Millisecond)))
 		done := make(chan struct{})

@@ -116,8 +116,7 @@ func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 		_, err := FromScenario(scenario(t, c.set))
 		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), c.want),
 			"%s: %v, want %q", c.set, err, c.want)
-		// One setting is one error; but a stop has two fields, and some of a policy's are every
-		// group's.
+		// One setting is one error; but a stop has two fields, and some of a policy's are every group's.
 		if n := strings.Count(err.Error(), "\n") + 1; n > 1 && !strings.Contains(c.set, "every: 1s, for") &&
 			!everyGroups[c.set] {
 			t.Errorf("%s: %d errors: %v", c.set, n, err)
