@@ -23,9 +23,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a
-// percentile over time, so it takes a time of its own and not b.N decisions; a sixteenth in a smoke
-// run.
+// span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a percentile
+// over time, so it takes a time of its own and not b.N decisions; a sixteenth in a smoke run.
 func span(full time.Duration) time.Duration {
 	if smoke() {
 		return full / 16
@@ -256,10 +255,9 @@ func (a *arrivals) Exchange(ctx context.Context, calls []*lease.Call, done func(
 	})
 }
 
-// 64 goroutines wait again and again for a key that grants 1,000 tokens a second, some 50 at a
-// time. The latency is from the reply's return by the Store to that of Wait; a wait that found a
-// token there does not count. The reference wakes as many goroutines as often through a channel, in
-// turns with ours.
+// 64 goroutines wait again and again for a key that grants 1,000 tokens a second, some 50 at a time. The
+// latency is from the reply's return by the Store to that of Wait; a wait that found a token there does not
+// count. The reference wakes as many goroutines as often through a channel, in turns with ours.
 func BenchmarkWaitLatency(b *testing.B) {
 	const (
 		waiters   = 64
@@ -451,8 +449,7 @@ func manyKeys(b *testing.B, addr string, n int) window {
 }
 
 // BenchmarkCallsOfAFleet: two hundred limiters with one key, that ask a real server for 0.9 and twice what
-// the limit makes. calls/s are those of all limiters together once the burst is spent, by INFO
-// commandstats.
+// the limit makes. calls/s are those of all limiters together once the burst is spent, by INFO commandstats.
 func BenchmarkCallsOfAFleet(b *testing.B) {
 	const (
 		processes = 200

@@ -229,10 +229,9 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 
 var tailSpan = flag.Duration("tail.span", 6*time.Second, "how long BenchmarkLongTail measures each time")
 
-// BenchmarkLongTail is a limit per user: many keys, each asked seldom. It prints one table of yuzhi
-// beside redis_rate and a plain token bucket in Lua, each on a server of its own, in turns: medians
-// of the rounds, and of the ratios within a round. The CPU time of the client includes what asks:
-// it is the whole process.
+// BenchmarkLongTail is a limit per user: many keys, each asked seldom. It prints one table of yuzhi beside
+// redis_rate and a plain token bucket in Lua, each on a server of its own, in turns: medians of the rounds,
+// and of the ratios within a round. The CPU time of the client includes what asks: it is the whole process.
 func BenchmarkLongTail(b *testing.B) {
 	users, rounds := 100_000, 3
 	if smoke() {

@@ -380,8 +380,7 @@ func TestAManualClockJustWorks(t *testing.T) {
 	}
 }
 
-// Calls that are held back for others to go along go when those before them are back: time may
-// stand still.
+// Calls that are held back for others to go along go when those before them are back: time may stand still.
 func TestNoRequestHangsWhileAManualClockStands(t *testing.T) {
 	for i := range testkit.PlainOrRace(30, 10) {
 		l, _ := onManualClock(t, of(hybrid.PerHour(100)))
@@ -437,8 +436,7 @@ func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 	})
 }
 
-// A process whose twin, restored from the same snapshot, calls under the same id goes on under
-// another one.
+// A process whose twin, restored from the same snapshot, calls under the same id goes on under another one.
 func TestATwinLeadsToANewID(t *testing.T) {
 	bubble(t, func(t *world) {
 		limit := hybrid.PerSecond(1000)

@@ -49,8 +49,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// Probes come one at a time and ever less often, at least one every T; a call that succeeds ends
-// the outage.
+// Probes come one at a time and ever less often, at least one every T; a call that succeeds ends the outage.
 func TestProbesBackOff(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
@@ -294,8 +293,7 @@ func TestAPauseOfTheStoreAdmitsNoMoreThanAWindow(t *testing.T) {
 	}
 }
 
-// spoil makes every call for key fail until heal: on Redis by a value of another type in the
-// bucket's place.
+// spoil makes every call for key fail until heal: on Redis by a value of another type in the bucket's place.
 func (t *world) spoil(key string) {
 	if t.rdb != nil {
 		noErr(t, t.rdb.Set(t.Context(), "yuzhi:{"+key+"}", "not a bucket", time.Hour).Err())
@@ -408,8 +406,7 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// A wait that the fallback serves in the end leaves what it had gathered to the next wait, before
-// Allow.
+// A wait that the fallback serves in the end leaves what it had gathered to the next wait, before Allow.
 func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{MinBatch: 5}, hybrid.PerSecond(100)))

@@ -55,9 +55,8 @@ func (m *meter) check(t *world) {
 	check(t, m.exact.ExceededBy() == 0, "the promise is exceeded by %d", m.exact.ExceededBy())
 }
 
-// However many processes share a bucket, and however they ask, no window admits more than one
-// central bucket would, though an adversary in each of them spends all that it holds just before
-// every report.
+// However many processes share a bucket, and however they ask, no window admits more than one central bucket
+// would, though an adversary in each of them spends all that it holds just before every report.
 func TestTheBoundHoldsOverAllWindows(t *testing.T) {
 	for limit, least := range map[hybrid.Limit]int64{ // admitted at least, adversaries included
 		hybrid.PerSecond(1000):              8550, // 95 % of what one bucket has in the eight seconds

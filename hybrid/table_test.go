@@ -15,9 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// A key that goes to rest stays in the table, even where another request has just taken it off the
-// list to make room: otherwise one key would have two entries under one id, one of them outside the
-// table.
+// A key that goes to rest stays in the table, even where another request has just taken it off the list to
+// make room: otherwise one key would have two entries under one id, one of them outside the table.
 func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(memory.New(nil), Config{Limits: []Limit{PerHour(100)}, KeysMax: 10})

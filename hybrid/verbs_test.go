@@ -50,8 +50,7 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 	})
 }
 
-// redis_rate and throttled: a caller that waits RetryAfter finds the tokens, one that waits less does
-// not.
+// redis_rate and throttled: a caller that waits RetryAfter finds the tokens, one that waits less does not.
 func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
 		// Given empty buckets that get a token in 100 s,

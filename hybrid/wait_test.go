@@ -15,8 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// order collects when each of a number of requests was served. Those that one reply serves wake in
-// any order.
+// order collects when each of a number of requests was served. Those that one reply serves wake in any order.
 type order struct {
 	mu   sync.Mutex
 	when []time.Duration

@@ -130,9 +130,8 @@ func BenchmarkScriptServerTime(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // the round trips are another matter
 }
 
-// BenchmarkMemoryUsage reports what Redis keeps for one bucket and for one record of a holder, as
-// MEMORY USAGE says (their keys, of 9 and 28 bytes, included; what the server keeps to expire a key
-// is not).
+// BenchmarkMemoryUsage reports what Redis keeps for one bucket and for one record of a holder, as MEMORY
+// USAGE says (their keys, of 9 and 28 bytes, included; what the server keeps to expire a key is not).
 //
 //	go test ./redisbucket -run '^$' -bench MemoryUsage -benchtime 1x
 func BenchmarkMemoryUsage(b *testing.B) {

@@ -23,8 +23,7 @@ func windowRequest(seq int64) lease.Request {
 	return r
 }
 
-// pastRequest returns a call for the key of windowRequest, of a newer version without any of its
-// limits.
+// pastRequest returns a call for the key of windowRequest, of a newer version without any of its limits.
 func pastRequest(seq int64) lease.Request {
 	r := request(seq)
 	r.Config.Limits, r.Config.Version.Deploy = []lease.Limit{lease.PerSecond(7)}, 1

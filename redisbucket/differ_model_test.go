@@ -88,8 +88,7 @@ func (x *trio) step() {
 	}
 }
 
-// pass lets time go by, in client-time mode: mostly a little, at times to the edge of a slice,
-// rarely back.
+// pass lets time go by, in client-time mode: mostly a little, at times to the edge of a slice, rarely back.
 func (x *trio) pass() {
 	if !x.clientTime {
 		return

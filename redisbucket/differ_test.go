@@ -92,9 +92,8 @@ func keysOf(cmd redis.Cmder) []any {
 	return args[3 : 3+n]
 }
 
-// trio is one bucket three times: in real Redis, in miniredis, and as protocol.Bucket. Every step is
-// done to all of them at one server time, and then all of them must have answered alike and hold
-// the same state.
+// trio is one bucket three times: in real Redis, in miniredis, and as protocol.Bucket. Every step is done to
+// all of them at one server time, and then all of them must have answered alike and hold the same state.
 type trio struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -126,8 +125,7 @@ type snapshot struct {
 }
 
 // TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and
-// protocol.Bucket execute the same ones at the same times, then replies and state are equal to the
-// last bit.
+// protocol.Bucket execute the same ones at the same times, then replies and state are equal to the last bit.
 func TestScriptsAgreeWithReference(t *testing.T) {
 	// The race detector makes miniredis four times as slow; what it watches shows in fewer calls.
 	all, most := testkit.PlainOrRace(20_000, 4_000), 2_000
@@ -187,8 +185,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 	}
 }
 
-// trio returns a bucket on these servers and as protocol.Bucket, with nothing stored yet, and some
-// holders.
+// trio returns a bucket on these servers and as protocol.Bucket, with nothing stored yet, and some holders.
 func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime, windows bool) *trio {
 	t.Helper()
 	x := &trio{t: t, rng: rng, key: "any}", clientTime: clientTime, windows: windows, server: s.fake,
@@ -361,8 +358,7 @@ func (x *trio) lose() {
 	x.fresh()
 }
 
-// save remembers everything; restore goes back to it, as the promotion of a replica that lagged
-// behind does.
+// save remembers everything; restore goes back to it, as the promotion of a replica that lagged behind does.
 func (x *trio) save() {
 	x.logf("saved")
 	x.saved = &snapshot{x.bucket.Clone(), textsOf(x.t, x.stores[0], x.key, x.names...)}

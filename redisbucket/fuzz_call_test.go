@@ -24,8 +24,7 @@ func newChoices(data []byte) *choices {
 	return &choices{data: data, rest: rand.NewPCG(h.Sum64(), 0)}
 }
 
-// Uint64 implements rand.Source. The low bits are never given: a constant would keep rand.IntN in a
-// loop.
+// Uint64 implements rand.Source. The low bits are never given: a constant would keep rand.IntN in a loop.
 func (c *choices) Uint64() uint64 {
 	n := c.rest.Uint64()
 	if len(c.data) < 2 {

@@ -36,8 +36,7 @@ var mutations = []mutation{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 	}, func(s *stage) {
-		// given A, which holds the whole bucket until the very end of a slice, and spends it at its
-		// deadline
+		// given A, which holds the whole bucket until the very end of a slice, and spends it at its deadline
 		width := int64(65536)
 		s.now = (s.now/width+10)*width - 400_000 - 1
 		s.call("A", lease.Request{Want: 10})
@@ -112,8 +111,7 @@ var mutations = []mutation{
 	{"an expiry moved earlier when T shrinks", hundred, []edit{
 		{"or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then", "then"},
 	}, func(s *stage) {
-		// given A, which holds the whole bucket for 4 s, in slices whose width is old enough to be
-		// halved
+		// given A, which holds the whole bucket for 4 s, in slices whose width is old enough to be halved
 		const width = 1 << 20
 		s.config.TTL = 4 * time.Second
 		s.call("B", lease.Request{})
@@ -199,8 +197,7 @@ var mutations = []mutation{
 		s.call("A", lease.Request{Refund: 10})
 		s.admit(-10)
 		s.drain("B")
-		// when the network delivers both calls of A once more, in order, after the bucket has
-		// forgotten A
+		// when the network delivers both calls of A once more, in order, after the bucket has forgotten A
 		s.now += 1_000_000
 		s.deliverAgain("A", 1)
 		s.deliverAgain("A", 2)
@@ -393,8 +390,7 @@ var mutations = []mutation{
 		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n",
 			"  if false then\n    level, burst = 2^53, 2^53\n"},
 	}, func(s *stage) {
-		// given A, which leaves half of the burst of 10 to others, so that its bound has the other
-		// half
+		// given A, which leaves half of the burst of 10 to others, so that its bound has the other half
 		s.audit.Burst = 5
 		// when it draws all that it may
 		for range 20 {

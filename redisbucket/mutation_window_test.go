@@ -291,8 +291,7 @@ func (s *stage) losesLeased(after int64) {
 	s.call("B", lease.Request{})
 }
 
-// overshoot has B use 8 more than it had while the loss is waited out, A spend the 10, and the 8 be
-// refunded.
+// overshoot has B use 8 more than it had while the loss is waited out, A spend the 10, and the 8 be refunded.
 func overshoot(between func(*stage)) func(*stage) {
 	return func(s *stage) {
 		s.losesLeased(300_000)

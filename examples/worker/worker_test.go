@@ -55,8 +55,7 @@ func (a *api) called() int {
 	return len(a.calls)
 }
 
-// start starts one worker of the fleet that shares buckets, and checks that its books balance in
-// the end.
+// start starts one worker of the fleet that shares buckets, and checks that its books balance in the end.
 func start(t *testing.T, buckets lease.Store, queue chan int, a *api, limit hybrid.Limit) *worker {
 	t.Helper()
 	// Each worker has another value of the store, as separate processes have.

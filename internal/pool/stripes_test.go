@@ -132,8 +132,7 @@ func TestDenialsAreCounted(t *testing.T) {
 	}
 	all.Wait()
 	testkit.Check(t, p.Missed() == 40_000, "%d of 40,000 counted", p.Missed())
-	// Once there are tokens again they are taken, and without the bucket's word a take is only
-	// Refused.
+	// Once there are tokens again they are taken, and without the bucket's word a take is only Refused.
 	p.Add(1)
 	testkit.Check(t, p.Take() == Took && p.Take() == Denied, "one token was added")
 	p.Deny(false)

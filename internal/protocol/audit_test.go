@@ -347,10 +347,9 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 
 // follow looks at the bucket after a call.
 //
-// Where a live bucket changes its limits, one that goes on has the old bound in windows that begin
-// before, and the new one in those that begin after the leases of before have ended; in between the
-// larger of the new one and what was leased. One that is new begins then, and so do all of a bucket
-// that is new.
+// Where a live bucket changes its limits, one that goes on has the old bound in windows that begin before,
+// and the new one in those that begin after the leases of before have ended; in between the larger of the new
+// one and what was leased. One that is new begins then, and so do all of a bucket that is new.
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := bucket, &bucket.config
 	anew := s.created != b.created || s.epoch != b.epoch

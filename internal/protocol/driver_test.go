@@ -12,8 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// driver runs Clients over one Bucket as a limiter does, in a loop over events: arrivals, ticks,
-// replies.
+// driver runs Clients over one Bucket as a limiter does, in a loop over events: arrivals, ticks, replies.
 type driver struct {
 	t      *testing.T
 	now    clock.Instant

@@ -288,8 +288,7 @@ func (f *fleet) failover(n *node, blind bool) {
 	was, is := f.bucket, f.copied
 	switch {
 	case blind && f.slack == 0 && !f.faults.Charge && is.exists && is.created == was.created:
-		// What was drawn since, once more; a holding that was renewed since is forgotten at its old
-		// end.
+		// What was drawn since, once more; a holding that was renewed since is forgotten at its old end.
 		f.slack = f.capacity()
 		f.quietUntil = f.now + 1_000_000_000
 	case !blind && f.knows(n) && n.heard.counter == f.bucket.counter && // it knows of all that was executed
@@ -408,8 +407,7 @@ func (f *fleet) check() error {
 
 // Random schedules do this to windows: times of some milliseconds, which is as short as they are.
 
-// randomWindow is a sliding window or a calendar. Lengths are few, so that limits of one length
-// meet.
+// randomWindow is a sliding window or a calendar. Lengths are few, so that limits of one length meet.
 func (f *fleet) randomWindow() lease.Limit {
 	length := []time.Duration{1000, 1500, 2000, 3000, 3000, 7001, 90_000}[f.rnd.IntN(7)] * time.Microsecond
 	n := 1 + f.rnd.Int64N(12)

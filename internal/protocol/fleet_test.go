@@ -16,8 +16,7 @@ import (
 // fleetStart is the server's time at the beginning, far from 0 so that it can step back.
 const fleetStart = 1_000_000_000_000
 
-// fleet is some holders, one bucket, the network between them and the audit of all. Time is a plain
-// integer.
+// fleet is some holders, one bucket, the network between them and the audit of all. Time is a plain integer.
 type fleet struct {
 	rnd    *rand.Rand
 	logf   func(string, ...any)

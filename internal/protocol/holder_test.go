@@ -135,8 +135,7 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 
 // A token that is leased ahead of need during a burst is missing to the processes that come last.
 func TestABurstInStepIsNotLeftInLeases(t *testing.T) {
-	// given eight processes that all ask within the same 2 ms of every second, together for the
-	// whole burst
+	// given eight processes that all ask within the same 2 ms of every second, together for the whole burst
 	limit := lease.PerSecond(1000)
 	d := newDriver(t, limit)
 	d.rtt = 200 * time.Microsecond

@@ -255,8 +255,7 @@ func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 	}
 }
 
-// futures are the descriptions of all that w may become by one event or none, and what is wrong
-// then.
+// futures are the descriptions of all that w may become by one event or none, and what is wrong then.
 func (w *world) futures() []string {
 	var d describer
 	all := []string{string(d.describe(nil, w))}

@@ -18,9 +18,8 @@ import (
 var flagStates = flag.Int("lease.states", 0,
 	"how many states each instance of the model checker may explore")
 
-// model is one small instance: which holders, limits and faults there are. The checker explores
-// every order in which they can happen, over the real Bucket and the real holding
-// (model_world_test.go).
+// model is one small instance: which holders, limits and faults there are. The checker explores every order
+// in which they can happen, over the real Bucket and the real holding (model_world_test.go).
 type model struct {
 	name    string
 	holders int // 0 means 2
@@ -81,8 +80,7 @@ const (
 
 func (m moves) has(one moves) bool { return m&one != 0 }
 
-// perMicro is n tokens in per microseconds, the only rates that show anything within a T of a few
-// ticks.
+// perMicro is n tokens in per microseconds, the only rates that show anything within a T of a few ticks.
 func perMicro(n, per, burst int64) lease.Limit {
 	return lease.Limit{Tokens: n, Per: time.Duration(per) * time.Microsecond, Burst: burst}
 }
@@ -231,9 +229,8 @@ type tree struct {
 	model
 	parents []uint32
 	causes  []event
-	// The worlds on the way to the state that was looked at last, by depth, and their numbers.
-	// States are looked at in the order in which they were found, so the next one shares most of
-	// its way.
+	// The worlds on the way to the state that was looked at last, by depth, and their numbers. States are
+	// looked at in the order in which they were found, so the next one shares most of its way.
 	worlds  []*world
 	numbers []int
 }
@@ -255,9 +252,8 @@ func (x *tree) world(number, depth int) *world {
 	return x.worlds[depth]
 }
 
-// explore searches breadth first until budget states are known, so that the first violation found
-// has the shortest trace. All that is kept of a state is a 64-bit hash of its description, and its
-// place in the tree.
+// explore searches breadth first until budget states are known, so that the first violation found has the
+// shortest trace. All that is kept of a state is a 64-bit hash of its description, and its place in the tree.
 func (m model) explore(budget int) result {
 	x := &tree{model: m, parents: []uint32{0}, causes: []event{{}}}
 	var d describer

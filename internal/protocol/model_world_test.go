@@ -308,8 +308,7 @@ func (w *world) apply(e event) (violation string) {
 	return w.violation()
 }
 
-// set has an operator set c. It is always the first revision, or worlds would never be the same
-// again.
+// set has an operator set c. It is always the first revision, or worlds would never be the same again.
 func (w *world) set(c lease.Config) (violation string) {
 	if _, err := w.bucket.Configure(w.server(), lease.OpSet, c); err != nil {
 		return err.Error()
@@ -400,8 +399,7 @@ func (w *world) credited(h *modelHolder, seq int64) {
 	}
 }
 
-// counts reports whether the limit that the meter watches is in force: it is the last of its
-// configuration.
+// counts reports whether the limit that the meter watches is in force: it is the last of its configuration.
 func (w *world) counts() bool {
 	limits := w.bucket.config.Limits
 	return len(limits) > 0 && limits[len(limits)-1].Equal(w.limit)

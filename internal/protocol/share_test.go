@@ -98,10 +98,9 @@ func TestLoneHolderGetsEverything(t *testing.T) {
 	testkit.Check(t, h.admitted >= 20_400*995/1000, "%d of 20,400", h.admitted)
 }
 
-// x/time/rate's TestLongRunningQPS asks the same: 99.9 % of what the limit gives. Missing are the tokens
-// that stand in the bucket between two calls, and once, at the start, the refill of up to a Target while the
-// bucket counted what was spent as held. So the time is long enough for a Target's refill to be a
-// thousandth.
+// x/time/rate's TestLongRunningQPS asks the same: 99.9 % of what the limit gives. Missing are the tokens that
+// stand in the bucket between two calls, and once, at the start, the refill of up to a Target while the
+// bucket counted what was spent as held. So the time is long enough for a Target's refill to be a thousandth.
 func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 	loads := []float64{5, 1, 1.2, 2}[:testkit.ShortOrLong(t, 2, 4, "loads")/testkit.PlainOrRace(1, 2)]
 	for _, l := range []lease.Limit{
@@ -115,8 +114,7 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 			if load < 2 || l.Tokens < 100 {
 				span = 5 * time.Minute
 			}
-			// given one process that asks at an even pace, as often as the limit allows or more
-			// often
+			// given one process that asks at an even pace, as often as the limit allows or more often
 			d, h := alone(t, l, lease.Policy{}, steady(load*l.Rate()))
 			// when it has gone on for a while
 			d.run(span)

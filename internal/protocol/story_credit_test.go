@@ -155,8 +155,7 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 		{"a negative number of those who wait", func(g *lease.Grant) { g.Waited = -5 }, false},
 		{"no T", func(g *lease.Grant) { g.Config.TTL = 0 }, false},
 	} {
-		// given a call for 5 tokens, 2 of them for requests that wait, and a store that answers
-		// nonsense
+		// given a call for 5 tokens, 2 of them for requests that wait, and a store that answers nonsense
 		h := s.holder(c.name)
 		g := s.executes(s.opens(h, ask{Want: 5, Waiting: 2}))
 		c.lie(&g)

@@ -39,15 +39,13 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			lasts := b.Deadline().Sub(s.instant())
 			testkit.Must(t, b.Pool.Held() == 10 && lasts >= 500*time.Millisecond, "b holds %d for %v",
 				b.Pool.Held(), lasts)
-			// when the bucket is lost, a knows of it, and asks for everything when b's lease is
-			// about to end
+			// when the bucket is lost, a knows of it, and asks for everything when b's lease is about to end
 			s.now += 10_000
 			s.loses(a)
 			s.now = int64(b.Deadline())/1000 - 1
 			s.draws(a, 10)
 			s.spends(b)
-			// then all of it together stays within the burst, and the wait ends soon after the
-			// lease
+			// then all of it together stays within the burst, and the wait ends soon after the lease
 			s.audits()
 			left := s.bucket.Dump().Frozen - s.now
 			testkit.Check(t, left >= 0 && left <= 800_000,
@@ -57,8 +55,7 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 }
 
 func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
-	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody
-	// else
+	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody else
 	s, a, b := pair(t, lease.PerSecond(1000), 400*time.Millisecond)
 	s.config.Version.Revision = 1 // remembered for a month
 	s.calls(a, ask{})

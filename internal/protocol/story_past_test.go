@@ -18,8 +18,7 @@ import (
 var hundreds = []lease.Limit{lease.Every(40 * time.Second).WithBurst(100), lease.Sliding(100, time.Hour),
 	lease.Calendar(100, 24*time.Hour, 0)}
 
-// turnsTo has the processes of one configuration fall silent, and h call with limits of the same
-// version.
+// turnsTo has the processes of one configuration fall silent, and h call with limits of the same version.
 func (s *scene) turnsTo(h *holding, a ask, limits ...lease.Limit) lease.Grant {
 	s.t.Helper()
 	s.now += 2*exact.Micros(s.config.TTL) + 1

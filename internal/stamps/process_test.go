@@ -13,8 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// The test binary runs itself as a child process; these variables say that it is one, and on which
-// file.
+// The test binary runs itself as a child process; these variables say that it is one, and on which file.
 const (
 	roleVar = "YUZHI_STAMPS_ROLE"
 	fileVar = "YUZHI_STAMPS_FILE"

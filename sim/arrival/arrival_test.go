@@ -48,8 +48,7 @@ func kinds() map[string]kind {
 	return map[string]kind{
 		scenario.Constant: {asIs, 0},
 		scenario.Poisson:  {asIs, 1},
-		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off
-		// end.
+		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off end.
 		scenario.OnOff: {asIs, 1 + 2*10*arrivalsRate*10/math.Pow(10+1/0.9, 2)},
 		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the part
 		// of the fraction is at most 1/4.
@@ -120,8 +119,7 @@ func countsIn(all []int64, window time.Duration) []float64 {
 	return counts
 }
 
-// dispersion is the variance of counts over their mean, and its standard error, from ten parts of
-// the run.
+// dispersion is the variance of counts over their mean, and its standard error, from ten parts of the run.
 func dispersion(counts []float64) (index, stderr float64) {
 	var parts []float64
 	for part := range slices.Chunk(counts, len(counts)/10) {
@@ -172,9 +170,8 @@ func TestNoRateIsNoRequests(t *testing.T) {
 	}
 }
 
-// The requests of a seed are a promise, as package random's streams are: these are the first 10,000
-// of each kind, and 10,000 draws of each distribution. A machine that rounds anything otherwise
-// fails here.
+// The requests of a seed are a promise, as package random's streams are: these are the first 10,000 of each
+// kind, and 10,000 draws of each distribution. A machine that rounds anything otherwise fails here.
 func TestEveryMachineHasTheSameRequests(t *testing.T) {
 	const n = 10_000
 	sum := sha256.New()

@@ -119,9 +119,8 @@ func TestSyncIsTheSameMomentForAll(t *testing.T) {
 	}
 }
 
-// TestVolleysAreSpreadEvenly: Sync from its moment on, Boundary with half of a volley before it, and
-// of the first volley only the part after the start. A process that starts within a volley has the
-// rest of it.
+// TestVolleysAreSpreadEvenly: Sync from its moment on, Boundary with half of a volley before it, and of the
+// first volley only the part after the start. A process that starts within a volley has the rest of it.
 func TestVolleysAreSpreadEvenly(t *testing.T) {
 	for kind, c := range map[string]struct {
 		at     []int64     // ms

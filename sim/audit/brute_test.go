@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// bruteExcess is the definition, word by word, in unbounded integers: over all pairs (s, e) of
-// moments that occur, the most that count(s, e) exceeds the bound by, in tokens rounded up, at
-// least 0.
+// bruteExcess is the definition, word by word, in unbounded integers: over all pairs (s, e) of moments that
+// occur, the most that count(s, e) exceeds the bound by, in tokens rounded up, at least 0.
 func bruteExcess(spans []Span, b Bound) *big.Int {
 	worst := new(big.Int)
 	for _, first := range spans {
@@ -49,14 +48,12 @@ func excess(s, e, n int64, b Bound) *big.Int {
 	scaled.Sub(scaled, big.NewInt(b.Overcommit))
 	scaled.Mul(scaled, per)
 	scaled.Sub(scaled, w.Mul(w, big.NewInt(b.Tokens)))
-	// ceil(x/per) = floor((x+per-1)/per), and Div rounds towards minus infinity for a positive
-	// divisor.
+	// ceil(x/per) = floor((x+per-1)/per), and Div rounds towards minus infinity for a positive divisor.
 	scaled.Add(scaled, per).Sub(scaled, big.NewInt(1))
 	return scaled.Div(scaled, per)
 }
 
-// verify checks a verdict against the definition, and that its window is one that bears the verdict
-// out.
+// verify checks a verdict against the definition, and that its window is one that bears the verdict out.
 func verify(spans []Span, b Bound, got Window) error {
 	want := bruteExcess(spans, b)
 	if want.Cmp(big.NewInt(got.ExceededBy)) != 0 {

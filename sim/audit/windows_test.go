@@ -65,8 +65,7 @@ func TestTheWorstWindowOfSpansAgreesWithANaiveScan(t *testing.T) {
 	testkit.Check(t, exceeded > 500 && exceeded < 4500, "%d exceeded: the draw is lopsided", exceeded)
 }
 
-// TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another
-// period, or none.
+// TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another period, or none.
 func TestACalendarGoesByTheClockThatTheBucketHasSeen(t *testing.T) {
 	const second = 1000 * ms
 	a := NewAuditor([]Bound{Of(lease.Calendar(5, time.Minute, 0), 0)}, 1)

@@ -21,11 +21,10 @@ import (
 var chaosScenarios = flag.Int("sim.scenarios", 0,
 	"how many random scenarios TestChaos runs; 0: as many as a short or a long run has")
 
-// TestChaos: under any faults of processes, network and Redis, the promise of every limit holds,
-// over all windows and in all periods, and no token is lost or forged, with FallbackDeny. The
-// exceptions of the promise (docs/protocol.md section 1: a lost bucket that the first caller never
-// knew, a server's clock that jumps ahead) may exceed it by the documented amount, and only in runs
-// where they happened.
+// TestChaos: under any faults of processes, network and Redis, the promise of every limit holds, over all
+// windows and in all periods, and no token is lost or forged, with FallbackDeny. The exceptions of the
+// promise (docs/protocol.md section 1: a lost bucket that the first caller never knew, a server's clock that
+// jumps ahead) may exceed it by the documented amount, and only in runs where they happened.
 func TestChaos(t *testing.T) {
 	seed := testkit.Seed(t) // of the first; YUZHI_SEED=N and -args -sim.scenarios 1 repeat one of them
 	n := int64(*chaosScenarios)
@@ -152,8 +151,7 @@ func (c *chaos) limit() {
 	c.windows(rand.New(rand.NewPCG(c.Seed, 45)))
 }
 
-// windows makes some limits sliding windows or calendars, of as many tokens. Its draws change
-// nothing else.
+// windows makes some limits sliding windows or calendars, of as many tokens. Its draws change nothing else.
 func (c *chaos) windows(rnd *rand.Rand) {
 	if rnd.IntN(2) == 0 {
 		return

@@ -36,8 +36,7 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 	return run
 }
 
-// simulate runs one replication of s to its end. Every call that a bucket answers is passed to each
-// see.
+// simulate runs one replication of s to its end. Every call that a bucket answers is passed to each see.
 func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
 	return toTheEnd(t, newRun(t, s), see...)

@@ -27,8 +27,7 @@ func checkUniform(t *testing.T, what string, bins, draws int, draw func() float6
 	}
 }
 
-// A variable's own distribution function of it is uniform: every error of a shape shows as an
-// uneven bin.
+// A variable's own distribution function of it is uniform: every error of a shape shows as an uneven bin.
 func TestShapes(t *testing.T) {
 	const bins = 1000
 	draws := testkit.ShortOrLong(t, 200_000, testkit.PlainOrRace(1_000_000, 200_000), "draws")

@@ -9,9 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// poured is max-min fairness by its definition: water rises in all vessels alike, each as wide as
-// its weight and as high as was asked for, until the total is poured out. The level is found by
-// halving.
+// poured is max-min fairness by its definition: water rises in all vessels alike, each as wide as its weight
+// and as high as was asked for, until the total is poured out. The level is found by halving.
 func poured(asked, weights []int64, total int64) []float64 {
 	at := func(level float64) (shares []float64, sum float64) {
 		for i := range asked {

@@ -111,8 +111,7 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 			alike(t, name+" in a second run", all, ok, decide(b, all))
 			testkit.Check(t, a.RoundTrips() == b.RoundTrips(),
 				"%s: %d round trips, then %d", name, a.RoundTrips(), b.RoundTrips())
-			// When only one key is asked for, then its requests are decided as among those of the
-			// others.
+			// When only one key is asked for, then its requests are decided as among those of the others.
 			var one []request
 			var want []bool
 			for i, r := range all {
@@ -134,8 +133,7 @@ func TestWhatAsksTheStoreMakesOneRoundTripPerRequest(t *testing.T) {
 	}
 }
 
-// TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease
-// accepts.
+// TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease accepts.
 func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 	rng := testkit.Rand(t)
 	const rounds = 400

@@ -25,8 +25,7 @@ func TestAStaticSplitDividesByWeight(t *testing.T) {
 }
 
 func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
-	// Given a limit that no three processes can share in whole tokens, each asking in every
-	// millisecond
+	// Given a limit that no three processes can share in whole tokens, each asking in every millisecond
 	a := start(t, "static_split", fleetOf(3, lease.Limit{Tokens: 100, Per: 7 * time.Second, Burst: 20}))
 	var admitted [3]int64
 	const end = 101 * second
@@ -60,8 +59,7 @@ func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
 		const processes = 8
 		limit := lease.PerSecond(100).WithBurst(500)
 		a := start(t, fmt.Sprintf("local_batches:%d", batch), fleetOf(processes, limit))
-		// Given that every process has used one token of a batch, and the bucket is full again a
-		// day later
+		// Given that every process has used one token of a batch, and the bucket is full again a day later
 		for p := range processes {
 			testkit.Must(t, a.Decide(0, p, 0, 1), "the first request was refused")
 		}
@@ -201,8 +199,7 @@ func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 	}
 	seen := map[bool]int{}
 	for range 60 {
-		// Given some processes of the start and some later ones, many of which settle at the same
-		// moments
+		// Given some processes of the start and some later ones, many of which settle at the same moments
 		f := fleetOf(1+rng.IntN(7), limits[rng.IntN(len(limits))]...)
 		later := rng.IntN(4)
 		period := 1 + rng.Int64N(90)

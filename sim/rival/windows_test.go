@@ -116,8 +116,7 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 	for _, name := range []string{"fixed_window_client", "sliding_log_client", "sliding_cells_client",
 		"sliding_cells_client:3", "sliding_cells_client:1"} {
 		for _, limit := range slices.Repeat(limits, 10) {
-			// Given clocks that are apart by anything from nothing to some windows, and all of them
-			// wrong
+			// Given clocks that are apart by anything from nothing to some windows, and all of them wrong
 			f := fleetOf(1+rng.IntN(4), limit)
 			window := limit.TimeToFull().Microseconds()
 			spread := 1 + rng.Int64N([]int64{1, window, 4 * window}[rng.IntN(3)])
@@ -207,8 +206,7 @@ func TestCentralClientAdmitsAheadWhatAFastClockBrings(t *testing.T) {
 	// When the first has spent the burst, then the second finds 3 more at the same moment.
 	admits(t, a, 0, 0, 5)
 	admits(t, a, 0, 1, 3)
-	// The bucket's time never goes back: it brings the first one nothing until its own clock is
-	// there.
+	// The bucket's time never goes back: it brings the first one nothing until its own clock is there.
 	admits(t, a, 300*ms, 0, 0)
 	admits(t, a, 400*ms, 0, 1)
 	// However far ahead, it brings a burst at most.
