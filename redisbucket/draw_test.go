@@ -89,9 +89,9 @@ func contentsOf(s *Store, key string) string {
 	return strings.TrimPrefix(s.rdb.Get(context.Background(), s.bucketKey(key)).Val(), mark)
 }
 
-// TestAKeyAtRestIsSmall: users without a lease cost at most 250 bytes each. That includes the tables
-// of keys and of expiries, whose entries Debian's jemalloc rounds up to 16 bytes. MEMORY USAGE, which
-// leaves these tables out, says what each form is.
+// TestAKeyAtRestIsSmall: users without a lease, of a limiter with a name, cost at most 250 bytes each. That
+// includes the tables of keys and of expiries, whose entries Debian's jemalloc rounds up to 16 bytes. MEMORY
+// USAGE, which leaves these tables out, says what each form is.
 func TestAKeyAtRestIsSmall(t *testing.T) {
 	ctx := context.Background()
 	s := newStore(t, redistest.Start(t).Addr)
@@ -109,7 +109,7 @@ func TestAKeyAtRestIsSmall(t *testing.T) {
 			for i := range 100 {
 				r := drawOf(1, 1)
 				r.Config = lastingConfig
-				calls = append(calls, &lease.Call{Key: fmt.Sprint("user:", from+i), Request: r})
+				calls = append(calls, &lease.Call{Key: fmt.Sprint("@api:user:", from+i), Request: r})
 			}
 			s.Exchange(ctx, calls, func([]*lease.Call) {})
 		}
