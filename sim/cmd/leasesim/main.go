@@ -149,16 +149,13 @@ func statusOf(err error) int {
 var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease|hybrid|redisbucket): ` +
 	`(?:invalid (?:scenario|limit|quantity|trace|policy|config|configuration): )?`)
 
-// goNames are those of Go's packages, as what reads flags has them.
-var goNames = regexp.MustCompile(` flag: (?:strconv\.\w+|time): `)
-
 // moved is the answer of a node of a cluster for a key that another node has.
 var moved = regexp.MustCompile(`\bMOVED \d+ `)
 
 // prefixed writes an error for readers that do not know our packages. It begins with the name of the
 // program, or with the file that is wrong.
 func prefixed(err error) string {
-	s := goNames.ReplaceAllString(err.Error(), " flag: ")
+	s := err.Error()
 	for ourNames.MatchString(s) {
 		s = ourNames.ReplaceAllString(s, "$1")
 	}
