@@ -49,10 +49,12 @@ type Config struct {
 	// Version is the deploy half of the configuration's version: across processes the highest one
 	// wins at once. Under equal ones, 0 as a rule, the limits of a deploy or of a rollback are in
 	// force two TTLs after the last process that was started with the others has called.
-	Version     int64
-	Policy      lease.Policy  // tunes leasing
-	Scope       Scope         // whether all processes share a key's bucket, the default, or each has its own
-	CallTimeout time.Duration // the longest that a method without a context waits; 0 means 100 ms
+	Version int64
+	Policy  lease.Policy // tunes leasing
+	Scope   Scope        // whether all processes share a key's bucket, the default, or each has its own
+	// CallTimeout is the longest that a method waits for a lease call, unless in line; 0 means 100 ms. A node
+	// whose answer takes 15/16 of it is away, and Policy.Fallback decides, for Wait too.
+	CallTimeout time.Duration
 	// Priorities are the shares of every burst that Key.Class leaves to the classes before it: class p
 	// is granted tokens only while the level is above the share Priorities[p-1], so that the requests
 	// that matter most go on when the bucket runs low. Rising, 0 to below 1.
@@ -66,7 +68,7 @@ type Config struct {
 	// slog.Default(); slog.New(slog.DiscardHandler) discards.
 	Logger *slog.Logger
 	Events Events // called as things happen
-	// NearlyUsedAt is the share of a limit, above 0 and below 1, at which Events.NearlyUsed runs. 0 means 0.8.
+	// NearlyUsedAt is the share of a limit, between 0 and 1, at which Events.NearlyUsed runs; 0 means 0.8.
 	NearlyUsedAt float64
 }
 
@@ -187,10 +189,11 @@ type Events struct {
 	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that
 	// had left the table goes by what this process proposes, until its first reply.
 	LimitsChanged func(key string, limits []Limit)
-	// NearlyUsed runs when a lease call of this process has brought a limit of key to Config.NearlyUsedAt or
-	// above: share is the part of its burst, or of its window's tokens, that is used or leased. It runs once in
-	// the time in which the bucket fills, or once a window; another process of the fleet may tell of a later
-	// time within it. A reply that is lost is not told.
+	// NearlyUsed runs when a limit of key reaches Config.NearlyUsedAt: share is the part of its burst, or of
+	// its window's tokens, that is used or leased by now. It runs in the process whose lease call has brought
+	// it there, and in that once in the time in which the bucket fills, or once a window. If the level
+	// crosses that share again meanwhile, another process may tell it too; if the reply is lost, none does.
+	// The key is as the request had it: httplimit.FirstOf begins it with a number and a colon.
 	NearlyUsed func(key string, limit Limit, share float64)
 	// Misconfigured runs when Config.LimitsFor returned limits that cannot be used, on the goroutine
 	// of the request, which it may block.
@@ -229,11 +232,11 @@ const (
 	SourceStore    = lease.SourceStore    // the answer of a lease call made for this request
 	SourceFallback = lease.SourceFallback // Policy.Fallback or ColdStart: the store did not answer
 
-	ColdStartDeny      = lease.ColdStartDeny
-	ColdStartAllow     = lease.ColdStartAllow
-	FallbackLocalShare = lease.FallbackLocalShare
-	FallbackDeny       = lease.FallbackDeny
-	FallbackAllowAll   = lease.FallbackAllowAll
+	ColdStartDeny      = lease.ColdStartDeny      // without any reply, and no call to wait for: deny
+	ColdStartAllow     = lease.ColdStartAllow     // or admit
+	FallbackLocalShare = lease.FallbackLocalShare // while the store is away: this process's part of the rate
+	FallbackDeny       = lease.FallbackDeny       // or nothing, as a limit that a third party sets wants it
+	FallbackAllowAll   = lease.FallbackAllowAll   // or everything
 )
 
 // Limits for keys that are not to be limited, and for keys that are to have nothing: from
@@ -246,7 +249,7 @@ var (
 // PerSecond is n tokens per second with a burst of n.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
-// PerMinute is n tokens per minute with a burst of n.
+// PerMinute is n tokens per minute with a burst of n: after a rest up to 2n in a minute, unlike Sliding.
 func PerMinute(n int64) Limit { return lease.PerMinute(n) }
 
 // PerHour is n tokens per hour with a burst of n.

@@ -6,8 +6,18 @@
 // the store answers, and through any outage under FallbackDeny; under FallbackLocalShare, the
 // default, an outage adds at most rate x window, and one local burst for each process.
 //
-// Redis makes a Limiter in one call, for one set of limits in one Redis; New takes all settings.
-// Package hybrid/xtime has the method set of golang.org/x/time/rate over a Key.
+// Redis makes a Limiter in one call, for one set of limits in one Redis; New takes all settings:
+//
+//	client := redis.NewClient(&redis.Options{ // github.com/redis/go-redis/v9
+//		Addr: "localhost:6379", DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
+//	})
+//	limiter, err := hybrid.Redis(client, "api", hybrid.PerMinute(100)) // each key, over all processes
+//	if !limiter.Allow("user 17") { // 429 Too Many Requests
+//	}
+//	err = limiter.Shutdown(ctx) // gives back what it holds; ctx is not the one that an interrupt has ended
+//
+// For HTTP there is hybrid/httplimit, for gRPC hybrid/rpclimit/grpclimit, and hybrid/xtime has the method set
+// of golang.org/x/time/rate. The folder examples has a program for each.
 //
 // # Which method do I want
 //
@@ -18,8 +28,9 @@
 //   - Take where the caller wants a context, or the reasons: how much is left, when to come back.
 //     TakeUpTo for a batch that may be smaller.
 //   - Wait and WaitN for work that should be done later rather than not at all.
-//   - Key(name) once and its methods after that, where the same key is used again and again;
-//     KeyWith where its limits are at hand, and Key.Class where it matters less than others.
+//   - Key(name) once and its methods after that, where the same key is used again and again, and Key.Class
+//     where it matters less than others. KeyWith(name, limits...) where the limits come with the request:
+//     Allow(ctx, key, limit) of redis_rate is KeyWith(key, limit).Take(ctx, 1), and its AllowAtMost TakeUpTo.
 //
 // To look and to change: Peek, Limits and Stats take nothing. Refund gives back what was admitted and then
 // did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits only where none
@@ -40,30 +51,5 @@
 //
 // A denial is a result and not an error. Errors are sentinels of this package, matched with errors.Is.
 //
-// # The way of a request
-//
-// A Limiter has a member for each class in use: one process as the store sees it. A member has a
-// table of keys. Each key has a slot, whose state says how its requests are answered. Only the idle
-// list, in table.go, changes the state, under its lock:
-//
-//   - Resting: the slot has no entry. So begins a new key (member.drawFor makes its slot), and so stays one
-//     that is asked seldom. A request that waits for one call makes it drawing; others make it active.
-//     While the key's node is away and the key was never heard of, the slot's local share decides
-//     (member.answerAway in decide.go).
-//   - Drawing: one request is on its way as a draw, which travels with the draws of other keys (draw.go). If
-//     the answer is a mere admission, the slot is resting again; otherwise a new entry takes the draw over.
-//   - Active: the slot has an entry, a Client behind a lock. Key.Allow takes a token from the entry's
-//     pool, without the lock. If the pool has none, entry.decide asks the Client, which admits, denies,
-//     or has the request wait. The Client wakes the scheduler. The scheduler puts the call (entry.build)
-//     into a batch to the key's node. Each batch is sent on a goroutine of its own (member.send in
-//     scheduler.go). The reply goes to the Client (entry.receive in entry.go), which serves the requests
-//     that wait. A call that gets no answer ends in member.overdue. An entry that was not used for a TTL, and
-//     holds and owes nothing, goes to rest (entry.restLocked).
-//   - Gone: the slot has left the table, to make room or because nothing is left to remember.
-//
-// protocol.Client.book counts denials, and Pool.Miss those that need no Client. Client.observe measures
-// demand.
-//
-// Rules: docs/protocol.md, sections 8 and 9. protocol.Client decides about tokens; this package is the
-// shell around it, with locks, channels, a table of keys, and calls that travel together.
+// CONTRIBUTING.md follows a request through this package.
 package hybrid

@@ -19,8 +19,8 @@ type Limiter struct {
 
 // New returns a Limiter that leases from store. It does no I/O, so it works while the store is
 // down. Errors wrap ErrInvalidConfig and name every violation; a nil store is one, also where it is
-// a nil of some type, which would crash later. Close it when done: until then no other with its
-// Name may contradict it (see Config.Name).
+// a nil of some type, which would crash later. Shutdown it when done, or Close it, which gives
+// nothing back: until then no other with its Name may contradict it (see Config.Name).
 func New(store lease.Store, cfg Config) (*Limiter, error) {
 	err := cfg.Validate()
 	if isNil(store) {
@@ -89,7 +89,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 		if n := l.lost.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
+			err = fmt.Errorf("hybrid: shutdown: %w: tokens expire of keys that could not give back: %d",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
@@ -173,9 +173,12 @@ func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) erro
 
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process
 // follows at once, the others within a TTL. Tokens that were used stay used (ResetTo drops that), and equal
-// limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. They win
-// over Config.Limits until a process comes with a higher Config.Version, and are remembered for 30 days after
-// the last use. Errors are those of Peek, or wrap ErrInvalidConfig.
+// limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. So a
+// bucket keeps its level: one that is empty fills at the new rate, and has a larger burst in time.
+//
+// They win over Config.Limits, LimitsFor and KeyWith until a process comes with a higher Config.Version, and
+// are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits.
+// Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err

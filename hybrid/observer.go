@@ -204,8 +204,8 @@ func (o *observer) refusedLimits(key string, err error) {
 
 // proposed logs, once, that limits make the Target shorter.
 func (o *observer) proposed(limits []Limit) {
-	asked, target := o.cfg.Policy.TargetFor(nil), o.cfg.Policy.TargetFor(limits)
-	if target < asked {
+	asked, target := o.cfg.Policy.Target, o.cfg.Policy.TargetFor(limits)
+	if target < asked { // the default is meant to be capped
 		o.capped.Do(func() {
 			o.logger().Info("hybrid: Target capped: a lease may use at most a quarter of the burst at the full rate",
 				"target", target, "asked", asked, "limits", limits)

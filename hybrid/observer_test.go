@@ -322,7 +322,8 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 		// The network is slow for a small burst, and limits differ under the same version.
 		t.every(verdict{delay: 20 * time.Millisecond})
 		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
-		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10)))
+		l, out := t.logging(t, by(hybrid.Policy{Target: 100 * time.Millisecond},
+			hybrid.PerSecond(1000).WithBurst(10)))
 		for _, key := range []string{"k", "k2", "k3", "k"} {
 			l.Allow(key)
 			time.Sleep(time.Second)

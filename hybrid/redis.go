@@ -10,16 +10,17 @@ import (
 )
 
 // Redis returns a Limiter with these limits for every key, whose buckets are in Redis, and with defaults for
-// everything else. It is New with a redisbucket.Store and a Config that has Name and Limits. It does no I/O,
-// so it works while Redis is down. Errors wrap ErrInvalidConfig and name every violation.
+// everything else; for a Policy, Events or limits by key use New. It is New with a redisbucket.Store and a
+// Config that has Name and Limits. It does no I/O, so it works while Redis is down. Errors wrap
+// ErrInvalidConfig and name every violation. One client may have many Limiters.
 //
 // The name keeps the Limiters of one client apart: user 17 of "login" and user 17 of "api" have a bucket
 // each. It may be empty where there is one Limiter; see Config.Name. A second one of the same client and name
 // shares the buckets of the first, and is refused if its limits are others.
 //
-// The client stays the caller's. Close the Limiter before it. Its DialTimeout and ReadTimeout should
-// be about 500 ms: with those of go-redis, 5 s, a client of a cluster finds the successor of a master
-// that hangs 5 s later.
+// The client stays the caller's. Shut the Limiter down, or close it, before the client. Its DialTimeout and
+// ReadTimeout should be about 500 ms: with those of go-redis, 5 s, a client of a cluster finds the successor
+// of a master that hangs 5 s later.
 func Redis(client redis.UniversalClient, name string, limits ...Limit) (*Limiter, error) {
 	store, err := redisbucket.New(client, redisbucket.Config{})
 	if err != nil {

@@ -43,8 +43,8 @@ func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, err
 	return j.reserve(ctx, j, estimate)
 }
 
-// ReserveEach is Reserve of estimate[i] tokens of the key that was the i-th argument of Join, for every key or
-// for none; see TakeEach. SettleEach settles it.
+// ReserveEach is Reserve of estimate[i] tokens of the key that was the i-th argument of Join, for every key
+// or for none; see TakeEach. SettleEach settles it.
 func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
 	e, err := j.eachOf(estimate)
 	if err != nil {

@@ -47,10 +47,11 @@ func (l *Limiter) TryAllow(key string) bool {
 	return r.tried.take(1) || l.first.decide(r).ok
 }
 
-// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. An n
-// of 0 is OK, costs nothing and creates nothing. Errors wrap ErrClosed, ErrInvalidKey, ErrInvalidN,
-// ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or the
-// context's error when it ends first.
+// Take is AllowN with a context and a Result. It waits for one lease call, at most CallTimeout, where this
+// process holds too little; without an answer Policy.Fallback decides. A denial is a Result with OK false and
+// no error. An n of 0 is OK, costs nothing and creates nothing. Errors wrap ErrClosed, ErrInvalidKey,
+// ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or
+// the context's error when it ends first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
 	return l.first.take(ctx, l.first.request(key, n, protocol.OneCall))
 }
@@ -117,13 +118,14 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 	return &Key{l: l, m: m, name: name, own: own, strict: l.cfg.Policy.StrictExpiry, watched: l.cfg.watched()}
 }
 
-// KeyWith is Key with limits for the key, for callers that already know them. They take the place of
-// those of LimitsFor or Limits from the first request that comes by this handle, and whenever the key
-// comes back into use by it. They are a proposal (see Refresh): where the bucket has other limits, it
-// takes these over when no process and no other handle has proposed the others for two TTLs, about a
-// second by default. Until then the others hold, which Events.Conflict and the log say with the next
-// call. SetLimits is for a plan that is to hold at once, and for all. Handles of one key with
-// different limits contradict each other for as long as both are used.
+// KeyWith is Key with limits for the key, for callers that already know them. They take the place of those of
+// LimitsFor or Limits from the first request that comes by this handle, and whenever the key comes back into
+// use by it. They are a proposal (see Refresh): where the bucket has other limits, it takes these over when
+// no process and no other handle has proposed the others for two TTLs, about a second by default. Until then
+// the others hold, which Events.Conflict and the log say with the next call. SetLimits is for a plan that is
+// to hold at once, and for all. A handle for each request is fine: it is registered nowhere, and the limits
+// of the latest request count. Two limits for different work of one customer are two keys, as those of one
+// key contradict each other for as long as both are used.
 //
 // With limits that cannot be used, or none, every request fails as where LimitsFor returns such.
 func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {

@@ -258,11 +258,11 @@ var perUnits = []struct {
 }
 
 // ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200", "1/250ms",
-// "3/30d". PERIOD is one of us, ms, s (sec, second), m (min, minute), h (hr, hour), d (day), a whole number of
-// days such as 30d, or anything that time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and
+// "3/30d". PERIOD is one of us, ms, s (sec, second), m (min, minute), h (hr, hour), d (day), a whole number
+// of days such as 30d, or anything that time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and
 // "1000 each 24h from 16h" are Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is
-// validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names the nearest one that
-// can.
+// validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names the nearest one
+// that can.
 func ParseLimit(s string) (Limit, error) {
 	for _, n := range named {
 		if strings.TrimSpace(s) == n.name {

@@ -33,8 +33,8 @@ type ClientAddress struct {
 // address that is not trusted is the client. If a proxy gives no address, because it hides it or
 // because the request began there, the client is that proxy.
 //
-// The KeyFunc returns an error that wraps ErrNoKey if the connection has no address. Key panics if a field of a
-// is out of range.
+// The KeyFunc returns an error that wraps ErrNoKey if the connection has no address. Key panics if a field of
+// a is out of range.
 func (a ClientAddress) Key() KeyFunc {
 	a.IPv6Bits, a.IPv4Bits = cmp.Or(a.IPv6Bits, 64), cmp.Or(a.IPv4Bits, 32)
 	a.Trusted = slices.Clone(a.Trusted)

@@ -4,7 +4,7 @@
 // # Which function do I want
 //
 //   - Middleware limits a handler, or a whole mux, by one limiter and one KeyFunc; Also adds further
-//     limits, of which all or none take their tokens.
+//     limits, of which all or none take their tokens: everybody's, a customer's and a route's, in any order.
 //   - Select is Middleware with rules that depend on the request, such as on its route. Package
 //     httplimit/rules reads such rules from a file.
 //   - RoundTripper makes the requests of an http.Client wait until they may be sent.
@@ -30,9 +30,9 @@
 //
 // # What an answer says
 //
-// In an answer to a request that is admitted or denied, RateLimit-Policy names all limits of its keys,
-// and RateLimit the one that binds, in the form of draft-ietf-httpapi-ratelimit-headers-10 (the next one, -11 of 2026-05-23, is not
-// followed yet):
+// In an answer to a request that is admitted or denied, RateLimit-Policy names all limits of its keys, and
+// RateLimit the one that binds, in the form of draft-ietf-httpapi-ratelimit-headers-10 (the next one, -11 of
+// 2026-05-23, is not followed yet):
 //
 //	RateLimit-Policy: "default";q=100;w=60
 //	RateLimit: "default";r=50;t=30

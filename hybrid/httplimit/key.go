@@ -10,7 +10,8 @@ import (
 
 // KeyFunc returns the key that a request counts for. Equal keys of one limiter share a bucket, so use
 // one kind of keys for a limiter. An error, which should wrap ErrNoKey, or an empty key is answered with
-// 400; see OnError. Goroutines share a KeyFunc.
+// 400; OnError gets it wrapped with ErrNoKey in any case, so test for your own
+// error first. Goroutines share a KeyFunc.
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoKey is wrapped by the error of a request without a key.
@@ -36,8 +37,9 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Route returns the pattern of http.ServeMux that the request matched. A request without one is an
-// error, such as in a handler around the mux instead of below it.
+// Route returns the pattern of http.ServeMux that the request matched, so the handlers of the mux are
+// limited, as in mux.Handle("GET /orders", limit(orders)), and not the mux itself: there it is an error. What
+// the mux answers alone, with 404 or 405, has no limit then.
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", fmt.Errorf("%w: no pattern of http.ServeMux matched it before", ErrNoKey)
@@ -61,9 +63,9 @@ func Path(wildcard string) KeyFunc {
 // begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys never meets
 // another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends the search.
 //
-// A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key that
-// it does not know: a client that may invent a key has a new bucket for each request. FirstOf panics without
-// keys.
+// A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key
+// that it does not know: a client that may invent a key has a new bucket for each request. FirstOf panics
+// without keys.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("httplimit: FirstOf needs a KeyFunc")

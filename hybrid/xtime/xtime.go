@@ -2,8 +2,16 @@
 // which was written for one process goes on unchanged when its limit is shared by a fleet: replace
 // the type *rate.Limiter by *xtime.Limiter and the constructor by New.
 //
+//	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
+//	limiter := xtime.New(shared.Key("site")) // was rate.NewLimiter(rate.Every(50*time.Millisecond), 5)
+//	err = shared.Shutdown(ctx) // gives back what this process holds
+//
 // Most callers need only Allow and Wait, which behave alike. The differences are:
 //
+//   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, where this process holds nothing.
+//   - Wait also fails, with hybrid.ErrUnavailable, while the store is away and the policy's fallback has
+//     nothing. Waiting requests come before Allow in their own process only: for optional work over several
+//     processes there is New(key.Class(1)).
 //   - There is no Reserve. A process cannot promise a token that the bucket has not leased to it, so it
 //     has no Delay to return. Code that reserves, sleeps for Delay and continues calls Wait.
 //   - The bucket's clock decides, so the methods ignore a given time.
