@@ -217,8 +217,17 @@ type link struct {
 	pool    connections
 }
 
-// join gives a process that starts its links.
-func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]*link, shards) }
+// join gives a process that starts its links. Of those of its former life nothing is awaited any more.
+func (n *network) join(p *process, shards int) {
+	for _, l := range n.ports[p.index].links {
+		if l != nil {
+			for _, x := range l.rules.UnderWay() {
+				n.abandon(x.Owner.(*batch))
+			}
+		}
+	}
+	n.ports[p.index].links = make([]*link, shards)
+}
 
 func (n *network) linkOf(e *entry) *link { return n.linkTo(e.p, e.shard) }
 

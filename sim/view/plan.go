@@ -44,7 +44,7 @@ func Plan(p search.Plan, text, command string) Document {
 	}
 	if len(p.TradeOffs) > 0 {
 		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask "+
-			"for, "+"a tenth or more apart. "+either(p.Verdict == search.Interrupted,
+			"for, a tenth or more apart. "+either(p.Verdict == search.Interrupted,
 			"None is confirmed: they are what the search had seen.", "Each ran at full length on the fresh seeds."))
 	}
 	if p.Code != "" {

@@ -93,7 +93,7 @@ func (v planView) excess(d *Document) {
 		func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
 	if len(by) > 0 && !target {
 		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not "+
-			"deny: "+"in the worst window by %s.", strings.Join(by, ", and by "))
+			"deny: in the worst window by %s.", strings.Join(by, ", and by "))
 	}
 }
 

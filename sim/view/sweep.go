@@ -235,8 +235,7 @@ func (v sweepView) judge(d *Document) {
 		d.say(Neutral, "%d of %s cannot run; below the table is why.", v.Invalid, Count(len(v.Points), "point"))
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
-		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard has no time left, and calls "+
-			"wait in line.")
+		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard has no time left, and calls wait.")
 	}
 	other := 0
 	for i := range v.Points {
@@ -246,8 +245,7 @@ func (v sweepView) judge(d *Document) {
 	}
 	if other > 0 {
 		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer "+
-			"leases, "+
-			"or a large fleet's budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
+			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
 	const goals = "a small false_reject_ratio and a small calls_per_s"
 	if v.Certain() {

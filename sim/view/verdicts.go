@@ -46,7 +46,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
 		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, "+
-			"counts as if it went on. "+"--duration %v would do.", Number(rep.DurationS), enough)
+			"counts as if it went on. --duration %v would do.", Number(rep.DurationS), enough)
 	}
 	saturation(d, &rep.Figures)
 	var once []string
@@ -79,9 +79,9 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 // saturation says that Redis could not keep up, and what may help.
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
-		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. It takes more "+
-			"shards, of which leasesim plan finds the number, or fewer calls: by a larger burst, a longer target or "+
-			"calls_per_second.", Percent(f.RedisCPU.Worst))
+		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. It takes "+
+			"more shards (leasesim plan says how many) or fewer calls: a larger burst, a longer target.",
+			Percent(f.RedisCPU.Worst))
 	}
 }
 
@@ -105,8 +105,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 			reasons = append(reasons, reason)
 		}
 	}
-	excuse(s.Policy.Fallback != lease.FallbackDeny, "the policy's fallback admits without a lease while Redis "+
-		"does not answer")
+	excuse(s.Policy.Fallback != lease.FallbackDeny, "the policy's fallback admits while Redis does not answer")
 	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
 	excuse(s.Redis.ClientTime, "the bucket counts time by the callers' clocks")
 	for _, f := range s.Redis.Faults {

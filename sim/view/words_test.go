@@ -80,9 +80,9 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 			"admitted 12 tokens more than burst + overcommit + rate × window (seed 99). ", allows}},
 		// Where something does, that is named.
 		{exceeded(func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackLocalShare }),
-			wording{allows + "the policy's fallback admits without a lease", ""}},
+			wording{allows + "the policy's fallback admits while Redis", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll }),
-			wording{allows + "the policy's fallback admits without a lease", ""}},
+			wording{allows + "the policy's fallback admits while Redis", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Policy.ColdStart = lease.ColdStartAllow }),
 			wording{allows + "the policy admits before the first reply", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Redis.ClientTime = true }), wording{"by the callers' clocks", ""}},

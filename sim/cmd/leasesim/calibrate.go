@@ -39,9 +39,10 @@ func (f *shared) measure(s *sim.Scenario) error {
 	}
 	put("network", "round_trip", &s.Network.RoundTrip, trip)
 	put("redis", "service_time", &s.Redis.ServiceTime, service)
-	fmt.Fprintf(f.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a hundred "+
-		"%s or more, %s of it in the server\n", c.Redis, c.Calls, view.Shortly(time.Duration(c.RoundTrip.P50)),
-		view.Shortly(time.Duration(c.RoundTrip.P99)), view.Shortly(c.Service))
+	fmt.Fprintf(f.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a "+
+		"hundred %s or more, %s of it in the server\n", c.Redis, c.Calls,
+		view.Shortly(time.Duration(c.RoundTrip.P50)), view.Shortly(time.Duration(c.RoundTrip.P99)),
+		view.Shortly(c.Service))
 	for _, set := range f.program.measured {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run has %s\n", set)
 	}

@@ -54,20 +54,16 @@ func liveCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis (default: an embedded one)")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
-	f.StringVar(&o.Limit, "limit", "20000/s burst 5000", "any limit, as 500/m burst 50, 1000 in 10s, "+
-		"1000 each 24h")
+	f.StringVar(&o.Limit, "limit", "20000/s burst 5000", "any limit, as 500/m burst 50, 1000 in 10s")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
-	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered by all processes, as a "+
-		"multiple of the limit's rate")
+	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered, as a multiple of the limit")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
 		" (adversary drains its lease just before every report, and asks for all it can)")
 	f.DurationVar(&o.Within, "within", 0, "length of a burst (0: as fast as two workers can)")
 	f.DurationVar(&o.Duration, "duration", live.DurationDefault,
 		"how long to offer load; of a window up to 1m, three of them at least")
-	f.DurationVar(&o.Target, "target", 0, "length of one lease (default: 100ms, less for a small "+
-		"burst)")
-	f.DurationVar(&o.TTL, "ttl", 0, "validity of a lease without renewal (default: 4 targets, at least "+
-		"200ms)")
+	f.DurationVar(&o.Target, "target", 0, "length of one lease (default: 100ms, less for a small burst)")
+	f.DurationVar(&o.TTL, "ttl", 0, "validity of a lease without renewal (default: 4 targets, at least 200ms)")
 	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0,
 		"lease calls that all processes should make (default: at most 3,125)")
 	f.BoolVar(&o.Strict, "strict", false, "a clock reading for every decision (Policy.StrictExpiry)")
@@ -208,10 +204,8 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	}
 	if b.Real.Overloaded || tooFew {
 		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes did not get the processor "+
-			"in time, "+
-			"and one request in a hundred was made %s late or later. Run it again on an idle machine, or with less "+
-			"load.",
-			view.Shortly(time.Duration(b.Real.LagNs.P99)))
+			"in time, and one request in a hundred was made %s late or later. Run it again on an idle machine, or "+
+			"with less load.", view.Shortly(time.Duration(b.Real.LagNs.P99)))
 	}
 	service := "the server does not say how much of it is its own"
 	if ns := b.Real.ServiceTimeNs; ns > 0 {

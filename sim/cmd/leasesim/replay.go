@@ -26,7 +26,7 @@ func (p *program) replayCommand() *cobra.Command {
 		}
 		if i := slices.IndexFunc(f.sets, replaced); i >= 0 {
 			return fmt.Errorf("%w: --set %s: the trace is in the place of it; of a workload only verb, deadline, "+
-				"patience, "+"actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
+				"patience, actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
 		}
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			names, err := trace.ParseColumns(columns)
