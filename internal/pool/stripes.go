@@ -63,7 +63,7 @@ func (p *Pool) stripeLocked() bool {
 	return p.stripes != nil
 }
 
-// Miss counts a denied request for one token, without an atomic instruction.
+// Miss counts a request for one token that was Denied, without an atomic instruction.
 func (p *Pool) Miss() {
 	i := Pin()
 	p.MissAt(i)
