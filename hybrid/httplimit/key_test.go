@@ -41,8 +41,8 @@ func TestRouteAndPath(t *testing.T) {
 	check(t, err == nil && a != "", "%q %v", a, err)
 }
 
-// FuzzJoinOf checks that different parts make different keys.
-func FuzzJoinOf(f *testing.F) {
+// FuzzCombine checks that different parts make different keys.
+func FuzzCombine(f *testing.F) {
 	f.Add("a", "bc", "ab", "c")
 	f.Add("1:a,1:b", "c", "1:a", "1:b,1:c")
 	f.Add("\x00", "a", "\x00a", ":")
