@@ -1,6 +1,6 @@
 // Package clock is where the rest of this module gets its time from: from the machine's clock, or in a test
-// from one that is wrong. Tests decide when time passes by testing/synctest, as [System] follows the fake time
-// of its bubbles.
+// from one that is wrong. A test decides when time passes by testing/synctest: [System] follows the fake
+// time of its bubbles.
 //
 // Every clock reads monotonic [Instant] values. No reading is ever zero or negative, so the zero
 // Instant can mean "unset". An Instant is only good for comparing with others of the same clock in

@@ -303,7 +303,7 @@ func ExampleKey() {
 	// true 0 <nil>
 }
 
-// allower is what the code below needs of a limiter.
+// allower has the method of a limiter that the code below calls.
 type allower interface{ Allow() bool }
 
 type denies struct{}

@@ -212,7 +212,9 @@ func TestEachKeyHasItsOwnNumber(t *testing.T) {
 	ctx := context.Background()
 	// taken is a Reservation of these tokens, or of none.
 	for name, take := range map[string]func(t *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error){
-		"TakeEach": func(_ *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error) { return j.TakeEach(ctx, n...) },
+		"TakeEach": func(_ *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error) {
+			return j.TakeEach(ctx, n...)
+		},
 		"ReserveEach": func(t *world, j *hybrid.Joined, n ...int64) (hybrid.Result, error) {
 			r, err := j.ReserveEach(ctx, n...)
 			if err == nil {

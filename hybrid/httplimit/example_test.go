@@ -91,8 +91,8 @@ func ExampleKeyFunc() {
 	// 400
 }
 
-// Customers are limited by their API key, and other clients by address. An unknown key is refused: otherwise a
-// client could make up one for each request.
+// Customers are limited by their API key, and other clients by address. An unknown key is refused:
+// otherwise a client could make up one for each request.
 func ExampleFirstOf() {
 	customers := map[string]string{"secret-1": "ann"}
 	unknown := errors.New("unknown API key")

@@ -15,9 +15,10 @@
 // # Metrics
 //
 // All have Config.Attributes. Those of Register and Wait have the attribute yuzhi.limiter too, which is
-// hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. Counts are tokens unless
-// the unit says otherwise; if each request asks for one token, they are requests. Prometheus has "_" for each
-// ".", "_seconds" or "_per_second" for the units s and {token}/s, and "_total" at the end of a counter.
+// hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. Counts are tokens
+// unless the unit says otherwise; if each request asks for one token, they are requests. Prometheus has "_"
+// for each ".", "_seconds" or "_per_second" for the units s and {token}/s, and "_total" at the end of a
+// counter.
 //
 // The structure follows the stable convention aspnetcore.rate_limiting: requests by result, requests
 // that wait now, and durations.

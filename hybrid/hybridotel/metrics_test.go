@@ -17,7 +17,8 @@ func TestMetricsAreReadFromStats(t *testing.T) {
 	s := hybrid.Stats{
 		Keys: 10, InUse: 8, Degraded: 3, Waiting: 4, RTT: 30 * time.Millisecond, Leased: 6, Admitted: 17,
 		Fallback: 7, Denied: 8, Shadowed: 9, GrantedToWaiters: 11, TableFull: 12, Returned: 13, Burnt: 29,
-		UnknownToBucket: 14, Held: 16, Refunded: 18, Charged: 19, Calls: 20, RoundTrips: 21, Errors: 22, Conflicts: 23, Invalid: 24,
+		UnknownToBucket: 14, Held: 16, Refunded: 18, Charged: 19, Calls: 20, RoundTrips: 21, Errors: 22,
+		Conflicts: 23, Invalid: 24,
 		Misconfigured: 25, Limits: []hybrid.LimitStats{
 			{Limit: hybrid.PerMinute(120).WithBurst(7), Keys: 26, Denied: 27, Shadowed: 28},
 			{Limit: hybrid.PerHour(1), Denied: 30}, // in force for no key in use

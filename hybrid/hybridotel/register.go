@@ -213,9 +213,9 @@ var all = []observed{
 			emit(float64(s.Denied), denied)
 			emit(float64(s.Shadowed), shadowed)
 		}},
-	{"yuzhi.tokens.granted_to_waiters", "{token}", rising,
-		"Tokens admitted by a lease call that the request waited for.", plain(func(s *hybrid.Stats) int64 { return s.GrantedToWaiters })},
-	{"yuzhi.tokens.table_full", "{token}", rising, "Tokens denied because all of Config.KeysMax keys were in use.",
+	{"yuzhi.tokens.granted_to_waiters", "{token}", rising, "Tokens for which a request waited for a lease call.",
+		plain(func(s *hybrid.Stats) int64 { return s.GrantedToWaiters })},
+	{"yuzhi.tokens.table_full", "{token}", rising, "Tokens denied: all of Config.KeysMax keys were in use.",
 		plain(func(s *hybrid.Stats) int64 { return s.TableFull })},
 	{"yuzhi.tokens.leased", "{token}", rising, "Tokens granted by the store.",
 		plain(func(s *hybrid.Stats) int64 { return s.Leased })},

@@ -120,7 +120,7 @@ func xTime() *rate.Limiter {
 }
 
 func toYuzhiFromXTime(t *testing.T, client *redis.Client) (*xtime.Limiter, error) {
-	shared, err := hybrid.Redis(client, "upstream", hybrid.PerSecond(10).WithBurst(20)) // one for the whole process
+	shared, err := hybrid.Redis(client, "upstream", hybrid.PerSecond(10).WithBurst(20)) // of the process
 	if err != nil {
 		return nil, err
 	}

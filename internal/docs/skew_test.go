@@ -42,8 +42,8 @@ func TestTheCommandOfTheMapAsksForTheMap(t *testing.T) {
 	for _, a := range skewAxes {
 		want += " --vary " + a.Path + "=" + strings.Join(a.Values, ",")
 	}
-	for _, file := range []string{"../../docs/simulator.md", "../../sim/scenario/file/examples/clock-skew.yaml"} {
-		text, err := os.ReadFile(filepath.FromSlash(file))
+	for _, file := range []string{"docs/simulator.md", "sim/scenario/file/examples/clock-skew.yaml"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
 		testkit.NoErr(t, err)
 		testkit.Check(t, strings.Contains(string(text), want+"\n"), "%s does not have the command %s", file, want)
 	}

@@ -202,7 +202,9 @@ func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
 			10 * time.Second, 2 * busy.Burst},
 	}
 	for _, back := range []time.Duration{100 * time.Millisecond, time.Hour, 24 * time.Hour} {
-		stories[fmt.Sprint("a clock ", back, " back")] = story{fault: func(r *replaceable) { r.clock.by.Store(int64(-back)) }}
+		stories[fmt.Sprint("a clock ", back, " back")] = story{
+			fault: func(r *replaceable) { r.clock.by.Store(int64(-back)) },
+		}
 	}
 	for name, c := range stories {
 		t.Run(name, func(t *testing.T) {

@@ -288,7 +288,7 @@ func (f *fleet) failover(n *node, blind bool) {
 	was, is := f.bucket, f.copied
 	switch {
 	case blind && f.slack == 0 && !f.faults.Charge && is.exists && is.created == was.created:
-		// What was drawn since, once more; a holding that was renewed since is forgotten at its old end.
+		// Draws since then count once more; a holding that was renewed since is forgotten at its old end.
 		f.slack = f.capacity()
 		f.quietUntil = f.now + 1_000_000_000
 	case !blind && f.knows(n) && n.heard.counter == f.bucket.counter && // it knows of all that was executed

@@ -55,7 +55,7 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 }
 
 func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
-	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody else
+	// given a bucket that one process heard of a day ago, that was lost, and that another one has made anew
 	s, a, b := pair(t, lease.PerSecond(1000), 400*time.Millisecond)
 	s.config.Version.Revision = 1 // remembered for a month
 	s.calls(a, ask{})

@@ -52,8 +52,8 @@ func (c *checker) adopt(section string, err error) {
 var (
 	sentinels = []error{lease.ErrInvalidLimit, lease.ErrInvalidPolicy, lease.ErrInvalidConfig}
 	// withoutSentinels removes their names, of which a file's reader knows nothing.
-	withoutSentinels = strings.NewReplacer(lease.ErrInvalidLimit.Error()+": ", "", lease.ErrInvalidPolicy.Error()+": ",
-		"", lease.ErrInvalidConfig.Error()+": ", "", ErrQuantity.Error()+": ", "")
+	withoutSentinels = strings.NewReplacer(lease.ErrInvalidLimit.Error()+": ", "", ErrQuantity.Error()+": ", "",
+		lease.ErrInvalidPolicy.Error()+": ", "", lease.ErrInvalidConfig.Error()+": ", "")
 	// leaseNames are the fields of lease.Limit and lease.Policy where a message names them.
 	leaseNames = regexp.MustCompile(
 		`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight)\b`)

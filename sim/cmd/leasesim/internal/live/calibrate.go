@@ -98,8 +98,8 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	}
 	service := own.since(served{})
 	if service <= 0 {
-		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long the script alone takes (INFO "+
-			"commandstats), or other scripts are called all the time: say --set redis.service_time", v.name)
+		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long the script alone takes "+
+			"(INFO commandstats), or other scripts are called all the time: say --set redis.service_time", v.name)
 	}
 	slices.Sort(trips)
 	quantile := func(q int) int64 { return int64(trips[(len(trips)-1)*q/100]) }
