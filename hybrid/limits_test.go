@@ -237,7 +237,7 @@ func TestControlErrors(t *testing.T) {
 }
 
 // CachedLimits returns the limits of the last reply, for a key in use, and makes no call.
-func TestKnownLimitsAreThoseOfTheLastReply(t *testing.T) {
+func TestCachedLimitsAreThoseOfTheLastReply(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(hybrid.Config{
 			Name: "api", Limits: limits(hourly, hybrid.PerSecond(9)), Priorities: []float64{.5},

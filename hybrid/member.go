@@ -336,8 +336,8 @@ func (m *member) refresh(key string) error {
 	return nil
 }
 
-// knownLimits are the limits of a key that were last heard of; nil where it is not in use.
-func (m *member) knownLimits(key string) []Limit {
+// cachedLimits are the limits of a key that were last heard of; nil where it is not in use.
+func (m *member) cachedLimits(key string) []Limit {
 	s := m.keys.find(key)
 	if s == nil {
 		return nil

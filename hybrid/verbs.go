@@ -97,7 +97,7 @@ func (l *Limiter) Refund(key string, n int64) { l.first.refund(key, nil, n) }
 // CachedLimits are the limits of key that this process last heard of, and that its answers rest on.
 // It asks no store, so it is nil for a key that is not in use or has not had a reply yet; Limits
 // asks the store. The slice is not to be changed.
-func (l *Limiter) CachedLimits(key string) []Limit { return l.first.knownLimits(key) }
+func (l *Limiter) CachedLimits(key string) []Limit { return l.first.cachedLimits(key) }
 
 // Key is a handle for one key of a Limiter: its methods without the key, and without the look-up by
 // name. It lives as long as the Limiter, and goroutines may share it.
@@ -231,5 +231,5 @@ func (k *Key) CachedLimits() []Limit {
 	if e := k.e.Load(); e != nil {
 		return e.limits()
 	}
-	return k.m.knownLimits(k.name)
+	return k.m.cachedLimits(k.name)
 }

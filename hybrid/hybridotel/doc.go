@@ -17,8 +17,7 @@
 // All have Config.Attributes. Those of Register and Wait have the attribute yuzhi.limiter too, which is
 // hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. Counts are tokens
 // unless the unit says otherwise; if each request asks for one token, they are requests. Prometheus has "_"
-// for each ".", "_seconds" or "_per_second" for the units s and {token}/s, and "_total" at the end of a
-// counter.
+// for ".", "_seconds" and "_per_second" for s and {token}/s, and "_total" for a counter.
 //
 // The structure follows the stable convention aspnetcore.rate_limiting: requests by result, requests
 // that wait now, and durations.
@@ -74,5 +73,5 @@
 // A yuzhi.lease and the span of each request that waits for one of its keys meanwhile are linked with
 // each other: the yuzhi.wait, or the caller's own span if it waits by another verb, at most 128 of them.
 // Names follow the conventions for databases: db.system.name for a Store that is known to be Redis,
-// db.operation.batch.size, error.type. Spans of a MemoryStore are internal.
+// db.operation.batch.size, error.type. Spans of a memory.Store are internal.
 package hybridotel
