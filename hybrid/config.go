@@ -220,6 +220,7 @@ type (
 	ColdStart = lease.ColdStart // what is answered before the first reply
 	Fallback  = lease.Fallback  // what decides while the store is away
 	Source    = lease.Source    // what a decision rests on
+	Store     = lease.Store     // where the buckets are; package redisbucket has one in Redis
 )
 
 // The constants of Kind, of Source and of Policy.

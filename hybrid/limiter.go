@@ -21,7 +21,7 @@ type Limiter struct {
 // down. Errors wrap ErrInvalidConfig and name every violation; a nil store is one, also where it is
 // a nil of some type, which would crash later. Shutdown it when done, or Close it, which gives
 // nothing back: until then no other with its Name may contradict it (see Config.Name).
-func New(store lease.Store, cfg Config) (*Limiter, error) {
+func New(store Store, cfg Config) (*Limiter, error) {
 	err := cfg.Validate()
 	if isNil(store) {
 		err = errors.Join(fmt.Errorf("%w: store is nil", ErrInvalidConfig), err)

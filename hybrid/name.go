@@ -48,7 +48,7 @@ type identity struct {
 
 // storeIdentity is equal for Stores whose buckets are the same, as far as is known: of Redis those
 // of one client and prefix, of which a program may have several.
-func storeIdentity(store lease.Store) any {
+func storeIdentity(store Store) any {
 	id := any(store)
 	if s, ok := store.(interface{ Identity() any }); ok {
 		id = s.Identity()

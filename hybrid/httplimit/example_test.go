@@ -109,7 +109,10 @@ func ExampleFirstOf() {
 	}
 	limiter := perHour(1)
 	defer limiter.Close()
-	refuse := httplimit.OnError(func(w http.ResponseWriter, _ *http.Request, err error) bool {
+	refuse := httplimit.OnError(func(w http.ResponseWriter, r *http.Request, err error) bool {
+		if !errors.Is(err, unknown) {
+			return httplimit.WriteError(w, r, err)
+		}
 		w.WriteHeader(http.StatusUnauthorized)
 		return false
 	})
@@ -167,8 +170,8 @@ func ExampleOnError() {
 	limiter := perHour(1)
 	limiter.Close()
 	limited := httplimit.Middleware(limiter, httplimit.All, httplimit.OnError(
-		func(_ http.ResponseWriter, _ *http.Request, err error) (admit bool) {
-			return !errors.Is(err, httplimit.ErrNoKey)
+		func(w http.ResponseWriter, r *http.Request, err error) (admit bool) {
+			return errors.Is(err, hybrid.ErrClosed) || httplimit.WriteError(w, r, err)
 		}))(hello)
 	get(limited)
 	// Output:

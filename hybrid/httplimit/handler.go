@@ -280,26 +280,29 @@ func (h *handler) deny(
 
 // fail answers an undecided request. It reports whether OnError admits the request.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
-	keyless := errors.Is(err, ErrNoKey)
-	if !keyless {
+	if !errors.Is(err, ErrNoKey) {
 		wait := time.Second
 		if o := (*outage)(nil); errors.As(err, &o) {
 			wait = max(wait, o.retryAfter)
 		}
 		setRetryAfter(w.Header(), wait)
 	}
-	if h.onError != nil {
-		if !h.onError(w, r, err) {
-			return false
-		}
-		if r.Context().Err() == nil { // otherwise the client may have gone in order to be admitted
-			w.Header().Del(fieldRetryAfter)
-			return true
-		}
+	if !h.onError(w, r, err) {
+		return false
 	}
+	if r.Context().Err() != nil { // the client may have gone in order to be admitted
+		return WriteError(w, r, err)
+	}
+	w.Header().Del(fieldRetryAfter)
+	return true
+}
+
+// WriteError answers an undecided request as a handler without OnError does, and returns false: with 400 if err
+// wraps ErrNoKey, otherwise with 503. An OnError calls it for the errors that it leaves alone.
+func WriteError(w http.ResponseWriter, _ *http.Request, err error) (admit bool) {
 	status, typ := http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
 	title := "The request cannot be served now, as its quota is not known"
-	if keyless {
+	if errors.Is(err, ErrNoKey) {
 		status, typ, title = http.StatusBadRequest, "", "The request does not say whom it counts for"
 	}
 	answer(w, status, problem(status, typ, title, nil))

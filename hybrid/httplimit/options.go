@@ -55,9 +55,9 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 }
 
 // OnError answers undecided requests: those without a key, whose error wraps ErrNoKey, and those that a
-// limiter failed to decide, with an error of package hybrid. Without it they are answered with 400 and 503,
-// which answer has to write itself. To serve the request without a limit, answer writes nothing and returns
-// true. A request whose context has ended is never served this way.
+// limiter failed to decide, with an error of package hybrid. Without it WriteError does. To serve the request
+// without a limit, answer writes nothing and returns true; otherwise it writes the whole answer, or calls
+// WriteError. A request whose context has ended is never served this way.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
@@ -87,6 +87,9 @@ func newSettings(options []Option) *settings {
 	s := &settings{status: http.StatusTooManyRequests, fields: FieldsDraft}
 	for _, o := range options {
 		o(s)
+	}
+	if s.onError == nil {
+		s.onError = WriteError
 	}
 	if s.status < 200 || s.status > 999 {
 		panic(fmt.Sprintf("httplimit: Status is %d, must be 200 to 999", s.status))
