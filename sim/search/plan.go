@@ -66,6 +66,7 @@ const (
 	refined      = 3  // the grid is refined around this many of the best
 	refineParts  = 12 // ranges of calls of which one policy each is refined
 	confirmParts = 8  // ranges of calls of which one policy each is confirmed
+	closeRounds  = 3  // times that policies between the confirmed ones are confirmed too (see cheaper)
 )
 
 // planning is a question on its way to a Plan.
@@ -134,9 +135,15 @@ func (p *planning) run(
 // search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
 func (p *planning) search(ctx context.Context) error {
 	grid, late, err := p.run(ctx, gridPhase, p.trials(gridPhase, p.q.Scenario.Seed, gridOf(p.q)))
-	p.seen = grid
-	if late || err != nil {
+	if p.seen = grid; late || err != nil {
 		return err
+	}
+	if len(grid) > 0 && ranked(grid, expected, nearly)[0].margin(expected) < -nearly {
+		more, late, err := p.run(ctx, gridPhase, p.trials(gridPhase, p.q.Scenario.Seed, shorter(p.q)))
+		grid = append(grid, more...)
+		if p.seen = grid; late || err != nil {
+			return err
+		}
 	}
 	centers := ranked(grid, expected, 0)
 	policies := around(centers[:min(refined, len(centers))], policiesOf(promising(grid, best, refineParts)))
@@ -162,11 +169,21 @@ func (p *planning) confirm(ctx context.Context) error {
 	if wanted[0].report == nil {
 		return p.cut
 	}
+	for round := 0; round < closeRounds && !late; round++ {
+		wanted := p.trials(confirmPhase, p.plan.ConfirmSeed, p.cheaper(trials))
+		more, cut, err := p.run(ctx, confirmPhase, wanted)
+		if trials, late = append(trials, more...), cut; err != nil {
+			return err
+		}
+	}
 	given := p.candidate(wanted[0])
 	broken := ""
 	for _, t := range ranked(trials, pessimistic, 0) {
 		if !t.meets(pessimistic) {
 			break
+		}
+		if t, err = p.leastOvercommit(ctx, t); err != nil {
+			return err
 		}
 		stresses, err := p.stress(ctx, t)
 		if err != nil {
@@ -188,6 +205,61 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 	p.list(trials, nil)
 	return p.infeasible(trials, broken)
+}
+
+// cheaper returns some policies that may meet the targets with fewer calls than any of the confirmed ones. Luck in the
+// search may have had its best policies fail on the fresh seeds, with nothing confirmed near them: so it returns those
+// that the search found to meet the targets, the most accurate of each range of calls. Where it tried none with
+// somewhat fewer calls than the best of the confirmed ones, that policy's neighbours come.
+func (p *planning) cheaper(confirmed []*trial) []lease.Policy {
+	known, least := policiesOf(confirmed), ranked(confirmed, pessimistic, 0)[0]
+	if !least.meets(pessimistic) {
+		least = nil
+	}
+	var open []*trial
+	finer := least != nil
+	for _, t := range append(slices.Clip(p.seen), confirmed...) {
+		switch {
+		case least != nil && t.calls() >= least.calls()/(1+alike):
+			continue
+		case t.meets(expected) && !slices.Contains(known, t.scenario.Policy):
+			open = append(open, t)
+		}
+		finer = finer && t.calls() < least.calls()/(1+alike)/targetFine
+	}
+	policies := policiesOf(spread(open, best))
+	if finer {
+		near := options{s: least.scenario, all: policies}
+		for f := targetFine; f < targetStep; f *= targetFine {
+			near.add(withLengths(least.scenario, least.scenario.Policy, time.Duration(float64(targetOf(least))*f), 0))
+		}
+		policies = near.all
+	}
+	return slices.DeleteFunc(policies, func(x lease.Policy) bool { return slices.Contains(known, x) })
+}
+
+// leastOvercommit halves the interval between the scenario's overcommit and that of a confirmed trial, on the same
+// seeds, for the least that meets the targets with about as few calls. When the time limit ends it, it returns the
+// best until then.
+func (p *planning) leastOvercommit(ctx context.Context, t *trial) (*trial, error) {
+	low, calls := p.q.Scenario.Policy.Overcommit, t.calls()
+	for high := t.scenario.Policy.Overcommit; high-low > high/20; {
+		policy := t.scenario.Policy
+		policy.Overcommit = twoDigits(low + (high-low)/2)
+		if policy.Overcommit <= low || policy.Overcommit >= high {
+			break
+		}
+		tried := p.trials(confirmPhase, p.plan.ConfirmSeed, []lease.Policy{policy})
+		if _, late, err := p.run(ctx, confirmPhase, tried); late || err != nil {
+			return t, err
+		}
+		if less := tried[0]; less.meets(pessimistic) && less.calls() <= calls*(1+alike) {
+			t, high = less, policy.Overcommit
+		} else {
+			low = policy.Overcommit
+		}
+	}
+	return t, nil
 }
 
 func (p *planning) over(missing string) error {

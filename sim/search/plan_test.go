@@ -77,6 +77,28 @@ func TestWhatIsChosen(t *testing.T) {
 				x.falseRejects = 0.001
 			}
 		}, func(p Plan) bool { return target(t, p.Chosen.Policy) <= 30*time.Millisecond }},
+		"only leases shorter than those of the grid": {plain, func(s sim.Scenario, x *truth) {
+			if s.Policy.Target > 2*time.Millisecond {
+				x.falseRejects = 0.02
+			}
+		}, func(p Plan) bool { return target(t, p.Chosen.Policy) >= 1700*time.Microsecond }},
+		"only leases that a larger budget of calls allows": {plain, func(s sim.Scenario, x *truth) {
+			if s.TargetInForce() > 2*time.Millisecond {
+				x.falseRejects = 0.02
+			}
+		}, func(p Plan) bool { return p.Chosen.Policy.CallsPerSecond >= 10000 }},
+		"all longer leases are lucky on the search's seed": {plain, func(s sim.Scenario, x *truth) {
+			if s.Policy.Target > 250*time.Millisecond && s.Seed != fleet().Seed {
+				x.falseRejects = 0.02
+			}
+		}, func(p Plan) bool { return target(t, p.Chosen.Policy) >= 230*time.Millisecond }},
+		"a certain overcommit, of which far more is allowed": {
+			Question{Scenario: fleet(), OvercommitMax: 1e6}, func(s sim.Scenario, x *truth) {
+				if s.Policy.Overcommit < 1730 {
+					x.falseRejects = 0.02
+				}
+			}, func(p Plan) bool { return p.Chosen.Policy.Overcommit >= 1730 && p.Chosen.Policy.Overcommit <= 1830 },
+		},
 		"calls that depend on nothing": {generous, alikeBut(0), func(p Plan) bool {
 			return simplest(p) && len(p.TradeOffs) == 1 // which stands for all of them
 		}},

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	targetLow  = 5 * time.Millisecond // shorter leases are calls for every few requests
+	targetLow  = 5 * time.Millisecond // shorter leases are calls for every few requests: see shorter
+	targetMin  = time.Millisecond     // the shortest that lease.Policy takes
 	targetHigh = 2 * time.Second      // longer ones strand tokens for longer than people wait
 	targetMost = 30 * time.Minute     // the longest that lease.Policy takes
 	targetStep = 1.25                 // the factor between two targets of the grid
@@ -61,7 +62,7 @@ func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
 	grid := options{s: s}
 	grid.add(s.Policy)
-	most := max(q.OvercommitMax, s.Policy.Overcommit)
+	most := overcommitMost(q)
 	for _, overcommit := range []int64{0, most / 2, most} {
 		p := s.Policy
 		p.Overcommit = overcommit
@@ -79,6 +80,17 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
+// overcommitMost returns the most overcommit that is tried. A lease takes at most a quarter of burst and overcommit
+// at the full rate (Policy.TargetFor), so beyond four of the longest leases more overcommit lengthens none.
+func overcommitMost(q Question) int64 {
+	rate := 0.0
+	for _, l := range q.Scenario.Limits {
+		rate = max(rate, l.Rate())
+	}
+	useful := int64(min(4*longest(q.Scenario).Seconds()*rate, float64(q.OvercommitMax)))
+	return max(useful, q.Scenario.Policy.Overcommit)
+}
+
 // targetsFor returns the targets to choose from for p, longest first. The burst caps them, so a small
 // one leaves few.
 func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
@@ -93,6 +105,28 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 		t = time.Duration(float64(t) / factor)
 	}
 	return all
+}
+
+// shorter returns the policies below the grid, for a question that the grid does not answer: targets down to the
+// shortest, and where the budget of calls keeps their leases longer, larger budgets.
+func shorter(q Question) []lease.Policy {
+	s := q.Scenario
+	below := options{s: s}
+	for _, overcommit := range []int64{s.Policy.Overcommit, overcommitMost(q)} {
+		p := s.Policy
+		p.Overcommit = overcommit
+		all := targetsFor(s, p)
+		for t := all[len(all)-1]; t > targetMin; {
+			t = time.Duration(float64(t) / targetStep)
+			short := withLengths(s, p, t, 0)
+			below.add(short)
+			s.Policy = short
+			if s.FleetTarget() > short.Target {
+				below.add(withBudget(s, short, float64(s.FleetTarget())/float64(short.Target)))
+			}
+		}
+	}
+	return below.all
 }
 
 // tokensLast returns how long one process takes for n tokens of the tightest limit, at most targetMost.
@@ -113,7 +147,7 @@ func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s
 // withLengths returns p with a target, as far as the burst allows, and a TTL in targets; 0 is the
 // default TTL. The TTL leaves time for a call and its retry.
 func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) lease.Policy {
-	p.Target = max(twoDigits(target), time.Millisecond)
+	p.Target = max(twoDigits(target), targetMin)
 	p.Target = p.TargetFor(s.Limits)
 	p.TTL = 0
 	if ttl > 0 {
@@ -130,14 +164,14 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 }
 
 // around adds the policies near those of trials, best first: targets between the neighbours in
-// the grid, and longer TTLs up to that of the longest target. In a large fleet the first trial also
+// the grid, and longer TTLs up to that of the longest target; for the first trial also less overcommit. In a large fleet the first trial also
 // gets budgets between its neighbours, with a long TTL, with which such a fleet makes fewer calls.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near := options{all: policies}
 	for i, t := range trials {
 		s, p := t.scenario, t.scenario.Policy
 		near.s = s
-		own := cmp.Or(p.Target, s.TargetInForce())
+		own := targetOf(t)
 		for f := 1 / targetStep; f < targetStep; f *= targetFine {
 			near.add(withLengths(s, p, time.Duration(float64(own)*f), 0))
 			if i == 0 && s.FleetTarget() > 0 {
@@ -146,6 +180,11 @@ func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 				near.add(withBudget(s, long, f))
 			}
 		}
+		for o := p.Overcommit / 2; i == 0 && o > 0; o /= 2 {
+			less := p
+			less.Overcommit = o
+			near.add(less)
+		}
 		most := p
 		most.Target = longest(s)
 		for n := time.Duration(ttlLong); n*own <= max(ttlLong*own, 4*most.TargetFor(s.Limits)); n *= 2 {
@@ -153,6 +192,11 @@ func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 		}
 	}
 	return near.all
+}
+
+// targetOf returns the target of a trial.
+func targetOf(t *trial) time.Duration {
+	return cmp.Or(t.scenario.Policy.Target, t.scenario.TargetInForce())
 }
 
 // policiesOf returns the policies of trials, each once.
