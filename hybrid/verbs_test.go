@@ -491,6 +491,42 @@ func TestTakeUpToTakesWhatThereIs(t *testing.T) {
 	})
 }
 
+// What the bucket is known to have left is for a smaller request, whoever else draws from it.
+func TestADeniedRequestDoesNotDenySmallerOnes(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit hybrid.Limit
+		after time.Duration // of the denial
+	}{
+		"a limit that gives a token in minutes":  {hybrid.PerHour(10), 0},
+		"a limit of several tokens for a Target": {hybrid.PerSecond(100).WithBurst(10), 15 * time.Millisecond},
+	} {
+		for _, verb := range []string{"TakeUpTo", "Take", "Allow", "TryAllow"} {
+			bubbleOf(t, name+", "+verb, func(t *world) {
+				// Given a process that holds a lease, and another one that was denied more than there is,
+				a, b := t.start(by(hybrid.Policy{MinBatch: 5}, c.limit)), t.process(c.limit)
+				must(t, a.Allow("k") && a.Stats().Held == 4 && b.Allow("k"), "%+v", a.Stats())
+				must(t, !b.AllowN("k", 9), "admitted")
+				time.Sleep(c.after)
+				// then a smaller request is admitted.
+				switch verb {
+				case "TakeUpTo":
+					r, err := b.TakeUpTo(t.Context(), "k", 9)
+					check(t, err == nil && r.Taken >= 3, "%+v, %v", r, err)
+				case "Take":
+					r, err := b.Take(t.Context(), "k", 2)
+					check(t, err == nil && r.OK, "%+v, %v", r, err)
+				case "Allow":
+					check(t, b.Allow("k"), "denied")
+				case "TryAllow":
+					b.TryAllow("k")
+					time.Sleep(10 * time.Millisecond) // until its call is answered
+					check(t, b.TryAllow("k"), "denied")
+				}
+			})
+		}
+	}
+}
+
 func TestTakeUpToDoesNotOvertake(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerSecond(100).WithBurst(10))

@@ -383,23 +383,30 @@ func (c *Client) endDelay() {
 	c.shut(0)
 }
 
-// shortenDelay ends the delay sooner for n tokens, fewer than what fell short: when a bucket from which no
-// other process draws has them, but at least half a Target after the call.
-func (c *Client) shortenDelay(n int64) {
+// delayFor is when the delay after a shortfall ends for n tokens. It is sooner for fewer than fell short, which the
+// bucket had left then, or, where no other process draws from it, will have by refill: but at least half a Target
+// after the call, unless others draw from it and a lease would hold no more than one token.
+func (c *Client) delayFor(n int64) clock.Instant {
 	missing := n - c.Pool.Held()
-	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {
-		return
+	if c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {
+		return c.deniedUntil
 	}
-	at := c.firstSent.Add(c.target / 2)
-	missing = max(0, missing-c.heard.level())
+	alone, lacking := c.alone(), max(0, missing-c.heard.level())
+	if !alone && (missing <= 0 || lacking > 0 || c.large()) {
+		return c.deniedUntil
+	}
+	at := c.firstSent
+	if alone || !c.slow() {
+		at = at.Add(c.target / 2)
+	}
 	for k, l := range c.config.Limits {
-		in := time.Duration(float64(missing) / l.Rate() * 1e9)
-		if l.Windowed() && missing > 0 {
+		in := time.Duration(float64(lacking) / l.Rate() * 1e9)
+		if l.Windowed() && lacking > 0 {
 			in = c.heard.next[k]
 		}
 		at = max(at, c.firstSent.Add(in))
 	}
-	c.deniedUntil = min(c.deniedUntil, at)
+	return min(c.deniedUntil, at)
 }
 
 // change says whether what was last heard of the bucket is still true of it.

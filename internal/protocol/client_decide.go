@@ -204,9 +204,9 @@ func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 		return
 	}
 	if p == InLine {
-		c.shortenDelay(c.queue.lackingInLine + n)
+		c.deniedUntil = c.delayFor(c.queue.lackingInLine + n)
 	} else if c.queue.inLine == 0 {
-		c.shortenDelay(n)
+		c.deniedUntil = c.delayFor(n)
 	}
 	if c.deniedUntil < before {
 		c.Reopen(now)
@@ -235,6 +235,9 @@ func (c *Client) Refuse(n int64) {
 // known to be empty. It is called after everything that changes what is known.
 func (c *Client) judgeDenial(now clock.Instant) {
 	until := c.deniedUntil
+	if c.queue.inLine == 0 {
+		until = c.delayFor(1)
+	}
 	if now >= until || c.spares(1) || c.admitsAll() {
 		until = 0
 	}
