@@ -212,7 +212,7 @@ const (
 	LossExpired LossReason = "expired"
 )
 
-// The names of package lease that most programs need, so that they import this package alone.
+// Types of package lease, which documents them.
 type (
 	Limit     = lease.Limit     // Tokens per Per, with Burst; or another Kind
 	Kind      = lease.Kind      // what a Limit promises: a bucket, a sliding window or a calendar
@@ -250,7 +250,8 @@ var (
 // PerSecond is n tokens per second with a burst of n.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
-// PerMinute is n tokens per minute with a burst of n: after a rest up to 2n in a minute, unlike Sliding.
+// PerMinute is n tokens per minute with a burst of n, as in redis_rate: after a rest up to 2n in a minute,
+// unlike Sliding.
 func PerMinute(n int64) Limit { return lease.PerMinute(n) }
 
 // PerHour is n tokens per hour with a burst of n.

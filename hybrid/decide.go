@@ -65,7 +65,7 @@ type Result struct {
 	Shadowed  bool   // only because of Policy.Shadow; the other fields are those of the denial
 	Key       string // the key; of several that are joined, the one that binds (see Joined.Take)
 	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
-	Remaining int64  // what this process holds plus what the bucket had at the last reply, at most Burst
+	Remaining int64  // held here, and in the bucket at the last reply, at most Burst; not what others hold
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
 	// denial. A caller that sleeps RetryAfter between attempts is denied at most once per token.
 	// Without the store it is when the local share has them, or else a CallTimeout.

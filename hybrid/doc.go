@@ -12,6 +12,7 @@
 //		Addr: "localhost:6379", DialTimeout: 500 * time.Millisecond, ReadTimeout: 500 * time.Millisecond,
 //	})
 //	limiter, err := hybrid.Redis(client, "api", hybrid.PerMinute(100)) // each key, over all processes
+//	err = limiter.Ping(ctx) // opens the connection before the first request needs it
 //	if !limiter.Allow("user 17") { // 429 Too Many Requests
 //	}
 //	err = limiter.Shutdown(ctx) // gives back what it holds; ctx is not the one that an interrupt has ended
@@ -29,8 +30,7 @@
 //     TakeUpTo for a batch that may be smaller.
 //   - Wait and WaitN for work that should be done later rather than not at all.
 //   - Key(name) once and its methods after that, where the same key is used again and again, and Key.Class
-//     where it matters less than others. KeyWith(name, limits...) where the limits come with the request:
-//     Allow(ctx, key, limit) of redis_rate is KeyWith(key, limit).Take(ctx, 1), and its AllowAtMost TakeUpTo.
+//     where it matters less than others. KeyWith(name, limits...) where the limits come with the request.
 //
 // To look and to change: Peek, Limits and Stats take nothing. Refund gives back what was admitted and then
 // did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits only where none
@@ -49,7 +49,17 @@
 // Config.Priorities a key has classes, of which the later ones leave a part of the burst to those
 // before them. Events tell what happens to keys, and Stats accounts for every token.
 //
-// A denial is a result and not an error. Errors are sentinels of this package, matched with errors.Is.
+// A denial is a result and not an error, but a request for more than the burst, which no wait helps, is one.
+// Errors are sentinels of this package, matched with errors.Is.
+//
+// # From redis_rate
+//
+// Its Allow(ctx, key, limit) is KeyWith(key, limit).Take(ctx, 1), AllowN is Take, AllowAtMost is TakeUpTo,
+// and Reset is Reset; Result.Allowed is Taken, and a RetryAfter of -1 is 0. These differ: other limits for a
+// key are in force about a second after the last request with the old ones (SetLimits: at once), and more
+// than the burst is ErrExceedsBurst. While Redis is away there is no error but Policy.Fallback decides, so
+// Result.Source is SourceFallback. Remaining leaves out what other processes hold. The buckets of redis_rate
+// are not taken over. docs/from-redis_rate.md has more.
 //
 // CONTRIBUTING.md follows a request through this package.
 package hybrid

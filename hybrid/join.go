@@ -24,6 +24,10 @@ const joinMax, holdsInline = 16, 4
 // from none: what it had taken goes back, and each bucket credits what it has not refilled since. A
 // request for n tokens asks for n of every key, and for 2n of a key that was given twice.
 //
+// The keys' bounds hold for the fleet in any window. For a moment it may admit fewer than one process would,
+// as with any key: one process may hold the last tokens of one key, and another process those of the other. A
+// test that counts exactly asks through one Limiter, or shuts one down before it asks the next.
+//
 // Its methods are those of a Key. The keys may be of several Limiters, on different Stores, with
 // which it lives. Goroutines may share it. See Limiter.Join.
 type Joined struct {

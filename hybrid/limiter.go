@@ -70,7 +70,9 @@ func (l *Limiter) Close() error {
 
 // Shutdown gives back the tokens that this process holds and then closes. It returns when all are
 // back, with the context's error, or with one that wraps ErrUnavailable where the store did not take
-// them; the Limiter is closed in any case. A second Shutdown waits for the first.
+// them, so that they expire a TTL later; the Limiter is closed in any case. ctx bounds the wait, so it is not
+// the one that an interrupt has ended. Call it after the server has answered its last request, and before the
+// client is closed. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {
@@ -89,7 +91,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 		if n := l.lost.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: tokens expire of keys that could not give back: %d",
+			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, so the store keeps their tokens until they expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
@@ -200,7 +202,8 @@ func (l *Limiter) Limits(ctx context.Context, key string) ([]Limit, error) {
 
 // Ping opens a connection to every node of the store and prepares it for calls, which on a slow
 // link takes longer than CallTimeout: a service that must not deny its first requests calls it
-// before it takes traffic. It draws and writes nothing. Errors wrap ErrUnavailable (and
+// before it takes traffic. Limiters on one client, or one Store, share the connections. It draws and writes
+// nothing, and is no reply about a key (see ColdStart). Errors wrap ErrUnavailable (and
 // lease.ErrPermanent where an operator must act), the context's error or ErrClosed.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {

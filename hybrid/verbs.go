@@ -48,16 +48,17 @@ func (l *Limiter) TryAllow(key string) bool {
 }
 
 // Take is AllowN with a context and a Result. It waits for one lease call, at most CallTimeout, where this
-// process holds too little; without an answer Policy.Fallback decides. A denial is a Result with OK false and
-// no error. An n of 0 is OK, costs nothing and creates nothing. Errors wrap ErrClosed, ErrInvalidKey,
-// ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or
-// the context's error when it ends first.
+// process holds too little; without an answer Policy.Fallback decides, and Result.Source is SourceFallback. A
+// denial is a Result with OK false and no error. An n of 0 is OK, costs nothing and creates nothing. Errors,
+// whose Result is zero, wrap ErrClosed, ErrInvalidKey, ErrInvalidN, ErrExceedsBurst where n is more than the
+// burst in force, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or the context's
+// error when it ends first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
 	return l.first.take(ctx, l.first.request(key, n, protocol.OneCall))
 }
 
 // TakeUpTo is Take of as many tokens of key as there are, at most n and at most the burst, for work
-// in batches which may be smaller. Result.Taken says how many, and OK that there was one.
+// in batches which may be smaller. Result.Taken says how many, and OK that there was one, or that n is 0.
 func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (Result, error) {
 	return l.first.take(ctx, l.first.request(key, n, protocol.UpTo))
 }
@@ -123,11 +124,11 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 // use by it. They are a proposal (see Refresh): where the bucket has other limits, it takes these over when
 // no process and no other handle has proposed the others for two TTLs, about a second by default. Until then
 // the others hold, which Events.Conflict and the log say with the next call. SetLimits is for a plan that is
-// to hold at once, and for all. A handle for each request is fine: it is registered nowhere, and the limits
-// of the latest request count. Two limits for different work of one customer are two keys, as those of one
-// key contradict each other for as long as both are used.
+// to hold at once, and for all. A handle for each request is fine: it is registered nowhere. Two limits for
+// different work of one customer are two keys, as those of one key contradict each other for as long as both
+// are used.
 //
-// With limits that cannot be used, or none, every request fails as where LimitsFor returns such.
+// With limits that cannot be used, or none, every request by this handle gets ErrInvalidConfig or false.
 func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {
 	own := l.proposer.with("KeyWith", limits)
 	return l.key(l.first, name, &own)

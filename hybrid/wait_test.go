@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -45,6 +46,27 @@ func (o *order) check(t *world) {
 		must(t, o.when[i] >= o.when[i-1],
 			"not first in, first out: %d was served at %v, the one before it at %v", i, o.when[i], o.when[i-1])
 	}
+}
+
+// Of two requests that one call asks for, the reply serves the first, and the next token is an hour away.
+func TestAWaitThatIsTooLateFailsWithTheReply(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerHour(1).WithBurst(5))
+		must(t, l.AllowN("k", 3), "denied")
+		t.every(verdict{delay: 10 * time.Millisecond})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		began, errs := time.Now(), make(chan error, 3)
+		for range 3 {
+			go func() { errs <- l.Wait(ctx, "k") }()
+			time.Sleep(time.Millisecond) // the second and the third come during the call for the first
+		}
+		all := []error{<-errs, <-errs, <-errs}
+		check(t, all[0] == nil, "%v", all[0])
+		check(t, (all[1] == nil) != (all[2] == nil) && errors.Is(errors.Join(all...), hybrid.ErrWouldExceedDeadline),
+			"%v", all)
+		check(t, time.Since(began) < 30*time.Millisecond, "it took %v", time.Since(began))
+	})
 }
 
 // The first waiter is served first, whatever its n, and Allow does not overtake.

@@ -12,11 +12,5 @@
 //     Config and State are the messages, and the errors tell the limiter what a failure means.
 //
 // Both sides of the protocol, the bucket and the process, are in internal/protocol. This package does no
-// I/O and reads no clock. The table arrows in internal/house lists the allowed imports.
-//
-// To add a Kind of limit, search for Kind, Windowed and slides: units are in limit.go, limit_window.go and
-// scale.go here; state and charges in internal/protocol (window.go, the bucket_ files, limits.go, share.go,
-// heard.go, the client's sizes and waits); the same in redisbucket, whose scripts know kinds by number
-// (kindCode in encode.go, parse.go, l.kind in the scripts); a bound in sim/audit, a central bucket in
-// sim/rival, books in sim/engine. Kinds use the server's clock alone.
+// I/O and reads no clock.
 package lease

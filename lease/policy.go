@@ -41,8 +41,9 @@ const (
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
 
-// ColdStart selects the answer before the first reply for a key. In an outage that is for a process which
-// has never heard of the key's node; another one answers what Fallback says.
+// ColdStart selects the answer before the first reply for a key. In an outage that is for a Limiter which has
+// had no reply about any key of the node, to which a Ping does not count; another one answers what Fallback
+// says.
 type ColdStart int
 
 const (
@@ -136,8 +137,8 @@ type Policy struct {
 	// beyond what was reserved for it, so that a wrong number does not deny a key for years. 0
 	// means 10; at most a million.
 	MaxOvershoot int64 `json:",omitzero"`
-	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what limits would
-	// do before they do it. Tokens admitted like this are no debt.
+	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what limits
+	// would do before they do it. Tokens admitted like this are no debt.
 	Shadow bool `json:",omitzero"`
 }
 

@@ -49,8 +49,10 @@
 // sliding window after w and a 60th of that at most, and t is the time until all of them are back at the
 // latest; for a calendar t is the time until its boundary.
 //
-// A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: a client that
-// waits that long and is alone with the key is admitted. Retry-After is missing if no wait helps, because
-// the request asks for more than the burst or the limit is Blocked. A failing limiter is 503, also if a
-// fallback without the store denies: the request may be within its limit. A request without a key is 400.
+// A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: a client that waits
+// that long and is alone with the key is admitted. Retry-After is missing if no wait helps, because the
+// request asks for more than the burst or the limit is Blocked. In an outage Policy.Fallback decides: by
+// default requests are admitted, without such fields, as far as the local share goes, and then answered with
+// 503. A failing limiter is 503, also if a fallback without the store denies: the request may be within its
+// limit. A request without a key is 400.
 package httplimit

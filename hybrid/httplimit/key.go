@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// KeyFunc returns the key that a request counts for. Equal keys of one limiter share a bucket, so use
-// one kind of keys for a limiter. An error, which should wrap ErrNoKey, or an empty key is answered with
-// 400; OnError gets it wrapped with ErrNoKey in any case, so test for your own
-// error first. Goroutines share a KeyFunc.
+// KeyFunc returns the key that a request counts for, as hybrid.Config.LimitsFor and Events get it. Equal keys
+// of one limiter share a bucket, so use one kind of keys for a limiter, or FirstOf. An error or an empty key
+// is answered with 400. OnError gets an error of your own wrapped together with ErrNoKey, so it asks
+// errors.Is for your own one first. Goroutines share a KeyFunc.
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoKey is wrapped by the error of a request without a key.
@@ -19,19 +19,21 @@ var ErrNoKey = errors.New("httplimit: the request has no key")
 
 var errEmptyKey = fmt.Errorf("%w: it is empty", ErrNoKey)
 
-// All returns the same key for all requests.
+// All returns the same key, "all", for all requests.
 func All(*http.Request) (string, error) { return "all", nil }
 
 // Header returns the value of a field of the request. Use it for fields that a gateway has checked, as a
-// client can write any value. A missing or empty field is an error, and so are several: their origin is
-// unknown.
+// client can write any value. A missing or empty field is an error that wraps ErrNoKey. Several fields are an
+// error that does not, so FirstOf does not go on: their origin is unknown.
 func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
 		values := r.Header[canonical]
-		if len(values) != 1 || values[0] == "" {
-			return "", fmt.Errorf("%w: it has %d fields %s, must be 1 that is not empty",
-				ErrNoKey, len(values), canonical)
+		switch {
+		case len(values) > 1:
+			return "", fmt.Errorf("httplimit: the request has %d fields %s, must be 1", len(values), canonical)
+		case len(values) == 0 || values[0] == "":
+			return "", fmt.Errorf("%w: it has no field %s", ErrNoKey, canonical)
 		}
 		return values[0], nil
 	}
@@ -84,9 +86,10 @@ func FirstOf(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// Combine makes one key of several, such as "this user on this route". Different parts make different
-// keys, for any bytes. An empty part, or an error, is an error. For several limits that must all admit a
-// request, each with its own key, see Also. Combine panics without keys.
+// Combine makes one key of several, such as "this user on this route". Different parts make different keys,
+// for any bytes, in a form that is not to be read: where routes have different limits, give each route a
+// limiter. An empty part, or an error, is an error. For several limits that must all admit a request, each
+// with its own key, see Also. Combine panics without keys.
 func Combine(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("httplimit: Combine needs a KeyFunc")

@@ -26,8 +26,9 @@ type settings struct {
 	made policyCache // shared by all handlers, as some routers wrap theirs anew for each request
 }
 
-// Also adds a limit, to at most 16 in total. A request takes its tokens from all or from none; see
-// hybrid.Limiter.Join.
+// Also adds a limit, to at most 16 in total, in any order. Once every KeyFunc has its key, a request takes
+// its tokens from all or from none; see hybrid.Limiter.Join. RateLimit-Policy names all of them to the
+// client.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }

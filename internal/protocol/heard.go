@@ -126,11 +126,7 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	n -= h.others
 	further := time.Duration(math.MaxInt64) // for what is needed beyond shortOf, by the fastest of the limits
 	for k, l := range h.limits {
-		soonest := timeFor(l, n-h.levels[k]-1) // a level may be almost a token higher
-		if l.Windowed() {
-			soonest = h.until(k, n)
-		}
-		at = max(at, h.executed.Add(soonest))
+		at = max(at, h.executed.Add(h.until(k, n)))
 		further = min(further, timeFor(l, n-h.shortOf))
 	}
 	if h.shortOf > 0 && n >= h.shortOf {
