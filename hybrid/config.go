@@ -52,8 +52,9 @@ type Config struct {
 	Version int64
 	Policy  lease.Policy // tunes leasing
 	Scope   Scope        // whether all processes share a key's bucket, the default, or each has its own
-	// CallTimeout is the longest that a method waits for a lease call, unless in line; 0 means 100 ms. A node
-	// whose answer takes 15/16 of it is away, and Policy.Fallback decides, for Wait too.
+	// CallTimeout is the longest that Allow or Take waits for a lease call; 0 means 100 ms. A node whose
+	// answer takes 15/16 of it is away, and Policy.Fallback decides, also for requests in Wait, which itself
+	// waits for as long as its context allows. A lease lives for twice this time at least (Policy.TTL).
 	CallTimeout time.Duration
 	// Priorities are the shares of every burst that Key.Class leaves to the classes before it: class p
 	// is granted tokens only while the level is above the share Priorities[p-1], so that the requests

@@ -136,7 +136,8 @@ func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {
 
 // Class returns a handle for the same key and limits in class p of Config.Priorities: a request of
 // that class is granted tokens only while the bucket has more than that share of its burst. Class 0
-// is granted them always. A p below 0 means 0, and one above the last class means the last. Keep
+// is granted them always. A p below 0 means 0, and one above the last class means the last, so without
+// Priorities a class changes nothing. Keep
 // the handle, as that of a key: a Class for each request would look the key up by name each time.
 func (k *Key) Class(p int) *Key {
 	return k.l.key(k.l.class(p), k.name, k.own)

@@ -3,15 +3,22 @@
 // the type *rate.Limiter by *xtime.Limiter and the constructor by New.
 //
 //	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
+//	err = shared.Ping(ctx) // opens the connection before the first Wait
 //	limiter := xtime.New(shared.Key("site")) // was rate.NewLimiter(rate.Every(50*time.Millisecond), 5)
-//	err = shared.Shutdown(ctx) // gives back what this process holds
+//	err = shared.Shutdown(end) // gives back what this process holds; an interrupt has not ended this context
 //
-// Most callers need only Allow and Wait, which behave alike. The differences are:
+// A program with a limit for each host makes one shared limiter, and New(shared.Key(host)) for each host.
+// Tests may use a *rate.Limiter behind an interface of the methods that a program calls.
 //
-//   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, where this process holds nothing.
-//   - Wait also fails, with hybrid.ErrUnavailable, while the store is away and the policy's fallback has
-//     nothing. Waiting requests come before Allow in their own process only: for optional work over several
-//     processes there is New(key.Class(1)).
+// Most callers need only Allow and Wait, which do as those of rate do, but for this:
+//
+//   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, where this process holds nothing and
+//     does not know the bucket to be empty.
+//   - In an outage of Redis, Wait goes on at this process's share of the rate. It fails with
+//     hybrid.ErrUnavailable under hybrid.FallbackDeny, and before the first reply.
+//   - Waiting requests come before Allow in their own process. Another process's Allow may take the tokens that
+//     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
+//   - The error of a Wait that would be too late wraps context.DeadlineExceeded.
 //   - There is no Reserve. A process cannot promise a token that the bucket has not leased to it, so it
 //     has no Delay to return. Code that reserves, sleeps for Delay and continues calls Wait.
 //   - The bucket's clock decides, so the methods ignore a given time.
