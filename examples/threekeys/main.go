@@ -1,0 +1,80 @@
+// Command threekeys is an HTTP API that limits a request by three keys at once, all or none: all requests
+// together, the customer, and the customer on the route. Without an API key the customer is an address.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+var customers = map[string]string{"secret-of-ann": "ann", "secret-of-big": "big"} // by API key
+
+var times = map[string]int64{"0:big": 2} // the limits; FirstOf puts 0: before a customer's name
+
+// customer returns an empty key without an API key. FirstOf then goes on to the address.
+func customer(r *http.Request) (string, error) { return customers[r.Header.Get("X-API-Key")], nil }
+
+// open returns the API, and its limiters by name.
+func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
+	limiters, mux := map[string]*hybrid.Limiter{}, http.NewServeMux()
+	for name, n := range map[string]int64{"all": 45, "customer": 10, "orders": 8, "report": 3} { // an hour
+		limit := func(k string) []hybrid.Limit { return []hybrid.Limit{hybrid.PerHour(n * max(1, times[k]))} }
+		limiters[name] = must(hybrid.New(store, hybrid.Config{Name: name, LimitsFor: limit}))
+	}
+	key := httplimit.FirstOf(customer, httplimit.ClientIP(netip.MustParsePrefix("127.0.0.1/32"))) // the proxy
+	for _, route := range []string{"orders", "report"} {
+		limit := httplimit.Middleware(limiters["all"], httplimit.All,
+			httplimit.Also(limiters["customer"], key), httplimit.Also(limiters[route], key))
+		serve := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(route + "\n")) }
+		mux.Handle("GET /"+route, limit(http.HandlerFunc(serve)))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if key := r.Header.Get("X-API-Key"); key != "" && customers[key] == "" {
+			http.Error(w, "unknown API key", http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}), limiters
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
+
+func main() {
+	url := flag.String("redis", "redis://localhost:6379", "the URL of Redis")
+	addr := flag.String("addr", "localhost:8080", "the address to serve")
+	flag.Parse()
+	options := must(redis.ParseURL(*url))
+	options.DialTimeout, options.ReadTimeout = 500*time.Millisecond, 500*time.Millisecond
+	handler, limiters := open(must(redisbucket.New(redis.NewClient(options), redisbucket.Config{})))
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	listener := must(net.Listen("tcp", *addr))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	go func() { log.Print(server.Serve(listener)); stop() }()
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := server.Shutdown(ending)
+	for _, limiter := range limiters {
+		err = errors.Join(err, limiter.Shutdown(ending))
+	}
+	log.Print("shutdown: ", err)
+}
