@@ -296,15 +296,27 @@ func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 // back all that they held at the last reply. ahead is the tokens that the request and those before it lack.
 // It is 0 where no such time is known, or where what is known is older than a T: the next reply will tell.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
-	h := &c.heard
-	if h.at == 0 || c.Degraded() || c.Outdated() || c.resets > 0 || now >= h.at.Add(c.TTL()) {
+	if !c.bounded(now) {
 		return 0
 	}
-	ahead -= c.Pool.Held() + c.pending()
+	return c.earliestFor(now, ahead-c.here())
+}
+
+// bounded reports whether what was heard bounds when tokens can be there.
+func (c *Client) bounded(now clock.Instant) bool {
+	h := &c.heard
+	return h.at != 0 && !c.Degraded() && !c.Outdated() && c.resets == 0 && now < h.at.Add(c.TTL())
+}
+
+// here is how many tokens this process holds and those on their way back to it.
+func (c *Client) here() int64 { return c.Pool.Held() + c.pending() }
+
+// earliestFor is earliest for that many tokens more than here, where it is bounded.
+func (c *Client) earliestFor(now clock.Instant, ahead int64) clock.Instant {
 	if ahead <= 0 {
 		return 0
 	}
-	at := max(now, h.earliest(ahead))
+	at := max(now, c.heard.earliest(ahead))
 	if !c.calling && !c.spares(ahead) {
 		at = max(at, c.deniedUntil) // no call brings any before
 	}

@@ -272,24 +272,30 @@ func (c *Client) turnAway(now clock.Instant) {
 		return // the next reply tells
 	}
 	seq := c.open.Seq // of the call that was answered
-	ahead := int64(0)
-	capacity := c.Capacity()
+	ahead := -c.here()
+	capacity, denies, bounded := c.Capacity(), now < c.deniedUntil, c.bounded(now)
+	admitsAll := denies && c.admitsAll()
+	last := c.earliestFor(now, c.queue.lackingInLine+ahead)
 	for w := c.queue.head; w != nil; {
 		next := w.next
 		switch {
 		case w.N > capacity && w.Patience != UpTo:
 			c.settle(w, Decision{Verdict: VerdictExceedsBurst})
-		case now < c.deniedUntil && c.admitsAll():
+		case admitsAll:
 			c.settleFallback(now, w)
 		case w.inLine():
-			if at := c.earliest(now, ahead+w.lacks()); at > w.Deadline {
+			ahead += w.lacks()
+			if !bounded || last <= w.Deadline {
+				break
+			}
+			if at := c.earliestFor(now, ahead); at > w.Deadline {
+				ahead += c.here() - w.lacks()
 				c.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})
-			} else {
-				ahead += w.lacks()
+				ahead -= c.here() // with what it had collected
 			}
 		case w.asked != seq && c.queue.inLine == 0 && c.spares(w.least()):
 			// It came during a call for a larger one. askAgain makes another call.
-		case now < c.deniedUntil:
+		case denies:
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceStore})
 		}
 		w = next

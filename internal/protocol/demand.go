@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -67,7 +66,7 @@ type Latency struct {
 	}
 	n      int
 	p99    time.Duration
-	sorted clock.Instant // when p99 was last taken from the samples
+	looked clock.Instant // when p99 was last taken from the samples
 }
 
 // Add takes in that a round trip ended now and took so long. One that failed says nothing.
@@ -75,27 +74,24 @@ func (l *Latency) Add(now clock.Instant, d time.Duration) {
 	s := &l.samples[l.n%latencySamples]
 	s.took, s.at = d, now
 	l.n++
-	// A rise is taken over at once. Otherwise sorting every eighth time, or after a while, is enough.
-	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.sorted) < latencySpan/8 {
+	// A rise is taken over at once. Otherwise looking every eighth time, or after a while, is enough.
+	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.looked) < latencySpan/8 {
 		return
 	}
-	l.sorted = now
-	var sorted [latencySamples]time.Duration
-	have := sorted[:0]
-	for back := 1; back <= min(l.n, latencySamples); back++ {
-		s := &l.samples[(l.n-back)%latencySamples]
-		if len(have) >= latencyFew && now.Sub(s.at) > latencySpan {
+	l.looked = now
+	var first, second time.Duration // the largest
+	have := 0
+	for ; have < min(l.n, latencySamples); have++ {
+		s := &l.samples[(l.n-1-have)%latencySamples]
+		if have >= latencyFew && now.Sub(s.at) > latencySpan {
 			break
 		}
-		have = append(have, s.took)
+		first, second = max(first, s.took), max(second, min(first, s.took))
 	}
-	slices.Sort(have)
 	// The second largest, so that one stall changes nothing. With few samples it is the largest.
-	last := len(have) - 1
-	if len(have) >= latencyFew {
-		last--
+	if l.p99 = first; have >= latencyFew {
+		l.p99 = second
 	}
-	l.p99 = have[last]
 }
 
 // Quantile is the 99th percentile; 0 before the first sample.

@@ -135,20 +135,21 @@ func (p *planning) run(
 // search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
 func (p *planning) search(ctx context.Context) error {
 	grid, late, err := p.run(ctx, gridPhase, p.trials(gridPhase, p.q.Scenario.Seed, gridOf(p.q)))
+	grid = distinct(grid)
 	if p.seen = grid; late || err != nil {
 		return err
 	}
 	if len(grid) > 0 && ranked(grid, expected, nearly)[0].margin(expected) < -nearly {
 		more, late, err := p.run(ctx, gridPhase, p.trials(gridPhase, p.q.Scenario.Seed, shorter(p.q)))
-		grid = append(grid, more...)
+		grid = distinct(append(grid, more...))
 		if p.seen = grid; late || err != nil {
 			return err
 		}
 	}
 	centers := ranked(grid, expected, 0)
-	policies := around(centers[:min(refined, len(centers))], policiesOf(promising(grid, best, refineParts)))
+	policies := around(centers[:min(refined, len(centers))], policiesOf(undominated(promising(grid, best, refineParts))))
 	finer, _, err := p.run(ctx, refinePhase, p.trials(refinePhase, p.q.Scenario.Seed, policies))
-	again := policiesOf(finer)
+	finer, again := distinct(finer), policiesOf(finer)
 	p.seen = append(finer, slices.DeleteFunc(grid, func(t *trial) bool {
 		return slices.Contains(again, t.scenario.Policy)
 	})...)
@@ -160,7 +161,8 @@ func (p *planning) search(ctx context.Context) error {
 // must hold. When the time limit ends it, it chooses among those that have finished.
 func (p *planning) confirm(ctx context.Context) error {
 	own := &trial{scenario: p.q.Scenario}
-	policies := policiesOf(append([]*trial{own}, promising(p.seen, best, confirmParts)...))
+	fine := promising(p.seen, best, confirmParts)
+	policies := policiesOf(append([]*trial{own}, undominated(fine)...))
 	wanted := p.trials(confirmPhase, p.plan.ConfirmSeed, policies)
 	trials, late, err := p.run(ctx, confirmPhase, wanted)
 	if err != nil {
@@ -168,6 +170,13 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 	if wanted[0].report == nil {
 		return p.cut
+	}
+	if !late && !slices.ContainsFunc(trials, func(t *trial) bool { return t.meets(pessimistic) }) {
+		rest := slices.DeleteFunc(policiesOf(fine), func(x lease.Policy) bool { return slices.Contains(policies, x) })
+		more, cut, err := p.run(ctx, confirmPhase, p.trials(confirmPhase, p.plan.ConfirmSeed, rest))
+		if trials, late = append(trials, more...), cut; err != nil {
+			return err
+		}
 	}
 	for round := 0; round < closeRounds && !late; round++ {
 		wanted := p.trials(confirmPhase, p.plan.ConfirmSeed, p.cheaper(trials))
@@ -209,29 +218,28 @@ func (p *planning) confirm(ctx context.Context) error {
 
 // cheaper returns some policies that may meet the targets with fewer calls than any of the confirmed ones. Luck in the
 // search may have had its best policies fail on the fresh seeds, with nothing confirmed near them: so it returns those
-// that the search found to meet the targets, the most accurate of each range of calls. Where it tried none with
-// somewhat fewer calls than the best of the confirmed ones, that policy's neighbours come.
+// that the search found to meet the targets, the most accurate of each range of calls, and the neighbours of the best
+// of the confirmed ones.
 func (p *planning) cheaper(confirmed []*trial) []lease.Policy {
 	known, least := policiesOf(confirmed), ranked(confirmed, pessimistic, 0)[0]
 	if !least.meets(pessimistic) {
 		least = nil
 	}
 	var open []*trial
-	finer := least != nil
-	for _, t := range append(slices.Clip(p.seen), confirmed...) {
-		switch {
-		case least != nil && t.calls() >= least.calls()/(1+alike):
-			continue
-		case t.meets(expected) && !slices.Contains(known, t.scenario.Policy):
+	for _, t := range p.seen {
+		fewer := least == nil || t.calls() < least.calls()/(1+alike)
+		if fewer && t.meets(expected) && !slices.Contains(known, t.scenario.Policy) {
 			open = append(open, t)
 		}
-		finer = finer && t.calls() < least.calls()/(1+alike)/targetFine
 	}
 	policies := policiesOf(spread(open, best))
-	if finer {
+	if least != nil {
 		near := options{s: least.scenario, all: policies}
 		for f := targetFine; f < targetStep; f *= targetFine {
-			near.add(withLengths(least.scenario, least.scenario.Policy, time.Duration(float64(targetOf(least))*f), 0))
+			longer := withLengths(least.scenario, least.scenario.Policy, time.Duration(float64(targetOf(least))*f), 0)
+			if longer.Target > targetOf(least) && longer.Target <= longest(p.q.Scenario) {
+				near.add(longer)
+			}
 		}
 		policies = near.all
 	}

@@ -57,11 +57,15 @@ func ranked(trials []*trial, at end, slack float64) []*trial {
 		if margin[a] < 0 || margin[b] < 0 {
 			return cmp.Compare(min(margin[b], 0), min(margin[a], 0))
 		}
-		p, q := a.scenario.Policy, b.scenario.Policy
-		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
-			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)),
-			cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
+		return cmp.Or(cmp.Compare(step(a), step(b)), simpler(a, b), cmp.Compare(margin[b], margin[a]))
 	})
+}
+
+// simpler is below 0 where the policy of a is simpler than that of b.
+func simpler(a, b *trial) int {
+	p, q := a.scenario.Policy, b.scenario.Policy
+	return cmp.Or(cmp.Compare(a.changes, b.changes), cmp.Compare(p.Overcommit, q.Overcommit),
+		cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)), cmp.Compare(p.TTL, q.TTL))
 }
 
 // promising returns the trials that deserve more effort, best first: the n best if luck was good, as
@@ -71,6 +75,32 @@ func promising(trials []*trial, n, parts int) []*trial {
 	n = min(n, len(trials))
 	return slices.Concat(ranked(trials, pessimistic, 0)[:n], ranked(trials, expected, 0)[:n],
 		ranked(trials, expected, nearly)[:n], spread(trials, parts))
+}
+
+// distinct leaves out trials whose policy is that of an earlier one in other words, and that did exactly as that did.
+func distinct(trials []*trial) (all []*trial) {
+	for _, t := range trials {
+		if !slices.ContainsFunc(all, func(o *trial) bool {
+			return targetOf(o) == targetOf(t) && ttlOf(o.scenario) == ttlOf(t.scenario) &&
+				slices.Equal(o.report.CallsPerS.Values, t.report.CallsPerS.Values) &&
+				slices.Equal(o.report.FalseRejectRatio.Values, t.report.FalseRejectRatio.Values)
+		}) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// undominated leaves out trials that make no fewer calls than a simpler one that is as accurate.
+func undominated(trials []*trial) (all []*trial) {
+	for _, t := range trials {
+		if !slices.ContainsFunc(trials, func(o *trial) bool {
+			return o.calls() < t.calls() && o.accuracy() >= t.accuracy() && simpler(o, t) < 0
+		}) {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // spread divides the calls of trials into n ranges of equal factors, and returns the most accurate

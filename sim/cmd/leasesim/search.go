@@ -20,12 +20,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// lab runs one replication after the other: where many simulations run side by side, each has a
-// core of its own. The caller calls clear before it prints anything else.
+// lab runs simulations side by side, and the replications of each, so that the last one has every core. The caller
+// calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-		return f.program.simulate(sim.Runner{Parallel: 1, Confidence: confidence}, ctx, s)
+		return f.program.simulate(sim.Runner{Parallel: f.parallel, Confidence: confidence}, ctx, s)
 	}
 	lab.Parallel = f.parallel
 	if show != nil {
