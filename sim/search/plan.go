@@ -50,15 +50,16 @@ type phase struct {
 	name string
 	part float64 // of the scenario's duration
 	reps int
+	end  float64 // the part of a time limit that is over when the phase should be
 }
 
 // The phases of a plan, in their order. Two replications with paired differences tell luck from
 // merit. All phases together simulate as much as some 40 runs of the scenario.
 var (
-	gridPhase    = phase{"grid", 0.2, 2}
-	refinePhase  = phase{"refine", 0.5, 3}
-	confirmPhase = phase{"confirm", 1, math.MaxInt}
-	stressPhase  = phase{"stress", 1, math.MaxInt}
+	gridPhase    = phase{"grid", 0.2, 2, 0.25}
+	refinePhase  = phase{"refine", 0.5, 3, 0.5}
+	confirmPhase = phase{"confirm", 1, math.MaxInt, 0.8}
+	stressPhase  = phase{"stress", 1, math.MaxInt, 0.95}
 )
 
 const (
@@ -76,6 +77,7 @@ type planning struct {
 	plan Plan
 	seen []*trial // by the search
 	cut  error    // by the time limit, the first one
+	pace float64  // seconds that a core simulates a second in; 0 without a time limit
 }
 
 // errLate is the cause of a context that a time limit has ended.
@@ -107,7 +109,10 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 		searching, stop = context.WithDeadlineCause(ctx, p.began.Add(q.TimeLimit-q.TimeLimit/2), errLate)
 		defer stop()
 	}
-	err := p.search(searching)
+	err := p.measure(whole)
+	if err == nil {
+		err = p.search(searching)
+	}
 	if err == nil {
 		err = p.confirm(whole)
 	}
@@ -131,6 +136,55 @@ func (p *planning) run(
 	}
 	return finished, late, err
 }
+
+// measure finds the pace of the simulation by the scenario's own policy, where there is a time limit.
+func (p *planning) measure(ctx context.Context) error {
+	if p.q.TimeLimit == 0 {
+		return nil
+	}
+	t := p.trials(phase{name: "pace", reps: 1}, p.q.Scenario.Seed, []lease.Policy{p.q.Scenario.Policy})[0]
+	_, err := p.simulate(ctx, "pace", []*trial{t})
+	p.pace = time.Since(p.began).Seconds() / t.scenario.Duration.Seconds()
+	return err
+}
+
+// hasTime reports whether more runs of a phase are worth it.
+func (p *planning) hasTime(ph phase) bool {
+	return p.q.TimeLimit == 0 || time.Since(p.began).Seconds() < (ph.end-0.1)*p.q.TimeLimit.Seconds()
+}
+
+// fit shortens the trials of a phase to what the time limit leaves for it: fewer replications at first, then shorter
+// ones where the scenario is stationary.
+func (p *planning) fit(ph phase, trials []*trial) {
+	if p.pace == 0 {
+		return
+	}
+	wanted := 0.0
+	for _, t := range trials {
+		wanted += float64(t.scenario.Reps) * t.scenario.Duration.Seconds()
+	}
+	left := ph.end*p.q.TimeLimit.Seconds() - time.Since(p.began).Seconds()
+	part := left * float64(p.Parallel) / (p.pace * wanted)
+	if part >= 1 {
+		return
+	}
+	for _, t := range trials {
+		s := &t.scenario
+		reps := min(s.Reps, max(repsLeast, int(float64(s.Reps)*part)))
+		if shorter := part * float64(s.Reps) / float64(reps); s.Stationary() && shorter < 1 {
+			counted := time.Duration(shorter * float64(s.Duration-s.Warmup))
+			*s = lasting(*s, s.Warmup+max(counted, min(s.Duration-s.Warmup, countedLeast)))
+		}
+		s.Reps = reps
+	}
+}
+
+// Under a time limit a policy has this many replications, each of which counts for this long, or as many and as long
+// as the scenario asks for.
+const (
+	repsLeast    = 2
+	countedLeast = time.Second
+)
 
 // search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
 func (p *planning) search(ctx context.Context) error {
@@ -178,7 +232,7 @@ func (p *planning) confirm(ctx context.Context) error {
 			return err
 		}
 	}
-	for round := 0; round < closeRounds && !late; round++ {
+	for round := 0; round < closeRounds && !late && p.hasTime(confirmPhase); round++ {
 		wanted := p.trials(confirmPhase, p.plan.ConfirmSeed, p.cheaper(trials))
 		more, cut, err := p.run(ctx, confirmPhase, wanted)
 		if trials, late = append(trials, more...), cut; err != nil {
@@ -357,6 +411,7 @@ func (p *planning) trials(ph phase, seed uint64, policies []lease.Policy) []*tri
 			*s = lasting(*s, min(s.Duration, s.Warmup+counted))
 		}
 	}
+	p.fit(ph, trials)
 	return trials
 }
 

@@ -89,8 +89,9 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 		"compare": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name + "; fixed_window",
 		"sweep":   "policy.target=10ms policy.ttl=100ms; policy.target=20ms policy.ttl=100ms", // one is invalid
 		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms (default); " +
-			"trade-off: target 500ms, ttl 2s (default)",
-		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: target 500ms, ttl 2s",
+			"trade-off: " + policyText(planned(t).TradeOffs[0].Policy),
+		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: " +
+			policyText(missed(t).TradeOffs[0].Policy),
 	} {
 		// then every line is whole, and there are those of everything.
 		rows, err := csv.NewReader(strings.NewReader(written(t, all[name], FormatCSV))).ReadAll()

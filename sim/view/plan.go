@@ -45,7 +45,7 @@ func Plan(p search.Plan, text, command string) Document {
 	if len(p.TradeOffs) > 0 {
 		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask "+
 			"for, a tenth or more apart. "+either(p.Verdict == search.Interrupted,
-			"None is confirmed: they are what the search had seen.", "Each ran at full length on the fresh seeds."))
+			"None is confirmed: they are what the search had seen.", "Each ran on the fresh seeds."))
 	}
 	if p.Code != "" {
 		d.Sections = append(d.Sections, Section{Title: "Go", Code: p.Code})
@@ -81,7 +81,7 @@ func targetText(p search.Policy) string {
 // chosen shows how the chosen policy did, in this world and in harder ones.
 func (v planView) chosen(d *Document) {
 	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.",
-		Count(v.Reps, "replication"), Number(v.DurationS), v.ConfirmSeed)
+		Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS), v.ConfirmSeed)
 	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed)
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
 	given := v.Given.Figures.All()

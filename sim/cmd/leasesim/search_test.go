@@ -23,7 +23,7 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
 	for i, s := range e.ran {
 		testkit.Check(t, s.Seed == 9 && s.Policy.TTL.String() == "1s" && len(s.Rivals) == 0 &&
-			e.runners[i].Parallel == 1, "%+v by %+v", s, e.runners[i])
+			e.runners[i].Parallel == 2, "%+v by %+v", s, e.runners[i])
 	}
 }
 
@@ -147,13 +147,13 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		e := execute(t.Context(), t, figured(fragile),
 			c.line+" -f "+file).ends(c.status).shows(c.stdout...).says(c.stderr...)
 		testkit.Check(t, !strings.Contains(e.stderr, "at policy.target=10ms"), "%s: %s", c.line, e.stderr)
-		// Each simulation is about the leases alone, and has a core of its own.
+		// Each simulation is about the leases alone.
 		confidence := 0.0
 		if strings.HasPrefix(c.line, "plan") {
 			confidence = 0.95
 		}
 		for i, s := range e.ran {
-			testkit.Must(t, len(s.Rivals) == 0 && e.runners[i].Parallel == 1 && e.runners[i].Confidence == confidence,
+			testkit.Must(t, len(s.Rivals) == 0 && e.runners[i].Confidence == confidence,
 				"%s: %+v by %+v", c.line, s, e.runners[i])
 		}
 	}
