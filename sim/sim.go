@@ -72,6 +72,9 @@ type (
 	Machine     = report.Machine
 )
 
+// WindowsEnough is how many sliding windows must count: see Scenario.Enough.
+const WindowsEnough = scenario.WindowsEnough
+
 // Kinds of workload, verbs of requests, distributions and faults of Redis. Package scenario has all.
 const (
 	Constant  = scenario.Constant

@@ -298,7 +298,10 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	c.gauge(g, before)
 	c.staleAt = c.fullAt(g)
 	c.deniedUntil = c.delay(now, g)
-	c.reviewAt = now.Add(c.reviewIn())
+	// Where far too much is held, no call that comes earlier than a review may put that off again and again.
+	if now >= c.reviewAt || c.leased <= 2*c.keep() {
+		c.reviewAt = now.Add(c.reviewIn())
+	}
 	if c.change == overtaken {
 		c.change, c.deniedUntil = outdated, 0
 	} else {
@@ -383,9 +386,9 @@ func (c *Client) endDelay() {
 	c.shut(0)
 }
 
-// delayFor is when the delay after a shortfall ends for n tokens. It is sooner for fewer than fell short, which the
-// bucket had left then, or, where no other process draws from it, will have by refill: but at least half a Target
-// after the call, unless others draw from it and a lease would hold no more than one token.
+// delayFor is when the delay after a shortfall ends for n tokens. It is sooner for fewer than fell short,
+// which the bucket had left then, or, where no other process draws from it, will have by refill: but at least
+// half a Target after the call, unless others draw from it and a lease would hold no more than one token.
 func (c *Client) delayFor(n int64) clock.Instant {
 	missing := n - c.Pool.Held()
 	if c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {

@@ -183,12 +183,15 @@ func (c *Client) excess(held int64) int64 {
 	if c.demand.seen == c.seenAtReply {
 		return held
 	}
-	// The watermark is spent while the next call is on its way.
-	keep := int64(math.Ceil(c.demand.expected(c.target+c.rtt) + c.watermark()))
-	if c.heard.contended || held > 2*keep {
+	if keep := c.keep(); c.heard.contended || held > 2*keep {
 		return max(0, held-keep)
 	}
 	return 0
+}
+
+// keep is what a process needs until a Target later. The watermark is spent while the next call is on its way.
+func (c *Client) keep() int64 {
+	return int64(math.Ceil(c.demand.expected(c.target+c.rtt) + c.watermark()))
 }
 
 // fullAt is when the bucket will be full without further calls, but at least half a Target after the call

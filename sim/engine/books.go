@@ -124,10 +124,11 @@ func (b *books) count() report.Count {
 	return c
 }
 
-// asked books a request. The central bucket decides it at once, as do the rivals that do not ask Redis.
+// asked books a request. The central bucket decides it at once, as do the rivals that do not ask Redis. Where the
+// request may wait in line, there is such a line before the central bucket, too.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
-	r.central = b.central[r.key].Take(us, r.n)
+	r.central = b.central[r.key].TakeWithin(us, r.n, r.within/1000)
 	b.requests++
 	b.offered += r.n
 	if r.central {
@@ -201,6 +202,15 @@ func (b *books) left(c *call, levels []int64) {
 	}
 }
 
+// centralServed is how many tokens the central bucket has given to requests, without those that wait in line there.
+func (b *books) centralServed() int64 {
+	n := b.centralAdmitted
+	for i := range b.central {
+		n -= b.central[i].Waiting(b.time.now / 1000)
+	}
+	return n
+}
+
 func (b *books) scores() []*score {
 	all := []*score{&b.score}
 	for _, c := range b.rivals {
@@ -213,25 +223,29 @@ func (b *books) scores() []*score {
 func (b *books) point() {
 	b.advance()
 	b.spans.Point(b.time.now, b.count)
+	central := b.centralServed()
 	for _, s := range b.scores() {
-		s.accuracy.Point(s.decided(b.centralAdmitted))
+		s.accuracy.Point(s.decided(central))
 	}
 }
 
 func (b *books) turn(to report.Phase) {
 	b.advance()
+	central := b.centralServed()
 	for _, s := range b.scores() {
-		s.accuracy.Turn(to, s.decided(b.centralAdmitted))
+		s.accuracy.Turn(to, s.decided(central))
 	}
 }
 
 func (b *books) warm(entries []*entry) {
 	b.advance()
 	b.burntBefore = b.burnt(entries)
+	central := b.centralServed()
 	for _, s := range b.scores() {
-		s.accuracy.Warm(s.decided(b.centralAdmitted))
+		s.accuracy.Warm(s.decided(central))
 	}
-	b.offered, b.centralAdmitted, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0, 0
+	b.centralAdmitted -= central // those that wait count when they are served
+	b.offered, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0
 	clear(b.offeredBy)
 	b.spans.Reset(b.time.now)
 	for i := range b.classes {

@@ -25,7 +25,7 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	// Given a process that asks for the first time, far from Redis,
 	var calls executions
 	s := scene(t, `duration: 2s, limits: [1000/s], policy: {fallback: deny}, network: {round_trip: 50ms},
-		redis: {service_time: 0s}`)
+		redis: {service_time: 0s, exchange_time: 0s, wake_time: 0s}`)
 	s.Workload = regularly(2*time.Millisecond, 2*time.Second)
 	run := simulate(t, s, calls.see)
 	// then its first call arrives when TCP's handshake, HELLO, the question about maintenance and
@@ -74,7 +74,7 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 		// Given two processes far away that call, and again a while after the server was away,
 		var calls executions
 		s := scene(t, `duration: 6s, limits: [10/h], groups: [{count: 2}], network: {round_trip: 50ms},
-			redis: {service_time: 0s, faults: [{kind: %s, at: 2s, for: 1s}]}`, kind)
+			redis: {service_time: 0s, exchange_time: 0s, wake_time: 0s, faults: [{kind: %s, at: 2s, for: 1s}]}`, kind)
 		s.Workload = replay(4, func(i int) scenario.TraceRequest {
 			at := []time.Duration{0, 0, 4 * time.Second, 5 * time.Second}
 			return scenario.TraceRequest{At: at[i], Process: i % 2, Cost: 1}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -46,7 +47,8 @@ type request struct {
 	user    int32 // index of the closed-loop user that waits for the answer; -1 for none
 	n       int64
 	at      int64
-	central bool // one central bucket would have admitted it
+	within  int64 // nanoseconds that it waits in line at most: until its deadline, or its user loses patience
+	central bool  // one central bucket would have admitted it
 
 	reservation int32 // its number, from 1; 0 for a request without a reservation
 }
@@ -152,6 +154,12 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 
 func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	r := request{p: p, key: key, user: user, n: n, at: d.time.now}
+	if p.group.patience == protocol.InLine {
+		r.within = int64(p.group.waits)
+		if x := &p.group.load.Patience; x.P > 0 {
+			r.within = min(r.within, max(1, int64(x.Sample(&p.stream))))
+		}
+	}
 	d.books.asked(&r)
 	if p.group.reserves {
 		d.fleet.reserve(&r)

@@ -118,8 +118,8 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	g := e.p.group
 	w.Waiter = protocol.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
 	limit := g.waits
-	if x := &g.load.Patience; g.patience == protocol.InLine && x.P > 0 {
-		limit = min(limit, time.Duration(x.Sample(&e.p.stream)))
+	if g.patience == protocol.InLine {
+		limit = time.Duration(r.within)
 	}
 	e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
 	e.client.Enqueue(now, &w.Waiter)

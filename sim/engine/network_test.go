@@ -67,8 +67,8 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 	for _, kind := range []string{"outage", "hang", "restart_empty", "failover"} {
 		// Given a call that takes a second, and reaches Redis half a millisecond after its connection is
 		// open,
-		s := scene(t, `duration: 2s, limits: [1/s],
-			redis: {service_time: 1s, faults: [{kind: %s, at: 300ms, for: 1h}]}`, kind)
+		s := scene(t, `duration: 2s, limits: [1/s], network: {round_trip: 1ms},
+			redis: {service_time: 1s, exchange_time: 0s, wake_time: 0s, faults: [{kind: %s, at: 300ms, for: 1h}]}`, kind)
 		s.Workload = regularly(time.Hour, 1)
 		run := simulate(t, s)
 		// then Redis is busy until it goes down.
@@ -88,18 +88,24 @@ func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 	testkit.Check(t, len(made) == 1, "there were %d buckets", len(made))
 }
 
-func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
-	// Given calls that all come to an end: requests in the first second of three,
-	for _, service := range []time.Duration{time.Microsecond, 15 * time.Microsecond, 2 * time.Millisecond} {
-		s := scene(t, "duration: 3s, limits: [1000/s], groups: [{count: 3}], redis: {service_time: %v}", service)
+func TestRedisIsBusyForEachCallAndExchangeAndWaking(t *testing.T) {
+	// Given calls that all come to an end, of processes each with an exchange of its own,
+	for _, c := range []struct{ service, exchange, wake time.Duration }{
+		{time.Microsecond, 0, 0}, {15 * time.Microsecond, 3 * time.Microsecond, 0}, {2 * time.Millisecond, 0, 0},
+		{time.Microsecond, time.Microsecond, 40 * time.Microsecond},
+	} {
+		s := scene(t, `duration: 3s, limits: [1000/s], groups: [{count: 3}], network: {round_trip: exp(1ms)},
+			redis: {service_time: %v, exchange_time: %v, wake_time: %v}`, c.service, c.exchange, c.wake)
 		s.Workload = regularly(time.Millisecond, time.Second)
 		run := simulate(t, s)
-		// then Redis is busy for the service time of each, exactly.
-		calls := run.network.calls()
-		if busy := run.redis.shards[0].busy; busy != calls*int64(service) || calls < 10 {
-			t.Errorf("%d calls of %v keep it busy for %v", calls, service, time.Duration(busy))
+		// then Redis is busy for each of them, exactly: nearly all exchanges find it idle.
+		calls, trips := run.network.calls(), run.network.trips
+		busy := run.redis.shards[0].busy - calls*int64(c.service) - trips*int64(c.exchange)
+		woken := busy / max(1, int64(c.wake))
+		if busy != woken*int64(c.wake) || c.wake > 0 && (woken > trips || woken < trips*9/10) || calls < 10 {
+			t.Errorf("%+v: %d calls in %d exchanges, %d of which woke it", c, calls, trips, woken)
 		}
-		cpu, want := figures(run).RedisCPU.Mean, float64(calls)*service.Seconds()/3
+		cpu, want := figures(run).RedisCPU.Mean, time.Duration(run.redis.shards[0].busy).Seconds()/3
 		testkit.Check(t, math.Abs(cpu-want) <= 1e-15, "redis_cpu is %v, want %v", cpu, want)
 	}
 }

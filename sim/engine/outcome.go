@@ -7,7 +7,7 @@ import "github.com/yuzhi-go/yuzhi/sim/report"
 func (r *replication) counts() report.Counts {
 	return report.Counts{
 		Offered: r.books.offered, Admitted: r.books.tally.Admitted,
-		Central: r.books.centralAdmitted, RoundTrips: r.network.trips,
+		Central: r.books.centralServed(), RoundTrips: r.network.trips,
 	}
 }
 
@@ -41,7 +41,7 @@ func (r *replication) outcome() report.Outcome {
 	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Settled: settled,
 		Series: r.recorder.Series}
 	o.Figures = report.Figures{
-		Offered: figure(b.offered), CentralAdmitted: figure(b.centralAdmitted),
+		Offered: figure(b.offered), CentralAdmitted: figure(b.centralServed()),
 		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
 		FalseRejectRatio: own.FalseRejectRatio, StartStock: own.StartStock, FaultStock: own.FaultStock,
 		SwappedRatio: own.SwappedRatio, RoundTripsPerS: own.RoundTripsPerS,

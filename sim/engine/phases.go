@@ -35,6 +35,9 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 		if !enough && (next-counted == longest || longest <= settles) {
 			settled = max(end, min(settled, counted+(next-counted)/2))
 		}
+		if w := s.Window(); w > 0 && settled+w <= next {
+			settled = next - (next-settled)/w*w // whole windows: a part of one has more or less than its share
+		}
 		if settled < next && counted < next {
 			turns = append(turns, turn{settled, report.Settled})
 		}

@@ -99,15 +99,15 @@ func (r *redis) arrive(b *batch) {
 	default:
 		s.line = append(s.line, b)
 		if len(s.line) == 1 {
-			r.attend(s)
+			r.attend(s, r.s.WakeTime.Sample(&r.stream))
 		}
 	}
 }
 
-// attend begins to execute the first batch in line.
-func (r *redis) attend(s *shard) {
+// attend begins to execute the first batch in line, which costs that much beside its own.
+func (r *redis) attend(s *shard, cost int64) {
 	b := s.line[0]
-	cost := int64(0)
+	cost += r.s.ExchangeTime.Sample(&r.stream)
 	for range b.calls {
 		cost += r.s.ServiceTime.Sample(&r.stream) + s.slow
 	}
@@ -128,7 +128,7 @@ func (r *redis) serve(b *batch) {
 		return
 	}
 	s.line = s.line[1:]
-	r.attend(s)
+	r.attend(s, 0)
 }
 
 // execute answers one call from the bucket.

@@ -12,12 +12,12 @@ import (
 
 // This file simulates the rivals that ask Redis for each request. Such a request takes a round trip
 // of the scenario's network, and waits in line at a shard of the same kind, with a third of the
-// service time and the same faults. It is denied if no answer comes within CallTimeout; tokens that
+// service time, an exchange of its own and the same faults. It is denied if no answer comes within CallTimeout; tokens that
 // the shard grants all the same are lost. Each rival has Redis to itself, its connections are open,
 // the server knows its script, and nothing arrives twice.
 
-// scriptFactor is how many times as long as a rival's call a lease call takes on the server: 2.8 to
-// 3.1 times redis_rate's script was measured (docs/figures.md).
+// scriptFactor is how many times as long as a rival's script that of a lease call takes: 2.8 to
+// 3.1 times redis_rate's was measured (docs/figures.md).
 const scriptFactor = 3
 
 // remote is the network and the Redis of one rival.
@@ -119,7 +119,10 @@ func (r *remote) arrive(id int32, now int64) {
 		r.asks.give(id)
 		return
 	}
-	a.cost = n.redis.s.ServiceTime.Sample(&r.stream) / scriptFactor
+	a.cost = n.redis.s.ServiceTime.Sample(&r.stream)/scriptFactor + n.redis.s.ExchangeTime.Sample(&r.stream)
+	if len(c.line) == 0 {
+		a.cost += n.redis.s.WakeTime.Sample(&r.stream)
+	}
 	if a.late(now+line+a.cost, n.timeout) {
 		r.deny(a, now)
 	}

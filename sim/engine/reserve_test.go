@@ -98,6 +98,11 @@ func TestWhatIsCancelledNeverHappened(t *testing.T) {
 		b := &run.books
 		// then the cancelled ones are no admissions, and the others are within the bound.
 		kept := b.tally.Admitted - b.unadmitted + waited(run, (*protocol.Waiter).Got)
+		for _, e := range run.fleet.entries.all {
+			for _, drawn := range e.last.drawn {
+				kept += drawn.N // on its way to a request that waits
+			}
+		}
 		testkit.Check(t, b.audit.ExceededBy() == 0 && b.audit.Admitted() == kept,
 			"hold %s: exceeded by %d; %d were admitted, %d of them kept, and the audit is about %d", hold,
 			b.audit.ExceededBy(), b.tally.Admitted, kept, b.audit.Admitted())
@@ -154,9 +159,9 @@ func TestWhatIsNotUsedOfAReservationComesBack(t *testing.T) {
 		used <= 10_300+600,
 		"of %d admitted %d come back; exceeded by %d", b.tally.Admitted, b.refunded, b.audit.ExceededBy())
 	// The same holds for the central bucket that the fleet is compared with.
-	central := float64(b.centralAdmitted) / float64(b.tally.Admitted)
-	testkit.Check(t, central > 0.95 && central < 1.1, "one central bucket admits %d, the fleet %d",
-		b.centralAdmitted, b.tally.Admitted)
+	central := float64(b.centralServed()) / float64(b.tally.Admitted)
+	testkit.Check(t, central > 0.95 && central < 1.12, "one central bucket admits %d, the fleet %d",
+		b.centralServed(), b.tally.Admitted)
 }
 
 func TestAVoidReportRefundsNothing(t *testing.T) {

@@ -101,7 +101,11 @@ var truths = map[string]string{
 func TestProcessesAreGrantedWhatHybridIs(t *testing.T) {
 	for name, text := range truths {
 		t.Run(name, func(t *testing.T) {
-			c := truth{scene(t, text).Defaults()}
+			s := scene(t, text)
+			if s.Network.RoundTrip.IsZero() {
+				s.Network.RoundTrip = scenario.Constantly(time.Millisecond) // of the network of real
+			}
+			c := truth{s.Defaults()}
 			for seed := range uint64(testkit.ShortOrLong(t, 2, testkit.PlainOrRace(10, 2), "seeds")) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
@@ -408,7 +412,8 @@ func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	s.Workload.Verb, s.Workload.Deadline = w.Verb, w.Deadline
 	s.Workload.Actual, s.Workload.Hold, s.Workload.Cancelled = w.Actual, w.Hold, w.Cancelled
 	// A service time of 0, which is not the default.
-	s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
+	none := scenario.Constantly(0)
+	s.Redis.ServiceTime, s.Redis.ExchangeTime, s.Redis.WakeTime = none, none, none
 	run := simulate(t, s, func(run *replication, c *call) {
 		o.executed(time.Duration(run.time.now), int(c.entry.key), int(c.entry.p.index), &c.request, &c.grant)
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -161,6 +162,73 @@ func (c *Central) takeOfOne(now, n int64) bool {
 	}
 	c.used[0] = used
 	return ok
+}
+
+// TakeWithin is Take for a request that waits in line for up to within microseconds: it takes n tokens if every limit
+// has room for them in that time, and otherwise nothing. Later requests come after it, also those by Take: what it
+// waits for is used beyond what there is, or of a windowed limit at the time when there is room.
+func (c *Central) TakeWithin(now, n, within int64) bool {
+	if within <= 0 || n <= 0 {
+		return c.Take(now, n)
+	}
+	c.refill(now)
+	at := c.at
+	for i := range c.rates {
+		at = max(at, c.roomAt(i, n))
+	}
+	if at-now > within {
+		return false
+	}
+	if c.windowed {
+		c.refill(at)
+	}
+	c.spend(n)
+	return true
+}
+
+// Waiting is how many tokens requests in line are waiting for at a time.
+func (c *Central) Waiting(now int64) (n int64) {
+	if c.windowed && c.quotas == nil {
+		return 0 // nothing was ever asked for
+	}
+	n = math.MaxInt64
+	for i := range c.rates {
+		r := &c.rates[i]
+		if r.kind != lease.KindBucket {
+			n = min(n, c.quotas[i].after(r, now))
+		} else if !c.windowed {
+			due := r.after(c.used[i], uint64(max(0, now-c.at))).Minus(r.full)
+			whole, part := bits.Div64(min(due.Hi, r.unit-1), due.Lo, r.unit)
+			n = min(n, int64(whole)+int64(min(part, 1)))
+		}
+	}
+	return n
+}
+
+// never is the time when there is room for more than the burst.
+const never = math.MaxInt64
+
+// roomAt is the first time from c.at on when limit i has room for n tokens.
+func (c *Central) roomAt(i int, n int64) int64 {
+	r := &c.rates[i]
+	switch {
+	case n > r.burst:
+		return never
+	case r.kind != lease.KindBucket:
+		return c.quotas[i].roomAt(r, c.at, n)
+	}
+	lacking := c.used[i].Plus(exact.Product(r.unit, uint64(n))).Minus(r.full) // 0 where there is room
+	if lacking.Hi >= r.step {
+		return never
+	}
+	us, rest := bits.Div64(lacking.Hi, lacking.Lo, r.step)
+	if rest > 0 {
+		us++
+	}
+	if us > math.MaxInt64/2 || c.at > math.MaxInt64/2 {
+		return never
+	}
+	return c.at + int64(us)
 }
 
 // pass lets time go on, and says by how much. An earlier time counts as no time.

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -140,4 +141,48 @@ func TestCentralRefusesMisuse(t *testing.T) {
 		}
 	}()
 	new(Central).Take(0, 1)
+}
+
+// A line before Central serves each request when its turn has come and all limits have room, which a search of every
+// microsecond finds.
+func TestALineBeforeCentralIsFirstInFirstOut(t *testing.T) {
+	rng := testkit.Rand(t)
+	const us = time.Microsecond
+	kinds := []func(n int64) lease.Limit{
+		// A token comes in whole microseconds.
+		func(n int64) lease.Limit { return lease.Limit{Tokens: 1, Per: time.Duration(10*n) * us, Burst: n} },
+		func(n int64) lease.Limit { return lease.Sliding(n, 50*us) },
+		func(n int64) lease.Limit { return lease.Calendar(n, 50*us, 0) },
+	}
+	seen := map[bool]int{}
+	for range 300 {
+		// Given a limit of any kind, and a model that is asked again every microsecond,
+		limit := kinds[rng.IntN(3)](1 + rng.Int64N(5))
+		if limit.Validate() != nil {
+			continue
+		}
+		line, model := newCentralOf(t, limit), newCentralOf(t, limit)
+		var served []int64
+		for now, last := int64(0), int64(0); now < 1000; now += rng.Int64N(20) {
+			within, admitted := rng.Int64N(100), false
+			for at := max(now, last); at <= now+within && !admitted; at++ {
+				if admitted = model.Take(at, 1); admitted {
+					last, served = at, append(served, at)
+				}
+			}
+			// then both admit the same requests, and as many wait.
+			got := line.TakeWithin(now, 1, within)
+			testkit.Must(t, got == admitted, "%v at %d within %d: %v, want %v", limit, now, within, got, admitted)
+			seen[got]++
+			waiting := int64(0)
+			for _, at := range served {
+				if at > now {
+					waiting++
+				}
+			}
+			testkit.Must(t, line.Waiting(now) == waiting, "%v at %d: %d wait, want %d", limit, now, line.Waiting(now),
+				waiting)
+		}
+	}
+	testkit.Check(t, seen[true] > 1000 && seen[false] > 1000, "%v", seen)
 }

@@ -32,6 +32,37 @@ func (q *quota) pass(r *rate, now int64) {
 	}
 }
 
+// roomAt is the first time from now on when there is room for n tokens, at most the window's.
+func (q *quota) roomAt(r *rate, now, n int64) int64 {
+	left := r.burst - q.sum
+	switch {
+	case left >= n:
+		return now
+	case r.kind == lease.KindCalendar:
+		return r.origin + (q.period+1)*r.window
+	}
+	for _, a := range q.log {
+		if left += a.n; left >= n {
+			return a.at + r.window
+		}
+	}
+	return now + r.window // never, as the log has all that is used
+}
+
+// after counts the tokens of sum that are for later than now.
+func (q *quota) after(r *rate, now int64) (n int64) {
+	if r.kind == lease.KindCalendar {
+		if r.origin+q.period*r.window > now {
+			n = q.sum
+		}
+		return n
+	}
+	for i := len(q.log) - 1; i >= 0 && q.log[i].at > now; i-- {
+		n += q.log[i].n
+	}
+	return n
+}
+
 // add counts n more tokens now, or what is owed of them beyond any number; a negative n gives back,
 // what is oldest first.
 func (q *quota) add(r *rate, now, n int64) {

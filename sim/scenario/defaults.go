@@ -41,12 +41,16 @@ func (s Scenario) Defaults() Scenario {
 		s.Groups[i] = g
 	}
 	s.Workload = s.atBoundaries(s.Workload).Defaults(s.Duration)
-	fill(&s.Network.RoundTrip, Constantly(time.Millisecond))
+	fill(&s.Network.RoundTrip, DurationDist{Dist{
+		Kind: DistLognormal, P: float64(800 * time.Microsecond), Q: float64(3500 * time.Microsecond),
+	}})
 	s.Network.Partitions = slices.Clone(s.Network.Partitions)
 	for i := range s.Network.Partitions {
 		fill(&s.Network.Partitions[i].Part, 1)
 	}
-	fill(&s.Redis.ServiceTime, Constantly(15*time.Microsecond))
+	fill(&s.Redis.ServiceTime, Constantly(16*time.Microsecond))
+	fill(&s.Redis.ExchangeTime, Constantly(3*time.Microsecond))
+	fill(&s.Redis.WakeTime, Constantly(39*time.Microsecond))
 	shards := 1 // or as many as faults name
 	for _, f := range s.Redis.Faults {
 		shards = max(shards, f.Shard)
@@ -55,9 +59,15 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration: 30 s, or twice the time until the last event if that is later.
+// lasts returns the default of Duration: 30 s, or as many sliding windows as have to count and some for the
+// fleet to settle, or twice the time until the last event if that is later.
 func (s *Scenario) lasts() time.Duration {
-	const usual = 30 * time.Second
+	usual := 30 * time.Second
+	for _, l := range s.Limits {
+		if l.Kind == lease.KindSliding && l.Per <= DurationMax/25 {
+			usual = max(usual, 25*l.Per)
+		}
+	}
 	last := min(s.Warmup, DurationMax) + 1 // something is to follow it
 	see := func(at time.Duration) { last = max(last, at) }
 	begins := func(w *Workload) {

@@ -15,12 +15,17 @@ import (
 // as much as the load needs.
 func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
 
-// Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all: what a
-// fleet may reject once, while it starts, and again when it grows.
+// Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all, and for how many
+// requests wait in line before a central bucket: what a fleet may reject once, while it starts, and again when it grows.
 func (s Scenario) Stockable() int64 {
-	config, least := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1)
+	config, least, line := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1), time.Duration(0)
+	for _, w := range s.workloads() {
+		if w.Verb == VerbWait {
+			line = max(line, w.Deadline)
+		}
+	}
 	for _, l := range s.Limits {
-		coming := float64(l.Rate() * s.ttlInForce(&config).Seconds())
+		coming := float64(l.Rate() * (s.ttlInForce(&config) + line).Seconds())
 		least = min(least, float64(l.Capacity()+config.Overcommit)+coming)
 	}
 	starts := 1
@@ -78,9 +83,24 @@ func (s Scenario) Disturbances() (all []Disturbance) {
 	return all
 }
 
-// Enough is how long a run must last, in whole seconds, for half of what counts after the last
-// disturbance to be settled: 0 where half of what counts before the first, between two or after the
-// last one is, and where the load changes at times of its own.
+// Window is the longest sliding window or calendar period of the limits; 0 where there is none.
+func (s Scenario) Window() (longest time.Duration) {
+	for _, l := range s.Limits {
+		if l.Windowed() {
+			longest = max(longest, l.Per)
+		}
+	}
+	return longest
+}
+
+// WindowsEnough is how many sliding windows must count. In each one a fleet whose leases report late begins a
+// little later than one central bucket does, which shows only when that has added up to more than the pause
+// in a window. A calendar's boundaries are everybody's.
+const WindowsEnough = 20
+
+// Enough is how long a run must last, in whole seconds, for half of what counts after the last disturbance to
+// be settled, and enough windows of it: 0 where that holds for what counts before the first, between two or
+// after the last one, and where the load changes at times of its own.
 func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0
@@ -90,6 +110,11 @@ func (s Scenario) Enough() time.Duration {
 	for _, d := range append(s.Disturbances(), Disturbance{From: s.Duration}) {
 		counted := max(end, s.Warmup)
 		needed = max(2*(end+settling)-counted, counted+time.Second)
+		for _, l := range s.Limits {
+			if l.Kind == lease.KindSliding {
+				needed = max(needed, max(end+settling, counted)+WindowsEnough*l.Per)
+			}
+		}
 		if needed <= min(d.From, s.Duration) {
 			return 0
 		}
@@ -111,15 +136,20 @@ func (s Scenario) Stationary() bool {
 
 // steady reports whether the load of no group changes at a time of its own.
 func (s Scenario) steady() bool {
-	all := []Workload{s.Workload}
-	for _, g := range s.Groups {
-		if g.Workload != nil {
-			all = append(all, *g.Workload)
-		}
-	}
-	return !slices.ContainsFunc(all, func(w Workload) bool {
+	return !slices.ContainsFunc(s.workloads(), func(w *Workload) bool {
 		return w.Kind == Diurnal || w.Kind == Flash || w.Kind == Replay
 	})
+}
+
+// workloads are those of all groups.
+func (s *Scenario) workloads() []*Workload {
+	all := []*Workload{&s.Workload}
+	for _, g := range s.Groups {
+		if g.Workload != nil {
+			all = append(all, g.Workload)
+		}
+	}
+	return all
 }
 
 func (s Scenario) settling() time.Duration {
@@ -129,5 +159,24 @@ func (s Scenario) settling() time.Duration {
 	for _, l := range s.Limits {
 		fills = max(fills, float64(l.Capacity())/l.Rate())
 	}
+	fills += s.lineFills()
 	return time.Duration(min(fills+float64(lives*ttl), DurationMax.Seconds()) * 1e9)
+}
+
+// lineFills is how many seconds the line before a central bucket takes to be as long as requests wait, where they
+// wait and ask for more than the limits give.
+func (s Scenario) lineFills() (longest float64) {
+	least := math.Inf(1)
+	for _, l := range s.Limits {
+		least = min(least, l.Rate()*float64(max(1, s.Keys.Count)))
+	}
+	if len(s.Limits) == 0 {
+		return 0
+	}
+	for _, w := range s.workloads() {
+		if excess := s.RateOf(w)*w.Cost.Mean()/least - 1; w.Verb == VerbWait && excess > 0 {
+			longest = max(longest, w.Deadline.Seconds()/excess)
+		}
+	}
+	return longest
 }

@@ -88,6 +88,8 @@ func (s Scenario) check(together bool) error {
 		c.partition(elem("network.partitions", i), p)
 	}
 	c.length("redis.service_time", s.Redis.ServiceTime)
+	c.length("redis.exchange_time", s.Redis.ExchangeTime)
+	c.length("redis.wake_time", s.Redis.WakeTime)
 	between(c, "redis.shards", s.Redis.Shards, 1, 16_384)
 	for i, f := range s.Redis.Faults {
 		c.fault(elem("redis.faults", i), f)

@@ -153,17 +153,17 @@ func (p *planning) hasTime(ph phase) bool {
 	return p.q.TimeLimit == 0 || time.Since(p.began).Seconds() < (ph.end-0.1)*p.q.TimeLimit.Seconds()
 }
 
-// fit shortens the trials of a phase to what the time limit leaves for it: fewer replications at first, then shorter
-// ones where the scenario is stationary.
+// fit shortens the trials of a phase to what the time limit leaves for it: fewer replications at first, then
+// shorter ones where the scenario is stationary.
 func (p *planning) fit(ph phase, trials []*trial) {
 	if p.pace == 0 {
 		return
 	}
 	wanted := 0.0
 	for _, t := range trials {
-		wanted += float64(t.scenario.Reps) * t.scenario.Duration.Seconds()
+		wanted += float64(float64(t.scenario.Reps) * t.scenario.Duration.Seconds())
 	}
-	left := ph.end*p.q.TimeLimit.Seconds() - time.Since(p.began).Seconds()
+	left := float64(ph.end*p.q.TimeLimit.Seconds()) - time.Since(p.began).Seconds()
 	part := left * float64(p.Parallel) / (p.pace * wanted)
 	if part >= 1 {
 		return
@@ -179,8 +179,8 @@ func (p *planning) fit(ph phase, trials []*trial) {
 	}
 }
 
-// Under a time limit a policy has this many replications, each of which counts for this long, or as many and as long
-// as the scenario asks for.
+// Under a time limit a policy has this many replications, each of which counts for this long, or as many and
+// as long as the scenario asks for.
 const (
 	repsLeast    = 2
 	countedLeast = time.Second
@@ -270,10 +270,10 @@ func (p *planning) confirm(ctx context.Context) error {
 	return p.infeasible(trials, broken)
 }
 
-// cheaper returns some policies that may meet the targets with fewer calls than any of the confirmed ones. Luck in the
-// search may have had its best policies fail on the fresh seeds, with nothing confirmed near them: so it returns those
-// that the search found to meet the targets, the most accurate of each range of calls, and the neighbours of the best
-// of the confirmed ones.
+// cheaper returns some policies that may meet the targets with fewer calls than any of the confirmed ones.
+// Luck in the search may have had its best policies fail on the fresh seeds, with nothing confirmed near
+// them: so it returns those that the search found to meet the targets, the most accurate of each range of
+// calls, and the neighbours of the best of the confirmed ones.
 func (p *planning) cheaper(confirmed []*trial) []lease.Policy {
 	known, least := policiesOf(confirmed), ranked(confirmed, pessimistic, 0)[0]
 	if !least.meets(pessimistic) {
@@ -300,9 +300,9 @@ func (p *planning) cheaper(confirmed []*trial) []lease.Policy {
 	return slices.DeleteFunc(policies, func(x lease.Policy) bool { return slices.Contains(known, x) })
 }
 
-// leastOvercommit halves the interval between the scenario's overcommit and that of a confirmed trial, on the same
-// seeds, for the least that meets the targets with about as few calls. When the time limit ends it, it returns the
-// best until then.
+// leastOvercommit halves the interval between the scenario's overcommit and that of a confirmed trial, on the
+// same seeds, for the least that meets the targets with about as few calls. When the time limit ends it, it
+// returns the best until then.
 func (p *planning) leastOvercommit(ctx context.Context, t *trial) (*trial, error) {
 	low, calls := p.q.Scenario.Policy.Overcommit, t.calls()
 	for high := t.scenario.Policy.Overcommit; high-low > high/20; {

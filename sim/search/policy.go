@@ -80,8 +80,9 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
-// overcommitMost returns the most overcommit that is tried. A lease takes at most a quarter of burst and overcommit
-// at the full rate (Policy.TargetFor), so beyond four of the longest leases more overcommit lengthens none.
+// overcommitMost returns the most overcommit that is tried. A lease takes at most a quarter of burst and
+// overcommit at the full rate (Policy.TargetFor), so beyond four of the longest leases more overcommit
+// lengthens none.
 func overcommitMost(q Question) int64 {
 	rate := 0.0
 	for _, l := range q.Scenario.Limits {
@@ -107,8 +108,8 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	return all
 }
 
-// shorter returns the policies below the grid, for a question that the grid does not answer: targets down to the
-// shortest, and where the budget of calls keeps their leases longer, larger budgets.
+// shorter returns the policies below the grid, for a question that the grid does not answer: targets down to
+// the shortest, and where the budget of calls keeps their leases longer, larger budgets.
 func shorter(q Question) []lease.Policy {
 	s := q.Scenario
 	below := options{s: s}
@@ -163,9 +164,10 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	return p
 }
 
-// around adds the policies near those of trials, best first: targets between the neighbours in
-// the grid, and longer TTLs up to that of the longest target; for the first trial also less overcommit. In a large fleet the first trial also
-// gets budgets between its neighbours, with a long TTL, with which such a fleet makes fewer calls.
+// around adds the policies near those of trials, best first: targets between the neighbours in the grid, and
+// longer TTLs up to that of the longest target; for the first trial also less overcommit. In a large fleet
+// the first trial also gets budgets between its neighbours, with a long TTL, with which such a fleet makes
+// fewer calls.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near := options{all: policies}
 	for i, t := range trials {

@@ -77,7 +77,8 @@ func promising(trials []*trial, n, parts int) []*trial {
 		ranked(trials, expected, nearly)[:n], spread(trials, parts))
 }
 
-// distinct leaves out trials whose policy is that of an earlier one in other words, and that did exactly as that did.
+// distinct leaves out trials whose policy is that of an earlier one in other words, and that did exactly as
+// that did.
 func distinct(trials []*trial) (all []*trial) {
 	for _, t := range trials {
 		if !slices.ContainsFunc(all, func(o *trial) bool {

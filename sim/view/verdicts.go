@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -45,8 +46,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),
 		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
-		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, as at the start, "+
-			"counts as if it went on. --duration %v would do.", Number(rep.DurationS), enough)
+		d.say(Neutral, "%s s are too short for this fleet to settle%s: what it rejects once, as at the start, "+
+			"counts as if it went on. --duration %v would do.", Number(rep.DurationS), windows(&s), enough)
 	}
 	saturation(d, &rep.Figures)
 	var once []string
@@ -120,4 +121,10 @@ func excuses(s sim.Scenario) (reasons []string) {
 			"processes are paused past their leases, without strict_expiry")
 	}
 	return reasons
+}
+
+// windows says that a fleet has to settle for some sliding windows, where it has any.
+func windows(s *sim.Scenario) string {
+	sliding := slices.ContainsFunc(s.Limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
+	return either(sliding, fmt.Sprintf(" and to show %d sliding windows after that", sim.WindowsEnough), "")
 }

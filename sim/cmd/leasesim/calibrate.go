@@ -25,24 +25,27 @@ func (f *shared) measure(s *sim.Scenario) error {
 	if err != nil {
 		return err
 	}
-	trip, service := c.NetworkAndService()
-	put := func(section, field string, into *sim.DurationDist, value sim.DurationDist) {
+	measured := *s
+	c.Apply(&measured)
+	put := func(section, field string, into, value *sim.DurationDist) {
 		path := section + "." + field
 		if slices.ContainsFunc(f.sets, func(set string) bool {
 			return strings.HasPrefix(set, section+"=") || strings.HasPrefix(set, path+"=")
 		}) {
 			return
 		}
-		*into = value
+		*into = *value
 		text, _ := value.MarshalText() // which never fails
 		f.program.measured = append(f.program.measured, path+"="+string(text))
 	}
-	put("network", "round_trip", &s.Network.RoundTrip, trip)
-	put("redis", "service_time", &s.Redis.ServiceTime, service)
+	put("network", "round_trip", &s.Network.RoundTrip, &measured.Network.RoundTrip)
+	put("redis", "service_time", &s.Redis.ServiceTime, &measured.Redis.ServiceTime)
+	put("redis", "exchange_time", &s.Redis.ExchangeTime, &measured.Redis.ExchangeTime)
+	put("redis", "wake_time", &s.Redis.WakeTime, &measured.Redis.WakeTime)
 	fmt.Fprintf(f.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a "+
-		"hundred %s or more, %s of it in the server\n", c.Redis, c.Calls,
+		"hundred %s or more; the server worked for %s, and with fifty connections for %s\n", c.Redis, c.Calls,
 		view.Shortly(time.Duration(c.RoundTrip.P50)), view.Shortly(time.Duration(c.RoundTrip.P99)),
-		view.Shortly(c.Service))
+		view.Shortly(c.Service+c.Exchange+c.Wake), view.Shortly(c.Service+c.Exchange))
 	for _, set := range f.program.measured {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run has %s\n", set)
 	}

@@ -21,12 +21,14 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	link.Set(redistest.Fate{Far: time.Millisecond})
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
 	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far,
-		"lease calls", "this run has network.round_trip=lognormal(", "this run has redis.service_time=")
+		"lease calls", "this run has network.round_trip=lognormal(", "this run has redis.service_time=",
+		"this run has redis.exchange_time=", "this run has redis.wake_time=")
 	testkit.Must(t, len(e.ran) == 1, "nothing was simulated")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
-	testkit.Check(t, trip+service >= 999*time.Microsecond && service > 0,
-		"round trip %v, service time %v", trip, service)
+	rest := time.Duration(e.ran[0].Redis.ExchangeTime.P + e.ran[0].Redis.WakeTime.P)
+	testkit.Check(t, trip+service+rest >= 999*time.Microsecond && service > 0 && rest > 0,
+		"round trip %v, service time %v, exchange and wake time %v", trip, service, rest)
 	// and the command to repeat it has the figures, not the server.
 	testkit.Check(t, strings.Contains(e.stdout, "--set &#39;redis.service_time="+service.String()) &&
 		!strings.Contains(e.stdout, "--calibrate"), "the page does not say how to repeat it")
@@ -69,6 +71,6 @@ func TestCalibrateSaysWhyItCannot(t *testing.T) {
 	testkit.NoErr(t, admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha",
 		"+eval", "+time", "+get", "+set").Err())
 	e := leasesim(t, "run --calibrate redis://yuzhi:secret@"+server.Addr).ends(1).
-		says("does not say how long its commands take (INFO commandstats)", "NOPERM")
+		says("does not say how long its commands take (INFO commandstats and cpu)", "NOPERM")
 	testkit.Check(t, !strings.Contains(e.stderr, "secret"), "%s", e.stderr)
 }

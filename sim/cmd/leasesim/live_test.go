@@ -283,7 +283,7 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 	// scenario's rivals.
 	s := e.ran[0]
 	asReal := s.Network.RoundTrip.Kind == sim.DistLognormal &&
-		s.Redis.ServiceTime == sim.Constantly(15*time.Microsecond)
+		s.Redis.ServiceTime == sim.Constantly(16*time.Microsecond)
 	testkit.Check(t, s.Name == "few" && asReal && s.Rivals == nil, "%+v", s)
 }
 

@@ -56,7 +56,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 		"replications at one time; never changes a figure (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of a run (default: the scenario's, or 30s)")
 	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or "+
-		"URL, for network.round_trip and redis.service_time; see above")
+		"URL, for network.round_trip and the times of redis; see above")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", ")+
 		": all but table have every figure, with its interval")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,

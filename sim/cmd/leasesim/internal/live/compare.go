@@ -92,6 +92,7 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	own.Seed, own.Reps, own.Rivals = s.Seed, s.Reps, s.Rivals
 	own.Limits = s.Limits // FromScenario has looked at them
 	own.Network.RoundTrip, own.Redis.ServiceTime = s.Network.RoundTrip, s.Redis.ServiceTime
+	own.Redis.ExchangeTime, own.Redis.WakeTime = s.Redis.ExchangeTime, s.Redis.WakeTime
 	own.Groups[0].Name = s.Groups[0].Name
 	own.Groups[0].Share = s.Groups[0].Share // one group has all, whatever its share
 	own.Workload = s.Workload               // of which only these fields count for what live offers
@@ -126,7 +127,7 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 
 // serviceAssumed is how long a lease call takes a real Redis (docs/figures.md). It stands in for a
 // server that does not say.
-const serviceAssumed = 15 * time.Microsecond
+const serviceAssumed = 16 * time.Microsecond
 
 // Simulated returns s with the round trips and the service time that a real run measured: the
 // simulator needs them as input. They come from the run that is compared, because a machine that is
@@ -138,6 +139,7 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	}
 	s.Network.RoundTrip = linkOf(real.RoundTripNs, service)
 	s.Redis.ServiceTime = sim.Constantly(service)
+	s.Redis.ExchangeTime, s.Redis.WakeTime = sim.Constantly(0), sim.Constantly(0) // the round trips have them
 	return s
 }
 
