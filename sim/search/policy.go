@@ -69,6 +69,8 @@ func gridOf(q Question) []lease.Policy {
 		for _, t := range targetsFor(s, p) {
 			grid.add(withLengths(s, p, t, 0))
 		}
+		// With the shortest target the budget of calls decides, and pauses after short grants.
+		grid.add(withLengths(s, p, targetMin, 0))
 	}
 	if s.FleetTarget() > 0 {
 		own := s.Policy
