@@ -50,9 +50,6 @@ func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
 		// After the handshake comes the answer that the script is not known, and then three round trips
 		// with that.
 		"outage": 6 * far, "restart_empty": 6 * far, "failover": 6 * far,
-		// A server that hangs keeps the script, and its connections, except those that wait for an
-		// answer.
-		"hang": 2*far + far/2,
 	} {
 		// Given processes that call often, and a server that goes away for a second,
 		var calls executions
@@ -66,6 +63,27 @@ func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
 		testkit.Check(t, last > 5900*time.Millisecond && run.books.audit.ExceededBy() == 0 || kind != "outage",
 			"%s: the last call is at %v", kind, last)
 	}
+}
+
+func TestAServerThatWasStoppedExecutesWhatCameMeanwhile(t *testing.T) {
+	// Given processes that call often, and a server that is stopped for a second and has an idle connection to each,
+	var calls executions
+	run := newRun(t, scene(t, `duration: 6s, limits: [1000/s], policy: {fallback: deny}, groups: [{count: 9}],
+		workload: {load: 3}, redis: {faults: [{kind: hang, at: 2s, for: 1s}]}`))
+	toTheEnd(t, run, calls.see)
+	// then nothing is executed meanwhile, and the calls that wait for it at once when it goes on,
+	meanwhile, atOnce := 0, 0
+	for _, at := range calls {
+		switch {
+		case at > 2*time.Second && at < 3*time.Second:
+			meanwhile++
+		case at >= 3*time.Second && at < 3*time.Second+time.Millisecond:
+			atOnce++
+		}
+	}
+	testkit.Check(t, meanwhile == 0 && atOnce >= 9, "%d calls are executed meanwhile, and %d after it", meanwhile, atOnce)
+	// within the bound, although the processes that made them no longer wait.
+	testkit.Check(t, run.books.audit.ExceededBy() == 0, "exceeded by %d", run.books.audit.ExceededBy())
 }
 
 func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {

@@ -448,8 +448,10 @@ func (n *network) shake(b *batch) {
 // shaken ends a round trip of a handshake, and sends b after the last.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
-	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p, n.time.now):
+	case b.wait != awaited || b.p.life != b.life || b.p.state == down || n.cut(b.p, n.time.now):
 		n.end(b)
+	case s.hangs > 0:
+		s.stalled = append(s.stalled, b)
 	case s.refuses > 0 || b.boots != s.boots || n.time.now-b.trip+b.trip/2 < s.back:
 		for i := range b.calls {
 			b.calls[i].err = lease.ErrRefused

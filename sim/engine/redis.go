@@ -31,7 +31,8 @@ type shard struct {
 	back    int64    // when it last came back
 	forgot  bool     // the script: it has gone, and no batch has brought the script since
 	hangs   int
-	slow    int64 // nanoseconds that each call takes longer
+	stalled []*batch // whose connections a hang keeps from opening
+	slow    int64    // nanoseconds that each call takes longer
 	buckets []*bucket
 	// replicas holds, for each failover, the buckets that it promotes.
 	replicas map[*scenario.RedisFault][]*bucket
@@ -86,8 +87,6 @@ func (r *redis) place(bucket int32) **bucket {
 func (r *redis) arrive(b *batch) {
 	s := r.shards[b.shard]
 	switch {
-	case s.hangs > 0:
-		r.network.end(b)
 	case s.refuses > 0:
 		for i := range b.calls {
 			b.calls[i].err = lease.ErrUnavailable
@@ -98,7 +97,7 @@ func (r *redis) arrive(b *batch) {
 		r.network.reply(b)
 	default:
 		s.line = append(s.line, b)
-		if len(s.line) == 1 {
+		if len(s.line) == 1 && s.hangs == 0 {
 			r.attend(s, r.s.WakeTime.Sample(&r.stream))
 		}
 	}
@@ -186,6 +185,8 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 			continue
 		case scenario.FaultHang:
 			s.hangs += by
+			r.hang(s, by > 0)
+			continue
 		default:
 			s.refuses += by
 		}
@@ -194,15 +195,31 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 			continue
 		}
 		r.stop(s)
-		if f.Kind != scenario.FaultHang {
-			s.boots++
-			s.forgot = true
-		}
+		s.boots++
+		s.forgot = true
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:
 			clear(s.buckets)
 		case scenario.FaultFailover:
 			s.buckets = s.replicas[f]
+		}
+	}
+}
+
+// hang stops a server, or lets it go on: with what came meanwhile, as the system has kept that for it.
+func (r *redis) hang(s *shard, stops bool) {
+	switch {
+	case stops && s.hangs == 1 && len(s.line) > 0:
+		s.core.stop(r.time.now)
+		r.time.cancel(evServed, s.line[0].id)
+	case !stops && s.hangs == 0:
+		if len(s.line) > 0 {
+			r.attend(s, r.s.WakeTime.Sample(&r.stream))
+		}
+		stalled := s.stalled
+		s.stalled = nil
+		for _, b := range stalled {
+			r.network.shaken(b)
 		}
 	}
 }
@@ -223,11 +240,11 @@ func (r *redis) snapshot(f *scenario.RedisFault) {
 // stop drops the batches in line at s, unanswered.
 func (r *redis) stop(s *shard) {
 	s.core.stop(r.time.now)
-	for _, b := range s.line {
+	for _, b := range append(s.line, s.stalled...) {
 		r.time.cancel(evServed, b.id)
 		r.network.end(b)
 	}
-	s.line = nil
+	s.line, s.stalled = nil, nil
 }
 
 // hit returns the shards that f concerns.

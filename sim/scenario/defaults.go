@@ -51,11 +51,7 @@ func (s Scenario) Defaults() Scenario {
 	fill(&s.Redis.ServiceTime, Constantly(16*time.Microsecond))
 	fill(&s.Redis.ExchangeTime, Constantly(3*time.Microsecond))
 	fill(&s.Redis.WakeTime, Constantly(39*time.Microsecond))
-	shards := 1 // or as many as faults name
-	for _, f := range s.Redis.Faults {
-		shards = max(shards, f.Shard)
-	}
-	fill(&s.Redis.Shards, shards)
+	fill(&s.Redis.Shards, 1)
 	return s
 }
 

@@ -56,7 +56,7 @@ func limits() (all []any) {
 
 func redisFaults() (all []any) {
 	for _, kind := range FaultKinds {
-		all = append(all, []RedisFault{{Kind: kind, At: time.Hour, For: time.Second, By: time.Second, Shard: 3}})
+		all = append(all, []RedisFault{{Kind: kind, At: time.Hour, For: time.Second, By: time.Second}})
 	}
 	return all
 }

@@ -211,7 +211,7 @@ type Redis struct {
 	// 0 means 16, 3 and 39 us: as measured, a lease call takes 58 us with one connection and 19 us with
 	// fifty.
 	ServiceTime, ExchangeTime, WakeTime DurationDist
-	Shards                              int // 0 means 1, or as many as Faults name; keys are spread over them
+	Shards                              int // 0 means 1; keys are spread over them
 	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it
 	// along: it shows what skew does.
 	ClientTime bool
@@ -221,7 +221,7 @@ type Redis struct {
 // The kinds of Redis faults.
 const (
 	FaultOutage       = "outage"        // connections are refused
-	FaultHang         = "hang"          // no answer; what is asked is never executed
+	FaultHang         = "hang"          // the server is stopped (SIGSTOP): what comes meanwhile is executed after it
 	FaultSlow         = "slow"          // every call takes By longer
 	FaultRestartEmpty = "restart_empty" // refused during For, then everything is forgotten
 	FaultFailover     = "failover"      // refused during For, then a replica serves that lacks the last Lost

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -60,6 +61,9 @@ func (s Scenario) check(together bool) error {
 	}
 	c.Scenario = s.Defaults()
 	s = c.Scenario
+	if strings.ContainsFunc(s.Name, unicode.IsControl) {
+		c.bad("name", "is %q, must be without control characters", s.Name)
+	}
 	between(c, "seed", s.Seed, 1, 1<<53-1)
 	between(c, "reps", s.Reps, 1, 10_000)
 	c.policy()
@@ -122,6 +126,15 @@ func (c *checker) oneOf(path, value string, words []string) {
 	if !slices.Contains(words, value) {
 		c.bad(path, "is %q, must be one of %s", value, strings.Join(words, ", "))
 	}
+}
+
+// begins demands a moment of the run. A zero is one only where it was given: most who leave it out forgot it.
+func (c *checker) begins(path string, at time.Duration) {
+	if at == 0 && c.together && !slices.Contains(c.Zeros, path) {
+		c.bad(path, "is missing, must be when it begins, 0s for the start")
+		return
+	}
+	c.duringTheRun(path, at)
 }
 
 // duringTheRun demands a moment of it.
@@ -236,7 +249,7 @@ func (c *checker) stops(path string, s Stops) {
 }
 
 func (c *checker) partition(path string, p Partition) {
-	c.duringTheRun(path+".at", p.At)
+	c.begins(path+".at", p.At)
 	between(c, path+".for", p.For, 1, DurationMax)
 	between(c, path+".part", p.Part, 0, 1)
 	named := func(g Group) bool { return g.Name == p.Group }
@@ -247,7 +260,7 @@ func (c *checker) partition(path string, p Partition) {
 
 func (c *checker) fault(path string, f RedisFault) {
 	c.oneOf(path+".kind", f.Kind, FaultKinds)
-	c.duringTheRun(path+".at", f.At)
+	c.begins(path+".at", f.At)
 	between(c, path+".for", f.For, 0, DurationMax)
 	between(c, path+".lost", f.Lost, 0, DurationMax)
 	if !c.together {

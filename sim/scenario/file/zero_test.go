@@ -106,3 +106,13 @@ func TestADistributionOfZeroDrawsZero(t *testing.T) {
 	means := s.Network.RoundTrip.Mean() + s.Redis.ServiceTime.Mean() + s.Groups[1].Workload.Think.Mean()
 	testkit.Check(t, means == 0, "the means are %v", means)
 }
+
+// TestAFaultSaysWhenItBegins: a moment that is left out is a mistake, and a given zero is the start.
+func TestAFaultSaysWhenItBegins(t *testing.T) {
+	for _, list := range []string{"redis: {faults: [{%skind: hang, for: 1s}]}", "network: {partitions: [{%sfor: 1s}]}"} {
+		for at, ok := range map[string]bool{"": false, "at: 0s, ": true, "at: 2s, ": true} {
+			_, err := Parse("fault", fmt.Appendf(nil, "{limits: [1/s], "+list+"}", at))
+			testkit.Check(t, (err == nil) == ok, list+": %v", at, err)
+		}
+	}
+}
