@@ -333,12 +333,22 @@ func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	chosen := p.candidate(t)
 	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, goCode(t.scenario)
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
+	p.plan.Load = loadOf(t)
 	p.enough(t)
 	p.plan.Needs, err = p.needsOf(ctx, t)
 	if errors.Is(err, sim.ErrInterrupted) {
 		return nil
 	}
 	return err
+}
+
+// loadOf returns how many times what the limits give all keys a trial was asked for.
+func loadOf(t *trial) float64 {
+	rate, s := math.Inf(1), &t.scenario
+	for _, l := range s.Limits {
+		rate = min(rate, l.Rate())
+	}
+	return t.report.Offered.Mean / (s.Duration - s.Warmup).Seconds() / (rate * float64(s.Keys.Count))
 }
 
 // infeasible writes the closest miss down; stress names the one that it fails under if it meets the targets.

@@ -40,8 +40,10 @@ type Plan struct {
 	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil if the time was over
 	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each makes as many calls.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
-	CutShort     string  `json:"cut_short,omitempty"` // the first phase that the time limit ended
-	Miss         *Miss   `json:"miss,omitempty"`      // if infeasible
+	// Load is how many times what the limits give all keys is asked for; 0 for a plan that chose nothing.
+	Load     float64 `json:"load,omitempty"`
+	CutShort string  `json:"cut_short,omitempty"` // the first phase that the time limit ended
+	Miss     *Miss   `json:"miss,omitempty"`      // if infeasible
 	// EnoughS is how long runs should have lasted for the fleet to settle with the policy that was
 	// chosen or is closest, in seconds; 0 if they were long enough.
 	EnoughS float64     `json:"enough_s,omitempty"`

@@ -54,7 +54,10 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 		{planned, requests(87.9), wording{"for each request makes 87.9 calls per second.", ""}},
 		{planned, requests(170), wording{"Leases save little here: a limiter that asks Redis", ""}},
 		{planned, requests(0), wording{"", "Leases save little"}},
-		{planned, requests(180), wording{"", "Leases save little"}},
+		{planned, requests(180), wording{"One lease call serves 2.04 requests", "Leases save little"}},
+		{planned, func(p *search.Plan) { p.Load = 0.01 }, wording{"asks for 0.01 times what the limits give", ""}},
+		{planned, func(p *search.Plan) { p.Load = 1.1 }, wording{"", "times what the limits give"}},
+		{planned, func(p *search.Plan) { p.Load = 50 }, wording{"asks for 50 times what the limits give", ""}},
 		// More shards are more calls.
 		{planned, busy(0.8), wording{"with 9,205 lease calls per second in place of 378.", ""}},
 		{planned, busy(0.999), wording{"with 9,205 lease calls per second in place of 378.", ""}},

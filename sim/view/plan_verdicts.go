@@ -26,9 +26,15 @@ func (v planView) judge(d *Document) {
 	case search.Found:
 		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy),
 			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"))
-		if r := v.RequestsPerS; r > 0 && v.Chosen.Figures.CallsPerS.Mean > r/2 {
+		if r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean; r > 0 && calls > r/2 {
 			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
 				things(Number(r), "call"))
+		} else if r > 0 {
+			d.say(Neutral, "One lease call serves %.3g requests: a limiter that asks for each makes %s per second.",
+				r/max(calls, r/1e9), things(Number(r), "call"))
+		}
+		if v.Load > 0 && (v.Load < loadLow || v.Load > loadHigh) {
+			d.say(Bad, "The scenario asks for %.3g times what the limits give: is that the load to plan for?", v.Load)
 		}
 		saturation(d, &v.Chosen.Figures)
 		if v.Needs == nil {
@@ -68,6 +74,9 @@ func (v planView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
 	}
 }
+
+// A load below loadLow never meets a limit, and one above loadHigh is an attack or a mistake.
+const loadLow, loadHigh = 0.05, 20
 
 // absolute reports whether the target tolerates nothing, so that nothing is a part of it.
 func absolute(m search.Margin) bool { return m.Bound == 0 || m.Op == ">=" && m.Bound == 1 }
@@ -110,9 +119,8 @@ func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 // needs says what Redis the answer takes.
 func (v planView) needs() string {
 	n := v.Needs
-	text := fmt.Sprintf("%s is up to %s busy with them. ",
-		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"),
-		rough("redis_cpu", n.CPU))
+	text := fmt.Sprintf("%s spends up to %.2g cores on them. ",
+		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), n.CPU)
 	most := Percent(search.BusyMost)
 	switch {
 	case n.Least == 0:
