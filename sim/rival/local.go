@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // pairs holds what processes keep of keys. Only pairs that have met take memory: most processes of
@@ -90,8 +93,8 @@ func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 		l.batch = defaultBatch(f)
 		return l, nil
 	}
-	if l.batch, err = strconv.ParseInt(argument, 10, 64); err != nil || l.batch < 1 {
-		return nil, fmt.Errorf("%w: the batch is %q tokens, must be 1 or more", ErrArgument, argument)
+	if l.batch, err = batchOf(argument); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -123,6 +126,82 @@ func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
 		return false
 	}
 	*stock -= n
+	return true
+}
+
+// windowLeases leases batches of one counter per aligned window and limit. What a process has not spent when a window
+// ends is void, so nothing outlives it, and a whole quota may be admitted on each side of a boundary. Batches that many
+// processes do not spend are missing for the rest of the window.
+type windowLeases struct {
+	calls
+	batch, burst int64
+	rates        []rate
+	used         []inWindow // of each key and limit, leased in all
+	stocks       pairs[stock]
+}
+
+// inWindow counts the tokens of one window.
+type inWindow struct{ window, n int64 }
+
+// stock is what a process holds of a key, for the windows of all limits.
+type stock struct {
+	windows [lease.LimitsMax]int64
+	n       int64
+}
+
+func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
+	rates, err := ratesOf(f.Limits, 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	w := &windowLeases{rates: rates, used: make([]inWindow, f.Keys*len(rates)), stocks: pairs[stock]{}, burst: never}
+	for _, r := range rates {
+		w.burst = min(w.burst, r.burst)
+	}
+	if w.batch, err = batchOf(cmp.Or(argument, "20")); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func batchOf(argument string) (int64, error) {
+	batch, err := strconv.ParseInt(argument, 10, 64)
+	if err != nil || batch < 1 {
+		return 0, fmt.Errorf("%w: the batch is %q tokens, must be 1 or more", ErrArgument, argument)
+	}
+	return batch, nil
+}
+
+func (w *windowLeases) Decide(now int64, p, key int, n int64) bool {
+	used, left := w.used[key*len(w.rates):][:len(w.rates)], int64(never)
+	var windows [lease.LimitsMax]int64
+	for i := range w.rates {
+		r := &w.rates[i]
+		windows[i] = exact.FloorDiv(now-r.origin, r.window)
+		if used[i].window != windows[i] {
+			used[i] = inWindow{window: windows[i]}
+		}
+		left = min(left, r.burst-used[i].n)
+	}
+	held := w.stocks.of(p, key, stock{})
+	if held.windows != windows {
+		*held = stock{windows: windows}
+	}
+	if n <= 0 || n > w.burst {
+		return n == 0
+	}
+	if lacking := n - held.n; lacking > 0 {
+		w.made++
+		if left < lacking {
+			return false
+		}
+		got := min(max(lacking, w.batch), left)
+		held.n += got
+		for i := range used {
+			used[i].n += got
+		}
+	}
+	held.n -= n
 	return true
 }
 
