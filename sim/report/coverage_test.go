@@ -118,12 +118,12 @@ func TestIntervalsHoldTheMeanAsOftenAsTheySay(t *testing.T) {
 				}
 			}
 			// then those of their figures that often have an interval have it around the mean of all
-			// replications as often as it says.
+			// replications as often as it says, or a little more often.
 			for i := range figures {
 				part := float64(held[i]) / max(1, float64(given[i]))
 				intervals[scene.name] += given[i]
 				testkit.Check(t, reps >= 10 || given[i] == 0, "%s: %d replications have an interval", names[i], reps)
-				testkit.Check(t, given[i] < runs/3 || part >= confidence-0.02 && part <= min(confidence+0.02, 1),
+				testkit.Check(t, given[i] < runs/3 || part >= confidence-0.02 && part <= min(confidence+0.03, 1),
 					"%s, %d replications: %.1f %% of %d intervals of %s hold the mean, want %.0f %%",
 					scene.name, reps, 100*part, given[i], names[i], 100*confidence)
 			}

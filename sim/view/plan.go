@@ -42,7 +42,7 @@ func Plan(p search.Plan, text, command string) Document {
 	for i := range p.TradeOffs {
 		rows("trade-off", &p.TradeOffs[i])
 	}
-	if len(p.TradeOffs) > 0 {
+	if len(p.TradeOffs) > 1 || p.Chosen == nil && len(p.TradeOffs) > 0 {
 		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask "+
 			"for, a tenth or more apart. "+either(p.Verdict == search.Interrupted,
 			"None is confirmed: they are what the search had seen.", "Each ran on the fresh seeds."))
