@@ -61,10 +61,15 @@ func TestAWaitThatIsTooLateFailsWithTheReply(t *testing.T) {
 			go func() { errs <- l.Wait(ctx, "k") }()
 			time.Sleep(time.Millisecond) // the second and the third come during the call for the first
 		}
-		all := []error{<-errs, <-errs, <-errs}
-		check(t, all[0] == nil, "%v", all[0])
-		check(t, (all[1] == nil) != (all[2] == nil) && errors.Is(errors.Join(all...), hybrid.ErrWouldExceedDeadline),
-			"%v", all)
+		served := 0
+		for range 3 { // in any order
+			if err := <-errs; err == nil {
+				served++
+			} else {
+				check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline), "%v", err)
+			}
+		}
+		equal(t, served, 2, "requests are served")
 		check(t, time.Since(began) < 30*time.Millisecond, "it took %v", time.Since(began))
 	})
 }
