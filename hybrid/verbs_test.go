@@ -491,7 +491,7 @@ func TestTakeUpToTakesWhatThereIs(t *testing.T) {
 	})
 }
 
-// What the bucket is known to have left is for a smaller request, whoever else draws from it.
+// A smaller request may have the tokens that the bucket is known to have left, also where others draw from it.
 func TestADeniedRequestDoesNotDenySmallerOnes(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit hybrid.Limit

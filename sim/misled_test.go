@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// TestRequestsThatWaitAreComparedWithALine: a central bucket that did not wait had admitted less than the fleet.
+// TestRequestsThatWaitAreComparedWithALine: a central bucket that did not wait had admitted less than the
+// fleet.
 func TestRequestsThatWaitAreComparedWithALine(t *testing.T) {
 	for _, cost := range []string{"1", "pareto(1,100,1.2)"} {
 		s := fleet(t, "5000/s burst 500", 40, `reps: 2,
@@ -24,7 +25,8 @@ func TestRequestsThatWaitAreComparedWithALine(t *testing.T) {
 	}
 }
 
-// TestAWindowIsJudgedAlikeForAnyLength: by whole windows, in runs that say of themselves that they are long enough.
+// TestAWindowIsJudgedAlikeForAnyLength: by whole windows, in runs that say of themselves that they are long
+// enough.
 func TestAWindowIsJudgedAlikeForAnyLength(t *testing.T) {
 	s := fleet(t, "3000 in 5s", 10, "workload: {load: 1.2}, reps: 3")
 	s.Duration = 30 * time.Second
@@ -42,8 +44,9 @@ func TestAWindowIsJudgedAlikeForAnyLength(t *testing.T) {
 	}
 }
 
-// TestWhoCallsForEachRequestPaysForEachExchange: with few connections a server is idle before most exchanges, so a
-// call for each request keeps it busier than leases do; where it is never idle, leases save nothing here.
+// TestWhoCallsForEachRequestPaysForEachExchange: with few connections a server is idle before most exchanges,
+// so a call for each request keeps it busier than leases do; where it is never idle, leases save nothing
+// here.
 func TestWhoCallsForEachRequestPaysForEachExchange(t *testing.T) {
 	for _, wake := range []time.Duration{39 * time.Microsecond, 0} {
 		s := fleet(t, "5000/s burst 500", 40, `reps: 1, rivals: [central],

@@ -297,8 +297,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	return true
 }
 
-// WriteError answers an undecided request as a handler without OnError does, and returns false: with 400 if err
-// wraps ErrNoKey, otherwise with 503. An OnError calls it for the errors that it leaves alone.
+// WriteError answers an undecided request as a handler without OnError does, and returns false: with 400 if
+// err wraps ErrNoKey, otherwise with 503. An OnError calls it for the errors that it leaves alone.
 func WriteError(w http.ResponseWriter, _ *http.Request, err error) (admit bool) {
 	status, typ := http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
 	title := "The request cannot be served now, as its quota is not known"

@@ -49,8 +49,8 @@ func (d *demand) expected(span time.Duration) float64 {
 func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }
 
 const (
-	// latencySamples are how many are kept: the 99th percentile of these is the second largest. From latencyFew
-	// on, one that is larger than all others counts as a stall.
+	// latencySamples are how many are kept: the 99th percentile of these is the second largest. From
+	// latencyFew on, one that is larger than all others counts as a stall.
 	latencySamples, latencyFew = 128, 16
 	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
 	latencySpan = 3 * time.Second

@@ -182,11 +182,12 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	testkit.Check(t, n.charge == 0 && n.last.Charge == lease.WaitingMax, "%d to be charged", n.charge)
 }
 
-// A holding that is far larger than the demand goes back, although the calls that renew the lease come before each time
-// that the holder looks for it: on a slow link they come early, and where there is a budget of calls it looks seldom.
+// A holding that is far larger than the demand goes back, although the calls that renew the lease come before
+// each time that the holder looks for it: on a slow link they come early, and where there is a budget of
+// calls it looks seldom.
 func TestRenewalsDoNotPutOffWhatIsToGoBack(t *testing.T) {
 	d, n := alone(t, slowly, lease.Policy{MinBatch: 50, CallsPerSecond: 1}, steady(1))
-	d.run(10 * time.Second) // until T is that of such leases
+	d.run(10 * time.Second)                                // until T is that of such leases
 	n.low, n.demand.slow, n.demand.fast = true, 1000, 1000 // as if much was to come
 	n.ask()
 	d.run(5 * time.Millisecond)

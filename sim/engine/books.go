@@ -124,8 +124,8 @@ func (b *books) count() report.Count {
 	return c
 }
 
-// asked books a request. The central bucket decides it at once, as do the rivals that do not ask Redis. Where the
-// request may wait in line, there is such a line before the central bucket, too.
+// asked books a request. The central bucket decides it at once, as do the rivals that do not ask Redis. Where
+// the request may wait in line, there is such a line before the central bucket, too.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
 	r.central = b.central[r.key].TakeWithin(us, r.n, r.within/1000)
@@ -202,7 +202,8 @@ func (b *books) left(c *call, levels []int64) {
 	}
 }
 
-// centralServed is how many tokens the central bucket has given to requests, without those that wait in line there.
+// centralServed is how many tokens the central bucket has given to requests, without those that wait in line
+// there.
 func (b *books) centralServed() int64 {
 	n := b.centralAdmitted
 	for i := range b.central {

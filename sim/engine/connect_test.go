@@ -66,7 +66,8 @@ func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
 }
 
 func TestAServerThatWasStoppedExecutesWhatCameMeanwhile(t *testing.T) {
-	// Given processes that call often, and a server that is stopped for a second and has an idle connection to each,
+	// Given processes that call often, and a server that is stopped for a second and has an idle connection
+	// to each,
 	var calls executions
 	run := newRun(t, scene(t, `duration: 6s, limits: [1000/s], policy: {fallback: deny}, groups: [{count: 9}],
 		workload: {load: 3}, redis: {faults: [{kind: hang, at: 2s, for: 1s}]}`))

@@ -10,11 +10,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// This file simulates the rivals that ask Redis for each request. Such a request takes a round trip
-// of the scenario's network, and waits in line at a shard of the same kind, with a third of the
-// service time, an exchange of its own and the same faults. It is denied if no answer comes within CallTimeout; tokens that
-// the shard grants all the same are lost. Each rival has Redis to itself, its connections are open,
-// the server knows its script, and nothing arrives twice.
+// This file simulates the rivals that ask Redis for each request. Such a request takes a round trip of the
+// scenario's network, and waits in line at a shard of the same kind, with a third of the service time, an
+// exchange of its own and the same faults. It is denied if no answer comes within CallTimeout; tokens that
+// the shard grants all the same are lost. Each rival has Redis to itself, its connections are open, the
+// server knows its script, and nothing arrives twice.
 
 // scriptFactor is how many times as long as a rival's script that of a lease call takes: 2.8 to
 // 3.1 times redis_rate's was measured (docs/figures.md).

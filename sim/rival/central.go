@@ -164,9 +164,10 @@ func (c *Central) takeOfOne(now, n int64) bool {
 	return ok
 }
 
-// TakeWithin is Take for a request that waits in line for up to within microseconds: it takes n tokens if every limit
-// has room for them in that time, and otherwise nothing. Later requests come after it, also those by Take: what it
-// waits for is used beyond what there is, or of a windowed limit at the time when there is room.
+// TakeWithin is Take for a request that waits in line for up to within microseconds: it takes n tokens if
+// every limit has room for them in that time, and otherwise nothing. Later requests come after it, also those
+// by Take: what it waits for is used beyond what there is, or of a windowed limit at the time when there is
+// room.
 func (c *Central) TakeWithin(now, n, within int64) bool {
 	if within <= 0 || n <= 0 {
 		return c.Take(now, n)

@@ -143,8 +143,8 @@ func TestCentralRefusesMisuse(t *testing.T) {
 	new(Central).Take(0, 1)
 }
 
-// A line before Central serves each request when its turn has come and all limits have room, which a search of every
-// microsecond finds.
+// A line before Central serves each request when its turn has come and all limits have room, which a search
+// of every microsecond finds.
 func TestALineBeforeCentralIsFirstInFirstOut(t *testing.T) {
 	rng := testkit.Rand(t)
 	const us = time.Microsecond

@@ -129,9 +129,9 @@ func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// windowLeases leases batches of one counter per aligned window and limit. What a process has not spent when a window
-// ends is void, so nothing outlives it, and a whole quota may be admitted on each side of a boundary. Batches that many
-// processes do not spend are missing for the rest of the window.
+// windowLeases leases batches of one counter per aligned window and limit. What a process has not spent when
+// a window ends is void, so nothing outlives it, and a whole quota may be admitted on each side of a
+// boundary. Batches that many processes do not spend are missing for the rest of the window.
 type windowLeases struct {
 	calls
 	batch, burst int64
@@ -143,7 +143,7 @@ type windowLeases struct {
 // inWindow counts the tokens of one window.
 type inWindow struct{ window, n int64 }
 
-// stock is what a process holds of a key, for the windows of all limits.
+// stock counts the tokens that a process holds of a key, for the windows of all limits.
 type stock struct {
 	windows [lease.LimitsMax]int64
 	n       int64

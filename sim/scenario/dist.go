@@ -87,7 +87,8 @@ func (d *TokenDist) UnmarshalText(text []byte) error { return inTokens.parse(str
 // MarshalText implements encoding.TextMarshaler.
 func (d TokenDist) MarshalText() ([]byte, error) { return inTokens.format(d.Dist), nil }
 
-// Constantly is the distribution of one value, also of 0, for which the zero DurationDist would mean a default.
+// Constantly is the distribution of one value, also of 0, for which the zero DurationDist would mean a
+// default.
 func Constantly(d time.Duration) DurationDist {
 	if d == 0 {
 		return DurationDist{Dist{Kind: DistUniform}}

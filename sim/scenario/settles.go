@@ -15,8 +15,9 @@ import (
 // as much as the load needs.
 func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
 
-// Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all, and for how many
-// requests wait in line before a central bucket: what a fleet may reject once, while it starts, and again when it grows.
+// Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all, and for
+// how many requests wait in line before a central bucket: what a fleet may reject once, while it starts, and
+// again when it grows.
 func (s Scenario) Stockable() int64 {
 	config, least, line := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), math.Inf(1), time.Duration(0)
 	for _, w := range s.workloads() {
@@ -163,8 +164,8 @@ func (s Scenario) settling() time.Duration {
 	return time.Duration(min(fills+float64(lives*ttl), DurationMax.Seconds()) * 1e9)
 }
 
-// lineFills is how many seconds the line before a central bucket takes to be as long as requests wait, where they
-// wait and ask for more than the limits give.
+// lineFills is how many seconds the line before a central bucket takes to be as long as requests wait, where
+// they wait and ask for more than the limits give.
 func (s Scenario) lineFills() (longest float64) {
 	least := math.Inf(1)
 	for _, l := range s.Limits {

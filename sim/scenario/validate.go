@@ -128,7 +128,7 @@ func (c *checker) oneOf(path, value string, words []string) {
 	}
 }
 
-// begins demands a moment of the run. A zero is one only where it was given: most who leave it out forgot it.
+// begins demands a moment of the run. A zero is one only where it was given: otherwise it was forgotten.
 func (c *checker) begins(path string, at time.Duration) {
 	if at == 0 && c.together && !slices.Contains(c.Zeros, path) {
 		c.bad(path, "is missing, must be when it begins, 0s for the start")

@@ -20,8 +20,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// lab runs simulations side by side, and the replications of each, so that the last one has every core. The caller
-// calls clear before it prints anything else.
+// lab runs simulations side by side, and the replications of each, so that the last one has every core. The
+// caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	show, clear := phases(f.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {

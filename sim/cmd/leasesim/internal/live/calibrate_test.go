@@ -16,7 +16,9 @@ func TestOtherScriptsAreNotInTheServiceTime(t *testing.T) {
 		service time.Duration
 	}{
 		{"nobody else calls", []served{{calls: 10, time: 150 * us}, {calls: 10, time: 170 * us}}, 16 * us},
-		{"one call of 2 ms in the second part", []served{{calls: 10, time: 150 * us}, {calls: 11, time: 2150 * us}, {calls: 10, time: 170 * us}}, 16 * us},
+		{"one call of 2 ms in the second part", []served{
+			{calls: 10, time: 150 * us}, {calls: 11, time: 2150 * us}, {calls: 10, time: 170 * us},
+		}, 16 * us},
 		{"the count begins anew", []served{{calls: 10, time: 150 * us}, {calls: -500, time: -900 * us}}, 15 * us},
 		{"others call all the time", []served{{calls: 11, time: 250 * us}, {calls: 12, time: 440 * us}}, 0},
 	} {

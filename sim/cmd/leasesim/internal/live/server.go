@@ -82,8 +82,8 @@ func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
 	return true
 }
 
-// served counts a server's work: the calls of EVALSHA, the command of lease calls, and their time, and the CPU time of
-// all that it has done.
+// served counts a server's work: the calls of EVALSHA, the command of lease calls, and their time, and the
+// CPU time of all that it has done.
 type served struct {
 	calls     int64
 	time, cpu time.Duration
