@@ -539,7 +539,7 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)
 	case protocol.VerdictUnavailable:
-		return fmt.Errorf("%w; Policy.Fallback, or before the first reply ColdStart, admits nothing", ErrUnavailable)
+		return fmt.Errorf("%w; Policy.Fallback, or at first ColdStart, admits nothing", ErrUnavailable)
 	case protocol.VerdictClosed:
 		return ErrClosed
 	case protocol.VerdictCancelled:

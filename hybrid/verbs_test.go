@@ -491,14 +491,14 @@ func TestTakeUpToTakesWhatThereIs(t *testing.T) {
 	})
 }
 
-// A smaller request may have the tokens that the bucket is known to have left, also where others draw from it.
+// A smaller request may have the tokens that the bucket is known to have left, whatever others draw.
 func TestADeniedRequestDoesNotDenySmallerOnes(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit hybrid.Limit
 		after time.Duration // of the denial
 	}{
-		"a limit that gives a token in minutes":  {hybrid.PerHour(10), 0},
-		"a limit of several tokens for a Target": {hybrid.PerSecond(100).WithBurst(10), 15 * time.Millisecond},
+		"a limit that gives a token in minutes": {hybrid.PerHour(10), 0},
+		"a limit of several tokens a Target":    {hybrid.PerSecond(100).WithBurst(10), 15 * time.Millisecond},
 	} {
 		for _, verb := range []string{"TakeUpTo", "Take", "Allow", "TryAllow"} {
 			bubbleOf(t, name+", "+verb, func(t *world) {

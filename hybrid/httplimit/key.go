@@ -31,7 +31,7 @@ func Header(name string) KeyFunc {
 		values := r.Header[canonical]
 		switch {
 		case len(values) > 1:
-			return "", fmt.Errorf("httplimit: the request has %d fields %s, must be 1", len(values), canonical)
+			return "", fmt.Errorf("httplimit: there are %d fields %s, must be 1", len(values), canonical)
 		case len(values) == 0 || values[0] == "":
 			return "", fmt.Errorf("%w: it has no field %s", ErrNoKey, canonical)
 		}

@@ -5,7 +5,7 @@
 //	shared, err := hybrid.Redis(client, "crawler", hybrid.Every(50*time.Millisecond).WithBurst(5))
 //	err = shared.Ping(ctx) // opens the connection before the first Wait
 //	limiter := xtime.New(shared.Key("site")) // was rate.NewLimiter(rate.Every(50*time.Millisecond), 5)
-//	err = shared.Shutdown(end) // gives back what this process holds; an interrupt has not ended this context
+//	err = shared.Shutdown(end) // gives back what this process holds; end outlives an interrupt
 //
 // A program with a limit for each host makes one shared limiter, and New(shared.Key(host)) for each host.
 // Tests may use a *rate.Limiter behind an interface of the methods that a program calls.
@@ -16,7 +16,7 @@
 //     does not know the bucket to be empty.
 //   - In an outage of Redis, Wait goes on at this process's share of the rate. It fails with
 //     hybrid.ErrUnavailable under hybrid.FallbackDeny, and before the first reply.
-//   - Waiting requests come before Allow in their own process. Another process's Allow may take the tokens that
+//   - Waiting requests come before Allow in their own process. Another process's Allow may take tokens that
 //     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
 //   - The error of a Wait that would be too late wraps context.DeadlineExceeded.
 //   - There is no Reserve. A process cannot promise a token that the bucket has not leased to it, so it

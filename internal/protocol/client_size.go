@@ -189,8 +189,8 @@ func (c *Client) excess(held int64) int64 {
 	return 0
 }
 
-// keep returns the tokens that a process needs until a Target later. The watermark is spent while the next call is on its
-// way.
+// keep returns the tokens that a process needs until a Target later. The watermark is spent while the next
+// call is on its way.
 func (c *Client) keep() int64 {
 	return int64(math.Ceil(c.demand.expected(c.target+c.rtt) + c.watermark()))
 }

@@ -82,7 +82,8 @@ func TestAServerThatWasStoppedExecutesWhatCameMeanwhile(t *testing.T) {
 			atOnce++
 		}
 	}
-	testkit.Check(t, meanwhile == 0 && atOnce >= 9, "%d calls are executed meanwhile, and %d after it", meanwhile, atOnce)
+	testkit.Check(t, meanwhile == 0 && atOnce >= 9, "%d calls are executed meanwhile, and %d after it", meanwhile,
+		atOnce)
 	// within the bound, although the processes that made them no longer wait.
 	testkit.Check(t, run.books.audit.ExceededBy() == 0, "exceeded by %d", run.books.audit.ExceededBy())
 }
@@ -93,7 +94,8 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 		// Given two processes far away that call, and again a while after the server was away,
 		var calls executions
 		s := scene(t, `duration: 6s, limits: [10/h], groups: [{count: 2}], network: {round_trip: 50ms},
-			redis: {service_time: 0s, exchange_time: 0s, wake_time: 0s, faults: [{kind: %s, at: 2s, for: 1s}]}`, kind)
+			redis: {service_time: 0s, exchange_time: 0s, wake_time: 0s,
+			faults: [{kind: %s, at: 2s, for: 1s}]}`, kind)
 		s.Workload = replay(4, func(i int) scenario.TraceRequest {
 			at := []time.Duration{0, 0, 4 * time.Second, 5 * time.Second}
 			return scenario.TraceRequest{At: at[i], Process: i % 2, Cost: 1}

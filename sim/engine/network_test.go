@@ -68,7 +68,8 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 		// Given a call that takes a second, and reaches Redis half a millisecond after its connection is
 		// open,
 		s := scene(t, `duration: 2s, limits: [1/s], network: {round_trip: 1ms},
-			redis: {service_time: 1s, exchange_time: 0s, wake_time: 0s, faults: [{kind: %s, at: 300ms, for: 1h}]}`, kind)
+			redis: {service_time: 1s, exchange_time: 0s, wake_time: 0s,
+			faults: [{kind: %s, at: 300ms, for: 1h}]}`, kind)
 		s.Workload = regularly(time.Hour, 1)
 		run := simulate(t, s)
 		// then Redis is busy until it goes down.
@@ -91,7 +92,8 @@ func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 func TestRedisIsBusyForEachCallAndExchangeAndWaking(t *testing.T) {
 	// Given calls that all come to an end, of processes each with an exchange of its own,
 	for _, c := range []struct{ service, exchange, wake time.Duration }{
-		{time.Microsecond, 0, 0}, {15 * time.Microsecond, 3 * time.Microsecond, 0}, {2 * time.Millisecond, 0, 0},
+		{time.Microsecond, 0, 0}, {15 * time.Microsecond, 3 * time.Microsecond, 0},
+		{2 * time.Millisecond, 0, 0},
 		{time.Microsecond, time.Microsecond, 40 * time.Microsecond},
 	} {
 		s := scene(t, `duration: 3s, limits: [1000/s], groups: [{count: 3}], network: {round_trip: exp(1ms)},

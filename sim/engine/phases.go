@@ -36,7 +36,7 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 			settled = max(end, min(settled, counted+(next-counted)/2))
 		}
 		if w := s.Window(); w > 0 && settled+w <= next {
-			settled = next - (next-settled)/w*w // whole windows: a part of one has more or less than its share
+			settled = next - (next-settled)/w*w // a part of a window has not its share
 		}
 		if settled < next && counted < next {
 			turns = append(turns, turn{settled, report.Settled})

@@ -109,7 +109,7 @@ func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
 		admitted int64   // of 10,000
 	}{
 		{"network: {round_trip: 20ms}", 20.047, 20.047, 0.047, 10000},
-		{"redis: {service_time: 2691us}", 2.9, 2.9, 0.9, 10000}, // of a lease call, which takes three times as long
+		{"redis: {service_time: 2691us}", 2.9, 2.9, 0.9, 10000}, // of a lease call: three times as long
 		// Requests come twice as fast as they are served: after 200 ms no answer is in time.
 		{"redis: {service_time: 6ms}, call_timeout: 100ms", 52, 99, 1, 96},
 	} {
@@ -130,5 +130,5 @@ func TestALineThatIsGoneCostsRedisNothing(t *testing.T) {
 	r := askers(t, "limits: [100000/s], "+
 		"redis: {faults: [{kind: slow, at: 4s, for: 2s, by: 400ms}, {kind: outage, at: 4.5s, for: 7s}]}")[0]
 	busy := time.Duration(r.remote.cpu()).Seconds()
-	testkit.Check(t, busy > 0.6 && busy < 0.75, "Redis was busy for %v s, want 0.5 and those of some 4,000 calls", busy)
+	testkit.Check(t, busy > 0.6 && busy < 0.75, "Redis was busy for %v s, want 0.5 and 4,000 calls", busy)
 }

@@ -154,7 +154,8 @@ func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &windowLeases{rates: rates, used: make([]inWindow, f.Keys*len(rates)), stocks: pairs[stock]{}, burst: never}
+	w := &windowLeases{rates: rates, stocks: pairs[stock]{}, burst: never}
+	w.used = make([]inWindow, f.Keys*len(rates))
 	for _, r := range rates {
 		w.burst = min(w.burst, r.burst)
 	}

@@ -113,7 +113,7 @@ var entries = slices.Concat(
 		{name: "local_batches", build: newLocalBatches, argument: "TOKENS",
 			text: "batches of 100 ms of R/N (TOKENS) from one bucket, spent locally; no ledger or expiry"},
 		{name: "window_leases", build: newWindowLeases, argument: "TOKENS",
-			text: "batches of 20 (TOKENS) of a counter per window of Burst/R, spent locally and void at its end"},
+			text: "batches of 20 (TOKENS) of a counter per window of Burst/R, void at its end"},
 		{name: "settle_afterwards", build: newSettleAfterwards, argument: "PERIOD",
 			text: "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)"},
 	},

@@ -22,7 +22,8 @@ groups:
 network: {partitions: [{at: 1s, for: 1s, group: group-1}]}
 redis:
   shards: 2
-  faults: [{kind: failover, at: 1s}, {kind: slow, at: 1s, for: 1ns, by: 1ns, shard: 2}, {kind: clock_step, at: 1s, by: -1h}]
+  faults: [{kind: failover, at: 1s}, {kind: slow, at: 1s, for: 1ns, by: 1ns, shard: 2},
+    {kind: clock_step, at: 1s, by: -1h}]
 `))
 	testkit.NoErr(t, err)
 	for assignments, want := range map[string]string{

@@ -22,7 +22,7 @@ type Scenario struct {
 	Name        string
 	Description string
 
-	Duration time.Duration // simulated; 0 means 30 s, or 25 sliding windows, or twice until the last thing that happens
+	Duration time.Duration // simulated; 0 means 30 s, 25 sliding windows, or twice until the last event
 	Warmup   time.Duration // figures count from here on; the audit and the conservation check see everything
 	Seed     uint64        // below 2^53, so that every JSON reader keeps it; 0 means 1
 	Reps     int           // replications, each with random streams of its own; 0 means 10
@@ -221,7 +221,7 @@ type Redis struct {
 // The kinds of Redis faults.
 const (
 	FaultOutage       = "outage"        // connections are refused
-	FaultHang         = "hang"          // the server is stopped (SIGSTOP): what comes meanwhile is executed after it
+	FaultHang         = "hang"          // stopped (SIGSTOP): what comes meanwhile is executed after it
 	FaultSlow         = "slow"          // every call takes By longer
 	FaultRestartEmpty = "restart_empty" // refused during For, then everything is forgotten
 	FaultFailover     = "failover"      // refused during For, then a replica serves that lacks the last Lost

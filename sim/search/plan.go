@@ -201,7 +201,8 @@ func (p *planning) search(ctx context.Context) error {
 		}
 	}
 	centers := ranked(grid, expected, 0)
-	policies := around(centers[:min(refined, len(centers))], policiesOf(undominated(promising(grid, best, refineParts))))
+	better := undominated(promising(grid, best, refineParts))
+	policies := around(centers[:min(refined, len(centers))], policiesOf(better))
 	finer, _, err := p.run(ctx, refinePhase, p.trials(refinePhase, p.q.Scenario.Seed, policies))
 	finer, again := distinct(finer), policiesOf(finer)
 	p.seen = append(finer, slices.DeleteFunc(grid, func(t *trial) bool {
@@ -226,7 +227,9 @@ func (p *planning) confirm(ctx context.Context) error {
 		return p.cut
 	}
 	if !late && !slices.ContainsFunc(trials, func(t *trial) bool { return t.meets(pessimistic) }) {
-		rest := slices.DeleteFunc(policiesOf(fine), func(x lease.Policy) bool { return slices.Contains(policies, x) })
+		rest := slices.DeleteFunc(policiesOf(fine), func(x lease.Policy) bool {
+			return slices.Contains(policies, x)
+		})
 		more, cut, err := p.run(ctx, confirmPhase, p.trials(confirmPhase, p.plan.ConfirmSeed, rest))
 		if trials, late = append(trials, more...), cut; err != nil {
 			return err
@@ -290,7 +293,8 @@ func (p *planning) cheaper(confirmed []*trial) []lease.Policy {
 	if least != nil {
 		near := options{s: least.scenario, all: policies}
 		for f := targetFine; f < targetStep; f *= targetFine {
-			longer := withLengths(least.scenario, least.scenario.Policy, time.Duration(float64(targetOf(least))*f), 0)
+			target := time.Duration(float64(targetOf(least)) * f)
+			longer := withLengths(least.scenario, least.scenario.Policy, target, 0)
 			if longer.Target > targetOf(least) && longer.Target <= longest(p.q.Scenario) {
 				near.add(longer)
 			}

@@ -107,7 +107,9 @@ func drawn(r *rand.Rand, i int) string {
 // TTL, in targets, and where leases go by a budget of calls every such budget, at full length on
 // the plan's fresh seeds: none that meets the plan's targets makes a twentieth fewer calls than the
 // plan's, and none meets them where the plan has no policy.
-func noSweepBeatsAPlan(t *testing.T, s sim.Scenario, rejects float64, longest time.Duration, ttls ...time.Duration) {
+func noSweepBeatsAPlan(
+	t *testing.T, s sim.Scenario, rejects float64, longest time.Duration, ttls ...time.Duration,
+) {
 	t.Helper()
 	lab := Lab{Run: sim.Runner{Parallel: 1}.Run}
 	q := Question{Scenario: s, Targets: []Threshold{AtMost("false_reject_ratio", rejects)}}
@@ -137,7 +139,8 @@ func noSweepBeatsAPlan(t *testing.T, s sim.Scenario, rejects float64, longest ti
 		}
 	}
 	if p.Chosen == nil {
-		testkit.Check(t, math.IsInf(best, 1), "%s: no policy, and one of %d makes %v calls/s", s.Name, len(try.all), best)
+		testkit.Check(t, math.IsInf(best, 1), "%s: no policy, and one of %d makes %v calls/s", s.Name,
+			len(try.all), best)
 		return
 	}
 	got := p.Chosen.Figures.CallsPerS.Mean

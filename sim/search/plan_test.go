@@ -97,7 +97,9 @@ func TestWhatIsChosen(t *testing.T) {
 				if s.Policy.Overcommit < 1730 {
 					x.falseRejects = 0.02
 				}
-			}, func(p Plan) bool { return p.Chosen.Policy.Overcommit >= 1730 && p.Chosen.Policy.Overcommit <= 1830 },
+			}, func(p Plan) bool {
+				return p.Chosen.Policy.Overcommit >= 1730 && p.Chosen.Policy.Overcommit <= 1830
+			},
 		},
 		"calls that depend on nothing": {generous, alikeBut(0), func(p Plan) bool {
 			return simplest(p) && len(p.TradeOffs) == 1 // which stands for all of them

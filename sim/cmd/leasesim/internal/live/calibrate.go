@@ -16,8 +16,7 @@ import (
 const (
 	// 20 round trips are above the 99th percentile of those of one connection.
 	calibrationCalls = 2000
-	// calibrationLines is how many connections call at one time, after one has: so many that the server is
-	// never idle.
+	// calibrationLines connections call at one time, after one has: with as many the server is never idle.
 	calibrationLines = 50
 	// calibrationPart are the calls between two looks at the server's count: so few that other scripts
 	// of a busy server do not run between all of them.
@@ -171,7 +170,7 @@ func (s *served) each() time.Duration { return s.cpu / time.Duration(s.calls) }
 // Apply puts the measured times into s.
 func (c Calibration) Apply(s *sim.Scenario) {
 	s.Network.RoundTrip = linkOf(c.RoundTrip, c.Service+c.Exchange+c.Wake)
-	for _, x := range []*float64{&s.Network.RoundTrip.P, &s.Network.RoundTrip.Q} { // without digits that change
+	for _, x := range []*float64{&s.Network.RoundTrip.P, &s.Network.RoundTrip.Q} { // microseconds are enough
 		*x = float64(time.Duration(*x).Round(time.Microsecond))
 	}
 	s.Redis.ServiceTime, s.Redis.ExchangeTime = sim.Constantly(c.Service), sim.Constantly(c.Exchange)
