@@ -309,7 +309,7 @@ func (p *planning) cheaper(confirmed []*trial) []lease.Policy {
 // returns the best until then.
 func (p *planning) leastOvercommit(ctx context.Context, t *trial) (*trial, error) {
 	low, calls := p.q.Scenario.Policy.Overcommit, t.calls()
-	for high := t.scenario.Policy.Overcommit; high-low > high/20; {
+	for high := t.scenario.Policy.Overcommit; high-low > high/20 && p.hasTime(confirmPhase); {
 		policy := t.scenario.Policy
 		policy.Overcommit = twoDigits(low + (high-low)/2)
 		if policy.Overcommit <= low || policy.Overcommit >= high {
