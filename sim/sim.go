@@ -34,6 +34,9 @@ import (
 // ErrNotConserved.
 func Run(ctx context.Context, s Scenario) (Report, error) { return engine.Runner{}.Run(ctx, s) }
 
+// Record returns s with its workload drawn, as a replay of the requests that its first replication makes.
+func Record(s Scenario) (Scenario, error) { return engine.Record(s) }
+
 // Runner runs scenarios; its zero value is a good default.
 type Runner = engine.Runner
 
@@ -79,6 +82,7 @@ const WindowsEnough = scenario.WindowsEnough
 const (
 	Constant  = scenario.Constant
 	Poisson   = scenario.Poisson
+	Flash     = scenario.Flash
 	Sync      = scenario.Sync
 	Adversary = scenario.Adversary
 	Closed    = scenario.Closed
@@ -91,6 +95,7 @@ const (
 	DistPareto    = scenario.DistPareto
 
 	FaultOutage       = scenario.FaultOutage
+	FaultHang         = scenario.FaultHang
 	FaultRestartEmpty = scenario.FaultRestartEmpty
 	FaultFailover     = scenario.FaultFailover
 	FaultClockStep    = scenario.FaultClockStep

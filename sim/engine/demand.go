@@ -125,21 +125,27 @@ func (d *demand) begin(p *process) {
 	}
 }
 
-// arrive makes the request whose arrival is the agenda's first event, and puts p's next one there.
+// arrive makes the request whose arrival is the agenda's first event.
 func (d *demand) arrive(p *process) {
 	if p.state != running {
 		d.time.pop()
 		return
 	}
+	key, n := d.next(p)
+	d.ask(p, key, n, -1)
+}
+
+// next draws the request whose arrival is the agenda's first event, and puts p's next one there.
+func (d *demand) next(p *process) (key int32, n int64) {
 	src := &d.sources[p.index]
-	key, n := d.draw(p)
+	key, n = d.draw(p)
 	src.at = src.stream.Next(src.at)
 	if src.at < int64(d.s.Duration) {
 		d.time.replace(max(src.at, d.time.now), evArrival, p.index)
 	} else {
 		d.time.pop()
 	}
-	d.ask(p, key, n, -1)
+	return key, n
 }
 
 func (d *demand) draw(p *process) (key int32, n int64) {

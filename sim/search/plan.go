@@ -410,7 +410,7 @@ func (p *planning) trials(ph phase, seed uint64, policies []lease.Policy) []*tri
 		t := &trial{scenario: p.q.Scenario, targets: p.q.Targets}
 		t.scenario.Policy = policy
 		settles = max(settles, t.scenario.Settles())
-		x := policyOf(t.scenario)
+		x := PolicyOf(t.scenario)
 		t.name = fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d", x.Target, x.TTL, x.Overcommit)
 		if policy != p.q.Scenario.Policy {
 			t.changes = 1
@@ -440,7 +440,7 @@ func (p *planning) candidate(t *trial) Candidate {
 	whole := p.q.Scenario
 	whole.Policy = t.scenario.Policy
 	return Candidate{
-		Policy:       policyOf(t.scenario),
+		Policy:       PolicyOf(t.scenario),
 		ScenarioHash: whole.Hash(),
 		Seed:         t.report.Seed,
 		Reps:         t.report.Reps,

@@ -63,8 +63,8 @@ type Policy struct {
 	TargetInForce string `json:"target_in_force,omitempty"`
 }
 
-// policyOf returns the policy of s.
-func policyOf(s sim.Scenario) Policy {
+// PolicyOf returns the policy of s.
+func PolicyOf(s sim.Scenario) Policy {
 	p := s.Policy
 	target, inForce := cmp.Or(p.Target, p.TargetFor(s.Limits)), ""
 	if t := s.TargetInForce(); t != target {

@@ -218,7 +218,7 @@ func TestWhatAPlanSimulates(t *testing.T) {
 		for _, c := range []*Candidate{p.Chosen, p.Given} {
 			testkit.Check(t, c.Meets && c.Seed == p.ConfirmSeed && c.Reps == 8 && c.DurationS == 10, "%+v", c)
 		}
-		testkit.Check(t, p.Given.Policy == policyOf(own), "%+v, want %+v", p.Given.Policy, policyOf(own))
+		testkit.Check(t, p.Given.Policy == PolicyOf(own), "%+v, want %+v", p.Given.Policy, PolicyOf(own))
 		own.Policy.Target = target(t, p.Chosen.Policy)
 		own.Policy.TTL = max(4*own.Policy.Target, 200*time.Millisecond)
 	}

@@ -110,14 +110,15 @@ func (f *shared) compareLive(redis string) error {
 	if !f.Flags().Changed("file") {
 		f.file = liveFile
 	}
-	var o live.Options
-	s, err := f.load(withoutRivals, func(s *sim.Scenario) (err error) {
-		if err := s.Validate(); err != nil {
-			return err
-		}
-		o, err = live.FromScenario(*s)
+	s, err := f.load(withoutRivals)
+	if err != nil {
 		return err
-	})
+	}
+	load := cmp.Or(s.Workload.File, s.Defaults().Workload.Kind)
+	if s, err = live.Played(s); err != nil {
+		return err
+	}
+	o, err := live.FromScenario(s)
 	if err != nil {
 		return err
 	}
@@ -146,10 +147,10 @@ func (f *shared) compareLive(redis string) error {
 	}
 	b.Agrees = len(disagree) == 0
 	b.Redis = b.Real.Redis
-	load := fmt.Sprintf("load %s at %s × the limit", o.Shape, view.Number(o.Offered))
 	if o.Shape == live.ShapeReplay {
-		load = fmt.Sprintf("%s of %s for %s", s.Workload.File, view.Count(len(o.Trace), "request"),
-			view.Count(o.Keys, "key"))
+		load += fmt.Sprintf(", %s for %s", view.Count(len(o.Trace), "request"), view.Count(o.Keys, "key"))
+	} else {
+		load = fmt.Sprintf("load %s at %s × the limit", o.Shape, view.Number(o.Offered))
 	}
 	b.Fleet = fmt.Sprintf("%s at %s; %s, %v", view.Count(o.Processes, "process"), o.Limit, load, o.Duration)
 	if !b.Agrees {
@@ -207,6 +208,12 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 			"in time, and one request in a hundred was made %s late or later. Run it again on an idle machine, or "+
 			"with less load.", view.Shortly(time.Duration(b.Real.LagNs.P99)))
 	}
+	kept := view.Verdict{Mood: view.Good, Text: "In no window did the real processes admit more than the promise, " +
+		"for any key; " + view.Percent(1-float64(b.Real.Admitted)/float64(max(b.Real.Offered, 1))) + " of what they were asked for was denied."}
+	if excess := b.Real.BoundExceededBy; excess > 0 {
+		kept = view.Verdict{Mood: view.Bad, Text: fmt.Sprintf("The real processes admitted %d more than the promise "+
+			"in one window.", excess)}
+	}
 	service := "the server does not say how much of it is its own"
 	if ns := b.Real.ServiceTimeNs; ns > 0 {
 		service = view.Shortly(time.Duration(ns)) + " of it in the server"
@@ -219,7 +226,7 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		Facts: []view.Fact{
 			{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)},
 		},
-		Verdicts: []view.Verdict{verdict},
+		Verdicts: []view.Verdict{kept, verdict},
 		Sections: []view.Section{{Title: "Figures", Table: &t}},
 		Scenario: scenario,
 		Command:  command,

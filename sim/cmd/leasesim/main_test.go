@@ -197,7 +197,7 @@ plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis is for compare --live
 compare --live --rivals fixed_window => --rivals are not run by --live
 compare --live -f example:steady-fleet
-  => live cannot run this scenario: workload.kind is poisson, must be constant
+  => live cannot run this scenario: warmup is 1s, must be 0s
 `
 
 func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {

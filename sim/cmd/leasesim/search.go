@@ -1,21 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
@@ -197,95 +192,7 @@ func (f *shared) plan(o planFlags) error {
 	}
 	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))
 	if plan.Chosen != nil {
-		d.Sections = append(d.Sections, proof(q.Scenario, plan.Chosen)...)
+		d.Sections = append(d.Sections, f.proof(q.Scenario, plan.Chosen))
 	}
 	return f.finish(d, err, missed)
-}
-
-// A proof runs on a laptop: the processes, and the lease calls a second that the embedded Redis serves
-// beside them, as it interprets the script anew for each.
-const processesMost, callsMost = 32, 100
-
-// A run asks for askedLeast tokens, or it shows nothing, and lasts proofMost at most.
-const askedLeast, proofMost = 100.0, 5 * time.Minute
-
-// loadOf is how many times its limit each key of s, which has one, is asked for in the mean: what
-// the scenario says, or what the candidate's requests were where they are not those of a rate.
-func loadOf(s sim.Scenario, c *search.Candidate) float64 {
-	w := &s.Workload
-	tokens := s.RateOf(w) * w.Cost.Mean()
-	if !w.Actual.IsZero() {
-		tokens = s.RateOf(w) * w.Actual.Mean()
-	}
-	ofGroup := slices.ContainsFunc(s.Groups, func(g sim.Group) bool { return g.Workload != nil })
-	if ofGroup || slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind) {
-		tokens = c.Figures.Offered.Mean / (s.Duration - s.Warmup).Seconds()
-	}
-	load, _ := strconv.ParseFloat(fmt.Sprintf("%.3g", tokens/(float64(s.Keys.Count)*s.Limits[0].Rate())), 64)
-	return load
-}
-
-// proof is the live command that shows a policy's bound with real processes, for one key and by
-// requests of one token; none for several limits, divided keys, and limits that would take hours.
-func proof(s sim.Scenario, c *search.Candidate) []view.Section {
-	p := c.Policy
-	if s = s.Defaults(); len(s.Limits) != 1 {
-		return nil
-	}
-	all, limit := 0, s.Limits[0]
-	for _, g := range s.Groups {
-		all += g.Count
-	}
-	keys := float64(s.Keys.Count)
-	load := min(loadOf(s, c), live.OfferedMost)
-	share := fmt.Sprintf("They share one key, with the mean load of the %s. ", view.Number(keys))
-	if keys > 1 && load*limit.Rate() < askedLeast/proofMost.Seconds() {
-		load = 0
-		share = fmt.Sprintf("They share one key, and ask for %v times its limit: the mean load of the %s is too "+
-			"little to see. ", live.OfferedDefault, view.Number(keys))
-	}
-	least := math.Ceil(askedLeast / (cmp.Or(load, live.OfferedDefault) * limit.Rate()))
-	byDefault := live.Options{Limit: limit.String()}.ThreeWindows()
-	if least > proofMost.Seconds() || limit.Windowed() && 3*limit.Per > byDefault {
-		return nil
-	}
-	lasts := max(byDefault, time.Duration(least)*time.Second)
-	n := min(all, processesMost)
-	if calls := c.Figures.CallsPerS.Mean / keys; calls > callsMost {
-		n = max(2, min(n, int(callsMost*float64(all)/calls)))
-	}
-	words := []string{
-		"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n ",
-	}
-	add := func(given bool, flag string, value any) {
-		if given {
-			words = append(words, flag, fmt.Sprint(value))
-		}
-	}
-	add(!p.DefaultTarget, "--target", p.Target)
-	// A TTL that is not set is that of live too, unless calls may take another time.
-	add(!p.DefaultTTL || s.CallTimeout != lease.DefaultCallTimeout, "--ttl", p.TTL)
-	add(load > 0, "--offered", load)
-	add(p.Overcommit > 0, "--overcommit", p.Overcommit)
-	add(p.CallsPerSecond > 0, "--calls-per-second", p.CallsPerSecond)
-	add(lasts > byDefault, "--duration", lasts)
-	text := "The chosen policy in as many real processes"
-	if n < all {
-		text = fmt.Sprintf("The chosen policy in %d real processes in the place of %d", n, all)
-	}
-	text += fmt.Sprintf(" for %v, and every admission audited. ", lasts)
-	if keys > 1 {
-		text += share
-	}
-	if s.Workload.Cost.Max > 1 && load > 0 {
-		text += "Their requests take one token each, and together as many tokens as the scenario's. "
-	}
-	if n < all {
-		text += "An embedded Redis beside them on one machine serves no more; with --redis host:port there may " +
-			"be as many processes as the machine has room for, up to " + fmt.Sprint(live.ProcessesMost) + "."
-	}
-	return []view.Section{{
-		Title: "Proof by real processes", Code: strings.Join(words, " ") + "\n",
-		Text: []string{strings.TrimSpace(text)},
-	}}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -15,6 +16,9 @@ import (
 // withinMin is the shortest burst that a scenario may have. Processes cannot be relied upon to ask for a
 // shorter one on time: their timers have a grain of a millisecond, and they share a few processors.
 const withinMin = 10 * time.Millisecond
+
+// needsTrace is why a shape of live is not a scenario's load, while a trace can be.
+const needsTrace = "its requests must be drawn, see Played"
 
 // NewKey returns a random key.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
@@ -34,10 +38,19 @@ func (o Options) scenario() sim.Scenario {
 	}
 }
 
-// FromScenario returns the fleet that a scenario describes, with a key of its own and without a
-// Redis. Each field that asks for something that live cannot do is an error that wraps ErrUsage. It
-// ignores the name, the description, the seed, the number of replications and the rivals, and also
-// what a real run measures: network.round_trip and redis.service_time.
+// Played returns s as real processes run it: itself where one of live's shapes is its load, and else with its
+// requests drawn, for the processes and the simulator to play the same.
+func Played(s sim.Scenario) (sim.Scenario, error) {
+	if _, err := FromScenario(s); err == nil {
+		return s, nil
+	}
+	return sim.Record(s)
+}
+
+// FromScenario returns the fleet that a scenario describes, with a key of its own and without a Redis. Each
+// field that asks for something that live cannot do is an error that wraps ErrUsage; Played puts some of them
+// into a trace. It ignores the name, the description, the seed, the number of replications and the rivals, and
+// also what a real run measures: network.round_trip and the times of redis.
 func FromScenario(s sim.Scenario) (Options, error) {
 	s = s.Defaults()
 	var errs []error
@@ -53,27 +66,24 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry,
 		CallsPerSecond: s.Policy.CallsPerSecond,
 	}
-	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second && !s.Limits[0].Windowed() {
-		o.Limit = s.Limits[0].String()
-	} else {
-		demand(false, "limits is %v, must be one limit per second", s.Limits)
-	}
+	o.Limit = s.Limits[0].String()
+	demand(len(s.Limits) == 1 && s.Limits[0].Kind != lease.KindCalendar,
+		"limits is %v, must be one limit, and none of a calendar: when the run begins is chance", s.Limits)
 	if s.Workload.Rate > 0 {
 		o.Offered = float64(s.Workload.Rate) / s.Limits[0].Rate()
 	}
-	if s.Workload.Kind == sim.Sync {
+	second := s.Limits[0].Per == time.Second && !s.Limits[0].Windowed()
+	switch s.Workload.Kind {
+	case sim.Constant:
+		demand(second, needsTrace)
+	case sim.Sync: // how many bursts there are would be chance if the duration were no multiple
 		o.Shape, o.Within = ShapeBursts, s.Workload.Within
-		demand(o.Within >= withinMin,
-			"workload.within is %v, must be at least %v: no process asks for a burst at one instant",
-			o.Within, withinMin)
-		demand(s.Duration%period == 0, "duration is %v, must be a multiple of workload.every (%v): "+
-			"how many bursts there are would be chance", s.Duration, period)
-	} else if s.Workload.Kind == sim.Replay {
+		demand(second && o.Within >= withinMin && s.Duration%period == 0, needsTrace)
+	case sim.Replay:
 		o.replays(s)
-	} else {
-		demand(s.Workload.Kind == sim.Constant,
-			"workload.kind is %s, must be %s (--shape %s), %s (--shape %s) or %s",
-			s.Workload.Kind, sim.Constant, ShapeSteady, sim.Sync, ShapeBursts, sim.Replay)
+	default:
+		demand(false, "workload.kind is %s: requests must not depend on answers, and all groups ask in one way",
+			s.Workload.Kind)
 	}
 	for _, d := range o.differences(s) {
 		demand(false, "%s is %s, must be %s", d.Path, d.First, d.Second)
@@ -82,6 +92,13 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		errs = append(errs, o.Validate())
 	}
 	return o, errors.Join(errs...)
+}
+
+// Differences returns the fields of s, which was Played, that ask for something else than what live does, and
+// what that is.
+func Differences(s sim.Scenario) []scenfile.Difference {
+	o, _ := FromScenario(s)
+	return o.differences(s.Defaults())
 }
 
 // differences returns the fields of s that ask for something else than what live does. It compares
@@ -103,6 +120,12 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	}
 	if o.Shape == ShapeReplay {
 		own.Keys, own.Policy.Weight, own.Groups, own.Workload.Repeated = s.Keys, s.Policy.Weight, nil, false
+		if own.Workload.Patience = (sim.DurationDist{}); o.Deadline > 0 {
+			own.Workload.Verb = s.Workload.Verb
+		}
+		if o.HangFor > 0 {
+			own.Redis.Faults = s.Redis.Faults
+		}
 		for _, g := range s.Groups {
 			own.Groups = append(own.Groups, sim.Group{Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share})
 		}
@@ -197,8 +220,11 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes := o.Duration.Seconds(), float64(o.Processes)
 	entitled := o.entitlement(o.Duration) * float64(max(o.Keys, 1))
 	requests := processes * workers // the last one of each worker may have been due or not
-	for _, q := range o.Trace {
-		requests = max(requests, processes*float64(q.Cost)) // the last one of each process
+	if o.Shape == ShapeReplay {     // which is the same for both: the last one of the run may be late
+		requests = 0
+		for _, q := range o.Trace {
+			requests = max(requests, float64(q.Cost))
+		}
 	}
 	offered := tolerance{offeredWithin, offeredWithin, requests, percent(offeredWithin)}
 	admitted := tolerance{admittedWithin, admittedWithin, requests, percent(admittedWithin)}
@@ -240,12 +266,26 @@ func (o Options) calls() tolerance {
 	late := float64(timerGrain) / float64(shortest+timerGrain)
 	t := tolerance{fewer: callsWithin + late, more: callsWithin, some: callsMore}
 	t.text = fmt.Sprintf("-%s, +%s", percent(t.fewer), percent(t.more))
-	if o.Shape == ShapeBursts {
-		t.some += callsPerBurst * float64(o.Duration/period)
+	if n := o.bursts(); n > 0 {
+		t.some += callsPerBurst * float64(n)
 		t.text += fmt.Sprintf(", ±%d a burst", callsPerBurst)
 	}
 	t.some /= o.Duration.Seconds()
 	return t
+}
+
+// bursts counts the beginnings of a load that comes in bursts: of a trace, all requests that come a Target or
+// more after the one before.
+func (o Options) bursts() (n int) {
+	if o.Shape == ShapeBursts {
+		return int(o.Duration / period)
+	}
+	for i, target := 1, o.leased().Target; i < len(o.Trace); i++ {
+		if o.Trace[i].At-o.Trace[i-1].At >= target {
+			n++
+		}
+	}
+	return n
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }

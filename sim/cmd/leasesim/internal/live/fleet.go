@@ -96,14 +96,15 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 	}
-	if err := o.watch(asked.Done(), fleet, progress); err != nil {
+	hang := func() error { return redis.hang(ctx, o.HangFor) }
+	if err := o.watch(asked.Done(), fleet, hang, progress); err != nil {
 		return Report{}, err
 	}
 	var interrupted error
 	if asked.Err() != nil {
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
+		o.Duration = min(o.Duration, stopwatch()-began)
 	}
-	o.Duration = min(o.Duration, stopwatch()-began)
 	if err := redis.compareClocks(ctx, o, &ahead); err != nil {
 		return Report{}, err
 	}
@@ -130,14 +131,17 @@ func (o Options) align(ctx context.Context) error {
 	}
 }
 
-// watch waits for all processes to end, and kills and stops processes as the options say. When
-// interrupted is closed, it ends the load of all of them.
-func (o Options) watch(interrupted <-chan struct{}, fleet []*process, progress func(string)) error {
+// watch waits for all processes to end, and kills and stops processes and hangs the server as the options say.
+// When interrupted is closed, it ends the load of all of them.
+func (o Options) watch(
+	interrupted <-chan struct{}, fleet []*process, hang func() error, progress func(string),
+) error {
 	began, wait := time.Now(), time.Duration(0)
 	if o.Shape == ShapeReplay { // which begins at the next period, see child.play
 		wait = began.Truncate(period).Add(period).Sub(began)
 	}
 	kill, stop, resume := after(o.KillAfter, wait), after(o.StopAfter, wait), after(0, 0)
+	hangs := after(o.HangAfter, wait)
 	tick, limit := time.Tick(progressEvery), time.After(o.Duration+grace)
 	type ending struct {
 		i   int
@@ -165,6 +169,8 @@ func (o Options) watch(interrupted <-chan struct{}, fleet []*process, progress f
 			}
 			err = first.stop()
 			resume = after(cmp.Or(o.StopFor, 2*o.leased().TTL), 0)
+		case <-hangs:
+			err = hang()
 		case <-resume:
 			err = first.resume()
 		case <-tick:
@@ -175,7 +181,7 @@ func (o Options) watch(interrupted <-chan struct{}, fleet []*process, progress f
 			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"),
 				grace)
 		case <-interrupted:
-			interrupted, kill, stop = nil, nil, nil
+			interrupted, kill, stop, hangs = nil, nil, nil, nil
 			limit = time.After(grace)
 			for _, p := range fleet {
 				err = errors.Join(err, p.end())

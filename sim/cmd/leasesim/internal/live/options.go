@@ -41,10 +41,13 @@ type Options struct {
 	// Trace is played in the place of a shape: each request by its process, for one of Keys keys.
 	Trace     []sim.TraceRequest `json:"-"` // processes find their parts in a file
 	Keys      int
+	Deadline  time.Duration // of a request of the trace, which waits in line until then; 0: Allow
 	Weights   []int64       // Policy.Weight of each process; none: 1
 	KillAfter time.Duration // kill -9 the last process then; 0: never
 	StopAfter time.Duration // stop the first process then; 0: never
 	StopFor   time.Duration // 0: twice the TTL
+	HangAfter time.Duration // keep the server from answering anything from then
+	HangFor   time.Duration // for so long; 0: never
 	Forge     int64         // admissions that the first process invents at one instant, to try the audit
 }
 

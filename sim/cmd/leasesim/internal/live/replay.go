@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"slices"
@@ -69,8 +70,7 @@ func (c *child) play() error {
 		c.took.observe(lags, time.Since(due))
 		wg.Go(func() {
 			before, asked := stamps.Now(), stopwatch()
-			ok := keys[q.Key].AllowN(q.Cost)
-			if ok {
+			if c.asks(keys[q.Key], q.Cost) {
 				c.file.Put(i, before, stamps.After())
 			}
 			c.file.Offered().Add(q.Cost)
@@ -78,7 +78,20 @@ func (c *child) play() error {
 		})
 	}
 	wg.Wait()
+	for end := began.Add(c.Options.Duration); c.before(time.Now(), end); { // as the simulated ones go on calling
+		time.Sleep(min(time.Until(end), 10*time.Millisecond))
+	}
 	return nil
+}
+
+// asks makes a request for n tokens, and reports whether it was admitted.
+func (c *child) asks(key *hybrid.Key, n int64) bool {
+	if c.Options.Deadline == 0 {
+		return key.AllowN(n)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.Options.Deadline)
+	defer cancel()
+	return key.WaitN(ctx, n) == nil
 }
 
 // played adds the admissions of a process to byKey, and returns their tokens.
@@ -93,8 +106,14 @@ func played(f *stamps.File, part []sim.TraceRequest, byKey map[int][]audit.Span)
 	return admitted
 }
 
-// replays takes what a scenario says of a recorded load.
+// replays takes what a scenario says of a recorded load, and of what happens meanwhile.
 func (o *Options) replays(s sim.Scenario) {
+	if s.Workload.Verb == sim.VerbWait {
+		o.Deadline = s.Workload.Deadline
+	}
+	if all := s.Redis.Faults; len(all) == 1 && all[0].Kind == sim.FaultHang && all[0].At > 0 {
+		o.HangAfter, o.HangFor = all[0].At, all[0].For
+	}
 	o.Shape, o.Trace, o.Keys, o.Processes = ShapeReplay, s.Workload.Trace.Requests, s.Keys.Count, 0
 	for _, g := range s.Groups {
 		o.Processes += g.Count

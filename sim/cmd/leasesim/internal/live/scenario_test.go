@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -59,44 +60,33 @@ func scenario(t *testing.T, sets string) sim.Scenario {
 // that counts.
 var refused = []struct{ set, want string }{
 	{"warmup=1s", "warmup is 1s, must be 0s"},
-	{"limits=[100/s, 1000/m]", "limits is [100/s 1000/m], must be one limit per second"},
-	{"limits=[100 in 1s]", "must be one limit per second"},
-	{"limits=[6000/m burst 10]", "must be one limit per second"},
+	{"limits=[100/s, 1000/m]", "limits is [100/s 1000/m], must be one limit"},
+	{"limits=[100 each 1h]", "must be one limit, and none of a calendar"},
 	{"policy.min_batch=5", "policy.min_batch is 5, must be 0"},
 	{"policy.max_batch=5", "policy.max_batch is 5, must be 0"},
-	{"policy.weight=2", "policy.weight is 2, must be 0"},
 	{"policy.cold_start=allow", "policy.cold_start is allow, must be deny"},
 	{"policy.fallback=allow_all", "policy.fallback is allow_all, must be deny"},
 	{"policy.start_empty=true", "policy.start_empty is true, must be false"},
 	{"policy.headroom=0.5", "policy.headroom is 0.5, must be 0"},
 	{"policy.shadow=true", "policy.shadow is true, must be false"},
 	{"call_timeout=50ms", "call_timeout is 50ms, must be 100ms"},
-	{"keys.count=2", "keys.count is 2, must be 1"},
-	{"keys.zipf=1", "keys.zipf is 1, must be 0"},
 	{"clock.offset=1s", "clock.offset is 1s, must be 0s"},
 	{"clock.drift=50ppm", "clock.drift is 50ppm, must be 0ppm"},
-	{"groups=[{name: a}, {name: b}]", "groups is a list of 2, must be one group"},
 	{"groups[0].count=257", "--processes is 257, must be 1 to 256"},
-	{"groups[0].weight=3", "groups[0].weight is 3, must be 1"},
 	{"groups[0].headroom=0.5", "groups[0].headroom is 0.5, must be 0"},
 	{"groups[0].shadow=true", "groups[0].shadow is true, must be false"},
-	{"groups[0].skew=0.5", "groups[0].skew is 0.5, must be 0"},
 	{"groups[0].clock={offset: 1s}", "groups[0].clock is there, must be left out"},
-	{"groups[0].workload={kind: constant, rate: 5/s}", "groups[0].workload is there, must be left out"},
+	{"groups[0].workload={kind: closed}", "groups[0].workload is there, must be left out"},
 	{"groups[0].pauses={every: 1s, for: 1s}", "groups[0].pauses.every is 1s, must be 0s"},
 	{"groups[0].restarts={every: 1s, for: 1s}", "groups[0].restarts.for is 1s, must be 0s"},
 	{"groups[0].scale=[{at: 1s, count: 5}]", "groups[0].scale is [{at: 1s, count: 5}], must be []"},
-	{"workload.kind=poisson", "workload.kind is poisson, must be constant (--shape steady), sync (--shape " +
-		"bursts) or replay"},
-	{"workload={kind: adversary}", "workload.kind is adversary, must be"},
-	{"workload.verb=wait", "workload.verb is wait, must be allow"},
-	{"workload.cost=2", "workload.cost is 2, must be 1"},
+	{"workload={kind: adversary}", "workload.kind is adversary: requests must not depend on answers"},
+	{"workload={kind: closed}", "workload.kind is closed: requests must not depend on answers"},
+	{"workload.verb=try", "workload.verb is try, must be allow"},
+	{"workload={kind: constant, verb: wait, patience: 1s}", "workload.patience is 1s, must be 0s"},
 	{"workload.actual=2", "workload.actual is 2, must be 0"},
 	{"workload.hold=1s", "workload.hold is 1s, must be 0s"},
 	{"workload.cancelled=5%", "workload.cancelled is 5%, must be 0%"},
-	{"workload={kind: sync, every: 1s, within: 20ms}", "workload.every is 1s, must be 500ms"},
-	{"workload={kind: sync}", "workload.within is 0s, must be at least 10ms"},
-	{"workload={kind: sync, within: 300ms}", "--within is 300ms, must be 0 to 250ms"},
 	{"network.loss=1%", "network.loss is 1%, must be 0%"},
 	{"network.lost_replies=1%", "network.lost_replies is 1%, must be 0%"},
 	{"network.duplicates=1%", "network.duplicates is 1%, must be 0%"},
@@ -108,12 +98,20 @@ var refused = []struct{ set, want string }{
 	{"duration=50ms", "--duration is 50ms, must be 100ms to 1h"},
 }
 
-var everyGroups = map[string]bool{"policy.weight=2": true, "policy.headroom=0.5": true,
-	"policy.shadow=true": true}
+var everyGroups = map[string]bool{"policy.headroom=0.5": true, "policy.shadow=true": true}
+
+// asPlayed is what compare --live makes of a scenario.
+func asPlayed(s sim.Scenario) (Options, error) {
+	s, err := Played(s)
+	if err != nil {
+		return Options{}, err
+	}
+	return FromScenario(s)
+}
 
 func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 	for _, c := range refused {
-		_, err := FromScenario(scenario(t, c.set))
+		_, err := asPlayed(scenario(t, c.set))
 		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), c.want),
 			"%s: %v, want %q", c.set, err, c.want)
 		// One setting is one error; but a stop has two fields, and some of a policy's are every group's.
@@ -122,14 +120,40 @@ func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 			t.Errorf("%s: %d errors: %v", c.set, n, err)
 		}
 	}
-	if _, err := FromScenario(scenario(t, "workload={kind: sync, within: 20ms}; duration=700ms")); err == nil ||
-		!strings.Contains(err.Error(), "duration is 700ms, must be a multiple") {
-		t.Error(err)
-	}
 	// All of them are said at once.
-	_, err := FromScenario(scenario(t, "warmup=1s; keys.count=2; workload.kind=pareto"))
+	_, err := asPlayed(scenario(t, "warmup=1s; redis.shards=2; workload.verb=try"))
 	if err == nil || strings.Count(err.Error(), "live cannot run this scenario") != 3 {
 		t.Error(err)
+	}
+}
+
+// TestALoadThatNoShapeOffersIsPlayedAsATrace: given a load of any kind, when real processes play it, then they
+// are given the very requests that the simulator makes.
+func TestALoadThatNoShapeOffersIsPlayedAsATrace(t *testing.T) {
+	for _, sets := range []string{
+		"workload={kind: poisson, load: 0.9}", "workload={kind: onoff}", "workload={kind: pareto}",
+		"workload={kind: diurnal}", "workload={kind: flash, at: 1s, for: 1s}",
+		"workload={kind: sync, every: 1s, within: 2ms}", "workload={kind: boundary}", "limits=[1000 in 1s]",
+		"limits=[60000/m burst 10]", "workload.cost=pareto(1,50,1.2)", "keys={count: 20, zipf: 1}",
+		"groups=[{name: a, count: 3, skew: 1, weight: 3}, {name: b}]",
+		"groups=[{name: a, count: 3, workload: {rate: 100/s}}, {name: b, workload: {kind: pareto, rate: 900/s}}]", "workload={kind: constant, verb: wait}",
+		"redis.faults=[{kind: hang, at: 1s, for: 500ms}]",
+	} {
+		s := scenario(t, "limits=[2000/s burst 100]; duration=3s; reps=1; "+sets)
+		drawn, err := Played(s)
+		testkit.NoErr(t, err)
+		o, err := FromScenario(drawn)
+		testkit.Check(t, err == nil && o.Shape == ShapeReplay && len(o.Trace) > 0, "%s: %v, %s", sets, err, o.Shape)
+		want, err := sim.Run(t.Context(), s)
+		testkit.NoErr(t, err)
+		got, err := sim.Run(t.Context(), drawn)
+		testkit.NoErr(t, err)
+		// Those that wait end a deadline before the run does.
+		testkit.Check(t, got.Offered.Mean == want.Offered.Mean || o.Deadline == time.Second &&
+			got.Offered.Mean == math.Floor(want.Offered.Mean*2/3), "%s: %v tokens, not %v", sets, got.Offered.Mean,
+			want.Offered.Mean)
+		testkit.Check(t, got.Admitted.Mean == want.Admitted.Mean || o.Deadline > 0, "%s: %v admitted, not %v", sets,
+			got.Admitted.Mean, want.Admitted.Mean)
 	}
 }
 
@@ -142,8 +166,11 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 		// run
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit",
 		"policy.strict_expiry", "policy.calls_per_second",
-		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate",
+		"groups", "groups[]", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate",
 		"workload.load", "workload.within",
+		// played as a trace
+		"policy.weight", "groups[].weight", "groups[].skew", "keys.count", "keys.zipf", "workload.cost",
+		"workload.every",
 		// of other kinds and verbs
 		"policy.max_overshoot", "workload.deadline", "workload.patience", "workload.on", "workload.off",
 		"workload.alpha", "workload.burst", "workload.period", "workload.swing",
@@ -167,7 +194,6 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 			}
 		}
 	}
-	known["workload.every"] = true
 	for _, path := range scenfile.Paths() {
 		testkit.Check(t, known[path], "nobody has said what live does with %s", path)
 	}

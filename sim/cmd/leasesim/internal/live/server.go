@@ -130,6 +130,17 @@ func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmda
 	return f(ctx, v.rdb)
 }
 
+// hang keeps every master from executing anything for d: what comes meanwhile is executed after it.
+func (v *server) hang(ctx context.Context, d time.Duration) error {
+	err := v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
+		return rdb.ClientPause(ctx, d).Err()
+	})
+	if err != nil {
+		return fmt.Errorf("leasesim: Redis at %s cannot be made to hang: %w", v.name, err)
+	}
+	return nil
+}
+
 // since is the mean time of a call since before; 0 if there was none.
 func (s served) since(before served) time.Duration {
 	if s.calls <= before.calls {

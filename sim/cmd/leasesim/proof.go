@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+const (
+	// proofLoad is what the most popular key is asked for, as a multiple of its limit, where the scenario asks
+	// for less than proofLeast, or for so little more that a run would be long.
+	proofLoad, proofLeast = 2.0, 1.05
+	// The lengths of a proof: the burst must be gone before a limit shows.
+	proofShort, proofUsual, proofLong = 10 * time.Second, time.Minute, 5 * time.Minute
+	// playedMost is how many requests a second one machine plays one by one, evenMost how many it makes evenly,
+	// and embeddedCalls how many lease calls the embedded Redis serves beside them: it interprets the script.
+	playedMost, evenMost, embeddedCalls = 8000.0, 400_000.0, 100.0
+)
+
+// proof is the command that has real processes play the scenario's requests under the chosen policy, or why
+// there is none.
+func (f *shared) proof(s sim.Scenario, c *search.Candidate) view.Section {
+	section := view.Section{Title: "Proof by real processes"}
+	p, err := proved(s, c.Policy)
+	if err != nil {
+		section.Text = []string{"There is none: " + strings.TrimPrefix(err.Error(), "leasesim: bad usage: ") + "."}
+		return section
+	}
+	words := []string{"leasesim", "compare", "--live"}
+	text := "As many real processes play the requests under the chosen policy. Every admission is audited, and " +
+		"the simulation set beside it. "
+	if c.Figures.CallsPerS.Mean > embeddedCalls {
+		words = append(words, "--redis", "localhost:6379")
+		text += fmt.Sprintf("It needs a Redis: the embedded one serves %v lease calls a second. ", embeddedCalls)
+	}
+	words = append(words, "-f", quoted(f.file))
+	for _, set := range slices.Concat(f.sets, p.sets) {
+		words = append(words, "\\\n  --set", quoted(set))
+	}
+	section.Code = strings.Join(words, " ") + "\n"
+	section.Text = []string{text + strings.Join(p.notes, " ")}
+	return section
+}
+
+// proving collects the fields of a scenario to set for a proof, and what to say of them.
+type proving struct {
+	s           sim.Scenario
+	sets, notes []string
+}
+
+// set sets a field. An error of an earlier one stays.
+func (p *proving) set(err *error, path string, value any) {
+	assignment := fmt.Sprintf("%s=%v", path, value)
+	p.sets = append(p.sets, assignment)
+	*err = cmp.Or(*err, scenfile.Set(&p.s, assignment))
+}
+
+func (p *proving) note(format string, args ...any) {
+	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+}
+
+// proved returns what a proof of s under the chosen policy sets, or why there is none.
+func proved(s sim.Scenario, chosen search.Policy) (p proving, err error) {
+	p.s = s
+	own := search.PolicyOf(s)
+	for _, x := range []struct {
+		field     string
+		was, is   any
+		isDefault bool
+	}{
+		{"target", own.Target, chosen.Target, chosen.DefaultTarget},
+		{"ttl", own.TTL, chosen.TTL, chosen.DefaultTTL},
+		{"overcommit", own.Overcommit, chosen.Overcommit, false},
+		{"calls_per_second", own.CallsPerSecond, chosen.CallsPerSecond, false},
+	} {
+		if x.is != x.was && !x.isDefault {
+			p.set(&err, "policy."+x.field, x.is)
+		}
+	}
+	if len(s.Groups) == 1 && s.Groups[0].Count > live.ProcessesMost {
+		p.set(&err, "groups[0].count", live.ProcessesMost)
+		p.note("They are %d in the place of %d.", live.ProcessesMost, s.Groups[0].Count)
+	}
+	if err = cmp.Or(err, p.load()); err != nil {
+		return p, err
+	}
+	played, err := live.Played(p.s)
+	if err != nil {
+		return p, err
+	}
+	var differ []string
+	for _, d := range live.Differences(played) {
+		if d.Path == "groups" { // FromScenario says it better
+			continue
+		}
+		p.set(&err, d.Path, d.Second)
+		differ = append(differ, d.Path)
+	}
+	if len(differ) > 0 {
+		p.note("As real processes have no other: %s.", strings.Join(differ, ", "))
+	}
+	if err = cmp.Or(err, p.s.Validate()); err == nil {
+		if played, err = live.Played(p.s); err == nil {
+			_, err = live.FromScenario(played)
+		}
+	}
+	return p, err
+}
+
+// load has the most popular key asked for more than its limit, for long enough that the limit shows, by as many
+// requests as one machine makes. A load that is recorded, or of each group its own, stays as it is.
+func (p *proving) load() (err error) {
+	full := p.s.Defaults()
+	w, limit := &full.Workload, full.Limits[0]
+	all := 0.0 // the popularity of all keys, as multiples of the first one's
+	for k := range full.Keys.Count {
+		all += math.Pow(float64(k+1), -full.Keys.Zipf)
+	}
+	w.Actual = sim.TokenDist{} // real processes take what a request reserves, and settle nothing
+	was := full.RateOf(w)
+	ofGroup := slices.ContainsFunc(full.Groups, func(g sim.Group) bool { return g.Workload != nil })
+	if ofGroup || slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind) {
+		p.set(&err, "duration", min(full.Duration, proofLong))
+		return err
+	}
+	most, evenly := playedMost, ""
+	second := !limit.Windowed() && limit.Per == time.Second
+	if was*proofLeast > most && full.Keys.Count == 1 && w.Cost.Max == 1 && len(full.Groups) == 1 && second {
+		most, evenly = evenMost, " evenly: they are too many to be played one by one"
+	}
+	loadAt := func(rate float64) float64 { return rate * w.Cost.Mean() / all / limit.Rate() }
+	shows := func(load float64) time.Duration { // half as much as the burst again is denied then
+		return time.Duration(1.5 * float64(limit.Capacity()) / (limit.Rate() * (load - 1)) * float64(time.Second))
+	}
+	rate := min(was, most)
+	if own := loadAt(rate); own < proofLeast || !limit.Windowed() && shows(own) > proofUsual {
+		rate = min(was*proofLoad/loadAt(was), most)
+	}
+	load := loadAt(rate)
+	if load < proofLeast {
+		return fmt.Errorf("at %s requests a second, which one machine makes, the most popular key is asked for %s "+
+			"times its limit, so that nothing would be denied", view.Number(rate), view.Number(load))
+	}
+	switch {
+	case evenly != "":
+		p.set(&err, "workload", fmt.Sprintf("{kind: constant, load: %.4g}", load))
+	case rate != was && w.Rate > 0:
+		p.set(&err, "workload.rate", fmt.Sprintf("%.4g/s", rate))
+	case rate != was:
+		p.set(&err, "workload.load", fmt.Sprintf("%.4g", w.Load*rate/was))
+	}
+	if rate != was || evenly != "" {
+		p.note("They ask for %s times the limit of the most popular key, by %s requests a second in the place of "+
+			"%s%s.", view.Number(load), view.Number(rate), view.Number(was), evenly)
+	}
+	lasts := shows(load)
+	if limit.Windowed() {
+		lasts = 3 * limit.Per
+	}
+	if lasts = max(lasts, proofShort).Round(time.Second); w.Kind == sim.Flash {
+		lasts = max(lasts, full.Duration)
+	}
+	if lasts > proofLong {
+		return fmt.Errorf("the limit shows in a run of %v, and a proof lasts %v at most", lasts, proofLong)
+	}
+	p.set(&err, "duration", lasts)
+	return err
+}
