@@ -82,6 +82,7 @@ const WindowsEnough = scenario.WindowsEnough
 const (
 	Constant  = scenario.Constant
 	Poisson   = scenario.Poisson
+	Diurnal   = scenario.Diurnal
 	Flash     = scenario.Flash
 	Sync      = scenario.Sync
 	Adversary = scenario.Adversary

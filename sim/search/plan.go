@@ -29,6 +29,8 @@ type Question struct {
 	OvercommitMax int64
 	// MustHold names the Stresses under which the targets must hold too. None by default.
 	MustHold []string
+	// Grow also asks until how many processes the answer holds.
+	Grow bool
 	// TimeLimit ends the search after half of it, and the confirmation at its end, with the best found
 	// until then, which depends on the machine. 0 means none.
 	TimeLimit time.Duration
@@ -340,6 +342,9 @@ func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	p.plan.Load = loadOf(t)
 	p.enough(t)
 	p.plan.Needs, err = p.needsOf(ctx, t)
+	if err == nil && p.q.Grow {
+		p.plan.Grow, err = p.grow(ctx, t)
+	}
 	if errors.Is(err, sim.ErrInterrupted) {
 		return nil
 	}
@@ -392,8 +397,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) ([]Stress, error) {
 		return nil, err
 	}
 	for i, t := range trials {
-		if name := Stresses[i]; name == StressOutage || name == StressCrash || name == StressLostBucket {
-			all[i].PerHour = burden(t, &calm.report.Figures)
+		if o, once := often[Stresses[i]]; once {
+			all[i].Adds = burden(t, &calm.report.Figures, o.every)
 		}
 		all[i].Grade = t.graded()
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // PlanVersion is that of Plan's JSON; it rises when a key changes its meaning or goes.
-const PlanVersion = 4
+const PlanVersion = 5
 
 // The verdicts of a plan.
 const (
@@ -38,6 +38,7 @@ type Plan struct {
 	// is Interrupted: then they are from the search.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil if the time was over
+	Grow      *Grow       `json:"grow,omitempty"`  // of Chosen; nil unless it was asked for and tried
 	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each makes as many calls.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
 	// Load is how many times what the limits give all keys is asked for; 0 for a plan that chose nothing.
@@ -116,9 +117,9 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	// PerHour is the part that one such fault an hour adds to false_reject_ratio, and takes from
+	// Adds is the part that such faults, as often as Description says, add to false_reject_ratio, and take from
 	// admitted_vs_central, in Margins and in Figures.
-	PerHour float64 `json:"per_hour,omitempty"`
+	Adds float64 `json:"adds,omitempty"`
 	Grade
 }
 

@@ -222,10 +222,17 @@ func twoDigits[N ~int64](n N) N {
 	return (n + unit/2) / unit * unit
 }
 
-// lasting returns s, which is stationary, with another duration. Its workloads read none of the
-// defaults that depend on the duration.
+// lasting returns s, which has its defaults, with another duration. The defaults that depend on the duration are
+// those of the new one, unless a workload reads them: it stays as it is.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
-	timeless := func(w *sim.Workload) { w.Period, w.At, w.For = 0, 0, 0 }
+	timeless := func(w *sim.Workload) {
+		if w.Kind != sim.Diurnal {
+			w.Period = 0
+		}
+		if w.Kind != sim.Flash {
+			w.At, w.For = 0, 0
+		}
+	}
 	s.Duration = d
 	timeless(&s.Workload)
 	s.Groups = slices.Clone(s.Groups)

@@ -3,6 +3,7 @@ package search
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,13 +14,16 @@ import (
 const (
 	StressSkew       = "skew"        // clocks twice as wrong, in offset and drift
 	StressOutage     = "outage"      // Redis refuses connections in the middle of the run
+	StressFailover   = "failover"    // a replica takes over there, without the last writes
 	StressCrash      = "crash"       // a tenth of the processes is killed there, and comes back
 	StressLostBucket = "lost_bucket" // Redis restarts empty there
 	StressProcesses  = "processes"   // half as many processes again share the same load
 )
 
 // Stresses lists the valid values of Question.MustHold, in the order of a Plan.
-var Stresses = []string{StressSkew, StressOutage, StressCrash, StressLostBucket, StressProcesses}
+var Stresses = []string{
+	StressSkew, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
+}
 
 // ErrStress is wrapped by the error about an unknown stress.
 var ErrStress = errors.New("search: unknown stress")
@@ -28,20 +32,33 @@ const (
 	// Clocks that are right become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
-	// The outage lasts as long as a failover that goes well, or a tenth of a short run.
-	stressOutage = time.Second
+	// The outage is longer than any lease by default, and as much is added to the run; where that is short, it
+	// lasts no more than outageParts of what counts there.
+	stressOutage, outageParts = 30 * time.Second, 3
+	// A failover that goes well, with an asynchronous replica that is a little behind.
+	stressFailover, stressLost = time.Second, 300 * time.Millisecond
 	// Redis is back so soon after it has lost everything, and processes after a crash.
 	stressRestart = 100 * time.Millisecond
-	// The tokens that a fault costs are judged as a part of those that are admitted in this time.
-	stressEvery = time.Hour
 )
+
+// often is how often a fault is taken to come: the tokens that it costs are judged as a part of those that are
+// admitted from one to the next.
+var often = map[string]struct {
+	every time.Duration
+	words string
+}{
+	StressOutage:     {24 * time.Hour, "once a day"},
+	StressFailover:   {time.Hour, "once an hour"},
+	StressCrash:      {time.Hour, "once an hour"},
+	StressLostBucket: {time.Hour, "once an hour"},
+}
 
 // stressed returns s, which has its defaults, under a stress, and a description for people. It does
 // not change the caller's scenario.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
-	s.Groups = slices.Clone(s.Groups)
 	switch name {
 	case StressSkew:
+		s.Groups = slices.Clone(s.Groups)
 		s.Clock = doubled(s.Clock)
 		for i := range s.Groups {
 			if c := s.Groups[i].Clock; c != nil {
@@ -51,13 +68,18 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		}
 		return s, "clocks twice as wrong"
 	case StressOutage:
-		length := min(stressOutage, (s.Duration-s.Warmup)/10)
-		s = withFault(s, sim.RedisFault{Kind: sim.FaultOutage, For: length})
-		return s, fmt.Sprintf("Redis away for %v, once an hour", length)
+		f := sim.RedisFault{Kind: sim.FaultOutage, For: min(stressOutage, outageParts*(s.Duration-s.Warmup))}
+		s = lasting(withFault(s, f), s.Duration+f.For)
+		return s, fmt.Sprintf("Redis away for %v, %s", f.For, often[name].words)
+	case StressFailover:
+		f := sim.RedisFault{Kind: sim.FaultFailover, For: stressFailover, Lost: stressLost}
+		return withFault(s, f), fmt.Sprintf("a failover of %v that loses %v of writes, %s", f.For, f.Lost,
+			often[name].words)
 	case StressLostBucket:
 		return withFault(s, sim.RedisFault{Kind: sim.FaultRestartEmpty, For: stressRestart}),
-			"Redis restarts empty, once an hour"
+			"Redis restarts empty, " + often[name].words
 	case StressCrash:
+		s.Groups = slices.Clone(s.Groups)
 		killed := 0
 		for i := range s.Groups {
 			killed += crash(&s.Groups[i], middle(s))
@@ -66,24 +88,28 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		if killed == 1 {
 			verb = "crashes"
 		}
-		return s, fmt.Sprintf("%d of the processes %s, once an hour", killed, verb)
+		return s, fmt.Sprintf("%d of the processes %s, %s", killed, verb, often[name].words)
 	}
+	harder = grown(s, 1.5)
+	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
+}
+
+// grown returns s with so many times its processes under the same load.
+func grown(s sim.Scenario, times float64) sim.Scenario {
 	// A closed loop's load is that of the clients of each process; others have the load of all.
 	fewer := func(w *sim.Workload) {
 		if w.Kind == sim.Closed {
-			w.Clients = max(1, (2*w.Clients+1)/3)
+			w.Clients = max(1, int(math.Round(float64(w.Clients)/times)))
 		}
 	}
-	halfAgain := func(n int) int { return n + (n+1)/2 }
-	before, after := 0, 0
+	more := func(n int) int { return int(math.Ceil(times * float64(n))) }
+	s.Groups = slices.Clone(s.Groups)
 	for i := range s.Groups {
 		g := &s.Groups[i]
-		before += g.Count
-		g.Count = halfAgain(g.Count)
-		after += g.Count
+		g.Count = more(g.Count)
 		g.Scale = slices.Clone(g.Scale)
 		for j := range g.Scale {
-			g.Scale[j].Count = halfAgain(g.Scale[j].Count)
+			g.Scale[j].Count = more(g.Scale[j].Count)
 		}
 		if g.Workload != nil {
 			w := *g.Workload
@@ -92,7 +118,14 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		}
 	}
 	fewer(&s.Workload)
-	return s, fmt.Sprintf("%d processes instead of %d", after, before)
+	return s
+}
+
+func processesOf(s sim.Scenario) (all int) {
+	for _, g := range s.Groups {
+		all += g.Count
+	}
+	return all
 }
 
 func doubled(c sim.Clock) sim.Clock {
@@ -140,12 +173,12 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden turns the report of a trial with one fault into that of a world with one such fault an
-// hour; calm has the figures without the fault. part is the addition to false rejects.
-func burden(t *trial, calm *sim.Figures) (part float64) {
+// burden turns the report of a trial with one fault into that of a world in which it comes again and again; calm
+// has the figures without the fault. part is the addition to false rejects.
+func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup
-	between := f.CentralAdmitted.Mean * stressEvery.Seconds() / counted.Seconds()
+	between := f.CentralAdmitted.Mean * every.Seconds() / counted.Seconds()
 	if between > 0 {
 		part = f.FaultStock.High / between
 	}

@@ -18,6 +18,8 @@ func harder(s sim.Scenario) string {
 	switch {
 	case len(s.Redis.Faults) > 0 && s.Redis.Faults[0].Kind == sim.FaultOutage:
 		return StressOutage
+	case len(s.Redis.Faults) > 0 && s.Redis.Faults[0].Kind == sim.FaultFailover:
+		return StressFailover
 	case len(s.Redis.Faults) > 0:
 		return StressLostBucket
 	case len(s.Groups[0].Scale) > 0:
@@ -36,8 +38,8 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 		w := &world{f: func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.001 })(s)
 			switch ms := s.Policy.Target.Milliseconds(); {
-			case ms > 50 && harder(s) == stress: // 20 %, or as many tokens in an hour
-				x.falseRejects, x.faultStock = 0.2, 0.2*3600*1000
+			case ms > 50 && harder(s) == stress: // 20 %, or as many tokens in an hour or a day
+				x.falseRejects, x.faultStock = 0.2, 0.2*max(3600, often[stress].every.Seconds())*1000
 			case ms > 50 && ms < 1500:
 				x.falseRejects = 0.1
 			}
@@ -77,6 +79,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 		{Name: "b", Count: 1, Share: 1},
 	}
 	s.Redis.Faults = make([]sim.RedisFault, 0, 4) // room that an append would write into
+	s = s.Defaults()
 	before := fmt.Sprintf("%+v %+v %+v", s, s.Groups[0].Clock, s.Groups[0].Workload)
 
 	skew, _ := stressed(s, StressSkew)
@@ -86,13 +89,15 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	testkit.Check(t, o.P == 2 && o.Q == 4 && d.P == 6 && d.Q == 1.5, // twice a Pareto value has the same shape
 		"offset %+v, drift %+v", o, d)
 	testkit.Check(t, c.Offset.P == float64(time.Second) && c.Drift.P == 200, "right clocks go wrong: %+v", c)
-	f := sim.RedisFault{Kind: sim.FaultOutage, At: 6 * time.Second, For: 800 * time.Millisecond}
-	testkit.Check(t, slices.Equal(outage.Redis.Faults, []sim.RedisFault{f}), "%+v", outage.Redis.Faults)
+	f := sim.RedisFault{Kind: sim.FaultOutage, At: 6 * time.Second, For: 24 * time.Second} // three times what counts
+	testkit.Check(t, slices.Equal(outage.Redis.Faults, []sim.RedisFault{f}) && outage.Duration == s.Duration+f.For,
+		"%+v in %v", outage.Redis.Faults, outage.Duration)
 	g := more.Groups
 	testkit.Check(t, g[0].Count == 5 && g[0].Scale[0].Count == 11 && g[1].Count == 2 &&
 		g[0].Workload.Clients == 7 && g[0].Share == 3 && g[1].Share == 1, "groups %+v", g)
 	for _, other := range []sim.Scenario{skew, outage, more} {
 		testkit.NoErr(t, other.Validate())
+		other = lasting(other, s.Duration)
 		other.Clock, other.Redis, other.Groups = s.Clock, s.Redis, s.Groups
 		other.Workload.Clients = s.Workload.Clients
 		testkit.Check(t, reflect.DeepEqual(other, s), "%+v is not %+v", other, s)
@@ -109,14 +114,18 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAFaultIsJudgedAsOneOfEachHour(t *testing.T) {
-	for i, stress := range []string{StressOutage, StressCrash, StressLostBucket} {
-		// Given 0.4 % that are falsely rejected, and a fault that costs 3,600 tokens where 3.6
-		// million are admitted an hour,
+func TestAFaultIsJudgedByHowOftenItComes(t *testing.T) {
+	for i, stress := range Stresses {
+		o, once := often[stress]
+		if !once {
+			continue
+		}
+		// Given 0.4 % that are falsely rejected, and a fault that costs a thousandth of what is admitted from one to
+		// the next,
 		f := func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.004 })(s)
 			if harder(s) == stress {
-				x.falseRejects, x.faultStock = 0.3, 3600
+				x.falseRejects, x.faultStock = 0.3, o.every.Seconds()
 			}
 			return x
 		}
@@ -126,9 +135,36 @@ func TestAFaultIsJudgedAsOneOfEachHour(t *testing.T) {
 			q.Scenario = lasting(q.Scenario, d)
 			q.Targets = []Threshold{AtMost("false_reject_ratio", 0.0051)}
 			p := mustFind(t, &world{f: f}, q)
-			got := p.Stress[1+i]
-			testkit.Check(t, got.Meets && math.Abs(got.PerHour-0.001) < 1e-12 &&
+			got := p.Stress[i]
+			testkit.Check(t, got.Meets && math.Abs(got.Adds-0.001) < 1e-12 &&
 				math.Abs(got.Margins[0].Value-0.005) < 1e-12, "%s: %+v", stress, got)
 		}
+	}
+}
+
+func TestAPolicyHoldsUntilSoManyProcesses(t *testing.T) {
+	for _, c := range []struct {
+		until int // with more of them, 20 % are falsely rejected
+		want  Grow
+	}{
+		{65, Grow{Holds: 65, Fails: 68}}, {19, Grow{}}, {20, Grow{Holds: 20, Fails: 21}},
+		{1 << 30, Grow{Holds: 320}}, // 16 times as many
+	} {
+		f := func(s sim.Scenario) truth {
+			x := rising(func(float64) float64 { return 0.001 })(s)
+			if s.Groups[0].Count > max(c.until, 20) {
+				x.falseRejects = 0.2
+			}
+			return x
+		}
+		got := mustFind(t, &world{f: f}, Question{Scenario: fleet(), Grow: c.until > 19}).Grow
+		if got == nil {
+			got = &Grow{}
+		}
+		miss := got.Miss
+		got.Miss = nil
+		testkit.Check(t, *got == c.want && (miss == nil) == (got.Fails == 0), "until %d: %+v, want %+v", c.until, got,
+			c.want)
+		testkit.Check(t, miss == nil || miss.Figure == "false_reject_ratio" && miss.Value == 0.2, "%+v", miss)
 	}
 }

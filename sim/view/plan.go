@@ -106,12 +106,12 @@ func (v planView) chosen(d *Document) {
 		}
 		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS),
 			holds(s.Meets)+either(s.Must, " (must)", ""))...)
-		if s.PerHour > 0 {
-			added = append(added, rough("false_reject_ratio", s.PerHour)+" ("+s.Description+")")
+		if s.Adds > 0 {
+			added = append(added, rough("false_reject_ratio", s.Adds)+" ("+s.Description+")")
 		}
 	}
 	if len(added) > 0 {
-		notes[0] += " What comes once an hour adds to false_reject_ratio: " + strings.Join(added, ", ") + "."
+		notes[0] += " What comes again and again adds to false_reject_ratio: " + strings.Join(added, ", ") + "."
 	}
 	if len(v.Stress) > 0 {
 		d.tabulate("Under stress", stress, notes...)

@@ -49,13 +49,19 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 		{planned, func(p *search.Plan) { p.EnoughS = 95 }, wording{"Plan again with --duration 1m35s.", ""}},
 		// An excess is a verdict unless the bound is a target, which the tables show.
 		{planned, exceeds(rejects),
-			wording{"in the worst window by 40, and by 473 under stress (Redis away for 1s, once an hour).", ""}},
+			wording{"in the worst window by 40, and by 473 under stress (Redis away for 30s, once a day).", ""}},
 		{planned, exceeds(rejects, search.AtMost(search.BoundFigure, 0)), wording{"", "in the worst window"}},
 		{planned, requests(87.9), wording{"for each request makes 87.9 calls per second.", ""}},
 		{planned, requests(170), wording{"Leases save little here: a limiter that asks Redis", ""}},
 		{planned, requests(0), wording{"", "Leases save little"}},
 		{planned, requests(180), wording{"One lease call serves 2.04 requests", "Leases save little"}},
 		{planned, func(p *search.Plan) { p.Load = 0.01 }, wording{"asks for 0.01 times what the limits give", ""}},
+		{planned, func(p *search.Plan) { p.Grow = &search.Grow{Holds: 90} },
+			wording{"meets the targets with up to 90 processes; more were not tried.", ""}},
+		{planned, func(p *search.Plan) {
+			p.Grow = &search.Grow{Holds: 90, Fails: 94, Miss: &search.Margin{
+				Threshold: search.AtMost("false_reject_ratio", 0.005), Value: 0.0061}}
+		}, wording{"with up to 90 processes; with 94, false_reject_ratio is 0.61 %.", ""}},
 		{planned, func(p *search.Plan) { p.Load = 1.1 }, wording{"", "times what the limits give"}},
 		{planned, func(p *search.Plan) { p.Load = 50 }, wording{"asks for 50 times what the limits give", ""}},
 		// More shards are more calls.

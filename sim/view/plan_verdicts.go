@@ -42,6 +42,9 @@ func (v planView) judge(d *Document) {
 		} else {
 			d.say(Neutral, "%s", v.needs())
 		}
+		if g := v.Grow; g != nil {
+			d.say(Neutral, "Under the same load it meets the targets with up to %s%s.", Count(g.Holds, "process"), v.missed())
+		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
 		} else {
@@ -73,6 +76,15 @@ func (v planView) judge(d *Document) {
 	case search.Interrupted:
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
 	}
+}
+
+// missed says what more processes than the chosen policy holds for miss.
+func (v planView) missed() string {
+	if v.Grow.Fails == 0 {
+		return "; more were not tried"
+	}
+	m := v.Grow.Miss
+	return fmt.Sprintf("; with %s, %s is %s", Number(float64(v.Grow.Fails)), m.Figure, seen(*m))
 }
 
 // A load below loadLow never meets a limit, and one above loadHigh is an attack or a mistake.

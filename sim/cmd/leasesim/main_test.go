@@ -192,7 +192,7 @@ plan --overcommit-max 4503599627370495
   => --overcommit-max 4503599627370495: policy.overcommit: is 4503599627370495, must be at most 45035996
 plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
 plan --stress-must-hold=weather
-  => unknown stress "weather", must be one of ["skew" "outage" "crash" "lost_bucket" "processes"]
+  => unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes"]
 plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis is for compare --live
 compare --live --rivals fixed_window => --rivals are not run by --live

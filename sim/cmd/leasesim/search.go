@@ -110,6 +110,7 @@ type planFlags struct {
 	overcommitMax int64
 	mustHold      []string
 	timeLimit     time.Duration
+	grow          bool
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -127,6 +128,7 @@ func (p *program) planCommand() *cobra.Command {
 		"which weakens the bound by as many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
 		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
+	flags.BoolVar(&o.grow, "grow", false, "also find until how many processes the policy meets the targets")
 	flags.DurationVar(&o.timeLimit, "time-limit", 0, "time limit of the plan, as 5m (default: none)")
 	return f.Command
 }
@@ -152,7 +154,7 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
 	all.addf(o.timeLimit < 0 || o.timeLimit == 0 && changed("time-limit"), "--time-limit is %v, must be above 0",
 		o.timeLimit)
-	q.OvercommitMax, q.TimeLimit = o.overcommitMax, o.timeLimit
+	q.OvercommitMax, q.TimeLimit, q.Grow = o.overcommitMax, o.timeLimit, o.grow
 	if q.MustHold = o.mustHold; slices.Contains(o.mustHold, "all") {
 		q.MustHold = search.Stresses
 	}

@@ -1,0 +1,58 @@
+package search
+
+import (
+	"context"
+	"math"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Grow says until how many processes, under the same load, the chosen policy meets the targets.
+type Grow struct {
+	Holds int     `json:"holds"`           // the most processes that were seen to
+	Fails int     `json:"fails,omitempty"` // the fewest that were seen not to; 0 where none was tried
+	Miss  *Margin `json:"miss,omitempty"`  // the target that Fails misses by most
+}
+
+// The sizes that grow tries: at most growMost processes and growTimes of the scenario's, and between the last
+// that holds and the first that fails, until these are growNear apart.
+const growMost, growTimes, growNear = 10_000, 16, 1.07
+
+// grow doubles the processes of a confirmed trial until a target fails, and halves the interval then. When the
+// time limit ends it, the answer is what was seen until then; nil where that is nothing.
+func (p *planning) grow(ctx context.Context, calm *trial) (*Grow, error) {
+	now := processesOf(calm.scenario)
+	g, holds, fails := &Grow{Holds: now}, 1.0, 0.0
+	for p.hasTime(stressPhase) {
+		times := 2 * holds
+		if fails > 0 {
+			times = math.Sqrt(holds * fails)
+		}
+		t := p.trials(stressPhase, p.plan.ConfirmSeed, []lease.Policy{calm.scenario.Policy})[0]
+		t.scenario = grown(t.scenario, times)
+		n := processesOf(t.scenario)
+		if fails == 0 && (n > growMost || times > growTimes) || n == g.Holds || n == g.Fails ||
+			fails > 0 && fails/holds < growNear {
+			break
+		}
+		if _, late, err := p.run(ctx, stressPhase, []*trial{t}); err != nil {
+			return g, err
+		} else if late {
+			break
+		}
+		if t.meets(pessimistic) {
+			g.Holds, holds = n, times
+			continue
+		}
+		g.Fails, fails, g.Miss = n, times, nil
+		for _, m := range t.graded().Margins {
+			if !m.Meets && (g.Miss == nil || m.Margin < g.Miss.Margin) {
+				g.Miss = &m
+			}
+		}
+	}
+	if g.Holds == now && g.Fails == 0 {
+		return nil, nil
+	}
+	return g, nil
+}
