@@ -55,12 +55,16 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration: 30 s, or as many sliding windows as have to count and some for the
-// fleet to settle, or twice the time until the last event if that is later.
+// lasts returns the default of Duration: the length of the traces and of the answer to the last request, where
+// there are only traces; or else 30 s, or as many sliding windows as have to count and some for the fleet to
+// settle; or twice the time until the last event if that is later.
 func (s *Scenario) lasts() time.Duration {
 	usual := 30 * time.Second
+	if length := s.played(); length > 0 {
+		usual = length
+	}
 	for _, l := range s.Limits {
-		if l.Kind == lease.KindSliding && l.Per <= DurationMax/25 {
+		if l.Kind == lease.KindSliding && l.Per <= DurationMax/25 && s.played() == 0 {
 			usual = max(usual, 25*l.Per)
 		}
 	}
@@ -95,6 +99,30 @@ func (s *Scenario) lasts() time.Duration {
 	return 2 * min(last, DurationMax/2)
 }
 
+// played returns how long it takes to play all traces once, until the last request is answered; 0 where there
+// is other load, and where one is repeated.
+func (s *Scenario) played() (length time.Duration) {
+	all := []*Workload{&s.Workload}
+	for _, g := range s.Groups {
+		all = append(all, cmp.Or(g.Workload, &s.Workload))
+	}
+	if len(s.Groups) > 0 {
+		all = all[1:]
+	}
+	for _, w := range all {
+		if w.Kind != Replay || w.Repeated || w.Trace == nil || len(w.Trace.Requests) == 0 {
+			return 0
+		}
+		answer := cmp.Or(s.CallTimeout, lease.DefaultCallTimeout)
+		if w.Verb == VerbWait {
+			answer = cmp.Or(w.Deadline, deadlineDefault)
+		}
+		last := w.Trace.Requests[len(w.Trace.Requests)-1].At
+		length = max(length, last.Truncate(time.Millisecond)+time.Millisecond+answer)
+	}
+	return length
+}
+
 // nameAt is the name of the i-th group, which has none: none that another one has.
 func nameAt(i int, groups []Group) (name string) {
 	for n := i; ; n += len(groups) {
@@ -105,8 +133,8 @@ func nameAt(i int, groups []Group) (name string) {
 	}
 }
 
-// everyDefault is the default of Workload.Every.
-const everyDefault = 500 * time.Millisecond
+// The defaults of Workload.Every and Workload.Deadline.
+const everyDefault, deadlineDefault = 500 * time.Millisecond, time.Second
 
 // atBoundaries is w with what Boundary means where it says nothing.
 func (s *Scenario) atBoundaries(w Workload) Workload {
@@ -129,7 +157,7 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 		w.Load = 0.9
 	}
 	fill(&w.Cost, Cost{Min: 1, Max: 1})
-	fill(&w.Deadline, time.Second)
+	fill(&w.Deadline, deadlineDefault)
 	fill(&w.On, 100*time.Millisecond)
 	fill(&w.Off, 900*time.Millisecond)
 	fill(&w.Alpha, 1.5)

@@ -103,3 +103,28 @@ func TestNoDefaultMakesAScenarioInvalid(t *testing.T) {
 	}
 	testkit.Check(t, tried > 1000, "%d settings were tried", tried)
 }
+
+// TestARunOfATraceLastsAsLongAsIt and the answer to its last request, whichever command runs it.
+func TestARunOfATraceLastsAsLongAsIt(t *testing.T) {
+	const ms = time.Millisecond
+	trace := replay(TraceRequest{Cost: 1}, TraceRequest{At: 5 * time.Second, Cost: 1})
+	longer, repeated, waits := replay(TraceRequest{At: time.Minute, Cost: 1}), trace, trace
+	repeated.Repeated, waits.Verb, waits.Deadline = true, VerbWait, 300*ms
+	for _, c := range []struct {
+		what string
+		s    Scenario
+		want time.Duration
+	}{
+		{"a trace", Scenario{Workload: trace}, 5101 * ms},
+		{"with longer calls", Scenario{Workload: trace, CallTimeout: 250 * ms}, 5251 * ms},
+		{"whose requests wait", Scenario{Workload: waits}, 5301 * ms},
+		{"a repeated one", Scenario{Workload: repeated}, 30 * time.Second},
+		{"a window", Scenario{Workload: trace, Limits: []lease.Limit{lease.Sliding(9, time.Hour)}}, 5101 * ms},
+		{"two traces", Scenario{Groups: []Group{{Workload: &trace}, {Workload: &longer}}}, time.Minute + 101*ms},
+		{"a trace and another load", Scenario{Workload: trace, Groups: []Group{{}, {Workload: &Workload{}}}},
+			30 * time.Second},
+	} {
+		got := c.s.Defaults().Duration
+		testkit.Check(t, got == c.want, "%s lasts %v, want %v", c.what, got, c.want)
+	}
+}

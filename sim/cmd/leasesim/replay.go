@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/text/language"
@@ -40,7 +39,6 @@ func (p *program) replayCommand() *cobra.Command {
 			if repeat && !f.Flags().Changed("duration") && !f.says(durationSet) {
 				return fmt.Errorf("%w: --repeat needs a --duration: without one the run ends with the trace", errUsage)
 			}
-			f.fit(s, t)
 			if !f.Flags().Changed("file") { // the built-in scenario's words are not about the trace
 				s.Name, s.Description = filepath.Base(file), ""
 			}
@@ -53,6 +51,7 @@ func (p *program) replayCommand() *cobra.Command {
 				Actual: w.Actual, Hold: w.Hold, Cancelled: w.Cancelled,
 				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t), Repeated: repeat,
 			}
+			f.fit(s, t)
 			return nil
 		})
 	})
@@ -87,13 +86,10 @@ func (f *shared) says(what *regexp.Regexp) bool { return slices.ContainsFunc(f.s
 // where the command line says how many or how long. The processes of several groups are the scenario's own.
 func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 	if n := len(t.Requests); n > 0 && !f.Flags().Changed("duration") && !f.says(durationSet) {
-		answer := s.Defaults().CallTimeout
-		if s.Workload.Verb == sim.VerbWait {
-			answer = s.Defaults().Workload.Deadline
-		}
-		s.Duration = t.Requests[n-1].At.Truncate(time.Millisecond) + time.Millisecond + answer
-		if !f.Flags().Changed("file") && s.Warmup >= s.Duration/2 {
-			s.Warmup = 0 // of the built-in scenario, which knows nothing of the trace
+		warmup := s.Warmup
+		s.Duration, s.Warmup = 0, 0
+		if f.Flags().Changed("file") || warmup < s.Defaults().Duration/2 {
+			s.Warmup = warmup // which the built-in scenario has, that knows nothing of the trace
 		}
 	}
 	if !f.says(keysSet) {
