@@ -182,14 +182,22 @@ type slots[T any] struct {
 	free []int32
 }
 
-// take is a number that is free, and what it was used for last.
-func (s *slots[T]) take() (id int32, last *T) {
+// number returns a number that is free, which may name what it was used for last.
+func (s *slots[T]) number() (id int32) {
 	if n := len(s.free); n > 0 {
 		id = s.free[n-1]
 		s.free = s.free[:n-1]
-	} else {
-		id = int32(len(s.all))
-		s.all = append(s.all, new(T))
+		return id
+	}
+	s.all = append(s.all, nil)
+	return int32(len(s.all) - 1)
+}
+
+// take returns a number that is free, and what it was used for last.
+func (s *slots[T]) take() (id int32, last *T) {
+	id = s.number()
+	if s.all[id] == nil {
+		s.all[id] = new(T)
 	}
 	return id, s.all[id]
 }

@@ -339,7 +339,7 @@ func (f *fleet) entry(p *process, key int32) *entry {
 
 // add makes an entry, whose client is not started.
 func (f *fleet) add(p *process, key int32) *entry {
-	id, _ := f.entries.take() // calls under way may still name what it was used for last
+	id := f.entries.number() // calls under way may still name what it was used for last
 	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
 	f.entries.all[id], p.entries[key] = e, e
 	return e

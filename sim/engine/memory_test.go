@@ -93,3 +93,37 @@ func TestAThousandProcesses(t *testing.T) {
 	}
 	testkit.Check(t, most <= 20_000_000, "%d bytes are in use", most)
 }
+
+// TestAProcessAndAKeyAreSmall: -v prints what docs/figures.md says of a process on one key, of a key at rest in
+// a process, and of one that is asked all the time.
+func TestAProcessAndAKeyAreSmall(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("what is in use then is the race detector's, too; .ci/run runs it without")
+	}
+	used := func(format string, n int) int64 {
+		before := heap()
+		run := newRun(t, scene(t, format, n))
+		for run.goesOn() {
+			run.step()
+		}
+		used := heap() - before
+		testkit.NoErr(t, run.books.balance(run.fleet.entries.all))
+		return used
+	}
+	for _, c := range []struct {
+		what, scenario string
+		few, many      int
+		most           int64
+	}{
+		{"a process", "duration: 2s, limits: [100000/s burst 100000], policy: {fallback: deny}, groups: [{count: %d}]",
+			100, 2000, 12_000},
+		{"a key, asked twice in ten seconds", "duration: 10s, limits: [10/s], groups: [{count: 4}], " +
+			"keys: {count: %d}, workload: {load: 0.02}", 2000, 20_000, 2000},
+		{"a key, asked ten times a second", "duration: 2s, limits: [20/s], groups: [{count: 1}], " +
+			"keys: {count: %d}, workload: {load: 0.5}", 100, 2000, 6000},
+	} {
+		each := (used(c.scenario, c.many) - used(c.scenario, c.few)) / int64(c.many-c.few)
+		t.Logf("%s: %d bytes", c.what, each)
+		testkit.Check(t, each <= c.most, "%s has %d bytes, want %d at most", c.what, each, c.most)
+	}
+}
