@@ -17,8 +17,8 @@ import (
 )
 
 // TestRivalsOnFourLoads prints, with -v, the table of all algorithms of docs/simulator.md: 16 processes on
-// 1000/s burst 200, whose clocks are up to 100 ms off. Leases admit no more than the promise on any of the loads,
-// and 96 % of what one central bucket does, with fewer calls than one for each request.
+// 1000/s burst 200, whose clocks are up to 100 ms off. Leases admit no more than the promise on any of the
+// loads, and 96 % of what one central bucket does, with fewer calls than one for each request.
 func TestRivalsOnFourLoads(t *testing.T) {
 	loads := []struct{ name, workload string }{
 		{"below the limit", "load: 0.9"},

@@ -94,8 +94,8 @@ func TestAThousandProcesses(t *testing.T) {
 	testkit.Check(t, most <= 20_000_000, "%d bytes are in use", most)
 }
 
-// TestAProcessAndAKeyAreSmall: -v prints what docs/figures.md says of a process on one key, of a key at rest in
-// a process, and of one that is asked all the time.
+// TestAProcessAndAKeyAreSmall: -v prints what docs/figures.md says of a process on one key, of a key at rest
+// in a process, and of one that is asked all the time.
 func TestAProcessAndAKeyAreSmall(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("what is in use then is the race detector's, too; .ci/run runs it without")

@@ -52,8 +52,8 @@ func Record(s scenario.Scenario) (scenario.Scenario, error) {
 	return s, nil
 }
 
-// asked has those fields of a group's workload, or of the one that groups of s share, that say how requests are
-// made, and not when.
+// asked has those fields of a group's workload, or of the one that groups of s share, that say how requests
+// are made, and not when.
 func asked(own *scenario.Workload, s *scenario.Scenario) scenario.Workload {
 	w := cmp.Or(own, &s.Workload)
 	return scenario.Workload{Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience, Actual: w.Actual,

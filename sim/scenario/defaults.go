@@ -55,9 +55,9 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// lasts returns the default of Duration: the length of the traces and of the answer to the last request, where
-// there are only traces; or else 30 s, or as many sliding windows as have to count and some for the fleet to
-// settle; or twice the time until the last event if that is later.
+// lasts returns the default of Duration: the length of the traces and of the answer to the last request,
+// where there are only traces; or else 30 s, or as many sliding windows as have to count and some for the
+// fleet to settle; or twice the time until the last event if that is later.
 func (s *Scenario) lasts() time.Duration {
 	usual := 30 * time.Second
 	if length := s.played(); length > 0 {

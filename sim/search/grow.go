@@ -18,8 +18,8 @@ type Grow struct {
 // that holds and the first that fails, until these are growNear apart.
 const growMost, growTimes, growNear = 10_000, 16, 1.07
 
-// grow doubles the processes of a confirmed trial until a target fails, and halves the interval then. When the
-// time limit ends it, the answer is what was seen until then; nil where that is nothing.
+// grow doubles the processes of a confirmed trial until a target fails, and halves the interval then. When
+// the time limit ends it, the answer is what was seen until then; nil where that is nothing.
 func (p *planning) grow(ctx context.Context, calm *trial) (*Grow, error) {
 	now := processesOf(calm.scenario)
 	g, holds, fails := &Grow{Holds: now}, 1.0, 0.0

@@ -117,8 +117,8 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	// Adds is the part that such faults, as often as Description says, add to false_reject_ratio, and take from
-	// admitted_vs_central, in Margins and in Figures.
+	// Adds is the part that such faults, as often as Description says, add to false_reject_ratio, and take
+	// from admitted_vs_central, in Margins and in Figures.
 	Adds float64 `json:"adds,omitempty"`
 	Grade
 }

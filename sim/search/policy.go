@@ -222,8 +222,8 @@ func twoDigits[N ~int64](n N) N {
 	return (n + unit/2) / unit * unit
 }
 
-// lasting returns s, which has its defaults, with another duration. The defaults that depend on the duration are
-// those of the new one, unless a workload reads them: it stays as it is.
+// lasting returns s, which has its defaults, with another duration. The defaults that depend on the duration
+// are those of the new one, unless a workload reads them: it stays as it is.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	timeless := func(w *sim.Workload) {
 		if w.Kind != sim.Diurnal {

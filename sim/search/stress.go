@@ -32,8 +32,8 @@ const (
 	// Clocks that are right become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
-	// The outage is longer than any lease by default, and as much is added to the run; where that is short, it
-	// lasts no more than outageParts of what counts there.
+	// The outage is longer than any lease by default, and as much is added to the run; where that is short,
+	// it lasts no more than outageParts of what counts there.
 	stressOutage, outageParts = 30 * time.Second, 3
 	// A failover that goes well, with an asynchronous replica that is a little behind.
 	stressFailover, stressLost = time.Second, 300 * time.Millisecond
@@ -41,8 +41,8 @@ const (
 	stressRestart = 100 * time.Millisecond
 )
 
-// often is how often a fault is taken to come: the tokens that it costs are judged as a part of those that are
-// admitted from one to the next.
+// often is how often a fault is taken to come: the tokens that it costs are judged as a part of those that
+// are admitted from one to the next.
 var often = map[string]struct {
 	every time.Duration
 	words string
@@ -173,8 +173,8 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden turns the report of a trial with one fault into that of a world in which it comes again and again; calm
-// has the figures without the fault. part is the addition to false rejects.
+// burden turns the report of a trial with one fault into that of a world in which it comes again and again;
+// calm has the figures without the fault. part is the addition to false rejects.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

@@ -120,8 +120,8 @@ func TestAFaultIsJudgedByHowOftenItComes(t *testing.T) {
 		if !once {
 			continue
 		}
-		// Given 0.4 % that are falsely rejected, and a fault that costs a thousandth of what is admitted from one to
-		// the next,
+		// Given 0.4 % that are falsely rejected, and a fault that costs a thousandth of what is admitted from
+		// one to the next,
 		f := func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.004 })(s)
 			if harder(s) == stress {

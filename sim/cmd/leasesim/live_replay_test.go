@@ -12,9 +12,9 @@ import (
 )
 
 // TestRealLimitersDoWhatTheSimulatorSays plays loads through real limiters on a real Redis, and through the
-// simulator. No key's bound is exceeded, every request is made, and what was to be done to a process was done;
-// the tokens admitted are within 2 % of those simulated, unless the command says five times that the machine
-// was too busy to judge. -v prints the table that stands in docs/simulator.md.
+// simulator. No key's bound is exceeded, every request is made, and what was to be done to a process was
+// done; the tokens admitted are within 2 % of those simulated, unless the command says five times that the
+// machine was too busy to judge. -v prints the table that stands in docs/simulator.md.
 func TestRealLimitersDoWhatTheSimulatorSays(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t).Addr

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// proofLoad is what the most popular key is asked for, as a multiple of its limit, where the scenario asks
-	// for less than proofLeast, or for so little more that a run would be long.
+	// proofLoad is what the most popular key is asked for, as a multiple of its limit, where the scenario
+	// asks for less than proofLeast, or for so little more that a run would be long.
 	proofLoad, proofLeast = 2.0, 1.05
 	// The lengths of a proof: the burst must be gone before a limit shows.
 	proofShort, proofUsual, proofLong = 10 * time.Second, time.Minute, 5 * time.Minute
-	// playedMost is how many requests a second one machine plays one by one, evenMost how many it makes evenly,
-	// and embeddedCalls how many lease calls the embedded Redis serves beside them: it interprets the script.
+	// playedMost is how many requests a second one machine plays one by one, evenMost how many it makes
+	// evenly, and embeddedCalls how many lease calls the embedded Redis serves beside them: it interprets the
+	// script.
 	playedMost, evenMost, embeddedCalls = 8000.0, 400_000.0, 100.0
 )
 
@@ -116,8 +117,8 @@ func proved(s sim.Scenario, chosen search.Policy) (p proving, err error) {
 	return p, err
 }
 
-// load has the most popular key asked for more than its limit, for long enough that the limit shows, by as many
-// requests as one machine makes. A load that is recorded, or of each group its own, stays as it is.
+// load has the most popular key asked for more than its limit, for long enough that the limit shows, by as
+// many requests as one machine makes. A load that is recorded, or of each group its own, stays as it is.
 func (p *proving) load() (err error) {
 	full := p.s.Defaults()
 	w, limit := &full.Workload, full.Limits[0]

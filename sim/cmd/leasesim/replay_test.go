@@ -22,7 +22,8 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	// then the trace is the load, and the run as long as it and the deadline of its last request,
 	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 && w.TraceSum != "" &&
 		!w.Repeated
-	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Defaults().Duration == 3501*time.Millisecond, "%+v", s)
+	testkit.Check(t, replayed && s.Groups[0].Workload == nil &&
+		s.Defaults().Duration == 3501*time.Millisecond, "%+v", s)
 	// asked for as before;
 	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second &&
 		w.Patience == sim.Constantly(time.Second) && w.Cancelled == 0.05, "%+v", w)

@@ -49,8 +49,8 @@ func Played(s sim.Scenario) (sim.Scenario, error) {
 
 // FromScenario returns the fleet that a scenario describes, with a key of its own and without a Redis. Each
 // field that asks for something that live cannot do is an error that wraps ErrUsage; Played puts some of them
-// into a trace. It ignores the name, the description, the seed, the number of replications and the rivals, and
-// also what a real run measures: network.round_trip and the times of redis.
+// into a trace. It ignores the name, the description, the seed, the number of replications and the rivals,
+// and also what a real run measures: network.round_trip and the times of redis.
 func FromScenario(s sim.Scenario) (Options, error) {
 	s = s.Defaults()
 	var errs []error

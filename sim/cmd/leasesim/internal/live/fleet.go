@@ -131,8 +131,8 @@ func (o Options) align(ctx context.Context) error {
 	}
 }
 
-// watch waits for all processes to end, and kills and stops processes and hangs the server as the options say.
-// When interrupted is closed, it ends the load of all of them.
+// watch waits for all processes to end, and kills and stops processes and hangs the server as the options
+// say. When interrupted is closed, it ends the load of all of them.
 func (o Options) watch(
 	interrupted <-chan struct{}, fleet []*process, hang func() error, progress func(string),
 ) error {

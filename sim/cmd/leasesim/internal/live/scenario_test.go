@@ -127,8 +127,8 @@ func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 	}
 }
 
-// TestALoadThatNoShapeOffersIsPlayedAsATrace: given a load of any kind, when real processes play it, then they
-// are given the very requests that the simulator makes.
+// TestALoadThatNoShapeOffersIsPlayedAsATrace: given a load of any kind, when real processes play it, then
+// they are given the very requests that the simulator makes.
 func TestALoadThatNoShapeOffersIsPlayedAsATrace(t *testing.T) {
 	for _, sets := range []string{
 		"workload={kind: poisson, load: 0.9}", "workload={kind: onoff}", "workload={kind: pareto}",
@@ -136,7 +136,8 @@ func TestALoadThatNoShapeOffersIsPlayedAsATrace(t *testing.T) {
 		"workload={kind: sync, every: 1s, within: 2ms}", "workload={kind: boundary}", "limits=[1000 in 1s]",
 		"limits=[60000/m burst 10]", "workload.cost=pareto(1,50,1.2)", "keys={count: 20, zipf: 1}",
 		"groups=[{name: a, count: 3, skew: 1, weight: 3}, {name: b}]",
-		"groups=[{name: a, count: 3, workload: {rate: 100/s}}, {name: b, workload: {kind: pareto, rate: 900/s}}]", "workload={kind: constant, verb: wait}",
+		"groups=[{name: a, count: 3, workload: {rate: 100/s}}, {name: b, workload: {kind: pareto, rate: 900/s}}]",
+		"workload={kind: constant, verb: wait}",
 		"redis.faults=[{kind: hang, at: 1s, for: 500ms}]",
 	} {
 		s := scenario(t, "limits=[2000/s burst 100]; duration=3s; reps=1; "+sets)
