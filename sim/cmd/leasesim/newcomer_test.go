@@ -63,6 +63,7 @@ func TestAPlanIsProvedByItsOwnRequests(t *testing.T) {
 	}{
 		{"", "compare --live --redis localhost:6379 -f FILE \\\n  --set policy.target=20ms \\\n  --set duration=10s\n",
 			"workload"},
+		{"policy.ttl=300ms", "--set policy.target=20ms", "ttl"}, // that is the scenario's
 		// A load that the limit would not show is raised, and one that no machine makes is lowered.
 		{"workload={load: 0.5}", "--set workload.load=2 ", ""},
 		{"workload={load: 0.5}", "ask for 2 times the limit of the most popular key, by 200 requests a second in " +

@@ -74,16 +74,16 @@ func proved(s sim.Scenario, chosen search.Policy) (p proving, err error) {
 	p.s = s
 	own := search.PolicyOf(s)
 	for _, x := range []struct {
-		field     string
-		was, is   any
-		isDefault bool
+		field string
+		is    any
+		same  bool // as the scenario's; a length that is not set is none that is set to as much
 	}{
-		{"target", own.Target, chosen.Target, chosen.DefaultTarget},
-		{"ttl", own.TTL, chosen.TTL, chosen.DefaultTTL},
-		{"overcommit", own.Overcommit, chosen.Overcommit, false},
-		{"calls_per_second", own.CallsPerSecond, chosen.CallsPerSecond, false},
+		{"target", chosen.Target, chosen.DefaultTarget == own.DefaultTarget && chosen.Target == own.Target},
+		{"ttl", chosen.TTL, chosen.DefaultTTL && own.DefaultTTL || !own.DefaultTTL && chosen.TTL == own.TTL},
+		{"overcommit", chosen.Overcommit, chosen.Overcommit == own.Overcommit},
+		{"calls_per_second", chosen.CallsPerSecond, chosen.CallsPerSecond == own.CallsPerSecond},
 	} {
-		if x.is != x.was && !x.isDefault {
+		if !x.same {
 			p.set(&err, "policy."+x.field, x.is)
 		}
 	}
