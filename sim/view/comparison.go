@@ -36,7 +36,7 @@ func (r Result) rivals(d *Document) {
 			t.head("per fault")
 		}
 		t.head("wait p99", "trips/s")
-		t.Columns = append(t.Columns, "?>Redis busy", "?>admitted", "?>Jain", "?>worst share")
+		t.Columns = append(t.Columns, "?>Redis busy", "?>Jain", "?>worst share")
 		for _, a := range all {
 			wait, busy := write("wait_ms_p99", a.WaitMsP99), write("redis_cpu", a.RedisCPU)
 			if a.Admitted.Mean == 0 {
@@ -51,7 +51,7 @@ func (r Result) rivals(d *Document) {
 				cells = append(cells, write("fault_stock", a.FaultStock))
 			}
 			t.Add(append(cells, wait, write("round_trips_per_s", a.RoundTripsPerS), busy,
-				write("admitted", a.Admitted), write("jain", a.Jain), write("worst_share", a.WorstShare))...)
+				write("jain", a.Jain), write("worst_share", a.WorstShare))...)
 		}
 		return t
 	}

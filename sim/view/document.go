@@ -177,14 +177,19 @@ const noBreak = "\u00a0" // a blank at which no line is broken
 
 func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
 
-// numeric is a number in a cell of a page. It stays whole, but for its interval or range, which may
-// stand below it and is smaller.
+// numeric is a number in a cell of a page. It stays whole with its unit, but for its interval or range, which
+// may stand below it and is smaller.
 func numeric(text string) html.HTML {
 	at := strings.LastIndexAny(text, "(±")
 	if at < 1 {
 		return html.HTML(html.HTMLEscapeString(together(text)))
 	}
 	number, rest := strings.TrimRight(text[:at], " "), text[at:]
+	for _, unit := range []string{inPercent, inMillis} {
+		if of, behind, ok := strings.Cut(rest, unit); ok {
+			number, rest = number+unit+behind, of
+		}
+	}
 	return html.HTML(html.HTMLEscapeString(together(number)) + " <small>" +
 		html.HTMLEscapeString(together(rest)) + "</small>")
 }

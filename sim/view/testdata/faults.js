@@ -1,6 +1,7 @@
 // Writes into #faults what cannot be read in the frames: an array of sentences.
 const least = 10 // pixels of the letters of any text, on the screen
 const slack = 1.5 // pixels that do not matter
+const desk = 1200 // pixels of a screen with room for every table
 
 // The part of a box in which letters have ink, about.
 const ink = r => ({ left: r.left, right: r.right, top: r.top + r.height * 0.15, bottom: r.bottom - r.height * 0.15 })
@@ -54,6 +55,9 @@ function faults(frame) {
   for (const e of doc.body.querySelectorAll('*')) {
     const style = part => doc.defaultView.getComputedStyle(e, part)
     if (!/auto|scroll/.test(style().overflowX) || e.scrollWidth <= e.clientWidth + slack) continue
+    if (doc.documentElement.clientWidth >= desk && e.querySelector('table')) {
+      say('a table of ' + e.scrollWidth + ' px is cut at ' + e.clientWidth)
+    }
     const shadow = part => /gradient/.test(style(part).backgroundImage) && (!part || style(part).position === 'sticky')
     if (!shadow() && !shadow('::before')) say(short(e.textContent.trim()) + ' scrolls without a hint')
   }
