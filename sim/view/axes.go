@@ -94,16 +94,15 @@ func namedTicks(names []string, width float64) (ticks plot.ConstantTicks) {
 	return ticks
 }
 
-// widen makes an axis span at least so much, around what it spans, but not below zero for that.
-func widen(axis *plot.Axis, least float64) {
-	if axis.Min == axis.Max && least <= 0 { // else it would go as far below as above
-		least = max(1, math.Abs(axis.Max)/10)
+// widen makes an axis of one value span something around it, but not below zero for that.
+func widen(axis *plot.Axis) {
+	if axis.Min < axis.Max {
+		return
 	}
-	if more := least - (axis.Max - axis.Min); more > 0 {
-		low := axis.Min - more/2
-		if axis.Min >= 0 {
-			low = max(low, 0)
-		}
-		axis.Min, axis.Max = low, low+least
+	span := max(1, math.Abs(axis.Max)/10)
+	low := axis.Min - span/2
+	if axis.Min >= 0 {
+		low = max(low, 0)
 	}
+	axis.Min, axis.Max = low, low+span
 }

@@ -7,6 +7,7 @@ import (
 	"html"
 	"html/template"
 	"image/color"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,12 +21,45 @@ import (
 
 // Chart is lines or points over numbers or over names.
 type Chart struct {
-	Title, Note string // above and below the chart
+	Title, Note string // the question that the chart answers, above it, and what stands below
 	XLabel      string
 	Lines       []Line
 	Names       []string // of x = 0, 1, 2, ...; nil where x is a number
 	FromZero    bool     // the vertical axis starts at 0
-	YLeast      float64  // the vertical axis spans at least this: less would show noise as a slope
+}
+
+// draw adds a chart to the section. A chart whose lines are flat shows nothing: a sentence that answers its
+// question stands in its place.
+func (s *Section) draw(c Chart) {
+	low, high, noise := math.Inf(1), math.Inf(-1), 0.0
+	for _, line := range c.Lines {
+		for i, y := range line.Y {
+			if line.Series == Grey || !finite(y) {
+				continue
+			}
+			low, high = min(low, y), max(high, y)
+			if line.High != nil && finite(line.High[i]-line.Low[i]) {
+				noise = max(noise, line.High[i]-line.Low[i])
+			}
+		}
+	}
+	if high-low > max(noise, flatPart*max(math.Abs(low), math.Abs(high))) {
+		s.Charts = append(s.Charts, c)
+	} else if low <= high {
+		s.Text = append(s.Text, c.Title+" "+throughout(low, high))
+	}
+}
+
+// flatPart is the part of its largest value by which a line may change and still be flat. A line is flat
+// too if it stays within its widest band.
+const flatPart = 1.0 / 50
+
+// throughout says between which numbers a flat line or map stays, with the digits that tell them apart, three
+// to five.
+func throughout(low, high float64) string {
+	digits := max(0, 2-exponent(high), min(1-exponent(high-low), 4-exponent(high)))
+	from, to := decimal(low, 0, digits), decimal(high, 0, digits)
+	return either(from == to, to+" at every point.", from+" to "+to+" at every point, no difference that counts.")
 }
 
 // Line is one line of a Chart. A point that is not finite is left out.
@@ -62,7 +96,7 @@ type picture struct {
 // The widths of the two drawings, in pixels where they are not scaled. The page's style knows from
 // which width of a screen on there is room for the wide one.
 const (
-	wideChart   = 760
+	wideChart   = 560
 	narrowChart = 340
 	height      = 240
 )
@@ -91,7 +125,9 @@ func css(c color.NRGBA) template.CSS {
 // picture draws the chart as elements of a page, which scales them to its column.
 func (c Chart) picture() (pic picture, err error) {
 	for _, line := range c.Lines {
-		pic.Legend = append(pic.Legend, legend{line.Name, cmp.Or(line.Mark, Solid), css(line.shade())})
+		if len(c.Lines) > 1 { // else the title says what it is
+			pic.Legend = append(pic.Legend, legend{line.Name, cmp.Or(line.Mark, Solid), css(line.shade())})
+		}
 	}
 	pic.Wide, err = c.drawn(wideChart)
 	if err == nil {
@@ -123,8 +159,8 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 			p.Y.Max = p.Y.Min + 1
 		}
 	}
-	widen(&p.X, 0)
-	widen(&p.Y, c.YLeast)
+	widen(&p.X)
+	widen(&p.Y)
 	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
 	left := 2.0
 	if names := p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max); c.Names != nil && len(names) > 0 {

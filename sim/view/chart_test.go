@@ -3,11 +3,13 @@ package view
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)
@@ -106,17 +108,96 @@ func chartsOf(d Document) (titles []string) {
 	return titles
 }
 
-func TestAChartThatShowsNothingIsNotDrawn(t *testing.T) {
+// TestAFlatChartIsASentence: a line that stays within its bands, or within a fiftieth of its largest value,
+// shows nothing. Its chart is not drawn, and its question is answered in words.
+func TestAFlatChartIsASentence(t *testing.T) {
+	for _, c := range []struct {
+		ys     []float64
+		band   float64
+		answer string // "" for a chart
+	}{
+		{[]float64{0, 0, 0}, 0, "0"},
+		{[]float64{1000, 1000 + 1e-9, nan}, 0, "1,000"},
+		{[]float64{99.9, 100, 99.8}, 1, "99.8 to 100"},
+		{[]float64{50, 90, 100}, 1, ""},
+		{[]float64{1, 2}, 0.5, ""},
+		{[]float64{1, 2}, 1, "1 to 2"},
+	} {
+		line := Line{X: c.ys, Y: c.ys}
+		for _, y := range c.ys {
+			line.Low, line.High = append(line.Low, y-c.band/2), append(line.High, y+c.band/2)
+		}
+		var s Section
+		s.draw(Chart{Title: "How much?", Lines: []Line{line, {Series: Grey, X: []float64{0, 1}, Y: []float64{0, 9}}}})
+		text := strings.Join(s.Text, "")
+		testkit.Check(t, len(s.Charts) == 1 == (c.answer == "") &&
+			strings.HasPrefix(text, either(c.answer == "", "", "How much? "+c.answer+" at every point")),
+			"%v ± %v: %d charts, %q", c.ys, c.band, len(s.Charts), text)
+	}
+}
+
+func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	// Given a sweep in which only the calls and the false rejects differ,
 	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=1s")
-	want := []string{"false_reject_ratio", "calls_per_s"}
-	testkit.Check(t, slices.Equal(chartsOf(Sweep(r, "", "")), want), "%q", chartsOf(Sweep(r, "", "")))
-	// when only one of its points ran, then there is nothing to draw;
-	r.Points[1].Figures, r.Points[2].Figures = nil, nil
+	// then these two have charts, and the others a sentence.
+	d := Sweep(r, "", "")
+	want := []string{questions[0].question, questions[1].question}
+	testkit.Check(t, slices.Equal(chartsOf(d), want), "%q", chartsOf(d))
+	says(t, strings.Join(d.Sections[0].Text, " "), questions[2].question+" 100 at every point.",
+		questions[3].question+" 0 at every point.")
+	// Of a sweep of which one point ran there is nothing to draw;
+	r.Finished = 1
 	testkit.Check(t, chartsOf(Sweep(r, "", "")) == nil, "%q", chartsOf(Sweep(r, "", "")))
-	// and of two parameters there is a map in the place of lines.
-	d := Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2"), "", "")
-	testkit.Check(t, d.Sections[0].Heat != nil && chartsOf(d) == nil, "%q", chartsOf(d))
+	// and two parameters have a map, which is not drawn either where all of it has one colour.
+	r = swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2")
+	d = Sweep(r, "", "")
+	testkit.Check(t, d.Sections[0].Heat == nil && chartsOf(d) == nil, "%+v", d.Sections[0])
+	says(t, d.Sections[0].Text[0], "100 at every point.")
+	for _, change := range []func(f *sim.Figures){
+		func(f *sim.Figures) { f.AdmittedVsCentral.Mean = 0.9 }, func(f *sim.Figures) { f.BoundExceededBy.Worst = 1 },
+	} {
+		was := *r.Points[1].Figures
+		change(r.Points[1].Figures)
+		testkit.Check(t, Sweep(r, "", "").Sections[0].Heat != nil, "no map of %+v", r.Points[1].Figures)
+		*r.Points[1].Figures = was
+	}
+}
+
+// TestASweepOfOneParameterBesideRivalsIsAMap, with a row for each algorithm, and no chart of the same figures.
+func TestASweepOfOneParameterBesideRivalsIsAMap(t *testing.T) {
+	r := swept(t, "policy.target=10ms,20ms,80ms")
+	for i := range r.Points {
+		r.Points[i].Rivals = madeUp().Report.Rivals
+	}
+	r.Points[1].Figures.AdmittedVsCentral.Mean = 0.5
+	d := Sweep(r, "", "")
+	says(t, written(t, d, FormatTable), "algorithm ↓  target →", "\nyuzhi ", "\nfixed_window ")
+	testkit.Check(t, !slices.Contains(chartsOf(d), questions[2].question), "%q", chartsOf(d))
+	// The rivals do not know the policy: each stands in the table once.
+	rivals := d.Sections[len(d.Sections)-1].Table
+	testkit.Check(t, len(rivals.Rows) == len(r.Points[0].Rivals), "%v", rivals.Rows)
+}
+
+// TestNothingIsShownTwice: no page has two headings that are the same, or two pictures.
+func TestNothingIsShownTwice(t *testing.T) {
+	picture := regexp.MustCompile(`(?s)<svg .*?</svg>|<h[23]>.*?</h[23]>`)
+	for name, page := range pages(t) {
+		seen := map[string]bool{}
+		for _, p := range picture.FindAllString(page, -1) {
+			testkit.Check(t, !seen[p], "%s: twice: %.200s", name, p)
+			seen[p] = true
+		}
+	}
+}
+
+// TestEveryChartAnswersAQuestion that is its title.
+func TestEveryChartAnswersAQuestion(t *testing.T) {
+	titles := regexp.MustCompile(`<figcaption><h3>(.*?)</h3>`)
+	for name, page := range pages(t) {
+		for _, title := range titles.FindAllStringSubmatch(page, -1) {
+			testkit.Check(t, strings.HasSuffix(title[1], "?"), "%s: %q is no question", name, title[1])
+		}
+	}
 }
 
 // An axis of one value that cannot be negative does not begin below zero.

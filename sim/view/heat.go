@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,11 +17,31 @@ import (
 // is 1 where the limit is kept and used. Every map has the same scale, so one colour means one
 // thing in all of them, and what differs by less than its first step has the colour of 1.
 type Heat struct {
-	Title   string
+	Title   string   // the question that it answers
 	Down    string   // the parameter of the rows of one algorithm
 	Across  string   // the parameter of the columns
 	Columns []string // its values
 	Rows    []HeatRow
+}
+
+// section shows the map, or where all of it has one colour and the bound holds, a sentence that says so.
+func (h Heat) section() Section {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, row := range h.Rows {
+		for _, c := range row.Cells {
+			if finite(c.Part.Mean) {
+				low, high = min(low, c.Part.Mean), max(high, c.Part.Mean)
+			}
+		}
+	}
+	if h.exceeded() || low > high || heatStepOf(low) != heatStepOf(high) {
+		s := Section{Title: h.Title, Text: []string{h.explained()}}
+		t := h.table()
+		h.Title = "" // which the section has
+		s.Heat, s.Table = &h, &t
+		return s
+	}
+	return Section{Title: h.Title, Text: []string{throughout(100*low, 100*high)}}
 }
 
 // HeatRow is the cells of one algorithm, or of one at one value of the other parameter.
@@ -181,20 +202,21 @@ func (h Heat) SVG() template.HTML {
 	return template.HTML(b.String())
 }
 
-// HeatOf is the map of a sweep of two parameters: what each algorithm admits of what one central bucket would
-// have. The columns are the values of the second parameter. Where the first one is of the leases' policy,
-// which the other algorithms do not know, each of these has one row, at its first value.
+// HeatOf is the map of a sweep: what each algorithm admits of what one central bucket would have. The columns
+// are the values of the last parameter. The rows are the algorithms, each at the values of the parameter before
+// it, if there is one. Where that is of the leases' policy, which the other algorithms do not know, each of these
+// has one row, at its first value.
 func HeatOf(r search.SweepReport) Heat {
-	v, down, across := sweepView{&r}, r.Axes[0], r.Axes[1]
-	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path,
-		Columns: across.Values}
+	v, down, across := sweepView{&r}, search.Axis{Path: "algorithm", Values: []string{""}}, r.Axes[len(r.Axes)-1]
+	if len(r.Axes) == 2 {
+		down = r.Axes[0]
+	}
+	h := Heat{Title: "How much is admitted, in % of what one central bucket admits?", Down: down.Path,
+		Across: across.Path, Columns: across.Values}
 	// One row for each value of the other parameter, or for the first one only.
 	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
 		for i, value := range down.Values {
-			row := HeatRow{Name: algorithm}
-			if all {
-				row.Name += " " + value
-			}
+			row := HeatRow{Name: strings.TrimSpace(algorithm + either(all, " "+value, ""))}
 			for k := range across.Values {
 				c := HeatCell{Part: unknown}
 				if p := &r.Points[i*len(across.Values)+k]; p.Figures != nil {
@@ -211,13 +233,25 @@ func HeatOf(r search.SweepReport) Heat {
 	add(Own, true, func(p *search.Point) (part, excess sim.Figure) {
 		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
 	})
-	ours := strings.HasPrefix(down.Path, "policy.")
 	for k, name := range v.rivals() {
-		add(name, !ours, func(p *search.Point) (part, excess sim.Figure) {
+		add(name, !ofPolicy(down), func(p *search.Point) (part, excess sim.Figure) {
 			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
 		})
 	}
 	return h
+}
+
+// ofPolicy reports whether a parameter is of the leases' policy, which the other algorithms do not know.
+func ofPolicy(a search.Axis) bool { return strings.HasPrefix(a.Path, "policy.") }
+
+// policyAlone reports whether another point differs from p only by the leases' policy, and stands before it.
+func (v sweepView) policyAlone(p *search.Point) bool {
+	for k, a := range v.Axes {
+		if ofPolicy(a) && p.Values[k] != a.Values[0] {
+			return true
+		}
+	}
+	return false
 }
 
 // rivals are the names of the other algorithms, of which each point that ran has the figures.

@@ -33,7 +33,7 @@ func pages(t *testing.T) map[string]string {
 	bad.Report.Machine.GoVersion = hostile
 	const text, line = "name: made-up\n", "leasesim --seed 7"
 	all := map[string]Document{
-		"run": Run(madeUp()), "compare": Comparison(madeUp()),
+		"run": Run(madeUp()), "compare": Comparison(madeUp()), "wide compare": Comparison(ranged()),
 		"hostile run": Run(bad), "hostile compare": Comparison(bad),
 		"one parameter":  Sweep(swept(t, "policy.target=10ms..1s:log:5"), text, line),
 		"many values":    Sweep(swept(t, "policy.target=10ms..1s:log:25"), text, line),
@@ -51,6 +51,19 @@ func pages(t *testing.T) map[string]string {
 	return pages
 }
 
+// ranged is a comparison whose table is as wide as it gets: all columns, with long ranges.
+func ranged() Result {
+	r := madeUp()
+	r.Report.Rivals[0].Name = "sliding_cells_client"
+	for k := range r.Report.Rivals {
+		r.Report.Rivals[k].FaultStock.Mean = 1
+		for _, f := range r.Report.Rivals[k].All() {
+			f.Low, f.High, f.Range = f.Mean*0.99876, f.Mean*1.00123, true
+		}
+	}
+	return r
+}
+
 // rivalled is a sweep of two parameters with rivals: a wide map.
 func rivalled(t *testing.T) search.SweepReport {
 	r := swept(t, "policy.target=10ms,100ms,1s", "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s "+
@@ -63,8 +76,7 @@ func rivalled(t *testing.T) search.SweepReport {
 
 func TestAPageHasAllItsSections(t *testing.T) {
 	wants := map[string]string{
-		"run": "Over time, Tokens per second, The bucket in Redis, Round trips to Redis " +
-			"per second, Figures, Side by side",
+		"run":              "Over time, How many tokens are admitted each second?, Figures, Side by side",
 		"compare":          "Side by side, The algorithms, Over time",
 		"one parameter":    "Over policy.target, All points",
 		"two parameters":   "All points",
@@ -89,8 +101,8 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "222.222ms", "888.888ms",
 		"one central bucket",
 		"what fixed_window does")
-	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals, or the ranges of "+
-		"the replications, as bands.", "fill-opacity", "name: made-up", "leasesim --seed 7")
+	says(t, all["one parameter"], ">policy.target<", "Bands are their 95 % intervals, or the ranges of "+
+		"the replications.", "fill-opacity", "name: made-up", "leasesim --seed 7")
 }
 
 // TestAPageIsWellFormedAndLoadsNothing: what hostile text can bring is an element, an attribute, or

@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -27,8 +26,7 @@ func (r Result) overTime() Section {
 		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
 	}
 	draw := func(title, note string, lines ...Line) {
-		all.Charts = append(all.Charts,
-			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true})
+		all.draw(Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true})
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1),
 		line("admitted", s.Admitted, 0)}
@@ -42,14 +40,12 @@ func (r Result) overTime() Section {
 		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"),
 			float64(limits[0].Capacity())))
 	}
-	draw("Tokens per second", "The limit is what buckets refill; a full bucket lets more through for a while, "+
+	draw("How many tokens are admitted each second?", "The limit is what buckets refill; a full bucket lets more through for a while, "+
 		"here as in "+r.kinds(centralText)+".", tokens...)
-	draw("The bucket in Redis",
-		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.",
+	draw("How many tokens are in the bucket, and how many are leased from it?",
+		"Level: tokens in the bucket of the most popular key. Ledger: tokens that Redis counts as leased from it.",
 		bucket...)
-	draw("Round trips to Redis per second", "", line("round trips", s.RoundTrips, 3))
-	if len(s.Running) > 0 && slices.Min(s.Running) != slices.Max(s.Running) {
-		draw("Processes", "", line("running", s.Running, 4))
-	}
+	draw("How many round trips to Redis does the fleet make each second?", "", line("", s.RoundTrips, 3))
+	draw("How many processes run?", "", line("", s.Running, 4))
 	return all
 }

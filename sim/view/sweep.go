@@ -13,7 +13,7 @@ import (
 
 // Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end.
 // JSON is the report itself; CSV has a line per point. The page has lines for one parameter that
-// varies, and a map for two.
+// varies, and a map for two, or for one beside rivals.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -33,14 +33,13 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	v := sweepView{&r}
 	v.judge(&d)
-	if len(r.Axes) == 2 && min(len(r.Axes[0].Values), len(r.Axes[1].Values)) > 1 {
-		h := HeatOf(r)
-		t := h.table()
-		d.Sections = append(d.Sections, Section{Title: h.Title, Heat: &h, Table: &t, Text: []string{h.explained()}})
-	}
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
-	if len(varied) == 1 && len(v.figures()) > 1 {
-		d.Sections = append(d.Sections, v.charts(varied[0]))
+	mapped := len(varied) == len(r.Axes) && (len(varied) == 2 || len(varied) == 1 && len(v.rivals()) > 0)
+	if mapped {
+		d.Sections = append(d.Sections, HeatOf(r).section())
+	}
+	if len(varied) == 1 && r.Finished > 1 {
+		d.Sections = append(d.Sections, v.charts(varied[0], mapped))
 	}
 	for _, shown := range []Shown{InBrief, InFull} {
 		t := v.table(either(shown == InBrief, Mean, Figure))
@@ -184,14 +183,16 @@ func (v sweepView) axisNames() []string {
 	return shortest(paths...)
 }
 
-// rivalTable has a row for each other algorithm at each point.
+// rivalTable has a row for each other algorithm at each point, but for those that differ from another one
+// only by the leases' policy.
 func (v sweepView) rivalTable() Table {
 	t := Table{Columns: []string{"algorithm"}, Keys: 1 + len(v.Axes)}
 	t.head(v.axisNames()...)
 	t.head("of central", "excess", "false rejects")
 	for k, name := range v.rivals() {
 		for i := range v.Points {
-			if p := &v.Points[i]; p.Figures != nil {
+			p := &v.Points[i]
+			if p.Figures != nil && !v.policyAlone(p) {
 				f := &p.Rivals[k]
 				t.Add(append(append([]string{name}, p.Values...), Figure("admitted_vs_central", f.AdmittedVsCentral),
 					Number(f.BoundExceededBy.Worst), Figure("false_reject_ratio", f.FalseRejectRatio))...)

@@ -11,55 +11,34 @@ import (
 // unknown is a figure of what did not run.
 var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 
-// charts draw each figure that differs between points over the values of the only parameter that varies.
-func (v sweepView) charts(across search.Axis) Section {
-	bands := fmt.Sprintf("The means, with their %s intervals, or the ranges of the replications, as bands.",
-		Percent(v.Confidence))
-	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
-	all := v.figures()
-	for _, name := range withAll(sweepFigures, search.BoundFigure) {
-		scale, note := drawnIn(name)
-		line, differs := Line{Name: "mean", Mark: Dotted}, false
+// questions are those that the charts of a sweep answer, each by one figure.
+var questions = []struct{ figure, question string }{
+	{"false_reject_ratio", "How much is rejected wrongly, in percent?"},
+	{"calls_per_s", "How many lease calls does the fleet make each second?"},
+	{"admitted_vs_central", "How much is admitted, in percent of what one central bucket admits?"},
+	{search.BoundFigure, "By how many tokens is the bound exceeded?"},
+}
+
+// charts draw figures over the values of the only parameter that varies: all, or those that a map lacks.
+func (v sweepView) charts(across search.Axis, mapped bool) Section {
+	s := Section{Title: "Over " + across.Path}
+	for _, q := range questions[:either(mapped, 2, len(questions))] {
+		scale, note := drawnIn(q.figure)
+		line := Line{Mark: Dotted}
 		for i := range v.Points {
 			f, p := unknown, &v.Points[i]
 			if p.Figures != nil {
-				f = search.FigureOf(p.Figures, name)
-				differs = differs || f.Mean != search.FigureOf(all[0], name).Mean
+				f = search.FigureOf(p.Figures, q.figure)
 			}
 			line.add(float64(i), f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 		}
-		if differs {
-			s.Charts = append(s.Charts, Chart{
-				Title: name, Note: note, XLabel: across.Path, Names: across.Values, Lines: []Line{line},
-				FromZero: name != "admitted_vs_central", YLeast: leastSpan(name, all),
-			})
-		}
+		s.draw(Chart{Title: q.question, Note: note, XLabel: across.Path, Names: across.Values,
+			Lines: []Line{line}, FromZero: q.figure != "admitted_vs_central"})
+	}
+	if s.Charts != nil {
+		s.Text = append(s.Text, fmt.Sprintf("Dots are means. Bands are their %s intervals, or the ranges of the "+
+			"replications.", Percent(v.Confidence)))
 	}
 	return s
-}
-
-// figures are those of the points that ran.
-func (v sweepView) figures() (all []*sim.Figures) {
-	for i := range v.Points {
-		if f := v.Points[i].Figures; f != nil {
-			all = append(all, f)
-		}
-	}
-	return all
-}
-
-// leastSpan returns the least that an axis for a figure spans, as drawn: twice the widest interval and
-// a fiftieth of the largest value, so that what is luck does not look like a slope.
-func leastSpan(name string, all []*sim.Figures) (span float64) {
-	scale, _ := drawnIn(name)
-	for _, f := range all {
-		if x := search.FigureOf(f, name); finite(x.Mean) {
-			span = max(span, math.Abs(x.Mean)*scale/50)
-			if finite(x.High - x.Low) {
-				span = max(span, 2*(x.High-x.Low)*scale)
-			}
-		}
-	}
-	return span
 }
