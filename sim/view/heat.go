@@ -17,11 +17,18 @@ import (
 // is 1 where the limit is kept and used. Every map has the same scale, so one colour means one
 // thing in all of them, and what differs by less than its first step has the colour of 1.
 type Heat struct {
-	Title   string   // the question that it answers
-	Down    string   // the parameter of the rows of one algorithm
-	Across  string   // the parameter of the columns
-	Columns []string // its values
-	Rows    []HeatRow
+	Title  string        // the question that it answers, or the answer
+	Down   string        // the parameter of the rows of one algorithm
+	Across []search.Axis // the parameters of the columns: each of them varies alone
+	Rows   []HeatRow
+}
+
+// columns are the values of the parameters of the columns.
+func (h Heat) columns() (all []string) {
+	for _, a := range h.Across {
+		all = append(all, a.Values...)
+	}
+	return all
 }
 
 // section shows the map, or where all of it has one colour and the bound holds, a sentence that says so.
@@ -87,7 +94,7 @@ func heatStepOf(part float64) heatStep {
 
 // corner names the parameters of the rows and of the columns in few characters.
 func (h Heat) corner() string {
-	names := shortest(h.Down, h.Across)
+	names := shortest(h.Down, h.Across[0].Path)
 	return names[0] + " ↓  " + names[1] + " →"
 }
 
@@ -116,7 +123,7 @@ func (c HeatCell) text() string {
 // the row by how much it does at most: a few tokens and a second bucket are not the same.
 func (h Heat) table() Table {
 	t := Table{Columns: []string{h.corner()}}
-	t.head(h.Columns...)
+	t.head(h.columns()...)
 	if h.exceeded() {
 		t.Columns = append(t.Columns, "?>"+heatExcess)
 	}
@@ -147,11 +154,11 @@ func (h Heat) SVG() template.HTML {
 	for _, row := range h.Rows {
 		left = max(left, utf8.RuneCountInString(row.Name)*heatLetter+16)
 	}
-	across := heatWidth
-	for _, name := range h.Columns {
+	across, columns := heatWidth, h.columns()
+	for _, name := range columns {
 		across = max(across, utf8.RuneCountInString(name)*heatLetter+12)
 	}
-	end := left + len(h.Columns)*across
+	end := left + len(columns)*across
 	width := max(end+8+either(h.exceeded(), heatWidth, 0), 570)
 	below := heatTop + len(h.Rows)*heatHeight
 	height := below + 24 + (len(heatScale)+heatKey)/heatKey*22
@@ -166,8 +173,12 @@ func (h Heat) SVG() template.HTML {
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	text(8, 20, ` font-weight="bold"`, h.Title)
 	text(8, heatTop-8, ` fill="#57606a"`, h.Down+" ↓")
-	text(left, heatTop-26, ` fill="#57606a"`, h.Across+" →")
-	for k, name := range h.Columns {
+	at := left
+	for _, a := range h.Across {
+		text(at, heatTop-26, ` fill="#57606a"`, a.Path+" →")
+		at += len(a.Values) * across
+	}
+	for k, name := range columns {
 		text(left+k*across+across/2, heatTop-8, ` fill="#57606a"`+middle, name)
 	}
 	if h.exceeded() {
@@ -212,7 +223,7 @@ func HeatOf(r search.SweepReport) Heat {
 		down = r.Axes[0]
 	}
 	h := Heat{Title: "How much is admitted, in % of what one central bucket admits?", Down: down.Path,
-		Across: across.Path, Columns: across.Values}
+		Across: []search.Axis{across}}
 	// One row for each value of the other parameter, or for the first one only.
 	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
 		for i, value := range down.Values {

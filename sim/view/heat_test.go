@@ -6,6 +6,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 func TestAColourOfAMapMeansOneThing(t *testing.T) {
@@ -24,20 +25,21 @@ func TestAColourOfAMapMeansOneThing(t *testing.T) {
 
 func TestAMapSaysWhatEachCellIs(t *testing.T) {
 	// Given a map with a cell that keeps the bound, one that exceeds it, and one that did not run,
-	h := Heat{Title: "parts", Down: "ttl", Across: "clock.offset", Columns: []string{"0s", "1s", "10s"},
+	h := Heat{Title: "parts", Down: "ttl",
+		Across: []search.Axis{{Path: "clock.offset", Values: []string{"0s", "1s"}}, {Path: "drift", Values: []string{"9ppm"}}},
 		Rows: []HeatRow{{
 			Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
 		}}}
 	// when it is drawn, then each says so.
 	svg := string(h.SVG())
 	for _, want := range []string{
-		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<", ">clock.offset →<", ">excess<", ">19,382<",
+		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<", ">clock.offset →<", ">drift →<", ">excess<", ">19,382<",
 	} {
 		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
 	}
 	table := h.table()
-	for _, want := range []string{"ttl ↓  offset →      0s      1s  10s  excess",
-		"a <name>         100.0   193.0!   –   19,382"} {
+	for _, want := range []string{"ttl ↓  offset →      0s      1s  9ppm  excess",
+		"a <name>         100.0   193.0!    –   19,382"} {
 		testkit.Check(t, strings.Contains(table.String(), want), "no %q in\n%s", want, table.String())
 	}
 	// Where nothing exceeds the bound, there is no column for that.
