@@ -37,8 +37,9 @@ var Formats = []string{FormatTable, FormatJSON, FormatCSV, FormatHTML}
 type Document struct {
 	Title    string
 	Subtitle string
-	Facts    []Fact // what identifies it: seed, hash, replications
 	Verdicts []Verdict
+	Headline []Fact // the five figures that most readers want first
+	Facts    []Fact // what identifies it: seed, hash, replications
 	Sections []Section
 	Scenario string      // the scenario's file, on pages
 	Command  string      // the command line that repeats it, on pages

@@ -31,11 +31,13 @@ func Plan(p search.Plan, text, command string) Document {
 		d.figureRows(what+": "+policyText(c.Policy), c.Figures.All())
 	}
 	if p.Chosen != nil {
+		d.Headline = headline(centralText, p.RequestsPerS, &p.Chosen.Figures)
 		rows("chosen", p.Chosen)
 		rows("given", p.Given)
 		v.chosen(&d)
 	}
 	if p.Miss != nil {
+		d.Headline = headline(centralText, 0, &p.Miss.Closest.Figures)
 		rows("closest", &p.Miss.Closest)
 		d.tabulate("Closest miss", targetTable(p.Miss.Closest.Margins))
 	}

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -81,6 +82,7 @@ func (r Result) document() Document {
 		Title:    cmp.Or(rep.Scenario, unnamed),
 		Subtitle: strings.TrimSpace(s.Description + "\n" + r.subtitle(s)),
 		Facts: []Fact{
+			{"offered", r.offered(s)},
 			{"hash", rep.ScenarioHash},
 			{"seed", fmt.Sprint(rep.Seed)},
 			{"replications", reps},
@@ -99,7 +101,58 @@ func (r Result) document() Document {
 		d.figureRows(rep.Rivals[i].Name, rep.Rivals[i].All())
 	}
 	r.judge(&d, s)
+	if rep.Reps > 0 {
+		perSecond := float64(rep.Machine.Requests) / (float64(rep.Reps) * rep.DurationS)
+		d.Headline = headline(r.kinds(centralText), perSecond, &rep.Figures)
+	}
 	return d
+}
+
+// headline has the five figures that most readers want first: is the limit used, how much is rejected wrongly,
+// is the promise kept, how often is Redis called, and how busy is it? Of several points each has its least and
+// its greatest mean. requests are those per second, 0 where they are not known.
+func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
+	if len(points) == 0 {
+		return nil
+	}
+	add := func(name, key, unit string) {
+		all := make([]sim.Figure, len(points))
+		for i, f := range points {
+			all[i] = search.FigureOf(f, key)
+		}
+		slices.SortFunc(all, func(a, b sim.Figure) int { return cmp.Compare(a.Mean, b.Mean) })
+		from, to := Mean(key, all[0]), Mean(key, all[len(all)-1])
+		five = append(five, Fact{name, either(from == to, to, from+" to "+to) + unit})
+	}
+	worst := 0.0
+	for _, f := range points {
+		worst = max(worst, f.BoundExceededBy.Worst)
+	}
+	add("admitted, of "+central, "admitted_vs_central", "")
+	add("rejected wrongly", "false_reject_ratio", "")
+	five = append(five, Fact{"bound exceeded by", Count(worst, "token")})
+	each := ""
+	if calls := points[0].CallsPerS.Mean; requests > 0 && calls > 0 {
+		each = fmt.Sprintf(", one for %.3g requests", requests/calls)
+	}
+	add("lease calls per second", "calls_per_s", each)
+	add("Redis CPU, busiest shard", "redis_cpu", " of a core")
+	return five
+}
+
+// offered is the load as it came: of what the tightest limit refills for all keys.
+func (r Result) offered(s sim.Scenario) string {
+	limit := r.limit() * (s.Duration - s.Warmup).Seconds()
+	return fmt.Sprintf("%.3g × the limit", r.Report.Offered.Mean/limit)
+}
+
+// limit is the rate of the tightest limit, of all keys together.
+func (r Result) limit() float64 {
+	rate := math.Inf(1)
+	for _, l := range r.Scenario.Limits {
+		rate = min(rate, l.Rate())
+	}
+	return rate * float64(max(r.Scenario.Keys.Count, 1))
 }
 
 // targetFact is the target, and where that is not the one in force, that one.
@@ -149,31 +202,22 @@ func loadText(w *sim.Workload) string {
 	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
-// deciding are the figures that most readers look at first, and the only ones of a text: is the promise kept,
-// is the limit used, how much is rejected wrongly, what does it cost, and how long do requests wait?
+// deciding are the figures of the headline. Tables have them also where they are 0.
 var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s",
-	"wait_ms_p99"}
+	"redis_cpu"}
 
-// figures is the table of the figures that decide, and then that of all.
+// figures is the table of all figures. A text has no room for the worst values.
 func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
-	all := Table{Columns: []string{"figure", mean, ">worst", ">of seed", "what it is"}}
-	five := Table{Columns: []string{"figure", mean, "what it is"}}
+	all := Table{Columns: []string{"figure", mean, "?>worst", "?>of seed", "what it is"}}
 	for _, f := range r.Report.Figures.All() {
-		name, value, about := f.Name, Figure(f.Name, *f.Figure), r.kinds(About(f.Name))
-		decides := slices.Contains(deciding, name)
-		if decides || !f.IsZero() {
-			all.Add(name, value, Value(name, f.Worst), fmt.Sprint(f.WorstSeed), about)
-		}
-		if decides {
-			five.Add(name, value, about)
+		if name := f.Name; slices.Contains(deciding, name) || !f.IsZero() {
+			all.Add(name, Figure(name, *f.Figure), Value(name, f.Worst), fmt.Sprint(f.WorstSeed),
+				r.kinds(About(name)))
 		}
 	}
-	d.Sections = append(d.Sections, Section{Title: "The figures that decide", Shown: InBrief, Table: &five,
-		Text: []string{five.ranges() + r.kinds(wrongly)}})
-	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &all,
-		Text: []string{all.ranges() + r.kinds(Bases) + " Figures that are 0 are left out. A worst value comes " +
-			"again with its seed and --reps 1."}})
+	d.tabulate("Figures", all, all.ranges()+r.kinds(Bases)+" Figures that are 0 are left out. Pages have the worst "+
+		"value of each, which comes again with its seed and --reps 1.")
 }
 
 // ranges explains the ranges in the second column of a table, where there are any.

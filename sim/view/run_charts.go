@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -32,11 +31,7 @@ func (r Result) overTime() Section {
 		line("admitted", s.Admitted, 0)}
 	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
 	if limits := r.Scenario.Limits; len(limits) > 0 {
-		rate := math.Inf(1)
-		for _, l := range limits {
-			rate = min(rate, l.Rate())
-		}
-		tokens = append(tokens, level("limit", rate*float64(max(r.Scenario.Keys.Count, 1))))
+		tokens = append(tokens, level("limit", r.limit()))
 		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"),
 			float64(limits[0].Capacity())))
 	}

@@ -33,6 +33,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	v := sweepView{&r}
 	v.judge(&d)
+	d.Headline = headline(centralText, 0, v.figures()...)
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
 	mapped := len(varied) == len(r.Axes) && (len(varied) == 2 || len(varied) == 1 && len(v.rivals()) > 0)
 	if mapped {
@@ -200,6 +201,16 @@ func (v sweepView) rivalTable() Table {
 		}
 	}
 	return t
+}
+
+// figures are those of the points that ran.
+func (v sweepView) figures() (all []*sim.Figures) {
+	for i := range v.Points {
+		if f := v.Points[i].Figures; f != nil {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // difference writes a point's difference from the base, with its interval; in parentheses where it

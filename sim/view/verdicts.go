@@ -12,8 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// judge says what the report means, in plain words: first whether the bound holds, then how good
-// and how dear it was.
+// judge says what the report means beside its figures, in plain words: first whether the bound holds.
 func (r Result) judge(d *Document, s sim.Scenario) {
 	rep, bound := &r.Report, r.bound()
 	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
@@ -40,11 +39,6 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			"leases can hold, %s. The ratios are of those whole runs.", rep.Unsettled, Count(rep.Reps, "replication"),
 			things(Number(float64(s.Stockable())), "token"))
 	}
-	d.say(Neutral, either(enough > 0 || rep.Unsettled > 0, "The", "In the steady state the")+
-		r.kinds(" fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
-		"with %s per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
-		Mean("false_reject_ratio", rep.FalseRejectRatio), things(Mean("calls_per_s", rep.CallsPerS), "Redis call"),
-		Mean("redis_cpu", rep.RedisCPU))
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
 		d.say(Neutral, "%s s are too short for this fleet to settle%s: what it rejects once, as at the start, "+
 			"counts as if it went on. --duration %v would do.", Number(rep.DurationS), windows(&s), enough)

@@ -1,6 +1,8 @@
 package view
 
 import (
+	"fmt"
+	"html"
 	"slices"
 	"strings"
 	"testing"
@@ -111,13 +113,12 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{stocks(7, 3), wording{"It rejected 7.0 tokens wrongly once, while it started or grew, and 3.0 tokens " +
 			"wrongly for each fault.", ""}},
 		// So is a fleet that does not settle, or that may go on to reject.
-		{func(*Result) {}, wording{"In the steady state the fleet", "does not settle"}},
+		{func(*Result) {}, wording{"", "does not settle"}},
 		{func(r *Result) { r.Report.Unsettled = 3 }, wording{"This fleet does not settle: in 3 of 10 " +
-			"replications it rejected more while it started than buckets and leases can hold, ",
-			"In the steady state"}},
-		{lasts(30*time.Second, 0.1), wording{"In the steady state the fleet", "too short"}},
+			"replications it rejected more while it started than buckets and leases can hold, ", ""}},
+		{lasts(30*time.Second, 0.1), wording{"", "too short"}},
 		{lasts(5*time.Second, 0.1), wording{"too short for this fleet to settle: what it rejects once, as at the " +
-			"start, counts as if it went on. --duration 26s would do", "In the steady state"}},
+			"start, counts as if it went on. --duration 26s would do", ""}},
 		{lasts(5*time.Second, 0), wording{"", "too short"}},
 	} {
 		r := madeUp()
@@ -144,7 +145,7 @@ func TestTheBoundIsThatOfTheKindsOfLimit(t *testing.T) {
 		r.Scenario.Limits = c.limits
 		for _, d := range []Document{Run(r), Comparison(r)} {
 			text := strings.Join(strings.Fields(written(t, d, "table")), " ")
-			says(t, text, c.bound, "of what "+c.central+" would have", "is what "+c.central+" would")
+			says(t, text, c.bound, "admitted, of "+c.central, "is what "+c.central+" would")
 			testkit.Check(t, strings.Count(text, "one central bucket") == 0 || c.central == "one central bucket",
 				"%v: there is one central bucket in\n%s", c.limits, text)
 		}
@@ -215,16 +216,55 @@ func TestNobodyWhoIsDeniedHasAWait(t *testing.T) {
 	testkit.Check(t, table.Rows[1][at] == "none" && table.Rows[2][at] == "0 ms", "%v", table.Rows)
 }
 
-// TestTheFiguresThatDecideExplainThemselves, and nothing that is not there.
-func TestTheFiguresThatDecideExplainThemselves(t *testing.T) {
+// TestTheTableOfFiguresExplainsItself, and no ranges where there are none.
+func TestTheTableOfFiguresExplainsItself(t *testing.T) {
 	for _, ranged := range []bool{false, true} {
 		r := madeUp()
 		r.Report.Rivals, r.Report.WaitMsP99.Range = nil, ranged
-		text := written(t, Run(r), FormatTable)
-		testkit.Check(t, strings.Contains(text, "In parentheses") == ranged, "ranges %v:\n%s", ranged, text)
-		wording{"", "Fair shares"}.check(t, text)
-		says(t, written(t, Run(r), FormatHTML), Bases) // as all figures are there
+		for _, format := range []string{FormatTable, FormatHTML} {
+			text := written(t, Run(r), format)
+			testkit.Check(t, strings.Contains(text, "In parentheses") == ranged, "ranges %v:\n%s", ranged, text)
+			says(t, text, Bases)
+		}
 	}
+}
+
+// TestEveryReportBeginsWithASentenceAndFiveFigures, before any table or chart; a plan that was interrupted has
+// no figures.
+func TestEveryReportBeginsWithASentenceAndFiveFigures(t *testing.T) {
+	for name, d := range reports(t) {
+		testkit.Check(t, len(d.Verdicts) > 0 && len(d.Headline) == either(name == "plan-interrupted", 0, 5),
+			"%s: %q", name, d.Headline)
+		first := slices.IndexFunc(d.Sections, func(s Section) bool { return s.Table != nil && s.Shown != InFull })
+		for format, section := range map[string]string{FormatTable: strings.ToUpper(d.Sections[first].Title),
+			FormatHTML: "<h2>"} {
+			text := html.UnescapeString(strings.ReplaceAll(written(t, d, format), noBreak, " "))
+			if format == FormatTable {
+				text = strings.ReplaceAll(text, "\n", " ")
+			}
+			begins := []string{d.Verdicts[0].Text}
+			for _, f := range d.Headline {
+				begins = append(begins, f.Name, f.Value)
+			}
+			for _, part := range append(begins, section) {
+				_, after, ok := strings.Cut(text, part)
+				testkit.Check(t, ok, "%s, %s: no %q after what comes before it", name, format, part)
+				text = after
+			}
+		}
+	}
+}
+
+// TestTheHeadlineOfASweepHasTheRangesOfItsPoints: of the parts and calls the means, of the excess the worst.
+func TestTheHeadlineOfASweepHasTheRangesOfItsPoints(t *testing.T) {
+	r := swept(t, "policy.target=10ms,20ms,80ms")
+	r.Points[1].Figures.BoundExceededBy.Worst = 12
+	want := "[{admitted, of one central bucket 100 %} {rejected wrongly 0.04 % to 0.32 %} {bound exceeded by " +
+		"12 tokens} {lease calls per second 250 to 2,000} {Redis CPU, busiest shard 0 % of a core}]"
+	got := fmt.Sprint(Sweep(r, "", "").Headline)
+	testkit.Check(t, got == want, "%s", got)
+	// A run says how many requests a call serves: 560,124 in 10 replications of 30 s, at 198.25 calls a second.
+	testkit.Check(t, Run(madeUp()).Headline[3].Value == "198.2, one for 9.42 requests", "%v", Run(madeUp()).Headline)
 }
 
 // TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
