@@ -119,6 +119,11 @@ func (c HeatCell) text() string {
 	return decimal(100*c.Part.Mean, 1, 1)
 }
 
+// whole is all that is known of the cell, for a reader who points at it.
+func (c HeatCell) whole() string {
+	return Figure("admitted_vs_central", c.Part) + either(c.Excess > 0, ", "+heatExcess+" "+Number(c.Excess), "")
+}
+
 // table is the map for a terminal. A "!" stands behind what exceeds the bound, and at the end of
 // the row by how much it does at most: a few tokens and a second bucket are not the same.
 func (h Heat) table() Table {
@@ -192,8 +197,8 @@ func (h Heat) SVG() template.HTML {
 			if !finite(c.Part.Mean) {
 				s = heatStep{paper: "#ffffff", text: "#57606a"}
 			}
-			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x, y, across-2,
-				heatHeight-2, s.paper)
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"><title>%s</title></rect>`+"\n", x, y,
+				across-2, heatHeight-2, s.paper, c.whole())
 			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle),
 				c.text()+either(c.Excess > 0, " !", ""))
 		}
@@ -244,25 +249,13 @@ func HeatOf(r search.SweepReport) Heat {
 	add(Own, true, func(p *search.Point) (part, excess sim.Figure) {
 		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
 	})
+	ours := strings.HasPrefix(down.Path, "policy.")
 	for k, name := range v.rivals() {
-		add(name, !ofPolicy(down), func(p *search.Point) (part, excess sim.Figure) {
+		add(name, !ours, func(p *search.Point) (part, excess sim.Figure) {
 			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
 		})
 	}
 	return h
-}
-
-// ofPolicy reports whether a parameter is of the leases' policy, which the other algorithms do not know.
-func ofPolicy(a search.Axis) bool { return strings.HasPrefix(a.Path, "policy.") }
-
-// policyAlone reports whether another point differs from p only by the leases' policy, and stands before it.
-func (v sweepView) policyAlone(p *search.Point) bool {
-	for k, a := range v.Axes {
-		if ofPolicy(a) && p.Values[k] != a.Values[0] {
-			return true
-		}
-	}
-	return false
 }
 
 // rivals are the names of the other algorithms, of which each point that ran has the figures.

@@ -47,7 +47,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t,
 			Text: append(v.delta(&t, shown), v.whyInvalid()...)})
 	}
-	if t := v.rivalTable(); len(t.Rows) > 0 {
+	if t := v.rivalTable(); len(t.Rows) > 0 && !mapped {
 		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull})
 	}
 	return d
@@ -184,16 +184,14 @@ func (v sweepView) axisNames() []string {
 	return shortest(paths...)
 }
 
-// rivalTable has a row for each other algorithm at each point, but for those that differ from another one
-// only by the leases' policy.
+// rivalTable has a row for each other algorithm at each point.
 func (v sweepView) rivalTable() Table {
 	t := Table{Columns: []string{"algorithm"}, Keys: 1 + len(v.Axes)}
 	t.head(v.axisNames()...)
 	t.head("of central", "excess", "false rejects")
 	for k, name := range v.rivals() {
 		for i := range v.Points {
-			p := &v.Points[i]
-			if p.Figures != nil && !v.policyAlone(p) {
+			if p := &v.Points[i]; p.Figures != nil {
 				f := &p.Rivals[k]
 				t.Add(append(append([]string{name}, p.Values...), Figure("admitted_vs_central", f.AdmittedVsCentral),
 					Number(f.BoundExceededBy.Worst), Figure("false_reject_ratio", f.FalseRejectRatio))...)
