@@ -2,6 +2,7 @@ package view
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -29,14 +30,16 @@ func (r Result) rivals(d *Document) {
 	}
 	all := append([]sim.RivalReport{own}, r.Report.Rivals...)
 	faults := slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 })
+	keys := []string{"admitted_vs_central", search.BoundFigure, "false_reject_ratio"}
+	if faults {
+		keys = append(keys, "fault_stock")
+	}
+	keys = append(keys, "wait_ms_p99", "round_trips_per_s", "redis_cpu", "jain", "worst_share")
 	table := func(write func(string, sim.Figure) string) Table {
 		t := Table{Columns: []string{"algorithm"}}
-		t.head("of central", "excess", "rejects")
-		if faults {
-			t.head("per fault")
+		for i, key := range keys {
+			t.Columns = append(t.Columns, either(i < len(keys)-3, ">", "?>")+column(key))
 		}
-		t.head("wait p99", "trips/s")
-		t.Columns = append(t.Columns, "?>Redis busy", "?>Jain", "?>worst share")
 		for _, a := range all {
 			wait, busy := write("wait_ms_p99", a.WaitMsP99), write("redis_cpu", a.RedisCPU)
 			if a.Admitted.Mean == 0 {
@@ -55,10 +58,8 @@ func (r Result) rivals(d *Document) {
 		}
 		return t
 	}
-	d.both("Side by side", table, "Every algorithm saw the same requests. "+r.subject()+
-		"Excess: tokens above "+r.bound()+
-		", in the worst of all windows of all replications. Rejects: wrong ones, in the steady state"+
-		either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ")+r.kinds(Bases))
+	d.both("Side by side", table, "Every algorithm saw the same requests. "+strings.TrimSpace(r.subject()),
+		r.kinds(glossary(keys...)+" "+Bases))
 	if r.Describe == nil {
 		return
 	}
@@ -75,7 +76,7 @@ func (r Result) subject() (text string) {
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {
 		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards " +
 			"and faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: " +
-			"a request without an answer in time is denied. Wait: of admitted requests. "
+			"a request without an answer in time is denied. "
 	}
 	if some(func(a sim.RivalReport) bool { return search.Saturated(a.RedisCPU) }) {
 		text += "Where Redis is busy all the time, requests wait in line for longer than their timeout, unless " +

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -118,32 +119,48 @@ const (
 	inMillis  = " ms"
 )
 
-// about says of a figure, by its JSON key, its unit and what it is.
-var about = map[string]struct{ unit, text string }{
-	"offered":             {"", "tokens asked for"},
-	"admitted":            {"", "tokens admitted"},
-	"admitted_ratio":      {inPercent, "admitted, as a part of offered"},
-	"central_admitted":    {"", "tokens that one central bucket would admit"},
-	"admitted_vs_central": {inPercent, "admitted in the steady state, of central_admitted"},
-	"bound_exceeded_by":   {"", "tokens above the bound in the worst window"},
-	"false_reject_ratio":  {inPercent, "wrongly rejected in the steady state, of central_admitted"},
-	"start_stock":         {"", "tokens wrongly rejected while the fleet starts or grows"},
-	"fault_stock":         {"", "tokens wrongly rejected for each fault"},
-	"swapped_ratio":       {inPercent, "another admitted instead, of central_admitted"},
-	"calls_per_s":         {"", "lease calls per second of the whole fleet"},
-	"round_trips_per_s":   {"", "round trips to Redis per second"},
-	"redis_cpu":           {inPercent, "of one core, the busiest shard"},
-	"jain":                {"", "Jain's index of the fair shares; 1 is fair"},
-	"worst_share":         {inPercent, "of its fair share, the process with the least"},
-	"stranded":            {"", "tokens held by processes, mean over time"},
-	"burnt":               {"", "tokens leased and lost"},
-	"degraded":            {"", "tokens admitted without a lease"},
-	"shadowed":            {"", "tokens denied, and admitted in shadow mode"},
-	"charged":             {"", "tokens used beyond what was reserved"},
-	"refunded":            {"", "tokens reserved and given back"},
-	"wait_ms_p50":         {inMillis, "from asking to the answer, half of the admitted"},
-	"wait_ms_p99":         {inMillis, "from asking to the answer, 99 % of the admitted"},
-	"wait_ms_max":         {inMillis, "from asking to the answer, all of the admitted"},
+// about says of a figure, by its JSON key, its unit, the column of a table that has no room for the key, and
+// what it is.
+var about = map[string]struct{ unit, column, text string }{
+	"offered":             {"", "", "tokens asked for"},
+	"admitted":            {"", "", "tokens admitted"},
+	"admitted_ratio":      {inPercent, "", "admitted, as a part of offered"},
+	"central_admitted":    {"", "", "tokens that one central bucket would have admitted"},
+	"admitted_vs_central": {inPercent, "of central", "admitted in the steady state" + ofCentral},
+	"bound_exceeded_by":   {"", "excess", "tokens above the bound in the worst window of all replications"},
+	"false_reject_ratio":  {inPercent, "rejects", "wrongly rejected in the steady state" + ofCentral},
+	"start_stock":         {"", "", "tokens wrongly rejected once, while the fleet starts or grows"},
+	"fault_stock":         {"", "per fault", "tokens wrongly rejected for each fault, beyond the steady state"},
+	"swapped_ratio":       {inPercent, "", "admitted in place of other requests" + ofCentral},
+	"calls_per_s":         {"", "calls/s", "lease calls per second of the whole fleet"},
+	"round_trips_per_s":   {"", "trips/s", "round trips to Redis per second"},
+	"redis_cpu":           {inPercent, "Redis busy", "of one core, the busiest shard"},
+	"jain":                {"", "Jain", "Jain's fairness index of the processes: 1 where all get their fair shares"},
+	"worst_share":         {inPercent, "worst share", "what the process with the least got, of its fair share"},
+	"stranded":            {"", "", "tokens in leases that are not spent yet, mean over time"},
+	"burnt":               {"", "", "tokens in leases that were lost, as in a crash"},
+	"degraded":            {"", "", "tokens admitted without a lease, by the fallback or at a cold start"},
+	"shadowed":            {"", "", "tokens that the limit denied and shadow mode admitted"},
+	"charged":             {"", "", "tokens used beyond what was reserved"},
+	"refunded":            {"", "", "tokens reserved and given back"},
+	"wait_ms_p50":         {inMillis, "", "from asking to the answer, half of the admitted"},
+	"wait_ms_p99":         {inMillis, "wait p99", "from asking to the answer, 99 % of the admitted"},
+	"wait_ms_max":         {inMillis, "", "from asking to the answer, all of the admitted"},
+}
+
+const ofCentral = ", of what " + centralText + " would have admitted"
+
+// column names a figure in the head of a table.
+func column(key string) string { return cmp.Or(about[key].column, key) }
+
+// glossary explains columns.
+func glossary(keys ...string) string {
+	lines := make([]string, len(keys))
+	for i, key := range keys {
+		name := column(key)
+		lines[i] = strings.ToUpper(name[:1]) + name[1:] + either(name == key, "", " ("+key+")") + ": " + About(key) + "."
+	}
+	return strings.Join(lines, " ")
 }
 
 // Bases says what the parts among the figures are parts of.

@@ -39,7 +39,7 @@ func Plan(p search.Plan, text, command string) Document {
 	if p.Miss != nil {
 		d.Headline = headline(centralText, 0, &p.Miss.Closest.Figures)
 		rows("closest", &p.Miss.Closest)
-		d.tabulate("Closest miss", targetTable(p.Miss.Closest.Margins))
+		d.tabulate("Closest miss", targetTable(p.Miss.Closest.Margins), glossary(v.named()...))
 	}
 	for i := range p.TradeOffs {
 		rows("trade-off", &p.TradeOffs[i])
@@ -47,7 +47,8 @@ func Plan(p search.Plan, text, command string) Document {
 	if len(p.TradeOffs) > 1 || p.Chosen == nil && len(p.TradeOffs) > 0 {
 		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask "+
 			"for, a tenth or more apart. "+either(p.Verdict == search.Interrupted,
-			"None is confirmed: they are what the search had seen.", "Each ran on the fresh seeds."))
+			"None is confirmed: they are what the search had seen. "+glossary(v.named()...),
+			"Each ran on the fresh seeds."))
 	}
 	if p.Code != "" {
 		d.Sections = append(d.Sections, Section{Title: "Go", Code: p.Code})
@@ -84,7 +85,7 @@ func targetText(p search.Policy) string {
 func (v planView) chosen(d *Document) {
 	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.",
 		Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS), v.ConfirmSeed)
-	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed)
+	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed, glossary(v.named()...))
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
 	given := v.Given.Figures.All()
 	for i, f := range v.Chosen.Figures.All() {
@@ -97,9 +98,9 @@ func (v planView) chosen(d *Document) {
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
-		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+x.Figure)
+		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
 	}
-	stress.Columns = append(stress.Columns, ">calls_per_s", "")
+	stress.Columns = append(stress.Columns, ">"+column("calls_per_s"), "")
 	notes, added := []string{"The chosen policy on the same seeds, in a harder world."}, []string{}
 	for _, s := range v.Stress {
 		row := []string{s.Description}
@@ -141,14 +142,18 @@ func seen(m search.Margin) string {
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
-// tradeOffs is a table of calls, what the targets are about, and what everybody asks.
-func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
+// named are the figures that tables of a plan name: calls, those of the targets, and what everybody asks.
+func (v planView) named() []string {
 	names := []string{"calls_per_s"}
 	for _, t := range v.Targets {
 		names = withAll(names, t.Figure)
 	}
-	names = withAll(names, "false_reject_ratio", "admitted_vs_central")
-	names = slices.DeleteFunc(names, func(name string) bool { return name == search.BoundFigure })
+	return withAll(names, "false_reject_ratio", "admitted_vs_central")
+}
+
+// tradeOffs is a table of the named figures, but for the bound, which all of them keep or none is asked to.
+func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
+	names := slices.DeleteFunc(v.named(), func(name string) bool { return name == search.BoundFigure })
 	t := Table{Keys: 2}
 	t.head("target", "ttl")
 	var more []func(search.Policy) string // what some set
@@ -168,7 +173,7 @@ func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 		}
 	}
 	for _, name := range names {
-		t.Columns = append(t.Columns, either(name == "admitted_vs_central", "?>", ">")+name)
+		t.Columns = append(t.Columns, either(name == "admitted_vs_central", "?>", ">")+column(name))
 	}
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {

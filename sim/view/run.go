@@ -242,6 +242,6 @@ func (r Result) classes(d *Document) {
 		}
 		return t
 	}
-	d.both("Classes", table, "A class is granted only while the bucket has more than its headroom, so that "+
+	d.both("Classes", table, glossary("shadowed")+" A class is granted only while the bucket has more than its headroom, so that "+
 		"those above go on when it runs low.")
 }

@@ -45,10 +45,11 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	for _, shown := range []Shown{InBrief, InFull} {
 		t := v.table(either(shown == InBrief, Mean, Figure))
 		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t,
-			Text: append(v.delta(&t, shown), v.whyInvalid()...)})
+			Text: append(append([]string{glossary(sweepFigures...)}, v.delta(&t, shown)...), v.whyInvalid()...)})
 	}
 	if t := v.rivalTable(); len(t.Rows) > 0 && !mapped {
-		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull})
+		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull,
+			Text: []string{glossary(search.BoundFigure)}})
 	}
 	return d
 }
@@ -149,8 +150,9 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 		t.Keys++
 		t.Columns = slices.Insert(t.Columns, 1+behind, ">"+inForce)
 	}
-	t.head(sweepFigures[:2]...)
-	t.Columns = append(t.Columns, "?>"+sweepFigures[2], "?>Δ "+sweepFigures[0], "?>Δ "+sweepFigures[1], "bound")
+	rejects, calls, part := column(sweepFigures[0]), column(sweepFigures[1]), column(sweepFigures[2])
+	t.head(rejects, calls)
+	t.Columns = append(t.Columns, "?>"+part, "?>Δ "+rejects, "?>Δ "+calls, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
 		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
@@ -188,7 +190,7 @@ func (v sweepView) axisNames() []string {
 func (v sweepView) rivalTable() Table {
 	t := Table{Columns: []string{"algorithm"}, Keys: 1 + len(v.Axes)}
 	t.head(v.axisNames()...)
-	t.head("of central", "excess", "false rejects")
+	t.head(column("admitted_vs_central"), column(search.BoundFigure), column("false_reject_ratio"))
 	for k, name := range v.rivals() {
 		for i := range v.Points {
 			if p := &v.Points[i]; p.Figures != nil {
@@ -257,13 +259,12 @@ func (v sweepView) judge(d *Document) {
 		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer "+
 			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
-	const goals = "a small false_reject_ratio and a small calls_per_s"
 	if v.Certain() {
-		d.say(Neutral, "* Pareto front, for "+goals+": the bound holds, and no other such point is better in one "+
-			"without a loss in the other, beyond noise.")
+		d.say(Neutral, "* Pareto front: the bound holds there, and no other such point has fewer wrong rejects "+
+			"without more lease calls, or fewer calls without more wrong rejects, beyond noise.")
 	} else {
-		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of "+
-			goals+". With --reps 2 or more some are.")
+		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of few "+
+			"wrong rejects and few lease calls. With --reps 2 or more some are.")
 	}
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))

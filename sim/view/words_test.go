@@ -269,11 +269,37 @@ func TestTheHeadlineOfASweepHasTheRangesOfItsPoints(t *testing.T) {
 
 // TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
 func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
-	d := Sweep(swept(t, "policy.target=10ms,20ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
+	d := Sweep(swept(t, wide, "policy.target=10ms,20ms"), "", "")
 	for _, format := range []string{FormatTable, FormatHTML} {
 		text := written(t, d, format)
 		_, table, _ := strings.Cut(strings.ToUpper(text), "ALL POINTS")
 		testkit.Check(t, strings.Contains(table, "Δ IS THE DIFFERENCE") == (format == FormatHTML) &&
 			strings.Contains(table, "Δ") == (format == FormatHTML), "%s:\n%s", format, text)
+	}
+}
+
+// TestEveryColumnIsExplained, but for those whose names are plain words.
+func TestEveryColumnIsExplained(t *testing.T) {
+	plain := []string{"", "algorithm", "what it does", "figure", "what it is", "mean ± 95 %", "worst", "of seed",
+		"groups", "offered", "admitted", "of offered", "target", "ttl", "count", "bound", "stress", "margin",
+		"chosen", "own policy"}
+	all := reports(t)
+	all["rivals"] = Sweep(rivalled(t), "", "")
+	all["three"] = Sweep(swept(t, "policy.target=10ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
+	for name, d := range all {
+		text := d.Subtitle + words(d)
+		for _, s := range d.Sections {
+			text += strings.Join(s.Text, " ")
+		}
+		for _, s := range d.without(InBrief) {
+			if s.Table == nil || s.Heat != nil { // a map has the values of a parameter
+				continue
+			}
+			for _, c := range s.Table.Columns {
+				c = strings.TrimPrefix(strings.TrimLeft(c, "?>"), "Δ ")
+				said := strings.Contains(strings.ToLower(text), strings.ToLower(c))
+				testkit.Check(t, said || slices.Contains(plain, c), "%s: %s: nothing explains %q", name, s.Title, c)
+			}
+		}
 	}
 }
