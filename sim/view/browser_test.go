@@ -108,8 +108,8 @@ func TestABrowserSeesWhatCannotBeRead(t *testing.T) {
 			`"a long text" scrolls without a hint`},
 		"with a shadow": {`<p style="overflow-x:auto;white-space:nowrap;width:50px;` +
 			`background:linear-gradient(red,blue)">a long text</p>`, ""},
-		"wide table": {`<div style="overflow-x:auto;width:300px;background:linear-gradient(red,blue)"><table ` +
-			`style="width:400px"><tr><td>one</table></div>`, "a table of 400 px is cut at 300"},
+		"wide table": {`<div style="overflow-x:auto;width:300px;background:linear-gradient(red,blue)">` +
+			`<table style="width:400px"><tr><td>one</table></div>`, "a table of 400 px is cut at 300"},
 	}
 	pages := map[string]string{}
 	for name, c := range cases {

@@ -59,7 +59,10 @@ const flatPart = 1.0 / 50
 func throughout(low, high float64) string {
 	digits := max(0, 2-exponent(high), min(1-exponent(high-low), 4-exponent(high)))
 	from, to := decimal(low, 0, digits), decimal(high, 0, digits)
-	return either(from == to, to+" at every point.", from+" to "+to+" at every point, no difference that counts.")
+	if from == to {
+		return to + " at every point."
+	}
+	return from + " to " + to + " at every point, no difference that counts."
 }
 
 // Line is one line of a Chart. A point that is not finite is left out.

@@ -128,7 +128,8 @@ func TestAFlatChartIsASentence(t *testing.T) {
 			line.Low, line.High = append(line.Low, y-c.band/2), append(line.High, y+c.band/2)
 		}
 		var s Section
-		s.draw(Chart{Title: "How much?", Lines: []Line{line, {Series: Grey, X: []float64{0, 1}, Y: []float64{0, 9}}}})
+		grey := Line{Series: Grey, X: []float64{0, 1}, Y: []float64{0, 9}}
+		s.draw(Chart{Title: "How much?", Lines: []Line{line, grey}})
 		text := strings.Join(s.Text, "")
 		testkit.Check(t, len(s.Charts) == 1 == (c.answer == "") &&
 			strings.HasPrefix(text, either(c.answer == "", "", "How much? "+c.answer+" at every point")),
@@ -154,7 +155,8 @@ func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	testkit.Check(t, d.Sections[0].Heat == nil && chartsOf(d) == nil, "%+v", d.Sections[0])
 	says(t, d.Sections[0].Text[0], "100 at every point.")
 	for _, change := range []func(f *sim.Figures){
-		func(f *sim.Figures) { f.AdmittedVsCentral.Mean = 0.9 }, func(f *sim.Figures) { f.BoundExceededBy.Worst = 1 },
+		func(f *sim.Figures) { f.AdmittedVsCentral.Mean = 0.9 },
+		func(f *sim.Figures) { f.BoundExceededBy.Worst = 1 },
 	} {
 		was := *r.Points[1].Figures
 		change(r.Points[1].Figures)
@@ -163,8 +165,9 @@ func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestASweepOfOneParameterBesideRivalsIsAMap, with a row for each algorithm, and no chart of the same figures.
-func TestASweepOfOneParameterBesideRivalsIsAMap(t *testing.T) {
+// TestASweepBesideRivalsIsAMap: of one parameter with a row for each algorithm, and no chart of the same
+// figures; of three with a row for each pair of values of the first two.
+func TestASweepBesideRivalsIsAMap(t *testing.T) {
 	r := swept(t, "policy.target=10ms,20ms,80ms")
 	for i := range r.Points {
 		r.Points[i].Rivals = madeUp().Report.Rivals
@@ -177,6 +180,12 @@ func TestASweepOfOneParameterBesideRivalsIsAMap(t *testing.T) {
 	page := written(t, d, FormatHTML)
 	testkit.Check(t, !strings.Contains(page, "<td>fixed_window"), "a table of the map's cells")
 	says(t, page, "<title>106.235 ± 0.030 %, excess 1,987</title>")
+	r = swept(t, "policy.target=10ms,20ms", "groups.web.count=1,2", "clock.offset=0s,1s")
+	for i := range r.Points {
+		r.Points[i].Rivals = madeUp().Report.Rivals
+	}
+	says(t, written(t, Sweep(r, "", ""), FormatTable), "target count ↓  offset →", "\nyuzhi 20ms 2 ",
+		"\nfixed_window 20ms 2 ")
 }
 
 // TestNothingIsShownTwice: no page has two headings that are the same, or two pictures.

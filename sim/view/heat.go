@@ -18,7 +18,7 @@ import (
 // thing in all of them, and what differs by less than its first step has the colour of 1.
 type Heat struct {
 	Title  string        // the question that it answers, or the answer
-	Down   string        // the parameter of the rows of one algorithm
+	Down   string        // the parameters of the rows of one algorithm
 	Across []search.Axis // the parameters of the columns: each of them varies alone
 	Rows   []HeatRow
 }
@@ -94,8 +94,9 @@ func heatStepOf(part float64) heatStep {
 
 // corner names the parameters of the rows and of the columns in few characters.
 func (h Heat) corner() string {
-	names := shortest(h.Down, h.Across[0].Path)
-	return names[0] + " ↓  " + names[1] + " →"
+	names := shortest(append(strings.Fields(h.Down), h.Across[0].Path)...)
+	last := len(names) - 1
+	return strings.Join(names[:last], " ") + " ↓  " + names[last] + " →"
 }
 
 // exceeded reports whether any row has an excess.
@@ -121,7 +122,8 @@ func (c HeatCell) text() string {
 
 // whole is all that is known of the cell, for a reader who points at it.
 func (c HeatCell) whole() string {
-	return Figure("admitted_vs_central", c.Part) + either(c.Excess > 0, ", "+heatExcess+" "+Number(c.Excess), "")
+	return Figure("admitted_vs_central", c.Part) +
+		either(c.Excess > 0, ", "+heatExcess+" "+Number(c.Excess), "")
 }
 
 // table is the map for a terminal. A "!" stands behind what exceeds the bound, and at the end of
@@ -197,8 +199,8 @@ func (h Heat) SVG() template.HTML {
 			if !finite(c.Part.Mean) {
 				s = heatStep{paper: "#ffffff", text: "#57606a"}
 			}
-			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"><title>%s</title></rect>`+"\n", x, y,
-				across-2, heatHeight-2, s.paper, c.whole())
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s">`+
+				"<title>%s</title></rect>\n", x, y, across-2, heatHeight-2, s.paper, c.whole())
 			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle),
 				c.text()+either(c.Excess > 0, " !", ""))
 		}
@@ -219,23 +221,26 @@ func (h Heat) SVG() template.HTML {
 }
 
 // HeatOf is the map of a sweep: what each algorithm admits of what one central bucket would have. The columns
-// are the values of the last parameter. The rows are the algorithms, each at the values of the parameter before
-// it, if there is one. Where that is of the leases' policy, which the other algorithms do not know, each of these
-// has one row, at its first value.
+// are the values of the last parameter. The rows are the algorithms, at the values of the parameters before
+// it. Where those are of the leases' policy, which the other algorithms do not know, each of these has one
+// row, at their first values.
 func HeatOf(r search.SweepReport) Heat {
-	v, down, across := sweepView{&r}, search.Axis{Path: "algorithm", Values: []string{""}}, r.Axes[len(r.Axes)-1]
-	if len(r.Axes) == 2 {
-		down = r.Axes[0]
-	}
-	h := Heat{Title: "How much is admitted, in % of what one central bucket admits?", Down: down.Path,
+	last := len(r.Axes) - 1
+	v, across := sweepView{&r}, r.Axes[last]
+	h := Heat{Title: "How much is admitted, in % of what one central bucket admits?", Down: "algorithm",
 		Across: []search.Axis{across}}
-	// One row for each value of the other parameter, or for the first one only.
+	known := false
+	for k, a := range r.Axes[:last] {
+		h.Down = either(k == 0, "", h.Down+" ") + a.Path
+		known = known || !strings.HasPrefix(a.Path, "policy.")
+	}
 	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
-		for i, value := range down.Values {
-			row := HeatRow{Name: strings.TrimSpace(algorithm + either(all, " "+value, ""))}
-			for k := range across.Values {
+		for points := range slices.Chunk(r.Points, len(across.Values)) {
+			values := strings.Join(points[0].Values[:last], " ")
+			row := HeatRow{Name: strings.TrimSpace(algorithm + either(all, " "+values, ""))}
+			for i := range points {
 				c := HeatCell{Part: unknown}
-				if p := &r.Points[i*len(across.Values)+k]; p.Figures != nil {
+				if p := &points[i]; p.Figures != nil {
 					part, excess := cell(p)
 					c = HeatCell{part, excess.Worst}
 				}
@@ -249,9 +254,8 @@ func HeatOf(r search.SweepReport) Heat {
 	add(Own, true, func(p *search.Point) (part, excess sim.Figure) {
 		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
 	})
-	ours := strings.HasPrefix(down.Path, "policy.")
 	for k, name := range v.rivals() {
-		add(name, !ours, func(p *search.Point) (part, excess sim.Figure) {
+		add(name, known, func(p *search.Point) (part, excess sim.Figure) {
 			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
 		})
 	}

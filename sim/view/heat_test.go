@@ -26,14 +26,16 @@ func TestAColourOfAMapMeansOneThing(t *testing.T) {
 func TestAMapSaysWhatEachCellIs(t *testing.T) {
 	// Given a map with a cell that keeps the bound, one that exceeds it, and one that did not run,
 	h := Heat{Title: "parts", Down: "ttl",
-		Across: []search.Axis{{Path: "clock.offset", Values: []string{"0s", "1s"}}, {Path: "drift", Values: []string{"9ppm"}}},
+		Across: []search.Axis{{Path: "clock.offset", Values: []string{"0s", "1s"}},
+			{Path: "drift", Values: []string{"9ppm"}}},
 		Rows: []HeatRow{{
 			Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
 		}}}
 	// when it is drawn, then each says so.
 	svg := string(h.SVG())
 	for _, want := range []string{
-		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<", ">clock.offset →<", ">drift →<", ">excess<", ">19,382<",
+		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<", ">clock.offset →<", ">drift →<",
+		">excess<", ">19,382<",
 	} {
 		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
 	}

@@ -130,13 +130,13 @@ var about = map[string]struct{ unit, column, text string }{
 	"bound_exceeded_by":   {"", "excess", "tokens above the bound in the worst window of all replications"},
 	"false_reject_ratio":  {inPercent, "rejects", "wrongly rejected in the steady state" + ofCentral},
 	"start_stock":         {"", "", "tokens wrongly rejected once, while the fleet starts or grows"},
-	"fault_stock":         {"", "per fault", "tokens wrongly rejected for each fault, beyond the steady state"},
+	"fault_stock":         {"", "per fault", "tokens wrongly rejected for each fault, beyond the ratio"},
 	"swapped_ratio":       {inPercent, "", "admitted in place of other requests" + ofCentral},
 	"calls_per_s":         {"", "calls/s", "lease calls per second of the whole fleet"},
 	"round_trips_per_s":   {"", "trips/s", "round trips to Redis per second"},
 	"redis_cpu":           {inPercent, "Redis busy", "of one core, the busiest shard"},
-	"jain":                {"", "Jain", "Jain's fairness index of the processes: 1 where all get their fair shares"},
-	"worst_share":         {inPercent, "worst share", "what the process with the least got, of its fair share"},
+	"jain":                {"", "Jain", "Jain's index: 1 where all processes get their fair shares"},
+	"worst_share":         {inPercent, "worst share", "of its fair share, the process with the least"},
 	"stranded":            {"", "", "tokens in leases that are not spent yet, mean over time"},
 	"burnt":               {"", "", "tokens in leases that were lost, as in a crash"},
 	"degraded":            {"", "", "tokens admitted without a lease, by the fallback or at a cold start"},
@@ -158,7 +158,8 @@ func glossary(keys ...string) string {
 	lines := make([]string, len(keys))
 	for i, key := range keys {
 		name := column(key)
-		lines[i] = strings.ToUpper(name[:1]) + name[1:] + either(name == key, "", " ("+key+")") + ": " + About(key) + "."
+		lines[i] = strings.ToUpper(name[:1]) + name[1:] + either(name == key, "", " ("+key+")") + ": " +
+			About(key) + "."
 	}
 	return strings.Join(lines, " ")
 }
@@ -177,8 +178,7 @@ func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x
 
 // rough writes a value as Value does, with three decimals, or with two digits where these come later.
 func rough(key string, x float64) string {
-	scale, _ := drawnIn(key)
-	x *= scale
+	x *= scaleOf(key)
 	if !finite(x) {
 		return Number(x) + about[key].unit
 	}
@@ -187,15 +187,8 @@ func rough(key string, x float64) string {
 
 // Figure writes the figure with that JSON key as its mean and the half width of its interval, with its unit.
 func Figure(key string, f sim.Figure) string {
-	scale, _ := drawnIn(key)
-	return interval(f, scale) + about[key].unit
+	return interval(f, scaleOf(key)) + about[key].unit
 }
 
-// drawnIn is how a chart shows a figure: parts are drawn in percent. note says so in a sentence.
-func drawnIn(key string) (scale float64, note string) {
-	scale, note = 1, About(key)
-	if about[key].unit == inPercent {
-		scale, note = 100, note+", in percent"
-	}
-	return scale, strings.ToUpper(note[:1]) + note[1:] + "."
-}
+// scaleOf returns the factor by which a figure is shown: parts are shown in percent.
+func scaleOf(key string) float64 { return either(about[key].unit == inPercent, 100.0, 1) }

@@ -102,8 +102,9 @@ func TestAPessimisticEndHasThreeDecimalsOrTwoDigits(t *testing.T) {
 // On a page a number stays whole, but for its interval.
 func TestANumberOnAPageIsNotDivided(t *testing.T) {
 	for text, want := range map[string]string{
-		"0.5 %": "0.5_%", "1,234 ± 12": "1,234 <small>±_12</small>", "3 (0..7) %": "3_% <small>(0..7)</small>",
-		"(+1 ± 2)": "(+1 <small>±_2)</small>", "(-1 (-3..0) %)": "(-1_%) <small>(-3..0)</small>",
+		"0.5 %": "0.5_%", "1,234 ± 12": "1,234 <small>±_12</small>",
+		"3 (0..7) %": "3_% <small>(0..7)</small>",
+		"(+1 ± 2)":   "(+1 <small>±_2)</small>", "(-1 (-3..0) %)": "(-1_%) <small>(-3..0)</small>",
 		"<b>": "&lt;b&gt;", "(-3)": "(-3)",
 	} {
 		got := strings.ReplaceAll(string(numeric(text)), noBreak, "_")

@@ -98,7 +98,8 @@ func (v planView) chosen(d *Document) {
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
-		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
+		stress.Columns = append(stress.Columns,
+			either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
 	}
 	stress.Columns = append(stress.Columns, ">"+column("calls_per_s"), "")
 	notes, added := []string{"The chosen policy on the same seeds, in a harder world."}, []string{}

@@ -108,35 +108,36 @@ func (r Result) document() Document {
 	return d
 }
 
-// headline has the five figures that most readers want first: is the limit used, how much is rejected wrongly,
-// is the promise kept, how often is Redis called, and how busy is it? Of several points each has its least and
-// its greatest mean. requests are those per second, 0 where they are not known.
+// headline has the five figures that most readers want first: is the limit used, how much is rejected
+// wrongly, is the promise kept, how often is Redis called, and how busy is it? Of several points each has
+// its least and its greatest mean, and the bound its worst values. requests are those per second, 0 where
+// they are not known.
 func headline(central string, requests float64, points ...*sim.Figures) (five []Fact) {
 	if len(points) == 0 {
 		return nil
 	}
-	add := func(name, key, unit string) {
-		all := make([]sim.Figure, len(points))
-		for i, f := range points {
-			all[i] = search.FigureOf(f, key)
-		}
-		slices.SortFunc(all, func(a, b sim.Figure) int { return cmp.Compare(a.Mean, b.Mean) })
-		from, to := Mean(key, all[0]), Mean(key, all[len(all)-1])
-		five = append(five, Fact{name, either(from == to, to, from+" to "+to) + unit})
-	}
-	worst := 0.0
-	for _, f := range points {
-		worst = max(worst, f.BoundExceededBy.Worst)
-	}
-	add("admitted, of "+central, "admitted_vs_central", "")
-	add("rejected wrongly", "false_reject_ratio", "")
-	five = append(five, Fact{"bound exceeded by", Count(worst, "token")})
 	each := ""
 	if calls := points[0].CallsPerS.Mean; requests > 0 && calls > 0 {
 		each = fmt.Sprintf(", one for %.3g requests", requests/calls)
 	}
-	add("lease calls per second", "calls_per_s", each)
-	add("Redis CPU, busiest shard", "redis_cpu", " of a core")
+	for _, x := range []struct{ name, key, unit string }{
+		{"admitted, of " + central, "admitted_vs_central", ""},
+		{"rejected wrongly", "false_reject_ratio", ""},
+		{"tokens above the bound", search.BoundFigure, ""},
+		{"lease calls per second", "calls_per_s", each},
+		{"Redis CPU, busiest shard", "redis_cpu", " of a core"},
+	} {
+		all := make([]sim.Figure, len(points))
+		for i, f := range points {
+			if all[i] = search.FigureOf(f, x.key); x.key == search.BoundFigure {
+				worst := all[i].Worst
+				all[i] = sim.Figure{Mean: worst, Low: worst, High: worst}
+			}
+		}
+		slices.SortFunc(all, func(a, b sim.Figure) int { return cmp.Compare(a.Mean, b.Mean) })
+		from, to := Mean(x.key, all[0]), Mean(x.key, all[len(all)-1])
+		five = append(five, Fact{x.name, either(from == to, to, from+" to "+to) + x.unit})
+	}
 	return five
 }
 
@@ -216,8 +217,8 @@ func (r Result) figures(d *Document) {
 				r.kinds(About(name)))
 		}
 	}
-	d.tabulate("Figures", all, all.ranges()+r.kinds(Bases)+" Figures that are 0 are left out. Pages have the worst "+
-		"value of each, which comes again with its seed and --reps 1.")
+	d.tabulate("Figures", all, all.ranges()+r.kinds(Bases)+" Figures that are 0 are left out. Pages have "+
+		"the worst value of each, which comes again with its seed and --reps 1.")
 }
 
 // ranges explains the ranges in the second column of a table, where there are any.
@@ -238,10 +239,11 @@ func (r Result) classes(d *Document) {
 		t.head("headroom", "offered", "admitted", "of offered", "shadowed")
 		for _, c := range r.Report.Classes {
 			t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), write("offered", c.Offered),
-				write("admitted", c.Admitted), write("admitted_ratio", c.AdmittedRatio), write("shadowed", c.Shadowed))
+				write("admitted", c.Admitted), write("admitted_ratio", c.AdmittedRatio),
+				write("shadowed", c.Shadowed))
 		}
 		return t
 	}
-	d.both("Classes", table, glossary("shadowed")+" A class is granted only while the bucket has more than its headroom, so that "+
-		"those above go on when it runs low.")
+	d.both("Classes", table, glossary("shadowed")+" A class is granted only while the bucket has more than "+
+		"its headroom, so that those above go on when it runs low.")
 }

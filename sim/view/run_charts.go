@@ -35,10 +35,11 @@ func (r Result) overTime() Section {
 		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"),
 			float64(limits[0].Capacity())))
 	}
-	draw("How many tokens are admitted each second?", "The limit is what buckets refill; a full bucket lets more through for a while, "+
-		"here as in "+r.kinds(centralText)+".", tokens...)
+	draw("How many tokens are admitted each second?", "The limit is what buckets refill; a full bucket lets "+
+		"more through for a while, here as in "+r.kinds(centralText)+".", tokens...)
 	draw("How many tokens are in the bucket, and how many are leased from it?",
-		"Level: tokens in the bucket of the most popular key. Ledger: tokens that Redis counts as leased from it.",
+		"Level: tokens in the bucket of the most popular key. Ledger: tokens that Redis counts as leased "+
+			"from it.",
 		bucket...)
 	draw("How many round trips to Redis does the fleet make each second?", "", line("", s.RoundTrips, 3))
 	draw("How many processes run?", "", line("", s.Running, 4))

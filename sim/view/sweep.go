@@ -13,7 +13,7 @@ import (
 
 // Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end.
 // JSON is the report itself; CSV has a line per point. The page has lines for one parameter that
-// varies, and a map for two, or for one beside rivals.
+// varies, and a map for two, or beside rivals.
 func Sweep(r search.SweepReport, text, command string) Document {
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
@@ -35,7 +35,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	v.judge(&d)
 	d.Headline = headline(centralText, 0, v.figures()...)
 	varied := slices.DeleteFunc(slices.Clone(r.Axes), func(a search.Axis) bool { return len(a.Values) < 2 })
-	mapped := len(varied) == len(r.Axes) && (len(varied) == 2 || len(varied) == 1 && len(v.rivals()) > 0)
+	mapped := len(varied) == 2 && len(r.Axes) == 2 || len(varied) > 0 && len(v.rivals()) > 0
 	if mapped {
 		d.Sections = append(d.Sections, HeatOf(r).section())
 	}
@@ -45,11 +45,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	for _, shown := range []Shown{InBrief, InFull} {
 		t := v.table(either(shown == InBrief, Mean, Figure))
 		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t,
-			Text: append(append([]string{glossary(sweepFigures...)}, v.delta(&t, shown)...), v.whyInvalid()...)})
-	}
-	if t := v.rivalTable(); len(t.Rows) > 0 && !mapped {
-		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull,
-			Text: []string{glossary(search.BoundFigure)}})
+			Text: slices.Concat([]string{glossary(sweepFigures...)}, v.delta(&t, shown), v.whyInvalid())})
 	}
 	return d
 }
@@ -186,23 +182,6 @@ func (v sweepView) axisNames() []string {
 	return shortest(paths...)
 }
 
-// rivalTable has a row for each other algorithm at each point.
-func (v sweepView) rivalTable() Table {
-	t := Table{Columns: []string{"algorithm"}, Keys: 1 + len(v.Axes)}
-	t.head(v.axisNames()...)
-	t.head(column("admitted_vs_central"), column(search.BoundFigure), column("false_reject_ratio"))
-	for k, name := range v.rivals() {
-		for i := range v.Points {
-			if p := &v.Points[i]; p.Figures != nil {
-				f := &p.Rivals[k]
-				t.Add(append(append([]string{name}, p.Values...), Figure("admitted_vs_central", f.AdmittedVsCentral),
-					Number(f.BoundExceededBy.Worst), Figure("false_reject_ratio", f.FalseRejectRatio))...)
-			}
-		}
-	}
-	return t
-}
-
 // figures are those of the points that ran.
 func (v sweepView) figures() (all []*sim.Figures) {
 	for i := range v.Points {
@@ -260,11 +239,11 @@ func (v sweepView) judge(d *Document) {
 			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
 	if v.Certain() {
-		d.say(Neutral, "* Pareto front: the bound holds there, and no other such point has fewer wrong rejects "+
-			"without more lease calls, or fewer calls without more wrong rejects, beyond noise.")
+		d.say(Neutral, "* Pareto front: the bound holds there, and no other such point has fewer wrong "+
+			"rejects without more lease calls, or fewer calls without more wrong rejects, beyond noise.")
 	} else {
-		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of few "+
-			"wrong rejects and few lease calls. With --reps 2 or more some are.")
+		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of "+
+			"few wrong rejects and few lease calls. With --reps 2 or more some are.")
 	}
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))

@@ -23,7 +23,7 @@ var questions = []struct{ figure, question string }{
 func (v sweepView) charts(across search.Axis, mapped bool) Section {
 	s := Section{Title: "Over " + across.Path}
 	for _, q := range questions[:either(mapped, 2, len(questions))] {
-		scale, note := drawnIn(q.figure)
+		scale := scaleOf(q.figure)
 		line := Line{Mark: Dotted}
 		for i := range v.Points {
 			f, p := unknown, &v.Points[i]
@@ -33,12 +33,12 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 			line.add(float64(i), f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 		}
-		s.draw(Chart{Title: q.question, Note: note, XLabel: across.Path, Names: across.Values,
+		s.draw(Chart{Title: q.question, XLabel: across.Path, Names: across.Values,
 			Lines: []Line{line}, FromZero: q.figure != "admitted_vs_central"})
 	}
 	if s.Charts != nil {
-		s.Text = append(s.Text, fmt.Sprintf("Dots are means. Bands are their %s intervals, or the ranges of the "+
-			"replications.", Percent(v.Confidence)))
+		s.Text = append(s.Text, fmt.Sprintf("Dots are means. Bands are their %s intervals, or the ranges of "+
+			"the replications.", Percent(v.Confidence)))
 	}
 	return s
 }

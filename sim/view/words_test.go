@@ -223,19 +223,21 @@ func TestTheTableOfFiguresExplainsItself(t *testing.T) {
 		r.Report.Rivals, r.Report.WaitMsP99.Range = nil, ranged
 		for _, format := range []string{FormatTable, FormatHTML} {
 			text := written(t, Run(r), format)
-			testkit.Check(t, strings.Contains(text, "In parentheses") == ranged, "ranges %v:\n%s", ranged, text)
+			said := strings.Contains(text, "In parentheses")
+			testkit.Check(t, said == ranged, "ranges %v:\n%s", ranged, text)
 			says(t, text, Bases)
 		}
 	}
 }
 
-// TestEveryReportBeginsWithASentenceAndFiveFigures, before any table or chart; a plan that was interrupted has
-// no figures.
+// TestEveryReportBeginsWithASentenceAndFiveFigures, before any table or chart; a plan that was interrupted
+// has no figures.
 func TestEveryReportBeginsWithASentenceAndFiveFigures(t *testing.T) {
 	for name, d := range reports(t) {
 		testkit.Check(t, len(d.Verdicts) > 0 && len(d.Headline) == either(name == "plan-interrupted", 0, 5),
 			"%s: %q", name, d.Headline)
-		first := slices.IndexFunc(d.Sections, func(s Section) bool { return s.Table != nil && s.Shown != InFull })
+		first := slices.IndexFunc(d.Sections,
+			func(s Section) bool { return s.Table != nil && s.Shown != InFull })
 		for format, section := range map[string]string{FormatTable: strings.ToUpper(d.Sections[first].Title),
 			FormatHTML: "<h2>"} {
 			text := html.UnescapeString(strings.ReplaceAll(written(t, d, format), noBreak, " "))
@@ -259,12 +261,14 @@ func TestEveryReportBeginsWithASentenceAndFiveFigures(t *testing.T) {
 func TestTheHeadlineOfASweepHasTheRangesOfItsPoints(t *testing.T) {
 	r := swept(t, "policy.target=10ms,20ms,80ms")
 	r.Points[1].Figures.BoundExceededBy.Worst = 12
-	want := "[{admitted, of one central bucket 100 %} {rejected wrongly 0.04 % to 0.32 %} {bound exceeded by " +
-		"12 tokens} {lease calls per second 250 to 2,000} {Redis CPU, busiest shard 0 % of a core}]"
+	want := "[{admitted, of one central bucket 100 %} {rejected wrongly 0.04 % to 0.32 %} " +
+		"{tokens above the bound 0 to 12} {lease calls per second 250 to 2,000} " +
+		"{Redis CPU, busiest shard 0 % of a core}]"
 	got := fmt.Sprint(Sweep(r, "", "").Headline)
 	testkit.Check(t, got == want, "%s", got)
-	// A run says how many requests a call serves: 560,124 in 10 replications of 30 s, at 198.25 calls a second.
-	testkit.Check(t, Run(madeUp()).Headline[3].Value == "198.2, one for 9.42 requests", "%v", Run(madeUp()).Headline)
+	// A run says how many requests a call serves: of 560,124 in 10 replications of 30 s, at 198.25 a second.
+	got = Run(madeUp()).Headline[3].Value
+	testkit.Check(t, got == "198.2, one for 9.42 requests", "%s", got)
 }
 
 // TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
@@ -280,9 +284,9 @@ func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 
 // TestEveryColumnIsExplained, but for those whose names are plain words.
 func TestEveryColumnIsExplained(t *testing.T) {
-	plain := []string{"", "algorithm", "what it does", "figure", "what it is", "mean ± 95 %", "worst", "of seed",
-		"groups", "offered", "admitted", "of offered", "target", "ttl", "count", "bound", "stress", "margin",
-		"chosen", "own policy"}
+	plain := []string{"", "algorithm", "what it does", "figure", "what it is", "mean ± 95 %", "worst",
+		"of seed", "groups", "offered", "admitted", "of offered", "target", "ttl", "count", "bound",
+		"stress", "margin", "chosen", "own policy"}
 	all := reports(t)
 	all["rivals"] = Sweep(rivalled(t), "", "")
 	all["three"] = Sweep(swept(t, "policy.target=10ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
@@ -298,7 +302,8 @@ func TestEveryColumnIsExplained(t *testing.T) {
 			for _, c := range s.Table.Columns {
 				c = strings.TrimPrefix(strings.TrimLeft(c, "?>"), "Δ ")
 				said := strings.Contains(strings.ToLower(text), strings.ToLower(c))
-				testkit.Check(t, said || slices.Contains(plain, c), "%s: %s: nothing explains %q", name, s.Title, c)
+				testkit.Check(t, said || slices.Contains(plain, c), "%s: %s: nothing explains %q", name,
+					s.Title, c)
 			}
 		}
 	}

@@ -121,7 +121,8 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		status         int
 		stdout, stderr texts
 	}{
-		{"plan", 0, texts{"room: a plan\n", "\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ",
+		{"plan", 0, texts{"room: a plan\n", "\nhash ", "seed 5,",
+			"false_reject_ratio at most 0.5 %", "Take target ",
 			"hybrid.Config{"}, nil},
 		{"plan --redis-calls 5 --false-rejects 0.5%", exitInfeasible,
 			texts{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"},
