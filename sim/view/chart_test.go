@@ -188,14 +188,22 @@ func TestASweepBesideRivalsIsAMap(t *testing.T) {
 		"\nfixed_window 20ms 2 ")
 }
 
-// TestNothingIsShownTwice: no page has two headings that are the same, or two pictures.
+// TestNothingIsShownTwice: no page has two pictures that are the same, or two headings, or a heading that
+// is that of a picture too.
 func TestNothingIsShownTwice(t *testing.T) {
-	picture := regexp.MustCompile(`(?s)<svg .*?</svg>|<h[23]>.*?</h[23]>`)
+	heading := regexp.MustCompile(`(?s)<svg .*?</svg>|<h[23]>(.*?)</h[23]>`)
+	inside := regexp.MustCompile(`<text [^>]*font-weight="bold">(.*?)</text>`)
 	for name, page := range pages(t) {
 		seen := map[string]bool{}
-		for _, p := range picture.FindAllString(page, -1) {
-			testkit.Check(t, !seen[p], "%s: twice: %.200s", name, p)
-			seen[p] = true
+		see := func(shown string) {
+			testkit.Check(t, !seen[shown], "%s: twice: %.200s", name, shown)
+			seen[shown] = shown != ""
+		}
+		for _, m := range heading.FindAllStringSubmatch(page, -1) {
+			see(either(m[1] == "", m[0], m[1]))
+			for _, title := range inside.FindAllStringSubmatch(m[0], -1) {
+				see(title[1])
+			}
 		}
 	}
 }

@@ -51,10 +51,11 @@ func pages(t *testing.T) map[string]string {
 	return pages
 }
 
-// ranged is a comparison whose table is as wide as it gets: all columns, with long ranges.
+// ranged is a comparison whose table is as wide as it gets: all columns, with long ranges. All its charts
+// differ.
 func ranged() Result {
 	r := madeUp()
-	r.Report.Rivals[0].Name = "sliding_cells_client"
+	r.Report.Rivals[0].Name, r.Report.Series.Running[0] = "sliding_cells_client", 1
 	for k := range r.Report.Rivals {
 		r.Report.Rivals[k].FaultStock.Mean = 1
 		for _, f := range r.Report.Rivals[k].All() {
