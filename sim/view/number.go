@@ -165,10 +165,8 @@ func glossary(keys ...string) string {
 }
 
 // Bases says what the parts among the figures are parts of.
-const Bases = wrongly + " Fair shares are max-min shares of what the algorithm itself admitted, of the " +
-	"most popular key."
-
-const wrongly = "Wrongly rejected is what one central bucket would have admitted."
+const Bases = "Wrongly rejected is what one central bucket would have admitted. Fair shares are max-min " +
+	"shares of what the algorithm itself admitted, of the most popular key."
 
 // About describes the figure with that JSON key in a few words; "" for a key that no figure has.
 func About(key string) string { return about[key].text }
