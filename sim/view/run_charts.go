@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,6 +43,8 @@ func (r Result) overTime() Section {
 			"from it.",
 		bucket...)
 	draw("How many round trips to Redis does the fleet make each second?", "", line("", s.RoundTrips, 3))
-	draw("How many processes run?", "", line("", s.Running, 4))
+	if len(s.Running) > 0 && slices.Min(s.Running) < slices.Max(s.Running) {
+		draw("How many processes run?", "", line("", s.Running, 4))
+	}
 	return all
 }
