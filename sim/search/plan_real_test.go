@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -106,7 +107,8 @@ func drawn(r *rand.Rand, i int) string {
 // noSweepBeatsAPlan makes a plan for s and tries every target from 1 ms to the longest, with each
 // TTL, in targets, and where leases go by a budget of calls every such budget, at full length on
 // the plan's fresh seeds: none that meets the plan's targets makes a twentieth fewer calls than the
-// plan's, and none meets them where the plan has no policy.
+// plan's, and none meets them where the plan has no policy. One of so many is lucky on the seeds that it wins
+// on: it has to meet them on others too.
 func noSweepBeatsAPlan(
 	t *testing.T, s sim.Scenario, rejects float64, longest time.Duration, ttls ...time.Duration,
 ) {
@@ -132,21 +134,21 @@ func noSweepBeatsAPlan(
 	}
 	trials, err := tried.simulate(t.Context(), "sweep", tried.trials(confirmPhase, p.ConfirmSeed, try.all))
 	testkit.NoErr(t, err)
-	best := math.Inf(1)
+	most := math.Inf(1)
+	if p.Chosen != nil {
+		most = p.Chosen.Figures.CallsPerS.Mean
+	}
 	for _, x := range trials {
-		if x.meets(pessimistic) {
-			best = min(best, x.calls())
+		if !x.meets(pessimistic) || most <= 1.05*x.calls() {
+			continue
 		}
+		again := tried.trials(confirmPhase, p.ConfirmSeed+1, []lease.Policy{x.scenario.Policy})
+		_, err := tried.simulate(t.Context(), "again", again)
+		testkit.NoErr(t, err)
+		testkit.Check(t, !again[0].meets(pessimistic), "%s: the plan makes %v calls/s, and %s %v", s.Name, most, x.name,
+			x.calls())
 	}
-	if p.Chosen == nil {
-		testkit.Check(t, math.IsInf(best, 1), "%s: no policy, and one of %d makes %v calls/s", s.Name,
-			len(try.all), best)
-		return
-	}
-	got := p.Chosen.Figures.CallsPerS.Mean
-	t.Logf("%s: the plan makes %.5g calls/s, the best of %d %.5g", s.Name, got, len(try.all), best)
-	testkit.Check(t, got <= 1.05*best, "%s: %+v makes %v calls/s, the best of %d policies makes %v", s.Name,
-		p.Chosen.Policy, got, len(try.all), best)
+	t.Logf("%s: the plan makes %.5g calls/s (+Inf: no policy); %d policies were tried", s.Name, most, len(try.all))
 }
 
 func TestTradeOffsAreConfirmedAndReachFarAndAreWorthALine(t *testing.T) {
