@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // TestANewcomerGetsFromInitToAProof by what the help and the outputs name, and nothing else.
@@ -80,12 +81,14 @@ func TestAPlanIsProvedByItsOwnRequests(t *testing.T) {
 		// What real processes do not have is left out, and said.
 		{"policy.fallback=local_share; redis.shards=3; network.loss=1%",
 			"As real processes have no other: policy.fallback, network.loss, redis.shards.", ""},
-		{"groups[0].count=300", "--set 'groups[0].count=256' ", ""},
-		{"groups[0].count=300", "They are 256 in the place of 300.", ""},
+		{"groups[0].count=300", "--set 'groups[0].count=32' ", ""},
+		{"groups[0].count=300", "They are 32 in the place of 300.", ""},
+		// Those that wait take what the burst would have, and end before the run does.
+		{"workload={load: 2, verb: wait, deadline: 20s}", "--set duration=40s", "workload"},
 		// No proof takes hours, and what cannot be played is no proof.
 		{"limits=[100/h]; workload={load: 2}", "a proof lasts 5m0s at most", "--set"},
 		{"limits=[100 in 1m]; workload={load: 1.5}", "--set duration=3m0s", "workload"},
-		{"limits=[1000 each 24h]", "There is none: ", "--set"},
+		{"limits=[1000 each 24h]", "No real processes can prove it: ", "--set"},
 		{"limits=[100/s, 1000/m]", "must be one limit", "--set"},
 		{"workload={kind: closed}", "requests must not depend on answers", "--set"},
 	} {
@@ -99,11 +102,21 @@ func TestAPlanIsProvedByItsOwnRequests(t *testing.T) {
 		chosen.Policy.Target, chosen.Policy.DefaultTarget, chosen.Figures.CallsPerS.Mean = "20ms", false, 101
 		f := (&program{}).simulating("plan", nil)
 		f.file = "FILE"
-		section := f.proof(s, chosen)
-		got := section.Code + strings.Join(section.Text, "")
+		says := func() (text string) {
+			var d view.Document
+			f.prove(&d, s, chosen)
+			for _, v := range d.Verdicts {
+				text += v.Text
+			}
+			for _, section := range d.Sections {
+				text += section.Code + strings.Join(section.Text, "")
+			}
+			return text
+		}
+		got := says()
 		testkit.Check(t, strings.Contains(got, c.want) && (c.never == "" || !strings.Contains(got, c.never)),
 			"%s: %s, want %q and no %q", c.sets, got, c.want, c.never)
 		chosen.Figures.CallsPerS.Mean = 100
-		testkit.Check(t, !strings.Contains(f.proof(s, chosen).Code, "--redis"), "the embedded Redis serves 100 calls")
+		testkit.Check(t, !strings.Contains(says(), "--redis"), "the embedded Redis serves 100 calls")
 	}
 }

@@ -21,20 +21,20 @@ const (
 	proofLoad, proofLeast = 2.0, 1.05
 	// The lengths of a proof: the burst must be gone before a limit shows.
 	proofShort, proofUsual, proofLong = 10 * time.Second, time.Minute, 5 * time.Minute
-	// playedMost is how many requests a second one machine plays one by one, evenMost how many it makes
-	// evenly, and embeddedCalls how many lease calls the embedded Redis serves beside them: it interprets the
-	// script.
-	playedMost, evenMost, embeddedCalls = 8000.0, 400_000.0, 100.0
+	// What two cores do beside a Redis: so many processes, requests a second played one by one, or made
+	// evenly, and lease calls a second; and beside the embedded Redis, which interprets the script.
+	processesMost, playedMost, evenMost, callsMost, embeddedCalls = 32, 8000.0, 400_000.0, 3000.0, 100.0
 )
 
-// proof is the command that has real processes play the scenario's requests under the chosen policy, or why
-// there is none.
-func (f *shared) proof(s sim.Scenario, c *search.Candidate) view.Section {
-	section := view.Section{Title: "Proof by real processes"}
-	p, err := proved(s, c.Policy)
+// prove adds to the page of a plan the command that has real processes play the scenario's requests under the
+// chosen policy, or says why there is none.
+func (f *shared) prove(d *view.Document, s sim.Scenario, c *search.Candidate) {
+	p, err := proved(s, c)
 	if err != nil {
-		section.Text = []string{"There is none: " + strings.TrimPrefix(err.Error(), "leasesim: bad usage: ") + "."}
-		return section
+		why := strings.TrimPrefix(err.Error(), "leasesim: bad usage: ")
+		d.Verdicts = append(d.Verdicts, view.Verdict{Mood: view.Neutral, Text: "No real processes can prove it: " +
+			why + "."})
+		return
 	}
 	words := []string{"leasesim", "compare", "--live"}
 	text := "As many real processes play the requests under the chosen policy. Every admission is audited, and " +
@@ -47,9 +47,10 @@ func (f *shared) proof(s sim.Scenario, c *search.Candidate) view.Section {
 	for _, set := range slices.Concat(f.sets, p.sets) {
 		words = append(words, "\\\n  --set", quoted(set))
 	}
-	section.Code = strings.Join(words, " ") + "\n"
-	section.Text = []string{text + strings.Join(p.notes, " ")}
-	return section
+	d.Sections = append(d.Sections, view.Section{
+		Title: "Proof by real processes", Code: strings.Join(words, " ") + "\n",
+		Text: []string{text + strings.Join(p.notes, " ")},
+	})
 }
 
 // proving collects the fields of a scenario to set for a proof, and what to say of them.
@@ -70,9 +71,9 @@ func (p *proving) note(format string, args ...any) {
 }
 
 // proved returns what a proof of s under the chosen policy sets, or why there is none.
-func proved(s sim.Scenario, chosen search.Policy) (p proving, err error) {
+func proved(s sim.Scenario, c *search.Candidate) (p proving, err error) {
 	p.s = s
-	own := search.PolicyOf(s)
+	chosen, own := c.Policy, search.PolicyOf(s)
 	for _, x := range []struct {
 		field string
 		is    any
@@ -87,11 +88,11 @@ func proved(s sim.Scenario, chosen search.Policy) (p proving, err error) {
 			p.set(&err, "policy."+x.field, x.is)
 		}
 	}
-	if len(s.Groups) == 1 && s.Groups[0].Count > live.ProcessesMost {
-		p.set(&err, "groups[0].count", live.ProcessesMost)
-		p.note("They are %d in the place of %d.", live.ProcessesMost, s.Groups[0].Count)
+	if len(s.Groups) == 1 && s.Groups[0].Count > processesMost {
+		p.set(&err, "groups[0].count", processesMost)
+		p.note("They are %d in the place of %d.", processesMost, s.Groups[0].Count)
 	}
-	if err = cmp.Or(err, p.load()); err != nil {
+	if err = cmp.Or(err, p.load(c.Figures.CallsPerS.Mean)); err != nil {
 		return p, err
 	}
 	played, err := live.Played(p.s)
@@ -119,7 +120,7 @@ func proved(s sim.Scenario, chosen search.Policy) (p proving, err error) {
 
 // load has the most popular key asked for more than its limit, for long enough that the limit shows, by as
 // many requests as one machine makes. A load that is recorded, or of each group its own, stays as it is.
-func (p *proving) load() (err error) {
+func (p *proving) load(calls float64) (err error) {
 	full := p.s.Defaults()
 	w, limit := &full.Workload, full.Limits[0]
 	all := 0.0 // the popularity of all keys, as multiples of the first one's
@@ -133,14 +134,19 @@ func (p *proving) load() (err error) {
 		p.set(&err, "duration", min(full.Duration, proofLong))
 		return err
 	}
-	most, evenly := playedMost, ""
+	most, evenly := min(playedMost, was*callsMost/max(calls, 1)), ""
 	second := !limit.Windowed() && limit.Per == time.Second
 	if was*proofLeast > most && full.Keys.Count == 1 && w.Cost.Max == 1 && len(full.Groups) == 1 && second {
 		most, evenly = evenMost, " evenly: they are too many to be played one by one"
 	}
 	loadAt := func(rate float64) float64 { return rate * w.Cost.Mean() / all / limit.Rate() }
+	waits := time.Duration(0) // a line outlasts the burst, and no request comes when the run ends
+	if w.Verb == sim.VerbWait {
+		waits = w.Deadline
+	}
 	shows := func(load float64) time.Duration { // half as much as the burst again is denied then
-		return time.Duration(1.5 * float64(limit.Capacity()) / (limit.Rate() * (load - 1)) * float64(time.Second))
+		gone := 1.5*float64(limit.Capacity())/limit.Rate() + load*waits.Seconds()
+		return time.Duration(gone / (load - 1) * float64(time.Second))
 	}
 	rate := min(was, most)
 	if own := loadAt(rate); own < proofLeast || !limit.Windowed() && shows(own) > proofUsual {
@@ -165,7 +171,7 @@ func (p *proving) load() (err error) {
 	}
 	lasts := shows(load)
 	if limit.Windowed() {
-		lasts = 3 * limit.Per
+		lasts = 3*limit.Per + waits
 	}
 	if lasts = max(lasts, proofShort).Round(time.Second); w.Kind == sim.Flash {
 		lasts = max(lasts, full.Duration)

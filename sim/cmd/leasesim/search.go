@@ -194,7 +194,7 @@ func (f *shared) plan(o planFlags) error {
 	}
 	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))
 	if plan.Chosen != nil {
-		d.Sections = append(d.Sections, f.proof(q.Scenario, plan.Chosen))
+		f.prove(&d, q.Scenario, plan.Chosen)
 	}
 	return f.finish(d, err, missed)
 }

@@ -35,7 +35,6 @@ func connect(ctx context.Context, addr string) (*server, error) {
 			return nil, fmt.Errorf("%w: --redis is not set, must name a server in a 32-bit build: "+
 				"the embedded one converts the numbers that scripts return to int", ErrUsage)
 		}
-		redis.SetLogger(silent{})
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		if err := m.Start(); err != nil {
@@ -157,7 +156,6 @@ func (silent) Printf(context.Context, string, ...any) {}
 // Dial returns a client for what --redis says, and the server's name for people, without a password. It
 // connects to nothing yet. From now on go-redis writes no log.
 func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
-	redis.SetLogger(silent{})
 	if rdb, err = newClient(address); err != nil {
 		return nil, "", fmt.Errorf("%w: --redis: %w", ErrUsage, err)
 	}
@@ -174,6 +172,7 @@ const silentFor = 3 * time.Second
 // scheme tells one server (redis, rediss, unix) from a cluster and from Sentinel (+cluster, +sentinel; rediss
 // for TLS). Errors do not repeat the address, which may hold a password.
 func newClient(address string) (rdb redis.UniversalClient, err error) {
+	redis.SetLogger(silent{})
 	if !strings.Contains(address, "://") {
 		if !strings.Contains(address, ":") {
 			return nil, fmt.Errorf("%q is neither host:port nor a URL", address)
