@@ -294,6 +294,7 @@ func (e *entry) Shut(until clock.Instant) {
 
 // Handed and Forfeited implement protocol.Host.
 func (e *entry) Handed(*protocol.Waiter, int64, protocol.Origin) {}
+func (e *entry) Passed(_, _ *protocol.Waiter, _ int64)           {}
 func (e *entry) Forfeited(*protocol.Waiter)                      {}
 
 // Settled implements protocol.Host.

@@ -178,6 +178,22 @@ func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	}
 }
 
+// TestALineAtTwiceTheLimitWastesNothing: 16 processes whose requests wait for up to 5 s for many tokens. Most
+// are found hopeless while they have some of their tokens, which the next in line has to have then: on their
+// way back they would be worth nothing, as the bucket has refilled as much since.
+func TestALineAtTwiceTheLimitWastesNothing(t *testing.T) {
+	costs := []struct {
+		tokens int
+		part   float64
+	}{{634, 0.99}, {100, 0.99}, {2000, 0.99}, {8000, 0.75}} // the last: a quarter of a second's limit at a time
+	for _, c := range costs[:testkit.ShortOrLong(t, 1, len(costs), "costs")] {
+		s := fleet(t, "2000000/m burst 200000", 16, "reps: 2, workload: {load: 2, verb: wait, deadline: 5s, cost: %d}",
+			c.tokens)
+		s.Duration = time.Minute
+		reaches(t, fmt.Sprintf("requests for %d", c.tokens), run(t, s), c.part)
+	}
+}
+
 // TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the
 // processes hold it must not cost admissions, which it did while it made leases longer by itself.
 func TestOvercommitBuysAccuracy(t *testing.T) {

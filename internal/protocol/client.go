@@ -114,6 +114,8 @@ type Host interface {
 	Shut(until clock.Instant)
 	// Handed says that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)
+	// Passed says that n tokens which were drawn for w, and given to it, are to's.
+	Passed(w, to *Waiter, n int64)
 	// Forfeited says that what w has been given so far is lost.
 	Forfeited(w *Waiter)
 	// Settled ends w's wait. w is the user's again.

@@ -52,6 +52,7 @@ func (*printer) Now() clock.Instant                              { return clock.
 func (*printer) Wake(bool)                                       {}
 func (*printer) Shut(clock.Instant)                              {}
 func (*printer) Handed(*protocol.Waiter, int64, protocol.Origin) {}
+func (*printer) Passed(_, _ *protocol.Waiter, _ int64)           {}
 func (*printer) Forfeited(*protocol.Waiter)                      {}
 func (*printer) Breaker() *protocol.Breaker                      { return well }
 func (*printer) NewID() string                                   { return "b" }

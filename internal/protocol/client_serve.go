@@ -22,7 +22,9 @@ type Waiter struct {
 	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
 	draw    pool.Draw     // of the oldest of them, but with the interval of pooled
 	pooled  int64         // of got: taken from the pool in that interval, where they may go back to
-	asked   int64         // seq of the call that counts it as waiting; 0 for none yet
+	asked   int64         // seq of the last call that counted it as waiting; 0 for none yet
+	since   int64         // and of the first one
+	drawnBy int64         // seq of the first call that brought got, or what another one has passed on
 	waiting bool
 	prev    *Waiter
 	next    *Waiter
@@ -87,6 +89,9 @@ func (q *queue) count(w *Waiter, tokens int64, waiters int) {
 
 func (q *queue) join(seq int64) {
 	for w := q.head; w != nil; w = w.next {
+		if w.asked == 0 {
+			w.since = seq
+		}
 		w.asked = seq
 	}
 }
@@ -249,7 +254,7 @@ func (c *Client) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 		return
 	}
 	if w.got == 0 {
-		w.draw = d
+		w.draw, w.drawnBy = d, c.open.Seq
 	}
 	if from == FromPool {
 		if w.draw.Interval != d.Interval {
@@ -285,7 +290,7 @@ func (c *Client) turnAway(now clock.Instant) {
 			c.settleFallback(now, w)
 		case w.inLine():
 			ahead += w.lacks()
-			if !bounded || last <= w.Deadline {
+			if !bounded || last <= w.Deadline || w.lacks() == 0 {
 				break
 			}
 			if at := c.earliestFor(now, ahead); at > w.Deadline {
@@ -361,7 +366,7 @@ func (c *Client) settle(w *Waiter, d Decision) {
 		if now >= w.until {
 			c.forfeit(w)
 		}
-		c.sendBack(w.got-w.pooled, w.draw)
+		c.sendBack(w.got-w.pooled-c.passOn(w), w.draw)
 		c.putBack(now, w.pooled, w.draw)
 		c.queue.count(w, w.got, 0)
 		w.got, w.pooled = 0, 0
@@ -371,6 +376,32 @@ func (c *Client) settle(w *Waiter, d Decision) {
 	c.book(w.N, &d)
 	c.queue.remove(w)
 	c.host.Settled(w, d)
+}
+
+// passOn gives what was drawn for w, which is not admitted, to those in line that every call counted which
+// drew it: as if it had been handed to them at once (9.6). A token that travels back is worth only what the
+// bucket has not refilled since. serveFromPool settles those that have all then.
+func (c *Client) passOn(w *Waiter) (passed int64) {
+	left := w.got - w.pooled
+	for x := c.queue.head; x != nil && left > 0; x = x.next {
+		n := min(left, x.lacks())
+		if x == w || !x.inLine() || x.since == 0 || x.since > w.drawnBy || n == 0 {
+			continue
+		}
+		if x.got == 0 {
+			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
+		}
+		if x.draw.Epoch != w.draw.Epoch {
+			x.draw.Epoch = 0 // a part is of a bucket that is gone: worth nothing on its way back
+		}
+		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
+		x.until = min(x.until, w.until)
+		x.got += n
+		c.queue.count(x, -n, 0)
+		c.host.Passed(w, x, n)
+		left, passed = left-n, passed+n
+	}
+	return passed
 }
 
 func (c *Client) settleAll(d Decision) {
@@ -388,6 +419,7 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !c.serveUpTo(w, lease.SourceLocal) && !c.settleFallback(now, w) {
 		c.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 	}
+	c.serveFromPool()
 	c.host.Wake(false) // there may be something to give back now
 }
 

@@ -208,6 +208,7 @@ func (n *driven) Now() clock.Instant            { return n.d.now }
 func (n *driven) Wake(bool)                     { n.tick = n.d.now }
 func (n *driven) Shut(clock.Instant)            {}
 func (n *driven) Handed(*Waiter, int64, Origin) {}
+func (n *driven) Passed(_, _ *Waiter, _ int64)  {}
 func (n *driven) Forfeited(*Waiter)             {}
 func (n *driven) Breaker() *Breaker             { return n.breaker }
 func (n *driven) NewID() string                 { return "another" }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -197,4 +198,40 @@ func TestRenewalsDoNotPutOffWhatIsToGoBack(t *testing.T) {
 	n.rtt = d.rtt
 	d.run(6 * time.Second)
 	testkit.Check(t, n.Pool.Held() <= 2*n.keep(), "%d are held, %d are needed", n.Pool.Held(), n.keep())
+}
+
+// TestWhatAnEndedWaitHadGoesToTheNextInLine that the same calls counted. The rest travels back, where it is
+// worth only what the bucket has not refilled since.
+func TestWhatAnEndedWaitHadGoesToTheNextInLine(t *testing.T) {
+	// Given a request in line that a call has brought 50 tokens, two behind it that this call counted, of
+	// which one waits for one call only, and one that has come since,
+	d, n := alone(t, slowly, lease.Policy{}, nil)
+	n.asks(1, OneCall)
+	in := func(tokens int64, p Patience) *Waiter {
+		w := &Waiter{N: tokens, Patience: p, Deadline: Never}
+		n.waiting++
+		n.Enqueue(d.now, w)
+		return w
+	}
+	first, short, second := in(90, InLine), in(40, OneCall), in(30, InLine)
+	seq := n.open.Seq
+	n.queue.join(seq)
+	n.give(first, 50, pool.Draw{Epoch: n.heard.epoch, Running: n.heard.running}, FromGrant)
+	first.until = d.now.Add(time.Second)
+	later := in(10, InLine)
+	// when the first one goes,
+	n.Cancel(d.now, first)
+	// then the other in line is served, and what is left waits for a call.
+	testkit.Check(t, n.told.OK() && n.told.Took == 30 && !second.waiting, "%+v", n.told)
+	testkit.Check(t, short.got == 0 && later.got == 0 && n.unused == 20, "%d, %d, and %d unused", short.got,
+		later.got, n.unused)
+	// One that has a part is in the place of the first: it passes on what it was given, to those that were
+	// there.
+	n.queue.join(seq + 1)
+	n.give(later, 4, pool.Draw{Epoch: n.heard.epoch, Running: n.heard.running}, FromGrant)
+	later.until = d.now.Add(time.Second)
+	last := in(10, InLine)
+	n.queue.join(seq + 2)
+	n.Cancel(d.now, later)
+	testkit.Check(t, last.got == 0 && n.unused == 24, "it has %d, and %d are unused", last.got, n.unused)
 }

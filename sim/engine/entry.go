@@ -158,6 +158,19 @@ func (e *entry) Handed(w *protocol.Waiter, n int64, from protocol.Origin) {
 	x.audited = append(x.audited, e.fleet.books.audit.Open(e.fleet.time.now, e.key, n))
 }
 
+// Passed moves draws: the oldest ones, as what went from the pool to w came last.
+func (e *entry) Passed(w, to *protocol.Waiter, n int64) {
+	from, x := w.Owner.(*waiter), to.Owner.(*waiter)
+	for n > 0 {
+		first := &from.audited[0]
+		part := first.Part(min(n, first.N))
+		x.audited = append(x.audited, part)
+		if n, first.N = n-part.N, first.N-part.N; first.N == 0 {
+			from.audited = from.audited[1:]
+		}
+	}
+}
+
 func (e *entry) Forfeited(w *protocol.Waiter) {
 	x := w.Owner.(*waiter)
 	e.fleet.books.audit.Close(e.key, false, x.audited...)
