@@ -19,7 +19,7 @@ type Grow struct {
 const growMost, growTimes, growNear = 10_000, 16, 1.07
 
 // grow doubles the processes of a confirmed trial until a target fails, and halves the interval then. When
-// the time limit ends it, the answer is what was seen until then; nil where that is nothing.
+// the time limit ends it, the answer has the sizes seen until then; nil where there are none.
 func (p *planning) grow(ctx context.Context, calm *trial) (*Grow, error) {
 	now := processesOf(calm.scenario)
 	g, holds, fails := &Grow{Holds: now}, 1.0, 0.0

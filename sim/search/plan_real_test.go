@@ -107,8 +107,8 @@ func drawn(r *rand.Rand, i int) string {
 // noSweepBeatsAPlan makes a plan for s and tries every target from 1 ms to the longest, with each
 // TTL, in targets, and where leases go by a budget of calls every such budget, at full length on
 // the plan's fresh seeds: none that meets the plan's targets makes a twentieth fewer calls than the
-// plan's, and none meets them where the plan has no policy. One of so many is lucky on the seeds that it wins
-// on: it has to meet them on others too.
+// plan's, and none meets them where the plan has no policy. The best of many is lucky on its seeds: it has to
+// meet them on others too.
 func noSweepBeatsAPlan(
 	t *testing.T, s sim.Scenario, rejects float64, longest time.Duration, ttls ...time.Duration,
 ) {

@@ -94,7 +94,7 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
-// grown returns s with so many times its processes under the same load.
+// grown returns s with its processes multiplied, under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
 	// A closed loop's load is that of the clients of each process; others have the load of all.
 	fewer := func(w *sim.Workload) {

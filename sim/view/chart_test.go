@@ -146,7 +146,7 @@ func TestASweepDrawsOnlyWhatDiffers(t *testing.T) {
 	testkit.Check(t, slices.Equal(chartsOf(d), want), "%q", chartsOf(d))
 	says(t, strings.Join(d.Sections[0].Text, " "), questions[2].question+" 100 at every point.",
 		questions[3].question+" 0 at every point.")
-	// Of a sweep of which one point ran there is nothing to draw;
+	// A sweep of which one point ran draws nothing;
 	r.Finished = 1
 	testkit.Check(t, chartsOf(Sweep(r, "", "")) == nil, "%q", chartsOf(Sweep(r, "", "")))
 	// and two parameters have a map, which is not drawn either where all of it has one colour.
@@ -176,7 +176,7 @@ func TestASweepBesideRivalsIsAMap(t *testing.T) {
 	d := Sweep(r, "", "")
 	says(t, written(t, d, FormatTable), "algorithm ↓  target →", "\nyuzhi ", "\nfixed_window ")
 	testkit.Check(t, !slices.Contains(chartsOf(d), questions[2].question), "%q", chartsOf(d))
-	// What the map has is in no table; a cell that is pointed at says all.
+	// No table repeats the map; a cell that is pointed at says all.
 	page := written(t, d, FormatHTML)
 	testkit.Check(t, !strings.Contains(page, "<td>fixed_window"), "a table of the map's cells")
 	says(t, page, "<title>106.235 ± 0.030 %, excess 1,987</title>")

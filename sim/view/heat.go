@@ -120,7 +120,7 @@ func (c HeatCell) text() string {
 	return decimal(100*c.Part.Mean, 1, 1)
 }
 
-// whole is all that is known of the cell, for a reader who points at it.
+// whole describes the cell for a reader that points at it.
 func (c HeatCell) whole() string {
 	return Figure("admitted_vs_central", c.Part) +
 		either(c.Excess > 0, ", "+heatExcess+" "+Number(c.Excess), "")

@@ -78,7 +78,7 @@ func TestAPlanIsProvedByItsOwnRequests(t *testing.T) {
 		{"workload={rate: 6e4/s}; keys={count: 5000}", "asked for 0.016 times its limit", "--set"},
 		// Of several keys the most popular one counts; costs are those that requests reserve.
 		{"workload={rate: 10/s, cost: 20, actual: 3, hold: 1s}", "--set workload.actual=0 ", "workload.rate"},
-		// What real processes do not have is left out, and said.
+		// A plan names the settings that real processes lack, and sets them aside.
 		{"policy.fallback=local_share; redis.shards=3; network.loss=1%",
 			"As real processes have no other: policy.fallback, network.loss, redis.shards.", ""},
 		{"groups[0].count=300", "--set 'groups[0].count=32' ", ""},

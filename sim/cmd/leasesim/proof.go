@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// proofLoad is what the most popular key is asked for, as a multiple of its limit, where the scenario
-	// asks for less than proofLeast, or for so little more that a run would be long.
+	// proofLoad is the load of the most popular key, as a multiple of its limit, where the scenario's is
+	// below proofLeast, or so near to it that a run would be long.
 	proofLoad, proofLeast = 2.0, 1.05
 	// The lengths of a proof: the burst must be gone before a limit shows.
 	proofShort, proofUsual, proofLong = 10 * time.Second, time.Minute, 5 * time.Minute
-	// What two cores do beside a Redis: so many processes, requests a second played one by one, or made
-	// evenly, and lease calls a second; and beside the embedded Redis, which interprets the script.
+	// The bounds of a proof on two cores, beside a Redis: processes, requests a second played one by one, or
+	// made evenly, lease calls a second; and those beside the embedded Redis, which interprets the script.
 	processesMost, playedMost, evenMost, callsMost, embeddedCalls = 32, 8000.0, 400_000.0, 3000.0, 100.0
 )
 

@@ -100,7 +100,7 @@ var refused = []struct{ set, want string }{
 
 var everyGroups = map[string]bool{"policy.headroom=0.5": true, "policy.shadow=true": true}
 
-// asPlayed is what compare --live makes of a scenario.
+// asPlayed returns the fleet of compare --live for a scenario.
 func asPlayed(s sim.Scenario) (Options, error) {
 	s, err := Played(s)
 	if err != nil {
