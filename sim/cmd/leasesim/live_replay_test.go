@@ -72,8 +72,8 @@ func TestRealLimitersDoWhatTheSimulatorSays(t *testing.T) {
 			return nil
 		})
 		offered := float64(b.Real.Offered)
-		testkit.Check(t, offered == b.Simulated.Offered.Mean || offered < b.Simulated.Offered.Mean &&
-			c.fates[1] == "killed", "%s: %v are offered, %v simulated", c.name, offered, b.Simulated.Offered.Mean)
+		testkit.Check(t, offered == b.Simulated.Offered.Mean || c.fates[1] == "killed", // a moment early or late
+			"%s: %v are offered, %v simulated", c.name, offered, b.Simulated.Offered.Mean)
 		t.Logf("%-29s %9.0f %9d %9.0f %7.2f %%%s", c.name, offered, b.Real.Admitted, b.Simulated.Admitted.Mean, 100*off,
 			busy)
 	}

@@ -71,12 +71,11 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	if err != nil {
 		return Calibration{}, err
 	}
+	trips := slices.Sorted(slices.Values(lines[0].trips)) // before the line is one of many
 	busy, err := v.occupy(ctx, lines)
 	if err != nil {
 		return Calibration{}, err
 	}
-	trips := lines[0].trips[:calibrationCalls]
-	slices.Sort(trips)
 	quantile := func(q int) int64 { return int64(trips[(len(trips)-1)*q/100]) }
 	round := func(d time.Duration) time.Duration { return max(d, 0).Round(100 * time.Nanosecond) }
 	service := busy.since(served{})
