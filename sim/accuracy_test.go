@@ -185,9 +185,11 @@ func TestALineAtTwiceTheLimitWastesNothing(t *testing.T) {
 	costs := []struct {
 		tokens int
 		part   float64
-	}{{634, 0.99}, {100, 0.99}, {2000, 0.99}, {8000, 0.75}} // the last: a quarter of a second's limit at a time
+		// The last is a quarter of a second's limit at a time
+	}{{634, 0.99}, {100, 0.99}, {2000, 0.99}, {8000, 0.75}}
 	for _, c := range costs[:testkit.ShortOrLong(t, 1, len(costs), "costs")] {
-		s := fleet(t, "2000000/m burst 200000", 16, "reps: 2, workload: {load: 2, verb: wait, deadline: 5s, cost: %d}",
+		s := fleet(t, "2000000/m burst 200000", 16,
+			"reps: 2, workload: {load: 2, verb: wait, deadline: 5s, cost: %d}",
 			c.tokens)
 		s.Duration = time.Minute
 		reaches(t, fmt.Sprintf("requests for %d", c.tokens), run(t, s), c.part)

@@ -30,18 +30,21 @@ func TestRivalsOnFourLoads(t *testing.T) {
 	rows := map[string][]string{}
 	names := append([]string{"leases (this library)"}, rival.Names()...)
 	for _, load := range loads[:testkit.ShortOrLong(t, 1, len(loads), "loads")] {
-		s := fleet(t, "1000/s burst 200", 16, "clock: {offset: 'uniform(-100ms,100ms)'}, workload: {%s}", load.workload)
+		s := fleet(t, "1000/s burst 200", 16, "clock: {offset: 'uniform(-100ms,100ms)'}, workload: {%s}",
+			load.workload)
 		s.Rivals, s.Reps, s.Warmup = rival.Names(), 2, 5*time.Second
 		r := run(t, s)
 		row := func(name string, part, beyond, trips sim.Figure) {
-			rows[name] = append(rows[name], fmt.Sprintf("%.1f %%, %.0f, %.0f", 100*part.Mean, beyond.Worst, trips.Mean))
+			rows[name] = append(rows[name], fmt.Sprintf("%.1f %%, %.0f, %.0f", 100*part.Mean, beyond.Worst,
+				trips.Mean))
 		}
 		row(names[0], r.AdmittedVsCentral, r.BoundExceededBy, r.RoundTripsPerS)
 		for _, x := range r.Rivals {
 			row(x.Name, x.AdmittedVsCentral, x.BoundExceededBy, x.RoundTripsPerS)
 		}
 		reaches(t, load.name, r, 0.96)
-		testkit.Check(t, r.RoundTripsPerS.Mean < r.Rivals[0].RoundTripsPerS.Mean, "%s: %.0f round trips/s, %s %.0f",
+		testkit.Check(t, r.RoundTripsPerS.Mean < r.Rivals[0].RoundTripsPerS.Mean,
+			"%s: %.0f round trips/s, %s %.0f",
 			load.name, r.RoundTripsPerS.Mean, r.Rivals[0].Name, r.Rivals[0].RoundTripsPerS.Mean)
 	}
 	head := []string{"admitted of one central bucket, beyond the bound, round trips/s"}

@@ -200,8 +200,8 @@ func TestRenewalsDoNotPutOffWhatIsToGoBack(t *testing.T) {
 	testkit.Check(t, n.Pool.Held() <= 2*n.keep(), "%d are held, %d are needed", n.Pool.Held(), n.keep())
 }
 
-// TestAnEndedWaitPassesItsTokensToTheNextInLine that the same calls counted. The rest travels back, where it is
-// worth only what the bucket has not refilled since.
+// TestAnEndedWaitPassesItsTokensToTheNextInLine that the same calls counted. The rest travels back, where it
+// is worth only what the bucket has not refilled since.
 func TestAnEndedWaitPassesItsTokensToTheNextInLine(t *testing.T) {
 	// Given a request in line that a call has brought 50 tokens, two behind it that this call counted, of
 	// which one waits for one call only, and one that has come since,

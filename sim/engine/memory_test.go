@@ -115,7 +115,8 @@ func TestAProcessAndAKeyAreSmall(t *testing.T) {
 		few, many      int
 		most           int64
 	}{
-		{"a process", "duration: 2s, limits: [100000/s burst 100000], policy: {fallback: deny}, groups: [{count: %d}]",
+		{"a process",
+			"duration: 2s, limits: [100000/s burst 100000], policy: {fallback: deny}, groups: [{count: %d}]",
 			100, 2000, 12_000},
 		{"a key, asked twice in ten seconds", "duration: 10s, limits: [10/s], groups: [{count: 4}], " +
 			"keys: {count: %d}, workload: {load: 0.02}", 2000, 20_000, 2000},

@@ -119,8 +119,10 @@ func TestARunOfATraceLastsAsLongAsIt(t *testing.T) {
 		{"with longer calls", Scenario{Workload: trace, CallTimeout: 250 * ms}, 5251 * ms},
 		{"whose requests wait", Scenario{Workload: waits}, 5301 * ms},
 		{"a repeated one", Scenario{Workload: repeated}, 30 * time.Second},
-		{"a window", Scenario{Workload: trace, Limits: []lease.Limit{lease.Sliding(9, time.Hour)}}, 5101 * ms},
-		{"two traces", Scenario{Groups: []Group{{Workload: &trace}, {Workload: &longer}}}, time.Minute + 101*ms},
+		{"a window", Scenario{Workload: trace, Limits: []lease.Limit{lease.Sliding(9, time.Hour)}},
+			5101 * ms},
+		{"two traces", Scenario{Groups: []Group{{Workload: &trace}, {Workload: &longer}}},
+			time.Minute + 101*ms},
 		{"a trace and another load", Scenario{Workload: trace, Groups: []Group{{}, {Workload: &Workload{}}}},
 			30 * time.Second},
 	} {

@@ -391,7 +391,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) ([]Stress, error) {
 	trials := p.trials(stressPhase, p.plan.ConfirmSeed, same)
 	for i, name := range Stresses {
 		all[i] = Stress{Name: name, Must: slices.Contains(p.q.MustHold, name)}
-		if s := &trials[i].scenario; often[name].every > 0 && s.Stationary() { // its cost is a stock, not a share
+		// A fault's cost is a stock, not a share: half of the run shows it.
+		if s := &trials[i].scenario; often[name].every > 0 && s.Stationary() {
 			*s = lasting(*s, min(s.Duration, s.Warmup+max((s.Duration-s.Warmup)/2, 2*s.Settles())))
 		}
 		trials[i].scenario, all[i].Description = stressed(trials[i].scenario, name)

@@ -146,10 +146,12 @@ func noSweepBeatsAPlan(
 		again[0].scenario.Reps *= 10
 		_, err := tried.simulate(t.Context(), "again", again)
 		testkit.NoErr(t, err)
-		testkit.Check(t, !again[0].meets(pessimistic), "%s: the plan makes %v calls/s, and %s %v", s.Name, most, x.name,
+		testkit.Check(t, !again[0].meets(pessimistic), "%s: the plan makes %v calls/s, and %s %v", s.Name,
+			most, x.name,
 			x.calls())
 	}
-	t.Logf("%s: the plan makes %.5g calls/s (+Inf for no policy); %d policies were tried", s.Name, most, len(try.all))
+	t.Logf("%s: the plan makes %.5g calls/s (+Inf for no policy); %d policies were tried", s.Name, most,
+		len(try.all))
 }
 
 func TestTradeOffsAreConfirmedAndReachFarAndAreWorthALine(t *testing.T) {

@@ -89,8 +89,10 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	testkit.Check(t, o.P == 2 && o.Q == 4 && d.P == 6 && d.Q == 1.5, // twice a Pareto value has the same shape
 		"offset %+v, drift %+v", o, d)
 	testkit.Check(t, c.Offset.P == float64(time.Second) && c.Drift.P == 200, "right clocks go wrong: %+v", c)
-	f := sim.RedisFault{Kind: sim.FaultOutage, At: 6 * time.Second, For: 24 * time.Second} // three times what counts
-	testkit.Check(t, slices.Equal(outage.Redis.Faults, []sim.RedisFault{f}) && outage.Duration == s.Duration+f.For,
+	// three times what counts
+	f := sim.RedisFault{Kind: sim.FaultOutage, At: 6 * time.Second, For: 24 * time.Second}
+	testkit.Check(t, slices.Equal(outage.Redis.Faults, []sim.RedisFault{f}) &&
+		outage.Duration == s.Duration+f.For,
 		"%+v in %v", outage.Redis.Faults, outage.Duration)
 	g := more.Groups
 	testkit.Check(t, g[0].Count == 5 && g[0].Scale[0].Count == 11 && g[1].Count == 2 &&
@@ -163,7 +165,8 @@ func TestAPolicyHoldsUntilSoManyProcesses(t *testing.T) {
 		}
 		miss := got.Miss
 		got.Miss = nil
-		testkit.Check(t, *got == c.want && (miss == nil) == (got.Fails == 0), "until %d: %+v, want %+v", c.until, got,
+		testkit.Check(t, *got == c.want && (miss == nil) == (got.Fails == 0), "until %d: %+v, want %+v",
+			c.until, got,
 			c.want)
 		testkit.Check(t, miss == nil || miss.Figure == "false_reject_ratio" && miss.Value == 0.2, "%+v", miss)
 	}

@@ -115,7 +115,8 @@ func (v planView) chosen(d *Document) {
 		}
 	}
 	if len(added) > 0 {
-		notes[0] += " What comes again and again adds to false_reject_ratio: " + strings.Join(added, ", ") + "."
+		notes[0] += " What comes again and again adds to false_reject_ratio: " + strings.Join(added,
+			", ") + "."
 	}
 	if len(v.Stress) > 0 {
 		d.tabulate("Under stress", stress, notes...)

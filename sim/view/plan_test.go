@@ -49,7 +49,8 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 		{planned, func(p *search.Plan) { p.EnoughS = 95 }, wording{"Plan again with --duration 1m35s.", ""}},
 		// An excess is a verdict unless the bound is a target, which the tables show.
 		{planned, exceeds(rejects),
-			wording{"in the worst window by 40, and by 473 under stress (Redis away for 30s, once a day).", ""}},
+			wording{"in the worst window by 40, and by 473 under stress (Redis away for 30s, once a day).",
+				""}},
 		{planned, exceeds(rejects, search.AtMost(search.BoundFigure, 0)), wording{"", "in the worst window"}},
 		{planned, requests(87.9), wording{"for each request makes 87.9 calls per second.", ""}},
 		{planned, requests(170), wording{"Leases save little here: a limiter that asks Redis", ""}},

@@ -43,7 +43,8 @@ func (v planView) judge(d *Document) {
 			d.say(Neutral, "%s", v.needs())
 		}
 		if g := v.Grow; g != nil {
-			d.say(Neutral, "Under the same load it meets the targets with up to %s%s.", Count(g.Holds, "process"),
+			d.say(Neutral, "Under the same load it meets the targets with up to %s%s.", Count(g.Holds,
+				"process"),
 				v.missed())
 		}
 		if v.Given.Policy == v.Chosen.Policy {

@@ -209,11 +209,13 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 			"with less load.", view.Shortly(time.Duration(b.Real.LagNs.P99)))
 	}
 	denied := 1 - float64(b.Real.Admitted)/float64(max(b.Real.Offered, 1))
-	kept := view.Verdict{Mood: view.Good, Text: "In no window did the real processes admit more than the promise " +
-		"for any key. They denied " + view.Percent(denied) + " of what they were asked for."}
+	kept := view.Verdict{Mood: view.Good,
+		Text: "In no window did the real processes admit more than the promise " +
+			"for any key. They denied " + view.Percent(denied) + " of what they were asked for."}
 	if excess := b.Real.BoundExceededBy; excess > 0 {
-		kept = view.Verdict{Mood: view.Bad, Text: fmt.Sprintf("In one window the real processes admitted %d more "+
-			"than the promise.", excess)}
+		kept = view.Verdict{Mood: view.Bad,
+			Text: fmt.Sprintf("In one window the real processes admitted %d more "+
+				"than the promise.", excess)}
 	}
 	service := "the server does not say how much of it is its own"
 	if ns := b.Real.ServiceTimeNs; ns > 0 {

@@ -38,11 +38,13 @@ func TestRealLimitersDoWhatTheSimulatorSays(t *testing.T) {
 			"workload: {kind: onoff, load: 1.3, on: 300ms, off: 700ms}", [2]string{}},
 		{"bursts of all within 2 ms", "limits: [1000/s burst 500]\ngroups: [{count: 8}]\n" +
 			"workload: {kind: sync, load: 1.5, within: 2ms}", [2]string{}},
-		{"a window, 1,000 in 1s", "limits: [1000 in 1s]\ngroups: [{count: 4}]\nworkload: {load: 1.5}", [2]string{}},
+		{"a window, 1,000 in 1s", "limits: [1000 in 1s]\ngroups: [{count: 4}]\nworkload: {load: 1.5}",
+			[2]string{}},
 		{"waiting for up to 500 ms", "limits: [1000/s burst 100]\ngroups: [{count: 8}]\n" +
 			"workload: {load: 1.2, verb: wait, deadline: 500ms}", [2]string{}},
-		{"Redis stopped for a second", "limits: [1000/s burst 200]\ngroups: [{count: 4}]\nworkload: {load: 2}\n" +
-			"redis: {faults: [{kind: hang, at: 2s, for: 1s}]}", [2]string{}},
+		{"Redis stopped for a second",
+			"limits: [1000/s burst 200]\ngroups: [{count: 4}]\nworkload: {load: 2}\n" +
+				"redis: {faults: [{kind: hang, at: 2s, for: 1s}]}", [2]string{}},
 	}
 	cases, length := all, "6s"
 	long := testkit.Long(t, "two loads of three seconds", "eleven of six seconds")
@@ -60,7 +62,8 @@ func TestRealLimitersDoWhatTheSimulatorSays(t *testing.T) {
 		testkit.EventuallyNil(t, func() error {
 			b = prints[sideBySide](leasesim(t, "compare --live --redis "+redis+" -f "+path+" --out json"))
 			processes := b.Real.Processes
-			done := b.Real.Admitted > 0 && c.fates == [2]string{processes[0].Fate, processes[len(processes)-1].Fate}
+			done := b.Real.Admitted > 0 && c.fates == [2]string{processes[0].Fate,
+				processes[len(processes)-1].Fate}
 			testkit.Must(t, b.Real.BoundExceededBy == 0, "%s: %+v", c.name, b.Real)
 			off = float64(b.Real.Admitted)/b.Simulated.Admitted.Mean - 1
 			if runs++; b.Real.Overloaded && runs == 5 {
@@ -72,9 +75,11 @@ func TestRealLimitersDoWhatTheSimulatorSays(t *testing.T) {
 			return nil
 		})
 		offered := float64(b.Real.Offered)
-		testkit.Check(t, offered == b.Simulated.Offered.Mean || c.fates[1] == "killed", // a moment early or late
+		// A kill comes a moment early or late.
+		testkit.Check(t, offered == b.Simulated.Offered.Mean || c.fates[1] == "killed",
 			"%s: %v are offered, %v simulated", c.name, offered, b.Simulated.Offered.Mean)
-		t.Logf("%-29s %9.0f %9d %9.0f %7.2f %%%s", c.name, offered, b.Real.Admitted, b.Simulated.Admitted.Mean, 100*off,
+		t.Logf("%-29s %9.0f %9d %9.0f %7.2f %%%s", c.name, offered, b.Real.Admitted,
+			b.Simulated.Admitted.Mean, 100*off,
 			busy)
 	}
 }

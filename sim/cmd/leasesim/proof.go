@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -32,16 +33,18 @@ func (f *shared) prove(d *view.Document, s sim.Scenario, c *search.Candidate) {
 	p, err := proved(s, c)
 	if err != nil {
 		why := strings.TrimPrefix(err.Error(), "leasesim: bad usage: ")
-		d.Verdicts = append(d.Verdicts, view.Verdict{Mood: view.Neutral, Text: "No real processes can prove it: " +
-			why + "."})
+		d.Verdicts = append(d.Verdicts, view.Verdict{Mood: view.Neutral,
+			Text: "No real processes can prove it: " +
+				why + "."})
 		return
 	}
 	words := []string{"leasesim", "compare", "--live"}
-	text := "As many real processes play the requests under the chosen policy. Every admission is audited, and " +
-		"the simulation set beside it. "
+	text := "As many real processes play the requests under the chosen policy. Every admission is " +
+		"audited, and the simulation set beside it. "
 	if c.Figures.CallsPerS.Mean > embeddedCalls {
 		words = append(words, "--redis", "localhost:6379")
-		text += fmt.Sprintf("It needs a Redis: the embedded one serves %v lease calls a second. ", embeddedCalls)
+		text += fmt.Sprintf("It needs a Redis: the embedded one serves %v lease calls a second. ",
+			embeddedCalls)
 	}
 	words = append(words, "-f", quoted(f.file))
 	for _, set := range slices.Concat(f.sets, p.sets) {
@@ -92,7 +95,7 @@ func proved(s sim.Scenario, c *search.Candidate) (p proving, err error) {
 		p.set(&err, "groups[0].count", processesMost)
 		p.note("They are %d in the place of %d.", processesMost, s.Groups[0].Count)
 	}
-	if err = cmp.Or(err, p.load(c.Figures.CallsPerS.Mean)); err != nil {
+	if err = cmp.Or(err, p.load(&c.Figures)); err != nil {
 		return p, err
 	}
 	played, err := live.Played(p.s)
@@ -119,8 +122,9 @@ func proved(s sim.Scenario, c *search.Candidate) (p proving, err error) {
 }
 
 // load has the most popular key asked for more than its limit, for long enough that the limit shows, by as
-// many requests as one machine makes. A load that is recorded, or of each group its own, stays as it is.
-func (p *proving) load(calls float64) (err error) {
+// many requests as one machine makes. A load that is recorded, or of each group its own, stays as it is, if
+// some of it was denied in the plan, as figures say.
+func (p *proving) load(figures *sim.Figures) (err error) {
 	full := p.s.Defaults()
 	w, limit := &full.Workload, full.Limits[0]
 	all := 0.0 // the popularity of all keys, as multiples of the first one's
@@ -131,10 +135,13 @@ func (p *proving) load(calls float64) (err error) {
 	was := full.RateOf(w)
 	ofGroup := slices.ContainsFunc(full.Groups, func(g sim.Group) bool { return g.Workload != nil })
 	if ofGroup || slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind) {
+		if figures.Admitted.Mean >= figures.Offered.Mean {
+			return errors.New("the plan's requests were all admitted, so that nothing would be denied")
+		}
 		p.set(&err, "duration", min(full.Duration, proofLong))
 		return err
 	}
-	most, evenly := min(playedMost, was*callsMost/max(calls, 1)), ""
+	most, evenly := min(playedMost, was*callsMost/max(figures.CallsPerS.Mean, 1)), ""
 	second := !limit.Windowed() && limit.Per == time.Second
 	if was*proofLeast > most && full.Keys.Count == 1 && w.Cost.Max == 1 && len(full.Groups) == 1 && second {
 		most, evenly = evenMost, " evenly: they are too many to be played one by one"
@@ -154,8 +161,8 @@ func (p *proving) load(calls float64) (err error) {
 	}
 	load := loadAt(rate)
 	if load < proofLeast {
-		return fmt.Errorf("at %s requests a second, which one machine makes, the most popular key is asked for %s "+
-			"times its limit, so that nothing would be denied", view.Number(rate), view.Number(load))
+		return fmt.Errorf("at %s requests a second, which one machine makes, the most popular key is asked "+
+			"for %s times its limit, so that nothing would be denied", view.Number(rate), view.Number(load))
 	}
 	switch {
 	case evenly != "":
@@ -166,8 +173,8 @@ func (p *proving) load(calls float64) (err error) {
 		p.set(&err, "workload.load", fmt.Sprintf("%.4g", w.Load*rate/was))
 	}
 	if rate != was || evenly != "" {
-		p.note("They ask for %s times the limit of the most popular key, by %s requests a second in the place of "+
-			"%s%s.", view.Number(load), view.Number(rate), view.Number(was), evenly)
+		p.note("They ask for %s times the limit of the most popular key, by %s requests a second in the "+
+			"place of %s%s.", view.Number(load), view.Number(rate), view.Number(was), evenly)
 	}
 	lasts := shows(load)
 	if limit.Windowed() {

@@ -82,7 +82,8 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	case sim.Replay:
 		o.replays(s)
 	default:
-		demand(false, "workload.kind is %s: requests must not depend on answers, and all groups ask in one way",
+		demand(false,
+			"workload.kind is %s: requests must not depend on answers, and all groups ask in one way",
 			s.Workload.Kind)
 	}
 	for _, d := range o.differences(s) {
@@ -220,7 +221,8 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes := o.Duration.Seconds(), float64(o.Processes)
 	entitled := o.entitlement(o.Duration) * float64(max(o.Keys, 1))
 	requests := processes * workers // the last one of each worker may have been due or not
-	if o.Shape == ShapeReplay {     // which is the same for both: the last one of the run may be late
+	// A trace is the same for both: its last request may be late.
+	if o.Shape == ShapeReplay {
 		requests = 0
 		for _, q := range o.Trace {
 			requests = max(requests, float64(q.Cost))

@@ -78,7 +78,8 @@ func (c *child) play() error {
 		})
 	}
 	wg.Wait()
-	for end := began.Add(c.Options.Duration); c.before(time.Now(), end); { // as the simulated ones go on calling
+	// The simulated processes go on calling until the end, too.
+	for end := began.Add(c.Options.Duration); c.before(time.Now(), end); {
 		time.Sleep(min(time.Until(end), 10*time.Millisecond))
 	}
 	return nil

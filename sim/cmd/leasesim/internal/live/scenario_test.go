@@ -136,7 +136,8 @@ func TestALoadThatNoShapeOffersIsPlayedAsATrace(t *testing.T) {
 		"workload={kind: sync, every: 1s, within: 2ms}", "workload={kind: boundary}", "limits=[1000 in 1s]",
 		"limits=[60000/m burst 10]", "workload.cost=pareto(1,50,1.2)", "keys={count: 20, zipf: 1}",
 		"groups=[{name: a, count: 3, skew: 1, weight: 3}, {name: b}]",
-		"groups=[{name: a, count: 3, workload: {rate: 100/s}}, {name: b, workload: {kind: pareto, rate: 900/s}}]",
+		"groups=[{name: a, count: 3, workload: {rate: 100/s}}, " +
+			"{name: b, workload: {kind: pareto, rate: 900/s}}]",
 		"workload={kind: constant, verb: wait}",
 		"redis.faults=[{kind: hang, at: 1s, for: 500ms}]",
 	} {
@@ -144,16 +145,19 @@ func TestALoadThatNoShapeOffersIsPlayedAsATrace(t *testing.T) {
 		drawn, err := Played(s)
 		testkit.NoErr(t, err)
 		o, err := FromScenario(drawn)
-		testkit.Check(t, err == nil && o.Shape == ShapeReplay && len(o.Trace) > 0, "%s: %v, %s", sets, err, o.Shape)
+		testkit.Check(t, err == nil && o.Shape == ShapeReplay && len(o.Trace) > 0, "%s: %v, %s", sets, err,
+			o.Shape)
 		want, err := sim.Run(t.Context(), s)
 		testkit.NoErr(t, err)
 		got, err := sim.Run(t.Context(), drawn)
 		testkit.NoErr(t, err)
 		// Those that wait end a deadline before the run does.
 		testkit.Check(t, got.Offered.Mean == want.Offered.Mean || o.Deadline == time.Second &&
-			got.Offered.Mean == math.Floor(want.Offered.Mean*2/3), "%s: %v tokens, not %v", sets, got.Offered.Mean,
+			got.Offered.Mean == math.Floor(want.Offered.Mean*2/3), "%s: %v tokens, not %v", sets,
+			got.Offered.Mean,
 			want.Offered.Mean)
-		testkit.Check(t, got.Admitted.Mean == want.Admitted.Mean || o.Deadline > 0, "%s: %v admitted, not %v", sets,
+		testkit.Check(t, got.Admitted.Mean == want.Admitted.Mean || o.Deadline > 0,
+			"%s: %v admitted, not %v", sets,
 			got.Admitted.Mean, want.Admitted.Mean)
 	}
 }
@@ -167,7 +171,8 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 		// run
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit",
 		"policy.strict_expiry", "policy.calls_per_second",
-		"groups", "groups[]", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate",
+		"groups", "groups[]", "groups[].count", "groups[].name", "groups[].share", "workload.kind",
+		"workload.rate",
 		"workload.load", "workload.within",
 		// played as a trace
 		"policy.weight", "groups[].weight", "groups[].skew", "keys.count", "keys.zipf", "workload.cost",
