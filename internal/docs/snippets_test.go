@@ -156,25 +156,35 @@ func TestRulesOfThePagesAreValid(t *testing.T) {
 }
 
 // TestTheProgramOfTheREADMERuns takes the first program out of the page, which has at most 20 lines,
-// and runs it as it stands, but for the address of the Redis.
+// and runs it as it stands, in a module of its own. It starts a Redis where none answers.
 func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	program := read(t).blocks("README.md", "go")[0].text
 	testkit.Check(t, strings.HasPrefix(program, "package main\n") && strings.Count(program, "\n") <= 20,
 		"the page does not begin with a program of at most 20 lines:\n%s", program)
-	const address = `"localhost:6379"`
-	testkit.Must(t, strings.Count(program, address) == 1, "the program does not call a Redis at %s", address)
-	server := miniredis.RunT(t).Addr()
-	dir := t.TempDir()
-	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	program = strings.ReplaceAll(program, address, strconv.Quote(server))
-	testkit.NoErr(t, os.WriteFile(source, []byte(program), 0o600))
-	build := exec.Command("go", "build", "-o", binary, source)
-	build.Dir = root
+	dir, binary := t.TempDir(), filepath.Join(t.TempDir(), "program")
+	repository, err := filepath.Abs(root)
+	testkit.NoErr(t, err)
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	testkit.NoErr(t, err)
+	for file, text := range map[string]string{
+		"main.go": program,
+		"go.sum":  string(sums),
+		"go.mod": fmt.Sprintf("module program\ngo 1.26.0\nrequire %s v0.0.0\nreplace %s => %q\n",
+			module, module, repository),
+	} {
+		testkit.NoErr(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	build := exec.Command("go", "build", "-mod=mod", "-o", binary, ".")
+	build.Dir = dir
 	out, err := build.CombinedOutput()
 	testkit.Must(t, err == nil, "%v: %s", err, out)
 
 	// The first request is denied where its call takes longer than CallTimeout.
 	testkit.Eventually(t, `the program prints "served"`, func() bool {
+		server := miniredis.NewMiniRedis()
+		if server.StartAddr("localhost:6379") == nil { // otherwise there is one
+			defer server.Close()
+		}
 		out, err := exec.Command(binary).CombinedOutput()
 		testkit.Must(t, err == nil, "%v: %s", err, out)
 		return string(out) == "served\n"
