@@ -16,7 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestRivalsOnFourLoads prints, with -v, the table of all algorithms of docs/simulator.md: 16 processes on
+// TestRivalsOnFourLoads prints, with -v, the table of all algorithms of docs/evaluation.md: 16 processes on
 // 1000/s burst 200, whose clocks are up to 100 ms off. Leases admit no more than the promise on any of the
 // loads, and 96 % of what one central bucket does, with fewer calls than one for each request.
 func TestRivalsOnFourLoads(t *testing.T) {
@@ -28,26 +28,26 @@ func TestRivalsOnFourLoads(t *testing.T) {
 	}
 	columns := 1 + len(loads)
 	rows := map[string][]string{}
-	names := append([]string{"leases (this library)"}, rival.Names()...)
+	names := append([]string{"yuzhi"}, rival.Names()...)
 	for _, load := range loads[:testkit.ShortOrLong(t, 1, len(loads), "loads")] {
 		s := fleet(t, "1000/s burst 200", 16, "clock: {offset: 'uniform(-100ms,100ms)'}, workload: {%s}",
 			load.workload)
 		s.Rivals, s.Reps, s.Warmup = rival.Names(), 2, 5*time.Second
 		r := run(t, s)
-		row := func(name string, part, beyond, trips sim.Figure) {
-			rows[name] = append(rows[name], fmt.Sprintf("%.1f %%, %.0f, %.0f", 100*part.Mean, beyond.Worst,
-				trips.Mean))
+		row := func(name string, part, rejects, beyond, trips sim.Figure) {
+			rows[name] = append(rows[name], fmt.Sprintf("%.1f %%, %.1f %%, %.0f, %.0f", 100*part.Mean,
+				100*rejects.Mean, beyond.Worst, trips.Mean))
 		}
-		row(names[0], r.AdmittedVsCentral, r.BoundExceededBy, r.RoundTripsPerS)
+		row(names[0], r.AdmittedVsCentral, r.FalseRejectRatio, r.BoundExceededBy, r.RoundTripsPerS)
 		for _, x := range r.Rivals {
-			row(x.Name, x.AdmittedVsCentral, x.BoundExceededBy, x.RoundTripsPerS)
+			row(x.Name, x.AdmittedVsCentral, x.FalseRejectRatio, x.BoundExceededBy, x.RoundTripsPerS)
 		}
 		reaches(t, load.name, r, 0.96)
 		testkit.Check(t, r.RoundTripsPerS.Mean < r.Rivals[0].RoundTripsPerS.Mean,
 			"%s: %.0f round trips/s, %s %.0f",
 			load.name, r.RoundTripsPerS.Mean, r.Rivals[0].Name, r.Rivals[0].RoundTripsPerS.Mean)
 	}
-	head := []string{"admitted of one central bucket, beyond the bound, round trips/s"}
+	head := []string{"admitted of one central bucket, false rejects, tokens above the bound, round trips/s"}
 	for _, load := range loads {
 		head = append(head, load.name)
 	}
