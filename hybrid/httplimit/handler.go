@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/hybrid/internal/door"
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
 // Rule is one limit of a request.
@@ -116,7 +116,7 @@ func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, 
 	if rule.Class > 0 {
 		key = key.Class(rule.Class)
 	}
-	result, err := door.Decide(r.Context(), key, cost, h.wait)
+	result, err := admission.Decide(r.Context(), key, cost, h.wait)
 	return h.respond(w, r, h.policiesOf(rule, name, key.CachedLimits(), &result), &result, err)
 }
 
@@ -126,7 +126,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	if err != nil {
 		return err
 	}
-	result, err := door.Decide(r.Context(), joined, cost, h.wait)
+	result, err := admission.Decide(r.Context(), joined, cost, h.wait)
 	var all policies
 	var headers []string
 	for i, key := range keys {
@@ -212,7 +212,7 @@ func (h *handler) respond(
 		return err
 	case result.Shadowed:
 		return nil // a client must not see a limit that is only tried
-	case err == nil && door.Failed(*result) && !result.Limit.Equal(hybrid.Blocked):
+	case err == nil && admission.Failed(*result) && !result.Limit.Equal(hybrid.Blocked):
 		return fmt.Errorf("%w; Policy.Fallback denies the request", &outage{result.RetryAfter})
 	}
 	if exceeds {

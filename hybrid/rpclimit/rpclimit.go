@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/hybrid/internal/door"
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
 // KeyFunc returns the key of a call, from its context: metadata, the peer's address, the method. An error
@@ -75,7 +75,7 @@ func (l *Limiter) decide(ctx context.Context) error {
 	if l.cost != nil {
 		n = l.cost(ctx)
 	}
-	r, err := door.Decide(ctx, key, n, l.patience)
+	r, err := admission.Decide(ctx, key, n, l.patience)
 	if err == nil && !r.OK {
 		err = Denial{r}
 	}
@@ -83,7 +83,7 @@ func (l *Limiter) decide(ctx context.Context) error {
 }
 
 // keyOf returns the key of the call, or all its keys joined.
-func (l *Limiter) keyOf(ctx context.Context) (door.Key, error) {
+func (l *Limiter) keyOf(ctx context.Context) (admission.Key, error) {
 	class := 0
 	if l.class != nil {
 		class = l.class(ctx)
@@ -129,7 +129,7 @@ func (d Denial) Error() string {
 // Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer: the call may be within
 // the limit then.
 func (d Denial) Unwrap() error {
-	if door.Failed(d.Result) {
+	if admission.Failed(d.Result) {
 		return hybrid.ErrUnavailable
 	}
 	return ErrDenied

@@ -71,12 +71,12 @@ var arrows = map[string][]string{
 	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "redisbucket", "internal/node", "internal/pool",
 		"internal/protocol", "internal/safetext"},
 
-	"hybrid/hybridotel":      {"hybrid", "lease", "lease/memory", "redisbucket"},
-	"hybrid/xtime":           {"hybrid", "internal/safetext"},
-	"hybrid/internal/door":   {"hybrid"},
-	"hybrid/rpclimit":        {"hybrid", "hybrid/internal/door"},
-	"hybrid/httplimit":       {"hybrid", "lease", "hybrid/internal/door"},
-	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext", "internal/yamlfile"},
+	"hybrid/hybridotel":         {"hybrid", "lease", "lease/memory", "redisbucket"},
+	"hybrid/xtime":              {"hybrid", "internal/safetext"},
+	"hybrid/internal/admission": {"hybrid"},
+	"hybrid/rpclimit":           {"hybrid", "hybrid/internal/admission"},
+	"hybrid/httplimit":          {"hybrid", "lease", "hybrid/internal/admission"},
+	"hybrid/httplimit/rules":    {"hybrid", "hybrid/httplimit", "lease", "internal/safetext", "internal/yamlfile"},
 
 	"internal/exact":     nil,
 	"internal/faults":    nil,

@@ -1,6 +1,6 @@
-// Package door holds the decision that httplimit and rpclimit share: it admits, delays or denies a
+// Package admission holds the decision that httplimit and rpclimit share: it admits, delays or denies a
 // request from the network.
-package door
+package admission
 
 import (
 	"context"
