@@ -59,7 +59,6 @@ var treatments = []rule{
 	{"admitted(t, t+w]", noCommand, "the promise"},
 	{"go get github.com/yuzhi-go/yuzhi", never, "changes the go.mod of whoever runs it"},
 	{".ci/servers PATH...", never, "PATH stands for servers that the reader has"},
-	{"make MALLOC=libc", never, "builds servers from sources that are elsewhere"},
 	{"kubectl -n yuzhi", never, "wants a cluster"},
 	{"kubectl create", never, "wants a cluster"},
 	{"docker build", never, "wants docker"},
