@@ -2,9 +2,10 @@
 // process leases batches of tokens from one token bucket and spends them locally.
 //
 // However many processes share a bucket, together they admit no more in ANY window than one central
-// bucket would: burst + overcommit + rate x window, and what was refunded in it. That holds while
-// the store answers, and through any outage under FallbackDeny; under FallbackLocalShare, the
-// default, an outage adds at most rate x window, and one local burst for each process.
+// bucket would: burst + overcommit + rate x window, and the refunds within it. That holds through any
+// outage with FallbackDeny. With FallbackLocalShare, the default, a process that cannot reach the store
+// admits its part of the rate and of the tokens that were left, so an outage may exceed the bound by
+// about a burst, and by those parts if only some processes are cut off (docs/protocol.md section 1).
 //
 // Redis makes a Limiter in one call, for one set of limits in one Redis; New takes all settings:
 //
@@ -26,7 +27,7 @@
 //
 //   - Allow, in most places: true or false now. AllowN where a request costs more than one token.
 //   - TryAllow where even the one lease call that Allow may wait for is too much.
-//   - Take where the caller wants a context, or the reasons: how much is left, when to come back.
+//   - Take where the caller wants a context, or the reasons: how much is left, when to retry.
 //     TakeUpTo for a batch that may be smaller.
 //   - Wait and WaitN for work that should be done later rather than not at all.
 //   - Key(name) once and its methods after that, where the same key is used again and again, and Key.Class
