@@ -486,7 +486,7 @@ func ExampleLimiter_ResetTo() {
 	// <nil> true
 }
 
-// LimitsFor is asked when a key comes into use, and again on Refresh.
+// LimitsFor is asked when a key comes into use, and again on Refresh. RefreshAll asks for every key in use.
 func ExampleLimiter_Refresh() {
 	plan := map[string][]hybrid.Limit{"ann": {hybrid.PerHour(10)}}
 	l := limiterOn(memory.New(nil), hybrid.Config{
@@ -495,8 +495,8 @@ func ExampleLimiter_Refresh() {
 	defer l.Close()
 	l.Allow("ann")
 	plan["ann"] = []hybrid.Limit{hybrid.PerHour(1000)} // in force two TTLs after the last Refresh of the fleet
-	fmt.Println(l.Refresh("ann"))
-	// Output: <nil>
+	fmt.Println(l.Refresh("ann"), l.RefreshAll())
+	// Output: <nil> <nil>
 }
 
 // With Policy.Shadow everything is admitted, and what the limits would have denied is counted: to
