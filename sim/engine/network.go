@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -123,14 +124,20 @@ func (n *network) send(b *batch) {
 		n.end(b)
 		return
 	}
-	b.trip = n.s.RoundTrip.Sample(&n.stream)
+	b.trip = n.roundTrip(b.p, &n.stream)
 	n.time.at(now+n.upload(b)+b.trip/2, evRequest, b.id)
 	if twice {
 		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, script: b.script, wait: copied})
 		c.calls = append(c.calls, b.calls...)
-		at := now + n.upload(c) + n.s.RoundTrip.Sample(&n.stream)/2
+		at := now + n.upload(c) + n.roundTrip(b.p, &n.stream)/2
 		n.time.at(at, evRequest, c.id)
 	}
+}
+
+// roundTrip draws the round trip of a message from p: of p's group, or else of the network.
+func (n *network) roundTrip(p *process, stream *random.Stream) int64 {
+	of := cmp.Or(p.group.RoundTrip, n.s.RoundTrip)
+	return of.Sample(stream)
 }
 
 // chance draws whether something of this probability happens. It draws nothing where it never does.
@@ -441,7 +448,7 @@ func (n *network) connect(b *batch) {
 
 // shake begins the next round trip of a handshake.
 func (n *network) shake(b *batch) {
-	b.trip = n.s.RoundTrip.Sample(&n.stream)
+	b.trip = n.roundTrip(b.p, &n.stream)
 	n.time.at(n.time.now+b.trip, evShaken, b.id)
 }
 
@@ -508,7 +515,7 @@ func (n *network) bring(b *batch) {
 func (n *network) upload(b *batch) (takes int64) {
 	if b.script == brought {
 		for range scriptTrips - 1 {
-			takes += n.s.RoundTrip.Sample(&n.stream)
+			takes += n.roundTrip(b.p, &n.stream)
 		}
 	}
 	return takes

@@ -53,6 +53,17 @@ func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
 	}
 }
 
+// TestAGroupHasItsOwnRoundTrip: a request waits for the round trips of the handshake and of its call.
+func TestAGroupHasItsOwnRoundTrip(t *testing.T) {
+	const ms = time.Millisecond
+	for group, trip := range map[string]time.Duration{"count: 1": ms, "round_trip: 9ms": 9 * ms} {
+		s := scene(t, "duration: 2s, limits: [1/s], network: {round_trip: 1ms}, groups: [{%s}]", group)
+		s.Workload = regularly(time.Second, time.Second)
+		waits := simulate(t, s).books.waits.Mean()
+		testkit.Check(t, waits/trip == handshakeFirst+1, "%s: the request waits %v", group, waits)
+	}
+}
+
 func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 	// Given a bucket that is used from the beginning, and a second failover during the first, with
 	// a replica that is further behind,

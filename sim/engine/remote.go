@@ -78,7 +78,7 @@ func (r *remote) send(q *request, number int) {
 	chance := func(p scenario.Ratio) bool { return p > 0 && r.stream.Bernoulli(float64(p)) }
 	lost, silent := chance(n.s.Loss), chance(n.s.LostReplies)
 	id, a := r.asks.take()
-	*a = ask{request: *q, number: number, life: q.p.life, heard: true, trip: n.s.RoundTrip.Sample(&r.stream)}
+	*a = ask{request: *q, number: number, life: q.p.life, heard: true, trip: n.roundTrip(q.p, &r.stream)}
 	if lost = lost || n.cut(q.p, q.at); lost || silent {
 		r.deny(a, q.at)
 	}

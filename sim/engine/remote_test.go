@@ -109,6 +109,7 @@ func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
 		admitted int64   // of 10,000
 	}{
 		{"network: {round_trip: 20ms}", 20.047, 20.047, 0.047, 10000},
+		{"groups: [{round_trip: 20ms}]", 20.047, 20.047, 0.047, 10000},
 		{"redis: {service_time: 2691us}", 2.9, 2.9, 0.9, 10000}, // of a lease call: three times as long
 		// Requests come twice as fast as they are served: after 200 ms no answer is in time.
 		{"redis: {service_time: 6ms}, call_timeout: 100ms", 52, 99, 1, 96},

@@ -194,7 +194,7 @@ func misfortunate(s *scenario.Scenario) bool {
 	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||
 		slices.ContainsFunc(workloads(s), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
 		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) ||
-			heavy(g.Restarts.For.Dist) || clocks(g.Clock)
+			heavy(g.Restarts.For.Dist) || heavy(g.RoundTrip.Dist) || clocks(g.Clock)
 	})
 }
 

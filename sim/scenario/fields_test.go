@@ -47,6 +47,7 @@ redis:
 		"groups[0].weight=-1":                               "is -1, must be 1 to",
 		"groups[0].headroom=1":                              "is 1, must be 0 to below 1",
 		"groups[0].skew=11":                                 "is 11, must be 0 to 10",
+		"groups[0].round_trip=-1ms":                         "is -1ms, must not be negative",
 		"groups[0].pauses.every=1ns":                        "is 1ns, must be 1ms to",
 		"groups[0].restarts.for=normal(-1ns,1ns)":           "is normal(-1ns,1ns), must not",
 		"groups[0].pauses.every=2s; groups[0].pauses.at=1s": "is 1s and every is 2s, but stops come",

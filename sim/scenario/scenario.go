@@ -75,9 +75,11 @@ type Group struct {
 	// Shadow has its processes admit what they would deny, as Policy.Shadow does for all.
 	Shadow bool `json:",omitzero"`
 	// Skew divides the group's load unevenly: its k-th process has a part proportional to 1/k^Skew.
-	Skew     float64
-	Clock    *Clock
-	Workload *Workload // its own, with its own rate; then Share means nothing
+	Skew  float64
+	Clock *Clock
+	// RoundTrip is Network.RoundTrip of its processes, such as those of another region; 0 means Network's.
+	RoundTrip DurationDist `json:",omitzero"`
+	Workload  *Workload    // its own, with its own rate; then Share means nothing
 
 	Pauses   Stops  // stopped and resumed: long collections, SIGSTOP, a virtual machine that is moved
 	Restarts Stops  // killed, and started anew under another instance id

@@ -214,6 +214,7 @@ func (c *checker) groups() {
 		if g.Clock != nil {
 			c.clock(path+".clock", *g.Clock)
 		}
+		c.length(path+".round_trip", g.RoundTrip)
 		if g.Workload != nil {
 			c.workload(path+".workload", *g.Workload, g.Headroom)
 		}

@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -64,6 +65,11 @@ func (d decoder) keepZeros(s *scenario.Scenario) {
 			d.Bad(workload+"rate", at, meansDefault, "0/s", "a load of "+means.Second)
 		}
 	})
+	for i := range s.Groups { // whose default Defaults does not fill in
+		if _, ok := d.Zeros[fmt.Sprintf("groups[%d].round_trip", i)]; ok {
+			s.Groups[i].RoundTrip.Dist = scenario.Dist{Kind: scenario.DistUniform}
+		}
+	}
 	s.Zeros = slices.Sorted(maps.Keys(d.Zeros))
 	for _, path := range s.Zeros {
 		if means := policyDefaults[path]; means != "" {

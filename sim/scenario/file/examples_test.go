@@ -79,6 +79,7 @@ func TestTemplateSaysTheDefaults(t *testing.T) {
 			"the commented-out sections are not there: %+v", g)
 		// These are examples and no defaults.
 		all.Groups[i].Clock, all.Groups[i].Workload, all.Groups[i].Scale = nil, nil, nil
+		all.Groups[i].RoundTrip = scenario.DurationDist{}
 	}
 	all.Network.Partitions, all.Redis.Faults = nil, nil
 	// The other fields mean the same whether they are given or not.

@@ -113,7 +113,8 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	own.Redis.ExchangeTime, own.Redis.WakeTime = s.Redis.ExchangeTime, s.Redis.WakeTime
 	own.Groups[0].Name = s.Groups[0].Name
 	own.Groups[0].Share = s.Groups[0].Share // one group has all, whatever its share
-	own.Workload = s.Workload               // of which only these fields count for what live offers
+	own.Groups[0].RoundTrip = s.Groups[0].RoundTrip
+	own.Workload = s.Workload // of which only these fields count for what live offers
 	own.Workload.Cost, own.Workload.Verb = sim.Cost{}, ""
 	own.Workload.Actual, own.Workload.Hold, own.Workload.Cancelled = sim.TokenDist{}, sim.DurationDist{}, 0
 	if o.Shape == ShapeBursts {
@@ -128,7 +129,9 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 			own.Redis.Faults = s.Redis.Faults
 		}
 		for _, g := range s.Groups {
-			own.Groups = append(own.Groups, sim.Group{Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share})
+			own.Groups = append(own.Groups, sim.Group{
+				Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share, RoundTrip: g.RoundTrip,
+			})
 		}
 		if o.StopAfter > 0 {
 			own.Groups[0].Pauses = s.Groups[0].Pauses
@@ -162,6 +165,10 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 		service = serviceAssumed
 	}
 	s.Network.RoundTrip = linkOf(real.RoundTripNs, service)
+	s.Groups = slices.Clone(s.Groups)
+	for i := range s.Groups {
+		s.Groups[i].RoundTrip = sim.DurationDist{} // real processes are on one machine
+	}
 	s.Redis.ServiceTime = sim.Constantly(service)
 	s.Redis.ExchangeTime, s.Redis.WakeTime = sim.Constantly(0), sim.Constantly(0) // the round trips have them
 	return s

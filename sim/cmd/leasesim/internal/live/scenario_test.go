@@ -166,8 +166,8 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	known := map[string]bool{}
 	for _, path := range []string{
 		// not looked at
-		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "redis.service_time",
-		"redis.exchange_time", "redis.wake_time",
+		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "groups[].round_trip",
+		"redis.service_time", "redis.exchange_time", "redis.wake_time",
 		// run
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit",
 		"policy.strict_expiry", "policy.calls_per_second",
@@ -225,7 +225,10 @@ func TestWhatWasMeasuredIsSimulated(t *testing.T) {
 		{"a fleet that made no call", 0, 0, 0, lognormal(time.Microsecond, time.Microsecond),
 			16 * time.Microsecond},
 	} {
-		got := Simulated(s, Report{RoundTripNs: Quantiles{int64(c.p50), int64(c.p99)},
+		far := s
+		far.Groups = []sim.Group{s.Groups[0]}
+		far.Groups[0].RoundTrip = sim.Constantly(time.Second)
+		got := Simulated(far, Report{RoundTripNs: Quantiles{int64(c.p50), int64(c.p99)},
 			ServiceTimeNs: int64(c.service)})
 		if got.Network.RoundTrip != c.trip || got.Redis.ServiceTime != sim.Constantly(c.simulated) {
 			t.Errorf("%s: %v, %v", c.what, got.Network.RoundTrip, got.Redis.ServiceTime)
