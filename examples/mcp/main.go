@@ -1,0 +1,131 @@
+// Command mcp is an MCP server (Model Context Protocol) that limits tools/call by three keys at once, all or
+// none: the agent, the tool and the tenant. Each tool has a limit of its own, and a cost in tokens of the
+// agent and of the tenant. The agent and the tenant come from the bearer token: a header would let a caller
+// invent them. Run it in the folder examples:
+//
+//	go run ./mcp                                         # limits of this process alone
+//	go run ./mcp -redis redis://localhost:6379           # limits that all servers share
+//	for i in 1 2 3; do curl localhost:8080/mcp -H 'Authorization: Bearer secret-of-ann' \
+//	  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \
+//	  -d '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "report"}}'; done
+//
+// A denied call is answered by a tool result with isError. The specification (2025-11-25, Tools, Error
+// Handling) has two kinds of errors: clients should show a tool result to the model, which can act on it, and
+// need not show a JSON-RPC error. The text tells the model when to come back, and _meta tells the client.
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// tools holds each tool's limit for all tenants together, and its cost for the agent and for the tenant.
+var tools = map[string]struct {
+	limit hybrid.Limit
+	cost  int64
+}{
+	"search": {hybrid.PerMinute(600), 1},
+	"report": {hybrid.PerMinute(4), 10},
+}
+
+// agents holds the known agents by bearer token. In a real service the claims of a verified JWT say this.
+var agents = map[string]struct{ tenant, name string }{
+	"secret-of-ann": {"acme", "ann"},
+	"secret-of-bob": {"acme", "bob"},
+	"secret-of-eve": {"initech", "eve"},
+}
+
+func limitsFor(key string) []hybrid.Limit {
+	kind, name, _ := strings.Cut(key, " ")
+	switch kind {
+	case "tool":
+		return []hybrid.Limit{tools[name].limit}
+	case "agent":
+		return []hybrid.Limit{hybrid.PerMinute(20)}
+	}
+	return []hybrid.Limit{hybrid.PerMinute(30)} // a tenant
+}
+
+// verify returns the agent of a bearer token. RequireBearerToken answers an error with 401.
+func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+	a, known := agents[token]
+	if !known {
+		return nil, auth.ErrInvalidToken
+	}
+	return &auth.TokenInfo{UserID: a.tenant + "/" + a.name, Extra: map[string]any{"tenant": a.tenant}}, nil
+}
+
+// limited limits tools/call. It passes other methods, and also unknown tools, which the server refuses: an
+// invented name makes no key.
+func limited(limiter *hybrid.Limiter) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			call, ok := r.(*mcp.CallToolRequest)
+			if !ok || tools[call.Params.Name].cost == 0 {
+				return next(ctx, method, r)
+			}
+			from, cost := call.Extra.TokenInfo, tools[call.Params.Name].cost
+			all := limiter.Join(limiter.Key("agent "+from.UserID), limiter.Key("tool "+call.Params.Name),
+				limiter.Key(fmt.Sprint("tenant ", from.Extra["tenant"])))
+			taken, err := all.TakeEach(ctx, cost, 1, cost)
+			if err != nil {
+				return nil, err // a JSON-RPC error: the model cannot mend it
+			}
+			if !taken.OK {
+				return denied(taken), nil
+			}
+			return next(ctx, method, r)
+		}
+	}
+}
+
+// denied returns the answer to a denied call: which limit denied it, and when to come back.
+func denied(r hybrid.Result) *mcp.CallToolResult {
+	seconds := int64(math.Ceil(r.RetryAfter.Seconds()))
+	text := fmt.Sprintf("The limit of %s is reached (%v). Retry in %d seconds.", r.Key, r.Limit, seconds)
+	return &mcp.CallToolResult{
+		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}},
+		Meta: mcp.Meta{"com.example/retryAfterSeconds": seconds},
+	}
+}
+
+// newServer returns the handler of the MCP server, and its limiter.
+func newServer(buckets lease.Store) (http.Handler, *hybrid.Limiter, error) {
+	limiter, err := hybrid.New(buckets, hybrid.Config{Name: "mcp", LimitsFor: limitsFor})
+	server := mcp.NewServer(&mcp.Implementation{Name: "example", Version: "1"}, nil)
+	for name := range tools {
+		done := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " done"}}}
+		mcp.AddTool(server, &mcp.Tool{Name: name, Description: "does " + name},
+			func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+				return done, nil, nil
+			})
+	}
+	server.AddReceivingMiddleware(limited(limiter))
+	// Without sessions any server answers any request.
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
+	options := auth.RequireBearerTokenOptions{AllowMissingExpiration: true} // as those of agents
+	return auth.RequireBearerToken(verify, &options)(handler), limiter, err
+}
+
+func main() {
+	store.Main("mcp-example", func(ctx context.Context, buckets lease.Store) error {
+		handler, limiter, err := newServer(buckets)
+		if err != nil {
+			return err
+		}
+		mux := http.NewServeMux()
+		mux.Handle("/mcp", handler)
+		return store.Serve(ctx, "localhost:8080", mux, limiter.Shutdown)
+	})
+}
