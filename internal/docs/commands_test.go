@@ -68,6 +68,7 @@ var treatments = []rule{
 	{"go run ./grpc -serve", background, "localhost:50051"},
 	{"go run ./llm", background, "localhost:8080"},
 	{"go run ./mcp", background, "localhost:8080"},
+	{"go run ./money", background, "localhost:8080"},
 	{"go run ./routers", background, "localhost:8080"},
 	{"go run ./worker", interrupted, "it works until then"},
 	{"leasesim top", interrupted, "it goes on until then"},

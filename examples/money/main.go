@@ -1,0 +1,159 @@
+// Command money is a gateway to a paid service that reads documents. A tenant may spend 50.00 there each day,
+// in UTC, through all gateways together. The cost of a call is known only afterwards: the gateway reserves an
+// estimate and settles the actual cost. Run it in the folder examples; the service is a fake in the same
+// program:
+//
+//	go run ./money                                       # a budget of this process alone
+//	go run ./money -redis redis://localhost:6379         # a budget that all gateways share
+//	curl -i localhost:8080/read -H 'Authorization: Bearer secret-of-acme' --data-binary @README.md
+//	curl localhost:8080/budget -H 'Authorization: Bearer secret-of-acme'
+//
+// A token of the limit is a micro, a millionth of the currency. A limit counts up to 2^52 tokens exactly,
+// which is 4.5 billion of the currency: prices need no rounding and no float.
+//
+//   - A process that dies between Reserve and Settle has spent its estimate. That day loses the difference.
+//     The limit never learns of a cost above the estimate, so estimate high.
+//   - Settle charges a cost above the estimate in full, and the tenant is denied until midnight if that uses
+//     up the day. One call is charged at most Policy.MaxOvershoot budgets (10) beyond its estimate, because
+//     its cost may be a mistake: then Settle returns ErrOvershoot. The next day begins with its full budget
+//     in any case.
+//   - For a call over midnight, the estimate counts on the first day and the difference on the second.
+//   - FallbackDeny: while Redis is away, a process spends no more than it has leased. A local share would
+//     spend money that other processes may have spent already.
+//   - StartEmpty is off: if Redis loses a bucket, that day's budget can be spent once more. With StartEmpty a
+//     lost bucket has nothing before midnight, and neither has that of a new tenant. A Redis that keeps its
+//     data is better than both: docs/operations.md, "Daily quotas".
+//   - The limit is a brake and no ledger. Bill by the records of the service.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+type (
+	micros int64 // a millionth of the currency
+	pages  int32
+)
+
+const (
+	perPage   micros = 12_500 // the service's price: 0.0125
+	dayBudget micros = 50_000_000
+)
+
+func (p pages) cost() micros { return micros(p) * perPage }
+
+func (m micros) String() string { return fmt.Sprintf("%d.%06d", m/1_000_000, m%1_000_000) }
+
+var tenants = map[string]string{"secret-of-acme": "acme", "secret-of-initech": "initech"} // by bearer token
+
+// gateway passes documents on to the service.
+type gateway struct {
+	service string // its URL
+	client  http.Client
+	budget  *hybrid.Limiter
+}
+
+func newGateway(
+	buckets lease.Store, service string, warn func(tenant string, budget hybrid.Limit, used float64),
+) (*gateway, error) {
+	budget, err := hybrid.New(buckets, hybrid.Config{
+		Name:         "budget",
+		Limits:       []hybrid.Limit{hybrid.Calendar(int64(dayBudget), 24*time.Hour, 0)},
+		Policy:       hybrid.Policy{Fallback: hybrid.FallbackDeny},
+		NearlyUsedAt: 0.8,
+		Events:       hybrid.Events{NearlyUsed: warn},
+	})
+	return &gateway{service, http.Client{Timeout: time.Minute}, budget}, err
+}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	tenant := tenants[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	if tenant == "" {
+		http.Error(w, "unknown token", http.StatusUnauthorized)
+		return
+	}
+	if r.URL.Path == "/budget" {
+		left, err := g.budget.Peek(r.Context(), tenant)
+		if err != nil {
+			http.Error(w, "the budget cannot be asked", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, "%v of %v are left today\n", micros(left.Remaining), dayBudget)
+		return
+	}
+	document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 10<<20))
+	if err != nil {
+		http.Error(w, "the document is too large", http.StatusRequestEntityTooLarge)
+		return
+	}
+	estimate := pages(1 + len(document)/2000).cost() // a page has at least 2,000 letters
+	reserved, err := g.budget.Reserve(r.Context(), tenant, int64(estimate))
+	switch result := reserved.Result(); {
+	case errors.Is(err, hybrid.ErrExceedsBurst):
+		http.Error(w, "the document costs more than a day's budget", http.StatusRequestEntityTooLarge)
+	case err != nil || !result.OK && result.Source == hybrid.SourceFallback:
+		http.Error(w, "the budget cannot be asked", http.StatusServiceUnavailable)
+	case !result.OK:
+		midnight := int(math.Ceil(result.RetryAfter.Seconds()))
+		w.Header().Set("Retry-After", strconv.Itoa(midnight))
+		http.Error(w, fmt.Sprintf("%v of today's budget are left, and this may cost %v",
+			micros(result.Remaining), estimate), http.StatusTooManyRequests)
+	default:
+		g.pass(w, string(document), reserved)
+	}
+}
+
+// pass has the service read the document, and settles its cost. The client's context does not end the call,
+// because the service bills what it has begun.
+func (g *gateway) pass(w http.ResponseWriter, document string, reserved *hybrid.Reservation) {
+	answer, err := g.client.Post(g.service, "text/plain", strings.NewReader(document))
+	if err != nil { // The service may bill it: the estimate stays spent.
+		http.Error(w, "no answer", http.StatusGatewayTimeout)
+		return
+	}
+	defer answer.Body.Close()
+	n, err := strconv.ParseInt(answer.Header.Get("Pages"), 10, 32)
+	if answer.StatusCode != http.StatusOK || err != nil || n < 0 {
+		reserved.Cancel() // The service does not bill what it refuses.
+		http.Error(w, "the service answers "+answer.Status, http.StatusBadGateway)
+		return
+	}
+	cost := pages(n).cost()
+	if err := reserved.Settle(int64(cost)); err != nil {
+		log.Printf("%v are not charged in full: %v", cost, err)
+	}
+	w.Header().Set("Cost", cost.String())
+	_, _ = io.Copy(w, answer.Body)
+}
+
+func main() {
+	store.Main("money-example", func(ctx context.Context, buckets lease.Store) error {
+		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			document, _ := io.ReadAll(r.Body)
+			w.Header().Set("Pages", strconv.Itoa(1+len(document)/3000))
+			fmt.Fprintln(w, len(strings.Fields(string(document))), "words")
+		}))
+		defer service.Close()
+		g, err := newGateway(buckets, service.URL, func(tenant string, _ hybrid.Limit, used float64) {
+			log.Printf("%s has used %.0f %% of %v", tenant, 100*used, dayBudget)
+		})
+		if err != nil {
+			return err
+		}
+		return store.Serve(ctx, "localhost:8080", g, g.budget.Shutdown)
+	})
+}
