@@ -202,7 +202,8 @@ func commandsOfComment(file, source string) []command {
 }
 
 var (
-	leasesimCommand = regexp.MustCompile(`(?:^|\s)(?:leasesim|go run \./sim/cmd/leasesim) (\w+)([^|;>#]*)`)
+	leasesimCommand = regexp.MustCompile(
+		`(?:^|\s)(?:leasesim|go run (?:-C \.\. )?\./sim/cmd/leasesim) (\w+)([^|;>#]*)`)
 	flagWord        = regexp.MustCompile(`(?:^|\s)(--?[a-z][\w-]*)`)
 	fileArgument    = regexp.MustCompile(`(?:^|[\s=])((?:\.\./|\./)?[\w-]+(?:/[\w.-]*)+)`)
 )

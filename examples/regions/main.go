@@ -1,0 +1,156 @@
+// Command regions has one limit over two regions: the buckets are in region a, and region b is 80 ms away.
+// Both together admit no more than the limit. Below the limit only the first requests wait for a call,
+// because a process leases tokens for half a second. Run it in the folder examples; both regions are in the
+// same program, which delays their calls:
+//
+//	go run ./regions                                     # buckets of this process alone
+//	go run ./regions -redis redis://localhost:6379       # buckets in Redis
+//
+// The settings for a distant region:
+//
+//   - Burst: with 4 x rate x round trip (320) many requests of b still wait for a call, with twice that none.
+//   - Policy.Target: longer leases make fewer calls, and need a burst of 4 x rate x Target (2000).
+//   - CallTimeout above the slowest round trip: otherwise the store counts as away.
+//   - FallbackDeny: a cut between the regions stops b when its leases end. With a local share, the default, b
+//     would admit its part of the rate on top of what a admits.
+//   - Above the limit Allow waits for a call when the process holds nothing. TryAllow never waits.
+//
+// The simulator plans the settings from scenario.yaml, in which each region has its own round trip. The
+// second command shows how long requests wait with the smaller burst:
+//
+//	go run -C .. ./sim/cmd/leasesim plan -f examples/regions/scenario.yaml
+//	go run -C .. ./sim/cmd/leasesim run -f examples/regions/scenario.yaml --set 'limits=[1000/s burst 320]'
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+const (
+	rate, burst = 1000, 2000 // of both regions together
+	length      = 4 * time.Second
+	clients     = 100 // of each region
+)
+
+// far is a store behind a network.
+type far struct {
+	lease.Store
+	roundTrip time.Duration
+}
+
+func (f far) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	time.Sleep(f.roundTrip / 2)
+	f.Store.Exchange(ctx, calls, func(answered []*lease.Call) {
+		time.Sleep(f.roundTrip / 2)
+		done(answered)
+	})
+}
+
+// region is one process, and its decisions.
+type region struct {
+	name     string
+	limiter  *hybrid.Limiter
+	start    time.Time
+	mu       sync.Mutex
+	asked    int
+	admitted []time.Time
+	waited   int           // decisions that took a millisecond or more
+	last     time.Duration // from start to the last of them
+	longest  time.Duration // of them
+}
+
+// ask asks every interval of each client until ctx ends.
+func (r *region) ask(ctx context.Context, interval time.Duration) {
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				begin := time.Now()
+				ok := r.limiter.Allow("all")
+				r.note(ok, begin, time.Now())
+				time.Sleep(time.Until(begin.Add(interval)))
+			}
+		})
+		time.Sleep(interval / clients)
+	}
+	all.Wait()
+}
+
+func (r *region) note(ok bool, begin, end time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	if ok {
+		r.admitted = append(r.admitted, end)
+	}
+	if took := end.Sub(begin); took >= time.Millisecond {
+		r.waited, r.last, r.longest = r.waited+1, end.Sub(r.start), max(r.longest, took)
+	}
+}
+
+// run has two regions ask for a multiple of the limit together.
+func run(ctx context.Context, buckets lease.Store, load float64) (a, b *region, err error) {
+	open := func(name string, roundTrip time.Duration) *region {
+		limiter, failed := hybrid.New(&far{buckets, roundTrip}, hybrid.Config{
+			Name:        fmt.Sprint("load-", load),
+			Limits:      []hybrid.Limit{hybrid.PerSecond(rate).WithBurst(burst)},
+			Policy:      hybrid.Policy{Target: 500 * time.Millisecond, Fallback: hybrid.FallbackDeny},
+			CallTimeout: 500 * time.Millisecond,
+		})
+		err = errors.Join(err, failed)
+		return &region{name: name, limiter: limiter, start: time.Now()}
+	}
+	if a, b = open("a", time.Millisecond), open("b", 80*time.Millisecond); err != nil {
+		return nil, nil, err
+	}
+	asking, stop := context.WithTimeout(ctx, length)
+	defer stop()
+	interval := time.Duration(2 * clients * float64(time.Second) / (load * rate))
+	var all sync.WaitGroup
+	all.Go(func() { a.ask(asking, interval) })
+	all.Go(func() { b.ask(asking, interval) })
+	all.Wait()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return a, b, errors.Join(a.limiter.Shutdown(ending), b.limiter.Shutdown(ending))
+}
+
+// needed returns the burst that one central bucket of this rate needs to admit at all of these times.
+func needed(times []time.Time) (most float64) {
+	slices.SortFunc(times, time.Time.Compare)
+	level, before := 0.0, time.Time{}
+	for _, at := range times {
+		level = max(0, level-rate*at.Sub(before).Seconds()) + 1
+		most, before = max(most, level), at
+	}
+	return most
+}
+
+func main() {
+	store.Main("regions-example", func(ctx context.Context, buckets lease.Store) error {
+		for _, load := range []float64{0.9, 2} {
+			a, b, err := run(ctx, buckets, load)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("requests for %v times the limit, for %v\n", load, length)
+			for _, r := range []*region{a, b} {
+				fmt.Printf("  %s: %d of %d admitted, %d round trips; %d waited up to %v, the last after %v\n",
+					r.name, len(r.admitted), r.asked, r.limiter.Stats().RoundTrips, r.waited,
+					r.longest.Round(time.Millisecond), r.last.Round(time.Millisecond))
+			}
+			needs := needed(slices.Concat(a.admitted, b.admitted))
+			fmt.Printf("  one central bucket needs a burst of %.0f for it, of %d\n", needs, burst)
+		}
+		return nil
+	})
+}
