@@ -4,8 +4,7 @@
 //	go run ./worker                                       # the limit of this process alone
 //	go run ./worker -redis redis://localhost:6379         # the limit of all workers
 //
-// After an interrupt it takes no more jobs, finishes the begun ones, puts back the waiting ones,
-// and gives its leased tokens back to the other workers.
+// After an interrupt it takes no more jobs, finishes the begun ones, and puts back the waiting ones.
 package main
 
 import (
@@ -32,7 +31,7 @@ func main() {
 		if err != nil {
 			return err
 		}
-		w := &worker{queue: make(chan int, 200), api: api.URL, calls: calls}
+		w := &worker{make(chan int, 200), api.URL, http.Client{Timeout: 20 * time.Second}, calls}
 		for job := range cap(w.queue) {
 			w.queue <- job
 		}
@@ -42,9 +41,8 @@ func main() {
 	})
 }
 
-// worker does jobs within a limit of calls that all workers on the same store share.
 type worker struct {
-	queue  chan int // yours is a message broker: to receive, and to put back
+	queue  chan int // in a real service a message broker
 	api    string
 	client http.Client
 	calls  *hybrid.Limiter
@@ -81,17 +79,10 @@ const patience = 5 * time.Second
 func (w *worker) do(ctx context.Context, job int) error {
 	waiting, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	// For code written for golang.org/x/time/rate, package xtime gives such a key its methods.
 	if err := w.calls.Wait(waiting, "all"); err != nil {
 		return err
 	}
-	begun, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(begun, http.MethodPut, fmt.Sprintf("%s/jobs/%d", w.api, job), nil)
-	if err != nil {
-		return err
-	}
-	answer, err := w.client.Do(r)
+	answer, err := w.client.Post(fmt.Sprintf("%s/jobs/%d", w.api, job), "", nil)
 	if err != nil {
 		return err
 	}
