@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/time/rate"
-
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 
@@ -100,16 +98,6 @@ func BenchmarkKeyAllowDeniedTold(b *testing.B) {
 // The reference is one bare atomic add behind a call; StrictExpiry costs a reading of the clock.
 func BenchmarkKeyAllowStrict(b *testing.B) {
 	testkit.Ratio(b, allowMany(newKey(b, plenty, hybrid.Policy{StrictExpiry: true})), addMany)
-}
-
-// The reference is golang.org/x/time/rate.
-func BenchmarkKeyAllowAgainstTimeRate(b *testing.B) {
-	r := rate.NewLimiter(rate.Limit(1<<40), 1<<30)
-	testkit.Ratio(b, allowMany(newKey(b, plenty, hybrid.Policy{})), func(n int) {
-		for range n {
-			r.Allow()
-		}
-	})
 }
 
 // All cores on one key; the reference is all cores on one bare atomic counter.

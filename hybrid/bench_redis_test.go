@@ -2,13 +2,9 @@ package hybrid_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,150 +28,14 @@ func span(full time.Duration) time.Duration {
 	return full
 }
 
-// dial returns a client with one connection per caller.
-func dial(b *testing.B, addr string, callers int) *redis.Client {
-	b.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers})
-	b.Cleanup(func() { rdb.Close() })
-	return rdb
-}
-
 // storeAt is a store on the server at addr.
 func storeAt(b *testing.B, addr string) lease.Store {
 	b.Helper()
-	store, err := redisbucket.New(dial(b, addr, 0), redisbucket.Config{})
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	b.Cleanup(func() { rdb.Close() })
+	store, err := redisbucket.New(rdb, redisbucket.Config{})
 	testkit.NoErr(b, err)
 	return store
-}
-
-var scripts = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
-
-// scriptCalls is how many scripts clients have had the server run. The commands inside a script do
-// not count: INFO commandstats has them under their own names.
-func scriptCalls(b *testing.B, rdb *redis.Client) int64 {
-	b.Helper()
-	info, err := rdb.Info(context.Background(), "commandstats").Result()
-	testkit.NoErr(b, err)
-	sum := int64(0)
-	for _, match := range scripts.FindAllStringSubmatch(info, -1) {
-		n, err := strconv.ParseInt(match[1], 10, 64)
-		if err != nil {
-			b.Fatal(match, err)
-		}
-		sum += n
-	}
-	return sum
-}
-
-// contender is one limiter, and what it has done so far.
-type contender struct {
-	name       string
-	goroutines int
-	allow      func() bool
-	stride     int           // decisions between two looks at whether the turn is over
-	settle     time.Duration // what it still has to say to the server after a turn takes so long
-
-	admitted int64
-	commands int64
-	spent    time.Duration
-}
-
-// turn lets all goroutines of c decide for d.
-func (c *contender) turn(b *testing.B, rdb *redis.Client, d time.Duration) {
-	b.Helper()
-	before := scriptCalls(b, rdb)
-	var over atomic.Bool
-	var admitted, denied atomic.Int64
-	var wg sync.WaitGroup
-	from := time.Now()
-	defer time.AfterFunc(d, func() { over.Store(true) }).Stop()
-	for range c.goroutines {
-		wg.Go(func() {
-			n := int64(0)
-			defer func() { admitted.Add(n) }()
-			for !over.Load() {
-				for range c.stride {
-					if !c.allow() {
-						denied.Add(1)
-						return
-					}
-					n++
-				}
-			}
-		})
-	}
-	wg.Wait()
-	c.spent += time.Since(from)
-	c.admitted += admitted.Load()
-	if n := denied.Load(); n > 0 {
-		b.Fatalf("%s: %d goroutines were denied, though the limit is never reached", c.name, n)
-	}
-	time.Sleep(c.settle)
-	c.commands += scriptCalls(b, rdb) - before
-}
-
-func (c *contender) perSecond() float64 { return float64(c.admitted) / c.spent.Seconds() }
-
-// perRequest is the token bucket that every request calls, as short as it can be: the least that a
-// limiter without leases costs.
-var perRequest = redis.NewScript(`
-local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local bucket = redis.call('HMGET', KEYS[1], 'level', 'at')
-local level = tonumber(bucket[1]) or burst
-level = math.min(burst, level + (now - (tonumber(bucket[2]) or now)) * rate / 1000000)
-if level < 1 then return 0 end
-redis.call('HSET', KEYS[1], 'level', level - 1, 'at', now)
-redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
-return 1`)
-
-// Three limiters on one server, in turns, everything admitted. The ratio is decisions per second to
-// those of redis_rate. 64 goroutines with a connection each saturate both peers; ours runs one on
-// each core. commands/1000 are the EVALSHA and EVAL that clients sent for 1,000 admissions.
-func BenchmarkAgainstPeers(b *testing.B) {
-	const (
-		goroutines = 64
-		turns      = 3
-		perSecond  = 1_000_000 // more than a server can run scripts, coarse enough for the peers' floats
-		target     = 100 * time.Millisecond
-	)
-	addr := redistest.Start(b).Addr
-	rdb := dial(b, addr, goroutines)
-	key := newLimiter(b, storeAt(b, addr), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerSecond(10_000_000_000)},
-		// The bucket alone admits, and a machine that stalls does not turn a wait into a denial.
-		Policy:      hybrid.Policy{Target: target, TTL: 4 * target, Fallback: hybrid.FallbackDeny},
-		CallTimeout: 10 * time.Second,
-	}).Key("ours")
-	peer := func(p tailPeer) *contender {
-		ask, _ := p.open(b, rdb, perSecond)
-		return &contender{name: p.name, goroutines: goroutines, stride: 1, allow: func() bool {
-			ok, err := ask(p.name)
-			return err == nil && ok
-		}}
-	}
-	contenders := []*contender{
-		{name: "yuzhi", goroutines: runtime.GOMAXPROCS(0), allow: key.Allow, stride: 1000, settle: 3 * target},
-		peer(tailPeer{"redis_rate", openRedisRate}), peer(tailPeer{"per-request", openPerRequest}),
-	}
-	for _, c := range contenders {
-		c.allow() // connects, and loads the script
-	}
-	b.ResetTimer()
-	for range turns {
-		for _, c := range contenders {
-			c.turn(b, rdb, span(time.Second/2))
-		}
-	}
-	b.StopTimer()
-	for _, c := range contenders {
-		b.ReportMetric(c.perSecond(), c.name+"-decisions/s")
-		b.ReportMetric(float64(c.commands)/float64(c.admitted)*1000, c.name+"-commands/1000")
-	}
-	b.ReportMetric(contenders[0].perSecond()/contenders[1].perSecond(), "ratio")
-	b.ReportMetric(contenders[0].perSecond()/contenders[2].perSecond(), "ratio-to-per-request")
-	b.ReportMetric(0, "ns/op")
 }
 
 // One goroutine asks 100,000 times a second for a key of 50,000/s, which so renews all the time, on
@@ -446,46 +306,4 @@ func manyKeys(b *testing.B, addr string, n int) window {
 	defer cancel()
 	_ = l.Shutdown(ctx) // what does not go back in time expires
 	return w
-}
-
-// BenchmarkCallsOfAFleet: two hundred limiters with one key, that ask a real server for 0.9 and twice what
-// the limit makes. calls/s are those of all limiters together once the burst is spent, by INFO commandstats.
-func BenchmarkCallsOfAFleet(b *testing.B) {
-	const (
-		processes = 200
-		rate      = 10_000
-		tick      = 2 * time.Millisecond
-	)
-	for _, burst := range []int64{2 * rate, rate / 5} {
-		for _, load := range []float64{0.9, 2} {
-			b.Run(fmt.Sprintf("burst=%d/load=%v", burst, load), func(b *testing.B) {
-				addr := redistest.Start(b).Addr
-				rdb := dial(b, addr, 0)
-				limit := hybrid.PerSecond(rate).WithBurst(burst)
-				var keys []*hybrid.Key
-				for range processes {
-					keys = append(keys, newLimiter(b, storeAt(b, addr), of(limit)).Key("k"))
-				}
-				r := rand.New(rand.NewPCG(1, 1))
-				ask := func(d time.Duration) (admitted int64, took time.Duration) {
-					from, asked := time.Now(), 0.0
-					for took < d {
-						for took = time.Since(from); asked < load*rate*took.Seconds(); asked++ {
-							if keys[r.IntN(processes)].Allow() {
-								admitted++
-							}
-						}
-						time.Sleep(tick)
-					}
-					return admitted, took
-				}
-				ask(span(8 * time.Second))
-				before := scriptCalls(b, rdb)
-				admitted, took := ask(span(10 * time.Second))
-				b.ReportMetric(float64(scriptCalls(b, rdb)-before)/took.Seconds(), "calls/s")
-				b.ReportMetric(float64(admitted)/took.Seconds()/(rate*min(load, 1)), "of-the-limit")
-				b.ReportMetric(0, "ns/op")
-			})
-		}
-	}
 }

@@ -77,6 +77,7 @@ var treatments = []rule{
 	{"-sim.requests", inAll, "100 million requests: a minute"},
 	{"-sim.scenarios", inAll, "10,000 scenarios: the better part of an hour"},
 	{"-bench", inAll, "measures for minutes"},
+	{"internal/evaluation", inAll, "measures for minutes"},
 }
 
 // treat returns how a command is run, and why.
