@@ -44,7 +44,7 @@ func TestAQuickRunPrintsEveryTableWithEveryPeer(t *testing.T) {
 		"Memory":                             all,
 		"A fleet":                            {own, reference},
 		"Server time of the scripts":         {"lease call, us", "call of redis_rate, us"},
-		"Algorithms in the simulator":        {"`leases (this library)`", "`settle_afterwards`"},
+		"Algorithms in the simulator":        {"`central`", "`static_split`", "`settle_afterwards`"},
 	} {
 		for _, name := range want {
 			testkit.Check(t, strings.Contains(sections[heading], "\n| "+name+" | "),
