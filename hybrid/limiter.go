@@ -36,7 +36,7 @@ func New(store Store, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	if cfg.Scope == ScopeProcess {
-		l.store = newProcessStore(&l.cfg, l.ctx, l.observer, store)
+		l.store = newProcessStore(l.ctx, &l.cfg, l.observer, store)
 	}
 	for _, limit := range cfg.Limits {
 		l.observer.limits.of(limit) // it comes first

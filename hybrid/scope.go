@@ -44,7 +44,7 @@ var (
 	_ lease.Pinger = (*processStore)(nil)
 )
 
-func newProcessStore(cfg *Config, ctx context.Context, o *observer, remote lease.Store) *processStore {
+func newProcessStore(ctx context.Context, cfg *Config, o *observer, remote lease.Store) *processStore {
 	return &processStore{
 		cfg: cfg, ctx: ctx, observer: o, remote: remote, local: memory.New(cfg.Clock),
 		asking: semaphore.NewWeighted(asksMax), heard: make(map[string]heardLimits), sweepAt: 1024,

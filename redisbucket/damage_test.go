@@ -279,7 +279,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 				arguments{config, "", number(name, 1<<56-1)})
 		}
 	}
-	for _, bad := range strings.Split("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
+	for bad := range strings.SplitSeq("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
 		calls = append(calls, arguments{config, bad, good}, arguments{config, bad, draw})
 	}
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},

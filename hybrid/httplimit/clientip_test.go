@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,7 +112,7 @@ func appended(lines []string, seen netip.Addr, how byte) []string {
 	element := []string{text, bracketed, net.JoinHostPort(text, "4711"), strings.ToUpper(text)}[how>>1&3]
 	switch {
 	case len(lines) == 0 || how>>3&3 == 0:
-		return append(lines[:len(lines):len(lines)], element) // a line of its own
+		return append(slices.Clip(lines), element) // a line of its own
 	case how>>3&3 == 1:
 		lines = []string{strings.Join(lines, ", ")} // all lines become one
 	}
@@ -132,9 +133,9 @@ func FuzzForgedAddress(f *testing.F) {
 	} {
 		f.Add(sent, []byte{192, 0, 2, byte(i)}, []byte{byte(i)})
 		f.Add(sent, []byte{192, 0, 2, 7}, []byte{byte(3 * i), byte(5*i + 1)})
-		f.Add(sent, []byte(netip.MustParseAddr("2001:db8::7").AsSlice()),
+		f.Add(sent, netip.MustParseAddr("2001:db8::7").AsSlice(),
 			[]byte{byte(7 * i), byte(11 * i), byte(13 * i)})
-		f.Add(sent, []byte(netip.MustParseAddr("fe80::7").AsSlice()), []byte{})
+		f.Add(sent, netip.MustParseAddr("fe80::7").AsSlice(), []byte{})
 	}
 	f.Fuzz(func(t *testing.T, sent string, address, hops []byte) {
 		client, ok := netip.AddrFromSlice(address)

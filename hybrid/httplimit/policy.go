@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/bits"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,7 +270,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 // add sets a field, or adds to the value that a handler around this one has set.
 func add(h http.Header, field string, value []string) {
 	if have := h[field]; len(have) > 0 {
-		value = append(have[:len(have):len(have)], value...)
+		value = append(slices.Clip(have), value...)
 	}
 	h[field] = value
 }

@@ -1,3 +1,4 @@
+// Package exact has integer arithmetic that does not overflow, the same as that of the Lua scripts.
 package exact
 
 import (
@@ -6,18 +7,21 @@ import (
 )
 
 const (
-	// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in
+	// MaxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in
 	// the doubles that Redis's Lua counts with.
 	MaxUnits = 1 << 52
-	// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a
-	// Redis expiry and maxUnits microseconds.
+	// MaxTime bounds how long a bucket must be remembered: 100 years still fit a Duration, a
+	// Redis expiry and MaxUnits microseconds.
 	MaxTime = 100 * 365 * 24 * time.Hour
 )
 
-func Micros(d time.Duration) int64    { return int64(d / time.Microsecond) }
+// Micros returns d in microseconds, rounded towards zero.
+func Micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
+
+// Duration returns us microseconds.
 func Duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// floorDiv is a/b rounded down, also for a negative a.
+// FloorDiv returns a/b rounded down, also for a negative a.
 func FloorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -26,7 +30,7 @@ func FloorDiv(a, b int64) int64 {
 	return q
 }
 
-// gcd(0, b) is b: a rate of whole tokens per tick has unit 1.
+// GCD returns the greatest common divisor. GCD(0, b) is b: a rate of whole tokens per tick has unit 1.
 func GCD(a, b uint64) uint64 {
 	for a != 0 {
 		a, b = b%a, a
@@ -34,7 +38,7 @@ func GCD(a, b uint64) uint64 {
 	return b
 }
 
-// mulDiv is floor(a*b/c) for a < c and b below maxUnits. Lua has no product above 2^53, so it
+// MulDiv returns floor(a*b/c) for a < c and b below MaxUnits. Lua has no product above 2^53, so it
 // multiplies bit by bit and divides as it goes.
 func MulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))

@@ -36,7 +36,7 @@ func startWithUser(t *testing.T, rules string, args ...string) *site {
 func (s *site) setUser(rules string) {
 	s.t.Helper()
 	args := []any{"ACL", "SETUSER", "yuzhi", "reset"}
-	for _, r := range strings.Fields(rules) {
+	for r := range strings.FieldsSeq(rules) {
 		args = append(args, r)
 	}
 	s.do(args...)

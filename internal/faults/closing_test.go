@@ -83,7 +83,7 @@ func running() []string {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	var ours []string
-	for _, g := range strings.Split(string(stacks), "\n\n") {
+	for g := range strings.SplitSeq(string(stacks), "\n\n") {
 		for _, folder := range []string{"hybrid", "redisbucket", "lease", "clock"} {
 			if strings.Contains(g, "yuzhi-go/yuzhi/"+folder+".") {
 				ours = append(ours, g)

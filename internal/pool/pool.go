@@ -113,8 +113,8 @@ func (p *Pool) Take() Taken {
 	return p.End(left, mark)
 }
 
-// Begin, TakeAt and End are the parts of Take, for the one caller to whom it matters that they can be
-// inlined. If left >= mark a token was taken and all is done. If mark is MarkDenied the take is Denied; if it
+// Begin is the first part of Take, before TakeAt and End: apart so that callers can inline them.
+// If left >= mark a token was taken and all is done. If mark is MarkDenied the take is Denied; if it
 // is MarkStriped, a token was taken if TakeAt says so. Otherwise End tells.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()

@@ -132,10 +132,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	waited := min(granted, r.Waiting)
 	kept := granted - waited
 	b.count(r, rec, known, waited)
-	to := b.ring.place(b.now, b.ttl)
-	if to < at {
-		to = at
-	}
+	to := max(at, b.ring.place(b.now, b.ttl))
 	if known {
 		b.ring.add(b.ring.slice(at), -remaining, 0)
 	} else {

@@ -110,7 +110,7 @@ func randomFaults(rnd *rand.Rand) (f faults) {
 
 // with is f and the named faults.
 func (f faults) with(names string) faults {
-	for _, name := range strings.Fields(names) {
+	for name := range strings.FieldsSeq(names) {
 		reflect.ValueOf(&f).Elem().FieldByName(name).SetBool(true)
 	}
 	return f

@@ -231,7 +231,7 @@ func TestATurnOwesLeasesAlsoBeyondTheBurst(t *testing.T) {
 	}
 	// then it owes them
 	owed := -s.bucket.tokens(0, 0)
-	most := 10 + int64(s.now-start)/1_000_000 + owed
+	most := 10 + (s.now-start)/1_000_000 + owed
 	testkit.Check(t, total == 2500 && total <= most, "%d admitted, %d owed, at most %d", total, owed, most)
 }
 

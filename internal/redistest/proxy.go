@@ -131,7 +131,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.wg.Go(func() {
 		defer close(asked)
 		if p.requests(client, server, asked) {
-			server.(*net.TCPConn).CloseWrite() // what the client asked is still answered
+			_ = server.(*net.TCPConn).CloseWrite() // what the client asked is still answered
 		} else {
 			client.Close()
 			server.Close()

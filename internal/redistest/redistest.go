@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func (s *Server) Restart(t testing.TB, args ...string) {
 func (s *Server) RestartLoading(t testing.TB, args ...string) {
 	t.Helper()
 	s.Kill()
-	s.args = append(s.args[:len(s.args):len(s.args)], args...)
+	s.args = append(slices.Clip(s.args), args...)
 	testkit.NoErr(t, s.run())
 }
 

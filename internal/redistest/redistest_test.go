@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func (w *wire) checkMute(why string) {
 const incr = "return redis.call('INCR', 'n')"
 
 func TestAProxyDoesToScriptCallsWhatItIsTold(t *testing.T) {
-	twice := func(reply []byte) []byte { return append(reply[:len(reply):len(reply)], reply...) }
+	twice := func(reply []byte) []byte { return append(slices.Clip(reply), reply...) }
 	half := func(reply []byte) []byte { return reply[:len(reply)/2] }
 	server := Start(t)
 	p := NewProxy(t, server.Addr)

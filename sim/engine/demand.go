@@ -163,7 +163,7 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	if p.group.patience == protocol.InLine {
 		r.within = int64(p.group.waits)
 		if x := &p.group.load.Patience; x.P > 0 {
-			r.within = min(r.within, max(1, int64(x.Sample(&p.stream))))
+			r.within = min(r.within, max(1, x.Sample(&p.stream)))
 		}
 	}
 	d.books.asked(&r)

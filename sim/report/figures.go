@@ -55,7 +55,7 @@ func (c *ClassReport) All() []Named { return figuresOf(c) }
 func figuresOf(p any) (all []Named) {
 	v := reflect.ValueOf(p).Elem()
 	for i := range v.NumField() {
-		if f, ok := v.Field(i).Addr().Interface().(*Figure); ok {
+		if f, ok := reflect.TypeAssert[*Figure](v.Field(i).Addr()); ok {
 			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			all = append(all, Named{name, f})
 		}

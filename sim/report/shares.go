@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// fairness compares the admissions of each process with its max-min share. A process that asks for less
+// Fairness compares the admissions of each process with its max-min share. A process that asks for less
 // than its part by weight has its demand as its share; the others divide the rest by weight.
-type fairness struct{ Jain, Worst float64 }
+type Fairness struct{ Jain, Worst float64 }
 
 // FairnessOf judges processes that all ran from beginning to end, as Judge does.
-func FairnessOf(offered, admitted []int64, weights []int64) fairness {
+func FairnessOf(offered, admitted []int64, weights []int64) Fairness {
 	by := make([]float64, len(weights))
 	for i, w := range weights {
 		by[i] = float64(w)
@@ -19,8 +19,8 @@ func FairnessOf(offered, admitted []int64, weights []int64) fairness {
 }
 
 // Judge compares admissions with shares. A process without a share asked for nothing and is left out.
-func Judge(admitted []int64, shares []float64) fairness {
-	f := fairness{Jain: 1, Worst: 1}
+func Judge(admitted []int64, shares []float64) Fairness {
+	f := Fairness{Jain: 1, Worst: 1}
 	total, squares, n := 0.0, 0.0, 0
 	for i, share := range shares {
 		if share <= 0 {

@@ -316,7 +316,7 @@ func (k *store) settle(now, period int64) {
 
 // asOf returns the bucket at a settlement of the last period: full before the first of all.
 func (s *settleAfterwards) asOf(k *store, then settlement) Central {
-	for i := len(k.past) - 1; i >= 0; i-- {
+	for i := range slices.Backward(k.past) {
 		if !k.past[i].after(then) {
 			return k.past[i].left
 		}

@@ -132,7 +132,7 @@ func (p *planning) run(
 	ctx context.Context, ph phase, trials []*trial,
 ) (finished []*trial, late bool, err error) {
 	finished, err = p.simulate(ctx, ph.name, trials)
-	if late = errors.Is(err, sim.ErrInterrupted) && context.Cause(ctx) == errLate; late {
+	if late = errors.Is(err, sim.ErrInterrupted) && errors.Is(context.Cause(ctx), errLate); late {
 		p.plan.CutShort, p.cut = cmp.Or(p.plan.CutShort, ph.name), cmp.Or(p.cut, err)
 		err = nil
 	}

@@ -125,7 +125,7 @@ func readings(r *http.Request) (all []*http.Request) {
 		return nil
 	}
 	var segments []string
-	for _, segment := range strings.Split(r.URL.Path, "/") {
+	for segment := range strings.SplitSeq(r.URL.Path, "/") {
 		segments = append(segments, url.PathEscape(segment))
 	}
 	decoded := strings.Join(segments, "/")

@@ -237,7 +237,8 @@ func (r *Rules) ended(s *set) {
 			defer cancel()
 			err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
 			if err != nil && r.untilClosed.Err() == nil {
-				r.logger().Warn("rules: shutdown of a removed rule", "rule", l.config.Name, "error", safetext.Error(err))
+				r.logger().Warn("rules: shutdown of a removed rule", "rule", l.config.Name,
+					"error", safetext.Error(err))
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (d decoder) keepZeros(s *scenario.Scenario) {
 	root, filled := reflect.ValueOf(s).Elem(), reflect.ValueOf(s.Defaults())
 	differences("", root, filled, func(means Difference, v reflect.Value) {
 		if at, ok := d.Zeros[means.Path]; ok {
-			if dist, ok := v.Addr().Interface().(*scenario.DurationDist); ok {
+			if dist, ok := reflect.TypeAssert[*scenario.DurationDist](v.Addr()); ok {
 				dist.Dist = scenario.Dist{Kind: scenario.DistUniform}
 			} else {
 				d.Bad(means.Path, at, meansDefault, means.First, means.Second)

@@ -118,8 +118,8 @@ func randomize(t *testing.T, rng *rand.Rand, v reflect.Value) {
 			randomize(t, rng, v.Index(i))
 		}
 	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			randomize(t, rng, v.Field(i))
+		for _, field := range v.Fields() {
+			randomize(t, rng, field)
 		}
 	}
 }

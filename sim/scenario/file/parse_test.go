@@ -273,8 +273,8 @@ func worst(v reflect.Value) {
 		worst(v.Index(0))
 		worst(v.Index(1))
 	case reflect.Struct:
-		for i := range v.NumField() {
-			worst(v.Field(i))
+		for _, field := range v.Fields() {
+			worst(field)
 		}
 	case reflect.Int, reflect.Int64:
 		v.SetInt(-1)

@@ -99,7 +99,7 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 			d.Bad(yamlfile.Join(path, name), yamlfile.Place{}, "%s", message)
 			return
 		}
-		if w, ok := v.Addr().Interface().(*scenario.Workload); ok && (name == "file" || name == "trace_sum") {
+		if w, ok := reflect.TypeAssert[*scenario.Workload](v.Addr()); ok && (name == "file" || name == "trace_sum") {
 			w.Trace, w.TraceSum = nil, "" // so that it is read again
 		}
 		d.assign(yamlfile.Join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
@@ -109,7 +109,7 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 // element finds an element of a list, by its number, or a group by its name; -1 after an error.
 func (d decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
-	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
+	groups, isGroups := reflect.TypeAssert[*[]scenario.Group](v.Addr())
 	if isGroups && len(*groups) == 0 {
 		*groups = []scenario.Group{{Name: scenario.Scenario{}.Defaults().Groups[0].Name}}
 	}

@@ -43,10 +43,10 @@ func (r *reader) readCSV(from io.Reader) error {
 	}
 	for {
 		fields, err := t.read()
-		if err == io.EOF && len(r.requests) == 0 {
+		if errors.Is(err, io.EOF) && len(r.requests) == 0 {
 			return badAt(t.file, 2, 1, "there are no requests")
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -77,7 +77,7 @@ func (t *table) read() ([]string, error) {
 // header finds the columns.
 func (t *table) header() error {
 	names, err := t.read()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return badAt(t.file, 1, 1, "the file is empty; its first line must name the columns: "+columnNames)
 	}
 	if err != nil {

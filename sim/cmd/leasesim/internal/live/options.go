@@ -98,7 +98,7 @@ func (o Options) Validate() error {
 		o.entitled(), most, recordsMax)
 	if len(errs) == 0 {
 		if err := o.config().Validate(); err != nil {
-			for _, line := range strings.Split(err.Error(), "\n") {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
 				demand(false, "%s", inFlags.Replace(line))
 			}
 		}
