@@ -108,7 +108,7 @@ func TestCommandsOfThePages(t *testing.T) {
 			pages[file] = commandsOfComment(file, text)
 		}
 	}
-	leasesim := filepath.Join(t.TempDir(), "leasesim")
+	leasesim := filepath.Join(t.TempDir(), "leasesim"+exe)
 	build := exec.Command("go", "build", "-o", leasesim, "./sim/cmd/leasesim")
 	build.Dir = root
 	out, err := build.CombinedOutput()

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,9 @@ import (
 
 // root is the root of the repository.
 const root = "../.."
+
+// exe ends the names of programs, which Windows does not run without it.
+var exe = map[bool]string{true: ".exe"}[runtime.GOOS == "windows"]
 
 // repository has the files, tests and sections that a text may cite.
 type repository struct {

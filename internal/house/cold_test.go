@@ -23,7 +23,7 @@ const coldMost = 18
 func TestAColdAllowIsShort(t *testing.T) {
 	// Given the coverage of one Allow of a new key, by a program of its own,
 	dir := t.TempDir()
-	program, text := filepath.Join(dir, "cold"), filepath.Join(dir, "cold.txt")
+	program, text := filepath.Join(dir, "cold.exe"), filepath.Join(dir, "cold.txt") // Windows runs it
 	data := filepath.Join(dir, "data")
 	testkit.NoErr(t, os.Mkdir(data, 0o700))
 	run := func(name string, args ...string) {
