@@ -119,8 +119,7 @@ var arrows = map[string][]string{
 }
 
 // storeClient are the modules of the Redis client and of its callers.
-var storeClient = []string{"github.com/redis/go-redis/v9", "golang.org/x/sync",
-	"github.com/puzpuzpuz/xsync/v4"}
+var storeClient = []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}
 
 // foreign are the modules that the folders outside sim may import directly.
 var foreign = map[string][]string{
