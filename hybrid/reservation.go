@@ -133,7 +133,8 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 			charged, err := p.m.charge(p.name, p.own, more)
 			if err == nil && charged < more {
 				err = fmt.Errorf("%w: key %s: settled with %d, estimate %d, "+
-					"Policy.MaxOvershoot charges at most %d more", ErrOvershoot, brief(p.name), actual, p.estimate, charged)
+					"Policy.MaxOvershoot charges at most %d more", ErrOvershoot,
+					brief(p.name), actual, p.estimate, charged)
 			}
 			errs = append(errs, err)
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket

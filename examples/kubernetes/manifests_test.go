@@ -41,7 +41,7 @@ func manifests(t *testing.T) cluster {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		testkit.NoErr(t, err)
-		for _, document := range strings.Split(string(text), "\n---\n") {
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
 			var head struct {
 				APIVersion, Kind string
 				Metadata         struct{ Name string }

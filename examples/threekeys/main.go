@@ -38,7 +38,7 @@ func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	for _, route := range []string{"orders", "report"} {
 		limit := httplimit.Middleware(limiters["all"], httplimit.All,
 			httplimit.Also(limiters["customer"], key), httplimit.Also(limiters[route], key))
-		serve := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(route + "\n")) }
+		serve := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(route + "\n")) }
 		mux.Handle("GET /"+route, limit(http.HandlerFunc(serve)))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

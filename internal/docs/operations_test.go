@@ -14,8 +14,8 @@ import (
 // TestOperationsHasEverySetting: docs/operations.md names every field of a Policy.
 func TestOperationsHasEverySetting(t *testing.T) {
 	page, policy := read(t).texts["docs/operations.md"], reflect.TypeFor[lease.Policy]()
-	for i := range policy.NumField() {
-		name := "`Policy." + policy.Field(i).Name + "`"
+	for field := range policy.Fields() {
+		name := "`Policy." + field.Name + "`"
 		testkit.Check(t, strings.Contains(page, name), "docs/operations.md does not have %s", name)
 	}
 }

@@ -161,7 +161,7 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	program := read(t).blocks("README.md", "go")[0].text
 	testkit.Check(t, strings.HasPrefix(program, "package main\n") && strings.Count(program, "\n") <= 20,
 		"the page does not begin with a program of at most 20 lines:\n%s", program)
-	dir, binary := t.TempDir(), filepath.Join(t.TempDir(), "program")
+	dir, binary := t.TempDir(), filepath.Join(t.TempDir(), "program"+exe)
 	repository, err := filepath.Abs(root)
 	testkit.NoErr(t, err)
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
