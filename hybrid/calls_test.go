@@ -148,7 +148,7 @@ func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
 // TestTheLogNamesTheBurstThatALargeFleetWants: where leases cannot last as long as the budget of
 // calls wants them, the log says so when that begins, and which burst would do.
 func TestTheLogNamesTheBurstThatALargeFleetWants(t *testing.T) {
-	const text = "the burst is too small for as few lease calls as CallsPerSecond says"
+	const text = "burst too small to keep within CallsPerSecond"
 	policy := denying
 	policy.CallsPerSecond = 20
 	for name, x := range map[string]struct {
@@ -175,7 +175,7 @@ func TestTheLogNamesTheBurstThatALargeFleetWants(t *testing.T) {
 			logs(t, out, 0, text)
 			// when it calls again and again, then there is one line, with all that cures it;
 			ask(15*time.Second, append(others, last)...)
-			logs(t, out, x.times, text, "key=k calls_per_second=20 processes=40 burst=6000")
+			logs(t, out, x.times, text, "key=k calls_per_second=20 processes=40 burst_needed=6000")
 			// and when the fleet has become small and then large once more, there is another.
 			ask(20*time.Second, last)
 			logs(t, out, x.times, text)

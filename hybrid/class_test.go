@@ -95,12 +95,12 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 func TestSharesOfClassesAreValidated(t *testing.T) {
 	bubble(t, func(t *world) {
 		for text, cfg := range map[string]hybrid.Config{
-			"Priorities[1] is 0.5, must be below 1 and above the one before it (0.5)": classes(
+			"Priorities[1] is 0.5, must be below 1 and above the previous one (0.5)": classes(
 				[]float64{0.5, 0.5}, hourly),
 			"Priorities[1] is 0.4":           classes([]float64{0.5, 0.4}, hourly),
 			"Priorities[0] is 1":             classes([]float64{1}, hourly),
 			"Priorities[0] is -0.1":          classes([]float64{-0.1}, hourly),
-			"leaves nothing to class 1":      classes([]float64{0.95}, hourly),
+			"leaves class 1 nothing":         classes([]float64{0.95}, hourly),
 			"Priorities[0] is NaN, must be ": classes([]float64{math.NaN()}, hourly),
 		} {
 			_, err := hybrid.New(t, cfg)

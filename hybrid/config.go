@@ -297,13 +297,13 @@ func (c Config) checkPriorities(bad func(format string, args ...any)) {
 	least := c.Policy.Headroom
 	for i, share := range c.Priorities {
 		if !(share >= least && share < 1) || i > 0 && share == least {
-			bad("Priorities[%d] is %v, must be below 1 and above the one before it (%v)", i, share, least)
+			bad("Priorities[%d] is %v, must be below 1 and above the previous one (%v)", i, share, least)
 			return
 		}
 		for _, l := range c.Limits {
 			if kept := keptOf(l, share); kept >= l.Capacity() {
-				bad("Priorities[%d] is %v, which of %v leaves nothing to class %d: the burst must be above %d",
-					i, share, l, i+1, kept)
+				bad("Priorities[%d] is %v, which leaves class %d nothing of %v: the burst must be above %d",
+					i, share, i+1, l, kept)
 			}
 		}
 		least = share

@@ -536,10 +536,10 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 	case protocol.VerdictExceedsBurst:
 		return fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, e.client.Capacity())
 	case protocol.VerdictTooLate:
-		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
+		return fmt.Errorf("%w: tokens are available in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)
 	case protocol.VerdictUnavailable:
-		return fmt.Errorf("%w; Policy.Fallback, or at first ColdStart, admits nothing", ErrUnavailable)
+		return fmt.Errorf("%w; Policy.Fallback (at first ColdStart) admits nothing", ErrUnavailable)
 	case protocol.VerdictClosed:
 		return ErrClosed
 	case protocol.VerdictCancelled:

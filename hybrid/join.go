@@ -55,7 +55,7 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 	names := make([]string, 0, len(keys))
 	for _, k := range keys {
 		if k == nil {
-			j.err = fmt.Errorf("%w: a key to join is nil", ErrInvalidKey)
+			j.err = fmt.Errorf("%w: a joined key is nil", ErrInvalidKey)
 			continue
 		}
 		given, names = append(given, k), append(names, k.name)
@@ -66,7 +66,7 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 		j.parts[i].times++
 	}
 	if n := len(j.parts); j.err == nil && (n == 0 || n > joinMax) {
-		j.err = fmt.Errorf("%w: %d different keys to join, must be 1 to %d", ErrInvalidKey, n, joinMax)
+		j.err = fmt.Errorf("%w: %d different joined keys, must be 1 to %d", ErrInvalidKey, n, joinMax)
 	}
 	j.name = strings.Join(names, "+")
 	slices.SortFunc(j.parts, func(a, b part) int {
@@ -161,7 +161,7 @@ func eachValid(n []int64, keys int) error {
 		return fmt.Errorf("%w: %d numbers for %d keys", ErrInvalidN, len(n), keys)
 	}
 	if least := slices.Min(n); least < 0 {
-		return fmt.Errorf("%w: %d, must be at least 0", ErrInvalidN, least)
+		return fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, least)
 	}
 	return nil
 }

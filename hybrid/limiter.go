@@ -91,7 +91,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 		if n := l.lost.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back; their tokens expire",
+			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not return their tokens, which expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():

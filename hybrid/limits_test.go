@@ -371,7 +371,7 @@ func TestAProcessByItselfWorksWhileTheStoreIsAway(t *testing.T) {
 		limitsAre(t, l, "k", want)
 		noErr(t, l.Reset(t.Context(), "k"))
 		used(10*ttl, func() { l.Allow("k") })
-		logs(t, out, 1, "does not say which limits were set")
+		logs(t, out, 1, "cannot read the limits set for a key")
 		check(t, l.Stats().Errors == 0 && l.Stats().Degraded == 0, "%+v", l.Stats())
 		// It follows when the store is there again, also one that has lost everything.
 		t.setControl(nil)

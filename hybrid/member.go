@@ -223,7 +223,7 @@ func (m *member) addSlot(p *spot) error {
 		return nil
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
-		return fmt.Errorf("%w: all of KeysMax (%d) keys are in use", ErrUnavailable, m.cfg.KeysMax)
+		return fmt.Errorf("%w: the key table is full: all %d keys are in use", ErrUnavailable, m.cfg.KeysMax)
 	}
 	p.slot = m.keys.add(*p)
 	return nil

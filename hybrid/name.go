@@ -82,9 +82,9 @@ func (id identity) register(want lease.Config) error {
 	}
 	have := p.proposed
 	if !sameBucket(have, want) {
-		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d too, but "+
-			"limits %v, Overcommit %d, Target %v, StartEmpty %t where this one has %v, %d, %v, %t: "+
-			"they would share buckets, so give each a Name of its own, close the other, or raise Version",
+		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d, but other "+
+			"settings: limits %v, Overcommit %d, Target %v, StartEmpty %t; this one has %v, %d, %v, %t; "+
+			"use another Name, close the other Limiter, or raise Version",
 			ErrInvalidConfig, id.name, id.version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
 			want.Limits, want.Overcommit, want.Target, want.StartEmpty)
 	}

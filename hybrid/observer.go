@@ -150,15 +150,13 @@ func (o *observer) warnSeldom(line int, key, text string, args ...any) {
 }
 
 func (o *observer) voided(key string, n int64) {
-	o.warnSeldom(lineVoid, key, "hybrid: a bucket did not know this process's lease, which is burnt",
-		"tokens", n)
+	o.warnSeldom(lineVoid, key, "hybrid: lease unknown to its bucket; its tokens are lost", "tokens", n)
 }
 
 // crowded logs that the burst of key is too small for its fleet to keep Policy.CallsPerSecond.
 func (o *observer) crowded(key string, callsPerSecond, processes, burst int64) {
-	o.warnSeldom(lineCrowd, key, "hybrid: the burst is too small for as few lease calls as CallsPerSecond "+
-		"says; a larger one, or more calls, cures it", "calls_per_second", callsPerSecond, "processes", processes,
-		"burst", burst)
+	o.warnSeldom(lineCrowd, key, "hybrid: burst too small to keep within CallsPerSecond; raise one of them",
+		"calls_per_second", callsPerSecond, "processes", processes, "burst_needed", burst)
 }
 
 // keysToldMax bounds how many keys with unusable limits have a line of the log each.
@@ -190,7 +188,7 @@ func (m *misconfigured) add(key string) (added, full bool) {
 
 // refusedLimits tells the log once, and the listener each time, of limits that cannot be used.
 func (o *observer) refusedLimits(key string, err error) {
-	const text = "hybrid: a key has limits that cannot be used, so nothing decides on its requests"
+	const text = "hybrid: invalid limits for a key; its requests fail"
 	switch added, full := o.misconfig.add(key); {
 	case added:
 		o.logger().Warn(text, "key", brief(key), "error", safetext.Error(err))
@@ -207,8 +205,8 @@ func (o *observer) proposed(limits []Limit) {
 	asked, target := o.cfg.Policy.Target, o.cfg.Policy.TargetFor(limits)
 	if target < asked { // the default is meant to be capped
 		o.capped.Do(func() {
-			o.logger().Info("hybrid: Target capped: a lease may use at most a quarter of the burst at the full rate",
-				"target", target, "asked", asked, "limits", limits)
+			o.logger().Info("hybrid: Target capped: a lease may use at most a quarter of the burst",
+				"target", target, "configured", asked, "limits", limits)
 		})
 	}
 }
@@ -219,9 +217,8 @@ func (o *observer) heard(limits []Limit, rtt time.Duration) {
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
 		if limit.Capacity()+o.cfg.Policy.Overcommit < need {
 			o.slowNet.Do(func() {
-				o.logger().Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
-					"so every request waits for a call; a larger Overcommit cures it",
-					"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
+				o.logger().Warn("hybrid: burst too small for the round trip; requests wait for lease calls",
+					"limit", limit, "rtt_p99", rtt, "overcommit_needed", need-limit.Capacity())
 			})
 		}
 	}
@@ -285,8 +282,7 @@ func (f *outage) tell(o *observer) {
 			if o.cfg.Policy.ColdStart == ColdStartAllow {
 				does = "admits"
 			}
-			said = append(said, "decides",
-				"Policy.ColdStart "+does+" everything until this process has heard of its store")
+			said = append(said, "cold_start", does+" every request until the store first replies")
 		}
 		o.logger().Warn("hybrid: lease calls fail", said...)
 	}
@@ -538,7 +534,7 @@ func (o *observer) conflict(key string, stored []Limit, version int64) {
 	}
 	o.conflicts.Add(1)
 	o.warnSeldom(lineConflict, key,
-		"hybrid: another process or handle proposes other limits under the same version; the stored ones hold",
+		"hybrid: another process or handle has other limits under the same version; keeping the stored ones",
 		"limits", stored, "version", version)
 }
 

@@ -335,7 +335,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
-		logs(t, out, 1, "Target capped", "overcommit=70", "other limits under the same version")
+		logs(t, out, 1, "Target capped", "overcommit_needed=70", "other limits under the same version")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
 }
@@ -436,8 +436,8 @@ func TestAnOutageIsLoggedWhereItsKeysRest(t *testing.T) {
 // and which setting decides.
 func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
 	for start, says := range map[hybrid.ColdStart]string{
-		hybrid.ColdStartDeny:  "Policy.ColdStart denies everything",
-		hybrid.ColdStartAllow: "Policy.ColdStart admits everything",
+		hybrid.ColdStartDeny:  `cold_start="denies every request`,
+		hybrid.ColdStartAllow: `cold_start="admits every request`,
 	} {
 		bubbleOf(t, start, func(t *world) {
 			l, out := t.logging(t, by(hybrid.Policy{ColdStart: start}, hybrid.PerSecond(1000)))

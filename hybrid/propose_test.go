@@ -81,7 +81,7 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 			}
 			l.Allow("other")
 			logs(t, out, 1, "key=k ", "key=other ")
-			logs(t, out, 2, "limits that cannot be used", "LimitsFor")
+			logs(t, out, 2, "invalid limits for a key", "LimitsFor")
 			st := l.Stats()
 			check(t, st.Misconfigured == 16 && st.Invalid == 0 && st.Denied == 0 && st.Keys == 0, "%+v", st)
 			equal(t, told, 16, "events")
@@ -121,7 +121,7 @@ func TestAFloodOfWrongLimitsDoesNotFloodTheLog(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		l.Allow("one more")
-		logs(t, out, 1002, "limits that cannot be used")
+		logs(t, out, 1002, "invalid limits for a key")
 		logs(t, out, 1, "keys=4000")
 		equal(t, l.Stats().Misconfigured, 5001, "misconfigured")
 	})
@@ -163,7 +163,7 @@ func TestKeyWithWrongLimits(t *testing.T) {
 			_, err := k.Peek(t.Context())
 			says(t, "Peek", err, hybrid.ErrInvalidConfig, "KeyWith")
 		}
-		logs(t, out, 1, "limits that cannot be used")
+		logs(t, out, 1, "invalid limits for a key")
 		equal(t, l.Stats().Misconfigured, 6, "misconfigured")
 		check(t, l.Allow("k"), "the key by its name is denied")
 	})
@@ -433,7 +433,7 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		"per below a microsecond": {limits(hybrid.Limit{Tokens: 1, Per: 999}), "Per is 999ns"},
 		"negative burst":          {limits(perSecond(1, -1)), "Burst is -1"},
 		"not exact": {limits(hybrid.Limit{Tokens: 1e9 + 7, Per: 24 * time.Hour, Burst: 1 << 50}),
-			"the nearest limit that can be held is"},
+			"the nearest valid limit is"},
 		"too many": {limits(perSecond(1, 0), perSecond(2, 0), perSecond(3, 0), perSecond(4, 0), perSecond(5, 0)),
 			"5 limits, must be 1 to 4"},
 		"the second of two": {limits(perSecond(1, 0), perSecond(-1, 0)), "limit 1"},

@@ -91,7 +91,7 @@ func (r *Reservation) Result() Result { return r.result }
 // ErrInvalidConfig if the key is not in use and LimitsFor gives limits that cannot be used.
 func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
-		return fmt.Errorf("%w: settled with %d, must be at least 0", ErrInvalidN, actual)
+		return fmt.Errorf("%w: the actual cost is %d, must be at least 0", ErrInvalidN, actual)
 	}
 	return r.settle(func(p *reserved) int64 {
 		if actual > math.MaxInt64/p.times {
@@ -132,9 +132,9 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 		case more > 0:
 			charged, err := p.m.charge(p.name, p.own, more)
 			if err == nil && charged < more {
-				err = fmt.Errorf("%w: key %s: settled with %d, estimate %d, "+
-					"Policy.MaxOvershoot charges at most %d more", ErrOvershoot,
-					brief(p.name), actual, p.estimate, charged)
+				err = fmt.Errorf("%w: key %s: the actual cost is %d, the estimate %d; "+
+					"Policy.MaxOvershoot charges at most %d more",
+					ErrOvershoot, brief(p.name), actual, p.estimate, charged)
 			}
 			errs = append(errs, err)
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket

@@ -105,7 +105,7 @@ func (s *processStore) ask(ctx context.Context, key string) (lease.State, error)
 func (s *processStore) complain(key string, err error) {
 	if s.ctx.Err() == nil {
 		s.observer.warnSeldom(lineNotFollowed, key,
-			"hybrid: the store does not say which limits were set; those last heard of hold",
+			"hybrid: cannot read the limits set for a key; keeping the last known ones",
 			"error", safetext.Error(err))
 	}
 }

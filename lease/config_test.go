@@ -49,7 +49,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"0/s":         "tokens 0 must be at least 1",
 		"1/fortnight": `period "fortnight" is not a duration`,
 		"1/40000d":    "at most 36500d",
-		"1/s bust 3":  `"bust" where "burst" was expected`,
+		"1/s bust 3":  `has "bust", must have "burst" there`,
 		"1/s burst 0": "burst 0 must be at least 1",
 		"1/10ns":      "Per is 10ns, must be at least 1µs",
 	} {
@@ -203,7 +203,7 @@ func FuzzLimitNumbers(f *testing.F) {
 
 // namedInstead is the limit that an error names instead of one that cannot be held.
 func namedInstead(err error) (text string, ok bool) {
-	_, text, ok = strings.Cut(err.Error(), "the nearest limit that can be held is ")
+	_, text, ok = strings.Cut(err.Error(), "the nearest valid limit is ")
 	return text, ok
 }
 

@@ -132,7 +132,7 @@ func (l Limit) validateWith(overcommit int64) error {
 			return v.err()
 		}
 		if near, ok := nearest(l, overcommit); ok {
-			err = fmt.Errorf("%w; the nearest limit that can be held is %v", err, near)
+			err = fmt.Errorf("%w; the nearest valid limit is %v", err, near)
 		}
 		v.add("%v %v", l, err)
 	}
@@ -287,11 +287,11 @@ func parseLimit(s string) (Limit, error) {
 		return parseWindow(fields)
 	}
 	if len(fields) != 1 && len(fields) != 3 {
-		return Limit{}, fmt.Errorf("%d words, must be 1 or 3", len(fields))
+		return Limit{}, fmt.Errorf("has %d words, must have 1 or 3", len(fields))
 	}
 	tokens, per, found := strings.Cut(fields[0], "/")
 	if !found {
-		return Limit{}, fmt.Errorf("no %q between tokens and period", "/")
+		return Limit{}, fmt.Errorf("has no %q between tokens and period", "/")
 	}
 	var l Limit
 	var err error
@@ -303,7 +303,7 @@ func parseLimit(s string) (Limit, error) {
 	}
 	if len(fields) == 3 {
 		if fields[1] != "burst" {
-			return Limit{}, fmt.Errorf("%q where \"burst\" was expected", fields[1])
+			return Limit{}, fmt.Errorf("has %q, must have \"burst\" there", fields[1])
 		}
 		if l.Burst, err = parseCount("burst", fields[2]); err != nil {
 			return Limit{}, err

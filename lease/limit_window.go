@@ -73,7 +73,7 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 	if l.Per%time.Microsecond != 0 || l.Per < windowMin || l.Per > windowMax {
 		near := l
 		near.Per = min(max(l.Per.Round(time.Microsecond), windowMin), windowMax)
-		v.add("the %s is %v, must be whole microseconds, %v to %v; the nearest that can be held is %v",
+		v.add("%s is %v, must be whole microseconds, %v to %v; the nearest valid one is %v",
 			name, l.Per, windowMin, windowMax, near.Per)
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
@@ -149,7 +149,7 @@ func parseWindow(fields []string) (l Limit, err error) {
 		return l, nil
 	}
 	if l.Kind != KindCalendar || fields[3] != "from" || len(fields) != 5 {
-		return Limit{}, fmt.Errorf("%q is not understood", strings.Join(fields[3:], " "))
+		return Limit{}, fmt.Errorf("has unexpected %q", strings.Join(fields[3:], " "))
 	}
 	if fields[4] == "0" {
 		return l, nil

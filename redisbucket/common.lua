@@ -117,7 +117,7 @@ local mark, byte = 121 + 256 * layout, string.byte
 local function refusal(key, text)
   local y, number = byte(text, 1, 2)
   if y ~= 121 or not number or number < oldest then
-    return {'damaged', key, 'the mark of a layout is missing'}
+    return {'damaged', key, 'the layout mark is missing'}
   end
   return number > layout and {'newer', key, number} or nil
 end

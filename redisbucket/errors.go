@@ -15,10 +15,10 @@ import (
 )
 
 var (
-	errDamaged = errors.New("stored state is damaged")            // what the scripts answer
-	errNewer   = errors.New("stored state is of a newer release") // what the scripts answer
-	errFigure  = errors.New("a figure that cannot be")            // in a reply of the scripts
-	errNotSent = errors.New("not sent")                           // no byte of the call was sent
+	errDamaged = errors.New("stored state is damaged")              // what the scripts answer
+	errNewer   = errors.New("stored state is from a newer release") // what the scripts answer
+	errFigure  = errors.New("impossible value")                     // in a reply of the scripts
+	errNotSent = errors.New("not sent")                             // no byte of the call was sent
 )
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }

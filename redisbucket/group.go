@@ -121,7 +121,7 @@ func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 	}
 	replies, ok := v.([]any)
 	if !ok || len(replies) != len(p.calls) {
-		return nil, fmt.Errorf("%w: %T to %d draws", ErrReply, v, len(p.calls))
+		return nil, fmt.Errorf("%w: %T for %d draws", ErrReply, v, len(p.calls))
 	}
 	if replies[k] == nil {
 		return nil, errApart

@@ -45,7 +45,7 @@ func TestANewerLayoutIsLeftAlone(t *testing.T) {
 					_, err := exchange(s, form, r)
 					testkit.Check(t, errors.Is(err, errNewer) && errors.Is(err, lease.ErrPermanent) &&
 						errors.Is(err, lease.ErrRefused) && !protocol.NodeFailed(err) &&
-						strings.Contains(err.Error(), "newer release of yuzhi, in layout 2; this one knows 1"), "%v", err)
+						strings.Contains(err.Error(), "layout is 2, this release reads up to 1"), "%v", err)
 				}
 				_, err := s.Configure(ctx, form, lease.OpSet, request(1).Config)
 				testkit.Check(t, errors.Is(err, errNewer), "set: %v", err)

@@ -156,7 +156,7 @@ else
     end
     if l.kind then
       tail = c.windows.read(l, text, tail, level, rest, was, before)
-      if not tail then return {'damaged', keys[1], 'what is charged to a window is out of range'} end
+      if not tail then return {'damaged', keys[1], 'a window charge is out of range'} end
       level, rest = 0, 0
     elseif not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
         or level < 0 and level < -deepest(l) then
@@ -167,7 +167,7 @@ else
   if tail and tail <= #text then
     pasts = pastRules(shown, deepest, encode, decode)
     if not pasts.read(text, tail, was, forgot) then
-      return {'damaged', keys[1], 'what is remembered of a limit is out of range'}
+      return {'damaged', keys[1], 'a past limit is out of range'}
     end
   end
   -- After a step back of at most a second the time stands still until the clock is where it was.

@@ -26,7 +26,7 @@ const (
 const cellSize, periodSize, pastSize, pastsMost = 8, 8, 56, 2 * lease.LimitsMax
 
 // errLayout says that a text is not what this version stores.
-var errLayout = errors.New("not what this version of yuzhi stores")
+var errLayout = errors.New("unknown format of stored state")
 
 // layoutMark is the length of what every bucket and record begins with, "y" and the layout's number.
 const layoutMark = 2
@@ -35,7 +35,7 @@ const layoutMark = 2
 func ofLayout(text string) (string, error) {
 	switch {
 	case len(text) < layoutMark || text[0] != 'y' || text[1] < layoutOldest:
-		return "", fmt.Errorf("%w: the mark of a layout is missing", errLayout)
+		return "", fmt.Errorf("%w: the layout mark is missing", errLayout)
 	case text[1] > layout:
 		return "", newerLayout(int64(text[1]))
 	}
@@ -43,7 +43,7 @@ func ofLayout(text string) (string, error) {
 }
 
 func newerLayout(number int64) error {
-	return fmt.Errorf("%w of yuzhi, in layout %d; this one knows %d", errNewer, number, layout)
+	return fmt.Errorf("%w of yuzhi: its layout is %d, this release reads up to %d", errNewer, number, layout)
 }
 
 // reader takes numbers from the start of a text that is long enough. It keeps the first error.
@@ -72,7 +72,7 @@ func (r *reader) number(least, most int64) int64 {
 	x := r.double()
 	if !(x >= float64(least) && x <= float64(most)) || x != math.Trunc(x) {
 		if r.err == nil {
-			r.err = fmt.Errorf("%w: a number is %v, must be whole, %d to %d", errLayout, x, least, most)
+			r.err = fmt.Errorf("%w: %v must be a whole number, %d to %d", errLayout, x, least, most)
 		}
 		return least
 	}
@@ -139,7 +139,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 		limits++
 	}
 	if limits > lease.LimitsMax || len(text) < longSize(limits) {
-		return d, fmt.Errorf("%w: %d bytes", errLayout, len(text))
+		return d, fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 	}
 	r := reader{left: text}
 	var ttl int64
@@ -162,7 +162,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 		d.Level[k], d.Rest[k] = r.level()
 	}
 	if r.err == nil && (ttl < 1 || ttl > ttlMax.Microseconds() || d.Width < 1) {
-		r.err = fmt.Errorf("%w: a ttl of %d us, a slice of %d us", errLayout, ttl, d.Width)
+		r.err = fmt.Errorf("%w: TTL %d us or slice width %d us is out of range", errLayout, ttl, d.Width)
 	}
 	if r.err != nil {
 		return d, r.err
@@ -184,7 +184,7 @@ func levelsFit(d *protocol.BucketDump) error {
 			return fmt.Errorf("%w: a level is above its burst", errLayout)
 		}
 		if d.Rest[k] < 0 || d.Rest[k] >= scale.Tick {
-			return fmt.Errorf("%w: a rest is not 0 to a tick", errLayout)
+			return fmt.Errorf("%w: a rest is out of range [0, tick)", errLayout)
 		}
 	}
 	return nil
@@ -213,7 +213,7 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 				starts(w.Period, scale)+float64(scale.Tick) > float64(d.Clock)
 		}
 		if !fits || r.err != nil {
-			r.err = fmt.Errorf("%w: what is charged to a window is out of range", errLayout)
+			r.err = fmt.Errorf("%w: a window charge is out of range", errLayout)
 			return
 		}
 	}
@@ -280,7 +280,7 @@ func parsePasts(text string, now, forgot int64) (pasts []protocol.PastDump, err 
 }
 
 // errPast says that what is remembered of a limit cannot be trusted.
-var errPast = fmt.Errorf("%w: what is remembered of a limit is out of range", errLayout)
+var errPast = fmt.Errorf("%w: a past limit is out of range", errLayout)
 
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
 // an earlier bucket left is as good as absent.
@@ -289,7 +289,7 @@ func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDum
 		return record, false, err
 	}
 	if len(text) != 8*recordNumbers {
-		return record, false, fmt.Errorf("%w: %d bytes", errLayout, len(text))
+		return record, false, fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 	}
 	r := reader{left: text}
 	of = r.count() == d.Created
@@ -319,7 +319,7 @@ func (r *Reading) parse(text string) (ends int64) {
 	}
 	text, err := ofLayout(text)
 	if err == nil && len(text) < 8*n {
-		err = fmt.Errorf("%w: %d bytes", errLayout, len(text))
+		err = fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 	}
 	if r.Err = err; err != nil {
 		return 0

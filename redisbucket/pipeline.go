@@ -218,7 +218,7 @@ func (p *pipeline) before() time.Duration {
 }
 
 // errConnecting is the reason of a call that waits for its connection to open.
-var errConnecting = errors.New("a connection is being opened")
+var errConnecting = errors.New("connection is still being opened")
 
 // dialing notes that a connection is being opened, which p may be waiting for.
 func (p *pipeline) dialing() {

@@ -34,7 +34,7 @@ func (a *answer) fail(format string, args ...any) {
 
 func next[T any](a *answer, name string) (item T) {
 	if len(a.items) == 0 {
-		a.fail("there is no %s", name)
+		a.fail("%s is missing", name)
 		return item
 	}
 	item, ok := a.items[0].(T)
@@ -175,7 +175,7 @@ const drawReply = 41
 // decodeDraw reads the reply of draw.lua to r, with the same checks.
 func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 	if len(text) != drawReply || !r.Draw || len(r.Config.Limits) != 1 {
-		return lease.Grant{}, fmt.Errorf("%w: a string of %d bytes", ErrReply, len(text))
+		return lease.Grant{}, fmt.Errorf("%w: string of %d bytes", ErrReply, len(text))
 	}
 	in := reader{left: text}
 	g := lease.Grant{

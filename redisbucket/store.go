@@ -91,7 +91,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 			"then a key has two buckets, each with a full burst; use a cluster")
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
-		bad("Prefix is %q, must be without braces", cfg.Prefix)
+		bad("Prefix is %q, must not contain braces", cfg.Prefix)
 	}
 	if cfg.InFlight < 0 {
 		bad("InFlight is %d, must be at least 0 (0 means %d)", cfg.InFlight, defaultInFlight)

@@ -40,7 +40,7 @@ func (a ClientAddress) Key() KeyFunc {
 	a.Trusted = slices.Clone(a.Trusted)
 	for i, p := range a.Trusted {
 		if !p.IsValid() {
-			panic(fmt.Sprintf("httplimit: Trusted[%d] of %d is no prefix", i, len(a.Trusted)))
+			panic(fmt.Sprintf("httplimit: Trusted[%d] of %d is not a valid prefix", i, len(a.Trusted)))
 		}
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			a.Trusted[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -72,13 +72,13 @@ func (a *ClientAddress) of(r *http.Request) (address, error) {
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
 	switch {
 	case !ok && !(local && len(a.Trusted) > 0):
-		return address{}, fmt.Errorf("%w: its connection comes from %q, not an address", ErrNoKey, r.RemoteAddr)
+		return address{}, fmt.Errorf("%w: remote address %q is not an IP address", ErrNoKey, r.RemoteAddr)
 	case ok && !a.trusts(peer.addr):
 		return peer, nil
 	}
 	client := a.walk(peer, r.Header["X-Forwarded-For"])
 	if !client.addr.IsValid() {
-		return address{}, fmt.Errorf("%w: no proxy says where it comes from", ErrNoKey)
+		return address{}, fmt.Errorf("%w: no proxy has named the address of the client", ErrNoKey)
 	}
 	return client, nil
 }

@@ -15,9 +15,9 @@ import (
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoKey is wrapped by the error of a request without a key.
-var ErrNoKey = errors.New("httplimit: the request has no key")
+var ErrNoKey = errors.New("httplimit: request has no key")
 
-var errEmptyKey = fmt.Errorf("%w: it is empty", ErrNoKey)
+var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrNoKey)
 
 // All returns the same key, "all", for all requests.
 func All(*http.Request) (string, error) { return "all", nil }
@@ -31,9 +31,9 @@ func Header(name string) KeyFunc {
 		values := r.Header[canonical]
 		switch {
 		case len(values) > 1:
-			return "", fmt.Errorf("httplimit: there are %d fields %s, must be 1", len(values), canonical)
+			return "", fmt.Errorf("httplimit: field %s occurs %d times, must be 1", canonical, len(values))
 		case len(values) == 0 || values[0] == "":
-			return "", fmt.Errorf("%w: it has no field %s", ErrNoKey, canonical)
+			return "", fmt.Errorf("%w: field %s is missing or empty", ErrNoKey, canonical)
 		}
 		return values[0], nil
 	}
@@ -44,7 +44,7 @@ func Header(name string) KeyFunc {
 // the mux answers alone, with 404 or 405, has no limit then.
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
-		return "", fmt.Errorf("%w: no pattern of http.ServeMux matched it before", ErrNoKey)
+		return "", fmt.Errorf("%w: no http.ServeMux pattern has matched it", ErrNoKey)
 	}
 	return r.Pattern, nil
 }
@@ -55,7 +55,7 @@ func Path(wildcard string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(wildcard)
 		if value == "" {
-			return "", fmt.Errorf("%w: its path has no %s", ErrNoKey, wildcard)
+			return "", fmt.Errorf("%w: path wildcard %s is empty", ErrNoKey, wildcard)
 		}
 		return value, nil
 	}
@@ -82,7 +82,7 @@ func FirstOf(keys ...KeyFunc) KeyFunc {
 				return strconv.Itoa(i) + ":" + name, nil
 			}
 		}
-		return "", fmt.Errorf("%w: of %d kinds", ErrNoKey, len(keys))
+		return "", fmt.Errorf("%w: none of %d KeyFuncs found one", ErrNoKey, len(keys))
 	}
 }
 

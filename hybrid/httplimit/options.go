@@ -111,7 +111,7 @@ func (s *settings) rulesOf(limiter *hybrid.Limiter, key KeyFunc) []Rule {
 	for i := range rules {
 		rule := &rules[i]
 		if rule.Limiter == nil || rule.Key == nil {
-			panic("httplimit: a limiter and a KeyFunc must be given")
+			panic("httplimit: limiter or KeyFunc is nil")
 		}
 		rule.Name = nameOf(rule.Limiter)
 		for n := 2; slices.Contains(names, rule.Name); n++ {

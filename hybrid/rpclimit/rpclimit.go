@@ -143,7 +143,7 @@ type Option func(*Limiter)
 // key is nil.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	if limiter == nil || key == nil {
-		panic("rpclimit: a limiter and a key must be given")
+		panic("rpclimit: limiter or key is nil")
 	}
 	return func(l *Limiter) { l.rules = append(l.rules, rule{limiter, key}) }
 }

@@ -85,7 +85,7 @@ func TestAFieldOfThePolicyThatIsOutOfBoundsIsOneErrorInTheFilesWords(t *testing.
 	}
 	s := scene
 	s.Limits = []lease.Limit{lease.Sliding(100, 0)}
-	wrong(s, "limits[0]: the window is 0s, must be whole microseconds, 1ms to ")
+	wrong(s, "limits[0]: window is 0s, must be whole microseconds, 1ms to ")
 }
 
 // A Scenario may have values that no file has.

@@ -34,7 +34,7 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 			}
 		}
 		if len(r.Problems()) == 0 && len(t.Rules) > 0 && len(t.Routes) == 0 { // such as one that is cut short
-			r.Bad("routes", r.PlaceOf("routes"), "is empty, so that the rules limit nothing")
+			r.Bad("routes", r.PlaceOf("routes"), "is empty, so the rules limit nothing")
 		}
 	}
 	return t, errorOf(r.Problems(), name)
@@ -59,7 +59,7 @@ func errorOf(found []*yamlfile.Problem, name string) error {
 }
 
 const (
-	wantKey    = "all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these"
+	wantKey    = "all, address, route, header:NAME, path:NAME, a name in Config.Keys, or a list of these"
 	wantLimits = "a list of limits, like [10/s burst 20, 1000/h]"
 	wantRules  = "a list of names of rules; [] is not limited"
 )
@@ -106,7 +106,7 @@ func prefixOf(text string) (netip.Prefix, error) {
 	case err != nil:
 		return p, fmt.Errorf("is %.60q, must be %s", text, wantRange)
 	case p != p.Masked():
-		return p, fmt.Errorf("is %q, an address within the range %v", text, p.Masked())
+		return p, fmt.Errorf("is %q, which is an address within the range %v", text, p.Masked())
 	}
 	return p, nil
 }

@@ -27,17 +27,17 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	wildcard, isPath := strings.CutPrefix(form, pathForm)
 	switch {
 	case isHeader && strings.EqualFold(field, "Host"):
-		return fmt.Errorf("is %q, which net/http keeps apart from the fields: "+
-			"a function in Config.Keys can return it", form)
+		return fmt.Errorf("is %q, which net/http does not keep among the header fields; "+
+			"return r.Host from a function in Config.Keys", form)
 	case isHeader && !fieldName.MatchString(field):
-		return fmt.Errorf("is %q, and %q is no name of a field", form, field)
+		return fmt.Errorf("is %q, but %q is not a valid field name", form, field)
 	case isPath && wildcard == "":
-		return fmt.Errorf("is %q, must have the name of a wildcard", form)
+		return fmt.Errorf("is %q, must name a wildcard", form)
 	case isReserved(form), isHeader, isPath, keys[form] != nil, keys == nil && keyName.MatchString(form):
 		return nil
 	}
 	return fmt.Errorf(
-		"is %q, must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has %s",
+		"is %q, must be all, address, route, header:NAME, path:NAME or a name in Config.Keys (%s)",
 		form, listed(keys))
 }
 
@@ -80,7 +80,7 @@ func (m keyMaker) one(form string) httplimit.KeyFunc {
 		return func(r *http.Request) (string, error) {
 			value := where.of(r)
 			if value == "" {
-				return "", fmt.Errorf("%w: its path has no %s", httplimit.ErrNoKey, name)
+				return "", fmt.Errorf("%w: path wildcard %s is empty", httplimit.ErrNoKey, name)
 			}
 			return value, nil
 		}

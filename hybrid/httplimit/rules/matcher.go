@@ -39,7 +39,8 @@ func (m *matcher) add(pattern string) (wildcards []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			text := registeredAt.ReplaceAllString(fmt.Sprint(p), "")
-			wildcards, err = nil, fmt.Errorf("is no pattern of http.ServeMux: %s", strings.ReplaceAll(text, "\n", " "))
+			text = strings.ReplaceAll(text, "\n", " ")
+			wildcards, err = nil, fmt.Errorf("is not a valid http.ServeMux pattern: %s", text)
 		}
 	}()
 	method, rest := split(pattern)
@@ -47,13 +48,13 @@ func (m *matcher) add(pattern string) (wildcards []string, err error) {
 	at := strings.TrimPrefix(rest, host)
 	switch {
 	case method != strings.ToUpper(method):
-		return nil, fmt.Errorf("matches nothing: the method %s is not in capital letters", method)
+		return nil, fmt.Errorf("matches nothing: method %s must be in upper case", method)
 	case strings.Contains(host, ":"):
-		return nil, fmt.Errorf("matches nothing: the host %s has a port, without which hosts are compared", host)
+		return nil, fmt.Errorf("matches nothing: host %s has a port, and hosts are compared without it", host)
 	case host != strings.ToLower(host):
-		return nil, fmt.Errorf("matches nothing: the host %s is not in small letters, as clients send it", host)
+		return nil, fmt.Errorf("matches nothing: host %s must be in lower case", host)
 	case method == "" && at != "" && at != cleanPath(at):
-		return nil, fmt.Errorf("matches nothing: paths are compared without empty and dot segments, as %s",
+		return nil, fmt.Errorf("matches nothing: paths are cleaned before they are matched: write %s",
 			cleanPath(at))
 	}
 	m.mux.Handle(pattern, http.NotFoundHandler())

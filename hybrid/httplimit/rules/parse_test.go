@@ -133,11 +133,11 @@ rules:
   e: {limits: [1/s]}
   f: {key: [], limits: [1/s]}
   g: {key: 'user ', limits: [1/s]}
-`, `3:12: rules.a.key: is "user", must be all, address, route, header:NAME, path:NAME or a name of ...
-4:12: rules.b.key: is "header:X User", and "X User" is no name of a field
-5:12: rules.c.key: is "path:", must have the name of a wildcard
+`, `3:12: rules.a.key: is "user", must be all, address, route, header:NAME, path:NAME or a name in ...
+4:12: rules.b.key: is "header:X User", but "X User" is not a valid field name
+5:12: rules.c.key: is "path:", must name a wildcard
 6:18: rules.d.key[1]: is a mapping, must be a text
-7:6: rules.e.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, ...
+7:6: rules.e.key: is missing, must be all, address, route, header:NAME, path:NAME, a name in Config.Keys, ...
 8:7: rules.f.key: is empty, must be all, ...
 9:12: rules.g.key: is "user ", must be all, ...`},
 	{"wrong versions and ranges", `
@@ -145,7 +145,7 @@ version: -1
 trusted: [10.1.0.0/8, ten, 10.0.0.0/33]
 rules: {}
 `, `2:10: version: is -1, must be 0 to 2^52-1
-3:11: trusted[0]: is "10.1.0.0/8", an address within the range 10.0.0.0/8
+3:11: trusted[0]: is "10.1.0.0/8", which is an address within the range 10.0.0.0/8
 3:23: trusted[1]: is "ten", must be an address range, like 10.0.0.0/8 or fd00::/8
 3:28: trusted[2]: is "10.0.0.0/33", must be an address range, like 10.0.0.0/8 or fd00::/8`},
 	{"wrong rules", `
@@ -157,8 +157,8 @@ rules:
   n:
   l: [1/s]
 `, `3:3: rules["has space"]: Name is "has space", must be at most 64 of ...
-4:50: rules.p.priorities[1]: is 0.2, must be below 1 and above the one before it (0.5)
-5:45: rules.q.priorities[0]: is 0.5, which of 1/s leaves nothing to class 1: the burst must be above 1
+4:50: rules.p.priorities[1]: is 0.2, must be below 1 and above the previous one (0.5)
+5:45: rules.q.priorities[0]: is 0.5, which leaves class 1 nothing of 1/s: the burst must be above 1
 6:40: rules.s.shadow: is "yes", must be true or false
 6:55: rules.s.fallback: is "perhaps", must be local_share or deny or allow_all
 7:5: rules.n.key: is missing, must be all, ...
@@ -180,7 +180,7 @@ routes:
   /g: {rules: [a], cost: "1"}
   /h: {rules: [a], class: 2}
   /i: {rules: [d], class: 1}
-`, `7:19: routes["/a"].rules[1]: is "c", which is no rule; there are a, b, d
+`, `7:19: routes["/a"].rules[1]: is "c", but the rules are a, b, d
 7:22: routes["/a"].rules[2]: is "a", as is [0]: ...
 8:21: routes["/b/{id}"].rules[0]: is "b", whose key path:bucket needs ...
 10:26: routes["/c"].cost: is 0, must be at least 1; a route that is not limited has no rules
@@ -189,7 +189,7 @@ routes:
 13:26: routes["/f"].cost: is "1.5", must be a whole number, at least 1
 14:26: routes["/g"].cost: is the text "1", must be a whole number, at least 1
 15:27: routes["/h"].class: is 2, must be 0 to 1, ...
-16:27: routes["/i"].class: is 1, must be 0 to 0, as many priorities as one of its rules has`},
+16:27: routes["/i"].class: is 1, must be 0 to 0, the most priorities of its rules`},
 	{"routes with wrong rules", `
 rules:
   a: {key: all, limits: [5/s], priorities: [0.5]}
@@ -211,18 +211,18 @@ routes:
   "": {rules: []}
   Example.com/: {rules: []}
   /a//b: {rules: []}
-`, `4:3: routes["GET /{b}"]: is no pattern of http.ServeMux: pattern "GET /{b}" ...
-5:3: routes["get /a"]: matches nothing: the method get is not in capital letters
-6:3: routes["a:80/"]: matches nothing: the host a:80 has a port, ...
-7:3: routes.x: is no pattern of http.ServeMux: parsing "x": at offset 0: host/path missing /
-8:3: routes["/{a"]: is no pattern of http.ServeMux: parsing "/{a": at offset 1: ...
-9:3: routes[""]: is no pattern of http.ServeMux: http: invalid pattern
-10:3: routes["Example.com/"]: matches nothing: the host Example.com is not in small ...
-11:3: routes["/a//b"]: matches nothing: paths are compared without ...`},
+`, `4:3: routes["GET /{b}"]: is not a valid http.ServeMux pattern: pattern "GET /{b}" ...
+5:3: routes["get /a"]: matches nothing: method get must be in upper case
+6:3: routes["a:80/"]: matches nothing: host a:80 has a port, ...
+7:3: routes.x: is not a valid http.ServeMux pattern: parsing "x": at offset 0: host/path missing /
+8:3: routes["/{a"]: is not a valid http.ServeMux pattern: parsing "/{a": at offset 1: ...
+9:3: routes[""]: is not a valid http.ServeMux pattern: http: invalid pattern
+10:3: routes["Example.com/"]: matches nothing: host Example.com must be in lower case
+11:3: routes["/a//b"]: matches nothing: paths are cleaned before ...`},
 	{"the host as a field", "rules: {a: {key: header:host, limits: [1/s]}}",
-		`1:18: rules.a.key: is "header:host", which net/http keeps apart from the fields: ...`},
+		`1:18: rules.a.key: is "header:host", which net/http does not keep ...`},
 	{"cut short", "rules:\n  a: {key: all, limits: [1/s]}\n",
-		`1:1: routes: is empty, so that the rules limit nothing`},
+		`1:1: routes: is empty, so the rules limit nothing`},
 	{"nothing", ``, `1:1: is empty`},
 }
 
@@ -286,11 +286,11 @@ func TestATableFromGoIsChecked(t *testing.T) {
 	table.Routes["/{$}"] = Route{Rules: make([]string, 17)}
 	_, err := New(table, Config{})
 	for _, want := range []string{
-		"version: is -1, must be 0 to 2^52-1", "trusted[2]: is no range of addresses",
+		"version: is -1, must be 0 to 2^52-1", "trusted[2]: is not a valid address range",
 		`rules[""]: has an empty name`, `rules[""].key: is empty, must be all, address`,
 		`rules[""].limits: has 0 limits, must have 1 to 4`,
-		`rules.tenant.key: is "tenant", must be all, address, route, header:NAME, path:NAME or a name of ` +
-			`Config.Keys, which has none`,
+		`rules.tenant.key: is "tenant", must be all, address, route, header:NAME, path:NAME or a name in ` +
+			`Config.Keys (none)`,
 		"rules.tenant.limits[0]: Tokens is -1, must be at least 1; Per is 1ns, must be at least 1µs",
 		`routes["/{$}"].rules: has 17 rules, must have at most 16`,
 	} {

@@ -104,7 +104,7 @@ func (f *file) sleep(d time.Duration) bool {
 // error for Rules from New.
 func (r *Rules) Reload() error {
 	if r.file.path == "" {
-		return errors.New("rules: there is no file to reload")
+		return errors.New("rules: no file to reload: the Rules come from New")
 	}
 	return r.decide(read(r.file.path))
 }

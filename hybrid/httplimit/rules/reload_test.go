@@ -197,7 +197,7 @@ func TestReload(t *testing.T) {
 	})
 	bubble(t, func(t *world) {
 		err := t.with("rules: {}").Reload()
-		check(t, err != nil && strings.Contains(err.Error(), "there is no file"), "%v", err)
+		check(t, err != nil && strings.Contains(err.Error(), "no file to reload"), "%v", err)
 	})
 }
 

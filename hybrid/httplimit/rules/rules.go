@@ -196,8 +196,8 @@ func (r *Rules) changeLocked(t Table) error {
 	if before != nil {
 		had = before.limiters
 		if t.Version < before.table.Version {
-			return fmt.Errorf("%w: version is %d, must be at least %d, which is in force: the highest one wins, "+
-				"so a way back is a higher one with the limits of before", ErrInvalid, t.Version, before.table.Version)
+			return fmt.Errorf("%w: version is %d, must be at least %d, the one in force; to go back, raise "+
+				"it and restore the earlier rules", ErrInvalid, t.Version, before.table.Version)
 		}
 	}
 	limiters, err := r.limitersFor(t, had)

@@ -76,7 +76,7 @@ func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) []vi
 	}
 	for i, p := range t.Trusted {
 		if !p.IsValid() {
-			c.bad(yamlfile.Index("trusted", i), "is no range of addresses")
+			c.bad(yamlfile.Index("trusted", i), "is not a valid address range")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
@@ -159,23 +159,23 @@ func (c *checker) routes(t Table) {
 			rule, ok := t.Rules[name]
 			switch first := slices.Index(route.Rules, name); {
 			case !ok:
-				c.bad(here, "is %q, which is no rule; there are %s", name, listed(t.Rules))
+				c.bad(here, "is %q, but the rules are %s", name, listed(t.Rules))
 				continue
 			case first < i:
-				c.bad(here, "is %q, as is [%d]: a request would take its cost twice", name, first)
+				c.bad(here, "is %q, as is [%d]: each request would pay its cost twice", name, first)
 			}
 			classes = max(classes, len(rule.Priorities))
 			for _, form := range rule.Key {
 				wildcard, isPath := strings.CutPrefix(form, pathForm)
 				if isPath && err == nil && !slices.Contains(wildcards, wildcard) {
-					c.bad(here, "is %q, whose key %s needs a wildcard {%s}, and the pattern has none",
+					c.bad(here, "is %q, whose key %s needs the wildcard {%s} in the pattern",
 						name, form, wildcard)
 				}
 			}
 			c.cost(path+".cost", name, route, rule)
 		}
 		if route.Class < 0 || route.Class > classes {
-			c.bad(path+".class", "is %d, must be 0 to %d, as many priorities as one of its rules has",
+			c.bad(path+".class", "is %d, must be 0 to %d, the most priorities of its rules",
 				route.Class, classes)
 		}
 	}

@@ -45,7 +45,7 @@ func Method(ctx context.Context) (string, error) {
 	if name, ok := grpc.Method(ctx); ok {
 		return name, nil
 	}
-	return "", fmt.Errorf("%w: this is no call of a server", rpclimit.ErrNoKey)
+	return "", fmt.Errorf("%w: the context is not that of a server call", rpclimit.ErrNoKey)
 }
 
 // Peer returns the address of the client, without its port: that of the proxy, if there is one.

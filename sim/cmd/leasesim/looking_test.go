@@ -143,7 +143,7 @@ func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
 		"absent":                 `there is no bucket of key "absent" under "yuzhi:"`,
 		"absent --prefix other:": `under "other:"`,
 		"list":                   "WRONGTYPE",
-		"old":                    `not what this version of yuzhi stores: the mark of a layout is missing`,
+		"old":                    `unknown format of stored state: the layout mark is missing`,
 		"a --out json":           "there is no bucket",
 	} {
 		leasesim(t, "inspect "+line+" --redis "+addr).ends(exitFailed).says(want).shows()

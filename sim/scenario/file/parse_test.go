@@ -156,7 +156,7 @@ duration: soon
 `))
 	// The duration was not read, so warmup is not compared with it, nor with its default.
 	want := []string{
-		`4:5: limits[1]: "5": no "/"`, `5:7: reps: is "0.5"`,
+		`4:5: limits[1]: "5": has no "/"`, `5:7: reps: is "0.5"`,
 		`7:9: workload.kind: is "possion", must be one of constant, poisson`,
 		`8:9: workload.load: is -1, must be 0 to`, `9:9: workload.rate: "fast" has no unit`,
 		`11:12: groups[0].count: is -3, must be 1 to`, `12:5: groups[0].color: unknown field`,
