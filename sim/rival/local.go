@@ -258,7 +258,7 @@ type view struct {
 func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
 	full, err := NewCentral(f.Limits)
 	if err == nil && full.windowed {
-		err = fmt.Errorf("%w: settle_afterwards knows token buckets only", ErrLimit)
+		err = fmt.Errorf("%w: settle_afterwards supports only token buckets", ErrLimit)
 	}
 	if err != nil {
 		return nil, err

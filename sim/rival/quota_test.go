@@ -68,7 +68,8 @@ func TestEveryAlgorithmHoldsAWindowOrSaysThatItKnowsBucketsOnly(t *testing.T) {
 		for _, limits := range someWindows {
 			a, err := New(name, fleetOf(1, limits...))
 			if name == "settle_afterwards" {
-				testkit.Check(t, errors.Is(err, ErrLimit) && strings.Contains(err.Error(), "token buckets only"), "%v",
+				testkit.Check(t, errors.Is(err, ErrLimit) && strings.Contains(err.Error(), "only token "+
+					"buckets"), "%v",
 					err)
 				continue
 			}

@@ -101,11 +101,11 @@ type entry struct {
 
 // entries are all algorithms in the order of a table.
 var entries = slices.Concat(
-	both("central", "one exact limiter, one call per request; of a token bucket GCRA decides the same", "",
+	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", "",
 		newCentral),
-	both("fixed_window", "a counter per window of Burst/R, its quota Burst", "", newFixedWindow),
-	both("sliding_log", "the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
-	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted",
+	both("fixed_window", "a counter per window of Burst/R, with a quota of Burst", "", newFixedWindow),
+	both("sliding_log", "a log of the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
+	both("sliding_cells", "a sliding window of Burst/R over 10 (CELLS) counters, the oldest one weighted",
 		"CELLS", newSlidingCells),
 	[]entry{
 		{name: "static_split", build: newStaticSplit,
@@ -113,7 +113,7 @@ var entries = slices.Concat(
 		{name: "local_batches", build: newLocalBatches, argument: "TOKENS",
 			text: "batches of 100 ms of R/N (TOKENS) from one bucket, spent locally; no ledger or expiry"},
 		{name: "window_leases", build: newWindowLeases, argument: "TOKENS",
-			text: "batches of 20 (TOKENS) of a counter per window of Burst/R, void at its end"},
+			text: "batches of 20 (TOKENS) from a counter per window of Burst/R, void at its end"},
 		{name: "settle_afterwards", build: newSettleAfterwards, argument: "PERIOD",
 			text: "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)"},
 	},
@@ -137,7 +137,7 @@ func find(text string) (e entry, argument string, err error) {
 	e = entries[i]
 	switch {
 	case given && e.argument == "":
-		err = fmt.Errorf("%w: %q: %s takes none", ErrArgument, text, name)
+		err = fmt.Errorf("%w: %q: %s takes no argument", ErrArgument, text, name)
 	case given && argument == "":
 		err = fmt.Errorf("%w: %q: %s is missing after the colon", ErrArgument, text, e.argument)
 	}

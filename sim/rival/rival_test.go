@@ -169,7 +169,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	}{
 		{"magic", f, ErrUnknown, append(Names(), `"magic"`)},
 		{"CENTRAL", f, ErrUnknown, []string{`"CENTRAL"`}},
-		{"central:5", f, ErrArgument, []string{"central takes none"}},
+		{"central:5", f, ErrArgument, []string{"central takes no argument"}},
 		{"local_batches:", f, ErrArgument, []string{"TOKENS is missing"}},
 		{"local_batches:0", f, ErrArgument, []string{`"0"`, "1 or more"}},
 		{"local_batches:ten", f, ErrArgument, []string{`"ten"`}},

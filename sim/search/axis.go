@@ -57,7 +57,7 @@ func ParseAxis(text string) (Axis, error) {
 		case strings.Contains(part, ".."):
 			values, err = rangeValues(part)
 		case slices.Contains(a.Values, part):
-			return Axis{}, wrong("%s is there twice", part)
+			return Axis{}, wrong("%s occurs twice", part)
 		}
 		if err != nil {
 			return Axis{}, wrong("%v", err)
@@ -92,7 +92,7 @@ func rangeValues(text string) ([]string, error) {
 	case high <= low:
 		return nil, fmt.Errorf("%s is not above %s", match[2], match[1])
 	case isLog && low <= 0:
-		return nil, fmt.Errorf("%s is not above 0, as equal factors need", match[1])
+		return nil, fmt.Errorf("%s must be above 0 for equal factors", match[1])
 	case countErr != nil || n < 2 || n > pointsMax:
 		return nil, fmt.Errorf("%s values, must be 2 to %d", match[4], pointsMax)
 	}

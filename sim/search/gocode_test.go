@@ -21,7 +21,7 @@ var configurations = []hybrid.Config{
 			TTL:        200 * time.Millisecond,
 			Overcommit: 0,
 			Fallback:   hybrid.FallbackDeny,
-			// what else the scenario sets stays as it is
+			// other policy settings of the scenario stay
 		},
 	},
 	hybrid.Config{
@@ -36,7 +36,7 @@ var configurations = []hybrid.Config{
 			Overcommit:     5,
 			Fallback:       hybrid.FallbackAllowAll,
 			CallsPerSecond: 9000,
-			// what else the scenario sets stays as it is
+			// other policy settings of the scenario stay
 		},
 	},
 	hybrid.Config{
@@ -48,7 +48,7 @@ var configurations = []hybrid.Config{
 		Policy: hybrid.Policy{
 			Overcommit: 0,
 			Fallback:   hybrid.FallbackLocalShare,
-			// what else the scenario sets stays as it is
+			// other policy settings of the scenario stay
 		},
 	},
 }

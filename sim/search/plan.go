@@ -372,7 +372,7 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 	}
 	margins := p.plan.Miss.Closest.Margins
 	worst := slices.MinFunc(margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
-	return fmt.Errorf("%w: the closest has %s of %s, and must have %s", ErrInfeasible,
+	return fmt.Errorf("%w: the closest has %s of %s, must have %s", ErrInfeasible,
 		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }
 

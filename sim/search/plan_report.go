@@ -151,7 +151,7 @@ func goCode(s sim.Scenario) string {
 		lease.FallbackAllowAll: "hybrid.FallbackAllowAll",
 	}[p.Fallback])
 	field(p.CallsPerSecond != 0, "CallsPerSecond", p.CallsPerSecond)
-	return b.String() + "\t\t// what else the scenario sets stays as it is\n\t},\n}\n"
+	return b.String() + "\t\t// other policy settings of the scenario stay\n\t},\n}\n"
 }
 
 func limitCode(l lease.Limit) string {

@@ -172,7 +172,7 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	targets := []Threshold{AtMost("false_reject_ratio", 0.005), AtMost("calls_per_s", 100)}
 	q := Question{Scenario: fleet(), Targets: targets}
 	p, err := ask(t, w, q)
-	const says = "%, and must have false_reject_ratio <= 0.5%"
+	const says = "%, must have false_reject_ratio <= 0.5%"
 	testkit.Must(t, errors.Is(err, ErrInfeasible) && strings.Contains(err.Error(), says), "%v", err)
 	// then the closest is that which misses least, and by how much is said;
 	m := p.Miss.Closest.Margins[0]

@@ -137,7 +137,7 @@ func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 // grid returns s with every combination of the axes' values.
 func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	if len(axes) == 0 {
-		return nil, fmt.Errorf("%w: nothing varies", ErrGrid)
+		return nil, fmt.Errorf("%w: no --vary is given", ErrGrid)
 	}
 	size, counts := 1, make([]string, len(axes))
 	for i, a := range axes {
@@ -148,7 +148,7 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 		size = min(size*len(a.Values), pointsMax+1) // it must not wrap around
 	}
 	if size > pointsMax {
-		return nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
+		return nil, fmt.Errorf("%w: %s points, must be at most %d",
 			ErrGrid, strings.Join(counts, " x "), pointsMax)
 	}
 	points := make([]*trial, size)

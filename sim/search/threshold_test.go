@@ -58,7 +58,7 @@ func TestAThresholdThatCannotBeReadSaysWhatItMustBe(t *testing.T) {
 		"jain > inf%":                      `"inf%" is not a number`,
 		"calls < 5":                        `"calls" is not a figure. The figures are offered, admitted,`,
 		"jain.median > 1":                  `"jain.median" is not a figure`,
-		"false_reject_ratio <= 0.5":        "0.5 could mean 0.5% or 50%: say which, with the % sign",
+		"false_reject_ratio <= 0.5":        "0.5 is ambiguous: write 0.5% or 50%",
 	} {
 		_, err := ParseThreshold(text)
 		named := errors.Is(err, ErrThreshold) && strings.Contains(err.Error(), want)

@@ -75,19 +75,20 @@ func (r Result) subject() (text string) {
 	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {
 		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards " +
-			"and faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: " +
-			"a request without an answer in time is denied. "
+			"and faults as the leases. Each has a Redis of its own, where a call takes a third of a " +
+			"lease call's time. A request without an answer in time is denied. "
 	}
 	if some(func(a sim.RivalReport) bool { return search.Saturated(a.RedisCPU) }) {
-		text += "Where Redis is busy all the time, requests wait in line for longer than their timeout, unless " +
-			"a pool of few connections turns them away before: then as many are answered as Redis can. "
+		text += "If Redis is busy all the time, requests wait in line for longer than their timeout. A " +
+			"small pool " +
+			"of connections would turn them away earlier, and Redis would answer as many as it can. "
 	}
 	if r.someLoad(func(w *sim.Workload) bool { return w.Verb == sim.VerbWait }) {
-		text += "Requests wait for tokens from leases only: the rivals answer at once. "
+		text += "Requests wait only for tokens of leases: the rivals answer at once. "
 	}
 	if r.someLoad((*sim.Workload).Reserves) {
-		text += "The rivals decide by what requests reserve, and never learn the cost: their figures leave out " +
-			"tokens that are used beyond that or given back. "
+		text += "The rivals decide by the reserved tokens and never learn the cost: their figures leave " +
+			"out tokens that are used beyond the reservation or given back. "
 	}
 	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
 		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "

@@ -17,7 +17,7 @@ func TestASweepShowsTheTargetInForce(t *testing.T) {
 	text := written(t, d, FormatTable)
 	// then the rows of the others show what is in force instead, and the text says why,
 	says(t, text, "base          100ms     100ms", " 1s     500ms", " 2s     500ms",
-		"At 2 points another target is in force than the one that is given: a burst allows no longer leases")
+		"At 2 points the target in force differs from the given one: the burst allows no longer leases")
 
 	// Where nothing is clamped, the text says nothing.
 	text = written(t, Sweep(swept(t, "policy.target=100ms,200ms"), "", ""), FormatTable)

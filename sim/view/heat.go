@@ -215,7 +215,7 @@ func (h Heat) SVG() template.HTML {
 		text(x+20, y+12, "", s.name)
 	}
 	text(8, height-12, "", "!  the bound is exceeded in some window"+either(h.exceeded(),
-		"; "+heatExcess+": by so many tokens at most", ""))
+		"; "+heatExcess+": tokens above it, at most", ""))
 	b.WriteString("</svg>\n")
 	return template.HTML(b.String())
 }
@@ -277,7 +277,7 @@ func (v sweepView) rivals() (names []string) {
 
 // explained says how to read the map.
 func (h Heat) explained() string {
-	return "100 % is a limit that is kept and used. A ! is where the bound is exceeded in some window" +
-		either(h.exceeded(), ", and excess the most tokens above it in a row", "") +
-		". One scale for all: what differs by a percent or less has one colour."
+	return "100 % is a limit that is kept and fully used. A ! marks a bound that is exceeded in some window" +
+		either(h.exceeded(), ", and excess is the most tokens above it in a row", "") +
+		". Cells have one scale of colours; differences of 1 % or less share a colour."
 }

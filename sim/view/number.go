@@ -122,33 +122,33 @@ const (
 // about says of a figure, by its JSON key, its unit, the column of a table that has no room for the key, and
 // what it is.
 var about = map[string]struct{ unit, column, text string }{
-	"offered":             {"", "", "tokens asked for"},
+	"offered":             {"", "", "tokens requested"},
 	"admitted":            {"", "", "tokens admitted"},
 	"admitted_ratio":      {inPercent, "", "admitted, as a part of offered"},
 	"central_admitted":    {"", "", "tokens that one central bucket would have admitted"},
-	"admitted_vs_central": {inPercent, "of central", "admitted in the steady state" + ofCentral},
+	"admitted_vs_central": {inPercent, "of central", "admissions in the steady state" + ofCentral},
 	"bound_exceeded_by":   {"", "excess", "tokens above the bound in the worst window of all replications"},
-	"false_reject_ratio":  {inPercent, "rejects", "wrongly rejected in the steady state" + ofCentral},
-	"start_stock":         {"", "", "tokens wrongly rejected once, while the fleet starts or grows"},
-	"fault_stock":         {"", "per fault", "tokens wrongly rejected for each fault, beyond the ratio"},
-	"swapped_ratio":       {inPercent, "", "admitted in place of other requests" + ofCentral},
+	"false_reject_ratio":  {inPercent, "rejects", "wrong rejects in the steady state" + ofCentral},
+	"start_stock":         {"", "", "tokens rejected wrongly once, while the fleet starts or grows"},
+	"fault_stock":         {"", "per fault", "tokens rejected wrongly per fault, beyond the ratio"},
+	"swapped_ratio":       {inPercent, "", "admissions in place of other requests" + ofCentral},
 	"calls_per_s":         {"", "calls/s", "lease calls per second of the whole fleet"},
 	"round_trips_per_s":   {"", "trips/s", "round trips to Redis per second"},
-	"redis_cpu":           {inPercent, "Redis busy", "of one core, the busiest shard"},
-	"jain":                {"", "Jain", "Jain's index: 1 where all processes get their fair shares"},
-	"worst_share":         {inPercent, "worst share", "of its fair share, the process with the least"},
-	"stranded":            {"", "", "tokens in leases that are not spent yet, mean over time"},
-	"burnt":               {"", "", "tokens in leases that were lost, as in a crash"},
+	"redis_cpu":           {inPercent, "Redis busy", "share of one core that the busiest shard uses"},
+	"jain":                {"", "Jain", "Jain's index: 1 if all processes get their fair shares"},
+	"worst_share":         {inPercent, "worst share", "lowest part of its fair share that a process gets"},
+	"stranded":            {"", "", "unspent tokens in leases, mean over time"},
+	"burnt":               {"", "", "leased tokens that were lost, as in a crash"},
 	"degraded":            {"", "", "tokens admitted without a lease, by the fallback or at a cold start"},
 	"shadowed":            {"", "", "tokens that the limit denied and shadow mode admitted"},
-	"charged":             {"", "", "tokens used beyond what was reserved"},
+	"charged":             {"", "", "tokens used beyond the reservations"},
 	"refunded":            {"", "", "tokens reserved and given back"},
-	"wait_ms_p50":         {inMillis, "", "from asking to the answer, half of the admitted"},
-	"wait_ms_p99":         {inMillis, "wait p99", "from asking to the answer, 99 % of the admitted"},
-	"wait_ms_max":         {inMillis, "", "from asking to the answer, all of the admitted"},
+	"wait_ms_p50":         {inMillis, "", "from request to answer, half of the admitted requests"},
+	"wait_ms_p99":         {inMillis, "wait p99", "from request to answer, 99 % of the admitted requests"},
+	"wait_ms_max":         {inMillis, "", "from request to answer, all admitted requests"},
 }
 
-const ofCentral = ", of what " + centralText + " would have admitted"
+const ofCentral = ", as a share of the admissions of " + centralText
 
 // column names a figure in the head of a table.
 func column(key string) string { return cmp.Or(about[key].column, key) }
@@ -165,8 +165,8 @@ func glossary(keys ...string) string {
 }
 
 // Bases says what the parts among the figures are parts of.
-const Bases = "Wrongly rejected is what one central bucket would have admitted. Fair shares are max-min " +
-	"shares of what the algorithm itself admitted, of the most popular key."
+const Bases = "A reject is wrong if one central bucket would have admitted the request. Fair shares are " +
+	"max-min shares of the admissions of the algorithm itself, for the most popular key."
 
 // About describes the figure with that JSON key in a few words; "" for a key that no figure has.
 func About(key string) string { return about[key].text }

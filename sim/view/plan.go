@@ -21,7 +21,7 @@ func Plan(p search.Plan, text, command string) Document {
 	d.Title += ": a plan"
 	by := fmt.Sprintf("each at the pessimistic end of its %s interval", Percent(p.Confidence))
 	if p.Reps < 2 {
-		by = "by one replication, which has no interval (--reps)"
+		by = "in one replication, which has no interval (see --reps)"
 	}
 	d.Subtitle = fmt.Sprintf("Fewest lease calls with %s, %s.", strings.Join(goals, ", "), by)
 	d.Facts = slices.Insert(d.Facts, 2, Fact{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)})
@@ -45,9 +45,9 @@ func Plan(p search.Plan, text, command string) Document {
 		rows("trade-off", &p.TradeOffs[i])
 	}
 	if len(p.TradeOffs) > 1 || p.Chosen == nil && len(p.TradeOffs) > 0 {
-		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in what the targets ask "+
-			"for, a tenth or more apart. "+either(p.Verdict == search.Interrupted,
-			"None is confirmed: they are what the search had seen. "+glossary(v.named()...),
+		d.both("Trade-offs", v.tradeOffs, "Policies that no other one beats in calls and in the targets' "+
+			"figures, at least a tenth apart. "+either(p.Verdict == search.Interrupted,
+			"They come from the search and are not confirmed. "+glossary(v.named()...),
 			"Each ran on the fresh seeds."))
 	}
 	if p.Code != "" {
@@ -83,7 +83,7 @@ func targetText(p search.Policy) string {
 
 // chosen shows how the chosen policy did, in this world and in harder ones.
 func (v planView) chosen(d *Document) {
-	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.",
+	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search did not use.",
 		Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS), v.ConfirmSeed)
 	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed, glossary(v.named()...))
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
@@ -94,7 +94,7 @@ func (v planView) chosen(d *Document) {
 		}
 	}
 	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &t,
-		Text: []string{"On the same seeds as the scenario's own policy. Figures that are 0 are left out."}})
+		Text: []string{"On the same seeds as the scenario's own policy. Figures of 0 are left out."}})
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
@@ -102,7 +102,7 @@ func (v planView) chosen(d *Document) {
 			either(x.Figure == search.BoundFigure, "?>", ">")+column(x.Figure))
 	}
 	stress.Columns = append(stress.Columns, ">"+column("calls_per_s"), "")
-	notes, added := []string{"The chosen policy on the same seeds, in a harder world."}, []string{}
+	notes, added := []string{"The chosen policy on the same seeds, under stress."}, []string{}
 	for _, s := range v.Stress {
 		row := []string{s.Description}
 		for _, m := range s.Margins {
@@ -115,7 +115,7 @@ func (v planView) chosen(d *Document) {
 		}
 	}
 	if len(added) > 0 {
-		notes[0] += " What comes again and again adds to false_reject_ratio: " + strings.Join(added,
+		notes[0] += " Recurring faults add to false_reject_ratio: " + strings.Join(added,
 			", ") + "."
 	}
 	if len(v.Stress) > 0 {

@@ -37,7 +37,7 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 			p.Miss.Closest.Reps = reps
 		}
 	}
-	const few, cut = "Its means meet the targets, but not the pessimistic ends over its ",
+	const few, cut = "Its means meet the targets; the pessimistic ends over its ",
 		"The time limit ended the plan in phase"
 	rejects := search.AtMost("false_reject_ratio", 0.01)
 	for _, c := range []struct {
@@ -52,35 +52,35 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 			wording{"in the worst window by 40, and by 473 under stress (Redis away for 30s, once a day).",
 				""}},
 		{planned, exceeds(rejects, search.AtMost(search.BoundFigure, 0)), wording{"", "in the worst window"}},
-		{planned, requests(87.9), wording{"for each request makes 87.9 calls per second.", ""}},
-		{planned, requests(170), wording{"Leases save little here: a limiter that asks Redis", ""}},
+		{planned, requests(87.9), wording{"with a call per request makes 87.9 calls per second.", ""}},
+		{planned, requests(170), wording{"Leases save little here: a limiter with a call", ""}},
 		{planned, requests(0), wording{"", "Leases save little"}},
 		{planned, requests(180), wording{"One lease call serves 2.04 requests", "Leases save little"}},
-		{planned, func(p *search.Plan) { p.Load = 0.01 }, wording{"asks for 0.01 times what the limits give", ""}},
+		{planned, func(p *search.Plan) { p.Load = 0.01 }, wording{"The load is 0.01 times the limit", ""}},
 		{planned, func(p *search.Plan) { p.Grow = &search.Grow{Holds: 90} },
 			wording{"meets the targets with up to 90 processes; more were not tried.", ""}},
 		{planned, func(p *search.Plan) {
 			p.Grow = &search.Grow{Holds: 90, Fails: 94, Miss: &search.Margin{
 				Threshold: search.AtMost("false_reject_ratio", 0.005), Value: 0.0061}}
 		}, wording{"with up to 90 processes; with 94, false_reject_ratio is 0.61 %.", ""}},
-		{planned, func(p *search.Plan) { p.Load = 1.1 }, wording{"", "times what the limits give"}},
-		{planned, func(p *search.Plan) { p.Load = 50 }, wording{"asks for 50 times what the limits give", ""}},
+		{planned, func(p *search.Plan) { p.Load = 1.1 }, wording{"", "times the limit: is"}},
+		{planned, func(p *search.Plan) { p.Load = 50 }, wording{"The load is 50 times the limit", ""}},
 		// More shards are more calls.
-		{planned, busy(0.8), wording{"with 9,205 lease calls per second in place of 378.", ""}},
-		{planned, busy(0.999), wording{"with 9,205 lease calls per second in place of 378.", ""}},
+		{planned, busy(0.8), wording{"with 9,205 lease calls per second instead of 378.", ""}},
+		{planned, busy(0.999), wording{"with 9,205 lease calls per second instead of 378.", ""}},
 		{planned, func(p *search.Plan) { p.Given.Meets = false }, wording{"does not meet the targets.", ""}},
 		{planned, func(p *search.Plan) { p.Given.Policy = p.Chosen.Policy },
 			wording{"That is the scenario's own policy.", ""}},
 		{planned, func(p *search.Plan) { p.CutShort = "halve" },
-			wording{cut + ` "halve"`, "not tried under stress"}},
+			wording{cut + ` "halve"`, "been tried under stress"}},
 		{planned, func(p *search.Plan) { p.CutShort, p.Stress = "halve", nil },
-			wording{"and this one was not tried under stress.", ""}},
-		{missed, func(p *search.Plan) { p.CutShort = "halve" }, wording{cut, "not tried under stress"}},
+			wording{"and this one has not been tried under stress.", ""}},
+		{missed, func(p *search.Plan) { p.CutShort = "halve" }, wording{cut, "been tried under stress"}},
 		{missed, func(p *search.Plan) { p.Miss.Stress = search.StressSkew },
 			wording{"which fails under stress (skew). neutral: The trade-offs show", few}},
-		{missed, misses(0.019, 4), wording{few + "4 replications. Fewer than ten have no interval: --reps 10.",
+		{missed, misses(0.019, 4), wording{few + "4 replications do not. Intervals need --reps 10.",
 			"--overcommit-max"}},
-		{missed, misses(0.019, 12), wording{few + "12 replications. More --reps", "Fewer than ten"}},
+		{missed, misses(0.019, 12), wording{few + "12 replications do not. More --reps", "Intervals need"}},
 		{missed, misses(0.021, 12), wording{"--overcommit-max", few}},
 	} {
 		p := c.of(t)

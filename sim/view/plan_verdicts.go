@@ -14,31 +14,34 @@ import (
 // judge says the answer in plain words.
 func (v planView) judge(d *Document) {
 	if v.CutShort != "" && v.Verdict != search.Interrupted {
-		defer d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy%s.", v.CutShort,
-			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one was not tried under stress", ""))
+		defer d.say(Bad, "The time limit ended the plan in phase %q. A better policy may "+
+			"exist%s.", v.CutShort,
+			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one has not been tried under "+
+				"stress", ""))
 	}
 	if v.EnoughS > 0 {
-		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, as at the start, "+
-			"counts as if it went on. "+
-			"Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
+		defer d.say(Bad, "%v is too short for this fleet to settle, so one-time rejects, as at the "+
+			"start, count "+
+			"as permanent. Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
 	}
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy),
 			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"))
 		if r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean; r > 0 && calls > r/2 {
-			d.say(Bad, "Leases save little here: a limiter that asks Redis for each request makes %s per second.",
+			d.say(Bad, "Leases save little here: a limiter with a call per request makes %s per second.",
 				things(Number(r), "call"))
 		} else if r > 0 {
-			d.say(Neutral, "One lease call serves %.3g requests: a limiter that asks for each makes %s per second.",
+			d.say(Neutral, "One lease call serves %.3g requests: a limiter with a call per request makes "+
+				"%s per second.",
 				r/max(calls, r/1e9), things(Number(r), "call"))
 		}
 		if v.Load > 0 && (v.Load < loadLow || v.Load > loadHigh) {
-			d.say(Bad, "The scenario asks for %.3g times what the limits give: is that the load to plan for?", v.Load)
+			d.say(Bad, "The load is %.3g times the limit: is that the load to plan for?", v.Load)
 		}
 		saturation(d, &v.Chosen.Figures)
 		if v.Needs == nil {
-			d.say(Bad, "Redis: there was no time to see how many shards would do.")
+			d.say(Bad, "Redis: no time was left to find the number of shards.")
 		} else {
 			d.say(Neutral, "%s", v.needs())
 		}
@@ -60,7 +63,7 @@ func (v planView) judge(d *Document) {
 		}
 		v.excess(d)
 	case search.Infeasible:
-		d.say(Bad, "No policy that was tried meets the targets.")
+		d.say(Bad, "No tried policy meets the targets.")
 		closest := policyText(v.Miss.Closest.Policy)
 		if v.Miss.Stress != "" {
 			d.say(Bad, "The closest is %s, which fails under stress (%s).", closest, v.Miss.Stress)
@@ -69,14 +72,14 @@ func (v planView) judge(d *Document) {
 		}
 		switch {
 		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
-			d.say(Neutral, "Its means meet the targets, but not the pessimistic ends over its %s.%s",
+			d.say(Neutral, "Its means meet the targets; the pessimistic ends over its %s do not.%s",
 				Count(v.Miss.Closest.Reps, "replication"), either(v.Miss.Closest.Reps < 10,
-					" Fewer than ten have no interval: --reps 10.", " More --reps narrow intervals, but not ranges."))
+					" Intervals need --reps 10.", " More --reps narrow intervals, not ranges."))
 		default:
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
 		}
 	case search.Interrupted:
-		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
+		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs come from the search.")
 	}
 }
 
@@ -115,7 +118,7 @@ func (v planView) excess(d *Document) {
 	target := slices.ContainsFunc(v.Targets,
 		func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
 	if len(by) > 0 && !target {
-		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not "+
+		d.say(Bad, "It may exceed the bound, which is not a target here because policy.fallback is not "+
 			"deny: in the worst window by %s.", strings.Join(by, ", and by "))
 	}
 }
@@ -138,14 +141,15 @@ func (v planView) needs() string {
 	most := Percent(search.BusyMost)
 	switch {
 	case n.Least == 0:
-		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with "+
+		return text + fmt.Sprintf("That is too much (above %s), and more shards would not help. Plan with "+
 			"--redis-cpu %s.", most, strings.ReplaceAll(most, " ", ""))
 	case n.CPU > search.BusyMost:
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %s, with %s per second in place of %s.",
+		return text + fmt.Sprintf("That is too much (above %s): it takes %s, with %s per second instead "+
+			"of %s.",
 			most, Count(n.Least, "shard"), things(rough("calls_per_s", n.CallsPerS), "lease call"),
 			rough("calls_per_s", v.Chosen.Figures.CallsPerS.Mean))
 	case n.Nodes > 1:
-		return text + fmt.Sprintf("%s would do, at most %s busy.", Count(n.Least, "shard"), most)
+		return text + fmt.Sprintf("%s would do, each at most %s busy.", Count(n.Least, "shard"), most)
 	}
 	return text + "One shard is enough."
 }

@@ -184,7 +184,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 		}
 	}
 	load := strings.Join(loads, " and ")
-	warmup := fmt.Sprintf(", of which the first %s s do not count", Number(r.Report.WarmupS))
+	warmup := fmt.Sprintf(" (the first %s s do not count)", Number(r.Report.WarmupS))
 	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "),
 		Count(r.Report.Processes, "process"), load, Count(r.Report.Reps, "replication"),
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
@@ -217,8 +217,8 @@ func (r Result) figures(d *Document) {
 				r.kinds(About(name)))
 		}
 	}
-	d.tabulate("Figures", all, all.ranges()+r.kinds(Bases)+" Figures that are 0 are left out. Pages have "+
-		"the worst value of each, which comes again with its seed and --reps 1.")
+	d.tabulate("Figures", all, all.ranges()+r.kinds(Bases)+" Figures of 0 are left out. The HTML page has "+
+		"the worst value of each; its seed and --reps 1 reproduce it.")
 }
 
 // ranges explains the ranges in the second column of a table, where there are any.
@@ -226,7 +226,7 @@ func (t *Table) ranges() string {
 	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return strings.Contains(row[1], "..") }) {
 		return ""
 	}
-	return "In parentheses: the range of the replications, where an interval would promise too much. "
+	return "In parentheses: the range of the replications where an interval would promise too much. "
 }
 
 // classes is the table of what became of the groups with each headroom, if they differ.
@@ -244,6 +244,6 @@ func (r Result) classes(d *Document) {
 		}
 		return t
 	}
-	d.both("Classes", table, glossary("shadowed")+" A class is granted only while the bucket has more than "+
-		"its headroom, so that those above go on when it runs low.")
+	d.both("Classes", table, glossary("shadowed")+" A class gets tokens only while the bucket has more than "+
+		"its headroom, so more important classes go on when it runs low.")
 }

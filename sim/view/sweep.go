@@ -60,8 +60,8 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 		interval := ", without an interval"
 		if v.Certain() {
 			interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the "+
-				"replications where an "+
-				"interval would promise too much; in parentheses where that holds 0", Percent(v.Confidence))
+				"replications where an interval would promise too much; in parentheses if that includes 0",
+				Percent(v.Confidence))
 		}
 		return []string{fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)}
 	}
@@ -223,10 +223,12 @@ func (v sweepView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: %d of %s did not run.", left, Count(len(v.Points), "point"))
 	}
 	if v.Invalid > 0 {
-		d.say(Neutral, "%d of %s cannot run; below the table is why.", v.Invalid, Count(len(v.Points), "point"))
+		d.say(Neutral, "%d of %s cannot run; the reasons are below the "+
+			"table.", v.Invalid, Count(len(v.Points), "point"))
 	}
 	if slices.ContainsFunc(v.Points, func(p search.Point) bool { return p.Saturated }) {
-		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard has no time left, and calls wait.")
+		d.say(Bad, "Redis is saturated at the points marked !: its busiest shard is always busy, and "+
+			"calls wait.")
 	}
 	other := 0
 	for i := range v.Points {
@@ -235,17 +237,17 @@ func (v sweepView) judge(d *Document) {
 		}
 	}
 	if other > 0 {
-		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer "+
+		d.say(Neutral, "At %s the target in force differs from the given one: the burst allows no longer "+
 			"leases, or the budget of calls (policy.calls_per_second) no shorter ones.", Count(other, "point"))
 	}
 	if v.Certain() {
 		d.say(Neutral, "* Pareto front: the bound holds there, and no other such point has fewer wrong "+
 			"rejects without more lease calls, or fewer calls without more wrong rejects, beyond noise.")
 	} else {
-		d.say(Neutral, "One replication has no noise to judge by: no point is marked as the Pareto front of "+
-			"few wrong rejects and few lease calls. With --reps 2 or more some are.")
+		d.say(Neutral, "One replication has no noise to judge by, so the Pareto front of few wrong "+
+			"rejects and few lease calls is not marked. Use --reps 2 or more.")
 	}
 	if base := &v.Points[0]; base.Figures == nil {
-		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
+		d.say(Neutral, "There are no differences: the base (%s) has no figures.", v.Label(base))
 	}
 }

@@ -15,7 +15,7 @@ func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
 		d := Sweep(r, "", "")
 		text := written(t, d, FormatHTML) // with differences
 		testkit.Check(t, strings.Contains(text, says) &&
-			strings.Contains(text, "in parentheses where that holds 0") == (reps > 1), "%d: %s", reps, text)
+			strings.Contains(text, "in parentheses if that includes 0") == (reps > 1), "%d: %s", reps, text)
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 func (r Result) judge(d *Document, s sim.Scenario) {
 	rep, bound := &r.Report, r.bound()
 	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
-		bound += ", net of what was given back and of what is still owed"
+		bound += " + refunds + tokens still owed"
 	}
 	if r.interrupted() {
-		d.say(Neutral, "Interrupted after %d of %s; all figures are of these.", rep.Reps,
+		d.say(Neutral, "Interrupted after %d of %s; the figures cover these.", rep.Reps,
 			Count(rep.RepsAsked, "replication"))
 	}
 	if worst := rep.BoundExceededBy; worst.Worst == 0 {
@@ -35,13 +35,14 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 	enough := s.Enough()
 	if rep.Unsettled > 0 {
-		d.say(Bad, "This fleet does not settle: in %d of %s it rejected more while it started than buckets and "+
-			"leases can hold, %s. The ratios are of those whole runs.", rep.Unsettled, Count(rep.Reps, "replication"),
+		d.say(Bad, "This fleet does not settle: in %d of %s its start rejected more tokens than buckets and "+
+			"leases can hold, %s. The ratios cover those runs as a "+
+			"whole.", rep.Unsettled, Count(rep.Reps, "replication"),
 			things(Number(float64(s.Stockable())), "token"))
 	}
 	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
-		d.say(Neutral, "%s s are too short for this fleet to settle%s: what it rejects once, as at the start, "+
-			"counts as if it went on. --duration %v would do.", Number(rep.DurationS), windows(&s), enough)
+		d.say(Neutral, "%s s are too short for this fleet to settle%s, so one-time rejects, as at the "+
+			"start, count as permanent. Use --duration %v.", Number(rep.DurationS), windows(&s), enough)
 	}
 	saturation(d, &rep.Figures)
 	var once []string
@@ -58,9 +59,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Neutral, "It rejected %s.", strings.Join(once, ", and "))
 	}
 	if budget, burst := crowd(s); burst > 0 {
-		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of "+
-			"policy.calls_per_second, "+
-			"%s for a key: a burst of %s would.", Number(float64(budget)), Number(float64(burst)))
+		d.say(Neutral, "The burst is too small to keep within policy.calls_per_second (%s for a key) at any "+
+			"demand: that takes a burst of %s.", Number(float64(budget)), Number(float64(burst)))
 	}
 	for _, t := range r.Thresholds {
 		if failure := t.Failure(rep); failure != "" {
@@ -74,8 +74,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 // saturation says that Redis could not keep up, and what may help.
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
-		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. It takes "+
-			"more shards (leasesim plan says how many) or fewer calls: a larger burst, a longer target.",
+		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. Use "+
+			"more shards (leasesim plan finds the number), a larger burst or a longer target.",
 			Percent(f.RedisCPU.Worst))
 	}
 }
@@ -100,7 +100,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 			reasons = append(reasons, reason)
 		}
 	}
-	excuse(s.Policy.Fallback != lease.FallbackDeny, "the policy's fallback admits while Redis does not answer")
+	excuse(s.Policy.Fallback != lease.FallbackDeny, "the fallback admits while Redis does not answer")
 	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
 	excuse(s.Redis.ClientTime, "the bucket counts time by the callers' clocks")
 	for _, f := range s.Redis.Faults {

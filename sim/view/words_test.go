@@ -82,9 +82,9 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 			"admitted 12 tokens more than burst + overcommit + rate × window (seed 99). ", allows}},
 		// Where something does, that is named.
 		{exceeded(func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackLocalShare }),
-			wording{allows + "the policy's fallback admits while Redis", ""}},
+			wording{allows + "the fallback admits while Redis", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll }),
-			wording{allows + "the policy's fallback admits while Redis", ""}},
+			wording{allows + "the fallback admits while Redis", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Policy.ColdStart = lease.ColdStartAllow }),
 			wording{allows + "the policy admits before the first reply", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Redis.ClientTime = true }), wording{"by the callers' clocks", ""}},
@@ -100,12 +100,13 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{paused(true), wording{"", allows}},
 		// Reservations may be given back, and cost more.
 		{func(r *Result) { r.Report.Charged = fig(12, 1, 14, 9) },
-			wording{"rate × window, net of what was given back and of what is still owed.", ""}},
+			wording{"rate × window + refunds + tokens still owed.", ""}},
 		// A budget of calls may want longer leases than the burst allows: 24 calls of weight 1 take 12 s, in
 		// which 12,000 tokens refill: of a fleet of 24, 11 thirds as many are wanted.
 		{budget(0), wording{"", "The burst does not allow"}},
 		{budget(60), wording{"", "The burst does not allow"}}, // 24 calls in 0.4 s: 1,467 tokens are enough
-		{budget(2), wording{"policy.calls_per_second, 2 for a key: a burst of 44,000 would.", ""}},
+		{budget(2), wording{"policy.calls_per_second (2 for a key) at any demand: that takes a burst of " +
+			"44,000.", ""}},
 		// A loss that happens once is named where there is one.
 		{stocks(0.4, 0), wording{"", "It rejected"}},
 		{stocks(7, 0), wording{"It rejected 7.0 tokens wrongly once, while it started or grew.", ""}},
@@ -115,10 +116,10 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		// So is a fleet that does not settle, or that may go on to reject.
 		{func(*Result) {}, wording{"", "does not settle"}},
 		{func(r *Result) { r.Report.Unsettled = 3 }, wording{"This fleet does not settle: in 3 of 10 " +
-			"replications it rejected more while it started than buckets and leases can hold, ", ""}},
+			"replications its start rejected more tokens than buckets and leases can hold, ", ""}},
 		{lasts(30*time.Second, 0.1), wording{"", "too short"}},
-		{lasts(5*time.Second, 0.1), wording{"too short for this fleet to settle: what it rejects once, as at the " +
-			"start, counts as if it went on. --duration 26s would do", ""}},
+		{lasts(5*time.Second, 0.1), wording{"too short for this fleet to settle, so one-time rejects, as " +
+			"at the start, count as permanent. Use --duration 26s.", ""}},
 		{lasts(5*time.Second, 0), wording{"", "too short"}},
 	} {
 		r := madeUp()
@@ -145,7 +146,7 @@ func TestTheBoundIsThatOfTheKindsOfLimit(t *testing.T) {
 		r.Scenario.Limits = c.limits
 		for _, d := range []Document{Run(r), Comparison(r)} {
 			text := strings.Join(strings.Fields(written(t, d, "table")), " ")
-			says(t, text, c.bound, "admitted, of "+c.central, "is what "+c.central+" would")
+			says(t, text, c.bound, "admitted, of "+c.central, "if "+c.central+" would")
 			testkit.Check(t, strings.Count(text, "one central bucket") == 0 || c.central == "one central bucket",
 				"%v: there is one central bucket in\n%s", c.limits, text)
 		}
@@ -182,7 +183,7 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 
 func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 	const asks, line, spared, tokens, cost = "The rivals with a wait ask Redis", "wait in line",
-		"spared network and faults", "wait for tokens from leases only", "never learn the cost"
+		"spared network and faults", "wait only for tokens of leases", "never learn the cost"
 	waiting, reserving := sim.Workload{Verb: sim.VerbWait}, sim.Workload{Cancelled: 0.1}
 	for _, c := range []struct {
 		scenario sim.Scenario

@@ -47,7 +47,7 @@ func (f *shared) measure(s *sim.Scenario) error {
 		view.Shortly(time.Duration(c.RoundTrip.P50)), view.Shortly(time.Duration(c.RoundTrip.P99)),
 		view.Shortly(c.Service+c.Exchange+c.Wake), view.Shortly(c.Service+c.Exchange))
 	for _, set := range f.program.measured {
-		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run has %s\n", set)
+		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run uses %s\n", set)
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	link.Set(redistest.Fate{Far: time.Millisecond})
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
 	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far,
-		"lease calls", "this run has network.round_trip=lognormal(", "this run has redis.service_time=",
-		"this run has redis.exchange_time=", "this run has redis.wake_time=")
+		"lease calls", "this run uses network.round_trip=lognormal(", "this run uses redis.service_time=",
+		"this run uses redis.exchange_time=", "this run uses redis.wake_time=")
 	testkit.Must(t, len(e.ran) == 1, "nothing was simulated")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
@@ -39,8 +39,8 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 		e := pretend(t, report(), nil, command+" --calibrate "+server.Addr).ends(0)
 		trip, err := e.ran[0].Network.RoundTrip.MarshalText()
 		testkit.NoErr(t, err)
-		e.says("this run has network.round_trip="+string(trip)+"\n",
-			"this run has redis.service_time="+time.Duration(e.ran[0].Redis.ServiceTime.P).String()+"\n")
+		e.says("this run uses network.round_trip="+string(trip)+"\n",
+			"this run uses redis.service_time="+time.Duration(e.ran[0].Redis.ServiceTime.P).String()+"\n")
 	}
 	// A value by --set wins over a measured one;
 	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)
@@ -57,7 +57,8 @@ func TestCalibrateSaysWhyItCannot(t *testing.T) {
 	leasesim(t, "run --calibrate "+stopped.Addr).ends(1).says("Redis at "+stopped.Addr+" does not answer",
 		"refused")
 	leasesim(t, "run --calibrate localhost").ends(2).says("--calibrate", "neither host:port nor a URL")
-	leasesim(t, "compare --live --calibrate localhost:1").ends(2).says("--live measures the run itself")
+	leasesim(t, "compare --live --calibrate localhost:1").ends(2).says("--live, which measures the run " +
+		"itself")
 	leasesim(t, "run --calibrate ''").ends(2).says("--calibrate is empty")
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()

@@ -65,7 +65,7 @@ func noneKnown(c *cobra.Command, words []string) error {
 	case c.Flags().Lookup("file") != nil && strings.ContainsAny(words[0], "./:"):
 		instead = "; did you mean -f " + words[0] + "?"
 	case !c.HasSubCommands():
-		instead = "; it takes flags only, and a value with spaces in quotes"
+		instead = "; it takes only flags; quote a value that has spaces"
 	}
 	return fmt.Errorf("unknown command %q for %q%s", words[0], c.CommandPath(), instead)
 }
@@ -101,6 +101,7 @@ func rivalHelp() string {
 		about := strings.TrimSuffix(rival.Describe(name), "; by the store's time")
 		b.WriteString(starred(name, slices.Contains(all, name+"_client"), about))
 	}
-	b.WriteString("\n  * by the store's clock; with _client after its name, by that of the process that calls\n")
+	b.WriteString("\n  * by Redis's clock; with _client after the name, by the clock of the calling " +
+		"process\n")
 	return b.String()
 }

@@ -23,9 +23,9 @@ func initCommand() *cobra.Command {
 		text := string(scenfile.Template())
 		switch {
 		case list && name != "":
-			return fmt.Errorf("%w: init --list stands alone", errUsage)
+			return fmt.Errorf("%w: init --list takes no NAME", errUsage)
 		case list:
-			t := view.Table{Columns: []string{"example", "what it is"}}
+			t := view.Table{Columns: []string{"example", "description"}}
 			for _, e := range examples {
 				t.Add(e.Name, e.Description)
 			}

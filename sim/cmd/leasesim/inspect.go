@@ -34,8 +34,8 @@ func inspectCommand() *cobra.Command {
 			return l.failed(c, err)
 		}
 		if !v.Exists {
-			return fmt.Errorf("leasesim: there is no bucket of key %q under %q: it was never asked for, or has been "+
-				"forgotten since it was full again", key, l.prefix)
+			return fmt.Errorf("leasesim: key %q has no bucket under prefix %q: it was never used, or was "+
+				"forgotten after it was full again", key, l.prefix)
 		}
 		b := inspected(key, v)
 		if l.out == view.FormatJSON {
@@ -144,16 +144,16 @@ func (b *bucket) text() string {
 	fact("created", "%s, called %s ago, forgotten in %s unless it is called",
 		b.Created.Format("2006-01-02 15:04:05 MST"), span(b.CalledMs), span(b.ExpiryMs))
 	fact("version", "%d, revision %d; epoch %d", b.Version, b.Revision, b.Epoch)
-	fact("leases", "%s out, to an active weight of %s; TTL %s, Target %s, overcommit %s",
+	fact("leases", "%s leased, active weight %s; TTL %s, Target %s, overcommit %s",
 		view.Count(b.Ledger, "token"),
 		number(b.ActiveWeight), span(b.TTLMs), span(b.TargetMs), number(b.Overcommit))
-	fact("counted", "%s spent and %s denied in %s, as reported", view.Count(b.Spent, "token"), number(b.Denied),
+	fact("counted", "%s spent and %s denied, reported in %s", view.Count(b.Spent, "token"), number(b.Denied),
 		view.Count(b.Calls, "call"))
 	if b.Contended {
-		fact("contended", "a holder asked for more than the level while others held tokens")
+		fact("contended", "a holder asked for more tokens than the level while others held some")
 	}
 	if b.FrozenMs > 0 {
-		fact("frozen", "nothing refills for %s: a loss is waited out", span(b.FrozenMs))
+		fact("frozen", "no refill for %s, until the leases of a lost bucket have ended", span(b.FrozenMs))
 	}
 	limits := view.Table{Columns: strings.Split("limit,>level,>burst,>level %,>next token in", ",")}
 	for _, l := range b.Limits {

@@ -19,7 +19,8 @@ func liveCommand() *cobra.Command {
 	var out string
 	c := command("live", func(c *cobra.Command) error {
 		if o.Shape == live.ShapeAdversary && c.Flags().Changed("offered") {
-			return fmt.Errorf("%w: --offered is not for --shape %s, which asks for all it can", live.ErrUsage, o.Shape)
+			return fmt.Errorf("%w: --offered cannot be combined with --shape %s, which asks "+
+				"for all it can", live.ErrUsage, o.Shape)
 		}
 		for flag, zero := range map[string]bool{
 			"target": o.Target == 0, "ttl": o.TTL == 0, "calls-per-second": o.CallsPerSecond == 0,
@@ -46,31 +47,34 @@ func liveCommand() *cobra.Command {
 		}
 		if interrupted {
 			lasted := time.Duration(report.DurationMs) * time.Millisecond
-			err = fmt.Errorf("leasesim: the report is of the first %v: %w", lasted.Round(100*time.Millisecond),
-				sim.ErrInterrupted)
+			err = fmt.Errorf("leasesim: the report covers the first %v: %w",
+				lasted.Round(100*time.Millisecond), sim.ErrInterrupted)
 		}
 		return showFleet(c, &report, out, err)
 	})
 	f := c.Flags()
 	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis (default: an embedded one)")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
-	f.StringVar(&o.Limit, "limit", "20000/s burst 5000", "any limit, as 500/m burst 50, 1000 in 10s")
-	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
+	f.StringVar(&o.Limit, "limit", "20000/s burst 5000", "limit of any kind, as in 500/m burst 50 or "+
+		"1000 in 10s")
+	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens by which level and leases together may exceed the "+
+		"burst")
 	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered, as a multiple of the limit")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
-		" (adversary drains its lease just before every report, and asks for all it can)")
+		" (an adversary spends its lease just before every report, and asks for all it can)")
 	f.DurationVar(&o.Within, "within", 0, "length of a burst (0: as fast as two workers can)")
 	f.DurationVar(&o.Duration, "duration", live.DurationDefault,
-		"how long to offer load; of a window up to 1m, three of them at least")
+		"length of the load (for a window of up to 1m: at least three windows)")
 	f.DurationVar(&o.Target, "target", 0, "length of one lease (default: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "validity of a lease without renewal (default: 4 targets, at least 200ms)")
 	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0,
-		"lease calls that all processes should make (default: at most 3,125)")
-	f.BoolVar(&o.Strict, "strict", false, "a clock reading for every decision (Policy.StrictExpiry)")
+		"budget of lease calls for all processes (default: at most 3,125)")
+	f.BoolVar(&o.Strict, "strict", false, "clock reading for every decision (Policy.StrictExpiry)")
 	f.StringVar(&o.Key, "key", live.NewKey(), "key of the limiter (default: a random one)")
 	f.Lookup("key").DefValue = "" // the help says it in words
-	f.DurationVar(&o.KillAfter, "kill-after", 0, "time of a kill -9 of one process (0: never)")
-	f.DurationVar(&o.StopAfter, "stop-after", 0, "time of a stop of one process, for twice the TTL (0: never)")
+	f.DurationVar(&o.KillAfter, "kill-after", 0, "time at which one process gets a kill -9 (0: never)")
+	f.DurationVar(&o.StopAfter, "stop-after", 0, "time at which one process is stopped for twice the TTL "+
+		"(0: never)")
 	f.StringVar(&out, "out", "table", "table or json")
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")
@@ -136,7 +140,7 @@ func (f *shared) compareLive(redis string) error {
 	if b.Simulated, err = f.simulate(live.Simulated(s, b.Real)); errors.Is(err, sim.ErrInterrupted) {
 		return f.alone(&b.Real)
 	} else if err != nil {
-		return fmt.Errorf("leasesim: nothing is compared: %w", err)
+		return fmt.Errorf("leasesim: no comparison: %w", err)
 	}
 	b.Rows = live.Compare(o, b.Simulated, b.Real)
 	var disagree []string
@@ -162,7 +166,7 @@ func (f *shared) compareLive(redis string) error {
 
 // alone shows the real fleet alone, as live does, after an interrupt: no comparison is with a half.
 func (f *shared) alone(r *live.Report) error {
-	early := fmt.Errorf("leasesim: nothing is compared, this is the real fleet alone: %w", sim.ErrInterrupted)
+	early := fmt.Errorf("leasesim: no comparison, only the real fleet: %w", sim.ErrInterrupted)
 	if r.Offered == 0 {
 		return early
 	}
@@ -204,20 +208,21 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
 	}
 	if b.Real.Overloaded || tooFew {
-		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes did not get the processor "+
-			"in time, and one request in a hundred was made %s late or later. Run it again on an idle machine, or "+
+		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes got too little CPU "+
+			"time, and one "+
+			"request in a hundred was made %s late or later. Run it again on an idle machine, or "+
 			"with less load.", view.Shortly(time.Duration(b.Real.LagNs.P99)))
 	}
 	denied := 1 - float64(b.Real.Admitted)/float64(max(b.Real.Offered, 1))
 	kept := view.Verdict{Mood: view.Good,
-		Text: "In no window did the real processes admit more than the promise " +
-			"for any key. They denied " + view.Percent(denied) + " of what they were asked for."}
+		Text: "The bound holds for every key in every window of the real " +
+			"processes. They denied " + view.Percent(denied) + " of the requests."}
 	if excess := b.Real.BoundExceededBy; excess > 0 {
 		kept = view.Verdict{Mood: view.Bad,
-			Text: fmt.Sprintf("In one window the real processes admitted %d more "+
-				"than the promise.", excess)}
+			Text: fmt.Sprintf("The bound is exceeded: in one window the real processes "+
+				"admitted %d more.", excess)}
 	}
-	service := "the server does not say how much of it is its own"
+	service := "an unknown part of it in the server"
 	if ns := b.Real.ServiceTimeNs; ns > 0 {
 		service = view.Shortly(time.Duration(ns)) + " of it in the server"
 	}

@@ -255,7 +255,7 @@ func TestEveryFormatHasEveryRow(t *testing.T) {
 	t.Parallel()
 	file := fileOf(t, few)
 	leasesim(t, "compare --live -f "+file).shows("3 processes at 2000/s burst 500", "embedded", "tolerance",
-		"does not say how much of it is its own",
+		"an unknown part of it in the server",
 		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ",
 		"bound exceeded by ")
 	text := leasesim(t, "compare --live --out csv -f "+file).stdout
@@ -292,12 +292,12 @@ func TestCtrlCEndsAComparison(t *testing.T) {
 	// Whether it comes during the real run
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("nothing is compared").shows()
+	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("no comparison").shows()
 	execute(ctx, t, nil, "live --processes 1").ends(exitInterrupted).says("interrupted").shows()
 	// or during the simulation, nothing is compared with a half. But what the real fleet did is shown.
 	half := fmt.Errorf("%w; 1 of 2 replications had ended", sim.ErrInterrupted)
 	e := pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).
-		ends(exitInterrupted).says("nothing is compared, this is the real fleet alone").shows("bound", "processes")
+		ends(exitInterrupted).says("no comparison, only the real fleet").shows("bound", "processes")
 	testkit.Check(t, !strings.Contains(e.stdout, "simulated"), "%s", e.stdout)
 	e = pretend(t, report(), half, "compare --live --out json -f "+fileOf(t, few)).ends(exitInterrupted)
 	testkit.Check(t, prints[live.Report](e).Offered > 0, "%s", e.stdout)

@@ -34,7 +34,7 @@ func (l *looking) flags(c *cobra.Command) {
 // open checks the flags, and is a store to look with; the caller closes the client. The end of ctx
 // closes it too: go-redis waits for an answer that does not come until its timeouts have passed.
 func (l *looking) open(ctx context.Context, more faults) (*redisbucket.Store, redis.UniversalClient, error) {
-	more.addf(l.redis == "", "--redis is missing: host:port or URL")
+	more.addf(l.redis == "", "--redis is missing, must be host:port or a URL")
 	more.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
 	if err := errors.Join(more...); err != nil {
 		return nil, nil, err

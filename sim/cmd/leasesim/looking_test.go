@@ -140,11 +140,11 @@ func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
 	testkit.NoErr(t, rdb.RPush(t.Context(), "yuzhi:{list}", "x").Err())
 	testkit.NoErr(t, rdb.Set(t.Context(), "yuzhi:{old}", strings.Repeat("\x00", 392), 0).Err())
 	for line, want := range map[string]string{
-		"absent":                 `there is no bucket of key "absent" under "yuzhi:"`,
-		"absent --prefix other:": `under "other:"`,
+		"absent":                 `key "absent" has no bucket under prefix "yuzhi:"`,
+		"absent --prefix other:": `under prefix "other:"`,
 		"list":                   "WRONGTYPE",
 		"old":                    `unknown format of stored state: the layout mark is missing`,
-		"a --out json":           "there is no bucket",
+		"a --out json":           "has no bucket",
 	} {
 		leasesim(t, "inspect "+line+" --redis "+addr).ends(exitFailed).says(want).shows()
 	}
@@ -258,7 +258,7 @@ func TestWhatAServerSaysIsShownAndNotObeyed(t *testing.T) {
 func TestANodeOfAClusterSaysHowToAskTheCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
-	const hint = "that is one node of a Redis Cluster: begin its URL with redis+cluster://"
+	const hint = "the server is a node of a Redis Cluster: use a URL with redis+cluster://"
 	// Given a key, when each node is asked for it, then all but one say what to do.
 	told := 0
 	for _, m := range c.Masters {
@@ -360,8 +360,8 @@ func TestTopShowsWhatAReadingLacks(t *testing.T) {
 		{Key: "b", New: true}, {Key: "c"},
 	}}
 	text := top.text(b)
-	for _, want := range []string{"h:1  3 keys, read in 12.5ms, by spent; 2 are no buckets of this version; 7 " +
-		"more than --keys-max",
+	for _, want := range []string{"h:1  3 keys, read in 12.5ms, by spent; 2 unreadable by this version; 7 " +
+		"left out by --keys-max",
 		`"a\x1b[2J"  10/s, 100/h       50  1,234.6         0        2        3        4`,
 		"gone      new       new"} {
 		testkit.Check(t, strings.Contains(text, want), "no %q in\n%s", want, text)

@@ -160,8 +160,8 @@ func prefixed(err error) string {
 		s = ourNames.ReplaceAllString(s, "$1")
 	}
 	if moved.MatchString(s) {
-		s += "; that is one node of a Redis Cluster: begin its URL with redis+cluster://, or rediss+cluster:// " +
-			"for TLS"
+		s += "; the server is a node of a Redis Cluster: use a URL with redis+cluster://, or " +
+			"rediss+cluster:// for TLS"
 	}
 	s = shownText(s)
 	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {

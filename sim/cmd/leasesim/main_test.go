@@ -110,7 +110,7 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 // wrong is command lines, and what is said of them.
 const wrong = `
 live --processes 0 => --processes is 0, must be 1 to 256
-live --redis redis+sentinel://h:1 => --redis: a Sentinel is asked for a master by its name
+live --redis redis+sentinel://h:1 => --redis: a Sentinel URL needs the name of the master
 scripts => one name of
 scripts other => one name of
 live --limit 0/s => the limit "0/s"
@@ -124,12 +124,12 @@ live --stop-after 9s => --stop-after is 9s, must be
 live --redis '' => --redis is empty; leave it out, or give it a value
 compare --rivals '' => --rivals is empty
 live --target 0s => --target is 0, must be above 0; leave it out for its default
-live --shape adversary --offered 3 => --offered is not for --shape adversary
+live --shape adversary --offered 3 => --offered cannot be combined with --shape adversary
 run --reps ten => invalid argument "ten" for "--reps" flag: must be an integer
 live --out xml => --out is "xml", must be table or json
 live --frobnicate => unknown flag: --frobnicate
 live --forge -1 => --forge is -1, must be 0 to
-live --limit 100000000/s --duration 1m => must be at most 100000000, as every admission is recorded
+live --limit 100000000/s --duration 1m => must be at most 100000000, because every admission is recorded
 inspect --redis h:1 => inspect takes one key, not 0
 inspect a b --redis h:1 => inspect takes one key, not 2
 inspect a => --redis is missing
@@ -147,7 +147,7 @@ simulate => unknown command "simulate" for "leasesim"\n
 swep => unknown command "swep" for "leasesim"; did you mean sweep?
 run fleet.yaml => did you mean -f fleet.yaml?
 run --set limits=[100 in 1m]
-  => unknown command "in" for "leasesim run"; it takes flags only, and a value with spaces in quotes
+  => unknown command "in" for "leasesim run"; it takes only flags; quote a value that has spaces
 run --seed 0 => leasesim: --seed is 0, must be 1 to 2^53-1
 run --reps 0 => --reps is 0, must be at least 1
 run --parallel -1 => --parallel is -1
@@ -156,31 +156,31 @@ run --reps 0 --out xml => leasesim: --out is "xml"
 run --threshold 'jain > high'
   => leasesim: --threshold: invalid threshold "jain > high": "high" is not a number
 run -f @dir => --file: 
-compare --rivals sliding_log,sliding_log => sliding_log is there twice
-run -f nowhere.yaml => leasesim: there is no file nowhere.yaml
+compare --rivals sliding_log,sliding_log => sliding_log is listed twice
+run -f nowhere.yaml => leasesim: file nowhere.yaml does not exist
 run -f example:nothing => there is no example "nothing"
 run -f @unit => @unit:9:9: warmup: 
 run -f @twice => @twice:9:1: 
 run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet: 
 compare --rivals central,tortoise => --rivals: unknown algorithm "tortoise"
 run -f @rival => @rival:9:19: rivals[1]: unknown algorithm "centrl": the names are central, 
-compare --set rivals=[central:7] => rivals[0]: invalid argument: "central:7": central takes none
+compare --set rivals=[central:7] => rivals[0]: invalid argument: "central:7": central takes no argument
 replay => leasesim: replay needs a --trace
 replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
 run -f example:priorities --set workload.load=5
-  => --set: workload is not read: each group has a workload of its own
-sweep -f example:priorities --vary workload.load=1,2 => --vary: workload is not read
-init flash-sale --list => init --list stands alone
+  => --set: workload has no effect: each group has its own
+sweep -f example:priorities --vary workload.load=1,2 => --vary: workload has no effect
+init flash-sale --list => init --list takes no NAME
 init a b => init takes one NAME
-sweep => leasesim: --vary: invalid grid: nothing varies
+sweep => leasesim: --vary: invalid grid: no --vary is given
 sweep --vary policy.target => --vary: invalid axis "policy.target": must be PATH=VALUES
 sweep --vary policy.tarjet=1ms => invalid axis policy.tarjet=1ms: policy.tarjet: 
 sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100
-  => 200 x 100 points are too many, must be at most 10000
+  => 200 x 100 points, must be at most 10000
 sweep --vary reps=1,2 => use --reps
-replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace is in the place of it
-replay --trace x.csv --set groups.web.workload.verb=wait => the trace is in the place of it
-sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 could mean 0.5% or 50%
+replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace replaces it
+replay --trace x.csv --set groups.web.workload.verb=wait => the trace replaces it
+sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 is ambiguous: write 0.5% or 50%
 plan --false-rejects 0.5 => "0.5" has no unit: a ratio is in percent, like 0.5%
 plan --confidence 0.95 => "0.95" has no unit
 plan --time-limit 0s => --time-limit is 0s, must be above 0
@@ -194,8 +194,8 @@ plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
 plan --stress-must-hold=weather
   => unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes"]
 plan --set policy.target=9h => policy
-compare --redis localhost:1 => --redis is for compare --live
-compare --live --rivals fixed_window => --rivals are not run by --live
+compare --redis localhost:1 => --redis needs --live
+compare --live --rivals fixed_window => --rivals cannot be combined with --live
 compare --live -f example:steady-fleet
   => live cannot run this scenario: warmup is 1s, must be 0s
 `

@@ -71,31 +71,31 @@ func TestAPlanIsProvedByItsOwnRequests(t *testing.T) {
 		// A load that the limit would not show is raised, and one that no machine makes is lowered.
 		{"workload={load: 0.5}", "--set workload.load=2 ", ""},
 		{"workload={load: 0.5}",
-			"ask for 2 times the limit of the most popular key, by 200 requests a second in " +
-				"the place of 50.", ""},
+			"The load is 2 times the limit of the most popular key: 200 requests a second " +
+				"instead of 50.", ""},
 		{"workload={load: 1.1}", "--set duration=10s", "workload"},
 		{"workload={load: 1.1}; limits=[100/s burst 3000]", "--set workload.load=2 ", ""},
 		{"workload={load: 1.1}; limits=[100/s burst 3000]", "--set duration=45s", ""},
 		{"workload={rate: 1e5/s, cost: 3}; limits=[10000/s]", "--set workload.rate=8000/s ", ""},
 		{"workload={rate: 1e6/s}; limits=[100000/s]", "--set 'workload={kind: constant, load: 4}' ", ""},
-		{"workload={rate: 6e4/s}; keys={count: 50000, zipf: 1}", "ask for 7.0", ""},
-		{"workload={rate: 6e4/s}; keys={count: 5000}", "asked for 0.016 times its limit", "--set"},
+		{"workload={rate: 6e4/s}; keys={count: 50000, zipf: 1}", "The load is 7.0", ""},
+		{"workload={rate: 6e4/s}; keys={count: 5000}", "key is 0.016 times its limit", "--set"},
 		// Of several keys the most popular one counts; costs are those that requests reserve.
 		{"workload={rate: 10/s, cost: 20, actual: 3, hold: 1s}", "--set workload.actual=0 ", "workload.rate"},
 		// A plan names the settings that real processes lack, and sets them aside.
 		{"policy.fallback=local_share; redis.shards=3; network.loss=1%",
-			"As real processes have no other: policy.fallback, network.loss, redis.shards.", ""},
+			"Set to the values of real processes: policy.fallback, network.loss, redis.shards.", ""},
 		{"groups[0].count=300", "--set 'groups[0].count=32' ", ""},
-		{"groups[0].count=300", "They are 32 in the place of 300.", ""},
+		{"groups[0].count=300", "It runs 32 processes instead of 300.", ""},
 		// Those that wait take what the burst would have, and end before the run does.
 		{"workload={load: 2, verb: wait, deadline: 20s}", "--set duration=40s", "workload"},
 		// No proof takes hours, and what cannot be played is no proof.
-		{"limits=[100/h]; workload={load: 2}", "a proof lasts 5m0s at most", "--set"},
+		{"limits=[100/h]; workload={load: 2}", "a proof lasts at most 5m0s", "--set"},
 		{"limits=[100 in 1m]; workload={load: 1.5}", "--set duration=3m0s", "workload"},
 		{"limits=[1000 each 24h]", "No real processes can prove it: ", "--set"},
 		{"limits=[100/s, 1000/m]", "must be one limit", "--set"},
-		{"groups=[{name: a, workload: {rate: 9/s}}]", "so that nothing would be denied", "--set"},
-		{"workload={kind: closed}", "requests must not depend on answers", "--set"},
+		{"groups=[{name: a, workload: {rate: 9/s}}]", "so nothing would be denied", "--set"},
+		{"workload={kind: closed}", "whose requests do not depend on answers", "--set"},
 	} {
 		s := sim.Scenario{Limits: []lease.Limit{lease.PerSecond(100).WithBurst(30)},
 			Groups: []sim.Group{{Count: 20}}, Workload: sim.Workload{Rate: 250},

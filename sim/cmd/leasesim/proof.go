@@ -39,8 +39,8 @@ func (f *shared) prove(d *view.Document, s sim.Scenario, c *search.Candidate) {
 		return
 	}
 	words := []string{"leasesim", "compare", "--live"}
-	text := "As many real processes play the requests under the chosen policy. Every admission is " +
-		"audited, and the simulation set beside it. "
+	text := "Real processes play the requests under the chosen policy. Every admission is audited and " +
+		"compared with the simulation. "
 	if c.Figures.CallsPerS.Mean > embeddedCalls {
 		words = append(words, "--redis", "localhost:6379")
 		text += fmt.Sprintf("It needs a Redis: the embedded one serves %v lease calls a second. ",
@@ -93,7 +93,7 @@ func proved(s sim.Scenario, c *search.Candidate) (p proving, err error) {
 	}
 	if len(s.Groups) == 1 && s.Groups[0].Count > processesMost {
 		p.set(&err, "groups[0].count", processesMost)
-		p.note("They are %d in the place of %d.", processesMost, s.Groups[0].Count)
+		p.note("It runs %d processes instead of %d.", processesMost, s.Groups[0].Count)
 	}
 	if err = cmp.Or(err, p.load(&c.Figures)); err != nil {
 		return p, err
@@ -111,7 +111,7 @@ func proved(s sim.Scenario, c *search.Candidate) (p proving, err error) {
 		differ = append(differ, d.Path)
 	}
 	if len(differ) > 0 {
-		p.note("As real processes have no other: %s.", strings.Join(differ, ", "))
+		p.note("Set to the values of real processes: %s.", strings.Join(differ, ", "))
 	}
 	if err = cmp.Or(err, p.s.Validate()); err == nil {
 		if played, err = live.Played(p.s); err == nil {
@@ -136,7 +136,7 @@ func (p *proving) load(figures *sim.Figures) (err error) {
 	ofGroup := slices.ContainsFunc(full.Groups, func(g sim.Group) bool { return g.Workload != nil })
 	if ofGroup || slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind) {
 		if figures.Admitted.Mean >= figures.Offered.Mean {
-			return errors.New("the plan's requests were all admitted, so that nothing would be denied")
+			return errors.New("the plan admitted all requests, so nothing would be denied")
 		}
 		p.set(&err, "duration", min(full.Duration, proofLong))
 		return err
@@ -144,7 +144,7 @@ func (p *proving) load(figures *sim.Figures) (err error) {
 	most, evenly := min(playedMost, was*callsMost/max(figures.CallsPerS.Mean, 1)), ""
 	second := !limit.Windowed() && limit.Per == time.Second
 	if was*proofLeast > most && full.Keys.Count == 1 && w.Cost.Max == 1 && len(full.Groups) == 1 && second {
-		most, evenly = evenMost, " evenly: they are too many to be played one by one"
+		most, evenly = evenMost, ", evenly, because they are too many to be played one by one"
 	}
 	loadAt := func(rate float64) float64 { return rate * w.Cost.Mean() / all / limit.Rate() }
 	waits := time.Duration(0) // a line outlasts the burst, and no request comes when the run ends
@@ -161,8 +161,9 @@ func (p *proving) load(figures *sim.Figures) (err error) {
 	}
 	load := loadAt(rate)
 	if load < proofLeast {
-		return fmt.Errorf("at %s requests a second, which one machine makes, the most popular key is asked "+
-			"for %s times its limit, so that nothing would be denied", view.Number(rate), view.Number(load))
+		return fmt.Errorf("at %s requests a second, the most that one machine makes, the load of the "+
+			"most popular "+
+			"key is %s times its limit, so nothing would be denied", view.Number(rate), view.Number(load))
 	}
 	switch {
 	case evenly != "":
@@ -173,8 +174,8 @@ func (p *proving) load(figures *sim.Figures) (err error) {
 		p.set(&err, "workload.load", fmt.Sprintf("%.4g", w.Load*rate/was))
 	}
 	if rate != was || evenly != "" {
-		p.note("They ask for %s times the limit of the most popular key, by %s requests a second in the "+
-			"place of %s%s.", view.Number(load), view.Number(rate), view.Number(was), evenly)
+		p.note("The load is %s times the limit of the most popular key: %s requests a second instead of "+
+			"%s%s.", view.Number(load), view.Number(rate), view.Number(was), evenly)
 	}
 	lasts := shows(load)
 	if limit.Windowed() {
@@ -184,7 +185,8 @@ func (p *proving) load(figures *sim.Figures) (err error) {
 		lasts = max(lasts, full.Duration)
 	}
 	if lasts > proofLong {
-		return fmt.Errorf("the limit shows in a run of %v, and a proof lasts %v at most", lasts, proofLong)
+		return fmt.Errorf("the limit shows only in a run of %v, and a proof lasts at most "+
+			"%v", lasts, proofLong)
 	}
 	p.set(&err, "duration", lasts)
 	return err

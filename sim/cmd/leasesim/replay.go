@@ -24,8 +24,9 @@ func (p *program) replayCommand() *cobra.Command {
 			return fmt.Errorf("%w: replay needs a --trace", errUsage)
 		}
 		if i := slices.IndexFunc(f.sets, replaced); i >= 0 {
-			return fmt.Errorf("%w: --set %s: the trace is in the place of it; of a workload only verb, deadline, "+
-				"patience, actual, hold and cancelled are read, and none of a group's own", errUsage, f.sets[i])
+			return fmt.Errorf("%w: --set %s: the trace replaces it; of workload only verb, deadline, "+
+				"patience, actual, hold and cancelled have an effect, and a group's own has "+
+				"none", errUsage, f.sets[i])
 		}
 		return f.report(view.Run, func(s *sim.Scenario) error {
 			names, err := trace.ParseColumns(columns)
@@ -37,7 +38,8 @@ func (p *program) replayCommand() *cobra.Command {
 				return fmt.Errorf("%w: --trace: %w", errUsage, err)
 			}
 			if repeat && !f.Flags().Changed("duration") && !f.says(durationSet) {
-				return fmt.Errorf("%w: --repeat needs a --duration: without one the run ends with the trace", errUsage)
+				return fmt.Errorf("%w: --repeat needs --duration: without it the run ends with the "+
+					"trace", errUsage)
 			}
 			if !f.Flags().Changed("file") { // the built-in scenario's words are not about the trace
 				s.Name, s.Description = filepath.Base(file), ""
@@ -55,10 +57,10 @@ func (p *program) replayCommand() *cobra.Command {
 			return nil
 		})
 	})
-	f.Flags().StringVar(&file, "trace", "", "file of recorded requests: CSV or an access log")
+	f.Flags().StringVar(&file, "trace", "", "file of recorded requests, CSV or an access log")
 	f.Flags().StringVar(&columns, "columns", "",
 		"names of the fields in the file, as in time_ms=ts,key=user,process=host,tokens=cost")
-	f.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until --duration is over")
+	f.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until the end of --duration")
 	return f.Command
 }
 
@@ -131,20 +133,21 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 			notes = append(notes, message.NewPrinter(language.English).Sprintf(format, args...))
 		}
 	}
-	add(t.Keys > s.Keys.Count, "it has %d keys and keys.count is %d: key n is played as key n mod %[2]d", t.Keys,
+	add(t.Keys > s.Keys.Count, "it has %d keys, and keys.count is %d: key n is played as key n mod "+
+		"%[2]d", t.Keys,
 		s.Keys.Count)
-	add(t.Processes == 0 && processes > 1, "it does not say which process a request came to: all %d take turns",
+	add(t.Processes == 0 && processes > 1, "it does not name processes: all %d take turns",
 		processes)
-	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: there is no request for the "+
-		"last %d", view.Count(t.Processes, "process"), processes, processes-t.Processes)
+	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: the last %d get no "+
+		"requests", view.Count(t.Processes, "process"), processes, processes-t.Processes)
 	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod "+
 		"%[2]d", t.Processes, processes)
 	n := len(t.Requests)
 	played := sort.Search(n, func(i int) bool { return t.Requests[i].At >= s.Duration })
 	add(played < n, "%s after the end of the run (%v)",
 		trace.Some(n-played, n, "its %d requests", "comes", "come"), s.Duration)
-	add(scaled, "what comes to a process while it does not run (groups[].scale) is left out")
-	add(restarts, "what comes to a process while it restarts is left out")
+	add(scaled, "requests for a process that does not run (groups[].scale) are left out")
+	add(restarts, "requests for a process that restarts are left out")
 	for _, note := range notes {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: %s: %s\n", w.File, note)
 	}

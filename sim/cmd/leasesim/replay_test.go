@@ -33,7 +33,7 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
 	}
 	// Without one there is nothing to repeat.
-	pretend(t, report(), nil, line+" --repeat").ends(exitUsage).says("--repeat needs a --duration")
+	pretend(t, report(), nil, line+" --repeat").ends(exitUsage).says("--repeat needs --duration")
 }
 
 func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
@@ -56,7 +56,7 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	s := e.ran[0]
 	testkit.Check(t, s.Keys.Count == 10 && s.Groups[0].Count == 7 && s.Duration == time.Second, "%+v", s)
 	for _, want := range []string{
-		": it has 2,000 keys and keys.count is 10: key n is played as key n mod 10\n",
+		": it has 2,000 keys, and keys.count is 10: key n is played as key n mod 10\n",
 		": it has 40 processes and the fleet 7: process n is played as process n mod 7\n",
 		": 1,000 of its 2,000 requests come after the end of the run (1s)\n",
 	} {
@@ -90,11 +90,11 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 		note    string
 	}{
 		// when the fleet is scaled down to one in the middle,
-		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "what comes to a process while it does not run " +
-			"(groups[].scale) is left out"},
+		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "requests for a process that does not run " +
+			"(groups[].scale) are left out"},
 		// or has more processes, of two groups,
-		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: there is no " +
-			"request for the last 3"},
+		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: the last " +
+			"3 get no requests"},
 	} {
 		// then the note counts the requests that are left out.
 		e := leasesim(t, "replay -f "+fileOf(t,
@@ -109,7 +109,7 @@ func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
 	e.says("1 of its 100 requests comes after the end of the run (990ms)")
 	e = leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t,
 		"time_s\n0\n1\n")).ends(0)
-	e.says("it does not say which process a request came to: all 4 take turns")
+	e.says("it does not name processes: all 4 take turns")
 }
 
 func TestAnAccessLogIsReplayed(t *testing.T) {
@@ -148,8 +148,8 @@ func TestAReplayWithoutAScenarioIsNamedAfterItsTrace(t *testing.T) {
 func TestARivalThatIsLeftOutIsNamedInWordsOfReaders(t *testing.T) {
 	e := pretend(t, report(), nil, "compare -f "+fileOf(t, few)+" --set rivals=[central,settle_afterwards] "+
 		"--set 'limits=[10 in 1s]'").ends(0)
-	testkit.Check(t, e.stderr == "leasesim: without settle_afterwards: settle_afterwards knows token buckets "+
-		"only\n", "%s", e.stderr)
+	testkit.Check(t, e.stderr == "leasesim: without settle_afterwards: settle_afterwards supports only "+
+		"token buckets\n", "%s", e.stderr)
 }
 
 func TestOnlyWhatATraceTakesThePlaceOfIsReplaced(t *testing.T) {

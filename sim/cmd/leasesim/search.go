@@ -34,9 +34,9 @@ func (p *program) sweepCommand() *cobra.Command {
 	var rivals bool
 	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, rivals) })
 	f.Flags().BoolVar(&rivals, "rivals", false,
-		"the scenario's rivals decide the same requests at every point (or, if it names none, all that can)")
+		"comparison with the scenario's rivals (or, if it names none, all that can take part)")
 	f.Flags().StringArrayVar(&vary, "vary", nil,
-		"a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
+		"field and its values, as in policy.target=10ms..1s:log:8; repeatable")
 	return f.Command
 }
 
@@ -58,7 +58,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 			return fmt.Errorf("%w: --vary: %w", errUsage, err)
 		}
 		if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
-			return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s",
+			return fmt.Errorf("%w: --vary %s: all points share seeds and replications; use --%s",
 				errUsage, a.Path, a.Path)
 		}
 		if ownLoads(&s) && workloadSet.MatchString(text) {
@@ -77,7 +77,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 	}
 	var errs []error
 	if r.Invalid == len(r.Points) {
-		errs = append(errs, fmt.Errorf("%w: no point is a valid scenario: at %s: %s",
+		errs = append(errs, fmt.Errorf("%w: no point is a valid scenario; %s: %s",
 			errUsage, r.Label(&r.Points[0]), r.Points[0].Invalid))
 	}
 	for i := range r.Points {
@@ -92,13 +92,13 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 
 // partTargets are the targets that are parts of one, with their flags.
 var partTargets = []struct{ flag, figure, op, help string }{
-	{"false-rejects", "false_reject_ratio", "<=", "at most this `part` is rejected that one central bucket " +
-		"would have admitted (default 0.5% if there is no other target)"},
-	{"admitted", "admitted_vs_central", ">=", "at least this `part` of what one central bucket would have is " +
-		"admitted, as 99%"},
-	{"redis-cpu", "redis_cpu", "<=", "at most this `part` of a core is busy, of the busiest shard, as 5%"},
-	{"jain", "jain", ">=", "Jain's index of fairness is at least this `part`, as 99%"},
-	{"worst-share", "worst_share", ">=", "the worst process gets at least this `part` of its share, as 95%"},
+	{"false-rejects", "false_reject_ratio", "<=", "max `share` of wrong rejects, which one central " +
+		"bucket would have admitted (default 0.5% without other targets)"},
+	{"admitted", "admitted_vs_central", ">=", "min admissions, as a `share` of those of one central " +
+		"bucket, as in 99%"},
+	{"redis-cpu", "redis_cpu", "<=", "max `share` of a core that the busiest shard uses, as in 5%"},
+	{"jain", "jain", ">=", "min Jain's index of fairness, a `share`, as in 99%"},
+	{"worst-share", "worst_share", ">=", "min `share` of its fair share for the worst process, as in 95%"},
 }
 
 // planFlags are the flags of plan beside the shared ones.
@@ -123,13 +123,15 @@ func (p *program) planCommand() *cobra.Command {
 	}
 	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "max lease calls per second, whole fleet")
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "max wait of 99 % of the admitted requests")
-	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "confidence of the intervals, a `part`")
+	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "confidence of the intervals, a `share`")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "max policy.overcommit in tokens, "+
-		"which weakens the bound by as many (default: the scenario's)")
+		"which weakens the bound by that many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
-		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
-	flags.BoolVar(&o.grow, "grow", false, "also find until how many processes the policy meets the targets")
-	flags.DurationVar(&o.timeLimit, "time-limit", 0, "time limit of the plan, as 5m (default: none)")
+		"stresses under which the targets must hold too: all, or some "+
+			"of "+strings.Join(search.Stresses, ", "))
+	flags.BoolVar(&o.grow, "grow", false, "search for the number of processes up to which the policy "+
+		"meets the targets")
+	flags.DurationVar(&o.timeLimit, "time-limit", 0, "time limit of the plan, as in 5m (default: none)")
 	return f.Command
 }
 

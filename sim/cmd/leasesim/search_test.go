@@ -125,7 +125,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 			"false_reject_ratio at most 0.5 %", "Take target ",
 			"hybrid.Config{"}, nil},
 		{"plan --redis-calls 5 --false-rejects 0.5%", exitInfeasible,
-			texts{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"},
+			texts{"No tried policy meets the targets.", "The closest is target ", "--overcommit-max"},
 			texts{"no policy meets the targets"}},
 		{"plan --stress-must-hold all", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
 		{"plan --stress-must-hold skew,outage", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
@@ -142,7 +142,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 			texts{"50ms"}, texts{"at policy.target=50ms: threshold does not hold"}},
 		// TTLs below two targets at every point; one that is valid is enough
 		{"sweep --vary policy.ttl=1ms,2ms", exitUsage, texts{"  invalid\n"},
-			texts{"no point is a valid scenario: at policy.ttl=1ms: "}},
+			texts{"no point is a valid scenario; policy.ttl=1ms: "}},
 		{"sweep --vary policy.ttl=1ms,4s", 0, texts{"  invalid\n"}, nil},
 	} {
 		e := execute(t.Context(), t, figured(fragile),

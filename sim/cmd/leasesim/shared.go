@@ -49,19 +49,19 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.StringVarP(&f.file, "file", "f", defaultFile,
 		"scenario: a YAML file, or example:NAME (see leasesim init --list)")
 	flags.StringArrayVar(&f.sets, "set", nil,
-		"set one field of the scenario, as in policy.target=50ms or groups[0].count=20; repeatable")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; instead of the scenario's")
+		"value of one scenario field, as in policy.target=50ms or groups[0].count=20; repeatable")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; replaces the scenario's")
 	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
 	flags.IntVar(&f.parallel, "parallel", 0,
-		"replications at one time; never changes a figure (default: one per core)")
+		"replications at the same time; does not change figures (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of a run (default: the scenario's, or 30s)")
-	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or "+
-		"URL, for network.round_trip and the times of redis; see above")
+	flags.StringVar(&f.calibrate, "calibrate", "", "`host:port` or URL of a Redis on which to measure "+
+		"network.round_trip and the times of redis; see above")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", ")+
-		": all but table have every figure, with its interval")
+		"; all but table have every figure with its interval")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
-		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0' or "+
-			"'false_reject_ratio < 0.5%'; repeatable")
+		"required condition FIGURE OP NUMBER (status 3 if it fails), as in 'bound_exceeded_by.worst == "+
+			"0' or 'false_reject_ratio < 0.5%'; repeatable")
 	return f
 }
 
@@ -74,7 +74,7 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	}
 	s, err := scenfile.Load(f.file)
 	if unreadable := (*fs.PathError)(nil); errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: there is no file %s; see leasesim init", errUsage, f.file)
+		err = fmt.Errorf("%w: file %s does not exist; leasesim init writes one", errUsage, f.file)
 	} else if errors.As(err, &unreadable) && unreadable.Path == f.file {
 		err = fmt.Errorf("%w: --file: %w", errUsage, unreadable)
 	}
@@ -118,7 +118,7 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 // workloadSet is a --set or a --vary of the workload that groups share.
 var workloadSet = regexp.MustCompile(`^ *workload *[.=]`)
 
-const workloadUnread = "workload is not read: each group has a workload of its own, as groups[0].workload"
+const workloadUnread = "workload has no effect: each group has its own; set groups[0].workload"
 
 // ownLoads reports whether no group reads the workload that groups share.
 func ownLoads(s *sim.Scenario) bool {

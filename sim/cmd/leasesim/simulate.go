@@ -24,7 +24,7 @@ func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*si
 	}
 	r, err := f.simulate(s)
 	if errors.Is(err, sim.ErrInterrupted) && r.Reps > 0 {
-		err = fmt.Errorf("the report is of the replications that had ended: %w", err)
+		err = fmt.Errorf("the report covers the finished replications: %w", err)
 	} else if err != nil {
 		return err
 	}
@@ -54,13 +54,14 @@ func (p *program) compareCommand() *cobra.Command {
 		given := f.Flags().Changed
 		switch {
 		case real && given("rivals"):
-			return fmt.Errorf("%w: --rivals are not run by --live", errUsage)
+			return fmt.Errorf("%w: --rivals cannot be combined with --live", errUsage)
 		case real && given("calibrate"):
-			return fmt.Errorf("%w: --calibrate: compare --live measures the run itself", errUsage)
+			return fmt.Errorf("%w: --calibrate cannot be combined with --live, which measures the run "+
+				"itself", errUsage)
 		case real:
 			return f.compareLive(redis)
 		case given("redis"):
-			return fmt.Errorf("%w: --redis is for compare --live", errUsage)
+			return fmt.Errorf("%w: --redis needs --live", errUsage)
 		}
 		return f.report(view.Comparison, func(s *sim.Scenario) error {
 			if given("rivals") {
@@ -72,11 +73,11 @@ func (p *program) compareCommand() *cobra.Command {
 	})
 	flags := f.Flags()
 	flags.StringSliceVar(&rivals, "rivals", nil,
-		"the algorithms, separated by commas (default: the scenario's, or all that can hold its limits)")
+		"algorithms, separated by commas (default: the scenario's, or all that can hold its limits)")
 	flags.BoolVar(&real, "live", false,
-		"set the simulation beside real processes that share a Redis, instead of other algorithms")
+		"comparison with real processes instead of other algorithms")
 	flags.StringVar(&redis, "redis", "",
-		"with --live: host:port or URL of a real Redis; without it an embedded one is started")
+		"with --live: host:port or URL of a real Redis (default: an embedded one)")
 	return f.Command
 }
 
@@ -102,7 +103,7 @@ func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
 		_, err := rival.New(name, fleet)
 		switch {
 		case all && slices.Contains(s.Rivals, name):
-			return fmt.Errorf("%w: --rivals: %s is there twice", errUsage, name)
+			return fmt.Errorf("%w: --rivals: %s is listed twice", errUsage, name)
 		case err == nil, !all && !errors.Is(err, rival.ErrLimit): // Validate says what else is wrong
 			s.Rivals = append(s.Rivals, name)
 		case all:

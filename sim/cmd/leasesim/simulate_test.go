@@ -62,7 +62,7 @@ func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
 	some := report()
 	some.RepsAsked = 5
 	pretend(t, some, late, "run --reps 5").ends(exitInterrupted).shows("Interrupted after 2 of 5 replications").
-		says("the report is of the replications that had ended: interrupted")
+		says("the report covers the finished replications: interrupted")
 	// and written;
 	e := pretend(t, report(), late, "run --reps 5 --out json").ends(exitInterrupted)
 	testkit.Check(t, json.Valid([]byte(e.stdout)), "%s", e.stdout)

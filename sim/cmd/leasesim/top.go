@@ -34,10 +34,10 @@ func topCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&t.sort, "sort", sorts[0], "sort order: "+strings.Join(sorts, ", "))
 	f.IntVar(&t.count, "count", 20, "number of keys to show")
-	f.DurationVar(&t.interval, "interval", 2*time.Second, "least time between two readings")
+	f.DurationVar(&t.interval, "interval", 2*time.Second, "min time between two readings")
 	f.IntVar(&t.perSecond, "keys-per-second", 50_000, "max keys read per second (0: no limit)")
 	f.IntVar(&t.keysMax, "keys-max", 1_000_000, "max keys with readings in memory")
-	f.BoolVar(&t.once, "once", false, "one block only")
+	f.BoolVar(&t.once, "once", false, "output of one block only")
 	return c
 }
 
@@ -186,10 +186,10 @@ func (t *top) text(b block) string {
 	head += fmt.Sprintf("%s, read in %s, by %s", view.Count(b.Keys, "key"),
 		view.Shortly(time.Duration(b.TookMs*float64(time.Millisecond))), t.sort)
 	if b.Foreign > 0 {
-		head += fmt.Sprintf("; %d are no buckets of this version", b.Foreign)
+		head += fmt.Sprintf("; %d unreadable by this version", b.Foreign)
 	}
 	if b.Crowded > 0 {
-		head += fmt.Sprintf("; %d more than --keys-max", b.Crowded)
+		head += fmt.Sprintf("; %d left out by --keys-max", b.Crowded)
 	}
 	table := view.Table{Columns: strings.Split(
 		"key,limits,>level %,>spent/s,>denied/s,>calls/s,>holders,>waiting", ",")}

@@ -150,7 +150,7 @@ func (v *server) occupy(ctx context.Context, lines []*line) (own served, err err
 			"commandstats and cpu): %w", v.name, err)
 	case own.calls == 0 || own.time == 0:
 		return served{}, fmt.Errorf("leasesim: Redis at %s does not count how long the script alone takes "+
-			"(INFO commandstats), or other scripts are called all the time: say --set redis.service_time", v.name)
+			"(INFO commandstats), or other scripts run all the time; use --set redis.service_time", v.name)
 	}
 	return own, nil
 }

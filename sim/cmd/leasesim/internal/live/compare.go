@@ -68,7 +68,8 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	}
 	o.Limit = s.Limits[0].String()
 	demand(len(s.Limits) == 1 && s.Limits[0].Kind != lease.KindCalendar,
-		"limits is %v, must be one limit, and none of a calendar: when the run begins is chance", s.Limits)
+		"limits is %v, must be one limit and not a calendar: the run begins at a random time of its "+
+			"period", s.Limits)
 	if s.Workload.Rate > 0 {
 		o.Offered = float64(s.Workload.Rate) / s.Limits[0].Rate()
 	}
@@ -83,7 +84,8 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		o.replays(s)
 	default:
 		demand(false,
-			"workload.kind is %s: requests must not depend on answers, and all groups ask in one way",
+			"workload.kind is %s, must be one whose requests do not depend on answers, with one verb for "+
+				"all groups",
 			s.Workload.Kind)
 	}
 	for _, d := range o.differences(s) {

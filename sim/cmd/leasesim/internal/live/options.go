@@ -72,7 +72,7 @@ func (o Options) Validate() error {
 	demand(o.Offered >= 0 && o.Offered <= OfferedMost, "--offered is %v, must be 0 to %v", o.Offered,
 		OfferedMost)
 	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts,
-		"--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
+		"--within is %v, must be 0 to %v, and only for --shape %s", o.Within, period/2, ShapeBursts)
 	demand(o.Duration >= 100*time.Millisecond && o.Duration <= time.Hour,
 		"--duration is %v, must be 100ms to 1h", o.Duration)
 	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration,
@@ -94,7 +94,7 @@ func (o Options) Validate() error {
 	demand(o.Forge >= 0 && o.Forge <= recordsMax, "--forge is %d, must be 0 to %d", o.Forge, recordsMax)
 	most := o.entitlement(o.Duration)
 	demand(most <= recordsMax,
-		"%s is %.0f, must be at most %d, as every admission is recorded",
+		"%s is %.0f, must be at most %d, because every admission is recorded",
 		o.entitled(), most, recordsMax)
 	if len(errs) == 0 {
 		if err := o.config().Validate(); err != nil {

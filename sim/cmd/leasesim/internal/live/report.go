@@ -76,7 +76,7 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	for i, p := range fleet {
 		if n := p.file.Overflowed(); n > 0 {
 			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; "+
-				"nothing can be concluded", i, n)
+				"the run proves nothing", i, n)
 		}
 		before := len(spans)
 		spans = p.file.AppendSpans(spans)

@@ -198,7 +198,7 @@ func newClient(address string) (rdb redis.UniversalClient, err error) {
 	case "sentinel":
 		var o *redis.FailoverOptions
 		if o, err = redis.ParseFailoverURL(address); err == nil && o.MasterName == "" {
-			err = errors.New("a Sentinel is asked for a master by its name, as ?master_name=NAME")
+			err = errors.New("a Sentinel URL needs the name of the master: ?master_name=NAME")
 		}
 		if err == nil {
 			o.DialTimeout, o.ContextTimeoutEnabled = silentFor, true

@@ -23,7 +23,7 @@ func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
 		"rediss+cluster://h:1":                   "cluster [h:1] / TLS",
 		"redis+sentinel://h:1/4?master_name=m":   "one FailoverClient //4 plain",
 		"rediss+sentinel://h:1?master_name=m":    "one FailoverClient //0 TLS",
-		"redis+sentinel://h:1":                   "by its name",
+		"redis+sentinel://h:1":                   "needs the name of the master",
 		"http://h:1":                             "scheme",
 		"redis+ring://h:1":                       `the scheme is "redis+ring"`,
 		"localhost":                              "neither host:port nor a URL",

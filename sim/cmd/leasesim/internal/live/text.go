@@ -41,16 +41,16 @@ func (r Report) verdicts(line func(format string, args ...any)) {
 		line("The bound holds in every window of all processes.")
 	}
 	if c := r.Central; c != nil {
-		line("The fleet admitted %s of what a %s would have of the same requests, asked for each without "+
-			"a network.", part(c.Part), c.Limiter)
+		line("The fleet admitted %s of the requests that a central %s without a network would have "+
+			"admitted.", part(c.Part), c.Limiter)
 	}
 	if r.Overloaded {
-		line("THIS MACHINE IS OVERLOADED: the processes did not get the processor in time. Whether the bound " +
-			"holds does not depend on that; what is admitted does.")
+		line("THIS MACHINE IS OVERLOADED: the processes got too little CPU time. That lowers the " +
+			"admissions, and does not affect the bound.")
 	}
 	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
-		line("THE EMBEDDED REDIS IS TOO SLOW for so many calls, or this machine has other work: what is admitted " +
-			"suffers. Take fewer processes, a longer --target, or a real one with --redis.")
+		line("THE EMBEDDED REDIS IS TOO SLOW for this number of calls, or this machine has other work: " +
+			"the fleet admits less. Use fewer processes, a longer --target, or a real Redis with --redis.")
 	}
 }
 
@@ -66,7 +66,7 @@ func (r Report) figures() *view.Table {
 	if r.BoundExceededBy > 0 {
 		verdict = fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
 	}
-	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, at most %s may be: %s",
+	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, %s allowed: %s",
 		ofMs(w.DurationMs), number(int64(w.Bound)), verdict))
 	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
 	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
