@@ -205,8 +205,8 @@ func commandsOfComment(file, source string) []command {
 var (
 	leasesimCommand = regexp.MustCompile(
 		`(?:^|\s)(?:leasesim|go run (?:-C \.\. )?\./sim/cmd/leasesim) (\w+)([^|;>#]*)`)
-	flagWord        = regexp.MustCompile(`(?:^|\s)(--?[a-z][\w-]*)`)
-	fileArgument    = regexp.MustCompile(`(?:^|[\s=])((?:\.\./|\./)?[\w-]+(?:/[\w.-]*)+)`)
+	flagWord     = regexp.MustCompile(`(?:^|\s)(--?[a-z][\w-]*)`)
+	fileArgument = regexp.MustCompile(`(?:^|[\s=])((?:\.\./|\./)?[\w-]+(?:/[\w.-]*)+)`)
 )
 
 // missing names the flags of leasesim and the files that c names and that are not there. help is
