@@ -29,7 +29,7 @@ import (
 var ErrGrid = errors.New("search: invalid grid")
 
 // SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
-const SweepVersion = 3
+const SweepVersion = 1
 
 // SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Everything
 // but Machine is the same on every machine for the same scenario, axes and seed.
