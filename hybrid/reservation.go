@@ -80,11 +80,11 @@ func (r *Reservation) OK() bool { return r.result.OK }
 // Result is the one that Take would have returned.
 func (r *Reservation) Result() Result { return r.result }
 
-// Settle gives the actual cost. Less than the estimate is a Refund of the difference. More is a
-// debt: the bucket takes the difference also where it has less, and then grants nothing to any
-// process before the rate has paid for it. Both travel with the key's next lease call, within a Target. A
-// debt is at most Policy.MaxOvershoot bursts of each key, 10 by default: that much is charged of a
-// larger one, and the error wraps ErrOvershoot.
+// Settle charges the actual cost. Below the estimate, the difference is refunded. Above it, the bucket
+// owes the difference: it takes what it has, and grants nothing to any process until the rate has paid the
+// rest; a calendar's debt ends with its period. Both travel with the key's next lease call, within a
+// Target. One debt is at most Policy.MaxOvershoot bursts of each key, 10 by default; of a larger one that
+// much is charged, and the error wraps ErrOvershoot.
 //
 // Errors also wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could
 // not be noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or
