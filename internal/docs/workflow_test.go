@@ -25,8 +25,8 @@ type workflow struct {
 	}
 }
 
-// TestTheWorkflowRunsWhatIsThere: its scripts and packages exist, it may only read, each action has a version,
-// and .golangci.yml is for the linter that it installs.
+// TestTheWorkflowRunsWhatIsThere: its scripts and packages exist, it may only read, each action has a
+// version, and .golangci.yml is for the linter that it installs.
 func TestTheWorkflowRunsWhatIsThere(t *testing.T) {
 	const file = ".github/workflows/ci.yml"
 	var w workflow
@@ -39,7 +39,8 @@ func TestTheWorkflowRunsWhatIsThere(t *testing.T) {
 	linter := ""
 	for name, job := range w.Jobs {
 		for _, s := range job.Steps {
-			testkit.Check(t, (s.Uses == "") != (s.Run == ""), "a step of %s runs %q and uses %q", name, s.Run, s.Uses)
+			testkit.Check(t, (s.Uses == "") != (s.Run == ""), "a step of %s runs %q and uses %q",
+				name, s.Run, s.Uses)
 			pinned := regexp.MustCompile(`@v?[0-9a-f][0-9a-f.]*$`).MatchString(s.Uses)
 			testkit.Check(t, s.Uses == "" || pinned, "%s has no version", s.Uses)
 			if strings.HasPrefix(s.Uses, "golangci/") {
@@ -86,7 +87,8 @@ func TestFormsAreValidYAML(t *testing.T) {
 		if !slices.Contains(forms, file) || filepath.Base(file) == "config.yml" {
 			continue
 		}
-		testkit.Check(t, form.Name != "" && form.Description != "" && len(form.Body) > 0, "%s has no name or body", file)
+		complete := form.Name != "" && form.Description != "" && len(form.Body) > 0
+		testkit.Check(t, complete, "%s has no name or body", file)
 		for _, f := range form.Body {
 			labelled := f.Type == "markdown" || f.ID != "" && f.Attributes["label"] != nil
 			testkit.Check(t, labelled, "%s: a %s has no id or label", file, f.Type)

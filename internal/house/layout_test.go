@@ -76,7 +76,8 @@ var arrows = map[string][]string{
 	"hybrid/internal/admission": {"hybrid"},
 	"hybrid/rpclimit":           {"hybrid", "hybrid/internal/admission"},
 	"hybrid/httplimit":          {"hybrid", "lease", "hybrid/internal/admission"},
-	"hybrid/httplimit/rules":    {"hybrid", "hybrid/httplimit", "lease", "internal/safetext", "internal/yamlfile"},
+	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext",
+		"internal/yamlfile"},
 
 	"internal/exact":     nil,
 	"internal/faults":    nil,

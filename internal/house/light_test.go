@@ -32,7 +32,8 @@ func TestLightPackagesBringWhatTheTableSays(t *testing.T) {
 		testkit.NoErr(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		testkit.NoErr(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	write("go.mod", fmt.Sprintf("module empty\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %q\n", module, root))
+	write("go.mod", fmt.Sprintf("module empty\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %q\n",
+		module, root))
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	testkit.NoErr(t, err)
 	write("go.sum", string(sums))
@@ -65,7 +66,8 @@ func TestLightPackagesBringWhatTheTableSays(t *testing.T) {
 			}
 		}
 		slices.Sort(brings)
-		testkit.Check(t, slices.Equal(brings, table[p]), "%s brings\n%v, CONTRIBUTING.md says\n%v", p, brings, table[p])
+		testkit.Check(t, slices.Equal(brings, table[p]), "%s brings\n%v, CONTRIBUTING.md says\n%v",
+			p, brings, table[p])
 	}
 }
 

@@ -99,7 +99,8 @@ func (d decoder) assign(path string, parts []string, text string, v reflect.Valu
 			d.Bad(yamlfile.Join(path, name), yamlfile.Place{}, "%s", message)
 			return
 		}
-		if w, ok := reflect.TypeAssert[*scenario.Workload](v.Addr()); ok && (name == "file" || name == "trace_sum") {
+		w, ok := reflect.TypeAssert[*scenario.Workload](v.Addr())
+		if ok && (name == "file" || name == "trace_sum") {
 			w.Trace, w.TraceSum = nil, "" // so that it is read again
 		}
 		d.assign(yamlfile.Join(path, name), parts[1:], text, v.FieldByIndex(f.Index))

@@ -104,7 +104,8 @@ func TestADistributionOfZeroDrawsZero(t *testing.T) {
 		"groups[1].count=3", "groups[1].round_trip=0s"))
 	testkit.Check(t, !s.Groups[1].RoundTrip.IsZero(), "a round trip of 0 is that of the network")
 	s = s.Defaults()
-	means := s.Groups[1].RoundTrip.Mean() + s.Network.RoundTrip.Mean() + s.Redis.ServiceTime.Mean() + s.Groups[1].Workload.Think.Mean()
+	means := s.Groups[1].RoundTrip.Mean() + s.Groups[1].Workload.Think.Mean() +
+		s.Network.RoundTrip.Mean() + s.Redis.ServiceTime.Mean()
 	testkit.Check(t, means == 0, "the means are %v", means)
 }
 

@@ -166,8 +166,8 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	known := map[string]bool{}
 	for _, path := range []string{
 		// not looked at
-		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "groups[].round_trip",
-		"redis.service_time", "redis.exchange_time", "redis.wake_time",
+		"name", "description", "seed", "reps", "rivals", "rivals[]",
+		"network.round_trip", "groups[].round_trip", "redis.service_time", "redis.exchange_time", "redis.wake_time",
 		// run
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit",
 		"policy.strict_expiry", "policy.calls_per_second",
