@@ -73,7 +73,7 @@ var treatments = []rule{
 	{"go run ./worker", interrupted, "it works until then"},
 	{"leasesim top", interrupted, "it goes on until then"},
 	{"go test ./...", inAll, "all tests, which .ci/run and .ci/full run"},
-	{"go test ./internal/faults", inAll, "part of the above"},
+	{"YUZHI_LONG=1 go test", inAll, "part of the tests at full length, which .ci/full runs"},
 	{"-sim.requests", inAll, "100 million requests: a minute"},
 	{"-sim.scenarios", inAll, "10,000 scenarios: the better part of an hour"},
 	{"-bench", inAll, "measures for minutes"},
