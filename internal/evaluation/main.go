@@ -161,7 +161,7 @@ func (e *evaluation) compare(head []string, peers []peer, measure func(p peer) [
 		ratio := func(round int) float64 { return figures[0][round][k] / figures[1][round][k] }
 		ratios = append(ratios, over(ratio))
 	}
-	e.table(append([]string{"limiter"}, head...), append(rows, ratios))
+	e.table(slices.Concat([]string{"limiter"}, head), slices.Concat(rows, [][]string{ratios}))
 }
 
 func median(all []float64) float64 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,7 +54,7 @@ continues. Each client has its defaults, except where the row names its options.
 			continues = time.Now()
 			s.server.Resume(e)
 		}()
-		o := s.open(2*rate, 3*part, ask, one("k"))
+		o := s.open(2*rate, 3*part, ask, one)
 		<-done
 		rows = append(rows, o.outageRow(c.name, hangs.Sub(o.begun), continues.Sub(o.begun), rate))
 		s.close()
@@ -91,9 +92,9 @@ func (o *outcome) outageRow(name string, hangs, continues time.Duration, rate fl
 	}
 	recovered := "not in this run"
 	served, bins := 0, 0
-	for i := len(after) - 1; i >= 0; i-- {
-		served, bins = served+after[i].admitted, bins+1
-		if after[i].asked > 0 && !after[i].bad && float64(served) >= rate/2*bin.Seconds()*float64(bins) {
+	for i, x := range slices.Backward(after) {
+		served, bins = served+x.admitted, bins+1
+		if x.asked > 0 && !x.bad && float64(served) >= rate/2*bin.Seconds()*float64(bins) {
 			recovered = (time.Duration(i) * bin).String()
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -192,11 +193,9 @@ func (c *windowCounter) leave() {
 	go func() {
 		for {
 			time.Sleep(200 * time.Millisecond)
-			switch err := c.client.Ping(context.Background()).Err(); err {
-			case nil:
-				c.away.Store(false)
-				return
-			case redis.ErrClosed:
+			err := c.client.Ping(context.Background()).Err()
+			c.away.Store(err != nil)
+			if err == nil || errors.Is(err, redis.ErrClosed) {
 				return
 			}
 		}

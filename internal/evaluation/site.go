@@ -144,8 +144,8 @@ func (s *site) measure(loop func(o *outcome)) *outcome {
 	return o
 }
 
-// closed has goroutines ask for d, each as soon as its last request is decided. pick gives each its keys.
-func (s *site) closed(goroutines int, d time.Duration, timed bool, ask asker, pick keys) *outcome {
+// closed makes goroutines ask for d, each as soon as its last request is decided. pick gives each its keys.
+func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcome {
 	return s.measure(func(o *outcome) {
 		parts := make([]outcome, goroutines)
 		var over atomic.Bool
@@ -212,7 +212,7 @@ func (s *site) open(perSecond float64, d time.Duration, ask asker, pick keys) *o
 // keys makes sources of keys: one for each goroutine, by its number.
 type keys func(seed uint64) (next func() string)
 
-func one(key string) keys { return func(uint64) func() string { return func() string { return key } } }
+func one(uint64) func() string { return func() string { return "k" } }
 
 func uniform(names []string) keys {
 	return func(seed uint64) func() string {

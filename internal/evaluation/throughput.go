@@ -32,8 +32,8 @@ of the whole process.
 			most = perSecond(1_000_000_000, 1_000_000_000)
 		}
 		ask := p.open(s, most, connected)
-		s.closed(goroutines, e.span/10, false, ask, one("k"))
-		o := s.closed(goroutines, e.span, false, ask, one("k"))
+		s.closed(e.span/10, false, ask, one)
+		o := s.closed(e.span, false, ask, one)
 		return []float64{float64(o.asked) / o.seconds, o.per(float64(o.admitted)),
 			1000 * o.per(float64(o.failed)), 1000 * o.per(o.commands), 1000 * o.per(o.trips),
 			1e6 * o.per(o.clientCPU), 1e6 * o.per(o.serverCPU)}
@@ -53,8 +53,8 @@ Milliseconds from the start of that goroutine to the decision.
 		s := e.site()
 		defer s.close()
 		ask := p.open(s, perSecond(int64(2*e.pace), int64(2*e.pace)), connected)
-		s.open(e.pace, e.span/4, ask, one("k"))
-		o := s.open(e.pace, e.span, ask, one("k"))
+		s.open(e.pace, e.span/4, ask, one)
+		o := s.open(e.pace, e.span, ask, one)
 		return []float64{o.quantile(0.5), o.quantile(0.99), o.quantile(0.999), o.quantile(1),
 			1000 * o.per(float64(o.failed))}
 	})
@@ -86,8 +86,8 @@ microseconds per decision, latency in milliseconds.
 			s := e.site()
 			defer s.close()
 			ask := p.open(s, perSecond(load.most, load.most), connected)
-			s.closed(goroutines, e.span, false, ask, load.pick) // most users are known by then
-			closed := s.closed(goroutines, e.span, true, ask, load.pick)
+			s.closed(e.span, false, ask, load.pick) // most users are known by then
+			closed := s.closed(e.span, true, ask, load.pick)
 			figures := []float64{float64(closed.asked) / closed.seconds, closed.per(float64(closed.admitted))}
 			for _, o := range []*outcome{closed, s.open(e.pace, e.span, ask, load.pick)} {
 				figures = append(figures, 1000*o.per(float64(o.failed)), 1e6*o.per(o.clientCPU),
@@ -139,9 +139,9 @@ func (e *evaluation) ofFleet(p peer, limiters int, most limit, load float64) []s
 		return ask(key)
 	}
 	perSecond := load * float64(most.tokens)
-	s.open(perSecond, short(e, 3*time.Second, e.span), inTurn, one("k")) // spends the burst
+	s.open(perSecond, short(e, 3*time.Second, e.span), inTurn, one) // spends the burst
 	before := s.scripts()
-	o := s.open(perSecond, short(e, 4*time.Second, e.span), inTurn, one("k"))
+	o := s.open(perSecond, short(e, 4*time.Second, e.span), inTurn, one)
 	served := float64(o.admitted) / o.seconds / (float64(most.tokens) * min(load, 1))
 	return []string{p.name, fmt.Sprint(limiters), most.lease().String(), number(load),
 		number((s.scripts() - before) / o.seconds), number(100*served) + " %"}
