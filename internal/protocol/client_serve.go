@@ -419,7 +419,9 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !c.serveUpTo(w, lease.SourceLocal) && !c.settleFallback(now, w) {
 		c.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 	}
-	c.serveFromPool()
+	if c.Pool.Held() > 0 { // with none it would look at all of many requests for each that times out
+		c.serveFromPool()
+	}
 	c.host.Wake(false) // there may be something to give back now
 }
 
