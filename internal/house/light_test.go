@@ -75,7 +75,7 @@ func TestLightPackagesBringWhatTheTableSays(t *testing.T) {
 // then modules; a package among the modules stands for all that it brings itself.
 func brought(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile("../../CONTRIBUTING.md")
+	page, err := os.ReadFile(filepath.Join("..", "..", "CONTRIBUTING.md"))
 	testkit.NoErr(t, err)
 	_, section, found := strings.Cut(string(page), "\n## What the packages bring\n")
 	testkit.Must(t, found, "CONTRIBUTING.md has no section on what the packages bring")

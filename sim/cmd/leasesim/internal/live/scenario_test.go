@@ -167,7 +167,8 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	for _, path := range []string{
 		// not looked at
 		"name", "description", "seed", "reps", "rivals", "rivals[]",
-		"network.round_trip", "groups[].round_trip", "redis.service_time", "redis.exchange_time", "redis.wake_time",
+		"network.round_trip", "groups[].round_trip",
+		"redis.service_time", "redis.exchange_time", "redis.wake_time",
 		// run
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit",
 		"policy.strict_expiry", "policy.calls_per_second",
