@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -272,21 +271,6 @@ func Calendar(n int64, period, offset time.Duration) Limit { return lease.Calend
 // see lease.ParseLimit.
 func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 
-// The errors of this package wrap these.
-var (
-	ErrClosed        = errors.New("hybrid: limiter closed")
-	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")             // no wait would ever help
-	ErrOvershoot     = errors.New("hybrid: overshoot exceeds its bound") // and is charged up to that
-	ErrInvalidKey    = errors.New("hybrid: invalid key")                 // it is empty
-	ErrInvalidN      = errors.New("hybrid: invalid n")                   // it is negative
-	ErrInvalidConfig = errors.New("hybrid: invalid configuration")       // each violation is in the text
-	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
-	ErrUnavailable = errors.New("hybrid: store unavailable")
-	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps
-	// context.DeadlineExceeded, the error that waiting would have ended with.
-	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
-)
-
 // keptOf is how many tokens of l's burst a process with this Policy.Headroom leaves in the bucket.
 func keptOf(l Limit, headroom float64) int64 {
 	return int64(math.Ceil(float64(l.Capacity()) * headroom))
@@ -309,9 +293,3 @@ func (c Config) checkPriorities(bad func(format string, args ...any)) {
 		least = share
 	}
 }
-
-// The errors of calls, which Events.Degraded and the log tell.
-var (
-	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
-	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
-)

@@ -536,25 +536,12 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 	case protocol.VerdictExceedsBurst:
 		return fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, e.client.Capacity())
 	case protocol.VerdictTooLate:
-		return fmt.Errorf("%w: tokens are available in %v, the deadline is in %v",
-			ErrWouldExceedDeadline, earliest, deadline)
-	case protocol.VerdictUnavailable:
-		return fmt.Errorf("%w; Policy.Fallback (at first ColdStart) admits nothing", ErrUnavailable)
+		return &timedError{fmt.Errorf("%w: tokens are available in %v, the deadline is in %v",
+			ErrWouldExceedDeadline, earliest, deadline), max(earliest, 1)}
 	case protocol.VerdictClosed:
 		return ErrClosed
 	case protocol.VerdictCancelled:
 		return endedBy(r.ctx, r.verb)
 	}
 	return nil
-}
-
-var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
-
-// endedBy is the error of a verb that ctx ended, with its cause where that says more.
-func endedBy(ctx context.Context, verb string) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || cause == err {
-		return fmt.Errorf("hybrid: %s: %w", verb, err)
-	}
-	return fmt.Errorf("hybrid: %s: %w: %w", verb, err, cause)
 }

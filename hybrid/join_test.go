@@ -554,7 +554,7 @@ func TestAFailedWaitOfAJoinTakesNothing(t *testing.T) {
 		cfg.Policy.Fallback = hybrid.FallbackDeny
 		l := t.start(cfg)
 		other := t.startOn(&network{inner: memory.New(nil), judge: func(*lease.Call) verdict { return away }}, cfg)
-		isErr(t, l.Join(l.Key("a"), other.Key("b")).Wait(t.Context()), hybrid.ErrUnavailable)
+		isErr(t, l.Join(l.Key("a"), other.Key("b")).Wait(within(t, time.Second)), context.DeadlineExceeded)
 		check(t, !l.Join(l.Key("a"), other.Key("b")).Allow(), "admitted")
 		t.intact(l, map[string]int64{"a": 10})
 	})

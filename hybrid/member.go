@@ -223,7 +223,8 @@ func (m *member) addSlot(p *spot) error {
 		return nil
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
-		return fmt.Errorf("%w: the key table is full: all %d keys are in use", ErrUnavailable, m.cfg.KeysMax)
+		full := fmt.Errorf("%w: the key table is full: all %d keys are in use", ErrUnavailable, m.cfg.KeysMax)
+		return &timedError{full, m.proposer.defaults.TTL} // an unused key rests after that
 	}
 	p.slot = m.keys.add(*p)
 	return nil

@@ -144,7 +144,8 @@ func TestCallsThatAreBuiltAsTheFirstFailsFailWithIt(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		slow.Store(true)
 		together(9, func(i int) {
-			isErr(t, l.Wait(t.Context(), keys[i+1]), hybrid.ErrUnavailable)
+			r, err := l.Take(t.Context(), keys[i+1], 1)
+			check(t, err == nil && !r.OK && r.Source == hybrid.SourceFallback, "Take: %+v, %v", r, err)
 			d := time.Since(from)
 			check(t, d <= 111*time.Millisecond, "%v after the first sending the wait ends", d)
 		})()

@@ -353,11 +353,7 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.start(by(denying, hourly))
 		t.spoil("k")
-		t.lasts(0, 0, together(40, func(i int) {
-			if i%2 == 0 {
-				isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
-				return
-			}
+		t.lasts(0, 0, together(40, func(int) {
 			r, err := l.Take(t.Context(), "k", 1)
 			check(t, err == nil && !r.OK && r.Source == hybrid.SourceFallback, "Take: %+v, %v", r, err)
 		}))
@@ -369,41 +365,128 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	})
 }
 
-// While the store is away, Wait is served at the pace of Policy.Fallback, or fails at once.
-func TestWaitingWhileTheStoreIsAway(t *testing.T) {
+// While the store is away, Wait is served at the pace of Policy.Fallback, or waits for the store.
+func TestWaitOutlastsAnOutage(t *testing.T) {
+	const outage = 10 * time.Second
 	for _, c := range []struct {
 		name     string
 		policy   hybrid.Policy
 		cold     bool
-		want     error
-		from, to time.Duration
+		from, to time.Duration // when all 30 have waited
 	}{
-		{"deny", denying, false, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
+		// the burst that has filled up meanwhile, and then 10/s
+		{"deny", denying, false, outage + 1900*time.Millisecond, outage + 3100*time.Millisecond},
 		// a call that fails, then 10/s of a bucket that was heard to be empty
-		{"local share", hybrid.Policy{}, false, nil, 2900 * time.Millisecond, 3100 * time.Millisecond},
-		{"allow all", hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, false, nil, 0, 200 * time.Millisecond},
-		{"cold, deny", hybrid.Policy{}, true, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
-		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, nil, 0, 200 * time.Millisecond},
+		{"local share", hybrid.Policy{}, false, 2900 * time.Millisecond, 3100 * time.Millisecond},
+		{"allow all", hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, false, 0, 200 * time.Millisecond},
+		{"cold, deny", hybrid.Policy{}, true, outage + 1900*time.Millisecond, outage + 3100*time.Millisecond},
+		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, 0, 200 * time.Millisecond},
 	} {
 		bubbleOf(t, c.name, func(t *world) {
+			// Given a process that has used up its bucket, or has just started,
 			l := t.start(by(c.policy, hybrid.PerSecond(10)))
 			if !c.cold {
 				drain(l, "k")
 			}
+			// when the store is away, and thirty requests wait,
 			t.every(verdict{lost: true})
+			cured := background(func() { time.Sleep(outage); t.every(verdict{}) })
 			o := newOrder(30)
 			t.lasts(c.from, c.to, inTurn(30, func(i int) {
-				isErr(t, l.Wait(t.Context(), "k"), c.want)
+				noErr(t, l.Wait(t.Context(), "k"))
 				o.add(i)
 			}))
-			if c.want == nil {
-				o.check(t)
-			}
-			// More than the local share ever holds is not waited for.
-			err := l.WaitN(t.Context(), "k", 10)
-			check(t, c.policy.Fallback != hybrid.FallbackDeny || errors.Is(err, hybrid.ErrUnavailable), "%v", err)
+			// then all are served in their order.
+			o.check(t)
+			cured()
 		})
 	}
+}
+
+// A caller that waits again after each error, as a worker does that puts a job back, does not spin: neither in
+// an outage nor beyond it, if it heeds RetryAfter.
+func TestARetryLoopAroundWaitDoesNotSpin(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  hybrid.Config
+		cold bool
+	}{
+		{"warm", by(denying, hybrid.PerSecond(10)), false},
+		{"cold", by(denying, hybrid.PerSecond(10)), true},
+		{"several limits", by(denying, hybrid.PerSecond(10), hybrid.Sliding(50, time.Minute)), false},
+	} {
+		bubbleOf(t, c.name, func(t *world) {
+			fleet := t.fleet(2, c.cfg)
+			l := fleet[0]
+			for _, one := range fleet {
+				if !c.cold {
+					drain(one, "k")
+				}
+			}
+			t.every(verdict{lost: true})
+			l.Allow("k") // finds out
+			waits := map[string]func(context.Context) error{
+				"Wait":   func(ctx context.Context) error { return l.Wait(ctx, "k") },
+				"Joined": l.Join(l.Key("k"), l.Key("other")).Wait,
+			}
+			for name, wait := range waits {
+				for _, patience := range []time.Duration{10 * time.Millisecond, time.Second, time.Hour} {
+					times := 0
+					for from := time.Now(); time.Since(from) < 10*time.Second; times++ {
+						ctx, cancel := context.WithTimeout(t.Context(), min(patience, 10*time.Second-time.Since(from)))
+						err := wait(ctx)
+						cancel()
+						isErr(t, err, context.DeadlineExceeded)
+						time.Sleep(hybrid.RetryAfter(err))
+					}
+					most := int(10*time.Second/patience) + 1
+					check(t, times <= most, "%s for %v: %d times in 10 s, want at most %d", name, patience, times, most)
+				}
+			}
+			check(t, l.Stats().Waiting == 0 && l.Stats().Conserved(), "%+v", l.Stats())
+		})
+	}
+}
+
+// An error of a wait that fails at once names the time at which another try may succeed.
+func TestRetryAfterIsTheTimeOfTheTokens(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerMinute(60).WithBurst(10)))
+		drain(l, "k")
+		err := l.WaitN(within(t, time.Second), "k", 5)
+		isErr(t, err, hybrid.ErrWouldExceedDeadline)
+		after := hybrid.RetryAfter(err)
+		check(t, after > 4*time.Second && after <= 5*time.Second, "5 tokens in %v: %v", after, err)
+		time.Sleep(after)
+		noErr(t, l.WaitN(within(t, time.Second), "k", 5))
+		for _, err := range []error{nil, context.Canceled, l.WaitN(t.Context(), "k", 11)} {
+			check(t, hybrid.RetryAfter(err) == 0, "%v: after %v", err, hybrid.RetryAfter(err))
+		}
+	})
+}
+
+// A request for more than the local share ever holds waits for the store. Smaller ones do not wait for it.
+func TestAWaitForMoreThanTheShareHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given two processes, each of which has a share of 5,
+		fleet := t.fleet(2, of(hybrid.PerSecond(10)))
+		l := fleet[0]
+		admits(20, 100*time.Millisecond, func() bool { return l.Allow("k") && fleet[1].Allow("k") })
+		t.every(away)
+		time.Sleep(10 * time.Second)
+		// when one request waits for 8 tokens in an outage,
+		var done atomic.Bool
+		wait := background(func() { noErr(t, l.WaitN(t.Context(), "k", 8)); done.Store(true) })
+		synctest.Wait()
+		// then others are served by the share, waiting or not,
+		noErr(t, l.WaitN(within(t, time.Second), "k", 2))
+		check(t, l.Allow("k"), "Allow is denied")
+		time.Sleep(time.Minute)
+		check(t, !done.Load(), "the share has served more than it holds")
+		// and it is served when the store is back.
+		t.every(verdict{})
+		t.lasts(0, 2*time.Second, wait)
+	})
 }
 
 // A wait that the fallback serves in the end leaves what it had gathered to the next wait, before Allow.

@@ -70,11 +70,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // returns an error and has taken none. Requests that wait in one process are served in the order in
 // which they came, and before Allow. WaitN of 0 costs nothing.
 //
+// While the store is away, Policy.Fallback serves what it can, and the other requests wait for the store:
+// nothing but the context bounds that. Before the first reply Policy.ColdStart decides.
+//
 // Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
 // can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
-// meanwhile; ErrUnavailable where the store is away and Policy.Fallback admits nothing; ErrClosed,
-// ErrInvalidKey, ErrInvalidN, ErrInvalidConfig as from Take. Each token counts against the limit
-// when the bucket grants it, not when WaitN returns.
+// meanwhile; ErrUnavailable where the table of keys is full; ErrClosed, ErrInvalidKey, ErrInvalidN,
+// ErrInvalidConfig as from Take. RetryAfter says when to try again. Each token counts against the limit when
+// the bucket grants it, not when WaitN returns.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	return l.first.wait(ctx, l.first.request(key, n, protocol.InLine))
 }

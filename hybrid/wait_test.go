@@ -437,7 +437,7 @@ func TestLocalSharesOfAWindowAddUp(t *testing.T) {
 			check(t, total <= limit.Tokens+1 && total > limit.Tokens-3, "%d admitted of %v", total, limit)
 			for _, l := range fleet {
 				if limit.Tokens == 2 {
-					isErr(t, l.Wait(within(t, time.Hour), "k"), hybrid.ErrUnavailable)
+					isErr(t, l.Wait(within(t, time.Minute), "k"), context.DeadlineExceeded)
 				} else {
 					t.lasts(0, 62*time.Second, func() { noErr(t, l.Wait(within(t, 2*time.Minute), "k")) })
 				}

@@ -97,8 +97,10 @@ func TestAWaitThatTimesOutIsLinked(t *testing.T) {
 		c.Policy.Fallback = hybrid.FallbackDeny
 		l := t.start(c)
 		release := t.store.holds()
-		err := t.Wait(t.Context(), l.Key("k"))
-		check(t, errors.Is(err, hybrid.ErrUnavailable), "%v", err)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := t.Wait(ctx, l.Key("k"))
+		check(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
 		release()
 		time.Sleep(time.Second)
 		wait, call := t.ended("yuzhi.wait")[0], t.ended("yuzhi.lease")[0]
@@ -195,11 +197,14 @@ func TestWaitsByOutcome(t *testing.T) {
 		outcomes(k, -1, t.Context(), "invalid", hybrid.ErrInvalidN)
 		outcomes(l.Key("bad"), 1, t.Context(), "misconfigured", hybrid.ErrInvalidConfig)
 		outcomes(other{}, 1, t.Context(), "_OTHER", nil)
-		t.store.fails(lease.ErrUnavailable)
 		c := config(hourly)
-		c.Policy.Fallback = hybrid.FallbackDeny
-		away := t.startOn(&struct{ lease.Store }{t.store}, c).Key("k")
-		outcomes(away, 1, t.Context(), "unavailable", hybrid.ErrUnavailable)
+		c.KeysMax = 1
+		full := t.startOn(&struct{ lease.Store }{t.store}, c)
+		release := t.store.holds()
+		go full.Allow("in use")
+		synctest.Wait()
+		outcomes(full.Key("k"), 1, t.Context(), "unavailable", hybrid.ErrUnavailable)
+		release()
 		l.Close()
 		outcomes(k, 1, t.Context(), "closed", hybrid.ErrClosed)
 		t.says(counts, "wait")

@@ -14,8 +14,8 @@
 //
 //   - Allow waits for one lease call, at most hybrid.Config.CallTimeout, where this process holds nothing and
 //     does not know the bucket to be empty.
-//   - In an outage of Redis, Wait goes on at this process's share of the rate. It fails with
-//     hybrid.ErrUnavailable under hybrid.FallbackDeny, and before the first reply.
+//   - In an outage of Redis, Wait goes on at this process's share of the rate. Under hybrid.FallbackDeny, and
+//     before the first reply, it waits for Redis, as long as its context allows.
 //   - Waiting requests come before Allow in their own process. Another process's Allow may take tokens that
 //     a Wait needs: for optional work, give Config.Priorities to hybrid.New and use New(key.Class(1)).
 //   - The error of a Wait that would be too late wraps context.DeadlineExceeded.

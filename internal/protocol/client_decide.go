@@ -35,7 +35,6 @@ const (
 	VerdictDeny                        // the tokens are not there
 	VerdictExceedsBurst                // they never will be
 	VerdictTooLate                     // they cannot be there by its deadline
-	VerdictUnavailable                 // the store is away and Policy.Fallback gives nothing
 	VerdictCancelled                   // Cancel was called
 	VerdictClosed                      // Leave or Close was
 )
@@ -123,8 +122,7 @@ func (c *Client) decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: held, Took: held}
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
-		// Requests that wait for the local share go before.
-		if c.queue.inLine > 0 && !c.coldDecides() {
+		if c.shareAwaited() && !c.coldDecides() {
 			return Decision{Verdict: VerdictDeny, Source: lease.SourceFallback}
 		}
 		return c.without(now, least, n, lease.SourceFallback)
@@ -167,11 +165,8 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	}
 	if c.Degraded() || now < c.deniedUntil && c.admitsAll() {
 		c.Refuse(n) // a request wants a probe
-		if c.queue.inLine == 0 && c.takeFallback(now, n, n) > 0 {
+		if !c.shareAwaited() && c.takeFallback(now, n, n) > 0 {
 			return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: n}
-		}
-		if _, ok := c.fallbackAt(now, n); !ok {
-			return Decision{Verdict: VerdictUnavailable}
 		}
 	}
 	if at := c.earliest(now, c.queue.lackingInLine+n); at > deadline {
@@ -393,6 +388,21 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 		return Never, false
 	}
 	return now.Add(c.shareIn(now, n)), true
+}
+
+// shareAwaited reports whether a request in line waits for the local share, which serves it before later ones.
+// A request for more than the share ever holds waits for the store instead, and holds up no other.
+func (c *Client) shareAwaited() bool {
+	if c.queue.inLine == 0 {
+		return false
+	}
+	most := c.shareMost()
+	for w := c.queue.head; w != nil; w = w.next {
+		if w.inLine() && w.N <= most {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), lease.Blocked.Equal) }

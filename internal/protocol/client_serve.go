@@ -321,8 +321,8 @@ func (c *Client) askAgain(now clock.Instant) {
 // fallbackPause is the least time between two looks at the local share for requests that wait for it.
 const fallbackPause = time.Millisecond
 
-// serveWithout decides waiting requests without the store, first in first out. Some of those in line may
-// wait for the local share: it says when to look again.
+// serveWithout decides waiting requests without the store, first in first out. A request in line that is not
+// served waits on: for the local share, which again says when to look at, or for the store.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // by one in line that the local share has too little for
@@ -337,9 +337,7 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 			// it is served
 		} else if !w.inLine() {
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
-		} else if at, ok := c.fallbackAt(now, w.N); !ok {
-			c.settle(w, Decision{Verdict: VerdictUnavailable})
-		} else if !blocked {
+		} else if at, ok := c.fallbackAt(now, w.N); ok && !blocked {
 			// Not at once, or a refusal for any other reason would be repeated without end.
 			blocked, again = true, max(at, now.Add(fallbackPause))
 		}
