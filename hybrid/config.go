@@ -157,7 +157,7 @@ const (
 // Events are hooks. A nil one costs nothing. A key longer than lease.KeyMax comes as lease.ShortKey
 // of it where no request is at hand.
 //
-// Degraded, Recovered, Lost, Conflict, LimitsChanged and NearlyUsed run one at a time, in the order in which
+// NodeAway, NodeBack, KeyFailed, Lost, Conflict, LimitsChanged and NearlyUsed run one at a time, in the order in which
 // things happened, on any goroutine of the Limiter. They may use the Limiter but may not block: its
 // calls and its other events wait for them.
 type Events struct {
@@ -172,13 +172,16 @@ type Events struct {
 	// It may block, which only that request waits for; a denial costs the call of it and no more.
 	Denied func(key string, n int64)
 
-	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that
-	// is away. err gives the cause on one line of about 1,000 bytes. From now on Policy.Fallback
-	// decides on requests beyond the tokens that the process holds.
-	Degraded func(key string, err error)
-	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run after
-	// Close, nor for a key that was not asked for meanwhile and so is at rest or has left the table.
-	Recovered func(key string, after time.Duration)
+	// NodeAway runs when a node of the store is away: a call to it has failed, of this Limiter or of another one
+	// on the same Store. err gives the cause on one line of about 1,000 bytes. From now on Policy.Fallback
+	// decides on requests for the node's keys beyond the tokens that the process holds. See Stats.Nodes.
+	NodeAway func(node string, err error)
+	// NodeBack runs when the node has answered a call again, with the time since NodeAway. A node that no
+	// request needs is not called. NodeBack does not run after Close.
+	NodeBack func(node string, after time.Duration)
+	// KeyFailed runs when a lease call for key has failed though its node is well: its bucket is damaged, say.
+	// Policy.Fallback decides for this key until a call succeeds. KeyFailed runs again only after that.
+	KeyFailed func(key string, err error)
 	// Lost runs when n leased tokens have come to nothing.
 	Lost func(key string, n int64, reason LossReason)
 	// Conflict runs when the store turns out to have other limits for key, under the version that

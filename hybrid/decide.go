@@ -52,7 +52,7 @@ type decision struct {
 	entry    *entry
 	hold     hold          // the entry's tokens that an admitted request has
 	wait     time.Duration // after a denial: the earliest time at which it makes sense to ask again
-	counted  bool          // after a denial: Stats has it, though there is no entry
+	counted  *storeNode    // after a denial of a key without an entry: Stats has it, at this node
 	// The outlook, for a Result; nil where there is an entry.
 	outlook *protocol.Outlook
 }
@@ -246,7 +246,7 @@ func (m *member) refuse(r request, d decision) decision {
 		o.misconfigured.Add(1)
 	}
 	switch {
-	case d.counted:
+	case d.counted != nil:
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
 		o.full.Add(r.n)
 	case overruled && d.err != nil:
@@ -364,7 +364,7 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 		if r.spot.slot != nil && idle.heard(r.spot.slot) {
 			return decision{}, false // other limits may be in force than this process proposes
 		}
-		return m.decided(r, 0, now, &protocol.Unheard{}, &t, b.Active()), true
+		return m.decided(r, 0, now, n, &protocol.Unheard{}, &t), true
 	}
 	if err := m.addSlot(&r.spot); err != nil {
 		return decision{err: err}, true
@@ -385,16 +385,19 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	if idle.linkLocked(s, now, s.unheard.FullAt(&t, b.Active()).Sub(now)) {
 		m.wake()
 	}
-	return m.decided(r, took, now, s.unheard, &t, b.Active()), true
+	return m.decided(r, took, now, n, s.unheard, &t), true
 }
 
 // decided is the answer to r, which u has given took tokens, and counts it.
 func (m *member) decided(
-	r *request, took int64, now clock.Instant, u *protocol.Unheard, t *protocol.Terms, active int64,
+	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
-	o := u.Outlook(now, r.least(), t, active, m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, counted: took == 0}
-	m.observer.fallback.Add(took)
+	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o}
+	if took == 0 {
+		d.counted = n
+	}
+	n.decided(r.n, took)
 	if !d.ok {
 		d.wait = o.RetryAfter
 	}
@@ -482,7 +485,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		told = e.awaitLocked(r, now, deadline)
 	case protocol.VerdictClosed:
 	default:
-		e.m.observer.source(told.Source, told.Took)
+		e.countLocked(told, r.n)
 	}
 	return e.decisionLocked(told, r, deadline.Sub(now), told.EarliestAt.Sub(now)), false
 }
@@ -491,7 +494,6 @@ func (e *entry) decisionLocked(told protocol.Decision, r request, deadline, earl
 	if told.OK() || told.Verdict == protocol.VerdictDeny {
 		e.denied = !told.OK()
 	}
-	e.failsIfAwayLocked(e.Now())
 	d := decision{ok: told.OK(), taken: told.Took, source: told.Source, entry: e}
 	if d.ok && told.Source != SourceFallback {
 		d.hold = hold{e, told.Took, told.Pooled, told.Draw}

@@ -3,7 +3,6 @@ package hybrid
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -37,8 +36,6 @@ type entry struct {
 	reopener clock.Timer   // ends the denial in advance; nil before the first
 	heardAt  clock.Instant // when the capacity was last heard
 	endings  chan struct{} // closed when a call ends, or the entry; nil where nothing waits for that
-	outage   *outage       // that this key is part of; nil while calls succeed
-	failedAt clock.Instant // when that began
 	seen     uint64        // the last Stats that looked at this entry
 
 	voided    int64 // of the tokens burnt: the bucket did not know the lease
@@ -182,7 +179,6 @@ func (e *entry) leave() {
 func (e *entry) endLocked() {
 	e.client.Close()
 	e.callEndedLocked()
-	e.failsNoMoreLocked(0, false)
 	if e.leaving {
 		e.m.leaving.Done()
 	}
@@ -204,7 +200,7 @@ func (e *entry) addTo(st *Stats) {
 	}
 	e.client.Waiters(func(*protocol.Waiter) { st.Waiting++ })
 	st.InUse++
-	if e.outage != nil {
+	if e.client.Suspect() {
 		st.Degraded++
 	}
 }
@@ -299,11 +295,29 @@ func (e *entry) Forfeited(*protocol.Waiter)                      {}
 
 // Settled implements protocol.Host.
 func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
-	e.m.observer.source(d.Source, d.Took)
+	e.countLocked(d, w.N)
 	if d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow {
 		e.m.observer.ended.Add(w.N)
 	}
 	w.Owner.(*waiter).told <- d
+}
+
+// countLocked counts a decision on a request for n tokens by what it rests on.
+func (e *entry) countLocked(d protocol.Decision, n int64) {
+	switch d.Source {
+	case SourceFallback:
+		e.node.Load().decided(n, d.Took)
+	case SourceStore:
+		e.m.observer.awaited.Add(d.Took)
+	}
+}
+
+// undenyLocked takes back that a request for n tokens counts as denied: another key has denied it.
+func (e *entry) undenyLocked(n int64, source Source) {
+	e.client.Undeny(n)
+	if source == SourceFallback {
+		e.node.Load().decided(-n, 0)
+	}
 }
 
 // Breaker implements protocol.Host.
@@ -430,7 +444,6 @@ func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.
 	if n.breaker.Admit(now) {
 		return true, 0
 	}
-	e.failsIfAwayLocked(now)
 	again = n.breaker.Turn(now)
 	if e.client.Pool.Held() > 0 {
 		again = min(again, e.client.Deadline())
@@ -509,11 +522,11 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o, key := e.m.observer, e.slot.name
 	burnt, conflict, limits := e.client.Account().Burnt, e.client.Conflict(), e.client.Limits()
+	before := e.client.Heard()
 	got, ok := e.client.Accept(now, &c.Grant)
 	if !ok {
 		return false
 	}
-	e.failsNoMoreLocked(now, true)
 	burnt = e.client.Account().Burnt - burnt
 	if c.Grant.Void && burnt > 0 {
 		e.voided += burnt
@@ -523,6 +536,9 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o.limitsChanged(key, limits, e.client.Limits())
 	o.nearlyUsed(key, &c.Grant, now)
+	if lost(c) || c.Grant.Frozen > 0 && !before.Frozen() {
+		o.bucketLost(key, c.Grant.Frozen)
+	}
 	if e.client.Conflict() && !conflict {
 		o.conflict(key, e.client.Limits(), c.Grant.Config.Version.Deploy)
 	}
@@ -542,47 +558,19 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	return true
 }
 
+// lost reports whether the answer to c comes from another bucket than the one that c knew, which had not expired.
+func lost(c *lease.Call) bool { return c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch }
+
 func (e *entry) failLocked(now clock.Instant, err error) {
 	e.flight = nil
 	e.m.observer.errors.Add(1)
 	e.client.Fail(now, err)
-	e.failsLocked(now, err)
+	if e.client.Failures() == 1 {
+		e.m.observer.keyFailed(e.slot.name, err)
+	}
 	if e.client.Closed() {
 		e.m.lost.Add(1) // its tokens expire at the store
 		e.endLocked()
-	}
-}
-
-// failsLocked counts e among the keys whose calls fail, if its call has failed. Errors that an
-// operator must mend are kept apart from a node that is away, so that neither hides the other.
-func (e *entry) failsLocked(now clock.Instant, err error) {
-	if e.outage != nil || !e.client.Degraded() {
-		return
-	}
-	n := e.node.Load()
-	e.outage = &n.away
-	if errors.Is(err, lease.ErrPermanent) {
-		e.outage = &n.permanent
-	}
-	e.failedAt = now
-	e.outage.begin(e.m.observer, now, e.slot.name, n.breaker.Active() == 0, err)
-}
-
-// failsIfAwayLocked counts e among the keys whose calls fail, if its node is away.
-func (e *entry) failsIfAwayLocked(now clock.Instant) {
-	if n := e.node.Load(); e.outage == nil && n.breaker.Away(now) {
-		e.failsLocked(now, n.why())
-	}
-}
-
-// failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
-func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
-	if e.outage != nil {
-		e.outage.end(e.m.observer, now, succeeded || !e.client.Suspect())
-		e.outage = nil
-		if succeeded {
-			e.m.observer.recovered(e.slot.name, now.Sub(e.failedAt))
-		}
 	}
 }
 

@@ -24,7 +24,7 @@ var (
 	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
 )
 
-// The causes of failed calls, which Events.NodeAway, Events.CallFailed and the log tell.
+// The causes of failed calls, which Events.NodeAway, Events.KeyFailed and the log tell.
 var (
 	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
 	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)

@@ -504,14 +504,15 @@ func (j *Joined) deny(r request, told []decision) agreement {
 func (p *part) undeny(d *decision, n int64) {
 	ended := errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)
 	switch {
-	case d.counted:
+	case d.counted != nil:
 		p.m.observer.deny(d.outlook.Limit, -p.of(n))
+		d.counted.decided(-p.of(n), 0)
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		// no entry has counted it
 	case ended && p.m.cfg.Policy.Shadow:
 		p.m.observer.ended.Add(-p.of(n))
 	default:
-		d.entry.with(func() { d.entry.client.Undeny(p.of(n)) })
+		d.entry.with(func() { d.entry.undenyLocked(p.of(n), d.source) })
 	}
 }
 
@@ -523,7 +524,7 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 		d := &told[i]
 		wait := time.Duration(0)
 		switch {
-		case d.ok || d.entry == nil && d.err == nil && !d.counted:
+		case d.ok || d.entry == nil && d.err == nil && d.counted == nil:
 			continue // or not asked
 		case d.err == nil:
 			p := &j.parts[i]

@@ -374,7 +374,7 @@ func TestTheDefaultLoggerIsUsed(t *testing.T) {
 		l.Allow("k")
 		time.Sleep(ttl)
 		synctest.Wait()
-		for _, part := range []string{"lease calls fail", "limiter=login", "level=WARN"} {
+		for _, part := range []string{"lease calls fail", "node=0", "level=WARN"} {
 			check(t, strings.Contains(out.String(), part), "%q is missing in %q", part, out.String())
 		}
 	})

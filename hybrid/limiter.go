@@ -42,6 +42,7 @@ func New(store Store, cfg Config) (*Limiter, error) {
 		l.observer.limits.of(limit) // it comes first
 	}
 	l.observer.proposed(cfg.Limits)
+	l.outages = watch(l.store, l.observer)
 	l.first = l.newMember(cfg.Policy.Headroom)
 	l.first.run()
 	return l, nil
@@ -61,6 +62,7 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	l.identity.unregister()
+	l.outages.leave(l.observer)
 	for _, m := range l.members() {
 		m.close()
 	}
@@ -249,7 +251,11 @@ func (l *Limiter) Stats() Stats {
 	defer c.mu.Unlock()
 	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
 	st.Held, st.Refunded, st.UnknownToBucket = c.sum.Held, c.sum.Refunded, c.sum.voided
-	st.Fallback, st.TableFull, st.Charged = c.fallback.Load(), c.full.Load(), c.charged.Load()
+	st.TableFull, st.Charged = c.full.Load(), c.charged.Load()
+	st.Nodes = l.first.nodes.stats(l.cfg.Clock.Now())
+	for _, n := range st.Nodes {
+		st.Fallback, st.FallbackDenied = st.Fallback+n.Fallback, st.FallbackDenied+n.FallbackDenied
+	}
 	st.Admitted = c.sum.Admitted + st.Fallback
 	st.Denied = c.sum.denied + st.TableFull
 	if l.cfg.Policy.Shadow {

@@ -25,6 +25,7 @@ type group struct {
 	store    lease.Store
 	proposer *proposer
 	observer *observer
+	outages  *outages // of the store's nodes
 
 	first   *member                  // class 0
 	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used

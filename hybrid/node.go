@@ -42,39 +42,6 @@ type batch struct {
 	left   atomic.Int64 // calls that are not answered
 }
 
-// health says whether a node answers. All members of a Limiter share it: requests of one do not wait
-// for what another has found out.
-type health struct {
-	target          time.Duration // Config.Target of most keys
-	breaker         *protocol.Breaker
-	cause           atomic.Pointer[error] // of the last outage
-	away, permanent outage                // for the log
-	probeAsked      atomic.Int64          // when a key that is not in use was let through for a probe
-}
-
-func (h *health) why() error {
-	if err := h.cause.Load(); err != nil {
-		return *err
-	}
-	return errOverdue
-}
-
-// answered says that the node has answered a call that was sent then.
-func (h *health) answered(o *observer, now, sent clock.Instant) {
-	if h.breaker.Answered(now, sent) {
-		h.away.recovered(o, now)
-		h.permanent.recovered(o, now)
-	}
-}
-
-// claimProbe gives a request the probe that is due, if there is one: the first that comes, and another
-// one a Target later if the scheduler has not come to it.
-func (h *health) claimProbe(now clock.Instant) bool {
-	last := h.probeAsked.Load()
-	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
-		h.probeAsked.CompareAndSwap(last, int64(now))
-}
-
 // rtt is the 99th percentile of the round trips; 0 before the first.
 func (n *storeNode) rtt() time.Duration {
 	n.mu.Lock()
@@ -253,7 +220,10 @@ func (n *nodes) of(number int) *storeNode {
 		if n.first != nil {
 			added.health = n.first.of(number).health
 		} else {
-			added.health = &health{target: n.target, breaker: protocol.NewBreaker(n.target, n.ttl, rand.Uint64())}
+			added.health = &health{
+				outage: n.m.outages.node(number), target: n.target,
+				breaker: protocol.NewBreaker(n.target, n.ttl, rand.Uint64()),
+			}
 		}
 		added.rules.Init(added.breaker, n.m.cfg.CallTimeout)
 		n.all = append(n.all, added)
@@ -268,4 +238,19 @@ func (n *nodes) worst() (rtt time.Duration) {
 		rtt = max(rtt, one.rtt())
 	}
 	return rtt
+}
+
+// stats says how the nodes fare that were ever called.
+func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, one := range n.all {
+		st, called := one.outage.stats(now)
+		st.Fallback, st.FallbackDenied = one.fallbackAdmitted.Load(), one.fallbackDenied.Load()
+		idle := st.Away == 0 && st.Fallback == 0 && st.FallbackDenied == 0
+		if called && !(idle && one.number == nodeUnknown) {
+			all = append(all, st)
+		}
+	}
+	return all
 }

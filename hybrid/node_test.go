@@ -31,6 +31,9 @@ func (s *nodesOf) NodeOf(key string) int {
 	return node
 }
 
+// NodeName implements lease.Router.
+func (s *nodesOf) NodeName(node int) string { return fmt.Sprint("node ", node) }
+
 // Ping implements lease.Pinger.
 func (s *nodesOf) Ping(context.Context) error { return nil }
 

@@ -27,7 +27,7 @@ type Stats struct {
 	Name             string        // Config.Name
 	Keys             int           // in the table now, in use or at rest; once for each class that it is used in
 	InUse            int           // of Keys: asked for within a TTL or so, or holding tokens
-	Degraded         int           // of InUse: their node is away, or their last call failed
+	Degraded         int           // of InUse: their node is away, or their own last call failed
 	Waiting          int           // requests that wait now, for a lease call or in line
 	RTT              time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 at first
 	Leased           int64         // granted by the store
@@ -35,6 +35,7 @@ type Stats struct {
 	Denied           int64         // of requests that were not admitted
 	Shadowed         int64         // denied, and all the same admitted by Policy.Shadow: in no other count
 	TableFull        int64         // of Denied or Shadowed: all of Config.KeysMax keys were in use
+	FallbackDenied   int64         // of Denied or Shadowed: the store did not answer; the others exceeded a limit
 	Returned         int64         // given back unused
 	Burnt            int64         // lost to expiry, a bucket that did not know the lease, or a call given up
 	UnknownToBucket  int64         // of Burnt: the bucket did not know the lease; see LossVoid
@@ -54,6 +55,20 @@ type Stats struct {
 	// Limits has the counts by limit, those of Config.Limits first. Each keeps its place. Beyond 64
 	// different limits the others come together at the end, under the zero Limit.
 	Limits []LimitStats
+	// Nodes are the nodes of the store that this Limiter has called, and "unknown" while a node that it has
+	// not found yet does not answer.
+	Nodes []NodeStats
+}
+
+// NodeStats says whether one node of the store answers. The node is away from the first failed call to the
+// first answer, of any Limiter on the Store. Without a request for one of its keys there is no call that could
+// be answered.
+type NodeStats struct {
+	Node           string        // its address, if the Store knows it
+	Away           time.Duration // so far; 0 while the node answers
+	Err            error         // of the last failed call; nil while the node answers
+	Fallback       int64         // of Stats.Fallback: for keys on this node
+	FallbackDenied int64         // of Stats.FallbackDenied: likewise
 }
 
 // Conserved reports whether every token that the store granted is accounted for, once: Leased = Admitted -
@@ -127,6 +142,8 @@ const (
 	lineCrowd           // the fleet is too large for a burst to keep its budget of calls
 	lineMisconfigured
 	lineNotFollowed // ScopeProcess cannot ask for the limits that were set
+	lineKeyFailed   // a call fails on a node that is well
+	lineBucketLost  // the store has lost a bucket
 	lines
 )
 
@@ -235,85 +252,6 @@ func brief(key string) string {
 	return quoted
 }
 
-// outage counts the keys of one node whose calls fail. The log has its beginning and its end.
-type outage struct {
-	mu     sync.Mutex
-	keys   int64 // that fail now
-	most   int64 // that failed at one time
-	since  clock.Instant
-	over   bool // calls succeed again
-	told   bool // the log has the first line
-	toldAt clock.Instant
-	key    string // the last one that began to fail, and its error
-	err    error
-	cold   bool // this process has never heard of the node, so ColdStart decides and no Fallback
-}
-
-// begin counts a key whose calls fail from now on. The line comes a CallTimeout after the first
-// key, when the number of keys is known.
-func (f *outage) begin(o *observer, now clock.Instant, key string, cold bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.keys == 0 {
-		f.since, f.most, f.over, f.told = now, 0, false, false
-		o.cfg.Clock.AfterFunc(o.cfg.CallTimeout, func() { f.tell(o) })
-	}
-	f.keys++
-	f.most = max(f.most, f.keys)
-	f.key, f.err, f.cold = key, err, cold
-	o.degraded(key, err)
-}
-
-// tell logs an outage that is not over yet, later if another one was logged not long ago. Keys that
-// are at rest by then, or gone, are no sign of calls that succeed.
-func (f *outage) tell(o *observer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := o.cfg.Clock.Now()
-	switch quiet := f.toldAt.Add(quietFor).Sub(now); {
-	case f.over || f.told || o.ctx.Err() != nil:
-	case f.toldAt > 0 && quiet > 0:
-		o.cfg.Clock.AfterFunc(quiet, func() { f.tell(o) })
-	default:
-		f.told, f.toldAt = true, now
-		said := []any{"keys", f.most, "key", brief(f.key), "error", safetext.Error(f.err)}
-		if f.cold {
-			does := "denies"
-			if o.cfg.Policy.ColdStart == ColdStartAllow {
-				does = "admits"
-			}
-			said = append(said, "cold_start", does+" every request until the store first replies")
-		}
-		o.logger().Warn("hybrid: lease calls fail", said...)
-	}
-}
-
-// end no longer counts a key: its calls succeed again, or it has gone.
-func (f *outage) end(o *observer, now clock.Instant, succeeded bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.keys--; succeeded {
-		f.endLocked(o, now)
-	}
-}
-
-// recovered ends an outage whose node has answered, unless a key is left whose next call will tell.
-func (f *outage) recovered(o *observer, now clock.Instant) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.endLocked(o, now)
-}
-
-func (f *outage) endLocked(o *observer, now clock.Instant) {
-	if f.keys > 0 || f.over {
-		return
-	}
-	f.over = true
-	if f.told {
-		o.logger().Info("hybrid: lease calls succeed again", "keys", f.most, "after", now.Sub(f.since))
-	}
-}
-
 // limitCounts counts by limit. The counters' lock guards it.
 type limitCounts struct {
 	all   []LimitStats
@@ -352,7 +290,7 @@ func (c *limitCounts) list(shadow bool) []LimitStats {
 }
 
 type counters struct {
-	calls, roundTrips, errors, invalid, full, fallback, conflicts, charged atomic.Int64
+	calls, roundTrips, errors, invalid, full, conflicts, charged atomic.Int64
 
 	awaited, misconfigured atomic.Int64
 
@@ -450,16 +388,6 @@ func (c *counters) blame(l Limit, n int64) {
 	c.denyLocked(l, n)
 }
 
-// source counts n admitted tokens that were not the process's own.
-func (c *counters) source(s Source, n int64) {
-	switch s {
-	case SourceFallback:
-		c.fallback.Add(n)
-	case SourceStore:
-		c.awaited.Add(n)
-	}
-}
-
 // eventQueue runs callbacks one after the other, in the order of add. They are added under an
 // entry's lock and run when it is free again.
 type eventQueue struct {
@@ -500,16 +428,19 @@ func (q *eventQueue) run() {
 
 // The events that are queued. Callers hold the entry's lock, and call queue.run once it is free.
 
-func (o *observer) degraded(key string, err error) {
-	if f := o.cfg.Events.Degraded; f != nil {
-		o.queue.add(func() { f(key, safetext.Error(err)) })
+// keyFailed logs and announces that a call for key has failed though its node is well.
+func (o *observer) keyFailed(key string, err error) {
+	err = safetext.Error(err)
+	if f := o.cfg.Events.KeyFailed; f != nil {
+		o.queue.add(func() { f(key, err) })
 	}
+	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call of a key fails; its node is well", "error", err)
 }
 
-func (o *observer) recovered(key string, after time.Duration) {
-	if f := o.cfg.Events.Recovered; f != nil {
-		o.queue.add(func() { f(key, after) })
-	}
+// bucketLost logs that the store has lost the bucket of key, which grants nothing for the time of frozen.
+func (o *observer) bucketLost(key string, frozen time.Duration) {
+	o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits set for it may be lost too",
+		"grants_nothing_for", frozen)
 }
 
 func (o *observer) lost(key string, n int64, reason LossReason) {

@@ -40,8 +40,11 @@ func (t *world) listening(cfg hybrid.Config) (*hybrid.Limiter, *recorder) {
 		heard.locked(func() { heard.lines = append(heard.lines, key+": "+fmt.Sprintf(format, args...)) })
 	}
 	cfg.Events = hybrid.Events{
-		Degraded:  func(key string, err error) { say(key, "degraded %t", errors.Is(err, lease.ErrUnavailable)) },
-		Recovered: func(key string, after time.Duration) { say(key, "recovered after %v", after) },
+		NodeAway: func(node string, err error) {
+			say("k", "node %s away %t", node, errors.Is(err, lease.ErrUnavailable))
+		},
+		NodeBack:  func(node string, after time.Duration) { say("k", "node %s back after %v", node, after) },
+		KeyFailed: func(key string, err error) { say(key, "failed %t", errors.Is(err, lease.ErrKey)) },
 		Lost: func(key string, n int64, reason hybrid.LossReason) {
 			say(key, "lost %s", reason)
 			heard.locked(func() { heard.burnt[reason] += n })
@@ -72,9 +75,9 @@ func (h *recorder) lost(reason hybrid.LossReason) (n int64) {
 	return n
 }
 
-// An outage of a key has an event when it begins, with the cause, and one when it ends, with the
-// duration. A hook may use the Limiter.
-func TestEventsTellAnOutageOfAKey(t *testing.T) {
+// An outage of a node has an event when it begins, with the cause, and one when it ends, with the duration. A
+// hook may use the Limiter.
+func TestEventsTellAnOutageOfANode(t *testing.T) {
 	bubble(t, func(t *world) {
 		l, heard := t.listening(of(hybrid.PerSecond(1000)))
 		must(t, l.Allow("k"), "denied")
@@ -87,7 +90,7 @@ func TestEventsTellAnOutageOfAKey(t *testing.T) {
 			time.Sleep(ttl)
 		}
 		equal(t, l.Stats().Degraded, 1, "keys degraded")
-		heard.says(t, "k: degraded true")
+		heard.says(t, "k: node 0 away true")
 		t.every(verdict{})
 		l.Allow("k")
 		time.Sleep(5 * ttl)
@@ -95,11 +98,29 @@ func TestEventsTellAnOutageOfAKey(t *testing.T) {
 		synctest.Wait()
 		must(t, len(heard.lines) == 1, "told %q", heard.lines)
 		var text string
-		_, err := fmt.Sscanf(heard.lines[0], "k: recovered after %s", &text)
+		_, err := fmt.Sscanf(heard.lines[0], "k: node 0 back after %s", &text)
 		noErr(t, err)
 		after, err := time.ParseDuration(text)
 		check(t, err == nil && after >= 4*ttl && after <= 12*ttl, "told %q, %v", heard.lines, err)
 		equal(t, l.Stats().Degraded, 0, "keys degraded")
+	})
+}
+
+// A key whose calls fail on a node that is well has an event of its own, once.
+func TestEventsTellAKeyThatFails(t *testing.T) {
+	bubble(t, func(t *world) {
+		l, heard := t.listening(by(denying, hybrid.PerSecond(1000)))
+		must(t, l.Allow("k") && l.Allow("other"), "denied")
+		time.Sleep(time.Second)
+		t.onKeys("k", verdict{err: fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrKey)})
+		for range 20 {
+			l.Allow("k")
+			check(t, l.Allow("other"), "a key of a node that is well is denied")
+			time.Sleep(ttl / 4)
+		}
+		heard.says(t, "k: failed true")
+		st := l.Stats()
+		check(t, st.Degraded == 1 && len(st.Nodes) == 1 && st.Nodes[0].Away == 0, "%+v", st)
 	})
 }
 
@@ -242,9 +263,9 @@ func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 			time.Sleep(takes)
 			t.locked(func() { told = append(told, key+" "+what) })
 		}
-		cfg.Events.Degraded = func(key string, _ error) { hook(key, "degraded", time.Second) }
-		cfg.Events.Recovered = func(key string, _ time.Duration) { hook(key, "recovered", 0) }
-		l := t.start(cfg)
+		cfg.Events.NodeAway = func(node string, _ error) { hook(node, "away", time.Second) }
+		cfg.Events.NodeBack = func(node string, _ time.Duration) { hook(node, "back", 0) }
+		l := t.startOn(t.cluster(), cfg)
 		t.every(away)
 		ask := inTurn(2, func(i int) { l.Allow(fmt.Sprint(i)) })
 		t.every(verdict{})
@@ -255,12 +276,16 @@ func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 				l.Stats()
 			}
 		})
+		time.Sleep(ttl)
+		for i := range 2 {
+			l.Allow(fmt.Sprint(i))
+		}
 		time.Sleep(5 * time.Second)
 		t.locked(func() {
 			must(t, len(told) == 4, "told %q", told)
 			for i := range 2 {
-				key := fmt.Sprint(i)
-				check(t, slices.Index(told, key+" degraded") < slices.Index(told, key+" recovered"), "told %q", told)
+				node := fmt.Sprint("node ", i)
+				check(t, slices.Index(told, node+" away") < slices.Index(told, node+" back"), "told %q", told)
 			}
 		})
 	})
@@ -365,15 +390,12 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		ask(1, crowd)
 		synctest.Wait()
 		must(t, out.Len() == 0, "%s", out.String())
-		// The store is away for more than a second: the log says so once, for how many, and why;
+		// The store is away for more than a second: the log says so once, and why;
 		t.every(verdict{err: fmt.Errorf("%w: no route", lease.ErrUnavailable)})
 		ask(3, crowd)
 		began := lines(2)
 		check(t, strings.Contains(began[0], "no route"), "%s", began[0])
-		must(t, strings.Contains(began[0], "lease calls fail"), "%s", began[0])
-		var keys int
-		_, err := fmt.Sscanf(began[0][strings.Index(began[0], "keys="):], "keys=%d", &keys)
-		check(t, err == nil && keys >= crowd*4/5, "%d keys, %v: %s", keys, err, began[0])
+		must(t, strings.Contains(began[0], "lease calls fail") && strings.Contains(began[0], "node=0"), "%s", began[0])
 		for _, line := range began {
 			check(t, len(line) <= 500, "a line of %d bytes: %.600s", len(line), line)
 		}
@@ -381,7 +403,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		t.every(verdict{})
 		ask(3, crowd)
 		ended := lines(1)
-		for _, part := range []string{"lease calls succeed again", fmt.Sprint("keys=", crowd), "after="} {
+		for _, part := range []string{"lease calls succeed again", "node=0", "after="} {
 			check(t, strings.Contains(ended[0], part), "%q is missing in %s", part, ended[0])
 		}
 		// And when a call is lost now and then for half a minute, it is not worth a line for each.
@@ -460,19 +482,16 @@ func TestTheLogSaysWhatDecidesBeforeTheStoreWasHeard(t *testing.T) {
 	}
 }
 
-func TestASecondFailureIsLoggedToo(t *testing.T) {
-	bubbleOf(t, "a permanent failure and an outage", func(t *world) {
+func TestASecondOutageIsLoggedToo(t *testing.T) {
+	bubbleOf(t, "an outage that an operator must end", func(t *world) {
 		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000)))
-		t.setJudge(func(c *lease.Call) verdict {
-			if c.Key == "damaged" {
-				return verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrPermanent)}
-			}
-			return away
-		})
-		l.Allow("damaged")
-		l.Allow("k")
-		time.Sleep(ttl)
+		t.every(away)
+		admits(5, ttl, func() bool { return l.Allow("k") })
+		logs(t, out, 1, "lease calls fail")
+		t.every(verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrPermanent)})
+		admits(50, ttl, func() bool { return l.Allow("k") })
 		logs(t, out, 2, "lease calls fail")
+		logs(t, out, 1, "permanent error")
 	})
 	bubbleOf(t, "an outage soon after another, if it lasts", func(t *world) {
 		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000)))
@@ -498,18 +517,18 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 			check(t, l.Allow(key) && l.Key(key).Allow() && !l.Allow(key), "%.20q has not 2 of its own", key)
 		}
 		time.Sleep(2 * ttl)
-		t.every(away)
+		t.every(verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrKey)})
 		for _, key := range keys {
 			l.Allow(key)
+			time.Sleep(11 * time.Second) // or the log does not repeat itself
 		}
-		time.Sleep(time.Second)
 		synctest.Wait()
 		for line := range strings.Lines(out.String()) {
 			check(t, strings.HasPrefix(line, "time=") &&
 				!strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),
 				"a key broke out of the log: %q", line)
 		}
-		check(t, strings.Contains(out.String(), "key="), "no key is in the log: %s", out.String())
+		must(t, strings.Count(out.String(), "key=") >= len(keys), "a key is not in the log: %s", out.String())
 	})
 }
 
@@ -518,7 +537,7 @@ func TestAServersTextIsBoundedAndEscaped(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(denying, hourly)
 		var events []string
-		cfg.Events.Degraded = func(_ string, err error) {
+		cfg.Events.NodeAway = func(_ string, err error) {
 			isErr(t, err, lease.ErrUnavailable)
 			events = append(events, err.Error())
 		}
@@ -541,4 +560,129 @@ func TestAServersTextIsBoundedAndEscaped(t *testing.T) {
 		}
 		check(t, strings.Contains(events[0], `\x1b[2J\nxxx`), "%.100q", events[0])
 	})
+}
+
+// An outage is the node's: one line in the log when it begins and one when it ends, and the same in Stats and
+// Events, with one new key a second, with a key in use, and where no key is left in use.
+func TestAnOutageIsTheNodes(t *testing.T) {
+	keys := map[string]func(second int) string{
+		"a new key each second": func(second int) string { return fmt.Sprint("payment ", second) },
+		"a hot key":             func(int) string { return "hot" },
+		"a key that rests":      func(int) string { return "" },
+	}
+	for name, keyOf := range keys {
+		for _, p := range []hybrid.Policy{denying, {}} {
+			bubbleOf(t, fmt.Sprint(name, ", ", p.Fallback), func(t *world) {
+				// Given a process that the store has answered,
+				cfg := by(p, hybrid.PerSecond(10).WithBurst(20))
+				var events []string
+				cfg.Events.NodeAway = func(node string, err error) {
+					t.locked(func() { events = append(events, fmt.Sprint(node, " away: ", err)) })
+				}
+				cfg.Events.NodeBack = func(node string, after time.Duration) {
+					t.locked(func() { events = append(events, fmt.Sprint(node, " back after ", after)) })
+				}
+				l, out := t.logging(t.cluster(), cfg)
+				ask := func(second int) {
+					if key := keyOf(second); key != "" {
+						l.Allow("1" + key)
+					}
+				}
+				must(t, l.Allow("1hot"), "denied")
+				time.Sleep(time.Second)
+				denied := l.Stats().Denied
+				// when a node of it dies for a minute,
+				t.every(verdict{err: fmt.Errorf("%w: connection refused", lease.ErrUnavailable)})
+				l.Allow("1first")
+				for second := range 60 {
+					ask(second)
+					time.Sleep(time.Second)
+				}
+				// then Stats names the node, for how long it is away, why, and the denials for that reason,
+				st := l.Stats()
+				must(t, len(st.Nodes) == 1, "%+v", st)
+				n := st.Nodes[0]
+				check(t, n.Node == "node 1" && n.Away == time.Minute && n.Err != nil &&
+					strings.Contains(n.Err.Error(), "connection refused"), "%+v", n)
+				check(t, st.FallbackDenied == st.Denied-denied && n.FallbackDenied == st.FallbackDenied &&
+					n.Fallback == st.Fallback, "%d denied before, %+v", denied, st)
+				if p.Fallback == hybrid.FallbackDeny {
+					check(t, st.FallbackDenied > 0 && st.Fallback == 0, "%+v", st)
+				}
+				logs(t, out, 1, "lease calls fail", "node=\"node 1\"", "connection refused")
+				logs(t, out, 0, "lease calls succeed again")
+				// and the first answer ends it, everywhere.
+				t.every(verdict{})
+				time.Sleep(time.Second)
+				for second := range 5 {
+					l.Allow(fmt.Sprint("1last ", second))
+					time.Sleep(time.Second)
+				}
+				logs(t, out, 1, "lease calls fail", "lease calls succeed again")
+				check(t, !strings.Contains(out.String(), "after=-"), "%s", out)
+				st = l.Stats()
+				check(t, len(st.Nodes) == 1 && st.Nodes[0].Away == 0 && st.Nodes[0].Err == nil && st.Degraded == 0,
+					"%+v", st)
+				synctest.Wait()
+				t.locked(func() {
+					check(t, len(events) == 2 && strings.HasPrefix(events[0], "node 1 away: ") &&
+						strings.HasPrefix(events[1], "node 1 back after 1m"), "%q", events)
+				})
+			})
+		}
+	}
+}
+
+// Limiters on one Store have one line of an outage together. One without requests hears that it is over.
+func TestLimitersOnAStoreShareItsOutages(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given nine Limiters with two loggers, all of which find out that the store is away,
+		var out bytes.Buffer
+		handler := slog.NewTextHandler(&out, nil)
+		loggers := []*slog.Logger{slog.New(handler), slog.New(handler)}
+		store := t.cluster()
+		var ls []*hybrid.Limiter
+		for i := range 9 {
+			cfg := by(denying, hybrid.PerSecond(10))
+			cfg.Name, cfg.Logger = fmt.Sprint("limiter", i), loggers[i%2]
+			ls = append(ls, t.startOn(store, cfg))
+		}
+		t.every(away)
+		for range 10 {
+			for _, l := range ls {
+				l.Allow("1")
+			}
+			time.Sleep(time.Second)
+		}
+		logs(t, &out, 2, "lease calls fail") // one by each logger
+		for _, l := range ls {
+			st := l.Stats()
+			must(t, len(st.Nodes) == 1 && st.Nodes[0].Away > 9*time.Second && st.FallbackDenied == 10, "%+v", st)
+		}
+		// when one of them is answered, then it is over for all.
+		t.every(verdict{})
+		time.Sleep(time.Second)
+		ls[3].Allow("1")
+		time.Sleep(time.Second)
+		must(t, ls[3].Allow("1"), "denied")
+		logs(t, &out, 2, "lease calls succeed again")
+		for _, l := range ls {
+			check(t, l.Stats().Nodes[0].Away == 0, "%+v", l.Stats())
+		}
+	})
+}
+
+// A bucket that the store has lost is said, also where the keys rest between their requests.
+func TestTheLogSaysThatABucketIsLost(t *testing.T) {
+	for _, pause := range []time.Duration{ttl / 8, 4 * time.Second} {
+		bubbleOf(t, fmt.Sprint("a request every ", pause), func(t *world) {
+			l, out := t.logging(t, by(denying, hybrid.PerHour(100)))
+			use := func() { admits(10, pause, func() bool { return l.Allow("k") }) }
+			use()
+			logs(t, out, 0, "bucket lost")
+			t.loseAll()
+			use()
+			logs(t, out, 1, "bucket lost by the store", "grants_nothing_for=", "key=k")
+		})
+	}
 }

@@ -309,16 +309,16 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 		n, was := m.nodes.of(c.Node), c.Owner.(caller).at()
 		if protocol.NodeFailed(c.Err) {
 			if was.number == nodeUnknown && was.breaker.Suspect() {
-				was.breaker.Failed(now, sent) // it was the probe, perhaps
+				was.failed(m.observer, now, sent, c.Err) // it was the probe, perhaps
 			}
 			continue
 		}
 		if well != n {
 			well = n
-			n.answered(m.observer, now, sent)
+			n.answered(now, sent)
 		}
 		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
-			was.answered(m.observer, now, sent)
+			was.answered(now, sent)
 			if c.Err == nil {
 				node.Heard(was.breaker, now, &c.Request, &c.Grant)
 			}
@@ -356,10 +356,7 @@ func spacing(group []*lease.Call) (longest time.Duration) {
 // failed says that a call to n has failed that was sent then. If that begins an outage, all calls
 // that are under way to n have failed too.
 func (m *member) failed(n *storeNode, now, sent clock.Instant, err error) {
-	if !n.breaker.Away(now) {
-		n.cause.Store(&err)
-	}
-	if !n.breaker.Failed(now, sent) {
+	if !n.health.failed(m.observer, now, sent, err) {
 		return
 	}
 	for _, m := range m.members() {

@@ -115,7 +115,7 @@ func TestStatsSayWhatGoesOnNow(t *testing.T) {
 			l.Allow(fmt.Sprint(i))
 		}
 		synctest.Wait()
-		equal(t, l.Stats().Degraded, 5, "keys degraded")
+		equal(t, l.Stats().Degraded, 6, "keys degraded")
 		t.every(verdict{})
 		time.Sleep(5 * time.Second)
 		equal(t, l.Stats().Degraded, 0, "keys degraded")

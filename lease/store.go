@@ -43,11 +43,14 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// Router is an optional interface of a Store that knows a key's node before the call.
+// Router is an optional interface of a Store that knows a key's node before the call, and the nodes' names.
 type Router interface {
 	// NodeOf returns the node that Call.Node of a call for key would name now, or -1 where that is not known
 	// yet. It does no I/O, and goroutines may share it.
 	NodeOf(key string) int
+	// NodeName returns what an operator knows the node of this number by, such as its address, or "" where the
+	// Store has no such node. Goroutines may share it.
+	NodeName(node int) string
 }
 
 // Call is one lease call on its way through a Store. The caller owns and reuses it, and may not touch it

@@ -153,6 +153,21 @@ func (s *Store) NodeOf(key string) int {
 	return -1
 }
 
+// NodeName implements lease.Router: it is the address that the client has for the node.
+func (s *Store) NodeName(number int) string {
+	if c, ok := s.rdb.(*redis.Client); ok && number == 0 {
+		return c.Options().Addr
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for addr, n := range s.nodes {
+		if n.number == number {
+			return addr
+		}
+	}
+	return ""
+}
+
 // node returns the node at addr, numbering a new one.
 func (s *Store) node(addr string) *node {
 	s.mu.Lock()

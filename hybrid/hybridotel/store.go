@@ -75,6 +75,14 @@ func (s *store) NodeOf(key string) int {
 	return -1
 }
 
+// NodeName implements lease.Router.
+func (s *store) NodeName(node int) string {
+	if r, ok := s.inner.(lease.Router); ok {
+		return r.NodeName(node)
+	}
+	return ""
+}
+
 // Configure implements lease.Store.
 func (s *store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	ctx, span := s.t.tracer.Start(ctx, "yuzhi."+op.String(), s.start...)

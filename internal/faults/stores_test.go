@@ -62,6 +62,14 @@ func (s *tap) Ping(ctx context.Context) error {
 	return nil
 }
 
+// NodeName implements lease.Router.
+func (s *tap) NodeName(node int) string {
+	if r, ok := s.Store.(lease.Router); ok {
+		return r.NodeName(node)
+	}
+	return ""
+}
+
 // NodeOf implements lease.Router.
 func (s *tap) NodeOf(key string) int {
 	if r, ok := s.Store.(lease.Router); ok {

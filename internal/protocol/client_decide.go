@@ -330,6 +330,9 @@ func (c *Client) Degraded() bool {
 	return c.failing(now) || b.Away(now) || !c.calling && b.Holds(now)
 }
 
+// Failures returns how many calls of the key have failed in a row though its node was well.
+func (c *Client) Failures() int { return c.failures }
+
 // Suspect reports whether the last call failed, of the key or of its node, however long ago, or
 // requests do not wait for the store for another reason.
 func (c *Client) Suspect() bool {

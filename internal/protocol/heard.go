@@ -98,6 +98,9 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 	}
 }
 
+// Frozen reports whether the bucket waited out a loss at the reply.
+func (h *Heard) Frozen() bool { return h.frozen > 0 }
+
 func (h *Heard) level() int64 {
 	least := h.levels[0]
 	for k := range h.limits {

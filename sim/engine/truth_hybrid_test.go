@@ -302,6 +302,8 @@ func (s *store) connect(calls []*lease.Call) (before time.Duration, ok bool) {
 // NodeOf implements lease.Router.
 func (s *store) NodeOf(string) int { return 0 }
 
+func (s *store) NodeName(int) string { return "" }
+
 func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	for _, c := range calls {
 		c.Node = 0
