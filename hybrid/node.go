@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// nodeUnknown is the number of the node of a key that no node has answered for yet.
-const nodeUnknown = -1
+// nodeUnknown is the number of the node of a key that no node has answered for yet, and unknownNode its name.
+const nodeUnknown, unknownNode = -1, "unknown"
 
 // storeNode is one node of the store as a member sees it: a node.Node behind a lock.
 type storeNode struct {
@@ -247,10 +247,12 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 	for _, one := range n.all {
 		st, called := one.outage.stats(now)
 		st.Fallback, st.FallbackDenied = one.fallbackAdmitted.Load(), one.fallbackDenied.Load()
-		idle := st.Away == 0 && st.Fallback == 0 && st.FallbackDenied == 0
-		if called && !(idle && one.number == nodeUnknown) {
+		if called || st.Fallback != 0 || st.FallbackDenied != 0 {
 			all = append(all, st)
 		}
+	}
+	if len(all) > 1 && all[0] == (NodeStats{Node: unknownNode}) {
+		return all[1:] // calls went there before the others were known
 	}
 	return all
 }

@@ -183,7 +183,7 @@ func (all *outages) node(number int) *outage {
 
 func nodeName(store Store, number int) string {
 	if number == nodeUnknown {
-		return "unknown"
+		return unknownNode
 	}
 	if r, ok := store.(lease.Router); ok {
 		if name := r.NodeName(number); name != "" {

@@ -24,8 +24,8 @@
 //
 // Of Register, one hybrid.Limiter.Stats for each collection:
 //
-//	yuzhi.tokens.requested           counter       {token}      yuzhi.result=denied, shadowed (admitted by
-//	                                 Policy.Shadow alone), or admitted with yuzhi.source=lease, fallback
+//	yuzhi.tokens.requested           counter       {token}      yuzhi.result=admitted, denied, shadowed (admitted
+//	                                 by Policy.Shadow alone); yuzhi.source=lease, fallback (the store did not answer)
 //	yuzhi.tokens.granted_to_waiters  counter       {token}      by a lease call for which the request waited
 //	yuzhi.tokens.table_full          counter       {token}      denied: all of Config.KeysMax keys were in use
 //	yuzhi.tokens.leased              counter       {token}      granted by the store
@@ -37,6 +37,7 @@
 //	yuzhi.requests.waiting           updowncounter {request}    for a lease call, or in line
 //	yuzhi.requests.refused           counter       {request}    yuzhi.reason=invalid, misconfigured
 //	yuzhi.keys                       updowncounter {key}        yuzhi.state=resting, active, degraded
+//	yuzhi.nodes.away                 gauge         {node}       yuzhi.node; 1 while it does not answer, 0 otherwise
 //	yuzhi.conflicts                  counter       {conflict}   the bucket has other limits under one version
 //	yuzhi.lease.calls                counter       {call}       each for one key
 //	yuzhi.lease.failures             counter       {call}       of these: brought no grant, or not in time

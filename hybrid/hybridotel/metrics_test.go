@@ -18,7 +18,8 @@ func TestMetricsAreReadFromStats(t *testing.T) {
 		Keys: 10, InUse: 8, Degraded: 3, Waiting: 4, RTT: 30 * time.Millisecond, Leased: 6, Admitted: 17,
 		Fallback: 7, Denied: 8, Shadowed: 9, GrantedToWaiters: 11, TableFull: 12, Returned: 13, Burnt: 29,
 		UnknownToBucket: 14, Held: 16, Refunded: 18, Charged: 19, Calls: 20, RoundTrips: 21, Errors: 22,
-		Conflicts: 23, Invalid: 24,
+		Conflicts: 23, Invalid: 24, FallbackDenied: 2,
+		Nodes:         []hybrid.NodeStats{{Node: "a:6379", Away: time.Second}, {Node: "b:6379"}},
 		Misconfigured: 25, Limits: []hybrid.LimitStats{
 			{Limit: hybrid.PerMinute(120).WithBurst(7), Keys: 26, Denied: 27, Shadowed: 28},
 			{Limit: hybrid.PerHour(1), Denied: 30}, // in force for no key in use
@@ -28,8 +29,9 @@ func TestMetricsAreReadFromStats(t *testing.T) {
 	want := map[string]float64{
 		"tokens.requested yuzhi.result=admitted,yuzhi.source=lease":    10,
 		"tokens.requested yuzhi.result=admitted,yuzhi.source=fallback": 7,
-		"tokens.requested yuzhi.result=denied":                         8,
-		"tokens.requested yuzhi.result=shadowed":                       9,
+		"tokens.requested yuzhi.result=denied,yuzhi.source=lease":      8,
+		"tokens.requested yuzhi.result=shadowed,yuzhi.source=lease":    7,
+		"tokens.requested yuzhi.result=shadowed,yuzhi.source=fallback": 2,
 		"tokens.granted_to_waiters ":                                   11,
 		"tokens.table_full ":                                           12,
 		"tokens.leased ":                                               6,
@@ -45,6 +47,7 @@ func TestMetricsAreReadFromStats(t *testing.T) {
 		"keys yuzhi.state=resting":                                     2,
 		"keys yuzhi.state=active":                                      5,
 		"keys yuzhi.state=degraded":                                    3,
+		"nodes.away yuzhi.node=a:6379":                                 1,
 		"conflicts ":                                                   23,
 		"lease.calls ":                                                 20,
 		"lease.failures ":                                              22,

@@ -210,8 +210,13 @@ var all = []observed{
 		func(s *hybrid.Stats, emit emit) {
 			emit(float64(s.Admitted-s.Fallback), resultKey.String("admitted"), sourceKey.String("lease"))
 			emit(float64(s.Fallback), resultKey.String("admitted"), sourceKey.String("fallback"))
-			emit(float64(s.Denied), denied)
-			emit(float64(s.Shadowed), shadowed)
+			result, all := denied, s.Denied
+			if s.Shadowed > 0 { // with Policy.Shadow, which denies only requests that have given up
+				emit(float64(s.Denied), denied, sourceKey.String("lease"))
+				result, all = shadowed, s.Shadowed
+			}
+			emit(float64(all-s.FallbackDenied), result, sourceKey.String("lease"))
+			emit(float64(s.FallbackDenied), result, sourceKey.String("fallback"))
 		}},
 	{"yuzhi.tokens.granted_to_waiters", "{token}", rising, "Tokens for which a request waited for a lease call.",
 		plain(func(s *hybrid.Stats) int64 { return s.GrantedToWaiters })},
@@ -244,6 +249,16 @@ var all = []observed{
 			emit(float64(max(0, s.Keys-s.InUse)), stateKey.String("resting")) // InUse is read later than Keys
 			emit(float64(s.InUse-s.Degraded), stateKey.String("active"))
 			emit(float64(s.Degraded), stateKey.String("degraded"))
+		}},
+	{"yuzhi.nodes.away", "{node}", alike, "1 from the first failed call to a node to its first answer, or 0.",
+		func(s *hybrid.Stats, emit emit) {
+			for _, n := range s.Nodes {
+				away := 0.0
+				if n.Away > 0 {
+					away = 1
+				}
+				emit(away, nodeKey.String(n.Node))
+			}
 		}},
 	{"yuzhi.conflicts", "{conflict}", rising, "Keys whose bucket has other limits under the same version.",
 		plain(func(s *hybrid.Stats) int64 { return s.Conflicts })},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -221,7 +222,8 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 	x.sum.tokens += sum.tokens
 	x.err = cmp.Or(x.err, err)
 	x.mu.Unlock()
-	node := nodeKey.Int(max(0, group[0].Node)) // a Store without nodes leaves it below 0
+	number := max(0, group[0].Node) // a Store without nodes leaves it below 0
+	node := nodeKey.String(cmp.Or(x.store.NodeName(number), strconv.Itoa(number)))
 	if answered != nil {
 		took, err = max(0, took-answered.Before), nil
 	}
