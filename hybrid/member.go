@@ -505,7 +505,8 @@ func (g *group) configure(
 	case errors.Is(err, lease.ErrInvalidConfig):
 		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
 	default:
-		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+		n := g.first.nodeOf(lease.ShortKey(key), nodeUnknown)
+		err = fmt.Errorf("hybrid: %s: %w: node %s: %w", what, ErrUnavailable, n.node, err)
 	}
 	return lease.State{}, err
 }

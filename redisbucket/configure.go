@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,19 +55,19 @@ func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
-// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings
-// it the scripts. It writes nothing, and needs no permission that calls do not need.
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets, brings it the scripts
+// and tries a write, which a replica, or a server without memory, refuses. It changes nothing, and needs no
+// permission that calls do not need.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		_, err = s.pipeline(ctx, nil, nil, func(p *pipeline) error {
 			return cluster.ForEachMaster(p.ctx, func(ctx context.Context, c *redis.Client) error {
-				return s.ping(ctx, c, s.nodeOf(c))
+				return s.ping(ctx, c, s.nodeOf(c), s.keyOn(ctx, cluster, c))
 			})
 		}) // not notSent: some nodes may have answered
 	} else {
-		bucket := s.bucketKey("") // a proxy may want a key to see where a script goes
-		err = s.ping(ctx, s.rdb, s.node(""), bucket, recordKey(bucket, ""))
+		err = s.ping(ctx, s.rdb, s.node(""), s.bucketKey(""))
 	}
 	if err != nil {
 		return fmt.Errorf("redisbucket: ping: %w", named(err))
@@ -73,9 +75,29 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// ping runs each script with a request that it refuses before it looks at a key: alone and, since
-// go-redis keeps other connections for pipelines, as a pipeline too.
-func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, keys ...any) error {
+// keyOn returns the key of a bucket that the master c serves; "" where c serves no slots.
+func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redis.Client) string {
+	for i := range 1 << 14 { // as many as there are slots
+		key := s.bucketKey(strconv.Itoa(i))
+		if m, err := cluster.MasterForKey(ctx, key); err == nil && m.Options().Addr == c.Options().Addr {
+			return key
+		}
+	}
+	return ""
+}
+
+// ping runs each script with a request that it refuses before it looks at a key, alone and, since go-redis keeps
+// other connections for pipelines, as a pipeline too, and writes next to bucket, unless that is "".
+func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bucket string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("node %s: %w", s.NodeName(n.number), err)
+		}
+	}()
+	if bucket == "" {
+		return nil
+	}
+	keys := []any{bucket, recordKey(bucket, "")} // a proxy may want a key to see where a script goes
 	pipelines := [][]*script{{s.leaseScript}, {s.configureScript}, {s.leaseScript, s.leaseScript}}
 	if !s.alone.Load() {
 		pipelines = append(pipelines, []*script{s.drawsScript})
@@ -98,6 +120,10 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, ke
 				return err
 			}
 		}
+	}
+	// No script has written so far. A server refuses this where it refuses writes, and otherwise finds no key.
+	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
+		return err
 	}
 	return nil
 }

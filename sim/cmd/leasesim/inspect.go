@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -38,6 +39,9 @@ func inspectCommand() *cobra.Command {
 				"forgotten after it was full again", key, l.prefix)
 		}
 		b := inspected(key, v)
+		if err := store.Ping(c.Context()); err != nil && !errors.Is(err, lease.ErrPermanent) { // a reader may lack permissions
+			b.Refuses = err.Error()
+		}
 		if l.out == view.FormatJSON {
 			err = json.NewEncoder(c.OutOrStdout()).Encode(b)
 		} else {
@@ -84,6 +88,7 @@ type bucket struct {
 	Epoch      int64     `json:"epoch"`
 
 	Holders []bucketHolder `json:"holders"`
+	Refuses string         `json:"refuses_lease_calls,omitempty"` // why the server does
 }
 
 type bucketLimit struct {
@@ -154,6 +159,9 @@ func (b *bucket) text() string {
 	}
 	if b.FrozenMs > 0 {
 		fact("frozen", "no refill for %s, until the leases of a lost bucket have ended", span(b.FrozenMs))
+	}
+	if b.Refuses != "" {
+		fact("away", "this server refuses lease calls: %s", b.Refuses)
 	}
 	limits := view.Table{Columns: strings.Split("limit,>level,>burst,>level %,>next token in", ",")}
 	for _, l := range b.Limits {
