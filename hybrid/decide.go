@@ -407,6 +407,12 @@ func (m *member) decided(
 	return d
 }
 
+// countAgain counts n tokens more as denied by d, of a key without an entry.
+func (d *decision) countAgain(n int64) {
+	d.counted.m.observer.deny(d.outlook.Limit, n)
+	d.counted.decided(n, 0)
+}
+
 // askCapacity asks the store, at most once a T, whether a request above the burst that is known
 // here is within the one that is in force by now (docs/protocol.md section 9.12).
 func (m *member) askCapacity(e *entry, r request) bool {
@@ -546,4 +552,13 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 		return endedBy(r.ctx, r.verb)
 	}
 	return nil
+}
+
+// endedBy is the error of a verb that ctx ended, with its cause where that says more.
+func endedBy(ctx context.Context, verb string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || cause == err {
+		return fmt.Errorf("hybrid: %s: %w", verb, err)
+	}
+	return fmt.Errorf("hybrid: %s: %w: %w", verb, err, cause)
 }

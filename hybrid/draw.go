@@ -155,9 +155,7 @@ func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 	node.Heard(n.breaker, now, &d.call.Request, &d.call.Grant)
 	d.m.observer.drew(d.N)
 	d.m.observer.nearlyUsed(s.name, &d.call.Grant, now)
-	if lost(&d.call) {
-		d.m.observer.bucketLost(s.name, 0)
-	}
+	d.m.observer.lostBucket(s.name, &d.call, false)
 	d.told <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
 	return true
 }

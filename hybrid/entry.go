@@ -536,9 +536,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o.limitsChanged(key, limits, e.client.Limits())
 	o.nearlyUsed(key, &c.Grant, now)
-	if lost(c) || c.Grant.Frozen > 0 && !before.Frozen() {
-		o.bucketLost(key, c.Grant.Frozen)
-	}
+	o.lostBucket(key, c, before.Frozen())
 	if e.client.Conflict() && !conflict {
 		o.conflict(key, e.client.Limits(), c.Grant.Config.Version.Deploy)
 	}
@@ -557,9 +555,6 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	o.heard(e.client.Limits(), e.node.Load().rtt())
 	return true
 }
-
-// lost reports whether the answer to c comes from another bucket than the one that c knew, which had not expired.
-func lost(c *lease.Call) bool { return c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch }
 
 func (e *entry) failLocked(now clock.Instant, err error) {
 	e.flight = nil

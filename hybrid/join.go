@@ -505,8 +505,7 @@ func (p *part) undeny(d *decision, n int64) {
 	ended := errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)
 	switch {
 	case d.counted != nil:
-		p.m.observer.deny(d.outlook.Limit, -p.of(n))
-		d.counted.decided(-p.of(n), 0)
+		d.countAgain(-p.of(n))
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		// no entry has counted it
 	case ended && p.m.cfg.Policy.Shadow:

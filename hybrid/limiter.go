@@ -42,7 +42,7 @@ func New(store Store, cfg Config) (*Limiter, error) {
 		l.observer.limits.of(limit) // it comes first
 	}
 	l.observer.proposed(cfg.Limits)
-	l.outages = watch(l.store, l.observer)
+	l.watch()
 	l.first = l.newMember(cfg.Policy.Headroom)
 	l.first.run()
 	return l, nil
@@ -62,7 +62,7 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	l.identity.unregister()
-	l.outages.leave(l.observer)
+	l.outages.Leave(l.watcher)
 	for _, m := range l.members() {
 		m.close()
 	}
@@ -252,7 +252,6 @@ func (l *Limiter) Stats() Stats {
 	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
 	st.Held, st.Refunded, st.UnknownToBucket = c.sum.Held, c.sum.Refunded, c.sum.voided
 	st.TableFull, st.Charged = c.full.Load(), c.charged.Load()
-	st.Nodes = l.first.nodes.stats(l.cfg.Clock.Now())
 	for _, n := range st.Nodes {
 		st.Fallback, st.FallbackDenied = st.Fallback+n.Fallback, st.FallbackDenied+n.FallbackDenied
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
 	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -25,7 +26,8 @@ type group struct {
 	store    lease.Store
 	proposer *proposer
 	observer *observer
-	outages  *outages // of the store's nodes
+	outages  *outage.Nodes // of the store
+	watcher  *outage.Watcher
 
 	first   *member                  // class 0
 	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used
@@ -55,6 +57,15 @@ func newGroup(store lease.Store, cfg Config) *group {
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
 	}
 	return g
+}
+
+// watch shares the outages of the store with its other Limiters.
+func (g *group) watch() {
+	g.watcher = &outage.Watcher{
+		Context: g.ctx, Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
+	}
+	name := func(number int) string { return nodeName(g.store, number) }
+	g.outages = outage.Watch(storeIdentity(g.store), name, g.watcher)
 }
 
 func (g *group) open() bool { return g.state.Load() == stateOpen }
@@ -438,6 +449,9 @@ func (m *member) drop(s *slot, e *entry) bool {
 func (m *member) addTo(st *Stats) {
 	st.Keys += int(m.keys.size.Load())
 	st.RTT = max(st.RTT, m.nodes.worst())
+	if m == m.first { // whose counts are those of all members
+		st.Nodes = m.nodes.stats(m.cfg.Clock.Now())
+	}
 	m.keys.each(func(e *entry) { e.addTo(st) })
 	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
 }
@@ -506,7 +520,7 @@ func (g *group) configure(
 		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
 	default:
 		n := g.first.nodeOf(lease.ShortKey(key), nodeUnknown)
-		err = fmt.Errorf("hybrid: %s: %w: node %s: %w", what, ErrUnavailable, n.node, err)
+		err = fmt.Errorf("hybrid: %s: %w: node %s: %w", what, ErrUnavailable, n.Name(), err)
 	}
 	return lease.State{}, err
 }

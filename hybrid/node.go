@@ -1,12 +1,15 @@
 package hybrid
 
 import (
+	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
 	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -40,6 +43,57 @@ type batch struct {
 	probes bool         // one of the calls is to see whether a node that is away is back
 	forget func()       // has the store no longer wait
 	left   atomic.Int64 // calls that are not answered
+}
+
+// health says whether a node answers. All members of a Limiter share it: requests of one do not wait
+// for what another has found out.
+type health struct {
+	*outage.Node
+	target     time.Duration // Config.Target of most keys
+	breaker    *protocol.Breaker
+	probeAsked atomic.Int64 // when a key that is not in use was let through for a probe
+
+	fallbackAdmitted, fallbackDenied atomic.Int64 // tokens, by Policy.Fallback and ColdStart
+}
+
+func (h *health) why() error { return cmp.Or(h.Node.Why(), errOverdue) }
+
+// answered says that the node has answered a call that was sent then.
+func (h *health) answered(now, sent clock.Instant) {
+	h.breaker.Answered(now, sent)
+	h.Node.Answered(now, sent)
+}
+
+// decided counts what was decided without the store: n tokens were asked for, and took admitted.
+func (h *health) decided(n, took int64) {
+	h.fallbackAdmitted.Add(took)
+	h.fallbackDenied.Add(n - took)
+}
+
+// claimProbe gives a request the probe that is due, if there is one: the first that comes, and another
+// one a Target later if the scheduler has not come to it.
+func (h *health) claimProbe(now clock.Instant) bool {
+	last := h.probeAsked.Load()
+	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
+		h.probeAsked.CompareAndSwap(last, int64(now))
+}
+
+// failed says that a call has failed which was sent then, and reports whether the node is away from now on.
+func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
+	opened = n.breaker.Failed(now, sent)
+	if !n.breaker.Suspect() {
+		return opened
+	}
+	var about []any
+	if n.breaker.Active() == 0 {
+		does := "denies"
+		if n.m.cfg.Policy.ColdStart == ColdStartAllow {
+			does = "admits"
+		}
+		about = []any{"cold_start", does + " every request until the store first replies"}
+	}
+	n.Node.Failed(n.m.watcher, now, sent, err, about...)
+	return opened
 }
 
 // rtt is the 99th percentile of the round trips; 0 before the first.
@@ -221,7 +275,7 @@ func (n *nodes) of(number int) *storeNode {
 			added.health = n.first.of(number).health
 		} else {
 			added.health = &health{
-				outage: n.m.outages.node(number), target: n.target,
+				Node: n.m.outages.Node(number), target: n.target,
 				breaker: protocol.NewBreaker(n.target, n.ttl, rand.Uint64()),
 			}
 		}
@@ -229,6 +283,19 @@ func (n *nodes) of(number int) *storeNode {
 		n.all = append(n.all, added)
 	}
 	return n.all[i]
+}
+
+// nodeName is the name of the node of store that has this number.
+func nodeName(store Store, number int) string {
+	if number == nodeUnknown {
+		return unknownNode
+	}
+	if r, ok := store.(lease.Router); ok {
+		if name := r.NodeName(number); name != "" {
+			return name
+		}
+	}
+	return fmt.Sprint(number)
 }
 
 func (n *nodes) worst() (rtt time.Duration) {
@@ -245,8 +312,8 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, one := range n.all {
-		st, called := one.outage.stats(now)
-		st.Fallback, st.FallbackDenied = one.fallbackAdmitted.Load(), one.fallbackDenied.Load()
+		away, why, called := one.Away(now)
+		st := NodeStats{one.Name(), away, why, one.fallbackAdmitted.Load(), one.fallbackDenied.Load()}
 		if called || st.Fallback != 0 || st.FallbackDenied != 0 {
 			all = append(all, st)
 		}

@@ -428,6 +428,22 @@ func (q *eventQueue) run() {
 
 // The events that are queued. Callers hold the entry's lock, and call queue.run once it is free.
 
+// nodeAway and nodeBack announce an outage after what was queued before, on another goroutine: a hook may be slow,
+// and requests wait for the caller.
+func (o *observer) nodeAway(node string, err error) {
+	if f := o.cfg.Events.NodeAway; f != nil {
+		o.queue.add(func() { f(node, err) })
+		go o.queue.run()
+	}
+}
+
+func (o *observer) nodeBack(node string, after time.Duration) {
+	if f := o.cfg.Events.NodeBack; f != nil {
+		o.queue.add(func() { f(node, after) })
+		go o.queue.run()
+	}
+}
+
 // keyFailed logs and announces that a call for key has failed though its node is well.
 func (o *observer) keyFailed(key string, err error) {
 	err = safetext.Error(err)
@@ -437,10 +453,13 @@ func (o *observer) keyFailed(key string, err error) {
 	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call of a key fails; its node is well", "error", err)
 }
 
-// bucketLost logs that the store has lost the bucket of key, which grants nothing for the time of frozen.
-func (o *observer) bucketLost(key string, frozen time.Duration) {
-	o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits set for it may be lost too",
-		"grants_nothing_for", frozen)
+// lostBucket logs that the answer to c comes from another bucket of key than the one that c knew, which had not
+// expired, or that the bucket waits out a loss. known says that the last answer said so already.
+func (o *observer) lostBucket(key string, c *lease.Call, known bool) {
+	if c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch || c.Grant.Frozen > 0 && !known {
+		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits set for it may be lost too",
+			"grants_nothing_for", c.Grant.Frozen)
+	}
 }
 
 func (o *observer) lost(key string, n int64, reason LossReason) {

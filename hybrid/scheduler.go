@@ -309,7 +309,7 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 		n, was := m.nodes.of(c.Node), c.Owner.(caller).at()
 		if protocol.NodeFailed(c.Err) {
 			if was.number == nodeUnknown && was.breaker.Suspect() {
-				was.failed(m.observer, now, sent, c.Err) // it was the probe, perhaps
+				was.failed(now, sent, c.Err) // it was the probe, perhaps
 			}
 			continue
 		}
@@ -356,7 +356,7 @@ func spacing(group []*lease.Call) (longest time.Duration) {
 // failed says that a call to n has failed that was sent then. If that begins an outage, all calls
 // that are under way to n have failed too.
 func (m *member) failed(n *storeNode, now, sent clock.Instant, err error) {
-	if !n.health.failed(m.observer, now, sent, err) {
+	if !n.failed(now, sent, err) {
 		return
 	}
 	for _, m := range m.members() {

@@ -68,12 +68,13 @@ var arrows = map[string][]string{
 	"redisbucket":  {"clock", "lease", "internal/protocol"},
 	"lease/memory": {"clock", "lease", "internal/protocol"},
 	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
-	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "redisbucket", "internal/node", "internal/pool",
-		"internal/protocol", "internal/safetext"},
+	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "hybrid/internal/outage", "redisbucket",
+		"internal/node", "internal/pool", "internal/protocol", "internal/safetext"},
 
 	"hybrid/hybridotel":         {"hybrid", "lease", "lease/memory", "redisbucket"},
 	"hybrid/xtime":              {"hybrid", "internal/safetext"},
 	"hybrid/internal/admission": {"hybrid"},
+	"hybrid/internal/outage":    {"clock", "lease", "internal/safetext"},
 	"hybrid/rpclimit":           {"hybrid", "hybrid/internal/admission"},
 	"hybrid/httplimit":          {"hybrid", "lease", "hybrid/internal/admission"},
 	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext",
