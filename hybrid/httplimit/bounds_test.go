@@ -79,7 +79,9 @@ func TestPausesHaveABound(t *testing.T) {
 		}
 		testkit.Check(t, len(p.until) <= 20, "%d are kept, of which 10 are not over", len(p.until))
 		for i := range pausesMax + 1000 {
-			p.note(fmt.Sprint("b", i), time.Hour)
+			key := fmt.Sprint("b", i)
+			noted, kept := p.note(key, time.Hour), !p.until[key].IsZero()
+			testkit.Must(t, noted == kept && p.note("b0", time.Hour), "pause %d: %t, kept: %t", i, noted, kept)
 		}
 		testkit.Check(t, len(p.until) <= pausesMax, "%d are kept", len(p.until))
 
@@ -87,7 +89,9 @@ func TestPausesHaveABound(t *testing.T) {
 		p.note("k", time.Minute)
 		p.note("k", time.Second)
 		from := time.Now()
-		testkit.NoErr(t, p.wait(t.Context(), "k"))
+		_, leave, err := p.enter(t.Context(), "k")
+		testkit.NoErr(t, err)
 		testkit.Check(t, time.Since(from) == time.Minute, "waited for %v", time.Since(from))
+		testkit.Check(t, !leave() && len(p.drawing) == 0, "%d keys are kept after the wait", len(p.drawing))
 	})
 }

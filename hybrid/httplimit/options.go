@@ -22,6 +22,7 @@ type settings struct {
 	onError func(http.ResponseWriter, *http.Request, error) bool
 	status  int
 	fields  FieldSet
+	pauseOn []int
 
 	made policyCache // shared by all handlers, as some routers wrap theirs anew for each request
 }
@@ -48,6 +49,12 @@ func Class(class func(*http.Request) int) Option { return func(s *settings) { s.
 // Wait makes a request that would be denied wait for its tokens, for at most d. If they cannot arrive in
 // time, it is denied at once. A RoundTripper without it waits as long as the request's context allows.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
+
+// PauseOn adds statuses, such as 403 or 529, to 429 and 503, with which an answer that has Retry-After makes the
+// requests of a RoundTripper pause.
+func PauseOn(statuses ...int) Option {
+	return func(s *settings) { s.pauseOn = append(s.pauseOn, statuses...) }
+}
 
 // OnLimit answers requests above a limit, for example by a page. The fields are set before the call and
 // may be changed; answer writes the status.
@@ -85,7 +92,8 @@ const (
 func Fields(set FieldSet) Option { return func(s *settings) { s.fields = set } }
 
 func newSettings(options []Option) *settings {
-	s := &settings{status: http.StatusTooManyRequests, fields: FieldsDraft}
+	s := &settings{status: http.StatusTooManyRequests, fields: FieldsDraft,
+		pauseOn: []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}}
 	for _, o := range options {
 		o(s)
 	}

@@ -197,6 +197,7 @@ const (
 	fieldPolicy          = "Ratelimit-Policy"
 	fieldLimit           = "Ratelimit"
 	fieldRetryAfter      = "Retry-After"
+	fieldRetryAfterMs    = "Retry-After-Ms"
 	fieldLegacyLimit     = "X-Ratelimit-Limit"
 	fieldLegacyRemaining = "X-Ratelimit-Remaining"
 	fieldLegacyReset     = "X-Ratelimit-Reset"

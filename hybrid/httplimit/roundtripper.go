@@ -2,14 +2,8 @@ package httplimit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"maps"
-	"math"
 	"net/http"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -23,13 +17,17 @@ const attemptsMax, discardMax = 4, 64 << 10
 // then next sends it. A nil next means http.DefaultTransport. Goroutines may share the result.
 // RoundTripper panics if limiter or key is nil.
 //
-// An answer 429 or 503 with a Retry-After of at most ten minutes makes all requests of the key wait that
-// long. The request is sent again then, up to three times, if it can be repeated: its method is idempotent or
-// it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the request's deadline comes
-// first, the answer is returned unchanged. With a longer Retry-After the other requests wait for ten minutes.
+// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms makes all requests of the key
+// pause that long, at most ten minutes. None is sent or takes tokens meanwhile, and afterwards they pass the
+// limiter again. The keys of Also have no pauses: choose key so that it stands for one upstream, or one account
+// there.
 //
-// Only the options Also, Cost, Skip, Class and Wait have an effect. A request that is not sent returns an
-// error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as ErrWouldExceedDeadline.
+// After the pause the request is sent again, up to three times, if it can be repeated: its method is idempotent
+// or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the answer asks for more than
+// ten minutes, or the request's deadline comes first, the answer is returned unchanged.
+//
+// Only the options Also, Cost, Skip, Class, Wait and PauseOn have an effect. A request that is not sent returns
+// an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as ErrWouldExceedDeadline.
 func RoundTripper(
 	limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option,
 ) http.RoundTripper {
@@ -68,12 +66,12 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		wait := retryAfter(answer)
+		wait := t.pauseOf(answer)
 		if wait <= 0 {
 			return answer, nil
 		}
-		t.pauses.note(name, wait)
-		if attempt == attemptsMax || wait > pauseMax || endsBefore(ctx, wait) {
+		noted := t.pauses.note(name, wait)
+		if !noted || attempt == attemptsMax || wait > pauseMax || endsBefore(ctx, wait) {
 			return answer, nil
 		}
 		again := repeat(r)
@@ -107,19 +105,20 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 	if len(keys) == 1 {
 		limiter = keys[0]
 	}
-	if err := t.pauses.wait(ctx, name); err != nil {
-		return "", err
-	}
 	cost := t.costOf(r)
-	if err := limiter.WaitN(ctx, cost); err != nil {
-		return "", err
+	for {
+		drawing, leave, err := t.pauses.enter(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		err = limiter.WaitN(drawing, cost)
+		if !leave() {
+			return name, err
+		}
+		if err == nil { // its tokens came as the pause began, and must not be held until it ends
+			limiter.Refund(cost)
+		}
 	}
-	// An answer may have asked for a pause meanwhile.
-	if err := t.pauses.wait(ctx, name); err != nil {
-		limiter.Refund(cost)
-		return "", err
-	}
-	return name, nil
 }
 
 // repeat returns r for one more attempt; nil if that might act twice, or the body is gone.
@@ -158,76 +157,4 @@ func closeBody(r *http.Request) {
 func endsBefore(ctx context.Context, d time.Duration) bool {
 	at, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && time.Until(at) <= d
-}
-
-// pauseMax bounds the pause that one answer can cause, and pausesMax the keys with a pause.
-const pauseMax, pausesMax = 10 * time.Minute, 100_000
-
-// pauses holds the keys whose requests must wait for a while.
-type pauses struct {
-	mu      sync.Mutex
-	until   map[string]time.Time
-	sweptAt time.Time
-}
-
-// note makes requests of key wait for d.
-func (p *pauses) note(key string, d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if now.Sub(p.sweptAt) >= time.Second {
-		p.sweptAt = now
-		maps.DeleteFunc(p.until, func(_ string, at time.Time) bool { return !at.After(now) })
-	}
-	if p.until == nil {
-		p.until = make(map[string]time.Time)
-	}
-	at := now.Add(min(d, pauseMax))
-	if at.After(p.until[key]) && len(p.until) < pausesMax {
-		p.until[key] = at
-	}
-}
-
-// wait waits until the pause of key is over.
-func (p *pauses) wait(ctx context.Context, key string) error {
-	for {
-		p.mu.Lock()
-		d := time.Until(p.until[key])
-		p.mu.Unlock()
-		if d <= 0 {
-			return nil
-		}
-		if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
-			return fmt.Errorf("httplimit: %w: server asked to retry after %v", hybrid.ErrWouldExceedDeadline, d)
-		}
-		timer := time.NewTimer(d)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("httplimit: wait: %w", ctx.Err())
-		}
-	}
-}
-
-// retryAfter returns the wait that an answer asks for, in seconds or until a date (RFC 9110); 0 if none.
-// A date is compared with the Date of the answer, if it has one.
-func retryAfter(answer *http.Response) time.Duration {
-	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode != http.StatusServiceUnavailable {
-		return 0
-	}
-	value := answer.Header.Get(fieldRetryAfter)
-	n, err := strconv.ParseUint(value, 10, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(n, math.MaxInt64/uint64(time.Second))) * time.Second
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now, err := http.ParseTime(answer.Header.Get("Date"))
-	if err != nil {
-		now = time.Now()
-	}
-	return max(at.Sub(now), 0)
 }

@@ -114,11 +114,28 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 		{"without Retry-After", "GET", nil, "429|200", "0", 429},
 		{"now", "GET", nil, "429 Retry-After=0|200", "0", 429},
 		{"garbage", "GET", nil, "429 Retry-After=soon|200", "0", 429},
+		{"empty", "GET", nil, "429 Retry-After=|200", "0", 429},
 		{"below 0", "GET", nil, "429 Retry-After=-1|200", "0", 429},
+		{"below 0, with a fraction", "GET", nil, "429 Retry-After=-0.5|200", "0", 429},
+		{"no number", "GET", nil, "429 Retry-After=NaN|200", "0", 429},
+		{"infinite", "GET", nil, "429 Retry-After=Inf|200", "0", 429},
+		{"hexadecimal", "GET", nil, "429 Retry-After=0x10|200", "0", 429},
+		{"an exponent", "GET", nil, "429 Retry-After=1e2|200", "0", 429},
+		{"two points", "GET", nil, "429 Retry-After=1.2.3|200", "0", 429},
+		{"a point", "GET", nil, "429 Retry-After=.|200", "0", 429},
+		{"a fraction", "GET", nil, "429 Retry-After=299.997|200", "0 300000", 200},
+		{"a small fraction", "GET", nil, "503 Retry-After=0.001|200", "0 1000", 200},
+		{"milliseconds", "GET", nil, "429 Retry-After-Ms=500|200", "0 500", 200},
+		{"a fraction of milliseconds", "GET", nil, "429 Retry-After-Ms=499.2|200", "0 500", 200},
+		{"milliseconds and seconds", "GET", nil, "429 Retry-After-Ms=1500 Retry-After=9|200", "0 1500", 200},
+		{"no milliseconds, and seconds", "GET", nil, "429 Retry-After-Ms=soon Retry-After=2|200", "0 2000", 200},
+		{"0 milliseconds, and seconds", "GET", nil, "429 Retry-After-Ms=0 Retry-After=2|200", "0 2000", 200},
+		{"milliseconds for ever", "GET", nil, "429 Retry-After-Ms=99999999999999999999|200", "0", 429},
 		{"another status", "GET", nil, "500 Retry-After=1|200", "0", 500},
 		{"ten minutes", "GET", nil, "429 Retry-After=600|200", "0 600000", 200},
 		{"too long", "GET", nil, "429 Retry-After=601|200", "0", 429},
 		{"for ever", "GET", nil, "429 Retry-After=99999999999999999999|200", "0", 429},
+		{"of many digits", "GET", nil, "429 Retry-After=" + strings.Repeat("9", 400) + "|200", "0", 429},
 		{"longer than its deadline", "GET", list(deadline(2 * time.Second)), "429 Retry-After=2|200", "0", 429},
 		{"POST", "POST", nil, "429 Retry-After=1|200", "0", 429},
 		{"idempotent POST", "POST", list(idempotent, withBody(true)), "429 Retry-After=1|200", "0 1000", 200},
@@ -147,6 +164,27 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 				check(t, r.Body == before.Body && r.URL == before.URL, "the request was changed")
 			})
 		})
+	}
+}
+
+// 429 and 503 make requests pause. PauseOn adds other statuses.
+func TestPauseOnAddsStatuses(t *testing.T) {
+	always, added := []int{429, 503}, []int{403, 529}
+	for _, status := range []int{429, 503, 403, 529, 500} {
+		for _, more := range [][]int{nil, added} {
+			synctest.Test(t, func(t *testing.T) {
+				next := &script{answers: []string{fmt.Sprint(status, " Retry-After=2"), "200"}}
+				transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(100)), pathKey, next,
+					httplimit.PauseOn(more...))
+				_, err := transport.RoundTrip(request(t, "GET", "/a"))
+				noErr(t, err)
+				want := []string{"GET /a at 0", "GET /a at 2000"}
+				if !slices.Contains(slices.Concat(always, more), status) {
+					want = want[:1]
+				}
+				check(t, slices.Equal(next.sent, want), "%d, PauseOn(%v): %q", status, more, next.sent)
+			})
+		}
 	}
 }
 
@@ -210,9 +248,9 @@ func TestWaitingRequestsDoNotGoAtOnce(t *testing.T) {
 	})
 }
 
-// A request that gets its tokens during a Retry-After of another one waits too, and gives them back if it
-// cannot wait.
-func TestRetryAfterReachesRequestsThatWaitForTokens(t *testing.T) {
+// A request that waits for its tokens when an answer asks for a pause takes none: it waits for the pause too, or
+// fails at once if it cannot wait that long.
+func TestAPauseReachesRequestsThatWaitForTokens(t *testing.T) {
 	for patience, sent := range map[time.Duration]int{10 * time.Second: 1, time.Minute: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			next := &script{answers: []string{"429 Retry-After=30", "200"}}
@@ -221,18 +259,20 @@ func TestRetryAfterReachesRequestsThatWaitForTokens(t *testing.T) {
 				time.Sleep(time.Second / 2) // the answer comes while the second request waits
 				return next.RoundTrip(r)
 			})
-			transport := httplimit.RoundTripper(limiter, httplimit.All, late)
+			transport, from := httplimit.RoundTripper(limiter, httplimit.All, late), time.Now()
 			var both sync.WaitGroup
 			both.Go(func() { _, _ = transport.RoundTrip(request(t, "POST", "/first")) })
 			time.Sleep(time.Second / 10)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			_, err := transport.RoundTrip(request(t, "GET", "/second").WithContext(ctx))
+			took := time.Since(from)
 			both.Wait()
 			check(t, (err == nil) == (sent == 2) && len(next.sent) == sent, "%v, %q", err, next.sent)
 			check(t, sent == 1 || strings.HasSuffix(next.sent[1], " at 30500"), "%q", next.sent)
-			time.Sleep(time.Second)
-			check(t, limiter.Stats().Refunded == int64(2-sent), "%+v", limiter.Stats())
+			check(t, sent == 2 || errors.Is(err, hybrid.ErrWouldExceedDeadline) && took == time.Second/2,
+				"%v after %v", err, took)
+			check(t, limiter.Stats().Admitted == int64(sent), "%+v", limiter.Stats())
 		})
 	}
 }

@@ -1,0 +1,136 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// pauseMax bounds the pause that one answer can cause, and pausesMax the keys with a pause.
+const pauseMax, pausesMax = 10 * time.Minute, 100_000
+
+// pauses holds back the requests of keys whose server asks for that.
+type pauses struct {
+	mu      sync.Mutex
+	until   map[string]time.Time
+	drawing map[string]map[context.Context]context.CancelFunc // requests that wait for tokens of a key
+	sweptAt time.Time
+}
+
+// note begins a pause of key, or extends one, to end in d. It returns false if too many keys have a pause.
+//
+// A request that waits for tokens of key leaves the line. Otherwise it would hold its tokens until the pause
+// ends, and all that do would be sent at once.
+func (p *pauses) note(key string, d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.sweptAt) >= time.Second {
+		p.sweptAt = now
+		maps.DeleteFunc(p.until, func(_ string, at time.Time) bool { return !at.After(now) })
+	}
+	if p.until == nil {
+		p.until = make(map[string]time.Time)
+	}
+	at, paused := p.until[key]
+	if !paused && len(p.until) >= pausesMax {
+		return false
+	}
+	if until := now.Add(min(d, pauseMax)); until.After(at) {
+		p.until[key] = until
+	}
+	for _, end := range p.drawing[key] {
+		end()
+	}
+	return true
+}
+
+// enter waits until key has no pause. Its context is for taking tokens, and ends when a pause begins. The
+// caller calls leave when it has the tokens, or an error; paused says that a pause began before.
+func (p *pauses) enter(ctx context.Context, key string) (
+	drawing context.Context, leave func() (paused bool), err error,
+) {
+	for {
+		p.mu.Lock()
+		d := time.Until(p.until[key])
+		if d <= 0 {
+			break
+		}
+		p.mu.Unlock()
+		if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
+			return nil, nil, fmt.Errorf("httplimit: %w: server asked to retry after %v",
+				hybrid.ErrWouldExceedDeadline, d)
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil, fmt.Errorf("httplimit: wait: %w", ctx.Err())
+		}
+	}
+	defer p.mu.Unlock()
+	drawing, end := context.WithCancel(ctx)
+	if p.drawing == nil {
+		p.drawing = make(map[string]map[context.Context]context.CancelFunc)
+	}
+	if p.drawing[key] == nil {
+		p.drawing[key] = make(map[context.Context]context.CancelFunc)
+	}
+	p.drawing[key][drawing] = end
+	return drawing, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.drawing[key], drawing)
+		if len(p.drawing[key]) == 0 {
+			delete(p.drawing, key)
+		}
+		defer end()
+		return drawing.Err() != nil && ctx.Err() == nil
+	}, nil
+}
+
+// pauseOf returns the wait that an answer asks for: in milliseconds or seconds, rounded up, or until a date;
+// 0 if none. A date is compared with the Date of the answer, if it has one.
+func (s *settings) pauseOf(answer *http.Response) time.Duration {
+	if !slices.Contains(s.pauseOn, answer.StatusCode) {
+		return 0
+	}
+	if d := timesUnit(answer.Header.Get(fieldRetryAfterMs), time.Millisecond); d > 0 {
+		return d
+	}
+	value := answer.Header.Get(fieldRetryAfter)
+	if d := timesUnit(value, time.Second); d > 0 {
+		return d
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(at.Sub(now), 0)
+}
+
+// timesUnit returns value, a decimal number, rounded up to a whole number of units; 0 if it is no number.
+func timesUnit(value string, unit time.Duration) time.Duration {
+	if strings.Trim(value, ".0123456789") != "" {
+		return 0 // ParseFloat reads more: signs, exponents, Inf, NaN
+	}
+	n, err := strconv.ParseFloat(value, 64)
+	if err != nil && !math.IsInf(n, 1) { // Inf is out of range
+		return 0
+	}
+	return time.Duration(min(math.Ceil(n), float64(math.MaxInt64/unit))) * unit
+}
