@@ -210,13 +210,10 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 			noErr(t, l.Close())
 			return l
 		},
-		"a cost below 0": func(t *testing.T) *hybrid.Limiter { return limiterOf(t, hybrid.PerHour(1)) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t)
-			cost := map[bool]int64{true: -1, false: 1}[name == "a cost below 0"]
 			answered := func(options ...httplimit.Option) *httptest.ResponseRecorder {
-				options = append(options, httplimit.Cost(func(*http.Request) int64 { return cost }))
 				return ask(httplimit.Middleware(l, httplimit.All, options...)(&served{}))
 			}
 			w := answered()
@@ -233,8 +230,7 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 				return false
 			}))
 			check(t, w.Code == http.StatusTeapot && w.Body.Len() == 0, "%s: %d %s", name, w.Code, w.Body)
-			known := errors.Is(told, hybrid.ErrUnavailable) || errors.Is(told, hybrid.ErrClosed) ||
-				errors.Is(told, hybrid.ErrInvalidN)
+			known := errors.Is(told, hybrid.ErrUnavailable) || errors.Is(told, hybrid.ErrClosed)
 			check(t, known && !errors.Is(told, httplimit.ErrNoKey), "%s: %v", name, told)
 			w = answered(httplimit.OnError(func(http.ResponseWriter, *http.Request, error) bool { return true }))
 			check(t, w.Code == 200 && w.Body.String() == "served" && w.Header().Get("Retry-After") == "",
@@ -279,29 +275,97 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 	check(t, ask(selects(&served{})).Code == http.StatusBadRequest, "the error of Select's function")
 }
 
-// A request above the burst is never admitted, so it has no Retry-After.
-func TestARequestAboveTheBurstHasNoRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cost := httplimit.Cost(func(*http.Request) int64 { return 11 })
-		large := limiterOf(t, hybrid.PerSecond(100))
-		small := limiterOf(t, hybrid.PerSecond(10), hybrid.PerHour(1000))
-		noErr(t, small.Wait(t.Context(), "all")) // so that its limits are known
-		for name, h := range map[string]http.Handler{
-			"one": httplimit.Middleware(small, httplimit.All, cost)(&served{}),
-			"several": httplimit.Middleware(large, httplimit.All, cost,
-				httplimit.Also(small, httplimit.All))(&served{}),
-			"waits": httplimit.Middleware(small, httplimit.All, cost, httplimit.Wait(time.Hour))(&served{}),
-		} {
-			w := ask(h)
-			check(t, brief(w) == "429", "%s: %s", name, brief(w))
-			p := problemOf(t, w)
-			check(t, p.Type == quotaExceeded && len(p.Violated) == 1 && strings.HasSuffix(p.Violated[0], " 10/s"),
-				"%s: %+v", name, p)
+// A request that is never served has no Retry-After, no RateLimit and a status that clients do not retry. OnError
+// is told why and may answer otherwise, but not admit it. OnLimit is not called.
+func TestARequestThatIsNeverServedIsNotRepeated(t *testing.T) {
+	large, small := []hybrid.Limit{hybrid.PerSecond(100)}, []hybrid.Limit{hybrid.PerSecond(10), hybrid.PerHour(1000)}
+	for _, c := range []struct {
+		name         string
+		limits, also []hybrid.Limit
+		options      []httplimit.Option
+		cost, length int64
+		status       int
+		why          error
+	}{
+		{"above the burst", small, nil, nil, 11, 0, 413, hybrid.ErrExceedsBurst},
+		{"above that of one limit", large, small, nil, 11, 0, 413, hybrid.ErrExceedsBurst},
+		{"and may wait", small, nil, []httplimit.Option{httplimit.Wait(time.Hour)}, 11, 0, 413,
+			hybrid.ErrExceedsBurst},
+		{"of an unknown length", small, nil, nil, -1, -1, 411, hybrid.ErrInvalidN},
+		{"of a negative cost", small, nil, nil, -1, 1, 400, hybrid.ErrInvalidN},
+		{"with several limits", small, large, nil, -5, 1, 400, hybrid.ErrInvalidN},
+	} {
+		for _, known := range []bool{false, true} { // a process that has heard of the key, and one that has not
+			synctest.Test(t, func(t *testing.T) {
+				next, told := &served{}, error(nil)
+				l, options := limiterOf(t, c.limits...), slices.Clone(c.options)
+				if c.also != nil {
+					options = append(options, httplimit.Also(limiterOf(t, c.also...), httplimit.All))
+				}
+				cost := int64(0)
+				options = append(options, httplimit.Cost(func(*http.Request) int64 { return cost }),
+					httplimit.OnLimit(func(http.ResponseWriter, *http.Request, httplimit.Denial) {
+						t.Error("OnLimit is called")
+					}))
+				asked := func(options ...httplimit.Option) *httptest.ResponseRecorder {
+					return ask(httplimit.Middleware(l, httplimit.All, options...)(next),
+						func(r *http.Request) { r.ContentLength = c.length })
+				}
+				if cost = 1; known {
+					asked(options...)
+				}
+				cost, next.requests = c.cost, 0
+				w := asked(options...)
+				check(t, brief(w) == strconv.Itoa(c.status), "%s: %s", c.name, brief(w))
+				policy := strings.Contains(w.Header().Get("RateLimit-Policy"), ";q=10;w=1")
+				check(t, policy == (known && c.status == 413), "%s: %v", c.name, w.Header())
+				p := problemOf(t, w)
+				check(t, p.Type == "" && len(p.Violated) == 0, "%s: %+v", c.name, p)
+				w = asked(append(options, httplimit.OnError(
+					func(_ http.ResponseWriter, _ *http.Request, err error) bool {
+						told = err
+						return true
+					}))...)
+				check(t, w.Code == c.status && errors.Is(told, c.why) && !errors.Is(told, httplimit.ErrNoKey),
+					"%s: %d, %v", c.name, w.Code, told)
+				check(t, next.requests == 0, "%s: it is served", c.name)
+			})
 		}
-		ask(httplimit.Middleware(small, httplimit.All, cost, httplimit.OnLimit(
-			func(_ http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
-				check(t, d.RetryAfter == 0 && d.Result.Limit == hybrid.PerSecond(10) && len(d.Policies) == 1, "%+v", d)
-			}))(&served{}))
+	}
+}
+
+// A function of Select that returns more rules than there can be denies its requests for good.
+func TestTooManyRulesAreNotAskedAgain(t *testing.T) {
+	limiter := limiterOf(t, hybrid.PerHour(1))
+	rules := make([]httplimit.Rule, 17)
+	for i := range rules {
+		key := fmt.Sprint(i)
+		rules[i] = httplimit.Rule{Limiter: limiter, Key: func(*http.Request) (string, error) { return key, nil }}
+	}
+	w := ask(httplimit.Select(func(*http.Request) (httplimit.Selection, error) {
+		return httplimit.Selection{Rules: rules, Cost: 1}, nil
+	})(&served{}))
+	check(t, brief(w) == "400", "%s", brief(w))
+}
+
+// A request of cost 0 says what is left, or nothing if the store has not said what is.
+func TestARequestOfCost0SaysOnlyWhatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cost, also := int64(0), limiterOf(t, hybrid.PerHour(1000))
+		costs := httplimit.Cost(func(*http.Request) int64 { return cost })
+		for _, more := range [][]httplimit.Option{nil, {httplimit.Also(also, httplimit.All)}} {
+			h := httplimit.Middleware(limiterOf(t, hybrid.PerSecond(10)), httplimit.All, append(more, costs)...)(
+				&served{})
+			for _, step := range []struct {
+				cost int64
+				want string
+			}{{0, "200"}, {11, "413"}, {0, "200"}, {3, "200 r=7;t=1"}, {0, "200 r=7;t=1"}, {11, "413"},
+				{0, "200 r=7;t=1"}} {
+				cost = step.cost
+				got := brief(ask(h))
+				check(t, got == step.want, "%d limits, cost %d: %s, want %s", 1+len(more), cost, got, step.want)
+			}
+		}
 	})
 }
 

@@ -134,9 +134,6 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 		if key.Name() == result.Key && one.find(result.Limit) != nil {
 			all.list = one.list
 		}
-		if errors.Is(err, hybrid.ErrExceedsBurst) {
-			all.list = append(all.list, one.list...)
-		}
 		if one.header != "" {
 			headers = append(headers, one.header)
 		}
@@ -181,12 +178,13 @@ func withoutKey(err error) error {
 }
 
 // policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it returns that
-// of the limit behind the decision, where that is this key's. A class cannot use all of a burst, nor can a
-// limiter with Headroom, so RateLimit-Policy is empty for them.
+// of the limit behind the decision, where that is this key's. A process that admits a request of cost 0 and has
+// not heard from the store knows neither. A class cannot use all of a burst, nor can a limiter with Headroom, so
+// RateLimit-Policy is empty for them.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
-	case r.Limit.Tokens > 0 && r.Key == key:
+	case r.Limit.Tokens > 0 && r.Key == key && !(r.OK && r.Source == hybrid.SourceLocal):
 		limits = []hybrid.Limit{r.Limit}
 	default:
 		return &policies{}
@@ -206,35 +204,33 @@ func nameOf(l *hybrid.Limiter) string { return cmp.Or(l.Name(), "default") }
 func (h *handler) respond(
 	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
 ) error {
-	exceeds := errors.Is(err, hybrid.ErrExceedsBurst)
+	fields, p := w.Header(), ps.find(result.Limit)
+	wait := result.RetryAfter
 	switch {
-	case err != nil && !exceeds:
+	case errors.Is(err, hybrid.ErrExceedsBurst):
+		h.setPolicy(fields, ps) // which has the burst
+		return err
+	case err != nil:
 		return err
 	case result.Shadowed:
 		return nil // a client must not see a limit that is only tried
-	case err == nil && admission.Failed(*result) && !result.Limit.Equal(hybrid.Blocked):
+	case result.Limit.Equal(hybrid.Blocked):
+		wait = 0
+	case admission.Failed(*result):
 		return fmt.Errorf("%w; Policy.Fallback denies the request", &outage{result.RetryAfter})
 	}
-	if exceeds {
-		result.Limit = ps.smallest()
-	}
-	fields, p := w.Header(), ps.find(result.Limit)
-	wait := result.RetryAfter
-	if exceeds || result.Limit.Equal(hybrid.Blocked) {
-		wait = 0
-	}
 	promised := result.Source != hybrid.SourceFallback // which does not keep the limit's promise
-	if promised && p != nil && !exceeds && !p.limit.Equal(hybrid.Unlimited) {
+	if promised && p != nil && !p.limit.Equal(hybrid.Unlimited) {
 		h.setState(fields, ps, p, result, wait)
 	} else {
-		if promised && h.fields&FieldsDraft != 0 && ps.header != "" {
-			add(fields, fieldPolicy, []string{ps.header})
+		if promised {
+			h.setPolicy(fields, ps)
 		}
 		if wait > 0 {
 			setRetryAfter(fields, wait)
 		}
 	}
-	if err == nil && result.OK {
+	if result.OK {
 		return nil
 	}
 	h.deny(w, r, p, result, wait)
@@ -249,12 +245,10 @@ func (o *outage) Unwrap() error { return hybrid.ErrUnavailable }
 
 // Denial describes the denial of a request above a limit.
 type Denial struct {
-	// Result is the decision by the limit that binds. For a request above the burst, which no wait
-	// would help, it has only the Limit, if that is known.
-	Result hybrid.Result
+	Result hybrid.Result // the decision by the limit that binds
 	// Policies are the names of the limits that denied, as in RateLimit-Policy. They are read-only.
 	Policies []string
-	// RetryAfter is the field of that name, in whole seconds; 0 if no retry can succeed.
+	// RetryAfter is the field of that name, in whole seconds; 0 if the limit is Blocked.
 	RetryAfter time.Duration
 }
 
@@ -280,7 +274,8 @@ func (h *handler) deny(
 
 // fail answers an undecided request. It reports whether OnError admits the request.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
-	if !errors.Is(err, ErrNoKey) {
+	never := admission.NeverServed(err)
+	if !never && !errors.Is(err, ErrNoKey) {
 		wait := time.Second
 		if o := (*outage)(nil); errors.As(err, &o) {
 			wait = max(wait, o.retryAfter)
@@ -290,20 +285,32 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	if !h.onError(w, r, err) {
 		return false
 	}
-	if r.Context().Err() != nil { // the client may have gone in order to be admitted
+	if never || r.Context().Err() != nil { // the client may have asked for too much, or gone, to be admitted
 		return WriteError(w, r, err)
 	}
 	w.Header().Del(fieldRetryAfter)
 	return true
 }
 
-// WriteError answers an undecided request as a handler without OnError does, and returns false: with 400 if
-// err wraps ErrNoKey, otherwise with 503. An OnError calls it for the errors that it leaves alone.
-func WriteError(w http.ResponseWriter, _ *http.Request, err error) (admit bool) {
-	status, typ := http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
-	title := "The request cannot be served now, as its quota is not known"
-	if errors.Is(err, ErrNoKey) {
-		status, typ, title = http.StatusBadRequest, "", "The request does not say whom it counts for"
+// WriteError answers an undecided request as a handler without OnError does, and returns false. An OnError calls
+// it for the errors that it leaves alone. The status is
+//
+//   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
+//   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is not known,
+//   - 400 (Bad Request) if err wraps ErrNoKey, hybrid.ErrInvalidN or hybrid.ErrInvalidKey,
+//   - 503 (Service Unavailable) otherwise.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) {
+	status, typ, title := http.StatusBadRequest, "", "The request does not say whom it counts for"
+	switch {
+	case errors.Is(err, hybrid.ErrExceedsBurst):
+		status, title = http.StatusRequestEntityTooLarge, "The request costs more than its quota ever allows at once"
+	case errors.Is(err, hybrid.ErrInvalidN) && r.ContentLength < 0:
+		status, title = http.StatusLengthRequired, "The request has no length, on which its cost depends"
+	case errors.Is(err, hybrid.ErrInvalidN):
+		title = "The cost of the request is not valid"
+	case !errors.Is(err, ErrNoKey) && !errors.Is(err, hybrid.ErrInvalidKey):
+		status, typ = http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
+		title = "The request cannot be served now, as its quota is not known"
 	}
 	answer(w, status, problem(status, typ, title, nil))
 	return false

@@ -34,9 +34,9 @@ func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A negative cost, such
-// as an unknown Request.ContentLength, is an error of the limiter that wraps hybrid.ErrInvalidN. An
-// OnError should not admit such a request.
+// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A request that costs more than
+// the burst, or less than 0, such as one whose Request.ContentLength is not known, is never served: it is
+// answered by OnError or WriteError, without Retry-After.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip reports which requests are not limited.
@@ -62,10 +62,11 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 	return func(s *settings) { s.onLimit = answer }
 }
 
-// OnError answers undecided requests: those without a key, whose error wraps ErrNoKey, and those that a
-// limiter failed to decide, with an error of package hybrid. Without it WriteError does. To serve the request
-// without a limit, answer writes nothing and returns true; otherwise it writes the whole answer, or calls
-// WriteError. A request whose context has ended is never served this way.
+// OnError answers undecided requests: those without a key, whose error wraps ErrNoKey, those that are never
+// served, whose error wraps hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, and those that a limiter failed
+// to decide, with another error of package hybrid. Without it WriteError does. To serve the request without a
+// limit, answer writes nothing and returns true; otherwise it writes the whole answer, or calls WriteError. A
+// request that is never served, or whose context has ended, is not served this way either.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }

@@ -129,16 +129,6 @@ func (ps *policies) find(limit hybrid.Limit) *policy {
 	return nil
 }
 
-// smallest returns the limit with the smallest burst; the zero Limit if there is none.
-func (ps *policies) smallest() (least hybrid.Limit) {
-	for i := range ps.list {
-		if l := ps.list[i].limit; i == 0 || l.Capacity() < least.Capacity() {
-			least = l
-		}
-	}
-	return least
-}
-
 // integerMax is the largest Integer of a structured field.
 const integerMax = 999_999_999_999_999
 
@@ -265,6 +255,13 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 			at := time.Now().Add(reset + time.Second - 1).Unix()
 			h[fieldLegacyReset] = []string{strconv.FormatInt(at, 10)}
 		}
+	}
+}
+
+// setPolicy sets RateLimit-Policy alone.
+func (s *settings) setPolicy(h http.Header, ps *policies) {
+	if s.fields&FieldsDraft != 0 && ps.header != "" {
+		add(h, fieldPolicy, []string{ps.header})
 	}
 }
 

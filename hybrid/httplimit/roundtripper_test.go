@@ -350,6 +350,22 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 	})
 }
 
+// A request that can never be sent, as it costs more than the burst or less than 0, fails at once and says why.
+func TestRoundTripperRefusesWhatCanNeverBeSent(t *testing.T) {
+	for length, want := range map[int64]error{11: hybrid.ErrExceedsBurst, -1: hybrid.ErrInvalidN} {
+		synctest.Test(t, func(t *testing.T) {
+			next, closed, from := &script{answers: []string{"200"}}, false, time.Now()
+			transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(10)), httplimit.All, next,
+				httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }))
+			_, err := transport.RoundTrip(request(t, "PUT", "/", func(r *http.Request) {
+				r.ContentLength, r.Body = length, &body{strings.NewReader(""), func() { closed = true }}
+			}))
+			check(t, errors.Is(err, want) && closed && len(next.sent) == 0 && time.Since(from) == 0,
+				"%v, %q sent after %v", err, next.sent, time.Since(from))
+		})
+	}
+}
+
 // Given a server that limits and clients whose own limit is a quarter higher: they get all that the server
 // gives, because all of them honour Retry-After, and of a hundred requests one at most is denied four times.
 func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {

@@ -50,17 +50,18 @@ func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 //   - wraps hybrid.ErrUnavailable if the store did not answer and a fallback denies the call (also a
 //     Denial), or if the table of keys is full,
 //   - wraps ErrNoKey if there is no key, and the KeyFunc's error,
-//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, so that no wait would help,
+//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if it is negative: the
+//     call is never admitted,
 //   - wraps the context's error if that ended first, or is another one of hybrid.Limiter.Take.
 func (l *Limiter) Limit(ctx context.Context) error {
 	err := l.decide(ctx)
 	if err == nil || l.status == nil {
 		return err
 	}
-	if answer := l.status(err); answer != nil || ctx.Err() == nil {
+	if answer := l.status(err); answer != nil || ctx.Err() == nil && !admission.NeverServed(err) {
 		return answer
 	}
-	return err // a call that was cancelled is not admitted for that
+	return err // a call that was cancelled, or asks for too much, is not admitted for that
 }
 
 func (l *Limiter) decide(ctx context.Context) error {
@@ -123,6 +124,9 @@ type Denial struct {
 
 // Error returns a text for logs, which the caller may see too.
 func (d Denial) Error() string {
+	if d.Result.Limit.Equal(hybrid.Blocked) {
+		return fmt.Sprintf("%v by %v", d.Unwrap(), d.Result.Limit)
+	}
 	return fmt.Sprintf("%v by %v, retry after %v", d.Unwrap(), d.Result.Limit, d.Result.RetryAfter)
 }
 
@@ -164,5 +168,5 @@ func Wait(d time.Duration) Option { return func(l *Limiter) { l.patience = d } }
 
 // Status converts the error of a call that is not admitted, such as to a gRPC status; Limit returns the
 // result. A nil result admits the call, for example while the store is away, unless its context has
-// ended. status runs on the goroutine of the call.
+// ended or its cost is above the burst or negative. status runs on the goroutine of the call.
 func Status(status func(err error) error) Option { return func(l *Limiter) { l.status = status } }

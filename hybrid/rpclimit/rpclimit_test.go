@@ -118,6 +118,7 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 		"why there is no key": {free, refused, 1, ann.context(), uncertified, false},
 		"an empty key":        {free, user, 1, call{}.context(), rpclimit.ErrNoKey, false},
 		"above the burst":     {free, user, 61, ann.context(), hybrid.ErrExceedsBurst, false},
+		"a cost below 0":      {free, user, -1, ann.context(), hybrid.ErrInvalidN, false},
 		"the call ended":      {free, user, 1, ended, context.Canceled, false},
 		"closed":              {closed, user, 1, ann.context(), hybrid.ErrClosed, false},
 	} {
@@ -135,10 +136,11 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 
 		open := rpclimit.Status(func(error) error { return nil })
 		got = rpclimit.New(row.limiter, row.key, cost, open).Limit(row.ctx)
-		// Status admits all calls but those that have ended: otherwise a client could have every call served
-		// by ending it at once.
-		testkit.Check(t, row.ctx != ended && got == nil || row.ctx == ended && errors.Is(got, context.Canceled),
-			"%s: %v, want the call admitted by Status", name, got)
+		// Status admits all calls but those that have ended or ask for too much: otherwise a client could
+		// have every call served by ending it at once, or by a cost above the burst.
+		kept := row.ctx == ended || row.cost != 1
+		testkit.Check(t, !kept && got == nil || kept && errors.Is(got, row.want),
+			"%s: %v, admitted by Status", name, got)
 	}
 	says := func(context.Context) (string, error) { return "", fmt.Errorf("%w: no metadata", rpclimit.ErrNoKey) }
 	err := rpclimit.New(free, says).Limit(ann.context())
