@@ -61,20 +61,29 @@ func Peer(ctx context.Context) (string, error) {
 }
 
 // Status returns the status of a call that is not admitted. Only a limit returns ResourceExhausted, with the
-// time of the retry as a RetryInfo. InvalidArgument is for a call without a key, or for more than the burst:
-// a retry does not help. A call that ended first has its context's status, and any other is Unavailable. An
-// error that is a status already, as rpclimit.Status makes it, stays as it is.
+// time of the retry as a RetryInfo, unless the limit is hybrid.Blocked. InvalidArgument is for a call that is
+// never admitted, whatever the state of the server: without a key, for more than the burst, or with a negative
+// cost. A call that ended first has its context's status, and any other is Unavailable. A status that err is or
+// wraps, of a KeyFunc or of rpclimit.Status, stays as it is.
 func Status(err error) error {
+	var own interface{ GRPCStatus() *status.Status }
 	var denial rpclimit.Denial
-	if _, ok := status.FromError(err); ok { // also without an error
-		return err
-	}
 	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &own) && own.GRPCStatus().Code() != codes.OK:
+		return own.GRPCStatus().Err()
 	case errors.Is(err, rpclimit.ErrDenied) && errors.As(err, &denial):
-		after := &errdetails.RetryInfo{RetryDelay: durationpb.New(denial.Result.RetryAfter)}
-		s, failed := status.New(codes.ResourceExhausted, err.Error()).WithDetails(after)
-		return errors.Join(failed, s.Err())
-	case errors.Is(err, rpclimit.ErrNoKey), errors.Is(err, hybrid.ErrExceedsBurst):
+		s := status.New(codes.ResourceExhausted, err.Error())
+		if !denial.Result.Limit.Equal(hybrid.Blocked) {
+			after := &errdetails.RetryInfo{RetryDelay: durationpb.New(denial.Result.RetryAfter)}
+			if with, failed := s.WithDetails(after); failed == nil { // always, as the code is not OK
+				s = with
+			}
+		}
+		return s.Err()
+	case errors.Is(err, rpclimit.ErrNoKey), errors.Is(err, hybrid.ErrExceedsBurst),
+		errors.Is(err, hybrid.ErrInvalidN), errors.Is(err, hybrid.ErrInvalidKey):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
@@ -178,11 +187,12 @@ func (s clientStream) SendMsg(m any) error {
 }
 
 // RetryAfter returns the time after which the server asks for a retry of a call that it has denied; ok is
-// false if err names none.
+// false if err names none, or none above 0.
 func RetryAfter(err error) (after time.Duration, ok bool) {
 	for _, detail := range status.Convert(err).Details() {
 		if info, is := detail.(*errdetails.RetryInfo); is {
-			return info.GetRetryDelay().AsDuration(), true
+			after = max(info.GetRetryDelay().AsDuration(), 0)
+			return after, after > 0
 		}
 	}
 	return 0, false

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
@@ -252,17 +254,75 @@ func TestEachReasonHasItsCode(t *testing.T) {
 		testkit.Check(t, status.Code(err) == codes.InvalidArgument, "without a user: %v", err)
 		err = unary(metadata.AppendToOutgoingContext(by("ann"), userField, "bob"), conn)
 		testkit.Check(t, status.Code(err) == codes.InvalidArgument, "of two users: %v", err)
-		for want, err := range map[codes.Code]error{
-			codes.InvalidArgument:  hybrid.ErrExceedsBurst,
-			codes.Unavailable:      hybrid.ErrUnavailable,
-			codes.Canceled:         errors.Join(errors.New("hybrid: take"), context.Canceled),
-			codes.DeadlineExceeded: hybrid.ErrWouldExceedDeadline,
+		unknown := fmt.Errorf("%w: %w", rpclimit.ErrNoKey, status.Error(codes.Unauthenticated, "no user"))
+		blocked := rpclimit.Denial{Result: hybrid.Result{Limit: hybrid.Blocked, RetryAfter: time.Hour}}
+		for err, want := range map[error]codes.Code{
+			hybrid.ErrExceedsBurst: codes.InvalidArgument,
+			hybrid.ErrInvalidN:     codes.InvalidArgument,
+			hybrid.ErrInvalidKey:   codes.InvalidArgument,
+			hybrid.ErrUnavailable:  codes.Unavailable,
+			errors.Join(errors.New("hybrid: take"), context.Canceled): codes.Canceled,
+			hybrid.ErrWouldExceedDeadline:                             codes.DeadlineExceeded,
+			blocked:                                                   codes.ResourceExhausted,
+			unknown:                                                   codes.Unauthenticated,
 		} {
 			got := grpclimit.Status(err)
 			_, retry := grpclimit.RetryAfter(got)
 			testkit.Check(t, status.Code(got) == want && !retry, "%v becomes %v, want %v", err, got, want)
+			says := status.Convert(got).Message()
+			testkit.Check(t, !strings.Contains(says, "rpc error") && !strings.Contains(says, "1h"), "%q", says)
 		}
 	})
+}
+
+// TestACallThatIsNeverAdmittedIsNotRepeated: a call that costs more than the burst, or less than 0, is
+// InvalidArgument without a RetryInfo, and an rpclimit.Status that returns nil does not admit it.
+func TestACallThatIsNeverAdmittedIsNotRepeated(t *testing.T) {
+	user := grpclimit.Metadata(userField)
+	for _, cost := range []int64{11, -1} {
+		bubble(t, hourly(10), plenty, func(t *testing.T, _ *grpc.ClientConn, l limits) {
+			for _, option := range []rpclimit.Option{
+				rpclimit.Wait(0), rpclimit.Status(func(error) error { return nil }),
+			} {
+				calls := rpclimit.New(l.calls, user, option,
+					rpclimit.Cost(func(context.Context) int64 { return cost }))
+				conn := connect(t, grpc.NewServer(grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(calls))))
+				err := unary(by("ann"), conn)
+				_, retry := grpclimit.RetryAfter(err)
+				testkit.Check(t, status.Code(err) == codes.InvalidArgument && !retry, "cost %d: %v", cost, err)
+			}
+		})
+	}
+}
+
+// TestADenialHasAPlainMessage: the message of a status names the limit and does not repeat the code.
+func TestADenialHasAPlainMessage(t *testing.T) {
+	bubble(t, hourly(1), hourly(1), func(t *testing.T, conn *grpc.ClientConn, _ limits) {
+		testkit.NoErr(t, unary(by("ann"), conn))
+		_, ofStream := duplex(by("ann"), conn, 1)
+		for _, err := range []error{unary(by("ann"), conn), ofStream} {
+			const want = "rpclimit: denied by 1/h, retry after 1h0m0s"
+			testkit.Check(t, status.Convert(err).Message() == want, "%q", status.Convert(err).Message())
+		}
+	})
+}
+
+// TestAClientObeysNoEmptyRetryInfo: a server that denies and asks for a retry after no time does not make the
+// client call it again and again.
+func TestAClientObeysNoEmptyRetryInfo(t *testing.T) {
+	for _, delay := range []time.Duration{0, -time.Second} {
+		denied, err := status.New(codes.ResourceExhausted, "no").WithDetails(
+			&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+		testkit.NoErr(t, err)
+		calls := 0
+		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+			calls++
+			testkit.Must(t, calls < 10, "the client spins")
+			return denied.Err()
+		}
+		err = grpclimit.UnaryClientInterceptor(nil)(t.Context(), "/a/b", nil, nil, nil, invoke)
+		testkit.Check(t, status.Code(err) == codes.ResourceExhausted && calls == 1, "%v, %d calls", err, calls)
+	}
 }
 
 // TestAClientLimitsItself: its calls and messages wait for their turn, and a limit without Wait fails them.
