@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
 // ClientIP returns the address of the client as the key; an IPv6 /64 counts as one address. trusted are
@@ -55,44 +57,37 @@ func (a ClientAddress) Key() KeyFunc {
 		if err != nil {
 			return "", err
 		}
-		return a.key(h), nil
+		return h.Key(a.IPv4Bits, a.IPv6Bits), nil
 	}
-}
-
-// address is an address on the way of a request. text is its canonical spelling, or empty if that has yet
-// to be formatted.
-type address struct {
-	addr netip.Addr
-	text string
 }
 
 // of returns the client of a request.
-func (a *ClientAddress) of(r *http.Request) (address, error) {
-	peer, ok := addressOf(r.RemoteAddr)
+func (a *ClientAddress) of(r *http.Request) (admission.Address, error) {
+	peer, ok := admission.ParseAddress(r.RemoteAddr)
 	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
 	switch {
 	case !ok && !(local && len(a.Trusted) > 0):
-		return address{}, fmt.Errorf("%w: remote address %q is not an IP address", ErrNoKey, r.RemoteAddr)
-	case ok && !a.trusts(peer.addr):
+		return peer, fmt.Errorf("%w: remote address %q is not an IP address", ErrNoKey, r.RemoteAddr)
+	case ok && !a.trusts(peer.Addr):
 		return peer, nil
 	}
 	client := a.walk(peer, r.Header["X-Forwarded-For"])
-	if !client.addr.IsValid() {
-		return address{}, fmt.Errorf("%w: no proxy has named the address of the client", ErrNoKey)
+	if !client.Addr.IsValid() {
+		return client, fmt.Errorf("%w: no proxy has named the address of the client", ErrNoKey)
 	}
 	return client, nil
 }
 
 // walk follows a request back from peer, which is trusted, to the first one that is not.
-func (a *ClientAddress) walk(peer address, lines []string) address {
+func (a *ClientAddress) walk(peer admission.Address, lines []string) admission.Address {
 	for _, line := range slices.Backward(lines) {
 		for line = trimEnd(line); line != ""; {
 			i := strings.LastIndexByte(line, ',')
-			h, ok := addressOf(strings.TrimLeft(line[i+1:], " \t"))
+			h, ok := admission.ParseAddress(strings.TrimLeft(line[i+1:], " \t"))
 			if !ok {
 				return peer
 			}
-			if peer = h; !a.trusts(h.addr) {
+			if peer = h; !a.trusts(h.Addr) {
 				return peer
 			}
 			line = trimEnd(line[:max(i, 0)])
@@ -106,47 +101,4 @@ func trimEnd(line string) string { return strings.TrimRight(line, " \t,") }
 
 func (a *ClientAddress) trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.Trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// key returns the key of the client h.
-func (a *ClientAddress) key(h address) string {
-	bits := a.IPv6Bits
-	if h.addr.Is4() {
-		bits = a.IPv4Bits
-	}
-	switch {
-	case bits < h.addr.BitLen():
-		p, _ := h.addr.Prefix(bits) // no error, as Key has checked the bits
-		var text [64]byte
-		return string(p.AppendTo(text[:0]))
-	case h.text != "":
-		return h.text
-	}
-	return h.addr.String()
-}
-
-// addressOf reads an address with or without a port, in brackets or not. It drops a zone, which has a
-// meaning on one machine only, and takes IPv4 written as IPv6 as IPv4.
-func addressOf(s string) (h address, ok bool) {
-	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
-		if port := s[i+1:]; port != "" && !isPort(port) {
-			return address{}, false
-		}
-		s = s[1:i]
-	} else if i := strings.IndexByte(s, ':'); i > 0 && isPort(s[i:]) {
-		s = s[:i] // an IPv6 address has more colons, and needs brackets before a port
-	}
-	addr, err := netip.ParseAddr(s)
-	if err != nil {
-		return address{}, false
-	}
-	if addr.Is4() {
-		return address{addr, s}, true // netip reads only the canonical spelling
-	}
-	return address{addr: addr.Unmap().WithZone("")}, true
-}
-
-// isPort reports whether s is a colon and a port.
-func isPort(s string) bool {
-	return len(s) > 1 && s[0] == ':' && !strings.ContainsAny(s[1:], ":[]")
 }

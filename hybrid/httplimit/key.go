@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
 // KeyFunc returns the key that a request counts for, as hybrid.Config.LimitsFor and Events get it. Equal keys
@@ -25,6 +27,9 @@ func All(*http.Request) (string, error) { return "all", nil }
 // Header returns the value of a field of the request. Use it for fields that a gateway has checked, as a
 // client can write any value. A missing or empty field is an error that wraps ErrNoKey. Several fields are an
 // error that does not, so FirstOf does not go on: their origin is unknown.
+//
+// A value that is an IP address, with or without a port, as of CF-Connecting-IP or X-Real-IP, has the key that
+// ClientIP gives it: an IPv6 /64 counts as one address.
 func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
@@ -35,7 +40,7 @@ func Header(name string) KeyFunc {
 		case len(values) == 0 || values[0] == "":
 			return "", fmt.Errorf("%w: field %s is missing or empty", ErrNoKey, canonical)
 		}
-		return values[0], nil
+		return admission.AddressKey(values[0]), nil
 	}
 }
 

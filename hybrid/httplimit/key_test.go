@@ -28,6 +28,36 @@ func TestHeader(t *testing.T) {
 	check(t, keyOf(key, fields("")) == "no key" && keyOf(key) == "no key", "an empty field is a key")
 }
 
+// A field that is an address counts as the address, as ClientIP does; any other value is its own key.
+func TestAnAddressInAFieldCountsAsOne(t *testing.T) {
+	for value, want := range map[string]string{
+		"192.0.2.7":                    "192.0.2.7",
+		"192.0.2.7:4711":               "192.0.2.7",
+		"::ffff:192.0.2.7":             "192.0.2.7",
+		"[::ffff:192.0.2.7]:80":        "192.0.2.7",
+		"2001:db8:1:2:3:4:5:6":         "2001:db8:1:2::/64",
+		"2001:DB8:1:2::9":              "2001:db8:1:2::/64",
+		"[2001:db8:1:2::9]":            "2001:db8:1:2::/64",
+		"[2001:db8:1:2::9]:4711":       "2001:db8:1:2::/64",
+		"fe80::1%eth0":                 "fe80::/64",
+		"192.0.2.7:ann":                "192.0.2.7:ann",
+		"192.0.2.7:123456":             "192.0.2.7:123456",
+		"192.0.2.7, 192.0.2.8":         "192.0.2.7, 192.0.2.8",
+		"tenant:42":                    "tenant:42",
+		"00:1a:2b:3c:4d:5e":            "00:1a:2b:3c:4d:5e", // a MAC address
+		"2001:db8:1:2::9 ann":          "2001:db8:1:2::9 ann",
+		"2001:db8:1:2:":                "2001:db8:1:2:",
+		"sk-2001:db8:1:2::9":           "sk-2001:db8:1:2::9",
+		"2f1acc6c3a606b082e5eef5e5414": "2f1acc6c3a606b082e5eef5e5414",
+	} {
+		got := keyOf(httplimit.Header("CF-Connecting-IP"), func(r *http.Request) {
+			r.Header.Set("CF-Connecting-IP", value)
+		})
+		check(t, got == want, "%q is %q, want %q", value, got, want)
+		check(t, want == value || got == keyOf(httplimit.ClientIP(), remote(value)), "%q is %q", value, got)
+	}
+}
+
 // Route and Path return the findings of http.ServeMux.
 func TestRouteAndPath(t *testing.T) {
 	mux := http.NewServeMux()

@@ -12,9 +12,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// KeyFunc returns the key of a call, from its context: metadata, the peer's address, the method. An error
-// or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the call.
+// KeyFunc returns the key of a call, from its context: metadata, the peer's address (see AddressKey), the method.
+// An error or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the call.
 type KeyFunc func(ctx context.Context) (string, error)
+
+// AddressKey returns the key of a client with this IP address, with or without a port: an IPv6 /64 counts as one
+// address, and equal clients have equal keys in any spelling. Any other text is its own key.
+func AddressKey(address string) string { return admission.AddressKey(address) }
 
 // Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.
 type Limiter struct {

@@ -28,7 +28,7 @@ import (
 
 // Metadata returns the value of a field of the call's metadata. Use it for fields that an interceptor or a
 // proxy before this server has checked, as a client can write any value. No value is an error, and so are
-// several: their origin is unknown.
+// several: their origin is unknown. A value that is an IP address has the key of rpclimit.AddressKey.
 func Metadata(name string) rpclimit.KeyFunc {
 	return func(ctx context.Context) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -36,7 +36,7 @@ func Metadata(name string) rpclimit.KeyFunc {
 			return "", fmt.Errorf("%w: the metadata has %d values of %s, must be 1",
 				rpclimit.ErrNoKey, len(values), name)
 		}
-		return values[0], nil
+		return rpclimit.AddressKey(values[0]), nil
 	}
 }
 
@@ -48,16 +48,18 @@ func Method(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w: the context is not that of a server call", rpclimit.ErrNoKey)
 }
 
-// Peer returns the address of the client, without its port: that of the proxy, if there is one.
+// Peer returns the address of the client, without its port: that of the proxy, if there is one. An IPv6 /64 counts
+// as one address; see rpclimit.AddressKey.
 func Peer(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
 		return "", fmt.Errorf("%w: the peer has no address", rpclimit.ErrNoKey)
 	}
-	if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
-		return host, nil
+	address := p.Addr.String()
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
 	}
-	return p.Addr.String(), nil
+	return rpclimit.AddressKey(address), nil
 }
 
 // Status returns the status of a call that is not admitted. Only a limit returns ResourceExhausted, with the

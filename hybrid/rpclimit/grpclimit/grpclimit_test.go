@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -385,9 +386,23 @@ func TestKeysOfACall(t *testing.T) {
 			testkit.Check(t, errors.Is(err, rpclimit.ErrNoKey), "%s: outside a call: %v", name, err)
 		})
 	}
-	got, err := grpclimit.Peer(peer.NewContext(context.Background(),
-		&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 17}}))
-	testkit.Check(t, err == nil && got == "10.0.0.1", "%q, %v", got, err)
+}
+
+// TestAnAddressCountsAsOne: that of a peer or in a field has no port, and an IPv6 /64 is one key.
+func TestAnAddressCountsAsOne(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
+		"fe80::1%eth0": "fe80::/64",
+	} {
+		at := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 17))
+		got, err := grpclimit.Peer(peer.NewContext(context.Background(), &peer.Peer{Addr: at}))
+		testkit.Check(t, err == nil && got == want, "the peer %v is %q, want %q: %v", at, got, want, err)
+		for _, value := range []string{address, at.String()} {
+			ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-real-ip", value))
+			got, err = grpclimit.Metadata("x-real-ip")(ctx)
+			testkit.Check(t, err == nil && got == want, "the field %q is %q, want %q: %v", value, got, want, err)
+		}
+	}
 }
 
 func ExampleUnaryServerInterceptor() {

@@ -1,0 +1,66 @@
+package admission
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Address is the address of a client or a proxy.
+type Address struct {
+	Addr netip.Addr
+	text string // the canonical spelling, or empty if that has yet to be formatted
+}
+
+// ParseAddress reads an address with or without a port, in brackets or not. It drops a zone, which has a
+// meaning on one machine only, and takes IPv4 written as IPv6 as IPv4.
+func ParseAddress(s string) (a Address, ok bool) {
+	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
+		if port := s[i+1:]; port != "" && !isPort(port) {
+			return Address{}, false
+		}
+		s = s[1:i]
+	} else if i := strings.IndexByte(s, ':'); i > 0 && isPort(s[i:]) {
+		s = s[:i] // an IPv6 address has more colons, and needs brackets before a port
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return Address{}, false
+	}
+	if addr.Is4() {
+		return Address{addr, s}, true // netip reads only the canonical spelling
+	}
+	return Address{Addr: addr.Unmap().WithZone("")}, true
+}
+
+// isPort reports whether s is a colon and a port.
+func isPort(s string) bool {
+	return len(s) > 1 && len(s) <= len(":65535") && s[0] == ':' && strings.Trim(s[1:], "0123456789") == ""
+}
+
+// Key returns the key of a: its text, or its prefix if fewer bits than all count.
+func (a Address) Key(bits4, bits6 int) string {
+	bits := bits6
+	if a.Addr.Is4() {
+		bits = bits4
+	}
+	switch {
+	case bits < a.Addr.BitLen():
+		p, _ := a.Addr.Prefix(bits) // no error, as the caller has checked the bits
+		var text [64]byte
+		return string(p.AppendTo(text[:0]))
+	case a.text != "":
+		return a.text
+	}
+	return a.Addr.String()
+}
+
+// AddressKey returns the key of a client whose address s is, or s if it is no address. An IPv6 /64 is one client,
+// as one customer commonly has a whole one.
+func AddressKey(s string) string {
+	if strings.IndexByte(s, ':') >= 0 { // otherwise it is no IPv6 and has no port
+		if a, ok := ParseAddress(s); ok {
+			return a.Key(32, 64)
+		}
+	}
+	return s
+}
