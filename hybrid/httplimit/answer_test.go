@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
@@ -364,6 +365,38 @@ func TestARequestOfCost0SaysOnlyWhatIsKnown(t *testing.T) {
 				cost = step.cost
 				got := brief(ask(h))
 				check(t, got == step.want, "%d limits, cost %d: %s, want %s", 1+len(more), cost, got, step.want)
+			}
+		}
+	})
+}
+
+// Behind a proxy with RemoveFields a client reads each field once: those of the proxy's own limit, and the
+// Retry-After of the server that denies.
+func TestAProxyAnswersWithItsOwnFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := httplimit.Fields(httplimit.FieldsDraft | httplimit.FieldsLegacy)
+		fields := []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining",
+			"X-RateLimit-Reset"}
+		for _, removes := range []bool{false, true} {
+			// Given a proxy of 100 an hour before a server of 2,
+			server := httplimit.Middleware(limiterOf(t, hybrid.PerHour(2)), httplimit.All, both)(&served{})
+			proxy := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: inProcess{server}}
+			if removes {
+				proxy.ModifyResponse = httplimit.RemoveFields
+			}
+			gateway := httplimit.Middleware(limiterOf(t, hybrid.PerHour(100)), httplimit.All, both)(proxy)
+			// when the server admits two requests and denies the third,
+			for i, status := range []int{200, 200, 429} {
+				w := ask(gateway)
+				// then the answers have the fields of the proxy, and those of the server unless they are removed.
+				check(t, w.Code == status, "%d", w.Code)
+				for _, f := range fields {
+					n := len(w.Header().Values(f))
+					check(t, n == map[bool]int{false: 2, true: 1}[removes], "%s: %d times in answer %d", f, n, i)
+				}
+				left, after := items(t, w.Header(), "RateLimit")[0].is["r"], w.Header().Values("Retry-After")
+				check(t, left == int64(99-i) && (status == 200) == (len(after) == 0) && len(after) < 2,
+					"answer %d: %v", i, w.Header())
 			}
 		}
 	})

@@ -49,6 +49,9 @@
 // sliding window after w and a 60th of that at most, and t is the time until all of them are back at the
 // latest; for a calendar t is the time until its boundary.
 //
+// A handler inside another one adds its limits to both fields, so limiters of different Config.Name tell them
+// apart. A httputil.ReverseProxy adds those of its upstream, unless RemoveFields is its ModifyResponse.
+//
 // A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: a client that waits
 // that long and is alone with the key is admitted. Retry-After is missing if the limit is Blocked. In an outage
 // Policy.Fallback decides: by default requests are admitted, without such fields, as far as the local share goes,

@@ -273,6 +273,16 @@ func add(h http.Header, field string, value []string) {
 	h[field] = value
 }
 
+// RemoveFields removes the fields about limits, but Retry-After, from the answer of another server. It is a
+// httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware: such a proxy adds the other server's
+// fields to those of the Middleware, and a client would read each twice. It returns nil.
+func RemoveFields(answer *http.Response) error {
+	for _, f := range []string{fieldPolicy, fieldLimit, fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset} {
+		answer.Header.Del(f)
+	}
+	return nil
+}
+
 // setRetryAfter sets Retry-After.
 func setRetryAfter(h http.Header, d time.Duration) {
 	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d), 10)}
