@@ -240,8 +240,9 @@ func (h *handler) respond(
 // outage is hybrid.ErrUnavailable for a request that a fallback denied.
 type outage struct{ retryAfter time.Duration }
 
-func (o *outage) Error() string { return hybrid.ErrUnavailable.Error() }
-func (o *outage) Unwrap() error { return hybrid.ErrUnavailable }
+func (o *outage) Error() string             { return hybrid.ErrUnavailable.Error() }
+func (o *outage) Unwrap() error             { return hybrid.ErrUnavailable }
+func (o *outage) RetryAfter() time.Duration { return o.retryAfter }
 
 // Denial describes the denial of a request above a limit.
 type Denial struct {
@@ -276,11 +277,7 @@ func (h *handler) deny(
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
 	never := admission.NeverServed(err)
 	if !never && !errors.Is(err, ErrNoKey) {
-		wait := time.Second
-		if o := (*outage)(nil); errors.As(err, &o) {
-			wait = max(wait, o.retryAfter)
-		}
-		setRetryAfter(w.Header(), wait)
+		setRetryAfter(w.Header(), max(time.Second, hybrid.RetryAfter(err)))
 	}
 	if !h.onError(w, r, err) {
 		return false

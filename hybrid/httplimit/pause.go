@@ -67,8 +67,7 @@ func (p *pauses) enter(ctx context.Context, key string) (
 		}
 		p.mu.Unlock()
 		if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
-			return nil, nil, fmt.Errorf("httplimit: %w: server asked to retry after %v",
-				hybrid.ErrWouldExceedDeadline, d)
+			return nil, nil, &pausedError{d}
 		}
 		timer := time.NewTimer(d)
 		select {
@@ -98,6 +97,18 @@ func (p *pauses) enter(ctx context.Context, key string) (
 		return drawing.Err() != nil && ctx.Err() == nil
 	}, nil
 }
+
+// pausedError is the error of a request whose deadline comes before the end of a pause.
+type pausedError struct{ left time.Duration }
+
+func (e *pausedError) Error() string {
+	return fmt.Sprintf("httplimit: %v: server asked to retry after %v", hybrid.ErrWouldExceedDeadline, e.left)
+}
+
+func (e *pausedError) Unwrap() error { return hybrid.ErrWouldExceedDeadline }
+
+// RetryAfter serves hybrid.RetryAfter.
+func (e *pausedError) RetryAfter() time.Duration { return e.left }
 
 // pauseOf returns the wait that an answer asks for: in milliseconds or seconds, rounded up, or until a date;
 // 0 if none. A date is compared with the Date of the answer, if it has one.

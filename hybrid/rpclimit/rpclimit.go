@@ -128,10 +128,19 @@ type Denial struct {
 
 // Error returns a text for logs, which the caller may see too.
 func (d Denial) Error() string {
-	if d.Result.Limit.Equal(hybrid.Blocked) {
-		return fmt.Sprintf("%v by %v", d.Unwrap(), d.Result.Limit)
+	text := fmt.Sprintf("%v by %v", d.Unwrap(), d.Result.Limit)
+	if after := d.RetryAfter(); after > 0 {
+		text += fmt.Sprintf(", retry after %v", after)
 	}
-	return fmt.Sprintf("%v by %v, retry after %v", d.Unwrap(), d.Result.Limit, d.Result.RetryAfter)
+	return text
+}
+
+// RetryAfter returns the time after which the call may be admitted; 0 if the limit is hybrid.Blocked.
+func (d Denial) RetryAfter() time.Duration {
+	if d.Result.Limit.Equal(hybrid.Blocked) {
+		return 0
+	}
+	return d.Result.RetryAfter
 }
 
 // Unwrap returns ErrDenied, or hybrid.ErrUnavailable if the store did not answer: the call may be within

@@ -77,9 +77,9 @@ func Status(err error) error {
 		return own.GRPCStatus().Err()
 	case errors.Is(err, rpclimit.ErrDenied) && errors.As(err, &denial):
 		s := status.New(codes.ResourceExhausted, err.Error())
-		if !denial.Result.Limit.Equal(hybrid.Blocked) {
-			after := &errdetails.RetryInfo{RetryDelay: durationpb.New(denial.Result.RetryAfter)}
-			if with, failed := s.WithDetails(after); failed == nil { // always, as the code is not OK
+		if after := denial.RetryAfter(); after > 0 {
+			info := &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
+			if with, failed := s.WithDetails(info); failed == nil { // always, as the code is not OK
 				s = with
 			}
 		}
