@@ -1,4 +1,4 @@
-// Command worker does jobs that call a foreign API, which allows 20 calls a second to all workers together.
+// Command worker does jobs that call a foreign API, which allows all workers together 20 calls in any second.
 // Run it in the folder examples, any number of times in parallel. The API is a fake in the same program:
 //
 //	go run ./worker                                       # the limit of this process alone
@@ -26,8 +26,7 @@ func main() {
 	store.Main("worker-example", func(ctx context.Context, buckets lease.Store) error {
 		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		defer api.Close()
-		limits := []hybrid.Limit{hybrid.PerSecond(20)}
-		calls, err := hybrid.New(buckets, hybrid.Config{Name: "calls", Limits: limits})
+		calls, err := hybrid.New(buckets, config)
 		if err != nil {
 			return err
 		}
@@ -39,6 +38,15 @@ func main() {
 		log.Printf("%d jobs are left", len(w.queue))
 		return err
 	})
+}
+
+// config keeps to the API's own count of at most 20 calls in any second. A burst comes on top of the rate, so it
+// is 1. The rate leaves a margin, as calls arrive less evenly than they leave. While the store is away no worker
+// calls the API.
+var config = hybrid.Config{
+	Name:   "calls",
+	Limits: []hybrid.Limit{hybrid.PerSecond(18).WithBurst(1)},
+	Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
 }
 
 type worker struct {
