@@ -251,12 +251,12 @@ var (
 	Blocked   = lease.Blocked   // admits nothing, whatever Policy.Fallback says
 )
 
-// PerSecond returns a limit of n tokens per second with a burst of n. A key that was idle admits up to 2n in its
-// first second, the burst and the refill, and then n a second.
+// PerSecond returns a limit of n tokens per second with a burst of n. A key that was idle admits up to 2n in
+// its first second, the burst and the refill, and then n a second.
 //
-// A partner that counts your calls counts them where they arrive, and they arrive less evenly than they leave.
-// For its limit of n, use a small burst and a margin, such as PerSecond(n*9/10).WithBurst(1), and FallbackDeny.
-// Sliding admits n in any window, but all at once, so it needs a larger margin.
+// A partner that counts your calls counts them where they arrive, and they arrive less evenly than they
+// leave. For its limit of n, use a small burst and a margin, such as PerSecond(n*9/10).WithBurst(1), and
+// FallbackDeny. Sliding admits n in any window, but all at once, so it needs a larger margin.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 
 // PerMinute is n tokens per minute with a burst of n, as in redis_rate: after a rest up to 2n in a minute,

@@ -40,9 +40,9 @@ func main() {
 	})
 }
 
-// config keeps to the API's own count of at most 20 calls in any second. A burst comes on top of the rate, so it
-// is 1. The rate leaves a margin, as calls arrive less evenly than they leave. While the store is away no worker
-// calls the API.
+// config keeps to the API's own count of at most 20 calls in any second. A burst comes on top of the rate, so
+// it is 1. The rate leaves a margin, as calls arrive less evenly than they leave. While the store is away no
+// worker calls the API.
 var config = hybrid.Config{
 	Name:   "calls",
 	Limits: []hybrid.Limit{hybrid.PerSecond(18).WithBurst(1)},

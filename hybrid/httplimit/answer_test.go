@@ -276,10 +276,11 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 	check(t, ask(selects(&served{})).Code == http.StatusBadRequest, "the error of Select's function")
 }
 
-// A request that is never served has no Retry-After, no RateLimit and a status that clients do not retry. OnError
-// is told why and may answer otherwise, but not admit it. OnLimit is not called.
+// A request that is never served has no Retry-After, no RateLimit and a status that clients do not retry.
+// OnError is told why and may answer otherwise, but not admit it. OnLimit is not called.
 func TestARequestThatIsNeverServedIsNotRepeated(t *testing.T) {
-	large, small := []hybrid.Limit{hybrid.PerSecond(100)}, []hybrid.Limit{hybrid.PerSecond(10), hybrid.PerHour(1000)}
+	large := []hybrid.Limit{hybrid.PerSecond(100)}
+	small := []hybrid.Limit{hybrid.PerSecond(10), hybrid.PerHour(1000)}
 	for _, c := range []struct {
 		name         string
 		limits, also []hybrid.Limit
@@ -296,7 +297,7 @@ func TestARequestThatIsNeverServedIsNotRepeated(t *testing.T) {
 		{"of a negative cost", small, nil, nil, -1, 1, 400, hybrid.ErrInvalidN},
 		{"with several limits", small, large, nil, -5, 1, 400, hybrid.ErrInvalidN},
 	} {
-		for _, known := range []bool{false, true} { // a process that has heard of the key, and one that has not
+		for _, known := range []bool{false, true} { // the limits of the key, from the store
 			synctest.Test(t, func(t *testing.T) {
 				next, told := &served{}, error(nil)
 				l, options := limiterOf(t, c.limits...), slices.Clone(c.options)
@@ -340,8 +341,8 @@ func TestTooManyRulesAreNotAskedAgain(t *testing.T) {
 	limiter := limiterOf(t, hybrid.PerHour(1))
 	rules := make([]httplimit.Rule, 17)
 	for i := range rules {
-		key := fmt.Sprint(i)
-		rules[i] = httplimit.Rule{Limiter: limiter, Key: func(*http.Request) (string, error) { return key, nil }}
+		key := func(*http.Request) (string, error) { return fmt.Sprint(i), nil }
+		rules[i] = httplimit.Rule{Limiter: limiter, Key: key}
 	}
 	w := ask(httplimit.Select(func(*http.Request) (httplimit.Selection, error) {
 		return httplimit.Selection{Rules: rules, Cost: 1}, nil
@@ -355,8 +356,8 @@ func TestARequestOfCost0SaysOnlyWhatIsKnown(t *testing.T) {
 		cost, also := int64(0), limiterOf(t, hybrid.PerHour(1000))
 		costs := httplimit.Cost(func(*http.Request) int64 { return cost })
 		for _, more := range [][]httplimit.Option{nil, {httplimit.Also(also, httplimit.All)}} {
-			h := httplimit.Middleware(limiterOf(t, hybrid.PerSecond(10)), httplimit.All, append(more, costs)...)(
-				&served{})
+			limiter := limiterOf(t, hybrid.PerSecond(10))
+			h := httplimit.Middleware(limiter, httplimit.All, append(more, costs)...)(&served{})
 			for _, step := range []struct {
 				cost int64
 				want string
@@ -364,7 +365,7 @@ func TestARequestOfCost0SaysOnlyWhatIsKnown(t *testing.T) {
 				{0, "200 r=7;t=1"}} {
 				cost = step.cost
 				got := brief(ask(h))
-				check(t, got == step.want, "%d limits, cost %d: %s, want %s", 1+len(more), cost, got, step.want)
+				check(t, got == step.want, "%d more, cost %d: %s, want %s", len(more), cost, got, step.want)
 			}
 		}
 	})
@@ -380,7 +381,9 @@ func TestAProxyAnswersWithItsOwnFields(t *testing.T) {
 		for _, removes := range []bool{false, true} {
 			// Given a proxy of 100 an hour before a server of 2,
 			server := httplimit.Middleware(limiterOf(t, hybrid.PerHour(2)), httplimit.All, both)(&served{})
-			proxy := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: inProcess{server}}
+			proxy := &httputil.ReverseProxy{
+				Rewrite: func(*httputil.ProxyRequest) {}, Transport: inProcess{server},
+			}
 			if removes {
 				proxy.ModifyResponse = httplimit.RemoveFields
 			}
@@ -388,11 +391,12 @@ func TestAProxyAnswersWithItsOwnFields(t *testing.T) {
 			// when the server admits two requests and denies the third,
 			for i, status := range []int{200, 200, 429} {
 				w := ask(gateway)
-				// then the answers have the fields of the proxy, and those of the server unless they are removed.
+				// then the answers have the fields of the proxy, and those of the server unless they are
+				// removed.
 				check(t, w.Code == status, "%d", w.Code)
 				for _, f := range fields {
 					n := len(w.Header().Values(f))
-					check(t, n == map[bool]int{false: 2, true: 1}[removes], "%s: %d times in answer %d", f, n, i)
+					check(t, removes && n == 1 || !removes && n == 2, "%s: %d times in answer %d", f, n, i)
 				}
 				left, after := items(t, w.Header(), "RateLimit")[0].is["r"], w.Header().Values("Retry-After")
 				check(t, left == int64(99-i) && (status == 200) == (len(after) == 0) && len(after) < 2,

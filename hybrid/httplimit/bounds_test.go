@@ -81,7 +81,7 @@ func TestPausesHaveABound(t *testing.T) {
 		for i := range pausesMax + 1000 {
 			key := fmt.Sprint("b", i)
 			noted, kept := p.note(key, time.Hour), !p.until[key].IsZero()
-			testkit.Must(t, noted == kept && p.note("b0", time.Hour), "pause %d: %t, kept: %t", i, noted, kept)
+			testkit.Must(t, noted == kept && p.note("b0", time.Hour), "pause %d: %t, %t", i, noted, kept)
 		}
 		testkit.Check(t, len(p.until) <= pausesMax, "%d are kept", len(p.until))
 

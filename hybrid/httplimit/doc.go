@@ -53,11 +53,12 @@
 // apart. A httputil.ReverseProxy adds those of its upstream, unless RemoveFields is its ModifyResponse.
 //
 // A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: a client that waits
-// that long and is alone with the key is admitted. Retry-After is missing if the limit is Blocked. In an outage
-// Policy.Fallback decides: by default requests are admitted, without such fields, as far as the local share goes,
-// and then answered with 503. A failing limiter is 503, also if a fallback without the store denies: the request
-// may be within its limit.
+// that long and is alone with the key is admitted. Retry-After is missing if the limit is Blocked. In an
+// outage Policy.Fallback decides: by default requests are admitted, without such fields, as far as the local
+// share goes, and then answered with 503. A failing limiter is 503, also if a fallback without the store
+// denies: the request may be within its limit.
 //
-// A request that no wait helps has no Retry-After, and a status that clients do not retry: 413 if it costs more
-// than the burst, 411 if its cost depends on a length that it does not give, 400 if it has no key or a cost below 0.
+// A request that no wait helps has no Retry-After, and a status that clients do not retry: 413 if it costs
+// more than the burst, 411 if its cost depends on a length that it does not give, 400 if it has no key or a
+// cost below 0.
 package httplimit

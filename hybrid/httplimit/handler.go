@@ -178,9 +178,9 @@ func withoutKey(err error) error {
 }
 
 // policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it returns that
-// of the limit behind the decision, where that is this key's. A process that admits a request of cost 0 and has
-// not heard from the store knows neither. A class cannot use all of a burst, nor can a limiter with Headroom, so
-// RateLimit-Policy is empty for them.
+// of the limit behind the decision, where that is this key's. A process that admits a request of cost 0 and
+// has not heard from the store knows neither. A class cannot use all of a burst, nor can a limiter with
+// Headroom, so RateLimit-Policy is empty for them.
 func (h *handler) policiesOf(rule *Rule, key string, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -289,8 +289,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	return true
 }
 
-// WriteError answers an undecided request as a handler without OnError does, and returns false. An OnError calls
-// it for the errors that it leaves alone. The status is
+// WriteError answers an undecided request as a handler without OnError does, and returns false. An OnError
+// calls it for the errors that it leaves alone. The status is
 //
 //   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
 //   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is not known,
@@ -300,7 +300,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) 
 	status, typ, title := http.StatusBadRequest, "", "The request does not say whom it counts for"
 	switch {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
-		status, title = http.StatusRequestEntityTooLarge, "The request costs more than its quota ever allows at once"
+		status, title = http.StatusRequestEntityTooLarge, "The request costs more than its quota ever has"
 	case errors.Is(err, hybrid.ErrInvalidN) && r.ContentLength < 0:
 		status, title = http.StatusLengthRequired, "The request has no length, on which its cost depends"
 	case errors.Is(err, hybrid.ErrInvalidN):

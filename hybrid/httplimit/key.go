@@ -28,8 +28,8 @@ func All(*http.Request) (string, error) { return "all", nil }
 // client can write any value. A missing or empty field is an error that wraps ErrNoKey. Several fields are an
 // error that does not, so FirstOf does not go on: their origin is unknown.
 //
-// A value that is an IP address, with or without a port, as of CF-Connecting-IP or X-Real-IP, has the key that
-// ClientIP gives it: an IPv6 /64 counts as one address.
+// A value that is an IP address, with or without a port, as of CF-Connecting-IP or X-Real-IP, has the key
+// that ClientIP gives it: an IPv6 /64 counts as one address.
 func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {

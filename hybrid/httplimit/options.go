@@ -34,9 +34,9 @@ func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A request that costs more than
-// the burst, or less than 0, such as one whose Request.ContentLength is not known, is never served: it is
-// answered by OnError or WriteError, without Retry-After.
+// Cost sets the number of tokens that a request takes; 1 without it. 0 takes none. A request that costs more
+// than the burst, or less than 0, such as one whose Request.ContentLength is not known, is never served: it
+// is answered by OnError or WriteError, without Retry-After.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip reports which requests are not limited.
@@ -50,8 +50,8 @@ func Class(class func(*http.Request) int) Option { return func(s *settings) { s.
 // time, it is denied at once. A RoundTripper without it waits as long as the request's context allows.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
 
-// PauseOn adds statuses, such as 403 or 529, to 429 and 503, with which an answer that has Retry-After makes the
-// requests of a RoundTripper pause.
+// PauseOn adds statuses, such as 403 or 529, to 429 and 503, with which an answer that has Retry-After makes
+// the requests of a RoundTripper pause.
 func PauseOn(statuses ...int) Option {
 	return func(s *settings) { s.pauseOn = append(s.pauseOn, statuses...) }
 }
@@ -63,10 +63,10 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 }
 
 // OnError answers undecided requests: those without a key, whose error wraps ErrNoKey, those that are never
-// served, whose error wraps hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, and those that a limiter failed
-// to decide, with another error of package hybrid. Without it WriteError does. To serve the request without a
-// limit, answer writes nothing and returns true; otherwise it writes the whole answer, or calls WriteError. A
-// request that is never served, or whose context has ended, is not served this way either.
+// served, whose error wraps hybrid.ErrExceedsBurst, ErrInvalidN or ErrInvalidKey, and those that a limiter
+// failed to decide, with another error of package hybrid. Without it WriteError does. To serve the request
+// without a limit, answer writes nothing and returns true; otherwise it writes the whole answer, or calls
+// WriteError. A request that is never served, or whose context has ended, is not served this way either.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }

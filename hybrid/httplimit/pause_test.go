@@ -74,8 +74,8 @@ func checkRate(t *testing.T, path string, sent []time.Duration, l hybrid.Limit, 
 	}
 }
 
-// Given workers whose requests wait for tokens of several keys, and a server that asks for pauses: in any window
-// each key sends at most its burst and its rate, also after a pause, and nothing during one.
+// Given workers whose requests wait for tokens of several keys, and a server that asks for pauses: in any
+// window each key sends at most its burst and its rate, also after a pause, and nothing during one.
 func TestRequestsPassTheLimiterAfterAPause(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -177,8 +177,8 @@ func TestTheLatestEndOfAPauseCounts(t *testing.T) {
 	})
 }
 
-// A caller that repeats a request whatever its error is does not spin: an attempt waits, or its error says after
-// which time one may succeed.
+// A caller that repeats a request whatever its error is does not spin: an attempt waits, or its error says
+// after which time one may succeed.
 func TestARetryLoopAroundRoundTripperDoesNotSpin(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer   string        // to the first request
@@ -216,7 +216,7 @@ func TestARetryLoopAroundRoundTripperDoesNotSpin(t *testing.T) {
 					break
 				}
 				wait := hybrid.RetryAfter(err)
-				must(t, wait > 0 || time.Since(from) >= c.attempt, "%s: at once, without a time: %v", name, err)
+				must(t, wait > 0 || time.Since(from) >= c.attempt, "%s: at once, with no time: %v", name, err)
 				time.Sleep(wait)
 			}
 		})

@@ -277,7 +277,9 @@ func add(h http.Header, field string, value []string) {
 // httputil.ReverseProxy.ModifyResponse for a proxy inside a Middleware: such a proxy adds the other server's
 // fields to those of the Middleware, and a client would read each twice. It returns nil.
 func RemoveFields(answer *http.Response) error {
-	for _, f := range []string{fieldPolicy, fieldLimit, fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset} {
+	for _, f := range []string{
+		fieldPolicy, fieldLimit, fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset,
+	} {
 		answer.Header.Del(f)
 	}
 	return nil

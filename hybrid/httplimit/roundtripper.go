@@ -17,17 +17,18 @@ const attemptsMax, discardMax = 4, 64 << 10
 // then next sends it. A nil next means http.DefaultTransport. Goroutines may share the result.
 // RoundTripper panics if limiter or key is nil.
 //
-// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms makes all requests of the key
-// pause that long, at most ten minutes. None is sent or takes tokens meanwhile, and afterwards they pass the
-// limiter again. The keys of Also have no pauses: choose key so that it stands for one upstream, or one account
-// there.
+// An answer 429 or 503 (PauseOn adds statuses) with Retry-After or Retry-After-Ms makes all requests of the
+// key pause that long, at most ten minutes. None is sent or takes tokens meanwhile, and afterwards they pass
+// the limiter again. The keys of Also have no pauses: choose key so that it stands for one upstream, or one
+// account there.
 //
-// After the pause the request is sent again, up to three times, if it can be repeated: its method is idempotent
-// or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the answer asks for more than
-// ten minutes, or the request's deadline comes first, the answer is returned unchanged.
+// After the pause the request is sent again, up to three times, if it can be repeated: its method is
+// idempotent or it has an Idempotency-Key, and it has no body or a GetBody. Otherwise, or if the answer asks
+// for more than ten minutes, or the request's deadline comes first, the answer is returned unchanged.
 //
-// Only the options Also, Cost, Skip, Class, Wait and PauseOn have an effect. A request that is not sent returns
-// an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as ErrWouldExceedDeadline.
+// Only the options Also, Cost, Skip, Class, Wait and PauseOn have an effect. A request that is not sent
+// returns an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as
+// ErrWouldExceedDeadline.
 func RoundTripper(
 	limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option,
 ) http.RoundTripper {

@@ -128,7 +128,7 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 		{"milliseconds", "GET", nil, "429 Retry-After-Ms=500|200", "0 500", 200},
 		{"a fraction of milliseconds", "GET", nil, "429 Retry-After-Ms=499.2|200", "0 500", 200},
 		{"milliseconds and seconds", "GET", nil, "429 Retry-After-Ms=1500 Retry-After=9|200", "0 1500", 200},
-		{"no milliseconds, and seconds", "GET", nil, "429 Retry-After-Ms=soon Retry-After=2|200", "0 2000", 200},
+		{"garbage, and seconds", "GET", nil, "429 Retry-After-Ms=soon Retry-After=2|200", "0 2000", 200},
 		{"0 milliseconds, and seconds", "GET", nil, "429 Retry-After-Ms=0 Retry-After=2|200", "0 2000", 200},
 		{"milliseconds for ever", "GET", nil, "429 Retry-After-Ms=99999999999999999999|200", "0", 429},
 		{"another status", "GET", nil, "500 Retry-After=1|200", "0", 500},
@@ -248,8 +248,8 @@ func TestWaitingRequestsDoNotGoAtOnce(t *testing.T) {
 	})
 }
 
-// A request that waits for its tokens when an answer asks for a pause takes none: it waits for the pause too, or
-// fails at once if it cannot wait that long.
+// A request that waits for its tokens when an answer asks for a pause takes none: it waits for the pause too,
+// or fails at once if it cannot wait that long.
 func TestAPauseReachesRequestsThatWaitForTokens(t *testing.T) {
 	for patience, sent := range map[time.Duration]int{10 * time.Second: 1, time.Minute: 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -350,7 +350,8 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 	})
 }
 
-// A request that can never be sent, as it costs more than the burst or less than 0, fails at once and says why.
+// A request that can never be sent, as it costs more than the burst or less than 0, fails at once and says
+// why.
 func TestRoundTripperRefusesWhatCanNeverBeSent(t *testing.T) {
 	for length, want := range map[int64]error{11: hybrid.ErrExceedsBurst, -1: hybrid.ErrInvalidN} {
 		synctest.Test(t, func(t *testing.T) {

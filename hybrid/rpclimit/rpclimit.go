@@ -12,12 +12,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
 
-// KeyFunc returns the key of a call, from its context: metadata, the peer's address (see AddressKey), the method.
-// An error or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the call.
+// KeyFunc returns the key of a call, from its context: metadata, the peer's address (see AddressKey), the
+// method. An error or an empty key becomes ErrNoKey. It runs once for each call, on the goroutine of the
+// call.
 type KeyFunc func(ctx context.Context) (string, error)
 
-// AddressKey returns the key of a client with this IP address, with or without a port: an IPv6 /64 counts as one
-// address, and equal clients have equal keys in any spelling. Any other text is its own key.
+// AddressKey returns the key of a client with this IP address, with or without a port: an IPv6 /64 counts as
+// one address, and equal clients have equal keys in any spelling. Any other text is its own key.
 func AddressKey(address string) string { return admission.AddressKey(address) }
 
 // Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.
@@ -54,8 +55,8 @@ func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 //   - wraps hybrid.ErrUnavailable if the store did not answer and a fallback denies the call (also a
 //     Denial), or if the table of keys is full,
 //   - wraps ErrNoKey if there is no key, and the KeyFunc's error,
-//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if it is negative: the
-//     call is never admitted,
+//   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if it is negative:
+//     the call is never admitted,
 //   - wraps the context's error if that ended first, or is another one of hybrid.Limiter.Take.
 func (l *Limiter) Limit(ctx context.Context) error {
 	err := l.decide(ctx)

@@ -54,8 +54,8 @@ func (a Address) Key(bits4, bits6 int) string {
 	return a.Addr.String()
 }
 
-// AddressKey returns the key of a client whose address s is, or s if it is no address. An IPv6 /64 is one client,
-// as one customer commonly has a whole one.
+// AddressKey returns the key of a client whose address s is, or s if it is no address. An IPv6 /64 is one
+// client, as one customer commonly has a whole one.
 func AddressKey(s string) string {
 	if strings.IndexByte(s, ':') >= 0 { // otherwise it is no IPv6 and has no port
 		if a, ok := ParseAddress(s); ok {

@@ -45,8 +45,8 @@ func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybr
 // did not answer, and what decides without it has denied. The request may be within the limit.
 func Failed(r hybrid.Result) bool { return !r.OK && r.Source == hybrid.SourceFallback }
 
-// NeverServed reports whether err says that the limiter refuses the request whenever it comes: it costs more than
-// the burst, its cost is negative (such as that of a length which is not known), or it has no valid key.
+// NeverServed reports whether err says that the limiter refuses the request whenever it comes: it costs more
+// than the burst, its cost is negative (such as that of a length which is not known), or it has no valid key.
 func NeverServed(err error) bool {
 	return errors.Is(err, hybrid.ErrExceedsBurst) || errors.Is(err, hybrid.ErrInvalidN) ||
 		errors.Is(err, hybrid.ErrInvalidKey)

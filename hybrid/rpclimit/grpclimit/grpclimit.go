@@ -48,8 +48,8 @@ func Method(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w: the context is not that of a server call", rpclimit.ErrNoKey)
 }
 
-// Peer returns the address of the client, without its port: that of the proxy, if there is one. An IPv6 /64 counts
-// as one address; see rpclimit.AddressKey.
+// Peer returns the address of the client, without its port: that of the proxy, if there is one. An IPv6 /64
+// counts as one address; see rpclimit.AddressKey.
 func Peer(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -64,9 +64,9 @@ func Peer(ctx context.Context) (string, error) {
 
 // Status returns the status of a call that is not admitted. Only a limit returns ResourceExhausted, with the
 // time of the retry as a RetryInfo, unless the limit is hybrid.Blocked. InvalidArgument is for a call that is
-// never admitted, whatever the state of the server: without a key, for more than the burst, or with a negative
-// cost. A call that ended first has its context's status, and any other is Unavailable. A status that err is or
-// wraps, of a KeyFunc or of rpclimit.Status, stays as it is.
+// never admitted, whatever the state of the server: without a key, for more than the burst, or with a
+// negative cost. A call that ended first has its context's status, and any other is Unavailable. A status
+// that err is or wraps, of a KeyFunc or of rpclimit.Status, stays as it is.
 func Status(err error) error {
 	var own interface{ GRPCStatus() *status.Status }
 	var denial rpclimit.Denial

@@ -271,7 +271,8 @@ func TestEachReasonHasItsCode(t *testing.T) {
 			_, retry := grpclimit.RetryAfter(got)
 			testkit.Check(t, status.Code(got) == want && !retry, "%v becomes %v, want %v", err, got, want)
 			says := status.Convert(got).Message()
-			testkit.Check(t, !strings.Contains(says, "rpc error") && !strings.Contains(says, "1h"), "%q", says)
+			plain := !strings.Contains(says, "rpc error") && !strings.Contains(says, "1h")
+			testkit.Check(t, plain, "%q", says)
 		}
 	})
 }
@@ -287,10 +288,12 @@ func TestACallThatIsNeverAdmittedIsNotRepeated(t *testing.T) {
 			} {
 				calls := rpclimit.New(l.calls, user, option,
 					rpclimit.Cost(func(context.Context) int64 { return cost }))
-				conn := connect(t, grpc.NewServer(grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(calls))))
+				limited := grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(calls))
+				conn := connect(t, grpc.NewServer(limited))
 				err := unary(by("ann"), conn)
 				_, retry := grpclimit.RetryAfter(err)
-				testkit.Check(t, status.Code(err) == codes.InvalidArgument && !retry, "cost %d: %v", cost, err)
+				refused := status.Code(err) == codes.InvalidArgument && !retry
+				testkit.Check(t, refused, "cost %d: %v", cost, err)
 			}
 		})
 	}
@@ -322,7 +325,8 @@ func TestAClientObeysNoEmptyRetryInfo(t *testing.T) {
 			return denied.Err()
 		}
 		err = grpclimit.UnaryClientInterceptor(nil)(t.Context(), "/a/b", nil, nil, nil, invoke)
-		testkit.Check(t, status.Code(err) == codes.ResourceExhausted && calls == 1, "%v, %d calls", err, calls)
+		ends := status.Code(err) == codes.ResourceExhausted && calls == 1
+		testkit.Check(t, ends, "%v after %d calls", err, calls)
 	}
 }
 
@@ -400,7 +404,7 @@ func TestAnAddressCountsAsOne(t *testing.T) {
 		for _, value := range []string{address, at.String()} {
 			ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-real-ip", value))
 			got, err = grpclimit.Metadata("x-real-ip")(ctx)
-			testkit.Check(t, err == nil && got == want, "the field %q is %q, want %q: %v", value, got, want, err)
+			testkit.Check(t, err == nil && got == want, "%q is %q, want %q: %v", value, got, want, err)
 		}
 	}
 }
