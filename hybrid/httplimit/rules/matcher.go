@@ -28,37 +28,21 @@ func (m *matcher) of(r *http.Request) string {
 	return pattern
 }
 
-var (
-	wildcardForm = regexp.MustCompile(`\{([^{}$.]+)(\.\.\.)?\}`)
-	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always the same line of add
-)
+var wildcardForm = regexp.MustCompile(`\{([^{}$.]+)(\.\.\.)?\}`)
 
 // add adds a pattern and returns the names of its wildcards. It returns an error if ServeMux refuses
 // the pattern or no request can match it.
 func (m *matcher) add(pattern string) (wildcards []string, err error) {
+	if err := checkPattern(pattern); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if p := recover(); p != nil {
-			text := registeredAt.ReplaceAllString(fmt.Sprint(p), "")
-			text = strings.ReplaceAll(text, "\n", " ")
-			wildcards, err = nil, fmt.Errorf("is not a valid http.ServeMux pattern: %s", text)
+			wildcards, err = nil, refused(pattern, fmt.Sprint(p))
 		}
 	}()
-	method, rest := split(pattern)
-	host, _, _ := strings.Cut(rest, "/")
-	at := strings.TrimPrefix(rest, host)
-	switch {
-	case method != strings.ToUpper(method):
-		return nil, fmt.Errorf("matches nothing: method %s must be in upper case", method)
-	case strings.Contains(host, ":"):
-		return nil, fmt.Errorf("matches nothing: host %s has a port, and hosts are compared without it", host)
-	case host != strings.ToLower(host):
-		return nil, fmt.Errorf("matches nothing: host %s must be in lower case", host)
-	case method == "" && at != "" && at != cleanPath(at):
-		return nil, fmt.Errorf("matches nothing: paths are cleaned before they are matched: write %s",
-			cleanPath(at))
-	}
 	m.mux.Handle(pattern, http.NotFoundHandler())
-	for _, found := range wildcardForm.FindAllStringSubmatch(rest, -1) {
+	for _, found := range wildcardForm.FindAllStringSubmatch(pattern, -1) {
 		wildcards = append(wildcards, found[1])
 	}
 	return wildcards, nil

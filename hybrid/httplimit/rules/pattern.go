@@ -1,0 +1,107 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// foreign lists texts in a host or path that mean something to other routers, or in a URL. ServeMux takes
+// them literally, so such a pattern would limit nothing. $1 in a remedy is the first group of text.
+var foreign = []struct {
+	text   *regexp.Regexp
+	remedy string
+}{
+	{regexp.MustCompile(`^\w+://`), "a pattern has no scheme: leave it out"},
+	{regexp.MustCompile(`^[^/]*\*[^/]*|^\.[^/]*`),
+		"a host has no wildcard: write a route for each host, or leave the host out"},
+	{regexp.MustCompile(`^([^/:]+):\d+`), "a host is compared without its port: write $1"},
+	{regexp.MustCompile("[\\^|\\\\[\\]\"`]" + `|\.\+|\$$`), "a pattern is no regular expression: write {name} " +
+		"for one segment, {rest...} for all that follow, or a route for each alternative; percent-encode a " +
+		"character that is meant literally"},
+	{regexp.MustCompile(`[?#].*`), "a pattern has no optional part, query or fragment: leave it out"},
+	{regexp.MustCompile(`\*+`), "a wildcard is not written so: end the path with / or {rest...} for all that " +
+		"follows, or write {name} for one segment; %2A is the character itself"},
+	{regexp.MustCompile(`/\.\.\.(?:/|$)`), "write / or /{rest...} for all that follows"},
+	{regexp.MustCompile(`/:([\pL_][\pL\pN_]*)`), "write /{$1}; %3A is the character itself"},
+	{regexp.MustCompile(`<(?:\w+:)?(\w*)[^<>/]*>?|>`), "write {$1}; %3C and %3E are the characters themselves"},
+	{regexp.MustCompile(`,/`), "write a route for each path; %2C is the character itself"},
+}
+
+var (
+	methodForm = regexp.MustCompile(`^[A-Z-]+$`)
+	hostForm   = regexp.MustCompile(`^([a-z0-9_-]+(\.[a-z0-9_-]+)*\.?)?$`)
+)
+
+// checkPattern returns an error for a pattern that ServeMux would accept and no request is meant to match.
+func checkPattern(pattern string) error {
+	method, rest := split(pattern)
+	host, _, _ := strings.Cut(rest, "/")
+	at := strings.TrimPrefix(rest, host)
+	_, badEscape := url.PathUnescape(at)
+	_, notRange := netip.ParsePrefix(rest)
+	switch isPath := strings.Contains(method, "/"); {
+	case method != "" && !isPath && !methodForm.MatchString(method) || method == "ANY" || method == "ALL":
+		return fmt.Errorf("has the method %q: write one method in upper case, such as GET, a route for each of "+
+			"several, or none for all", method)
+	case isPath || strings.ContainsAny(rest, " \t"):
+		return errors.New("has a space in its path or after it: leave it out; %20 is the character itself")
+	case notRange == nil:
+		return errors.New("is a range of addresses: list proxies in trusted; count clients by the key address")
+	}
+	for _, f := range foreign {
+		if found := f.text.FindString(rest); found != "" {
+			return fmt.Errorf("has %q, and %s", found, f.text.ReplaceAllString(found, f.remedy))
+		}
+	}
+	switch {
+	case host != strings.ToLower(host):
+		return fmt.Errorf("has the host %q, and hosts are compared in lower case: write %s; a space ends a method",
+			host, strings.ToLower(host))
+	case !hostForm.MatchString(host):
+		return fmt.Errorf("has the host %q, must be of a-z, 0-9, '-', '_' and '.', in the form xn-- if it has "+
+			"other letters", host)
+	case badEscape != nil:
+		return errors.New("has a % that begins no escape: write %25 for the character itself")
+	case method != http.MethodConnect && at != "" && at != cleanPath(at):
+		return fmt.Errorf("matches nothing, as paths are cleaned before they are matched: write %s",
+			cleanPath(at))
+	}
+	return nil
+}
+
+var (
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // always the same line of add
+	conflictForm = regexp.MustCompile(`^pattern ".*" conflicts with pattern (".*"):\s`)
+)
+
+// refused returns an error for a pattern that ServeMux has refused with text, and says what to write.
+func refused(pattern, text string) error {
+	text = registeredAt.ReplaceAllString(text, "")
+	found := conflictForm.FindStringSubmatch(text)
+	if found == nil {
+		return fmt.Errorf("is not a valid http.ServeMux pattern: %s; a pattern is [METHOD ][HOST]/PATH, where a "+
+			"whole segment may be {name}, and the last one also {name...} or {$}", text)
+	}
+	other, _ := strconv.Unquote(found[1])
+	narrow, wide := other, pattern // wide has fewer methods and more paths
+	switch {
+	case strings.Contains(text, "matches the same requests"):
+		return fmt.Errorf("matches the same requests as %q: leave one of them out", other)
+	case strings.Contains(text, "matches more methods"):
+		narrow, wide = pattern, other
+	case !strings.Contains(text, "matches fewer methods"):
+		return fmt.Errorf("conflicts with %q: some requests match both, and neither is more specific; in one of "+
+			"them write a route for each name that its wildcard stands for", other)
+	}
+	method, _ := split(wide)
+	_, rest := split(narrow)
+	return fmt.Errorf("conflicts with %q: one has the method, the other the narrower path, and neither is more "+
+		"specific; write %q in place of %q, or in place of %q a route for each of its methods",
+		other, method+" "+rest, wide, narrow)
+}
