@@ -107,6 +107,9 @@ func TestSharesOfClassesAreValidated(t *testing.T) {
 			says(t, "New", err, hybrid.ErrInvalidConfig, text)
 		}
 		t.start(classes([]float64{0, 0.5, 0.9}, hourly))
+		cfg := classes([]float64{0.5}, hybrid.Blocked) // which leaves every class nothing
+		cfg.Name = "blocked"
+		t.start(cfg)
 	})
 }
 

@@ -338,7 +338,7 @@ func (c Config) checkPriorities(bad func(format string, args ...any)) {
 			return
 		}
 		for _, l := range c.Limits {
-			if kept := keptOf(l, share); kept >= l.Capacity() {
+			if kept := keptOf(l, share); kept >= l.Capacity() && !l.Equal(Blocked) {
 				bad("Priorities[%d] is %v, which leaves class %d nothing of %v: the burst must be above %d",
 					i, share, i+1, l, kept)
 			}
