@@ -6,9 +6,10 @@
 //	rules:
 //	  everybody: {key: all, limits: [1000/s]}
 //	  address:   {key: address, limits: [10/s burst 20, 1000/h]}
-//	  tenant:    {key: ["header:X-Tenant", route], limits: [50/s], fallback: deny}
+//	  tenant:    {key: "header:X-Tenant", limits: [1000/m], named: {acme: [5000/m], evil: [blocked]}}
+//	  upload:    {key: ["header:X-Tenant", route], limits: [50/s], fallback: deny}
 //	routes:
-//	  "POST /upload/{bucket}": {cost: 10, rules: [everybody, address, tenant]}
+//	  "POST /upload/{bucket}": {cost: 10, rules: [everybody, tenant, upload]}
 //	  "GET /healthz": {rules: []}
 //	  "/": {rules: [everybody, address]}
 //
@@ -23,6 +24,13 @@
 // A request is limited by the rules of the route whose pattern it matches. Patterns match as in
 // http.ServeMux: by method, host and path, with wildcards, and the most specific pattern wins. Other
 // routes do not limit it. A request that matches no pattern is not limited; "/" matches all others.
+//
+// A pattern in the spelling of another router, such as /api/* or /api/:id, is refused: ServeMux would take it
+// literally, and it would limit nothing. So is a pair of patterns of which neither is more specific, such as
+// OPTIONS / and /api/. The error says what to write.
+//
+// A rule gives each of its keys its limits. A key in named has limits of its own: its name is the value of the
+// last key form, here a tenant. Names that no request can have, such as an address within a /64, are refused.
 //
 // Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some take
 // %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded slash is limited by

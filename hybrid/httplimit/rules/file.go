@@ -73,6 +73,7 @@ var format = &yamlfile.Format{
 	}},
 	Wanted: map[reflect.Type]string{
 		reflect.TypeFor[[]netip.Prefix](): "a list of address ranges, like [10.0.0.0/8]",
+		reflect.TypeFor[[]hybrid.Limit](): wantLimits,
 		reflect.TypeFor[netip.Prefix]():   wantRange,
 		reflect.TypeFor[hybrid.Limit]():   "a limit, like 10/s burst 20",
 		reflect.TypeFor[[]float64]():      "a list of shares, like [0.2, 0.5]",

@@ -1,10 +1,14 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
@@ -21,14 +25,18 @@ var (
 	keyName   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)             // of Config.Keys
 )
 
+// removedFields are the fields that net/http moves from Request.Header to fields of the Request.
+var removedFields = []string{"Host", "Trailer", "Transfer-Encoding"}
+
 // checkForm returns an error for a wrong key form. keys are Config.Keys, or nil if they are unknown.
 func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	field, isHeader := strings.CutPrefix(form, headerForm)
 	wildcard, isPath := strings.CutPrefix(form, pathForm)
 	switch {
-	case isHeader && strings.EqualFold(field, "Host"):
+	case isHeader && slices.Contains(removedFields, http.CanonicalHeaderKey(field)):
 		return fmt.Errorf("is %q, which net/http does not keep among the header fields; "+
-			"return r.Host from a function in Config.Keys", form)
+			"read r.%s in a function in Config.Keys", form,
+			strings.ReplaceAll(http.CanonicalHeaderKey(field), "-", ""))
 	case isHeader && !fieldName.MatchString(field):
 		return fmt.Errorf("is %q, but %q is not a valid field name", form, field)
 	case isPath && wildcard == "":
@@ -39,6 +47,44 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	return fmt.Errorf(
 		"is %q, must be all, address, route, header:NAME, path:NAME or a name in Config.Keys (%s)",
 		form, listed(keys))
+}
+
+// checkName returns an error for a key in Named of a rule that no request would have.
+func (t Table) checkName(rule, name string) error {
+	forms := t.Rules[rule].Key
+	form := forms[len(forms)-1]
+	field, isHeader := strings.CutPrefix(form, headerForm)
+	wildcard, isPath := strings.CutPrefix(form, pathForm)
+	switch {
+	case form == allForm:
+		return errors.New("names a value of the last key form, but all has one value: " +
+			"write another form last")
+	case form == routeForm && !slices.Contains(t.Routes[name].Rules, rule):
+		return fmt.Errorf("names a value of the last key form, route, but no route of this pattern "+
+			"has the rule %s", rule)
+	case name == "":
+		return errors.New("is empty, and a request without a key is refused")
+	case !isHeader && !isPath && form != addressForm:
+		return nil
+	}
+	// A request that has the name as this key: it must come out as it is.
+	r := &http.Request{RemoteAddr: strings.TrimSuffix(name, "/64"), Header: http.Header{}}
+	r.Header.Set(field, strings.TrimSpace(name))
+	path, err := url.PathUnescape(name)
+	if err != nil {
+		path = name
+	}
+	r.URL = &url.URL{Path: "/" + path, RawPath: "/" + name}
+	key, err := keyMaker{pattern: "/{" + wildcard + "...}"}.one(form)(r)
+	switch {
+	case err != nil && form == addressForm:
+		return errors.New("is not an address, as a key is: IPv4, or an IPv6 /64")
+	case err != nil:
+		return fmt.Errorf("is no value of %s", form)
+	case key != name:
+		return fmt.Errorf("never matches, as the key of such requests is %q: write that", key)
+	}
+	return nil
 }
 
 // isReserved reports whether a key form is a word of this package.
@@ -61,6 +107,20 @@ func (m keyMaker) of(forms []string) httplimit.KeyFunc {
 		return all[0]
 	}
 	return httplimit.Combine(all...)
+}
+
+// lastPart returns the last part of a key that httplimit.Combine made, and "" for any other key, such as one
+// of a time at which the rule had one key form.
+func lastPart(key string) (part string) {
+	for key != "" {
+		size, rest, _ := strings.Cut(key, ":")
+		n, err := strconv.Atoi(size)
+		if err != nil || n < 0 || n >= len(rest) {
+			return ""
+		}
+		part, key = rest[:n], rest[n+1:]
+	}
+	return part
 }
 
 func (m keyMaker) one(form string) httplimit.KeyFunc {

@@ -21,9 +21,10 @@ rules:
   everybody: {key: all, limits: [1000/s], priorities: [0.2, 0.5]}
   address: {key: address, limits: [10/s burst 20, 1000/h], shadow: true}
   tenant: {key: ["header:X-Tenant", route], limits: [unlimited], fallback: deny}
+  named: {key: "header:X-Tenant", limits: [20/s], named: {acme: [100/s, 5000/m], no body: [blocked]}}
   bucket: {key: path:bucket, limits: [blocked], fallback: local_share}
 routes:
-  POST /upload/{bucket}: {cost: 10, rules: [everybody, address, tenant], class: 2}
+  POST /upload/{bucket}: {cost: 10, rules: [everybody, address, tenant, named], class: 2}
   example.com/{bucket}/: {rules: [bucket]}
   "GET /healthz": {rules: []}
   /: {rules: [everybody]}
@@ -40,11 +41,17 @@ func everythingMeans() Table {
 				Limits: []hybrid.Limit{hybrid.PerSecond(10).WithBurst(20), hybrid.PerHour(1000)}},
 			"tenant": {Key: []string{"header:X-Tenant", "route"}, Limits: []hybrid.Limit{hybrid.Unlimited},
 				Fallback: new(hybrid.FallbackDeny)},
+			"named": {Key: []string{"header:X-Tenant"}, Limits: []hybrid.Limit{hybrid.PerSecond(20)},
+				Named: map[string][]hybrid.Limit{
+					"acme": {hybrid.PerSecond(100), hybrid.PerMinute(5000)}, "no body": {hybrid.Blocked},
+				}},
 			"bucket": {Key: []string{"path:bucket"}, Limits: []hybrid.Limit{hybrid.Blocked},
 				Fallback: new(hybrid.FallbackLocalShare)},
 		},
 		Routes: map[string]Route{
-			"POST /upload/{bucket}": {Cost: 10, Rules: []string{"everybody", "address", "tenant"}, Class: 2},
+			"POST /upload/{bucket}": {
+				Cost: 10, Rules: []string{"everybody", "address", "tenant", "named"}, Class: 2,
+			},
 			"example.com/{bucket}/": {Rules: []string{"bucket"}},
 			"GET /healthz":          {},
 			"/":                     {Rules: []string{"everybody"}},
@@ -67,10 +74,13 @@ const asJSON = `{
 		"everybody": {"key": "all", "limits": ["1000/s"], "priorities": [2e-1, 0.5]},
 		"address": {"key": "address", "limits": ["10/s burst 20", "1000/h"], "shadow": true},
 		"tenant":{"key":["header:X-Tenant","route"],"limits":["unlimited"],"fallback":"deny"},
+		"named": {"key": "header:X-Tenant", "limits": ["20/s"],
+			"named": {"acme": ["100/s", "5000/m"], "no\u0020body": ["blocked"]}},
 		"bucket": {"key": ["path:bucket"], "limits": ["blocked"], "fallback": "\u006cocal_share"}
 	},
 	"routes": {
-		"POST /upload/{bucket}": {"cost": 10, "rules": ["everybody", "address", "tenant"], "class": 2},
+		"POST /upload/{bucket}":
+			{"cost": 10, "rules": ["everybody", "address", "tenant", "named"], "class": 2},
 		"example.com/{bucket}/": {"rules": ["bucket"]},
 		"GET /healthz": {"rules": []},
 		"/": {"rules"
@@ -184,7 +194,7 @@ routes:
 7:22: routes["/a"].rules[2]: is "a", as is [0]: ...
 8:21: routes["/b/{id}"].rules[0]: is "b", whose key path:bucket needs ...
 10:26: routes["/c"].cost: is 0, must be at least 1; a route that is not limited has no rules
-11:26: routes["/d"].cost: is 6, must be at most 5 in class 0 of rule "a" (5/s): ...
+11:26: routes["/d"].cost: is 6, must be at most 5: rules.a.limits (5/s) never admits more in class 0
 12:26: routes["/e"].cost: is -1, must be at least 1; ...
 13:26: routes["/f"].cost: is "1.5", must be a whole number, at least 1
 14:26: routes["/g"].cost: is the text "1", must be a whole number, at least 1
@@ -198,7 +208,7 @@ routes:
   /k: {rules: [a], class: 1, cost: 3}
   /l: {rules: a}
 `, `5:7: routes["/j"].rules: is missing, must be a list of names of rules; [] is not limited
-6:36: routes["/k"].cost: is 3, must be at most 2 in class 1 of rule "a" ...
+6:36: routes["/k"].cost: is 3, must be at most 2: rules.a.limits (5/s) never admits more in class 1
 7:15: routes["/l"].rules: is "a", must be a list of names of rules; [] is not limited`},
 	{"wrong patterns", `
 routes:
@@ -214,13 +224,70 @@ routes:
 `, `4:3: routes["GET /{b}"]: matches the same requests as "GET /{a}": ...
 5:3: routes["get /a"]: has the method "get": write one method in upper case, such as GET, ...
 6:3: routes["a:80/"]: has "a:80", and a host is compared without its port: write a
-7:3: routes.x: is not a valid http.ServeMux pattern: parsing "x": at offset 0: host/path missing /; a pattern is ...
+7:3: routes.x: is not a valid http.ServeMux pattern: parsing "x": at offset 0: host/path missing /; ...
 8:3: routes["/{a"]: is not a valid http.ServeMux pattern: parsing "/{a": at offset 1: ...
 9:3: routes[""]: is not a valid http.ServeMux pattern: http: invalid pattern; a pattern is ...
-10:3: routes["Example.com/"]: has the host "Example.com", and hosts are compared in lower case: write example.com; ...
+10:3: routes["Example.com/"]: has the host "Example.com", and hosts are compared in lower case: write ex...
 11:3: routes["/a//b"]: matches nothing, as paths are cleaned before ...`},
-	{"the host as a field", "rules: {a: {key: header:host, limits: [1/s]}}",
-		`1:18: rules.a.key: is "header:host", which net/http does not keep ...`},
+	{"fields that net/http removes", `
+rules:
+  a: {key: header:host, limits: [1/s]}
+  b: {key: header:Transfer-Encoding, limits: [1/s]}
+  c: {key: header:trailer, limits: [1/s]}
+`, `3:12: rules.a.key: is "header:host", which net/http does not keep among the header fields; read r.Ho...
+4:12: rules.b.key: is "header:Transfer-Encoding", which net/http does not keep ...
+5:12: rules.c.key: is "header:trailer", which net/http does not keep ...`},
+	{"wrong named limits", `
+rules:
+  a: {key: all, limits: [5/s], named: {all: [1/s]}}
+  b: {key: ["header:X-User", all], limits: [5/s], named: {ann: [1/s]}}
+  c: {key: "header:X-User", limits: [5/s], named: {ann: [], bob: 1/s, cat: [0/s], dan: }}
+  d: {key: "header:X-User", limits: [5/s], named: {"": [1/s], " eve": [1/s], "ann ": [1/s], " ": [1/s]}}
+`, `3:40: rules.a.named.all: names a value of the last key form, but all has one value: write another ...
+4:59: rules.b.named.ann: names a value of the last key form, but all has one value: ...
+5:52: rules.c.named.ann: has 0 limits, must have 1 to 4 ...
+5:66: rules.c.named.bob: is "1/s", must be a list of limits, like [10/s burst 20, 1000/h]
+5:77: rules.c.named.cat[0]: "0/s": tokens 0 must be at least 1 ...
+5:88: rules.c.named.dan: has 0 limits, must have 1 to 4 ...
+6:52: rules.d.named[""]: is empty, and a request without a key is refused
+6:63: rules.d.named[" eve"]: never matches, as the key of such requests is "eve": write that
+6:78: rules.d.named["ann "]: never matches, as the key of such requests is "ann": write that
+6:93: rules.d.named[" "]: is no value of header:X-User`},
+	{"named addresses that no key has", `
+rules:
+  a: {key: address, limits: [5/s], named: {192.0.2.1: [1/s], "2001:db8::/64": [1/s]}}
+  b: {key: [route, address], limits: [5/s], named: {192.0.2.0/24: [1/s], "2001:db8::1": [1/s]}}
+  c: {key: address, limits: [5/s], named: {"::ffff:192.0.2.1": [1/s], "192.0.2.1:80": [1/s]}}
+  d: {key: address, limits: [5/s], named: {"2001:DB8::/64": [1/s], "[2001:db8::1]:80": [1/s]}}
+  e: {key: address, limits: [5/s], named: {"2001:db8::/48": [1/s], localhost: [1/s], 192.0.2.1/64: [1/s]}}
+`, `4:53: rules.b.named["192.0.2.0/24"]: is not an address, as a key is: IPv4, or an IPv6 /64
+4:74: rules.b.named["2001:db8::1"]: never matches, as the key of such requests is "2001:db8::/64": write that
+5:44: rules.c.named["::ffff:192.0.2.1"]: never matches, as the key of such requests is "192.0.2.1": write that
+5:71: rules.c.named["192.0.2.1:80"]: never matches, as the key of such requests is "192.0.2.1": write that
+6:44: rules.d.named["2001:DB8::/64"]: never matches, as the key of such requests is "2001:db8::/64": ...
+6:68: rules.d.named["[2001:db8::1]:80"]: never matches, as the key of such requests is "2001:db8::/64": ...
+7:44: rules.e.named["2001:db8::/48"]: is not an address, as a key is: IPv4, or an IPv6 /64
+7:68: rules.e.named.localhost: is not an address, as a key is: IPv4, or an IPv6 /64
+7:86: rules.e.named["192.0.2.1/64"]: never matches, as the key of such requests is "192.0.2.1": write that`},
+	{"other names that no key has", `
+rules:
+  a: {key: path:id, limits: [5/s], named: {a b: [1/s], 100%: [1/s], 用: [1/s], a/b: [1/s], a%20b: [1/s]}}
+  b: {key: path:id, limits: [5/s], named: {/a: [1/s], ..: [1/s]}}
+  c: {key: ["header:X-User", route], limits: [5/s], named: {ann: [1/s], GET /c: [1/s], GET /d: [1/s]}}
+  d: {key: "header:X-User", limits: [5/s], named: {ann: [2/s], bob: [9/s], dan: [blocked], eve: [unlimited]}}
+  e: {key: "header:X-User", limits: [5/s], named: {ann: [1/s], bob: [1/s], cat: [blocked]}, priorities: [0.5]}
+  f: {key: "header:X-User", limits: [5/s], named: {ann: [1/s], bob: [1/m]}, shadow: yes}
+routes:
+  GET /c: {rules: [c]}
+  GET /d: {rules: [d], cost: 3}
+`, `3:91: rules.a.named["a%20b"]: never matches, as the key of such requests is "a b": write that
+4:44: rules.b.named["/a"]: never matches, as the key of such requests is "a": write that
+4:55: rules.b.named[".."]: is no value of path:id
+5:61: rules.c.named.ann: names a value of the last key form, route, but no route of this pattern has the ...
+5:88: rules.c.named["GET /d"]: names a value of the last key form, route, but no route of this pattern has ...
+7:106: rules.e.priorities[0]: is 0.5, which leaves class 1 nothing of 1/s: the burst must be above 1
+8:85: rules.f.shadow: is "yes", must be true or false
+11:30: routes["GET /d"].cost: is 3, must be at most 2: rules.d.named.ann (2/s) never admits more in class 0`},
 	{"cut short", "rules:\n  a: {key: all, limits: [1/s]}\n",
 		`1:1: routes: is empty, so the rules limit nothing`},
 	{"nothing", ``, `1:1: is empty`},

@@ -21,16 +21,17 @@ var foreign = []struct {
 	{regexp.MustCompile(`^[^/]*\*[^/]*|^\.[^/]*`),
 		"a host has no wildcard: write a route for each host, or leave the host out"},
 	{regexp.MustCompile(`^([^/:]+):\d+`), "a host is compared without its port: write $1"},
-	{regexp.MustCompile("[\\^|\\\\[\\]\"`]" + `|\.\+|\$$`), "a pattern is no regular expression: write {name} " +
-		"for one segment, {rest...} for all that follow, or a route for each alternative; percent-encode a " +
-		"character that is meant literally"},
+	{regexp.MustCompile("[\\^|\\\\[\\]\"`]" + `|\.\+|\$$`), "a pattern is no regular expression: " +
+		"write {name} for one segment, {rest...} for all that follow, or a route for each alternative; " +
+		"percent-encode a character that is meant literally"},
 	{regexp.MustCompile(`[?#].*`), "a pattern has no optional part, query or fragment: leave it out"},
-	{regexp.MustCompile(`\*+`), "a wildcard is not written so: end the path with / or {rest...} for all that " +
-		"follows, or write {name} for one segment; %2A is the character itself"},
-	{regexp.MustCompile(`/\.\.\.(?:/|$)`), "write / or /{rest...} for all that follows"},
-	{regexp.MustCompile(`/:([\pL_][\pL\pN_]*)`), "write /{$1}; %3A is the character itself"},
-	{regexp.MustCompile(`<(?:\w+:)?(\w*)[^<>/]*>?|>`), "write {$1}; %3C and %3E are the characters themselves"},
-	{regexp.MustCompile(`,/`), "write a route for each path; %2C is the character itself"},
+	{regexp.MustCompile(`\*+`), "a wildcard is not written so: end the path with / or {rest...} for all " +
+		"that follow, or write {name} for one segment; %2A is the character"},
+	{regexp.MustCompile(`/\.\.\.(?:/|$)`), "write / or /{rest...} for all that follow"},
+	{regexp.MustCompile(`/:([\pL_][\pL\pN_]*)`), "write /{$1}; %3A is the character"},
+	{regexp.MustCompile(`<(?:\w+:)?(\w*)[^<>/]*>?|>`),
+		"write {$1}; %3C and %3E are the characters"},
+	{regexp.MustCompile(`,/`), "write a route for each path; %2C is the character"},
 }
 
 var (
@@ -46,13 +47,13 @@ func checkPattern(pattern string) error {
 	_, badEscape := url.PathUnescape(at)
 	_, notRange := netip.ParsePrefix(rest)
 	switch isPath := strings.Contains(method, "/"); {
-	case method != "" && !isPath && !methodForm.MatchString(method) || method == "ANY" || method == "ALL":
-		return fmt.Errorf("has the method %q: write one method in upper case, such as GET, a route for each of "+
-			"several, or none for all", method)
+	case method != "" && !isPath && !methodForm.MatchString(method), method == "ANY", method == "ALL":
+		return fmt.Errorf("has the method %q: write one method in upper case, such as GET, a route for "+
+			"each of several, or none for all", method)
 	case isPath || strings.ContainsAny(rest, " \t"):
-		return errors.New("has a space in its path or after it: leave it out; %20 is the character itself")
+		return errors.New("has a space in its path or after it: leave it out, or write %20")
 	case notRange == nil:
-		return errors.New("is a range of addresses: list proxies in trusted; count clients by the key address")
+		return errors.New("is a range of addresses: list proxies in trusted; the key address counts clients")
 	}
 	for _, f := range foreign {
 		if found := f.text.FindString(rest); found != "" {
@@ -61,11 +62,11 @@ func checkPattern(pattern string) error {
 	}
 	switch {
 	case host != strings.ToLower(host):
-		return fmt.Errorf("has the host %q, and hosts are compared in lower case: write %s; a space ends a method",
-			host, strings.ToLower(host))
+		return fmt.Errorf("has the host %q, and hosts are compared in lower case: write %s; a space ends "+
+			"a method", host, strings.ToLower(host))
 	case !hostForm.MatchString(host):
-		return fmt.Errorf("has the host %q, must be of a-z, 0-9, '-', '_' and '.', in the form xn-- if it has "+
-			"other letters", host)
+		return fmt.Errorf("has the host %q, must be of a-z, 0-9, '-', '_' and '.', in the form xn-- if it "+
+			"has other letters", host)
 	case badEscape != nil:
 		return errors.New("has a % that begins no escape: write %25 for the character itself")
 	case method != http.MethodConnect && at != "" && at != cleanPath(at):
@@ -85,8 +86,8 @@ func refused(pattern, text string) error {
 	text = registeredAt.ReplaceAllString(text, "")
 	found := conflictForm.FindStringSubmatch(text)
 	if found == nil {
-		return fmt.Errorf("is not a valid http.ServeMux pattern: %s; a pattern is [METHOD ][HOST]/PATH, where a "+
-			"whole segment may be {name}, and the last one also {name...} or {$}", text)
+		return fmt.Errorf("is not a valid http.ServeMux pattern: %s; a pattern is [METHOD ][HOST]/PATH, "+
+			"where a whole segment may be {name}, and the last one also {name...} or {$}", text)
 	}
 	other, _ := strconv.Unquote(found[1])
 	narrow, wide := other, pattern // wide has fewer methods and more paths
@@ -96,12 +97,12 @@ func refused(pattern, text string) error {
 	case strings.Contains(text, "matches more methods"):
 		narrow, wide = pattern, other
 	case !strings.Contains(text, "matches fewer methods"):
-		return fmt.Errorf("conflicts with %q: some requests match both, and neither is more specific; in one of "+
-			"them write a route for each name that its wildcard stands for", other)
+		return fmt.Errorf("conflicts with %q: some requests match both, and neither is more specific; "+
+			"in one of them write a route for each name that its wildcard stands for", other)
 	}
 	method, _ := split(wide)
 	_, rest := split(narrow)
-	return fmt.Errorf("conflicts with %q: one has the method, the other the narrower path, and neither is more "+
-		"specific; write %q in place of %q, or in place of %q a route for each of its methods",
+	return fmt.Errorf("conflicts with %q: one has the method, the other the narrower path, and neither is "+
+		"more specific; write %q in place of %q, or in place of %q a route for each of its methods",
 		other, method+" "+rest, wide, narrow)
 }

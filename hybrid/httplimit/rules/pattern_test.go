@@ -63,7 +63,7 @@ func TestPatternsOfOtherRoutersAreRefused(t *testing.T) {
 		{"10.0.0.0/8", "a range of addresses", "/", "GET /api"},
 		{"/api ", "leave it out", "/api", "GET /api"},
 		{"GET /api ", "leave it out", "GET /api", "GET /api"},
-		{"/a b", "%20 is the character itself", "/a%20b", "GET /a%20b"},
+		{"/a b", "leave it out, or write %20", "/a%20b", "GET /a%20b"},
 		{"/a, /b", "has a space in its path", "/a", "GET /a"},
 		{"/a,/b", "a route for each path", "/b", "GET /b"},
 		{"/100%", "write %25", "/100%25", "GET /100%25"},
@@ -71,7 +71,8 @@ func TestPatternsOfOtherRoutersAreRefused(t *testing.T) {
 		{"GET /a/../b", "write /b", "GET /b", "GET /b"},
 	} {
 		_, err := Parse("table", []byte(limiting(c.pattern)))
-		check(t, err != nil && strings.Contains(err.Error(), c.says), "%q: %v\ndoes not say %s", c.pattern, err, c.says)
+		said := err != nil && strings.Contains(err.Error(), c.says)
+		check(t, said, "%q: %v\ndoes not say %s", c.pattern, err, c.says)
 		bubble(t, func(t *world) {
 			h := t.with(limiting(c.write)).Handler(ok)
 			got := admitted(h, 10, 0, c.request)
@@ -80,7 +81,8 @@ func TestPatternsOfOtherRoutersAreRefused(t *testing.T) {
 	}
 }
 
-// A character that begins no wildcard here stands for itself once it is percent-encoded. Many others do as they are.
+// A percent-encoded character stands for itself, and so do the characters of a path that are no spelling of
+// another router.
 func TestAPatternMayHaveAnyCharacter(t *testing.T) {
 	for pattern, request := range map[string]string{
 		"/api/%2A":           "GET /api/*",
@@ -115,22 +117,23 @@ func TestAConflictSaysWhatToWrite(t *testing.T) {
 		says     string
 		write    [][]string
 	}{
-		{[]string{"/api/", "OPTIONS /"}, `conflicts with "/api/": one has the method, the other the narrower path, ` +
-			`and neither is more specific; write "OPTIONS /api/" in place of "OPTIONS /", or in place of "/api/" ` +
-			`a route for each of its methods`,
+		{[]string{"/api/", "OPTIONS /"}, `conflicts with "/api/": one has the method, the other the ` +
+			`narrower path, and neither is more specific; write "OPTIONS /api/" in place of "OPTIONS /", ` +
+			`or in place of "/api/" a route for each of its methods`,
 			[][]string{{"/api/", "OPTIONS /api/", "/"}, {"GET /api/", "POST /api/", "OPTIONS /", "/"}}},
 		{[]string{"HEAD /", "GET /api/{x}"}, `write "HEAD /api/{x}" in place of "HEAD /"`,
 			[][]string{{"HEAD /api/{x}", "GET /api/{x}"}}},
-		{[]string{"example.com/a/", "PUT example.com/"}, `write "PUT example.com/a/" in place of "PUT example.com/"`,
-			[][]string{{"example.com/a/", "PUT example.com/a/"}}},
-		{[]string{"/a/{x}", "/{y}/b"}, `conflicts with "/a/{x}": some requests match both, and neither is more ` +
-			`specific; in one of them write a route for each name that its wildcard stands for`,
+		{[]string{"x.com/a/", "PUT x.com/"}, `write "PUT x.com/a/" in place of "PUT x.com/"`,
+			[][]string{{"x.com/a/", "PUT x.com/a/"}}},
+		{[]string{"/a/{x}", "/{y}/b"}, `conflicts with "/a/{x}": some requests match both, and neither is ` +
+			`more specific; in one of them write a route for each name that its wildcard stands for`,
 			[][]string{{"/a/{x}", "/c/b", "/d/b"}, {"/{y}/b", "/a/c", "/a/d"}}},
-		{[]string{"/{a}", "/{b}"}, `routes["/{b}"]: matches the same requests as "/{a}": leave one of them out`,
+		{[]string{"/{a}", "/{b}"}, `["/{b}"]: matches the same requests as "/{a}": leave one of them out`,
 			[][]string{{"/{a}"}, {"/{b}"}}},
 	} {
 		_, err := Parse("table", []byte(limiting(c.patterns...)))
-		check(t, err != nil && strings.Contains(err.Error(), c.says), "%q: %v\ndoes not say %s", c.patterns, err, c.says)
+		said := err != nil && strings.Contains(err.Error(), c.says)
+		check(t, said, "%q: %v\ndoes not say %s", c.patterns, err, c.says)
 		for _, patterns := range c.write {
 			tableOf(t, limiting(patterns...))
 		}

@@ -3,6 +3,7 @@ package rules
 import (
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -42,9 +43,8 @@ func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)
 			selected.Rules = append(selected.Rules, httplimit.Rule{
 				Name: name, Limiter: limiters[name].Limiter, Key: keys.of(rule.Key), Class: class,
 			})
-			for _, l := range rule.Limits {
-				selected.most = min(selected.most, mostOf(l, cfg.Base, rule, class))
-			}
+			most, _ := rule.most("", cfg.Base, class)
+			selected.most = min(selected.most, most)
 		}
 		s.routes[pattern] = selected
 	}
@@ -91,10 +91,10 @@ const shutdownMax = 10 * time.Second
 // and policy.
 type limiter struct {
 	*hybrid.Limiter
-	config hybrid.Config                  // before hybrid fills in defaults
-	limits atomic.Pointer[[]hybrid.Limit] // that the rule proposes for each of its keys
-	sets   int                            // number of sets that use it; guarded by Rules.mu
-	gone   func()                         // the result of Config.OnLimiter; may be nil
+	config hybrid.Config        // before hybrid fills in defaults
+	rule   atomic.Pointer[Rule] // whose limits it proposes
+	sets   int                  // number of sets that use it; guarded by Rules.mu
+	gone   func()               // the result of Config.OnLimiter; may be nil
 }
 
 // configOf returns the configuration of a rule's Limiter without its limits.
@@ -125,8 +125,8 @@ func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string
 			continue
 		}
 		l := &limiter{config: c}
-		l.limits.Store(new(t.Rules[name].Limits))
-		c.LimitsFor = func(string) []hybrid.Limit { return *l.limits.Load() }
+		l.rule.Store(new(t.Rules[name]))
+		c.LimitsFor = func(key string) []hybrid.Limit { return l.rule.Load().limitsOf(key) }
 		if l.Limiter, err = hybrid.New(r.cfg.Store, c); err != nil {
 			for _, made := range all {
 				if before[made.config.Name] != made {
@@ -143,8 +143,8 @@ func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string
 // propose makes every rule of t propose its limits from now on, also for keys in use.
 func (r *Rules) propose(t Table, all map[string]*limiter) {
 	for name, l := range all {
-		if now := t.Rules[name].Limits; !slices.Equal(now, *l.limits.Load()) {
-			l.limits.Store(&now)
+		if now := t.Rules[name]; !reflect.DeepEqual(now, *l.rule.Load()) {
+			l.rule.Store(&now)
 			// It cannot fail: the limits are valid, and the Limiter is closed only when all are.
 			_ = l.RefreshAll()
 		}

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"net/netip"
@@ -39,6 +40,10 @@ type Rule struct {
 	Key []string
 	// Limits must all have room for a request: 1 to 4, for each key.
 	Limits []hybrid.Limit
+	// Named has the limits of single keys, which stand in place of Limits. A name is the value of the last
+	// form in Key, exactly as requests have it: with "header:X-Tenant" or "route, header:X-Tenant" a tenant.
+	// A named key keeps its bucket when it gets limits of its own, and when it loses them.
+	Named map[string][]hybrid.Limit
 	// Priorities are hybrid.Config.Priorities; see Route.Class.
 	Priorities []float64
 	// Shadow admits requests that the rule denies, and counts them: hybrid.Policy.Shadow.
@@ -80,7 +85,7 @@ func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) []vi
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
-		c.rule(yamlfile.Join("rules", name), name, t.Rules[name])
+		c.rule(yamlfile.Join("rules", name), name, t)
 	}
 	c.routes(t)
 	return c.found
@@ -97,8 +102,8 @@ func (c *checker) bad(path, format string, args ...any) {
 	c.found = append(c.found, violation{path, fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) rule(path, name string, r Rule) {
-	before := len(c.found)
+func (c *checker) rule(path, name string, t Table) {
+	before, r := len(c.found), t.Rules[name]
 	if name == "" {
 		c.bad(path, "has an empty name")
 	}
@@ -114,28 +119,64 @@ func (c *checker) rule(path, name string, r Rule) {
 			c.bad(here, "%v", err)
 		}
 	}
-	if n := len(r.Limits); n < 1 || n > lease.LimitsMax {
-		c.bad(path+".limits", "has %d limits, must have 1 to %d (such as 10/s, unlimited or blocked)",
-			n, lease.LimitsMax)
-	}
-	for i, l := range r.Limits {
-		for _, text := range textsOf(l.Validate()) {
-			c.bad(yamlfile.Index(path+".limits", i), "%s", text)
+	for here, limits := range r.lists(path) {
+		if n := len(limits); n < 1 || n > lease.LimitsMax {
+			c.bad(here, "has %d limits, must have 1 to %d (such as 10/s, unlimited or blocked)",
+				n, lease.LimitsMax)
+		}
+		for i, l := range limits {
+			for _, text := range textsOf(l.Validate()) {
+				c.bad(yamlfile.Index(here, i), "%s", text)
+			}
 		}
 	}
 	if len(c.found) > before {
 		return // Validate would report the same again
 	}
-	config := configOf(c.base, name, 0, r)
-	config.Limits = r.Limits
-	for _, text := range textsOf(config.Validate()) {
-		i, rest, _ := strings.Cut(strings.TrimPrefix(text, "Priorities"), " ")
-		if strings.HasPrefix(i, "[") {
-			c.bad(path+".priorities"+i, "%s", rest)
-		} else {
-			c.bad(path, "%s", text)
+	for key := range r.Named {
+		if err := t.checkName(name, key); err != nil {
+			c.bad(yamlfile.Join(path+".named", key), "%v", err)
 		}
 	}
+	for _, limits := range r.lists(path) {
+		config := configOf(c.base, name, 0, r)
+		config.Limits = limits
+		for _, text := range textsOf(config.Validate()) {
+			v := violation{path, text}
+			i, rest, _ := strings.Cut(strings.TrimPrefix(text, "Priorities"), " ")
+			if strings.HasPrefix(i, "[") {
+				v = violation{path + ".priorities" + i, rest}
+			}
+			if !slices.Contains(c.found[before:], v) { // of other limits
+				c.found = append(c.found, v)
+			}
+		}
+	}
+}
+
+// lists yields Limits and the lists of Named in the order of names, each with its path below path.
+func (r Rule) lists(path string) iter.Seq2[string, []hybrid.Limit] {
+	return func(yield func(string, []hybrid.Limit) bool) {
+		if !yield(path+".limits", r.Limits) {
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.Named)) {
+			if !yield(yamlfile.Join(path+".named", name), r.Named[name]) {
+				return
+			}
+		}
+	}
+}
+
+// limitsOf returns the limits of a key that keyMaker.of has made for r.
+func (r Rule) limitsOf(key string) []hybrid.Limit {
+	if len(r.Key) > 1 && len(r.Named) > 0 {
+		key = lastPart(key)
+	}
+	if own, ok := r.Named[key]; ok {
+		return own
+	}
+	return r.Limits
 }
 
 // routes checks the routes, and that ServeMux takes their patterns.
@@ -172,7 +213,11 @@ func (c *checker) routes(t Table) {
 						name, form, wildcard)
 				}
 			}
-			c.cost(path+".cost", name, route, rule)
+			class := min(route.Class, len(rule.Priorities))
+			if most, by := rule.most(yamlfile.Join("rules", name), c.base, class); route.cost() > most {
+				c.bad(path+".cost", "is %d, must be at most %d: %s never admits more in class %d",
+					route.cost(), most, by, class)
+			}
 		}
 		if route.Class < 0 || route.Class > classes {
 			c.bad(path+".class", "is %d, must be 0 to %d, the most priorities of its rules",
@@ -181,31 +226,26 @@ func (c *checker) routes(t Table) {
 	}
 }
 
-// cost reports a cost that rule never admits.
-func (c *checker) cost(path, name string, route Route, rule Rule) {
-	class := min(route.Class, len(rule.Priorities))
-	for _, l := range rule.Limits {
-		most := mostOf(l, c.base, rule, class)
-		if cost := route.cost(); l.Validate() == nil && cost > most {
-			c.bad(path, "is %d, must be at most %d in class %d of rule %q (%v): more would never be admitted",
-				cost, most, class, name, l)
-		}
-	}
-}
-
 // costMax is for routes without rules: no request costs more.
 const costMax = math.MaxInt64
 
-// mostOf returns the highest cost that l, a limit of rule, can admit in a class; costMax if it admits none.
-func mostOf(l hybrid.Limit, base hybrid.Config, rule Rule, class int) int64 {
+// most returns the highest cost that all limits of r, a rule with this path, admit in a class, and the limit
+// that admits no more. It is costMax without such a limit; blocked does not count, as it denies any cost.
+func (r Rule) most(path string, base hybrid.Config, class int) (most int64, by string) {
 	kept := base.Policy.Headroom
 	if class > 0 {
-		kept = rule.Priorities[class-1]
+		kept = r.Priorities[class-1]
 	}
-	if most := l.Capacity() - int64(math.Ceil(float64(l.Capacity())*kept)); most > 0 {
-		return most
+	most = costMax
+	for here, limits := range r.lists(path) {
+		for _, l := range limits {
+			m := l.Capacity() - int64(math.Ceil(float64(l.Capacity())*kept))
+			if m > 0 && m < most && !l.Equal(hybrid.Blocked) && l.Validate() == nil {
+				most, by = m, fmt.Sprintf("%s (%v)", here, l)
+			}
+		}
 	}
-	return costMax
+	return most, by
 }
 
 // costLeast ends a message about a cost that is too low.
