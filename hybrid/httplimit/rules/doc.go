@@ -27,7 +27,7 @@
 //
 // A pattern in the spelling of another router, such as /api/* or /api/:id, is refused: ServeMux would take it
 // literally, and it would limit nothing. So is a pair of patterns of which neither is more specific, such as
-// OPTIONS / and /api/. The error says what to write.
+// OPTIONS / and /api/. The error says what to write. A rule or a setting that no route uses is logged.
 //
 // A rule gives each of its keys its limits. A key in named has limits of its own: its name is the value of the
 // last key form, here a tenant. Names that no request can have, such as an address within a /64, are refused.

@@ -245,3 +245,39 @@ func TestShutdownEndsEverything(t *testing.T) {
 		check(t, gone, "Shutdown has not waited")
 	})
 }
+
+// Settings that no route uses are logged once for each change, and are in force: a change may come in steps.
+func TestSettingsThatNoRouteUsesAreLogged(t *testing.T) {
+	bubble(t, func(t *world) {
+		logged := func(want string) {
+			t.Helper()
+			line := `level=WARN msg="rules: no route uses these settings" ` + want
+			once := t.log.count("no route uses") == 1 && t.log.count(line) == 1
+			check(t, once, "%s\nis not\n%s", &t.log.text, line)
+			t.log.text.Reset()
+		}
+		r, path := t.opened("trusted: [10.0.0.0/8]\n" + limitedTo("10/h"))
+		logged(`settings=[trusted] count=1`)
+		write(t, path, `
+trusted: [10.0.0.0/8]
+rules:
+  old: {key: address, limits: [1/h]}
+  all: {key: all, limits: [10/h], priorities: [0.5]}
+routes: {/: {rules: [all]}, /free: {rules: [], cost: 3}}`)
+		looked()
+		logged(`settings="[routes[\"/free\"].cost rules.all.priorities rules.old trusted]" count=4`)
+		check(t, len(r.Limiters()) == 2, "the table is not in force: %+v", r.Status())
+		many := strings.Repeat(", r%d: {key: all, limits: [1/h]}", 20)
+		for i := range 20 {
+			many = strings.Replace(many, "%d", fmt.Sprint(i), 1)
+		}
+		t.changed(r, "rules: {all: {key: all, limits: [10/h]}"+many+"}\nroutes: {/: {rules: [all]}}")
+		logged(`settings="[rules.r0 rules.r1 rules.r10 rules.r11 rules.r12 rules.r13 rules.r14 rules.r15 ` +
+			`rules.r16 rules.r17]" count=20`)
+		t.changed(r, `
+trusted: [10.0.0.0/8]
+rules: {all: {key: [route, address], limits: [10/h], priorities: [0.5], named: {192.0.2.1: [9/h]}}}
+routes: {/: {rules: [all], class: 1}, /free: {rules: []}}`)
+		check(t, t.log.count("no route uses") == 0, "all settings are used:\n%s", &t.log.text)
+	})
+}

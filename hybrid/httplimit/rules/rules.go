@@ -216,6 +216,10 @@ func (r *Rules) changeLocked(t Table) error {
 	r.propose(t, limiters)
 	r.current.Store(newSet(t, &r.cfg, limiters, r.ended))
 	r.status.Since = time.Now()
+	if unused := t.unused(); len(unused) > 0 {
+		r.logger().Warn("rules: no route uses these settings",
+			"settings", unused[:min(mistakesMax, len(unused))], "count", len(unused))
+	}
 	if before != nil {
 		r.status.Reloaded++
 		before.release()

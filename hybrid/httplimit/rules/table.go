@@ -248,6 +248,36 @@ func (r Rule) most(path string, base hybrid.Config, class int) (most int64, by s
 	return most, by
 }
 
+// unused returns the paths of settings in a valid table that no request can notice.
+func (t Table) unused() (paths []string) {
+	classes := map[string]int{} // of rules that a route has
+	for pattern, route := range t.Routes {
+		if len(route.Rules) == 0 && route.Cost > 0 {
+			paths = append(paths, yamlfile.Join("routes", pattern)+".cost")
+		}
+		for _, name := range route.Rules {
+			classes[name] = max(classes[name], route.Class+1)
+		}
+	}
+	believes := len(t.Trusted) == 0
+	for name, rule := range t.Rules {
+		path := yamlfile.Join("rules", name)
+		switch {
+		case classes[name] == 0:
+			paths = append(paths, path)
+			continue
+		case classes[name] == 1 && len(rule.Priorities) > 0:
+			paths = append(paths, path+".priorities")
+		}
+		believes = believes || slices.Contains(rule.Key, addressForm)
+	}
+	if !believes {
+		paths = append(paths, "trusted")
+	}
+	slices.Sort(paths)
+	return paths
+}
+
 // costLeast ends a message about a cost that is too low.
 const costLeast = "must be at least 1; a route that is not limited has no rules"
 
