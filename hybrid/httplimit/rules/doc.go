@@ -29,8 +29,9 @@
 // literally, and it would limit nothing. So is a pair of patterns of which neither is more specific, such as
 // OPTIONS / and /api/. The error says what to write. A rule or a setting that no route uses is logged.
 //
-// A rule gives each of its keys its limits. A key in named has limits of its own: its name is the value of the
-// last key form, here a tenant. Names that no request can have, such as an address within a /64, are refused.
+// Each key of a rule has the rule's limits. A key in named has limits of its own: its name is the value of
+// the last key form, here a tenant. Names that no request can have, such as an address within a /64, are
+// refused.
 //
 // Routers read some paths differently: some serve /search/../healthz as a path below /search/, and some take
 // %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded slash is limited by
