@@ -25,7 +25,7 @@ var foreign = []struct {
 		"write {name} for one segment, {rest...} for all that follow, or a route for each alternative; " +
 		"percent-encode a character that is meant literally"},
 	{regexp.MustCompile(`[?#].*`), "a pattern has no optional part, query or fragment: leave it out"},
-	{regexp.MustCompile(`\*+`), "a wildcard is not written so: end the path with / or {rest...} for all " +
+	{regexp.MustCompile(`\*+`), "ServeMux has no such wildcard: end the path with / or {rest...} for all " +
 		"that follow, or write {name} for one segment; %2A is the character"},
 	{regexp.MustCompile(`/\.\.\.(?:/|$)`), "write / or /{rest...} for all that follow"},
 	{regexp.MustCompile(`/:([\pL_][\pL\pN_]*)`), "write /{$1}; %3A is the character"},
@@ -57,7 +57,7 @@ func checkPattern(pattern string) error {
 	}
 	for _, f := range foreign {
 		if found := f.text.FindString(rest); found != "" {
-			return fmt.Errorf("has %q, and %s", found, f.text.ReplaceAllString(found, f.remedy))
+			return fmt.Errorf("has %q: %s", found, f.text.ReplaceAllString(found, f.remedy))
 		}
 	}
 	switch {
