@@ -451,7 +451,9 @@ func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.
 	if e.leaving && n.breaker.Away(now) {
 		e.failLocked(now, n.why())
 	}
-	e.callEndedLocked()
+	if e.client.Degraded() { // otherwise the call is made in a while
+		e.callEndedLocked()
+	}
 	return false, again
 }
 

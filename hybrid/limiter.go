@@ -175,8 +175,9 @@ func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) erro
 	return err
 }
 
-// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process
-// follows at once, the others within a TTL. Tokens that were used stay used (ResetTo drops that), and equal
+// SetLimits stores limits for key in place of those that are in force, for the whole fleet. This process gives
+// back what it holds and follows before SetLimits returns: a request that begins later is decided by the new
+// limits. The others follow within a TTL. Tokens that were used stay used (ResetTo drops that), and equal
 // limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. So a
 // bucket keeps its level: one that is empty fills at the new rate, and has a larger burst in time.
 //
@@ -184,7 +185,8 @@ func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) erro
 // are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits.
 // Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
-	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
+	st, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
+	l.giveUp(ctx, key, st)
 	return err
 }
 
@@ -192,6 +194,7 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 // changes nothing. It reports whether it has set them.
 func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
 	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
+	l.giveUp(ctx, key, st)
 	return st.Changed, err
 }
 

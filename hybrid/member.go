@@ -536,6 +536,24 @@ func (g *group) follow(key string, st lease.State) {
 	}
 }
 
+// giveUp gives back what this process holds of key, whose bucket st has changed. What no report brings back, as
+// the node is away or ctx ends, is burnt: the bucket counts it as held for a TTL.
+func (g *group) giveUp(ctx context.Context, key string, st lease.State) {
+	if !st.Changed {
+		return
+	}
+	for _, m := range g.members() {
+		if e := m.keys.active(key); e != nil {
+			e.beginReset(ctx)
+			e.with(func() {
+				e.client.Burn()
+				e.client.EndReset()
+				e.Wake(e.client.HasWaiters())
+			})
+		}
+	}
+}
+
 // inspect is the state of key's bucket; where there is none, what a new one would have.
 func (m *member) inspect(ctx context.Context, what, key string, own *proposal) (lease.State, error) {
 	if err := m.proposer.check(key, own); err != nil {

@@ -176,6 +176,13 @@ func (c *Client) BeginReset(seq int64) {
 	c.returnFrom = seq
 }
 
+// Burn burns what BeginReset has asked to give back, unless a call has ended that did so.
+func (c *Client) Burn() {
+	if c.stage != closed && !c.HasEnded(c.returnFrom) {
+		c.burn()
+	}
+}
+
 // EndReset ends what BeginReset began.
 func (c *Client) EndReset() { c.resets-- }
 
