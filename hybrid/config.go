@@ -303,6 +303,14 @@ var (
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
 
+// invalidN returns the error of a number of tokens that is negative.
+func invalidN(n int64) error {
+	if n < 0 {
+		return fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, n)
+	}
+	return nil
+}
+
 // RetryAfter returns how long a caller should wait before it repeats a request that got err: until the tokens
 // can exist after ErrWouldExceedDeadline, or until a key can have left a table that is full. It is 0 if no
 // time helps, as after ErrExceedsBurst, and if err is the context's own. It understands the errors of this

@@ -242,17 +242,18 @@ func (m *member) refuse(r request, d decision) decision {
 	o := m.observer
 	overruled := o.overrules(d.err)
 	misconfigured := errors.Is(d.err, ErrInvalidConfig)
+	n := countable(r.n)
 	if misconfigured {
 		o.misconfigured.Add(1)
 	}
 	switch {
 	case d.counted != nil:
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
-		o.full.Add(r.n)
+		o.full.Add(n)
 	case overruled && d.err != nil:
-		o.shadowed.Add(r.n)
+		o.shadowed.Add(n)
 		if d.entry != nil { // it asks for more than the burst
-			o.blame(d.entry.smallest(), r.n)
+			o.blame(d.entry.smallest(), n)
 		}
 	case misconfigured:
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
@@ -279,7 +280,7 @@ func (m *member) answer(r request) decision {
 	case r.name == "":
 		return decision{err: errEmptyKey}
 	case r.n < 0:
-		return decision{err: fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n)}
+		return decision{err: invalidN(r.n)}
 	case r.n == 0:
 		return decision{ok: true, entry: m.keys.active(r.name)}
 	}
@@ -397,12 +398,12 @@ func (m *member) decided(
 	if took == 0 {
 		d.counted = n
 	}
-	n.decided(r.n, took)
+	n.decided(countable(r.n), took)
 	if !d.ok {
 		d.wait = o.RetryAfter
 	}
 	if took < r.n {
-		m.observer.deny(o.Limit, r.n-took)
+		m.observer.deny(o.Limit, countable(r.n-took))
 	}
 	return d
 }
@@ -412,6 +413,9 @@ func (d *decision) countAgain(n int64) {
 	d.counted.m.observer.deny(d.outlook.Limit, n)
 	d.counted.decided(n, 0)
 }
+
+// countable returns as many of n denied tokens as Stats counts: a sum of any numbers would overflow.
+func countable(n int64) int64 { return min(n, lease.WaitingMax) }
 
 // askCapacity asks the store, at most once a T, whether a request above the burst that is known
 // here is within the one that is in force by now (docs/protocol.md section 9.12).

@@ -160,10 +160,7 @@ func eachValid(n []int64, keys int) error {
 	if len(n) != keys {
 		return fmt.Errorf("%w: %d numbers for %d keys", ErrInvalidN, len(n), keys)
 	}
-	if least := slices.Min(n); least < 0 {
-		return fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, least)
-	}
-	return nil
+	return invalidN(slices.Min(n))
 }
 
 // TakeUpTo takes as many tokens of every key as all of them have, at most n; see Limiter.TakeUpTo.
@@ -210,6 +207,10 @@ func (j *Joined) Peek(ctx context.Context) (Result, error) {
 
 // Refund says that n tokens of every key were not used; see Limiter.Refund.
 func (j *Joined) Refund(n int64) {
+	if j.invalid(n) != nil {
+		j.m.observer.invalid.Add(1)
+		return
+	}
 	for i := range j.parts {
 		p := &j.parts[i]
 		p.Key.Refund(p.of(n))
@@ -311,7 +312,7 @@ func (j *Joined) takeOne() bool {
 
 // takeAll takes n tokens of every key from the pools, or none, and appends them to holds, by part.
 func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
-	if n <= 0 || n > math.MaxInt64/joinMax || j.err != nil {
+	if n <= 0 || j.err != nil {
 		return nil, false
 	}
 	// Where one is known to deny, nothing is taken from the others: giving it back takes their locks.
@@ -323,7 +324,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	for i := range j.parts {
 		p := &j.parts[i]
 		e := p.e.Load()
-		h, ok := e.takeHold(n * p.times)
+		h, ok := e.takeHold(p.of(n))
 		if !ok {
 			j.giveBack(holds)
 			return nil, false
@@ -348,11 +349,15 @@ type agreement struct {
 	result  Result     // what Take says
 }
 
-func (p *part) of(n int64) int64 {
-	if n > math.MaxInt64/joinMax {
-		return math.MaxInt64 // above any burst
+// of returns how many tokens a request for n, which is not negative, asks of p.
+func (p *part) of(n int64) int64 { return product(n, p.times) }
+
+// product returns a*b, of which neither is negative, or the largest int64: more than any burst.
+func product(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64/b {
+		return math.MaxInt64
 	}
-	return n * p.times
+	return a * b
 }
 
 func (p *part) inUse() *entry {
@@ -379,8 +384,8 @@ func (p *part) ask(r request, tried *entry) decision {
 
 // decide answers a request that does not wait in line, where the pools did not have it all.
 func (j *Joined) decide(r request) agreement {
-	if j.err != nil {
-		return j.refuse()
+	if err := j.invalid(r.n); err != nil {
+		return j.refuse(err)
 	}
 	if r.ctx == nil {
 		r.ctx = context.Background()
@@ -478,9 +483,17 @@ func (j *Joined) level(n int64, told []decision) {
 	}
 }
 
-func (j *Joined) refuse() agreement {
+// invalid returns why a request for n tokens is refused before any key is asked.
+func (j *Joined) invalid(n int64) error {
+	if j.err != nil {
+		return j.err
+	}
+	return invalidN(n)
+}
+
+func (j *Joined) refuse(err error) agreement {
 	j.m.observer.invalid.Add(1)
-	return agreement{err: j.err}
+	return agreement{err: err}
 }
 
 // deny gives everything back. The request counts as denied at the key that binds and at no other.
@@ -505,7 +518,7 @@ func (p *part) undeny(d *decision, n int64) {
 	ended := errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)
 	switch {
 	case d.counted != nil:
-		d.countAgain(-p.of(n))
+		d.countAgain(-countable(p.of(n)))
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		// no entry has counted it
 	case ended && p.m.cfg.Policy.Shadow:
@@ -544,8 +557,8 @@ const gatherTries = 3
 // gather is WaitN (docs/protocol.md section 9.17). The last try waits for as long as it takes, and
 // comes to an end: tokens come with time, so no request waits for those that another one holds.
 func (j *Joined) gather(r request) agreement {
-	if j.err != nil {
-		return j.refuse()
+	if err := j.invalid(r.n); err != nil {
+		return j.refuse(err)
 	}
 	first := j.rarest(r.n)
 	for try := 1; ; try++ {

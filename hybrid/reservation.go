@@ -93,12 +93,7 @@ func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: the actual cost is %d, must be at least 0", ErrInvalidN, actual)
 	}
-	return r.settle(func(p *reserved) int64 {
-		if actual > math.MaxInt64/p.times {
-			return math.MaxInt64
-		}
-		return actual * p.times
-	})
+	return r.settle(func(p *reserved) int64 { return product(actual, p.times) })
 }
 
 // SettleEach is Settle with the actual cost of each key, in the order of Join.

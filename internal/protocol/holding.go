@@ -236,7 +236,7 @@ func (h *holding) burnUnused() {
 
 // Refund reports n admitted tokens as not having happened, with the next call.
 func (h *holding) Refund(n int64) {
-	h.refund += n
+	h.refund = min(h.refund+n, lease.WaitingMax)
 }
 
 // Charge has n tokens, which a request has used beyond what it was granted, travel with the next
