@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,16 +43,17 @@ func TestParseLimitReadsWhatStringWrites(t *testing.T) {
 
 func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            "0 words",
-		"100":         `no "/"`,
-		"1/0d":        "days 0 must be at least 1",
-		"1.5/s":       `tokens "1.5" is not a whole number`,
-		"0/s":         "tokens 0 must be at least 1",
-		"1/fortnight": `period "fortnight" is not a duration`,
-		"1/40000d":    "at most 36500d",
-		"1/s bust 3":  `has "bust", must have "burst" there`,
-		"1/s burst 0": "burst 0 must be at least 1",
-		"1/10ns":      "Per is 10ns, must be at least 1µs",
+		"":                        "0 words",
+		"100":                     `no "/"`,
+		"1/0d":                    "days 0 must be at least 1",
+		"1.5/s":                   `tokens "1.5" is not a whole number`,
+		"0/s":                     "tokens 0 must be at least 1",
+		"1/99999999999999999999d": `days "99999999999999999999" must be at most 9223372036854775807`,
+		"1/fortnight":             `period "fortnight" is not a duration`,
+		"1/40000d":                "at most 36500d",
+		"1/s bust 3":              `has "bust", must have "burst" there`,
+		"1/s burst 0":             "burst 0 must be at least 1",
+		"1/10ns":                  "Per is 10ns, must be at least 1µs",
 	} {
 		_, err := ParseLimit(text)
 		testkit.Check(t, errors.Is(err, ErrInvalidLimit) && strings.Contains(err.Error(), want),
@@ -240,6 +242,9 @@ func TestZeroPolicyIsAGoodDefault(t *testing.T) {
 	// a slow network makes T longer: two call timeouts
 	c = Policy{}.ConfigFor([]Limit{PerSecond(1000)}, 0, time.Second)
 	testkit.Check(t, c.TTL == 2*time.Second, "T is %v", c.TTL)
+	// up to the longest, whatever the timeout
+	c = Policy{}.ConfigFor([]Limit{PerSecond(1000)}, 0, math.MaxInt64)
+	testkit.Check(t, c.TTL == TTLMax, "T is %v", c.TTL)
 }
 
 func TestTargetShrinksWithTheBurst(t *testing.T) {

@@ -319,10 +319,12 @@ func parseLimit(s string) (Limit, error) {
 
 func parseCount(what, s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange) && n > 0:
+		return 0, fmt.Errorf("%s %q must be at most %d", what, s, n)
+	case err != nil:
 		return 0, fmt.Errorf("%s %q is not a whole number", what, s)
-	}
-	if n < 1 {
+	case n < 1:
 		return 0, fmt.Errorf("%s %d must be at least 1", what, n)
 	}
 	return n, nil

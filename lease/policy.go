@@ -215,7 +215,7 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	target := p.TargetFor(limits)
 	ttl := p.TTL
 	if ttl == 0 {
-		ttl = min(max(TTLPerTarget*target, 2*callTimeout), TTLMax)
+		ttl = min(max(TTLPerTarget*target, 2*min(callTimeout, TTLMax)), TTLMax)
 	}
 	calls := p.CallsPerSecond
 	if calls == 0 && p.Target != 0 {
