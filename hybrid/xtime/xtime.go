@@ -126,8 +126,8 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 			return hybrid.Unlimited
 		case limit == 0:
 			return hybrid.Blocked
-		case now.Windowed():
-			now.Tokens, now.Burst = max(1, int64(math.Round(float64(limit)*now.Per.Seconds()))), 0
+		case now.Windowed() && limit > 0:
+			now.Tokens, now.Burst = max(1, whole(float64(limit)*now.Per.Seconds())), 0
 			return now
 		}
 		return exact(limit).WithBurst(now.Capacity())
@@ -181,12 +181,19 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	}
 }
 
+// whole returns x rounded, as a number that may be multiplied by 1000. What it cuts off is above any limit.
+func whole(x float64) int64 { return int64(math.Round(min(x, 1<<53))) }
+
 // exact returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
-// for one token per whole microseconds. Otherwise it is the nearest one, within a millionth.
+// for one token per whole microseconds. Otherwise it is the nearest one, within a millionth. It is the zero
+// Limit, which SetLimits refuses, where r is negative or no number, or no limit is that fast or slow.
 func exact(r rate.Limit) (nearest hybrid.Limit) {
+	if !(r > 0) {
+		return hybrid.Limit{}
+	}
 	least := math.Inf(1)
 	try := func(tokens float64, per time.Duration) {
-		l := hybrid.Limit{Tokens: int64(math.Round(tokens)), Per: per}
+		l := hybrid.Limit{Tokens: whole(tokens), Per: per}
 		const rounding = 1e-12 // a later candidate must be better by more than rounding errors
 		if off := math.Abs(l.Rate()/float64(r) - 1); off < least-rounding && l.Validate() == nil {
 			nearest, least = l, off
@@ -195,7 +202,7 @@ func exact(r rate.Limit) (nearest hybrid.Limit) {
 	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour} {
 		try(float64(r)*per.Seconds(), per)
 	}
-	try(1, time.Duration(math.Round(1e6/float64(r)))*time.Microsecond)
+	try(1, time.Duration(whole(1e6/float64(r)))*time.Microsecond)
 	for per := 10 * time.Second; per <= 1e6*time.Second; per *= 10 {
 		try(float64(r)*per.Seconds(), per)
 	}

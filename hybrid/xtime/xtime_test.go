@@ -174,6 +174,28 @@ func TestUnlimitedAndBlocked(t *testing.T) {
 	})
 }
 
+// A rate that no limit can have is refused and not turned into another one: neither by a conversion that
+// overflows, nor by the least number of tokens of a window.
+func TestARateThatNoLimitHasChangesNothing(t *testing.T) {
+	const wraps = 1e6 / (1<<61 + 3.6e9) // 1000 times these microseconds are an hour, but for an overflow
+	for _, given := range []hybrid.Limit{
+		hybrid.PerSecond(10), hybrid.Sliding(60, time.Minute), hybrid.Calendar(60, time.Minute, 0),
+	} {
+		for _, r := range []float64{math.NaN(), math.Inf(-1), -1e300, -1, 1e300, 1e19, 1e-300, wraps} {
+			if given.Windowed() && r > 0 && r < 1 {
+				continue // one token in each window is the least that a window has
+			}
+			synctest.Test(t, func(t *testing.T) {
+				key := shared(t, given)
+				xtime.New(key).SetLimit(rate.Limit(r))
+				limits, err := key.Limiter().Limits(t.Context(), "k")
+				testkit.Check(t, err == nil && slices.Equal(limits, []hybrid.Limit{given}),
+					"after SetLimit(%v) of %v: %v, %v", r, given, limits, err)
+			})
+		}
+	}
+}
+
 // A window stays one after SetLimit and SetBurst: its rate and its burst are one number of tokens.
 func TestAWindowStaysAWindow(t *testing.T) {
 	windows := []hybrid.Limit{hybrid.Sliding(60, time.Minute), hybrid.Calendar(60, time.Minute, time.Second)}
