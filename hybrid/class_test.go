@@ -214,7 +214,9 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 		"settled with nothing":       {6, settle(0), 10, 6, 0},
 		"settled with more":          {6, settle(9), 1, 0, 3},
 		"settled with more than is":  {6, settle(15), -5, 0, 9},
-		"nothing, settled with some": {0, settle(3), 7, 0, 3},
+		"nothing, settled with some": {0, settle(3), 7, 0, 2},
+		"nothing, settled with that": {0, settle(0), 10, 1, 0},
+		"nothing, cancelled":         {0, cancel, 10, 0, 0},
 		"settled with a negative cost": {6, func(t *world, r *hybrid.Reservation) {
 			isErr(t, r.Settle(-1), hybrid.ErrInvalidN)
 		}, 4, 0, 0},
@@ -234,6 +236,58 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 			check(t, st.Refunded == c.refunded && st.Charged == c.charged, "%+v", st)
 		})
 	}
+}
+
+// A caller that cannot guess a cost reserves 0 each second and settles 500, under a limit of 1,000 a minute: a
+// key that owes denies that, so the limit holds but for one cost in each of its windows.
+func TestAKeyThatOwesDeniesAReservationOfNothing(t *testing.T) {
+	const cost, minutes = 500, 10
+	for _, limit := range []hybrid.Limit{
+		hybrid.PerMinute(1000), hybrid.Sliding(1000, time.Minute), hybrid.Calendar(1000, time.Minute, 0),
+	} {
+		for name, reserve := range map[string]func(*world, *hybrid.Limiter) (*hybrid.Reservation, error){
+			"one key": func(t *world, l *hybrid.Limiter) (*hybrid.Reservation, error) {
+				return l.Reserve(t.Context(), "k", 0)
+			},
+			"two keys": func(t *world, l *hybrid.Limiter) (*hybrid.Reservation, error) {
+				return joined(l, "k", "other").Reserve(t.Context(), 0)
+			},
+			"two keys with a number each": func(t *world, l *hybrid.Limiter) (*hybrid.Reservation, error) {
+				return joined(l, "other", "k").ReserveEach(t.Context(), 1, 0)
+			},
+		} {
+			bubbleOf(t, fmt.Sprint(limit, ", ", name), func(t *world) {
+				// Given two processes, of which one comes when the other has used the key for half of the time,
+				l, used, asked := t.process(limit), int64(0), int64(0)
+				for second := range minutes * 60 {
+					if second == minutes*30 {
+						l = t.process(limit)
+					}
+					// when each second something of an unknown cost begins, and has cost 500 at once,
+					r, err := reserve(t, l)
+					noErr(t, err)
+					if asked++; r.OK() {
+						used += cost
+						noErr(t, r.Settle(cost))
+					}
+					// then nothing is denied that costs nothing,
+					check(t, l.AllowN("k", 0), "AllowN(0) is denied by a key that owes")
+					time.Sleep(time.Second)
+				}
+				// and the limit holds, but for one overshoot in a minute.
+				check(t, used <= (minutes+1)*(1000+cost), "%d tokens used in %d minutes, %d asked", used, minutes, asked)
+				check(t, used >= (minutes-1)*1000, "only %d tokens used in %d minutes", used, minutes)
+			})
+		}
+	}
+	// With Policy.Shadow the denial is counted, and the reservation is OK.
+	bubble(t, func(t *world) {
+		l := t.start(by(hybrid.Policy{Shadow: true}, hourly))
+		noErr(t, reserve(t, l, "k", 0).Settle(50))
+		time.Sleep(time.Second)
+		r := reserve(t, l, "k", 0)
+		check(t, r.Result().Shadowed && l.Stats().Shadowed == 1, "%+v, %+v", r.Result(), l.Stats())
+	})
 }
 
 // A settlement owes no more than Policy.MaxOvershoot bursts of each key, and says so.

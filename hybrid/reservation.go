@@ -37,18 +37,31 @@ type reserved struct {
 	hold     hold
 }
 
+// leastEstimate returns the tokens that a reservation asks of a key: one where its estimate is 0, as only a
+// request for tokens is denied by a key that owes.
+func leastEstimate(estimate int64) int64 {
+	if estimate == 0 {
+		return 1
+	}
+	return estimate
+}
+
 // Reserve takes estimate tokens of every key or none, to be settled later; see Limiter.Reserve. The
 // cost counts for every key alike.
 func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
-	return j.reserve(ctx, j, estimate)
+	return j.reserve(ctx, j, leastEstimate(estimate))
 }
 
-// ReserveEach is Reserve of estimate[i] tokens of the key that was the i-th argument of Join, for every key
-// or for none; see TakeEach. SettleEach settles it.
+// ReserveEach reserves estimate[i] tokens of the key that was the i-th argument of Join, of every key or of
+// none; see TakeEach. It takes one token of a key whose estimates are 0, as Limiter.Reserve does. SettleEach
+// settles it.
 func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
 	e, err := j.eachOf(estimate)
 	if err != nil {
 		return &Reservation{}, err
+	}
+	for i := range e.parts {
+		e.parts[i].times = leastEstimate(e.parts[i].times)
 	}
 	return j.reserve(ctx, e, 1)
 }
@@ -67,6 +80,7 @@ func (j *Joined) reserve(ctx context.Context, asks *Joined, n int64) (*Reservati
 var onlyKey = []int{0}
 
 func reserve(ctx context.Context, m *member, r request) (*Reservation, error) {
+	r.n = leastEstimate(r.n)
 	result, hold, err := m.takeHold(ctx, r)
 	made := &Reservation{result: result, given: onlyKey}
 	made.one[0] = reserved{m, r.name, r.own, 1, r.n, hold}

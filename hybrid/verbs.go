@@ -83,8 +83,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 }
 
 // Reserve takes estimate tokens of key or none, as Take does, for something whose cost is known
-// afterwards. The Reservation is never nil, and OK says whether there is one. An estimate of 0 is
-// always OK and takes nothing, for a cost that cannot be guessed. Errors are those of Take.
+// afterwards. The Reservation is never nil, and OK says whether there is one. An estimate of 0, for a cost
+// that cannot be guessed, takes one token: a key that is empty, or owes what earlier requests have used,
+// denies it. Errors are those of Take.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
 	return reserve(ctx, l.first, l.first.request(key, estimate, protocol.OneCall))
 }
