@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Window is how long calls to a node are held back to travel together (8.16). A pool does not run
+// Window is how long calls to a node are held back to travel together, at least (8.16). A pool does not run
 // empty meanwhile, because a prefetch begins earlier than it has to.
 const Window = time.Millisecond
 
@@ -75,7 +75,11 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 }
 
 // Next is when any call may go.
-func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(Window) }
+func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
+
+// window is how long calls are held back: at least a quarter of a round trip. If the node or this process is short
+// of CPU, round trips take longer, and calls travel in larger batches, which cost less, instead of in more of them.
+func (n *Node[D]) window() time.Duration { return max(Window, n.RTT()/4) }
 
 // Hold notes that an urgent call is held back. It reports whether the call may go all the same, as
 // the last batch has landed meanwhile.
@@ -103,7 +107,7 @@ func (n *Node[D]) Cancel() { n.open-- }
 func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
 
 // Depart says which draws go now, as an opened batch: all that wait, as soon as no batch of draws is
-// under way, or a Window after the last one. The stranded ones will not be sent in time: the node is
+// under way, or a window after the last one. The stranded ones will not be sent in time: the node is
 // away, or they have waited for CallTimeout. If again is above 0, call Depart again after that time.
 func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
 	since := now.Add(-n.timeout)
@@ -114,7 +118,7 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 	if len(n.waiting) == 0 {
 		return nil, stranded, 0
 	}
-	next := n.drewAt.Add(Window)
+	next := n.drewAt.Add(n.window())
 	if n.drawing > 0 && now < next && len(n.waiting) < BatchSize {
 		return nil, stranded, max(next.Sub(now), Window/8)
 	}

@@ -106,6 +106,27 @@ func TestDrawsGoWhileNoneIsUnderWay(t *testing.T) {
 	w.depart([]int{BatchSize}, nil)
 }
 
+// If round trips get longer, as on a machine that is short of CPU, batches get larger and not more.
+func TestSlowRoundTripsMakeLargerBatches(t *testing.T) {
+	w := newWorld(t)
+	w.Reached(w.now, 100*ms, 0)
+	// Given a request each millisecond, and answers after 100 ms,
+	sent, largest := 0, 0
+	for i := range 200 {
+		w.Join(i, w.now)
+		if draws, _, _ := w.Depart(w.now); len(draws) > 0 {
+			w.Send(&Batch{Draws: true}, w.now, w.now)
+			sent, largest = sent+1, max(largest, len(draws))
+		}
+		w.now = w.now.Add(ms)
+	}
+	// then some four batches are under way at a time, for draws and for leases alike.
+	w.check(sent >= 7 && sent <= 9 && largest >= 25, "%d batches in 200 ms, the largest of %d", sent, largest)
+	w.send()
+	at := w.Next().Sub(w.now)
+	w.check(at >= 25*ms && at < 29*ms && !w.Gate(w.now.Add(24*ms), true), "the next call may go after %v", at)
+}
+
 func TestDrawsThatCannotGoInTimeAreStranded(t *testing.T) {
 	w := newWorld(t)
 	// Given a batch of draws that does not come back,
