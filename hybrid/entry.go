@@ -112,6 +112,9 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		return false, protocol.Never
 	}
 	due := e.client.Tick(now, e.node.Load().rtt())
+	if e.client.Degraded() { // a reset does not wait for a node that is away
+		e.callEndedLocked()
+	}
 	e.lostLocked(LossExpired)
 	if e.client.Closed() {
 		e.endLocked()
@@ -364,11 +367,15 @@ func (e *entry) charge(n int64) (charged int64, ok bool) {
 	return charged, true
 }
 
-// beginReset gives back what is held, with a call that is made now, and returns when that has ended.
+// beginReset gives back what is held, with a call that is made now, and returns when that has ended or the
+// node is away. No call asks for tokens until endReset.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	first := e.m.seq.Load() + 1 // a call that is under way may have been built too early
+	first := int64(0)
+	if !e.client.Idle() {
+		first = e.m.seq.Load() + 1 // a call that is under way may have been built too early
+	}
 	e.client.BeginReset(first)
 	for !e.client.Closed() && !e.client.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
 		if e.endings == nil {
@@ -385,6 +392,13 @@ func (e *entry) beginReset(ctx context.Context) {
 		}
 		e.mu.Lock()
 	}
+}
+
+func (e *entry) endReset() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.client.EndReset()
+	e.Wake(e.client.HasWaiters())
 }
 
 // lacks is for how long e's key is likely to deny a request for n tokens: 0 where it is likely to
@@ -450,9 +464,6 @@ func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.
 	}
 	if e.leaving && n.breaker.Away(now) {
 		e.failLocked(now, n.why())
-	}
-	if e.client.Degraded() { // otherwise the call is made in a while
-		e.callEndedLocked()
 	}
 	return false, again
 }

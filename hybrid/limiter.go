@@ -161,7 +161,6 @@ func (l *Limiter) RefreshAll() error {
 // report, room is kept. This process sees the reset at once, the others within a TTL. A bucket that
 // does not exist is not created. Errors are those of Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	defer l.giveBack(ctx, key)()
 	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
 }
@@ -170,31 +169,30 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // limits would be, and at no moment has the new limits and the old use. A bucket that does not
 // exist is created. Errors are those of SetLimits.
 func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) error {
-	defer l.giveBack(ctx, key)()
 	_, err := l.configure(ctx, "reset", key, lease.OpReplace, limits...)
 	return err
 }
 
-// SetLimits stores limits for key in place of those that are in force, for the whole fleet. This process gives
-// back what it holds and follows before SetLimits returns: a request that begins later is decided by the new
-// limits. The others follow within a TTL. Tokens that were used stay used (ResetTo drops that), and equal
-// limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. So a
-// bucket keeps its level: one that is empty fills at the new rate, and has a larger burst in time.
+// SetLimits stores limits for key in place of those that are in force, for the whole fleet. This process
+// gives back what it holds first, and follows before SetLimits returns: a request that begins later is
+// decided by the new limits, and one that waits goes on waiting, unless a grant of before has its tokens. The
+// others follow within a TTL. Tokens that were used stay used (ResetTo drops that), and equal limits go on
+// wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. So a bucket keeps its
+// level: one that is empty fills at the new rate, and has a larger burst in time.
 //
 // They win over Config.Limits, LimitsFor and KeyWith until a process comes with a higher Config.Version, and
 // are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits.
 // Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
-	st, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
-	l.giveUp(ctx, key, st)
+	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
 }
 
 // TrySetLimits is SetLimits where no limits were set for key before, by any process; otherwise it
-// changes nothing. It reports whether it has set them.
+// changes nothing. It reports whether it has set them. It gives nothing back first: where it sets limits,
+// what this process holds is burnt.
 func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
 	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
-	l.giveUp(ctx, key, st)
 	return st.Changed, err
 }
 

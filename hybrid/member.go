@@ -506,6 +506,9 @@ func (g *group) configure(
 		err = c.Validate()
 	}
 	if err == nil {
+		if op != lease.OpInspect && op != lease.OpSetIfAbsent { // which mostly changes nothing
+			defer g.giveBack(bounded, key)()
+		}
 		st, err = g.store.Configure(bounded, storedKey(g.cfg.Name, lease.ShortKey(key)), op, c)
 	}
 	switch {
@@ -525,6 +528,8 @@ func (g *group) configure(
 	return lease.State{}, err
 }
 
+// follow has this process go by st, which an operation of its own has left. What it still holds of key was
+// leased before and is burnt: no call could give it back, or TrySetLimits did not try.
 func (g *group) follow(key string, st lease.State) {
 	if !st.Changed {
 		return
@@ -532,24 +537,7 @@ func (g *group) follow(key string, st lease.State) {
 	for _, m := range g.members() {
 		if e := m.keys.active(key); e != nil {
 			e.bucketChanged(st.Config.Limits)
-		}
-	}
-}
-
-// giveUp gives back what this process holds of key, whose bucket st has changed. What no report brings back, as
-// the node is away or ctx ends, is burnt: the bucket counts it as held for a TTL.
-func (g *group) giveUp(ctx context.Context, key string, st lease.State) {
-	if !st.Changed {
-		return
-	}
-	for _, m := range g.members() {
-		if e := m.keys.active(key); e != nil {
-			e.beginReset(ctx)
-			e.with(func() {
-				e.client.Burn()
-				e.client.EndReset()
-				e.Wake(e.client.HasWaiters())
-			})
+			e.with(e.client.Burn)
 		}
 	}
 }
@@ -592,21 +580,20 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
 }
 
-// giveBack gives back what this process holds of key, and takes nothing more until end is called.
+// giveBack gives back what this process holds of key, and asks for nothing more until end is called.
 func (g *group) giveBack(ctx context.Context, key string) (end func()) {
 	var all []*entry
+	var wg sync.WaitGroup
 	for _, m := range g.members() {
 		if e := m.known(key, nil); e != nil {
 			all = append(all, e)
-			e.beginReset(ctx)
+			wg.Go(func() { e.beginReset(ctx) })
 		}
 	}
+	wg.Wait()
 	return func() {
 		for _, e := range all {
-			e.with(func() {
-				e.client.EndReset()
-				e.Wake(e.client.HasWaiters())
-			})
+			e.endReset()
 		}
 	}
 }

@@ -169,18 +169,14 @@ func (c *Client) Propose(now clock.Instant, p lease.Config) {
 // that is sent from now on names another configuration of an equal version, that is a conflict.
 func (c *Client) Insist(now clock.Instant) { c.conflictsFrom = min(c.conflictsFrom, now) }
 
-// BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a call with
-// this seq or a later one has ended, or EndReset is called. No waiting request is turned away meanwhile.
+// BeginReset has a call give everything back before the bucket is reset or gets other limits, and no call ask
+// for more until EndReset. The call has this seq or a later one; with 0 none is made, as nothing is held. No
+// waiting request is turned away meanwhile.
 func (c *Client) BeginReset(seq int64) {
-	c.resets++
-	c.returnFrom = seq
-}
-
-// Burn burns what BeginReset has asked to give back, unless a call has ended that did so.
-func (c *Client) Burn() {
-	if c.stage != closed && !c.HasEnded(c.returnFrom) {
-		c.burn()
+	if c.resets++; c.resets == 1 {
+		c.returnFrom = 0
 	}
+	c.returnFrom = max(c.returnFrom, seq)
 }
 
 // EndReset ends what BeginReset began.

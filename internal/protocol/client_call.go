@@ -154,7 +154,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	if held > 0 {
 		next = c.Deadline()
 	}
-	if c.calling {
+	if c.calling || c.resets > 0 && !n.closing {
 		return false, next
 	}
 	if now < c.deniedUntil {
@@ -226,6 +226,9 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	if r := c.resend(now); r != nil {
 		return r
 	}
+	if c.change == overtaken {
+		c.change = outdated
+	}
 	c.Expire(now)
 	c.observe(now, 0)
 	c.forgive(now)
@@ -280,7 +283,11 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok bool) {
 	c.attribute()
 	before := c.heard.running
-	if got, ok = c.accept(now, g, c.queue.lackingInLine); !ok {
+	inLine := c.queue.lackingInLine
+	if c.change == overtaken {
+		inLine = 0
+	}
+	if got, ok = c.accept(now, g, inLine); !ok {
 		return got, false
 	}
 	c.calling = false
@@ -304,6 +311,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	}
 	if c.change == overtaken {
 		c.change, c.deniedUntil = outdated, 0
+		c.burn() // what was leased before the change
 	} else {
 		c.change = unchanged
 		c.KnowLimits(c.config.Limits)
@@ -418,20 +426,26 @@ type change int8
 const (
 	unchanged change = iota
 	outdated         // limits were set, or the bucket was reset, since the last call was executed
-	overtaken        // the same, and a call was under way: its reply may not know either
+	overtaken        // the same, and a call was open: its reply may not know either
 )
 
-// BucketChanged says that limits were set or the bucket was reset, so that what was last heard of
-// it is outdated: it ends the delay after a shortfall, and makes a call due where something is
-// held. limits are those in force now.
+// BucketChanged says that limits were set or the bucket was reset, so that what was last heard of it is
+// outdated: it ends the delay after a shortfall and makes a call due. limits are those in force now.
 func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.endDelay()
 	c.change, c.setTo = outdated, limits
-	if c.calling {
+	if c.isOpen {
 		c.change = overtaken
 	}
-	c.low = c.low || c.Pool.Held() > 0
+	c.low = true
 	c.KnowLimits(limits)
+}
+
+// Burn burns what is held, after BucketChanged: it was leased before.
+func (c *Client) Burn() {
+	if c.stage != closed {
+		c.burn()
+	}
 }
 
 // Outdated reports whether the bucket is known to have been changed since the last reply was made.
