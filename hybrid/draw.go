@@ -142,7 +142,7 @@ func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 	if s.draw != d || d.call.Err != nil {
 		return false
 	}
-	from, ok := s.memory.Drew(d.sent, d.own.config, &d.call.Request, &d.call.Grant)
+	from, ok := s.memory.Drew(now, d.sent, n.breaker, d.own.config, &d.call.Request, &d.call.Grant)
 	if !ok {
 		return false
 	}
@@ -152,7 +152,6 @@ func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 	if idle.drawnLocked(s, n, now, s.memory.Lifetime(d.own.config)) {
 		d.m.wake()
 	}
-	node.Heard(n.breaker, now, &d.call.Request, &d.call.Grant)
 	d.m.observer.drew(d.N)
 	d.m.observer.nearlyUsed(s.name, &d.call.Grant, now)
 	d.m.observer.lostBucket(s.name, &d.call, false)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -560,7 +559,6 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.crowded = wanted > 0
 	heard := e.client.Heard()
 	e.heard.Store(&heard)
-	node.Heard(e.node.Load().breaker, now, &c.Request, &c.Grant)
 	if !e.client.Outdated() {
 		e.heardAt = now
 	}

@@ -269,6 +269,79 @@ func (t *world) overloaded(rate int64) (admitted func() int64, stop func()) {
 	return func() int64 { return admittedBy(t, ls) }, func() { close(ended); wait() }
 }
 
+// The reply to a draw of a bucket at rest names no other process, so the parts come from the bucket's calls.
+func TestProcessesThatDrawShareAKeyInAnOutage(t *testing.T) {
+	hour, window := hybrid.PerHour(100), hybrid.Sliding(100, time.Hour)
+	for _, c := range []struct {
+		name     string
+		limit    hybrid.Limit
+		n        int  // processes
+		restarts bool // of all of them, before their last requests
+		try      bool // by TryAllow, which does not draw
+		fresh    bool // another key is asked for in the outage
+		want     [2]int64
+	}{
+		{name: "one", limit: hour, n: 1, want: [2]int64{99, 100}},
+		{name: "two", limit: hour, n: 2, want: [2]int64{99, 101}},
+		{name: "five", limit: hour, n: 5, want: [2]int64{99, 105}},
+		{name: "twenty", limit: hour, n: 20, want: [2]int64{90, 110}},
+		{name: "no draws", limit: hour, n: 20, try: true, want: [2]int64{90, 110}},
+		{name: "restarted", limit: hour, n: 5, restarts: true, want: [2]int64{80, 100}},
+		{name: "a new key", limit: hour, n: 20, fresh: true, want: [2]int64{90, 120}},
+		{name: "a window of one", limit: window, n: 1, want: [2]int64{100, 100}},
+		{name: "a window of five", limit: window, n: 5, want: [2]int64{95, 105}},
+		{name: "a window of twenty", limit: window, n: 20, want: [2]int64{90, 110}},
+		{name: "a window, restarted", limit: window, n: 20, restarts: true, want: [2]int64{90, 110}},
+		{name: "a window, a new key", limit: window, n: 5, fresh: true, want: [2]int64{90, 110}},
+		{name: "a calendar", limit: hybrid.Calendar(100, time.Hour, 0), n: 20, want: [2]int64{90, 110}},
+		// The processes forget this key between two requests. Their part is that of a new key.
+		{name: "full in a second", limit: hybrid.PerSecond(10), n: 5, want: [2]int64{90, 130}},
+	} {
+		bubbleOf(t, c.name, func(t *world) {
+			// given processes each of which asks for a key once in four seconds,
+			fleet, total := t.fleet(c.n, of(c.limit)), int64(0)
+			asks := func(l *hybrid.Limiter, key string) {
+				if c.try && l.TryAllow(key) || !c.try && l.Allow(key) {
+					total++
+				}
+			}
+			turns := func(rounds int) {
+				for range rounds {
+					for _, l := range fleet {
+						asks(l, "k")
+						time.Sleep(4 * time.Second / time.Duration(c.n))
+					}
+				}
+			}
+			turns(3)
+			if c.restarts {
+				fleet = t.fleet(c.n, of(c.limit))
+				turns(1)
+			}
+			key := "k"
+			if c.fresh {
+				turns(5)
+				key, total = "fresh", 0
+			}
+			// when the store is away for ten seconds, and each asks for more than the limit admits,
+			t.every(away)
+			for range 100 {
+				for _, l := range fleet {
+					asks(l, key)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			// then all of them together admit about what one bucket does,
+			check(t, total >= c.want[0] && total <= c.want[1], "%d admitted, want %v", total, c.want)
+			// and owe it when the store is back.
+			t.every(verdict{})
+			before := total
+			turns(2)
+			check(t, total-before <= 12, "%d more admitted after the outage", total-before)
+		})
+	}
+}
+
 // A pause of Redis that is longer than CallTimeout gives no process more of a window than its part of
 // what the window had left.
 func TestAPauseOfTheStoreAdmitsNoMoreThanAWindow(t *testing.T) {

@@ -320,7 +320,7 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
 			was.answered(now, sent)
 			if c.Err == nil {
-				node.Heard(was.breaker, now, &c.Request, &c.Grant)
+				was.breaker.Heard(now, max(c.Grant.ActiveWeight, n.breaker.Active()))
 			}
 		}
 	}

@@ -72,6 +72,15 @@ func TestAnOutageCostsLittleBelowTheLimit(t *testing.T) {
 	}
 }
 
+// TestProcessesThatDrawExceedTheBoundByLittle: no reply to their draws names the others.
+func TestProcessesThatDrawExceedTheBoundByLittle(t *testing.T) {
+	for limit, most := range map[string]float64{"10/s burst 100": 15, "100 in 10s": 25} {
+		e := outage(t, limit, 20, 2, 10*time.Second, false).BoundExceededBy
+		t.Logf("%s: %.0f beyond the bound, %.0f at worst", limit, e.Mean, e.Worst)
+		testkit.Check(t, e.Mean <= most, "%s: %.0f beyond the bound; worst seed %d", limit, e.Mean, e.WorstSeed)
+	}
+}
+
 // outage runs a fleet with FallbackLocalShare through an outage that begins after 4.5 s.
 func outage(t testing.TB, limit string, n int, load float64, span time.Duration, cut bool) sim.Report {
 	t.Helper()

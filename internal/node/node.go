@@ -12,7 +12,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Window is how long calls to a node are held back to travel together, at least (8.16). A pool does not run
@@ -144,12 +143,4 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 func (n *Node[D]) Reached(now clock.Instant, d, spacing time.Duration) {
 	n.latency.Add(now, d)
 	n.breaker.Took(now, d, spacing)
-}
-
-// Heard notes how much all processes weigh by the reply g to r. A draw of a bucket at rest does not
-// say which other processes use the node.
-func Heard(b *protocol.Breaker, now clock.Instant, r *lease.Request, g *lease.Grant) {
-	if active := g.ActiveWeight; !r.Draw || active > b.Active() {
-		b.Heard(now, active)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 const (
@@ -237,13 +236,4 @@ func TestBatchesUnderWayAreBounded(t *testing.T) {
 	w.Cancel()
 	w.check(w.Open(), "one that is not sent takes room")
 	w.check(len(w.UnderWay()) == BatchesMax-1, "%d are under way", len(w.UnderWay()))
-}
-
-func TestADrawOfABucketAtRestHidesNoProcesses(t *testing.T) {
-	w := newWorld(t)
-	Heard(w.breaker, w.now, &lease.Request{}, &lease.Grant{ActiveWeight: 5})
-	Heard(w.breaker, w.now, &lease.Request{Draw: true}, &lease.Grant{ActiveWeight: 1})
-	w.check(w.breaker.Active() == 5, "%d processes", w.breaker.Active())
-	Heard(w.breaker, w.now, &lease.Request{Draw: true}, &lease.Grant{ActiveWeight: 7})
-	w.check(w.breaker.Active() == 7, "%d processes", w.breaker.Active())
 }

@@ -30,6 +30,8 @@ type Breaker struct {
 
 	mu       sync.Mutex
 	activeAt clock.Instant // when active was heard
+	part     float64       // mean part of this process in keys, by Memory.byCalls
+	counted  int           // replies in part, at most partsMost
 	random   uint64
 	think    think
 	aliveAt  clock.Instant // when the last call was sent that the node has answered
@@ -241,6 +243,29 @@ func NodeFailed(err error) bool {
 func (b *Breaker) Heard(now clock.Instant, active int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.heardLocked(now, active)
+}
+
+// heardCalls notes a reply that does not name all processes: the sum of weights that it named to a process
+// of weight, and the result of Memory.byCalls for its key. The node has the mean part of such keys, as the
+// smallest part may be that of a key which other processes use more.
+func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if byCalls > 0 {
+		b.counted = min(b.counted+1, partsMost)
+		b.part += (float64(weight)/float64(byCalls) - b.part) / float64(b.counted)
+		named = max(named, int64(math.Round(float64(weight)/b.part)))
+	}
+	if byCalls > 0 || named > b.Active() {
+		b.heardLocked(now, named)
+	}
+}
+
+// partsMost is the largest number of replies in the mean part.
+const partsMost = 64
+
+func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 	if active >= b.active.Load() || now > b.activeAt.Add(activeFor*b.ttl) {
 		b.active.Store(active)
 		b.activeAt = now

@@ -229,3 +229,23 @@ func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
 		}
 	}
 }
+
+func TestANodeHasTheMeanPartOfItsKeys(t *testing.T) {
+	b := newBreaker()
+	hears := func(what string, now clock.Instant, named, byCalls, want int64) {
+		t.Helper()
+		b.heardCalls(now, 2, named, byCalls)
+		testkit.Check(t, b.Active() == want, "%s: the node has %d, want %d", what, b.Active(), want)
+	}
+	later := ms(0).Add(activeFor*aTTL + 1)
+	hears("nothing is known", ms(0), 2, 0, 2)
+	for range partsMost {
+		hears("five processes", ms(0), 2, 10, 10)
+	}
+	for range 3 {
+		hears("a key that others use more", ms(0), 2, 2000, 10)
+	}
+	hears("nothing is known of another", ms(0), 2, 0, 10)
+	hears("seven are named", ms(0), 14, 10, 14)
+	hears("a while later", later, 2, 10, 10)
+}

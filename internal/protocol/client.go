@@ -302,6 +302,9 @@ func (c *Client) Rest() (Memory, bool) {
 	}
 	m := h.Memory
 	if h.at > 0 {
+		if c.mostActive > c.weight {
+			m.calls = max(m.calls, float32(c.mostActive)/float32(c.weight))
+		}
 		m.keep(c.config.Limits, &c.heard.levels, c.policy.Headroom)
 	}
 	if !equal(&c.config, &c.own) {
@@ -313,7 +316,7 @@ func (c *Client) Rest() (Memory, bool) {
 
 // Recall has c, which has just been started, go on where the one ended that Rest was asked of.
 func (c *Client) Recall(m Memory) {
-	c.heard.Memory = m
+	c.heard.Memory, c.heard.active = m, m.byCalls(c.weight)
 	if m.config != nil {
 		c.adopt(*m.config)
 		c.heard.config = nil

@@ -282,7 +282,7 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 // any other, which changes nothing. Serve is to follow.
 func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok bool) {
 	c.attribute()
-	before := c.heard.running
+	running, calls, counted := c.heard.running, c.heard.calls, c.heard.counts(c.firstSent, &c.open)
 	inLine := c.queue.lackingInLine
 	if c.change == overtaken {
 		inLine = 0
@@ -297,12 +297,20 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	if g.ActiveWeight >= c.mostActive || now > c.mostAt.Add(activeFor*c.TTL()) {
 		c.mostActive, c.mostAt = g.ActiveWeight, now
 	}
+	if b := c.host.Breaker(); counted {
+		b.Heard(now, g.ActiveWeight)
+	} else {
+		if !b.well() {
+			c.heard.calls = calls // many processes call a node that comes back at once
+		}
+		b.heardCalls(now, c.open.Weight, g.ActiveWeight, c.heard.byCalls(c.open.Weight))
+	}
 	c.observe(now, got.Waited+got.Reserved)
 	c.seenAtReply = c.demand.seen
 	c.leased = c.Pool.Held()
 	c.follow(g.Config)
 	c.hearTarget(g)
-	c.gauge(g, before)
+	c.gauge(g, running)
 	c.staleAt = c.fullAt(g)
 	c.deniedUntil = c.delay(now, g)
 	// Where far too much is held, no call that comes earlier than a review may put that off again and again.

@@ -420,8 +420,9 @@ const activeFor = 10
 
 // active returns the weights, as last heard, of all that share the key, or else of any on its node.
 func (c *Client) active() int64 {
-	active := max(c.heard.active, c.mostActive, c.weight)
-	if c.heard.at == 0 { // the reply to a draw of a bucket at rest names only the caller's own
+	byCalls := c.heard.byCalls(c.weight)
+	active := max(c.heard.active, c.mostActive, c.weight, byCalls)
+	if byCalls == 0 {
 		active = max(active, c.host.Breaker().Active())
 	}
 	return active

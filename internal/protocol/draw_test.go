@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (m Memory
 		m.Draw(s.instant(), int64(i+1), 1, on, &last)
 		testkit.NoErr(t, last.Validate())
 		g := s.executes(last)
-		_, ok := m.Drew(s.instant(), on.Proposed, &last, &g)
+		_, ok := m.Drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &last, &g)
 		testkit.Must(t, ok, "draw %d: %+v", i, g)
 		s.now += pause.Microseconds()
 	}
@@ -93,10 +94,10 @@ func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
 	} {
 		g, before := good, m
 		change(&g)
-		_, ok := m.Drew(s.instant(), on.Proposed, &r, &g)
+		_, ok := m.Drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &g)
 		testkit.Check(t, !ok && m == before, "%s is taken for a plain reply", name)
 	}
-	d, ok := m.Drew(s.instant(), on.Proposed, &r, &good)
+	d, ok := m.Drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &good)
 	testkit.Check(t, ok && d == pool.Draw{Epoch: good.Epoch, Running: good.Running}, "%+v", d)
 }
 
@@ -135,5 +136,46 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 		testkit.Must(t, ok, "refused")
 		second := c.Build(s.instant(), 14, 0)
 		testkit.Check(t, second.Unused == 2, "%d come back with the second call", second.Unused)
+	}
+}
+
+// TestTheCallsOfABucketShowItsProcesses, though no reply to their draws names another process.
+func TestTheCallsOfABucketShowItsProcesses(t *testing.T) {
+	for _, c := range []struct {
+		limit  lease.Limit
+		weight int64
+	}{{lease.PerHour(1000), 1}, {lease.PerHour(1000), 16},
+		{lease.PerSecond(10), 1}} { // of which a process that draws so seldom proves nothing any more
+		// given five processes that draw in turn
+		s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
+		on := terms(lease.Policy{Weight: c.weight}, c.limit)
+		nodes, of := make([]*Breaker, 5), make([]Memory, 5) // as each of them sees the node and the key
+		for i := range nodes {
+			nodes[i] = newBreaker()
+		}
+		turn := func(processes int) (active []int64) {
+			for i := range of[:processes] {
+				m, r := &of[i], lease.Request{}
+				s.seq++
+				m.Draw(s.instant(), s.seq, 1, on, &r)
+				g := s.executes(r)
+				_, ok := m.Drew(s.instant(), s.instant(), nodes[i], on.Proposed, &r, &g)
+				testkit.Must(t, ok && g.ActiveWeight == c.weight, "%+v", g)
+				active = append(active, m.byCalls(c.weight)/c.weight)
+				s.now += 4_000_000 / int64(len(of))
+			}
+			return active
+		}
+		check := func(what string, got []int64, want ...int64) {
+			t.Helper()
+			testkit.Check(t, slices.Equal(got, want), "%v, weight %d, %s: %d processes, want %d", c.limit, c.weight,
+				what, got, want)
+		}
+		// then the first replies count the calls of ten TTLs, and the others those since,
+		check("first", turn(5), 0, 2, 3, 4, 5)
+		check("second", turn(5), 5, 5, 5, 5, 5)
+		testkit.Check(t, nodes[0].Active() == 5*c.weight, "the node has %d", nodes[0].Active())
+		// and what they show fades.
+		check("alone", append(append(turn(1), turn(1)...), turn(1)...), 5, 4, 3)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -15,6 +16,7 @@ type Heard struct {
 	Memory
 	headroom  float64 // Policy.Headroom, by which levels are less than the bucket's
 	contended bool    // another holder could not be served, because of what others hold
+	active    int64   // sum of the weights of all holders
 	limits    []lease.Limit
 	levels    [lease.LimitsMax]int64         // whole tokens
 	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 where it is full
@@ -50,10 +52,7 @@ func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(
 
 // prove has r say what is known of the bucket, unless that may have expired by now.
 func (m *Memory) prove(now clock.Instant, r *lease.Request) {
-	if m.expired(now) {
-		m.lineage = lineage{}
-	}
-	if m.epoch > 0 {
+	if m.epoch > 0 && !m.expired(now) {
 		r.Epoch, r.Counter = m.epoch, m.counter
 		r.LeaseMax, r.HeardAt, r.HeardAge = m.leaseMax, m.serverTime, m.age(now)
 		r.HeardExpiry = m.expiry
@@ -73,7 +72,10 @@ func (h *Heard) prove(now clock.Instant, r *lease.Request) {
 	}
 }
 
-func (m *Memory) hear(sent clock.Instant, g *lease.Grant) {
+// hear takes in the reply g to a call of a holder of this weight, first sent at sent; counted is what
+// Heard.counts returned.
+func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.Grant) {
+	m.count(weight, counted, g)
 	counter := g.Counter
 	if g.Epoch == m.epoch {
 		counter = max(m.counter, counter)
@@ -82,14 +84,47 @@ func (m *Memory) hear(sent clock.Instant, g *lease.Grant) {
 		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: max(g.LeaseMax, g.Frozen),
 		serverTime: g.ServerTime, expiry: g.Expiry,
 	}
-	m.executed, m.replied, m.active = sent, true, g.ActiveWeight
+	m.executed, m.replied = sent, true
+}
+
+// count updates calls by the reply g to a holder of this weight (docs/protocol.md section 8.14). The first
+// reply of a bucket gives a guess: the processes that it names or, if there is no other, the mean number of
+// calls in activeFor TTLs.
+func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
+	if !counted && g.Epoch != m.epoch {
+		calls, span := g.ActiveWeight/weight, max(1, exact.Micros(activeFor*g.Config.TTL))
+		if calls <= 1 {
+			calls = 1 + exact.MulDiv(max(0, min(g.Counter-1, callsMost)), span, max(span, g.ServerTime-g.Epoch))
+		}
+		if m.calls = 0; calls > 1 {
+			m.calls = -float32(calls)
+		}
+		return
+	}
+	calls, last := float32(1), float32(8)
+	if !counted {
+		calls, last = float32(max(1, min(g.Counter-m.counter, callsMost))), 4
+	}
+	if m.calls <= 0 {
+		m.calls = calls
+	}
+	m.calls += (calls - m.calls) / last
+}
+
+// callsMost bounds what one reply counts.
+const callsMost = 1 << 30
+
+// byCalls returns the active weight, if each process has this weight and calls as often as this one. It
+// returns 0 where that is not known.
+func (m *Memory) byCalls(weight int64) int64 {
+	return weight * int64(math.Round(math.Abs(float64(m.calls))))
 }
 
 // hear takes in the reply g to the call open, which was first sent at sent.
 func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Grant) {
-	h.Memory.hear(sent, g)
+	h.Memory.hear(sent, open.Weight, h.counts(sent, open), g)
 	h.leaseMax, h.frozen, h.leasedOut = g.LeaseMax, g.Frozen, g.Ledger > 0
-	h.at, h.contended = now, g.Contended
+	h.at, h.contended, h.active = now, g.Contended, g.ActiveWeight
 	h.levels, h.next = g.Levels, g.Next
 	h.others = max(0, g.Ledger-open.Remaining-(g.Granted-g.Waited))
 	h.shortOf, h.shortUntil = 0, 0
@@ -100,6 +135,12 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 
 // Frozen reports whether the bucket waited out a loss at the reply.
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
+
+// counts reports whether the reply to open, first sent at sent, names all processes that call as often as this
+// one. A bucket names a holder until a T after its call, and names no other holder at a draw at rest.
+func (h *Heard) counts(sent clock.Instant, open *lease.Request) bool {
+	return !open.Draw && h.at > 0 && sent.Sub(h.executed) <= h.ttl
+}
 
 func (h *Heard) level() int64 {
 	least := h.levels[0]
@@ -218,9 +259,9 @@ type Memory struct {
 	lineage
 	executed clock.Instant // the bucket executed the last call then or later
 	ttl      time.Duration // T in force
-	active   int64         // sum of the weights of all holders
 	config   *lease.Config // at rest: in force, where it is not what the client proposes
 	pace     pace          // at rest: of its draws
+	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 for not known
 	replied  bool          // any reply ever
 	conflict bool          // see Client.Conflict
 	// At rest: what was left of each burst, in 255ths of one above 255, and a fingerprint of the limits.
@@ -248,7 +289,7 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 		if lease.Blocked.Equal(l) || n > grantable(l, t.Policy.Headroom) {
 			return false
 		}
-		part, _ := ceilingOf(t.Policy, c, c.Target, l, m.active <= weightOf(t.Policy))
+		part, _ := ceilingOf(t.Policy, c, c.Target, l, m.byCalls(1) <= 1)
 		unlimited, single = unlimited && lease.Unlimited.Equal(l), single || part < 2
 	}
 	if unlimited {
@@ -278,11 +319,11 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Reques
 	}
 }
 
-// Drew takes in the reply g to the draw r, which was sent at sent. It reports whether that admits
-// the request and says nothing else that anybody must hear of, and then how the tokens left the
-// bucket. Otherwise m is unchanged, and a Client has to take the draw over.
+// Drew takes in, at now, the reply g to the draw r, which was sent at sent to the node of b. It reports
+// whether g admits the request and says nothing else that a Client must hear of, and then how the tokens left
+// the bucket. Otherwise m is unchanged, and a Client has to take the draw over.
 func (m *Memory) Drew(
-	sent clock.Instant, proposed *lease.Config, r *lease.Request, g *lease.Grant,
+	now, sent clock.Instant, b *Breaker, proposed *lease.Config, r *lease.Request, g *lease.Grant,
 ) (pool.Draw, bool) {
 	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
 		min(g.Epoch, g.Counter, g.Running) >= 0 && equal(&g.Config, m.inForce(proposed))
@@ -292,7 +333,8 @@ func (m *Memory) Drew(
 	if m.config != nil && equal(m.config, proposed) {
 		m.config, m.conflict = nil, false
 	}
-	m.hear(sent, g)
+	m.hear(sent, r.Weight, false, g)
+	b.heardCalls(now, r.Weight, g.ActiveWeight, m.byCalls(r.Weight))
 	m.ttl = g.Config.TTL
 	m.keep(g.Config.Limits, &g.Levels, r.Headroom)
 	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true

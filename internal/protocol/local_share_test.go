@@ -11,8 +11,8 @@ import (
 
 // heardOf holds the parts of a reply that seed a local share.
 type heardOf struct {
-	left, others, active int64
-	next, leaseMax       time.Duration
+	left, others, active, counter int64
+	next, leaseMax                time.Duration
 }
 
 // cutOff is a process of limit l. What it admits is in no meter: no bucket has granted it.
@@ -27,7 +27,7 @@ func (n *driven) loses(h heardOf) {
 	n.d.seq += 2
 	r := n.Build(n.d.now, n.d.seq-1, 0)
 	g := lease.Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: h.active, Ledger: h.others,
-		LeaseMax: h.leaseMax, Expiry: time.Hour}
+		Counter: h.counter, LeaseMax: h.leaseMax, Expiry: time.Hour}
 	for k := range r.Config.Limits {
 		g.Levels[k], g.Next[k] = h.left, h.next
 	}
@@ -97,6 +97,35 @@ func TestTheLocalShareIsThePartOfTheBucketThatWasHeard(t *testing.T) {
 				testkit.Check(t, took == x.more, "%v later it gives %d, want %d", x.after, took, x.more)
 			}
 		})
+	}
+}
+
+// A bucket names the processes that call at least once in a T.
+func TestAProcessThatCallsSeldomCountsTheCallsOfOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		after   time.Duration // between two replies
+		counter int64         // of the second one; 0: none comes
+		want    int64
+	}{
+		"often": {200 * milli, 6, 100}, "seldom": {4 * time.Second, 6, 20}, "alone": {4 * time.Second, 2, 100},
+		"one reply, and a node with four": {0, 0, 25},
+	} {
+		n := cutOff(t, lease.PerHour(100))
+		n.breaker.Heard(n.d.now, 4)
+		n.loses(heardOf{left: 100, active: 1, counter: 1})
+		if n.d.now = n.d.now.Add(c.after); c.counter > 0 {
+			n.loses(heardOf{left: 100, active: 1, counter: c.counter})
+		}
+		// when it comes to rest and back into use, it has the same part
+		n.failures = 0
+		n.Client.giveUp()
+		m, ok := n.Rest()
+		testkit.Must(t, ok, "it does not rest")
+		n.starts(lease.Policy{}, lease.PerHour(100))
+		n.Recall(m)
+		n.Fail(n.d.now, lease.ErrUnavailable)
+		got := n.shared()
+		testkit.Check(t, got == c.want, "%s: it has %d of 100, want %d", name, got, c.want)
 	}
 }
 

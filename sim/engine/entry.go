@@ -468,7 +468,8 @@ func (e *entry) drew(c *call) bool {
 		return false
 	}
 	m := &d.memory.of
-	from, ok := m.Drew(d.sent, &e.p.config, &c.request, &c.grant)
+	now := e.Now()
+	from, ok := m.Drew(now, d.sent, e.Breaker(), &e.p.config, &c.request, &c.grant)
 	if !ok {
 		return false
 	}
@@ -476,7 +477,6 @@ func (e *entry) drew(c *call) bool {
 	b.ended = b.ended.Plus(protocol.Account{Granted: d.N, Admitted: d.N})
 	e.draw = nil
 	e.forget()
-	now := e.Now()
 	e.p.rest(e.key, memory{of: *m, until: now.Add(m.Lifetime(&e.p.config))}, now)
 	e.settled(&d.Waiter, d.N, protocol.Decision{
 		Verdict: protocol.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,

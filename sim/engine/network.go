@@ -384,9 +384,6 @@ func (n *network) judge(b *batch) {
 		}
 	}
 	l.rules.Reached(now, took, spacing)
-	if c.err == nil {
-		node.Heard(l.breaker, now, &c.request, &c.grant)
-	}
 }
 
 // failed notes the failure of a call that went to l's shard at sent. If that begins an outage, all
