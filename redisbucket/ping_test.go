@@ -31,7 +31,7 @@ func TestPingTriesWhatALeaseCallNeeds(t *testing.T) {
 				testkit.NoErr(t, client.ConfigSet(t.Context(), name, value).Err())
 			case c.set == "replicaof":
 				host, port, _ := strings.Cut(master.Addr, ":")
-				testkit.NoErr(t, client.SlaveOf(t.Context(), host, port).Err())
+				testkit.NoErr(t, client.ReplicaOf(t.Context(), host, port).Err())
 			case c.set == "acl":
 				testkit.NoErr(t, client.Do(t.Context(), "acl", "setuser", "default", "-set").Err())
 			}
