@@ -62,7 +62,7 @@ func newGroup(store lease.Store, cfg Config) *group {
 // watch shares the outages of the store with its other Limiters.
 func (g *group) watch() {
 	g.watcher = &outage.Watcher{
-		Context: g.ctx, Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
+		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
 	}
 	name := func(number int) string { return nodeName(g.store, number) }
 	g.outages = outage.Watch(storeIdentity(g.store), name, g.watcher)

@@ -686,3 +686,32 @@ func TestTheLogSaysThatABucketIsLost(t *testing.T) {
 		})
 	}
 }
+
+// An outage whose line is put off is logged although the Limiter that found it has closed.
+func TestAnOutageOutlivesTheLimiterThatFoundIt(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given two Limiters on one Store, and an outage that is over,
+		store := t.cluster()
+		cfg := by(denying, hybrid.PerSecond(10))
+		cfg.Name = "finds"
+		finds := t.startOn(store, cfg)
+		cfg.Name = "stays"
+		stays, out := t.logging(store, cfg)
+		ask := func(l *hybrid.Limiter) { admits(8, ttl/4, func() bool { return l.Allow("1") }) }
+		t.every(away)
+		ask(finds)
+		t.every(verdict{})
+		ask(finds)
+		logs(t, out, 1, "lease calls fail", "lease calls succeed again")
+		// when the first one finds another outage soon after, and closes,
+		t.every(away)
+		ask(finds)
+		noErr(t, finds.Close())
+		// then the other one's log has it.
+		time.Sleep(20 * time.Second)
+		logs(t, out, 2, "lease calls fail")
+		t.every(verdict{})
+		ask(stays)
+		logs(t, out, 2, "lease calls succeed again")
+	})
+}

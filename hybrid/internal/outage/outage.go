@@ -3,7 +3,6 @@ package outage
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -36,11 +35,10 @@ type Node struct {
 
 // Watcher is a Limiter that calls the nodes. Its functions may not block.
 type Watcher struct {
-	Context context.Context // ends with the Limiter
-	Clock   clock.Clock
-	Logger  *slog.Logger // nil means slog.Default()
-	Away    func(node string, err error)
-	Back    func(node string, after time.Duration)
+	Clock  clock.Clock
+	Logger *slog.Logger // nil means slog.Default()
+	Away   func(node string, err error)
+	Back   func(node string, after time.Duration)
 }
 
 // Name is the name of the node.
@@ -73,7 +71,7 @@ func (n *Node) tellLocked(w *Watcher, about []any) {
 		w.Clock.AfterFunc(quiet, func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			if n.away && n.told == nil && w.Context.Err() == nil {
+			if n.away && n.told == nil { // also after w has left: the other watchers have no line yet
 				n.tellLocked(w, about)
 			}
 		})
