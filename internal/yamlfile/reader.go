@@ -232,7 +232,9 @@ func (r *Reader) value(path string, n *yaml.Node, v reflect.Value, f Field) {
 	case kind == reflect.Struct && !scalar && isSection:
 		r.fields(path, n, v)
 	case kind == reflect.Map && isSection:
-		v.Set(reflect.MakeMap(v.Type()))
+		if !isNull(n) {
+			v.Set(reflect.MakeMap(v.Type()))
+		}
 		r.pairs(path, n, func(name, here string, _ Place, value *yaml.Node) {
 			item := reflect.New(v.Type().Elem()).Elem()
 			r.value(here, value, item, Field{})

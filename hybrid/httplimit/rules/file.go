@@ -33,7 +33,11 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 				r.Add(v.path, r.PlaceOf(v.path), v.text, ErrInvalid)
 			}
 		}
-		if len(r.Problems()) == 0 && len(t.Rules) > 0 && len(t.Routes) == 0 { // such as one that is cut short
+		switch { // a file that is cut short must not turn all limits off
+		case len(r.Problems()) > 0:
+		case t.Rules == nil:
+			r.Bad("rules", r.PlaceOf("rules"), "is missing or has no value; write {} for no rules")
+		case len(t.Rules) > 0 && len(t.Routes) == 0:
 			r.Bad("routes", r.PlaceOf("routes"), "is empty, so the rules limit nothing")
 		}
 	}

@@ -290,6 +290,9 @@ routes:
 11:30: routes["GET /d"].cost: is 3, must be at most 2: rules.d.named.ann (2/s) never admits more in class 0`},
 	{"cut short", "rules:\n  a: {key: all, limits: [1/s]}\n",
 		`1:1: routes: is empty, so the rules limit nothing`},
+	{"cut short before the first rule", "version: 1\nrules:\n",
+		`2:7: rules: is missing or has no value; write {} for no rules`},
+	{"without rules", "version: 1\n", `1:1: rules: is missing or has no value; write {} for no rules`},
 	{"nothing", ``, `1:1: is empty`},
 }
 
