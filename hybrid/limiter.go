@@ -206,9 +206,10 @@ func (l *Limiter) Limits(ctx context.Context, key string) ([]Limit, error) {
 
 // Ping opens a connection to every node of the store and prepares it for calls, which on a slow
 // link takes longer than CallTimeout: a service that must not deny its first requests calls it
-// before it takes traffic. Limiters on one client, or one Store, share the connections. It tries what lease calls
-// need, such as a write, but takes no tokens and is no reply about a key (see ColdStart). Errors wrap ErrUnavailable (and
-// lease.ErrPermanent where an operator must act), the context's error or ErrClosed.
+// before it takes traffic. Limiters on one client, or one Store, share the connections. It tries what
+// lease calls need, such as a write, but takes no tokens and is no reply about a key (see ColdStart).
+// Errors wrap ErrUnavailable (and lease.ErrPermanent where an operator must act), the context's error or
+// ErrClosed.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case !l.open():

@@ -83,7 +83,8 @@ func TestNoNumberIsAdmittedThatTheLimitDoesNotHave(t *testing.T) {
 		// Given a key of any kind, cold or warm, whose store may be away,
 		burst := []int64{2, 10, 1 << 20, 1 << 37}[rnd.IntN(4)]
 		limit := []hybrid.Limit{
-			hybrid.Limit{Tokens: burst, Per: 1 << 10 * time.Hour}, hybrid.Sliding(burst, time.Hour), hybrid.Calendar(burst, time.Hour, 0),
+			hybrid.Limit{Tokens: burst, Per: 1 << 10 * time.Hour}, hybrid.Sliding(burst, time.Hour),
+			hybrid.Calendar(burst, time.Hour, 0),
 		}[rnd.IntN(3)]
 		cfg := hybrid.Config{Limits: limits(limit), Priorities: []float64{0.5}}
 		cfg.Policy.Shadow = rnd.IntN(4) == 0

@@ -70,7 +70,7 @@ func TestSetLimitsIsInForceWhenItReturns(t *testing.T) {
 	}
 }
 
-// What is given back to a key that was blocked is admitted to no process.
+// A key that was blocked grants none of the tokens that are given back to it.
 func TestABlockedKeyAdmitsNothingThatComesBack(t *testing.T) {
 	bubble(t, func(t *world) {
 		// Given a process that holds tokens of a key whose bucket has more,

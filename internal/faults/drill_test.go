@@ -35,7 +35,7 @@ var drillFaults = []struct {
 	{"FLUSHALL", func(t *testing.T, s *redistest.Server) { s.Do(t, "FLUSHALL") }, func(*testing.T, *redistest.Server) {}},
 }
 
-// drillTraffic is what is asked for during a fault: the key of the n-th request, and the time between two.
+// drillTraffic has the requests during a fault: the key of the n-th one, and the time between two.
 var drillTraffic = []struct {
 	name  string
 	every time.Duration // 0 for no requests
@@ -46,7 +46,7 @@ var drillTraffic = []struct {
 	{"none", 0, nil},
 }
 
-// sights is what an operator sees of one fault.
+// sights holds the signs of one fault that an operator sees.
 type sights struct {
 	away           bool   // Stats.Nodes, yuzhi.nodes.away
 	events         string // NodeAway and NodeBack

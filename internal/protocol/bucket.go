@@ -304,7 +304,7 @@ func (b *Bucket) refill(from, to int64) {
 }
 
 // room is how far level k may fill while ledger tokens are held: min(B, B + E - O). A limit that starts empty
-// never fills: what comes back to a key that was blocked is admitted to nobody.
+// never fills: a key that was blocked grants none of the tokens that come back to it.
 func (b *Bucket) room(k int, ledger int64) int64 {
 	sc := &b.scales[k]
 	if startsEmpty(sc) {

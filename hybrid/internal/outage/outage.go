@@ -1,4 +1,4 @@
-// Package outage says which nodes of a Store are away, and tells the log and those who watch.
+// Package outage keeps which nodes of a Store are away, and tells the log and the Limiters.
 package outage
 
 import (
@@ -44,8 +44,8 @@ type Watcher struct {
 // Name is the name of the node.
 func (n *Node) Name() string { return n.name }
 
-// Failed takes in that a call of w has failed which was sent then, as calls fail where a node is away. The failure
-// of a call that is no later than an answered one says nothing about the node. The log gets about, too.
+// Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The failure of
+// a call that is no later than an answered one says nothing about the node. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +79,7 @@ func (n *Node) tellLocked(w *Watcher, about []any) {
 	}
 	n.told, n.toldAt = n.err, now
 	for _, l := range n.of.loggers() {
-		l.Warn("hybrid: lease calls fail", append([]any{"node", n.name, "error", safetext.Error(n.err)}, about...)...)
+		l.With("node", n.name, "error", safetext.Error(n.err)).Warn("hybrid: lease calls fail", about...)
 	}
 }
 
@@ -179,7 +179,7 @@ func (all *Nodes) Node(number int) *Node {
 	return n
 }
 
-// Answered takes in that n has answered a call which was sent then: so the Store is found, too.
+// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is back, too.
 func (n *Node) Answered(now, sent clock.Instant) {
 	n.answered(now, sent)
 	n.of.mu.Lock()

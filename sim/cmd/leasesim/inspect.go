@@ -39,7 +39,8 @@ func inspectCommand() *cobra.Command {
 				"forgotten after it was full again", key, l.prefix)
 		}
 		b := inspected(key, v)
-		if err := store.Ping(c.Context()); err != nil && !errors.Is(err, lease.ErrPermanent) { // a reader may lack permissions
+		// The user of a reader may lack the permissions of a lease call, which says nothing about the server.
+		if err := store.Ping(c.Context()); err != nil && !errors.Is(err, lease.ErrPermanent) {
 			b.Refuses = err.Error()
 		}
 		if l.out == view.FormatJSON {
