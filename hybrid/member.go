@@ -65,7 +65,7 @@ func (g *group) watch() {
 		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
 	}
 	name := func(number int) string { return nodeName(g.store, number) }
-	g.outages = outage.Watch(storeIdentity(g.store), name, g.watcher)
+	g.outages = outage.Watch(storeIdentity(g.store), identityOf(g.cfg.Clock), name, g.watcher)
 }
 
 func (g *group) open() bool { return g.state.Load() == stateOpen }

@@ -53,7 +53,12 @@ func storeIdentity(store Store) any {
 	if s, ok := store.(interface{ Identity() any }); ok {
 		id = s.Identity()
 	}
-	if !reflect.ValueOf(id).Comparable() { // so each is another one
+	return identityOf(id)
+}
+
+// identityOf returns id, or an identity that nothing else has if values of its type cannot be compared.
+func identityOf(id any) any {
+	if !reflect.ValueOf(id).Comparable() {
 		return new(byte)
 	}
 	return id

@@ -307,8 +307,11 @@ func (n *nodes) worst() (rtt time.Duration) {
 	return rtt
 }
 
-// stats says how the nodes fare that were ever called.
+// stats says how the nodes fare that were ever called, by whichever Limiter.
 func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
+	for _, number := range n.m.outages.Numbers() {
+		n.of(number)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, one := range n.all {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -669,6 +670,60 @@ func TestLimitersOnAStoreShareItsOutages(t *testing.T) {
 		for _, l := range ls {
 			check(t, l.Stats().Nodes[0].Away == 0, "%+v", l.Stats())
 		}
+	})
+}
+
+// A Limiter made in an outage of its Store says the same as those that were there before it.
+func TestALimiterMadeInAnOutageKnowsOfIt(t *testing.T) {
+	bubble(t, func(t *world) {
+		store := t.cluster()
+		cfg := by(denying, hybrid.PerSecond(10))
+		finds := t.startOn(store, cfg)
+		t.every(away)
+		check(t, !finds.Allow("1:0"), "admitted without the store")
+		var events []string
+		cfg.Events.NodeAway = func(node string, _ error) { t.locked(func() { events = append(events, node+" away") }) }
+		cfg.Events.NodeBack = func(node string, _ time.Duration) {
+			t.locked(func() { events = append(events, node+" back") })
+		}
+		late := t.startOn(store, cfg)
+		time.Sleep(time.Second)
+		st := late.Stats()
+		check(t, len(st.Nodes) == 1 && st.Nodes[0].Node == "node 1" && st.Nodes[0].Away == time.Second,
+			"%+v", st.Nodes)
+		t.every(verdict{})
+		admits(8, ttl/4, func() bool { return finds.Allow("1:0") })
+		synctest.Wait()
+		t.locked(func() { check(t, slices.Equal(events, []string{"node 1 away", "node 1 back"}), "%q", events) })
+	})
+}
+
+// A handler of the log may ask for the Stats of an outage, and one that blocks holds up no request.
+func TestASlowLogHoldsUpNoOtherLimiter(t *testing.T) {
+	bubble(t, func(t *world) {
+		store := t.cluster()
+		cfg := by(denying, hybrid.PerSecond(10))
+		cfg.Name = "reads"
+		var reads *hybrid.Limiter
+		var once sync.Once
+		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				once.Do(func() {
+					check(t, reads.Stats().Nodes[0].Away > 0, "not away in its own line")
+					time.Sleep(time.Hour)
+				})
+				return a
+			},
+		}))
+		reads = t.startOn(store, cfg)
+		cfg.Name, cfg.Logger = "other", nil
+		other := t.startOn(store, cfg)
+		t.every(away)
+		go reads.Allow("1:0")
+		time.Sleep(time.Minute)
+		t.lasts(0, 100*time.Millisecond, func() { check(t, !other.Allow("1:0"), "admitted without the store") })
+		t.lasts(0, 0, func() { check(t, other.Stats().Nodes[0].Away > 0, "%+v", other.Stats()) })
+		time.Sleep(time.Hour)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ type Node struct {
 	of   *Nodes
 	name string
 
-	mu       sync.Mutex
+	// of.mu guards what follows.
 	away     bool
 	since    clock.Instant // the first call failed then
 	failedAt clock.Instant // and was sent then
@@ -33,7 +34,7 @@ type Node struct {
 	toldAt   clock.Instant // of the last beginning in the log
 }
 
-// Watcher is a Limiter that calls the nodes. Its functions may not block.
+// Watcher is a Limiter that calls the nodes. Its functions and its Logger may read the nodes.
 type Watcher struct {
 	Clock  clock.Clock
 	Logger *slog.Logger // nil means slog.Default()
@@ -47,111 +48,162 @@ func (n *Node) Name() string { return n.name }
 // Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The failure of
 // a call that is no later than an answered one says nothing about the node. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.of.mu.Lock()
+	defer n.of.unlockAndTell()
 	if n.aliveAt > 0 && sent <= n.aliveAt {
 		return
 	}
 	n.err = err
 	if !n.away {
 		n.away, n.since, n.failedAt, n.told = true, now, sent, nil
-		for _, w := range n.of.watching() {
-			w.Away(n.name, safetext.Error(err))
+		for _, w := range n.of.watchers {
+			n.tellAwayLocked(w)
 		}
-		n.tellLocked(w, about)
+		n.logLocked(w, about)
 	} else if n.told != nil && errors.Is(err, lease.ErrPermanent) && !errors.Is(n.told, lease.ErrPermanent) {
-		n.tellLocked(w, about) // now an operator must act
+		n.logLocked(w, about) // now an operator must act
 	}
 }
 
-// tellLocked logs that the node is away: later, if another outage of it was logged not long ago.
-func (n *Node) tellLocked(w *Watcher, about []any) {
+func (n *Node) tellAwayLocked(w *Watcher) {
+	err := safetext.Error(n.err)
+	n.of.queue(func() { w.Away(n.name, err) })
+}
+
+// logLocked logs that the node is away: later, if another outage of it was logged not long ago.
+func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
 	if quiet := n.toldAt.Add(quietFor).Sub(now); n.told == nil && n.toldAt > 0 && quiet > 0 {
 		w.Clock.AfterFunc(quiet, func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
+			n.of.mu.Lock()
+			defer n.of.unlockAndTell()
 			if n.away && n.told == nil { // also after w has left: the other watchers have no line yet
-				n.tellLocked(w, about)
+				n.logLocked(w, about)
 			}
 		})
 		return
 	}
 	n.told, n.toldAt = n.err, now
-	for _, l := range n.of.loggers() {
-		l.With("node", n.name, "error", safetext.Error(n.err)).Warn("hybrid: lease calls fail", about...)
+	err := safetext.Error(n.err)
+	for _, l := range n.of.loggersLocked() {
+		n.of.queue(func() { l.With("node", n.name, "error", err).Warn("hybrid: lease calls fail", about...) })
 	}
 }
 
-func (n *Node) answered(now, sent clock.Instant) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (n *Node) answeredLocked(now, sent clock.Instant) {
 	n.aliveAt = max(n.aliveAt, sent)
 	if !n.away || sent < n.failedAt {
 		return
 	}
 	n.away = false
 	after := now.Sub(n.since)
-	for _, w := range n.of.watching() {
-		w.Back(n.name, after)
+	for _, w := range n.of.watchers {
+		n.of.queue(func() { w.Back(n.name, after) })
 	}
-	if n.told != nil {
-		for _, l := range n.of.loggers() {
-			l.Info("hybrid: lease calls succeed again", "node", n.name, "after", after)
-		}
+	if n.told == nil {
+		return
+	}
+	for _, l := range n.of.loggersLocked() {
+		n.of.queue(func() { l.Info("hybrid: lease calls succeed again", "node", n.name, "after", after) })
+	}
+}
+
+// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is back, too.
+func (n *Node) Answered(now, sent clock.Instant) {
+	n.of.mu.Lock()
+	defer n.of.unlockAndTell()
+	n.answeredLocked(now, sent)
+	if none := n.of.nodes[unknown]; none != nil && none != n {
+		none.answeredLocked(now, sent)
 	}
 }
 
 // Why returns the error of the last call that failed; nil if none has.
 func (n *Node) Why() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
 	return n.err
 }
 
 // Away returns for how long the node has been away and why, 0 and nil while it answers. called reports whether
 // any call to it has ended.
 func (n *Node) Away(now clock.Instant) (away time.Duration, why error, called bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
 	if n.away {
 		return max(now.Sub(n.since), 1), safetext.Error(n.err), true
 	}
 	return 0, nil, n.aliveAt > 0
 }
 
-// Nodes are the nodes of one Store. All Limiters of the process that call the Store share them: the log names an
-// outage once, and a Limiter without requests hears that a node is back.
+// Nodes are the nodes of one Store. All Limiters of the process that call the Store by one clock share them: the
+// log names an outage once, and a Limiter without requests hears that a node is back.
 type Nodes struct {
-	store any // its identity
-	name  func(number int) string
+	key  key
+	name func(number int) string
 
 	mu       sync.Mutex
 	watchers []*Watcher
 	nodes    map[int]*Node // by number
+	tells    []func()      // to the watchers and their loggers, in order
+	telling  bool          // a goroutine runs them
+}
+
+// queue has tell called when the lock is released.
+func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
+
+// unlockAndTell releases the lock and tells what is queued, one thing after the other, unless a goroutine does so
+// already.
+func (all *Nodes) unlockAndTell() {
+	defer all.mu.Unlock()
+	if all.telling {
+		return
+	}
+	all.telling = true
+	defer func() { all.telling = false }()
+	for len(all.tells) > 0 {
+		tell := all.tells[0]
+		all.tells = all.tells[1:]
+		all.unlocked(tell)
+	}
+}
+
+func (all *Nodes) unlocked(f func()) {
+	all.mu.Unlock()
+	defer all.mu.Lock()
+	f()
 }
 
 // unknown is the number of a node that stands for all those that are not found yet.
 const unknown = -1
 
+// key is the identity of a Store and the clock by which it is called.
+type key struct{ store, clock any }
+
 var watched = struct {
 	sync.Mutex
-	by map[any]*Nodes
-}{by: make(map[any]*Nodes)}
+	by map[key]*Nodes
+}{by: make(map[key]*Nodes)}
 
-// Watch returns the nodes of the Store with this identity, which w calls until Leave. name returns the name of the
-// node of a number.
-func Watch(store any, name func(number int) string, w *Watcher) *Nodes {
+// Watch returns the nodes of the Store with this identity, which w calls until Leave by the clock of this identity.
+// It tells w which of them are away. name returns the name of the node of a number.
+func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	watched.Lock()
 	defer watched.Unlock()
-	all := watched.by[store]
+	k := key{store, clock}
+	all := watched.by[k]
 	if all == nil {
-		all = &Nodes{store: store, name: name, nodes: make(map[int]*Node)}
-		watched.by[store] = all
+		all = &Nodes{key: k, name: name, nodes: make(map[int]*Node)}
+		watched.by[k] = all
 	}
 	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.watchers = append(slices.Clone(all.watchers), w)
+	defer all.unlockAndTell()
+	all.watchers = append(all.watchers, w)
+	for _, n := range all.nodes {
+		if n.away {
+			n.tellAwayLocked(w)
+		}
+	}
 	return all
 }
 
@@ -161,9 +213,9 @@ func (all *Nodes) Leave(w *Watcher) {
 	defer watched.Unlock()
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.watchers = slices.DeleteFunc(slices.Clone(all.watchers), func(x *Watcher) bool { return x == w })
+	all.watchers = slices.DeleteFunc(all.watchers, func(x *Watcher) bool { return x == w })
 	if len(all.watchers) == 0 {
-		delete(watched.by, all.store)
+		delete(watched.by, all.key)
 	}
 }
 
@@ -179,26 +231,16 @@ func (all *Nodes) Node(number int) *Node {
 	return n
 }
 
-// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is back, too.
-func (n *Node) Answered(now, sent clock.Instant) {
-	n.answered(now, sent)
-	n.of.mu.Lock()
-	none := n.of.nodes[unknown]
-	n.of.mu.Unlock()
-	if none != nil && none != n {
-		none.answered(now, sent)
-	}
-}
-
-func (all *Nodes) watching() []*Watcher {
+// Numbers are those of all nodes that any Limiter has called.
+func (all *Nodes) Numbers() []int {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return all.watchers
+	return slices.Collect(maps.Keys(all.nodes))
 }
 
-// loggers are those of the watchers, each once.
-func (all *Nodes) loggers() (each []*slog.Logger) {
-	for _, w := range all.watching() {
+// loggersLocked are those of the watchers, each once.
+func (all *Nodes) loggersLocked() (each []*slog.Logger) {
+	for _, w := range all.watchers {
 		if l := cmp.Or(w.Logger, slog.Default()); !slices.Contains(each, l) {
 			each = append(each, l)
 		}
