@@ -189,7 +189,6 @@ var watched = struct {
 // It tells w which of them are away. name returns the name of the node of a number.
 func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	watched.Lock()
-	defer watched.Unlock()
 	k := key{store, clock}
 	all := watched.by[k]
 	if all == nil {
@@ -197,6 +196,7 @@ func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 		watched.by[k] = all
 	}
 	all.mu.Lock()
+	watched.Unlock() // before anything is told
 	defer all.unlockAndTell()
 	all.watchers = append(all.watchers, w)
 	for _, n := range all.nodes {
