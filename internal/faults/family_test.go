@@ -30,6 +30,7 @@ type orders struct {
 	Policy      hybrid.Policy
 	CallTimeout time.Duration
 	Offered     float64 // requests a second
+	Plain       bool    // an INCR instead of a Limiter decides
 }
 
 // config returns the configuration of the tests' processes. The bound is promised for FallbackDeny.

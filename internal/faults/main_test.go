@@ -52,7 +52,9 @@ type child struct {
 }
 
 // roles maps a child's roles to their functions. Each says and hears lines, and returns when it hears finish.
-var roles = map[string]func(*child){"load": (*child).load, "hold": (*child).hold, "starved": (*child).starve}
+var roles = map[string]func(*child){
+	"load": (*child).load, "hold": (*child).hold, "starved": (*child).starve, "many keys": (*child).serveMany,
+}
 
 // beChild runs a process with one Limiter on the server. It ends with its role, or with the parent,
 // which closes the input.

@@ -76,10 +76,9 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 // Next is when any call may go.
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
-// window is how long calls are held back: a quarter of a round trip, but at most half of CallTimeout, as answers
-// may have been late that say nothing about the next ones. If the node or this process is short
-// of CPU, round trips take longer, and calls travel in larger batches, which cost less, instead of in more of them.
-func (n *Node[D]) window() time.Duration { return max(Window, min(n.RTT()/4, n.timeout/2)) }
+// window is how long calls are held back: a quarter of a round trip, at least Window. Where the node or this process
+// is short of CPU, calls travel in larger batches, which cost less, instead of in more of them.
+func (n *Node[D]) window() time.Duration { return max(Window, n.RTT()/4) }
 
 // Hold notes that an urgent call is held back. It reports whether the call may go all the same, as
 // the last batch has landed meanwhile.

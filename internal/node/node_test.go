@@ -124,6 +124,9 @@ func TestSlowRoundTripsMakeLargerBatches(t *testing.T) {
 	w.send()
 	at := w.Next().Sub(w.now)
 	w.check(at >= 25*ms && at < 29*ms && !w.Gate(w.now.Add(24*ms), true), "the next call may go after %v", at)
+	// However long they take, there are no more,
+	w.Reached(w.now, 4*timeout, 0)
+	w.check(w.Next().Sub(w.now) >= timeout-29*ms, "the next call may go after %v", w.Next().Sub(w.now))
 }
 
 func TestDrawsThatCannotGoInTimeAreStranded(t *testing.T) {
