@@ -583,3 +583,35 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 		wait()
 	})
 }
+
+// One slow answer of the past and one lost call of another key keep no key from its tokens: with answers after
+// 1 ms calls are held back for 1 ms.
+func TestOneSlowAnswerMakesNoKeyWaitForACallThatIsLost(t *testing.T) {
+	for _, slow := range []time.Duration{900 * time.Millisecond, 30 * time.Second} {
+		bubbleOf(t, slow, func(t *world) {
+			// Given a process to which one answer was slow,
+			l := t.start(by(denying, hybrid.PerSecond(100_000)))
+			t.every(verdict{delay: slow, stuck: true})
+			l.Allow("slow")
+			time.Sleep(slow)
+			// when a node that answers after 1 ms loses a call of one key,
+			var lost atomic.Bool
+			t.setJudge(func(c *lease.Call) verdict {
+				if c.Key == "k0" && !c.Request.Draw && lost.CompareAndSwap(false, true) {
+					return verdict{lost: true}
+				}
+				return verdict{delay: time.Millisecond}
+			})
+			// then requests for the others are admitted all the same.
+			var denied atomic.Int64
+			together(3, func(i int) {
+				time.Sleep(time.Duration(i) * 250 * time.Microsecond)
+				yes := admits(800, 5*time.Millisecond, func() bool { return l.Allow(fmt.Sprint("k", i)) })
+				if i > 0 {
+					denied.Add(int64(800 - yes))
+				}
+			})()
+			check(t, lost.Load() && denied.Load() == 0, "lost %v, %d denied; %+v", lost.Load(), denied.Load(), l.Stats())
+		})
+	}
+}

@@ -125,8 +125,17 @@ func TestSlowRoundTripsMakeLargerBatches(t *testing.T) {
 	at := w.Next().Sub(w.now)
 	w.check(at >= 25*ms && at < 29*ms && !w.Gate(w.now.Add(24*ms), true), "the next call may go after %v", at)
 	// However long they take, there are no more,
+	w.now = w.now.Add(4 * timeout)
+	w.send()
 	w.Reached(w.now, 4*timeout, 0)
 	w.check(w.Next().Sub(w.now) >= timeout-29*ms, "the next call may go after %v", w.Next().Sub(w.now))
+	// and once they are short again, calls are held back no longer than that.
+	w.Reached(w.now, ms, 0)
+	w.now = w.now.Add(Window)
+	w.check(w.Gate(w.now, false), "the next call may go after %v", w.Next().Sub(w.now))
+	// An answer that comes after those of later calls changes nothing.
+	w.Reached(w.now, 4*timeout, 0)
+	w.check(w.Gate(w.now, false), "the next call may go after %v", w.Next().Sub(w.now))
 }
 
 func TestDrawsThatCannotGoInTimeAreStranded(t *testing.T) {
