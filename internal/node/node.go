@@ -8,6 +8,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -40,8 +41,8 @@ type Node[D any] struct {
 	breaker *protocol.Breaker
 	timeout time.Duration // CallTimeout
 	latency protocol.Latency
-	last    time.Duration // that the round trip took which began last, of those that have ended
-	began   clock.Instant // when that was
+	lately  [5]time.Duration // what the latest round trips took, in the order of reached
+	reached int
 
 	sentAt   clock.Instant // of the last batch of leases
 	underWay int           // batches that have not landed
@@ -78,10 +79,13 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 // Next is when any call may go.
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
-// window is how long calls are held back: a quarter of a round trip, at least Window. Where the node or this process
-// is short of CPU, calls travel in larger batches, which cost less, instead of in more of them. One slow answer keeps
-// RTT high for many round trips, so the one that began last decides where it was shorter.
-func (n *Node[D]) window() time.Duration { return max(Window, min(n.last, n.RTT())/4) }
+// window is how long calls are held back: half the median of the latest round trips, at least Window. Where the
+// node or this process is short of CPU, calls travel in larger batches, which cost less, instead of in more of them.
+func (n *Node[D]) window() time.Duration {
+	sorted := n.lately
+	slices.Sort(sorted[:])
+	return max(Window, sorted[len(sorted)/2]/2)
+}
 
 // Hold notes that an urgent call is held back. It reports whether the call may go all the same, as
 // the last batch has landed meanwhile.
@@ -145,8 +149,7 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 // calls of its keys want between two calls of this process.
 func (n *Node[D]) Reached(now clock.Instant, d, spacing time.Duration) {
 	n.latency.Add(now, d)
-	if began := now.Add(-d); began >= n.began {
-		n.last, n.began = d, began
-	}
+	n.lately[n.reached%len(n.lately)] = d
+	n.reached++
 	n.breaker.Took(now, d, spacing)
 }
