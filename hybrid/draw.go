@@ -179,7 +179,7 @@ func (m *member) endDraws() {
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.admitted(n, now) {
 		d.m.observer.queue.run()
-		d.m.observer.heard(c.Grant.Config.Limits, n.rtt())
+		d.m.observer.heard(c.Grant.Config.Limits, n.shortest())
 		return c.Grant.Granted
 	}
 	if e := d.takeOver(); e != nil {

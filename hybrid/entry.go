@@ -563,7 +563,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 		e.heardAt = now
 	}
 	e.client.Serve(now, got)
-	o.heard(e.client.Limits(), e.node.Load().rtt())
+	o.heard(e.client.Limits(), e.node.Load().shortest())
 	return true
 }
 

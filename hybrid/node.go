@@ -103,6 +103,13 @@ func (n *storeNode) rtt() time.Duration {
 	return n.rules.RTT()
 }
 
+// shortest is node.Shortest.
+func (n *storeNode) shortest() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rules.Shortest()
+}
+
 func (n *storeNode) full() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -228,14 +228,14 @@ func (o *observer) proposed(limits []Limit) {
 	}
 }
 
-// heard logs, once, that a burst is too small to lease ahead on a network with this round trip.
+// heard logs, once, that a burst is too small to lease ahead on a network where round trips take rtt at least.
 func (o *observer) heard(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
 		if limit.Capacity()+o.cfg.Policy.Overcommit < need {
 			o.slowNet.Do(func() {
 				o.logger().Warn("hybrid: burst too small for the round trip; requests wait for lease calls",
-					"limit", limit, "rtt_p99", rtt, "overcommit_needed", need-limit.Capacity())
+					"limit", limit, "rtt", rtt, "overcommit_needed", need-limit.Capacity())
 			})
 		}
 	}

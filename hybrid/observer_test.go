@@ -357,12 +357,26 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
 		l, out := t.logging(t, by(hybrid.Policy{Target: 100 * time.Millisecond},
 			hybrid.PerSecond(1000).WithBurst(10)))
-		for _, key := range []string{"k", "k2", "k3", "k"} {
+		for _, key := range []string{"k", "k2", "k3", "k4", "k5", "k"} {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
 		logs(t, out, 1, "Target capped", "overcommit_needed=70", "other limits under the same version")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
+	})
+}
+
+// Round trips that are long for want of CPU, as only some are, are no reason to advise a larger burst.
+func TestALackOfCPUIsNotTakenForALongWay(t *testing.T) {
+	bubble(t, func(t *world) {
+		l, out := t.logging(t, by(hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(100)))
+		var calls atomic.Int64
+		t.setJudge(func(*lease.Call) verdict {
+			return verdict{delay: time.Duration(1+calls.Add(1)%3*30) * time.Millisecond}
+		})
+		admits(2000, time.Millisecond, func() bool { return l.Allow("k") })
+		must(t, l.Stats().RTT > 50*time.Millisecond, "round trips take %v", l.Stats().RTT)
+		logs(t, out, 0, "burst too small")
 	})
 }
 

@@ -70,6 +70,10 @@ func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
 // RTT is the 99th percentile of the round trips; 0 before the first.
 func (n *Node[D]) RTT() time.Duration { return n.latency.Quantile() }
 
+// Shortest is the shortest of the last five round trips; 0 before there were five. A long way makes all of them
+// long, and a lack of CPU only some.
+func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
+
 // Gate reports whether a call may go now. Otherwise it may at Next, or, if it is urgent because a
 // request waits for it, as soon as no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
