@@ -322,7 +322,7 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, one := range n.all {
-		away, why, called := one.Away(now)
+		away, called, why := one.Away(now)
 		st := NodeStats{one.Name(), away, why, one.fallbackAdmitted.Load(), one.fallbackDenied.Load()}
 		if called || st.Fallback != 0 || st.FallbackDenied != 0 {
 			all = append(all, st)

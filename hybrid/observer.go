@@ -55,8 +55,8 @@ type Stats struct {
 	// Limits has the counts by limit, those of Config.Limits first. Each keeps its place. Beyond 64
 	// different limits the others come together at the end, under the zero Limit.
 	Limits []LimitStats
-	// Nodes are the nodes of the store that a Limiter of this process has called. Calls for keys of which it does not know
-	// the node yet, and all calls of a Store that names no nodes, count for a node "unknown".
+	// Nodes are the nodes of the store that a Limiter of this process has called. Calls for keys of which it
+	// does not know the node yet, and all calls of a Store that names no nodes, count for a node "unknown".
 	Nodes []NodeStats
 }
 

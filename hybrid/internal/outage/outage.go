@@ -127,13 +127,13 @@ func (n *Node) Why() error {
 
 // Away returns for how long the node has been away and why, 0 and nil while it answers. called reports whether
 // any call to it has ended.
-func (n *Node) Away(now clock.Instant) (away time.Duration, why error, called bool) {
+func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why error) {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
 	if n.away {
-		return max(now.Sub(n.since), 1), safetext.Error(n.err), true
+		return max(now.Sub(n.since), 1), true, safetext.Error(n.err)
 	}
-	return 0, nil, n.aliveAt > 0
+	return 0, n.aliveAt > 0, nil
 }
 
 // Nodes are the nodes of one Store. All Limiters of the process that call the Store by one clock share them: the
