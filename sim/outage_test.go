@@ -58,12 +58,14 @@ func TestOutagesExceedTheBoundByLittle(t *testing.T) {
 	}
 }
 
-// TestAnOutageCostsLittleBelowTheLimit: what the shares have refilled is not charged a second time.
+// TestAnOutageCostsLittleBelowTheLimit: what the shares have refilled is not charged a second time. Each of 200
+// processes has a part by the calls that it counted (8.14), so some have less than they ask for: a tenth of all
+// requests is rejected.
 func TestAnOutageCostsLittleBelowTheLimit(t *testing.T) {
 	for _, o := range []struct {
 		n    int
 		most float64
-	}{{3, 0}, {20, 0}, {200, 480}}[:testkit.ShortOrLong(t, 2, 3, "fleets")] {
+	}{{3, 0}, {20, 0}, {200, 1000}}[:testkit.ShortOrLong(t, 2, 3, "fleets")] {
 		r := outage(t, "1000/s burst 1000", o.n, 0.9, 10*time.Second, false)
 		rejected, beyond := r.FaultStock.Mean, r.BoundExceededBy.Worst
 		t.Logf("%d processes: %.1f requests rejected wrongly, %.0f beyond the bound", o.n, rejected, beyond)
