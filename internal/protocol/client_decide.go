@@ -396,7 +396,7 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 // shareAwaited reports whether a request in line waits for the local share, which serves it before later ones.
 // A request for more than the share ever holds waits for the store instead, and holds up no other.
 func (c *Client) shareAwaited() bool {
-	if c.queue.inLine == 0 {
+	if c.queue.inLine == 0 || c.fallback == nil {
 		return false
 	}
 	most := c.shareMost()

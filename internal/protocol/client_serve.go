@@ -341,6 +341,10 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 			// Not at once, or a refusal for any other reason would be repeated without end.
 			blocked, again = true, max(at, now.Add(fallbackPause))
 		}
+		alike := c.queue.lacking == c.queue.lackingInLine // all the others are in line
+		if alike && w.waiting && (blocked || c.fallback == nil) && c.Pool.Held() == 0 {
+			return again // they get nothing, either, and there may be many
+		}
 		w = next
 	}
 	return again
