@@ -228,7 +228,7 @@ func (o *observer) proposed(limits []Limit) {
 	}
 }
 
-// heard logs, once, that a burst is too small to lease ahead on a network where round trips take rtt at least.
+// heard logs, once, that a burst is too small to lease ahead where round trips take rtt at least.
 func (o *observer) heard(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))

@@ -58,9 +58,9 @@ func TestOutagesExceedTheBoundByLittle(t *testing.T) {
 	}
 }
 
-// TestAnOutageCostsLittleBelowTheLimit: what the shares have refilled is not charged a second time. Each of 200
-// processes has a part by the calls that it counted (8.14), so some have less than they ask for: a tenth of all
-// requests is rejected.
+// TestAnOutageCostsLittleBelowTheLimit: what the shares have refilled is not charged a second time. Each
+// of 200 processes has a part by the calls that it counted (8.14), so some have less than they ask for: a
+// tenth of all requests is rejected.
 func TestAnOutageCostsLittleBelowTheLimit(t *testing.T) {
 	for _, o := range []struct {
 		n    int

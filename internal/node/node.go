@@ -70,8 +70,8 @@ func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
 // RTT is the 99th percentile of the round trips; 0 before the first.
 func (n *Node[D]) RTT() time.Duration { return n.latency.Quantile() }
 
-// Shortest is the shortest of the last five round trips; 0 before there were five. A long way makes all of them
-// long, and a lack of CPU only some.
+// Shortest is the shortest of the last five round trips; 0 before there were five. A long way makes all of
+// them long, and a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
 // Gate reports whether a call may go now. Otherwise it may at Next, or, if it is urgent because a
@@ -83,8 +83,9 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 // Next is when any call may go.
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
-// window is how long calls are held back: half the median of the latest round trips, at least Window. Where the
-// node or this process is short of CPU, calls travel in larger batches, which cost less, instead of in more of them.
+// window is how long calls are held back: half the median of the latest round trips, at least Window.
+// Where the node or this process is short of CPU, calls travel in larger batches, which cost less, instead
+// of in more of them.
 func (n *Node[D]) window() time.Duration {
 	sorted := n.lately
 	slices.Sort(sorted[:])

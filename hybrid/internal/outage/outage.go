@@ -45,8 +45,9 @@ type Watcher struct {
 // Name is the name of the node.
 func (n *Node) Name() string { return n.name }
 
-// Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The failure of
-// a call that is no later than an answered one says nothing about the node. about is added to the log line.
+// Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The
+// failure of a call that is no later than an answered one says nothing about the node. about is added to
+// the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -108,7 +109,8 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	}
 }
 
-// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is back, too.
+// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is back,
+// too.
 func (n *Node) Answered(now, sent clock.Instant) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -125,8 +127,8 @@ func (n *Node) Why() error {
 	return n.err
 }
 
-// Away returns for how long the node has been away and why, 0 and nil while it answers. called reports whether
-// any call to it has ended.
+// Away returns for how long the node has been away and why, 0 and nil while it answers. called reports
+// whether any call to it has ended.
 func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why error) {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
@@ -136,8 +138,8 @@ func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why err
 	return 0, n.aliveAt > 0, nil
 }
 
-// Nodes are the nodes of one Store. All Limiters of the process that call the Store by one clock share them: the
-// log names an outage once, and a Limiter without requests hears that a node is back.
+// Nodes are the nodes of one Store. All Limiters of the process that call the Store by one clock share
+// them: the log names an outage once, and a Limiter without requests hears that a node is back.
 type Nodes struct {
 	key  key
 	name func(number int) string
@@ -152,8 +154,8 @@ type Nodes struct {
 // queue has tell called when the lock is released.
 func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
 
-// unlockAndTell releases the lock and tells what is queued, one thing after the other, unless a goroutine does so
-// already.
+// unlockAndTell releases the lock and tells what is queued, one thing after the other, unless a goroutine
+// does so already.
 func (all *Nodes) unlockAndTell() {
 	defer all.mu.Unlock()
 	if all.telling {
@@ -185,8 +187,8 @@ var watched = struct {
 	by map[key]*Nodes
 }{by: make(map[key]*Nodes)}
 
-// Watch returns the nodes of the Store with this identity, which w calls until Leave by the clock of this identity.
-// It tells w which of them are away. name returns the name of the node of a number.
+// Watch returns the nodes of the Store with this identity, which w calls until Leave by the clock of this
+// identity. It tells w which of them are away. name returns the name of the node of a number.
 func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	watched.Lock()
 	k := key{store, clock}
