@@ -83,13 +83,13 @@ func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 // Next is when any call may go.
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
-// window is how long calls are held back: half the median of the latest round trips, at least Window.
-// Where the node or this process is short of CPU, calls travel in larger batches, which cost less, instead
-// of in more of them.
+// window is how long calls are held back: half the median of the latest round trips, at least Window, at
+// most half of CallTimeout. Where the node or this process is short of CPU, calls travel in larger batches,
+// which cost less, instead of in more of them.
 func (n *Node[D]) window() time.Duration {
 	sorted := n.lately
 	slices.Sort(sorted[:])
-	return max(Window, sorted[len(sorted)/2]/2)
+	return max(Window, min(sorted[len(sorted)/2], n.timeout)/2)
 }
 
 // Hold notes that an urgent call is held back. It reports whether the call may go all the same, as

@@ -129,16 +129,17 @@ func TestSlowRoundTripsMakeLargerBatches(t *testing.T) {
 	w.send()
 	w.next(50 * ms)
 	// However long they take, there are no more,
-	takes(5, 4*timeout)
-	w.next(2 * timeout)
+	takes(5, timeout)
+	w.next(timeout / 2)
 	// one slow answer, or two, make none wait,
 	takes(3, ms)
 	w.next(Window)
 	takes(2, 4*timeout)
 	w.next(Window)
-	// three do, until three are short again.
+	// three do, until three are short again, though no longer than for half of CallTimeout: after a hang of
+	// 30 s all five are as long, and say nothing of what comes.
 	takes(1, 4*timeout)
-	w.next(2 * timeout)
+	w.next(timeout / 2)
 	takes(3, ms)
 	w.next(Window)
 }
