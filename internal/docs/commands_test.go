@@ -65,6 +65,7 @@ var treatments = []rule{
 	{"docker compose", never, "wants docker"},
 	{"api/run", inAll, "not again: .ci/full runs it"},
 	{"go run ./api", background, "127.0.0.1:8080"},
+	{"go run ./envoy", background, "localhost:8080"},
 	{"go run ./grpc -serve", background, "localhost:50051"},
 	{"go run ./llm", background, "localhost:8080"},
 	{"go run ./mcp", background, "localhost:8080"},
