@@ -95,7 +95,9 @@ func TestLongNamesAreNotKept(t *testing.T) {
 func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
 	cfg := Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}
-	m := newGroup(memory.New(nil), cfg.withDefaults()).newMember(0)
+	g := newGroup(memory.New(nil), cfg.withDefaults())
+	g.watch()
+	m := g.newMember(0)
 	names := make([]string, 2*million)
 	for i := range names {
 		names[i] = fmt.Sprintf("customer:%07d", i)
