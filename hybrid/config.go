@@ -245,7 +245,8 @@ const (
 )
 
 // Limits for keys that are not to be limited, and for keys that are to have nothing: from
-// Config.LimitsFor for a customer, or by SetLimits for a key that is abused.
+// Config.LimitsFor for a customer, or by SetLimits for a key that is abused. Each stands alone, and suspends
+// the limits that it replaces: when they come back, they go on as if time had passed alone.
 var (
 	Unlimited = lease.Unlimited // admits everything, also while the store is away
 	Blocked   = lease.Blocked   // admits nothing, whatever Policy.Fallback says

@@ -94,6 +94,8 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 			TTL is -1ns, must be 2*Target (0s)
 			Version is -1
 			revision is -1`},
+		{Config{Limits: []Limit{PerSecond(1), Blocked}}.Validate(), ErrInvalidConfig,
+			"limit 1 is Unlimited or Blocked, must stand alone"},
 	} {
 		for part := range strings.Lines(c.parts) {
 			part = strings.TrimSpace(part)

@@ -65,7 +65,8 @@ func (l Limit) WithBurst(n int64) Limit {
 var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 
 // Unlimited is the limit that nothing reaches: a hundred thousand tokens a microsecond. Its text is
-// "unlimited". While it is in force no request is denied for the lack of a store.
+// "unlimited". While it is in force no request is denied for the lack of a store. Like Blocked it stands
+// alone, and suspends the limits that it replaces: they go on as if time had passed alone.
 var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
 // named are the limits whose text is a name.

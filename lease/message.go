@@ -51,6 +51,9 @@ func (c Config) Validate() error {
 		if err := l.validateWith(c.Overcommit); err != nil {
 			v.add("limit %d: %w", i, err)
 		}
+		if len(c.Limits) > 1 && (Unlimited.Equal(l) || Blocked.Equal(l)) {
+			v.add("limit %d is Unlimited or Blocked, must stand alone", i)
+		}
 	}
 	between(&v, "Target", c.Target, time.Microsecond, TTLMax)
 	if c.TTL < 2*c.Target || c.TTL > TTLMax {

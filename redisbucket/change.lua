@@ -32,7 +32,7 @@ end
 -- failover may move the epoch back.
 if not exists then
   if not mine then return {'ok', 0, 0} end
-  c, ttl, proposed, proposedAt, stood, forgot = mine, asked, asked, now, now, 0
+  c, ttl, proposed, proposedAt, stood = mine, asked, asked, now, now
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   spent, denied = 0, 0
   updated, contended, share = now, 0, c.speed
@@ -74,15 +74,9 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       if c.windows then c.windows.useUp(c, now, ledger, now < frozen and setAt or now) end
-      -- Limits out of force may have been used up until then, or until the clock again shows the time
-      -- that the caller heard. Only the debts of their pasts are kept.
+      -- With StartEmpty the lost bucket may have given a calendar's period until the clock shows what was heard.
       local ahead = heardAt - shown
-      if ahead > 10000000 then ahead = 0 end -- it may have been anywhere
-      if max(lost, now + ahead) > forgot then
-        forgot = max(lost, now + ahead)
-        if pasts and not pasts.forget(now, forgot) then pasts = nil end
-      end
-      if c.empty then lost = max(lost, now + ahead) end
+      if c.empty and ahead <= 10000000 then lost = max(lost, now + ahead) end
       frozen, setAt = max(frozen, lost), now
     end
   end
@@ -96,38 +90,30 @@ if mine then
   if mine == c then -- the stored configuration, or a new bucket
     stood = now
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
-    keep = remember(c, keep, now, ttl, frozen > 0, max(0, frozen - now), base, width, held, weights)
+    keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, held, weights)
+    -- A bucket that began with a switch has no limits beneath it. Otherwise they stay as they are.
+    local one = c[1]
+    local bare = c.n == 1 and (c.switch == 1 and one.burst == 2^38 and one.step == 100000 and one.unit == 1
+      and one.tick == 1 and string.sub(c.text, 53, 60) == '\0\202\154\59\0\0\0\0'
+      or c.switch == 2 and one.burst == 1 and one.full == 3153600000000000)
+    if mine.switch > 0 and not bare and string.sub(mine.text, 8, 14) == string.sub(c.text, 8, 14) then
+      mine = parse(string.sub(mine.text, 1, 30) .. string.sub(c.text, 31))
+    end
     share = share * (mine.speed / c.speed)
-    -- Limits that leave get a past before others come back (section 6.12).
-    local past, was, is, inForce = pasts or pastRules(shown, deepest, encode, decode), {}, {}, {}
-    for k = 1, mine.n do
-      is[k] = past.identity(mine.text, 30 * k + 1)
-      inForce[is[k]] = true
-    end
-    for i = 1, c.n do
-      was[i] = past.identity(c.text, 30 * i + 1)
-      if not inForce[was[i]] then past.leave(c, i, ledger, now, forgot) end
-    end
-    if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
-    -- left is the level that a limit passes on to the one in its place. Unlimited, with a burst of 2^38 and
-    -- 10^11 tokens in 10^9 ns, passes on a full one: it takes seconds to fill, but never denied anything.
-    for i = 1, c.n do
-      local l = c[i]
-      l.left = l.burst == 2^38 and l.step == 100000 and l.unit == 1 and l.tick == 1 and l.level >= 0
-        and string.sub(c.text, 30 * i + 23, 30 * i + 30) == '\0\202\154\59\0\0\0\0' and l.burst or l.level
-    end
-    -- Match the limits (section 6.10): first limits that did not change, then those of equal kind and
-    -- per_ns, then those of equal per_ns, then the rest in order.
+    -- Only a newer version gives a new limit its burst, and none while a loss is waited out.
+    local usedUp = not newer and not bare or mine.empty or now < frozen
+    -- Match the limits (section 6.10): first those that did not change, then token buckets of equal per_ns,
+    -- then all other token buckets, in order. A window goes on with one of its kind, length and offset.
     local sub, taken, given, alike = string.sub, {}, {}, {}
-    for pass = 1, 4 do
+    for pass = 1, bare and 0 or 3 do
       for k = 1, mine.n do
         for i = 1, c.n do
           local from, to = c[i], mine[k]
-          if not given[k] and not taken[i] and (pass == 4
+          if not given[k] and not taken[i] and from.kind == to.kind
+              and (not to.kind or from.tick == to.tick and from.offset == to.offset) and (pass == 3
               or sub(c.text, 30 * i + 23, 30 * i + 30) == sub(mine.text, 30 * k + 23, 30 * k + 30)
-                and (pass == 3 or pass == 2 and from.kind == to.kind or from.burst == to.burst
-                  and from.unit == to.unit and from.step == to.step and from.tick == to.tick
-                  and from.kind == to.kind and from.offset == to.offset)) then
+                and (pass == 2 or from.burst == to.burst and from.unit == to.unit and from.step == to.step
+                  and from.tick == to.tick)) then
             given[k], taken[i], alike[k] = from, true, pass == 1
           end
         end
@@ -135,27 +121,18 @@ if mine then
     end
     if mine.windows then mine.windows.begin(mine, now, clock, shown) end
     for k = 1, mine.n do
-      local from, to, same = given[k], mine[k], alike[k]
+      local from, to = given[k], mine[k]
       if to.kind then
-        mine.windows.inherit(to, from, ledger, now)
-        mine.windows.remind(to, from, past.find(is[k]), c, was, is[k], mine.empty, forgot, now, clock)
+        mine.windows.follow(to, from, usedUp, ledger, now)
+      elseif not from then
+        if not usedUp and to.full ~= 3153600000000000 then to.level = to.burst * to.unit end
+      elseif alike[k] then
+        to.level, to.rest = max(from.level, 0 - deepest(to)), from.rest
       else
-        to.level = past.own(to, is[k], newer, ledger, now, forgot)
-        if to.full == 3153600000000000 then to.level = min(to.level, 0) end
-      end
-      if from and not to.kind then
-        -- A raised burst keeps the level. A lowered one keeps the used tokens, or, if the versions are
-        -- equal, the tokens that fit. A debt stays, rounded up because the next step rounds down. The
-        -- limit has no more than by its own past.
-        local level = same and from.level or from.left
-        if from.burst > to.burst and level > 0 then
-          if newer then
-            level = max(0, level - (from.burst - to.burst) * from.unit)
-          else
-            level = min(level, to.burst * from.unit)
-          end
-        end
-        if to.full == 3153600000000000 and level > 0 and not same then level = 0 end
+        -- The tokens that fit. A debt stays, rounded up because the next step rounds down.
+        local level = from.level
+        if from.burst > to.burst then level = min(level, to.burst * from.unit) end
+        if to.full == 3153600000000000 then level = min(level, 0) end
         local whole = floor(level / from.unit)
         -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product passes
         -- 2^53.
@@ -169,17 +146,9 @@ if mine then
           end
           bit = bit / 2
         end
-        level = max(whole * to.unit + part, 0 - deepest(to))
-        if same then
-          to.level, to.rest = level, from.rest
-        elseif level < to.level then
-          to.level = level
-        end
+        to.level = max(whole * to.unit + part, 0 - deepest(to))
       end
     end
-    local left
-    left, forgot = past.settled(inForce, now, forgot)
-    pasts = left and past or nil
     c, stood, clip = mine, now, true
     if now >= frozen then setAt = now end -- else nothing has been drawn since, when windows were used up
   end
@@ -224,8 +193,7 @@ if fill and changed then
     l.level, l.rest = empty and 0 or l.burst * l.unit, 0
   end
   if c.windows then c.windows.clear(c, now, clock, ledger) end
-  pasts, setAt = nil, now
-  if now >= forgot then forgot = 0 end
+  setAt = now
 end
 if clip then
   for k = 1, c.n do

@@ -1,33 +1,33 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share (docs/protocol.md
 -- sections 3 to 7). protocol.Bucket is the same in Go to the last bit.
 --
--- Go joins seven files into one script: window.lua, past.lua and common.lua (functions), open.lua (reads
+-- Go joins six files into one script: window.lua and common.lua (functions), open.lua (reads
 -- the bucket), change.lua (lost state, limits that change, T), lease.lua or configure.lua, and close.lua
 -- (writes). draw.lua comes before lease.lua, and alone in draws.lua. Local variables of the one chunk
 -- hold the bucket's state. Redis runs all of it for every call: a function costs its creation, a table
 -- its fields, a number that becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
---          byte. Then comes one of two forms of different lengths. The long form: 38 numbers, the
+--          byte. Then comes one of two forms of different lengths. The long form: 37 numbers, the
 --          configuration, the level and the rest of each limit but the first, what is charged to
---          windows (window.lua), and the limits that have left (past.lua). The numbers:
---            birth epoch counter spent denied clock now frozen setAt keep stood forgot ttl
+--          windows (window.lua). The numbers:
+--            birth epoch counter spent denied clock now frozen setAt keep stood ttl
 --            proposed proposedAt width moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
---          server's time at its birth plus all forward steps of the server's clock since. forgot is the
---          last time at which a limit without a past may have been used up, 0 for none; after a loss it
---          lies ahead.
---          The short form is for a bucket at rest, without windows and pasts, if all other numbers
+--          server's time at its birth plus all forward steps of the server's clock since.
+--          The short form is for a bucket at rest, without windows, if all other numbers
 --          follow from these (section 3.9): integers without a sign, with the bytes of each, and then
 --          the configuration
 --            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of each limit
---          and at the end, if setAt is not epoch - 1 or forgot is not 0: setAt 7, forgot 7
+--          and at the end, if setAt is not epoch - 1: setAt 7
 -- KEYS[2]  lease.lua only: the record of one holder, see there
 -- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
 --          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:
 --            deploy 7, overcommit 7, calls 4, revision 7, empty 1, target 4
+--          empty is 1 for a start without tokens, and 2 more where Unlimited, 4 more where Blocked suspends the
+--          limits: a caller proposes that as the one limit, and the bucket stores the limits beneath
 --            burst 7, unit 7, step 7, code 1, per_ns 8
 --          A token is unit units, and a tick adds step units. code is 0, 1 or 2 for a tick of 1 us,
 --          1 ms or 1 s, and 4 more where the burst follows from the limit. per_ns may exceed 2^53 and is
@@ -131,15 +131,15 @@ local function parse(text)
     return nil, 'configuration is not in the expected form'
   end
   local deploy, over, calls, revision, empty, target = decode('<I7I7I4I7I1I4', text)
-  if deploy >= 2^52 or over >= 2^52 or calls > 1000000000 or revision >= 2^52 or empty > 1 then
+  if deploy >= 2^52 or over >= 2^52 or calls > 1000000000 or revision >= 2^52 or empty > 5 then
     return nil, 'version, overcommit, calls or start is out of range'
   end
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
   -- speed is the rate of the slowest limit, in tokens per microsecond; least is the smallest burst, and
   -- fills the least time in which a limit refills its burst and the overcommit.
   local speed, least, fills = 2^53, 2^53, math.huge
-  local c = {false, text = text, deploy = deploy, revision = revision, empty = empty == 1, target = target,
-    calls = calls, n = n, speed = 0, least = 0, fills = 0}
+  local c = {false, text = text, deploy = deploy, revision = revision, empty = empty % 2 == 1, target = target,
+    calls = calls, n = n, speed = 0, least = 0, fills = 0, switch = (empty - empty % 2) / 2}
   for k = 1, n do
     local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
     local most, tick, full, l = burst + over, 0, 0, nil
@@ -233,15 +233,11 @@ local function widthFor(ttl)
   return 2 ^ e
 end
 
--- pasts holds the pasts of limits that have left, see past.lua; nil for none. open.lua and change.lua
--- set it.
-local pasts
-
 -- remember returns the time until which the bucket must be kept (section 6.14), and the longest time
--- that a lease may still last, at least a T. lost says that a loss was proven once. A limit that takes
+-- that a lease may still last, at least a T. A limit that takes
 -- 100 years to fill starts empty, so it may be forgotten. Without a ring there are no leases.
-local function remember(c, keep, now, ttl, lost, frost, base, width, held, weights)
-  local longest = pasts and pasts.longest() or 0
+local function remember(c, keep, now, ttl, frost, base, width, held, weights)
+  local longest = 0
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
@@ -262,7 +258,7 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
     if s >= base and (s + 1) * width - now > ttl then left = (s + 1) * width - now end
   end
   longest = longest + ttl + left + frost
-  if (c.empty or c.revision > 0 or lost) and longest < 2592000000000 then
+  if (c.empty or c.revision > 0) and longest < 2592000000000 then
     longest = 2592000000000 -- 30 days
   end
   longest = now + longest

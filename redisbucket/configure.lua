@@ -13,8 +13,8 @@
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil
-if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
+if c.windows then c.windows.see(c, ledger, now, frozen) end
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, spent, denied,
   clock, ttl, c.text}
 headroom = 0
-keep = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
+keep = remember(c, keep, now, ttl, frost, base, width, held, weights)

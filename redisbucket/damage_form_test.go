@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -22,28 +21,6 @@ func windowRequest(seq int64) lease.Request {
 		lease.Calendar(1000, time.Hour, 300*time.Millisecond), lease.PerSecond(100)}
 	return r
 }
-
-// pastRequest returns a call for the key of windowRequest, of a newer version without any of its limits.
-func pastRequest(seq int64) lease.Request {
-	r := request(seq)
-	r.Config.Limits, r.Config.Version.Deploy = []lease.Limit{lease.PerSecond(7)}, 1
-	return r
-}
-
-// Where the limits that have left are in the text of a bucket that windowRequest and pastRequest have
-// called once each: a sliding window with one cell, a calendar and a token bucket.
-var (
-	slidingPast  = longSize(1)
-	calendarPast = slidingPast + pastSize + cellSize
-	bucketPast   = calendarPast + pastSize
-)
-
-// Where the numbers of a limit are that has left.
-var (
-	pastBurst, pastUnit, pastStep = place{0, 7}, place{7, 7}, place{14, 7}
-	pastCode, pastUsed, pastAt    = place{21, 1}, place{30, 7}, place{37, 7}
-	pastMore, pastZero            = place{44, 7}, place{51, 5}
-)
 
 // noCells lists cells that no window can have, each an age and its tokens.
 var noCells = [][]int64{{61, 10}, {59, 10, 60, 0}, {40, 5, 39, 5}, {40, 5, 40, 5}, {40, 1 << 52},
@@ -104,47 +81,6 @@ func windowDamages(now int64) map[string]func(string) string {
 	return damages
 }
 
-// pastDamages returns ways to damage that text, at the time now, so that no reader can trust it.
-func pastDamages(now int64) map[string]func(string) string {
-	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
-		return func(s string) string {
-			text, sum := cellText(ageAndTokens)
-			s = changed(slidingPast, pastUsed.to(sum), pastMore.to(int64(len(ageAndTokens)/2)))(s)
-			return s[:slidingPast+pastSize] + text + s[calendarPast:]
-		}
-	}
-	damages := map[string]func(string) string{
-		"a calendar of less than a millisecond": changed(calendarPast, pastStep.to(999), pastUnit.to(0)),
-		"a calendar that is a sliding window":   changed(calendarPast, pastCode.to(12), pastUnit.to(0)),
-		"a coarse step beyond 2^52":             changed(bucketPast, pastCode.to(6), pastStep.to(1<<33)),
-		"longer than a century to fill": changed(bucketPast, pastCode.to(6), pastUnit.to(1<<44),
-			pastStep.to(1)),
-		"cut off by a cell": func(s string) string { return s[:len(s)-8] },
-		"one byte less":     func(s string) string { return s[:len(s)-1] },
-		"one byte more":     func(s string) string { return s + "\x00" },
-		"eight bytes more":  func(s string) string { return s + strings.Repeat("\x00", 8) },
-		"nine":              func(s string) string { return s + strings.Repeat(s[bucketPast:], 6) },
-		"zeros":             func(s string) string { return s[:bucketPast] + strings.Repeat("\x00", pastSize) },
-	}
-	for _, c := range append(noCells, nil) {
-		damages[fmt.Sprint("cells ", c)] = cells(c...)
-	}
-	for start, wrong := range map[int]map[place][]int64{
-		slidingPast: {pastUsed: {11}, pastMore: {0, 2, 62}, pastUnit: {1}, pastCode: {9, 24, 16, 0},
-			pastStep: {999, 1_576_800_000_000_001}},
-		calendarPast: {pastUnit: {3_600_000_000}, pastUsed: {1 << 52}, pastMore: {1 << 41}},
-		bucketPast: {pastMore: {1 << 52}, pastCode: {12, 20, 3, 7}, pastUsed: {0, 1 << 53}, pastUnit: {0, 1 << 46},
-			pastStep: {0, 1 << 52}},
-	} {
-		placed(damages, start, wrong)
-		placed(damages, start, map[place][]int64{pastBurst: {0, 1 << 52}, pastAt: {now + 1}, pastZero: {1}})
-		for _, p := range []place{pastBurst, pastUnit, pastStep, pastCode, pastUsed, pastAt, pastMore, pastZero} {
-			placed(damages, start, map[place][]int64{p: {1<<(8*p.size) - 1}})
-		}
-	}
-	return damages
-}
-
 // windowDraw returns a draw of a window, which the short form cannot hold. Read as a token bucket it would be
 // full.
 func windowDraw() lease.Request {
@@ -169,16 +105,12 @@ func shortDamages(t *testing.T) map[string]func(string) string {
 	placed(damages, 0, map[place][]int64{epoch: {0, 1<<52 - 1}, clock: {1 << 52}, ttl: {0, 3_600_000_001},
 		level: {1 << 50}, rest: {1}})
 	placed(damages, config, map[place][]int64{unitAt: {0}, stepAt: {0}, codeAt: {7}})
-	for _, at := range []int{106, 113} { // when the levels were set and limits forgotten, which is after now
-		later := changed(at, place{0, 7}.to(1<<52-1))
-		damages[fmt.Sprint("the time at ", at)] = func(s string) string {
-			return later(s + strings.Repeat("\x00", datedSize))
-		}
-	}
+	later := changed(106, place{0, 7}.to(1<<52-1)) // when the levels were set, which is after now
+	damages["set later"] = func(s string) string { return later(s + strings.Repeat("\x00", datedSize)) }
 	return damages
 }
 
-// TestDamagedFormsAreAnErrorAndAreNotTouched, by any call: windows, limits that have left, the short form.
+// TestDamagedFormsAreAnErrorAndAreNotTouched, by any call: windows, the short form.
 func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
 	const now = 1_700_000_000_000_000
 	onEach(t, func(t *testing.T, s *Store) {
@@ -189,8 +121,6 @@ func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
 		}{
 			longSize(3) + cellSize + periodSize: {windowDamages(now), []lease.Request{windowRequest(1)},
 				[]lease.Request{windowRequest(2)}},
-			bucketPast + pastSize: {pastDamages(now), []lease.Request{windowRequest(1), pastRequest(2)},
-				[]lease.Request{pastRequest(3), windowRequest(3)}},
 			restSize(1): {shortDamages(t), []lease.Request{drawOf(1, 1)},
 				[]lease.Request{drawOf(2, 1), windowDraw(), request(3)}},
 		} {
@@ -206,36 +136,7 @@ func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
 	})
 }
 
-// TestALimitThatHasLeftIsForgottenInTime: a bucket is as short as before when what was used of limits
-// that have left would have been refilled or dropped, and a calendar cannot come back.
-func TestALimitThatHasLeftIsForgottenInTime(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store) {
-		now := int64(1_700_000_000_000_000)
-		s.now = func() string { return strconv.FormatInt(now, 10) }
-		granted(t, s, "k", windowRequest(1))
-		hour := now / 3_600_000_000 * 3_600_000_000
-		for i, want := range []struct {
-			at   int64
-			size int
-		}{
-			{now, bucketPast + pastSize},
-			{now + 99_999, bucketPast + pastSize},
-			{now + 100_000, bucketPast},
-			{now + 1_016_666, bucketPast},
-			{now + 1_016_667, slidingPast + pastSize},
-			{hour + 3_610_299_999, slidingPast + pastSize},
-			{hour + 3_610_300_000, slidingPast},
-		} {
-			now = want.at
-			granted(t, s, "k", pastRequest(int64(2+i)))
-			s.rdb.Persist(context.Background(), s.bucketKey("k"))
-			testkit.Check(t, len(contentsOf(s, "k")) == want.size, "call %d: %d bytes, want %d", i,
-				len(contentsOf(s, "k")), want.size)
-		}
-	})
-}
-
-// formSeeds returns states with windows and with limits that have left, for FuzzStored.
+// formSeeds returns states with windows, for FuzzStored.
 func formSeeds(f *testing.F, s *Store) (states []string) {
 	now := int64(1_700_000_000_000_000)
 	s.now = func() string { return strconv.FormatInt(now, 10) }
@@ -245,9 +146,6 @@ func formSeeds(f *testing.F, s *Store) (states []string) {
 		}
 		states = append(states, good)
 	}
-	granted(f, s, "left", windowRequest(1))
-	granted(f, s, "left", pastRequest(2))
-	damaged(contentsOf(s, "left"), pastDamages(now))
 	granted(f, s, "k", windowRequest(1))
 	first := contentsOf(s, "k")
 	damaged(first, windowDamages(now))

@@ -86,13 +86,13 @@ func dumped(t testing.TB, d protocol.BucketDump) texts {
 		return x
 	}
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen,
-		d.SetAt, d.Keep, d.StoodAt, d.ForgotAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width,
+		d.SetAt, d.Keep, d.StoodAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width,
 		d.MovedAt, d.Updated, d.ContendedUntil)
-	tail := append(chargedTo(t, &d), remembered(d.Pasts)...)
+	tail := chargedTo(t, &d)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
 	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target
-	state = append(state, textOf(t, d.Config)...)
+	state = append(state, suspended(textOf(t, d.Config), d.Switch)...)
 	for k := 1; k < len(d.Config.Limits); k++ {
 		state = appendDoubles(state, d.Level[k], d.Rest[k])
 	}
@@ -132,36 +132,25 @@ func cellsOf(w *protocol.WindowDump, s lease.Scale, at int64) (text []byte) {
 	return text
 }
 
-// remembered returns the text of the pasts.
-func remembered(pasts []protocol.PastDump) (text []byte) {
-	for _, p := range pasts {
-		used, more, cells := p.Used, p.Over, []byte(nil)
-		switch p.Limit.Kind {
-		case lease.KindCalendar:
-			used, more = p.Window.Sum, p.Window.Period+1
-		case lease.KindSliding:
-			cells = cellsOf(&p.Window, p.Scale, p.At)
-			used, more = p.Window.Sum, int64(len(cells)/cellSize)
-		}
-		text = appendLimit(text, p.Limit, p.Scale)
-		for _, n := range [...]int64{used, p.At, more} {
-			text = appendWhole(text, 7, n)
-		}
-		text = append(appendWhole(text, 5, 0), cells...)
+// suspended returns the text of a configuration whose limits are beneath a switch.
+func suspended(text string, on protocol.Switch) string {
+	b := []byte(text)
+	if on != protocol.SwitchNone {
+		b[emptyByte] = b[emptyByte]%switchUnit + byte(switchUnit*on)
 	}
-	return text
+	return string(b)
 }
 
 // atRest reports whether d should be stored in the short form: where what that leaves out follows
 // from the rest, and the numbers fit.
 func atRest(d protocol.BucketDump) bool {
-	return d.Exists && len(d.Pasts) == 0 && reflect.DeepEqual(d, d.AtRest()) &&
+	return d.Exists && d.Switch == protocol.SwitchNone && reflect.DeepEqual(d, d.AtRest()) &&
 		max(d.Counter, d.Spent, d.Denied) < 1<<48 && slices.Min(d.Level[:]) >= 0 &&
 		!slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
 }
 
-// dated reports whether the short form of d says when levels were set and limits forgotten.
-func dated(d protocol.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ForgotAt != 0 }
+// dated reports whether the short form of d says when levels were set.
+func dated(d protocol.BucketDump) bool { return d.SetAt != d.Epoch-1 }
 
 // rested returns the short form of d.
 func rested(t testing.TB, d protocol.BucketDump) string {
@@ -179,7 +168,7 @@ func rested(t testing.TB, d protocol.BucketDump) string {
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target
 	text = append(text, textOf(t, d.Config)...)
 	if dated(d) {
-		text = appendWhole(appendWhole(text, 7, d.SetAt), 7, d.ForgotAt)
+		text = appendWhole(text, 7, d.SetAt)
 	}
 	return string(text)
 }

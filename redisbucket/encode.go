@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -65,7 +66,7 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendWhole(dst, 7, c.Overcommit)
 	dst = appendWhole(dst, 4, c.CallsPerSecond)
 	dst = appendWhole(dst, 7, c.Version.Revision)
-	dst = appendWhole(dst, 1, bit(c.StartEmpty))
+	dst = appendWhole(dst, 1, bit(c.StartEmpty)+switchUnit*int64(protocol.SwitchOf(c.Limits)))
 	dst = appendWhole(dst, 4, micros(c.Target))
 	for _, l := range c.Limits {
 		scale, _ := l.Scale(c.Overcommit) // a valid limit has one
@@ -134,31 +135,41 @@ func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// parseConfig reads what appendConfig wrote. The result has the given ttl, and is valid except that
-// a T that has not grown yet may be too short for the Target.
-func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
+// switchUnit is what the number of a switch counts in the byte that says whether a bucket starts empty, and emptyByte
+// where that is.
+const switchUnit, emptyByte = 2, 25
+
+// parseConfig reads what appendConfig wrote, or the configuration of a bucket, whose limits are those beneath the
+// switch. The result has the given ttl, and is valid except that a T that has not grown yet may be too short for the
+// Target.
+func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Switch, err error) {
 	limits := (len(text) - configSize(0)) / limitSize
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {
-		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
+		return lease.Config{}, 0, fmt.Errorf("%w: %q", errConfigText, text)
 	}
 	r := reader{left: text}
-	c := lease.Config{TTL: ttlMax}
+	c = lease.Config{TTL: ttlMax}
 	c.Version.Deploy, c.Overcommit, c.CallsPerSecond, c.Version.Revision =
 		r.whole(7), r.whole(7), r.whole(4), r.whole(7)
-	c.StartEmpty, c.Target = r.whole(1) == 1, time.Duration(r.whole(4))*time.Microsecond
+	empty := r.whole(1)
+	c.StartEmpty, on = empty%switchUnit == 1, protocol.Switch(empty/switchUnit)
+	c.Target = time.Duration(r.whole(4)) * time.Microsecond
 	for ; r.left != ""; r.left = r.left[limitSize:] {
 		c.Limits = append(c.Limits, parseLimit(r.left))
 	}
 	again, err := appendConfig(nil, &c)
 	if err != nil {
-		return lease.Config{}, fmt.Errorf("%w: %q: %w", errConfigText, text, err)
+		return lease.Config{}, 0, fmt.Errorf("%w: %q: %w", errConfigText, text, err)
+	}
+	if on == protocol.SwitchUnlimited || on == protocol.SwitchBlocked {
+		again[emptyByte] = text[emptyByte]
 	}
 	// Any text that this library would write otherwise, for instance with a wrong scale, is damage.
 	if string(again) != text {
-		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
+		return lease.Config{}, 0, fmt.Errorf("%w: %q", errConfigText, text)
 	}
 	c.TTL = ttl
-	return c, nil
+	return c, on, nil
 }
 
 // parseLimit reads the limit at the start of text. It need not be valid.

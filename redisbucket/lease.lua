@@ -57,7 +57,7 @@ local live, at, slot, ends = false, -1, nil, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
 -- A draw that may find the bucket at rest (section 4.1). Then no record is live.
-local rest = draw == 1 and ledger == 0 and active == 0 and now >= frozen and now >= contended
+local rest = draw == 1 and c.switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
   and debt == 0 and charge == 0
 if not rest then record = redis.pcall('GET', keys[2]) end
 if record then
@@ -106,6 +106,7 @@ else
   if known then -- leases of a lowered limit are not renewed while the ledger is too large for it
     local reported = ledger + remaining - oldHeld
     for k = 1, c.n do known = known and reported <= c[k].most end
+    if c.switch == 2 then known = known and reported <= 0 end
   end
   if known then
     local change = remaining - oldHeld
@@ -163,58 +164,64 @@ else
     local tokens = l.level / l.unit
     if tokens < level then level = tokens end
   end
-  -- The share follows the level that the caller sees, or the level itself if it sees nothing.
-  local steer = level
-  if headroom > 0 then
-    level, burst = 2^53, 2^53
+  local speed = c.speed
+  if c.switch > 0 then -- Unlimited leases nothing: what came back later would count for the limits beneath
+    granted, last = c.switch == 1 and waiting >= need and min(want, waiting) or 0, now
+    allowance = min(allowance, 2^52)
+  else
+    -- The share follows the level that the caller sees, or the level itself if it sees nothing.
+    local steer = level
+    if headroom > 0 then
+      level, burst = 2^53, 2^53
+      for k = 1, c.n do
+        local l = c[k]
+        local kept = ceil(l.burst * headroom)
+        level, burst = min(level, (l.level - kept * l.unit) / l.unit), min(burst, l.burst - kept)
+      end
+      burst = max(burst, 1)
+      if level >= 0 then steer = level end
+    end
+
+    -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
+    local available = max(0, floor(level))
+    granted = want < available and want or available
+    local alone, target = active == 0, c.target
+    local point = min(burst / 2, max(1, speed * target / 2))
+    local own = speed / weight -- the share with which the caller has the whole rate
+    share = min(share, own)
+    local period, slowest, long, pause, crowded = max(target, point / speed), own / 100000, inForce()
+    local pull = max(-1, min(1, (steer - point) / (2 * point)))
+    -- A window divides tokens that were used long ago: they follow a change of the share only when they
+    -- are dropped.
+    if c.windows then slowest = 0.9 * (speed / max(active, weight)) end
+    if pause > 0 then
+      local equal = speed / max(active, weight)
+      slowest = 0.9 * equal
+      period = max(period, pull < 0 and pause * min(1, equal / share) or pause)
+    end
+    local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
+    share = max(slowest, min(own, share * ((1 + half) / (1 - half))))
+    updated = now
+    rest = rest and share == own and want <= available
+    local gain = weight * share
+    local scarcity, cap = 1 - share / own, min(2^52, max(1, need, 4 * (gain * long)))
+    local earned = min(speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
+    allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
+    local left = scarcity / 2
+    if crowded then left = scarcity * (1 - weight / max(active, weight)) end
+    local free = floor((level - point * scarcity) * (1 - left))
+    local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
+    if most < granted then granted = most end
+    if want > available and ledger - remaining > 0 then contended = now + 2 * target end
+    if granted < need then granted = 0 end
+    allowance, last = max(-2^52, allowance - granted), now
     for k = 1, c.n do
       local l = c[k]
-      local kept = ceil(l.burst * headroom)
-      level, burst = min(level, (l.level - kept * l.unit) / l.unit), min(burst, l.burst - kept)
+      l.level = l.level - granted * l.unit
     end
-    burst = max(burst, 1)
-    if level >= 0 then steer = level end
+    -- Tokens that are not admitted now will be charged when they are spent.
+    if c.windows then c.windows.charge(c, now, min(granted, waiting)) end
   end
-
-  -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
-  local available = max(0, floor(level))
-  granted = want < available and want or available
-  local alone, target, speed = active == 0, c.target, c.speed
-  local point = min(burst / 2, max(1, speed * target / 2))
-  local own = speed / weight -- the share with which the caller has the whole rate
-  share = min(share, own)
-  local period, slowest, long, pause, crowded = max(target, point / speed), own / 100000, inForce()
-  local pull = max(-1, min(1, (steer - point) / (2 * point)))
-  -- A window divides tokens that were used long ago: they follow a change of the share only when they
-  -- are dropped.
-  if c.windows then slowest = 0.9 * (speed / max(active, weight)) end
-  if pause > 0 then
-    local equal = speed / max(active, weight)
-    slowest = 0.9 * equal
-    period = max(period, pull < 0 and pause * min(1, equal / share) or pause)
-  end
-  local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
-  share = max(slowest, min(own, share * ((1 + half) / (1 - half))))
-  updated = now
-  rest = rest and share == own and want <= available
-  local gain = weight * share
-  local scarcity, cap = 1 - share / own, min(2^52, max(1, need, 4 * (gain * long)))
-  local earned = min(speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
-  allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
-  local left = scarcity / 2
-  if crowded then left = scarcity * (1 - weight / max(active, weight)) end
-  local free = floor((level - point * scarcity) * (1 - left))
-  local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
-  if most < granted then granted = most end
-  if want > available and ledger - remaining > 0 then contended = now + 2 * target end
-  if granted < need then granted = 0 end
-  allowance, last = max(-2^52, allowance - granted), now
-  for k = 1, c.n do
-    local l = c[k]
-    l.level = l.level - granted * l.unit
-  end
-  -- Tokens that are not admitted now will be charged when they are spent.
-  if c.windows then c.windows.charge(c, now, min(granted, waiting)) end
 
   local kept = granted - (waiting < granted and waiting or granted)
   if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
@@ -244,12 +251,13 @@ else
 end
 
 -- The reply: the stored grant and the present state.
-if c.windows then c.windows.see(c, ledger, now, frozen, setAt) end
+if c.windows then c.windows.see(c, ledger, now, frozen) end
 local frost, retry, delay = max(0, frozen - now), 0, 0
-if granted < want or granted < 1 then
+if c.switch ~= 1 and (granted < want or granted < 1) then
   local least = max(1, need)
   if granted < least then
     for k = 1, c.n do retry = max(retry, wait(c[k], least + ceil(c[k].burst * headroom), frost)) end
+    if c.switch == 2 then retry = 3153600000000000 end
   end
   if granted < want then -- section 7.7
     local gain, target, long, pause = weight * share, c.target, inForce()
@@ -283,7 +291,7 @@ if granted < want or granted < 1 then
   end
 end
 local longest
-keep, longest = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
+keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
   now < contended and 1 or 0, keep - now, max(longest, proposed), frost, last, clock,
   ledger, inForce(), ends and min(ttl, ends - last) or ttl, c.text == mine.text and '' or c.text}

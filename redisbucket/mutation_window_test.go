@@ -196,28 +196,6 @@ var windowMutations = []mutation{
 	{"an overshoot while a loss is waited out counts as leased", lease.Sliding(10, 200*time.Millisecond), []edit{
 		{"    if not covers(l, before) then total = total + l.sum end\n", ""},
 	}, overshoot(func(*stage) {})},
-	{"an overshoot while a loss is waited out is no debt", lease.Sliding(10, 200*time.Millisecond), []edit{
-		{"not covers(l, setAt) then l.level = min(l.level, 0 - l.sum) end", "not covers(l, setAt) then end"},
-	}, overshoot(func(s *stage) {
-		s.proposes(lease.Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10})
-		s.call("B", lease.Request{})
-	})},
-	{"leases beyond the burst pay what is owed when a window follows", lease.Sliding(6, 10*time.Second), []edit{
-		{"max(0, from.most - ledger) - floor", "from.most - ledger - floor"},
-	}, func(s *stage) {
-		// given 4 leases, a burst of 2, and 3 that are used beyond that
-		s.config.Limits = []lease.Limit{{Tokens: 1, Per: 1000 * time.Second, Burst: 4}}
-		s.call("A", lease.Request{Want: 4})
-		s.proposes(lease.Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 2})
-		s.spend("A", 4)
-		s.admit(3)
-		s.call("B", lease.Request{Charge: 3})
-		// when a window follows, and 2 of the 3 are refunded
-		s.proposes(s.audit)
-		s.cancel(s.now, 2)
-		s.call("B", lease.Request{Refund: 2})
-		s.drain("B")
-	}},
 	{"while a loss is waited out a window has what it had", lease.Sliding(10, time.Second), []edit{
 		{"l.level = (now < frozen or l.ahead > 0) and", "l.level = l.ahead > 0 and"},
 	}, func(s *stage) {
@@ -227,56 +205,6 @@ var windowMutations = []mutation{
 		s.drain("B")
 		s.spend("A", 10)
 	}},
-	{"a window of another length begins with nothing charged", lease.Sliding(10, 2*time.Second), []edit{
-		{"        if covers(to, at) then charge(to, at, n) end\n", ""},
-	}, follows(lease.Sliding(10, time.Second))},
-	{"a window of another length counts cells from their start", lease.Sliding(10, 600*time.Millisecond), []edit{
-		{"local at, n = min((j + 1) * from.cell - 1, now), ", "local at, n = j * from.cell, "},
-	}, func(s *stage) {
-		// given 10 that are admitted at the end of a cell of 100 ms
-		s.config.Limits = []lease.Limit{lease.Sliding(10, 6*time.Second)}
-		s.now = s.now/100_000*100_000 + 99_000
-		s.draw("A", 10)
-		s.now += 500_000
-		// when the cells are 10 ms long
-		s.proposes(s.audit)
-		s.now += 50_000
-		s.drain("A")
-	}},
-	{"a window that follows a bucket begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
-		{"      charge(to, now, max(0, from.most - ledger) - floor(from.left / from.unit))\n", ""},
-	}, follows(lease.PerSecond(1).WithBurst(10))},
-	{"a window that follows a calendar begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
-		{"      charge(to, now, from.sum)\n", ""},
-	}, follows(lease.Calendar(10, 10*time.Second, 0))},
-	{"a bucket that follows a window begins full", lease.PerSecond(1).WithBurst(10), []edit{
-		{"        local level = same and from.level or from.left\n",
-			"        local level = from.kind and from.burst or from.level\n"},
-	}, follows(lease.Sliding(10, 10*time.Second))},
-	{"each turn of an equal version brings a new window", lease.Sliding(10, 10*time.Second), []edit{
-		{"      atLeast(to, past)\n", ""},
-	}, func(s *stage) {
-		// given a window that is used up
-		s.draw("A", 10)
-		window, bucket := s.config.Limits, []lease.Limit{lease.PerSecond(1000).WithBurst(10)}
-		// when a bucket takes its turn, which fills at once, and the window comes back
-		for _, limits := range [][]lease.Limit{bucket, window} {
-			s.config.Limits = limits
-			s.now += 900_000
-			s.call("C", lease.Request{})
-		}
-		s.drain("A")
-	}},
-}
-
-// follows has the audited limit follow another one that is used up.
-func follows(before lease.Limit) func(*stage) {
-	return func(s *stage) {
-		s.config.Limits = []lease.Limit{before}
-		s.draw("A", 10)
-		s.proposes(s.audit)
-		s.draw("A", 10)
-	}
 }
 
 // losesLeased has A hold 10 of a bucket that is lost, and B, which has heard of it, prove that.

@@ -16,14 +16,13 @@ import (
 // The layout of common.lua and lease.lua, for readers without a script: the numbers at the start of a
 // bucket, those of them that identify it and count, the numbers of a record, and those up to waiting.
 const (
-	stateNumbers, counterNumbers     = 38, 5
+	stateNumbers, counterNumbers     = 37, 5
 	recordNumbers, recordHeadNumbers = 12, 7
 )
 
 // cellSize is the length of one cell of a sliding window at the end of a bucket's text, periodSize that of a
-// calendar's period (window.lua). pastSize is the length of a limit that has left, without its cells, and
-// pastsMost the most that a bucket has (past.lua).
-const cellSize, periodSize, pastSize, pastsMost = 8, 8, 56, 2 * lease.LimitsMax
+// calendar's period (window.lua).
+const cellSize, periodSize = 8, 8
 
 // errLayout says that a text is not what this version stores.
 var errLayout = errors.New("unknown format of stored state")
@@ -87,10 +86,10 @@ func (r *reader) level() (level, rest int64) {
 }
 
 // restSize returns the bytes of a bucket with that number of limits in the short form. datedSize adds
-// the two times that most buckets leave out.
+// the time that most buckets leave out.
 func restSize(limits int) int { return 36 + 10*limits + configSize(limits) }
 
-const datedSize = 14
+const datedSize = 7
 
 // parseRest reads a bucket in the short form. ok is false where the length is not one of that form.
 func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
@@ -109,13 +108,13 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	}
 	config := r.left[:configSize(limits)]
 	if r.left = r.left[len(config):]; dated {
-		d.SetAt, d.ForgotAt = r.whole(7), r.whole(7)
+		d.SetAt = r.whole(7)
 	}
 	if d.Epoch < 1 || ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax ||
-		max(d.Epoch, d.SetAt, d.ForgotAt) > d.Now {
+		max(d.Epoch, d.SetAt) > d.Now {
 		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
 	}
-	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
+	if d.Config, d.Switch, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
 		return d, true, err
 	}
 	d = d.AtRest()
@@ -123,7 +122,7 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 }
 
 // longSize returns the bytes of a bucket with that number of limits in the long form, without the
-// charges of windows and without limits that have left.
+// charges of windows.
 func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*(limits-1) }
 
 // parseBucket reads the text of a bucket, without the records.
@@ -134,7 +133,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	if d, ok, err := parseRest(text); ok {
 		return d, err
 	}
-	limits := 1 // what windows and pasts add is a multiple of 8 bytes, so the rest of the length tells
+	limits := 1 // what windows add is a multiple of 8 bytes, so the rest of the length tells
 	for limits <= lease.LimitsMax && (len(text)-longSize(limits))%8 != 0 {
 		limits++
 	}
@@ -144,7 +143,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	r := reader{left: text}
 	var ttl int64
 	for _, n := range [...]*int64{&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now,
-		&d.Frozen, &d.SetAt, &d.Keep, &d.StoodAt, &d.ForgotAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width,
+		&d.Frozen, &d.SetAt, &d.Keep, &d.StoodAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width,
 		&d.MovedAt, &d.Updated, &d.ContendedUntil} {
 		*n = r.count()
 	}
@@ -168,9 +167,9 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 		return d, r.err
 	}
 	d.Exists = true
-	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err == nil {
-		if parseWindows(&d, &r); r.err == nil {
-			d.Pasts, r.err = parsePasts(r.left, d.Now, d.ForgotAt)
+	if d.Config, d.Switch, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err == nil {
+		if parseWindows(&d, &r); r.err == nil && r.left != "" {
+			r.err = fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 		}
 	}
 	return d, cmp.Or(err, r.err, levelsFit(&d))
@@ -241,46 +240,6 @@ func parseCells(w *protocol.WindowDump, s lease.Scale, n, at int64, r *reader) b
 	}
 	return total == w.Sum
 }
-
-// parsePasts reads the end of a bucket's text, at the running time now: the limits that have left.
-// Token buckets may have been used up until forgot.
-func parsePasts(text string, now, forgot int64) (pasts []protocol.PastDump, err error) {
-	for r := (reader{left: text}); r.left != ""; {
-		if len(r.left) < pastSize || len(pasts) == pastsMost {
-			return nil, errPast
-		}
-		limit := r.left[:limitSize]
-		r.left = r.left[limitSize:]
-		used, at, more, zero := r.whole(7), r.whole(7), r.whole(7), r.whole(5)
-		p := protocol.PastDump{Limit: parseLimit(limit), At: at}
-		latest, fits := now, used <= lease.WaitingMax
-		if !p.Limit.Windowed() {
-			p.Used, p.Over, latest = used, more, max(now, forgot)
-		}
-		if p.Scale, err = p.Limit.Scale(p.Over); err != nil || at > latest || zero != 0 ||
-			string(appendLimit(nil, p.Limit, p.Scale)) != limit {
-			return nil, errPast
-		}
-		switch p.Scale.Kind {
-		case lease.KindSliding:
-			p.Window.Sum = used
-			fits = fits && more > 0 && parseCells(&p.Window, p.Scale, more, at, &r)
-		case lease.KindCalendar:
-			p.Window = protocol.WindowDump{Sum: used, Period: more - 1, Begun: at}
-			fits = fits && starts(more-1, p.Scale) < wholeMax/2
-		default:
-			fits = used > 0 && used+p.Scale.Step <= wholeMax
-		}
-		if !fits {
-			return nil, errPast
-		}
-		pasts = append(pasts, p)
-	}
-	return pasts, nil
-}
-
-// errPast says that what is remembered of a limit cannot be trusted.
-var errPast = fmt.Errorf("%w: a past limit is out of range", errLayout)
 
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
 // an earlier bucket left is as good as absent.

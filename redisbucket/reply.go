@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -75,9 +76,12 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 		c.TTL = ttl
 		return c
 	}
-	c, err := parseConfig(text, ttl)
+	c, on, err := parseConfig(text, ttl)
 	if err != nil {
 		a.fail("%w", err)
+	}
+	if on != protocol.SwitchNone {
+		c.Limits = on.Limits()
 	}
 	return c
 }
@@ -153,7 +157,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	}
 	a.limits(&g.Config, &g.Levels, &g.Next)
 	g.Waited = min(g.Granted, r.Waiting)
-	g.Short = g.Granted < r.Want
+	g.Short = g.Granted < r.Want && protocol.SwitchOf(g.Config.Limits) != protocol.SwitchUnlimited
 	if g.Granted > 0 && g.Granted < r.Need {
 		a.fail("granted is %d, must be 0 or at least %d", g.Granted, r.Need)
 	}

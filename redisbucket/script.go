@@ -28,7 +28,7 @@ func newScript(name string) *script {
 		return string(text)
 	}
 	var parts []string
-	for _, part := range []string{"window", "past", "common", "open", "change", name, "close"} {
+	for _, part := range []string{"window", "common", "open", "change", name, "close"} {
 		parts = append(parts, source(part))
 	}
 	switch name {

@@ -100,27 +100,6 @@ local function windowRules(encode, decode)
     return left > 10000000 and 0 or max(0, left)
   end
 
-  -- owes returns the tokens by which the level of a limit, its tokens left, is below 0.
-  local function owes(l) return max(0, 0 - floor(l.level / l.unit)) end
-
-  -- atLeast raises the charges of window l, so that l never counts less than o, now or later: for every
-  -- cell, the sum of it and all later ones becomes the larger of the two. Both have one kind and length.
-  local function atLeast(l, o)
-    l.period, l.begun = max(l.period, o.period), max(l.begun, o.begun)
-    if l.kind == 2 then
-      l.sum = max(l.sum, o.sum)
-      return
-    end
-    local mine, others, both = 0, 0, 0
-    for j = l.first + 60, l.first, -1 do
-      local i = j % 61
-      mine, others = mine + (l.cells[i] or 0), others + (o.cells[i] or 0)
-      local most = max(mine, others)
-      l.cells[i], both = most - both, most
-    end
-    l.sum = both
-  end
-
   -- wait returns the time until the window has n tokens, or all: until enough of the oldest cells have
   -- been dropped, or until the boundary. If only the tokens that others hold are missing, it returns a
   -- Target.
@@ -211,7 +190,6 @@ local function windowRules(encode, decode)
   end
 
   function rules.charge(c, now, n) each(c, charge, now, n) end
-  rules.count, rules.atLeast = charge, atLeast -- for past.lua
 
   -- begin starts every window of c without charges; clear too, if time has passed. If c starts empty,
   -- all is used up.
@@ -248,57 +226,22 @@ local function windowRules(encode, decode)
   end
 
   -- see sets the level of every window to the tokens that it has left: while a loss is waited out,
-  -- none, less the debt (see useUp). A calendar also has none while the clock is before its period.
-  function rules.see(c, ledger, now, frozen, setAt)
+  -- none. A calendar also has none while the clock is before its period.
+  function rules.see(c, ledger, now, frozen)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
       l.shown, l.ahead = c.shown, ahead(l, c.shown)
       l.level = (now < frozen or l.ahead > 0) and min(l.spare, 0) or l.spare
-      if c.empty and now < frozen and not covers(l, setAt) then l.level = min(l.level, 0 - l.sum) end
     end)
   end
 
-  -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit
-  -- `from`, or nil for a new limit (section 6.11). remind takes over the charges of a window of the
-  -- same kind, length and offset.
-  function rules.inherit(to, from, ledger, now)
-    if not from then return end
-    if not from.kind then
-      charge(to, now, max(0, from.most - ledger) - floor(from.left / from.unit))
-    elseif from.kind == 1 and to.kind == 1 and from.tick ~= to.tick then
-      -- All of a cell counts at its end, since none of it was spent later.
-      for j = from.first, from.first + 60 do
-        local at, n = min((j + 1) * from.cell - 1, now), from.cells[j % 61] or 0
-        if covers(to, at) then charge(to, at, n) end
-      end
-    elseif from.kind ~= to.kind or from.tick ~= to.tick or from.offset ~= to.offset then
-      charge(to, now, from.sum)
-    end
-  end
-
-  -- remind raises the charges of window `to` to those of its own past, and of the limits of c, the
-  -- configuration before, that are the same; ids are the identities of these. A window without a past is
-  -- used up if pasts were forgotten. With StartEmpty so it is where N or E has grown,
-  -- since a lost bucket may have had the new ones, and have given what they are larger by.
-  function rules.remind(to, from, past, c, ids, id, empty, forgot, now, clock)
-    local known, owed = false, from and owes(from) or 0 -- what is owed is not part of what was forgotten
-    if past then
-      advance(past, now, clock)
-      atLeast(to, past)
-      known = true
-    end
-    for i = 1, c.n do
-      if ids[i] == id then
-        atLeast(to, c[i])
-        owed = max(owed, owes(c[i]))
-        known = known or not empty or c[i].most >= to.most
-      end
-    end
-    if not known and forgot > 0 and covers(to, forgot) then
-      if to.kind == 2 then -- the next period too
-        to.period = max(to.period, floor((clock + max(0, forgot - now) - to.offset) / to.tick))
-      end
-      charge(to, min(forgot, now), to.most + owed - to.sum)
+  -- follow has window `to` go on with the charges of window `from` (section 6.10). Without one nothing is
+  -- charged to it, or if usedUp nothing left of it.
+  function rules.follow(to, from, usedUp, ledger, now)
+    if from then
+      to.sum, to.cells, to.first, to.period, to.begun = from.sum, from.cells, from.first, from.period, from.begun
+    elseif usedUp then
+      useUp(to, now, ledger, now)
     end
   end
 

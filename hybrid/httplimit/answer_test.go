@@ -430,7 +430,7 @@ func TestADenialSaysNothingOfALimitThatIsNotKnown(t *testing.T) {
 }
 
 func TestFieldsAreNotShared(t *testing.T) {
-	limits := map[int64]hybrid.Limit{1: hybrid.PerHour(9), 0: hybrid.Unlimited, 2: hybrid.PerHour(1)}
+	limits := map[int64]hybrid.Limit{1: hybrid.PerHour(9), 0: hybrid.PerSecond(1000), 2: hybrid.PerHour(1)}
 	for cost, limit := range limits {
 		l := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{limit, hybrid.PerHour(8)}, CallTimeout: realTime})
 		h := httplimit.Middleware(l, httplimit.All, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),

@@ -296,7 +296,6 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 	}{
 		{"unlimited", []lease.Limit{lease.Unlimited}, strictest, true},
 		{"blocked", []lease.Limit{lease.Blocked}, laxest, false},
-		{"unlimited and blocked", []lease.Limit{lease.Unlimited, lease.Blocked}, laxest, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)

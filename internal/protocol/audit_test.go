@@ -35,12 +35,6 @@ type meter struct {
 	peak     int64 // the largest y + C so far, units: what the worst window held beyond R*w
 	admitted int64 // tokens, net of refunds
 	owed     int64 // units by which the level is below 0
-	foreign  int64 // tokens leased without the limit that may have been spent beside it
-	since    int64 // the bucket's time at which they were found: it pays for them from then on,
-	until    int64 // for as long as they last
-	found    int64 // how many they were, of a token bucket
-
-	paidBefore int64 // units that were paid so for earlier ones
 
 	leased      int64 // tokens, until leasedUntil
 	leasedUntil int64
@@ -80,10 +74,11 @@ func (m *meter) set(l lease.Limit, overcommit int64) {
 // until.
 func (m *meter) change(now int64, l lease.Limit, overcommit, leased, until int64) {
 	m.advance(now)
-	before, most := m.limit, m.most(now)
 	m.set(l, overcommit)
 	m.leased, m.leasedUntil = leased, until
-	m.convert(now, before, most)
+	for i := range m.starts { // a window that the change falls into has the larger of both
+		m.starts[i].most = max(m.starts[i].most, m.capacity*meterUnit)
+	}
 	m.advance(now)
 }
 
@@ -190,13 +185,11 @@ func sound(b *Bucket, live int64) error {
 
 // bounds has the bound (1) of a fleet while its limits change: which meters count, and from when on. It
 // follows what the bucket has in force, and finds out by rules of its own which limit is which.
-//
-// Two meters judge each limit: one goes on with the limit that takes the place of another, as the
-// bucket does, and one counts what was admitted over all times in which this very limit was in force.
 type bounds struct {
-	inForce []*meter // for each limit, as it goes on with another
-	own     []*meter // for each limit, its own
-	left    []*meter // the own ones of limits that were in force once, and may be again
+	inForce []*meter // for each limit, as it goes on with another; none for Unlimited
+	beneath []*meter // of the limits beneath a switch
+	under   []lease.Limit
+	bare    bool // a switch was in force without any
 
 	limits    []lease.Limit
 	over      int64
@@ -220,10 +213,10 @@ type refund struct {
 	seq    int64
 }
 
-// all are the meters of the limits in force.
+// all are the meters of the limits in force, and beneath a switch.
 func (b *bounds) all() iter.Seq2[int, *meter] {
 	return func(yield func(int, *meter) bool) {
-		for _, meters := range [][]*meter{b.inForce, b.own} {
+		for _, meters := range [][]*meter{b.inForce, b.beneath} {
 			for k, m := range meters {
 				if !yield(k, m) {
 					return
@@ -234,6 +227,9 @@ func (b *bounds) all() iter.Seq2[int, *meter] {
 }
 
 func (b *bounds) admit(now, n int64) {
+	if SwitchOf(b.limits) == SwitchUnlimited {
+		return // the limits beneath do not count it
+	}
 	for _, m := range b.all() {
 		m.admit(now, n)
 	}
@@ -242,7 +238,7 @@ func (b *bounds) admit(now, n int64) {
 // owe notes what is owed to each limit in force, when the server's clock says clock.
 func (b *bounds) owe(bucket *Bucket, clock int64) {
 	if !bucket.exists || bucket.created != b.created || bucket.epoch != b.epoch ||
-		!slices.EqualFunc(bucket.config.Limits, b.limits, lease.Limit.Equal) {
+		!slices.EqualFunc(bucket.inForce().Limits, b.limits, lease.Limit.Equal) {
 		return // it has just been lost, and another one, or a replica, knows nothing of this
 	}
 	s := settled(bucket, clock)
@@ -255,7 +251,7 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 			continue
 		}
 		if w == nil {
-			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit) + m.paid(s.now)
+			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit)
 			continue
 		}
 		used := b.ledger + w.sum
@@ -268,7 +264,7 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 		case b.overshot:
 			m.owed = max(0, used-m.capacity) * meterUnit
 		default:
-			m.owed = min(m.foreign, max(0, used-m.capacity)) * meterUnit
+			m.owed = 0
 		}
 	}
 }
@@ -300,11 +296,7 @@ func (b *bounds) forgivesAll(now int64) {
 		m.forgive(m.owed)
 		m.owed = 0
 	}
-	for _, m := range b.left {
-		m.advance(now)
-		m.forgive(max(0, m.excess()))
-	}
-	for _, m := range append(b.left, slices.Concat(b.inForce, b.own)...) {
+	for _, m := range b.all() {
 		if m.advance(now); m.period < m.latest {
 			m.comeAgain(m.latest, m.capacity)
 		}
@@ -340,7 +332,11 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 	}
 	for k, m := range b.all() {
 		if m.limit.Equal(lease.Blocked) {
-			m.forgive(max(0, charged*meterUnit-metered(uncharged.level[k], uncharged.scales[k].Unit)))
+			paid := int64(0) // which the limits beneath owe instead
+			if uncharged.switched == SwitchNone || uncharged.bare() {
+				paid = metered(uncharged.level[k], uncharged.scales[k].Unit)
+			}
+			m.forgive(max(0, charged*meterUnit-paid))
 		}
 	}
 }
@@ -349,9 +345,10 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 //
 // Where a live bucket changes its limits, one that goes on has the old bound in windows that begin before,
 // and the new one in those that begin after the leases of before have ended; in between the larger of the new
-// one and what was leased. One that is new begins then, and so do all of a bucket that is new.
+// one and what was leased. One that is new begins then, and so do all of a bucket that is new: used up, where
+// no newer version brings it, but for what is leased.
 func (b *bounds) follow(now int64, bucket *Bucket) {
-	s, c := bucket, &bucket.config
+	s, c := bucket, bucket.inForce()
 	anew := s.created != b.created || s.epoch != b.epoch
 	if s.frozen > s.now && !c.StartEmpty {
 		defer func() { b.forgets(now + s.frozen - s.now) }()
@@ -360,8 +357,12 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		b.leasesEnd = max(b.leasesEnd, now+unknownMax(bucket))
 		return
 	}
+	was, limits := b.inForce, b.limits
+	if b.beneath != nil {
+		was, limits = b.beneath, b.under
+	}
 	leased := int64(0) // the most that can be, if the bucket does not know
-	for i, m := range b.inForce {
+	for i, m := range was {
 		m.advance(now)
 		if most := m.most(now) / meterUnit; i == 0 || most < leased {
 			leased = most
@@ -371,14 +372,23 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		leased = min(leased, b.ledger)
 	}
 	var next []*meter
+	usedUp := !anew && (c.Version == b.version && !b.bare || c.StartEmpty || s.now < s.frozen)
 	from := []int{-1, -1, -1, -1}
-	if !anew {
-		from = goesOn(b.limits, c.Limits)
+	b.beneath, b.under = nil, nil
+	switch {
+	case anew || b.bare:
+	case s.switched != SwitchNone && !s.bare():
+		b.beneath, b.under = was, limits
+	default:
+		from = goesOn(limits, c.Limits)
 	}
 	for k, l := range c.Limits {
 		var m *meter
+		if l.Equal(lease.Unlimited) {
+			continue
+		}
 		if from[k] >= 0 {
-			m = b.inForce[from[k]]
+			m = was[from[k]]
 			if m.forgets == 0 && (m.limit.Equal(lease.Blocked) || l.Equal(lease.Blocked)) {
 				m.forgive(m.owed) // which Blocked has refilled, or cannot owe
 			}
@@ -387,136 +397,23 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			m.leased, m.leasedUntil = leased, b.leasesEnd
 			m.y = -m.most(now)
 			m.clock = b.clock
+			if usedUp {
+				m.add(now, m.most(now)-leased*meterUnit)
+			}
 		}
 		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 		next = append(next, m)
 	}
-	b.followOwn(now, bucket, anew, s.now < s.forgotAt, leased)
 	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
-	b.version = c.Version
+	b.version, b.bare = c.Version, s.bare()
 	b.leasesEnd = max(b.leasesEnd, now+unknownMax(bucket))
 }
 
 // unknownMax is how long the longest lease may last that exists now, those of a lost bucket included.
 func unknownMax(b *Bucket) int64 { return max(b.leaseMax(), b.frozen-b.now) }
 
-// followOwn says which limits leave, and which are in force again. Leases of one that leaves count as
-// admitted; what is leased without one that comes back may be spent beside it, and it owes that: of more
-// than it may have at all, in a new version, nothing, nor where the bucket was lost.
-func (b *bounds) followOwn(now int64, bucket *Bucket, anew, waits bool, leased int64) {
-	c := &bucket.config
-	// Of a limit that starts empty nothing is remembered but by the bucket in which it is in force.
-	forgotten := func(m *meter) bool { return m.limit.Equal(lease.Blocked) }
-	was := b.own
-	if anew {
-		was = slices.DeleteFunc(was, forgotten)
-	}
-	b.own = nil
-	beside := leased // what a limit that comes into force now may find leased and does not owe
-	if !anew && !waits && c.Version == b.version {
-		beside = 0
-	}
-	for _, l := range c.Limits {
-		i := slices.IndexFunc(was, func(m *meter) bool { return m.limit.Equal(l) })
-		if i < 0 {
-			i = slices.IndexFunc(was, func(m *meter) bool { return m.isOf(l) })
-		}
-		if i >= 0 {
-			m := was[i]
-			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
-			was = slices.Delete(slices.Clone(was), i, i+1)
-			b.own = append(b.own, m)
-			continue
-		}
-		i = slices.IndexFunc(b.left, func(m *meter) bool { return m.isOf(l) })
-		if i < 0 {
-			m := newMeter(l, c.Overcommit, now)
-			if m.leased, m.leasedUntil = beside, b.leasesEnd; forgotten(m) { // which can owe nothing
-				m.leased = leased
-			}
-			m.y = -m.most(now)
-			m.clock = b.clock
-			if len(b.limits) > 0 {
-				m.finds(b.ledger, bucket)
-			}
-			b.own = append(b.own, m)
-			continue
-		}
-		m := b.left[i]
-		b.left = slices.Delete(b.left, i, i+1)
-		m.advance(now)
-		drained := m.excess() <= -m.most(now)
-		switch {
-		case anew || waits: // the leases of the lost bucket are unknown
-			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
-			m.forgive(leased * meterUnit)
-		case drained: // it is as good as new
-			m.change(now, l, c.Overcommit, beside, b.leasesEnd)
-			m.y, m.paidBefore, m.found = -m.most(now), 0, 0
-		case c.Version != b.version:
-			m.change(now, l, c.Overcommit, leased, b.leasesEnd)
-			m.forgive(max(0, b.ledger-m.capacity) * meterUnit)
-		default:
-			m.change(now, l, c.Overcommit, 0, 0)
-		}
-		if !anew && !waits {
-			m.finds(b.ledger, bucket)
-		}
-		b.own = append(b.own, m)
-	}
-	for _, m := range was {
-		if slices.ContainsFunc(b.own, func(o *meter) bool { return m.isOf(o.limit) }) {
-			continue // of two that were one limit, the other goes on
-		}
-		m.advance(now)
-		if !anew {
-			m.admit(now, min(b.ledger, b.held()))
-		}
-		m.forgive(b.reports() * meterUnit) // no bucket will charge them
-		if waits && m.limit.Windowed() {
-			m.forgive(max(0, m.excess())) // of a window, while a loss is waited out, nothing is remembered
-		}
-		b.leaves(m)
-	}
-	b.left = slices.DeleteFunc(b.left, forgotten)
-}
-
-// leaves keeps the meter of a limit that is not in force any more: of two that were one limit, the one that
-// counted more.
-func (b *bounds) leaves(m *meter) {
-	held := func(m *meter) int64 { return m.excess() + m.most(m.at) }
-	i := slices.IndexFunc(b.left, func(o *meter) bool { return m.isOf(o.limit) })
-	switch {
-	case i < 0:
-		b.left = append(b.left, m)
-	case held(m) > held(b.left[i]):
-		b.left[i] = m
-	}
-}
-
-// finds notes the tokens that are leased when the limit comes into force.
-func (m *meter) finds(leased int64, bucket *Bucket) {
-	m.paidBefore = m.paid(bucket.now)
-	m.foreign, m.found = m.foreign+leased, leased
-	m.since, m.until = bucket.now, bucket.now+unknownMax(bucket)
-}
-
-// paid is the refill of a token bucket, at the running time now, for the leases it found when it came into
-// force, which may be spent after that.
-func (m *meter) paid(now int64) int64 {
-	return m.paidBefore + min(m.found*meterUnit, m.drain*max(0, min(now, m.until)-m.since))
-}
-
-// isOf reports whether m counts what is admitted of l, be it a window of another N.
-func (m *meter) isOf(l lease.Limit) bool {
-	if l.Windowed() {
-		return l.Kind == m.limit.Kind && l.Per == m.limit.Per && l.Offset == m.limit.Offset
-	}
-	return m.limit.Equal(l)
-}
-
-// goesOn says which of the old limits each new one goes on with: the equal ones first, then in
-// order those of equal kind and Per, those of equal Per and the rest; -1 for a new one.
+// goesOn says which of the old limits each new one goes on with: the equal ones first, then in order token
+// buckets of equal Per and the rest of them, and windows of equal kind, length and offset; -1 for a new one.
 func goesOn(old, limits []lease.Limit) []int {
 	from := []int{-1, -1, -1, -1}[:len(limits)]
 	free := []int{0, 1, 2, 3}[:len(old)]
@@ -530,8 +427,7 @@ func goesOn(old, limits []lease.Limit) []int {
 		}
 	}
 	pair(lease.Limit.Equal)
-	pair(func(o, l lease.Limit) bool { return o.Kind == l.Kind && o.Per == l.Per })
-	pair(func(o, l lease.Limit) bool { return o.Per == l.Per })
-	pair(func(o, l lease.Limit) bool { return true })
+	pair(func(o, l lease.Limit) bool { return o.Kind == l.Kind && o.Per == l.Per && o.Offset == l.Offset })
+	pair(func(o, l lease.Limit) bool { return !o.Windowed() && !l.Windowed() })
 	return from
 }

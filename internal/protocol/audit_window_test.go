@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -16,8 +15,7 @@ import (
 // that are not over, so that y is the largest excess over them: what was admitted from a start on,
 // less what the window may admit that begins there.
 //
-// A window that a change of limits falls into may admit what the larger of both allows. Tokens used before
-// stay used: where the length or the kind changes, as if it had been used as late as the rules count it.
+// A window that a change of limits falls into may admit what the larger of both allows.
 type start struct {
 	at     int64 // microseconds
 	period int64 // of a calendar
@@ -135,47 +133,6 @@ func (m *meter) forgive(units int64) {
 		m.starts[last].n -= units
 	}
 	m.y -= units
-}
-
-// convert has the meter go on after the limit was before, and could admit most units at once.
-func (m *meter) convert(now int64, before lease.Limit, most int64) {
-	l := m.limit
-	if before.Kind == lease.KindCalendar {
-		last := m.period // that of the bucket, after a step back
-		for _, s := range m.starts {
-			last = max(last, s.period)
-		}
-		m.starts = slices.DeleteFunc(m.starts, func(s start) bool { return s.period < last })
-	}
-	switch {
-	case !before.Windowed() && !l.Windowed():
-		return
-	case !l.Windowed():
-		was := *m
-		was.limit, was.capacity, was.leased, was.leasedUntil = before, most/meterUnit, 0, 0
-		m.y, m.starts = was.worst(), nil
-		if m.forgets > 0 {
-			// The bucket waits out the loss and knows of nothing that was used before: of what has been
-			// charged since, a window owes nothing, and so does the limit that goes on with it.
-			m.y -= m.owed
-			m.forgets = 0 // from now on y says what is left of that, also for a window that comes after it
-		}
-		return
-	case !before.Windowed():
-		m.starts = []start{{n: m.y + most, most: most}}
-	}
-	if l.Kind != before.Kind || l.Per != before.Per || l.Offset != before.Offset {
-		m.period = m.periodOf(now)
-		for i := range m.starts {
-			m.starts[i].period = m.period
-			if before.Kind != lease.KindSliding {
-				m.starts[i].at = now
-			}
-		}
-	}
-	for i := range m.starts {
-		m.starts[i].most = max(m.starts[i].most, m.capacity*meterUnit)
-	}
 }
 
 // forgets has the windows count nothing of what was before at: a bucket was lost that did not start

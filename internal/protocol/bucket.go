@@ -18,11 +18,12 @@ import (
 // All times in it but clock are the bucket's own running time, which begins with the server's time
 // at the bucket's creation and never steps back.
 type Bucket struct {
-	exists  bool
-	config  lease.Config
-	scales  [lease.LimitsMax]lease.Scale
-	records map[string]*record
-	sweepAt int // sweep when there are more records
+	exists   bool
+	config   lease.Config // its limits are those beneath the switch
+	switched Switch
+	scales   [lease.LimitsMax]lease.Scale
+	records  map[string]*record
+	sweepAt  int // sweep when there are more records
 
 	clock   int64 // the server's time at the last call
 	shown   int64 // what the server's clock shows now, which may be less after a step back
@@ -36,9 +37,7 @@ type Bucket struct {
 	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 	keep    int64 // the bucket must be remembered until then; never moves earlier
 
-	stoodAt  int64  // when a caller last proposed the configuration in force
-	pasts    []past // limits that have left, the latest last; never changed in place
-	forgotAt int64  // other limits may have been used up until then; 0: there were none
+	stoodAt int64 // when a caller last proposed the configuration in force
 
 	ttl        int64 // T in force, microseconds: config.TTL
 	proposed   int64 // the longest T proposed since proposedAt
@@ -77,7 +76,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	if !b.exists || !equal(&r.Config, &b.config) || r.Config.TTL != b.config.TTL {
+	if c := b.inForce(); !b.exists || !equal(&r.Config, &c) || r.Config.TTL != c.TTL {
 		if err := r.Config.Validate(); err != nil {
 			return err
 		}
@@ -176,8 +175,12 @@ func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 }
 
 // fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may
-// not be. Then no lease is renewed, so that those of the old limit end within T.
+// not be. Then no lease is renewed, so that those of the old limit end within T. Neither is one of a key that is
+// blocked.
 func (b *Bucket) fits(ledger int64) bool {
+	if b.switched == SwitchBlocked && ledger > 0 {
+		return false
+	}
 	for k := range b.config.Limits {
 		if ledger > b.scales[k].Capacity+b.config.Overcommit {
 			return false
@@ -218,13 +221,8 @@ func (b *Bucket) remember() {
 		}
 		longest = max(longest, full)
 	}
-	for i := range b.pasts {
-		if p := &b.pasts[i]; p.scale.Kind == lease.KindCalendar {
-			longest = max(longest, p.ends(&p.scale)-b.shown)
-		}
-	}
 	longest += b.ttl + max(b.ttl, b.ring.lastEnds()-b.now) + max(0, b.frozen-b.now)
-	if b.config.StartEmpty || b.config.Version.Revision > 0 || b.frozen > 0 {
+	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, exact.Micros(30*24*time.Hour))
 	}
 	b.keep = max(b.keep, b.now+longest)
@@ -269,7 +267,6 @@ func (b *Bucket) settle(clock int64) {
 	b.thaw(at, now, clock)
 	b.advanceWindows(now, clock, 0)
 	b.now = now
-	b.prune()
 }
 
 // refill is step 2 for the interval (from, to], during which the ledger does not change.
@@ -338,7 +335,8 @@ func (b *Bucket) clip() {
 // tokens from the levels and remembers nothing of the holder: what is admitted at once is never in
 // the ledger. Otherwise it changes nothing, and r is a call like any other.
 func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
-	if !b.atRest() || r.Debt > 0 || r.Charge > 0 || b.available(r.Headroom) < r.Want {
+	if b.switched != SwitchNone || !b.atRest() || r.Debt > 0 || r.Charge > 0 ||
+		b.available(r.Headroom) < r.Want {
 		return false
 	}
 	v, fair, newcomer := b.fairView(r), b.fair, debit{last: b.now}

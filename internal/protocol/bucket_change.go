@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -39,7 +38,7 @@ func (b *Bucket) follow(clock int64, r *lease.Request) {
 func (b *Bucket) install(clock int64, c lease.Config) {
 	ttl := exact.Micros(c.TTL)
 	*b = Bucket{
-		exists: true, config: c, records: make(map[string]*record), executed: b.executed,
+		exists: true, config: c, switched: SwitchOf(c.Limits), records: make(map[string]*record), executed: b.executed,
 		clock: clock, shown: clock, now: clock, created: clock, epoch: max(clock, 1),
 		ttl: ttl, proposed: ttl, proposedAt: clock, stoodAt: clock, ring: newRing(clock, ttl),
 	}
@@ -65,10 +64,7 @@ func (b *Bucket) fill() {
 	if b.config.StartEmpty {
 		b.useUpWindows(b.now, b.now)
 	}
-	b.pasts, b.setAt = nil, b.now
-	if b.now >= b.forgotAt {
-		b.forgotAt = 0
-	}
+	b.setAt = b.now
 }
 
 // recover compares what the caller last heard with what is stored, or just was created. An earlier
@@ -104,15 +100,10 @@ func (b *Bucket) possible(r *lease.Request) bool {
 }
 
 // freeze empties every level and lets none refill before until, when unknown holdings have run out. Debts
-// stay. Limits out of force may have been used up until then, or until the server's clock shows heardAt
-// again, if it has stepped back since.
+// stay. With StartEmpty nothing refills before the server's clock shows heardAt again, if it has stepped back
+// since: the lost bucket may have given a calendar's period until then.
 func (b *Bucket) freeze(until, heardAt int64) {
-	ahead := heardAt - b.shown
-	if ahead > exact.Micros(stepBackMax) {
-		ahead = 0
-	}
-	b.forget(max(until, b.now+ahead))
-	if b.config.StartEmpty {
+	if ahead := heardAt - b.shown; b.config.StartEmpty && ahead <= exact.Micros(stepBackMax) {
 		until = max(until, b.now+ahead)
 	}
 	for k := range b.config.Limits {
@@ -196,7 +187,7 @@ func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.S
 
 func (b *Bucket) state(changed bool) lease.State {
 	st := lease.State{
-		Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
+		Exists: true, Changed: changed, Config: b.inForce(), Epoch: b.epoch, Counter: b.counter,
 		Spent: b.spent, Denied: b.denied, ServerTime: b.clock,
 		Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
 	}
@@ -244,100 +235,81 @@ func (b *Bucket) execute(clock int64, op lease.Op, c lease.Config) (changed bool
 // adopt takes over the caller's configuration where its version is higher, or is the same and the stored one
 // has not been proposed for 2 T; and its proposal of T.
 func (b *Bucket) adopt(c lease.Config) {
-	newer := c.Version.After(b.config.Version)
+	newer, inForce := c.Version.After(b.config.Version), b.inForce()
 	switch {
-	case newer, c.Version == b.config.Version && !equal(&c, &b.config) && b.now-b.stoodAt > 2*b.ttl:
+	case newer, c.Version == b.config.Version && !equal(&c, &inForce) && b.now-b.stoodAt > 2*b.ttl:
 		b.reshape(c, newer)
-	case equal(&c, &b.config):
+	case equal(&c, &inForce):
 		b.stoodAt = b.now
 	}
 	b.propose(exact.Micros(c.TTL), newer)
 }
 
 // reshape changes the limits, for those of a newer version or of an equal one. Levels are settled at the old
-// rate already, and never rise. A limit has what is left of the one whose place it takes, and no more than by
-// its own past, where it was in force before. Limits of equal versions may take turns as often as their
-// processes call, so nothing may be lost by a turn and the turn back: a lowered burst cuts off only what does
-// not fit, where a newer version counts all that was used against it.
+// rate already, and never rise. Only a newer version gives a new limit its burst: limits of equal versions may
+// take turns as often as their processes call. A switch leaves the limits beneath as they are, and the first
+// ones that come to a bucket without any start full, as nothing was ever counted.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := b.copied(), b.rate()
+	if b.switched = SwitchOf(c.Limits); b.switched != SwitchNone {
+		c = was.beneath(c)
+	}
 	b.config = c
 	b.rescale()
 	// The same part of the new rate, or a rate that rises would be reached only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
 	b.level, b.rest = [lease.LimitsMax]int64{}, [lease.LimitsMax]int64{}
-	for i, l := range was.config.Limits {
-		if !b.inForce(past{limit: l, scale: was.scales[i]}) {
-			b.leave(&was, i)
-		}
-	}
+	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
 	for k, i := range inherit(&was, b) {
+		w, sc := b.windows[k], &b.scales[k]
 		switch {
-		case b.windows[k] != nil:
-			b.inheritWindow(&was, i, k)
-			continue
+		case w != nil && i >= 0:
+			*w = *was.windows[i]
+		case w != nil && usedUp:
+			w.useUp(sc, b.now, max(0, sc.Capacity+c.Overcommit-b.ring.ledger()))
+		case w != nil:
 		case i >= 0 && alike(&was, i, b, k):
-			b.level[k], b.rest[k] = was.level[i], was.rest[i]
-		default:
-			b.level[k] = b.ownLevel(k, newer)
-			if startsEmpty(&b.scales[k]) {
-				b.level[k] = min(b.level[k], 0)
-			}
-			if i >= 0 {
-				level := was.levelLeft(i)
-				if was.windows[i] != nil {
-					level = was.free(i, was.ring.ledger())
-				}
-				b.level[k] = min(b.level[k], b.convert(level, was.scales[i], k, newer))
-			}
+			b.level[k], b.rest[k] = max(was.level[i], -deepest(sc, c.Overcommit)), was.rest[i]
+		case i >= 0:
+			b.level[k] = b.convert(was.level[i], &was.scales[i], k)
+		case !usedUp && !startsEmpty(sc):
+			b.level[k] = sc.Capacity * sc.Unit
 		}
-		b.level[k] = max(b.level[k], -deepest(&b.scales[k], c.Overcommit))
 	}
-	b.settlePasts()
 	b.stoodAt = b.now
 	if b.now >= b.frozen { // else nothing has been drawn since setAt, when windows were used up
 		b.setAt = b.now
 	}
 }
 
-// levelLeft returns the level that token bucket k passes on to the limit in its place. Unlimited passes
-// on a full one: it takes seconds to fill, but never denied anything.
-func (b *Bucket) levelLeft(k int) int64 {
-	if b.level[k] >= 0 && lease.Unlimited.Equal(b.config.Limits[k]) {
-		return b.scales[k].Capacity * b.scales[k].Unit
-	}
-	return b.level[k]
-}
-
-// alike reports whether limit i of old and limit k of b are one: the same rate over the same time,
-// the same burst, and counted in the same units.
+// alike reports whether limit i of old and limit k of b are one: a token bucket of the same rate over the same
+// time and the same burst, counted in the same units.
 func alike(old *Bucket, i int, b *Bucket, k int) bool {
 	return old.config.Limits[i].Per == b.config.Limits[k].Per && old.scales[i] == b.scales[k]
 }
 
-// inherit says for each limit of b which one of old it goes on with; -1 for none. A
-// limit that has not changed goes on with itself, wherever it stands now. Of the others, first
-// those of equal kind and Per are paired, in order, then those of equal Per, then those that are
-// left. By position alone, a limit put
-// in front would hand every other one's level to its neighbour and start the last one full.
+// inherit says for each limit of b which one of old it goes on with; -1 for none. A limit that has not changed
+// goes on with itself, wherever it stands now. Of the others a token bucket goes on with one of equal Per, or
+// else with any that is left, and a window with one of its kind, length and offset, all in order. By position
+// alone, a limit put in front would hand every other one's level to its neighbour.
 func inherit(old, b *Bucket) []int {
 	from := make([]int, len(b.config.Limits))
 	taken := [lease.LimitsMax]bool{}
 	for k := range from {
 		from[k] = -1
 	}
+	if old.bare() {
+		return from
+	}
 	for _, fits := range []func(i, k int) bool{
 		func(i, k int) bool { return alike(old, i, b, k) },
-		func(i, k int) bool {
-			return old.config.Limits[i].Per == b.config.Limits[k].Per && old.scales[i].Kind == b.scales[k].Kind
-		},
 		func(i, k int) bool { return old.config.Limits[i].Per == b.config.Limits[k].Per },
 		func(i, k int) bool { return true },
 	} {
 		for k := range from {
 			for i := range old.config.Limits {
-				if from[k] < 0 && !taken[i] && fits(i, k) {
+				if from[k] < 0 && !taken[i] && continues(&old.scales[i], &b.scales[k]) && fits(i, k) {
 					from[k], taken[i] = i, true
 				}
 			}
@@ -346,137 +318,48 @@ func inherit(old, b *Bucket) []int {
 	return from
 }
 
-// convert expresses a level of another limit in the units of limit k. Where the burst shrinks, a
-// newer version takes off what it lost. A debt stays what it was, rounded up: no change of limits
-// pays it. A limit that would start empty inherits debts only.
-func (b *Bucket) convert(level int64, from lease.Scale, k int, newer bool) int64 {
-	to := b.scales[k]
-	if lost := from.Capacity - to.Capacity; lost > 0 && level > 0 {
-		if newer {
-			level = max(0, level-lost*from.Unit)
-		} else {
-			level = min(level, to.Capacity*from.Unit)
-		}
+// continues reports whether a limit may go on with an old one: a token bucket with any other, a window with one
+// of its kind, length and offset.
+func continues(old, sc *lease.Scale) bool {
+	return old.Kind == sc.Kind && (sc.Kind == lease.KindBucket || old.Tick == sc.Tick && old.Offset == sc.Offset)
+}
+
+// convert expresses a level of another limit in the units of limit k, at most its burst. A debt stays what it
+// was, rounded up: no change of limits pays it. A limit that starts empty inherits debts only.
+func (b *Bucket) convert(level int64, from *lease.Scale, k int) int64 {
+	to := &b.scales[k]
+	if from.Capacity > to.Capacity {
+		level = min(level, to.Capacity*from.Unit)
 	}
-	if startsEmpty(&to) {
+	if startsEmpty(to) {
 		level = min(level, 0)
 	}
-	whole, deepest := exact.FloorDiv(level, from.Unit), deepest(&to, b.config.Overcommit)
+	whole, deepest := exact.FloorDiv(level, from.Unit), deepest(to, b.config.Overcommit)
 	if whole < -deepest/to.Unit-1 { // the product may be too large
 		return -deepest
 	}
-	return whole*to.Unit + exact.MulDiv(level-whole*from.Unit, to.Unit, from.Unit)
+	return max(-deepest, whole*to.Unit+exact.MulDiv(level-whole*from.Unit, to.Unit, from.Unit))
 }
 
-func (b *Bucket) prune() { b.drop(func(p past) bool { return p.ended(b.now, b.clock) }) }
-
-func (b *Bucket) drop(over func(past) bool) {
-	if slices.ContainsFunc(b.pasts, over) {
-		b.pasts = slices.DeleteFunc(slices.Clone(b.pasts), over)
+// inForce is the configuration as processes propose it and hear of it: with a switch in place of its limits.
+func (b *Bucket) inForce() lease.Config {
+	c := b.config
+	if b.switched != SwitchNone {
+		c.Limits = b.switched.Limits()
 	}
+	return c
 }
 
-// forget notes that limits out of force may have been used up until then. It keeps pasts that owe.
-func (b *Bucket) forget(until int64) {
-	if until <= b.forgotAt {
-		return
-	}
-	b.forgotAt = until
-	var owed []past
-	for _, p := range b.pasts {
-		if p.used = p.usedAt(b.now); p.used > p.all() {
-			p.at = until
-			owed = append(owed, p)
-		}
-	}
-	b.pasts = owed
+// bare reports whether there are no limits beneath the switch: the bucket began with it.
+func (b *Bucket) bare() bool {
+	return b.switched != SwitchNone && SwitchOf(b.config.Limits) != SwitchNone
 }
 
-func (b *Bucket) inForce(p past) bool {
-	for k, l := range b.config.Limits {
-		if p.sameAs(l, &b.scales[k]) {
-			return true
-		}
+// beneath is c, which proposes a switch, with the limits that stay beneath it: those of b, if it has any and
+// they are counted with the same overcommit.
+func (b *Bucket) beneath(c lease.Config) lease.Config {
+	if !b.bare() && c.Overcommit == b.config.Overcommit {
+		c.Limits = b.config.Limits
 	}
-	return false
-}
-
-// leave adds the past of limit i of was, which goes out of force. Leased tokens count as used, because
-// they may be spent before the limit comes back. Until forgotAt every limit without a past counts as
-// used up, so only a token bucket that owes needs one.
-func (b *Bucket) leave(was *Bucket, i int) {
-	p := past{limit: was.config.Limits[i], scale: was.scales[i], at: b.now - was.rest[i]}
-	if w := was.windows[i]; w != nil {
-		if b.now < b.forgotAt {
-			return
-		}
-		p.window = *w
-		p.charge(&p.scale, b.now, was.ring.ledger())
-		if p.scale.Kind == lease.KindCalendar {
-			p.begun = max(0, p.begun)
-			p.at = p.begun
-		} else if p.sum == 0 {
-			return
-		}
-	} else {
-		p.over = was.config.Overcommit
-		p.used = p.all() - was.level[i]
-		least := int64(0)
-		if b.now < b.forgotAt {
-			p.at, least = b.forgotAt, p.all()
-		}
-		if p.used <= least || startsEmpty(&p.scale) {
-			return
-		}
-	}
-	if at := slices.IndexFunc(b.pasts, p.isOf); at >= 0 { // a configuration may have one limit twice
-		p.used, p.over = max(p.used, b.pasts[at].used), max(p.over, b.pasts[at].over)
-		p.atLeast(&p.scale, &b.pasts[at].window)
-		if p.scale.Kind == lease.KindCalendar {
-			p.at = p.begun
-		}
-		b.drop(p.isOf)
-	}
-	b.pasts = append(slices.Clip(b.pasts), p)
-}
-
-// settlePasts drops the pasts of limits in force, and of too many the oldest that owe nothing.
-func (b *Bucket) settlePasts() {
-	b.drop(b.inForce)
-	for len(b.pasts) > pastsMax {
-		oldest := max(0, slices.IndexFunc(b.pasts, func(p past) bool { return p.used <= p.all() }))
-		b.pasts = slices.Delete(slices.Clone(b.pasts), oldest, oldest+1)
-		b.forgotAt = max(b.forgotAt, b.now)
-	}
-}
-
-func (b *Bucket) pastOf(k int) *past {
-	i := slices.IndexFunc(b.pasts, func(p past) bool { return p.sameAs(b.config.Limits[k], &b.scales[k]) })
-	if i < 0 {
-		return nil
-	}
-	return &b.pasts[i]
-}
-
-// ownLevel returns the level of token bucket k by its own past. The leases that it finds count as used
-// and not paid for. A newer version is lent those beyond B + E: operators change limits rarely, where
-// turns may go on for ever.
-func (b *Bucket) ownLevel(k int, newer bool) int64 {
-	sc, over := &b.scales[k], b.config.Overcommit
-	full := sc.Capacity * sc.Unit
-	p := b.pastOf(k)
-	if p == nil {
-		if p = (&past{scale: *sc, over: over, at: b.forgotAt}); b.forgotAt > 0 { // it may have been used up then
-			p.used = p.all()
-		}
-	}
-	leased := b.ring.ledger()
-	if newer {
-		leased = min(leased, sc.Capacity+over)
-	}
-	level, deepest := min(full+over*sc.Unit, p.all()-p.usedAt(b.now)), deepest(sc, over)
-	if leased > (level+deepest)/sc.Unit { // the product may be too large
-		return -deepest
-	}
-	return min(full, level-leased*sc.Unit)
+	return c
 }

@@ -39,15 +39,15 @@ func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 // are in units (see Scale), times and durations in microseconds, tokens and weights per slot of the ring.
 type BucketDump struct {
 	Exists bool
-	Config lease.Config // its TTL is the one in force
+	Config lease.Config // its TTL is the one in force, its limits are those beneath the switch
+	Switch Switch
 
 	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
 	Spent, Denied                                            int64
-	Proposed, ProposedAt, StoodAt, ForgotAt                  int64
+	Proposed, ProposedAt, StoodAt                            int64
 
 	Level, Rest [lease.LimitsMax]int64
 	Windows     [lease.LimitsMax]WindowDump // of the limits that are windows
-	Pasts       []PastDump                  // of the limits that are not in force any more
 
 	Width, MovedAt int64
 	Held, Weight   [ringSlices]int64
@@ -67,15 +67,6 @@ type WindowDump struct {
 	Period, Begun int64
 }
 
-// PastDump is the past of a limit that is out of force. For a token bucket, Used is the units below
-// B + E at the running time At, and Over is E. For a window, Window has the charges up to At.
-type PastDump struct {
-	Limit          lease.Limit
-	Scale          lease.Scale
-	Over, Used, At int64
-	Window         WindowDump
-}
-
 // RecordDump has the state of one holder.
 type RecordDump struct {
 	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
@@ -90,10 +81,10 @@ func (b *Bucket) Dump() BucketDump {
 		return BucketDump{}
 	}
 	d := BucketDump{
-		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
+		Exists: true, Config: b.config, Switch: b.switched, Clock: b.clock, Now: b.now, Created: b.created,
 		Epoch: b.epoch, Counter: b.counter, Spent: b.spent, Denied: b.denied,
 		Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
-		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ForgotAt: b.forgotAt,
+		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt,
 		Level: b.level, Rest: b.rest,
 		Width: b.ring.width, MovedAt: b.ring.movedAt,
 		Held: b.ring.held, Weight: b.ring.weight,
@@ -104,9 +95,6 @@ func (b *Bucket) Dump() BucketDump {
 		if w != nil {
 			d.Windows[k] = w.dump(&b.scales[k])
 		}
-	}
-	for _, p := range b.pasts {
-		d.Pasts = append(d.Pasts, PastDump{p.limit, p.scale, p.over, p.used, p.at, p.dump(&p.scale)})
 	}
 	for holder, r := range b.records {
 		if _, live := b.locate(r); !live {
@@ -123,7 +111,7 @@ func (b *Bucket) Dump() BucketDump {
 
 // AtRest returns d for a store that keeps only the state that a bucket at rest needs (docs/protocol.md
 // section 3.9): the other fields follow from the configuration, the running time, the epoch, the counters,
-// SetAt, ForgotAt, and the levels. A store may leave the other fields out where AtRest changes none of them.
+// SetAt, and the levels. A store may leave the other fields out where AtRest changes none of them.
 // Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	d.Clock, d.Created, d.Frozen, d.Keep = d.Now, d.Epoch, 0, 0
@@ -138,9 +126,9 @@ func (d BucketDump) AtRest() BucketDump {
 // bucket is that of d, without its ring, shares and records.
 func (d *BucketDump) bucket() Bucket {
 	b := Bucket{
-		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,
+		exists: true, config: d.Config, switched: d.Switch, clock: d.Clock, now: d.Now, created: d.Created,
 		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
-		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, forgotAt: d.ForgotAt,
+		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt,
 		ttl: exact.Micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
 		level: d.Level, rest: d.Rest,
 	}

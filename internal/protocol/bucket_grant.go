@@ -71,6 +71,14 @@ func (b *Bucket) worth(k int, r *lease.Request) int64 {
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is the
 // tokens of the other holders; alone says that none was active within T.
 func (b *Bucket) draw(r *lease.Request, rec *record, others int64, alone bool) int64 {
+	if b.switched != SwitchNone {
+		rec.debit = debit{min(rec.debit.allowance, exact.MaxUnits), b.now}
+		if b.switched == SwitchBlocked || r.Waiting < r.Need {
+			return 0
+		}
+		// Nothing is leased: what came back later would count for the limits beneath.
+		return min(r.Want, r.Waiting)
+	}
 	available := max(0, b.available(r.Headroom))
 	v := b.fairView(r)
 	b.fair.advance(v, &rec.debit)
@@ -112,8 +120,8 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	target, _, _ := b.pace(r.Weight)
 	*g = lease.Grant{
 		Seq: rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
-		Short: rec.granted < r.Want, Running: rec.debit.last,
-		Config: b.config, Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
+		Short: rec.granted < r.Want && b.switched != SwitchUnlimited, Running: rec.debit.last,
+		Config: b.inForce(), Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
 		Ledger: b.ring.ledger(), ActiveWeight: max(active, r.Weight), Contended: b.now < b.fair.contendedUntil,
 		Expiry: exact.Duration(b.keep - b.now), LeaseMax: exact.Duration(b.leaseMax()),
 		Frozen: exact.Duration(max(0, b.frozen-b.now)),
@@ -126,6 +134,9 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 		longest := int64(0)
 		for k := range b.config.Limits {
 			longest = max(longest, b.waitAt(k, least+b.kept(k, r.Headroom)))
+		}
+		if b.switched != SwitchNone {
+			_, longest = b.switchLevels(0)
 		}
 		g.RetryAfter = exact.Duration(longest)
 	}
@@ -155,6 +166,11 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 func (b *Bucket) levels(headroom float64) (
 	tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration,
 ) {
+	if b.switched != SwitchNone {
+		level, wait := b.switchLevels(headroom)
+		tokens[0], next[0] = level, exact.Duration(wait)
+		return tokens, next
+	}
 	for k := range b.config.Limits {
 		tokens[k] = b.tokens(k, headroom)
 		next[k] = exact.Duration(b.waitAt(k, tokens[k]+b.kept(k, headroom)+1))
@@ -195,6 +211,16 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 		v.steer = v.level
 	}
 	return v
+}
+
+// switchLevels are the levels of the switch: nothing for a century, or all that can be counted.
+func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
+	l := b.switched.Limits()[0]
+	level = -kept(l.Capacity(), headroom)
+	if b.switched == SwitchBlocked {
+		return level, exact.Micros(exact.MaxTime)
+	}
+	return level + l.Capacity(), 0
 }
 
 // refillTime is the microseconds until a caller with this headroom sees m tokens in every limit.

@@ -18,9 +18,6 @@ func (b *Bucket) free(k int, ledger int64) int64 {
 	if b.now < b.frozen || w.ahead(sc, b.shown) > 0 {
 		n = min(n, 0)
 	}
-	if b.waitsEmpty() && !w.covers(sc, b.setAt) {
-		n = min(n, -w.sum) // see useUpWindows
-	}
 	return n
 }
 
@@ -113,8 +110,6 @@ func (b *Bucket) levelUnit(k int) int64 {
 	return b.scales[k].Unit
 }
 
-// Windows whose limits change: docs/protocol.md section 6.11. Used tokens stay used.
-
 // rescale follows a change to a valid configuration. Windows begin with nothing charged.
 func (b *Bucket) rescale() {
 	for k, l := range b.config.Limits {
@@ -135,14 +130,6 @@ func (b *Bucket) restore(d *BucketDump) {
 			w.restore(&b.scales[k], &d.Windows[k])
 		}
 	}
-	for _, one := range d.Pasts {
-		p := past{limit: one.Limit, scale: one.Scale, over: one.Over, used: one.Used, at: one.At}
-		p.restore(&p.scale, &one.Window)
-		if p.scale.Kind == lease.KindSliding {
-			p.first = max(0, exact.FloorDiv(p.at-p.scale.Tick, p.scale.Cell))
-		}
-		b.pasts = append(b.pasts, p)
-	}
 }
 
 // copied is b with windows of its own, to go back to.
@@ -155,53 +142,4 @@ func (b *Bucket) copied() Bucket {
 		}
 	}
 	return c
-}
-
-// inheritWindow charges window k, which is new, with the use of limit from of was; -1 for none. The
-// window counts no less than by its own past, and all of it if that was forgotten. With StartEmpty a
-// window that goes on with a larger N or E counts as forgotten too: a lost bucket may have had these,
-// and may have given the difference.
-func (b *Bucket) inheritWindow(was *Bucket, from, k int) {
-	w, sc := b.windows[k], &b.scales[k]
-	if from >= 0 {
-		old, osc := was.windows[from], &was.scales[from]
-		switch {
-		case old == nil:
-			room := max(0, osc.Capacity+was.config.Overcommit-was.ring.ledger())
-			w.charge(sc, b.now, room-exact.FloorDiv(was.levelLeft(from), osc.Unit))
-		case osc.Kind == lease.KindSliding && sc.Kind == lease.KindSliding && osc.Tick != sc.Tick:
-			w.recount(sc, old, osc, b.now)
-		case !same(was.config.Limits[from], osc, b.config.Limits[k], sc):
-			w.charge(sc, b.now, old.sum)
-		}
-	}
-	known, owed := false, was.owes(from) // what is owed is not part of what was forgotten
-	if p := b.pastOf(k); p != nil {
-		own := p.window
-		own.advance(sc, b.now, b.clock)
-		w.atLeast(sc, &own)
-		known = true
-	}
-	for i, old := range was.windows {
-		if old != nil && same(was.config.Limits[i], &was.scales[i], b.config.Limits[k], sc) {
-			w.atLeast(sc, old)
-			owed = max(owed, was.owes(i))
-			raised := sc.Capacity+b.config.Overcommit > was.scales[i].Capacity+was.config.Overcommit
-			known = known || !b.config.StartEmpty || !raised
-		}
-	}
-	if !known && b.forgotAt > 0 && w.covers(sc, b.forgotAt) {
-		if sc.Kind == lease.KindCalendar { // the next period too
-			w.period = max(w.period, exact.FloorDiv(b.clock+max(0, b.forgotAt-b.now)-sc.Offset, sc.Tick))
-		}
-		w.charge(sc, min(b.forgotAt, b.now), sc.Capacity+b.config.Overcommit+owed-w.sum)
-	}
-}
-
-// owes returns the tokens by which limit k is below 0; 0 for -1.
-func (b *Bucket) owes(k int) int64 {
-	if k < 0 {
-		return 0
-	}
-	return max(0, -exact.FloorDiv(b.free(k, b.ring.ledger()), b.scales[k].Unit))
 }

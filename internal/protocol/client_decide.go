@@ -408,11 +408,9 @@ func (c *Client) shareAwaited() bool {
 	return false
 }
 
-func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), lease.Blocked.Equal) }
+func (c *Client) admitsNone() bool { return SwitchOf(c.limitsNow()) == SwitchBlocked }
 
-func (c *Client) admitsAll() bool {
-	return !slices.ContainsFunc(c.limitsNow(), func(l lease.Limit) bool { return !lease.Unlimited.Equal(l) })
-}
+func (c *Client) admitsAll() bool { return SwitchOf(c.limitsNow()) == SwitchUnlimited }
 
 // activeFor is for how many TTLs the largest active weight counts. A process that calls about once in
 // a TTL is not counted now and then, and the parts would add up to more than 1.

@@ -81,6 +81,7 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	for range limits {
 		f.config.Limits = append(f.config.Limits, f.randomLimit())
 	}
+	f.config.Limits = switchAlone(f.config.Limits)
 	f.config.Overcommit = max(0, rnd.Int64N(6)-2)
 	f.config.TTL = f.randomTTL()
 	f.config.Target = time.Microsecond
@@ -92,8 +93,8 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	if f.faults.Versions {
 		f.newer.Version.Deploy = 1
 	}
-	if f.newer.Limits = f.otherLimits(f.config.Limits); rnd.IntN(2) == 0 &&
-		len(f.config.Limits) < lease.LimitsMax {
+	f.newer.Limits = f.otherLimits(f.config.Limits)
+	if SwitchOf(f.config.Limits) == SwitchNone && rnd.IntN(2) == 0 && len(f.config.Limits) < lease.LimitsMax {
 		f.newer.Limits = append(slices.Clone(f.config.Limits), lease.Limit{Tokens: 1, Per: time.Millisecond,
 			Burst: 1 + rnd.Int64N(4)})
 	}
@@ -139,12 +140,24 @@ func (f *fleet) log(format string, args ...any) {
 
 func (f *fleet) name() string { f.names++; return fmt.Sprintf("p%d", f.names) }
 
+// switchAlone returns limits, or the first switch among them.
+func switchAlone(limits []lease.Limit) []lease.Limit {
+	for k := range limits {
+		if one := limits[k : k+1]; SwitchOf(one) != SwitchNone {
+			return one
+		}
+	}
+	return limits
+}
+
 func (f *fleet) randomLimit() lease.Limit {
 	switch {
 	case f.faults.Windows && f.rnd.IntN(4) > 0:
 		return f.randomWindow()
 	case f.rnd.IntN(12) == 0:
 		return lease.Blocked
+	case f.rnd.IntN(24) == 0 && f.faults.SetLimits:
+		return lease.Unlimited
 	case f.rnd.IntN(12) == 0:
 		return lease.Limit{Tokens: 1, Per: 100 * time.Millisecond, Burst: 1}
 	}
@@ -169,7 +182,9 @@ func (f *fleet) capacity() int64 {
 	}
 	for _, c := range configs {
 		for _, l := range c.Limits {
-			most = max(most, l.Capacity()+c.Overcommit)
+			if !lease.Unlimited.Equal(l) {
+				most = max(most, l.Capacity()+c.Overcommit)
+			}
 		}
 	}
 	return most
@@ -187,7 +202,7 @@ func (f *fleet) server() int64 { return f.now + f.offset }
 func (f *fleet) held() (n int64) {
 	seen := make(map[int64]bool)
 	for _, one := range f.nodes {
-		if f.clock(one) < one.Deadline() {
+		if f.clock(one) < one.Deadline() && !one.lent {
 			n += one.Pool.Held()
 		}
 	}
@@ -264,7 +279,9 @@ func (f *fleet) drain(n *node) {
 
 func (f *fleet) admit(n *node, tokens int64) {
 	n.spent += tokens
-	f.bounds.admit(f.now, tokens)
+	if !n.lent { // Unlimited was in force when the process last heard of it
+		f.bounds.admit(f.now, tokens)
+	}
 }
 
 func (f *fleet) open(n *node) {
@@ -449,7 +466,7 @@ func (f *fleet) execute(p packet) {
 		if r.Charge > 0 {
 			f.bounds.charge(p.node, r, uncharged)
 		}
-		if n := f.bucket.available(r.Headroom); g.Granted > 0 && n < 0 {
+		if n := f.bucket.available(r.Headroom); g.Granted > 0 && n < 0 && f.bucket.switched != SwitchUnlimited {
 			f.lost = fmt.Errorf("a grant went %d tokens into the headroom of %v", -n, r.Headroom)
 		}
 		f.bounds.admit(f.now, max(0, g.Waited-p.node.gone[r.Seq]))

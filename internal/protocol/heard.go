@@ -281,19 +281,16 @@ type Terms struct {
 // (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
 func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
-	if t.Policy.MinBatch > 1 { // a process that sets it wants leases
+	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets it wants leases
 		return false
 	}
-	unlimited, single := true, t.Policy.MaxBatch == 1
+	single := t.Policy.MaxBatch == 1
 	for _, l := range c.Limits {
-		if lease.Blocked.Equal(l) || n > grantable(l, t.Policy.Headroom) {
+		if n > grantable(l, t.Policy.Headroom) {
 			return false
 		}
 		part, _ := ceilingOf(t.Policy, c, c.Target, l, m.byCalls(1) <= 1)
-		unlimited, single = unlimited && lease.Unlimited.Equal(l), single || part < 2
-	}
-	if unlimited {
-		return false
+		single = single || part < 2
 	}
 	p := m.pace
 	if m.replied {

@@ -29,6 +29,7 @@ type holding struct {
 	reported    int64 // heard.running when the present report interval began
 	disowned    int64 // what was drawn up to then is another id's to give back; see rename
 
+	lent     bool  // Unlimited is in force: what is in the pool is not in the ledger (6.17)
 	base     int64 // tokens in the pool when it was last counted
 	lateSeen int64 // Pool.late when it was last counted
 	account  Account
@@ -81,9 +82,14 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.reported = h.heard.running
 	h.counted(held)
 	h.base = held - returned
+	remaining := h.base
+	if h.lent {
+		h.account.Burnt += returned
+		remaining, returned = 0, 0
+	}
 	h.open = lease.Request{
 		Holder: h.id, Seq: seq, Config: a.Config,
-		Remaining: held - returned, Returned: returned,
+		Remaining: remaining, Returned: returned,
 		Unused: unused, Refund: refund, Debt: min(h.debt, lease.WaitingMax), Charge: h.charge,
 		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Denied: a.Denied,
 		Weight: a.Weight, Headroom: a.Headroom,
@@ -147,6 +153,12 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 	}
 	granted := min(g.Granted, h.open.Want)
 	got.Waited = min(g.Waited, h.open.Waiting, granted)
+	switch {
+	case SwitchOf(g.Config.Limits) == SwitchUnlimited:
+		h.lent, granted = true, h.open.Want // what the bucket has granted is what waited
+	case h.lent:
+		h.burn()
+	}
 	pooled := granted - got.Waited
 	h.account.Granted += granted
 	if now >= h.Deadline() { // the grant itself has come too late
@@ -169,8 +181,14 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 }
 
 // publish has the pool say of its tokens what the last reply did. The bucket has counted them as
-// held by this process then, so they left it then or later.
-func (h *holding) publish() { h.Pool.SetDrawn(h.heard.epoch, h.heard.running) }
+// held by this process then, so they left it then or later. Those that are lent never were in it.
+func (h *holding) publish() {
+	if h.lent {
+		h.Pool.SetDrawn(0, h.heard.running)
+	} else {
+		h.Pool.SetDrawn(h.heard.epoch, h.heard.running)
+	}
+}
 
 // Expire burns a holding whose deadline has come.
 func (h *holding) Expire(now clock.Instant) {
@@ -234,9 +252,12 @@ func (h *holding) burnUnused() {
 	h.unused = 0
 }
 
-// Refund reports n admitted tokens as not having happened, with the next call.
+// Refund reports n admitted tokens as not having happened, with the next call. Under Unlimited they never
+// left the limits beneath.
 func (h *holding) Refund(n int64) {
-	h.refund = min(h.refund+n, lease.WaitingMax)
+	if !h.lent {
+		h.refund = min(h.refund+n, lease.WaitingMax)
+	}
 }
 
 // Charge has n tokens, which a request has used beyond what it was granted, travel with the next
@@ -262,7 +283,7 @@ func (h *holding) burn() {
 	held := h.Pool.Drain()
 	h.counted(held)
 	h.account.Burnt += held
-	h.base = 0
+	h.base, h.lent = 0, false
 }
 
 // counted books what was taken since the pool was last counted. It holds held tokens now.

@@ -201,3 +201,30 @@ func BurstWanted(g *lease.Grant, weight int64) int64 {
 	}
 	return int64(math.Ceil(min(wanted, exact.MaxUnits)))
 }
+
+// Switch suspends the limits of a bucket: docs/protocol.md section 6.17.
+type Switch int
+
+// The switches. Without one the limits of a bucket decide.
+const (
+	SwitchNone Switch = iota
+	SwitchUnlimited
+	SwitchBlocked
+)
+
+var switchLimits = [...][]lease.Limit{SwitchUnlimited: {lease.Unlimited}, SwitchBlocked: {lease.Blocked}}
+
+// Limits are the limits by which a process proposes the switch, and hears of it.
+func (s Switch) Limits() []lease.Limit { return switchLimits[s] }
+
+// SwitchOf is the switch that these limits propose: Unlimited or Blocked by itself.
+func SwitchOf(limits []lease.Limit) Switch {
+	switch {
+	case len(limits) != 1:
+	case lease.Unlimited.Equal(limits[0]):
+		return SwitchUnlimited
+	case lease.Blocked.Equal(limits[0]):
+		return SwitchBlocked
+	}
+	return SwitchNone
+}

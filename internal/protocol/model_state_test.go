@@ -118,7 +118,6 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 	to = putIf(w.versions, to, max(0, s.keep-w.now))
 	to = putIf(w.turns, to, d.near(w.now-s.stoodAt))
 	to = d.windows(to, w)
-	to = d.pasts(to, w)
 	for i := range int64(ringSlices) {
 		at := (s.ring.base + i) % ringSlices
 		to = put(to, s.ring.held[at], s.ring.weight[at])
@@ -389,24 +388,6 @@ func (d *describer) window(to []byte, w *world, win *window, sc *lease.Scale, at
 	to = put(to, d.near((at/sc.Cell-win.first)*w.grain))
 	for j := win.first; j <= win.first+sc.Tick/sc.Cell+1; j++ {
 		to = put(to, *win.slot(j))
-	}
-	return to
-}
-
-// pasts describes what the bucket remembers of limits that have left.
-func (d *describer) pasts(to []byte, w *world) []byte {
-	if w.alternative == nil {
-		return to
-	}
-	s := &w.bucket
-	to = put(to, d.near(w.now-s.forgotAt), int64(len(s.pasts)))
-	for i := range s.pasts {
-		p := s.pasts[i]
-		to = put(to, flags(p.limit.Equal(w.limit)), p.usedAt(w.now))
-		if p.scale.Kind != lease.KindBucket {
-			p.advance(&p.scale, w.now, w.now)
-			to = d.window(put(to, d.near(w.now-p.at)), w, &p.window, &p.scale, w.now)
-		}
 	}
 	return to
 }

@@ -155,19 +155,15 @@ type Unheard struct {
 // Decides reports whether an Unheard can decide on a request for n tokens, where all processes on the
 // node weigh active, as last heard; 0 for a node of which nothing was heard. Otherwise a Client has to.
 func (t *Terms) Decides(active, n int64, p Patience) bool {
-	fits := func(l lease.Limit) bool {
-		return !lease.Unlimited.Equal(l) &&
-			(p == UpTo || lease.Blocked.Equal(l) || n <= grantable(l, t.Policy.Headroom))
-	}
 	return p != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
-		!slices.ContainsFunc(t.Proposed.Limits, func(l lease.Limit) bool { return !fits(l) })
+		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && (p == UpTo || n <= t.Most())
 }
 
 // Denies reports whether every request that an Unheard decides on is denied. With StartEmpty a bucket of
 // which nothing was heard may be empty.
 func (t *Terms) Denies(active int64) bool {
 	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
-		slices.ContainsFunc(t.Proposed.Limits, lease.Blocked.Equal) ||
+		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||
 		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
 }
 

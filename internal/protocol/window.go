@@ -126,17 +126,6 @@ func (w *window) restore(sc *lease.Scale, d *WindowDump) {
 	}
 }
 
-// recount charges what old counts in its cells to those of another length: all of a cell at its
-// end, since nothing in it was spent later than that.
-func (w *window) recount(sc *lease.Scale, old *window, osc *lease.Scale, now int64) {
-	for j := old.first; j < old.first+windowSlots; j++ {
-		at := min((j+1)*osc.Cell-1, now)
-		if n := *old.slot(j); n > 0 && w.covers(sc, at) {
-			w.charge(sc, at, n)
-		}
-	}
-}
-
 func (w *window) dump(sc *lease.Scale) WindowDump {
 	switch sc.Kind {
 	case lease.KindSliding:
@@ -148,82 +137,6 @@ func (w *window) dump(sc *lease.Scale) WindowDump {
 	}
 }
 
-// Limits that leave and come back: docs/protocol.md section 6.12.
-
-const (
-	// pastsMax is the number of limits out of force that a bucket remembers: those of two configurations.
-	pastsMax = 2 * lease.LimitsMax
-	// stepBackMax is the longest step back of the server's clock that a calendar waits out. After a
-	// longer one the clock was plainly wrong before, and waiting for it could take years.
-	stepBackMax = 10 * time.Second
-)
-
-// past records the use of a limit that is out of force, leases included. The use fades as it would in
-// force: a token bucket refills, and a window drops its cells.
-type past struct {
-	limit lease.Limit
-	scale lease.Scale
-	over  int64 // of a token bucket, E
-	used  int64 // of a token bucket, units below B + E
-	at    int64 // the running time of used, or to which the window was advanced
-	window
-}
-
-// sameAs reports whether p is the past of limit l. A window's charges do not depend on its N.
-func (p past) sameAs(l lease.Limit, sc *lease.Scale) bool { return same(p.limit, &p.scale, l, sc) }
-
-// same reports whether a and b are one limit: token buckets of equal rate, Per, burst and units, or
-// windows of equal kind, length and offset.
-func same(a lease.Limit, asc *lease.Scale, b lease.Limit, bsc *lease.Scale) bool {
-	if asc.Kind != lease.KindBucket {
-		return asc.Kind == bsc.Kind && asc.Tick == bsc.Tick && asc.Offset == bsc.Offset
-	}
-	return a.Per == b.Per && *asc == *bsc
-}
-
-// all is B + E of p, a token bucket, in units.
-func (p *past) all() int64 { return (p.scale.Capacity + p.over) * p.scale.Unit }
-
-// usedAt returns the units of p, a token bucket, that are still used at the time now.
-func (p *past) usedAt(now int64) int64 {
-	if p.used == 0 {
-		return 0
-	}
-	ticks := max(0, now-p.at) / p.scale.Tick
-	if ticks >= (p.used+p.scale.Step-1)/p.scale.Step {
-		return 0
-	}
-	return p.used - ticks*p.scale.Step
-}
-
-// ended reports whether nothing of p counts any more at the time now, when the server's clock says
-// clock. A calendar counts until its clock cannot step back into the period.
-func (p *past) ended(now, clock int64) bool {
-	switch p.scale.Kind {
-	case lease.KindCalendar:
-		return clock >= p.ends(&p.scale)
-	case lease.KindSliding:
-		return now >= p.at+exact.Micros(p.scale.TimeToFull())
-	default:
-		return p.usedAt(now) == 0
-	}
-}
-
-func (p past) isOf(o past) bool { return p.sameAs(o.limit, &o.scale) }
-
-// atLeast raises the charges of w, so that w never counts less than o, now or later: for every cell,
-// the sum of it and all later ones becomes the larger of the two. Both have one kind and length.
-func (w *window) atLeast(sc *lease.Scale, o *window) {
-	w.period, w.begun = max(w.period, o.period), max(w.begun, o.begun)
-	if sc.Kind == lease.KindCalendar {
-		w.sum = max(w.sum, o.sum)
-		return
-	}
-	mine, others, both := int64(0), int64(0), int64(0)
-	for j := w.first + windowSlots - 1; j >= w.first; j-- {
-		mine, others = mine+*w.slot(j), others+*o.slot(j)
-		*w.slot(j) = max(mine, others) - both
-		both = max(mine, others)
-	}
-	w.sum = both
-}
+// stepBackMax is the longest step back of the server's clock that a calendar waits out. After a
+// longer one the clock was plainly wrong before, and waiting for it could take years.
+const stepBackMax = 10 * time.Second

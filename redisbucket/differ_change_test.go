@@ -55,9 +55,13 @@ func (x *trio) choose() {
 func (x *trio) fewOf() (limits []lease.Limit) {
 	for range 1 + max(0, x.rng.IntN(7)-3) {
 		i := x.rng.IntN(len(x.few))
+		if one := x.few[i : i+1]; protocol.SwitchOf(one) != protocol.SwitchNone {
+			return one
+		}
 		limits = append(limits, x.few[i])
-		if x.rng.IntN(6) == 0 && len(limits) < lease.LimitsMax { // at times with what differs in its tokens only
-			limits = append(limits, x.few[(i+1)%len(x.few)])
+		next := x.few[(i+1)%len(x.few):][:1]
+		if x.rng.IntN(6) == 0 && protocol.SwitchOf(next) == protocol.SwitchNone {
+			limits = append(limits, next...) // what may differ in its tokens only
 		}
 	}
 	return limits[:min(len(limits), lease.LimitsMax)]
@@ -99,11 +103,8 @@ func (x *trio) swap(h *actor) {
 // than a second, by less than 10, or by more.
 func (x *trio) passBoundary(d *protocol.BucketDump) {
 	rng := x.rng
-	limits := slices.Clone(d.Config.Limits)
-	for _, p := range d.Pasts {
-		limits = append(limits, p.Limit)
-	}
-	limits = slices.DeleteFunc(limits, func(l lease.Limit) bool { return l.Kind != lease.KindCalendar })
+	limits := slices.DeleteFunc(slices.Clone(d.Config.Limits),
+		func(l lease.Limit) bool { return l.Kind != lease.KindCalendar })
 	back := []int64{1_000_001, 10_000_001, 30_000_000}[rng.IntN(3)]
 	if rng.IntN(8) == 0 {
 		back = 10_000_000_000
@@ -118,7 +119,7 @@ func (x *trio) passBoundary(d *protocol.BucketDump) {
 		if per <= 60e6 || rng.IntN(4) == 0 {
 			x.now = ((x.now-offset)/per+1)*per + offset - 1 + rng.Int64N(3)
 		}
-	case p == 4: // when a past is over, which cannot come again
+	case p == 4: // when the clock can step back no more
 		l := limits[rng.IntN(len(limits))]
 		per, offset := micros(l.Per), micros(l.Offset)
 		x.now = (x.now-offset)/per*per + offset + 10_000_000 - 1 + rng.Int64N(3)
@@ -166,47 +167,26 @@ func (x *trio) late(r *lease.Request) {
 	}
 }
 
-// sawPasts counts what happened to limits that are not in force, from before to after.
-func (x *trio) sawPasts(before, after *protocol.BucketDump) {
-	x.saw("remembered", len(after.Pasts) > 0)
+// sawChanges counts what became of limits that changed, from before to after.
+func (x *trio) sawChanges(before, after *protocol.BucketDump) {
 	changed := !slices.Equal(before.Config.Limits, after.Config.Limits)
-	ledger := int64(0)
-	for _, n := range after.Held {
-		ledger += n
-	}
-	same := func(a, b lease.Limit) bool {
-		return a.Kind == b.Kind && a.Per == b.Per && (a.Windowed() && a.Offset == b.Offset ||
-			a.Tokens == b.Tokens && a.Capacity() == b.Capacity())
-	}
-	for _, p := range before.Pasts {
-		back := changed && slices.ContainsFunc(after.Config.Limits, func(l lease.Limit) bool {
-			return same(l, p.Limit)
-		})
-		x.saw("came back", back)
-		x.saw("came back while leased", back && ledger > 0)
-		x.saw("a window came back", back && p.Limit.Windowed())
-		x.saw("lent", back && ledger > p.Scale.Capacity+after.Config.Overcommit && !p.Limit.Windowed() &&
-			after.Config.Version != before.Config.Version)
-	}
-	lost := after.Frozen > before.Frozen || after.SetAt == after.Now
-	x.saw("pruned", !changed && !lost && len(after.Pasts) < len(before.Pasts))
-	x.saw("made room", changed && after.Frozen == before.Frozen && after.ForgotAt > before.ForgotAt)
-	for _, p := range after.Pasts {
-		x.saw("left while leased", changed && p.At == after.Now && ledger > 0)
-		if p.Limit.Kind == lease.KindCalendar {
-			starts := p.Window.Period*p.Scale.Tick + p.Scale.Offset
-			x.saw("ahead of a past", starts > x.now)
-		}
-	}
+	newer := after.Config.Version != before.Config.Version
 	for k, l := range after.Config.Limits {
+		had := func(fits func(lease.Limit) bool) bool { return slices.ContainsFunc(before.Config.Limits, fits) }
+		sameKind := had(func(o lease.Limit) bool { return o.Kind == l.Kind })
+		goesOn := had(func(o lease.Limit) bool { return o.Kind == l.Kind && o.Per == l.Per && o.Offset == l.Offset })
+		x.saw("a window went on", changed && goesOn && l.Windowed())
+		x.saw("a new limit of a newer version", changed && !sameKind && newer)
+		x.saw("a new limit in a turn", changed && !sameKind && !newer)
+		x.saw("a bucket of another per", changed && sameKind && !goesOn && !l.Windowed())
 		starts := after.Windows[k].Period*micros(l.Per) + micros(l.Offset)
 		x.saw("ahead", l.Kind == lease.KindCalendar && starts > x.now && starts-x.now <= 10_000_000)
 	}
 }
 
-// TestPastsAtTheEdgesAgree compares states that random calls rarely meet: the longest steps back of a clock,
+// TestChangesAtTheEdgesAgree compares states that random calls rarely meet: the longest steps back of a clock,
 // the beginning of time, debts as deep as can be, and more leased than can be multiplied.
-func TestPastsAtTheEdgesAgree(t *testing.T) {
+func TestChangesAtTheEdgesAgree(t *testing.T) {
 	const noon = 1_700_000_000_000_000
 	calendar, fast := lease.Calendar(10, 10*time.Second, 0), lease.PerSecond(1000)
 	wide := lease.Limit{Tokens: 1 << 51, Per: time.Microsecond, Burst: 1<<52 - 1}

@@ -1,0 +1,156 @@
+package redisbucket
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// quick is a limit that others make room for, and take the place of again.
+var quick = lease.PerSecond(1000)
+
+// changeMutations remove rules of limits that change (docs/protocol.md sections 6.10 to 6.12), and of calendars
+// whose clock steps back.
+var changeMutations = []mutation{
+	{"a turn hands out a burst", lease.PerHour(10), []edit{
+		{"local usedUp = not newer and not bare or mine.empty", "local usedUp = mine.empty"},
+	}, func(s *stage) {
+		// given a limit that is used up, and turns to a window and back
+		s.drain("A")
+		for _, l := range []lease.Limit{lease.Sliding(1000, time.Second), s.audit} {
+			s.config.Limits = []lease.Limit{l}
+			s.now += 800_001
+			s.call("B", lease.Request{})
+		}
+		s.drain("B")
+	}},
+	{"a switch drops the limits beneath", lease.Sliding(10, time.Minute), []edit{
+		{"    if mine.switch > 0 and not bare and ", "    if false and "},
+	}, func(s *stage) {
+		s.drain("A")
+		s.proposes(lease.Blocked)
+		s.call("B", lease.Request{})
+		s.proposes(s.audit)
+		s.drain("B")
+	}},
+	{"tokens come back that Unlimited had lent", lease.PerHour(10), []edit{
+		{"c.switch == 1 and waiting >= need and min(want, waiting) or 0", "c.switch == 1 and want or 0"},
+	}, func(s *stage) {
+		// given a limit that is used up, and suspended when A leases 10
+		s.drain("A")
+		s.proposes(lease.Unlimited)
+		s.call("A", lease.Request{Want: 10})
+		s.proposes(s.audit)
+		s.call("A", lease.Request{Returned: 10})
+		s.drain("B")
+	}},
+	{"a new limit is full while a loss is waited out", lease.Sliding(10, time.Minute), []edit{
+		{"or mine.empty or now < frozen\n", "or mine.empty\n"},
+	}, func(s *stage) {
+		// given P, which has heard of the bucket before a later version brings a window, now used up
+		s.config.Limits = []lease.Limit{quick}
+		s.call("P", lease.Request{})
+		s.comesBack("A")
+		// when the bucket is lost, P proves it, and the version with the window comes before the wait is over
+		s.lose()
+		s.config.Limits = []lease.Limit{quick}
+		s.call("P", lease.Request{})
+		s.proposes(s.audit)
+		s.call("B", lease.Request{})
+		s.now += 3_000_000
+		s.drain("B")
+	}},
+	{"a window of another N starts anew", lease.Sliding(10, time.Minute), []edit{
+		{"      to.sum, to.cells, to.first, to.period, to.begun = from.sum, from.cells, from.first, from.period, from.begun\n", ""},
+	}, func(s *stage) {
+		s.config.Limits = []lease.Limit{lease.Sliding(8, time.Minute)}
+		s.draw("A", 8)
+		s.proposes(s.audit)
+		s.drain("B")
+	}},
+	{"a token bucket of another per starts full", lease.PerHour(10), []edit{
+		{"bare and 0 or 3 do\n", "bare and 0 or 2 do\n"},
+	}, func(s *stage) {
+		s.drain("A")
+		s.leaves()
+		s.proposes(s.audit)
+		s.drain("B")
+	}},
+	{"an unchanged limit goes on with the one in its place", lease.PerHour(10), []edit{
+		{"(pass == 2 or from.burst == to.burst", "(true or from.burst == to.burst"},
+	}, func(s *stage) {
+		// given a limit that is used up, behind one of equal length that is not
+		s.config.Limits = []lease.Limit{lease.PerHour(20), s.audit}
+		s.drain("A")
+		// when that leaves
+		s.proposes(s.audit)
+		s.drain("B")
+	}},
+	{"a calendar gives while the clock is before its period", lease.Calendar(10, 10*time.Second, 0), []edit{
+		{"    return left > 10000000 and 0 or max(0, left)\n", "    return 0\n"},
+	}, func(s *stage) {
+		// given a period that is used up, and the next, which has begun
+		s.draw("A", 10)
+		s.now += 10_500_000
+		s.call("A", lease.Request{})
+		// when the clock steps back into the first
+		s.stepsBack(1_100_000)
+		s.drain("B")
+	}},
+	{"a fallback's debt is charged to a period that has not begun",
+		lease.Calendar(10, 10*time.Second, 0), []edit{
+			{"      if now < frozen or ahead(l, c.shown) > 0 then left = 0 end\n",
+				"      if now < frozen then left = 0 end\n"},
+			{"l.level = (now < frozen or l.ahead > 0) and", "l.level = now < frozen and"},
+		}, func(s *stage) {
+			s.draw("A", 10)
+			s.now += 10_500_000
+			s.call("A", lease.Request{})
+			s.stepsBack(1_100_000)
+			s.call("B", lease.Request{Debt: 1})
+			s.drain("B")
+		}},
+	{"a bucket is forgotten while its calendar may come again", lease.Calendar(10, time.Second, 0), []edit{
+		{"+ l.offset + 10000000 - c.shown)\n", "+ l.offset - c.shown)\n"},
+	}, func(s *stage) {
+		s.draw("A", 10)
+		s.now += 2_500_000
+		s.expire()
+		s.stepsBack(2_400_000)
+		s.drain("B")
+	}},
+	{"with StartEmpty a loss is waited out as if no clock had been ahead",
+		lease.Calendar(10, 10*time.Second, 0), []edit{
+			{"      local ahead = heardAt - shown\n", "      local ahead = 0\n"},
+		}, func(s *stage) {
+			// given a period that is used up as it begins
+			s.config.StartEmpty = true
+			s.call("A", lease.Request{})
+			s.now += 10_100_000
+			s.draw("A", 10)
+			// when the bucket is lost, the clock steps back, and A proves it
+			s.lose()
+			s.stepsBack(3_000_000)
+			s.call("A", lease.Request{})
+			// then that period is used up when it comes again
+			s.now += 3_100_000
+			s.drain("B")
+		}},
+}
+
+// leaves has the limits in force make room for quick, of a newer version.
+func (s *stage) leaves() {
+	s.t.Helper()
+	s.proposes(quick)
+	s.call("C", lease.Request{})
+}
+
+// comesBack has the audited limit come back, of a newer version, when all leases have ended and the
+// limit whose place it takes is full. The holder draws whatever it is given.
+func (s *stage) comesBack(holder string) {
+	s.t.Helper()
+	s.now += 1_100_000
+	s.call("C", lease.Request{})
+	s.proposes(s.audit)
+	s.drain(holder)
+}
