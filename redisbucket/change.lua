@@ -43,7 +43,7 @@ if not exists then
     l.level = (c.empty or l.full == 3153600000000000) and 0 or l.burst * l.unit
   end
   if c.windows then
-    c.windows.begin(c, now, clock, shown)
+    c.windows.begin(c, now, clock)
     c.windows.useUp(c, now, 0, now)
   end
 end
@@ -74,9 +74,6 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       if c.windows then c.windows.useUp(c, now, ledger, now < frozen and setAt or now) end
-      -- With StartEmpty the lost bucket may have given a calendar's period until the clock shows what was heard.
-      local ahead = heardAt - shown
-      if c.empty and ahead <= 10000000 then lost = max(lost, now + ahead) end
       frozen, setAt = max(frozen, lost), now
     end
   end
@@ -119,7 +116,7 @@ if mine then
         end
       end
     end
-    if mine.windows then mine.windows.begin(mine, now, clock, shown) end
+    if mine.windows then mine.windows.begin(mine, now, clock) end
     for k = 1, mine.n do
       local from, to = given[k], mine[k]
       if to.kind then

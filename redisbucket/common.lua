@@ -244,9 +244,7 @@ local function remember(c, keep, now, ttl, frost, base, width, held, weights)
     if not l.kind and l.most > l.burst then -- the used part of the overcommit counts, too
       full = min(floor((l.most * l.unit + l.step - 1) / l.step), floor(3153600000000000 / l.tick)) * l.tick
     end
-    if l.kind == 2 then -- the clock may have stepped back before the period, or do so by 10 s after it
-      full = max(full, (l.period + 1) * l.tick + l.offset + 10000000 - c.shown)
-    elseif l.level < 0 and not l.kind then
+    if l.level < 0 and not l.kind then
       full = full + floor((l.step - 1 - l.level) / l.step) * l.tick
     end
     if full > longest and l.full < 3153600000000000 then longest = full end

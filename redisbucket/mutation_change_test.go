@@ -86,56 +86,6 @@ var changeMutations = []mutation{
 		s.proposes(s.audit)
 		s.drain("B")
 	}},
-	{"a calendar gives while the clock is before its period", lease.Calendar(10, 10*time.Second, 0), []edit{
-		{"    return left > 10000000 and 0 or max(0, left)\n", "    return 0\n"},
-	}, func(s *stage) {
-		// given a period that is used up, and the next, which has begun
-		s.draw("A", 10)
-		s.now += 10_500_000
-		s.call("A", lease.Request{})
-		// when the clock steps back into the first
-		s.stepsBack(1_100_000)
-		s.drain("B")
-	}},
-	{"a fallback's debt is charged to a period that has not begun",
-		lease.Calendar(10, 10*time.Second, 0), []edit{
-			{"      if now < frozen or ahead(l, c.shown) > 0 then left = 0 end\n",
-				"      if now < frozen then left = 0 end\n"},
-			{"l.level = (now < frozen or l.ahead > 0) and", "l.level = now < frozen and"},
-		}, func(s *stage) {
-			s.draw("A", 10)
-			s.now += 10_500_000
-			s.call("A", lease.Request{})
-			s.stepsBack(1_100_000)
-			s.call("B", lease.Request{Debt: 1})
-			s.drain("B")
-		}},
-	{"a bucket is forgotten while its calendar may come again", lease.Calendar(10, time.Second, 0), []edit{
-		{"+ l.offset + 10000000 - c.shown)\n", "+ l.offset - c.shown)\n"},
-	}, func(s *stage) {
-		s.draw("A", 10)
-		s.now += 2_500_000
-		s.expire()
-		s.stepsBack(2_400_000)
-		s.drain("B")
-	}},
-	{"with StartEmpty a loss is waited out as if no clock had been ahead",
-		lease.Calendar(10, 10*time.Second, 0), []edit{
-			{"      local ahead = heardAt - shown\n", "      local ahead = 0\n"},
-		}, func(s *stage) {
-			// given a period that is used up as it begins
-			s.config.StartEmpty = true
-			s.call("A", lease.Request{})
-			s.now += 10_100_000
-			s.draw("A", 10)
-			// when the bucket is lost, the clock steps back, and A proves it
-			s.lose()
-			s.stepsBack(3_000_000)
-			s.call("A", lease.Request{})
-			// then that period is used up when it comes again
-			s.now += 3_100_000
-			s.drain("B")
-		}},
 }
 
 // leaves has the limits in force make room for quick, of a newer version.

@@ -13,7 +13,6 @@
 --   mine             the configuration that the caller proposes
 --   clock now birth epoch counter spent denied frozen setAt keep updated contended share
 --   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
---   shown            the reading of the server's clock: clock, or up to 1 s less after a step back
 --   stood            when the configuration was last proposed
 --   width base moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
@@ -66,7 +65,6 @@ else
   clock = string.find(argv[2], '^%d+$') and tonumber(argv[2])
   if not clock or clock >= 2^52 then return {'invalid', 'the time is out of range'} end
 end
-local shown = clock
 
 -- The stored bucket.
 local c, exists, changed, now = nil, true, false, clock
@@ -178,7 +176,7 @@ else
     if held[slot] ~= 0 then
       refill(c, max(was, frozen), ends, ledger)
       if c.windows then
-        c.windows.pass(c, was, ends, clock - (now - ends), shown, frozen, setAt, ledger, held[slot])
+        c.windows.pass(c, was, ends, clock - (now - ends), frozen, setAt, ledger, held[slot])
       end
       was = ends
     end
@@ -189,5 +187,5 @@ else
   end
   base = floor(now / width)
   refill(c, was > frozen and was or frozen, now, ledger)
-  if c.windows then c.windows.pass(c, was, now, clock, shown, frozen, setAt, ledger, 0) end
+  if c.windows then c.windows.pass(c, was, now, clock, frozen, setAt, ledger, 0) end
 end

@@ -19,7 +19,7 @@
 --   6     credit: the tokens that come back, debt and charge
 
 -- windowRules returns the table of these functions, for a configuration with windows. Other calls pay
--- for one function that refers to nothing outside. All times in arguments except clock and shown are
+-- for one function that refers to nothing outside. All times in arguments except clock are
 -- running time; ledger is in tokens.
 local function windowRules(encode, decode)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
@@ -31,12 +31,17 @@ local function windowRules(encode, decode)
     end
   end
 
-  -- advance lets time pass up to now, when the server's clock says clock.
+  -- advance lets time pass up to now, when the server's clock says clock. A clock that steps back leaves the
+  -- period that has begun, or makes it the next one.
   local function advance(l, now, clock)
     if l.kind == 2 then
       local since = clock - l.offset
       local period = floor(since / l.tick)
-      if period > l.period then l.sum, l.period, l.begun = 0, period, now - (since - period * l.tick) end
+      if period > l.period then
+        l.sum, l.period, l.begun = 0, period, now - (since - period * l.tick)
+      else
+        l.period = min(l.period, period + 1)
+      end
       return
     end
     local first = max(0, floor((now - l.tick) / l.cell))
@@ -92,22 +97,13 @@ local function windowRules(encode, decode)
   -- limit allows.
   local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
 
-  -- ahead returns the time until the server's clock reaches the period of calendar l. It is positive only
-  -- after a step back of at most 10 s: the clock then runs through an earlier period once more, and that
-  -- one has been given already.
-  local function ahead(l, shown)
-    local left = l.kind == 2 and l.period * l.tick + l.offset - shown or 0
-    return left > 10000000 and 0 or max(0, left)
-  end
-
   -- wait returns the time until the window has n tokens, or all: until enough of the oldest cells have
   -- been dropped, or until the boundary. If only the tokens that others hold are missing, it returns a
   -- Target.
   local function wait(l, n, frost)
     local missing, at = min(n, l.burst) - l.spare, 0
-    frost = max(frost, l.ahead)
     if missing <= 0 then return frost end
-    if l.kind == 2 then return max(frost, (l.period + 1) * l.tick + l.offset - l.shown) end
+    if l.kind == 2 then return max(frost, (l.period + 1) * l.tick + l.offset - l.clock) end
     for j = l.first, l.first + 60 do
       local charged = l.cells[j % 61] or 0
       if charged > 0 and missing > 0 then
@@ -177,10 +173,9 @@ local function windowRules(encode, decode)
   end
 
   -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges the
-  -- tokens of the slice that ends then. shown is the reading of that clock; clock may be up to 1 s
-  -- more. With StartEmpty, windows are used up at the moment at which a loss has been waited out.
-  function rules.pass(c, from, to, clock, shown, frozen, setAt, ledger, held)
-    c.shown = shown
+  -- tokens of the slice that ends then. With StartEmpty, windows are used up at the moment at which a loss has been waited out.
+  function rules.pass(c, from, to, clock, frozen, setAt, ledger, held)
+    c.clock = clock
     if c.empty and frozen > from and frozen <= to then
       each(c, advance, frozen, clock - (to - frozen))
       each(c, useUp, frozen, ledger, setAt)
@@ -193,8 +188,8 @@ local function windowRules(encode, decode)
 
   -- begin starts every window of c without charges; clear too, if time has passed. If c starts empty,
   -- all is used up.
-  function rules.begin(c, now, clock, shown)
-    c.shown = shown
+  function rules.begin(c, now, clock)
+    c.clock = clock
     each(c, advance, now, clock)
   end
   function rules.clear(c, now, clock, ledger)
@@ -218,20 +213,18 @@ local function windowRules(encode, decode)
         if uncharge(l, refund) > 0 then filled = true end
       end
       local left = spare(l, ledger)
-      if now < frozen or ahead(l, c.shown) > 0 then left = 0 end
+      if now < frozen then left = 0 end
       charge(l, now, min(debt, left))
       charge(l, now, owed)
     end)
     return filled
   end
 
-  -- see sets the level of every window to the tokens that it has left: while a loss is waited out,
-  -- none. A calendar also has none while the clock is before its period.
+  -- see sets the level of every window to the tokens that it has left: while a loss is waited out, none.
   function rules.see(c, ledger, now, frozen)
     each(c, function(l)
       l.spare, l.now, l.target = spare(l, ledger), now, c.target
-      l.shown, l.ahead = c.shown, ahead(l, c.shown)
-      l.level = (now < frozen or l.ahead > 0) and min(l.spare, 0) or l.spare
+      l.clock, l.level = c.clock, now < frozen and min(l.spare, 0) or l.spare
     end)
   end
 

@@ -312,8 +312,8 @@ func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 	for k, m := range b.all() {
 		units := bucket.refunded[k]
 		m.counts = 0
-		if w := bucket.windows[k]; w != nil && w.ahead(&bucket.scales[k], bucket.shown) > 0 {
-			m.counts = w.period
+		if w := bucket.windows[k]; w != nil && m.limit.Kind == lease.KindCalendar {
+			m.counts = w.period // which may be ahead of the clock
 		}
 		m.add(now, -metered(units, bucket.scales[k].Unit))
 		if units > 0 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -35,8 +36,8 @@ func (m *meter) expire(now int64) {
 		}
 		m.period, m.latest = p, max(m.latest, p)
 	}
-	last := m.period - exact.Micros(stepBackMax)*2/exact.Micros(m.limit.Per) // to which the clock may step back
-	if m.clock == nil {                                                      // which is that of the meter
+	last := m.period - exact.Micros(20*time.Second)/exact.Micros(m.limit.Per) // to which the clock may step back
+	if m.clock == nil {                                                       // which is that of the meter
 		last = m.period
 	}
 	over := 0
@@ -52,18 +53,15 @@ func (m *meter) expire(now int64) {
 }
 
 // stepsBack follows the server's clock, which has just stepped back: in the periods that come once
-// more, and in the present one, tokens may be spent that are leased now or not reported. Where the clock
-// was far ahead, each of these periods may be given again.
-func (m *meter) stepsBack(now, leased int64, far bool) {
+// more, and in the present one, tokens may be spent that are leased now or not reported, and N: what the
+// period has left to which the clock had come.
+func (m *meter) stepsBack(now, leased int64) {
 	if m.limit.Kind != lease.KindCalendar {
 		return
 	}
 	before := m.period
 	m.expire(now)
-	if far {
-		leased += m.capacity
-	}
-	m.comeAgain(before, leased)
+	m.comeAgain(before, leased+m.capacity)
 }
 
 // comeAgain lets every period from the present one to last have n tokens more.

@@ -26,7 +26,6 @@ type Bucket struct {
 	sweepAt  int // sweep when there are more records
 
 	clock   int64 // the server's time at the last call
-	shown   int64 // what the server's clock shows now, which may be less after a step back
 	now     int64 // the running time up to which levels and ledger are settled
 	created int64
 	epoch   int64 // the number of this incarnation of the bucket
@@ -213,9 +212,6 @@ func (b *Bucket) remember() {
 			continue // a forgotten one looks like an empty one
 		}
 		full := timeToForget(sc, b.config.Overcommit)
-		if w := b.windows[k]; w != nil && sc.Kind == lease.KindCalendar {
-			full = max(full, w.ends(sc)-b.shown)
-		}
 		if b.level[k] < 0 {
 			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick
 		}
@@ -243,7 +239,6 @@ func (b *Bucket) settle(clock int64) {
 	if !b.exists {
 		return
 	}
-	b.shown = clock
 	if clock < b.clock && b.clock-clock <= exact.Micros(clockSwing) {
 		clock = b.clock
 	}

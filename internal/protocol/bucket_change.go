@@ -39,7 +39,7 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	ttl := exact.Micros(c.TTL)
 	*b = Bucket{
 		exists: true, config: c, switched: SwitchOf(c.Limits), records: make(map[string]*record), executed: b.executed,
-		clock: clock, shown: clock, now: clock, created: clock, epoch: max(clock, 1),
+		clock: clock, now: clock, created: clock, epoch: max(clock, 1),
 		ttl: ttl, proposed: ttl, proposedAt: clock, stoodAt: clock, ring: newRing(clock, ttl),
 	}
 	b.rescale()
@@ -77,17 +77,17 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 	case created:
 		b.epoch = max(b.epoch, r.Epoch+1)
 		if lost {
-			b.freeze(until, r.HeardAt)
+			b.freeze(until)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
 		// A replica was promoted that had not heard of everything. Requests of calls that it does not
 		// know may arrive once more: a later epoch makes all records unknown.
-		b.freeze(b.now+b.lasting(r, 0), r.HeardAt)
+		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
 		// A bucket was lost, and a process that did not know of it has started this one. The lost one granted its
 		// leases before this one was created.
-		b.freeze(until, r.HeardAt)
+		b.freeze(until)
 	}
 }
 
@@ -100,12 +100,8 @@ func (b *Bucket) possible(r *lease.Request) bool {
 }
 
 // freeze empties every level and lets none refill before until, when unknown holdings have run out. Debts
-// stay. With StartEmpty nothing refills before the server's clock shows heardAt again, if it has stepped back
-// since: the lost bucket may have given a calendar's period until then.
-func (b *Bucket) freeze(until, heardAt int64) {
-	if ahead := heardAt - b.shown; b.config.StartEmpty && ahead <= exact.Micros(stepBackMax) {
-		until = max(until, b.now+ahead)
-	}
+// stay.
+func (b *Bucket) freeze(until int64) {
 	for k := range b.config.Limits {
 		b.level[k], b.rest[k] = min(b.level[k], 0), 0
 	}

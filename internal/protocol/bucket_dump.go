@@ -117,7 +117,6 @@ func (d BucketDump) AtRest() BucketDump {
 	d.Clock, d.Created, d.Frozen, d.Keep = d.Now, d.Epoch, 0, 0
 	d.StoodAt, d.Proposed, d.ProposedAt = d.Now, exact.Micros(d.Config.TTL), d.Now
 	b := d.bucket()
-	b.shown = d.Now
 	b.normalise()
 	b.remember()
 	return b.Dump()

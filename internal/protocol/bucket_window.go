@@ -7,15 +7,14 @@ import (
 
 // free returns the units that limit k has while ledger tokens are held: its level, or what a window has
 // left. That is negative where more was used than a changed limit allows, or than was reserved. A window has
-// nothing while a loss is waited out, since its use is unknown, and a calendar has nothing while the clock
-// is before its period.
+// nothing while a loss is waited out, since its use is unknown.
 func (b *Bucket) free(k int, ledger int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
 	if w == nil {
 		return b.level[k]
 	}
 	n := min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger-w.sum)
-	if b.now < b.frozen || w.ahead(sc, b.shown) > 0 {
+	if b.now < b.frozen {
 		n = min(n, 0)
 	}
 	return n
@@ -88,13 +87,13 @@ func (b *Bucket) creditWindow(k int, r *lease.Request, known bool) (refunded int
 // holders may come back at any time; where only that is missing, a Target is a good guess.
 func (b *Bucket) windowWait(k int, n int64) int64 {
 	w, sc := b.windows[k], &b.scales[k]
-	wait := max(0, b.frozen-b.now, w.ahead(sc, b.shown))
+	wait := max(0, b.frozen-b.now)
 	missing := min(n, sc.Capacity) - min(sc.Capacity, sc.Capacity+b.config.Overcommit-b.ring.ledger()-w.sum)
 	switch at := w.dropsAt(sc, missing); {
 	case missing <= 0:
 		return wait
 	case sc.Kind == lease.KindCalendar:
-		return max(wait, w.boundary(sc)-b.shown)
+		return max(wait, w.boundary(sc)-b.clock)
 	case at == 0:
 		return max(wait, exact.Micros(b.config.Target))
 	default:

@@ -40,8 +40,8 @@ func (f *fleet) misfortune(n *node) {
 			f.passToABoundary()
 			f.asksForEverything(n)
 		}
-		if f.faults.Windows && f.rnd.IntN(8) == 0 { // so far that a calendar does not wait
-			back = exact.Micros(stepBackMax) + f.rnd.Int64N(10_000)
+		if f.faults.Windows && f.rnd.IntN(8) == 0 { // by some periods
+			back = exact.Micros(10*time.Second) + f.rnd.Int64N(10_000)
 		}
 		f.stepsBack(back)
 		f.asksForEverything(n)
@@ -85,7 +85,7 @@ func (f *fleet) stepsBack(back int64) {
 	}
 	f.offset -= back
 	for _, m := range f.bounds.all() {
-		m.stepsBack(f.now, f.bounds.ledger+f.bounds.reports(), back > exact.Micros(stepBackMax))
+		m.stepsBack(f.now, f.bounds.ledger+f.bounds.reports())
 	}
 }
 

@@ -437,7 +437,7 @@ func (w *world) violation() string {
 	if err := sound(&b, live); err != nil {
 		return err.Error()
 	}
-	if win := b.windows[0]; win != nil && win.ahead(&b.scales[0], b.shown) > 0 {
+	if win := b.windows[0]; win != nil && win.boundary(&b.scales[0])-b.scales[0].Tick > w.server() {
 		return "" // what is left is of the period to which the clock has yet to come
 	}
 	if w.x+level+live*w.unit > total {

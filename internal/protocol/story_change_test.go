@@ -12,77 +12,40 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-func TestACalendarGivesNothingWhenItsClockStepsBackBeforeTheBoundary(t *testing.T) {
+func TestAClockThatStepsBackLeavesThePeriodThatHasBegun(t *testing.T) {
 	const day = 24 * time.Hour
-	for _, back := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 10 * time.Second} {
-		// given 100 a day, used up, and a new day
+	for _, back := range []time.Duration{500 * time.Millisecond, 5 * time.Second, time.Minute, 20 * time.Hour} {
+		// given 100 a day, and a new day of which 40 are used
 		s, a, b := pair(t, lease.Calendar(100, day, 0), 400*time.Millisecond)
 		s.now = exact.Micros(10*day) - 1_000_000
 		s.draws(a, 100)
 		s.now = exact.Micros(10 * day)
-		s.calls(b, ask{})
+		s.draws(a, 40)
 		// when the clock steps back into the old one
 		s.now -= exact.Micros(back)
-		g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
-		// then nothing is given until it has come to the new one,
-		testkit.Check(t, g.Waited == 0 && g.RetryAfter == back, "%v back: %d admitted, retry after %v", back,
-			g.Waited, g.RetryAfter)
-		s.now += exact.Micros(back) - 1
+		// then it has the 60 that the new day has left, and none more when that comes again
 		n := s.draws(b, 100)
-		testkit.Check(t, n == 0, "%v back, just before the boundary: %d admitted", back, n)
-		s.now++
-		// which has 100, once
+		testkit.Check(t, n == 60, "%v back: %d admitted", back, n)
+		s.now += exact.Micros(back)
+		n = s.draws(b, 100)
+		testkit.Check(t, n == 0, "%v back: the day that has come again has %d", back, n)
+		s.now += exact.Micros(day)
 		n = s.draws(b, 200)
-		testkit.Check(t, n == 100, "%v back: the new day has %d", back, n)
+		testkit.Check(t, n == 100, "%v back: the day after has %d", back, n)
 	}
-	// A clock that was further ahead may have been anywhere: the old day is given once more, and the
-	// new one is not.
+	// A clock that was a year ahead leaves its period as the next one.
 	s, a, b := pair(t, lease.Calendar(100, day, 0), 400*time.Millisecond)
-	s.now = exact.Micros(10*day) - 60_000_000
-	s.draws(a, 100)
+	s.now = exact.Micros(375 * day)
+	s.draws(a, 30)
 	s.now = exact.Micros(10 * day)
-	s.calls(b, ask{})
-	s.now -= 11_000_000
 	n := s.draws(b, 200)
-	testkit.Check(t, n == 100, "11 s back: %d admitted", n)
-	s.now = exact.Micros(10 * day)
+	testkit.Check(t, n == 70, "a year back: %d admitted", n)
+	s.now = exact.Micros(11*day) - 1
+	g := s.calls(b, ask{Want: 1, Need: 1, Waiting: 1})
+	testkit.Check(t, g.Waited == 0 && g.RetryAfter == day+time.Microsecond, "retry after %v", g.RetryAfter)
+	s.now = exact.Micros(12 * day)
 	n = s.draws(b, 200)
-	testkit.Check(t, n == 0, "11 s back: the new day has %d more", n)
-}
-
-// TestACalendarThatIsLostKeepsItsPeriodWithStartEmpty: a clock that has stepped back comes to a boundary again.
-func TestACalendarThatIsLostKeepsItsPeriodWithStartEmpty(t *testing.T) {
-	const day = 24 * time.Hour
-	// given 100 a day, used up just after midnight, when the clock steps back by 5 s
-	s, a, b := pair(t, lease.Calendar(100, day, 0), 400*time.Millisecond)
-	s.config.StartEmpty = true
-	s.now = exact.Micros(8 * day)
-	s.calls(b, ask{})
-	s.now = exact.Micros(10 * day)
-	n := s.draws(a, 100)
-	testkit.Must(t, n == 100, "the new day has %d", n)
-	s.now -= 5_000_000
-	// when the bucket is lost
-	s.loses(a)
-	// then midnight, which comes again, begins no new day
-	s.now = exact.Micros(10*day) + 1
-	n = s.draws(a, 100)
-	testkit.Check(t, n == 0, "the same day has %d more", n)
-}
-
-func TestACalendarIsRememberedUntilItsClockCannotStepBackIntoIt(t *testing.T) {
-	// given a calendar of 50 ms, used up
-	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
-	s.now = 5_000_000_000_000
-	s.draws(a, 10)
-	// when no call comes for 9 s, and the clock steps back by as much
-	s.now += 9_000_000
-	g := s.calls(b, ask{})
-	testkit.Check(t, g.Expiry >= time.Second, "it is remembered for %v", g.Expiry)
-	s.now -= 9_000_000
-	// then the period gives nothing more
-	n := s.draws(a, 10)
-	testkit.Check(t, n == 0, "%d more of the period", n)
+	testkit.Check(t, n == 100, "two days later: %d admitted", n)
 }
 
 // TestABucketIsRememberedUntilItsOvercommitIsMade: what was used of B + E counts against leases of another

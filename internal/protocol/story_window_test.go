@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -160,17 +159,6 @@ func TestRetryAfterIsWhenEnoughWillHaveBeenDropped(t *testing.T) {
 			c.need,
 			g.Granted, g.RetryAfter, c.after)
 	}
-}
-
-func TestACalendarIsRememberedUntilItsBoundary(t *testing.T) {
-	// given a calendar that is used up, and a clock that steps back by an hour
-	s, a, b := pair(t, lease.Calendar(10, 50*milli, 0), 20*milli)
-	s.draws(a, 10)
-	s.now -= exact.Micros(time.Hour)
-	// when a holder calls
-	g := s.calls(b, ask{})
-	// then the bucket is remembered until the clock comes to the end of that period
-	testkit.Check(t, g.Expiry >= time.Hour, "remembered for %v", g.Expiry)
 }
 
 func TestAWindowThatIsRaisedOrLoweredKeepsWhatIsLeased(t *testing.T) {

@@ -1,8 +1,6 @@
 package protocol
 
 import (
-	"time"
-
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -32,12 +30,15 @@ func (w *window) slot(j int64) *int64 { return &w.cells[j%windowSlots] }
 
 // advance lets time pass up to now, when the server's clock says clock. A cell is dropped when all
 // of it is older than the window, and a calendar begins anew at the boundary. A clock that steps
-// back does not bring back an earlier period.
+// back leaves the period that has begun, or makes it the next one: a clock that was a year ahead
+// would leave one N for a year.
 func (w *window) advance(sc *lease.Scale, now, clock int64) {
 	if sc.Kind == lease.KindCalendar {
 		if p := exact.FloorDiv(clock-sc.Offset, sc.Tick); p > w.period {
 			w.sum, w.period = 0, p
 			w.begun = now - (clock - sc.Offset - p*sc.Tick)
+		} else {
+			w.period = min(w.period, p+1)
 		}
 		return
 	}
@@ -81,20 +82,6 @@ func (w *window) covers(sc *lease.Scale, at int64) bool {
 	return at/sc.Cell >= w.first
 }
 
-// ahead returns the time until the server's clock, which shows shown, reaches the period that w counts.
-// It is positive only after a step back of at most stepBackMax: the clock then runs through an earlier
-// period once more, and that one has been given already.
-func (w *window) ahead(sc *lease.Scale, shown int64) int64 {
-	left := w.boundary(sc) - sc.Tick - shown
-	if sc.Kind != lease.KindCalendar || left > exact.Micros(stepBackMax) {
-		return 0
-	}
-	return max(0, left)
-}
-
-// ends returns the time from which the server's clock cannot step back into the period of a calendar.
-func (w *window) ends(sc *lease.Scale) int64 { return w.boundary(sc) + exact.Micros(stepBackMax) }
-
 // boundary is when the period of a calendar ends, by the server's clock.
 func (w *window) boundary(sc *lease.Scale) int64 { return (w.period+1)*sc.Tick + sc.Offset }
 
@@ -136,7 +123,3 @@ func (w *window) dump(sc *lease.Scale) WindowDump {
 		return WindowDump{}
 	}
 }
-
-// stepBackMax is the longest step back of the server's clock that a calendar waits out. After a
-// longer one the clock was plainly wrong before, and waiting for it could take years.
-const stepBackMax = 10 * time.Second
