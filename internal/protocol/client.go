@@ -69,7 +69,7 @@ type Client struct {
 	failures int           // of calls, in a row
 	stales   int           // the same, of calls that were ErrStale
 	probeAt  clock.Instant // while degraded: when the next call may go out
-	fallback *share        // nil before the first outage
+	fallback *seeded       // nil before the first outage
 
 	mostActive int64         // the largest sum of weights that a reply has named for some TTLs,
 	mostAt     clock.Instant // and when
@@ -356,16 +356,5 @@ func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 // Meet has c, which was just started and knows nothing, go on where u ended, which decided by these
 // limits: c owes what u has admitted.
 func (c *Client) Meet(u *Unheard, limits []lease.Limit) {
-	s := &share{}
-	s.follow(0, limits, false)
-	for k, l := range limits {
-		if l.Windowed() {
-			sc, at := shareScale(l), int64(u.emptyAt[k])/1000
-			s.windows[k].advance(&sc, at, 0)
-			s.windows[k].charge(&sc, at, u.windowed)
-		} else {
-			s.emptyAt[k] = u.emptyAt[k]
-		}
-	}
-	c.fallback, c.debt = s, u.debt
+	c.fallback, c.debt = &seeded{share: u.share, limits: limits}, u.debt
 }

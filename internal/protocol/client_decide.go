@@ -390,7 +390,7 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	if c.fallback == nil || !c.Degraded() || n > c.shareMost() || c.admitsNone() {
 		return Never, false
 	}
-	return now.Add(c.shareIn(now, n)), true
+	return c.shareAt(now, n), true
 }
 
 // shareAwaited reports whether a request in line waits for the local share, which serves it before later ones.
@@ -426,27 +426,27 @@ func (c *Client) active() int64 {
 	return active
 }
 
-func (c *Client) ownPart() part { return part{c.weight, c.active()} }
+func (c *Client) ownPart() part { return part{c.limitsNow(), c.weight, c.active(), c.policy.Headroom} }
 
 // seedShare brings the local share up to date with the limits in force and the last reply. A reply
 // only lowers it: what was spent in an earlier outage stays spent.
-func (c *Client) seedShare(now clock.Instant) *share {
+func (c *Client) seedShare(now clock.Instant) *seeded {
 	s, h, limits := c.fallback, &c.heard, c.limitsNow()
 	if s == nil {
-		s = new(share)
+		s = new(seeded)
 		c.fallback = s
 	}
 	known := slices.Equal(limits, h.limits) && (h.at > 0 || h.of == fingerprint(limits))
 	if !slices.Equal(limits, s.limits) {
-		s.follow(now, limits, h.replied && !known || !h.replied && s.limits != nil || c.config.StartEmpty)
+		s.follow(now, c.ownPart(), h.replied && !known || !h.replied && s.limits != nil || c.config.StartEmpty)
 	}
-	if at := max(h.at, h.executed); h.replied && known && s.seeded != at {
-		s.seeded = at
+	if at := max(h.at, h.executed); h.replied && known && s.reply != at {
+		s.reply = at
 		for k, l := range limits {
 			if l.Windowed() {
-				c.seedWindow(&s.windows[k], k, l)
-			} else {
-				s.emptyAt[k] = max(s.emptyAt[k], c.heardEmptyAt(now, k, l))
+				c.seedWindow(s, k, l)
+			} else if empty := c.heardEmptyAt(now, k, l); s.emptyAt[k] == 0 || empty > s.emptyAt[k] {
+				s.emptyAt[k] = empty
 			}
 		}
 	}
@@ -471,67 +471,40 @@ func (c *Client) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Ins
 	return empty
 }
 
-// seedWindow charges w with all that this process's part of what window k has left does not cover, at the
+// seedWindow charges s with all that this process's part of what window k has left does not cover, at the
 // reply: it waits for a whole window. For a calendar it waits until the boundary.
-func (c *Client) seedWindow(w *window, k int, l lease.Limit) {
-	h, p, burst, sc := &c.heard, c.ownPart(), c.burst(l), shareScale(l)
-	now, left := int64(h.at)/1000, max(0, h.levels[k])
-	at := now
+func (c *Client) seedWindow(s *seeded, k int, l lease.Limit) {
+	h, p, replied := &c.heard, c.ownPart(), c.heard.at
+	left := max(0, h.levels[k])
 	if h.at == 0 {
-		now = int64(h.executed) / 1000
-		at, left = now, h.leftOf(k, burst)
-	} else if l.Kind == lease.KindCalendar && h.next[k] > 0 {
+		replied, left = h.executed, h.leftOf(k, c.burst(l))
+	}
+	w, sc := s.window(replied, k, p)
+	at := int64(replied) / 1000
+	if h.at > 0 && l.Kind == lease.KindCalendar && h.next[k] > 0 {
 		at = max(0, min(at, at+exact.Micros(h.next[k])-sc.Tick))
 	}
-	w.advance(&sc, now, 0)
-	w.charge(&sc, at, p.of(burst)-p.of(left)-w.sum)
+	w.charge(sc, at, p.burst(l)-p.of(left)-w.sum)
 }
 
 // takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.
-func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
+func (c *Client) takeShare(now clock.Instant, least, n int64) int64 {
 	if c.shareMost() < max(1, least) {
 		return 0
 	}
-	s, p := c.seedShare(now), c.ownPart()
-	took = n
-	for k, l := range s.limits {
-		took = min(took, s.has(now, k, p, c.burst(l)))
-	}
-	if took < max(1, least) {
-		return 0
-	}
-	for k, l := range s.limits {
-		if l.Windowed() {
-			sc := shareScale(l)
-			s.windows[k].charge(&sc, int64(now)/1000, took)
-		} else {
-			s.emptyAt[k] = s.empty(now, k, p, c.burst(l)).Add(p.cost(l, took))
-		}
-	}
-	return took
+	return c.seedShare(now).take(now, c.ownPart(), least, n)
 }
 
-// shareIn returns how long after now the local share has n tokens, of which it can have as many.
-func (c *Client) shareIn(now clock.Instant, n int64) (longest time.Duration) {
+// shareAt returns when the local share has n tokens, of which it can have as many.
+func (c *Client) shareAt(now clock.Instant, n int64) (at clock.Instant) {
 	s, p := c.seedShare(now), c.ownPart()
-	for k, l := range s.limits {
-		in := s.empty(now, k, p, c.burst(l)).Add(p.cost(l, n)).Sub(now)
-		if l.Windowed() {
-			sc := shareScale(l)
-			in = exact.Duration(s.windows[k].dropsAt(&sc, n-s.has(now, k, p, c.burst(l))) - int64(now)/1000)
-		}
-		longest = max(longest, in)
+	for k := range s.limits {
+		at = max(at, s.at(now, k, p, n))
 	}
-	return longest
+	return at
 }
 
-func (c *Client) shareMost() int64 {
-	most, p := int64(exact.MaxUnits), c.ownPart()
-	for _, l := range c.limitsNow() {
-		most = min(most, p.burst(l, c.burst(l)))
-	}
-	return most
-}
+func (c *Client) shareMost() int64 { return c.ownPart().most() }
 
 // forgive drops the debt that the local share has made good by refilling: the bucket has refilled, too. It
 // does so only where the share has most of its burst. A share that is used up belongs to a process that wants
@@ -544,8 +517,8 @@ func (c *Client) forgive(now clock.Instant) {
 	s, p := c.seedShare(now), c.ownPart()
 	missing := int64(0)
 	for k, l := range s.limits {
-		burst := p.burst(l, c.burst(l))
-		lacks := burst - s.has(now, k, p, c.burst(l))
+		burst := p.burst(l)
+		lacks := burst - s.has(now, k, p)
 		if 2*lacks > burst {
 			return
 		}

@@ -11,23 +11,32 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// share is this process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. It
-// is the bucket that was heard, split by weight.
+// share is a process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. It is the bucket
+// that was heard, or a full one, split by weight. Clients have one, and keys of which nothing was heard.
 //
 // Of a token bucket it keeps one instant: when the bucket would have been empty if it had filled at
 // its rate ever since. That instant is the same for the bucket and for every part of it, so neither
 // a seed nor a change of weights converts anything. Rounding lowers the share.
+//
+// It is small, because every request of a flood may come with another key. The zero value is full.
 type share struct {
-	limits  []lease.Limit                  // for which the rest stands; nil before the first use
-	seeded  clock.Instant                  // the reply that the share knows; 0 for none
-	emptyAt [lease.LimitsMax]clock.Instant // of token buckets
-	windows *[lease.LimitsMax]window       // what was charged to this part; nil without a window
+	emptyAt [lease.LimitsMax]clock.Instant // of token buckets; 0 for a full one
+	windows *[lease.LimitsMax]*window      // what was charged to this part; nil for nothing
 }
 
-// fullAlways is the emptyAt of a full bucket: 2^62 ns is longer than any bucket takes to fill.
-const fullAlways = clock.Instant(-1 << 62)
+// seeded is the share of a Client.
+type seeded struct {
+	share
+	limits []lease.Limit // for which the share stands; nil before the first use
+	reply  clock.Instant // that it knows; 0 for none
+}
 
-type part struct{ weight, active int64 }
+// part is a process's part of a bucket, less its headroom.
+type part struct {
+	limits         []lease.Limit
+	weight, active int64
+	headroom       float64
+}
 
 // of returns this part of n tokens, rounded down.
 func (p part) of(n int64) int64 {
@@ -39,11 +48,21 @@ func (p part) of(n int64) int64 {
 
 // burst returns this part of the burst of l. A token bucket has at least 1. The parts of a window
 // are no more than the window together.
-func (p part) burst(l lease.Limit, burst int64) int64 {
+func (p part) burst(l lease.Limit) int64 {
+	n := p.of(grantable(l, p.headroom))
 	if l.Windowed() {
-		return p.of(burst)
+		return n
 	}
-	return max(1, p.of(burst))
+	return max(1, n)
+}
+
+// most returns the most tokens that this part ever has.
+func (p part) most() int64 {
+	most := int64(exact.MaxUnits)
+	for _, l := range p.limits {
+		most = min(most, p.burst(l))
+	}
+	return most
 }
 
 // perToken returns the time in which this part of l makes a token, rounded up.
@@ -69,27 +88,19 @@ func worth(l lease.Limit, n int64) time.Duration {
 
 // follow has s stand for other limits. One that s had keeps what was spent; others are full, or used
 // up where nothing is known of them.
-func (s *share) follow(now clock.Instant, limits []lease.Limit, usedUp bool) {
+func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	was := *s
-	*s = share{limits: limits}
-	if slices.ContainsFunc(limits, lease.Limit.Windowed) {
-		s.windows = new([lease.LimitsMax]window)
-	}
-	for k, l := range limits {
-		i := slices.Index(was.limits, l)
-		switch {
+	*s = seeded{limits: p.limits}
+	for k, l := range s.limits {
+		switch i := slices.Index(was.limits, l); {
 		case i >= 0 && l.Windowed():
-			s.windows[k] = was.windows[i]
+			w, _ := was.window(now, i, part{limits: was.limits})
+			own, _ := s.window(now, k, p)
+			*own = *w
 		case i >= 0:
 			s.emptyAt[k] = was.emptyAt[i]
-		case usedUp && l.Windowed():
-			sc := shareScale(l)
-			s.windows[k].advance(&sc, int64(now)/1000, 0)
-			s.windows[k].charge(&sc, int64(now)/1000, l.Tokens)
 		case usedUp:
-			s.emptyAt[k] = now
-		default:
-			s.emptyAt[k] = fullAlways
+			s.charge(now, k, p, l.Capacity())
 		}
 	}
 }
@@ -100,21 +111,74 @@ func shareScale(l lease.Limit) lease.Scale {
 	return s
 }
 
-// empty returns when the part p of token bucket k, at most its burst, would have been empty.
-func (s *share) empty(now clock.Instant, k int, p part, burst int64) clock.Instant {
-	l := s.limits[k]
-	return max(s.emptyAt[k], now.Add(-p.cost(l, p.burst(l, burst))))
+// window returns what is charged to window k at now.
+func (s *share) window(now clock.Instant, k int, p part) (*window, *lease.Scale) {
+	if s.windows == nil {
+		s.windows = new([lease.LimitsMax]*window)
+	}
+	if s.windows[k] == nil {
+		s.windows[k] = new(window)
+	}
+	sc := shareScale(p.limits[k])
+	s.windows[k].advance(&sc, int64(now)/1000, 0)
+	return s.windows[k], &sc
 }
 
-// has returns the whole tokens that s has of limit k, whose burst this is.
-func (s *share) has(now clock.Instant, k int, p part, burst int64) int64 {
-	l := s.limits[k]
-	if l.Windowed() {
-		sc := shareScale(l)
-		s.windows[k].advance(&sc, int64(now)/1000, 0)
-		return p.of(burst) - s.windows[k].sum
+// empty returns when the part p of token bucket k, at most its burst, would have been empty.
+func (s *share) empty(now clock.Instant, k int, p part) clock.Instant {
+	l := p.limits[k]
+	full := now.Add(-p.cost(l, p.burst(l)))
+	if s.emptyAt[k] == 0 {
+		return full
 	}
-	return int64(max(0, now.Sub(s.empty(now, k, p, burst))) / p.perToken(l))
+	return max(s.emptyAt[k], full)
+}
+
+// has returns the whole tokens that s has of limit k, 0 or more.
+func (s *share) has(now clock.Instant, k int, p part) int64 {
+	switch l := p.limits[k]; {
+	case !l.Windowed():
+		return int64(max(0, now.Sub(s.empty(now, k, p))) / p.perToken(l))
+	case s.windows == nil:
+		return p.burst(l)
+	default:
+		w, _ := s.window(now, k, p)
+		return max(0, p.burst(l)-w.sum)
+	}
+}
+
+// charge takes n tokens of limit k, or more than there are where all are admitted.
+func (s *share) charge(now clock.Instant, k int, p part, n int64) {
+	if l := p.limits[k]; l.Windowed() {
+		w, sc := s.window(now, k, p)
+		w.charge(sc, int64(now)/1000, n)
+	} else {
+		s.emptyAt[k] = min(now, s.empty(now, k, p).Add(p.cost(l, n)))
+	}
+}
+
+// take takes up to n tokens. It takes none where there are fewer than least.
+func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
+	for k := range p.limits {
+		n = min(n, s.has(now, k, p))
+	}
+	if n < max(1, least) {
+		return 0
+	}
+	for k := range p.limits {
+		s.charge(now, k, p, n)
+	}
+	return n
+}
+
+// at returns when s has n tokens of limit k, of which it can have as many.
+func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
+	l := p.limits[k]
+	if l.Windowed() {
+		w, sc := s.window(now, k, p)
+		return clock.Instant(w.dropsAt(sc, n+w.sum-p.burst(l)) * 1000)
+	}
+	return s.empty(now, k, p).Add(p.cost(l, n))
 }
 
 // keep has m remember how much of the bursts, less the headroom, a reply has left.
@@ -144,12 +208,10 @@ func fingerprint(limits []lease.Limit) uint16 {
 }
 
 // Unheard decides, while the node of a key is away, for a key of which this process has never heard,
-// and needs no Client: docs/protocol.md section 8.14. It is small, because every request of a flood
-// may come with another key. The zero value has a full share.
+// and needs no Client: docs/protocol.md section 8.14. The zero value has a full share.
 type Unheard struct {
-	debt     int64                          // admitted so far
-	windowed int64                          // of that, since all windows were free
-	emptyAt  [lease.LimitsMax]clock.Instant // of a token bucket as in share; of a window when it was used last
+	share
+	debt int64 // admitted so far
 }
 
 // Decides reports whether an Unheard can decide on a request for n tokens, where all processes on the
@@ -173,67 +235,37 @@ func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroo
 // part returns the part of a process with the terms t, where all on the node weigh active.
 func (t *Terms) part(active int64) part {
 	weight := weightOf(t.Policy)
-	return part{weight, max(active, weight)}
+	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
 }
 
 // Take takes up to n tokens. It takes none where there are fewer than least.
-func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64) (took int64) {
+func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
 	}
-	free := true
-	for k, l := range t.Proposed.Limits {
-		free = free && !(l.Windowed() && now < u.emptyAt[k].Add(shareScale(l).TimeToFull()))
-	}
-	if free {
-		u.windowed = 0
-	}
-	p, s, all := t.part(active), u.share(t.Proposed.Limits), t.Policy.Fallback == lease.FallbackAllowAll
-	took = n
-	for k := range s.limits {
-		if !all {
-			took = min(took, u.has(now, k, p, &s, t))
+	p := t.part(active)
+	if t.Policy.Fallback == lease.FallbackAllowAll {
+		for k := range p.limits {
+			u.charge(now, k, p, n)
 		}
+	} else {
+		n = u.take(now, p, least, n)
 	}
-	if took < max(1, least) {
-		return 0
-	}
-	u.debt += min(took, lease.WaitingMax-u.debt)
-	u.windowed += min(took, lease.WaitingMax-u.windowed)
-	for k, l := range s.limits {
-		u.emptyAt[k] = now
-		if !l.Windowed() {
-			empty := s.empty(now, k, p, grantable(l, t.Policy.Headroom)).Add(p.cost(l, took))
-			u.emptyAt[k] = min(empty, now) // more than there is where all are admitted
-		}
-	}
-	return took
-}
-
-func (u *Unheard) share(limits []lease.Limit) share { return share{limits: limits, emptyAt: u.emptyAt} }
-
-// has returns the tokens of limit k. A window is as used as it ever was until all of that has left it.
-func (u *Unheard) has(now clock.Instant, k int, p part, s *share, t *Terms) int64 {
-	l := s.limits[k]
-	burst := grantable(l, t.Policy.Headroom)
-	switch {
-	case !l.Windowed():
-		return s.has(now, k, p, burst)
-	case now < u.emptyAt[k].Add(shareScale(l).TimeToFull()):
-		return p.of(burst) - u.windowed
-	}
-	return p.of(burst)
+	u.debt += min(n, lease.WaitingMax-u.debt)
+	return n
 }
 
 // FullAt returns when the share is full again and u may be forgotten.
 func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 	p := t.part(active)
-	for k, l := range t.Proposed.Limits {
-		full := p.cost(l, p.burst(l, grantable(l, t.Policy.Headroom)))
-		if l.Windowed() {
-			full = shareScale(l).TimeToFull()
+	for k, l := range p.limits {
+		switch {
+		case u.emptyAt[k] != 0:
+			at = max(at, u.emptyAt[k].Add(p.cost(l, p.burst(l))))
+		case l.Windowed() && u.windows != nil:
+			w, sc := u.window(0, k, p)
+			at = max(at, clock.Instant(w.dropsAt(sc, w.sum)*1000))
 		}
-		at = max(at, u.emptyAt[k].Add(full))
 	}
 	return at
 }
@@ -243,24 +275,21 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 func (u *Unheard) Outlook(
 	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
 ) Outlook {
-	p, s := t.part(active), u.share(t.Proposed.Limits)
 	o := Outlook{
 		Remaining: exact.MaxUnits, RetryAfter: fallbackPause,
 		ResetAfter: max(0, u.FullAt(t, active).Sub(now)),
 	}
-	for k, l := range s.limits {
-		burst := grantable(l, t.Policy.Headroom)
-		has := max(0, u.has(now, k, p, &s, t))
+	p := t.part(active)
+	for k, l := range p.limits {
+		has := u.has(now, k, p)
 		if has < o.Remaining {
 			o.Limit, o.Remaining = l, has
 		}
 		switch {
-		case n > p.burst(l, burst) || t.Denies(active):
+		case n > p.burst(l) || t.Denies(active):
 			o.RetryAfter = max(o.RetryAfter, callTimeout)
-		case has < n && l.Windowed():
-			o.RetryAfter = max(o.RetryAfter, o.ResetAfter)
 		case has < n:
-			o.RetryAfter = max(o.RetryAfter, s.empty(now, k, p, burst).Add(p.cost(l, n)).Sub(now))
+			o.RetryAfter = max(o.RetryAfter, u.at(now, k, p, n).Sub(now))
 		}
 	}
 	return o

@@ -262,7 +262,7 @@ func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
 				active += w
 			}
 			for _, w := range weights {
-				total += part{w, active}.burst(l, l.Tokens)
+				total += part{weight: w, active: active}.burst(l)
 			}
 			// and all of them are the window together, but for what rounding down leaves
 			testkit.Check(t, total <= l.Tokens && total > l.Tokens-int64(len(weights)), "%v by weights %v: %d", l,
