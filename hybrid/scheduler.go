@@ -328,7 +328,7 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		n := m.nodes.of(c.Node)
 		if c.Err == nil && !reached { // a failure says nothing about the network
-			n.do(func(r *rules) { r.Reached(now, max(0, now.Sub(sent)-c.Before), spacing(group)) })
+			n.do(func(r *rules) { r.Reached(now, max(0, now.Sub(sent)-c.Before)) })
 			reached = true
 		}
 		if protocol.NodeFailed(c.Err) && ill != n {
@@ -340,17 +340,6 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 			m.cfg.Events.Granted(owner.name(), granted)
 		}
 	}
-}
-
-// spacing is how long the budget of calls wants this process to leave between two calls, for that
-// key of these calls which wants it longest.
-func spacing(group []*lease.Call) (longest time.Duration) {
-	for _, c := range group {
-		if c.Err == nil {
-			longest = max(longest, protocol.Spacing(&c.Grant, c.Request.Weight))
-		}
-	}
-	return longest
 }
 
 // failed says that a call to n has failed that was sent then. If that begins an outage, all calls

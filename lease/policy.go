@@ -124,7 +124,8 @@ type Policy struct {
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away. The zero value serves a local share.
 	Fallback Fallback
-	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits nothing.
+	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits no second
+	// burst, only what was leased.
 	StartEmpty bool
 	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past its
 	// lease's deadline spends nothing of it. It costs a clock reading per decision, about 40 ns.

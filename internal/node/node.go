@@ -150,11 +150,9 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 	return batch, stranded, again
 }
 
-// Reached notes a round trip that took d and ended now. spacing is the longest that the budgets of
-// calls of its keys want between two calls of this process.
-func (n *Node[D]) Reached(now clock.Instant, d, spacing time.Duration) {
+// Reached notes a round trip that took d and ended now.
+func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
 	n.latency.Add(now, d)
 	n.lately[n.reached%len(n.lately)] = d
 	n.reached++
-	n.breaker.Took(now, d, spacing)
 }

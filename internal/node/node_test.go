@@ -110,7 +110,7 @@ func TestSlowRoundTripsMakeLargerBatches(t *testing.T) {
 	w := newWorld(t)
 	takes := func(times int, d time.Duration) {
 		for range times {
-			w.Reached(w.now, d, 0)
+			w.Reached(w.now, d)
 		}
 	}
 	takes(5, 100*ms)
@@ -186,7 +186,7 @@ func TestABatchIsOverdueInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			if c.rtt > 0 {
-				w.Reached(w.now, c.rtt, 0)
+				w.Reached(w.now, c.rtt)
 				w.check(w.RTT() >= c.rtt && w.RTT() < c.rtt+c.rtt/8, "a round trip of %v counts as %v", c.rtt, w.RTT())
 			}
 			near := func(at clock.Instant, want time.Duration) bool { // round trips are kept in classes

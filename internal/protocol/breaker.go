@@ -23,17 +23,15 @@ type Breaker struct {
 	target, ttl time.Duration
 
 	// state is written with mu held. It is read without, so that a well node costs its keys one load.
-	state      atomic.Int32
-	doubtAt    atomic.Int64 // a clock.Instant: a node that is away is in doubt from then on
-	restsUntil atomic.Int64 // a clock.Instant: the node is left alone until then; see Took
-	active     atomic.Int64 // see Active; written with mu held
+	state   atomic.Int32
+	doubtAt atomic.Int64 // a clock.Instant: a node that is away is in doubt from then on
+	active  atomic.Int64 // see Active; written with mu held
 
 	mu       sync.Mutex
 	activeAt clock.Instant // when active was heard
 	part     float64       // mean part of this process in keys, by Memory.byCalls
 	counted  int           // replies in part, at most partsMost
 	random   uint64
-	think    think
 	aliveAt  clock.Instant // when the last call was sent that the node has answered
 	failedAt clock.Instant // when the call was sent whose failure began the outage
 	failures int           // of probes, in a row
@@ -112,7 +110,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 // caller may ask again at the time that Turn says.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b.well() {
-		return now >= b.RestsUntil()
+		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +138,7 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	defer b.mu.Unlock()
 	switch {
 	case b.state.Load() == nodeWell:
-		return max(now+1, b.RestsUntil())
+		return now + 1
 	case b.state.Load() != nodeAway:
 		return now.Add(1 + b.upTo(b.target))
 	case !b.probing && !b.awaited:
@@ -167,23 +165,6 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	}
 	b.state.Store(nodeRecovering)
 	return true
-}
-
-// Took says that a round trip to the node ended now and took d. Where that is much longer than such trips
-// were before, Admit refuses calls until RestsUntil, for up to about longest, the result of Spacing: a small
-// fleet does not make that many calls.
-func (b *Breaker) Took(now clock.Instant, d, longest time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if pause := b.think.after(now, d, longest); pause > 0 {
-		// Waves of calls spread out.
-		b.restsUntil.Store(int64(now.Add(pause/4*3 + b.upTo(pause/2+1))))
-	}
-}
-
-// RestsUntil is until when Admit refuses calls because the node is busy; it is past where none are.
-func (b *Breaker) RestsUntil() clock.Instant {
-	return clock.Instant(b.restsUntil.Load())
 }
 
 // Failed says that a call has failed that was sent then, in a way that may be the node's, and
@@ -298,41 +279,4 @@ func splitmix(state *uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
-}
-
-// think is docs/protocol.md section 8.18: a process leaves a node alone for a while after slow
-// answers. Where more calls come to a server than it can answer, each waits for all that came
-// before, and is answered too late. With pauses that grow with that wait, the calls of a large
-// fleet become as many as the server can answer.
-type think struct {
-	calm   [2]time.Duration // the least round trip since calmAt, and of the span before; 0 for none
-	calmAt clock.Instant
-	excess float64 // the mean of what the last round trips took above calm
-}
-
-const (
-	// thinkFactor is how much longer the pause is than what a round trip takes too long. n processes
-	// and a server of mu calls a second settle where a pause and a round trip take n/mu together.
-	thinkFactor = 8
-	// thinkSlack is the difference between round trips of a quiet network to an idle server.
-	thinkSlack = 2 * time.Millisecond
-	// thinkMean is the weight of the latest round trip in the mean. Without a mean, processes that
-	// come in one wave and find the server busy would come back as one.
-	thinkMean = 0.25
-	// calmSpan is how long the least round trip counts, at least: then the network may have changed.
-	calmSpan = time.Minute
-)
-
-// after is the pause after a round trip that ended now and took d, at most longest.
-func (t *think) after(now clock.Instant, d, longest time.Duration) time.Duration {
-	if t.calmAt == 0 || now.Sub(t.calmAt) > calmSpan {
-		t.calm[0], t.calm[1], t.calmAt = d, t.calm[0], now
-	}
-	t.calm[0] = min(t.calm[0], d)
-	calm := t.calm[0]
-	if t.calm[1] > 0 {
-		calm = min(calm, t.calm[1])
-	}
-	t.excess += float64(thinkMean * (float64(max(0, d-calm-thinkSlack)) - t.excess))
-	return time.Duration(min(float64(thinkFactor*t.excess), float64(longest)))
 }

@@ -136,14 +136,6 @@ func (c *Client) decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		}
 		return c.without(now, least, n, lease.SourceLocal)
 	}
-	// No call that is not under way yet goes to a busy node before so long.
-	waits := c.host.Breaker().RestsUntil().Sub(now)
-	if !c.calling && waits > c.callTimeout {
-		c.deniedUntil = now.Add(waits - c.callTimeout)
-		c.refused = max(c.refused, n)
-		c.judgeDenial(now)
-		return c.without(now, least, n, lease.SourceLocal)
-	}
 	if p == NoWait {
 		c.Refuse(n)
 		return c.without(now, least, n, lease.SourceLocal)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -183,41 +182,6 @@ func TestAHolderGoesByTheTargetInForce(t *testing.T) {
 		if got := c.proposal().TTL; c.target != x.want || got != x.proposes {
 			t.Errorf("TTL %v: the Target in force is %v, want %v; T is proposed as %v, want %v",
 				x.ttl, c.target, x.want, got, x.proposes)
-		}
-	}
-}
-
-// TestABusyNodeIsLeftAlone: after answers that are late, a process of a large fleet makes no calls
-// for eight times as long as they were late; one of a small fleet does not notice.
-func TestABusyNodeIsLeftAlone(t *testing.T) {
-	const ms = time.Millisecond
-	for _, x := range []struct {
-		longest     time.Duration
-		least, most time.Duration
-	}{
-		{2 * time.Second, 180 * ms, 305 * ms}, // 30 ms late: 240 ms and a quarter
-		{100 * ms, 75 * ms, 126 * ms},
-		{0, 0, 0},
-	} {
-		b := NewBreaker(100*ms, 400*ms, 1)
-		now := clock.Instant(time.Hour)
-		b.Took(now, ms, x.longest)
-		if !b.Admit(now) {
-			t.Errorf("a node that answers at once is left alone until %v", b.RestsUntil())
-		}
-		for range 40 {
-			now = now.Add(time.Second)
-			b.Took(now, 33*ms, x.longest)
-		}
-		rests := max(0, b.RestsUntil().Sub(now))
-		if rests < x.least || rests > x.most {
-			t.Errorf("of at most %v the node is left alone for %v, want %v to %v", x.longest, rests, x.least, x.most)
-		}
-		if b.Admit(now) != (x.longest == 0) || !b.Admit(now.Add(x.most)) {
-			t.Errorf("at most %v: calls are not held back for %v", x.longest, rests)
-		}
-		if turn := b.Turn(now); x.longest > 0 && turn != b.RestsUntil() {
-			t.Errorf("the turn is %v, want %v", turn, b.RestsUntil())
 		}
 	}
 }

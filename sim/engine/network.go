@@ -377,13 +377,7 @@ func (n *network) judge(b *batch) {
 		took = b.refusal
 	}
 	l.breaker.Answered(now, b.Sent())
-	spacing := time.Duration(0)
-	for i := range b.calls {
-		if c := &b.calls[i]; c.err == nil {
-			spacing = max(spacing, protocol.Spacing(&c.grant, c.request.Weight))
-		}
-	}
-	l.rules.Reached(now, took, spacing)
+	l.rules.Reached(now, took)
 }
 
 // failed notes the failure of a call that went to l's shard at sent. If that begins an outage, all
