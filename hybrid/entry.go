@@ -342,14 +342,14 @@ func (e *entry) bucketChanged(limits []Limit) {
 	}
 }
 
-// refund has n tokens travel with the next call; it is false where e has ended.
-func (e *entry) refund(n int64) bool {
+// refund has n tokens of draw d, nil if that is not known, travel with the next call; it is false where e has ended.
+func (e *entry) refund(n int64, d *pool.Draw) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
 		return false
 	}
-	e.client.Refund(min(n, e.client.Capacity()))
+	e.client.Refund(min(n, e.client.Capacity()), d)
 	e.Wake(false)
 	return true
 }
@@ -361,7 +361,7 @@ func (e *entry) charge(n int64) (charged int64, ok bool) {
 	if e.client.Closed() {
 		return 0, false
 	}
-	charged = e.client.Charge(n)
+	charged = e.client.Charge(e.Now(), n)
 	e.Wake(false)
 	return charged, true
 }

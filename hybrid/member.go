@@ -16,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
 	"github.com/yuzhi-go/yuzhi/internal/node"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -364,14 +365,15 @@ func (m *member) cachedLimits(key string) []Limit {
 	return nil
 }
 
-// refund is Refund; own is the proposal of a KeyWith, if the request came by one.
-func (m *member) refund(key string, own *proposal, n int64) {
+// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWith, if the request
+// came by one.
+func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
 	if n < 0 || key == "" || !m.open() {
 		m.observer.invalid.Add(1)
 		return
 	}
 	for n > 0 && m.open() {
-		if e := m.known(key, own); e == nil || e.refund(n) {
+		if e := m.known(key, own); e == nil || e.refund(n, d) {
 			return
 		}
 	}

@@ -94,11 +94,11 @@ func (r *Reservation) OK() bool { return r.result.OK }
 // Result is the one that Take would have returned.
 func (r *Reservation) Result() Result { return r.result }
 
-// Settle charges the actual cost. Below the estimate, the difference is refunded. Above it, the bucket
-// owes the difference: it takes what it has, and grants nothing to any process until the rate has paid the
-// rest; a calendar's debt ends with its period. Both travel with the key's next lease call, within a
-// Target. One debt is at most Policy.MaxOvershoot bursts of each key, 10 by default; of a larger one that
-// much is charged, and the error wraps ErrOvershoot.
+// Settle charges the actual cost. Below the estimate, the difference is refunded; a window credits it as long as
+// it still counts the reservation. Above it, the bucket owes the difference: it takes what it has, and grants
+// nothing to any process until the rate has paid the rest; a calendar's debt ends with its period. Both travel
+// with the key's next lease call, within a Target. One debt is at most Policy.MaxOvershoot bursts of each key,
+// 10 by default; of a larger one that much is charged, and the error wraps ErrOvershoot.
 //
 // Errors also wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could
 // not be noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or
@@ -147,7 +147,7 @@ func (r *Reservation) settle(cost func(*reserved) int64) error {
 			}
 			errs = append(errs, err)
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket
-			p.m.refund(p.name, p.own, -more)
+			p.m.refund(p.name, p.own, -more, &p.hold.draw)
 		}
 	}
 	return errors.Join(errs...)

@@ -311,7 +311,7 @@ func TestShadowLeavesNoDebt(t *testing.T) {
 			t.every(verdict{})
 			debt := int64(0)
 			t.setJudge(func(c *lease.Call) verdict {
-				debt += c.Request.Debt
+				debt += c.Request.Reported(lease.LateDebt)
 				return verdict{}
 			})
 			time.Sleep(5 * time.Second)

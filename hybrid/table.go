@@ -340,15 +340,15 @@ func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
 		return s.entry.Load(), nil
 	}
 	l.unlinkLocked(s)
+	e.node.Store(e.m.nodeOf(s.name, int(s.node)))
 	if s.memory != (protocol.Memory{}) {
 		e.client.Recall(s.memory)
 		s.memory = protocol.Memory{}
 	}
 	if s.unheard != nil {
-		e.client.Meet(s.unheard, s.own.Limits)
+		e.client.Meet(e.Now(), s.unheard, s.own.Limits)
 		s.unheard = nil
 	}
-	e.node.Store(e.m.nodeOf(s.name, int(s.node)))
 	e.denied = s.denied
 	if took = s.draw; took != nil {
 		e.takeOver(took)

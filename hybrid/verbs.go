@@ -92,12 +92,13 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 
 // Refund says that n tokens of key, with which this process admitted something, were not used after
 // all. It does not wait: they travel with the key's next lease call, within a Target, and are a new
-// permit when the bucket credits them. A refund on the way to a store that fails is lost. Refunding
-// more than was taken breaks the limit.
+// permit when the bucket credits them. They count as taken since the last call: of a window that may have
+// forgotten them, use Reserve and Settle. A refund on the way to a store that fails is lost. Refunding more
+// than was taken breaks the limit.
 //
 // Nothing happens after Close, for an empty key or a negative n (counted in Stats as invalid), nor
 // for a key that is not in this process's table.
-func (l *Limiter) Refund(key string, n int64) { l.first.refund(key, nil, n) }
+func (l *Limiter) Refund(key string, n int64) { l.first.refund(key, nil, n, nil) }
 
 // CachedLimits are the limits of key that this process last heard of, and that its answers rest on.
 // It asks no store, so it is nil for a key that is not in use or has not had a reply yet; Limits
@@ -225,7 +226,7 @@ func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error)
 }
 
 // Refund says that n tokens were not used; see Limiter.Refund.
-func (k *Key) Refund(n int64) { k.m.refund(k.name, k.own, n) }
+func (k *Key) Refund(n int64) { k.m.refund(k.name, k.own, n, nil) }
 
 // Peek reports without taking anything; see Limiter.Peek.
 func (k *Key) Peek(ctx context.Context) (Result, error) {

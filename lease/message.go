@@ -99,13 +99,9 @@ type Request struct {
 	Seq    int64  // rising; sending one closes all lower ones
 	Config Config // what the holder proposes; the stored one wins unless this one's Version is higher
 
-	Remaining int64 // still held when the request was built
-	Returned  int64 // given back; no longer in the pool
-	Unused    int64 // drawn for requests which then were not admitted; no longer held
-	Drawn     int64 // Grant.Running of the oldest draw of Unused
-	Refund    int64 // admitted earlier, did not happen: a new permit at the moment of its credit
-	Debt      int64 // admitted without tokens while the store was unreachable; forgiven below level 0
-	Charge    int64 // used beyond what was reserved; owed also where no level has it
+	Remaining int64  // still held when the request was built
+	Returned  int64  // given back; no longer in the pool
+	Late      []Late // of an earlier time, at most LateMax of each kind; credited and taken in this order
 	Want      int64
 	Need      int64 // a grant below Need is useless and becomes 0; at most Want
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
@@ -141,9 +137,7 @@ func (r *Request) Validate() error {
 		most  int64
 	}{
 		{"Seq", r.Seq, 1, WaitingMax}, {"Remaining", r.Remaining, 0, WaitingMax},
-		{"Returned", r.Returned, 0, WaitingMax}, {"Unused", r.Unused, 0, WaitingMax},
-		{"Drawn", r.Drawn, 0, WaitingMax}, {"Refund", r.Refund, 0, WaitingMax},
-		{"Debt", r.Debt, 0, WaitingMax}, {"Charge", r.Charge, 0, WaitingMax},
+		{"Returned", r.Returned, 0, WaitingMax},
 		{"Want", r.Want, 0, WaitingMax}, {"Need", r.Need, 0, r.Want},
 		{"Waiting", r.Waiting, 0, WaitingMax}, {"Denied", r.Denied, 0, WaitingMax},
 		{"Weight", r.Weight, 1, weightMax},
@@ -162,12 +156,69 @@ func (r *Request) Validate() error {
 	if !(r.Headroom >= 0 && r.Headroom < 1) {
 		return fmt.Errorf("%w: Headroom is %v, must be 0 to below 1", ErrInvalidRequest, r.Headroom)
 	}
-	if r.Draw && (r.Remaining|r.Returned|r.Unused|r.Refund != 0 || r.Want != r.Waiting) {
-		return fmt.Errorf("%w: a draw has Remaining %d, Returned %d, Unused %d and Refund %d, all must be 0, "+
+	back := r.Reported(LateUnused) + r.Reported(LateRefund)
+	if r.Draw && (r.Remaining|r.Returned|back != 0 || r.Want != r.Waiting) {
+		return fmt.Errorf("%w: a draw has Remaining %d, Returned %d, and %d unused or refunded, all must be 0, "+
 			"and Want %d, which must be Waiting, %d", ErrInvalidRequest,
-			r.Remaining, r.Returned, r.Unused, r.Refund, r.Want, r.Waiting)
+			r.Remaining, r.Returned, back, r.Want, r.Waiting)
+	}
+	return r.validateLate()
+}
+
+// validateLate is the part of Validate for Late.
+func (r *Request) validateLate() error {
+	entries := [lateKinds]int{}
+	for i, l := range r.Late {
+		if l.Kind < 0 || l.Kind >= lateKinds {
+			return fmt.Errorf("%w: the kind of Late %d is %d, must be 0 to %d",
+				ErrInvalidRequest, i, l.Kind, lateKinds-1)
+		}
+		if l.Tokens < 1 || l.Tokens > WaitingMax || l.Drawn < 0 || l.Drawn > WaitingMax ||
+			l.Age < 0 || exact.Micros(l.Age) > WaitingMax || l.Drawn > 0 && l.Age > 0 {
+			return fmt.Errorf("%w: Late %d has %d tokens, drawn at %d, of an age of %v: must be 1 or more, "+
+				"and one of the others 0, each below 2^52", ErrInvalidRequest, i, l.Tokens, l.Drawn, l.Age)
+		}
+		if entries[l.Kind]++; entries[l.Kind] > LateMax {
+			return fmt.Errorf("%w: Late has more than %d entries of kind %d", ErrInvalidRequest, LateMax, l.Kind)
+		}
 	}
 	return nil
+}
+
+// Late is what a holder reports of tokens that it drew or used before: docs/protocol.md sections 5.8 and 5.10.
+// A window counts it at that time, or no longer.
+type Late struct {
+	Kind   LateKind
+	Tokens int64
+	// Drawn is Grant.Running of the oldest draw of tokens that come back: LateUnused and LateRefund.
+	Drawn int64
+	// Age is how long ago the latest of the others was used, at least: LateDebt and LateCharge.
+	Age time.Duration
+}
+
+// LateKind says what became of tokens that are reported late.
+type LateKind int8
+
+// LateMax is how many entries of each kind a Request may have.
+const LateMax = 16
+
+// The kinds of Late.
+const (
+	LateUnused LateKind = iota // drawn for requests which then were not admitted
+	LateRefund                 // admitted, and did not happen: a new permit at the moment of its credit
+	LateDebt                   // admitted without tokens while the store was away; forgiven below level 0
+	LateCharge                 // used beyond what was reserved; owed also where no level has it
+	lateKinds
+)
+
+// Reported is how many tokens of this kind r reports, at most WaitingMax.
+func (r *Request) Reported(k LateKind) (n int64) {
+	for _, l := range r.Late {
+		if l.Kind == k {
+			n += min(max(l.Tokens, 0), WaitingMax-n)
+		}
+	}
+	return n
 }
 
 // Grant is the bucket's answer to one Request. Only its durations decide anything at the holder.

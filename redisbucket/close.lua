@@ -6,17 +6,17 @@
 -- long to keep it. KEYS and units: common.lua. The bucket is written first: if the server then refuses
 -- the record, tokens are lost, and none is drawn twice.
 
-local size = #answer
+local places = #answer
 for k = 1, c.switch > 0 and 0 or c.n do
   local l = c[k]
   local whole = floor(l.level / l.unit)
-  answer[size + 2 * k - 1] = headroom > 0 and whole - ceil(l.burst * headroom) or whole
-  answer[size + 2 * k] = wait(l, whole + 1, frost)
+  answer[places + 2 * k - 1] = headroom > 0 and whole - ceil(l.burst * headroom) or whole
+  answer[places + 2 * k] = wait(l, whole + 1, frost)
 end
 if c.switch == 1 then
-  answer[size + 1], answer[size + 2] = 2^38 - ceil(2^38 * headroom), 0
+  answer[places + 1], answer[places + 2] = 2^38 - ceil(2^38 * headroom), 0
 elseif c.switch == 2 then
-  answer[size + 1], answer[size + 2] = 0 - ceil(headroom), 3153600000000000
+  answer[places + 1], answer[places + 2] = 0 - ceil(headroom), 3153600000000000
 end
 if op and not changed then return answer end
 if not (share > 0 and share < 2^53 and keep < 2^53 and contended < 2^53 and epoch < 2^52

@@ -190,6 +190,16 @@ local function brim(l, room)
   end
 end
 
+-- fillBy raises limit l by up to units, as far as it has room. It returns whether it did.
+local function fillBy(l, units, held)
+  local room = capacity(l, held)
+  local raised = l.level + units > room and room or l.level + units
+  local does = raised > l.level
+  if does then l.level = raised end
+  brim(l, room - l.level)
+  return does
+end
+
 -- deepest returns the largest debt of limit l, in units (section 3.2).
 local function deepest(l)
   local exact, years = (2^53 - 1 - l.most * l.unit - l.step) / l.step, (3153600000000000 - l.full) / l.tick

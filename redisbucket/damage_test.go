@@ -41,10 +41,10 @@ var (
 var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}, "counter": {18, 7},
 	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7},
 	"heardAt": {57, 7}, "heardAge": {64, 7}, "heardExpiry": {71, 7}, "heardFrozen": {78, 7},
-	"remaining": {85, 7}, "returned": {92, 7}, "refund": {99, 7}, "unused": {106, 7}, "debt": {113, 7},
-	"charge": {120, 7}, "waiting": {127, 7}, "drawn": {134, 7}, "draw": {149, 1}}
+	"remaining": {85, 7}, "returned": {92, 7}, "waiting": {99, 7}, "draw": {114, 1},
+	"kind": {115, 1}, "late": {116, 7}, "drawn": {123, 7}}
 
-const headroomAt = 141
+const headroomAt = 106
 
 // set returns text with the number at p, counted from start, replaced by v.
 func (p place) set(text string, start int, v int64) string {
@@ -235,7 +235,7 @@ func TestARefusedReplyIsNoOutage(t *testing.T) {
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.
 func TestBadArgumentsWriteNothing(t *testing.T) {
 	ctx, r := context.Background(), request(2)
-	r.Epoch, r.Unused = 1, 1 // so that what comes with these is looked at
+	r.Epoch, r.Late = 1, []lease.Late{{Kind: lease.LateUnused, Tokens: 1}} // so that what comes with these is looked at
 	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
 	limit := config[configSize(0):]
 	short := request(2)
@@ -264,7 +264,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:], draw + "\x00",
 		draw[1:], number("need", 11), number("seq", 0), number("weight", 0), number("weight", 2_000_000),
 		number("ttl", 199_999), number("ttl", 3_600_000_001), number("leaseMax", 7_200_000_001),
-		number("draw", 1), number("draw", 2), requestAt["want"].set(draw, 0, 1<<52),
+		number("draw", 1), number("draw", 2), number("kind", 4), number("late", 0), good + strings.Repeat(good[115:], lease.LateMax), requestAt["want"].set(draw, 0, 1<<52),
 		requestAt["seq"].set(draw, 0, 0), requestAt["weight"].set(draw, 0, 0), requestAt["need"].set(draw, 0, 11),
 		requestAt["weight"].set(draw, 0, 2_000_000), requestAt["ttl"].set(draw, 0, 199_999), headroom(math.NaN()),
 		headroom(-0.1), headroom(1), headroom(math.Inf(1)), headroom(math.Inf(-1))} {

@@ -196,7 +196,9 @@ func TestChangesAtTheEdgesAgree(t *testing.T) {
 		limit  lease.Limit
 		change func(*lease.Request)
 	}
-	owes := func(r *lease.Request) { r.Charge = lease.WaitingMax }
+	owes := func(r *lease.Request) {
+		r.Late = []lease.Late{{Kind: lease.LateCharge, Tokens: lease.WaitingMax}}
+	}
 	leases := func(r *lease.Request) { r.Want, r.Waiting = 1<<50, 0 }
 	late, early := lease.Calendar(10, 10*time.Second, 5*time.Second), lease.Sliding(10, time.Second)
 	servers := startServers(t)
@@ -235,7 +237,7 @@ func TestChangesAtTheEdgesAgree(t *testing.T) {
 				} else {
 					r.Config.Version.Deploy = int64(1 + i)
 				}
-				r.Want, r.Waiting, r.Charge = 7, 7, 0
+				r.Want, r.Waiting, r.Late = 7, 7, nil
 				if s.change != nil {
 					s.change(&r)
 				}

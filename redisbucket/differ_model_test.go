@@ -166,19 +166,22 @@ func (x *trio) renew(h *actor) {
 		r.HeardAge = time.Duration(max(0, x.now-h.heardBy)) * time.Microsecond
 		r.HeardExpiry, r.HeardFrozen = h.heard.Expiry, h.heard.Frozen
 	}
-	if rng.IntN(5) == 0 {
-		r.Refund = upTo(rng, spent)
-	}
-	if rng.IntN(4) == 0 { // requests gave up
-		r.Unused, r.Drawn = upTo(rng, spent), h.drawn[rng.IntN(len(h.drawn))]
-	}
-	if rng.IntN(20) == 0 {
-		r.Debt = upTo(rng, top/8+1)
-	}
-	if rng.IntN(60) == 0 { // used more than was reserved: a little, or what takes long to pay
-		r.Charge = 1 + upTo(rng, top/8+1)
-		if rng.IntN(32) == 0 {
-			r.Charge = x.edge(1 << 40)
+	for range 4 {
+		if rng.IntN(5) == 0 {
+			report(&r, lease.LateRefund, upTo(rng, spent), h.drawn[rng.IntN(len(h.drawn))])
+		}
+		if rng.IntN(8) == 0 { // requests gave up
+			report(&r, lease.LateUnused, upTo(rng, spent), h.drawn[rng.IntN(len(h.drawn))])
+		}
+		if rng.IntN(40) == 0 {
+			report(&r, lease.LateDebt, upTo(rng, top/8+1), upTo(rng, x.edge(1<<uint(rng.IntN(40)))))
+		}
+		if rng.IntN(120) == 0 { // used more than was reserved: a little, or what takes long to pay
+			n := 1 + upTo(rng, top/8+1)
+			if rng.IntN(32) == 0 {
+				n = x.edge(1 << 40)
+			}
+			report(&r, lease.LateCharge, n, upTo(rng, x.edge(1<<uint(rng.IntN(40)))))
 		}
 	}
 	r.Headroom = h.headroom
@@ -192,22 +195,37 @@ func (x *trio) renew(h *actor) {
 		r.Denied = upTo(rng, 1000)
 	}
 	if rng.Float64() < x.draws {
-		r.Draw, r.Remaining, r.Returned, r.Refund, r.Unused, r.Drawn, r.Waiting = true, 0, 0, 0, 0, 0, r.Want
+		r.Draw, r.Remaining, r.Returned, r.Waiting = true, 0, 0, r.Want
+		r.Late = slices.DeleteFunc(r.Late, func(l lease.Late) bool { return l.Kind <= lease.LateRefund })
 		if rng.IntN(8) != 0 {
-			r.Debt, r.Charge, r.Headroom, r.Want, r.Waiting = 0, 0, 0, 1, 1
+			r.Late, r.Headroom, r.Want, r.Waiting = nil, 0, 1, 1
 			r.Need = min(r.Need, 1)
 		}
 	}
 	if x.draws < 0.5 || !x.calm && rng.IntN(8) == 0 { // a loss proven, or a charge, is felt for long
 		x.odd(h, &r)
 	} else {
-		r.Debt, r.Charge, r.Headroom = 0, 0, 0
+		r.Headroom = 0
+		r.Late = slices.DeleteFunc(r.Late, func(l lease.Late) bool { return l.Kind > lease.LateRefund })
 	}
 	if x.few != nil && r.Epoch > 0 && rng.IntN(80) == 0 && !(x.many && rng.IntN(4) > 0) {
 		x.proves(&r)
 	}
-	r.Draw = r.Draw && r.Want == r.Waiting && r.Remaining+r.Returned+r.Refund+r.Unused == 0
+	r.Draw = r.Draw && r.Want == r.Waiting && r.Remaining+r.Returned+r.Reported(lease.LateRefund)+r.Reported(lease.LateUnused) == 0
 	x.send(h, r)
+}
+
+// report has r report n tokens of this kind, drawn at this time or of this age, in microseconds.
+func report(r *lease.Request, kind lease.LateKind, n, at int64) {
+	l := lease.Late{Kind: kind, Tokens: n}
+	if kind <= lease.LateRefund {
+		l.Drawn = at
+	} else {
+		l.Age = time.Duration(at) * time.Microsecond
+	}
+	if n > 0 {
+		r.Late = append(r.Late, l)
+	}
 }
 
 // odd makes few requests strange: lies, extremes, other proposals of T.
@@ -221,11 +239,12 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 	case 2:
 		r.Want = 1 << 51
 	case 3:
-		r.Returned, r.Refund, r.Debt = lease.WaitingMax, lease.WaitingMax, 0
+		r.Returned = lease.WaitingMax
+		report(r, lease.LateRefund, lease.WaitingMax, d.Now)
 	case 4:
-		r.Refund, r.Debt = lease.WaitingMax, 0
+		report(r, lease.LateRefund, lease.WaitingMax, x.edge(d.Now))
 	case 5:
-		r.Debt = lease.WaitingMax
+		report(r, lease.LateDebt, lease.WaitingMax, 0)
 	case 6:
 		r.Counter += x.rng.Int64N(3) // heard of calls that this bucket may not know
 	case 7, 8:
@@ -247,17 +266,16 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		r.Counter += 1 + x.rng.Int64N(3)
 		x.proves(r)
 	case 13, 14:
-		r.Unused = x.edge(lease.WaitingMax)
+		report(r, lease.LateUnused, x.edge(lease.WaitingMax), x.edge(lease.WaitingMax))
 	case 15, 16, 17:
-		r.Unused = 1 + upTo(x.rng, 1000)
-		r.Drawn = max(0, []int64{d.SetAt, d.Now, x.now,
-			d.Now - x.rng.Int64N(1e6)}[x.rng.IntN(4)]+x.rng.Int64N(3)-1)
+		report(r, lease.LateKind(x.rng.IntN(2)), 1+upTo(x.rng, 1000), max(0, []int64{d.SetAt, d.Now, x.now,
+			d.Now - x.rng.Int64N(1e6)}[x.rng.IntN(4)]+x.rng.Int64N(3)-1))
 	case 18, 19, 20, 21, 22, 23:
 		// The network got slower: a longer T, or the old one again.
 		longer := time.Duration(x.rng.Int64N(int64(3 * r.Config.TTL)))
 		r.Config.TTL = min(time.Hour, 2*r.Config.Target+longer).Truncate(time.Microsecond)
 	case 25:
-		r.Charge = x.edge(lease.WaitingMax)
+		report(r, lease.LateCharge, x.edge(lease.WaitingMax), x.edge(lease.WaitingMax))
 	case 26:
 		r.Headroom = []float64{-0.1, 1, math.NaN(), math.Inf(1)}[x.rng.IntN(4)]
 	case 27, 28, 29:

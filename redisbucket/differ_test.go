@@ -246,8 +246,9 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"fast": atRest(before) && atRest(after) && !dated(after) && len(after.Config.Limits) == 1 &&
 			len(appendRequest(nil, &r)) < requestSize,
 		"dated at rest": atRest(after) && dated(after),
-		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
-			r.Drawn <= after.Now && after.Now >= after.Frozen,
+		"unused": wantErr == nil && !want.Void && slices.ContainsFunc(r.Late, func(l lease.Late) bool {
+			return l.Kind == lease.LateUnused && l.Drawn > after.SetAt && l.Drawn <= after.Now
+		}) && after.Now >= after.Frozen,
 	} {
 		x.saw(what, happened && before.Exists && before.Created == after.Created)
 	}

@@ -68,7 +68,7 @@ func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
 	answers("the next of it", false, window)
 	s.rdb.Del(context.Background(), s.bucketKey("k"))
 	answers("a bucket again", true, same)
-	answers("one with a debt has a record", false, func(r *lease.Request) { r.Debt = 1 })
+	answers("one with a debt has a record", false, func(r *lease.Request) { r.Late = []lease.Late{{Kind: lease.LateDebt, Tokens: 1}} })
 	answers("beside that record", false, same)
 	now += 2_000_000
 	answers("which has ended", false, same)

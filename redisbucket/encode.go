@@ -113,15 +113,19 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 	} {
 		dst = appendWhole(dst, 7, v)
 	}
-	if r.Draw && r.Debt|r.Charge|r.Drawn == 0 && r.Headroom == 0 {
+	if r.Draw && len(r.Late) == 0 && r.Headroom == 0 {
 		return dst
 	}
-	for _, v := range [...]int64{r.Remaining, r.Returned, r.Refund, r.Unused,
-		r.Debt, r.Charge, r.Waiting, r.Drawn} {
+	for _, v := range [...]int64{r.Remaining, r.Returned, r.Waiting} {
 		dst = appendWhole(dst, 7, v)
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Headroom))
-	return appendWhole(dst, 1, bit(r.Draw))
+	dst = appendWhole(dst, 1, bit(r.Draw))
+	for _, l := range r.Late {
+		dst = appendWhole(appendWhole(dst, 1, int64(l.Kind)), 7, l.Tokens)
+		dst = appendWhole(dst, 7, l.Drawn+micros(l.Age)) // one of them is 0
+	}
+	return dst
 }
 
 func bit(b bool) int64 {

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,11 +102,14 @@ func FuzzCallNumbers(f *testing.F) {
 		// what it reports and asks next, for itself and then as a stranger would
 		x.now += later
 		second := first
-		second.Seq, second.Remaining, second.Returned, second.Debt, second.Refund = 2, remaining, returned,
-			debt, refund
-		second.Charge, second.Denied = charge, charge
-		second.Epoch, second.Counter, second.HeardAt, second.Unused, second.Drawn = g.Epoch, g.Counter,
-			g.ServerTime, unused, drawn
+		second.Seq, second.Remaining, second.Returned, second.Denied = 2, remaining, returned, charge
+		second.Epoch, second.Counter, second.HeardAt = g.Epoch, g.Counter, g.ServerTime
+		aged := time.Duration(drawn%most) * time.Microsecond
+		second.Late = slices.DeleteFunc([]lease.Late{
+			{Kind: lease.LateUnused, Tokens: unused, Drawn: drawn},
+			{Kind: lease.LateRefund, Tokens: refund, Drawn: drawn},
+			{Kind: lease.LateDebt, Tokens: debt, Age: aged}, {Kind: lease.LateCharge, Tokens: charge, Age: aged},
+		}, func(l lease.Late) bool { return l.Tokens == 0 })
 		if ahead > 0 && ahead < most {
 			second.Counter += ahead // of what the bucket knows, as after a failover
 		}

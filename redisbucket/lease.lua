@@ -6,11 +6,14 @@
 -- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7, heardFrozen 7
---            remaining 7, returned 7, refund 7, unused 7, debt 7, charge 7, waiting 7, drawn 7
---            headroom 8, draw 1
+--            remaining 7, returned 7, waiting 7, headroom 8, draw 1
 --          ttl is a proposal, headroom a part of each burst. epoch, counter, leaseMax, heardAt (the
 --          server's time), heardExpiry and heardFrozen repeat the last reply, or are 0. A draw leaves out the
---          last two lines if waiting is want, and all other numbers there are 0
+--          last line if waiting is want, and all other numbers there are 0. At the end, for all that is
+--          reported of an earlier time, at most 16 times of each kind:
+--            kind 1, tokens 7, time 7
+--          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge; time is the running time of the
+--          draw of the first two, and the age of the others
 --
 -- Reply, a flat array, unless draw.lua has answered:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
@@ -58,7 +61,7 @@ local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
 -- A draw that may find the bucket at rest (section 4.1). Then no record is live.
 local rest = draw == 1 and c.switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
-  and debt == 0 and charge == 0
+  and size < 116
 if not rest then record = redis.pcall('GET', keys[2]) end
 if record then
   if record.err then
@@ -124,43 +127,36 @@ else
   -- Step 6. While a loss is waited out, there is no room to credit.
   local credits, filled = known and now >= frozen, setAt
   if credits then
-    local brought = returned + refund + unused
     for k = 1, c.n do
       local l = c[k]
-      if (brought > 0 or l.rest > 0) and not l.kind then
-        local room = capacity(l, ledger)
-        local back = l.level + min(returned, l.burst) * l.unit
-        if unused > 0 and drawn > setAt and drawn <= now then -- worth what was not refilled since
-          local units = min(unused, l.burst) * l.unit
-          local ticks = floor((now - drawn + l.tick - 1) / l.tick)
-          if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end
-        end
-        if back > room then back = room end
-        if back > l.level then l.level = back end
-        if refund > 0 then -- it fills the place of earlier draws, which are worth nothing then
-          back = l.level + min(refund, l.burst) * l.unit
-          if back > room then back = room end
-          if back > l.level then l.level, filled = back, now end
-        end
-        brim(l, room - l.level)
+      if (returned > 0 or l.rest > 0) and not l.kind then fillBy(l, min(returned, l.burst) * l.unit, ledger) end
+    end
+  end
+  for i = 116, size, 15 do
+    local kind, n, time = decode('<I1I7I7', argv[3], i)
+    for k = 1, c.n do
+      local l = c[k]
+      local back = credits and kind < 2 and min(n, l.burst) * l.unit or 0
+      if l.kind then
+        if c.windows.late(l, kind, n, time, credits, setAt, now, frozen, ledger) then filled = now end
+      elseif kind == 0 and back > 0 and time > setAt and time <= now then -- worth what was not refilled since
+        local ticks = floor((now - time + l.tick - 1) / l.tick)
+        if ticks < floor((back + l.step - 1) / l.step) then fillBy(l, back - ticks * l.step, ledger) end
+      elseif kind == 1 and back > 0 then -- it fills the place of earlier draws, which are worth nothing then
+        if fillBy(l, back, ledger) then filled = now end
+      elseif kind == 2 then
+        l.level = min(l.level, max(0, l.level - min(n, l.burst) * l.unit))
+      elseif kind == 3 then
+        local deep = deepest(l)
+        l.level = n > floor((l.level + deep) / l.unit) and 0 - deep or l.level - n * l.unit
       end
     end
   end
-  if c.windows then
-    if c.windows.credit(c, credits, refund, unused, drawn, setAt, debt, charge, now, frozen, ledger) then
-      filled = now
-    end
-    c.windows.see(c, ledger, now, frozen, filled)
-  end
   setAt = filled
+  if c.windows then c.windows.see(c, ledger, now, frozen) end
   local level, burst = 2^53, c.least -- of the tightest limit, in tokens
   for k = 1, c.n do
     local l = c[k]
-    if debt > 0 and not l.kind then l.level = min(l.level, max(0, l.level - min(debt, l.burst) * l.unit)) end
-    if charge > 0 and not l.kind then
-      local deep = deepest(l)
-      l.level = charge > floor((l.level + deep) / l.unit) and 0 - deep or l.level - charge * l.unit
-    end
     local tokens = l.level / l.unit
     if tokens < level then level = tokens end
   end
@@ -243,7 +239,7 @@ else
   end
 
   -- Informational counts; no rule reads them.
-  local used = granted - kept + debt + charge
+  used = granted - kept + used
   if known and oldHeld > remaining + returned + unused then
     used = used + (oldHeld - remaining - returned - unused)
   end

@@ -86,7 +86,7 @@ var mutations = []mutation{
 		// given A, whose 10 requests were admitted, and 5 of them then did not happen
 		s.draw("A", 10)
 		// when the reply to the refund is lost and A retries
-		s.call("A", lease.Request{Refund: 5})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 5}}})
 		s.deliverAgain("A", 2)
 		s.admit(-5)
 		s.draw("A", 10)
@@ -140,8 +140,8 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"unused tokens credited at face value", hundred, []edit{
-		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end",
-			"back = back + units"},
+		{"if ticks < floor((back + l.step - 1) / l.step) then fillBy(l, back - ticks * l.step, ledger) end",
+			"fillBy(l, back, ledger)"},
 	}, func(s *stage) {
 		// given A, which drew the whole bucket for requests that gave up
 		s.call("A", lease.Request{})
@@ -151,11 +151,11 @@ var mutations = []mutation{
 		s.now += 100_000
 		s.drain("B")
 		// then what A brings back is worth nothing to C
-		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 10, Drawn: drawn}}})
 		s.drain("C")
 	}},
 	{"unused tokens credited to a limit that is newer than their draw", lease.PerHour(10), []edit{
-		{"if unused > 0 and drawn > setAt and drawn <= now then", "if unused > 0 then"},
+		{"kind == 0 and back > 0 and time > setAt and time <= now then", "kind == 0 and back > 0 then"},
 	}, func(s *stage) {
 		// given A, which drew 10 for requests that gave up, while there was no limit of 10 an hour
 		s.config.Limits = []lease.Limit{quick}
@@ -165,12 +165,11 @@ var mutations = []mutation{
 		s.proposes(quick, s.audit)
 		s.drain("B")
 		// then what A brings back is worth nothing of it
-		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 10, Drawn: drawn}}})
 		s.drain("C")
 	}},
 	{"unused tokens credited although a refund has filled their place", hundred, []edit{
-		{"if back > l.level then l.level, filled = back, now end",
-			"if back > l.level then l.level = back end"},
+		{"if fillBy(l, back, ledger) then filled = now end", "fillBy(l, back, ledger)"},
 	}, func(s *stage) {
 		// given C, whose 10 requests were admitted, and A, which drew the refill since then for
 		// requests that gave up
@@ -180,12 +179,12 @@ var mutations = []mutation{
 		drawn := s.call("A", lease.Request{Want: 10, Need: 10, Waiting: 10}).Running
 		// when C's did not happen after all, and B takes their place
 		s.now++
-		s.call("C", lease.Request{Refund: 10})
+		s.call("C", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 10}}})
 		s.admit(-10)
 		s.now++
 		s.drain("B")
 		// then what A brings back is worth nothing to D
-		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 10, Drawn: drawn}}})
 		s.drain("D")
 	}},
 	{"the record of a void call counts for a holder that has not heard of it", lease.PerHour(10), []edit{
@@ -194,7 +193,7 @@ var mutations = []mutation{
 		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, which
 		// was admitted instead
 		s.draw("A", 10)
-		s.call("A", lease.Request{Refund: 10})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 10}}})
 		s.admit(-10)
 		s.drain("B")
 		// when the network delivers both calls of A once more, in order, after the bucket has forgotten A
@@ -282,34 +281,34 @@ var mutations = []mutation{
 		s.draw("C", 100)
 	}},
 	{"a charge is forgiven below 0", hundred, []edit{
-		{"and 0 - deep or l.level - charge * l.unit",
-			"and 0 - deep or max(min(l.level, 0), l.level - charge * l.unit)"},
+		{"and 0 - deep or l.level - n * l.unit",
+			"and 0 - deep or max(min(l.level, 0), l.level - n * l.unit)"},
 	}, func(s *stage) {
 		// given A, whose 10 requests used 20 more than was reserved
 		s.draw("A", 10)
-		s.call("A", lease.Request{Charge: 20})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
 		// when these have been refilled, and no more
 		s.pays(20)
 		s.draw("B", 10)
 	}},
 	{"a charge counts for known calls only", hundred, []edit{
-		{"    if charge > 0 and not l.kind then\n", "    if known and charge > 0 then\n"},
+		{"elseif kind == 3 then\n", "elseif kind == 3 and known then\n"},
 	}, func(s *stage) {
 		// given C, which the bucket does not know, and which has used 10 more than was reserved
 		s.draw("A", 10)
-		s.call("C", lease.Request{Charge: 10})
+		s.call("C", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 10}}})
 		s.pays(10)
 		s.draw("B", 10)
 	}},
 	{"a debt forgives what is owed", hundred, []edit{
-		{"min(l.level, max(0, l.level - min(debt, l.burst) * l.unit))",
-			"max(0, l.level - min(debt, l.burst) * l.unit)"},
+		{"min(l.level, max(0, l.level - min(n, l.burst) * l.unit))",
+			"max(0, l.level - min(n, l.burst) * l.unit)"},
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
-		s.call("A", lease.Request{Charge: 20})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
 		// when a fallback reports its debt
-		s.call("A", lease.Request{Debt: 1})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 1}}})
 		s.pays(20)
 		s.draw("B", 10)
 	}},
@@ -321,7 +320,7 @@ var mutations = []mutation{
 		s.now += 1000
 		s.lose()
 		s.draw("B", 10)
-		s.call("B", lease.Request{Charge: 20})
+		s.call("B", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
 		// when P proves the loss, and it is waited out
 		s.call("P", lease.Request{})
 		s.now += 500_000
@@ -334,7 +333,7 @@ var mutations = []mutation{
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
-		s.call("A", lease.Request{Charge: 20})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
 		// when a version brings a smaller burst, and the next one that of before
 		s.proposes(lease.PerSecond(100).WithBurst(9))
 		s.call("A", lease.Request{})
@@ -346,7 +345,7 @@ var mutations = []mutation{
 		{"      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick\n", ""},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
-		s.call("A", lease.Request{Charge: 1010})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 1010}}})
 		// when no call comes for three seconds, in which 300 are paid
 		s.pays(300)
 		s.expire()

@@ -83,7 +83,7 @@ var windowMutations = []mutation{
 		s.now += 300_000
 		s.draw("A", 5)
 		// when the first 5 did not happen
-		s.call("A", lease.Request{Refund: 5})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 5, Drawn: s.now}}})
 		s.cancel(first, 5)
 		s.drain("A")
 		// then nothing comes back with the first cell, which is empty
@@ -91,7 +91,7 @@ var windowMutations = []mutation{
 		s.drain("A")
 	}},
 	{"unused tokens count although their draw's cell is gone", lease.Sliding(10, 200*time.Millisecond), []edit{
-		{"drawn <= now and covers(l, drawn) then", "drawn <= now then"},
+		{"if time > now or not covers(l, time) then", "if time > now then"},
 	}, func(s *stage) {
 		// given A, which draws 5 and keeps on calling until they count no more
 		drawn := s.call("A", lease.Request{Want: 5, Waiting: 5}).Running
@@ -100,40 +100,40 @@ var windowMutations = []mutation{
 		s.now += 210_000
 		s.drain("B")
 		// when the requests of the 5 give up
-		s.call("A", lease.Request{Unused: 5, Drawn: drawn})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 5, Drawn: drawn}}})
 		s.cancel(first, 5)
 		s.drain("B")
 	}},
 	{"unused tokens count although a refund has filled their place", lease.Sliding(10, time.Second), []edit{
-		{"if uncharge(l, refund) > 0 then filled = true end", "uncharge(l, refund)"},
+		{"then return uncharge(l, n) > 0 end", "then uncharge(l, n) end"},
 	}, func(s *stage) {
 		// given A, which draws 5, and a refund of 5 others that takes their place
 		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
 		first := s.now
 		s.admit(10)
 		s.now += 1000
-		s.call("A", lease.Request{Refund: 10})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 10, Drawn: s.now}}})
 		s.cancel(first, 10)
 		s.drain("B")
 		// when the 5 are said to be unused too
 		s.now += 1000
-		s.call("A", lease.Request{Unused: 5, Drawn: drawn})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 5, Drawn: drawn}}})
 		s.drain("B")
 	}},
 	{"what was used beyond what was reserved is not charged", lease.Sliding(10, time.Second), []edit{
-		{"      charge(l, now, owed)\n", ""},
+		{"    if kind == 3 then charge(l, time, n) end\n", ""},
 	}, func(s *stage) {
 		s.draw("A", 5)
 		s.admit(5)
-		s.call("A", lease.Request{Charge: 5})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 5}}})
 		s.drain("B")
 	}},
 	{"what a fallback admitted is not charged", lease.Sliding(10, time.Second), []edit{
-		{"      charge(l, now, min(debt, left))\n", ""},
+		{"    if kind == 2 then charge(l, time, now < frozen and 0 or min(n, spare(l, ledger))) end\n", ""},
 	}, func(s *stage) {
 		s.draw("A", 5)
 		s.admit(5)
-		s.call("A", lease.Request{Debt: 5})
+		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 5}}})
 		s.drain("B")
 	}},
 	{"a calendar goes back with the clock", lease.Calendar(10, time.Second, 0), []edit{
@@ -211,12 +211,12 @@ func overshoot(between func(*stage)) func(*stage) {
 		s.now += 330_000
 		s.admit(8)
 		s.cancel(s.now, 8)
-		s.call("B", lease.Request{Charge: 8})
+		s.call("B", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 8}}})
 		between(s)
 		s.now += 40_000
 		s.spend("A", 10)
 		s.now += 110_000
-		s.call("B", lease.Request{Refund: 8})
+		s.call("B", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 8, Drawn: s.now}}})
 		s.drain("B")
 	}
 }

@@ -28,28 +28,34 @@ if argv[1] ~= '' then
   if not mine then return {'invalid', why} end
 end
 -- The facts of the last reply are read only after a loss. A request of 85 bytes ends before remaining.
-local asked, want, seen, counted, refused, seq, need, weight
-local remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw
-if #argv[3] == 150 then
-  asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
-  remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw =
-    decode('<I7I7I7I7I7I7I7I7dI1', argv[3], 86)
-elseif #argv[3] == 85 then
-  asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
-  remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw =
-    0, 0, 0, 0, 0, 0, want, 0, 0, 1
-else
+local size, asked, want, seen, counted, refused, seq, need, weight
+local remaining, returned, waiting, headroom, draw, unused, used = 0, 0, 0, 0, 1, 0, 0
+size = #argv[3]
+if size ~= 85 and (size < 115 or (size - 115) % 15 > 0) then
   return {'invalid', 'the length is not that of a request'}
 end
-if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or refund >= 2^52 or unused >= 2^52
-    or debt >= 2^52 or charge >= 2^52 or want >= 2^52 or need >= 2^52 or waiting >= 2^52 or drawn >= 2^52
+asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
+waiting = want
+if size > 85 then remaining, returned, waiting, headroom, draw = decode('<I7I7I7dI1', argv[3], 86) end
+if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or want >= 2^52 or need >= 2^52 or waiting >= 2^52
     or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 or refused >= 2^52 then
   return {'invalid', 'a number of the request is not below 2^52'}
+end
+-- What is reported of an earlier time. late has the tokens that are unused, and used those of debt and charge.
+local late, entries = 0, size > 115 and {0, 0, 0, 0}
+for i = 116, size, 15 do
+  local kind, n, at = decode('<I1I7I7', argv[3], i)
+  if kind > 3 or n < 1 or n >= 2^52 or at >= 2^52 or entries[kind + 1] == 16 then
+    return {'invalid', 'an entry of what is reported late is out of range'}
+  end
+  entries[kind + 1] = entries[kind + 1] + 1
+  if kind == 0 then unused = min(unused + n, 2^52 - 1) end
+  if kind < 2 then late = n else used = min(used + n, 2^52 - 1) end
 end
 if headroom ~= 0 and not (headroom > 0 and headroom < 1) then
   return {'invalid', 'the headroom is out of range'}
 end
-if draw > 1 or draw == 1 and (want ~= waiting or remaining + returned + refund + unused > 0) then
+if draw > 1 or draw == 1 and (want ~= waiting or remaining + returned + late > 0) then
   return {'invalid', 'a draw that brings something back, or wants more than waits'}
 end
 if mine and (asked < 2 * mine.target or asked > 3600000000) then

@@ -203,21 +203,16 @@ local function windowRules(encode, decode)
     if c.empty then each(c, useUp, now, ledger, before) end
   end
 
-  -- credit does step 6. known says that the tokens that come back count. It returns whether a refund
-  -- did.
-  function rules.credit(c, known, refund, unused, drawn, setAt, debt, owed, now, frozen, ledger)
-    local filled = false
-    each(c, function(l)
-      if known then
-        if drawn > setAt and drawn <= now and covers(l, drawn) then uncharge(l, unused) end
-        if uncharge(l, refund) > 0 then filled = true end
-      end
-      local left = spare(l, ledger)
-      if now < frozen then left = 0 end
-      charge(l, now, min(debt, left))
-      charge(l, now, owed)
-    end)
-    return filled
+  -- late does step 6 for one entry of what is reported late, as far as the window still counts that time. known
+  -- says that the tokens that come back count. It returns whether a refund did.
+  function rules.late(l, kind, n, time, known, setAt, now, frozen, ledger)
+    if kind > 1 then time = max(0, now - time) end
+    if time > now or not covers(l, time) then return false end
+    if kind == 0 and known and time > setAt then uncharge(l, n) end
+    if kind == 1 and known then return uncharge(l, n) > 0 end
+    if kind == 2 then charge(l, time, now < frozen and 0 or min(n, spare(l, ledger))) end
+    if kind == 3 then charge(l, time, n) end
+    return false
   end
 
   -- see sets the level of every window to the tokens that it has left: while a loss is waited out, none.

@@ -233,7 +233,7 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	for _, c := range calls {
 		w.calls = append(w.calls, time.Now())
 		if down == nil {
-			w.debts += c.Request.Debt
+			w.debts += c.Request.Reported(lease.LateDebt)
 		}
 	}
 	w.mu.Unlock()

@@ -323,7 +323,7 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 			check("the lease has ended, and the call fails")
 			testkit.Check(t, n.Degraded(), "not degraded")
 			check("degraded")
-			testkit.Check(t, n.debt == 0, "%d tokens are owed", n.debt)
+			testkit.Check(t, n.debt == nil, "%v tokens are owed", n.debt)
 			// and while a loss is waited out, the bucket grants nothing
 			d.down = false
 			d.run(10 * time.Second)

@@ -306,7 +306,7 @@ func (b *bounds) forgivesAll(now int64) {
 // credit takes off what the refund of r, which the bucket has just executed, was worth; once.
 func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 	id := refund{r.Holder, r.Seq}
-	if r.Refund == 0 || b.refunded[id] {
+	if r.Reported(lease.LateRefund) == 0 || b.refunded[id] {
 		return
 	}
 	for k, m := range b.all() {
@@ -326,7 +326,8 @@ func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 // executed. uncharged is the bucket after the same call without charge and grant, so its levels are what they
 // paid. Of a charge that travels again only what is unreported counts.
 func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
-	charged := min(r.Charge, b.unreported[n])
+	charged := min(max(0, n.usedBefore[r.Seq]-n.charged), b.unreported[n])
+	n.charged += charged
 	if b.unreported[n] -= charged; b.unreported[n] == 0 {
 		delete(b.unreported, n)
 	}

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"sync"
@@ -26,6 +27,7 @@ type Breaker struct {
 	state   atomic.Int32
 	doubtAt atomic.Int64 // a clock.Instant: a node that is away is in doubt from then on
 	active  atomic.Int64 // see Active; written with mu held
+	server  atomic.Int64 // how far the server's clock is ahead of the process's, in microseconds; 0 for not known
 
 	mu       sync.Mutex
 	activeAt clock.Instant // when active was heard
@@ -257,6 +259,19 @@ func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 // before the first.
 func (b *Breaker) Active() int64 {
 	return b.active.Load()
+}
+
+// heardServer notes the server's clock, in microseconds, as a reply had it that came now.
+func (b *Breaker) heardServer(now clock.Instant, server int64) {
+	b.server.Store(cmp.Or(server-int64(now)/1000, 1)) // a microsecond is nothing here
+}
+
+// Server returns the server's clock at now, in microseconds, about; 0 if no reply has told it.
+func (b *Breaker) Server(now clock.Instant) int64 {
+	if ahead := b.server.Load(); ahead != 0 {
+		return int64(now)/1000 + ahead
+	}
+	return 0
 }
 
 // backoff is the longest pause after that number of failures in a row: it grows from two Targets to a TTL.

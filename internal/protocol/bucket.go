@@ -149,11 +149,16 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 // count adds the figures of r to the counters, which decide nothing. rec is of before the call. Debt and
 // charge that travel again, where no reply has come, are counted again.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
-	used := waited + r.Debt + r.Charge
+	used := waited
 	if known {
-		used += max(0, rec.held-r.Remaining-r.Returned-r.Unused)
+		used += max(0, rec.held-r.Remaining-r.Returned-r.Reported(lease.LateUnused))
 	}
-	b.spent = (b.spent + min(used, lease.WaitingMax)) % exact.MaxUnits
+	for _, l := range r.Late {
+		if l.Kind == lease.LateDebt || l.Kind == lease.LateCharge {
+			used = min(used+l.Tokens, lease.WaitingMax)
+		}
+	}
+	b.spent = (b.spent + used) % exact.MaxUnits
 	b.denied = (b.denied + r.Denied) % exact.MaxUnits
 }
 
@@ -330,7 +335,7 @@ func (b *Bucket) clip() {
 // tokens from the levels and remembers nothing of the holder: what is admitted at once is never in
 // the ledger. Otherwise it changes nothing, and r is a call like any other.
 func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
-	if b.switched != SwitchNone || !b.atRest() || r.Debt > 0 || r.Charge > 0 ||
+	if b.switched != SwitchNone || !b.atRest() || len(r.Late) > 0 ||
 		b.available(r.Headroom) < r.Want {
 		return false
 	}

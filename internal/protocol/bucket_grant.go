@@ -13,34 +13,45 @@ import (
 // lowered. A debt takes what there is; a charge takes more, and leaves the level negative until that has
 // refilled.
 func (b *Bucket) credit(r *lease.Request, known bool) {
-	ledger := b.ring.ledger()
 	b.refunded = [lease.LimitsMax]int64{}
-	filled := false
 	for k := range b.config.Limits {
-		if b.windows[k] != nil {
-			b.refunded[k] = b.creditWindow(k, r, known)
-			filled = filled || b.refunded[k] > 0
-			continue
+		if known && b.windows[k] == nil {
+			b.fillBy(k, min(r.Returned, b.scales[k].Capacity)*b.scales[k].Unit)
 		}
-		sc := &b.scales[k]
-		if known {
-			room := b.room(k, ledger)
-			returned := min(r.Returned, sc.Capacity)*sc.Unit + b.worth(k, r)
-			back := returned + min(r.Refund, sc.Capacity)*sc.Unit
-			without := max(b.level[k], min(b.level[k]+returned, room))
-			b.level[k] = max(b.level[k], min(b.level[k]+back, room))
-			b.refunded[k] = b.level[k] - without
-			filled = filled || b.refunded[k] > 0
-			b.brim(k, room-b.level[k])
-		}
-		b.level[k] = min(b.level[k], max(0, b.level[k]-min(r.Debt, sc.Capacity)*sc.Unit))
-		if r.Charge > 0 {
-			b.charge(k, r.Charge)
+		for i := range r.Late {
+			switch l := &r.Late[i]; {
+			case b.windows[k] != nil:
+				b.lateWindow(k, l, known)
+			case l.Kind == lease.LateDebt:
+				b.level[k] = min(b.level[k], max(0, b.level[k]-min(l.Tokens, b.scales[k].Capacity)*b.scales[k].Unit))
+			case l.Kind == lease.LateCharge:
+				b.charge(k, l.Tokens)
+			case known:
+				b.lateBack(k, l)
+			}
 		}
 	}
-	if filled {
+	if b.refunded != [lease.LimitsMax]int64{} {
 		b.setAt = b.now // a refund has filled what earlier draws had left
 	}
+}
+
+// lateBack credits level k with unused or refunded tokens.
+func (b *Bucket) lateBack(k int, l *lease.Late) {
+	if l.Kind == lease.LateUnused {
+		b.fillBy(k, b.worth(k, l))
+	} else {
+		b.refunded[k] += b.fillBy(k, min(l.Tokens, b.scales[k].Capacity)*b.scales[k].Unit)
+	}
+}
+
+// fillBy raises level k by up to units, as far as it has room, and returns by how much.
+func (b *Bucket) fillBy(k int, units int64) (raised int64) {
+	room := b.room(k, b.ring.ledger())
+	raised = max(0, min(units, room-b.level[k]))
+	b.level[k] += raised
+	b.brim(k, room-b.level[k])
+	return raised
 }
 
 func (b *Bucket) charge(k int, n int64) {
@@ -53,15 +64,15 @@ func (b *Bucket) charge(k int, n int64) {
 	}
 }
 
-// worth is how much of r.Unused may be credited to level k, in units: what the limit has not
+// worth is how much of unused tokens may be credited to level k, in units: what the limit has not
 // refilled since the draw. Section 10 says why.
-func (b *Bucket) worth(k int, r *lease.Request) int64 {
+func (b *Bucket) worth(k int, l *lease.Late) int64 {
 	sc := &b.scales[k]
-	units := min(r.Unused, sc.Capacity) * sc.Unit
-	if r.Drawn <= b.setAt || r.Drawn > b.now {
+	units := min(l.Tokens, sc.Capacity) * sc.Unit
+	if l.Drawn <= b.setAt || l.Drawn > b.now {
 		return 0
 	}
-	ticks := (b.now - r.Drawn + sc.Tick - 1) / sc.Tick
+	ticks := (b.now - l.Drawn + sc.Tick - 1) / sc.Tick
 	if ticks >= (units+sc.Step-1)/sc.Step {
 		return 0
 	}

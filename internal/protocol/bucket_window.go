@@ -68,18 +68,21 @@ func (b *Bucket) thaw(from, to, clock int64) {
 	b.useUpWindows(b.frozen, b.setAt)
 }
 
-// creditWindow is step 6 for window k, and says how much a refund was worth.
-func (b *Bucket) creditWindow(k int, r *lease.Request, known bool) (refunded int64) {
+// lateWindow is step 6 for window k and one entry: it counts only what the window still counts of that time.
+func (b *Bucket) lateWindow(k int, l *lease.Late, known bool) {
 	w, sc := b.windows[k], &b.scales[k]
-	if known {
-		if r.Drawn > b.setAt && r.Drawn <= b.now && w.covers(sc, r.Drawn) {
-			w.uncharge(sc, r.Unused)
-		}
-		refunded = w.uncharge(sc, r.Refund)
+	used := max(0, b.now-exact.Micros(l.Age))
+	back := known && l.Drawn <= b.now && w.covers(sc, l.Drawn)
+	switch {
+	case l.Kind == lease.LateUnused && back && l.Drawn > b.setAt:
+		w.uncharge(sc, l.Tokens)
+	case l.Kind == lease.LateRefund && back:
+		b.refunded[k] += w.uncharge(sc, l.Tokens)
+	case l.Kind == lease.LateDebt && w.covers(sc, used):
+		w.charge(sc, used, min(l.Tokens, max(0, b.free(k, b.ring.ledger()))))
+	case l.Kind == lease.LateCharge && w.covers(sc, used):
+		w.charge(sc, used, l.Tokens)
 	}
-	w.charge(sc, b.now, min(r.Debt, max(0, b.free(k, b.ring.ledger()))))
-	w.charge(sc, b.now, r.Charge)
-	return refunded
 }
 
 // windowWait is the microseconds until window k has n tokens, or all of its own, without further draws: when

@@ -204,7 +204,7 @@ func (c *Client) Close() {
 	c.giveUp()
 	c.burn()
 	c.burnUnused()
-	c.refund, c.charge = 0, 0
+	c.charge = nil
 }
 
 // Closed reports whether c has been closed, or has left.
@@ -355,6 +355,6 @@ func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 
 // Meet has c, which was just started and knows nothing, go on where u ended, which decided by these
 // limits: c owes what u has admitted.
-func (c *Client) Meet(u *Unheard, limits []lease.Limit) {
-	c.fallback, c.debt = &seeded{share: u.share, limits: limits}, u.debt
+func (c *Client) Meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
+	c.fallback, c.debt = &seeded{share: u.share, limits: limits}, u.owed(now, limits, c.dates(now))
 }

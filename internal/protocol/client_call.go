@@ -144,9 +144,6 @@ func (c *Client) wants(n needs, held int64) bool {
 		c.heard.replied && held == 0 && c.lacked() > c.missedAtAsk && !c.slow()
 }
 
-// owes reports whether the next call has something to bring beside its report.
-func (c *Client) owes() bool { return c.debt > 0 || c.charge > 0 || c.refund > 0 || c.unused > 0 }
-
 // due says whether a call is due at now, up to which c was advanced, or else when to look again.
 func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant) {
 	held := c.Pool.Held()
@@ -231,9 +228,10 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	}
 	c.Expire(now)
 	c.observe(now, 0)
+	c.giveUp()
 	c.forgive(now)
 	c.weight = weightOf(c.policy)
-	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom}
+	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom, Server: c.host.Breaker().Server(now)}
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
 		wanted := n.waiting > 0 || n.refused > 0 || c.low
@@ -297,7 +295,9 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	if g.ActiveWeight >= c.mostActive || now > c.mostAt.Add(activeFor*c.TTL()) {
 		c.mostActive, c.mostAt = g.ActiveWeight, now
 	}
-	if b := c.host.Breaker(); counted {
+	b := c.host.Breaker()
+	b.heardServer(now, g.ServerTime)
+	if counted {
 		b.Heard(now, g.ActiveWeight)
 	} else {
 		if !b.well() {

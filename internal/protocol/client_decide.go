@@ -365,8 +365,13 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	case c.policy.Fallback == lease.FallbackLocalShare:
 		took = c.takeShare(now, least, n)
 	}
-	c.debt += took
+	c.owe(now, took, c.dates(now))
 	return took
+}
+
+// dates returns for how long the limits count what is used now.
+func (c *Client) dates(now clock.Instant) dating {
+	return usedBy(now, c.host.Breaker().Server(now), c.limitsNow())
 }
 
 // coldDecides reports whether Policy.ColdStart decides without the store. It is for a process that knows
@@ -503,7 +508,7 @@ func (c *Client) shareMost() int64 { return c.ownPart().most() }
 // more than its part, and what the debt takes too much makes up for what others have not reported yet.
 func (c *Client) forgive(now clock.Instant) {
 	cold := !c.heard.replied && c.policy.ColdStart == lease.ColdStartAllow // what that admitted is in no share
-	if c.debt == 0 || c.fallback == nil || cold || c.policy.Fallback != lease.FallbackLocalShare {
+	if len(c.debt) == 0 || c.fallback == nil || cold || c.policy.Fallback != lease.FallbackLocalShare {
 		return
 	}
 	s, p := c.seedShare(now), c.ownPart()
@@ -516,5 +521,5 @@ func (c *Client) forgive(now clock.Instant) {
 		}
 		missing = max(missing, lacks)
 	}
-	c.debt = min(c.debt, missing)
+	c.debt.trim(missing)
 }

@@ -513,7 +513,7 @@ func (c *Client) CollectDenials(f func(l lease.Limit, tokens int64)) {
 // Charge has the bucket take n tokens more than this process was granted, or as many as Policy.MaxOvershoot
 // allows one request, now or when it has them: a request was admitted for fewer than it has then used. It
 // returns how many that are. A Client that is closed before the next call has been answered forgets them.
-func (c *Client) Charge(n int64) (charged int64) {
+func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	burst := int64(exact.MaxUnits)
 	for _, l := range c.limitsNow() {
 		burst = min(burst, l.Capacity())
@@ -522,7 +522,7 @@ func (c *Client) Charge(n int64) (charged int64) {
 	if burst <= lease.WaitingMax/bursts {
 		n = min(n, burst*bursts)
 	}
-	c.holding.Charge(n)
+	c.charges(now, n, c.dates(now))
 	return n
 }
 

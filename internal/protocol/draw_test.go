@@ -130,12 +130,12 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 		c.Cancel(s.instant(), w)
 		c.Serve(s.instant(), got)
 		first := *c.Build(s.instant(), 13, 0)
-		testkit.Check(t, first.Unused == 0, "%d come back to a bucket that does not know the holder", first.Unused)
+		testkit.Check(t, len(first.Late) == 0, "%v come back to a bucket that does not know the holder", first.Late)
 		g = s.executes(first)
 		_, ok = c.Accept(s.instant(), &g)
 		testkit.Must(t, ok, "refused")
 		second := c.Build(s.instant(), 14, 0)
-		testkit.Check(t, second.Unused == 2, "%d come back with the second call", second.Unused)
+		testkit.Check(t, second.Reported(lease.LateUnused) == 2, "%v come back with the second call", second.Late)
 	}
 }
 

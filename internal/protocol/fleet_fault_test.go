@@ -243,6 +243,7 @@ func (f *fleet) asksForEverything(n *node) { f.calls(n, ask{Want: 20, Waiting: 2
 func (f *fleet) calls(n *node, a ask) {
 	a.Config, a.Weight = f.proposes(n), 1
 	r := *n.openCall(f.clock(n), f.nextSeq(), a)
+	n.usedBefore[r.Seq] = n.overshot
 	f.execute(packet{node: n, request: &r})
 }
 

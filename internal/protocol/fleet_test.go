@@ -51,9 +51,13 @@ type node struct {
 	headroom float64
 	spent    int64           // admitted and not refunded
 	gone     map[int64]int64 // by seq: of the requests that waited, those that give up
-	drawn    pool.Draw       // of tokens that are taken from now on, as was said a while ago
-	reserved []reserved
-	sent     []*lease.Request // the latest
+	// overshot counts what was used beyond what there was, usedBefore by the seq of the first call that can tell
+	// of it, and charged as far as a call with it was executed.
+	overshot, charged int64
+	usedBefore        map[int64]int64
+	drawn             pool.Draw // of tokens that are taken from now on, as was said a while ago
+	reserved          []reserved
+	sent              []*lease.Request // the latest
 }
 
 // reserved are tokens that a request had and will give back, at some time; pooled of them were
@@ -116,7 +120,7 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 
 // process is one that has just started.
 func (f *fleet) process(index int, ppm int64, id string) *node {
-	n := &node{index: index, ppm: ppm, gone: make(map[int64]int64)}
+	n := &node{index: index, ppm: ppm, gone: make(map[int64]int64), usedBefore: make(map[int64]int64)}
 	n.newer = (f.faults.Versions || f.faults.Turns) && f.rnd.IntN(2) == 0
 	if f.faults.Headroom && f.rnd.IntN(2) == 0 {
 		n.headroom = f.rnd.Float64()
@@ -301,7 +305,8 @@ func (f *fleet) opens(n *node) *lease.Request {
 		n.gone[seq] = f.rnd.Int64N(ask.Waiting + 1)
 	}
 	r := n.openCall(f.clock(n), seq, ask)
-	r.Draw = f.faults.Draws && r.Remaining+r.Returned+r.Unused+r.Refund == 0 && r.Want == r.Waiting
+	n.usedBefore[seq] = n.overshot
+	r.Draw = f.faults.Draws && r.Remaining+r.Returned == 0 && len(r.Late) == 0 && r.Want == r.Waiting
 	return r
 }
 
@@ -345,9 +350,9 @@ func (f *fleet) user(n *node) {
 		back := 1 + f.rnd.Int64N(n.spent)
 		n.spent -= back
 		f.log("process %d refunds %d", n.index, back)
-		n.Refund(back)
+		n.Refund(back, nil)
 	case f.faults.Debt && f.rnd.IntN(4) == 0:
-		n.debt += f.rnd.Int64N(5)
+		n.owe(f.clock(n), f.rnd.Int64N(5), f.dates(n))
 	case f.faults.Charge && f.rnd.IntN(6) == 0:
 		f.overshoot(n, 1+f.rnd.Int64N(4))
 	}
@@ -356,13 +361,17 @@ func (f *fleet) user(n *node) {
 // overshoot is a request of n that needs more than was reserved for it.
 func (f *fleet) overshoot(n *node, tokens int64) {
 	f.log("process %d uses %d more than it had", n.index, tokens)
-	n.Charge(tokens)
+	n.charges(f.clock(n), tokens, f.dates(n))
 	for _, m := range f.bounds.all() {
 		m.overshoots(f.now, tokens)
 	}
 	f.bounds.unreported[n] += tokens
+	n.overshot += tokens
 	f.bounds.overshot = true
 }
+
+// dates returns for how long the limits in force count what n uses now.
+func (f *fleet) dates(n *node) dating { return usedBy(f.clock(n), f.server(), f.bucket.config.Limits) }
 
 // giveBack has n give back what it has reserved, in the i-th place.
 func (f *fleet) giveBack(n *node, i int) {
@@ -390,9 +399,8 @@ func (f *fleet) rest(n *node) {
 
 func (f *fleet) send(n *node, r *lease.Request) {
 	content := *r
-	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, charge %d, "+
-		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund,
-		r.Debt, r.Charge, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
+	f.log("process %d sends seq %d: remaining %d, returned %d, late %v, "+
+		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Late, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
 	if n.sent = append(n.sent, &content); len(n.sent) > 6 {
 		n.sent = n.sent[1:]
 	}
@@ -463,7 +471,7 @@ func (f *fleet) execute(p packet) {
 	}
 	if err == nil && first {
 		f.bounds.credit(f.now, r, f.bucket)
-		if r.Charge > 0 {
+		if r.Reported(lease.LateCharge) > 0 {
 			f.bounds.charge(p.node, r, uncharged)
 		}
 		if n := f.bucket.available(r.Headroom); g.Granted > 0 && n < 0 && f.bucket.switched != SwitchUnlimited {
@@ -500,11 +508,12 @@ func (f *fleet) receive(p packet) {
 
 // uncharged returns the bucket as r would leave it without charge and grant; nil where r charges nothing.
 func (f *fleet) uncharged(r *lease.Request) *Bucket {
-	if r.Charge == 0 {
+	if r.Reported(lease.LateCharge) == 0 {
 		return nil
 	}
 	b, without, g := f.bucket.Clone(), *r, lease.Grant{}
-	without.Charge, without.Want, without.Need, without.Waiting = 0, 0, 0, 0
+	without.Want, without.Need, without.Waiting = 0, 0, 0
+	without.Late = slices.DeleteFunc(slices.Clone(r.Late), func(l lease.Late) bool { return l.Kind == lease.LateCharge })
 	_ = b.Call(f.server(), &without, &g) // r fails for the same reason
 	return b
 }

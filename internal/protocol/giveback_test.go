@@ -29,14 +29,14 @@ func (n *driven) asks(tokens int64, p Patience) Decision {
 // gives has n give back what d had, and says where it went.
 func (n *driven) gives(d Decision) (pooled, unused, burnt int64) {
 	n.d.t.Helper()
-	before, held, waits := n.Account(), n.Pool.Held(), n.unused
+	before, held, waits := n.Account(), n.Pool.Held(), n.unused.sum()
 	denied := n.Denied()
 	ok := n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
 	after := n.Account()
 	testkit.Check(n.d.t, ok && after.Conserved() && after.Admitted == before.Admitted-d.Took,
 		"%v: from %+v to %+v", ok, before, after)
 	testkit.Check(n.d.t, n.Denied() == denied, "what was given back counts as denied")
-	return n.Pool.Held() - held, n.unused - waits, after.Burnt - before.Burnt
+	return n.Pool.Held() - held, n.unused.sum() - waits, after.Burnt - before.Burnt
 }
 
 // A request that was admitted, and then did not happen, leaves everything as if it had never been
@@ -159,28 +159,28 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	d, n := alone(t, slowly, lease.Policy{Fallback: lease.FallbackDeny}, nil)
 	n.asks(10, OneCall)
-	n.Charge(30)
+	n.Charge(d.now, 30)
 	d.run(time.Second)
 	level := func() int64 { b := settled(&d.bucket, int64(d.now)/1000); return b.level[0] / b.scales[0].Unit }
 	have := level()
-	testkit.Check(t, have == 60 && n.charge == 0, "the level is %d, %d to be charged", have, n.charge)
+	testkit.Check(t, have == 60 && n.charge == nil, "the level is %d, %v to be charged", have, n.charge)
 	// A call that is not executed charges nothing, and the next one does
-	n.Charge(70)
+	n.Charge(d.now, 70)
 	d.down, n.tick = true, d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, n.charge == 70 && len(n.calls) > 3, "%d to be charged after %d calls", n.charge,
-		len(n.calls))
+	testkit.Check(t, len(n.calls) > 3 && n.last.Reported(lease.LateCharge) == 70 && n.isOpen,
+		"%v to be charged after %d calls", n.last.Late, len(n.calls))
 	d.down = false
 	d.run(5 * time.Second)
 	have = level()
-	testkit.Check(t, have <= -8 && have >= -10 && n.charge == 0, "the level is %d, %d to be charged", have,
+	testkit.Check(t, have <= -8 && have >= -10 && n.charge == nil, "the level is %d, %v to be charged", have,
 		n.charge)
 	// and no number of them is too large to count.
-	n.holding.Charge(1 << 62)
-	n.holding.Charge(1 << 62)
+	n.charges(d.now, 1<<62, n.dates(d.now))
+	n.charges(d.now, 1<<62, n.dates(d.now))
 	n.tick = d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, n.charge == 0 && n.last.Charge == lease.WaitingMax, "%d to be charged", n.charge)
+	testkit.Check(t, n.charge == nil && n.last.Reported(lease.LateCharge) == lease.WaitingMax, "%v to be charged", n.charge)
 }
 
 // A holding that is far larger than the demand goes back, although the calls that renew the lease come before
@@ -223,7 +223,7 @@ func TestAnEndedWaitPassesItsTokensToTheNextInLine(t *testing.T) {
 	n.Cancel(d.now, first)
 	// then the other in line is served, and what is left waits for a call.
 	testkit.Check(t, n.told.OK() && n.told.Took == 30 && !second.waiting, "%+v", n.told)
-	testkit.Check(t, short.got == 0 && later.got == 0 && n.unused == 20, "%d, %d, and %d unused", short.got,
+	testkit.Check(t, short.got == 0 && later.got == 0 && n.unused.sum() == 20, "%d, %d, and %v unused", short.got,
 		later.got, n.unused)
 	// One that has a part is in the place of the first: it passes on what it was given, to those that were
 	// there.
@@ -233,5 +233,5 @@ func TestAnEndedWaitPassesItsTokensToTheNextInLine(t *testing.T) {
 	last := in(10, InLine)
 	n.queue.join(seq + 2)
 	n.Cancel(d.now, later)
-	testkit.Check(t, last.got == 0 && n.unused == 24, "it has %d, and %d are unused", last.got, n.unused)
+	testkit.Check(t, last.got == 0 && n.unused.sum() == 24, "it has %d, and %v are unused", last.got, n.unused)
 }

@@ -331,6 +331,7 @@ func (m *Memory) Drew(
 		m.config, m.conflict = nil, false
 	}
 	m.hear(sent, r.Weight, false, g)
+	b.heardServer(now, g.ServerTime)
 	b.heardCalls(now, r.Weight, g.ActiveWeight, m.byCalls(r.Weight))
 	m.ttl = g.Config.TTL
 	m.keep(g.Config.Limits, &g.Levels, r.Headroom)

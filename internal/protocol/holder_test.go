@@ -108,8 +108,8 @@ func TestFallbackModes(t *testing.T) {
 		d.down = false
 		h.tick = d.now
 		d.run(5 * time.Second)
-		testkit.Check(t, (admitted == 0 || h.last.Debt == admitted) && h.debt == 0,
-			"mode %d: admitted %d without a grant, reported %d, %d left", c.mode, admitted, h.last.Debt, h.debt)
+		testkit.Check(t, (admitted == 0 || h.last.Reported(lease.LateDebt) == admitted) && h.debt == nil,
+			"mode %d: admitted %d without a grant, reported %v, %v left", c.mode, admitted, h.last.Late, h.debt)
 	}
 }
 
@@ -248,11 +248,12 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 	play("the first call is void", lease.Request{Want: 30, Waiting: 10, Denied: 3, Remaining: 50}, 10, 3, 0)
 	play("a retry is counted once", lease.Request{Seq: 1, Want: 30, Waiting: 10, Denied: 3}, 0, 0, 0)
 	// what is leased is spent when a report says that it is gone, and was not given back
-	play("20 were held, 5 are left", lease.Request{Remaining: 5, Returned: 3, Unused: 2}, 10, 0, 0)
-	play("a refund was spent before", lease.Request{Remaining: 5, Refund: 4}, 0, 0, 0)
-	play("more unused than held", lease.Request{Remaining: 5, Unused: 9}, 0, 0, 0)
+	play("20 were held, 5 are left", lease.Request{Remaining: 5, Returned: 3, Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 2}}}, 10, 0, 0)
+	play("a refund was spent before", lease.Request{Remaining: 5, Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 4}}}, 0, 0, 0)
+	play("more unused than held", lease.Request{Remaining: 5, Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 9}}}, 0, 0, 0)
 	// what was admitted without tokens is spent
-	play("debt and charge", lease.Request{Remaining: 5, Debt: 2, Charge: 7, Denied: 5}, 9, 5, 0)
+	play("debt and charge", lease.Request{Remaining: 5, Late: []lease.Late{
+		{Kind: lease.LateDebt, Tokens: 2}, {Kind: lease.LateCharge, Tokens: 7}}, Denied: 5}, 9, 5, 0)
 	heard.Counter = 0
 	play("a void report says nothing", lease.Request{Remaining: 1}, 0, 0, 0)
 	// and what is not granted is waited for
@@ -260,8 +261,8 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 	play("some of it is granted", lease.Request{Want: 500, Waiting: 500}, heard.Levels[0], 0,
 		500-heard.Levels[0])
 	// A count goes on from 0 after 2^52 - 1, so that differences stay right.
-	play("as many as can be", lease.Request{Denied: lease.WaitingMax, Debt: lease.WaitingMax,
-		Charge: lease.WaitingMax},
+	play("as many as can be", lease.Request{Denied: lease.WaitingMax, Late: []lease.Late{
+		{Kind: lease.LateDebt, Tokens: lease.WaitingMax}, {Kind: lease.LateCharge, Tokens: lease.WaitingMax}}},
 		lease.WaitingMax-exact.MaxUnits, lease.WaitingMax-exact.MaxUnits, 0)
 	// A change or a reset of the limits leaves the counters alone.
 	s.sets(s.config)

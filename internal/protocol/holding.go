@@ -21,13 +21,12 @@ type holding struct {
 
 	heard Heard
 
-	refund      int64 // admitted, and did not happen
-	unused      int64 // drawn, since the running time unusedSince, for requests that were not admitted
-	unusedSince int64
-	debt        int64 // admitted without a grant
-	charge      int64 // used beyond what was reserved
-	reported    int64 // heard.running when the present report interval began
-	disowned    int64 // what was drawn up to then is another id's to give back; see rename
+	unused, refund lates // to give back, by running times of the bucket
+	debt, charge   lates // to be taken, by times of the process; without those of the open call
+	openDebt       lates
+	openCharge     lates
+	reported       int64 // heard.running when the present report interval began
+	disowned       int64 // what was drawn up to then is another id's to give back; see rename
 
 	lent     bool  // Unlimited is in force: what is in the pool is not in the ledger (6.17)
 	base     int64 // tokens in the pool when it was last counted
@@ -42,6 +41,7 @@ type ask struct {
 	Denied              int64
 	Weight              int64
 	Headroom            float64
+	Server              int64                  // the server's clock, in microseconds; 0 for not known
 	Return              func(held int64) int64 // how many of the held tokens to give back; nil gives none back
 }
 
@@ -73,11 +73,15 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	}
 	// These count only where the bucket still knows the holder. After a pause it does not, so the
 	// first call goes without and the next one carries them (5.9).
-	refund, unused := int64(0), int64(0)
+	var reports []lease.Late
 	if now < h.Deadline() {
-		refund, unused = min(h.refund, lease.WaitingMax), h.unused
-		h.refund, h.unused = 0, 0
+		reports = h.refund.back(lease.LateRefund, h.unused.back(lease.LateUnused, nil))
+		h.refund, h.unused = nil, nil
 	}
+	h.debt.join(usedBy(now, a.Server, a.Config.Limits))
+	h.charge.join(usedBy(now, a.Server, a.Config.Limits))
+	reports = h.charge.taken(now, lease.LateCharge, h.debt.taken(now, lease.LateDebt, reports))
+	h.openDebt, h.openCharge, h.debt, h.charge = h.debt, h.charge, nil, nil
 	held, returned := h.Pool.Report(a.Return)
 	h.reported = h.heard.running
 	h.counted(held)
@@ -90,12 +94,9 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.open = lease.Request{
 		Holder: h.id, Seq: seq, Config: a.Config,
 		Remaining: remaining, Returned: returned,
-		Unused: unused, Refund: refund, Debt: min(h.debt, lease.WaitingMax), Charge: h.charge,
+		Late: reports,
 		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Denied: a.Denied,
 		Weight: a.Weight, Headroom: a.Headroom,
-	}
-	if unused > 0 {
-		h.open.Drawn = h.unusedSince
 	}
 	h.heard.prove(now, &h.open)
 	h.isOpen = true
@@ -121,8 +122,9 @@ func (h *holding) isYoung(now clock.Instant) bool {
 // burnt. Debt and charge stay, and are reported again: twice only admits less.
 func (h *holding) giveUp() {
 	if h.isOpen {
-		h.account.Burnt += h.open.Returned + h.open.Unused
-		h.isOpen = false
+		h.account.Burnt += h.open.Returned + h.open.Reported(lease.LateUnused)
+		h.debt, h.charge = append(h.openDebt, h.debt...), append(h.openCharge, h.charge...)
+		h.isOpen, h.openDebt, h.openCharge = false, nil, nil
 	}
 }
 
@@ -137,16 +139,14 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 	if !h.isOpen || g.Seq != h.open.Seq {
 		return Accepted{}, false
 	}
-	h.isOpen = false
-	h.debt -= h.open.Debt
-	h.charge -= h.open.Charge
+	h.isOpen, h.openDebt, h.openCharge = false, nil, nil
 	h.Expire(now)
-	if g.Void {
-		h.account.Burnt += h.open.Returned + h.open.Unused
+	if back := h.open.Returned + h.open.Reported(lease.LateUnused); g.Void {
+		h.account.Burnt += back
 		h.burn()
 	} else {
-		h.account.Returned += h.open.Returned + h.open.Unused
-		h.account.Refunded += h.open.Refund
+		h.account.Returned += back
+		h.account.Refunded += h.open.Reported(lease.LateRefund)
 	}
 	if !h.open.Draw { // which leases nothing, so that the bucket may not know the holder
 		h.Pool.SetDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
@@ -171,7 +171,13 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 	h.base += pooled - got.Reserved
 	h.Expire(now)
 
-	if g.Epoch != h.heard.epoch {
+	switch h.heard.epoch {
+	case g.Epoch:
+	case 0: // of a process that knew nothing: its refunds count as drawn now
+		for i := range h.refund {
+			h.refund[i].first, h.refund[i].last = g.Running, g.Running
+		}
+	default:
 		h.burnUnused()
 	}
 	h.heard.hear(now, h.firstSent, &h.open, g)
@@ -231,15 +237,17 @@ func (h *holding) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
 	}
-	if d.Epoch == 0 || d.Epoch != h.heard.epoch || d.Running <= h.disowned || n > lease.WaitingMax-h.unused {
+	if !h.owns(d) || n > lease.WaitingMax-h.unused.sum() {
 		h.burnTaken(n)
 		return
 	}
 	h.notAdmitted(n)
-	if h.unused == 0 {
-		h.unusedSince = d.Running
-	}
-	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.Running)
+	h.unused.add(n, d.Running, h.heard.drawnBy())
+}
+
+// owns reports whether the tokens of draw d are of this bucket, and may be given back by this id.
+func (h *holding) owns(d pool.Draw) bool {
+	return d.Epoch != 0 && d.Epoch == h.heard.epoch && d.Running > h.disowned
 }
 
 func (h *holding) burnTaken(n int64) {
@@ -247,24 +255,34 @@ func (h *holding) burnTaken(n int64) {
 	h.account.Burnt += n
 }
 
+// burnUnused ends what waits to be given back: the bucket has been set anew since or is another one, or
+// will not hear of it any more.
 func (h *holding) burnUnused() {
-	h.account.Burnt += h.unused
-	h.unused = 0
+	h.account.Burnt += h.unused.sum()
+	h.unused, h.refund = nil, nil
 }
 
-// Refund reports n admitted tokens as not having happened, with the next call. Under Unlimited they never
-// left the limits beneath.
-func (h *holding) Refund(n int64) {
-	if !h.lent {
-		h.refund = min(h.refund+n, lease.WaitingMax)
+// Refund reports n admitted tokens of draw d as not having happened, with the next call. Those of an unknown draw, nil,
+// count as drawn at the last reply, or at the next if there was none. Under Unlimited they never left the limits
+// beneath.
+func (h *holding) Refund(n int64, d *pool.Draw) {
+	switch {
+	case d != nil && h.owns(*d):
+		h.refund.add(n, d.Running, h.heard.drawnBy())
+	case d == nil && !h.lent:
+		h.refund.add(n, h.heard.running, h.heard.drawnBy())
 	}
 }
 
-// Charge has n tokens, which a request has used beyond what it was granted, travel with the next
+// charges has n tokens, which a request has used beyond what it was granted by now, travel with the next
 // calls until a reply confirms them.
-func (h *holding) Charge(n int64) {
-	h.charge = min(h.charge+min(n, lease.WaitingMax), lease.WaitingMax) // more than any bucket can owe
-}
+func (h *holding) charges(now clock.Instant, n int64, d dating) { h.charge.add(n, int64(now), d) }
+
+// owe does so with n tokens that were admitted now without a grant.
+func (h *holding) owe(now clock.Instant, n int64, d dating) { h.debt.add(n, int64(now), d) }
+
+// owes reports whether the next call has something to bring beside its report.
+func (h *holding) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
 
 // rename burns the holding and goes on under another id: the answer to ErrStale (5.12). Giving back the
 // earlier draws is up to the other process.
@@ -297,9 +315,9 @@ func (h *holding) counted(held int64) {
 
 // pending is how many tokens are on their way back to the bucket, or wait for the next call.
 func (h *holding) pending() int64 {
-	n := h.refund + h.unused
+	n := h.refund.sum() + h.unused.sum()
 	if h.isOpen {
-		n += h.open.Refund + h.open.Returned + h.open.Unused
+		n += h.open.Returned + h.open.Reported(lease.LateRefund) + h.open.Reported(lease.LateUnused)
 	}
 	return n
 }
@@ -331,9 +349,9 @@ func (a Account) Plus(o Account) Account {
 func (h *holding) Account() Account {
 	h.counted(h.Pool.Held())
 	a := h.account
-	a.Held = h.base + h.unused
+	a.Held = h.base + h.unused.sum()
 	if h.isOpen {
-		a.Held += h.open.Returned + h.open.Unused
+		a.Held += h.open.Returned + h.open.Reported(lease.LateUnused)
 	}
 	return a
 }

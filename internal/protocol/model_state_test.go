@@ -147,17 +147,17 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 
 	left := (int64(h.Deadline()) - w.now*1000 + 999) / 1000
 	// Without tokens the deadline still says whether a refund or what is unused may travel.
-	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && h.reserved == 0 &&
+	if h.Pool.Held() == 0 && len(h.refund)+len(h.unused) == 0 && h.refundable == 0 && h.reserved == 0 &&
 		!w.mutant {
 		left = 0
 	}
 	// A counter matters only as far as it shows that its holder has heard of the record.
 	heardOf := func(counter int64) bool { return known && counter >= rec.since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
-		h.holding.refund, h.refundable, h.reserved, d.near(left), rank(d.epochs, h.heard.epoch))
+		h.refund.sum(), h.refundable, h.reserved, d.near(left), rank(d.epochs, h.heard.epoch))
 	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(exact.Micros(h.heard.leaseMax)),
 		d.near(w.now-h.heard.serverTime), d.near(w.now-int64(h.heard.executed)/1000))
-	to = putIf(w.givesBackUnused(), to, h.unused, d.near(w.now-h.unusedSince), d.near(w.now-h.heard.running))
+	to = putIf(w.givesBackUnused(), to, h.unused.sum(), d.since(w, h.unused), d.near(w.now-h.heard.running))
 	if h.reserved > 0 {
 		to = put(to, d.near(w.now-h.draw.Running), rank(d.epochs, h.draw.Epoch),
 			flags(h.draw.Interval == h.Pool.Interval(), h.draw.Running >= h.reported))
@@ -166,7 +166,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		min(max(0, int64(h.heard.executed.Add(h.heard.expiry))/1000-w.now), 250),
 		min(max(0, h.heard.serverTime+exact.Micros(h.heard.expiry)-w.now), 250))
 	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(exact.Micros(h.heard.frozen)))
-	to = putIf(w.moves.has(canCharge), to, h.charge, h.unreported)
+	to = putIf(w.moves.has(canCharge), to, h.charge.sum(), h.openCharge.sum(), h.unreported)
+	to = putIf(w.moves.has(canCharge) && w.windowed(), to, d.used(w, h.openCharge), d.used(w, h.charge))
 	if w.keepsOpen(h) {
 		to = d.request(put(to, d.near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
@@ -198,11 +199,31 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	return to
 }
 
+// since is how long ago the oldest of l was drawn.
+func (d *describer) since(w *world, l lates) int64 {
+	if len(l) == 0 {
+		return 0
+	}
+	return d.near(w.now - l[0].first)
+}
+
+// used is how long ago the latest of l was used.
+func (d *describer) used(w *world, l lates) int64 {
+	if len(l) == 0 {
+		return 0
+	}
+	return d.near(w.now - l[len(l)-1].last/1000)
+}
+
 func (d *describer) request(to []byte, w *world, r *lease.Request, heardOf func(int64) bool) []byte {
-	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
+	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Reported(lease.LateRefund), r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
-	to = putIf(w.givesBackUnused(), to, r.Unused, d.near(w.now-r.Drawn))
-	to = putIf(w.moves.has(canCharge), to, r.Charge)
+	for _, l := range r.Late {
+		if l.Kind == lease.LateUnused && w.givesBackUnused() || l.Kind == lease.LateCharge && w.moves.has(canCharge) {
+			to = put(to, int64(l.Kind), l.Tokens, d.near(w.now-l.Drawn))
+			to = putIf(w.windowed(), to, d.near(exact.Micros(l.Age)))
+		}
+	}
 	to = putIf(w.moves.has(canDraw), to, flags(r.Draw))
 	to = putIf(w.forgets() && r.Epoch != 0, to, d.near(exact.Micros(r.LeaseMax)), d.near(w.now-r.HeardAt),
 		d.near(exact.Micros(r.HeardAge)), d.near(exact.Micros(r.HeardFrozen)))
@@ -214,6 +235,13 @@ func (d *describer) request(to []byte, w *world, r *lease.Request, heardOf func(
 func (w *world) givesBackUnused() bool { return w.moves.has(canLeave) || w.moves.has(canCancel) }
 
 // forgets reports whether a bucket may be gone, so that what its holders heard of it matters.
+// windowed reports whether some limit is a window, for which it matters when a token was used.
+func (w *world) windowed() bool {
+	return slices.ContainsFunc(w.configs[:], func(c lease.Config) bool {
+		return slices.ContainsFunc(c.Limits, lease.Limit.Windowed)
+	})
+}
+
 func (w *world) forgets() bool { return w.moves.has(canFlush) || w.versions }
 
 // keepsOpen reports whether the latest call of h still matters. Without every rule in place it may

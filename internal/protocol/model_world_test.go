@@ -213,9 +213,9 @@ func (w *world) events(to []event) []event {
 		add(live, eventTake, i, 0)
 		add(live && w.moves.has(canCancel) && h.reserved == 0, eventReserve, i, 0)
 		add(h.reserved > 0, eventCancel, i, 0)
-		add(w.moves.has(canRefund) && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
+		add(w.moves.has(canRefund) && h.refundable > 0 && h.refund == nil, eventRefund, i, 0)
 		owes := w.bucket.exists && w.left(&w.bucket, 0) < -w.unit
-		add(w.moves.has(canCharge) && h.charge == 0 && !owes, eventCharge, i, 0)
+		add(w.moves.has(canCharge) && len(h.charge)+len(h.openCharge) == 0 && !owes, eventCharge, i, 0)
 		for k, m := range h.messages {
 			// After a loss the promise needs a first call of a process that knows of it.
 			arrives := m.reply || !w.lost || m.request.Epoch > 0
@@ -245,7 +245,7 @@ func (w *world) apply(e event) (violation string) {
 		w.ages()
 	case eventOpen:
 		r := h.openCall(w.instant(), w.nextSeq(h), w.ask(e))
-		r.Draw = e.arg == askDraw && r.Unused+r.Refund == 0
+		r.Draw = e.arg == askDraw && len(r.Late) == 0
 		h.openGone, h.openCredited = e.arg == askGone, false
 		h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
@@ -263,7 +263,7 @@ func (w *world) apply(e event) (violation string) {
 		}
 	case eventRefund:
 		h.refundable = 0
-		h.Refund(1)
+		h.Refund(1, nil)
 	case eventReserve:
 		h.Expire(w.instant())
 		if d := h.Pool.Drawn(); h.Pool.Take().OK() {
@@ -301,7 +301,7 @@ func (w *world) apply(e event) (violation string) {
 	case eventRestart:
 		h.heard = Heard{}
 	case eventCharge:
-		h.Charge(1)
+		h.charges(w.instant(), 1, usedBy(w.instant(), w.server(), w.bucket.config.Limits))
 		h.unreported++
 		w.admit(w.unit)
 	}
@@ -369,7 +369,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		return
 	}
 	if w.bucket.executed != executed {
-		h.unreported = max(0, h.unreported-m.request.Charge)
+		h.unreported = max(0, h.unreported-m.request.Reported(lease.LateCharge))
 		refunded := w.bucket.refunded[len(w.bucket.config.Limits)-1]
 		if w.counts() && !m.credited {
 			w.admit(-refunded)
@@ -484,8 +484,8 @@ func (w *world) tell(e event) string {
 		text += askTexts[e.arg]
 	case eventDeliver, eventDeliverTwice, eventLose:
 		m := h.messages[e.arg]
-		text += fmt.Sprintf("seq %d (remaining %d, returned %d, refund %d, charge %d)",
-			m.request.Seq, m.request.Remaining, m.request.Returned, m.request.Refund, m.request.Charge)
+		text += fmt.Sprintf("seq %d (remaining %d, returned %d, late %v)",
+			m.request.Seq, m.request.Remaining, m.request.Returned, m.request.Late)
 		if m.reply {
 			text += fmt.Sprintf(", its reply (granted %d, void %v)", m.grant.Granted, m.grant.Void)
 		}

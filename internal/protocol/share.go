@@ -255,6 +255,27 @@ func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64
 	return n
 }
 
+// owed returns what was admitted, by the cells of the longest window. What that has forgotten counts as used a window
+// ago.
+func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lates) {
+	longest := -1
+	for k := range limits {
+		if limits[k].Windowed() && (longest < 0 || limits[k].Per > limits[longest].Per) {
+			longest = k
+		}
+	}
+	if longest < 0 || u.windows == nil || u.windows[longest] == nil {
+		l.add(u.debt, int64(now), d)
+		return l
+	}
+	w, sc := u.window(now, longest, part{limits: limits})
+	l.add(u.debt-w.sum, int64(now.Add(-limits[longest].Per)), d)
+	for j := w.first; j < w.first+windowSlots; j++ {
+		l.add(*w.slot(j), min(int64(now), (j+1)*sc.Cell*1000), d)
+	}
+	return l
+}
+
 // FullAt returns when the share is full again and u may be forgotten.
 func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 	p := t.part(active)

@@ -195,7 +195,7 @@ func TestWhatUnlimitedLendsEndsWithIt(t *testing.T) {
 	testkit.Check(t, g.Granted == 0 && b.Pool.Held() == 50, "%d are leased, %d held", g.Granted, b.Pool.Held())
 	testkit.Check(t, b.Pool.TakeN(5).OK(), "not admitted")
 	b.sendBack(5, b.Pool.Drawn())
-	b.Refund(5)
+	b.Refund(5, nil)
 	s.calls(b, ask{Want: 20, Return: func(held int64) int64 { return 15 }})
 	testkit.Check(t, b.Pool.Held() == 50, "%d held", b.Pool.Held())
 	// then, when the limit is back, there is nothing.
@@ -235,7 +235,7 @@ func TestAChangeOfLimitsKeepsTheLevelExactly(t *testing.T) {
 		for _, used := range []int64{3, 25} {
 			// given 1 a second, burst 10, of which some are used or more than there are, and a part is refilled
 			s := newScene(t, lease.PerSecond(1).WithBurst(10), time.Second)
-			s.sends(lease.Request{Holder: "a", Charge: used})
+			s.sends(lease.Request{Holder: "a", Late: []lease.Late{{Kind: lease.LateCharge, Tokens: used}}})
 			s.now += 333_333
 			before := settled(&s.bucket, s.now)
 			// when the rate changes

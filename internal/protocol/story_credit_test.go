@@ -110,7 +110,8 @@ func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
 	s.accepts(a, s.executes(first))
 	second := s.opens(a, ask{})
 	s.accepts(a, s.executes(second))
-	testkit.Check(t, first.Unused == 0 && second.Unused == 7, "%d and %d came back", first.Unused, second.Unused)
+	testkit.Check(t, len(first.Late) == 0 && second.Reported(lease.LateUnused) == 7,
+		"%v and %v came back", first.Late, second.Late)
 	testkit.Check(t, a.Account().Returned == 7 && a.Account().Burnt == 0, "%+v", a.Account())
 	// then they are there
 	n := s.draws(b, 10)
@@ -130,7 +131,7 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	s.draws(a, 100_000)
 	s.now += 500
 	// and a refund brings the level to the brim, and some is drawn again
-	a.Refund(100_000)
+	a.Refund(100_000, nil)
 	g := s.calls(a, ask{})
 	testkit.Must(t, g.Levels[0] == l.Burst, "the level is %d of %d", g.Levels[0], l.Burst)
 	s.draws(a, 1000)
@@ -176,7 +177,7 @@ func slow(n int64) lease.Limit { return lease.Limit{Tokens: n, Per: 1000 * time.
 // charges has h call with a charge of n tokens, and ask for everything.
 func (s *scene) charges(h *holding, n int64) lease.Grant {
 	s.t.Helper()
-	h.Charge(n)
+	h.charges(s.instant(), n, usedBy(s.instant(), s.now, s.config.Limits))
 	return s.calls(h, ask{Want: 10, Waiting: 10})
 }
 
@@ -187,7 +188,7 @@ func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
 	testkit.Check(t, g.Granted == 0 && g.Levels[0] == -15 && g.RetryAfter == 1600*time.Millisecond &&
 		g.Next[0] == 100*time.Millisecond, "%+v", g)
 	// when a fallback's debt is reported on top, which asks for no more than there is
-	g = s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Debt: 5, Weight: 1, Want: 1, Need: 1})
+	g = s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 5}}, Weight: 1, Want: 1, Need: 1})
 	testkit.Check(t, g.Levels[0] == -15, "a debt moved a level below 0 to %d", g.Levels[0])
 	// and no holder is granted anything for a second and a half, known or not
 	for range 15 {
@@ -200,7 +201,7 @@ func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
 	n := s.draws(b, 10)
 	testkit.Check(t, n == 1, "%d granted", n)
 	// A void call's charge counts too, and a retry's once.
-	r := lease.Request{Holder: "d", Seq: 1, Config: s.config, Charge: 3, Weight: 1, Returned: 4}
+	r := lease.Request{Holder: "d", Seq: 1, Config: s.config, Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 3}}, Weight: 1, Returned: 4}
 	g = s.executes(r)
 	again := s.executes(r)
 	testkit.Check(t, g.Void && g.Levels[0] == -3 && again.Levels[0] == -3, "%+v, again %+v", g, again)

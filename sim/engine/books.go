@@ -178,8 +178,9 @@ func (b *books) shadow(r *request) {
 // owing checks that each new call of a client reports all charges that no reply has confirmed. A
 // call that is sent again is unchanged, so it may report less.
 func (b *books) owing(e *entry, r *lease.Request) {
-	if owed := e.charged - e.paid; r.Charge > owed || r.Charge < owed && r.Seq == e.p.seq {
-		b.complain("process %d, key %d owes %d tokens and tells the bucket of %d", e.p.index, e.key, owed, r.Charge)
+	told := r.Reported(lease.LateCharge)
+	if owed := e.charged - e.paid; told > owed || told < owed && r.Seq == e.p.seq {
+		b.complain("process %d, key %d owes %d tokens and tells the bucket of %d", e.p.index, e.key, owed, told)
 	}
 }
 
@@ -285,11 +286,11 @@ func (b *books) executed(c *call, stored bool) {
 		return
 	}
 	b.granted += c.grant.Granted
-	if c.request.Refund > 0 && !c.grant.Void {
-		b.audit.Refund(b.time.now, c.entry.key, c.request.Refund)
+	if n := c.request.Reported(lease.LateRefund); n > 0 && !c.grant.Void {
+		b.audit.Refund(b.time.now, c.entry.key, n)
 	}
-	if c.request.Charge > 0 {
-		b.audit.Charge(b.time.now, c.entry.key, c.request.Charge)
+	if n := c.request.Reported(lease.LateCharge); n > 0 {
+		b.audit.Charge(b.time.now, c.entry.key, n)
 	}
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
@@ -318,7 +319,7 @@ func (b *books) lapse(e *entry) {
 func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.last
 	b.taken += g.Granted
-	e.paid += c.request.Charge
+	e.paid += c.request.Reported(lease.LateCharge)
 	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
 	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
 		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, "+

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/yuzhi-go/yuzhi/lease"
 	"math"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 		run := simulate(t, scene(t, `duration: 30s, limits: [1000/s], policy: {fallback: deny}, seed: %d,
 			groups: [{count: %d}], network: {round_trip: %s},
 			workload: {kind: closed, verb: wait, deadline: 1m, %s}`, c.seed, c.count, c.trip, c.load),
-			func(_ *replication, c *call) { unused += c.request.Unused })
+			func(_ *replication, c *call) { unused += c.request.Reported(lease.LateUnused) })
 		// then thousands of tokens come back, and the bound holds.
 		if x := run.books.audit.ExceededBy(); x != 0 || unused < 3000 {
 			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)

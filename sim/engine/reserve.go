@@ -97,7 +97,7 @@ func (f *fleet) settle(x *reservation) {
 		b.central[r.key].Settle(f.time.now/1000, more)
 	case more > 0:
 		e := f.entry(p, r.key)
-		n := e.client.Charge(more)
+		n := e.client.Charge(e.Now(), more)
 		e.charged, b.charged = e.charged+n, b.charged+n
 		e.Wake(false)
 	case x.tokens == 0: // a fallback took nothing that could come back
@@ -113,7 +113,7 @@ func (f *fleet) settle(x *reservation) {
 		e.Wake(false)
 	default:
 		e := f.entry(p, r.key)
-		e.client.Refund(-more)
+		e.client.Refund(-more, &x.draw)
 		b.refunded -= more
 		e.Wake(false)
 	}

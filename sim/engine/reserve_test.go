@@ -170,7 +170,7 @@ func TestAVoidReportRefundsNothing(t *testing.T) {
 		run := simulate(t, scene(t, "duration: 1s, limits: [1/h burst 10], workload: {load: 0.001}"))
 		b, e := &run.books, run.fleet.entry(run.fleet.processes[0], 0)
 		b.audit.Admit(run.time.now, 0, 10)
-		c := call{entry: e, request: lease.Request{Seq: 1 << 40, Refund: 5}, grant: lease.Grant{Void: void}}
+		c := call{entry: e, request: lease.Request{Seq: 1 << 40, Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 5}}}, grant: lease.Grant{Void: void}}
 		b.executed(&c, false)
 		// when five more are admitted, then these are allowed, or not.
 		b.audit.Admit(run.time.now, 0, 5)

@@ -152,9 +152,9 @@ func (o *outcomes) executed(now time.Duration, key, process int, r *lease.Reques
 	}
 	holder := [2]int{key, process}
 	o.calls = append(o.calls, answered{now, key, process, fmt.Sprintf(
-		"at %v key %d process %d: retry %v remaining %d returned %d unused %d refund %d debt %d charge %d "+
+		"at %v key %d process %d: retry %v remaining %d returned %d late %v "+
 			"headroom %v want %d need %d waiting %d: granted %d waited %d delay %v void %v draw %v",
-		now, key, process, r.Seq == o.last[holder], r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Charge,
+		now, key, process, r.Seq == o.last[holder], r.Remaining, r.Returned, r.Late,
 		r.Headroom, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void, r.Draw)})
 	o.last[holder] = r.Seq
 }

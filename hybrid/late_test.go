@@ -1,0 +1,93 @@
+package hybrid_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// asks asks for a token as often, and counts what is admitted.
+func asks(l *hybrid.Limiter, key string, d, every time.Duration) int {
+	return admits(int(d/every), every, func() bool { return l.Allow(key) })
+}
+
+// A window counts what an outage admitted when it was admitted, of all kinds of keys: one that is in use, and one of
+// which nothing was heard before the outage.
+func TestAnOutageOwesOnlyWhatItsWindowsStillCount(t *testing.T) {
+	for _, limit := range limits(hybrid.Sliding(100, time.Minute), hybrid.Calendar(100, time.Minute, 0),
+		hybrid.PerMinute(100)) {
+		for _, key := range []string{"known", "unheard"} {
+			bubbleOf(t, limit.String()+" "+key, func(t *world) {
+				// given 120 requests a minute, and an outage of ten minutes
+				l := t.process(limit)
+				asks(l, "known", 2*time.Minute, time.Second/2)
+				t.every(away)
+				without := asks(l, key, 10*time.Minute, time.Second/2)
+				check(t, without > 500, "%d admitted without the store", without)
+				// when the store is back
+				t.every(verdict{})
+				after := asks(l, key, time.Minute, time.Second/2)
+				// then the next minute has about what it would have
+				check(t, after >= 70 && after <= 120, "%d admitted in the minute after the outage", after)
+			})
+		}
+	}
+}
+
+// A quota owes the day in which it was used.
+func TestAQuotaOwesTheDayOfItsUse(t *testing.T) {
+	for _, key := range []string{"known", "unheard"} {
+		bubbleOf(t, key, func(t *world) { // whose time begins at midnight
+			l := t.process(hybrid.Calendar(1000, 24*time.Hour, 0))
+			time.Sleep(22*time.Hour + 59*time.Minute)
+			asks(l, "known", time.Minute, time.Second)
+			// given an outage from 23:00 to 00:30, with requests until 23:59:50 and from 00:10 to 00:20
+			t.every(away)
+			yesterday := asks(l, key, 59*time.Minute+50*time.Second, 5*time.Second)
+			time.Sleep(10*time.Minute + 10*time.Second)
+			today := asks(l, key, 10*time.Minute, time.Minute)
+			time.Sleep(10 * time.Minute)
+			t.every(verdict{})
+			// when the store is back
+			today += asks(l, key, time.Minute, time.Second)
+			// then today has what today did not use
+			r, err := l.Peek(t.Context(), key)
+			noErr(t, err)
+			check(t, yesterday > 500 && today > 60, "%d admitted yesterday, %d today", yesterday, today)
+			if key == "known" {
+				equal(t, r.Remaining, 1000-int64(today), "left today")
+			} else { // nobody has told the process when the day ends
+				check(t, r.Remaining <= 1000-int64(today) && r.Remaining >= 1000-int64(today)-int64(yesterday)/4,
+					"%d are left, %d were used yesterday, %d today", r.Remaining, yesterday, today)
+			}
+		})
+	}
+}
+
+// What is settled below its estimate is worth what the window still counts of it.
+func TestALateSettlementIsWorthWhatTheWindowCounts(t *testing.T) {
+	for _, limit := range limits(hybrid.Sliding(1000, time.Minute), hybrid.Calendar(1000, time.Minute, 0)) {
+		for _, stream := range []time.Duration{10 * time.Second, 80 * time.Second} {
+			bubbleOf(t, limit.String()+" "+stream.String(), func(t *world) {
+				// given 900 that were reserved, and then 100 used
+				l := t.process(limit)
+				long, err := l.Reserve(t.Context(), "tenant", 900)
+				must(t, err == nil && long.OK(), "%v", err)
+				time.Sleep(stream)
+				hundreds := func() int { return 100 * admits(20, 0, func() bool { return l.AllowN("tenant", 100) }) }
+				used := hundreds()
+				noErr(t, long.Settle(100))
+				time.Sleep(time.Second)
+				// when all that there is is used
+				used += hundreds()
+				// then the window has no more than 1000
+				want := 1000
+				if stream < time.Minute {
+					want = 900
+				}
+				equal(t, used, want, "used within two seconds")
+			})
+		}
+	}
+}
