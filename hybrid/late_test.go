@@ -91,3 +91,32 @@ func TestALateSettlementIsWorthWhatTheWindowCounts(t *testing.T) {
 		}
 	}
 }
+
+// A store that comes back without its data grants again soon: the longer it was away, the longer leases may have become
+// that nobody heard of, but not by more than an eighth of that time.
+func TestAnOutageThatLosesTheDataEndsSoon(t *testing.T) {
+	for _, limit := range limits(hybrid.PerMinute(1000), hybrid.Calendar(1000, 24*time.Hour, 0),
+		hybrid.Sliding(1000, time.Minute)) {
+		for _, outage := range []time.Duration{2 * time.Second, 8 * time.Second, 15 * time.Second} {
+			bubbleOf(t, limit.String()+" "+outage.String(), func(t *world) {
+				// given a key in use, and an outage
+				l := t.start(by(denying, limit))
+				asks(l, "k", time.Second, 10*time.Millisecond)
+				t.every(away)
+				asks(l, "k", outage, 100*time.Millisecond)
+				// when the store is back without its data
+				t.loseAll()
+				t.every(verdict{})
+				granted := took(func() {
+					for !l.Allow("k") {
+						time.Sleep(10 * time.Millisecond)
+					}
+				})
+				// then it grants after LeaseMax, an eighth of the outage, and a probe
+				most := 2*ttl + outage/8 + outage/100 + 500*time.Millisecond
+				t.Logf("%v after an outage of %v", granted, outage)
+				check(t, granted <= most, "granted %v after an outage of %v, want at most %v", granted, outage, most)
+			})
+		}
+	}
+}

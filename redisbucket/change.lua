@@ -60,7 +60,7 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = heardFrozen - max(0, min(clock - heardAt, heardAge)) + ago
     if heardFrozen == 0 or heardFrozen + ago <= max(clock - heardAt, heardAge) then
-      lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))
+      lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
     end
     -- An earlier bucket was lost if it had not expired when this one was created.
     local early, lost = heardAt + heardExpiry > birth, nil
@@ -152,14 +152,12 @@ if mine then
 
   -- T follows the proposals of the callers (section 6.7).
   if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
-  if newer and asked <= ttl then
-    ttl, proposed, proposedAt = asked, asked, now
-  elseif newer or asked > ttl and proposed <= ttl then
-    proposed, proposedAt = asked, now
+  if newer or asked > ttl then -- it grows by an eighth of the time since the last call
+    ttl = min(asked, ttl + floor(passed / 8))
+    proposed, proposedAt = ttl, now
   else
     if asked > proposed then proposed = asked end
-    if now - proposedAt >= (proposed > ttl and proposed - ttl or 3000000)
-        or asked == ttl and proposed == ttl then
+    if now - proposedAt >= 3000000 or asked == ttl and proposed == ttl then
       ttl, proposed, proposedAt = proposed, asked, now
     end
   end

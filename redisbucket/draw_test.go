@@ -68,11 +68,14 @@ func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
 	answers("the next of it", false, window)
 	s.rdb.Del(context.Background(), s.bucketKey("k"))
 	answers("a bucket again", true, same)
-	answers("one with a debt has a record", false, func(r *lease.Request) { r.Late = []lease.Late{{Kind: lease.LateDebt, Tokens: 1}} })
+	answers("one with a debt has a record", false, func(r *lease.Request) {
+		r.Late = []lease.Late{{Kind: lease.LateDebt, Tokens: 1}}
+	})
 	answers("beside that record", false, same)
 	now += 2_000_000
 	answers("which has ended", false, same)
 	answers("so that all is short again", true, same)
+	now += 4_000_000
 	answers("another T", false, func(r *lease.Request) { r.Config.TTL *= 2 })
 	now += 4_000_000
 	answers("the old T once more", false, same)

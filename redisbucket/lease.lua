@@ -289,5 +289,5 @@ end
 local longest
 keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
-  now < contended and 1 or 0, keep - now, max(longest, proposed), frost, last, clock,
+  now < contended and 1 or 0, keep - now, longest, frost, last, clock,
   ledger, inForce(), ends and min(ttl, ends - last) or ttl, c.text == mine.text and '' or c.text}

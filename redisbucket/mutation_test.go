@@ -220,7 +220,7 @@ var mutations = []mutation{
 		}
 	}},
 	{"a longer T is in force at once", hundred, []edit{
-		{"    proposed, proposedAt = asked, now\n", "    ttl, proposed, proposedAt = asked, asked, now\n"},
+		{"    ttl = min(asked, ttl + floor(passed / 8))\n", "    ttl = asked\n"},
 	}, func(s *stage) {
 		// given P, which has heard how long leases may last, and A, which then proposes 10 s and
 		// takes the whole bucket
@@ -239,7 +239,7 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"a loss is waited out as if what was heard were still true", hundred, []edit{
-		{"lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))",
+		{"lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))",
 			"lasting = leaseMax"},
 	}, func(s *stage) {
 		// given P, which has heard how long leases may last, of a bucket that is kept for long, and
@@ -249,8 +249,7 @@ var mutations = []mutation{
 		// when A's network gets slow, so that T grows to 5 s, and A takes the whole bucket
 		s.config.TTL = 5 * time.Second
 		s.call("A", lease.Request{})
-		s.now += 4_600_000
-		s.call("A", lease.Request{})
+		s.now += 36_800_000
 		s.call("A", lease.Request{Want: 10})
 		// and the bucket is lost, and P says so
 		s.lose()

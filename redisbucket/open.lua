@@ -13,6 +13,7 @@
 --   mine             the configuration that the caller proposes
 --   clock now birth epoch counter spent denied frozen setAt keep updated contended share
 --   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
+--   passed           the time since the last call
 --   stood            when the configuration was last proposed
 --   width base moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
@@ -75,7 +76,7 @@ end
 -- The stored bucket.
 local c, exists, changed, now = nil, true, false, clock
 local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, ttl, proposed, proposedAt
-local width, moved, updated, contended, share
+local width, moved, updated, contended, share, passed
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
 if not text then
@@ -172,7 +173,8 @@ else
   if tail and tail <= #text then return {'damaged', keys[1], 'the length is not that of a bucket'} end
   -- After a step back of at most a second the time stands still until the clock is where it was.
   if clock < before and before - clock <= 1000000 then clock = before end
-  now = clock > before and was + (clock - before) or was
+  passed = clock > before and clock - before or 0
+  now = was + passed
 
   -- Steps 2 and 3.
   base = floor(was / width)

@@ -37,7 +37,7 @@ func TestALargeFleetKeepsItsBudgetOfCalls(t *testing.T) {
 	for _, x := range all[:testkit.ShortOrLong(t, 1, len(all), "bursts and loads")] {
 		s := fleet(t, fmt.Sprintf("10000/s burst %d", x.burst), 1000,
 			"workload: {load: %v}, redis: {service_time: %s}", x.load, x.service)
-		s.Policy.CallsPerSecond, s.Reps, s.Duration, s.Warmup = 500, 1, 26*time.Second, 8*time.Second
+		s.Policy.CallsPerSecond, s.Reps, s.Duration, s.Warmup = 500, 1, 42*time.Second, 24*time.Second
 		r := run(t, s)
 		what := fmt.Sprintf("burst %d, %s, load %v", x.burst, x.service, x.load)
 		calls := r.CallsPerS.Mean

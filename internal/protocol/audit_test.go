@@ -383,6 +383,19 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 	default:
 		from = goesOn(limits, c.Limits)
 	}
+	begins := func(l lease.Limit) *meter {
+		m := newMeter(l, c.Overcommit, now)
+		m.leased, m.leasedUntil = leased, b.leasesEnd
+		m.y = -m.most(now)
+		m.clock = b.clock
+		return m
+	}
+	if anew && s.switched != SwitchNone && !s.bare() { // a replica that has it was promoted
+		b.under = s.config.Limits
+		for _, l := range b.under {
+			b.beneath = append(b.beneath, begins(l))
+		}
+	}
 	for k, l := range c.Limits {
 		var m *meter
 		if l.Equal(lease.Unlimited) {
@@ -394,10 +407,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 				m.forgive(m.owed) // which Blocked has refilled, or cannot owe
 			}
 		} else {
-			m = newMeter(l, c.Overcommit, now)
-			m.leased, m.leasedUntil = leased, b.leasesEnd
-			m.y = -m.most(now)
-			m.clock = b.clock
+			m = begins(l)
 			if usedUp {
 				m.add(now, m.most(now)-leased*meterUnit)
 			}

@@ -97,8 +97,9 @@ func (m *meter) periodOf(now int64) int64 {
 // start adds a window that begins just before that number of units is admitted.
 func (m *meter) start(now, units int64) {
 	s := start{now, m.period, m.most(now), units}
-	if units < 0 {
-		s.period = max(s.period, m.counts) // a refund is of the period in which its request was admitted
+	if units < 0 && m.counts > s.period {
+		// A refund counts in the period that its request was admitted in, and the bucket is in, too.
+		m.starts = append(m.starts, start{now, m.counts, m.most(now), units})
 	}
 	if last := len(m.starts) - 1; last >= 0 && m.starts[last].n > 0 && units > 0 &&
 		m.starts[last].at == s.at && m.starts[last].most == s.most {

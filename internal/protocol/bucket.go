@@ -81,8 +81,8 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 		}
 	}
 	saved := b.copied()
-	b.settle(clock)    // steps 1 to 3
-	b.follow(clock, r) // the changes of step 2
+	b.settle(clock)               // steps 1 to 3
+	b.follow(clock, saved.now, r) // the changes of step 2
 	b.counter++
 	if r.Draw && b.drawAtRest(r, g) {
 		return nil

@@ -14,13 +14,15 @@ const (
 	claimSlack = 24 * time.Hour
 	// ttlLiveMax is the longest T to which a bucket in use grows; a new one may take a longer one.
 	ttlLiveMax = 10 * time.Second
+	// ttlGrowth is the part of the time that passes by which T may grow: an eighth.
+	ttlGrowth = 8
 	// ttlCalm is how long a T is kept after it was last proposed; well above the time between two
 	// calls of a busy process.
 	ttlCalm = 3 * time.Second
 )
 
-// follow is the part of step 2 that deals with lost state and changed configuration.
-func (b *Bucket) follow(clock int64, r *lease.Request) {
+// follow is the part of step 2, after the last call at was, that deals with lost state and changed configuration.
+func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	created := !b.exists
 	if created {
 		b.install(clock, r.Config)
@@ -29,7 +31,7 @@ func (b *Bucket) follow(clock int64, r *lease.Request) {
 		b.recover(r, created)
 	}
 	if !created {
-		b.adopt(r.Config)
+		b.adopt(r.Config, was)
 	}
 	b.clip()
 }
@@ -115,26 +117,20 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose takes in the T of one call's configuration; newer says that its version is. T grows no faster than
-// time passes. So a process that heard a LeaseMax knows how long leases may last that were granted since.
-func (b *Bucket) propose(ttl int64, newer bool) {
+// propose takes in the T of one call's configuration, after the last call at was; newer says that its version is. T
+// grows by no more than an eighth of the time that passes. So a process that heard a LeaseMax knows how long leases
+// may last that were granted since.
+func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
-	case newer && ttl <= b.ttl:
-		b.ttl, b.proposed, b.proposedAt = ttl, ttl, b.now
-	case newer || ttl > b.ttl && b.proposed <= b.ttl:
-		b.proposed, b.proposedAt = ttl, b.now
+	case newer || ttl > b.ttl:
+		b.ttl = min(ttl, b.ttl+(b.now-was)/ttlGrowth)
+		b.proposed, b.proposedAt = b.ttl, b.now
 	default:
-		// A proposal that rises while an earlier one waits goes on waiting with it, or T would
-		// never grow with a network that gets slower and slower.
 		b.proposed = max(b.proposed, ttl)
-		wait := exact.Micros(ttlCalm)
-		if b.proposed > b.ttl {
-			wait = b.proposed - b.ttl
-		}
 		// A proposal of the T in force restarts the time after which T may shrink, so that a bucket in calm has
 		// nothing to remember.
-		if b.now-b.proposedAt >= wait || ttl == b.ttl && b.proposed == b.ttl {
+		if b.now-b.proposedAt >= exact.Micros(ttlCalm) || ttl == b.ttl && b.proposed == b.ttl {
 			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
 		}
 	}
@@ -145,11 +141,11 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 // leaseMax is how long the longest lease of this bucket may last that exists now, that of this call
 // included. Those of a lost bucket end with the freeze.
 func (b *Bucket) leaseMax() int64 {
-	return max(b.ttl, b.proposed, b.ring.lastEnds()-b.now)
+	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
 
 // lasting is how long leases may still last, at the time of the loss, that a lost bucket had granted, if r
-// tells of that bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than
+// tells of that bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than an eighth of
 // the time since r's holder heard it. That is the server's or the holder's, whichever is longer: the
 // server's clock may have stepped back, and the holder's age ended when r was sent. A bucket that was
 // lost while it waited out a loss had granted nothing: the wait goes on until its end.
@@ -159,7 +155,7 @@ func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	if frozen := exact.Micros(r.HeardFrozen); frozen > 0 && frozen+ago > age {
 		return frozen + ago - max(0, min(since, exact.Micros(r.HeardAge)))
 	}
-	return min(heard+max(0, age-ago), max(heard, exact.Micros(ttlLiveMax)))
+	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 
 // Configure executes one operation other than a lease call when the server's clock says clock. c is
@@ -168,7 +164,7 @@ func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
 	b.settle(clock)
-	changed, err := b.execute(clock, op, c)
+	changed, err := b.execute(clock, saved.now, op, c)
 	if changed {
 		b.remember()
 	}
@@ -191,8 +187,8 @@ func (b *Bucket) state(changed bool) lease.State {
 	return st
 }
 
-// execute does op on a settled bucket, and says whether that changed anything.
-func (b *Bucket) execute(clock int64, op lease.Op, c lease.Config) (changed bool, err error) {
+// execute does op on a settled bucket, last settled at was, and says whether that changed anything.
+func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed bool, err error) {
 	switch op {
 	case lease.OpSet, lease.OpSetIfAbsent, lease.OpReplace:
 		if err := c.Validate(); err != nil {
@@ -207,7 +203,7 @@ func (b *Bucket) execute(clock int64, op lease.Op, c lease.Config) (changed bool
 			return false, err
 		}
 		if b.exists {
-			b.adopt(c)
+			b.adopt(c, was)
 		} else {
 			b.install(clock, c)
 		}
@@ -230,7 +226,7 @@ func (b *Bucket) execute(clock int64, op lease.Op, c lease.Config) (changed bool
 
 // adopt takes over the caller's configuration where its version is higher, or is the same and the stored one
 // has not been proposed for 2 T; and its proposal of T.
-func (b *Bucket) adopt(c lease.Config) {
+func (b *Bucket) adopt(c lease.Config, was int64) {
 	newer, inForce := c.Version.After(b.config.Version), b.inForce()
 	switch {
 	case newer, c.Version == b.config.Version && !equal(&c, &inForce) && b.now-b.stoodAt > 2*b.ttl:
@@ -238,7 +234,7 @@ func (b *Bucket) adopt(c lease.Config) {
 	case equal(&c, &inForce):
 		b.stoodAt = b.now
 	}
-	b.propose(exact.Micros(c.TTL), newer)
+	b.propose(exact.Micros(c.TTL), was, newer)
 }
 
 // reshape changes the limits, for those of a newer version or of an equal one. Levels are settled at the old

@@ -521,10 +521,11 @@ func (f *fleet) uncharged(r *lease.Request) *Bucket {
 // executes says whether r would be executed now, rather than answered from the record or refused.
 func (f *fleet) executes(r *lease.Request) bool {
 	b := f.bucket.Clone()
+	was := b.now
 	if b.exists {
 		b.settle(f.server())
 	}
-	b.follow(f.server(), r)
+	b.follow(f.server(), was, r)
 	rec := b.records[r.Holder]
 	if rec == nil || rec.epoch != b.epoch {
 		return true

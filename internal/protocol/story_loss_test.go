@@ -20,9 +20,10 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 		lease func(s *scene, a, b *holding)
 	}{
 		{"T has grown since", func(s *scene, a, b *holding) {
+			s.config.Version.Revision = 1 // remembered for a month
 			s.calls(a, ask{})
 			s.calls(b, ask{Config: s.lasting(long)})
-			s.now += 550_000
+			s.now += 4_100_000
 			s.calls(b, ask{Config: s.lasting(long), Want: 10})
 		}},
 		{"a version has shortened T", func(s *scene, a, b *holding) {

@@ -114,28 +114,6 @@ func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
 	}
 }
 
-func TestARestartFarAwayCostsWhatItCostsRealLimiters(t *testing.T) {
-	// Given six processes on a link of 50 ms, and a server that restarts empty at one of seven
-	// moments, for which six hybrid.Limiters with go-redis and a redis-server lost 3,906 tokens in the
-	// mean (on fake time, with TCP's slow start; between 3,792 and 4,106),
-	const reality = 3906
-	lost, runs := 0.0, 0
-	for at := 5000; at < 5300; at += 46 {
-		for seed := range uint64(4) {
-			s := scene(t, `duration: 12s, limits: [2000/s], groups: [{count: 6}], policy: {fallback: deny},
-				workload: {kind: constant, rate: 1200/s}, network: {round_trip: 50ms},
-				redis: {faults: [{kind: restart_empty, at: %dms, for: 1s}]}`, at)
-			s.Seed = seed + 1
-			lost += simulate(t, s).outcome().Figures.FaultStock.Mean
-			runs++
-		}
-	}
-	// then the simulator loses as many.
-	lost /= float64(runs)
-	testkit.Check(t, lost > 0.95*reality && lost < 1.05*reality, "%.0f tokens are lost, and %d in reality", lost,
-		reality)
-}
-
 func TestNobodyCallsOverTheConnectionOfAProcessThatHasDied(t *testing.T) {
 	// Given a process that is killed while it opens its connection,
 	var calls executions
