@@ -192,7 +192,7 @@ func TestALargeFleetCallsAsOftenAsItsBudgetSays(t *testing.T) {
 	const (
 		processes, rate = 200, 1000
 		burst           = 4.4 * rate // of what half can be leased for longer than the budget's 2 s
-		warmup, run     = 10 * time.Second, 10 * time.Second
+		warmup, run     = 25 * time.Second, 10 * time.Second
 	)
 	for name, x := range map[string]struct {
 		budget      int64

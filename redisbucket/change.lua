@@ -35,7 +35,7 @@ if not exists then
   c, ttl, proposed, proposedAt, stood = mine, asked, asked, now, now
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   spent, denied = 0, 0
-  updated, contended, share = now, 0, c.speed
+  updated, contended, idle, share = now, 0, 0, c.speed
   width, moved, ledger, active = widthFor(ttl), 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
   for k = 1, c.n do

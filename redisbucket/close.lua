@@ -26,7 +26,7 @@ end
 local h, w, text = held, weights, nil
 -- The short form leaves out the fields that open.lua derives when it reads that form.
 local short = not c.windows and c.switch == 0 and moved == now and updated == now
-  and contended == 0 and share == c.speed
+  and contended == 0 and idle == 0 and share == c.speed
   and ledger == 0 and active == 0 and width == widthFor(ttl) and birth == epoch and clock == now
   and frozen == 0 and stood == now and proposed == ttl and proposedAt == now
   and counter < 2^48 and spent < 2^48 and denied < 2^48 and keep == remember(c, 0, now, ttl, 0)
@@ -38,9 +38,9 @@ if short then
   if setAt ~= epoch - 1 then text = text .. encode('<I7', setAt) end
 else
   local tail = c.windows and c.windows.text(c)
-  text = encode('<I2dddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
+  text = encode('<I2ddddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
     clock, now, frozen, setAt, keep, stood, ttl, proposed, proposedAt, width, moved, updated,
-    contended, share,
+    contended, idle, share,
     c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],
     w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)
   for k = 2, c.n do text = text .. encode('<dd', c[k].level, c[k].rest) end

@@ -8,11 +8,11 @@
 -- its fields, a number that becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
---          byte. Then comes one of two forms of different lengths. The long form: 37 numbers, the
+--          byte. Then comes one of two forms of different lengths. The long form: 38 numbers, the
 --          configuration, the level and the rest of each limit but the first, what is charged to
 --          windows (window.lua). The numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood ttl
---            proposed proposedAt width moved updated contended share, level and rest of the
+--            proposed proposedAt width moved updated contended idle share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at its birth plus all forward steps of the server's clock since.
@@ -135,11 +135,11 @@ local function parse(text)
     return nil, 'version, overcommit, calls or start is out of range'
   end
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
-  -- speed is the rate of the slowest limit, in tokens per microsecond; least is the smallest burst, and
+  -- speed is the rate of the fastest limit, in tokens per microsecond, and
   -- fills the least time in which a limit refills its burst and the overcommit.
-  local speed, least, fills = 2^53, 2^53, math.huge
+  local speed, fills = 0, math.huge
   local c = {false, text = text, deploy = deploy, revision = revision, empty = empty % 2 == 1, target = target,
-    calls = calls, n = n, speed = 0, least = 0, fills = 0, switch = (empty - empty % 2) / 2}
+    calls = calls, n = n, speed = 0, fills = 0, switch = (empty - empty % 2) / 2}
   for k = 1, n do
     local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
     local most, tick, full, l = burst + over, 0, 0, nil
@@ -163,13 +163,12 @@ local function parse(text)
       if full > 3153600000000000 then return nil, 'a limit takes longer than 100 years to fill' end
     end
     local own = step / unit / tick
-    if own < speed then speed = own end
+    if own > speed then speed = own end
     if most / own < fills then fills = most / own end
-    if burst < least then least = burst end
     c[k] = l or {burst = burst, most = most, unit = unit, step = step, tick = tick, full = full,
       level = 0, rest = 0}
   end
-  c.speed, c.least, c.fills = speed, least, fills
+  c.speed, c.fills = speed, fills
   return c
 end
 

@@ -23,7 +23,7 @@ import (
 var notWhole = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, 1e300, -1e300, 1 << 53, -1 << 53, 5e-324}
 
 // Where they begin among the numbers of a bucket.
-const shareAt, levelAt, heldAt, weightAt = 18, 19, 21, 29
+const shareAt, levelAt, heldAt, weightAt = 19, 20, 22, 30
 
 // configAt is the offset of the configuration in the text of a bucket.
 const configAt = 8 * stateNumbers

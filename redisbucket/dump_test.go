@@ -87,7 +87,7 @@ func dumped(t testing.TB, d protocol.BucketDump) texts {
 	}
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen,
 		d.SetAt, d.Keep, d.StoodAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width,
-		d.MovedAt, d.Updated, d.ContendedUntil)
+		d.MovedAt, d.Updated, d.ContendedUntil, d.IdleSince)
 	tail := chargedTo(t, &d)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
 	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)

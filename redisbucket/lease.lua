@@ -54,6 +54,22 @@ local function inForce()
   return max(target, floor(longer)), pause > target and pause or 0, spacing > target
 end
 
+-- binding returns, of the limit with the fewest tokens for this caller: these, the burst without its
+-- headroom, the rate, and whether it is a window; and the fewest tokens of all limits.
+local function binding()
+  local level, burst, speed, window, steer = math.huge, 0, 0, false, math.huge
+  for k = 1, c.n do
+    local l = c[k]
+    local kept = headroom > 0 and ceil(l.burst * headroom) or 0
+    local sees = (l.level - kept * l.unit) / l.unit
+    if sees < level then
+      level, burst, speed, window = sees, max(1, l.burst - kept), l.step / l.unit / l.tick, l.kind ~= nil
+    end
+    steer = min(steer, l.level / l.unit)
+  end
+  return level, burst, speed, window, steer
+end
+
 -- The record is live if it is of this bucket and epoch, and its slice is still in the ring (section
 -- 6.8).
 local live, at, slot, ends = false, -1, nil, nil
@@ -121,7 +137,7 @@ else
   if live then
     weights[slot], active = weights[slot] - oldWeight, active - oldWeight
   else
-    at, last, allowance = -1, now, weight * min(share, c.speed / weight) * (inForce())
+    at, allowance = -1, nil
   end
 
   -- Step 6. While a loss is waited out, there is no room to credit.
@@ -154,28 +170,15 @@ else
   end
   setAt = filled
   if c.windows then c.windows.see(c, ledger, now, frozen) end
-  local level, burst = 2^53, c.least -- of the tightest limit, in tokens
-  for k = 1, c.n do
-    local l = c[k]
-    local tokens = l.level / l.unit
-    if tokens < level then level = tokens end
-  end
-  local speed = c.speed
   if c.switch > 0 then -- Unlimited leases nothing: what came back later would count for the limits beneath
     granted, last = c.switch == 1 and waiting >= need and min(want, waiting) or 0, now
-    allowance = min(allowance, 2^52)
+    allowance = min(allowance or 0, 2^52)
   else
-    -- The share follows the level that the caller sees, or the level itself if it sees nothing.
-    local steer = level
-    if headroom > 0 then
-      level, burst = 2^53, 2^53
-      for k = 1, c.n do
-        local l = c[k]
-        local kept = ceil(l.burst * headroom)
-        level, burst = min(level, (l.level - kept * l.unit) / l.unit), min(burst, l.burst - kept)
-      end
-      burst = max(burst, 1)
-      if level >= 0 then steer = level end
+    -- The share follows the level that the caller sees, or the tightest itself if it sees nothing.
+    local level, burst, speed, window, steer = binding()
+    if level >= 0 then steer = level end
+    if not allowance then -- a new holder has the share of a Target, so that it need not wait
+      last, allowance = now, weight * min(share, speed / weight) * (inForce())
     end
 
     -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
@@ -189,7 +192,7 @@ else
     local pull = max(-1, min(1, (steer - point) / (2 * point)))
     -- A window divides tokens that were used long ago: they follow a change of the share only when they
     -- are dropped.
-    if c.windows then slowest = 0.9 * (speed / max(active, weight)) end
+    if window then slowest = 0.9 * (speed / max(active, weight)) end
     if pause > 0 then
       local equal = speed / max(active, weight)
       slowest = 0.9 * equal
@@ -209,7 +212,14 @@ else
     local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
     if most < granted then granted = most end
     if want > available and ledger - remaining > 0 then contended = now + 2 * target end
+    -- What calls have been refused for two Targets, although it is there, the next one that needs it gets.
+    local least = max(1, need)
+    if granted < least and least <= want and least <= available then
+      granted = idle > 0 and now - idle >= 2 * max(target, pause) and least or 0
+      if idle == 0 then idle = max(now, 1) end
+    end
     if granted < need then granted = 0 end
+    if granted > 0 then idle = 0 end
     allowance, last = max(-2^52, allowance - granted), now
     for k = 1, c.n do
       local l = c[k]
@@ -222,7 +232,7 @@ else
   local kept = granted - (waiting < granted and waiting or granted)
   if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
     width = widthFor(ttl)
-    base, moved, contended, void, share = floor(now / width), now, 0, 0, speed
+    base, moved, contended, idle, void, share = floor(now / width), now, 0, 0, 0, c.speed
   else
     -- The whole holding moves to its new slice, never to an earlier one. The tokens that requests
     -- waited for are admitted now and not held.
@@ -257,11 +267,7 @@ if c.switch ~= 1 and (granted < want or granted < 1) then
   end
   if granted < want then -- section 7.7
     local gain, target, long, pause = weight * share, c.target, inForce()
-    local burst = c.least
-    if headroom > 0 then
-      for k = 1, c.n do burst = min(burst, c[k].burst - ceil(c[k].burst * headroom)) end
-      burst = max(burst, 1)
-    end
+    local level, burst, speed = binding()
     local m = max(1, need, min(pause > 0 and gain * pause or gain * target / 2, burst / 2))
     local refilled, dropped = 0, 0 -- when every level will have m tokens, and every window
     for k = 1, c.n do
@@ -278,11 +284,13 @@ if c.switch ~= 1 and (granted < want or granted < 1) then
     refilled = max(refilled, dropped)
     delay = refilled
     if active ~= weight then
-      local owed = min(2^52, max(1, need, 4 * (gain * long))) * (1 - share / (c.speed / weight))
+      local owed = min(2^52, max(1, need, 4 * (gain * long))) * (1 - share / (speed / weight))
       delay = max(delay, floor((ceil(m) - 1 - max(allowance, -max(1, owed))) / gain) + 1)
     end
-    if c.speed * target > 1 then delay = max(delay, target / 2, pause * (1 - share / (c.speed / weight))) end
+    if speed * target > 1 then delay = max(delay, target / 2, pause * (1 - share / (speed / weight))) end
     if ledger > 0 then delay = min(delay, max(2 * target, 2 * pause, min(refilled, ttl))) end
+    local least = max(1, need)
+    if granted < least and c.switch == 0 and level >= least then delay = min(delay, 2 * max(target, pause)) end
     delay = ceil(max(1, min(delay, 2^52)))
   end
 end

@@ -366,8 +366,8 @@ var mutations = []mutation{
 		}
 	}},
 	{"a grant goes into the headroom", hundred, []edit{
-		{"    if headroom > 0 then\n      level, burst = 2^53, 2^53\n",
-			"    if false then\n      level, burst = 2^53, 2^53\n"},
+		{"    local kept = headroom > 0 and ceil(l.burst * headroom) or 0\n    local sees",
+			"    local kept = 0\n    local sees"},
 	}, func(s *stage) {
 		// given A, which leaves half of the burst of 10 to others, so that its bound has the other half
 		s.audit.Burst = 5

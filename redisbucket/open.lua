@@ -11,7 +11,7 @@
 --   exists           whether the bucket is there
 --   c                its configuration; its limits c[1] to c[c.n] hold the levels
 --   mine             the configuration that the caller proposes
---   clock now birth epoch counter spent denied frozen setAt keep updated contended share
+--   clock now birth epoch counter spent denied frozen setAt keep updated contended idle share
 --   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
 --   passed           the time since the last call
 --   stood            when the configuration was last proposed
@@ -76,7 +76,7 @@ end
 -- The stored bucket.
 local c, exists, changed, now = nil, true, false, clock
 local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, ttl, proposed, proposedAt
-local width, moved, updated, contended, share, passed
+local width, moved, updated, contended, idle, share, passed
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
 if not text then
@@ -90,17 +90,17 @@ else
     local other = refusal(keys[1], text)
     if other then return other end
   end
-  local n, short, dated = (#text - 312) / 46, false, false
+  local n, short, dated = (#text - 320) / 46, false, false
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 68) / 40, true end
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, dated = (#text - 75) / 40, true end
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then -- what windows add is a multiple of 8
-    n, short, dated = (328 - #text) / 2 % 4, false, false
+    n, short, dated = (336 - #text) / 2 % 4, false, false
     if n == 0 then n = 4 end
-    if n % 1 ~= 0 or #text < 312 + 46 * n then
+    if n % 1 ~= 0 or #text < 320 + 46 * n then
       return {'damaged', keys[1], 'the length is not that of a bucket'}
     end
   end
-  local stored = short and string.sub(text, 39 + 10 * n, 68 + 40 * n) or string.sub(text, 299, 328 + 30 * n)
+  local stored = short and string.sub(text, 39 + 10 * n, 68 + 40 * n) or string.sub(text, 307, 336 + 30 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
@@ -114,28 +114,28 @@ else
     epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
     setAt = dated and decode('<I7', text, 69 + 40 * n) or epoch - 1
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
-    moved, updated, contended, share = was, was, 0, c.speed
+    moved, updated, contended, idle, share = was, was, 0, 0, c.speed
     width = widthFor(ttl)
     h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
       = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     keep = remember(c, 0, was, ttl, 0)
   else
     birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, ttl, proposed,
-      proposedAt, width, moved, updated, contended, share, level, rest,
+      proposedAt, width, moved, updated, contended, idle, share, level, rest,
       h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-      decode('<ddddddddddddddddddddddddddddddddddddd', text, 3)
+      decode('<dddddddddddddddddddddddddddddddddddddd', text, 3)
   end
   if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
         + setAt % 1 + keep % 1 + stood % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
-        + moved % 1 + updated % 1 + contended % 1 == 0)
+        + moved % 1 + updated % 1 + contended % 1 + idle % 1 == 0)
       or birth < 0 or epoch < 1 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
       or setAt < 0 or keep < 0 or stood < 0 or proposedAt < 0 or moved < 0 or updated < 0
-      or contended < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
+      or contended < 0 or idle < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
       or before >= 2^52 or keep >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
   if was >= 2^52 or birth > was or setAt > was or stood > was or proposedAt > was or moved > was
-      or updated > was or frozen > was + 7200000000 then
+      or updated > was or idle > was or frozen > was + 7200000000 then
     return {'damaged', keys[1], 'a time is out of range'}
   end
   if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
@@ -152,13 +152,13 @@ else
     return {'damaged', keys[1], 'the ledger is out of range'}
   end
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
-  local tail = not short and 313 + 46 * n -- where what is charged to the next window begins
+  local tail = not short and 321 + 46 * n -- where what is charged to the next window begins
   for k = 1, n do
     local l = c[k]
     if k > 1 and short then
       level, rest = decode('<I7I3', text, 29 + 10 * k)
     elseif k > 1 then
-      level, rest = decode('<dd', text, 297 + 30 * n + 16 * k)
+      level, rest = decode('<dd', text, 305 + 30 * n + 16 * k)
     end
     if l.kind then
       tail = c.windows.read(l, text, tail, level, rest, was, before)

@@ -16,7 +16,7 @@ import (
 // The layout of common.lua and lease.lua, for readers without a script: the numbers at the start of a
 // bucket, those of them that identify it and count, the numbers of a record, and those up to waiting.
 const (
-	stateNumbers, counterNumbers     = 37, 5
+	stateNumbers, counterNumbers     = 38, 5
 	recordNumbers, recordHeadNumbers = 12, 7
 )
 
@@ -144,7 +144,7 @@ func parseBucket(text string) (d protocol.BucketDump, err error) {
 	var ttl int64
 	for _, n := range [...]*int64{&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now,
 		&d.Frozen, &d.SetAt, &d.Keep, &d.StoodAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width,
-		&d.MovedAt, &d.Updated, &d.ContendedUntil} {
+		&d.MovedAt, &d.Updated, &d.ContendedUntil, &d.IdleSince} {
 		*n = r.count()
 	}
 	d.Share = r.double()

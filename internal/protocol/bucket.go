@@ -117,8 +117,6 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if live {
 		b.ring.add(b.ring.slice(at), 0, -rec.weight)
 	} else {
-		v := b.fairView(r) // a new holder has the share of a Target, so that it need not wait
-		rec.debit = debit{allowance: float64(float64(v.weight*min(b.fair.share, v.own)) * v.long), last: b.now}
 		at = 0
 	}
 
@@ -126,7 +124,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	b.credit(r, known && b.now >= b.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
-	granted := b.draw(r, rec, b.ring.ledger()-remaining, b.ring.weightSum() == 0)
+	granted := b.draw(r, rec, live, b.ring.ledger()-remaining, b.ring.weightSum() == 0)
 	waited := min(granted, r.Waiting)
 	kept := granted - waited
 	b.count(r, rec, known, waited)
@@ -368,5 +366,5 @@ func (b *Bucket) atRest() bool {
 func (b *Bucket) normalise() {
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.movedAt = b.now
-	b.fair = fair{share: b.rate(), updated: b.now}
+	b.fair = fair{share: b.fastest(), updated: b.now}
 }

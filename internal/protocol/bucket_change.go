@@ -45,7 +45,7 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 		ttl: ttl, proposed: ttl, proposedAt: clock, stoodAt: clock, ring: newRing(clock, ttl),
 	}
 	b.rescale()
-	b.fair = fair{share: b.rate(), updated: clock}
+	b.fair = fair{share: b.fastest(), updated: clock}
 	b.fill()
 	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
@@ -243,14 +243,14 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 // ones that come to a bucket without any start full, as nothing was ever counted.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
-	was, rate := b.copied(), b.rate()
+	was, rate := b.copied(), b.fastest()
 	if b.switched = SwitchOf(c.Limits); b.switched != SwitchNone {
 		c = was.beneath(c)
 	}
 	b.config = c
 	b.rescale()
 	// The same part of the new rate, or a rate that rises would be reached only after seconds.
-	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
+	b.fair.share = float64(b.fair.share * float64(b.fastest()/rate))
 	b.level, b.rest = [lease.LimitsMax]int64{}, [lease.LimitsMax]int64{}
 	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
 	for k, i := range inherit(&was, b) {

@@ -52,8 +52,8 @@ type BucketDump struct {
 	Width, MovedAt int64
 	Held, Weight   [ringSlices]int64
 
-	Share                   float64
-	Updated, ContendedUntil int64
+	Share                              float64
+	Updated, ContendedUntil, IdleSince int64
 
 	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
 }
@@ -89,7 +89,8 @@ func (b *Bucket) Dump() BucketDump {
 		Width: b.ring.width, MovedAt: b.ring.movedAt,
 		Held: b.ring.held, Weight: b.ring.weight,
 		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
-		Records: make(map[string]RecordDump),
+		IdleSince: b.fair.idleSince,
+		Records:   make(map[string]RecordDump),
 	}
 	for k, w := range b.windows {
 		if w != nil {
@@ -142,7 +143,8 @@ func (d *BucketDump) bucket() Bucket {
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := d.bucket()
 	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}
-	b.fair = fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil}
+	b.fair = fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil,
+		idleSince: d.IdleSince}
 	b.records = make(map[string]*record, len(d.Records))
 	for holder, r := range d.Records {
 		b.records[holder] = &record{

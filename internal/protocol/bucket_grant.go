@@ -80,8 +80,12 @@ func (b *Bucket) worth(k int, l *lease.Late) int64 {
 }
 
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is the
-// tokens of the other holders; alone says that none was active within T.
-func (b *Bucket) draw(r *lease.Request, rec *record, others int64, alone bool) int64 {
+// tokens of the other holders; alone says that none was active within T. A holder without a live record has the
+// share of a Target, so that it need not wait.
+func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
+	if !live {
+		rec.debit = debit{}
+	}
 	if b.switched != SwitchNone {
 		rec.debit = debit{min(rec.debit.allowance, exact.MaxUnits), b.now}
 		if b.switched == SwitchBlocked || r.Waiting < r.Need {
@@ -92,13 +96,22 @@ func (b *Bucket) draw(r *lease.Request, rec *record, others int64, alone bool) i
 	}
 	available := max(0, b.available(r.Headroom))
 	v := b.fairView(r)
+	if !live {
+		rec.debit = debit{allowance: float64(float64(v.weight*min(b.fair.share, v.own)) * v.long), last: b.now}
+	}
 	b.fair.advance(v, &rec.debit)
 	g := min(r.Want, available, b.fair.allow(v, &rec.debit, alone))
 	if r.Want > available && others > 0 {
 		b.fair.contendedUntil = b.now + int64(2*v.target)
 	}
+	if least := max(1, r.Need); g < least && least <= min(r.Want, available) {
+		g = b.fair.idle(v, least)
+	}
 	if g < r.Need {
 		g = 0
+	}
+	if g > 0 {
+		b.fair.idleSince = 0
 	}
 	rec.debit.allowance = max(-exact.MaxUnits, rec.debit.allowance-float64(g))
 	for k := range b.config.Limits {
@@ -155,7 +168,12 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 		v := b.fairView(r)
 		m := b.fair.least(v)
 		alone, othersHold := active == r.Weight, b.ring.ledger() > 0
-		g.Delay = exact.Duration(b.fair.delay(v, rec.debit, m, b.refillTime(m, r.Headroom), alone, othersHold))
+		delay := b.fair.delay(v, rec.debit, m, b.refillTime(m, r.Headroom), alone, othersHold)
+		least, there := max(1, r.Need), b.available(r.Headroom)
+		if b.switched == SwitchNone && rec.granted < least && least <= there {
+			delay = min(delay, int64(math.Ceil(2*max(v.target, v.pause))))
+		}
+		g.Delay = exact.Duration(delay)
 	}
 }
 
@@ -189,19 +207,19 @@ func (b *Bucket) levels(headroom float64) (
 	return tokens, next
 }
 
-// rate is the lowest rate of the limits, in tokens per microsecond.
-func (b *Bucket) rate() float64 {
-	r := math.Inf(1)
+// fastest is the highest rate of the limits, in tokens per microsecond.
+func (b *Bucket) fastest() (r float64) {
 	for k := range b.config.Limits {
-		r = min(r, rateOf(&b.scales[k]))
+		r = max(r, rateOf(&b.scales[k]))
 	}
 	return r
 }
 
+// fairView is what a caller sees of the limit that binds: that with the fewest tokens for it.
 func (b *Bucket) fairView(r *lease.Request) fairView {
 	target, pause, crowded := b.pace(r.Weight)
 	v := fairView{
-		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
+		now: b.now, level: math.Inf(1), steer: math.Inf(1),
 		target: float64(exact.Micros(b.config.Target)), long: target, pause: pause,
 		ttl:    float64(b.ttl),
 		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
@@ -210,12 +228,12 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 	for k := range b.config.Limits {
 		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
 		free := b.free(k, b.ring.ledger())
-		v.level = min(v.level, float64(free-kept*sc.Unit)/float64(sc.Unit))
 		v.steer = min(v.steer, float64(free)/float64(sc.Unit))
-		v.windowed = v.windowed || sc.Kind != lease.KindBucket
-		v.burst = min(v.burst, float64(sc.Capacity-kept))
+		if sees := float64(free-kept*sc.Unit) / float64(sc.Unit); sees < v.level {
+			v.level, v.rate, v.burst = sees, rateOf(sc), float64(max(1, sc.Capacity-kept))
+			v.windowed = sc.Kind != lease.KindBucket
+		}
 	}
-	v.burst = max(v.burst, 1)
 	v.own = v.rate / v.weight
 	// A caller that sees nothing knows nothing of how the others share what it leaves them.
 	if v.level >= 0 {

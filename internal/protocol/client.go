@@ -42,16 +42,17 @@ type Client struct {
 
 	weight int64 // of the last call
 
-	demand      demand
-	stock       int64         // tokens in the bucket and leased, as the last reply said
-	lasts       time.Duration // how long the level lasts from then on; see gauge
-	seenAtReply int64         // attempts at the last reply
-	missed      int64         // tokens of requests that came to Decide
-	missedAtAsk int64         // lacked when the last call was built: more than that is new demand
-	denied      int64         // tokens of requests that Decide or the end of a wait has denied
-	attributed  int64         // of Denied: those that are, or were, in denials
-	deniedTold  int64         // of attributed: what calls have carried to the bucket
-	denials     []denials
+	demand       demand
+	stock        int64         // tokens in the bucket and leased, as the last reply said
+	lasts        time.Duration // how long the level lasts from then on; see gauge
+	seenAtReply  int64         // attempts at the last reply
+	seenAtReview int64         // attempts when a lease that was spent was last looked at
+	missed       int64         // tokens of requests that came to Decide
+	missedAtAsk  int64         // lacked when the last call was built: more than that is new demand
+	denied       int64         // tokens of requests that Decide or the end of a wait has denied
+	attributed   int64         // of Denied: those that are, or were, in denials
+	deniedTold   int64         // of attributed: what calls have carried to the bucket
+	denials      []denials
 
 	calling     bool          // a call is under way
 	low         bool          // a Take has reported low since the last call

@@ -85,6 +85,20 @@ func (c *Client) Idle() bool {
 	return !c.calling && !c.isOpen && c.Pool.Held() == 0 && !c.owes()
 }
 
+// owes reports whether the next call has something to bring beside its report, or that itself, of a lease that was
+// spent to the last token: the bucket counts it as held.
+func (c *Client) owes() bool {
+	return c.holding.owes() || c.leased > 0 && c.heard.replied && c.Pool.Held() == 0
+}
+
+// reviewSpent puts the report of a lease that was spent to the last token off while requests come: the next that finds
+// no token makes a call anyway.
+func (c *Client) reviewSpent(now clock.Instant) {
+	if c.owes() && !c.holding.owes() && now >= c.reviewAt && c.seenAtReview != c.demand.seen {
+		c.seenAtReview, c.reviewAt = c.demand.seen, now.Add(c.heard.ttl/2)
+	}
+}
+
 type needs struct {
 	waiting int64 // tokens that queued requests lack beside what is held
 	refused int64 // the largest n that was refused without queueing since the last call
@@ -110,6 +124,9 @@ func (c *Client) needs(rtt time.Duration) needs {
 // call that got no answer is given up when a retry is not worth sending any more.
 func (c *Client) advance(now clock.Instant, n needs) {
 	c.Expire(now) // also while a call is under way: one that hangs does not keep a lease alive
+	if now >= c.Deadline() {
+		c.leased = 0
+	}
 	if c.calling {
 		return
 	}
@@ -120,6 +137,7 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	if c.failures > 0 {
 		return
 	}
+	c.reviewSpent(now)
 	held := c.Pool.Held()
 	asks := n.closing || c.wants(n, held) && now >= c.deniedUntil
 	c.reviewing = held > 0 && c.heard.replied && now >= c.reviewAt && !asks && !c.owes()
@@ -235,7 +253,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
 		wanted := n.waiting > 0 || n.refused > 0 || c.low
-		if !wanted && c.heard.replied && now >= c.reviewAt && c.excess(c.Pool.Held()) > 0 {
+		if held := c.Pool.Held(); !wanted && c.heard.replied && now >= c.reviewAt && (held == 0 || c.excess(held) > 0) {
 			a.Return = c.excess
 			a.Want, a.Need = 0, 0
 		}

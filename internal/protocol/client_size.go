@@ -122,12 +122,12 @@ func (c *Client) gauge(g *lease.Grant, before int64) {
 // half a burst, a lease that is longer than needed is taken from another process.
 func (c *Client) ceiling() int64 {
 	most := int64(pool.Most)
-	for _, l := range c.config.Limits {
+	for k, l := range c.config.Limits {
 		burst := c.burst(l)
 		part, divisor := ceilingOf(c.policy, &c.config, c.target, l, c.heard.active <= c.weight)
-		if c.heard.replied && c.heard.level() < burst/2 {
+		if c.heard.replied && c.heard.levels[k] < burst/2 {
 			perTarget := int64(math.Ceil(l.Rate() * c.target.Seconds()))
-			part = min(part, max(c.heard.level()/divisor, perTarget))
+			part = min(part, max(c.heard.levels[k]/divisor, perTarget))
 		}
 		most = min(most, max(part, 1))
 	}

@@ -16,6 +16,7 @@ type fair struct {
 	share          float64 // tokens per microsecond and unit of weight
 	updated        int64
 	contendedUntil int64 // a holder asked for more than there was while others held tokens
+	idleSince      int64 // when a call was first refused, for its allowance, what is there; 0 since a grant
 }
 
 // debit is one holder's side: how much of its share it has not drawn yet.
@@ -123,6 +124,18 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	}
 	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-kept))))
 	return int64(max(0, min(most, exact.MaxUnits)))
+}
+
+// idle returns what a call gets that is refused, for its allowance, the least that it needs although that is there:
+// nothing, or that where calls have been refused so for two Targets (7.10). Who was meant to have it does not come.
+func (f *fair) idle(v fairView, least int64) int64 {
+	switch {
+	case f.idleSince == 0:
+		f.idleSince = max(v.now, 1)
+	case float64(v.now-f.idleSince) >= 2*max(v.target, v.pause):
+		return least
+	}
+	return 0
 }
 
 // least is the number of tokens that the next call after a short grant waits for.

@@ -218,6 +218,19 @@ var mutations = []mutation{
 		edits:   []mutant.Edit{{"		func(i, k int) bool { return true },\n", ""}},
 		rare:    true,
 		stories: "TestALimitGoesOnWithTheOneThatItReplaces"},
+	{name: "what is there waits for the allowance of its holder",
+		edits:   []mutant.Edit{{"		return least\n	}\n	return 0\n", "		return 0\n	}\n	return 0\n"}},
+		rare:    true, // it admits too little
+		stories: "TestASlowTokenDoesNotLieIdle", pkg: "./hybrid"},
+	{name: "the slowest limit decides the share",
+		edits: []mutant.Edit{{"	v.own = v.rate / v.weight\n",
+			"	for k := range b.config.Limits {\n		v.rate = min(v.rate, rateOf(&b.scales[k]))\n	}\n	v.own = v.rate / v.weight\n"}},
+		rare:    true, // it admits too little
+		stories: "TestASlowLimitBesideAFastOneCostsNoRate", pkg: "./hybrid"},
+	{name: "a lease that was spent is not reported",
+		edits:   []mutant.Edit{{"c.leased > 0 && c.heard.replied && ", "c.leased < 0 && "}},
+		rare:    true, // it admits too little
+		stories: "TestALeaseThatWasSpentIsReported", pkg: "./hybrid"},
 	{name: "a draw makes the ring anew while tokens are leased",
 		edits: []mutant.Edit{{"b.ring.ledger() == 0 && b.ring.weightSum() == 0 && ", ""}},
 		model: &model{limit: perMicro(1, 2, 2), tick: 3, moves: canWait | canDraw | lossless,
