@@ -484,7 +484,8 @@ func (o *observer) conflict(key string, stored []Limit, version int64) {
 	}
 	o.conflicts.Add(1)
 	o.warnSeldom(lineConflict, key,
-		"hybrid: another process or handle has other limits under the same version; keeping the stored ones",
+		"hybrid: another process or handle has other limits under the same version; keeping the stored ones; "+
+			"a quota that is added without a higher version starts used up",
 		"limits", stored, "version", version)
 }
 
