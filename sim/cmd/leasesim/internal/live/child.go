@@ -144,7 +144,10 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
 		err = nil // Redis, or a busy machine, was slow to take the rest back; it expires there
 	}
-	return errors.Join(err, json.NewEncoder(out).Encode(c.took.told()))
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(c.took.told()) // the last word: what follows is the exit alone
 }
 
 // counting counts and times the round trips of a child, as it sees them.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
@@ -80,8 +81,24 @@ func (p *process) follow(out io.Reader) {
 	if json.NewDecoder(r).Decode(&p.told) != nil {
 		p.told = nil
 	}
-	p.exited <- p.cmd.Wait()
+	p.exited <- p.wait()
 	close(p.exited)
+}
+
+// lingerMax is how long a process may take to exit once it has said all.
+const lingerMax = 5 * time.Second
+
+// wait waits for the process to exit. One that has said all is killed where it does not: the race detector of Go
+// hangs at times when a process exits (in racefini).
+func (p *process) wait() error {
+	if p.told == nil {
+		return p.cmd.Wait()
+	}
+	kill := time.AfterFunc(lingerMax, func() { _ = p.cmd.Process.Kill() })
+	if err := p.cmd.Wait(); kill.Stop() {
+		return err
+	}
+	return nil
 }
 
 // end ends the load of the process, even of one that is stopped or has ended.
