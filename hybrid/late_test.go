@@ -120,3 +120,33 @@ func TestAnOutageThatLosesTheDataEndsSoon(t *testing.T) {
 		}
 	}
 }
+
+// What is refunded is dropped where the process has forgotten its bucket meanwhile: nothing says then what the bucket
+// still counts.
+func TestARefundEndsWithWhatWasHeard(t *testing.T) {
+	for _, limit := range limits(hybrid.Sliding(1000, time.Minute), hybrid.PerMinute(1000)) {
+		bubbleOf(t, limit.String(), func(t *world) {
+			// given 900 that were reserved, and settled in an outage that outlasts all that was heard
+			l := t.start(by(denying, limit))
+			r, err := l.Reserve(t.Context(), "k", 900)
+			must(t, err == nil && r.OK(), "%v", err)
+			time.Sleep(time.Second)
+			t.every(away)
+			asks(l, "k", time.Second, 100*time.Millisecond)
+			noErr(t, r.Settle(100))
+			time.Sleep(5 * time.Minute)
+			// when the store is back, with another bucket of the key
+			t.every(verdict{})
+			other := t.start(by(denying, limit))
+			used := 100 * admits(20, 0, func() bool { return other.AllowN("k", 100) })
+			for range 50 {
+				if l.AllowN("k", 100) {
+					used += 100
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			// then it has no more than its own
+			check(t, used >= 900 && used <= 1000, "%d used", used)
+		})
+	}
+}

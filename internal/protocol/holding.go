@@ -67,8 +67,9 @@ func (h *holding) init(id string, stripes int) {
 func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
-	if h.heard.expired(now) {
+	if h.heard.epoch != 0 && h.heard.expired(now) {
 		h.heard.lineage = lineage{}
+		h.burnUnused() // by the time at which a bucket may be forgotten it has made all of them
 		h.publish()
 	}
 	// These count only where the bucket still knows the holder. After a pause it does not, so the
@@ -173,7 +174,7 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 
 	switch h.heard.epoch {
 	case g.Epoch:
-	case 0: // of a process that knew nothing: its refunds count as drawn now
+	case 0: // of a process that knew nothing: its refunds, of unknown draws, count as drawn now
 		for i := range h.refund {
 			h.refund[i].first, h.refund[i].last = g.Running, g.Running
 		}
