@@ -303,7 +303,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	if c.change == overtaken {
 		inLine = 0
 	}
-	if got, ok = c.accept(now, g, inLine); !ok {
+	if got, ok = c.accept(now, g, inLine, c.change == overtaken); !ok {
 		return got, false
 	}
 	c.calling = false

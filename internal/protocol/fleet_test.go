@@ -495,7 +495,7 @@ func (f *fleet) receive(p packet) {
 		}
 		return
 	}
-	got, ok := n.accept(f.clock(n), p.grant, 0)
+	got, ok := n.accept(f.clock(n), p.grant, 0, false)
 	if ok {
 		gone := min(got.Waited, n.gone[p.grant.Seq])
 		if gone > 0 {

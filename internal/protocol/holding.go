@@ -132,8 +132,9 @@ func (h *holding) giveUp() {
 // accept takes in the reply to the open call. For any other reply, for a second one, and for one
 // that no bucket gives it changes nothing and ok is false. Whatever a Store says, no more is
 // accepted than was asked for. Up to reserve tokens of those for the pool are withheld for requests
-// that wait in line: otherwise a Take could overtake them.
-func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got Accepted, ok bool) {
+// that wait in line: otherwise a Take could overtake them. With burns set, nothing is held afterwards, and nobody can
+// take anything meanwhile.
+func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
 	}
@@ -142,6 +143,9 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 	}
 	h.isOpen, h.openDebt, h.openCharge = false, nil, nil
 	h.Expire(now)
+	if burns {
+		h.burn()
+	}
 	if back := h.open.Returned + h.open.Reported(lease.LateUnused); g.Void {
 		h.account.Burnt += back
 		h.burn()
@@ -162,7 +166,7 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64) (got 
 	}
 	pooled := granted - got.Waited
 	h.account.Granted += granted
-	if now >= h.Deadline() { // the grant itself has come too late
+	if burns || now >= h.Deadline() { // the grant itself has come too late
 		h.account.Burnt += pooled
 		pooled = 0
 	}

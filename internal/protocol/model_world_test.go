@@ -345,7 +345,7 @@ func (w *world) ask(e event) ask {
 
 func (w *world) deliver(h *modelHolder, m modelMessage) {
 	if m.reply {
-		got, ok := h.accept(w.instant(), &m.grant, 0)
+		got, ok := h.accept(w.instant(), &m.grant, 0, false)
 		switch {
 		case ok && m.gone:
 			h.sendBack(got.Waited, got.draw)

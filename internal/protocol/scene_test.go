@@ -77,7 +77,7 @@ func shareNothing(b *Bucket) {
 
 func (s *scene) accepts(h *holding, g lease.Grant) Accepted {
 	s.t.Helper()
-	got, ok := h.accept(s.instant(), &g, 0)
+	got, ok := h.accept(s.instant(), &g, 0, false)
 	testkit.Must(s.t, ok, "the reply to seq %d was not accepted", g.Seq)
 	testkit.Must(s.t, h.Account().Conserved(), "tokens lost or forged: %+v", h.Account())
 	return got

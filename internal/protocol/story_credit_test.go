@@ -161,7 +161,7 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 		g := s.executes(s.opens(h, ask{Want: 5, Waiting: 2}))
 		c.lie(&g)
 		// when the answer comes
-		got, ok := h.accept(s.instant(), &g, 0)
+		got, ok := h.accept(s.instant(), &g, 0, false)
 		// then no more is accepted than was asked for, and a number that no bucket gives is refused
 		testkit.Check(t, ok == c.ok && got.Waited <= 2 && got.Waited+h.Pool.Held() <= 5 &&
 			h.Account().Conserved(), "%s: accepted %v %+v, holds %d, %+v", c.name, ok, got, h.Pool.Held(), h.Account())
