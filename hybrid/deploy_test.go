@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// deploys replaces the processes by new ones with other limits, one in each second, while each is asked 10 times a
-// second, and returns the new ones, and how many requests were denied in each second.
+// deploys replaces the processes by new ones with other limits, one in each second, while each is asked 10
+// times a second, and returns the new ones, and how many requests were denied in each second.
 func (t *world) deploys(old []*hybrid.Limiter, cfg hybrid.Config) (fresh []*hybrid.Limiter, denied []int) {
 	all := slices.Clone(old)
 	second := func() {
@@ -37,8 +37,8 @@ func (t *world) deploys(old []*hybrid.Limiter, cfg hybrid.Config) (fresh []*hybr
 	return all, denied
 }
 
-// A rate, a quota or another kind of limit comes with a rolling deploy of five processes that use half of the rate, and
-// goes with its rollback.
+// A rate, a quota or another kind of limit comes with a rolling deploy of five processes that use half of the
+// rate, and goes with its rollback.
 func TestLimitsChangeUnderALiveFleet(t *testing.T) {
 	rate := hybrid.PerSecond(100)
 	day := hybrid.Calendar(100_000, 24*time.Hour, 0)

@@ -342,7 +342,8 @@ func (e *entry) bucketChanged(limits []Limit) {
 	}
 }
 
-// refund has n tokens of draw d, nil if that is not known, travel with the next call; it is false where e has ended.
+// refund has n tokens of draw d, nil if that is not known, travel with the next call; it is false where e has
+// ended.
 func (e *entry) refund(n int64, d *pool.Draw) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

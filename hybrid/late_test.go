@@ -12,8 +12,8 @@ func asks(l *hybrid.Limiter, key string, d, every time.Duration) int {
 	return admits(int(d/every), every, func() bool { return l.Allow(key) })
 }
 
-// A window counts what an outage admitted when it was admitted, of all kinds of keys: one that is in use, and one of
-// which nothing was heard before the outage.
+// A window counts what an outage admitted when it was admitted, of all kinds of keys: one that is in use, and
+// one of which nothing was heard before the outage.
 func TestAnOutageOwesOnlyWhatItsWindowsStillCount(t *testing.T) {
 	for _, limit := range limits(hybrid.Sliding(100, time.Minute), hybrid.Calendar(100, time.Minute, 0),
 		hybrid.PerMinute(100)) {
@@ -65,7 +65,7 @@ func TestAQuotaOwesTheDayOfItsUse(t *testing.T) {
 	}
 }
 
-// What is settled below its estimate is worth what the window still counts of it.
+// A settlement below the estimate credits as much as the window still counts.
 func TestALateSettlementIsWorthWhatTheWindowCounts(t *testing.T) {
 	for _, limit := range limits(hybrid.Sliding(1000, time.Minute), hybrid.Calendar(1000, time.Minute, 0)) {
 		for _, stream := range []time.Duration{10 * time.Second, 80 * time.Second} {
@@ -92,8 +92,8 @@ func TestALateSettlementIsWorthWhatTheWindowCounts(t *testing.T) {
 	}
 }
 
-// A store that comes back without its data grants again soon: the longer it was away, the longer leases may have become
-// that nobody heard of, but not by more than an eighth of that time.
+// A store that comes back without its data grants again soon. In an outage of D, leases may have become longer by
+// D/8 at most.
 func TestAnOutageThatLosesTheDataEndsSoon(t *testing.T) {
 	for _, limit := range limits(hybrid.PerMinute(1000), hybrid.Calendar(1000, 24*time.Hour, 0),
 		hybrid.Sliding(1000, time.Minute)) {
@@ -121,8 +121,8 @@ func TestAnOutageThatLosesTheDataEndsSoon(t *testing.T) {
 	}
 }
 
-// What is refunded is dropped where the process has forgotten its bucket meanwhile: nothing says then what the bucket
-// still counts.
+// A process drops its refunds of a bucket that it has forgotten: nothing says then whether the bucket still counts
+// them.
 func TestARefundEndsWithWhatWasHeard(t *testing.T) {
 	for _, limit := range limits(hybrid.Sliding(1000, time.Minute), hybrid.PerMinute(1000)) {
 		bubbleOf(t, limit.String(), func(t *world) {

@@ -177,10 +177,10 @@ func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) erro
 // gives back what it holds first, and follows before SetLimits returns: a request that begins later is
 // decided by the new limits, and one that waits goes on waiting, unless a grant of before has its tokens. The
 // others follow within a TTL. Tokens that were used stay used (ResetTo drops that), and equal limits go on
-// wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. A token bucket goes on
-// with the level of the one that it replaces, as far as its burst goes, and a window with the count of one of
-// its kind, length and offset. Another limit is new, and starts full. Unlimited and Blocked suspend the limits:
-// the ones that come after them go on with those of before.
+// wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. A token bucket goes
+// on with the level of the one that it replaces, as far as its burst goes, and a window with the count of one
+// of its kind, length and offset. Another limit is new, and starts full. Unlimited and Blocked suspend the
+// limits: the ones that come after them go on with those of before.
 //
 // They win over Config.Limits, LimitsFor and KeyWith until a process comes with a higher Config.Version, and
 // are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits.

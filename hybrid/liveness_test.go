@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// What a bucket has, and a request waits for, is granted within a stated time: docs/protocol.md, section 7.10.
+// What a bucket has, and a request waits for, is granted within a stated time: docs/protocol.md, section
+// 7.10.
 
 // waitingFleet is processes whose callers wait for tokens of one key, one request after the other.
 type waitingFleet struct {
@@ -120,7 +121,8 @@ func TestASlowLimitBesideAFastOneCostsNoRate(t *testing.T) {
 	}
 }
 
-// A lease that was spent to the last token leaves none in the ledger when no request comes for a while, or with Shutdown.
+// A lease that was spent to the last token leaves none in the ledger when no request comes for a while, or
+// with Shutdown.
 func TestALeaseThatWasSpentIsReported(t *testing.T) {
 	for _, how := range []string{"rest", "shutdown"} {
 		bubbleOf(t, how, func(t *world) {
@@ -145,8 +147,8 @@ func TestALeaseThatWasSpentIsReported(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereIsGrantedSoon looks, in random fleets of all kinds of limits, for a request that the bucket could have
-// served for too long while it served nobody.
+// TestWhatIsThereIsGrantedSoon looks, in random fleets of all kinds of limits, for a request that the bucket
+// could have served, but did not, while it served nobody at all for a second.
 func TestWhatIsThereIsGrantedSoon(t *testing.T) {
 	kinds := []func(r *rand.Rand) hybrid.Limit{
 		func(r *rand.Rand) hybrid.Limit {
@@ -175,8 +177,8 @@ func TestWhatIsThereIsGrantedSoon(t *testing.T) {
 	})
 }
 
-// Tokens that come one in some seconds are granted soon, too, though the process that is to have the next one asks again
-// only when that is there by what it was told.
+// Tokens that come one in some seconds are granted soon, too, though the process that is to have the next one
+// asks again only when that is there by what it was told.
 func TestASlowTokenDoesNotLieIdle(t *testing.T) {
 	for _, processes := range []int{2, 3, 10} {
 		for seed := range uint64(4) {

@@ -365,8 +365,8 @@ func (m *member) cachedLimits(key string) []Limit {
 	return nil
 }
 
-// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWith, if the request
-// came by one.
+// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWith, if the
+// request came by one.
 func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
 	if n < 0 || key == "" || !m.open() {
 		m.observer.invalid.Add(1)

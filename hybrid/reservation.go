@@ -94,15 +94,15 @@ func (r *Reservation) OK() bool { return r.result.OK }
 // Result is the one that Take would have returned.
 func (r *Reservation) Result() Result { return r.result }
 
-// Settle charges the actual cost. Below the estimate, the difference is refunded; a window credits it as long as
-// it still counts the reservation. Above it, the bucket owes the difference: it takes what it has, and grants
-// nothing to any process until the rate has paid the rest; a calendar's debt ends with its period. Both travel
-// with the key's next lease call, within a Target. One debt is at most Policy.MaxOvershoot bursts of each key,
-// 10 by default; of a larger one that much is charged, and the error wraps ErrOvershoot.
+// Settle charges the actual cost. Below the estimate, the difference is refunded; a window credits it as long
+// as it still counts the reservation. Above it, the bucket owes the difference: it takes what it has, and
+// grants nothing to any process until the rate has paid the rest; a calendar's debt ends with its period.
+// Both travel with the key's next lease call, within a Target. One debt is at most Policy.MaxOvershoot bursts
+// of each key, 10 by default; of a larger one that much is charged, and the error wraps ErrOvershoot.
 //
-// Errors also wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could
-// not be noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or
-// ErrInvalidConfig if the key is not in use and LimitsFor gives limits that cannot be used.
+// Errors also wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could not be
+// noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or ErrInvalidConfig if
+// the key is not in use and LimitsFor gives limits that cannot be used.
 func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: the actual cost is %d, must be at least 0", ErrInvalidN, actual)

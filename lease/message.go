@@ -185,8 +185,8 @@ func (r *Request) validateLate() error {
 	return nil
 }
 
-// Late is what a holder reports of tokens that it drew or used before: docs/protocol.md sections 5.8 and 5.10.
-// A window counts it at that time, or no longer.
+// Late reports tokens that a holder drew or used earlier: docs/protocol.md sections 5.8 and
+// 5.10. A window counts it at that time, or no longer.
 type Late struct {
 	Kind   LateKind
 	Tokens int64

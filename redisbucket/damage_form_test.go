@@ -151,7 +151,7 @@ func formSeeds(f *testing.F, s *Store) (states []string) {
 	damaged(first, windowDamages(now))
 	for seq := int64(2); seq < 6; seq++ {
 		r := windowRequest(seq)
-		r.Late = []lease.Late{{Kind: lease.LateCharge, Tokens: 1}}
+		r.Late = oneLate(lease.LateCharge, 1)
 		now += 30_000
 		granted(f, s, "k", r)
 		states = append(states, contentsOf(s, "k"))

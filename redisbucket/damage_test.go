@@ -235,7 +235,7 @@ func TestARefusedReplyIsNoOutage(t *testing.T) {
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.
 func TestBadArgumentsWriteNothing(t *testing.T) {
 	ctx, r := context.Background(), request(2)
-	r.Epoch, r.Late = 1, []lease.Late{{Kind: lease.LateUnused, Tokens: 1}} // so that what comes with these is looked at
+	r.Epoch, r.Late = 1, oneLate(lease.LateUnused, 1) // so that what comes with these is looked at
 	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
 	limit := config[configSize(0):]
 	short := request(2)

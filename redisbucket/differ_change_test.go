@@ -184,8 +184,8 @@ func (x *trio) sawChanges(before, after *protocol.BucketDump) {
 	}
 }
 
-// TestChangesAtTheEdgesAgree compares states that random calls rarely meet: the longest steps back of a clock,
-// the beginning of time, debts as deep as can be, and more leased than can be multiplied.
+// TestChangesAtTheEdgesAgree compares states that random calls rarely meet: the longest steps back of a
+// clock, the beginning of time, debts as deep as can be, and more leased than can be multiplied.
 func TestChangesAtTheEdgesAgree(t *testing.T) {
 	const noon = 1_700_000_000_000_000
 	calendar, fast := lease.Calendar(10, 10*time.Second, 0), lease.PerSecond(1000)
@@ -197,7 +197,7 @@ func TestChangesAtTheEdgesAgree(t *testing.T) {
 		change func(*lease.Request)
 	}
 	owes := func(r *lease.Request) {
-		r.Late = []lease.Late{{Kind: lease.LateCharge, Tokens: lease.WaitingMax}}
+		r.Late = oneLate(lease.LateCharge, lease.WaitingMax)
 	}
 	leases := func(r *lease.Request) { r.Want, r.Waiting = 1<<50, 0 }
 	late, early := lease.Calendar(10, 10*time.Second, 5*time.Second), lease.Sliding(10, time.Second)

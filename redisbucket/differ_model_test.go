@@ -511,3 +511,6 @@ func upTo(rng *rand.Rand, n int64) int64 {
 	}
 	return rng.Int64N(n + 1)
 }
+
+// oneLate is a list of n tokens of this kind, drawn or used now.
+func oneLate(kind lease.LateKind, n int64) []lease.Late { return []lease.Late{{Kind: kind, Tokens: n}} }

@@ -69,7 +69,7 @@ func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
 	s.rdb.Del(context.Background(), s.bucketKey("k"))
 	answers("a bucket again", true, same)
 	answers("one with a debt has a record", false, func(r *lease.Request) {
-		r.Late = []lease.Late{{Kind: lease.LateDebt, Tokens: 1}}
+		r.Late = oneLate(lease.LateDebt, 1)
 	})
 	answers("beside that record", false, same)
 	now += 2_000_000

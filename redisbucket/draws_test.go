@@ -100,7 +100,7 @@ func TestDrawsTravelTogether(t *testing.T) {
 	for i := 1; i < 10; i += 2 {
 		calls[i].Key, calls[i].Request.Config.Limits = fmt.Sprint("other ", i), []lease.Limit{lease.PerMinute(7)}
 	}
-	calls[10].Request.Draw, calls[11].Request.Late = false, []lease.Late{{Kind: lease.LateDebt, Tokens: 1}}
+	calls[10].Request.Draw, calls[11].Request.Late = false, oneLate(lease.LateDebt, 1)
 	n = scripts(t, s, func() { exchangeAll(s, calls) })
 	testkit.Check(t, n == 4, "%d scripts for draws of two configurations, a lease and a debt", n)
 	for _, c := range calls {

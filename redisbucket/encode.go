@@ -139,13 +139,13 @@ func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// switchUnit is what the number of a switch counts in the byte that says whether a bucket starts empty, and emptyByte
-// where that is.
+// The byte at emptyByte of a configuration is 1 for a bucket that starts empty, plus switchUnit times the
+// number of its switch.
 const switchUnit, emptyByte = 2, 25
 
-// parseConfig reads what appendConfig wrote, or the configuration of a bucket, whose limits are those beneath the
-// switch. The result has the given ttl, and is valid except that a T that has not grown yet may be too short for the
-// Target.
+// parseConfig reads what appendConfig wrote, or the configuration of a bucket, whose limits are those beneath
+// the switch. The result has the given ttl, and is valid except that a T that has not grown yet may be too
+// short for the Target.
 func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Switch, err error) {
 	limits := (len(text) - configSize(0)) / limitSize
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {

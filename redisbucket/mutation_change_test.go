@@ -9,8 +9,8 @@ import (
 // quick is a limit that others make room for, and take the place of again.
 var quick = lease.PerSecond(1000)
 
-// changeMutations remove rules of limits that change (docs/protocol.md sections 6.10 to 6.12), and of calendars
-// whose clock steps back.
+// changeMutations remove rules of limits that change (docs/protocol.md sections 6.10 to 6.12), and of
+// calendars whose clock steps back.
 var changeMutations = []mutation{
 	{"a turn hands out a burst", lease.PerHour(10), []edit{
 		{"local usedUp = not newer and not bare or mine.empty", "local usedUp = mine.empty"},

@@ -86,7 +86,7 @@ var mutations = []mutation{
 		// given A, whose 10 requests were admitted, and 5 of them then did not happen
 		s.draw("A", 10)
 		// when the reply to the refund is lost and A retries
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 5}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateRefund, 5)})
 		s.deliverAgain("A", 2)
 		s.admit(-5)
 		s.draw("A", 10)
@@ -179,7 +179,7 @@ var mutations = []mutation{
 		drawn := s.call("A", lease.Request{Want: 10, Need: 10, Waiting: 10}).Running
 		// when C's did not happen after all, and B takes their place
 		s.now++
-		s.call("C", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 10}}})
+		s.call("C", lease.Request{Late: oneLate(lease.LateRefund, 10)})
 		s.admit(-10)
 		s.now++
 		s.drain("B")
@@ -193,7 +193,7 @@ var mutations = []mutation{
 		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, which
 		// was admitted instead
 		s.draw("A", 10)
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 10}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateRefund, 10)})
 		s.admit(-10)
 		s.drain("B")
 		// when the network delivers both calls of A once more, in order, after the bucket has forgotten A
@@ -285,7 +285,7 @@ var mutations = []mutation{
 	}, func(s *stage) {
 		// given A, whose 10 requests used 20 more than was reserved
 		s.draw("A", 10)
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 20)})
 		// when these have been refilled, and no more
 		s.pays(20)
 		s.draw("B", 10)
@@ -295,7 +295,7 @@ var mutations = []mutation{
 	}, func(s *stage) {
 		// given C, which the bucket does not know, and which has used 10 more than was reserved
 		s.draw("A", 10)
-		s.call("C", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 10}}})
+		s.call("C", lease.Request{Late: oneLate(lease.LateCharge, 10)})
 		s.pays(10)
 		s.draw("B", 10)
 	}},
@@ -305,9 +305,9 @@ var mutations = []mutation{
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 20)})
 		// when a fallback reports its debt
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 1}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateDebt, 1)})
 		s.pays(20)
 		s.draw("B", 10)
 	}},
@@ -319,7 +319,7 @@ var mutations = []mutation{
 		s.now += 1000
 		s.lose()
 		s.draw("B", 10)
-		s.call("B", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
+		s.call("B", lease.Request{Late: oneLate(lease.LateCharge, 20)})
 		// when P proves the loss, and it is waited out
 		s.call("P", lease.Request{})
 		s.now += 500_000
@@ -332,7 +332,7 @@ var mutations = []mutation{
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 20}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 20)})
 		// when a version brings a smaller burst, and the next one that of before
 		s.proposes(lease.PerSecond(100).WithBurst(9))
 		s.call("A", lease.Request{})
@@ -344,7 +344,7 @@ var mutations = []mutation{
 		{"      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick\n", ""},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 1010}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 1010)})
 		// when no call comes for three seconds, in which 300 are paid
 		s.pays(300)
 		s.expire()

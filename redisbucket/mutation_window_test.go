@@ -125,7 +125,7 @@ var windowMutations = []mutation{
 	}, func(s *stage) {
 		s.draw("A", 5)
 		s.admit(5)
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 5}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 5)})
 		s.drain("B")
 	}},
 	{"what a fallback admitted is not charged", lease.Sliding(10, time.Second), []edit{
@@ -133,7 +133,7 @@ var windowMutations = []mutation{
 	}, func(s *stage) {
 		s.draw("A", 5)
 		s.admit(5)
-		s.call("A", lease.Request{Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 5}}})
+		s.call("A", lease.Request{Late: oneLate(lease.LateDebt, 5)})
 		s.drain("B")
 	}},
 	{"a calendar goes back with the clock", lease.Calendar(10, time.Second, 0), []edit{
@@ -211,7 +211,7 @@ func overshoot(between func(*stage)) func(*stage) {
 		s.now += 330_000
 		s.admit(8)
 		s.cancel(s.now, 8)
-		s.call("B", lease.Request{Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 8}}})
+		s.call("B", lease.Request{Late: oneLate(lease.LateCharge, 8)})
 		between(s)
 		s.now += 40_000
 		s.spend("A", 10)

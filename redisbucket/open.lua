@@ -105,7 +105,7 @@ else
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
     if not c then return {'damaged', keys[1], why} end
-    -- Who proposes a switch does not know the limits beneath.
+    -- A caller that proposes a switch does not know the limits beneath it.
     if mine and mine.switch > 0 and string.sub(stored, 1, 30) == string.sub(mine.text, 1, 30) then mine = c end
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8

@@ -176,9 +176,8 @@ func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 		r.Remaining+r.Returned <= rec.held && b.fits(b.ring.ledger()+r.Remaining-rec.held)
 }
 
-// fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may
-// not be. Then no lease is renewed, so that those of the old limit end within T. Neither is one of a key that is
-// blocked.
+// fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may not be. Then
+// no lease is renewed, so that those of the old limit end within T. Neither is one of a key that is blocked.
 func (b *Bucket) fits(ledger int64) bool {
 	if b.switched == SwitchBlocked && ledger > 0 {
 		return false

@@ -21,7 +21,8 @@ const (
 	ttlCalm = 3 * time.Second
 )
 
-// follow is the part of step 2, after the last call at was, that deals with lost state and changed configuration.
+// follow is the part of step 2, after the last call at was, that deals with lost state and changed
+// configuration.
 func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	created := !b.exists
 	if created {
@@ -117,9 +118,9 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose takes in the T of one call's configuration, after the last call at was; newer says that its version is. T
-// grows by no more than an eighth of the time that passes. So a process that heard a LeaseMax knows how long leases
-// may last that were granted since.
+// propose takes in the T of one call's configuration, after the last call at was; newer says that its version
+// is. T grows by no more than an eighth of the time that passes. So a process that heard a LeaseMax knows how
+// long leases may last that were granted since.
 func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -145,9 +146,9 @@ func (b *Bucket) leaseMax() int64 {
 }
 
 // lasting is how long leases may still last, at the time of the loss, that a lost bucket had granted, if r
-// tells of that bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than an eighth of
-// the time since r's holder heard it. That is the server's or the holder's, whichever is longer: the
-// server's clock may have stepped back, and the holder's age ended when r was sent. A bucket that was
+// tells of that bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than an
+// eighth of the time since r's holder heard it. That is the server's or the holder's, whichever is longer:
+// the server's clock may have stepped back, and the holder's age ended when r was sent. A bucket that was
 // lost while it waited out a loss had granted nothing: the wait goes on until its end.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	since, heard := b.clock-r.HeardAt, exact.Micros(r.LeaseMax)
@@ -238,9 +239,9 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 }
 
 // reshape changes the limits, for those of a newer version or of an equal one. Levels are settled at the old
-// rate already, and never rise. Only a newer version gives a new limit its burst: limits of equal versions may
-// take turns as often as their processes call. A switch leaves the limits beneath as they are, and the first
-// ones that come to a bucket without any start full, as nothing was ever counted.
+// rate already, and never rise. Only a newer version gives a new limit its burst: limits of equal versions
+// may take turns as often as their processes call. A switch leaves the limits beneath as they are, and the
+// first ones that come to a bucket without any start full, as nothing was ever counted.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := b.copied(), b.fastest()
@@ -275,16 +276,16 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	}
 }
 
-// alike reports whether limit i of old and limit k of b are one: a token bucket of the same rate over the same
-// time and the same burst, counted in the same units.
+// alike reports whether limit i of old and limit k of b are one: a token bucket of the same rate over the
+// same time and the same burst, counted in the same units.
 func alike(old *Bucket, i int, b *Bucket, k int) bool {
 	return old.config.Limits[i].Per == b.config.Limits[k].Per && old.scales[i] == b.scales[k]
 }
 
-// inherit says for each limit of b which one of old it goes on with; -1 for none. A limit that has not changed
-// goes on with itself, wherever it stands now. Of the others a token bucket goes on with one of equal Per, or
-// else with any that is left, and a window with one of its kind, length and offset, all in order. By position
-// alone, a limit put in front would hand every other one's level to its neighbour.
+// inherit says for each limit of b which one of old it goes on with; -1 for none. A limit that has not
+// changed goes on with itself, wherever it stands now. Of the others a token bucket goes on with one of equal
+// Per, or else with any that is left, and a window with one of its kind, length and offset, all in order. By
+// position alone, a limit put in front would hand every other one's level to its neighbour.
 func inherit(old, b *Bucket) []int {
 	from := make([]int, len(b.config.Limits))
 	taken := [lease.LimitsMax]bool{}
@@ -310,8 +311,8 @@ func inherit(old, b *Bucket) []int {
 	return from
 }
 
-// continues reports whether a limit may go on with an old one: a token bucket with any other, a window with one
-// of its kind, length and offset.
+// continues reports whether a limit may go on with an old one: a token bucket with any other, a window with
+// one of its kind, length and offset.
 func continues(old, sc *lease.Scale) bool {
 	return old.Kind == sc.Kind && (sc.Kind == lease.KindBucket || old.Tick == sc.Tick && old.Offset == sc.Offset)
 }

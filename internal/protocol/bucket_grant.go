@@ -80,8 +80,8 @@ func (b *Bucket) worth(k int, l *lease.Late) int64 {
 }
 
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is the
-// tokens of the other holders; alone says that none was active within T. A holder without a live record has the
-// share of a Target, so that it need not wait.
+// tokens of the other holders; alone says that none was active within T. A holder without a live record has
+// the share of a Target, so that it need not wait.
 func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
 	if !live {
 		rec.debit = debit{}
@@ -105,7 +105,7 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		b.fair.contendedUntil = b.now + int64(2*v.target)
 	}
 	if least := max(1, r.Need); g < least && least <= min(r.Want, available) {
-		g = b.fair.idle(v, least)
+		g = b.fair.grantIdle(v, least)
 	}
 	if g < r.Need {
 		g = 0
@@ -215,7 +215,7 @@ func (b *Bucket) fastest() (r float64) {
 	return r
 }
 
-// fairView is what a caller sees of the limit that binds: that with the fewest tokens for it.
+// fairView returns the state of the limit that binds: the one with the fewest tokens for this caller.
 func (b *Bucket) fairView(r *lease.Request) fairView {
 	target, pause, crowded := b.pace(r.Weight)
 	v := fairView{

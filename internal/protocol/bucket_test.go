@@ -245,8 +245,8 @@ func TestADrawIsMadeAsItPromises(t *testing.T) {
 	testkit.NoErr(t, good.Validate())
 	for _, change := range []func(*lease.Request){
 		func(r *lease.Request) { r.Remaining = 1 }, func(r *lease.Request) { r.Returned = 1 },
-		func(r *lease.Request) { r.Late = []lease.Late{{Kind: lease.LateUnused, Tokens: 1}} },
-		func(r *lease.Request) { r.Late = []lease.Late{{Kind: lease.LateRefund, Tokens: 1}} },
+		func(r *lease.Request) { r.Late = oneLate(lease.LateUnused, 1) },
+		func(r *lease.Request) { r.Late = oneLate(lease.LateRefund, 1) },
 		func(r *lease.Request) { r.Waiting = 1 }, func(r *lease.Request) { r.Want = 1 },
 	} {
 		bad := good

@@ -85,14 +85,14 @@ func (c *Client) Idle() bool {
 	return !c.calling && !c.isOpen && c.Pool.Held() == 0 && !c.owes()
 }
 
-// owes reports whether the next call has something to bring beside its report, or that itself, of a lease that was
-// spent to the last token: the bucket counts it as held.
+// owes reports whether the next call has something to bring beside its report, or that itself, of a lease
+// that was spent to the last token: the bucket counts it as held.
 func (c *Client) owes() bool {
 	return c.holding.owes() || c.leased > 0 && c.heard.replied && c.Pool.Held() == 0
 }
 
-// reviewSpent puts the report of a lease that was spent to the last token off while requests come: the next that finds
-// no token makes a call anyway.
+// reviewSpent puts the report of a lease that was spent to the last token off while requests come: the next
+// that finds no token makes a call anyway.
 func (c *Client) reviewSpent(now clock.Instant) {
 	if c.owes() && !c.holding.owes() && now >= c.reviewAt && c.seenAtReview != c.demand.seen {
 		c.seenAtReview, c.reviewAt = c.demand.seen, now.Add(c.heard.ttl/2)

@@ -126,9 +126,9 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	return int64(max(0, min(most, exact.MaxUnits)))
 }
 
-// idle returns what a call gets that is refused, for its allowance, the least that it needs although that is there:
-// nothing, or that where calls have been refused so for two Targets (7.10). Who was meant to have it does not come.
-func (f *fair) idle(v fairView, least int64) int64 {
+// grantIdle grants a call least tokens, which it needs and the bucket has, although its allowance is too small:
+// if such calls have been refused for two Targets (7.10). Until then it notes the first refusal, and grants 0.
+func (f *fair) grantIdle(v fairView, least int64) int64 {
 	switch {
 	case f.idleSince == 0:
 		f.idleSince = max(v.now, 1)

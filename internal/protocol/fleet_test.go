@@ -51,8 +51,8 @@ type node struct {
 	headroom float64
 	spent    int64           // admitted and not refunded
 	gone     map[int64]int64 // by seq: of the requests that waited, those that give up
-	// overshot counts what was used beyond what there was, usedBefore by the seq of the first call that can tell
-	// of it, and charged as far as a call with it was executed.
+	// overshot counts what was used beyond what there was, usedBefore by the seq of the first call that can
+	// tell of it, and charged as far as a call with it was executed.
 	overshot, charged int64
 	usedBefore        map[int64]int64
 	drawn             pool.Draw // of tokens that are taken from now on, as was said a while ago

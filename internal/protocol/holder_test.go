@@ -248,9 +248,9 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 	play("the first call is void", lease.Request{Want: 30, Waiting: 10, Denied: 3, Remaining: 50}, 10, 3, 0)
 	play("a retry is counted once", lease.Request{Seq: 1, Want: 30, Waiting: 10, Denied: 3}, 0, 0, 0)
 	// what is leased is spent when a report says that it is gone, and was not given back
-	play("20 were held, 5 are left", lease.Request{Remaining: 5, Returned: 3, Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 2}}}, 10, 0, 0)
-	play("a refund was spent before", lease.Request{Remaining: 5, Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 4}}}, 0, 0, 0)
-	play("more unused than held", lease.Request{Remaining: 5, Late: []lease.Late{{Kind: lease.LateUnused, Tokens: 9}}}, 0, 0, 0)
+	play("20 were held, 5 are left", lease.Request{Remaining: 5, Returned: 3, Late: oneLate(lease.LateUnused, 2)}, 10, 0, 0)
+	play("a refund was spent before", lease.Request{Remaining: 5, Late: oneLate(lease.LateRefund, 4)}, 0, 0, 0)
+	play("more unused than held", lease.Request{Remaining: 5, Late: oneLate(lease.LateUnused, 9)}, 0, 0, 0)
 	// what was admitted without tokens is spent
 	play("debt and charge", lease.Request{Remaining: 5, Late: []lease.Late{
 		{Kind: lease.LateDebt, Tokens: 2}, {Kind: lease.LateCharge, Tokens: 7}}, Denied: 5}, 9, 5, 0)

@@ -129,11 +129,11 @@ func (h *holding) giveUp() {
 	}
 }
 
-// accept takes in the reply to the open call. For any other reply, for a second one, and for one
-// that no bucket gives it changes nothing and ok is false. Whatever a Store says, no more is
-// accepted than was asked for. Up to reserve tokens of those for the pool are withheld for requests
-// that wait in line: otherwise a Take could overtake them. With burns set, nothing is held afterwards, and nobody can
-// take anything meanwhile.
+// accept takes in the reply to the open call. For any other reply, for a second one, and for one that no
+// bucket gives it changes nothing and ok is false. Whatever a Store says, no more is accepted than was asked
+// for. Up to reserve tokens of those for the pool are withheld for requests that wait in line: otherwise a
+// Take could overtake them. With burns set, nothing is held afterwards, and nobody can take anything
+// meanwhile.
 func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -267,9 +267,9 @@ func (h *holding) burnUnused() {
 	h.unused, h.refund = nil, nil
 }
 
-// Refund reports n admitted tokens of draw d as not having happened, with the next call. Those of an unknown draw, nil,
-// count as drawn at the last reply, or at the next if there was none. Under Unlimited they never left the limits
-// beneath.
+// Refund reports n admitted tokens of draw d as not having happened, with the next call. Those of an unknown
+// draw, nil, count as drawn at the last reply, or at the next if there was none. Under Unlimited they never
+// left the limits beneath.
 func (h *holding) Refund(n int64, d *pool.Draw) {
 	switch {
 	case d != nil && h.owns(*d):

@@ -26,8 +26,8 @@ func (l lates) sum() (n int64) {
 	return n
 }
 
-// dating says which time an entry is told with, that of its oldest token or of its latest, and in how many cells'
-// time the limits still count a token of one time.
+// dating says which time an entry is told with, that of its oldest token or of its latest, and in how many
+// cells' time the limits still count a token of one time.
 type dating struct {
 	oldest  bool
 	counted func(at int64) int64
@@ -104,8 +104,8 @@ func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	return to
 }
 
-// taken appends the tokens to what a call takes; they count as used with the latest, and a little later, as the
-// clock may be fast: a charge, which counts in (1), by as much as a lease ends earlier.
+// taken appends the tokens to what a call takes; they count as used with the latest, and a little later, as
+// the clock may be fast: a charge, which counts in (1), by as much as a lease ends earlier.
 func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		age := max(0, now.Sub(clock.Instant(e.last)))
@@ -119,9 +119,9 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 	return to
 }
 
-// countedIn returns in how many cells' time the limits, together, still count a token of this age, in microseconds.
-// Token buckets do not forget. server is the server's clock in microseconds, 0 for not known: then a calendar
-// forgets bit by bit, like a window that slides.
+// countedIn returns in how many cells' time the limits, together, still count a token of this age, in
+// microseconds. Token buckets do not forget. server is the server's clock in microseconds, 0 for not known:
+// then a calendar forgets bit by bit, like a window that slides.
 func countedIn(limits []lease.Limit, server, age int64) (cells int64) {
 	for _, l := range limits {
 		length := exact.Micros(l.Per)

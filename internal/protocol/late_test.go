@@ -81,7 +81,8 @@ func TestARefundIsWorthWhatItsWindowStillCounts(t *testing.T) {
 	}
 }
 
-// An outage longer than the windows leaves few entries, of which each window counts about what was used in it.
+// An outage longer than the windows leaves few entries, of which each window counts about what was used in
+// it.
 func TestWhatIsJoinedCountsAsUsedWithTheLatest(t *testing.T) {
 	limits := []lease.Limit{lease.Sliding(100, time.Minute), lease.Calendar(1000, time.Hour, 0), lease.PerMinute(100)}
 	start, halfPast := clock.Instant(1<<60), int64(3600_000_000*1000+1800_000_000)
@@ -146,3 +147,6 @@ func TestListsOfWhatIsLate(t *testing.T) {
 		testkit.Check(t, list.sum() == total/3, "%v of %d", list, total)
 	}
 }
+
+// oneLate is a list of n tokens of this kind, drawn or used now.
+func oneLate(kind lease.LateKind, n int64) []lease.Late { return []lease.Late{{Kind: kind, Tokens: n}} }

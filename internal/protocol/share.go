@@ -255,8 +255,8 @@ func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64
 	return n
 }
 
-// owed returns what was admitted, by the cells of the longest window. What that has forgotten counts as used a window
-// ago.
+// owed returns what was admitted, by the cells of the longest window. What that has forgotten counts as used
+// a window ago.
 func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lates) {
 	longest := -1
 	for k := range limits {

@@ -94,8 +94,8 @@ func TestATurnAndTheTurnBackHandOutNothing(t *testing.T) {
 	}
 }
 
-// TestANewLimitStartsFullInANewerVersion, so that a quota that is added to a live fleet denies nobody: but not
-// in a turn, with StartEmpty, or while a loss is waited out.
+// A new limit starts full in a newer version, so a quota that is added to a live fleet denies nobody. It starts
+// used up in a turn, with StartEmpty, and while a loss is waited out.
 func TestANewLimitStartsFullInANewerVersion(t *testing.T) {
 	for _, quota := range []lease.Limit{lease.Sliding(100, time.Hour), lease.Calendar(100, 24*time.Hour, 0),
 		{Tokens: 100, Per: 24 * time.Hour}} {
@@ -178,7 +178,7 @@ func TestASwitchSuspendsTheLimits(t *testing.T) {
 			}
 		}
 	}
-	// What comes to a bucket that began with a switch starts full, in a turn too.
+	// Limits that replace a switch with which the bucket began start full, in a turn too.
 	s, a, _ := pair(t, lease.Blocked, 400*time.Millisecond)
 	s.calls(a, ask{})
 	g := s.turnsTo(a, slow(100))
@@ -233,9 +233,10 @@ func TestAChangeOfLimitsKeepsTheLevelExactly(t *testing.T) {
 	for _, l := range []lease.Limit{lease.Every(7 * time.Second), {Tokens: 3, Per: 7 * time.Second},
 		{Tokens: 999_983, Per: 86_399 * time.Second}} {
 		for _, used := range []int64{3, 25} {
-			// given 1 a second, burst 10, of which some are used or more than there are, and a part is refilled
+			// given 1 a second, burst 10, of which some are used or more than there are, and a part is
+			// refilled
 			s := newScene(t, lease.PerSecond(1).WithBurst(10), time.Second)
-			s.sends(lease.Request{Holder: "a", Late: []lease.Late{{Kind: lease.LateCharge, Tokens: used}}})
+			s.sends(lease.Request{Holder: "a", Late: oneLate(lease.LateCharge, used)})
 			s.now += 333_333
 			before := settled(&s.bucket, s.now)
 			// when the rate changes
@@ -346,8 +347,8 @@ func TestRevisionsEnd(t *testing.T) {
 		after.Counter == before.Counter, "%v: before %+v\nafter %+v", err, before, after)
 }
 
-// Given a call whose reply is lost, and a T that has grown when it is sent again, then the reply names the T for
-// which the bucket counts what it granted.
+// Given a call whose reply is lost, and a T that has grown when it is sent again, then the reply names the T
+// for which the bucket counts what it granted.
 func TestARetryIsToldTheTOfItsFirstExecution(t *testing.T) {
 	s, a, b := pair(t, lease.PerSecond(100), 400*time.Millisecond)
 	width := widthFor(400_000)

@@ -188,7 +188,7 @@ func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
 	testkit.Check(t, g.Granted == 0 && g.Levels[0] == -15 && g.RetryAfter == 1600*time.Millisecond &&
 		g.Next[0] == 100*time.Millisecond, "%+v", g)
 	// when a fallback's debt is reported on top, which asks for no more than there is
-	g = s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 5}}, Weight: 1, Want: 1, Need: 1})
+	g = s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Late: oneLate(lease.LateDebt, 5), Weight: 1, Want: 1, Need: 1})
 	testkit.Check(t, g.Levels[0] == -15, "a debt moved a level below 0 to %d", g.Levels[0])
 	// and no holder is granted anything for a second and a half, known or not
 	for range 15 {
@@ -201,7 +201,7 @@ func TestAChargeIsPaidBeforeAnythingIsGranted(t *testing.T) {
 	n := s.draws(b, 10)
 	testkit.Check(t, n == 1, "%d granted", n)
 	// A void call's charge counts too, and a retry's once.
-	r := lease.Request{Holder: "d", Seq: 1, Config: s.config, Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 3}}, Weight: 1, Returned: 4}
+	r := lease.Request{Holder: "d", Seq: 1, Config: s.config, Late: oneLate(lease.LateCharge, 3), Weight: 1, Returned: 4}
 	g = s.executes(r)
 	again := s.executes(r)
 	testkit.Check(t, g.Void && g.Levels[0] == -3 && again.Levels[0] == -3, "%+v, again %+v", g, again)

@@ -129,9 +129,9 @@ func TestADebtTakesWhatIsThereAndAChargeMore(t *testing.T) {
 	s, a, _ := windowAt(t, 0)
 	s.draws(a, 6)
 	// when 7 are owed by a fallback, then 3 were used beyond what was reserved
-	g := s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Late: []lease.Late{{Kind: lease.LateDebt, Tokens: 7}}, Weight: 1})
+	g := s.executes(lease.Request{Holder: "c", Seq: 1, Config: s.config, Late: oneLate(lease.LateDebt, 7), Weight: 1})
 	testkit.Check(t, g.Levels[0] == 0, "after a debt of 7: %d", g.Levels[0])
-	g = s.executes(lease.Request{Holder: "c", Seq: 2, Config: s.config, Late: []lease.Late{{Kind: lease.LateCharge, Tokens: 3}}, Weight: 1, Need: 1, Want: 1})
+	g = s.executes(lease.Request{Holder: "c", Seq: 2, Config: s.config, Late: oneLate(lease.LateCharge, 3), Weight: 1, Need: 1, Want: 1})
 	testkit.Check(t, g.Levels[0] == -3 && g.RetryAfter == 61*milli, "after a charge of 3: %d, %v", g.Levels[0],
 		g.RetryAfter)
 	// then nothing is left of either after the window

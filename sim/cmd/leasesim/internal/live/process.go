@@ -88,8 +88,8 @@ func (p *process) follow(out io.Reader) {
 // lingerMax is how long a process may take to exit once it has said all.
 const lingerMax = 5 * time.Second
 
-// wait waits for the process to exit. One that has said all is killed where it does not: the race detector of Go
-// hangs at times when a process exits (in racefini).
+// wait waits for the process to exit. One that has said all is killed where it does not: the race detector of
+// Go hangs at times when a process exits (in racefini).
 func (p *process) wait() error {
 	if p.told == nil {
 		return p.cmd.Wait()
