@@ -539,7 +539,6 @@ func (g *group) follow(key string, st lease.State) {
 	for _, m := range g.members() {
 		if e := m.keys.active(key); e != nil {
 			e.bucketChanged(st.Config.Limits)
-			e.with(e.client.Burn)
 		}
 	}
 }

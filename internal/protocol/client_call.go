@@ -456,8 +456,10 @@ const (
 )
 
 // BucketChanged says that limits were set or the bucket was reset, so that what was last heard of it is
-// outdated: it ends the delay after a shortfall and makes a call due. limits are those in force now.
+// outdated: it ends the delay after a shortfall and makes a call due. What is held was leased before and is
+// burnt. limits are those in force now.
 func (c *Client) BucketChanged(limits []lease.Limit) {
+	c.burn()
 	c.endDelay()
 	c.change, c.setTo = outdated, limits
 	if c.isOpen {
@@ -465,13 +467,6 @@ func (c *Client) BucketChanged(limits []lease.Limit) {
 	}
 	c.low = true
 	c.KnowLimits(limits)
-}
-
-// Burn burns what is held, after BucketChanged: it was leased before.
-func (c *Client) Burn() {
-	if c.stage != closed {
-		c.burn()
-	}
 }
 
 // Outdated reports whether the bucket is known to have been changed since the last reply was made.
