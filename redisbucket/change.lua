@@ -44,7 +44,7 @@ if not exists then
   end
   if c.windows then
     c.windows.begin(c, now, clock)
-    c.windows.useUp(c, now, 0, now)
+    c.windows.useUp(c, now, 0)
   end
 end
 
@@ -73,7 +73,7 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     end
     if lost then
       for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
-      if c.windows then c.windows.useUp(c, now, ledger, now < frozen and setAt or now) end
+      if c.windows then c.windows.useUp(c, now, ledger) end
       frozen, setAt = max(frozen, lost), now
     end
   end

@@ -49,7 +49,6 @@ func (x *trio) sawWindows(before, after *protocol.BucketDump) {
 		return
 	}
 	x.saw("windowed", true)
-	x.saw("used up again", before.Frozen > before.Now && after.Now >= after.Frozen && after.Config.StartEmpty)
 	if !slices.Equal(was, is) {
 		x.saw("of another kind", slices.ContainsFunc(was, func(l lease.Limit) bool { return l.Kind != is[0].Kind }))
 		return

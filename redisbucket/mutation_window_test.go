@@ -157,7 +157,7 @@ var windowMutations = []mutation{
 		s.draw("A", 10)
 	}},
 	{"with StartEmpty a lost window begins with nothing charged", lease.Sliding(10, time.Second), []edit{
-		{"    if c.empty then each(c, useUp, now, ledger, before) end\n", ""},
+		{"    if c.empty then each(c, useUp, now, ledger) end\n", ""},
 	}, func(s *stage) {
 		s.config.StartEmpty = true
 		s.call("A", lease.Request{})
@@ -166,21 +166,6 @@ var windowMutations = []mutation{
 		s.lose()
 		s.drain("B")
 	}},
-	{"with StartEmpty a window is not used up when a loss is waited out", lease.Sliding(10, time.Second), []edit{
-		{"      each(c, useUp, frozen, ledger, setAt)\n", ""},
-	}, func(s *stage) {
-		s.losesLeased(1_100_000)
-		// when A spends the 10 near the end of its lease
-		lost := s.now
-		s.now += 370_000
-		s.spend("A", 10)
-		// then none is there when a window has passed since the loss
-		s.now = lost + 1_020_000
-		s.drain("B")
-	}},
-	{"an overshoot while a loss is waited out counts as leased", lease.Sliding(10, 200*time.Millisecond), []edit{
-		{"    if not covers(l, before) then total = total + l.sum end\n", ""},
-	}, overshoot(func(*stage) {})},
 	{"while a loss is waited out a window has what it had", lease.Sliding(10, time.Second), []edit{
 		{"l.clock, l.level = c.clock, now < frozen and", "l.clock, l.level = c.clock, false and"},
 	}, func(s *stage) {
@@ -190,35 +175,6 @@ var windowMutations = []mutation{
 		s.drain("B")
 		s.spend("A", 10)
 	}},
-}
-
-// losesLeased has A hold 10 of a bucket that is lost, and B, which has heard of it, prove that.
-func (s *stage) losesLeased(after int64) {
-	s.t.Helper()
-	s.config.StartEmpty = true
-	s.call("A", lease.Request{})
-	s.now += after
-	s.call("A", lease.Request{Want: 10})
-	s.call("B", lease.Request{})
-	s.lose()
-	s.call("B", lease.Request{})
-}
-
-// overshoot has B use 8 more than it had while the loss is waited out, A spend the 10, and the 8 be refunded.
-func overshoot(between func(*stage)) func(*stage) {
-	return func(s *stage) {
-		s.losesLeased(300_000)
-		s.now += 330_000
-		s.admit(8)
-		s.cancel(s.now, 8)
-		s.call("B", lease.Request{Late: oneLate(lease.LateCharge, 8)})
-		between(s)
-		s.now += 40_000
-		s.spend("A", 10)
-		s.now += 110_000
-		s.call("B", lease.Request{Late: []lease.Late{{Kind: lease.LateRefund, Tokens: 8, Drawn: s.now}}})
-		s.drain("B")
-	}
 }
 
 // admission counts the tokens admitted at one moment, by the server's clock.

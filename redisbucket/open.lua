@@ -184,7 +184,7 @@ else
     if held[slot] ~= 0 then
       refill(c, max(was, frozen), ends, ledger)
       if c.windows then
-        c.windows.pass(c, was, ends, clock - (now - ends), frozen, setAt, ledger, held[slot])
+        c.windows.pass(c, ends, clock - (now - ends), held[slot])
       end
       was = ends
     end
@@ -195,5 +195,5 @@ else
   end
   base = floor(now / width)
   refill(c, was > frozen and was or frozen, now, ledger)
-  if c.windows then c.windows.pass(c, was, now, clock, frozen, setAt, ledger, 0) end
+  if c.windows then c.windows.pass(c, now, clock, 0) end
 end

@@ -83,12 +83,9 @@ local function windowRules(encode, decode)
     return floor(at / l.cell) >= l.first
   end
 
-  -- useUp leaves nothing of the window at the time `at`. It was used up at the time before, too. Once
-  -- those charges have been dropped, the rest is an overshoot since then, on top of the leases.
-  local function useUp(l, at, ledger, before)
-    local total = max(0, l.most - ledger)
-    if not covers(l, before) then total = total + l.sum end
-    total = max(total, l.sum)
+  -- useUp leaves nothing of the window at the time `at`.
+  local function useUp(l, at, ledger)
+    local total = max(0, l.most - ledger, l.sum)
     l.sum, l.cells = 0, {}
     charge(l, at, total)
   end
@@ -172,14 +169,10 @@ local function windowRules(encode, decode)
     return table.concat(parts)
   end
 
-  -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges the
-  -- tokens of the slice that ends then. With StartEmpty, windows are used up at the moment at which a loss has been waited out.
-  function rules.pass(c, from, to, clock, frozen, setAt, ledger, held)
+  -- pass lets time go by up to `to`, when the server's clock says clock, and charges the tokens of the slice
+  -- that ends then.
+  function rules.pass(c, to, clock, held)
     c.clock = clock
-    if c.empty and frozen > from and frozen <= to then
-      each(c, advance, frozen, clock - (to - frozen))
-      each(c, useUp, frozen, ledger, setAt)
-    end
     each(c, advance, to, clock)
     each(c, charge, to, held)
   end
@@ -197,10 +190,10 @@ local function windowRules(encode, decode)
       l.sum, l.cells, l.period = 0, {}, -2
       advance(l, now, clock)
     end)
-    rules.useUp(c, now, ledger, now)
+    rules.useUp(c, now, ledger)
   end
-  function rules.useUp(c, now, ledger, before)
-    if c.empty then each(c, useUp, now, ledger, before) end
+  function rules.useUp(c, now, ledger)
+    if c.empty then each(c, useUp, now, ledger) end
   end
 
   -- late does step 6 for one entry of what is reported late, as far as the window still counts that time. known
@@ -229,7 +222,7 @@ local function windowRules(encode, decode)
     if from then
       to.sum, to.cells, to.first, to.period, to.begun = from.sum, from.cells, from.first, from.period, from.begun
     elseif usedUp then
-      useUp(to, now, ledger, now)
+      useUp(to, now, ledger)
     end
   end
 

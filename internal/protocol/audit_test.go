@@ -259,7 +259,7 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 			used = bucket.ring.ledger() + bucket.windows[k].sum
 		}
 		switch {
-		case b.overshot && m.forgets != 0, s.waitsEmpty() && !w.covers(&s.scales[k], s.setAt):
+		case b.overshot && m.forgets != 0:
 			m.owed = used * meterUnit // what was charged to the bucket of now is all beyond
 		case b.overshot:
 			m.owed = max(0, used-m.capacity) * meterUnit
@@ -351,7 +351,7 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := bucket, bucket.inForce()
 	anew := s.created != b.created || s.epoch != b.epoch
-	if s.frozen > s.now && !c.StartEmpty {
+	if s.frozen > s.now {
 		defer func() { b.forgets(now + s.frozen - s.now) }()
 	}
 	if !anew && slices.EqualFunc(b.limits, c.Limits, lease.Limit.Equal) && b.over == c.Overcommit {

@@ -134,8 +134,8 @@ func (m *meter) forgive(units int64) {
 	m.y -= units
 }
 
-// forgets has the windows count nothing of what was before at: a bucket was lost that did not start
-// empty, and its leases have ended then.
+// forgets has the windows count nothing of what was before at: a bucket was lost, and its leases have ended
+// then.
 func (b *bounds) forgets(at int64) {
 	for _, m := range b.all() {
 		if m.limit.Windowed() {

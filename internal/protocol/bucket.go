@@ -253,7 +253,6 @@ func (b *Bucket) settle(clock int64) {
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
 			b.refill(at, ends)
-			b.thaw(at, ends, clock-(now-ends))
 			b.advanceWindows(ends, clock-(now-ends), held)
 			at = ends
 		}
@@ -261,7 +260,6 @@ func (b *Bucket) settle(clock int64) {
 	}
 	b.ring.base = now / b.ring.width
 	b.refill(at, now)
-	b.thaw(at, now, clock)
 	b.advanceWindows(now, clock, 0)
 	b.now = now
 }

@@ -65,7 +65,7 @@ func (b *Bucket) fill() {
 		}
 	}
 	if b.config.StartEmpty {
-		b.useUpWindows(b.now, b.now)
+		b.useUpWindows()
 	}
 	b.setAt = b.now
 }
@@ -108,11 +108,8 @@ func (b *Bucket) freeze(until int64) {
 	for k := range b.config.Limits {
 		b.level[k], b.rest[k] = min(b.level[k], 0), 0
 	}
-	switch {
-	case b.waitsEmpty():
-		b.useUpWindows(b.now, b.setAt)
-	case b.config.StartEmpty:
-		b.useUpWindows(b.now, b.now)
+	if b.config.StartEmpty {
+		b.useUpWindows()
 	}
 	b.frozen = max(b.frozen, until)
 	b.setAt = b.now

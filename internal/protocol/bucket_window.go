@@ -40,32 +40,13 @@ func (b *Bucket) chargeWindows(n int64) {
 	}
 }
 
-func (b *Bucket) waitsEmpty() bool { return b.config.StartEmpty && b.now < b.frozen }
-
-// useUpWindows leaves nothing of any window at the time at: with StartEmpty, when a bucket begins,
-// and when the leases of a lost one have ended, which may all have been spent in the last moment.
-// They were used up at the time before, too. Once that has been dropped, what is charged is an overshoot
-// since then, which comes on top of the leases.
-func (b *Bucket) useUpWindows(at, before int64) {
+// useUpWindows leaves nothing of any window: with StartEmpty, when a bucket begins, is reset or was lost.
+func (b *Bucket) useUpWindows() {
 	for k, w := range b.windows {
 		if w != nil {
-			sc := &b.scales[k]
-			total := max(0, sc.Capacity+b.config.Overcommit-b.ring.ledger())
-			if !w.covers(sc, before) {
-				total += w.sum
-			}
-			w.useUp(sc, at, total)
+			w.useUp(&b.scales[k], b.now, max(0, b.scales[k].Capacity+b.config.Overcommit-b.ring.ledger()))
 		}
 	}
-}
-
-// thaw ends the wait after a loss, if that is within (from, to]. The server's clock says clock at to.
-func (b *Bucket) thaw(from, to, clock int64) {
-	if b.frozen <= from || b.frozen > to || !b.config.StartEmpty {
-		return
-	}
-	b.advanceWindows(b.frozen, clock-(to-b.frozen), 0)
-	b.useUpWindows(b.frozen, b.setAt)
 }
 
 // lateWindow is step 6 for window k and one entry: it counts only what the window still counts of that time.

@@ -343,14 +343,10 @@ var mutations = []mutation{
 		edits:   []mutant.Edit{{"			w.period = min(w.period, p+1)\n", ""}},
 		rare:    true, // it admits less
 		stories: "TestAClockThatStepsBackLeavesThePeriodThatHasBegun"},
-	{name: "StartEmpty is not used up when the leases of a lost bucket have ended",
-		edits:   []mutant.Edit{{"|| !b.config.StartEmpty {", "|| b.now > 0 {"}},
-		faults:  "Windows Flush",
-		stories: "TestALostWindowThatStartsEmptyIsExact"},
-	{name: "an overshoot while a loss is waited out counts as leased",
-		edits:   []mutant.Edit{{"			if !w.covers(sc, before) {\n", "			if false && !w.covers(sc, before) {\n"}},
-		rare:    true,
-		stories: "TestAnOvershootWhileALossIsWaitedOutComesOnTopOfTheLeases"},
+	{name: "StartEmpty leaves a window what it had",
+		edits:   []mutant.Edit{{"	if b.config.StartEmpty {\n		b.useUpWindows()\n	}\n	b.frozen", "	b.frozen"}},
+		rare:    true, // the bucket that was lost counts for nothing when its leases have ended
+		stories: "TestALostWindowThatStartsEmptyIsUsedUp"},
 	{name: "a second loss ends the wait for the first",
 		edits:   []mutant.Edit{{"frozen > 0 && frozen+ago > age {", "frozen < 0 {"}},
 		rare:    true, // two losses within one lease
