@@ -17,7 +17,7 @@
 //     up the day. One call is charged at most Policy.MaxOvershoot budgets (10) beyond its estimate, because
 //     its cost may be a mistake: then Settle returns ErrOvershoot. The next day begins with its full budget
 //     in any case.
-//   - For a call over midnight, the estimate counts on the first day and the difference on the second.
+//   - For a call over midnight, the estimate counts on the first day, and what it used beyond that on the second.
 //   - FallbackDeny: while Redis is away, a process spends no more than it has leased. A local share would
 //     spend money that other processes may have spent already.
 //   - StartEmpty is off: if Redis loses a bucket, that day's budget can be spent once more. With StartEmpty a

@@ -160,9 +160,10 @@ func TestACostAboveTheDaysBudgetEndsWithTheDay(t *testing.T) {
 	}
 }
 
-// TestACallOverMidnightCountsOnBothDays: its estimate on the first day, and the difference on the second.
+// TestACallOverMidnightCountsOnBothDays: its estimate on the first day, and what it used beyond that on the
+// second. What it did not use of the estimate is worth nothing any more.
 func TestACallOverMidnightCountsOnBothDays(t *testing.T) {
-	for actual, left := range map[pages]string{1200: "46.250000", 900: "50.000000"} {
+	for actual, left := range map[pages]string{1200: "46.250000", 900: "48.750000"} {
 		bubble(t, func(f *fleet) {
 			g := f.gateway()
 			reserved, err := g.budget.Reserve(f.Context(), "acme", int64(pages(1000).cost()))
