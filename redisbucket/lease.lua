@@ -70,6 +70,13 @@ local function binding()
   return level, burst, speed, window, steer
 end
 
+-- waitFor returns the time until this caller sees n tokens in every limit.
+local function waitFor(n)
+  local longest, frost = 0, max(0, frozen - now)
+  for k = 1, c.n do longest = max(longest, wait(c[k], n + ceil(c[k].burst * headroom), frost)) end
+  return longest
+end
+
 -- The record is live if it is of this bucket and epoch, and its slice is still in the ring (section
 -- 6.8).
 local live, at, slot, ends = false, -1, nil, nil
@@ -262,30 +269,18 @@ local frost, retry, delay = max(0, frozen - now), 0, 0
 if c.switch ~= 1 and (granted < want or granted < 1) then
   local least = max(1, need)
   if granted < least then
-    for k = 1, c.n do retry = max(retry, wait(c[k], least + ceil(c[k].burst * headroom), frost)) end
+    retry = waitFor(least)
     if c.switch == 2 then retry = 3153600000000000 end
   end
   if granted < want then -- section 7.7
     local gain, target, long, pause = weight * share, c.target, inForce()
     local level, burst, speed = binding()
-    local m = max(1, need, min(pause > 0 and gain * pause or gain * target / 2, burst / 2))
-    local refilled, dropped = 0, 0 -- when every level will have m tokens, and every window
-    for k = 1, c.n do
-      local l = c[k]
-      local kept = headroom > 0 and ceil(l.burst * headroom) or 0
-      if l.kind then
-        dropped = max(dropped, wait(l, ceil(min(m, l.burst)) + kept, frost))
-      else
-        local missing = min(m, l.burst - kept) * l.unit - (l.level - kept * l.unit)
-        refilled = max(refilled, missing / l.step * l.tick)
-      end
-    end
-    if refilled > 0 then refilled = refilled + frost end
-    refilled = max(refilled, dropped)
+    local m = ceil(max(1, need, min(pause > 0 and gain * pause or gain * target / 2, burst / 2)))
+    local refilled = waitFor(m)
     delay = refilled
     if active ~= weight then
       local owed = min(2^52, max(1, need, 4 * (gain * long))) * (1 - share / (speed / weight))
-      delay = max(delay, floor((ceil(m) - 1 - max(allowance, -max(1, owed))) / gain) + 1)
+      delay = max(delay, floor((m - 1 - max(allowance, -max(1, owed))) / gain) + 1)
     end
     if speed * target > 1 then delay = max(delay, target / 2, pause * (1 - share / (speed / weight))) end
     if ledger > 0 then delay = min(delay, max(2 * target, 2 * pause, min(refilled, ttl))) end

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,6 +117,9 @@ func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
 	}
 	if d.Config, d.Switch, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
 		return d, true, err
+	}
+	if slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed) {
+		return d, true, fmt.Errorf("%w: a window is in the short form", errLayout)
 	}
 	d = d.AtRest()
 	return d, true, levelsFit(&d)

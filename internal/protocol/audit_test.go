@@ -139,13 +139,24 @@ func (m *meter) String() string {
 		float64(m.excess()+m.most(m.at))/meterUnit, float64(m.most(m.at))/meterUnit)
 }
 
+// levelOf is limit k of b where that is a token bucket, and windowOf where it is a window; else nil.
+func (b *Bucket) levelOf(k int) *level {
+	l, _ := b.limits[k].(*level)
+	return l
+}
+
+func (b *Bucket) windowOf(k int) *window {
+	w, _ := b.limits[k].(*window)
+	return w
+}
+
 // settled is b as it would be if it was called now, by the server's clock.
 func settled(b *Bucket, clock int64) Bucket {
 	now := b.copied()
 	if now.exists {
 		now.settle(clock)
 	}
-	return now
+	return *now
 }
 
 // sound says what is wrong with a settled bucket whose holders have live tokens: it is why (1)
@@ -170,14 +181,16 @@ func sound(b *Bucket, live int64) error {
 	if live > ledger {
 		return fmt.Errorf("processes hold %d tokens, the ledger knows of %d", live, ledger)
 	}
-	for k := range b.config.Limits {
-		if err := soundWindow(s.windows[k], &s.scales[k], s.now); err != nil {
-			return fmt.Errorf("window %d: %w", k, err)
+	for k := range b.limits {
+		if w := s.windowOf(k); w != nil {
+			if err := soundWindow(w, s.now); err != nil {
+				return fmt.Errorf("window %d: %w", k, err)
+			}
+			continue
 		}
-		level, rest, room := s.level[k], s.rest[k], b.room(k, ledger)
-		sc := &b.scales[k]
-		if level < -deepest(sc, b.config.Overcommit) || level > room || rest < 0 || rest >= sc.Tick {
-			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, level, rest, room)
+		l := s.levelOf(k)
+		if room := l.room(b.at()); l.units < -l.deepest() || l.units > room || l.rest < 0 || l.rest >= l.Tick {
+			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, l.units, l.rest, room)
 		}
 	}
 	return nil
@@ -244,19 +257,18 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	s := settled(bucket, clock)
 	b.ledger = s.ring.ledger()
 	for k, m := range b.all() {
-		w := s.windows[k]
 		// which can owe nothing (3.2), see charge, and refills a tenth in 10 years
 		if m.limit.Equal(lease.Blocked) {
 			m.owed = min(meterUnit/10, max(0, m.excess()))
 			continue
 		}
-		if w == nil {
-			m.owed = metered(-min(s.level[k], 0), s.scales[k].Unit)
+		if l := s.levelOf(k); l != nil {
+			m.owed = metered(-min(l.units, 0), l.Unit)
 			continue
 		}
-		used := b.ledger + w.sum
-		if w.period > m.period { // which the bucket has not seen
-			used = bucket.ring.ledger() + bucket.windows[k].sum
+		used := b.ledger + s.windowOf(k).sum
+		if p, ok := s.windowOf(k).past.(*period); ok && p.number > m.period { // which the bucket has not seen
+			used = bucket.ring.ledger() + bucket.windowOf(k).sum
 		}
 		switch {
 		case b.overshot && m.forgets != 0:
@@ -312,10 +324,10 @@ func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 	for k, m := range b.all() {
 		units := bucket.refunded[k]
 		m.counts = 0
-		if w := bucket.windows[k]; w != nil && m.limit.Kind == lease.KindCalendar {
-			m.counts = w.period // which may be ahead of the clock
+		if w := bucket.windowOf(k); w != nil && m.limit.Kind == lease.KindCalendar {
+			m.counts = w.past.(*period).number // which may be ahead of the clock
 		}
-		m.add(now, -metered(units, bucket.scales[k].Unit))
+		m.add(now, -metered(units, bucket.limits[k].about().Unit))
 		if units > 0 {
 			defer func() { b.refunded[id] = true }()
 		}
@@ -335,7 +347,7 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 		if m.limit.Equal(lease.Blocked) {
 			paid := int64(0) // which the limits beneath owe instead
 			if uncharged.switched == SwitchNone || uncharged.bare() {
-				paid = metered(uncharged.level[k], uncharged.scales[k].Unit)
+				paid = metered(uncharged.levelOf(k).units, uncharged.levelOf(k).Unit)
 			}
 			m.forgive(max(0, charged*meterUnit-paid))
 		}

@@ -145,25 +145,23 @@ func (b *bounds) forgets(at int64) {
 }
 
 // soundWindow says what is wrong with what w counts.
-func soundWindow(w *window, sc *lease.Scale, now int64) error {
-	if w == nil {
-		return nil
-	}
+func soundWindow(w *window, now int64) error {
 	if w.sum < 0 {
 		return fmt.Errorf("%d are charged", w.sum)
 	}
-	if sc.Kind == lease.KindCalendar {
+	c, slides := w.past.(*cells)
+	if !slides {
 		return nil
 	}
 	sum := int64(0)
-	for j := w.first; j <= now/sc.Cell; j++ {
-		if *w.slot(j) < 0 {
-			return fmt.Errorf("cell %d has %d", j, *w.slot(j))
+	for j := c.first; j <= now/w.Cell; j++ {
+		if *c.slot(j) < 0 {
+			return fmt.Errorf("cell %d has %d", j, *c.slot(j))
 		}
-		sum += *w.slot(j)
+		sum += *c.slot(j)
 	}
-	if sum != w.sum || now/sc.Cell-w.first >= windowSlots {
-		return fmt.Errorf("cells %d to %d have %d, together %d", w.first, now/sc.Cell, sum, w.sum)
+	if sum != w.sum || now/w.Cell-c.first >= windowSlots {
+		return fmt.Errorf("cells %d to %d have %d, together %d", c.first, now/w.Cell, sum, w.sum)
 	}
 	return nil
 }

@@ -21,19 +21,17 @@ type Bucket struct {
 	exists   bool
 	config   lease.Config // its limits are those beneath the switch
 	switched Switch
-	scales   [lease.LimitsMax]lease.Scale
+	limits   []tally // of the limits of config
 	records  map[string]*record
 	sweepAt  int // sweep when there are more records
 
-	clock   int64 // the server's time at the last call
-	now     int64 // the running time up to which levels and ledger are settled
+	moment // of the last call; its ledger is that of the ring only in what at returns
+
 	created int64
 	epoch   int64 // the number of this incarnation of the bucket
 	counter int64 // calls executed
 	spent   int64 // tokens admitted, and
 	denied  int64 // tokens denied, as reported; see count
-	frozen  int64 // no refill before this time; 0 where no loss was ever proven
-	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 	keep    int64 // the bucket must be remembered until then; never moves earlier
 
 	stoodAt int64 // when a caller last proposed the configuration in force
@@ -41,11 +39,6 @@ type Bucket struct {
 	ttl        int64 // T in force, microseconds: config.TTL
 	proposed   int64 // the longest T proposed since proposedAt
 	proposedAt int64
-
-	level [lease.LimitsMax]int64 // units, see Scale; negative where a charge is owed
-	rest  [lease.LimitsMax]int64 // microseconds already waited towards the next tick, below Scale.Tick
-
-	windows [lease.LimitsMax]*window // of the limits that are windows: what was charged
 
 	ring ring
 	fair fair
@@ -80,9 +73,13 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 			return err
 		}
 	}
-	saved := b.copied()
-	b.settle(clock)               // steps 1 to 3
-	b.follow(clock, saved.now, r) // the changes of step 2
+	var saved *Bucket // to go back to, if the call may be stale
+	if rec := b.records[r.Holder]; rec != nil && r.Seq < rec.seq {
+		saved = b.copied()
+	}
+	was := b.now
+	b.settle(clock)         // steps 1 to 3
+	b.follow(clock, was, r) // the changes of step 2
 	b.counter++
 	if r.Draw && b.drawAtRest(r, g) {
 		return nil
@@ -93,7 +90,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	// Step 4.
 	if live {
 		if r.Seq < rec.seq {
-			*b = saved
+			*b = *saved
 			return lease.ErrStale
 		}
 		if r.Seq == rec.seq {
@@ -109,7 +106,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if known {
 		remaining = r.Remaining
 		b.ring.add(b.ring.slice(at), remaining-rec.held, 0)
-		b.chargeWindows(rec.held - remaining - r.Returned)
+		b.spend(rec.held - remaining - r.Returned)
 	}
 	if rec == nil {
 		rec = b.newRecord(r.Holder)
@@ -182,8 +179,8 @@ func (b *Bucket) fits(ledger int64) bool {
 	if b.switched == SwitchBlocked && ledger > 0 {
 		return false
 	}
-	for k := range b.config.Limits {
-		if ledger > b.scales[k].Capacity+b.config.Overcommit {
+	for _, l := range b.limits {
+		if ledger > l.about().most {
 			return false
 		}
 	}
@@ -208,16 +205,8 @@ func (b *Bucket) newRecord(holder string) *record {
 // remember moves keep as late as 6.14 says, because a forgotten bucket looks like a full one.
 func (b *Bucket) remember() {
 	longest := int64(0)
-	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		if startsEmpty(sc) {
-			continue // a forgotten one looks like an empty one
-		}
-		full := timeToForget(sc, b.config.Overcommit)
-		if b.level[k] < 0 {
-			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick
-		}
-		longest = max(longest, full)
+	for _, l := range b.limits {
+		longest = max(longest, l.life())
 	}
 	longest += b.ttl + max(b.ttl, b.ring.lastEnds()-b.now) + max(0, b.frozen-b.now)
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
@@ -246,82 +235,61 @@ func (b *Bucket) settle(clock int64) {
 	}
 	at := b.now
 	now := at + max(0, clock-b.clock)
-	b.clock = clock
 	// Where holdings ran out, refill up to that moment with the ledger that still holds them: what
-	// came after would credit time during which the ledger was full.
+	// came after would credit time during which the ledger was full. They may have been spent until then.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
-			b.refill(at, ends)
-			b.advanceWindows(ends, clock-(now-ends), held)
+			b.pass(at, ends, clock-(now-ends))
+			b.spend(held)
 			at = ends
 		}
 		b.ring.expire()
 	}
 	b.ring.base = now / b.ring.width
-	b.refill(at, now)
-	b.advanceWindows(now, clock, 0)
-	b.now = now
+	b.pass(at, now, clock)
 }
 
-// refill is step 2 for the interval (from, to], during which the ledger does not change.
-func (b *Bucket) refill(from, to int64) {
-	from = max(from, b.frozen)
-	if to <= from {
-		return
-	}
-	ledger := b.ring.ledger()
-	for k := range b.config.Limits {
-		if b.windows[k] != nil {
-			continue
-		}
-		sc := &b.scales[k]
-		room := b.room(k, ledger) - b.level[k]
-		if room <= 0 {
-			b.rest[k] = 0
-			continue
-		}
-		// The product is formed only where it is below room + step, which is below 2^53.
-		elapsed := to - from + b.rest[k]
-		ticks := elapsed / sc.Tick
-		if ticks >= (room+sc.Step-1)/sc.Step {
-			b.level[k] += room
-			b.rest[k] = 0
-			continue
-		}
-		b.level[k] += ticks * sc.Step
-		b.rest[k] = elapsed % sc.Tick
-		b.brim(k, room-ticks*sc.Step)
+// pass is step 2 for the interval (from, to], during which the ledger does not change. The server's clock says
+// clock at to.
+func (b *Bucket) pass(from, to, clock int64) {
+	b.now, b.clock = to, clock
+	m := b.at()
+	for _, l := range b.limits {
+		l.pass(m, from)
 	}
 }
 
-// room is how far level k may fill while ledger tokens are held: min(B, B + E - O). A limit that starts empty
-// never fills: a key that was blocked grants none of the tokens that come back to it.
-func (b *Bucket) room(k int, ledger int64) int64 {
-	sc := &b.scales[k]
-	if startsEmpty(sc) {
-		return 0
-	}
-	return max(0, min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger)) * sc.Unit
+// at is the moment up to which b is settled, for its tallies, with the ledger of now.
+func (b *Bucket) at() *moment {
+	b.ledger = b.ring.ledger()
+	return &b.moment
 }
 
-// brim drops the rest of level k where it is full; room is how many units it is short of that. A
-// rest that already reaches the brim counts now, or it would be credited again after the next draw.
-func (b *Bucket) brim(k int, room int64) {
-	sc := &b.scales[k]
-	// A negative room may not be multiplied.
-	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*b.rest[k] {
-		b.level[k] += max(room, 0)
-		b.rest[k] = 0
+// spend counts n tokens that are spent by now.
+func (b *Bucket) spend(n int64) {
+	m := b.at()
+	for _, l := range b.limits {
+		l.spend(m, n)
 	}
 }
 
-// clip ends step 2: no level is above its room.
-func (b *Bucket) clip() {
-	ledger := b.ring.ledger()
-	for k := range b.config.Limits {
-		b.level[k] = min(b.level[k], b.room(k, ledger))
+// take removes n tokens that are granted, of which so many are admitted now.
+func (b *Bucket) take(n, admitted int64) {
+	for _, l := range b.limits {
+		l.draw(n)
 	}
+	b.spend(admitted)
+}
+
+// copied is b with tallies of its own, to go back to.
+func (b *Bucket) copied() *Bucket {
+	c := *b
+	c.limits = make([]tally, len(b.limits))
+	for k, l := range b.limits {
+		c.limits[k] = l.clone()
+	}
+	return &c
 }
 
 // Draws: docs/protocol.md section 4.1.
@@ -339,10 +307,7 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	if fair.share != v.own {
 		return false
 	}
-	for k := range b.config.Limits {
-		b.level[k] -= r.Want * b.levelUnit(k)
-	}
-	b.chargeWindows(r.Want)
+	b.take(r.Want, r.Want)
 	b.normalise()
 	b.refunded = [lease.LimitsMax]int64{}
 	rec := &record{seq: r.Seq, granted: r.Want, debit: newcomer, place: place(b.now + b.ttl)}

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -37,15 +38,23 @@ func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	b.clip()
 }
 
+// clip ends step 2: no level is above its room.
+func (b *Bucket) clip() {
+	m := b.at()
+	for _, l := range b.limits {
+		l.clip(m)
+	}
+}
+
 // install makes a bucket with the levels of a new one.
 func (b *Bucket) install(clock int64, c lease.Config) {
 	ttl := exact.Micros(c.TTL)
 	*b = Bucket{
 		exists: true, config: c, switched: SwitchOf(c.Limits), records: make(map[string]*record), executed: b.executed,
-		clock: clock, now: clock, created: clock, epoch: max(clock, 1),
+		moment: moment{clock: clock, now: clock}, created: clock, epoch: max(clock, 1),
 		ttl: ttl, proposed: ttl, proposedAt: clock, stoodAt: clock, ring: newRing(clock, ttl),
 	}
-	b.rescale()
+	b.limits = tallies(&c)
 	b.fair = fair{share: b.fastest(), updated: clock}
 	b.fill()
 	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
@@ -53,19 +62,9 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 
 // fill gives every level what a new bucket has; while a loss is waited out, nothing. It forgives debts.
 func (b *Bucket) fill() {
-	for k := range b.config.Limits {
-		if w := b.windows[k]; w != nil {
-			*w = window{period: -2}
-			w.advance(&b.scales[k], b.now, b.clock)
-			continue
-		}
-		b.level[k], b.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
-		if b.config.StartEmpty || startsEmpty(&b.scales[k]) || b.now < b.frozen {
-			b.level[k] = 0
-		}
-	}
-	if b.config.StartEmpty {
-		b.useUpWindows()
+	m := b.at()
+	for _, l := range b.limits {
+		l.begin(m, !b.config.StartEmpty)
 	}
 	b.setAt = b.now
 }
@@ -105,11 +104,9 @@ func (b *Bucket) possible(r *lease.Request) bool {
 // freeze empties every level and lets none refill before until, when unknown holdings have run out. Debts
 // stay.
 func (b *Bucket) freeze(until int64) {
-	for k := range b.config.Limits {
-		b.level[k], b.rest[k] = min(b.level[k], 0), 0
-	}
-	if b.config.StartEmpty {
-		b.useUpWindows()
+	m := b.at()
+	for _, l := range b.limits {
+		l.freeze(m, b.config.StartEmpty)
 	}
 	b.frozen = max(b.frozen, until)
 	b.setAt = b.now
@@ -170,7 +167,7 @@ func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.S
 		st = b.state(changed)
 	}
 	if !changed {
-		*b = saved
+		*b = *saved
 	}
 	return st, err
 }
@@ -241,30 +238,21 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 // first ones that come to a bucket without any start full, as nothing was ever counted.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
-	was, rate := b.copied(), b.fastest()
+	was, rate := *b, b.fastest()
 	if b.switched = SwitchOf(c.Limits); b.switched != SwitchNone {
 		c = was.beneath(c)
 	}
 	b.config = c
-	b.rescale()
+	b.limits = tallies(&c)
 	// The same part of the new rate, or a rate that rises would be reached only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.fastest()/rate))
-	b.level, b.rest = [lease.LimitsMax]int64{}, [lease.LimitsMax]int64{}
 	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
-	for k, i := range inherit(&was, b) {
-		w, sc := b.windows[k], &b.scales[k]
-		switch {
-		case w != nil && i >= 0:
-			*w = *was.windows[i]
-		case w != nil && usedUp:
-			w.useUp(sc, b.now, max(0, sc.Capacity+c.Overcommit-b.ring.ledger()))
-		case w != nil:
-		case i >= 0 && alike(&was, i, b, k):
-			b.level[k], b.rest[k] = max(was.level[i], -deepest(sc, c.Overcommit)), was.rest[i]
-		case i >= 0:
-			b.level[k] = b.convert(was.level[i], &was.scales[i], k)
-		case !usedUp && !startsEmpty(sc):
-			b.level[k] = sc.Capacity * sc.Unit
+	m := b.at()
+	for k, old := range inherit(&was, b) {
+		if l := b.limits[k]; old != nil {
+			l.follow(old, l.about().same(old.about()))
+		} else {
+			l.begin(m, !usedUp)
 		}
 	}
 	b.stoodAt = b.now
@@ -273,62 +261,30 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	}
 }
 
-// alike reports whether limit i of old and limit k of b are one: a token bucket of the same rate over the
-// same time and the same burst, counted in the same units.
-func alike(old *Bucket, i int, b *Bucket, k int) bool {
-	return old.config.Limits[i].Per == b.config.Limits[k].Per && old.scales[i] == b.scales[k]
-}
-
-// inherit says for each limit of b which one of old it goes on with; -1 for none. A limit that has not
+// inherit says for each limit of b which one of old it goes on with; nil for none. A limit that has not
 // changed goes on with itself, wherever it stands now. Of the others a token bucket goes on with one of equal
 // Per, or else with any that is left, and a window with one of its kind, length and offset, all in order. By
 // position alone, a limit put in front would hand every other one's level to its neighbour.
-func inherit(old, b *Bucket) []int {
-	from := make([]int, len(b.config.Limits))
-	taken := [lease.LimitsMax]bool{}
-	for k := range from {
-		from[k] = -1
-	}
+func inherit(old, b *Bucket) []tally {
+	from := make([]tally, len(b.limits))
 	if old.bare() {
 		return from
 	}
-	for _, fits := range []func(i, k int) bool{
-		func(i, k int) bool { return alike(old, i, b, k) },
-		func(i, k int) bool { return old.config.Limits[i].Per == b.config.Limits[k].Per },
-		func(i, k int) bool { return true },
+	left := slices.Clone(old.limits)
+	for _, fits := range []func(o, l *spec) bool{
+		func(o, l *spec) bool { return l.same(o) },
+		func(o, l *spec) bool { return l.limit.Per == o.limit.Per },
+		func(o, l *spec) bool { return true },
 	} {
-		for k := range from {
-			for i := range old.config.Limits {
-				if from[k] < 0 && !taken[i] && continues(&old.scales[i], &b.scales[k]) && fits(i, k) {
-					from[k], taken[i] = i, true
-				}
+		for k, l := range b.limits {
+			i := slices.IndexFunc(left, func(o tally) bool { return l.continues(o) && fits(o.about(), l.about()) })
+			if from[k] == nil && i >= 0 {
+				from[k] = left[i]
+				left = slices.Delete(left, i, i+1)
 			}
 		}
 	}
 	return from
-}
-
-// continues reports whether a limit may go on with an old one: a token bucket with any other, a window with
-// one of its kind, length and offset.
-func continues(old, sc *lease.Scale) bool {
-	return old.Kind == sc.Kind && (sc.Kind == lease.KindBucket || old.Tick == sc.Tick && old.Offset == sc.Offset)
-}
-
-// convert expresses a level of another limit in the units of limit k, at most its burst. A debt stays what it
-// was, rounded up: no change of limits pays it. A limit that starts empty inherits debts only.
-func (b *Bucket) convert(level int64, from *lease.Scale, k int) int64 {
-	to := &b.scales[k]
-	if from.Capacity > to.Capacity {
-		level = min(level, to.Capacity*from.Unit)
-	}
-	if startsEmpty(to) {
-		level = min(level, 0)
-	}
-	whole, deepest := exact.FloorDiv(level, from.Unit), deepest(to, b.config.Overcommit)
-	if whole < -deepest/to.Unit-1 { // the product may be too large
-		return -deepest
-	}
-	return max(-deepest, whole*to.Unit+exact.MulDiv(level-whole*from.Unit, to.Unit, from.Unit))
 }
 
 // inForce is the configuration as processes propose it and hear of it: with a switch in place of its limits.

@@ -29,7 +29,7 @@ func (b *Bucket) Clone() *Bucket {
 		copied := *r
 		c.records[holder] = &copied
 	}
-	return &c
+	return c
 }
 
 // DropRecord forgets one holder's record, as a server that evicts keys may.
@@ -85,17 +85,14 @@ func (b *Bucket) Dump() BucketDump {
 		Epoch: b.epoch, Counter: b.counter, Spent: b.spent, Denied: b.denied,
 		Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
 		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt,
-		Level: b.level, Rest: b.rest,
 		Width: b.ring.width, MovedAt: b.ring.movedAt,
 		Held: b.ring.held, Weight: b.ring.weight,
 		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
 		IdleSince: b.fair.idleSince,
 		Records:   make(map[string]RecordDump),
 	}
-	for k, w := range b.windows {
-		if w != nil {
-			d.Windows[k] = w.dump(&b.scales[k])
-		}
+	for k, l := range b.limits {
+		l.dump(k, &d)
 	}
 	for holder, r := range b.records {
 		if _, live := b.locate(r); !live {
@@ -126,14 +123,16 @@ func (d BucketDump) AtRest() BucketDump {
 // bucket is that of d, without its ring, shares and records.
 func (d *BucketDump) bucket() Bucket {
 	b := Bucket{
-		exists: true, config: d.Config, switched: d.Switch, clock: d.Clock, now: d.Now, created: d.Created,
-		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
-		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt,
+		exists: true, config: d.Config, switched: d.Switch, limits: tallies(&d.Config),
+		moment: moment{clock: d.Clock, now: d.Now, frozen: d.Frozen, setAt: d.SetAt}, created: d.Created,
+		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied, keep: d.Keep, stoodAt: d.StoodAt,
 		ttl: exact.Micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
-		level: d.Level, rest: d.Rest,
 	}
-	b.rescale()
-	b.restore(d)
+	m := b.at()
+	for k, l := range b.limits {
+		l.pass(m, b.now)
+		l.restore(k, d)
+	}
 	return b
 }
 

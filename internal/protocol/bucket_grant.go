@@ -9,74 +9,20 @@ import (
 )
 
 // credit is step 6. Tokens that come back count only for a known call; debt and charge count for every one.
-// It fills a level no further than a refill would, as the ledger may still be above B + E after a limit was
-// lowered. A debt takes what there is; a charge takes more, and leaves the level negative until that has
-// refilled.
 func (b *Bucket) credit(r *lease.Request, known bool) {
 	b.refunded = [lease.LimitsMax]int64{}
-	for k := range b.config.Limits {
-		if known && b.windows[k] == nil {
-			b.fillBy(k, min(r.Returned, b.scales[k].Capacity)*b.scales[k].Unit)
+	m := b.at()
+	for k, l := range b.limits {
+		if known {
+			l.back(m, r.Returned)
 		}
 		for i := range r.Late {
-			switch l := &r.Late[i]; {
-			case b.windows[k] != nil:
-				b.lateWindow(k, l, known)
-			case l.Kind == lease.LateDebt:
-				b.level[k] = min(b.level[k], max(0, b.level[k]-min(l.Tokens, b.scales[k].Capacity)*b.scales[k].Unit))
-			case l.Kind == lease.LateCharge:
-				b.charge(k, l.Tokens)
-			case known:
-				b.lateBack(k, l)
-			}
+			b.refunded[k] += l.late(m, &r.Late[i], known)
 		}
 	}
 	if b.refunded != [lease.LimitsMax]int64{} {
 		b.setAt = b.now // a refund has filled what earlier draws had left
 	}
-}
-
-// lateBack credits level k with unused or refunded tokens.
-func (b *Bucket) lateBack(k int, l *lease.Late) {
-	if l.Kind == lease.LateUnused {
-		b.fillBy(k, b.worth(k, l))
-	} else {
-		b.refunded[k] += b.fillBy(k, min(l.Tokens, b.scales[k].Capacity)*b.scales[k].Unit)
-	}
-}
-
-// fillBy raises level k by up to units, as far as it has room, and returns by how much.
-func (b *Bucket) fillBy(k int, units int64) (raised int64) {
-	room := b.room(k, b.ring.ledger())
-	raised = max(0, min(units, room-b.level[k]))
-	b.level[k] += raised
-	b.brim(k, room-b.level[k])
-	return raised
-}
-
-func (b *Bucket) charge(k int, n int64) {
-	sc := &b.scales[k]
-	deepest := deepest(sc, b.config.Overcommit)
-	if n > (b.level[k]+deepest)/sc.Unit { // the product may be too large
-		b.level[k] = -deepest
-	} else {
-		b.level[k] -= n * sc.Unit
-	}
-}
-
-// worth is how much of unused tokens may be credited to level k, in units: what the limit has not
-// refilled since the draw. Section 10 says why.
-func (b *Bucket) worth(k int, l *lease.Late) int64 {
-	sc := &b.scales[k]
-	units := min(l.Tokens, sc.Capacity) * sc.Unit
-	if l.Drawn <= b.setAt || l.Drawn > b.now {
-		return 0
-	}
-	ticks := (b.now - l.Drawn + sc.Tick - 1) / sc.Tick
-	if ticks >= (units+sc.Step-1)/sc.Step {
-		return 0
-	}
-	return units - ticks*sc.Step
 }
 
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is the
@@ -114,27 +60,22 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		b.fair.idleSince = 0
 	}
 	rec.debit.allowance = max(-exact.MaxUnits, rec.debit.allowance-float64(g))
-	for k := range b.config.Limits {
-		b.level[k] -= g * b.levelUnit(k)
-	}
-	b.chargeWindows(min(g, r.Waiting)) // the rest will be charged when it is spent
+	b.take(g, min(g, r.Waiting)) // the rest will be spent later
 	return g
 }
 
-// kept is how many tokens of limit k a caller with this headroom does not see.
-func (b *Bucket) kept(k int, headroom float64) int64 { return kept(b.scales[k].Capacity, headroom) }
-
-// tokens is the whole tokens of level k, rounded down, as a caller with this headroom sees them. It
-// is below 0 where a charge is owed, or the headroom is not there.
-func (b *Bucket) tokens(k int, headroom float64) int64 {
-	return exact.FloorDiv(b.free(k, b.ring.ledger()), b.scales[k].Unit) - b.kept(k, headroom)
+// sees is the whole tokens of l, rounded down, as a caller with this headroom sees them. It is below 0 where a
+// charge is owed, or the headroom is not there.
+func sees(l tally, m *moment, headroom float64) int64 {
+	sp := l.about()
+	return exact.FloorDiv(l.free(m), sp.Unit) - kept(sp.Capacity, headroom)
 }
 
 // available is the whole tokens that a caller with this headroom sees in every limit.
 func (b *Bucket) available(headroom float64) int64 {
-	n := int64(exact.MaxUnits)
-	for k := range b.config.Limits {
-		n = min(n, b.tokens(k, headroom))
+	n, m := int64(exact.MaxUnits), b.at()
+	for _, l := range b.limits {
+		n = min(n, sees(l, m, headroom))
 	}
 	return n
 }
@@ -155,10 +96,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))
 	g.Levels, g.Next = b.levels(r.Headroom)
 	if least := max(1, r.Need); rec.granted < least {
-		longest := int64(0)
-		for k := range b.config.Limits {
-			longest = max(longest, b.waitAt(k, least+b.kept(k, r.Headroom)))
-		}
+		longest := b.waitFor(least, r.Headroom)
 		if b.switched != SwitchNone {
 			_, longest = b.switchLevels(0)
 		}
@@ -168,7 +106,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 		v := b.fairView(r)
 		m := b.fair.least(v)
 		alone, othersHold := active == r.Weight, b.ring.ledger() > 0
-		delay := b.fair.delay(v, rec.debit, m, b.refillTime(m, r.Headroom), alone, othersHold)
+		delay := b.fair.delay(v, rec.debit, m, float64(b.waitFor(int64(m), r.Headroom)), alone, othersHold)
 		least, there := max(1, r.Need), b.available(r.Headroom)
 		if b.switched == SwitchNone && rec.granted < least && least <= there {
 			delay = min(delay, int64(math.Ceil(2*max(v.target, v.pause))))
@@ -177,17 +115,13 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	}
 }
 
-// waitAt is the microseconds until level k has reached n tokens, or its burst, without further draws.
-func (b *Bucket) waitAt(k int, n int64) int64 {
-	if b.windows[k] != nil {
-		return b.windowWait(k, n)
+// waitFor is the microseconds until a caller with this headroom sees n tokens in every limit.
+func (b *Bucket) waitFor(n int64, headroom float64) (longest int64) {
+	m := b.at()
+	for _, l := range b.limits {
+		longest = max(longest, l.wait(m, n+kept(l.about().Capacity, headroom)))
 	}
-	sc := &b.scales[k]
-	missing := min(n, sc.Capacity)*sc.Unit - b.level[k]
-	if missing <= 0 {
-		return 0
-	}
-	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
+	return longest
 }
 
 // levels are the whole tokens that a caller with this headroom sees of every level, and the time until it
@@ -200,17 +134,18 @@ func (b *Bucket) levels(headroom float64) (
 		tokens[0], next[0] = level, exact.Duration(wait)
 		return tokens, next
 	}
-	for k := range b.config.Limits {
-		tokens[k] = b.tokens(k, headroom)
-		next[k] = exact.Duration(b.waitAt(k, tokens[k]+b.kept(k, headroom)+1))
+	m := b.at()
+	for k, l := range b.limits {
+		tokens[k] = sees(l, m, headroom)
+		next[k] = exact.Duration(l.wait(m, tokens[k]+kept(l.about().Capacity, headroom)+1))
 	}
 	return tokens, next
 }
 
 // fastest is the highest rate of the limits, in tokens per microsecond.
 func (b *Bucket) fastest() (r float64) {
-	for k := range b.config.Limits {
-		r = max(r, rateOf(&b.scales[k]))
+	for _, l := range b.limits {
+		r = max(r, l.about().rate())
 	}
 	return r
 }
@@ -225,13 +160,14 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
 		crowded: crowded,
 	}
-	for k := range b.config.Limits {
-		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
-		free := b.free(k, b.ring.ledger())
-		v.steer = min(v.steer, float64(free)/float64(sc.Unit))
-		if sees := float64(free-kept*sc.Unit) / float64(sc.Unit); sees < v.level {
-			v.level, v.rate, v.burst = sees, rateOf(sc), float64(max(1, sc.Capacity-kept))
-			v.windowed = sc.Kind != lease.KindBucket
+	m := b.at()
+	for _, l := range b.limits {
+		sp, free := l.about(), l.free(m)
+		kept := kept(sp.Capacity, r.Headroom)
+		v.steer = min(v.steer, float64(free)/float64(sp.Unit))
+		if sees := float64(free-kept*sp.Unit) / float64(sp.Unit); sees < v.level {
+			v.level, v.rate, v.burst = sees, sp.rate(), float64(max(1, sp.Capacity-kept))
+			v.windowed = sp.limit.Windowed()
 		}
 	}
 	v.own = v.rate / v.weight
@@ -252,27 +188,6 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	return level + l.Capacity(), 0
 }
 
-// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit.
-func (b *Bucket) refillTime(m, headroom float64) float64 {
-	longest, windows := 0.0, 0.0
-	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		if b.windows[k] != nil {
-			n := int64(math.Ceil(min(m, float64(sc.Capacity))))
-			windows = max(windows, float64(b.windowWait(k, n+b.kept(k, headroom))))
-			continue
-		}
-		kept := b.kept(k, headroom)
-		sees := float64(b.level[k] - kept*sc.Unit)
-		missing := float64(min(m, float64(sc.Capacity-kept))*float64(sc.Unit)) - sees
-		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
-	}
-	if longest > 0 && b.frozen > b.now {
-		longest += float64(b.frozen - b.now)
-	}
-	return max(longest, windows)
-}
-
 // Calls of a large fleet, docs/protocol.md section 7.8: they come near their budget,
 // Policy.CallsPerSecond. Each of n holders calls once in n/budget seconds then, so leases are to
 // last for as long, as far as the burst allows: a token that is leased is not refilled.
@@ -289,9 +204,8 @@ func (b *Bucket) holders(weight int64) float64 {
 // fills is the microseconds in which the limit that takes least makes its burst and the overcommit.
 func (b *Bucket) fills() float64 {
 	least := math.Inf(1)
-	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		least = min(least, float64(sc.Capacity+b.config.Overcommit)/rateOf(sc))
+	for _, l := range b.limits {
+		least = min(least, float64(l.about().most)/l.about().rate())
 	}
 	return least
 }

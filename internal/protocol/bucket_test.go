@@ -62,8 +62,8 @@ func TestRefillIsExact(t *testing.T) {
 			testkit.NoErr(t, b.Call(now, &r, &g))
 			model.level.Sub(model.level, rat(g.Granted))
 			// The level with its rest of a tick is the rational one.
-			got := big.NewRat(b.level[0], sc.Unit)
-			got.Add(got, model.in(b.rest[0]))
+			got := big.NewRat(b.levelOf(0).units, sc.Unit)
+			got.Add(got, model.in(b.levelOf(0).rest))
 			testkit.Must(t, got.Cmp(model.level) == 0, "%v (tick %d µs) after %d calls: %v, exactly %v",
 				l, sc.Tick, i+1, got, model.level)
 			// Whole tokens are granted as soon as their tick has come.

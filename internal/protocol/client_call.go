@@ -436,12 +436,8 @@ func (c *Client) delayFor(n int64) clock.Instant {
 	if alone || !c.slow() {
 		at = at.Add(c.target / 2)
 	}
-	for k, l := range c.config.Limits {
-		in := time.Duration(float64(lacking) / l.Rate() * 1e9)
-		if l.Windowed() && lacking > 0 {
-			in = c.heard.next[k]
-		}
-		at = max(at, c.firstSent.Add(in))
+	for k := range c.config.Limits {
+		at = max(at, c.firstSent.Add(c.heard.until(k, c.heard.levels[k]+lacking)))
 	}
 	return min(c.deniedUntil, at)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -476,12 +475,11 @@ func (c *Client) seedWindow(s *seeded, k int, l lease.Limit) {
 	if h.at == 0 {
 		replied, left = h.executed, h.leftOf(k, c.burst(l))
 	}
-	w, sc := s.window(replied, k, p)
-	at := int64(replied) / 1000
-	if h.at > 0 && l.Kind == lease.KindCalendar && h.next[k] > 0 {
-		at = max(0, min(at, at+exact.Micros(h.next[k])-sc.Tick))
+	w, next := s.window(replied, k, p), h.next[k]
+	if h.at == 0 {
+		next = 0
 	}
-	w.charge(sc, at, p.burst(l)-p.of(left)-w.sum)
+	w.charge(kindOf(l).usedAt(l, int64(replied)/1000, next), p.burst(l)-p.of(left)-w.sum)
 }
 
 // takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.

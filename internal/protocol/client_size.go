@@ -200,15 +200,8 @@ func (c *Client) keep() int64 {
 func (c *Client) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
-		if l.Kind == lease.KindSliding {
-			at = min(at, c.firstSent.Add(max(l.Per/128, c.target/2)))
-		}
-		if l.Windowed() {
-			continue
-		}
-		room := float64(c.burst(l) + g.Config.Overcommit - g.Levels[k] - g.Ledger)
-		full := time.Duration(min(room/l.Rate(), c.open.Config.TTL.Seconds()) * 1e9)
-		at = min(at, c.firstSent.Add(max(full, c.target/2)))
+		full := kindOf(l).reportIn(l, float64(c.burst(l)+g.Config.Overcommit-g.Levels[k]-g.Ledger))
+		at = min(at, c.firstSent.Add(max(min(full, c.open.Config.TTL), c.target/2)))
 	}
 	return at
 }

@@ -138,13 +138,13 @@ func (f *fair) grantIdle(v fairView, least int64) int64 {
 	return 0
 }
 
-// least is the number of tokens that the next call after a short grant waits for.
+// least is the number of tokens, whole, that the next call after a short grant waits for.
 func (f *fair) least(v fairView) float64 {
 	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
 	if v.pause > 0 {
 		share = float64(float64(v.weight*f.share) * v.pause)
 	}
-	return max(1, v.need, min(share, v.burst/2))
+	return math.Ceil(max(1, v.need, min(share, v.burst/2)))
 }
 
 // delay is the microseconds until the next call after a short grant is worth it (7.7): until the
@@ -152,8 +152,8 @@ func (f *fair) least(v fairView) float64 {
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
-		// A grant is rounded up: m tokens are granted as soon as more than ceil(m) - 1 are earned.
-		lacking := float64(math.Ceil(m)-1) - f.owed(v, &d)
+		// A grant is rounded up: m tokens are granted as soon as more than m - 1 are earned.
+		lacking := float64(m-1) - f.owed(v, &d)
 		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
 	}
 	if float64(v.rate*v.target) > 1 {

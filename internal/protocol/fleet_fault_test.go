@@ -420,19 +420,22 @@ func (f *fleet) randomWindow() lease.Limit {
 // passToABoundary lets time pass to a moment that matters to a window: the end of a cell, the
 // moment at which one is dropped, or the boundary of a calendar; or to just before or after it.
 func (f *fleet) passToABoundary() {
-	for k, sc := range f.bucket.scales[:len(f.bucket.config.Limits)] {
-		w := f.bucket.windows[k]
+	for k := range f.bucket.limits {
+		w := f.bucket.windowOf(k)
 		if w == nil || f.rnd.IntN(2) == 0 {
 			continue
 		}
-		at := (w.period+1)*sc.Tick + sc.Offset - f.server()
-		if sc.Kind == lease.KindSliding {
-			at = (f.bucket.now/sc.Cell+1)*sc.Cell - f.bucket.now
-			if drops := w.dropsAt(&sc, 1+f.rnd.Int64N(3)); drops > 0 && f.rnd.IntN(2) == 0 {
+		at := int64(0)
+		switch p := w.past.(type) {
+		case *period:
+			at = p.boundary(w) - f.server()
+		case *cells:
+			at = (f.bucket.now/w.Cell+1)*w.Cell - f.bucket.now
+			if drops := p.dropAt(w, 1+f.rnd.Int64N(3)); drops > 0 && f.rnd.IntN(2) == 0 {
 				at = drops - f.bucket.now
 			}
 		}
-		if at += f.rnd.Int64N(3) - 1; at > 0 && at < 10*sc.Tick {
+		if at += f.rnd.Int64N(3) - 1; at > 0 && at < 10*w.Tick {
 			f.pass(at)
 		}
 		return

@@ -463,7 +463,7 @@ func (f *fleet) execute(p packet) {
 	uncharged := f.uncharged(r)
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; %v, level %v, ledger %d",
-		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.config.Limits, f.bucket.level,
+		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.config.Limits, f.bucket.Dump().Level,
 		f.bucket.ring.ledger())
 	if err == nil {
 		f.expires = g.ServerTime + exact.Micros(g.Expiry)

@@ -161,7 +161,10 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	n.asks(10, OneCall)
 	n.Charge(d.now, 30)
 	d.run(time.Second)
-	level := func() int64 { b := settled(&d.bucket, int64(d.now)/1000); return b.level[0] / b.scales[0].Unit }
+	level := func() int64 {
+		b := settled(&d.bucket, int64(d.now)/1000)
+		return b.levelOf(0).units / b.levelOf(0).Unit
+	}
 	have := level()
 	testkit.Check(t, have == 60 && n.charge == nil, "the level is %d, %v to be charged", have, n.charge)
 	// A call that is not executed charges nothing, and the next one does

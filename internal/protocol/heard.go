@@ -171,7 +171,7 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	further := time.Duration(math.MaxInt64) // for what is needed beyond shortOf, by the fastest of the limits
 	for k, l := range h.limits {
 		at = max(at, h.executed.Add(h.until(k, n)))
-		further = min(further, timeFor(l, n-h.shortOf))
+		further = min(further, kindOf(l).timeFor(l, n-h.shortOf))
 	}
 	if h.shortOf > 0 && n >= h.shortOf {
 		at = max(at, h.shortUntil.Add(further))
@@ -199,7 +199,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
 			// As if the bucket had executed the call when it replied: no caller may come back too early.
-			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
+			wait = h.shortUntil.Sub(h.executed) + kindOf(l).timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
 		binding := part < least
@@ -220,20 +220,20 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 // at its boundary. A sliding window has one token more when its oldest cell is dropped, which may bring all
 // of them.
 func (h *Heard) until(k int, n int64) time.Duration {
-	missing := n - h.levels[k]
+	l, missing := h.limits[k], n-h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
-		return h.next[k] + timeFor(h.limits[k], missing-1)
+		return h.next[k] + kindOf(l).timeFor(l, missing-1)
 	}
-	return timeFor(h.limits[k], missing)
+	return kindOf(l).timeFor(l, missing)
 }
 
-// reset is how long after the reply level k has n tokens again, at most, without further draws. The charges
-// of a sliding window are dropped no later than a window and a cell from now.
+// reset is how long after the reply level k has n tokens again, at most, without further draws.
 func (h *Heard) reset(k int, n int64) time.Duration {
-	if l := h.limits[k]; l.Kind == lease.KindSliding && n > h.levels[k] {
-		return l.TimeToFull()
+	until := h.until(k, n)
+	if n > h.levels[k] {
+		until = kindOf(h.limits[k]).reset(h.limits[k], until)
 	}
-	return h.until(k, n)
+	return until
 }
 
 // GrantOutlook judges a request for n tokens that g admitted, of a process that holds nothing.

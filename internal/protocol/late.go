@@ -120,20 +120,10 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 }
 
 // countedIn returns in how many cells' time the limits, together, still count a token of this age, in
-// microseconds. Token buckets do not forget. server is the server's clock in microseconds, 0 for not known:
-// then a calendar forgets bit by bit, like a window that slides.
+// microseconds. server is the server's clock in microseconds, 0 for not known.
 func countedIn(limits []lease.Limit, server, age int64) (cells int64) {
 	for _, l := range limits {
-		length := exact.Micros(l.Per)
-		switch {
-		case !l.Windowed():
-		case l.Kind == lease.KindCalendar && server > 0:
-			if begun := server - exact.Micros(l.Offset); begun-exact.FloorDiv(begun, length)*length >= age {
-				cells += lease.WindowCells
-			}
-		default:
-			cells += max(0, lease.WindowCells-age/max(1, length/lease.WindowCells))
-		}
+		cells += kindOf(l).counts(l, server, age)
 	}
 	return cells
 }

@@ -9,41 +9,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// timeToForget is the microseconds until what was used up counts for nothing, at most 100 years: a token
-// bucket makes the overcommit too, since leases of other limits that it finds later count as used of B + E.
-func timeToForget(s *lease.Scale, overcommit int64) int64 {
-	if s.Kind != lease.KindBucket {
-		return exact.Micros(s.TimeToFull())
-	}
-	n := ((s.Capacity+overcommit)*s.Unit + s.Step - 1) / s.Step
-	return min(n, exact.Micros(exact.MaxTime)/s.Tick) * s.Tick
-}
-
-// startsEmpty reports whether a new bucket has no tokens of the limit: one that takes the whole 100
-// years to fill, such as Blocked, is there to deny.
-func startsEmpty(s *lease.Scale) bool { return s.TimeToFull() == exact.MaxTime }
-
-// deepest is the largest debt of a level, in units: what can be counted exactly together with the
-// rest of the arithmetic, in Lua too, and leaves the level full again after at most 100 years.
-func deepest(s *lease.Scale, overcommit int64) int64 {
-	if s.Kind != lease.KindBucket {
-		return exact.MaxUnits - 1 - s.Capacity - overcommit
-	}
-	most := (2*exact.MaxUnits - 1 - (s.Capacity+overcommit)*s.Unit - s.Step) / s.Step
-	return min(most, exact.Micros(exact.MaxTime-s.TimeToFull())/s.Tick) * s.Step
-}
-
-// rateOf is tokens per microsecond, as a double; Lua computes the same quotient in the same order.
-func rateOf(s *lease.Scale) float64 {
-	return float64(s.Step) / float64(s.Unit) / float64(s.Tick)
-}
-
-// slides reports whether one of limits is a sliding window. Then a lease follows the mean demand,
-// and what was spent is reported soon: it counts from the report on, for as long as the window is.
-func slides(limits []lease.Limit) bool {
-	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
-}
-
 // equal reports whether c and o agree on everything but the TTL, which grows by itself.
 func equal(c, o *lease.Config) bool {
 	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
@@ -69,19 +34,6 @@ func mostOf(limits []lease.Limit, headroom float64) int64 {
 // grantable is the most that can ever be granted of l to a process with this headroom.
 func grantable(l lease.Limit, headroom float64) int64 {
 	return l.Capacity() - kept(l.Capacity(), headroom)
-}
-
-// timeFor is how long l takes to make n tokens, at most 292 years. A window makes none with time:
-// they come when what was used is no longer counted, which may be all at once.
-func timeFor(l lease.Limit, n int64) time.Duration {
-	if l.Windowed() {
-		return 0
-	}
-	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
-	if d >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(d)
 }
 
 func longestToFull(limits []lease.Limit) (longest time.Duration) {

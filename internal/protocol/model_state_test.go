@@ -104,7 +104,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 
 func (d *describer) bucket(to []byte, w *world) []byte {
 	s := &w.bucket
-	to = put(to, d.near(w.now-s.clock), s.level[0], s.level[1], d.near(s.frozen-w.now), s.ttl/w.grain,
+	to = put(to, d.near(w.now-s.clock), d.units(s, 0), d.units(s, 1), d.near(s.frozen-w.now), s.ttl/w.grain,
 		s.ring.width/w.grain,
 		d.near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
 	to = putIf(w.forgets(), to, d.near(w.now-s.created))
@@ -304,7 +304,8 @@ func TestSettlingTwiceIsSettlingOnce(t *testing.T) {
 		ttl := 1 + rnd.Int64N(50)
 		l := perMicro(1+rnd.Int64N(3), 1+rnd.Int64N(5), 1+rnd.Int64N(20))
 		b.install(1000, lease.Config{Limits: []lease.Limit{l}, Overcommit: rnd.Int64N(3), TTL: exact.Duration(ttl)})
-		b.level[0] = rnd.Int64N(b.scales[0].Capacity*b.scales[0].Unit + 1)
+		full := b.levelOf(0)
+		full.units = rnd.Int64N(full.Capacity*full.Unit + 1)
 		for s := range int64(ringSlices) {
 			b.ring.add(b.ring.base+s, rnd.Int64N(4), 1)
 		}
@@ -388,34 +389,47 @@ func (w *world) worst() {
 
 // left is level k, or what window k has: without regard to a loss that is waited out.
 func (w *world) left(b *Bucket, k int) int64 {
-	if b.windows[k] == nil {
-		return b.level[k]
+	if k >= len(b.limits) { // there is no bucket yet
+		return 0
 	}
-	return b.scales[k].Capacity + b.config.Overcommit - b.ring.ledger() - b.windows[k].sum
+	if l := b.levelOf(k); l != nil {
+		return l.units
+	}
+	win := b.windowOf(k)
+	return win.most - b.ring.ledger() - win.sum
+}
+
+// units is the level of limit k, if there is one.
+func (d *describer) units(b *Bucket, k int) int64 {
+	if k < len(b.limits) && b.levelOf(k) != nil {
+		return b.levelOf(k).units
+	}
+	return 0
 }
 
 // windows describes what the windows of the bucket count.
 func (d *describer) windows(to []byte, w *world) []byte {
 	s := &w.bucket
-	if s.windows == [lease.LimitsMax]*window{} && !w.limit.Windowed() {
+	if !w.limit.Windowed() && !slices.ContainsFunc(s.config.Limits, lease.Limit.Windowed) {
 		return to
 	}
-	for k, win := range s.windows {
-		if win != nil {
-			to = d.window(to, w, win, &s.scales[k], w.now)
+	for k := range s.limits {
+		if win := s.windowOf(k); win != nil {
+			to = d.window(to, w, win, w.now)
 		}
 	}
 	return put(to, d.near(s.frozen-w.now-w.grain+1))
 }
 
 // window describes win, which was advanced up to the time at.
-func (d *describer) window(to []byte, w *world, win *window, sc *lease.Scale, at int64) []byte {
-	if sc.Kind == lease.KindCalendar {
-		return put(to, win.sum, d.near(w.now-w.now%sc.Tick-win.period*sc.Tick), d.near(w.now-win.begun))
+func (d *describer) window(to []byte, w *world, win *window, at int64) []byte {
+	if p, ok := win.past.(*period); ok {
+		return put(to, win.sum, d.near(w.now-w.now%win.Tick-p.number*win.Tick), d.near(w.now-p.begun))
 	}
-	to = put(to, d.near((at/sc.Cell-win.first)*w.grain))
-	for j := win.first; j <= win.first+sc.Tick/sc.Cell+1; j++ {
-		to = put(to, *win.slot(j))
+	c := win.cells()
+	to = put(to, d.near((at/win.Cell-c.first)*w.grain))
+	for j := c.first; j <= c.first+win.Tick/win.Cell+1; j++ {
+		to = put(to, *c.slot(j))
 	}
 	return to
 }

@@ -116,22 +116,13 @@ func newWorld(m model) *world {
 
 // copyTo makes to a copy of w that shares nothing with it but messages, in the memory that it has.
 func (w *world) copyTo(to *world) {
-	records, holders, windows := to.bucket.records, to.holders, to.bucket.windows
+	records, holders := to.bucket.records, to.holders
 	if records == nil {
 		records, holders = make(map[string]*record), make([]modelHolder, len(w.holders))
 	}
 	assign(to, w)
 	to.bucket.records, to.holders = records, holders
-	for k, from := range w.bucket.windows {
-		if from == nil {
-			continue
-		}
-		if windows[k] == nil {
-			windows[k] = new(window)
-		}
-		*windows[k] = *from
-		to.bucket.windows[k] = windows[k]
-	}
+	to.bucket.limits = w.bucket.copied().limits
 	clear(records)
 	for id, rec := range w.bucket.records {
 		copied := *rec
@@ -437,8 +428,10 @@ func (w *world) violation() string {
 	if err := sound(&b, live); err != nil {
 		return err.Error()
 	}
-	if win := b.windows[0]; win != nil && win.boundary(&b.scales[0])-b.scales[0].Tick > w.server() {
-		return "" // what is left is of the period to which the clock has yet to come
+	if win := b.windowOf(0); win != nil {
+		if p, ok := win.past.(*period); ok && p.boundary(win)-win.Tick > w.server() {
+			return "" // what is left is of the period to which the clock has yet to come
+		}
 	}
 	if w.x+level+live*w.unit > total {
 		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level,

@@ -94,9 +94,7 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	for k, l := range s.limits {
 		switch i := slices.Index(was.limits, l); {
 		case i >= 0 && l.Windowed():
-			w, _ := was.window(now, i, part{limits: was.limits})
-			own, _ := s.window(now, k, p)
-			*own = *w
+			s.window(now, k, p).follow(was.window(now, i, part{limits: was.limits}), true)
 		case i >= 0:
 			s.emptyAt[k] = was.emptyAt[i]
 		case usedUp:
@@ -105,23 +103,19 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	}
 }
 
-// shareScale is that of a share of the window l, which slides: no process knows the server's clock.
-func shareScale(l lease.Limit) lease.Scale {
-	s, _ := lease.Sliding(l.Tokens, l.Per).Scale(0)
-	return s
-}
-
-// window returns what is charged to window k at now.
-func (s *share) window(now clock.Instant, k int, p part) (*window, *lease.Scale) {
+// window returns what is charged to window k at now. It slides: no process knows the server's clock.
+func (s *share) window(now clock.Instant, k int, p part) *window {
 	if s.windows == nil {
 		s.windows = new([lease.LimitsMax]*window)
 	}
-	if s.windows[k] == nil {
-		s.windows[k] = new(window)
+	w := s.windows[k]
+	if w == nil {
+		l := p.limits[k]
+		w = newSliding(specOf(lease.Sliding(l.Tokens, l.Per), &lease.Config{}))
+		s.windows[k] = w
 	}
-	sc := shareScale(p.limits[k])
-	s.windows[k].advance(&sc, int64(now)/1000, 0)
-	return s.windows[k], &sc
+	w.pass(&moment{now: int64(now) / 1000}, 0)
+	return w
 }
 
 // empty returns when the part p of token bucket k, at most its burst, would have been empty.
@@ -142,16 +136,14 @@ func (s *share) has(now clock.Instant, k int, p part) int64 {
 	case s.windows == nil:
 		return p.burst(l)
 	default:
-		w, _ := s.window(now, k, p)
-		return max(0, p.burst(l)-w.sum)
+		return max(0, p.burst(l)-s.window(now, k, p).sum)
 	}
 }
 
 // charge takes n tokens of limit k, or more than there are where all are admitted.
 func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	if l := p.limits[k]; l.Windowed() {
-		w, sc := s.window(now, k, p)
-		w.charge(sc, int64(now)/1000, n)
+		s.window(now, k, p).charge(int64(now)/1000, n)
 	} else {
 		s.emptyAt[k] = min(now, s.empty(now, k, p).Add(p.cost(l, n)))
 	}
@@ -175,8 +167,8 @@ func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	l := p.limits[k]
 	if l.Windowed() {
-		w, sc := s.window(now, k, p)
-		return clock.Instant(w.dropsAt(sc, n+w.sum-p.burst(l)) * 1000)
+		w := s.window(now, k, p)
+		return clock.Instant(w.cells().dropAt(w, n+w.sum-p.burst(l)) * 1000)
 	}
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
@@ -268,10 +260,11 @@ func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lat
 		l.add(u.debt, int64(now), d)
 		return l
 	}
-	w, sc := u.window(now, longest, part{limits: limits})
+	w := u.window(now, longest, part{limits: limits})
+	c := w.cells()
 	l.add(u.debt-w.sum, int64(now.Add(-limits[longest].Per)), d)
-	for j := w.first; j < w.first+windowSlots; j++ {
-		l.add(*w.slot(j), min(int64(now), (j+1)*sc.Cell*1000), d)
+	for j := c.first; j < c.first+windowSlots; j++ {
+		l.add(*c.slot(j), min(int64(now), (j+1)*w.Cell*1000), d)
 	}
 	return l
 }
@@ -284,8 +277,8 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 		case u.emptyAt[k] != 0:
 			at = max(at, u.emptyAt[k].Add(p.cost(l, p.burst(l))))
 		case l.Windowed() && u.windows != nil:
-			w, sc := u.window(0, k, p)
-			at = max(at, clock.Instant(w.dropsAt(sc, w.sum)*1000))
+			w := u.window(0, k, p)
+			at = max(at, clock.Instant(w.cells().dropAt(w, w.sum)*1000))
 		}
 	}
 	return at

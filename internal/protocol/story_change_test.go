@@ -243,10 +243,10 @@ func TestAChangeOfLimitsKeepsTheLevelExactly(t *testing.T) {
 			s.config.Limits = []lease.Limit{l.WithBurst(10)}
 			s.sets(s.config)
 			// then the level is the same, rounded down to the new unit
-			want := new(big.Int).Mul(big.NewInt(before.level[0]), big.NewInt(s.bucket.scales[0].Unit))
-			want.Div(want, big.NewInt(before.scales[0].Unit))
-			testkit.Check(t, s.bucket.level[0] == want.Int64(), "%v, %d used: %d units, want %v", l, used,
-				s.bucket.level[0], want)
+			was, is := before.levelOf(0), s.bucket.levelOf(0)
+			want := new(big.Int).Mul(big.NewInt(was.units), big.NewInt(is.Unit))
+			want.Div(want, big.NewInt(was.Unit))
+			testkit.Check(t, is.units == want.Int64(), "%v, %d used: %d units, want %v", l, used, is.units, want)
 		}
 	}
 }

@@ -223,18 +223,17 @@ func TestAChargeIsNoMoreThanCanBePaid(t *testing.T) {
 			g = s.charges(a, lease.WaitingMax)
 		}
 		// then the bucket is full again within 100 years
-		sc := s.bucket.scales[0]
-		full := s.bucket.waitAt(0, sc.Capacity)
+		sc := s.bucket.levelOf(0)
+		full := sc.wait(s.bucket.at(), sc.Capacity)
 		testkit.Check(t, (g.Granted == 0 || l.Equal(lease.Unlimited)) && full <= exact.Micros(exact.MaxTime) &&
-			full <= exact.Micros(g.Expiry)+exact.Micros(exact.MaxTime)*flags(startsEmpty(&sc)),
+			full <= exact.Micros(g.Expiry)+exact.Micros(exact.MaxTime)*flags(sc.startsEmpty()),
 			"%v: full in %v, remembered for %v", l, exact.Duration(full), g.Expiry)
 		// and a debt is as deep as the arithmetic allows: one tick more would not be exact, or would
 		// take longer
-		deepest := deepest(&sc, 0)
+		deepest := sc.deepest()
 		fits := deepest+sc.Capacity*sc.Unit+sc.Step < 1<<53
 		most := deepest+sc.Capacity*sc.Unit+2*sc.Step >= 1<<53 || full+sc.Tick > exact.Micros(exact.MaxTime)
-		testkit.Check(t, s.bucket.level[0] == -deepest && fits && most, "%v owes %d of %d units", l,
-			-s.bucket.level[0], deepest)
+		testkit.Check(t, sc.units == -deepest && fits && most, "%v owes %d of %d units", l, -sc.units, deepest)
 	}
 }
 
@@ -262,7 +261,7 @@ func TestABucketIsRememberedUntilWhatIsOwedIsPaid(t *testing.T) {
 	s := newScene(t, lease.PerSecond(10), 100*time.Millisecond)
 	g := s.charges(s.holder("a"), 610)
 	// then it outlives the time to full from there
-	full := exact.Duration(s.bucket.waitAt(0, 10))
+	full := exact.Duration(s.bucket.waitFor(10, 0))
 	testkit.Check(t, full == 61*time.Second && g.Expiry >= full, "full in %v, remembered for %v", full, g.Expiry)
 }
 

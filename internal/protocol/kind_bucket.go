@@ -1,0 +1,218 @@
+package protocol
+
+import (
+	"math"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Token buckets: docs/protocol.md sections 3.2 and 3.3.
+
+type bucketKind struct{}
+
+func (bucketKind) tally(sp spec) tally { return &level{spec: sp} }
+
+func (bucketKind) timeFor(l lease.Limit, n int64) time.Duration {
+	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}
+
+func (bucketKind) reset(_ lease.Limit, until time.Duration) time.Duration { return until }
+
+// reportIn is when the bucket is full: it cannot refill what is spent from then on, before a report tells it.
+func (bucketKind) reportIn(l lease.Limit, missing float64) time.Duration {
+	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
+}
+
+func (bucketKind) counts(lease.Limit, int64, int64) int64 { return 0 } // it does not forget
+
+func (bucketKind) usedAt(_ lease.Limit, replied int64, _ time.Duration) int64 { return replied }
+
+// level is the tally of a token bucket.
+type level struct {
+	spec
+	units int64 // negative where a charge is owed
+	rest  int64 // microseconds already waited towards the next tick, below Tick
+}
+
+func (l *level) clone() tally {
+	c := *l
+	return &c
+}
+
+func (l *level) begin(m *moment, full bool) {
+	l.units, l.rest = 0, 0
+	if full && m.now >= m.frozen && !l.startsEmpty() {
+		l.units = l.Capacity * l.Unit
+	}
+}
+
+func (l *level) continues(old tally) bool {
+	_, ok := old.(*level)
+	return ok
+}
+
+// follow keeps the tokens, as far as they fit. A debt stays what it was, rounded up: no change of limits pays
+// it. A limit that starts empty inherits debts only.
+func (l *level) follow(old tally, same bool) {
+	o, deepest := old.(*level), l.deepest()
+	l.units, l.rest = o.units, o.rest
+	if same {
+		l.units = max(l.units, -deepest)
+		return
+	}
+	l.rest = 0
+	if o.Capacity > l.Capacity {
+		l.units = min(l.units, l.Capacity*o.Unit)
+	}
+	if l.startsEmpty() {
+		l.units = min(l.units, 0)
+	}
+	whole := exact.FloorDiv(l.units, o.Unit)
+	if whole < -deepest/l.Unit-1 { // the product may be too large
+		l.units = -deepest
+	} else {
+		l.units = max(-deepest, whole*l.Unit+exact.MulDiv(l.units-whole*o.Unit, l.Unit, o.Unit))
+	}
+}
+
+func (l *level) freeze(*moment, bool) { l.units, l.rest = min(l.units, 0), 0 }
+
+// pass refills. The ledger does not change meanwhile, and nothing comes while a loss is waited out.
+func (l *level) pass(m *moment, from int64) {
+	from = max(from, m.frozen)
+	if m.now <= from {
+		return
+	}
+	room := l.room(m) - l.units
+	if room <= 0 {
+		l.rest = 0
+		return
+	}
+	// The product is formed only where it is below room + step, which is below 2^53.
+	elapsed := m.now - from + l.rest
+	ticks := elapsed / l.Tick
+	if ticks >= (room+l.Step-1)/l.Step {
+		l.units += room
+		l.rest = 0
+		return
+	}
+	l.units += ticks * l.Step
+	l.rest = elapsed % l.Tick
+	l.brim(room - ticks*l.Step)
+}
+
+// room is how far the level may fill: min(B, B + E - O). A limit that starts empty never fills: a key that was
+// blocked grants none of the tokens that come back to it.
+func (l *level) room(m *moment) int64 {
+	if l.startsEmpty() {
+		return 0
+	}
+	return max(0, min(l.Capacity, l.most-m.ledger)) * l.Unit
+}
+
+// brim drops the rest of a full level; room is how many units it is short of that. A rest that already reaches
+// the brim counts now, or it would be credited again after the next draw.
+func (l *level) brim(room int64) {
+	// A negative room may not be multiplied.
+	if room <= 0 || room < l.Step && room*l.Tick <= l.Step*l.rest {
+		l.units += max(room, 0)
+		l.rest = 0
+	}
+}
+
+func (l *level) clip(m *moment) { l.units = min(l.units, l.room(m)) }
+
+func (l *level) free(*moment) int64 { return l.units }
+
+func (l *level) draw(n int64) { l.units -= n * l.Unit }
+
+func (l *level) spend(*moment, int64) {}
+
+// back credits no further than a refill would, as the ledger may still be above B + E after a limit was
+// lowered.
+func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
+
+// late has a debt take what there is, and a charge more: it leaves the level negative until that has refilled.
+func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
+	units := min(e.Tokens, l.Capacity) * l.Unit
+	switch e.Kind {
+	case lease.LateDebt:
+		l.units = min(l.units, max(0, l.units-units))
+	case lease.LateCharge:
+		deepest := l.deepest()
+		if e.Tokens > (l.units+deepest)/l.Unit { // the product may be too large
+			l.units = -deepest
+		} else {
+			l.units -= e.Tokens * l.Unit
+		}
+	case lease.LateUnused:
+		if known {
+			l.fillBy(m, l.worth(m, units, e.Drawn))
+		}
+	case lease.LateRefund:
+		if known {
+			return l.fillBy(m, units)
+		}
+	}
+	return 0
+}
+
+// worth is how much of unused tokens may be credited: what has not been refilled since the draw. Section 10
+// says why.
+func (l *level) worth(m *moment, units, drawn int64) int64 {
+	if drawn <= m.setAt || drawn > m.now {
+		return 0
+	}
+	ticks := (m.now - drawn + l.Tick - 1) / l.Tick
+	if ticks >= (units+l.Step-1)/l.Step {
+		return 0
+	}
+	return units - ticks*l.Step
+}
+
+// fillBy raises the level by up to units, as far as it has room, and returns by how much.
+func (l *level) fillBy(m *moment, units int64) (raised int64) {
+	room := l.room(m)
+	raised = max(0, min(units, room-l.units))
+	l.units += raised
+	l.brim(room - l.units)
+	return raised
+}
+
+func (l *level) wait(m *moment, n int64) int64 {
+	missing := min(n, l.Capacity)*l.Unit - l.units
+	if missing <= 0 {
+		return 0
+	}
+	return (missing+l.Step-1)/l.Step*l.Tick - l.rest + max(0, m.frozen-m.now)
+}
+
+// life includes the time to make the overcommit, since leases of other limits that the bucket finds later count
+// as used of B + E. A forgotten limit that starts empty looks like an empty one.
+func (l *level) life() int64 {
+	if l.startsEmpty() {
+		return 0
+	}
+	ticks := min((l.most*l.Unit+l.Step-1)/l.Step, exact.Micros(exact.MaxTime)/l.Tick)
+	if l.units < 0 {
+		ticks += (l.Step - 1 - l.units) / l.Step
+	}
+	return ticks * l.Tick
+}
+
+// deepest is the largest debt, in units: what can be counted exactly together with the rest of the arithmetic,
+// in Lua too, and leaves the level full again after at most 100 years.
+func (l *level) deepest() int64 {
+	most := (2*exact.MaxUnits - 1 - l.most*l.Unit - l.Step) / l.Step
+	return min(most, exact.Micros(exact.MaxTime-l.TimeToFull())/l.Tick) * l.Step
+}
+
+func (l *level) dump(k int, d *BucketDump) { d.Level[k], d.Rest[k] = l.units, l.rest }
+
+func (l *level) restore(k int, d *BucketDump) { l.units, l.rest = d.Level[k], d.Rest[k] }

@@ -1,0 +1,80 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+type calendarKind struct{}
+
+func (calendarKind) tally(sp spec) tally { return &window{spec: sp, past: &period{number: -2}} }
+
+func (calendarKind) timeFor(lease.Limit, int64) time.Duration { return 0 }
+
+// reset is the boundary, at which all tokens come.
+func (calendarKind) reset(_ lease.Limit, until time.Duration) time.Duration { return until }
+
+func (calendarKind) reportIn(lease.Limit, float64) time.Duration { return exact.MaxTime }
+
+// counts all of the period or nothing. Without the server's clock a calendar forgets bit by bit, like a window
+// that slides.
+func (calendarKind) counts(l lease.Limit, server, age int64) int64 {
+	if server == 0 {
+		return slidingKind{}.counts(l, server, age)
+	}
+	length, into := exact.Micros(l.Per), server-exact.Micros(l.Offset)
+	if into-exact.FloorDiv(into, length)*length >= age {
+		return lease.WindowCells
+	}
+	return 0
+}
+
+// usedAt has the share wait until the boundary, not for a whole window.
+func (calendarKind) usedAt(l lease.Limit, replied int64, next time.Duration) int64 {
+	if next > 0 {
+		return max(0, min(replied, replied+exact.Micros(next)-exact.Micros(l.Per)))
+	}
+	return replied
+}
+
+// period is the past of a calendar: its number by the server's clock, and the running time at which it began.
+type period struct {
+	number int64
+	begun  int64
+}
+
+func (p *period) clone() past {
+	o := *p
+	return &o
+}
+
+func (p *period) clear() { p.number = -2 }
+
+// pass begins anew at the boundary. A clock that steps back leaves the period that has begun, or makes it the
+// next one: a clock that was a year ahead would leave one N for a year.
+func (p *period) pass(w *window, m *moment) {
+	since := m.clock - w.Offset
+	n := exact.FloorDiv(since, w.Tick)
+	if n <= p.number {
+		p.number = min(p.number, n+1)
+		return
+	}
+	w.sum, p.number, p.begun = 0, n, m.now-(since-n*w.Tick)
+}
+
+func (p *period) add(*window, int64, int64) {}
+
+func (p *period) remove(int64) {}
+
+func (p *period) covers(_ *window, at int64) bool { return at >= p.begun }
+
+func (p *period) next(w *window, m *moment, _ int64) int64 { return p.boundary(w) - m.clock }
+
+// boundary is when the period ends, by the server's clock.
+func (p *period) boundary(w *window) int64 { return (p.number+1)*w.Tick + w.Offset }
+
+func (p *period) dump(d *WindowDump) { d.Period, d.Begun = p.number, p.begun }
+
+func (p *period) restore(d *WindowDump) { p.number, p.begun = d.Period, d.Begun }
