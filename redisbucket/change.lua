@@ -43,8 +43,7 @@ if not exists then
     l.level = (c.empty or l.full == 3153600000000000) and 0 or l.burst * l.unit
   end
   if c.windows then
-    c.windows.begin(c, now, clock)
-    c.windows.useUp(c, now, 0)
+    c.windows.begin(c, now, clock, 0)
   end
 end
 
@@ -116,34 +115,15 @@ if mine then
         end
       end
     end
-    if mine.windows then mine.windows.begin(mine, now, clock) end
+    if mine.windows then mine.windows.begin(mine, now, clock, ledger) end
     for k = 1, mine.n do
       local from, to = given[k], mine[k]
       if to.kind then
         mine.windows.follow(to, from, usedUp, ledger, now)
-      elseif not from then
-        if not usedUp and to.full ~= 3153600000000000 then to.level = to.burst * to.unit end
-      elseif alike[k] then
-        to.level, to.rest = max(from.level, 0 - deepest(to)), from.rest
-      else
-        -- The tokens that fit. A debt stays, rounded up because the next step rounds down.
-        local level = from.level
-        if from.burst > to.burst then level = min(level, to.burst * from.unit) end
-        if to.full == 3153600000000000 then level = min(level, 0) end
-        local whole = floor(level / from.unit)
-        -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product passes
-        -- 2^53.
-        local left, part, over, y, bit = level - whole * from.unit, 0, 0, to.unit, 2^51
-        while bit >= 1 do
-          part, over = 2 * part, 2 * over
-          if over >= from.unit then part, over = part + 1, over - from.unit end
-          if y >= bit then
-            y, over = y - bit, over + left
-            if over >= from.unit then part, over = part + 1, over - from.unit end
-          end
-          bit = bit / 2
-        end
-        to.level = max(whole * to.unit + part, 0 - deepest(to))
+      elseif from then
+        bucketRules().follow(to, from, alike[k])
+      elseif not usedUp and to.full ~= 3153600000000000 then
+        to.level = to.burst * to.unit
       end
     end
     c, stood, clip = mine, now, true
@@ -187,7 +167,7 @@ if fill and changed then
     local empty = c.empty or l.full == 3153600000000000 or now < frozen
     l.level, l.rest = empty and 0 or l.burst * l.unit, 0
   end
-  if c.windows then c.windows.clear(c, now, clock, ledger) end
+  if c.windows then c.windows.begin(c, now, clock, ledger) end
   setAt = now
 end
 if clip then

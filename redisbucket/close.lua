@@ -1,58 +1,69 @@
 -- close.lua: the writes of a call. It checks everything before the first write, because a script that
 -- fails half way keeps its writes. An operation that changes nothing writes nothing.
 --
--- It takes all that open.lua lists; answer, the reply but its levels; frost, how long nothing refills;
--- headroom; record, the text of the holder's record, or nil to leave that as it is; and recordLife, how
--- long to keep it. KEYS and units: common.lua. The bucket is written first: if the server then refuses
--- the record, tokens are lost, and none is drawn twice.
+-- It takes all that open.lua lists; of configure.lua answer, the reply but its levels; of lease.lua the numbers of
+-- its reply; frost, how long nothing refills; record, the text of the holder's record, or nil to leave that as it
+-- is; and recordLife, how long to keep it. KEYS and units: common.lua. The bucket is written first: if the server
+-- then refuses the record, tokens are lost, and none is drawn twice.
 
-local places = #answer
-for k = 1, c.switch > 0 and 0 or c.n do
-  local l = c[k]
-  local whole = floor(l.level / l.unit)
-  answer[places + 2 * k - 1] = headroom > 0 and whole - ceil(l.burst * headroom) or whole
-  answer[places + 2 * k] = wait(l, whole + 1, frost)
+-- The levels: pairs of whole tokens and the time until a token more.
+for k = 1, c.switch > 0 and 1 or c.n do
+  local l, level, next = c[k], 0, 0
+  if c.switch == 1 then
+    level = 2^38 - ceil(2^38 * headroom)
+  elseif c.switch == 2 then
+    level, next = 0 - ceil(headroom), 3153600000000000
+  else
+    level = floor(l.level / l.unit)
+    next = wait(l, level + 1, frost)
+    if headroom > 0 then level = level - ceil(l.burst * headroom) end
+  end
+  if op then
+    answer[#answer + 1], answer[#answer + 2] = level, next
+  elseif k == 1 then
+    answer = encode('<I7I7I1I7I7I7I6I7I7I7I7I7I7I7I7I4dI7', seq, granted, flags, delay, retry, epoch, counter,
+      max(active, weight), keep - now, longest, frost, last, clock, ledger, target, told, level, next)
+  else
+    answer = answer .. encode('<dI7', level, next)
+  end
 end
-if c.switch == 1 then
-  answer[places + 1], answer[places + 2] = 2^38 - ceil(2^38 * headroom), 0
-elseif c.switch == 2 then
-  answer[places + 1], answer[places + 2] = 0 - ceil(headroom), 3153600000000000
-end
+if not op and c.text ~= mine.text then answer = answer .. c.text end
 if op and not changed then return answer end
 if not (share > 0 and share < 2^53 and keep < 2^53 and contended < 2^53 and epoch < 2^52
-    and counter < 2^52 and now < 2^52 and ledger < 2^52 and active < 2^52) then
+    and counter < 2^48 and now < 2^52 and ledger < 2^52 and active < 2^52) then
   return {'damaged', keys[1], 'the state would be out of range'}
 end
-local h, w, text = held, weights, nil
--- The short form leaves out the fields that open.lua derives when it reads that form.
-local short = not c.windows and c.switch == 0 and moved == now and updated == now
-  and contended == 0 and idle == 0 and share == c.speed
-  and ledger == 0 and active == 0 and width == widthFor(ttl) and birth == epoch and clock == now
-  and frozen == 0 and stood == now and proposed == ttl and proposedAt == now
-  and counter < 2^48 and spent < 2^48 and denied < 2^48 and keep == remember(c, 0, now, ttl, 0)
-for k = 1, c.n do short = short and c[k].level >= 0 end
-if short then
-  text = encode('<I2I7I6I7I4I6I6', mark, epoch, counter, now, ttl, spent, denied)
-  for k = 1, c.n do text = text .. encode('<I7I3', c[k].level, c[k].rest) end
-  text = text .. c.text
-  if setAt ~= epoch - 1 then text = text .. encode('<I7', setAt) end
-else
-  local tail = c.windows and c.windows.text(c)
-  text = encode('<I2ddddddddddddddddddddddddddddddddddddddc0', mark, birth, epoch, counter, spent, denied,
-    clock, now, frozen, setAt, keep, stood, ttl, proposed, proposedAt, width, moved, updated,
-    contended, idle, share,
-    c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],
-    w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)
-  for k = 2, c.n do text = text .. encode('<dd', c[k].level, c[k].rest) end
-  if tail then text = text .. tail end
-end
 
--- A key may be forgotten late, never early: it gets a second more. %d is faster than %.0f, but on
--- some machines it is right below 2^31 only.
-local life = ceil((keep - now) / 1000) + 1000
-call('SET', keys[1], text, 'PX', format(life < 2^31 and '%d' or '%.0f', life))
-if record then
-  life = ceil(recordLife / 1000) + 1000
-  call('SET', keys[2], record, 'PX', format(life < 2^31 and '%d' or '%.0f', life))
+-- The parts that follow from the others are left out: see common.lua.
+local tail, owes, text = c.windows and c.windows.text(c), false, nil
+for k = 1, c.n do owes = owes or c[k].level < 0 end
+local past = owes or birth ~= epoch or clock ~= now or frozen > 0 or stood ~= now or proposed ~= ttl
+  or proposedAt ~= now or updated ~= now
+local used = past or ledger > 0 or active > 0 or moved ~= now or contended > 0 or idle > 0 or share ~= c.speed
+  or width ~= widthFor(ttl) or keep ~= remember(c, 0, now, ttl, 0)
+local dated = setAt ~= epoch - 1
+local form, first = c.n - 1 + (dated and 4 or 0) + (used and 8 or 0) + (past and 16 or 0), c[1]
+form = 121 + 256 * (layout + 8 * form) -- with the mark before it
+if used then
+  local h, w = held, weights
+  text = encode('<I2I7I6I7I4I6I6I7I3dI4I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7', form, epoch, counter, now,
+    ttl, spent, denied, max(first.level, 0), first.rest, share, width, keep, moved, contended, idle,
+    h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8])
+else
+  text = encode('<I2I7I6I7I4I6I6I7I3', form, epoch, counter, now, ttl, spent, denied, max(first.level, 0),
+    first.rest)
 end
+for k = 2, c.n do text = text .. encode('<I7I3', max(c[k].level, 0), c[k].rest) end
+if dated then text = text .. encode('<I7', setAt) end
+if past then
+  text = text .. encode('<I7I7I7I7I4I7I7', birth, clock, frozen, stood, proposed, proposedAt, updated)
+  for k = 1, c.n do text = text .. encode('<d', min(c[k].level, 0)) end
+end
+text = text .. c.text
+if tail then text = text .. tail end
+
+-- A key may be forgotten late, never early: it gets a second more. Redis writes a number that is an argument with
+-- all its digits.
+call('SET', keys[1], text, 'PX', ceil((keep - now) / 1000) + 1000)
+if record then call('SET', keys[2], record, 'PX', ceil(recordLife / 1000) + 1000) end
 return answer

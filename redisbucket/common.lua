@@ -1,27 +1,26 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share (docs/protocol.md
 -- sections 3 to 7). protocol.Bucket is the same in Go to the last bit.
 --
--- Go joins six files into one script: window.lua and common.lua (functions), open.lua (reads
--- the bucket), change.lua (lost state, limits that change, T), lease.lua or configure.lua, and close.lua
--- (writes). draw.lua comes before lease.lua, and alone in draws.lua. Local variables of the one chunk
--- hold the bucket's state. Redis runs all of it for every call: a function costs its creation, a table
--- its fields, a number that becomes text its formatting.
+-- Go joins the files into one script: sliding.lua, calendar.lua, window.lua, bucket.lua and common.lua
+-- (functions), open.lua (reads the bucket), change.lua (lost state, limits that change, T), lease.lua or
+-- configure.lua, and close.lua (writes). draw.lua comes before lease.lua, and alone in draws.lua. Local variables
+-- of the one chunk hold the bucket's state. Redis runs all of it for every call: a function costs its creation, a
+-- table its fields, a number that becomes text its formatting.
 --
--- KEYS[1]  the bucket, a string that begins with the mark of the layout: 'y' and the layout's number, a
---          byte. Then comes one of two forms of different lengths. The long form: 38 numbers, the
---          configuration, the level and the rest of each limit but the first, what is charged to
---          windows (window.lua). The numbers:
---            birth epoch counter spent denied clock now frozen setAt keep stood ttl
---            proposed proposedAt width moved updated contended idle share, level and rest of the
---            first limit, the tokens held in each of the 8 slots of the ring, the weights there
+-- KEYS[1]  the bucket, a string: 'y'; a byte, the layout's number and 8 times the form; and integers without a
+--          sign, with the bytes of each. The form is one less than the number of limits, and more for each part
+--          that not every bucket has, because its numbers follow from the others (section 3.9).
+--            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
+--            level 7, rest 3 of the first limit; of a window see window.lua
+--            8   of a bucket in use: share, a double; width 4, keep 7, moved 7, contended 7, idle 7; the tokens
+--                held in each of the 8 slots of the ring, 7 each, and the weights there, 7 each
+--            level 7, rest 3 of each other limit
+--            4   setAt 7, which is epoch - 1 otherwise
+--            16  of one with a past: birth 7, clock 7, frozen 7, stood 7, proposed 4, proposedAt 7, updated 7;
+--                and of each limit the level, a double, if that is negative, or else 0. It is in use, too.
+--            the configuration, and what is charged to windows: sliding.lua, calendar.lua
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at its birth plus all forward steps of the server's clock since.
---          The short form is for a bucket at rest, without windows, if all other numbers
---          follow from these (section 3.9): integers without a sign, with the bytes of each, and then
---          the configuration
---            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
---            level 7, rest 3 of each limit
---          and at the end, if setAt is not epoch - 1: setAt 7
 -- KEYS[2]  lease.lua only: the record of one holder, see there
 -- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
 --          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:
@@ -40,18 +39,15 @@
 -- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all
 -- times in microseconds; held in tokens; share in tokens per microsecond and unit of weight.
 --
--- A number without a size is a double of 8 bytes, little end first. All numbers are whole and below
--- 2^53, except share, a record's allowance and a headroom, and so is every product of two whole
--- numbers. A number that must become text goes through %d or %.0f, because tostring and '..' keep 14
--- digits only.
+-- Numbers are stored with their little end first, a double in 8 bytes. All are whole and below 2^53, except
+-- share, a record's allowance and a headroom, and so is every product of two whole numbers. A number that must
+-- become text goes through %d or %.0f, because tostring and '..' keep 14 digits only.
 
 -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
 if redis.replicate_commands then redis.replicate_commands() end
 
-local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
-
--- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double), 'I7' (a whole number of 7
--- bytes), and 'c0' (a text at the end). A server without struct (miniredis), or with one that cuts whole
+-- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double) and 'I7' (a whole number of 7
+-- bytes). A server without struct (miniredis), or with one that cuts whole
 -- numbers to 32 bits, gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
@@ -84,7 +80,7 @@ else
       k = k + 1
       if kind == 'd' then
         parts[k] = double(parts[k])
-      elseif kind ~= 'c' then
+      else
         parts[k] = whole(parts[k], tonumber(size))
       end
     end
@@ -116,9 +112,8 @@ end
 local mark, byte = 121 + 256 * layout, string.byte
 local function refusal(key, text)
   local y, number = byte(text, 1, 2)
-  if y ~= 121 or not number or number < oldest then
-    return {'damaged', key, 'the layout mark is missing'}
-  end
+  number = y == 121 and number and number % 8 or 0
+  if number < oldest then return {'damaged', key, 'the layout mark is missing'} end
   return number > layout and {'newer', key, number} or nil
 end
 
@@ -144,7 +139,7 @@ local function parse(text)
     local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
     local most, tick, full, l = burst + over, 0, 0, nil
     if code > 7 then -- a window; c.windows are its functions
-      c.windows = c.windows or windowRules(encode, decode)
+      c.windows = c.windows or windowRules({sliding, calendar}, encode, decode)
       l = c.windows.limit(burst, most, unit, step, code)
       if not l then return nil, 'a window is out of range' end
       tick = step -- by itself: miniredis assigns one after the other
@@ -172,70 +167,6 @@ local function parse(text)
   return c
 end
 
--- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
-local function capacity(l, held)
-  if l.full == 3153600000000000 then return 0 end -- one that starts empty never fills
-  local tokens = l.most - held
-  if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
-  return tokens * l.unit
-end
-
--- brim drops the rest of a full limit. room is the units that are missing. If the rest is worth them
--- already, they count.
-local function brim(l, room)
-  if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
-    if room > 0 then l.level = l.level + room end
-    l.rest = 0
-  end
-end
-
--- fillBy raises limit l by up to units, as far as it has room. It returns whether it did.
-local function fillBy(l, units, held)
-  local room = capacity(l, held)
-  local raised = l.level + units > room and room or l.level + units
-  local does = raised > l.level
-  if does then l.level = raised end
-  brim(l, room - l.level)
-  return does
-end
-
--- deepest returns the largest debt of limit l, in units (section 3.2).
-local function deepest(l)
-  local exact, years = (2^53 - 1 - l.most * l.unit - l.step) / l.step, (3153600000000000 - l.full) / l.tick
-  return floor(exact < years and exact or years) * l.step
-end
-
--- refill does step 2 for the time from `from` to `to`, in which the ledger does not change.
-local function refill(c, from, to, held)
-  if to <= from then return end
-  for k = 1, c.n do
-    local l = c[k]
-    local room = l.kind and 0 or capacity(l, held) - l.level
-    if room <= 0 then
-      l.rest = 0
-    else
-      local elapsed = to - from + l.rest
-      local ticks, needed = elapsed / l.tick, (room + l.step - 1) / l.step
-      ticks = ticks - ticks % 1
-      if ticks >= needed - needed % 1 then
-        l.level, l.rest = l.level + room, 0
-      else
-        l.level, l.rest = l.level + ticks * l.step, elapsed - ticks * l.tick
-        brim(l, room - ticks * l.step)
-      end
-    end
-  end
-end
-
--- wait returns the time until limit l has n tokens, or its burst; nothing refills during frost.
-local function wait(l, n, frost)
-  if l.kind then return l.wait(l, n, frost) end
-  local missing = (n < l.burst and n or l.burst) * l.unit - l.level
-  if missing <= 0 then return 0 end
-  local ticks = (missing + l.step - 1) / l.step
-  return (ticks - ticks % 1) * l.tick - l.rest + frost
-end
-
 -- widthFor returns the least power of two of which seven are at least ttl: the width of a slice.
 local function widthFor(ttl)
   local _, e = math.frexp(ceil(ttl / 7) - 0.5)
@@ -250,12 +181,7 @@ local function remember(c, keep, now, ttl, frost, base, width, held, weights)
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if not l.kind and l.most > l.burst then -- the used part of the overcommit counts, too
-      full = min(floor((l.most * l.unit + l.step - 1) / l.step), floor(3153600000000000 / l.tick)) * l.tick
-    end
-    if l.level < 0 and not l.kind then
-      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick
-    end
+    if not l.kind and (l.most > l.burst or l.level < 0) then full = life(l) end
     if full > longest and l.full < 3153600000000000 then longest = full end
   end
   local left = ttl

@@ -13,6 +13,7 @@
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil
+local granted, flags, delay, retry, longest, last, target, told
 if c.windows then c.windows.see(c, ledger, now, frozen) end
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, spent, denied,
   clock, ttl, c.text}

@@ -2,7 +2,6 @@ package redisbucket
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,19 +35,15 @@ func cellText(ageAndTokens []int64) (text string, sum int64) {
 }
 
 // windowDamages returns ways to damage the text of a bucket that windowRequest has called once, at
-// the time now, so that no reader can trust it: 39 numbers, the configuration, the levels and rests
-// of the other limits, one cell, and the number of the period.
+// the time now, so that no reader can trust it: the form and the head, the first level, the part of a bucket in use,
+// two levels, the configuration, one cell, and the calendar's period and its beginning.
 func windowDamages(now int64) map[string]func(string) string {
-	const calendarAt = 8*stateNumbers + 30 + 3*30 // its sum, and when its period began
-	const cellAt = calendarAt + 32
-	const periodAt = cellAt + cellSize
-	number := func(at int, to float64) func(string) string {
-		return func(s string) string { return s[:at] + doubles(to) + s[at+8:] }
-	}
+	const configAt, cellAt, periodAt = 219, 339, 347
+	sumAt, countAt, calendarAt, noRestAt := place{37, 7}, place{44, 3}, place{199, 7}, place{206, 3}
 	cells := func(ageAndTokens ...int64) func(string) string { // instead of the one
 		return func(s string) string {
 			text, sum := cellText(ageAndTokens)
-			s = setNumber(setNumber(s, levelAt, float64(sum)), levelAt+1, float64(len(ageAndTokens)/2))
+			s = countAt.set(sumAt.set(s, 0, sum), 0, int64(len(ageAndTokens)/2))
 			return s[:cellAt] + text + s[periodAt:]
 		}
 	}
@@ -67,22 +62,19 @@ func windowDamages(now int64) map[string]func(string) string {
 	// Of a calendar and of a bucket.
 	placed(damages, configAt+limitSize, map[place][]int64{unitAt: {3_600_000_000}, codeAt: {0, 8}})
 	placed(damages, configAt+2*limitSize, map[place][]int64{codeAt: {8}})
+	placed(damages, 0, map[place][]int64{sumAt: {11}, countAt: {0, 2, 1 << 23}, calendarAt: {1 << 52}, noRestAt: {1}})
 	for at, all := range map[int][]float64{
-		8 * levelAt:    {11},               // the sum of the cells
-		8*levelAt + 8:  {0, 2, 1 << 40},    // their number
-		calendarAt:     {1 << 52, -1},      // its sum
-		calendarAt + 8: {float64(now + 1)}, // when its period began
-		periodAt:       {float64(now/3_600_000_000 - 1), 1 << 41},
+		periodAt:     {float64(now/3_600_000_000 - 1), 1 << 41},
+		periodAt + 8: {float64(now + 1)}, // when it began
 	} {
 		for _, bad := range append(all, notWhole...) {
-			damages[fmt.Sprintf("the number at %d is %v", at, bad)] = number(at, bad)
+			damages[fmt.Sprintf("the number at %d is %v", at, bad)] = double(at, bad)
 		}
 	}
 	return damages
 }
 
-// windowDraw returns a draw of a window, which the short form cannot hold. Read as a token bucket it would be
-// full.
+// windowDraw returns a draw of a window. Read as a token bucket it would be full.
 func windowDraw() lease.Request {
 	r := drawOf(2, 1)
 	r.Config.Limits = []lease.Limit{lease.Calendar(10, time.Second, 90*time.Millisecond)}
@@ -91,22 +83,21 @@ func windowDraw() lease.Request {
 
 // shortDamages returns ways to damage the short form of a bucket of drawOf.
 func shortDamages(t *testing.T) map[string]func(string) string {
-	const config = 46
-	epoch, clock, ttl, level, rest := place{0, 7}, place{13, 7}, place{20, 4}, place{36, 7}, place{43, 3}
 	damages := map[string]func(string) string{
-		"one byte less":    func(s string) string { return s[1:] },
+		"one byte less":    func(s string) string { return s[:len(s)-1] },
 		"one byte more":    func(s string) string { return s + "\x00" },
 		"empty":            func(string) string { return "" },
-		"no configuration": func(s string) string { return s[:config] },
-		"a window":         func(s string) string { return s[:config] + textOf(t, windowDraw().Config) },
-		"text as long":     func(s string) string { return strings.Repeat("x", len(s)) },
+		"no configuration": func(s string) string { return s[:shareAt] },
+		"a window":         func(s string) string { return s[:shareAt] + textOf(t, windowDraw().Config) },
+		"text as long":     func(s string) string { return "\x00" + strings.Repeat("x", len(s)-1) },
 		"zeros as long":    func(s string) string { return strings.Repeat("\x00", len(s)) },
 	}
-	placed(damages, 0, map[place][]int64{epoch: {0, 1<<52 - 1}, clock: {1 << 52}, ttl: {0, 3_600_000_001},
-		level: {1 << 50}, rest: {1}})
-	placed(damages, config, map[place][]int64{unitAt: {0}, stepAt: {0}, codeAt: {7}})
-	later := changed(106, place{0, 7}.to(1<<52-1)) // when the levels were set, which is after now
-	damages["set later"] = func(s string) string { return later(s + strings.Repeat("\x00", datedSize)) }
+	placed(damages, 0, map[place][]int64{epochAt: {0, 1<<52 - 1}, nowAt: {1 << 52}, ttlAt: {0, 3_600_000_001},
+		levelAt: {1 << 50}, restAt: {1}})
+	placed(damages, shareAt, map[place][]int64{unitAt: {0}, stepAt: {0}, codeAt: {7}})
+	damages["set later"] = func(s string) string {
+		return string([]byte{formDated}) + s[1:shareAt] + string(appendWhole(nil, 7, 1<<52-1)) + s[shareAt:]
+	}
 	return damages
 }
 
@@ -119,9 +110,9 @@ func TestDamagedFormsAreAnErrorAndAreNotTouched(t *testing.T) {
 			damages     map[string]func(string) string
 			made, calls []lease.Request
 		}{
-			longSize(3) + cellSize + periodSize: {windowDamages(now), []lease.Request{windowRequest(1)},
+			1 + bucketSize(2+formUsed) + cellSize + periodSize: {windowDamages(now), []lease.Request{windowRequest(1)},
 				[]lease.Request{windowRequest(2)}},
-			restSize(1): {shortDamages(t), []lease.Request{drawOf(1, 1)},
+			1 + bucketSize(0): {shortDamages(t), []lease.Request{drawOf(1, 1)},
 				[]lease.Request{drawOf(2, 1), windowDraw(), request(3)}},
 		} {
 			for name, damage := range c.damages {
@@ -156,5 +147,5 @@ func formSeeds(f *testing.F, s *Store) (states []string) {
 		granted(f, s, "k", r)
 		states = append(states, contentsOf(s, "k"))
 	}
-	return append(states, setNumber(first, levelAt+1, math.NaN()))
+	return states
 }

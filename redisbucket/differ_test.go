@@ -317,7 +317,7 @@ func (x *trio) compare() {
 		}
 	}
 	if dump.Exists {
-		read, err := parseBucket(mark + want.state)
+		read, err := parseBucket(marked(want.state))
 		dump.Records, read.Records = nil, nil
 		if err != nil || !reflect.DeepEqual(read, dump) {
 			x.fatalf("read back otherwise: %v\nwant %+v\ngot  %+v", err, dump, read)

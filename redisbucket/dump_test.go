@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,15 +16,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// mark begins every stored text. The texts of the other tests come without it.
-var mark = string([]byte{'y', layout})
+// marked returns what is stored for a text of the other tests, which begins with its form.
+func marked(text string) string {
+	if text == "" {
+		return string([]byte{'y', layout})
+	}
+	return string([]byte{'y', layout + formUnit*text[0]}) + text[1:]
+}
 
-// unmarked returns a stored text without its mark; "" where nothing is stored.
-func unmarked(t testing.TB, text string) string {
+// unmarked returns the text of what is stored; "" where nothing is.
+func unmarked(t testing.TB, stored string) string {
 	t.Helper()
-	rest, ok := strings.CutPrefix(text, mark)
-	testkit.Must(t, ok || text == "", "%q is stored without its mark", text)
-	return rest
+	if stored == "" {
+		return ""
+	}
+	text, form, err := ofLayout(stored)
+	testkit.Must(t, err == nil, "%q is stored without its mark", stored)
+	return string(form) + text
 }
 
 // texts holds the texts that Redis stores for one bucket and for the records of some holders; a
@@ -60,17 +67,16 @@ func (x texts) put(t testing.TB, s *Store, key string) {
 	}
 	for k, text := range values {
 		if text != "" {
-			testkit.NoErr(t, s.rdb.Set(context.Background(), k, mark+text, 0).Err())
+			testkit.NoErr(t, s.rdb.Set(context.Background(), k, marked(text), 0).Err())
 		}
 	}
 }
 
-// unnamed is how many numbers begin a record that the reference does not have: the birth and the
-// epoch, which only say whether the record counts.
-const unnamed = 2
+// unnamed is the length of the numbers that begin a record and that the reference does not have: the birth and
+// the epoch, which only say whether the record counts. Before them is the form.
+const unnamed = 1 + 7 + 7
 
-// dumped returns the texts that Redis should store for bucket d, records without the numbers that the
-// reference does not have.
+// dumped returns the texts that Redis should store for bucket d, records without what is unnamed.
 func dumped(t testing.TB, d protocol.BucketDump) texts {
 	t.Helper()
 	x := texts{records: make(map[string]string)}
@@ -78,38 +84,72 @@ func dumped(t testing.TB, d protocol.BucketDump) texts {
 		return x
 	}
 	for h, r := range d.Records {
-		x.records[h] = string(appendDoubles(nil, r.Seq, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
-			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
+		text := appendWholes(nil, 7, r.Seq, r.Ends, r.Held)
+		text = appendWholes(appendWhole(text, 4, r.Weight), 7, r.Waiting, r.Granted)
+		text = appendWholes(appendWhole(text, 1, bit(r.Void)), 7, r.Since, r.Last)
+		x.records[h] = string(text) + doubles(r.Allowance)
 	}
-	if atRest(d) {
-		x.state = rested(t, d)
-		return x
+	form := formOf(d)
+	b := []byte{form}
+	b = appendWhole(appendWhole(appendWhole(b, 7, d.Epoch), 6, d.Counter), 7, d.Now)
+	b = appendWholes(appendWhole(b, 4, micros(d.Config.TTL)), 6, d.Spent, d.Denied)
+	tail, owed := chargedTo(t, &d), []byte(nil)
+	level := func(k int) {
+		b = appendWhole(appendWhole(b, 7, max(0, d.Level[k])), 3, d.Rest[k])
+		owed = append(owed, doubles(float64(min(0, d.Level[k])))...)
 	}
-	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen,
-		d.SetAt, d.Keep, d.StoodAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width,
-		d.MovedAt, d.Updated, d.ContendedUntil, d.IdleSince)
-	tail := chargedTo(t, &d)
-	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
-	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
-	d.Config.TTL = ttlMax // the one in force may be too short for the Target
-	state = append(state, suspended(textOf(t, d.Config), d.Switch)...)
+	level(0)
+	if form&formUsed != 0 {
+		b = appendWhole(append(b, doubles(d.Share)...), 4, d.Width)
+		b = appendWholes(b, 7, d.Keep, d.MovedAt, d.ContendedUntil, d.IdleSince)
+		b = appendWholes(appendWholes(b, 7, d.Held[:]...), 7, d.Weight[:]...)
+	}
 	for k := 1; k < len(d.Config.Limits); k++ {
-		state = appendDoubles(state, d.Level[k], d.Rest[k])
+		level(k)
 	}
-	x.state = string(append(state, tail...))
+	if form&formDated != 0 {
+		b = appendWhole(b, 7, d.SetAt)
+	}
+	if form&formPast != 0 {
+		b = appendWholes(b, 7, d.Created, d.Clock, d.Frozen, d.StoodAt)
+		b = append(appendWholes(appendWhole(b, 4, d.Proposed), 7, d.ProposedAt, d.Updated), owed...)
+	}
+	d.Config.TTL = ttlMax // the one in force may be too short for the Target
+	b = append(b, suspended(textOf(t, d.Config), d.Switch)...)
+	x.state = string(append(b, tail...))
 	return x
 }
 
-// chargedTo returns the end of the long form of d: the charges of windows. Their levels and rests
-// become what stands there.
+// formOf returns the form in which d should be stored: with the parts that do not follow from the rest.
+func formOf(d protocol.BucketDump) byte {
+	rest := d.AtRest()
+	form := byte(len(d.Config.Limits) - 1)
+	if d.SetAt != d.Epoch-1 {
+		form += formDated
+	}
+	past := slices.Min(d.Level[:]) < 0 || d.Created != rest.Created || d.Clock != rest.Clock || d.Frozen != 0 ||
+		d.StoodAt != rest.StoodAt || d.Proposed != rest.Proposed || d.ProposedAt != rest.ProposedAt ||
+		d.Updated != rest.Updated
+	if past {
+		form += formPast
+	}
+	if past || d.Share != rest.Share || d.Width != rest.Width || d.Keep != rest.Keep || d.MovedAt != rest.MovedAt ||
+		d.ContendedUntil != 0 || d.IdleSince != 0 || d.Held != rest.Held || d.Weight != rest.Weight {
+		form += formUsed
+	}
+	return form
+}
+
+// chargedTo returns the end of the text of d: the charges of windows. Their levels and rests become what stands
+// there.
 func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 	t.Helper()
 	for k, l := range d.Config.Limits {
 		w := &d.Windows[k]
 		switch l.Kind {
 		case lease.KindCalendar:
-			d.Level[k], d.Rest[k] = w.Sum, w.Begun
-			tail = appendDoubles(tail, w.Period)
+			d.Level[k], d.Rest[k] = w.Sum, 0
+			tail = append(tail, doubles(float64(w.Period), float64(w.Begun))...)
 		case lease.KindSliding:
 			scale, err := l.Scale(d.Config.Overcommit)
 			testkit.NoErr(t, err)
@@ -141,59 +181,26 @@ func suspended(text string, on protocol.Switch) string {
 	return string(b)
 }
 
-// atRest reports whether d should be stored in the short form: where what that leaves out follows
-// from the rest, and the numbers fit.
-func atRest(d protocol.BucketDump) bool {
-	return d.Exists && d.Switch == protocol.SwitchNone && reflect.DeepEqual(d, d.AtRest()) &&
-		max(d.Counter, d.Spent, d.Denied) < 1<<48 && slices.Min(d.Level[:]) >= 0 &&
-		!slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
-}
+// atRest reports whether d should be stored in the short form, and dated whether that says when levels were set.
+func atRest(d protocol.BucketDump) bool { return d.Exists && formOf(d)&(formUsed|formPast) == 0 }
 
-// dated reports whether the short form of d says when levels were set.
-func dated(d protocol.BucketDump) bool { return d.SetAt != d.Epoch-1 }
-
-// rested returns the short form of d.
-func rested(t testing.TB, d protocol.BucketDump) string {
-	t.Helper()
-	var text []byte
-	for _, n := range [...]struct {
-		size  int
-		value int64
-	}{{7, d.Epoch}, {6, d.Counter}, {7, d.Now}, {4, micros(d.Config.TTL)}, {6, d.Spent}, {6, d.Denied}} {
-		text = appendWhole(text, n.size, n.value)
-	}
-	for k := range d.Config.Limits {
-		text = appendWhole(appendWhole(text, 7, d.Level[k]), 3, d.Rest[k])
-	}
-	d.Config.TTL = ttlMax // the one in force may be too short for the Target
-	text = append(text, textOf(t, d.Config)...)
-	if dated(d) {
-		text = appendWhole(text, 7, d.SetAt)
-	}
-	return string(text)
-}
+func dated(d protocol.BucketDump) bool { return formOf(d)&formDated != 0 }
 
 // differs says where what is stored differs from the reference. A record that the reference does
 // not know is as good as absent.
 func (x texts) differs(want texts) string {
 	var b strings.Builder
 	for h, text := range want.records {
-		if got := x.records[h]; len(got) != 8*recordNumbers || got[8*unnamed:] != text {
-			fmt.Fprintf(&b, "record %q:\nwant %v\ngot  %v\n", h, numbers(text), numbers(got))
+		if got := x.records[h]; len(got) < unnamed || got[unnamed:] != text {
+			fmt.Fprintf(&b, "record %q:\nwant %x\ngot  %x\n", h, text, got)
 		}
 	}
 	if x.state != want.state {
-		fmt.Fprintf(&b, "state:\nwant %v\ngot  %v\n", numbers(want.state), numbers(x.state))
+		was, _ := parseBucket(marked(want.state))
+		is, err := parseBucket(marked(x.state))
+		fmt.Fprintf(&b, "state:\nwant %x\ngot  %x\nwant %+v\ngot  %+v, %v\n", want.state, x.state, was, is, err)
 	}
 	return b.String()
-}
-
-// numbers returns the doubles of text, as the scripts read them.
-func numbers(text string) (all []float64) {
-	for ; len(text) >= 8; text = text[8:] {
-		all = append(all, math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))))
-	}
-	return all
 }
 
 // doubles writes values as the scripts store them.
@@ -205,15 +212,10 @@ func doubles(values ...float64) string {
 	return string(b)
 }
 
-// setNumber returns text with its i-th number replaced.
-func setNumber(text string, i int, x float64) string {
-	return text[:8*i] + doubles(x) + text[8*i+8:]
-}
-
-// appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.
-func appendDoubles(dst []byte, values ...int64) []byte {
+// appendWholes appends values in size bytes each.
+func appendWholes(dst []byte, size int, values ...int64) []byte {
 	for _, v := range values {
-		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
+		dst = appendWhole(dst, size, v)
 	}
 	return dst
 }

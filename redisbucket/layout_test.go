@@ -20,8 +20,8 @@ func NewOfLayout(t testing.TB, rdb redis.UniversalClient, number int) *Store {
 	s := storeOn(t, rdb)
 	for _, sc := range []**script{&s.leaseScript, &s.drawsScript, &s.configureScript} {
 		line, rest, _ := strings.Cut((*sc).source, "\n")
-		testkit.Must(t, line == "local layout, oldest = 1, 1", "the script begins with %q", line)
-		*sc = scriptOf(fmt.Sprintf("local layout, oldest = %d, 1\n%s", number, rest))
+		testkit.Must(t, line == fmt.Sprintf("local layout, oldest = %d, %d", layout, layoutOldest), "the script begins with %q", line)
+		*sc = scriptOf(fmt.Sprintf("local layout, oldest = %d, %d\n%s", number, layoutOldest, rest))
 	}
 	return s
 }
@@ -29,7 +29,7 @@ func NewOfLayout(t testing.TB, rdb redis.UniversalClient, number int) *Store {
 func TestANewerLayoutIsLeftAlone(t *testing.T) {
 	ctx := context.Background()
 	onEach(t, func(t *testing.T, s *Store) {
-		newer := NewOfLayout(t, s.rdb, 2)
+		newer := NewOfLayout(t, s.rdb, layout+1)
 		draw := request(1)
 		draw.Draw, draw.Waiting = true, draw.Want
 		for form, first := range map[string]lease.Request{"long": request(1), "short": draw} {
@@ -45,7 +45,7 @@ func TestANewerLayoutIsLeftAlone(t *testing.T) {
 					_, err := exchange(s, form, r)
 					testkit.Check(t, errors.Is(err, errNewer) && errors.Is(err, lease.ErrPermanent) &&
 						errors.Is(err, lease.ErrRefused) && !protocol.NodeFailed(err) &&
-						strings.Contains(err.Error(), "layout is 2, this release reads up to 1"), "%v", err)
+						strings.Contains(err.Error(), "layout is 3, this release reads up to 2"), "%v", err)
 				}
 				_, err := s.Configure(ctx, form, lease.OpSet, request(1).Config)
 				testkit.Check(t, errors.Is(err, errNewer), "set: %v", err)

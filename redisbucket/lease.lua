@@ -1,8 +1,9 @@
 -- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units: common.lua.
 --
--- KEYS[2]  the record of this holder, a string in the slot of the bucket: the mark of the layout and 12
---          numbers:
---            birth epoch seq ends held weight waiting granted void since last allowance
+-- KEYS[2]  the record of this holder, a string in the slot of the bucket: 'y', a byte, the layout's number, and
+--          integers without a sign but for allowance, a double; the bytes of each:
+--            birth 7, epoch 7, seq 7, ends 7, held 7, weight 4, waiting 7, granted 7, void 1, since 7, last 7
+--            allowance 8
 -- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
 --            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7, heardFrozen 7
@@ -15,12 +16,14 @@
 --          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge; time is the running time of the
 --          draw of the first two, and the age of the others
 --
--- Reply, a flat array, unless draw.lua has answered:
---   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
---     leaseMax, frozen, running, clock, ledger, target, ttl, configuration, level, next, ...}
---           configuration is '' where it is the caller's; flags are 0 or 1; for each limit level (in
---           whole tokens, less the caller's headroom) and next (the time until there is one token more,
---           0 for a full limit)
+-- Reply, unless draw.lua has answered, a string of integers without a sign but for level, a double; the bytes of
+-- each:
+--   seq 7, granted 7, flags 1, delay 7, retryAfter 7, epoch 7, counter 6, activeWeight 7, expiry 7, leaseMax 7,
+--   frozen 7, running 7, clock 7, ledger 7, target 7, ttl 4
+--   level 8, next 7 of each limit
+--           flags are 1 for void, 2 for contended, and 4 for each level; level is in whole tokens, less the
+--           caller's headroom; next is the time until there is one token more, 0 for a full limit
+-- and the configuration, if it is not the caller's; or an array:
 --   {'stale'}              seq is below one already executed
 --   {'invalid', why}       an argument is out of range
 --   {'damaged', key, why}  the stored text cannot be trusted
@@ -91,22 +94,16 @@ if record then
     return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
   end
   local stored, ofBirth, ofEpoch, waited
-  if #record ~= 98 then
+  if #record ~= 78 then
     return refusal(keys[2], record) or {'damaged', keys[2], 'the length is not that of a record'}
   end
   stored, ofBirth, ofEpoch, storedSeq, ends, oldHeld, oldWeight, waited, granted, void, since, last,
-    allowance = decode('<I2dddddddddddd', record)
+    allowance = decode('<I2I7I7I7I7I7I4I7I7I1I7I7d', record)
   if stored ~= mark then
     local other = refusal(keys[2], record)
     if other then return other end
   end
-  if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ends % 1 + oldHeld % 1
-        + oldWeight % 1 + waited % 1 + granted % 1 + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
-      or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ends < 0 or oldHeld < 0
-      or oldWeight < 0 or waited < 0 or granted < 0 or since < 0 or last < 0
-      or ofBirth >= 2^53 or ofEpoch >= 2^53 or storedSeq >= 2^53
-      or ends >= 2^53 or oldHeld >= 2^53 or oldWeight >= 2^53 or waited >= 2^53 or granted >= 2^53
-      or since >= 2^53 or last >= 2^53
+  if void > 1 or storedSeq >= 2^52 or ends >= 2^53 or granted >= 2^52 or since >= 2^52 or last >= 2^52
       or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
@@ -149,29 +146,24 @@ else
 
   -- Step 6. While a loss is waited out, there is no room to credit.
   local credits, filled = known and now >= frozen, setAt
-  if credits then
-    for k = 1, c.n do
-      local l = c[k]
-      if (returned > 0 or l.rest > 0) and not l.kind then fillBy(l, min(returned, l.burst) * l.unit, ledger) end
+  local back = returned > 0 or size > 115
+  for k = 1, c.n do back = back or c[k].rest > 0 end
+  if back then
+    local bucket = bucketRules()
+    for k = 1, credits and c.n or 0 do
+      if not c[k].kind then bucket.back(c[k], returned, ledger) end
     end
-  end
-  for i = 116, size, 15 do
-    local kind, n, time = decode('<I1I7I7', argv[3], i)
-    for k = 1, c.n do
-      local l = c[k]
-      local back = credits and kind < 2 and min(n, l.burst) * l.unit or 0
-      if l.kind then
-        if c.windows.late(l, kind, n, time, credits, setAt, now, frozen, ledger) then filled = now end
-      elseif kind == 0 and back > 0 and time > setAt and time <= now then -- worth what was not refilled since
-        local ticks = floor((now - time + l.tick - 1) / l.tick)
-        if ticks < floor((back + l.step - 1) / l.step) then fillBy(l, back - ticks * l.step, ledger) end
-      elseif kind == 1 and back > 0 then -- it fills the place of earlier draws, which are worth nothing then
-        if fillBy(l, back, ledger) then filled = now end
-      elseif kind == 2 then
-        l.level = min(l.level, max(0, l.level - min(n, l.burst) * l.unit))
-      elseif kind == 3 then
-        local deep = deepest(l)
-        l.level = n > floor((l.level + deep) / l.unit) and 0 - deep or l.level - n * l.unit
+    for i = 116, size, 15 do
+      local kind, n, time = decode('<I1I7I7', argv[3], i)
+      for k = 1, c.n do
+        local l = c[k]
+        local refunded
+        if l.kind then
+          refunded = c.windows.late(l, kind, n, time, credits, setAt, now, frozen, ledger)
+        else
+          refunded = bucket.late(l, kind, n, time, credits, setAt, now, ledger)
+        end
+        if refunded then filled = now end
       end
     end
   end
@@ -250,7 +242,7 @@ else
     ledger, active = ledger + kept, active + weight
     void = known and 0 or 1
     ends = (to + 1) * width
-    record = encode('<I2dddddddddddd', mark, birth, epoch, seq, ends, remaining + kept, weight,
+    record = encode('<I2I7I7I7I7I7I4I7I7I1I7I7d', mark, birth, epoch, seq, ends, remaining + kept, weight,
       waiting - granted + kept, granted, void, since, last, allowance)
     recordLife = ends - now + 2 * width
   end
@@ -260,7 +252,7 @@ else
   if known and oldHeld > remaining + returned + unused then
     used = used + (oldHeld - remaining - returned - unused)
   end
-  spent, denied = (spent + (used < 2^52 and used or 2^52 - 1)) % 2^52, (denied + refused) % 2^52
+  spent, denied = (spent + (used < 2^52 and used or 2^52 - 1)) % 2^48, (denied + refused) % 2^48
 end
 
 -- The reply: the stored grant and the present state.
@@ -291,6 +283,5 @@ if c.switch ~= 1 and (granted < want or granted < 1) then
 end
 local longest
 keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
-local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
-  now < contended and 1 or 0, keep - now, longest, frost, last, clock,
-  ledger, inForce(), ends and min(ttl, ends - last) or ttl, c.text == mine.text and '' or c.text}
+local target, told, answer = inForce(), ends and min(ttl, ends - last) or ttl, nil
+local flags = void + (now < contended and 2 or 0) + (c.switch > 0 and 4 or 4 * c.n)

@@ -61,7 +61,7 @@ var changeMutations = []mutation{
 		s.drain("B")
 	}},
 	{"a window of another N starts anew", lease.Sliding(10, time.Minute), []edit{
-		{"      to.sum, to.cells, to.first, to.period, to.begun = from.sum, from.cells, from.first, from.period, from.begun\n", ""},
+		{"      to.sum = from.sum\n      to.past.follow(to, from)\n", ""},
 	}, func(s *stage) {
 		s.config.Limits = []lease.Limit{lease.Sliding(8, time.Minute)}
 		s.draw("A", 8)

@@ -50,7 +50,7 @@ var mutations = []mutation{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 		{"  refill(c, was > frozen and was or frozen, now, ledger)\n", ""},
-		{"local before, was, level, rest", "local before, level, rest"},
+		{"  local was, level, rest\n", "  local level, rest\n"},
 		{"local c, exists, changed, now = nil, true, false, clock",
 			"local c, exists, changed, now, was = nil, true, false, clock"},
 		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
@@ -140,8 +140,8 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"unused tokens credited at face value", hundred, []edit{
-		{"if ticks < floor((back + l.step - 1) / l.step) then fillBy(l, back - ticks * l.step, ledger) end",
-			"fillBy(l, back, ledger)"},
+		{"if ticks < floor((units + l.step - 1) / l.step) then fillBy(l, units - ticks * l.step, held) end",
+			"fillBy(l, units, held)"},
 	}, func(s *stage) {
 		// given A, which drew the whole bucket for requests that gave up
 		s.call("A", lease.Request{})
@@ -155,7 +155,7 @@ var mutations = []mutation{
 		s.drain("C")
 	}},
 	{"unused tokens credited to a limit that is newer than their draw", lease.PerHour(10), []edit{
-		{"kind == 0 and back > 0 and time > setAt and time <= now then", "kind == 0 and back > 0 then"},
+		{"kind == 0 and known and time > setAt and time <= now then", "kind == 0 and known then"},
 	}, func(s *stage) {
 		// given A, which drew 10 for requests that gave up, while there was no limit of 10 an hour
 		s.config.Limits = []lease.Limit{quick}
@@ -169,7 +169,7 @@ var mutations = []mutation{
 		s.drain("C")
 	}},
 	{"unused tokens credited although a refund has filled their place", hundred, []edit{
-		{"if fillBy(l, back, ledger) then filled = now end", "fillBy(l, back, ledger)"},
+		{"      return fillBy(l, units, held)\n", "      fillBy(l, units, held)\n"},
 	}, func(s *stage) {
 		// given C, whose 10 requests were admitted, and A, which drew the refill since then for
 		// requests that gave up
@@ -300,7 +300,7 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"a debt forgives what is owed", hundred, []edit{
-		{"min(l.level, max(0, l.level - min(n, l.burst) * l.unit))",
+		{"min(l.level, max(0, l.level - units))",
 			"max(0, l.level - min(n, l.burst) * l.unit)"},
 	}, func(s *stage) {
 		// given 20 that are owed
@@ -328,7 +328,7 @@ var mutations = []mutation{
 		s.draw("C", 10)
 	}},
 	{"a change of limits pays what is owed", hundred, []edit{
-		{"        local level = from.level\n", "        local level = max(from.level, 0)\n"},
+		{"    local level = from.level\n", "    local level = max(from.level, 0)\n"},
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
@@ -341,7 +341,7 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"a bucket that is owed is forgotten before it is paid", hundred, []edit{
-		{"      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick\n", ""},
+		{"  if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end\n", ""},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
 		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 1010)})

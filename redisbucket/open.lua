@@ -86,21 +86,21 @@ elseif text.err then
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
   local y, number = byte(text, 1, 2)
-  if y ~= 121 or number ~= layout then
+  if y ~= 121 or not number or number % 8 ~= layout then
     local other = refusal(keys[1], text)
     if other then return other end
   end
-  local n, short, dated = (#text - 320) / 46, false, false
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 68) / 40, true end
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, dated = (#text - 75) / 40, true end
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then -- what windows add is a multiple of 8
-    n, short, dated = (336 - #text) / 2 % 4, false, false
-    if n == 0 then n = 4 end
-    if n % 1 ~= 0 or #text < 320 + 46 * n then
-      return {'damaged', keys[1], 'the length is not that of a bucket'}
-    end
+  local form = (number - number % 8) / 8
+  local n = form % 4 + 1
+  local dated, used, past = form % 8 > 3, form % 16 > 7, form > 15
+  local others = used and 201 or 49 -- where the levels of the other limits begin, and then what is not in every form
+  local at = others + 10 * (n - 1)
+  local size = at + (dated and 7 or 0) + (past and 46 + 8 * n or 0) -- where the configuration begins
+  local stored = string.sub(text, size, size + 29 + 30 * n)
+  if past and not used or #stored < 30 + 30 * n then
+    return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  local stored = short and string.sub(text, 39 + 10 * n, 68 + 40 * n) or string.sub(text, 307, 336 + 30 * n)
+  size = size + #stored
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
@@ -108,69 +108,63 @@ else
     -- A caller that proposes a switch does not know the limits beneath it.
     if mine and mine.switch > 0 and string.sub(stored, 1, 30) == string.sub(mine.text, 1, 30) then mine = c end
   end
-  local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
-  if short then
-    if c.windows then return {'damaged', keys[1], 'a window is in the short form'} end
-    epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
-    setAt = dated and decode('<I7', text, 69 + 40 * n) or epoch - 1
-    birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
-    moved, updated, contended, idle, share = was, was, 0, 0, c.speed
-    width = widthFor(ttl)
-    h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
-      = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-    keep = remember(c, 0, was, ttl, 0)
-  else
-    birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, ttl, proposed,
-      proposedAt, width, moved, updated, contended, idle, share, level, rest,
+  local was, level, rest
+  local before, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
+  if used then
+    epoch, counter, was, ttl, spent, denied, level, rest, share, width, keep, moved, contended, idle,
       h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-      decode('<dddddddddddddddddddddddddddddddddddddd', text, 3)
+      decode('<I7I6I7I4I6I6I7I3dI4I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7', text, 3)
+    ledger, active = h1 + h2 + h3 + h4 + h5 + h6 + h7 + h8, w1 + w2 + w3 + w4 + w5 + w6 + w7 + w8
+    held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
+    if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end
+    if width < 1 or width > 2^29 then -- more than a seventh of the longest T
+      return {'damaged', keys[1], 'a duration is out of range'}
+    end
+    if ledger >= 2^52 or active >= 2^52 then return {'damaged', keys[1], 'the ledger is out of range'} end
+    if keep >= 2^53 or contended >= 2^53 or moved > was or idle > was then
+      return {'damaged', keys[1], 'a time is out of range'}
+    end
+  else
+    epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
+    share, width, moved, contended, idle, ledger, active = c.speed, widthFor(ttl), was, 0, 0, 0, 0
+    held, weights = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+    keep = remember(c, 0, was, ttl, 0)
   end
-  if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
-        + setAt % 1 + keep % 1 + stood % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
-        + moved % 1 + updated % 1 + contended % 1 + idle % 1 == 0)
-      or birth < 0 or epoch < 1 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
-      or setAt < 0 or keep < 0 or stood < 0 or proposedAt < 0 or moved < 0 or updated < 0
-      or contended < 0 or idle < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
-      or before >= 2^52 or keep >= 2^53 or contended >= 2^53 then
-    return {'damaged', keys[1], 'a number of the state is out of range'}
+  setAt = epoch - 1
+  if dated then setAt, at = decode('<I7', text, at), at + 7 end
+  birth, before, frozen, stood, proposed, proposedAt, updated = epoch, was, 0, was, ttl, was, was
+  if past then
+    birth, before, frozen, stood, proposed, proposedAt, updated = decode('<I7I7I7I7I4I7I7', text, at)
+    at = at + 46
+    if birth > was or before >= 2^52 or frozen > was + 7200000000 or stood > was or proposedAt > was
+        or updated > was or proposed < 2 or proposed > 3600000000 then
+      return {'damaged', keys[1], 'a time is out of range'}
+    end
   end
-  if was >= 2^52 or birth > was or setAt > was or stood > was or proposedAt > was or moved > was
-      or updated > was or idle > was or frozen > was + 7200000000 then
+  if epoch < 1 or epoch >= 2^52 or was >= 2^52 or setAt > was or ttl < 2 or ttl > 3600000000 then
     return {'damaged', keys[1], 'a time is out of range'}
   end
-  if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
-      or width > 2^29 then -- more than a seventh of the longest T
-    return {'damaged', keys[1], 'a duration is out of range'}
-  end
-  if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end
-  ledger, active = h1 + h2 + h3 + h4 + h5 + h6 + h7 + h8, w1 + w2 + w3 + w4 + w5 + w6 + w7 + w8
-  if not (h1 % 1 + h2 % 1 + h3 % 1 + h4 % 1 + h5 % 1 + h6 % 1 + h7 % 1 + h8 % 1
-        + w1 % 1 + w2 % 1 + w3 % 1 + w4 % 1 + w5 % 1 + w6 % 1 + w7 % 1 + w8 % 1 == 0)
-      or h1 < 0 or h2 < 0 or h3 < 0 or h4 < 0 or h5 < 0 or h6 < 0 or h7 < 0 or h8 < 0
-      or w1 < 0 or w2 < 0 or w3 < 0 or w4 < 0 or w5 < 0 or w6 < 0 or w7 < 0 or w8 < 0
-      or ledger >= 2^52 or active >= 2^52 then
-    return {'damaged', keys[1], 'the ledger is out of range'}
-  end
-  held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
-  local tail = not short and 321 + 46 * n -- where what is charged to the next window begins
   for k = 1, n do
     local l = c[k]
-    if k > 1 and short then
-      level, rest = decode('<I7I3', text, 29 + 10 * k)
-    elseif k > 1 then
-      level, rest = decode('<dd', text, 305 + 30 * n + 16 * k)
-    end
+    if k > 1 then level, rest = decode('<I7I3', text, others + 10 * k - 20) end
     if l.kind then
-      tail = c.windows.read(l, text, tail, level, rest, was, before)
-      if not tail then return {'damaged', keys[1], 'a window charge is out of range'} end
+      size = c.windows.read(l, text, size, level, rest, was, before)
+      if not size then return {'damaged', keys[1], 'a window charge is out of range'} end
       level, rest = 0, 0
-    elseif not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
-        or level < 0 and level < -deepest(l) then
+    elseif level > l.burst * l.unit or rest >= l.tick then
       return {'damaged', keys[1], 'a level is out of range'}
+    end
+    if past then
+      local owed = decode('<d', text, at + 8 * k - 8)
+      if owed ~= 0 and (l.kind or level > 0 or owed % 1 ~= 0 or owed > 0
+          or owed < 0 - bucketRules().deepest(l)) then
+        return {'damaged', keys[1], 'a level is out of range'}
+      end
+      level = level + owed
     end
     l.level, l.rest = level, rest
   end
-  if tail and tail <= #text then return {'damaged', keys[1], 'the length is not that of a bucket'} end
+  if size ~= #text + 1 then return {'damaged', keys[1], 'the length is not that of a bucket'} end
   -- After a step back of at most a second the time stands still until the clock is where it was.
   if clock < before and before - clock <= 1000000 then clock = before end
   passed = clock > before and clock - before or 0
@@ -196,4 +190,5 @@ else
   base = floor(now / width)
   refill(c, was > frozen and was or frozen, now, ledger)
   if c.windows then c.windows.pass(c, now, clock, 0) end
+  if now >= frozen then frozen = 0 end
 end

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,32 +13,35 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// The layout of common.lua and lease.lua, for readers without a script: the numbers at the start of a
-// bucket, those of them that identify it and count, the numbers of a record, and those up to waiting.
+// The layout of common.lua and lease.lua, for readers without a script: the bytes of the numbers with which a
+// bucket begins, of each level, of the parts that may follow the configuration, and of a record.
 const (
-	stateNumbers, counterNumbers     = 38, 5
-	recordNumbers, recordHeadNumbers = 12, 7
+	headSize, levelSize                = 36, 10
+	datedSize, usedSize, pastSize      = 7, 152, 46
+	owedSize, recordSize               = 8, 76
+	formDated, formUsed, formPast byte = 4, 8, 16
 )
 
 // cellSize is the length of one cell of a sliding window at the end of a bucket's text, periodSize that of a
-// calendar's period (window.lua).
-const cellSize, periodSize = 8, 8
+// calendar's period (sliding.lua, calendar.lua).
+const cellSize, periodSize = 8, 16
 
 // errLayout says that a text is not what this version stores.
 var errLayout = errors.New("unknown format of stored state")
 
-// layoutMark is the length of what every bucket and record begins with, "y" and the layout's number.
-const layoutMark = 2
+// layoutMark is the length of what every bucket and record begins with: "y", and a byte with the layout's number
+// and formUnit times the form.
+const layoutMark, formUnit = 2, 8
 
-// ofLayout is text without its layout's mark.
-func ofLayout(text string) (string, error) {
+// ofLayout is text without its layout's mark, and the form.
+func ofLayout(text string) (rest string, form byte, err error) {
 	switch {
-	case len(text) < layoutMark || text[0] != 'y' || text[1] < layoutOldest:
-		return "", fmt.Errorf("%w: the layout mark is missing", errLayout)
-	case text[1] > layout:
-		return "", newerLayout(int64(text[1]))
+	case len(text) < layoutMark || text[0] != 'y' || text[1]%formUnit < layoutOldest:
+		return "", 0, fmt.Errorf("%w: the layout mark is missing", errLayout)
+	case text[1]%formUnit > layout:
+		return "", 0, newerLayout(int64(text[1] % formUnit))
 	}
-	return text[layoutMark:], nil
+	return text[layoutMark:], text[1] / formUnit, nil
 }
 
 func newerLayout(number int64) error {
@@ -67,120 +69,118 @@ func (r *reader) double() float64 {
 	return math.Float64frombits(bits)
 }
 
-// number reads a double, which must be whole and from least to most.
-func (r *reader) number(least, most int64) int64 {
-	x := r.double()
-	if !(x >= float64(least) && x <= float64(most)) || x != math.Trunc(x) {
+// number reads size bytes, which must be from least to most.
+func (r *reader) number(size int, least, most int64) int64 {
+	n := r.whole(size)
+	if n < least || n > most {
 		if r.err == nil {
-			r.err = fmt.Errorf("%w: %v must be a whole number, %d to %d", errLayout, x, least, most)
+			r.err = fmt.Errorf("%w: %d must be %d to %d", errLayout, n, least, most)
 		}
 		return least
 	}
-	return int64(x)
+	return n
 }
 
-// count reads a double, which must be whole and not negative.
-func (r *reader) count() int64 { return r.number(0, wholeMax-1) }
+// time reads a time that is not after most.
+func (r *reader) time(most int64) int64 { return r.number(7, 0, most) }
 
-func (r *reader) level() (level, rest int64) {
-	return r.number(1-wholeMax, wholeMax-1), r.number(1-wholeMax, wholeMax-1)
+// ttl reads a T.
+func (r *reader) ttl() int64 { return r.number(4, 2, ttlMax.Microseconds()) }
+
+// bucketSize returns the bytes of a bucket of that form, without its mark and the charges of windows.
+func bucketSize(form byte) int {
+	limits := int(form%formDated) + 1
+	n := headSize + levelSize*limits + configSize(limits)
+	if form&formDated != 0 {
+		n += datedSize
+	}
+	if form&formUsed != 0 {
+		n += usedSize
+	}
+	if form&formPast != 0 {
+		n += pastSize + owedSize*limits
+	}
+	return n
 }
-
-// restSize returns the bytes of a bucket with that number of limits in the short form. datedSize adds
-// the time that most buckets leave out.
-func restSize(limits int) int { return 36 + 10*limits + configSize(limits) }
-
-const datedSize = 7
-
-// parseRest reads a bucket in the short form. ok is false where the length is not one of that form.
-func parseRest(text string) (d protocol.BucketDump, ok bool, err error) {
-	limits := (len(text) - restSize(0)) / (restSize(1) - restSize(0))
-	dated := len(text) == restSize(limits)+datedSize
-	if limits < 1 || limits > lease.LimitsMax || len(text) != restSize(limits) && !dated {
-		return d, false, nil
-	}
-	r := reader{left: text}
-	d.Epoch, d.Counter, d.Now = r.whole(7), r.whole(6), r.whole(7)
-	d.SetAt = d.Epoch - 1
-	ttl := r.whole(4)
-	d.Spent, d.Denied = r.whole(6), r.whole(6)
-	for k := range limits {
-		d.Level[k], d.Rest[k] = r.whole(7), r.whole(3)
-	}
-	config := r.left[:configSize(limits)]
-	if r.left = r.left[len(config):]; dated {
-		d.SetAt = r.whole(7)
-	}
-	if d.Epoch < 1 || ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax ||
-		max(d.Epoch, d.SetAt) > d.Now {
-		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
-	}
-	if d.Config, d.Switch, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
-		return d, true, err
-	}
-	if slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed) {
-		return d, true, fmt.Errorf("%w: a window is in the short form", errLayout)
-	}
-	d = d.AtRest()
-	return d, true, levelsFit(&d)
-}
-
-// longSize returns the bytes of a bucket with that number of limits in the long form, without the
-// charges of windows.
-func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*(limits-1) }
 
 // parseBucket reads the text of a bucket, without the records.
 func parseBucket(text string) (d protocol.BucketDump, err error) {
-	if text, err = ofLayout(text); err != nil {
+	text, form, err := ofLayout(text)
+	if err != nil {
 		return d, err
 	}
-	if d, ok, err := parseRest(text); ok {
-		return d, err
-	}
-	limits := 1 // what windows add is a multiple of 8 bytes, so the rest of the length tells
-	for limits <= lease.LimitsMax && (len(text)-longSize(limits))%8 != 0 {
-		limits++
-	}
-	if limits > lease.LimitsMax || len(text) < longSize(limits) {
+	limits := int(form%formDated) + 1
+	if len(text) < bucketSize(form) || form&formPast != 0 && form&formUsed == 0 {
 		return d, fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 	}
 	r := reader{left: text}
-	var ttl int64
-	for _, n := range [...]*int64{&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now,
-		&d.Frozen, &d.SetAt, &d.Keep, &d.StoodAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width,
-		&d.MovedAt, &d.Updated, &d.ContendedUntil, &d.IdleSince} {
-		*n = r.count()
+	d.Exists = true
+	d.Epoch, d.Counter, d.Now = r.number(7, 1, lease.WaitingMax), r.whole(6), r.time(lease.WaitingMax)
+	ttl := r.ttl()
+	d.Spent, d.Denied, d.SetAt = r.whole(6), r.whole(6), d.Epoch-1
+	d.Level[0], d.Rest[0] = r.whole(7), r.whole(3)
+	if form&formUsed != 0 {
+		parseUsed(&d, &r)
 	}
-	d.Share = r.double()
-	d.Level[0], d.Rest[0] = r.level()
-	for i := range d.Held {
-		d.Held[i] = r.count()
+	for k := 1; k < limits; k++ {
+		d.Level[k], d.Rest[k] = r.whole(7), r.whole(3)
 	}
-	for i := range d.Weight {
-		d.Weight[i] = r.count()
+	if form&formDated != 0 {
+		d.SetAt = r.time(d.Now)
+	} else if d.SetAt > d.Now {
+		r.err = fmt.Errorf("%w: the epoch is after the time", errLayout)
+	}
+	d.Created, d.Clock, d.StoodAt, d.Proposed, d.ProposedAt, d.Updated = d.Epoch, d.Now, d.Now, ttl, d.Now, d.Now
+	owed := [lease.LimitsMax]float64{}
+	if form&formPast != 0 {
+		d.Created, d.Clock, d.Frozen = r.time(d.Now), r.time(lease.WaitingMax), r.time(d.Now+leaseMax.Microseconds())
+		d.StoodAt, d.Proposed, d.ProposedAt, d.Updated = r.time(d.Now), r.ttl(), r.time(d.Now), r.time(d.Now)
+		for k := range limits {
+			owed[k] = r.double()
+		}
 	}
 	config := r.left[:configSize(limits)]
 	r.left = r.left[len(config):]
-	for k := 1; k < limits; k++ {
-		d.Level[k], d.Rest[k] = r.level()
-	}
-	if r.err == nil && (ttl < 1 || ttl > ttlMax.Microseconds() || d.Width < 1) {
-		r.err = fmt.Errorf("%w: TTL %d us or slice width %d us is out of range", errLayout, ttl, d.Width)
-	}
 	if r.err != nil {
 		return d, r.err
 	}
-	d.Exists = true
-	if d.Config, d.Switch, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err == nil {
-		if parseWindows(&d, &r); r.err == nil && r.left != "" {
-			r.err = fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
-		}
+	if d.Config, d.Switch, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
+		return d, err
 	}
-	return d, cmp.Or(err, r.err, levelsFit(&d))
+	parseWindows(&d, &r)
+	if r.err == nil && r.left != "" {
+		r.err = fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
+	}
+	if err := cmp.Or(r.err, levelsFit(&d, &owed)); err != nil {
+		return d, err
+	}
+	if form&formUsed == 0 {
+		d = d.AtRest()
+	}
+	return d, nil
 }
 
-// levelsFit is an error where a level of d is above its burst, or its rest a tick or more.
-func levelsFit(d *protocol.BucketDump) error {
+// parseUsed reads the part of a bucket in use.
+func parseUsed(d *protocol.BucketDump, r *reader) {
+	d.Share, d.Width, d.Keep = r.double(), r.number(4, 1, 1<<29), r.time(wholeMax-1)
+	d.MovedAt, d.ContendedUntil, d.IdleSince = r.time(d.Now), r.time(wholeMax-1), r.time(d.Now)
+	ledger, weight := int64(0), int64(0)
+	for i := range d.Held {
+		d.Held[i] = r.number(7, 0, lease.WaitingMax)
+		ledger += d.Held[i]
+	}
+	for i := range d.Weight {
+		d.Weight[i] = r.number(7, 0, lease.WaitingMax)
+		weight += d.Weight[i]
+	}
+	if !(d.Share > 0 && d.Share < wholeMax) || max(ledger, weight) > lease.WaitingMax {
+		r.err = cmp.Or(r.err, fmt.Errorf("%w: the share or the ledger is out of range", errLayout))
+	}
+}
+
+// levelsFit sets the levels that owe something. It is an error where a level of d is above its burst, or its
+// rest a tick or more.
+func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	for k, l := range d.Config.Limits {
 		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
 		if d.Level[k] > l.Capacity()*scale.Unit {
@@ -189,12 +189,18 @@ func levelsFit(d *protocol.BucketDump) error {
 		if d.Rest[k] < 0 || d.Rest[k] >= scale.Tick {
 			return fmt.Errorf("%w: a rest is out of range [0, tick)", errLayout)
 		}
+		if owes := owed[k]; owes != 0 {
+			if !(owes < 0 && owes > -wholeMax) || owes != math.Trunc(owes) || d.Level[k] > 0 || l.Windowed() {
+				return fmt.Errorf("%w: a level of %v is out of range", errLayout, owes)
+			}
+			d.Level[k] = int64(owes)
+		}
 	}
 	return nil
 }
 
-// parseWindows reads what is charged to the windows of d from r. The levels and rests of windows,
-// which are their sums and what window.lua says, become 0.
+// parseWindows reads what is charged to the windows of d from r. The levels and rests of windows, which are
+// their sums and how many cells there are, become 0.
 func parseWindows(d *protocol.BucketDump, r *reader) {
 	for k, l := range d.Config.Limits {
 		if !l.Windowed() {
@@ -210,21 +216,21 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 		case len(r.left) < periodSize:
 			fits = false
 		default:
-			w.Period, w.Begun = r.number(-1, wholeMax-1), rest
+			period, begun := r.double(), r.double()
+			starts := period*float64(scale.Tick) + float64(scale.Offset)
 			// The period that has begun has not ended yet.
-			fits = fits && w.Begun <= d.Now && starts(w.Period, scale) < wholeMax/2 &&
-				starts(w.Period, scale)+float64(scale.Tick) > float64(d.Clock)
+			fits = fits && rest == 0 && period == math.Trunc(period) && begun == math.Trunc(begun) &&
+				begun <= float64(d.Now) && begun > -wholeMax/2 && starts < wholeMax/2 &&
+				starts+float64(scale.Tick) > float64(d.Clock)
+			if fits {
+				w.Period, w.Begun = int64(period), int64(begun)
+			}
 		}
 		if !fits || r.err != nil {
 			r.err = fmt.Errorf("%w: a window charge is out of range", errLayout)
 			return
 		}
 	}
-}
-
-// starts returns when a period of a calendar starts, by the server's clock.
-func starts(period int64, s lease.Scale) float64 {
-	return float64(period)*float64(s.Tick) + float64(s.Offset)
 }
 
 // parseCells reads n cells of a sliding window, as they were at the given time, from r. It reports whether
@@ -248,54 +254,57 @@ func parseCells(w *protocol.WindowDump, s lease.Scale, n, at int64, r *reader) b
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
 // an earlier bucket left is as good as absent.
 func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDump, of bool, err error) {
-	if text, err = ofLayout(text); err != nil {
+	if text, _, err = ofLayout(text); err != nil {
 		return record, false, err
 	}
-	if len(text) != 8*recordNumbers {
+	if len(text) != recordSize {
 		return record, false, fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
 	}
 	r := reader{left: text}
-	of = r.count() == d.Created
-	of = r.count() == d.Epoch && of
-	record = protocol.RecordDump{Seq: r.count(), Ends: r.count(), Held: r.count(), Weight: r.count(),
-		Waiting: r.count(), Granted: r.count(), Void: r.count() == 1, Since: r.count(), Last: r.count(),
-		Allowance: r.double()}
+	of = r.time(wholeMax) == d.Created
+	of = r.time(wholeMax) == d.Epoch && of
+	record = protocol.RecordDump{
+		Seq: r.time(wholeMax), Ends: r.time(wholeMax), Held: r.number(7, 0, wholeMax), Weight: r.whole(4),
+		Waiting: r.number(7, 0, wholeMax), Granted: r.number(7, 0, wholeMax), Void: r.number(1, 0, 1) == 1,
+		Since: r.time(wholeMax), Last: r.time(wholeMax), Allowance: r.double(),
+	}
 	return record, of, r.err
 }
 
-// readSize is how many bytes of a bucket tell its form and its counters: one more than the longest
-// short form has, so that what is shorter is in the short form and complete.
-var readSize = layoutMark + restSize(lease.LimitsMax) + datedSize + 1
+// readSize is how many bytes of a bucket, or of a record, a scan reads: all but the charges of windows.
+var readSize = layoutMark + bucketSize(formDated-1+formDated+formUsed+formPast)
 
 // parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
 // record's lease ends, in the bucket's running time.
 func (r *Reading) parse(text string) (ends int64) {
-	if r.Holder == "" && len(text) < readSize {
-		d, err := parseBucket(text)
-		r.Created, r.Epoch, r.Counter, r.Spent, r.Denied, r.Err =
-			d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, err
-		return 0
-	}
-	n := counterNumbers
-	if r.Holder != "" {
-		n = recordHeadNumbers
-	}
-	text, err := ofLayout(text)
-	if err == nil && len(text) < 8*n {
-		err = fmt.Errorf("%w: the length is %d bytes", errLayout, len(text))
+	rest, form, err := ofLayout(text)
+	if size := bucketSize(form); err == nil && r.Holder == "" && len(rest) < size ||
+		r.Holder != "" && len(rest) != recordSize {
+		err = cmp.Or(err, fmt.Errorf("%w: the length is %d bytes", errLayout, len(rest)))
 	}
 	if r.Err = err; err != nil {
 		return 0
 	}
-	in := reader{left: text}
-	if r.Created, r.Epoch = in.count(), in.count(); r.Holder == "" {
-		r.Counter, r.Spent, r.Denied = in.count(), in.count(), in.count()
-	} else {
-		in.double() // seq
-		ends, r.Held, r.Weight, r.Waiting = in.count(), in.count(), in.count(), in.count()
+	in := reader{left: rest}
+	if r.Holder != "" {
+		r.Created, r.Epoch = in.time(wholeMax), in.time(wholeMax)
+		in.whole(7) // seq
+		ends, r.Held, r.Weight = in.time(wholeMax), in.number(7, 0, wholeMax), in.whole(4)
+		r.Waiting = in.number(7, 0, wholeMax)
+		r.Err = in.err
+		return ends
+	}
+	r.Epoch, r.Counter = in.number(7, 1, lease.WaitingMax), in.whole(6)
+	in.whole(7) // now
+	in.whole(4) // ttl
+	r.Created, r.Spent, r.Denied = r.Epoch, in.whole(6), in.whole(6)
+	if form&formPast != 0 {
+		limits := int(form%formDated) + 1
+		in.left = rest[bucketSize(form)-configSize(limits)-owedSize*limits-pastSize:]
+		r.Created = in.time(wholeMax)
 	}
 	r.Err = in.err
-	return ends
+	return 0
 }
 
 // userKey returns the key whose bucket is at redisKey, and the holder if a record is there. For a

@@ -1,8 +1,10 @@
 package redisbucket
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -57,24 +59,14 @@ func (a *answer) number(name string, least, most int64) int64 {
 	return n
 }
 
-// duration returns the next item, in microseconds, which must be from least to wholeMax.
-func (a *answer) duration(name string, least int64) time.Duration {
-	return time.Duration(a.number(name, least, wholeMax)) * time.Microsecond
-}
-
 func (a *answer) flag(name string) bool { return a.number(name, 0, 1) == 1 }
 
-// config returns the configuration in force. An empty text stands for proposed, if that is not nil.
-func (a *answer) config(proposed *lease.Config) lease.Config {
+// config returns the configuration in force.
+func (a *answer) config() lease.Config {
 	ttl := time.Duration(a.number("ttl", 1, ttlMax.Microseconds())) * time.Microsecond
 	text := a.text("configuration")
 	if a.err != nil {
 		return lease.Config{}
-	}
-	if text == "" && proposed != nil {
-		c := *proposed
-		c.TTL = ttl
-		return c
 	}
 	c, on, err := parseConfig(text, ttl)
 	if err != nil {
@@ -95,7 +87,8 @@ func (a *answer) limits(
 	}
 	for k, l := range c.Limits {
 		// A level is negative if a charge is owed, or if it is below the headroom.
-		levels[k], next[k] = a.number("level", -wholeMax, l.Capacity()), a.duration("next", 0)
+		levels[k], next[k] = a.number("level", -wholeMax, l.Capacity()),
+			time.Duration(a.number("next", 0, wholeMax))*time.Microsecond
 	}
 }
 
@@ -125,52 +118,83 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua to r. It checks everything against what r allows, so
+// decodeGrant reads the reply of lease.lua or draw.lua to r. It checks everything against what r allows, so
 // that nothing a broken peer sends can mint tokens.
-func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
-	if text, ok := v.(string); ok {
+func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
+	text, ok := v.(string)
+	switch {
+	case !ok:
+		if _, err = open(v, lease.ErrInvalidRequest); err == nil {
+			err = fmt.Errorf("%w: an array that is no refusal", ErrReply)
+		}
+		return g, err
+	case len(text) == drawReply:
 		return decodeDraw(text, r)
+	case len(text) < grantSize+levelReply:
+		return g, fmt.Errorf("%w: string of %d bytes", ErrReply, len(text))
 	}
-	a, err := open(v, lease.ErrInvalidRequest)
-	if err != nil {
-		return lease.Grant{}, err
+	in := reader{left: text}
+	duration := func(least, most int64) time.Duration {
+		return time.Duration(in.number(7, least, most)) * time.Microsecond
 	}
-	g := lease.Grant{
-		Seq:        a.number("seq", r.Seq, r.Seq),
-		Granted:    a.number("granted", 0, r.Want),
-		Void:       a.flag("void"),
-		Delay:      a.duration("delay", 0),
-		RetryAfter: a.duration("retry after", 0),
-		// The next call carries these, and the times, so they must be numbers that a request may have.
-		Epoch:        a.number("epoch", 1, lease.WaitingMax),
-		Counter:      a.number("counter", 0, lease.WaitingMax),
-		ActiveWeight: a.number("active weight", 1, wholeMax),
-		Contended:    a.flag("contended"),
-		Expiry:       a.duration("expiry", 1),
-		LeaseMax:     a.duration("longest lease", 1),
-		Frozen:       a.duration("frozen", 0),
-		Running:      a.number("running time", 0, lease.WaitingMax),
-		ServerTime:   a.number("server time", 0, lease.WaitingMax),
-		Ledger:       a.number("ledger", 0, wholeMax),
-		Target:       a.duration("target", 1),
-		Config:       a.config(&r.Config),
+	g.Seq, g.Granted = in.number(7, r.Seq, r.Seq), in.number(7, 0, r.Want)
+	flags := in.number(1, 4, 4*lease.LimitsMax+3)
+	g.Void, g.Contended = flags&1 != 0, flags&2 != 0
+	g.Delay, g.RetryAfter = duration(0, wholeMax), duration(0, wholeMax)
+	// The next call carries these, and the times, so they must be numbers that a request may have.
+	g.Epoch, g.Counter = in.number(7, 1, lease.WaitingMax), in.number(6, 0, lease.WaitingMax)
+	g.ActiveWeight, g.Expiry = in.number(7, 1, wholeMax), duration(1, wholeMax)
+	g.LeaseMax = duration(1, leaseMax.Microseconds())
+	g.Frozen, g.Running = duration(0, leaseMax.Microseconds()), in.number(7, 0, lease.WaitingMax)
+	g.ServerTime, g.Ledger = in.number(7, 0, lease.WaitingMax), in.number(7, 0, wholeMax)
+	g.Target = duration(1, wholeMax)
+	ttl := time.Duration(in.number(4, 1, ttlMax.Microseconds())) * time.Microsecond
+	if in.err == nil {
+		g.Config, in.err = configOf(in.left, int(flags/4), r, ttl)
 	}
-	a.limits(&g.Config, &g.Levels, &g.Next)
+	for k, l := range g.Config.Limits {
+		// A level is negative if a charge is owed, or if it is below the headroom.
+		level := in.double()
+		if !(level >= -wholeMax && level <= float64(l.Capacity())) || level != math.Trunc(level) {
+			in.err = cmp.Or(in.err, fmt.Errorf("level is %v, must be whole, at most %d", level, l.Capacity()))
+			level = 0
+		}
+		g.Levels[k], g.Next[k] = int64(level), duration(0, wholeMax)
+	}
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want && protocol.SwitchOf(g.Config.Limits) != protocol.SwitchUnlimited
-	if g.Granted > 0 && g.Granted < r.Need {
-		a.fail("granted is %d, must be 0 or at least %d", g.Granted, r.Need)
+	if in.err == nil && (g.Granted > 0 && g.Granted < r.Need || g.LeaseMax < g.Config.TTL) {
+		in.err = fmt.Errorf("%w: granted %d of at least %d, longest lease %v of a ttl of %v", ErrReply, g.Granted,
+			r.Need, g.LeaseMax, g.Config.TTL)
 	}
-	if g.LeaseMax < g.Config.TTL || g.LeaseMax > leaseMax {
-		a.fail("longest lease is %v, must be the ttl (%v) to %v", g.LeaseMax, g.Config.TTL, leaseMax)
-	}
-	if g.Frozen > leaseMax {
-		a.fail("frozen is %v, must be at most %v", g.Frozen, leaseMax)
-	}
-	if a.err != nil { // the script has run, so the server is well; what it found of this key is not
-		return lease.Grant{}, fmt.Errorf("%w: %w", errFigure, a.err)
+	if in.err != nil { // the script has run, so the server is well; what it found of this key is not
+		return lease.Grant{}, fmt.Errorf("%w: %w: %w", errFigure, ErrReply, in.err)
 	}
 	return g, nil
+}
+
+// grantSize is the length of the numbers with which the reply of lease.lua begins, levelReply that of each level.
+const grantSize, levelReply = 102, 15
+
+// configOf returns the configuration in force, which ends the reply to r; left begins with so many levels. Without
+// a text it is what r proposes.
+func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
+	if len(left) < levelReply*levels {
+		return c, fmt.Errorf("%w: %d bytes are left", ErrReply, len(left))
+	}
+	if left = left[levelReply*levels:]; left == "" {
+		c = r.Config
+		c.TTL = ttl
+	} else {
+		var on protocol.Switch
+		if c, on, err = parseConfig(left, ttl); err == nil && on != protocol.SwitchNone {
+			c.Limits = on.Limits()
+		}
+	}
+	if err == nil && len(c.Limits) != levels {
+		err = fmt.Errorf("%w: %d levels of %d limits", ErrReply, levels, len(c.Limits))
+	}
+	return c, err
 }
 
 // drawReply is the length of the reply of draw.lua.
@@ -211,7 +235,7 @@ func decodeState(v any) (lease.State, error) {
 	st.Epoch, st.Counter = a.number("epoch", 0, wholeMax), a.number("counter", 0, wholeMax)
 	st.Spent, st.Denied = a.number("spent", 0, wholeMax), a.number("denied", 0, wholeMax)
 	st.ServerTime = a.number("server time", 0, wholeMax)
-	st.Config = a.config(nil)
+	st.Config = a.config()
 	a.limits(&st.Config, &st.Levels, &st.Next)
 	if a.err != nil {
 		return lease.State{}, a.err

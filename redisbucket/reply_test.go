@@ -22,21 +22,33 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// grantReply returns a good answer of lease.lua, with items replaced.
-func grantReply(replaced map[int]any) []any {
-	items := []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2),
-		int64(1), int64(1_800_000), int64(457_000), int64(20_000), int64(1_700_000_000_000_001),
-		int64(1_700_000_000_000_000),
-		int64(60), int64(150_000), int64(400_000), "", int64(40), int64(7000)}
-	for i, v := range replaced {
-		items[i] = v
-	}
-	return items
+// Places in a reply of lease.lua for one limit.
+var (
+	replySeq, replyGranted, replyFlags  = place{0, 7}, place{7, 7}, place{14, 1}
+	replyDelay, replyEpoch, replyActive = place{15, 7}, place{29, 7}, place{42, 7}
+	replyExpiry, replyLeaseMax          = place{49, 7}, place{56, 7}
+	replyFrozen, replyRunning           = place{63, 7}, place{70, 7}
+	replyClock, replyLedger             = place{77, 7}, place{84, 7}
+	replyTarget, replyTTL, replyNext    = place{91, 7}, place{98, 4}, place{110, 7}
+)
+
+const replyLevel = 102
+
+// grantReply returns a good answer of lease.lua, with changes.
+func grantReply(changes ...change) string {
+	b := appendWhole(appendWholes(nil, 7, 7, 5), 1, 2+4)
+	b = appendWhole(appendWholes(b, 7, 1000, 0, 11), 6, 3)
+	b = appendWholes(b, 7, 2, 1_800_000, 457_000, 20_000, 1_700_000_000_000_001, 1_700_000_000_000_000, 60, 150_000)
+	b = append(appendWhole(b, 4, 400_000), doubles(40)...)
+	return changed(0, changes...)(string(appendWhole(b, 7, 7000)))
 }
+
+// stateLevel is where the level is in stateReply.
+const stateLevel = 12
 
 // stateReply returns a good answer of configure.lua.
 func stateReply(t testing.TB) []any {
-	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3),
+	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3), int64(5), int64(7),
 		int64(1_700_000_000_000_000), int64(400_000),
 		textOf(t, request(1).Config), int64(40), int64(10_000)}
 }
@@ -44,7 +56,7 @@ func stateReply(t testing.TB) []any {
 func TestGrantIsRead(t *testing.T) {
 	r := request(7)
 	r.Waiting, r.Config.TTL = 2, briefTTL
-	g, err := decodeGrant(grantReply(nil), &r)
+	g, err := decodeGrant(grantReply(), &r)
 	want := lease.Grant{
 		Seq: 7, Granted: 5, Waited: 2, Short: true, Delay: time.Millisecond, Config: r.Config, Epoch: 11,
 		Counter: 3,
@@ -62,27 +74,36 @@ func TestGrantIsRead(t *testing.T) {
 func TestForeignRepliesAreErrors(t *testing.T) {
 	r := request(7)
 	r.Need = 4
-	good := grantReply(nil)
-	const levelAt = 19
-	replies := []any{nil, "OK", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5,
-		[]any{[]any{"ok"}}, []any{"hello"}, append(slices.Clone(good), int64(1)),
-		grantReply(map[int]any{2: int64(3)}),                              // below Need
-		grantReply(map[int]any{11: int64(4e9), 17: int64(3_600_000_001)}), // a T above an hour
-		grantReply(map[int]any{11: int64(7_200_000_001)}),                 // a lease above two
-		grantReply(map[int]any{12: int64(7_200_000_001)}),                 // or a wait for one
+	good := grantReply()
+	state := stateReply(t)
+	replies := []any{nil, "OK", "", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5,
+		[]any{[]any{"ok"}}, []any{"hello"}, append(slices.Clone(state), int64(1)), good + "x", good[:len(good)-1],
+		good + textOf(t, request(1).Config)[1:],
+		grantReply(replyGranted.to(3)),                                   // below Need
+		grantReply(replyLeaseMax.to(4e9), replyTTL.to(3_600_000_001)),    // a T above an hour
+		grantReply(replyFlags.to(0)), grantReply(replyFlags.to(2 + 4*2)), // no level, and two
 	}
-	for i := range good {
-		replies = append(replies, good[:i])
-		for _, v := range []any{nil, "x", "5", int64(-1), int64(math.MinInt64), int64(math.MaxInt64), 1.5,
-			[]any{}, errors.New("x")} {
-			if i != levelAt || v != int64(-1) { // a charge may be owed
-				replies = append(replies, grantReply(map[int]any{i: v}))
+	for i := range state {
+		for _, v := range []any{nil, "x", int64(-1), int64(math.MinInt64), int64(math.MaxInt64), 1.5, []any{}} {
+			odd := slices.Clone(state)
+			odd[i] = v
+			if i != stateLevel || v != int64(-1) { // a charge may be owed
+				replies = append(replies, odd)
 			}
 		}
+		replies = append(replies, state[:i])
 	}
-	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 11: 399_999, 12: 1 << 52,
-		13: 1 << 52, 14: 1 << 52, 16: 0, 17: 0, 19: 101} {
-		replies = append(replies, grantReply(map[int]any{i: v}))
+	for p, v := range map[place]int64{replySeq: 6, replyGranted: 11, replyFlags: 20, replyDelay: 1<<53 + 1,
+		replyEpoch: 0, replyActive: 0, replyExpiry: 0, replyLeaseMax: 399_999, replyFrozen: 7_200_000_001,
+		replyRunning: 1 << 52, replyClock: 1 << 52, replyLedger: 1<<53 + 1, replyTarget: 0, replyTTL: 0,
+		replyNext: 1<<53 + 1} {
+		replies = append(replies, grantReply(p.to(v)))
+	}
+	replies = append(replies, grantReply(replyLeaseMax.to(7_200_000_001)), grantReply(replyEpoch.to(1<<52)))
+	for _, bad := range append(notWhole, 101, -1<<53-2) {
+		if bad != -1<<53 {
+			replies = append(replies, double(replyLevel, bad)(good))
+		}
 	}
 	for _, v := range replies {
 		g, err := decodeGrant(v, &r)
@@ -169,6 +190,9 @@ var announces = regexp.MustCompile(`[*$%~>|!=][+]?[0-9]{7}`)
 // onTheWire returns items as a server sends them.
 func onTheWire(items []any) []string {
 	words := []string{fmt.Sprintf("*%d\r\n", len(items))}
+	if len(items) == 1 {
+		words = nil
+	}
 	for _, item := range items {
 		if n, ok := item.(int64); ok {
 			words = append(words, fmt.Sprintf(":%d\r\n", n))
@@ -197,8 +221,7 @@ func FuzzWire(f *testing.F) {
 	}
 	other := request(1).Config
 	other.Limits[0], other.Version.Revision = lease.PerSecond(200), 1
-	changed := grantReply(map[int]any{17: textOf(f, other)})
-	for _, items := range [][]any{grantReply(nil), stateReply(f), changed} {
+	for _, items := range [][]any{{grantReply()}, stateReply(f), {grantReply() + textOf(f, other)}} {
 		good := onTheWire(items)
 		f.Add([]byte(strings.Join(good, "")))
 		for i := range good {

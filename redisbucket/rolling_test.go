@@ -84,8 +84,8 @@ func (r *rollout) admit(now time.Time, lately *int64) {
 	}
 }
 
-// TestTwoReleasesShareARedis: processes of a release that stores layout 2 join those of one that knows
-// layout 1 alone, and leave again. The bound holds for all of them together with FallbackDeny; with
+// TestTwoReleasesShareARedis: processes of a release that stores layout 3 join those of one that knows
+// layout 2 alone, and leave again. The bound holds for all of them together with FallbackDeny; with
 // FallbackLocalShare those of the older release admit their local shares beside it.
 func TestTwoReleasesShareARedis(t *testing.T) {
 	for name, fallback := range map[string]hybrid.Fallback{
@@ -102,13 +102,13 @@ func TestTwoReleasesShareARedis(t *testing.T) {
 				var logs []*lines
 				var stops []func()
 				for i := range older {
-					admitted, log, stop := r.start(1)
+					admitted, log, stop := r.start(2)
 					older[i], logs = admitted, append(logs, log)
 					defer stop()
 				}
 				time.Sleep(2 * time.Second)
 				for i := range newer {
-					admitted, _, stop := r.start(2)
+					admitted, _, stop := r.start(3)
 					newer[i], stops = admitted, append(stops, stop)
 				}
 				time.Sleep(2 * time.Second)

@@ -137,11 +137,7 @@ func (w *walk) read(ctx context.Context, rdb redis.UniversalClient, names []stri
 	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, name := range names {
 			if key, holder, ok := w.userKey(name); ok {
-				size := readSize
-				if holder != "" {
-					size = layoutMark + 8*recordHeadNumbers
-				}
-				all = append(all, one{Reading{Key: key, Holder: holder}, p.GetRange(ctx, name, 0, int64(size-1))})
+				all = append(all, one{Reading{Key: key, Holder: holder}, p.GetRange(ctx, name, 0, int64(readSize-1))})
 			}
 		}
 		return nil

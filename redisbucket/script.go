@@ -28,7 +28,7 @@ func newScript(name string) *script {
 		return string(text)
 	}
 	var parts []string
-	for _, part := range []string{"window", "common", "open", "change", name, "close"} {
+	for _, part := range []string{"sliding", "calendar", "window", "bucket", "common", "open", "change", name, "close"} {
 		parts = append(parts, source(part))
 	}
 	switch name {
@@ -44,7 +44,7 @@ func newScript(name string) *script {
 // layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
 // the lowest that they read. layout rises when a release stores anything that the one before would
 // misread. The scripts leave a higher number alone.
-const layout, layoutOldest = 1, 1
+const layout, layoutOldest = 2, 2
 
 func scriptOf(source string) *script {
 	sum := sha1.Sum([]byte(source))

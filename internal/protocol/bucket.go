@@ -141,6 +141,9 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	return nil
 }
 
+// countMax is where counts begin anew that decide nothing.
+const countMax = 1 << 48
+
 // count adds the figures of r to the counters, which decide nothing. rec is of before the call. Debt and
 // charge that travel again, where no reply has come, are counted again.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
@@ -153,8 +156,8 @@ func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) 
 			used = min(used+l.Tokens, lease.WaitingMax)
 		}
 	}
-	b.spent = (b.spent + used) % exact.MaxUnits
-	b.denied = (b.denied + r.Denied) % exact.MaxUnits
+	b.spent = (b.spent + used) % countMax
+	b.denied = (b.denied + r.Denied) % countMax
 }
 
 // locate finds where rec's entry is now; live says that it is of this epoch and still in the ring.
@@ -248,6 +251,9 @@ func (b *Bucket) settle(clock int64) {
 	}
 	b.ring.base = now / b.ring.width
 	b.pass(at, now, clock)
+	if b.now >= b.frozen {
+		b.frozen = 0
+	}
 }
 
 // pass is step 2 for the interval (from, to], during which the ledger does not change. The server's clock says

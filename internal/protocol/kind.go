@@ -44,7 +44,7 @@ type moment struct {
 	now    int64 // the running time
 	clock  int64 // the server's clock
 	ledger int64 // tokens that are leased
-	frozen int64 // no refill before this time; 0 where no loss was ever proven
+	frozen int64 // no refill before this time; 0 where no loss is waited out
 	setAt  int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 }
 

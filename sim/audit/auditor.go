@@ -3,8 +3,6 @@ package audit
 import (
 	"math"
 	"slices"
-
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // An Auditor holds every admission to the keys of one limiter against the bounds of each key, over
@@ -122,7 +120,7 @@ func (a *Auditor) count(at, server int64, key int32, n int64) {
 		if m == nil {
 			m = a.meter(key, i)
 		}
-		if m.bound.Kind == lease.KindCalendar {
+		if m.bound.byServer() {
 			m.Admit(server, n)
 		} else {
 			m.Admit(at, n)
@@ -135,7 +133,7 @@ func (a *Auditor) settle(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
 		at := m.at
-		if a.bounds[i].Kind == lease.KindCalendar {
+		if a.bounds[i].byServer() {
 			at = m.server
 		}
 		a.meter(key, i).Net(at, m.admitted, m.charged, m.refunded)

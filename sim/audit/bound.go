@@ -66,8 +66,9 @@ func (b Bound) Validate() error {
 	if b.Overcommit < 0 {
 		complain("Overcommit is %d, must be 0 or more", b.Overcommit)
 	}
+	known := int(b.Kind) < len(kinds)
 	atOnce, name := b.Burst, "Burst"
-	if b.windowed() {
+	if known && b.windowed() {
 		atOnce, name = b.Tokens, "Tokens"
 	}
 	if atOnce > 0 && b.Overcommit > math.MaxInt64-atOnce {
@@ -76,16 +77,14 @@ func (b Bound) Validate() error {
 	if b.Offset < 0 || b.Offset > 0 && b.Offset >= b.Per {
 		complain("Offset is %v, must be 0 to below Per", b.Offset)
 	}
-	if b.Kind > lease.KindCalendar {
-		complain("Kind is %v, must be at most %v", b.Kind, lease.KindCalendar)
+	if !known {
+		complain("Kind is %v, must be at most %v", b.Kind, lease.Kind(len(kinds)-1))
 	}
 	if faults == nil {
 		return nil
 	}
 	return fmt.Errorf("%w %+v: %w", ErrBound, b, errors.Join(faults...))
 }
-
-func (b Bound) windowed() bool { return b.Kind != lease.KindBucket }
 
 // ceiling is the part of the bound that does not grow with the window, in tokens.
 func (b Bound) ceiling() int64 {

@@ -2,12 +2,9 @@ package audit
 
 import (
 	"math"
-
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// window is the Meter of a sliding window or of a calendar. A calendar is a sliding window of
-// length 1 in which what happens in the k-th period happens at time k.
+// window is the Meter of a limit that is a window.
 //
 // Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does not make
 // room before it, nor after the window that it lies in. A charge is owed while the window holds it.
@@ -22,36 +19,19 @@ func newWindow(b Bound) *window {
 	if !b.windowed() {
 		return nil
 	}
-	length := uint64(1)
-	if b.Kind == lease.KindSliding {
-		length = uint64(b.Per)
-	}
+	length := kinds[b.Kind].length(b)
 	return &window{bound: b, used: run{length: length}, owed: run{length: length}}
 }
 
 // net is Meter.Net. The bound is about the most used in any window that ends now, less the most owed.
 func (w *window) net(at, n, charged, refunded int64) {
-	if w.bound.Kind == lease.KindCalendar {
-		at = w.bound.period(at)
-	}
+	at = kinds[w.bound.Kind].place(w.bound, at)
 	w.used.add(at, n+charged-refunded)
 	if charged > 0 || refunded > 0 || w.owed.line != nil {
 		w.owed.add(at, -refunded)
 		w.owed.add(at, charged)
 	}
 	w.peak = max(w.peak, w.used.most()-w.owed.most())
-}
-
-// period is the number of the period that holds a time.
-func (b Bound) period(at int64) int64 {
-	k, into := at/int64(b.Per), at%int64(b.Per)
-	if into < 0 {
-		k, into = k-1, into+int64(b.Per)
-	}
-	if into < int64(b.Offset) {
-		k--
-	}
-	return k
 }
 
 // run finds the largest sum of what was counted in (s, now], over all s from now-length on: where
@@ -97,7 +77,7 @@ func (r *run) most() int64 {
 	return max(0, r.sum-r.line[r.head].sum)
 }
 
-// worstWindow is Worst of a sliding window or a calendar, for spans in order of Before, and their positions
+// worstWindow is Worst of a window, for spans in order of Before, and their positions
 // in order of After. A window that ends at e counts spans that begin at or after a time that rises with e.
 func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	counted := make([]bool, len(starts))
@@ -125,13 +105,9 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	return b.judge(b.rate(), worst.From, worst.To, worst.Admitted)
 }
 
-// begin is the first moment of the longest window that ends at e: an admission at e-Per lies in
-// none with one at e.
+// begin is the first moment of the longest window that ends at e.
 func (b Bound) begin(e int64) int64 {
-	from := e - int64(b.Per) + 1
-	if b.Kind == lease.KindCalendar {
-		from = b.period(e)*int64(b.Per) + int64(b.Offset)
-	}
+	from := kinds[b.Kind].begin(b, e)
 	if from > e {
 		return math.MinInt64 // it wrapped
 	}

@@ -1,0 +1,135 @@
+-- bucket.lua: token buckets (docs/protocol.md sections 3.2 and 3.3). KEYS, ARGV and units: common.lua.
+--
+-- A limit l of a configuration has its level and rest, and the numbers of its burst: burst, most (with the
+-- overcommit), unit, step, tick, and full, the time to fill.
+
+local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
+
+-- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
+local function capacity(l, held)
+  if l.full == 3153600000000000 then return 0 end -- one that starts empty never fills
+  local tokens = l.most - held
+  if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
+  return tokens * l.unit
+end
+
+-- brim drops the rest of a full limit. room is the units that are missing. If the rest is worth them
+-- already, they count.
+local function brim(l, room)
+  if room <= 0 or room < l.step and room * l.tick <= l.step * l.rest then
+    if room > 0 then l.level = l.level + room end
+    l.rest = 0
+  end
+end
+
+-- refill does step 2 for the time from `from` to `to`, in which the ledger does not change.
+local function refill(c, from, to, held)
+  if to <= from then return end
+  for k = 1, c.n do
+    local l = c[k]
+    local room = l.kind and 0 or capacity(l, held) - l.level
+    if room <= 0 then
+      l.rest = 0
+    else
+      local elapsed = to - from + l.rest
+      local ticks, needed = elapsed / l.tick, (room + l.step - 1) / l.step
+      ticks = ticks - ticks % 1
+      if ticks >= needed - needed % 1 then
+        l.level, l.rest = l.level + room, 0
+      else
+        l.level, l.rest = l.level + ticks * l.step, elapsed - ticks * l.tick
+        brim(l, room - ticks * l.step)
+      end
+    end
+  end
+end
+
+-- wait returns the time until limit l has n tokens, or its burst; nothing refills during frost.
+local function wait(l, n, frost)
+  if l.kind then return l.wait(l, n, frost) end
+  local missing = (n < l.burst and n or l.burst) * l.unit - l.level
+  if missing <= 0 then return 0 end
+  local ticks = (missing + l.step - 1) / l.step
+  return (ticks - ticks % 1) * l.tick - l.rest + frost
+end
+
+-- life returns the time after which what was used or is owed counts for nothing (section 6.14). The used part of
+-- the overcommit counts too.
+local function life(l)
+  local full = l.full
+  if l.most > l.burst then
+    full = min(floor((l.most * l.unit + l.step - 1) / l.step), floor(3153600000000000 / l.tick)) * l.tick
+  end
+  if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
+  return full
+end
+
+-- bucketRules returns the functions that few calls need.
+local function bucketRules()
+  local rules = {}
+
+  -- deepest returns the largest debt of limit l, in units.
+  local function deepest(l)
+    local exact, years = (2^53 - 1 - l.most * l.unit - l.step) / l.step, (3153600000000000 - l.full) / l.tick
+    return floor(exact < years and exact or years) * l.step
+  end
+  rules.deepest = deepest
+
+  -- fillBy raises limit l by up to units, as far as it has room. It returns whether it did.
+  local function fillBy(l, units, held)
+    local room = capacity(l, held)
+    local raised = l.level + units > room and room or l.level + units
+    local does = raised > l.level
+    if does then l.level = raised end
+    brim(l, room - l.level)
+    return does
+  end
+
+  -- back credits n tokens that a known call returns (step 6).
+  function rules.back(l, n, held) fillBy(l, min(n, l.burst) * l.unit, held) end
+
+  -- late does step 6 for one entry of what is reported late. known says that the tokens that come back count. It
+  -- returns whether a refund did.
+  function rules.late(l, kind, n, time, known, setAt, now, held)
+    local units = min(n, l.burst) * l.unit
+    if kind == 0 and known and time > setAt and time <= now then -- worth what was not refilled since
+      local ticks = floor((now - time + l.tick - 1) / l.tick)
+      if ticks < floor((units + l.step - 1) / l.step) then fillBy(l, units - ticks * l.step, held) end
+    elseif kind == 1 and known then
+      return fillBy(l, units, held)
+    elseif kind == 2 then
+      l.level = min(l.level, max(0, l.level - units))
+    elseif kind == 3 then
+      local deep = deepest(l)
+      l.level = n > floor((l.level + deep) / l.unit) and 0 - deep or l.level - n * l.unit
+    end
+    return false
+  end
+
+  -- follow has limit `to` go on with limit `from` (section 6.11): with the tokens that fit. same says that the
+  -- limit has not changed. A debt stays, rounded up because the next step rounds down.
+  function rules.follow(to, from, same)
+    if same then
+      to.level, to.rest = max(from.level, 0 - deepest(to)), from.rest
+      return
+    end
+    local level = from.level
+    if from.burst > to.burst then level = min(level, to.burst * from.unit) end
+    if to.full == 3153600000000000 then level = min(level, 0) end
+    local whole = floor(level / from.unit)
+    -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product passes 2^53.
+    local left, part, over, y, bit = level - whole * from.unit, 0, 0, to.unit, 2^51
+    while bit >= 1 do
+      part, over = 2 * part, 2 * over
+      if over >= from.unit then part, over = part + 1, over - from.unit end
+      if y >= bit then
+        y, over = y - bit, over + left
+        if over >= from.unit then part, over = part + 1, over - from.unit end
+      end
+      bit = bit / 2
+    end
+    to.level = max(whole * to.unit + part, 0 - deepest(to))
+  end
+
+  return rules
+end

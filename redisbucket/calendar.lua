@@ -1,0 +1,57 @@
+-- calendar.lua: the period of a calendar (docs/protocol.md section 3.10). window.lua calls these functions. KEYS,
+-- ARGV and units: common.lua.
+--
+-- A calendar counts one sum, for the period of that number by the server's clock. In the bucket's text the rest
+-- of the limit is 0, and the end has the number of the period and the running time at which that began, two
+-- doubles.
+
+local function calendar(encode, decode)
+  local rules, floor, min = {}, math.floor, math.min
+
+  -- limit completes window l. It returns whether the numbers are right.
+  function rules.limit(l)
+    l.full, l.period, l.begun = l.tick, -2, 0
+    return l.offset < l.tick
+  end
+
+  function rules.clear(l) l.period = -2 end
+
+  -- pass begins anew at the boundary. A clock that steps back leaves the period that has begun, or makes it
+  -- the next one.
+  function rules.pass(l, now, clock)
+    local since = clock - l.offset
+    local period = floor(since / l.tick)
+    if period > l.period then
+      l.sum, l.period, l.begun = 0, period, now - (since - period * l.tick)
+    else
+      l.period = min(l.period, period + 1)
+    end
+  end
+
+  function rules.add(l, at, n) end
+
+  function rules.remove(l, n) end
+
+  function rules.covers(l, at) return at >= l.begun end
+
+  -- next returns the time until the boundary.
+  function rules.next(l, missing) return (l.period + 1) * l.tick + l.offset - l.clock end
+
+  function rules.read(l, text, at, count, was, before)
+    if count > 0 or at + 15 > #text then return nil end
+    l.period, l.begun = decode('<dd', text, at)
+    local starts = l.period * l.tick + l.offset
+    if l.period % 1 ~= 0 or l.begun % 1 ~= 0 or starts + l.tick <= before or not (starts < 2^52)
+        or l.begun > was or l.begun <= -2^52 then
+      return nil
+    end
+    return at + 16
+  end
+
+  -- text returns the end of the text, and the rest.
+  function rules.text(l) return encode('<dd', l.period, l.begun), 0 end
+
+  function rules.follow(to, from) to.period, to.begun = from.period, from.begun end
+
+  return rules
+end

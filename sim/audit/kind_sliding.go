@@ -1,0 +1,12 @@
+package audit
+
+type sliding struct{}
+
+func (sliding) byServer() bool { return false }
+
+func (sliding) place(_ Bound, at int64) int64 { return at }
+
+func (sliding) length(b Bound) uint64 { return uint64(b.Per) }
+
+// begin is a moment later than Per ago: an admission at e-Per lies in no window with one at e.
+func (sliding) begin(b Bound, e int64) int64 { return e - int64(b.Per) + 1 }
