@@ -182,14 +182,15 @@ func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c l
 	if len(left) < levelReply*levels {
 		return c, fmt.Errorf("%w: %d bytes are left", ErrReply, len(left))
 	}
+	on := protocol.SwitchOf(r.Config.Limits)
 	if left = left[levelReply*levels:]; left == "" {
 		c = r.Config
 		c.TTL = ttl
 	} else {
-		var on protocol.Switch
-		if c, on, err = parseConfig(left, ttl); err == nil && on != protocol.SwitchNone {
-			c.Limits = on.Limits()
-		}
+		c, on, err = parseConfig(left, ttl)
+	}
+	if err == nil && on != protocol.SwitchNone {
+		c.Limits = on.Limits()
 	}
 	if err == nil && len(c.Limits) != levels {
 		err = fmt.Errorf("%w: %d levels of %d limits", ErrReply, levels, len(c.Limits))
