@@ -237,7 +237,7 @@ func everywhere(t *testing.T, body func(t *world)) {
 	inVirtualTime(t, body)
 	t.Run("redis by its own clock", func(t *testing.T) {
 		rdb := client(t, redistest.Start(t).Addr)
-		body(&world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb, false)}})
+		body(&world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb)}})
 	})
 }
 
@@ -252,14 +252,14 @@ func inVirtualTime(t *testing.T, body func(t *world)) {
 			w := newWorld(t)
 			w.rdb = client(t, addr)
 			w.rdb.AddHook(&bubbled{t: t, clock: w.clock, raw: client(t, addr), expires: make(map[string]time.Time)})
-			w.replace(storeOn(t, w.rdb, true))
+			w.replace(storeOn(t, w.rdb))
 			body(w)
 		})
 	})
 }
 
-func storeOn(t *testing.T, rdb *redis.Client, clientTime bool) lease.Store {
-	store, err := redisbucket.New(rdb, redisbucket.Config{ClientTime: clientTime})
+func storeOn(t *testing.T, rdb *redis.Client) lease.Store {
+	store, err := redisbucket.New(rdb, redisbucket.Config{})
 	noErr(t, err)
 	return store
 }
@@ -330,7 +330,7 @@ func (t *world) redisKeys() []string {
 }
 
 // bubbled makes a real Redis live in the virtual time of a bubble, as a hook of the client: every
-// script call is told what time it is (Config.ClientTime), and the keys that it touches expire by
+// script call is told what time it is (ARGV[2]), and the keys that it touches expire by
 // that time and not by the server's own, which may stand still or run while the other does not.
 type bubbled struct {
 	t     *testing.T

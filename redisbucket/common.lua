@@ -32,7 +32,7 @@
 --          1 ms or 1 s, and 4 more where the burst follows from the limit. per_ns may exceed 2^53 and is
 --          only compared. A sliding window has the code 8, a calendar 16, or 4 more; burst is its tokens,
 --          unit the offset of a calendar, and step the length of either, in microseconds
--- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
+-- ARGV[2]  '' to use the server's clock, otherwise, in tests, the time in microseconds
 -- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
 --

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
@@ -29,10 +28,6 @@ type Config struct {
 	Prefix string
 	// InFlight is the most pipelines under way to one Redis node; more wait. 0 means 64.
 	InFlight int
-	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside
-	// scripts. Clocks must agree to a second. A clock that is ahead of all others by d refills every
-	// bucket by d, once; see docs/operations.md. Off by default.
-	ClientTime bool
 }
 
 // Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It runs no goroutine
@@ -41,7 +36,7 @@ type Store struct {
 	rdb      redis.UniversalClient
 	prefix   string
 	inFlight int64
-	now      func() string // the time argument of the scripts, empty for the server's clock
+	now      func() string // the time argument of the scripts: empty, for the server's clock, but in tests
 
 	leaseScript     *script
 	drawsScript     *script
@@ -109,9 +104,6 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		configureScript: newScript("configure"),
 		nodes:           make(map[string]*node),
 		pipelines:       make(map[*pipeline]bool),
-	}
-	if cfg.ClientTime {
-		s.now = func() string { return fmt.Sprint(time.Now().UnixMicro()) }
 	}
 	_, single := rdb.(*redis.Client)
 	s.alone.Store(!single)

@@ -130,20 +130,15 @@ func TestARingIsRefused(t *testing.T) {
 		strings.Contains(err.Error(), "InFlight"), "%v", err)
 }
 
-func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
+func TestTheClockIsTheServers(t *testing.T) {
 	testkit.RequireMiniredis(t)
-	for _, clientTime := range []bool{false, true} {
-		// given a server whose clock shows 2001
-		server := miniredis.RunT(t)
-		server.SetTime(time.Unix(1_000_000_000, 0))
-		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		defer rdb.Close()
-		s, err := New(rdb, Config{ClientTime: clientTime})
-		testkit.NoErr(t, err)
-		at := granted(t, s, "k", request(1)).ServerTime
-		in2001 := at == 1_000_000_000_000_000
-		testkit.Check(t, in2001 == !clientTime, "client time %v: server time is %d", clientTime, at)
-	}
+	// given a server whose clock shows 2001
+	server := miniredis.RunT(t)
+	server.SetTime(time.Unix(1_000_000_000, 0))
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	at := granted(t, storeOver(t, rdb), "k", request(1)).ServerTime
+	testkit.Check(t, at == 1_000_000_000_000_000, "server time is %d", at)
 }
 
 // TestOnlyValidCallsAreSent: every call comes back once, and an invalid one says so.

@@ -243,29 +243,6 @@ func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 	}
 }
 
-// TestClientTimeWithClocksThatDisagree: with Redis.ClientTime a bucket goes by the clocks of its
-// callers. Up to a second between them it follows the one that is furthest ahead, so nothing is
-// lost; and the first call of that one refills what would have flowed in meanwhile, once.
-func TestClientTimeWithClocksThatDisagree(t *testing.T) {
-	all := []time.Duration{100 * time.Millisecond, 0, time.Millisecond, 10 * time.Millisecond,
-		900 * time.Millisecond}
-	for _, apart := range all[:testkit.ShortOrLong(t, 1, len(all), "distances between clocks")] {
-		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst
-		// of 2,000
-		s := fleet(t, "10000/s burst 2000", 4, `workload: {load: 2}, redis: {client_time: true},
-			clock: {offset: "uniform(%v,%v)"}`, -apart/2, apart/2)
-		// when they run
-		r, err := sim.Run(t.Context(), s) // exceeds (1), within what is asserted
-		testkit.NoErr(t, err)
-		// then they are admitted what one bucket admits
-		reaches(t, fmt.Sprintf("%v apart", apart), r, 0.98)
-		if most := min(2000, 10_000*apart.Seconds()); r.BoundExceededBy.Worst > most+1 {
-			t.Errorf("%v apart: exceeded by %v, at most %v flows in between the clocks", apart,
-				r.BoundExceededBy.Worst, most)
-		}
-	}
-}
-
 // BenchmarkFleet has a target of 4,000,000 requests a second for 200 processes and of 2,500,000 for
 // 10,000: the auditor on, rivals off, on one core. The reference is an operation of a heap of 200 times,
 // which any simulator of 200 processes needs once a request.

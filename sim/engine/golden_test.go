@@ -47,7 +47,7 @@ var goldens = map[string]string{
 	"closed": `limits: [200/s burst 20], groups: [{count: 3, restarts: {every: 1s}}],
 		workload: {kind: closed, retries: 2, think: "pareto(20ms,1.5)"}`,
 	"day": `limits: [1000/s], groups: [{count: 5}], workload: {kind: diurnal, load: 1},
-		redis: {client_time: true}, clock: {offset: 1s}`,
+		clock: {offset: 1s}`,
 	"sale": `limits: [1000/s], groups: [{count: 5}], workload: {kind: flash, load: 0.5},
 		policy: {cold_start: allow, fallback: allow_all}`,
 	"volleys": `limits: [1000/s], policy: {overcommit: 50, min_batch: 5, max_batch: 60, start_empty: true},

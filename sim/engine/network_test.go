@@ -91,16 +91,6 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 	}
 }
 
-func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
-	// Given a bucket that uses the time of the callers, and two processes, one of them an hour ahead,
-	made := map[int64]bool{}
-	simulate(t, scene(t, `duration: 5s, limits: [100/s], redis: {client_time: true},
-		groups: [{name: right}, {name: ahead, clock: {offset: "uniform(1h,1h)"}}]`),
-		func(_ *replication, c *call) { made[c.grant.Epoch] = true })
-	// then Redis, whose clock is right, does not forget the bucket meanwhile.
-	testkit.Check(t, len(made) == 1, "there were %d buckets", len(made))
-}
-
 func TestRedisIsBusyForEachCallAndExchangeAndWaking(t *testing.T) {
 	// Given calls that all come to an end, of processes each with an exchange of its own,
 	for _, c := range []struct{ service, exchange, wake time.Duration }{

@@ -138,11 +138,7 @@ func (r *redis) execute(s *shard, c *call) {
 		k = &bucket{}
 	}
 	before := k.Executed()
-	counted := now // the bucket's time; expiry follows the server's clock
-	if r.s.ClientTime {
-		counted = max(1, c.entry.p.wall(r.time.now))
-	}
-	if c.err = k.Call(counted, &c.request, &c.grant); c.err != nil {
+	if c.err = k.Call(now, &c.request, &c.grant); c.err != nil {
 		return
 	}
 	*place = k
@@ -154,7 +150,7 @@ func (r *redis) execute(s *shard, c *call) {
 	stored := k.Executed() == before
 	r.books.executed(c, stored)
 	if c.entry.p.group.Headroom > 0 && !stored {
-		st, _ := k.Configure(counted, lease.OpInspect, lease.Config{})
+		st, _ := k.Configure(now, lease.OpInspect, lease.Config{})
 		r.books.left(c, st.Levels[:])
 	}
 }

@@ -55,7 +55,7 @@ type Keys struct {
 }
 
 // Clock says how wrong the clocks of processes are: each draws its own. Leases do not depend on the
-// offset, which is there for the rivals, and for Redis.ClientTime.
+// offset, which is there for the rivals.
 type Clock struct {
 	Offset DurationDist // a plain duration d means uniform in [-d, d]
 	Drift  DriftDist    // a plain d ppm likewise
@@ -214,10 +214,7 @@ type Redis struct {
 	// fifty.
 	ServiceTime, ExchangeTime, WakeTime DurationDist
 	Shards                              int // 0 means 1; keys are spread over them
-	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it
-	// along: it shows what skew does.
-	ClientTime bool
-	Faults     []RedisFault
+	Faults                              []RedisFault
 }
 
 // The kinds of Redis faults.

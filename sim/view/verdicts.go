@@ -102,7 +102,6 @@ func excuses(s sim.Scenario) (reasons []string) {
 	}
 	excuse(s.Policy.Fallback != lease.FallbackDeny, "the fallback admits while Redis does not answer")
 	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
-	excuse(s.Redis.ClientTime, "the bucket counts time by the callers' clocks")
 	for _, f := range s.Redis.Faults {
 		excuse(f.Kind == sim.FaultClockStep && f.By > 0,
 			fmt.Sprintf("the clock of Redis steps forward by %v", f.By))

@@ -87,7 +87,6 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 			wording{allows + "the fallback admits while Redis", ""}},
 		{exceeded(func(s *sim.Scenario) { s.Policy.ColdStart = lease.ColdStartAllow }),
 			wording{allows + "the policy admits before the first reply", ""}},
-		{exceeded(func(s *sim.Scenario) { s.Redis.ClientTime = true }), wording{"by the callers' clocks", ""}},
 		{fault(false, sim.RedisFault{Kind: sim.FaultClockStep, By: time.Second}),
 			wording{"steps forward by 1s", ""}},
 		{fault(false, sim.RedisFault{Kind: sim.FaultClockStep, By: -time.Second}), wording{"", allows}},

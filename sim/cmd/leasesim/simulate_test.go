@@ -144,8 +144,7 @@ func TestTheExamplesRun(t *testing.T) {
 		// A server's clock that jumps ahead is more tokens by its own account.
 		steps := slices.ContainsFunc(s.Redis.Faults,
 			func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
-		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny &&
-			!s.Redis.ClientTime
+		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny
 		testkit.Check(t, !onlyLeases || steps || r.BoundExceededBy.Worst == 0,
 			"%s: the bound is exceeded by %v with seed %d",
 			e.Name, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)

@@ -109,7 +109,7 @@ var wrong = slices.Concat([][2]string{
 	{"seed: -1", `2:7: seed: is "-1", must be a whole number, 0 or more`},
 	{"workload: {load: .inf}", `2:18: workload.load: is ".inf", must be a number like 0.9`},
 	{"workload: {load: 1e999}", `2:18: workload.load: is "1e999", must be a number like 0.9, below 1.8e308`},
-	{"redis: {client_time: yes}", `2:22: redis.client_time: is "yes", must be true or false`},
+	{"policy: {start_empty: yes}", `2:23: policy.start_empty: is "yes", must be true or false`},
 	{"name: [a]", "2:7: name: is a list, must be a text"},
 	{"name: !!str a", "2:7: name: has the tag !!str"},
 	{"rivals: [central, central]", `2:19: rivals[1]: is "central", which is rivals[0] too`},

@@ -93,7 +93,6 @@ var refused = []struct{ set, want string }{
 	{"network.partitions=[{at: 1s, for: 1s}]",
 		"network.partitions is [{at: 1s, for: 1s, part: 100%}], must be []"},
 	{"redis.shards=3", "redis.shards is 3, must be 1"},
-	{"redis.client_time=true", "redis.client_time is true, must be false"},
 	{"redis.faults=[{kind: outage, at: 1s, for: 1s}]", "must be []"},
 	{"duration=50ms", "--duration is 50ms, must be 100ms to 1h"},
 }
