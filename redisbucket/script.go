@@ -27,8 +27,9 @@ func newScript(name string) *script {
 		text, _ := sources.ReadFile(part + ".lua") // all are embedded
 		return string(text)
 	}
+	kinds := []string{"sliding", "calendar", "window", "bucket"}
 	var parts []string
-	for _, part := range []string{"sliding", "calendar", "window", "bucket", "common", "open", "change", name, "close"} {
+	for _, part := range append(kinds, "common", "open", "change", name, "close") {
 		parts = append(parts, source(part))
 	}
 	switch name {

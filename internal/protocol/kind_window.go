@@ -80,11 +80,11 @@ func (w *window) clip(*moment) {}
 // free is negative where more was used than was reserved, or than a changed limit allows. While a loss is waited
 // out it is at most 0, since what was used is not known.
 func (w *window) free(m *moment) int64 {
-	if n := w.left(m); m.now >= m.frozen {
-		return n
-	} else {
-		return min(n, 0)
+	n := w.left(m)
+	if m.now < m.frozen {
+		n = min(n, 0)
 	}
+	return n
 }
 
 func (w *window) left(m *moment) int64 { return min(w.Capacity, w.most-m.ledger-w.sum) }

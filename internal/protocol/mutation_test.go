@@ -371,7 +371,7 @@ var mutations = []mutation{
 			"r.HeardAt+exact.Micros(r.HeardExpiry)-r.LeaseMax.Microseconds() > b.created"}},
 		faults: "Flush"},
 	{name: "a window gives while a loss is waited out",
-		edits:  []mutant.Edit{{"; m.now >= m.frozen {\n		return n\n", "; m.now >= 0*m.frozen {\n		return n\n"}},
+		edits:  []mutant.Edit{{"	if m.now < m.frozen {\n		n = min(", "	if m.now < 0*m.frozen {\n		n = min("}},
 		faults: "Windows Flush"},
 	{name: "a local share of a window is rounded up",
 		edits: []mutant.Edit{{"		return n\n	}\n	return max(1, n)\n",
