@@ -28,7 +28,9 @@ type Reading struct {
 	At     time.Time // when it was read, by this machine's clock
 
 	Created, Epoch, Counter, Spent, Denied int64 // of a bucket, as lease.State says
-	Held, Weight, Waiting                  int64 // of a record whose lease has not ended, as Holder says
+	// Of a record, as Holder says, if its lease has not ended by the server's clock. That is not the bucket's own
+	// time where the clock has stepped back, and the bucket may be another one: Look knows.
+	Held, Weight, Waiting int64
 
 	Err error // the text is no bucket of this version
 }
