@@ -9,9 +9,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// equal reports whether c and o agree on everything but the TTL, which grows by itself.
+// equal reports whether c and o agree on everything but the TTL, which grows by itself. A switch may be written
+// in two ways, with its burst or without.
 func equal(c, o *lease.Config) bool {
-	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
+	on := SwitchOf(c.Limits)
+	limits := on == SwitchNone && slices.Equal(c.Limits, o.Limits) || on != SwitchNone && on == SwitchOf(o.Limits)
+	return limits && c.Overcommit == o.Overcommit && c.Target == o.Target &&
 		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
