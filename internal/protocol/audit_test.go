@@ -362,7 +362,8 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 // no newer version brings it, but for what is leased.
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := bucket, bucket.inForce()
-	anew := s.created != b.created || s.epoch != b.epoch
+	// A failover may lose a change of limits, and no call: then the old ones are back.
+	anew := s.created != b.created || s.epoch != b.epoch || b.version.After(c.Version)
 	if s.frozen > s.now {
 		defer func() { b.forgets(now + s.frozen - s.now) }()
 	}
