@@ -192,6 +192,11 @@ func BenchmarkLimiterAllowOfAMillion(b *testing.B) {
 }
 
 // TestAllowDoesNotAllocate: neither a decision of one key nor one of several allocates.
+// silent is a store that never answers.
+type silent struct{ lease.Store }
+
+func (silent) Exchange(ctx context.Context, _ []*lease.Call, _ func([]*lease.Call)) { <-ctx.Done() }
+
 func TestAllowDoesNotAllocate(t *testing.T) {
 	plenty := []hybrid.Limit{hybrid.PerSecond(1 << 40).WithBurst(1 << 40)}
 	l := newLimiter(t, nil, hybrid.Config{Limits: plenty})
@@ -199,7 +204,7 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 	empty := newLimiter(t, nil, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(1)}}).Key("k")
 	for empty.Allow() {
 	}
-	k := l.Key("k")
+	k, cold := l.Key("k"), newLimiter(t, silent{}, hybrid.Config{Limits: plenty}).Key("k")
 	three := l.Join(k, l.Key("2"), l.Key("3"))
 	four := l.Join(k, l.Key("2"), l.Key("3"), l.Key("4"))
 	for name, f := range map[string]func() bool{
@@ -211,6 +216,7 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 		"Key.Allow, denied": empty.Allow,
 		"Key.Allow":         k.Allow,
 		"Key.TryAllow":      k.TryAllow,
+		"Key.TryAllow cold": cold.TryAllow,
 		"Key.AllowN":        func() bool { return k.AllowN(3) },
 		"Limiter.Allow":     func() bool { return l.Allow("k") },
 	} {

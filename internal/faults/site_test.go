@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -178,8 +177,7 @@ func (s *site) awaitInfo(section string, lines ...string) {
 // bucketOf is the Redis key of the bucket of a plain name.
 func bucketOf(name string) string { return "yuzhi:{" + name + "}" }
 
-// raw holds the fields of a bucket that common.lua stores and Inspect does not return. Times are in
-// microseconds.
+// raw holds fields of a bucket that Inspect does not return. Times are in microseconds.
 type raw struct {
 	exists                 bool
 	epoch, created, frozen int64
@@ -188,16 +186,12 @@ type raw struct {
 // raw reads the bucket of key.
 func (s *site) raw() raw {
 	s.t.Helper()
-	text, err := s.ctl.Get(context.Background(), bucketOf(key)).Result()
-	if err == redis.Nil {
-		return raw{}
-	}
-	text, marked := strings.CutPrefix(text, "y\x01")
-	testkit.Must(s.t, err == nil && marked && len(text) >= 8*9, "%q is not a bucket: %v", text, err)
-	number := func(i int) int64 {
-		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:]))))
-	}
-	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(7)}
+	store, err := redisbucket.New(s.ctl, redisbucket.Config{})
+	testkit.NoErr(s.t, err)
+	views, err := store.Views(context.Background(), []string{key})
+	testkit.NoErr(s.t, err)
+	v := views[0]
+	return raw{v.Exists, v.Epoch, v.Created.UnixMicro(), v.ServerTime + v.Frozen.Microseconds()}
 }
 
 // contents lists every key of the database and its value, without its TTL.

@@ -364,7 +364,9 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	case c.policy.Fallback == lease.FallbackLocalShare:
 		took = c.takeShare(now, least, n)
 	}
-	c.owe(now, took, c.dates(now))
+	if took > 0 {
+		c.owe(now, took, c.dates(now))
+	}
 	return took
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -26,11 +25,22 @@ func (l lates) sum() (n int64) {
 	return n
 }
 
-// dating says which time an entry is told with, that of its oldest token or of its latest, and in how many
-// cells' time the limits still count a token of one time.
+// dating says which time an entry is told with, that of its oldest token or of its latest, and by which limits
+// and clocks a token of one time counts. It is a value, as every request of an outage needs one.
 type dating struct {
-	oldest  bool
-	counted func(at int64) int64
+	oldest bool
+	limits []lease.Limit
+	server int64 // the server's clock in microseconds, 0 for not known
+	now    int64 // on the clock of the times
+	micro  int64 // a microsecond of that clock
+}
+
+// counted returns in how many cells' time the limits, together, still count a token of a time.
+func (d dating) counted(at int64) (cells int64) {
+	for _, l := range d.limits {
+		cells += kindOf(l).counts(l, d.server, (d.now-at)/d.micro)
+	}
+	return cells
 }
 
 func (d dating) toldWith(e late) int64 {
@@ -119,23 +129,10 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 	return to
 }
 
-// countedIn returns in how many cells' time the limits, together, still count a token of this age, in
-// microseconds. server is the server's clock in microseconds, 0 for not known.
-func countedIn(limits []lease.Limit, server, age int64) (cells int64) {
-	for _, l := range limits {
-		cells += kindOf(l).counts(l, server, age)
-	}
-	return cells
-}
-
-// usedBy dates, at now, what was used at times of the process's clock. server is as in countedIn.
+// usedBy dates, at now, what was used at times of the process's clock.
 func usedBy(now clock.Instant, server int64, limits []lease.Limit) dating {
-	return dating{counted: func(at int64) int64 {
-		return countedIn(limits, server, exact.Micros(now.Sub(clock.Instant(at))))
-	}}
+	return dating{false, limits, server, int64(now), 1000}
 }
 
 // drawnBy dates what was drawn at running times of the bucket, by the last reply.
-func (h *Heard) drawnBy() dating {
-	return dating{true, func(at int64) int64 { return countedIn(h.limits, h.serverTime, h.running-at) }}
-}
+func (h *Heard) drawnBy() dating { return dating{true, h.limits, h.serverTime, h.running, 1} }
