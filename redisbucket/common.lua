@@ -194,6 +194,7 @@ local function remember(c, keep, now, ttl, frost, base, width, held, weights)
   if (c.empty or c.revision > 0) and longest < 2592000000000 then
     longest = 2592000000000 -- 30 days
   end
+  if longest >= 2^52 then longest = 2^52 - 1 end -- or no request could repeat the expiry
   longest = now + longest
   return longest > keep and longest or keep, left
 end

@@ -215,7 +215,7 @@ func (b *Bucket) remember() {
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, exact.Micros(30*24*time.Hour))
 	}
-	b.keep = max(b.keep, b.now+longest)
+	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // or no request could repeat the expiry
 }
 
 // Exists reports whether b has been created, by a call or by Configure.

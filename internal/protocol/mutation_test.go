@@ -150,8 +150,8 @@ var mutations = []mutation{
 		faults:  "Flush SetTTL",
 		stories: "TestLossIsWaitedOutAsLongAsTheLongestLease"},
 	{name: "an expiry moves earlier",
-		edits: []mutant.Edit{{"	b.keep = max(b.keep, b.now+longest)",
-			"	b.keep = b.now + longest"}},
+		edits: []mutant.Edit{{"	b.keep = max(b.keep, b.now+min(longest",
+			"	b.keep = max(0, b.now+min(longest"}},
 		model: &model{limit: perMicro(1, 58, 1), tick: 7, moves: canWait | lossless,
 			alternative: []lease.Limit{perMicro(1, 1, 1)}, versions: true},
 		rare: true}, // all of a bucket must have left

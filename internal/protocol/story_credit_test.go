@@ -237,6 +237,18 @@ func TestAChargeIsNoMoreThanCanBePaid(t *testing.T) {
 	}
 }
 
+func TestWhatIsOwedForCenturiesCanBeHeardOf(t *testing.T) {
+	// given a token a year with an overcommit of 99, and 90 that are owed
+	s := newScene(t, lease.PerSecond(10), 100*time.Millisecond)
+	s.config.Limits, s.config.Overcommit = []lease.Limit{lease.Every(365 * 24 * time.Hour)}, 99
+	a := s.holder("a")
+	s.charges(a, 91)
+	// when the holder calls again, then it may repeat what it heard
+	g := s.calls(a, ask{Want: 1})
+	testkit.Check(t, g.Granted == 0 && exact.Micros(g.Expiry) == lease.WaitingMax, "%+v", g)
+	s.calls(a, ask{})
+}
+
 func TestALossDoesNotPayWhatIsOwed(t *testing.T) {
 	// given a bucket that was lost and started again by b, which did not know; b then used 20 of 10
 	s, a, b := pair(t, lease.PerSecond(10), time.Second)
