@@ -280,7 +280,7 @@ func (b *Bucket) spend(n int64) {
 	}
 }
 
-// take removes n tokens that are granted, of which so many are admitted now.
+// take removes n granted tokens; admitted of them are spent now.
 func (b *Bucket) take(n, admitted int64) {
 	for _, l := range b.limits {
 		l.draw(n)

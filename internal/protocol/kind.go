@@ -28,8 +28,8 @@ type kind interface {
 	// reset is how long after a reply l has all its tokens again, at most, where some are missing and more may
 	// come after until.
 	reset(l lease.Limit, until time.Duration) time.Duration
-	// reportIn is how long tokens that are spent after a report may wait for the next one, where the bucket
-	// is full when it has made so many tokens. Never where the report has no hurry.
+	// reportIn is how long a report of spent tokens may wait. missing is how many tokens the bucket must make
+	// until it is full.
 	reportIn(l lease.Limit, missing float64) time.Duration
 	// counts is how many cells' time l still counts a token that was used age microseconds ago, by the server's
 	// clock, which is 0 where it is not known.
@@ -39,7 +39,7 @@ type kind interface {
 	usedAt(l lease.Limit, replied int64, next time.Duration) int64
 }
 
-// moment is what a tally sees of its bucket.
+// moment has the state of a bucket that its tallies read.
 type moment struct {
 	now    int64 // the running time
 	clock  int64 // the server's clock
@@ -48,7 +48,7 @@ type moment struct {
 	setAt  int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 }
 
-// tally is what a bucket counts of one limit: docs/protocol.md sections 3.2, 3.3 and 3.10.
+// tally counts the use of one limit of a bucket: docs/protocol.md sections 3.2, 3.3 and 3.10.
 type tally interface {
 	about() *spec
 	clone() tally
