@@ -31,9 +31,9 @@ type kind interface {
 	// reportIn is how long a report of spent tokens may wait. missing is how many tokens the bucket must make
 	// until it is full.
 	reportIn(l lease.Limit, missing float64) time.Duration
-	// counts is how many cells' time l still counts a token that was used age microseconds ago, by the server's
-	// clock, which is 0 where it is not known.
-	counts(l lease.Limit, server, age int64) (cells int64)
+	// counts is how many cells' time l still counts, now, a token that was used age microseconds ago. now is
+	// in microseconds, by the server's clock where isServer says so.
+	counts(l lease.Limit, now, age int64, isServer bool) (cells int64)
 	// usedAt is when, in microseconds, a local share of l counts what the bucket had not left by a reply at a
 	// time, where the bucket has more after next.
 	usedAt(l lease.Limit, replied int64, next time.Duration) int64

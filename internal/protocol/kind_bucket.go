@@ -29,7 +29,7 @@ func (bucketKind) reportIn(l lease.Limit, missing float64) time.Duration {
 	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
 }
 
-func (bucketKind) counts(lease.Limit, int64, int64) int64 { return 0 } // it does not forget
+func (bucketKind) counts(lease.Limit, int64, int64, bool) int64 { return 0 } // it does not forget
 
 func (bucketKind) usedAt(_ lease.Limit, replied int64, _ time.Duration) int64 { return replied }
 

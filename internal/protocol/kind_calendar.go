@@ -20,11 +20,11 @@ func (calendarKind) reportIn(lease.Limit, float64) time.Duration { return exact.
 
 // counts all of the period or nothing. Without the server's clock a calendar forgets bit by bit, like a window
 // that slides.
-func (calendarKind) counts(l lease.Limit, server, age int64) int64 {
-	if server == 0 {
-		return slidingKind{}.counts(l, server, age)
+func (calendarKind) counts(l lease.Limit, now, age int64, isServer bool) int64 {
+	if !isServer {
+		return slidingKind{}.counts(l, now, age, isServer)
 	}
-	length, into := exact.Micros(l.Per), server-exact.Micros(l.Offset)
+	length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
 	if into-exact.FloorDiv(into, length)*length >= age {
 		return lease.WindowCells
 	}

@@ -25,8 +25,11 @@ func (slidingKind) reset(l lease.Limit, _ time.Duration) time.Duration { return 
 // reportIn is soon, as what was spent counts from its report on, for as long as the window is.
 func (slidingKind) reportIn(l lease.Limit, _ float64) time.Duration { return l.Per / 128 }
 
-func (slidingKind) counts(l lease.Limit, _, age int64) int64 {
-	return max(0, lease.WindowCells-age/max(1, exact.Micros(l.Per)/lease.WindowCells))
+// counts takes cells that stand still: by its age alone, every token would at some time count as its neighbour
+// does. What may count a cell longer by another clock counts here.
+func (slidingKind) counts(l lease.Limit, now, age int64, _ bool) int64 {
+	cell := max(1, exact.Micros(l.Per)/lease.WindowCells)
+	return max(0, windowSlots+1+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
 
 func (slidingKind) usedAt(_ lease.Limit, replied int64, _ time.Duration) int64 { return replied }

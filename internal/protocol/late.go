@@ -37,8 +37,12 @@ type dating struct {
 
 // counted returns in how many cells' time the limits, together, still count a token of a time.
 func (d dating) counted(at int64) (cells int64) {
+	now := d.server
+	if now == 0 {
+		now = d.now / d.micro
+	}
 	for _, l := range d.limits {
-		cells += kindOf(l).counts(l, d.server, (d.now-at)/d.micro)
+		cells += kindOf(l).counts(l, now, (d.now-at)/d.micro, d.server != 0)
 	}
 	return cells
 }
