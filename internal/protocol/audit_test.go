@@ -400,6 +400,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		m := newMeter(l, c.Overcommit, now)
 		m.leased, m.leasedUntil = leased, b.leasesEnd
 		m.y = -m.most(now)
+		m.latest = m.periodOf(s.clock) // in which the bucket is, until a clock that stepped back has come there
 		m.clock = b.clock
 		return m
 	}
