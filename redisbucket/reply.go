@@ -176,8 +176,8 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 // grantSize is the length of the numbers with which the reply of lease.lua begins, levelReply that of each level.
 const grantSize, levelReply = 102, 15
 
-// configOf returns the configuration in force, which ends the reply to r; left begins with that number of levels. Without
-// a text it is the one that r proposes.
+// configOf returns the configuration in force, which ends the reply to r; left begins with that number of
+// levels. Without a text it is the one that r proposes.
 func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
 	if len(left) < levelReply*levels {
 		return c, fmt.Errorf("%w: %d bytes are left", ErrReply, len(left))
