@@ -123,7 +123,7 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	if e == nil || n <= 0 {
 		return hold{}, false
 	}
-	draw := e.client.Pool.Drawn() // before the take: a later draw would be worth more than the tokens are
+	draw := e.client.Holder.Pool.Drawn() // before the take: a later draw would be worth more than the tokens are
 	return hold{e, n, n, draw}, e.take(n)
 }
 
@@ -177,7 +177,7 @@ func (m *member) allowed(r request, t pool.Taken) bool {
 		r.tried.low()
 		return true
 	case pool.Denied:
-		r.tried.client.Pool.Miss()
+		r.tried.client.Holder.Pool.Miss()
 		return m.cfg.watched() && m.denied(r.name, 1)
 	}
 	return m.decide(r).ok
@@ -303,7 +303,7 @@ func (m *member) answer(r request) decision {
 				return decision{err: err}
 			}
 			if r.own != nil {
-				e.insist(r.own.config)
+				e.insist(&r.own.config)
 			}
 			if r.handle != nil {
 				r.handle.Store(e)
@@ -442,7 +442,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	switch {
 	case e.client.Closed():
 		return false
-	case e.client.Degraded():
+	case e.client.Failures.Degraded():
 		e.client.Refuse(min(n, e.client.Capacity())) // the reply to a probe will tell, and no request waits for it
 		return false
 	case e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL()):
@@ -463,16 +463,18 @@ func (e *entry) most(r request) int64 {
 // burnLateLocked counts as burnt what a take found to be late (Policy.StrictExpiry) when the entry
 // had ended meanwhile, and its account had gone to the Limiter's.
 func (e *entry) burnLateLocked() {
-	if n := e.client.LateAfterClose(); n > 0 {
-		e.m.observer.burn(n, e.seen)
+	if e.client.Closed() {
+		if n := e.client.Holder.BurnLate(); n > 0 {
+			e.m.observer.burn(n, e.seen)
+		}
 	}
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
 func (e *entry) decide(r request) (d decision, gone bool) {
-	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
+	if until := e.client.Denials.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
-			e.client.Pool.Miss()
+			e.client.Holder.Pool.Miss()
 			d.wait = until.Sub(now)
 			return d, false
 		}

@@ -66,11 +66,11 @@ func (e *entry) take(n int64) bool {
 	var t pool.Taken
 	switch {
 	case e.m.cfg.Policy.StrictExpiry:
-		t = e.client.Pool.TakeStrict(n, e.m.cfg.Clock)
+		t = e.client.Holder.Pool.TakeStrict(n, e.m.cfg.Clock)
 	case n == 1:
-		t = e.client.Pool.Take()
+		t = e.client.Holder.Pool.Take()
 	default:
-		t = e.client.Pool.TakeN(n)
+		t = e.client.Holder.Pool.TakeN(n)
 	}
 	if t == pool.TookLow {
 		e.low()
@@ -80,7 +80,7 @@ func (e *entry) take(n int64) bool {
 
 // took finishes a take of one token that Begin did not serve.
 func (e *entry) took(left, mark int64) bool {
-	p := &e.client.Pool
+	p := &e.client.Holder.Pool
 	if mark == pool.MarkStriped {
 		i := pool.Pin()
 		ok := p.TakeAt(i)
@@ -111,7 +111,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		return false, protocol.Never
 	}
 	due := e.client.Tick(now, e.node.Load().rtt())
-	if e.client.Degraded() { // a reset does not wait for a node that is away
+	if e.client.Failures.Degraded() { // a reset does not wait for a node that is away
 		e.callEndedLocked()
 	}
 	e.lostLocked(LossExpired)
@@ -184,11 +184,11 @@ func (e *entry) endLocked() {
 	if e.leaving {
 		e.m.leaving.Done()
 	}
-	e.m.observer.retire(e.tally, e.seen, e.client.CollectDenials)
+	e.m.observer.retire(e.tally, e.seen, e.client.Denials.Collect)
 }
 
 func (e *entry) tally() tally {
-	return tally{e.client.Account(), e.client.Denied(), e.voided}
+	return tally{e.client.Holder.Account(), e.client.Denials.Count(), e.voided}
 }
 
 func (e *entry) addTo(st *Stats) {
@@ -197,26 +197,26 @@ func (e *entry) addTo(st *Stats) {
 	if e.client.Closed() {
 		return
 	}
-	if !e.m.observer.see(e.tally, &e.seen, e.client.CollectDenials, e.client.Limits()) {
+	if !e.m.observer.see(e.tally, &e.seen, e.client.Denials.Collect, e.client.Limits()) {
 		return
 	}
-	e.client.Waiters(func(*protocol.Waiter) { st.Waiting++ })
+	e.client.Line.Waiters(func(*protocol.Waiter) { st.Waiting++ })
 	st.InUse++
-	if e.client.Suspect() {
+	if e.client.Failures.Suspect() {
 		st.Degraded++
 	}
 }
 
 // lostLocked announces the tokens that were burnt since it was last called.
 func (e *entry) lostLocked(reason LossReason) {
-	burnt := e.client.Account().Burnt
+	burnt := e.client.Holder.Account().Burnt
 	e.m.observer.lost(e.slot.name, burnt-e.burntTold, reason)
 	e.burntTold = burnt
 }
 
 // outlook is the outlook of a request for n tokens, without the lock once there has been a reply.
 func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
-	held := e.client.Pool.Held()
+	held := e.client.Holder.Pool.Held()
 	if h := e.heard.Load(); h != nil {
 		return h.Outlook(e.Now(), n, held, admitted)
 	}
@@ -255,7 +255,7 @@ func (e *entry) smallest() Limit {
 func (e *entry) Waiting(most int) (all []context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.client.Waiters(func(w *protocol.Waiter) {
+	e.client.Line.Waiters(func(w *protocol.Waiter) {
 		if len(all) < most {
 			all = append(all, w.Owner.(*waiter).ctx)
 		}
@@ -316,7 +316,7 @@ func (e *entry) countLocked(d protocol.Decision, n int64) {
 
 // undenyLocked takes back that a request for n tokens counts as denied: another key has denied it.
 func (e *entry) undenyLocked(n int64, source Source) {
-	e.client.Undeny(n)
+	e.client.Denials.Undo(n)
 	if source == SourceFallback {
 		e.node.Load().decided(-n, 0)
 	}
@@ -350,7 +350,7 @@ func (e *entry) refund(n int64, d *pool.Draw) bool {
 	if e.client.Closed() {
 		return false
 	}
-	e.client.Refund(min(n, e.client.Capacity()), d)
+	e.client.Holder.Refund(min(n, e.client.Capacity()), d)
 	e.Wake(false)
 	return true
 }
@@ -377,7 +377,7 @@ func (e *entry) beginReset(ctx context.Context) {
 		first = e.m.seq.Load() + 1 // a call that is under way may have been built too early
 	}
 	e.client.BeginReset(first)
-	for !e.client.Closed() && !e.client.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
+	for !e.client.Closed() && !e.client.Failures.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
 		if e.endings == nil {
 			e.endings = make(chan struct{})
 		}
@@ -398,7 +398,7 @@ func (e *entry) endReset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client.EndReset()
-	e.Wake(e.client.HasWaiters())
+	e.Wake(e.client.Line.HasWaiters())
 }
 
 // lacks is for how long e's key is likely to deny a request for n tokens: 0 where it is likely to
@@ -412,7 +412,7 @@ func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
 	switch {
 	case n > e.client.Capacity():
 		return in, true
-	case n > e.client.Pool.Held() && e.client.Degraded() && e.m.cfg.Policy.Fallback == FallbackDeny:
+	case n > e.client.Holder.Pool.Held() && e.client.Failures.Degraded() && e.m.cfg.Policy.Fallback == FallbackDeny:
 		return in, true
 	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or they should be there by now
 		return 0, false
@@ -422,7 +422,7 @@ func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
 
 // denies reports whether e is sure to deny a request that does not wait in line, whatever its n.
 func (e *entry) denies() bool {
-	return e != nil && e.client.Pool.Denies() && e.Now() < e.client.ShutUntil()
+	return e != nil && e.client.Holder.Pool.Denies() && e.Now() < e.client.Denials.ShutUntil()
 }
 
 func (e *entry) callEndedLocked() {
@@ -459,8 +459,8 @@ func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.
 		return true, 0
 	}
 	again = n.breaker.Turn(now)
-	if e.client.Pool.Held() > 0 {
-		again = min(again, e.client.Deadline())
+	if e.client.Holder.Pool.Held() > 0 {
+		again = min(again, e.client.Holder.Deadline())
 	}
 	if e.leaving && n.breaker.Away(now) {
 		e.failLocked(now, n.why())
@@ -501,7 +501,7 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 		e.failLocked(now, cmp.Or(c.Err, errForeign))
 	}
 	e.callEndedLocked()
-	e.Wake(e.leaving || e.client.HasWaiters())
+	e.Wake(e.leaving || e.client.Line.HasWaiters())
 	return granted
 }
 
@@ -527,20 +527,20 @@ func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	}
 	e.failLocked(now, err)
 	e.callEndedLocked()
-	e.Wake(e.leaving || e.client.HasWaiters())
+	e.Wake(e.leaving || e.client.Line.HasWaiters())
 }
 
 // acceptLocked takes in the reply to c, if it is the first one to the open call.
 func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o, key := e.m.observer, e.slot.name
-	burnt, conflict, limits := e.client.Account().Burnt, e.client.Conflict(), e.client.Limits()
+	burnt, conflict, limits := e.client.Holder.Account().Burnt, e.client.Conflict(), e.client.Limits()
 	before := e.client.Heard()
 	got, ok := e.client.Accept(now, &c.Grant)
 	if !ok {
 		return false
 	}
-	burnt = e.client.Account().Burnt - burnt
+	burnt = e.client.Holder.Account().Burnt - burnt
 	if c.Grant.Void && burnt > 0 {
 		e.voided += burnt
 		e.lostLocked(LossVoid)
@@ -572,7 +572,7 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	e.flight = nil
 	e.m.observer.errors.Add(1)
 	e.client.Fail(now, err)
-	if e.client.Failures() == 1 {
+	if e.client.Failures.InARow() == 1 {
 		e.m.observer.keyFailed(e.slot.name, err)
 	}
 	if e.client.Closed() {
@@ -597,13 +597,13 @@ func (e *entry) refresh(key string) error {
 	defer e.mu.Unlock()
 	if !e.given && asked >= e.asked {
 		e.asked = asked
-		e.client.Propose(e.Now(), c)
+		e.client.Propose(e.Now(), e.m.proposer.share(c))
 	}
 	return nil
 }
 
 // insist has e propose c, which a KeyWith was given.
-func (e *entry) insist(c lease.Config) {
+func (e *entry) insist(c *lease.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.given = true

@@ -289,15 +289,15 @@ func (j *Joined) takeOne() bool {
 	}
 	for i, k := range j.few {
 		e := k.e.Load()
-		if e == nil || e.client.Pool.Denies() {
+		if e == nil || e.client.Holder.Pool.Denies() {
 			return false
 		}
 		h := &holds[i&(holdsInline-1)]
-		h.entry, h.draw = e, e.client.Pool.Drawn()
+		h.entry, h.draw = e, e.client.Holder.Pool.Drawn()
 	}
 	for i := range j.few {
 		e := holds[i&(holdsInline-1)].entry
-		left, mark := e.client.Pool.Begin()
+		left, mark := e.client.Holder.Pool.Begin()
 		if left >= mark || e.took(left, mark) {
 			continue
 		}
@@ -317,7 +317,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	}
 	// Where one is known to deny, nothing is taken from the others: giving it back takes their locks.
 	for i := range j.parts {
-		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Pool.Denies() {
+		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Holder.Pool.Denies() {
 			return nil, false
 		}
 	}

@@ -250,7 +250,7 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	e.client.Start(m.cfg.Clock.Now(), e, protocol.ClientConfig{
 		ID:          *m.id.Load(),
 		Policy:      &m.cfg.Policy,
-		Proposed:    *own.config,
+		Proposed:    own.config,
 		CallTimeout: m.cfg.CallTimeout,
 		Seed:        mathrand.Uint64(),
 		Stripes:     runtime.GOMAXPROCS(0),
@@ -571,7 +571,7 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	}
 	held := int64(0)
 	if e := m.keys.active(key); e != nil {
-		held = e.client.Pool.Held()
+		held = e.client.Holder.Pool.Held()
 	}
 	headroom := m.cfg.Policy.Headroom
 	ok := true

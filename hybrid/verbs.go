@@ -16,7 +16,7 @@ func (l *Limiter) Allow(key string) bool {
 	p := m.keys.locate(key)
 	e := p.entry()
 	if e != nil && !l.cfg.Policy.StrictExpiry {
-		t := e.client.Pool.Take()
+		t := e.client.Holder.Pool.Take()
 		return t == pool.Took || m.allowed(p.request(key, e, 1, protocol.OneCall), t)
 	}
 	return e != nil && e.take(1) || m.decide(p.request(key, e, 1, protocol.OneCall)).ok
@@ -157,7 +157,7 @@ func (k *Key) Limiter() *Limiter { return k.l }
 // Allow takes one token; see Limiter.Allow.
 func (k *Key) Allow() bool {
 	if e := k.e.Load(); e != nil && !k.strict {
-		p := &e.client.Pool
+		p := &e.client.Holder.Pool
 		left, mark := p.Begin()
 		if left >= mark {
 			return true

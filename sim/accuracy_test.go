@@ -19,7 +19,7 @@ import (
 )
 
 // accuracies are the rows of the tuning table: what the defaults of lease.Policy give, on one
-// limit, from a cold start. The scenarios decided how much a call asks for (internal/protocol/client_size.go)
+// limit, from a cold start. The scenarios decided how much a call asks for (internal/protocol/sizer.go)
 // and how the rate is shared (internal/protocol/fair.go).
 var accuracies = []struct {
 	name, limit string

@@ -15,12 +15,12 @@ import (
 // every holder drains its whole holding just before it reports. Random load never does this.
 type adversary struct {
 	*scene
-	holders []*holding
+	holders []*holder
 	rnd     *rand.Rand
 }
 
 // asksForAll is a call for more than there can be; waiting of it are for requests that wait.
-func (a *adversary) asksForAll(h *holding, waiting int64) {
+func (a *adversary) asksForAll(h *holder, waiting int64) {
 	a.calls(h, ask{Want: 1 << 30, Waiting: waiting})
 }
 

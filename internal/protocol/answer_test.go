@@ -16,7 +16,7 @@ func TestDenialsAreKnownByLimit(t *testing.T) {
 	second, hour := lease.PerSecond(10), lease.PerHour(60)
 	n.starts(lease.Policy{}, second, hour)
 	collect := func() (got [2]int64) {
-		n.CollectDenials(func(l lease.Limit, tokens int64) {
+		n.Denials.Collect(func(l lease.Limit, tokens int64) {
 			testkit.Check(t, l == second || l == hour, "%d tokens were denied for %v", tokens, l)
 			if l == hour {
 				got[1] += tokens
@@ -69,14 +69,14 @@ func TestDeniedCountsWhatWasNotGot(t *testing.T) {
 		return n.told
 	}
 	// given ten tokens, of which four are gone
-	testkit.Must(t, ask(4, OneCall).OK() && n.Denied() == 0, "%+v, %d denied", n.told, n.Denied())
+	testkit.Must(t, ask(4, OneCall).OK() && n.Denials.Count() == 0, "%+v, %d denied", n.told, n.Denials.Count())
 	// when a request takes those that are left of ten, then the rest of it is denied
 	took := ask(10, UpTo).Took
-	testkit.Check(t, took == 6 && n.Denied() == 4, "%d taken, %d denied", took, n.Denied())
+	testkit.Check(t, took == 6 && n.Denials.Count() == 4, "%d taken, %d denied", took, n.Denials.Count())
 	more := ask(11, OneCall)
-	testkit.Check(t, more.Verdict == VerdictExceedsBurst && n.Denied() == 4, "%+v, %d denied", more, n.Denied())
+	testkit.Check(t, more.Verdict == VerdictExceedsBurst && n.Denials.Count() == 4, "%+v, %d denied", more, n.Denials.Count())
 	one := ask(1, OneCall)
-	testkit.Check(t, one.Verdict == VerdictDeny && n.Denied() == 5, "%+v, %d denied", one, n.Denied())
+	testkit.Check(t, one.Verdict == VerdictDeny && n.Denials.Count() == 5, "%+v, %d denied", one, n.Denials.Count())
 }
 
 // A process that leaves headroom asks so in every call, and knows what it can be granted at most.
@@ -154,7 +154,7 @@ func TestRetryAtIsAheadOfNow(t *testing.T) {
 	// and where the local share, which has tokens, is for one that waits in line.
 	d, n = alone(t, lease.PerSecond(100), lease.Policy{}, nil)
 	n.degrade()
-	for n.takeFallback(d.now, 1, 1) > 0 {
+	for n.fallback.take(d.now, 1, 1) > 0 {
 	}
 	d.run(100 * time.Millisecond)
 	in := n.Decide(d.now, 50, InLine, Never)
@@ -193,7 +193,7 @@ func TestWhatAClientProposes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			// given a process, and a bucket in which another configuration is in force
 			_, n := alone(t, own, lease.Policy{}, nil)
-			stored := n.config
+			stored := n.settings.config
 			stored.Limits, stored.Version = []lease.Limit{other}, c.version
 			for range 2 { // and again after the key was at rest
 				n.hears(stored)
@@ -206,8 +206,8 @@ func TestWhatAClientProposes(t *testing.T) {
 				testkit.Check(t, r.Config.Limits[0] == c.proposed, "%v is proposed", r.Config.Limits)
 				n.d.seq++
 				n.Fail(n.d.now, lease.ErrUnavailable)
-				n.giveUp()
-				n.failures = 0
+				n.Holder.giveUp()
+				n.Failures.inARow = 0
 				m, ok := n.Rest()
 				testkit.Must(t, ok, "the key cannot rest")
 				n.starts(lease.Policy{}, own)
@@ -227,7 +227,7 @@ func TestWhatAClientProposes(t *testing.T) {
 func TestWhoIsToldToProposeOtherLimits(t *testing.T) {
 	propose := func(n *driven, l lease.Limit) lease.Config {
 		c := lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0)
-		n.Propose(n.d.now, c)
+		n.Propose(n.d.now, &c)
 		return c
 	}
 	// given a process that has not heard of its bucket yet: what it is told is in force at once
@@ -242,12 +242,12 @@ func TestWhoIsToldToProposeOtherLimits(t *testing.T) {
 	n.d.seq++
 	testkit.Check(t, r.Config.Limits[0] == lease.PerSecond(7), "%v is proposed", r.Config.Limits)
 	n.Fail(n.d.now, lease.ErrUnavailable)
-	n.giveUp()
-	n.failures = 0
+	n.Holder.giveUp()
+	n.Failures.inARow = 0
 	// Its own proposal of a moment ago is no conflict, but is one where it stays.
 	n.hears(before)
 	testkit.Check(t, !n.Conflict(), "a conflict with itself")
-	n.d.now = n.conflictsFrom
+	n.d.now = n.settings.conflictsFrom
 	n.hears(before)
 	testkit.Check(t, n.Conflict(), "no conflict after 3 T")
 	n.hears(after)
@@ -317,20 +317,20 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 			d.down, d.rtt, n.reply = false, time.Millisecond, Never
 			d.run(10 * time.Second)
 			check("with a store")
-			testkit.Check(t, !n.Degraded() && n.heard.replied, "no reply")
+			testkit.Check(t, !n.Failures.Degraded() && n.Holder.heard.replied, "no reply")
 			d.down = true
 			d.run(10 * time.Second)
 			check("the lease has ended, and the call fails")
-			testkit.Check(t, n.Degraded(), "not degraded")
+			testkit.Check(t, n.Failures.Degraded(), "not degraded")
 			check("degraded")
-			testkit.Check(t, n.debt == nil, "%v tokens are owed", n.debt)
+			testkit.Check(t, n.Holder.debt == nil, "%v tokens are owed", n.Holder.debt)
 			// and while a loss is waited out, the bucket grants nothing
 			d.down = false
 			d.run(10 * time.Second)
 			check("well again")
 			d.bucket = Bucket{}
 			d.run(time.Millisecond)
-			n.burn()
+			n.Holder.burn()
 			check("a bucket that was lost")
 			if c.admits {
 				testkit.Check(t, d.bucket.frozen > int64(d.now)/1000, "the bucket grants")
@@ -342,6 +342,6 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 	_, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
 	n.starts(lease.Policy{}, lease.Blocked)
 	n.Recall(Memory{replied: true, ttl: time.Second})
-	testkit.Check(t, n.heard.level() == 0 && slices.Equal(n.Limits(), []lease.Limit{lease.Blocked}),
-		"level %d", n.heard.level())
+	testkit.Check(t, n.Holder.heard.level() == 0 && slices.Equal(n.Limits(), []lease.Limit{lease.Blocked}),
+		"level %d", n.Holder.heard.level())
 }

@@ -295,3 +295,7 @@ func splitmix(state *uint64) uint64 {
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
+
+// activeFor is for how many TTLs the largest active weight counts. A process that calls about once in
+// a TTL is not counted now and then, and the parts would add up to more than 1.
+const activeFor = 10

@@ -35,46 +35,6 @@ func (b *Bucket) Clone() *Bucket {
 // DropRecord forgets one holder's record, as a server that evicts keys may.
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 
-// BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere. Levels
-// are in units (see Scale), times and durations in microseconds, tokens and weights per slot of the ring.
-type BucketDump struct {
-	Exists bool
-	Config lease.Config // its TTL is the one in force, its limits are those beneath the switch
-	Switch Switch
-
-	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
-	Spent, Denied                                            int64
-	Proposed, ProposedAt, StoodAt                            int64
-
-	Level, Rest [lease.LimitsMax]int64
-	Windows     [lease.LimitsMax]WindowDump // of the limits that are windows
-
-	Width, MovedAt int64
-	Held, Weight   [ringSlices]int64
-
-	Share                              float64
-	Updated, ContendedUntil, IdleSince int64
-
-	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
-}
-
-// WindowDump has the charges of one window, in tokens: Sum, and of a sliding window where that is, cell j in
-// slot j mod len(Cells); of a calendar the number of the period by the server's clock, and the running time
-// at which it began.
-type WindowDump struct {
-	Sum           int64
-	Cells         [windowSlots]int64
-	Period, Begun int64
-}
-
-// RecordDump has the state of one holder.
-type RecordDump struct {
-	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
-	Void                                             bool
-	Allowance                                        float64
-	Last                                             int64
-}
-
 // Dump copies everything that b remembers.
 func (b *Bucket) Dump() BucketDump {
 	if !b.exists {

@@ -14,14 +14,15 @@ import (
 func ExampleClient() {
 	now := clock.Instant(time.Hour)
 	policy := lease.Policy{MinBatch: 2}
+	config := policy.ConfigFor([]lease.Limit{lease.PerSecond(1000)}, 0, 0)
 	var bucket protocol.Bucket
 	var c protocol.Client
 	c.Start(now, &printer{}, protocol.ClientConfig{
-		ID: "a", Policy: &policy, Proposed: policy.ConfigFor([]lease.Limit{lease.PerSecond(1000)}, 0, 0),
+		ID: "a", Policy: &policy, Proposed: &config,
 		CallTimeout: lease.DefaultCallTimeout,
 	})
 	// A request finds nothing leased, and waits.
-	if !c.Pool.Take().OK() && c.Decide(now, 1, protocol.OneCall,
+	if !c.Holder.Pool.Take().OK() && c.Decide(now, 1, protocol.OneCall,
 		protocol.Never).Verdict == protocol.VerdictWait {
 		c.Enqueue(now, &protocol.Waiter{N: 1, Patience: protocol.OneCall})
 	}
@@ -36,7 +37,7 @@ func ExampleClient() {
 		}
 	}
 	// The next one is served from what is leased.
-	fmt.Println(c.Pool.Take().OK(), c.Account().Conserved())
+	fmt.Println(c.Holder.Pool.Take().OK(), c.Holder.Account().Conserved())
 	// Output:
 	// the request that waits is admitted: true
 	// true true

@@ -116,7 +116,7 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 		c.Recall(m)
 		w := &Waiter{N: 2, Patience: OneCall, Deadline: Never}
 		c.TakeOver(s.instant(), &r, w)
-		testkit.Check(t, c.HasWaiters() && c.IsOpen() && c.resend(s.instant()) == nil,
+		testkit.Check(t, c.Line.HasWaiters() && c.Holder.IsOpen() && c.Holder.resend(s.instant()) == nil,
 			"the draw would be sent again")
 		if !answered {
 			c.Fail(s.instant(), lease.ErrUnavailable)

@@ -62,10 +62,10 @@ func (d *driver) client(p lease.Policy, l lease.Limit, gap func() time.Duration)
 // starts makes n a cold client, under the name of a process that comes next.
 func (n *driven) starts(p lease.Policy, limits ...lease.Limit) {
 	n.Client = Client{}
-	id := len(n.d.nodes)
+	id, config := len(n.d.nodes), p.ConfigFor(limits, 0, 0)
 	n.Start(n.d.now, n, ClientConfig{
 		ID: fmt.Sprint("h", id), Seed: uint64(id),
-		Policy: &p, Proposed: p.ConfigFor(limits, 0, 0), CallTimeout: lease.DefaultCallTimeout,
+		Policy: &p, Proposed: &config, CallTimeout: lease.DefaultCallTimeout,
 	})
 }
 
@@ -85,7 +85,7 @@ func (n *driven) degrade() {
 	n.Refuse(1)
 	n.ask()
 	n.d.run(10 * time.Millisecond)
-	testkit.Must(n.d.t, n.Degraded(), "not degraded after a failed call")
+	testkit.Must(n.d.t, n.Failures.Degraded(), "not degraded after a failed call")
 }
 
 // steady is one request every 1/rate seconds; random is a Poisson stream of them.
@@ -121,7 +121,7 @@ func (d *driver) run(span time.Duration) {
 			first.request()
 		}
 		first.ask()
-		a := first.Account()
+		a := first.Holder.Account()
 		testkit.Must(d.t, a.Conserved(), "tokens lost or forged: %+v", a)
 		testkit.Must(d.t, d.meter.excess() <= 0, "(1) is broken: %v", d.meter)
 	}
@@ -129,8 +129,8 @@ func (d *driver) run(span time.Duration) {
 
 // request asks for one token, and waits for one call.
 func (n *driven) request() {
-	n.Expire(n.d.now)
-	t := n.Pool.Take()
+	n.Holder.Expire(n.d.now)
+	t := n.Holder.Pool.Take()
 	if t == pool.TookLow {
 		n.Low()
 	}

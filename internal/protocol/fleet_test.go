@@ -44,7 +44,7 @@ type fleet struct {
 
 // node is one process: its half of the protocol and its clock.
 type node struct {
-	holding
+	holder
 	index    int
 	ppm      int64 // drift
 	newer    bool  // proposes fleet.newer
@@ -388,7 +388,7 @@ func (f *fleet) giveBack(n *node, i int) {
 func (f *fleet) rest(n *node) {
 	f.log("process %d goes to rest", n.index)
 	id, debt, charge, account, heard := n.id, n.debt, n.charge, n.Account(), n.heard.Memory
-	n.holding = holding{}
+	n.holder = holder{}
 	n.init(id, 0)
 	n.heard.Memory = heard
 	n.debt, n.charge, n.account = debt, charge, account

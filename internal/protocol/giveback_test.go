@@ -29,14 +29,14 @@ func (n *driven) asks(tokens int64, p Patience) Decision {
 // gives has n give back what d had, and says where it went.
 func (n *driven) gives(d Decision) (pooled, unused, burnt int64) {
 	n.d.t.Helper()
-	before, held, waits := n.Account(), n.Pool.Held(), n.unused.sum()
-	denied := n.Denied()
+	before, held, waits := n.Holder.Account(), n.Holder.Pool.Held(), n.Holder.unused.sum()
+	denied := n.Denials.Count()
 	ok := n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
-	after := n.Account()
+	after := n.Holder.Account()
 	testkit.Check(n.d.t, ok && after.Conserved() && after.Admitted == before.Admitted-d.Took,
 		"%v: from %+v to %+v", ok, before, after)
-	testkit.Check(n.d.t, n.Denied() == denied, "what was given back counts as denied")
-	return n.Pool.Held() - held, n.unused.sum() - waits, after.Burnt - before.Burnt
+	testkit.Check(n.d.t, n.Denials.Count() == denied, "what was given back counts as denied")
+	return n.Holder.Pool.Held() - held, n.Holder.unused.sum() - waits, after.Burnt - before.Burnt
 }
 
 // A request that was admitted, and then did not happen, leaves everything as if it had never been
@@ -72,15 +72,15 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 	leased := func() *driven {
 		d, n := alone(t, slowly, lease.Policy{MinBatch: 50}, nil)
 		n.asks(1, OneCall)
-		n.low, n.demand.slow, n.demand.fast = true, 1000, 1000 // as if much was to come
+		n.low, n.sizer.demand.slow, n.sizer.demand.fast = true, 1000, 1000 // as if much was to come
 		n.ask()
 		d.run(5 * time.Millisecond)
-		testkit.Must(t, n.Pool.Held() >= 20, "%d are leased", n.Pool.Held())
+		testkit.Must(t, n.Holder.Pool.Held() >= 20, "%d are leased", n.Holder.Pool.Held())
 		return n
 	}
 	takes := func(n *driven) Decision { // as a user's goroutine does, without a lock
-		d := n.Pool.Drawn()
-		testkit.Must(t, n.Pool.TakeN(10).OK(), "not taken")
+		d := n.Holder.Pool.Drawn()
+		testkit.Must(t, n.Holder.Pool.TakeN(10).OK(), "not taken")
 		return Decision{Verdict: VerdictAdmit, Took: 10, Pooled: 10, Draw: d}
 	}
 	t.Run("taken from the pool", func(t *testing.T) {
@@ -102,22 +102,22 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 	t.Run("taken from the pool, whose lease has ended", func(t *testing.T) {
 		n := leased()
 		d := takes(n)
-		n.d.now = n.Deadline()
+		n.d.now = n.Holder.Deadline()
 		to(n, d, 0, 10, 0)
-		n.Pool.Drain()
+		n.Holder.Pool.Drain()
 		n.d.run(2 * time.Second)
-		testkit.Check(t, n.Account().Returned >= 10, "%+v", n.Account())
+		testkit.Check(t, n.Holder.Account().Returned >= 10, "%+v", n.Holder.Account())
 	})
 	t.Run("somebody waits for them", func(t *testing.T) {
 		n := leased()
 		d := takes(n)
-		n.Pool.TakeN(n.Pool.Held())
+		n.Holder.Pool.TakeN(n.Holder.Pool.Held())
 		w := &Waiter{N: 4, Patience: InLine, Deadline: Never}
 		n.waiting++
 		n.Enqueue(n.d.now, w)
 		n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
-		testkit.Check(t, n.waiting == 0 && n.told.Pooled == 4 && n.Pool.Held() == 6, "%d wait, %d are in the pool",
-			n.waiting, n.Pool.Held())
+		testkit.Check(t, n.waiting == 0 && n.told.Pooled == 4 && n.Holder.Pool.Held() == 6, "%d wait, %d are in the pool",
+			n.waiting, n.Holder.Pool.Held())
 	})
 	t.Run("the key has gone to rest", func(t *testing.T) {
 		_, n := alone(t, slowly, lease.Policy{}, nil)
@@ -129,7 +129,7 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 		ok = n.GiveBack(n.d.now, 10, d.Pooled, d.Draw)
 		testkit.Check(t, !ok, "a closed client takes something back")
 		n.starts(lease.Policy{}, slowly)
-		n.id = "h0"
+		n.Holder.id = "h0"
 		n.Recall(m)
 		d.Pooled = 0
 		to(n, d, 0, 10, 0)
@@ -147,7 +147,7 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 	t.Run("the process was copied", func(t *testing.T) {
 		d, n := alone(t, slowly, lease.Policy{}, nil)
 		was := n.asks(10, OneCall)
-		n.rename("another")
+		n.Holder.rename("another")
 		d.run(time.Second)
 		is := n.asks(1, OneCall)
 		to(n, was, 0, 0, 10)
@@ -166,24 +166,24 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 		return b.levelOf(0).units / b.levelOf(0).Unit
 	}
 	have := level()
-	testkit.Check(t, have == 60 && n.charge == nil, "the level is %d, %v to be charged", have, n.charge)
+	testkit.Check(t, have == 60 && n.Holder.charge == nil, "the level is %d, %v to be charged", have, n.Holder.charge)
 	// A call that is not executed charges nothing, and the next one does
 	n.Charge(d.now, 70)
 	d.down, n.tick = true, d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, len(n.calls) > 3 && n.last.Reported(lease.LateCharge) == 70 && n.isOpen,
+	testkit.Check(t, len(n.calls) > 3 && n.last.Reported(lease.LateCharge) == 70 && n.Holder.isOpen,
 		"%v to be charged after %d calls", n.last.Late, len(n.calls))
 	d.down = false
 	d.run(5 * time.Second)
 	have = level()
-	testkit.Check(t, have <= -8 && have >= -10 && n.charge == nil, "the level is %d, %v to be charged", have,
-		n.charge)
+	testkit.Check(t, have <= -8 && have >= -10 && n.Holder.charge == nil, "the level is %d, %v to be charged", have,
+		n.Holder.charge)
 	// and no number of them is too large to count.
-	n.charges(d.now, 1<<62, n.dates(d.now))
-	n.charges(d.now, 1<<62, n.dates(d.now))
+	n.Holder.charges(d.now, 1<<62, n.fallback.dates(d.now))
+	n.Holder.charges(d.now, 1<<62, n.fallback.dates(d.now))
 	n.tick = d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, n.charge == nil && n.last.Reported(lease.LateCharge) == lease.WaitingMax, "%v to be charged", n.charge)
+	testkit.Check(t, n.Holder.charge == nil && n.last.Reported(lease.LateCharge) == lease.WaitingMax, "%v to be charged", n.Holder.charge)
 }
 
 // A holding that is far larger than the demand goes back, although the calls that renew the lease come before
@@ -191,16 +191,16 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 // calls it looks seldom.
 func TestRenewalsDoNotPutOffWhatIsToGoBack(t *testing.T) {
 	d, n := alone(t, slowly, lease.Policy{MinBatch: 50, CallsPerSecond: 1}, steady(1))
-	d.run(10 * time.Second)                                // until T is that of such leases
-	n.low, n.demand.slow, n.demand.fast = true, 1000, 1000 // as if much was to come
+	d.run(10 * time.Second)                                            // until T is that of such leases
+	n.low, n.sizer.demand.slow, n.sizer.demand.fast = true, 1000, 1000 // as if much was to come
 	n.ask()
 	d.run(5 * time.Millisecond)
-	testkit.Must(t, n.Pool.Held() >= 30 && n.large(), "%d are leased for %v", n.Pool.Held(), n.target)
-	n.demand.slow, n.demand.fast = 1, 1
-	d.rtt = n.target * 2 / 5
-	n.rtt = d.rtt
+	testkit.Must(t, n.Holder.Pool.Held() >= 30 && n.settings.large(), "%d are leased for %v", n.Holder.Pool.Held(), n.settings.target)
+	n.sizer.demand.slow, n.sizer.demand.fast = 1, 1
+	d.rtt = n.settings.target * 2 / 5
+	n.settings.rtt = d.rtt
 	d.run(6 * time.Second)
-	testkit.Check(t, n.Pool.Held() <= 2*n.keep(), "%d are held, %d are needed", n.Pool.Held(), n.keep())
+	testkit.Check(t, n.Holder.Pool.Held() <= 2*n.sizer.keep(), "%d are held, %d are needed", n.Holder.Pool.Held(), n.sizer.keep())
 }
 
 // TestAnEndedWaitPassesItsTokensToTheNextInLine that the same calls counted. The rest travels back, where it
@@ -217,24 +217,24 @@ func TestAnEndedWaitPassesItsTokensToTheNextInLine(t *testing.T) {
 		return w
 	}
 	first, short, second := in(90, InLine), in(40, OneCall), in(30, InLine)
-	seq := n.open.Seq
-	n.queue.join(seq)
-	n.give(first, 50, pool.Draw{Epoch: n.heard.epoch, Running: n.heard.running}, FromGrant)
+	seq := n.Holder.open.Seq
+	n.Line.join(seq)
+	n.Line.give(first, 50, pool.Draw{Epoch: n.Holder.heard.epoch, Running: n.Holder.heard.running}, FromGrant)
 	first.until = d.now.Add(time.Second)
 	later := in(10, InLine)
 	// when the first one goes,
 	n.Cancel(d.now, first)
 	// then the other in line is served, and what is left waits for a call.
 	testkit.Check(t, n.told.OK() && n.told.Took == 30 && !second.waiting, "%+v", n.told)
-	testkit.Check(t, short.got == 0 && later.got == 0 && n.unused.sum() == 20, "%d, %d, and %v unused", short.got,
-		later.got, n.unused)
+	testkit.Check(t, short.got == 0 && later.got == 0 && n.Holder.unused.sum() == 20, "%d, %d, and %v unused", short.got,
+		later.got, n.Holder.unused)
 	// One that has a part is in the place of the first: it passes on what it was given, to those that were
 	// there.
-	n.queue.join(seq + 1)
-	n.give(later, 4, pool.Draw{Epoch: n.heard.epoch, Running: n.heard.running}, FromGrant)
+	n.Line.join(seq + 1)
+	n.Line.give(later, 4, pool.Draw{Epoch: n.Holder.heard.epoch, Running: n.Holder.heard.running}, FromGrant)
 	later.until = d.now.Add(time.Second)
 	last := in(10, InLine)
-	n.queue.join(seq + 2)
+	n.Line.join(seq + 2)
 	n.Cancel(d.now, later)
-	testkit.Check(t, last.got == 0 && n.unused.sum() == 24, "it has %d, and %v are unused", last.got, n.unused)
+	testkit.Check(t, last.got == 0 && n.Holder.unused.sum() == 24, "it has %d, and %v are unused", last.got, n.Holder.unused)
 }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
-	"github.com/yuzhi-go/yuzhi/internal/exact"
-	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -31,34 +29,6 @@ type Heard struct {
 	shortUntil clock.Instant
 }
 
-// lineage has the facts that prove that a bucket has lost its state: docs/protocol.md, section 6.
-type lineage struct {
-	epoch      int64 // 0: nothing is known
-	counter    int64
-	running    int64
-	leaseMax   time.Duration // with what was left of a freeze, but in Heard
-	serverTime int64
-	expiry     time.Duration // of the bucket, from serverTime on
-}
-
-// age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
-// slow by a 1/16, as leaseSpan does.
-func (m *Memory) age(now clock.Instant) time.Duration {
-	d := max(0, now.Sub(m.executed))
-	return d + d/15
-}
-
-func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(m.expiry) }
-
-// prove has r say what is known of the bucket, unless that may have expired by now.
-func (m *Memory) prove(now clock.Instant, r *lease.Request) {
-	if m.epoch > 0 && !m.expired(now) {
-		r.Epoch, r.Counter = m.epoch, m.counter
-		r.LeaseMax, r.HeardAt, r.HeardAge = m.leaseMax, m.serverTime, m.age(now)
-		r.HeardExpiry = m.expiry
-	}
-}
-
 // prove is Memory.prove that tells of a freeze, too. A bucket from which others had leased before it was
 // frozen is as if its leases lasted for all of that.
 func (h *Heard) prove(now clock.Instant, r *lease.Request) {
@@ -70,54 +40,6 @@ func (h *Heard) prove(now clock.Instant, r *lease.Request) {
 	default:
 		r.HeardFrozen = h.frozen
 	}
-}
-
-// hear takes in the reply g to a call of a holder of this weight, first sent at sent; counted is what
-// Heard.counts returned.
-func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.Grant) {
-	m.count(weight, counted, g)
-	counter := g.Counter
-	if g.Epoch == m.epoch {
-		counter = max(m.counter, counter)
-	}
-	m.lineage = lineage{
-		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: max(g.LeaseMax, g.Frozen),
-		serverTime: g.ServerTime, expiry: g.Expiry,
-	}
-	m.executed, m.replied = sent, true
-}
-
-// count updates calls by the reply g to a holder of this weight (docs/protocol.md section 8.14). The first
-// reply of a bucket gives a guess: the processes that it names or, if there is no other, the mean number of
-// calls in activeFor TTLs.
-func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
-	if !counted && g.Epoch != m.epoch {
-		calls, span := g.ActiveWeight/weight, max(1, exact.Micros(activeFor*g.Config.TTL))
-		if calls <= 1 {
-			calls = 1 + exact.MulDiv(max(0, min(g.Counter-1, callsMost)), span, max(span, g.ServerTime-g.Epoch))
-		}
-		if m.calls = 0; calls > 1 {
-			m.calls = -float32(calls)
-		}
-		return
-	}
-	calls, last := float32(1), float32(8)
-	if !counted {
-		calls, last = float32(max(1, min(g.Counter-m.counter, callsMost))), 4
-	}
-	if m.calls <= 0 {
-		m.calls = calls
-	}
-	m.calls += (calls - m.calls) / last
-}
-
-// callsMost bounds what one reply counts.
-const callsMost = 1 << 30
-
-// byCalls returns the active weight, if each process has this weight and calls as often as this one. It
-// returns 0 where that is not known.
-func (m *Memory) byCalls(weight int64) int64 {
-	return weight * int64(math.Round(math.Abs(float64(m.calls))))
 }
 
 // hear takes in the reply g to the call open, which was first sent at sent.
@@ -252,114 +174,5 @@ func StateOutlook(s *lease.State, n, held int64, headroom float64, admitted bool
 	return h.Outlook(0, n, held, admitted)
 }
 
-// Memory is the rest of a Client whose key has not been used for a while: what it must know to notice that
-// the bucket was lost, and what it would otherwise have to learn again. It is small, since a process may
-// have a million keys at rest. The zero value knows nothing.
-type Memory struct {
-	lineage
-	executed clock.Instant // the bucket executed the last call then or later
-	ttl      time.Duration // T in force
-	config   *lease.Config // at rest: in force, where it is not what the client proposes
-	pace     pace          // at rest: of its draws
-	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 for not known
-	replied  bool          // any reply ever
-	conflict bool          // see Client.Conflict
-	// At rest: what was left of each burst, in 255ths of one above 255, and a fingerprint of the limits.
-	left [lease.LimitsMax]uint8
-	of   uint16
-}
-
-// Terms are the settings by which a key at rest draws: those of its process, and of the node that serves it.
-type Terms struct {
-	ID       string // the instance id
-	Policy   *lease.Policy
-	Proposed *lease.Config
-	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
-}
-
-// Draws reports whether a request for n tokens of a key at rest is best served by a draw
-// (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
-func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
-	c := m.inForce(t.Proposed)
-	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets it wants leases
-		return false
-	}
-	single := t.Policy.MaxBatch == 1
-	for _, l := range c.Limits {
-		if n > grantable(l, t.Policy.Headroom) {
-			return false
-		}
-		part, _ := ceilingOf(t.Policy, c, c.Target, l, m.byCalls(1) <= 1)
-		single = single || part < 2
-	}
-	p := m.pace
-	if m.replied {
-		p = p.after(now.Sub(m.executed), 1, c.Target)
-	}
-	rtt := max(t.RTT, rttUnknown)
-	return float64(max(p.fast, p.slow))*(c.Target+rtt).Seconds() < slowBelow ||
-		single || crampedBy(t.Policy, c, rtt)
-}
-
-// Draw makes r the draw of n tokens for one request, to be sent at once and never again. Until its
-// reply came to Drew, or a Client has taken it over, there may be no other.
-func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Request) {
-	c := m.inForce(t.Proposed)
-	*r = lease.Request{
-		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
-		Want: n, Need: n, Waiting: n, Weight: weightOf(t.Policy), Headroom: t.Policy.Headroom,
-		Draw: true,
-	}
-	m.prove(now, r)
-	if m.replied {
-		m.pace = m.pace.after(now.Sub(m.executed), 1, c.Target)
-	}
-}
-
-// Drew takes in, at now, the reply g to the draw r, which was sent at sent to the node of b. It reports
-// whether g admits the request and says nothing else that a Client must hear of, and then how the tokens left
-// the bucket. Otherwise m is unchanged, and a Client has to take the draw over.
-func (m *Memory) Drew(
-	now, sent clock.Instant, b *Breaker, proposed *lease.Config, r *lease.Request, g *lease.Grant,
-) (pool.Draw, bool) {
-	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
-		min(g.Epoch, g.Counter, g.Running) >= 0 && equal(&g.Config, m.inForce(proposed))
-	if !plain {
-		return pool.Draw{}, false
-	}
-	if m.config != nil && equal(m.config, proposed) {
-		m.config, m.conflict = nil, false
-	}
-	m.hear(sent, r.Weight, false, g)
-	b.heardServer(now, g.ServerTime)
-	b.heardCalls(now, r.Weight, g.ActiveWeight, m.byCalls(r.Weight))
-	m.ttl = g.Config.TTL
-	m.keep(g.Config.Limits, &g.Levels, r.Headroom)
-	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true
-}
-
-// Recent reports whether m's bucket was called within the last T, so that its key counts as in use.
-func (m *Memory) Recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
-
-// Limits are those in force as far as m knows, of a process that proposes so.
-func (m *Memory) Limits(proposed *lease.Config) []lease.Limit { return m.inForce(proposed).Limits }
-
-// Lifetime is Client.Lifetime of a key at rest.
-func (m *Memory) Lifetime(proposed *lease.Config) time.Duration {
-	return longestToFull(m.inForce(proposed).Limits) + m.ttl
-}
-
-// Propose says that before is no longer proposed. It stays in force until a reply says otherwise.
-func (m *Memory) Propose(before *lease.Config) {
-	if m.replied && m.config == nil {
-		m.config = before
-	}
-}
-
-// inForce is the configuration in force, of a process that proposes so.
-func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
-	if m.config != nil {
-		return m.config
-	}
-	return proposed
-}
+// drawnBy dates what was drawn at running times of the bucket, by the last reply.
+func (h *Heard) drawnBy() dating { return dating{true, h.limits, h.serverTime, h.running, 1} }

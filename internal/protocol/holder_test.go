@@ -23,7 +23,7 @@ func TestSteadyDemandMakesAboutOneCallPerTarget(t *testing.T) {
 	testkit.Check(t, h.denied == denied, "%d of %d requests denied, with room for ten times as many",
 		h.denied-denied, h.admitted)
 	// and the next lease is there before the last one is empty
-	missed, burnt := h.lacked(), h.Account().Burnt
+	missed, burnt := h.sizer.lacked(), h.Holder.Account().Burnt
 	testkit.Check(t, missed <= h.admitted/200, "%d of %d requests found the pool empty", missed, h.admitted)
 	testkit.Check(t, burnt == 0, "%d tokens of leases in use ran out: renewal came too late", burnt)
 }
@@ -31,7 +31,7 @@ func TestSteadyDemandMakesAboutOneCallPerTarget(t *testing.T) {
 func TestIdleHolderGivesBackAndFallsSilent(t *testing.T) {
 	d, h := alone(t, lease.PerSecond(10_000), lease.Policy{}, random(1000, 2))
 	d.run(3 * time.Second)
-	testkit.Must(t, h.Pool.Held() > 0, "nothing is held while busy")
+	testkit.Must(t, h.Holder.Pool.Held() > 0, "nothing is held while busy")
 	// when the demand ends
 	h.arrival = Never
 	d.run(time.Second)
@@ -39,7 +39,7 @@ func TestIdleHolderGivesBackAndFallsSilent(t *testing.T) {
 	d.run(time.Hour)
 	// then everything is given back, at once, and no call follows
 	testkit.Check(t, len(h.calls) == calls, "%d calls in an idle hour", len(h.calls)-calls)
-	a, ledger := h.Account(), d.bucket.ring.ledger()
+	a, ledger := h.Holder.Account(), d.bucket.ring.ledger()
 	testkit.Check(t, a.Held == 0 && a.Burnt == 0 && ledger == 0, "idle: %+v, ledger %d", a, ledger)
 }
 
@@ -52,10 +52,10 @@ func TestLocallyDeniedRequestsMakeNoCalls(t *testing.T) {
 	testkit.Check(t, len(h.calls) <= 2*int(h.admitted), "%d calls for %d tokens", len(h.calls), h.admitted)
 	// and none before the delay of the reply before it has ended
 	h.ask()
-	testkit.Must(t, h.deniedUntil > d.now, "the last shortfall left no delay")
+	testkit.Must(t, h.Denials.until > d.now, "the last shortfall left no delay")
 	call, next := h.due(d.now, needs{waiting: 5})
-	testkit.Check(t, !call && next <= h.deniedUntil, "a call within the delay: %v, next look %v after its end",
-		call, next.Sub(h.deniedUntil))
+	testkit.Check(t, !call && next <= h.Denials.until, "a call within the delay: %v, next look %v after its end",
+		call, next.Sub(h.Denials.until))
 }
 
 func TestSlowKeyAsksForExactlyWhatWaits(t *testing.T) {
@@ -66,9 +66,9 @@ func TestSlowKeyAsksForExactlyWhatWaits(t *testing.T) {
 		before := len(h.calls)
 		d.run(2 * time.Second)
 		calls := len(h.calls) - before
-		testkit.Check(t, calls == 1 && h.last.Want == 1 && h.last.Waiting == 1 && h.Pool.Held() == 0,
+		testkit.Check(t, calls == 1 && h.last.Want == 1 && h.last.Waiting == 1 && h.Holder.Pool.Held() == 0,
 			"%d calls for one request, wanting %d with %d waiting; holds %d", calls, h.last.Want, h.last.Waiting,
-			h.Pool.Held())
+			h.Holder.Pool.Held())
 	}
 }
 
@@ -77,7 +77,7 @@ func TestLeaseInUseIsRenewedBeforeItsDeadline(t *testing.T) {
 	d, h := alone(t, lease.PerSecond(10_000), lease.Policy{MinBatch: 2000}, steady(30))
 	d.run(30 * time.Second)
 	// then nothing of what is in use runs out
-	testkit.Check(t, h.Account().Burnt == 0, "%+v", h.Account())
+	testkit.Check(t, h.Holder.Account().Burnt == 0, "%+v", h.Holder.Account())
 	n := h.callsIn(10 * time.Second)
 	testkit.Check(t, n <= 200, "%d calls in ten seconds", n)
 }
@@ -98,7 +98,7 @@ func TestFallbackModes(t *testing.T) {
 			h.Refuse(1)
 			h.ask()
 			d.run(10 * time.Millisecond)
-			if h.takeFallback(d.now, 1, 1) > 0 {
+			if h.fallback.take(d.now, 1, 1) > 0 {
 				admitted++
 			}
 		}
@@ -108,8 +108,8 @@ func TestFallbackModes(t *testing.T) {
 		d.down = false
 		h.tick = d.now
 		d.run(5 * time.Second)
-		testkit.Check(t, (admitted == 0 || h.last.Reported(lease.LateDebt) == admitted) && h.debt == nil,
-			"mode %d: admitted %d without a grant, reported %v, %v left", c.mode, admitted, h.last.Late, h.debt)
+		testkit.Check(t, (admitted == 0 || h.last.Reported(lease.LateDebt) == admitted) && h.Holder.debt == nil,
+			"mode %d: admitted %d without a grant, reported %v, %v left", c.mode, admitted, h.last.Late, h.Holder.debt)
 	}
 }
 
@@ -119,17 +119,17 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	// given a holder that is alone, and a store that is away
 	d, h := alone(t, lease.PerSecond(1000), lease.Policy{}, nil)
 	h.degrade()
-	testkit.Must(t, h.takeFallback(d.now, 100, 100) > 0, "the fallback gives nothing")
+	testkit.Must(t, h.fallback.take(d.now, 100, 100) > 0, "the fallback gives nothing")
 	// when it goes on under another id and wants nearly all of the share
-	h.rename("other")
-	for asked := 0; h.takeFallback(d.now, 990, 990) == 0; asked++ {
-		at, ok := h.fallbackAt(d.now, 990)
+	h.Holder.rename("other")
+	for asked := 0; h.fallback.take(d.now, 990, 990) == 0; asked++ {
+		at, ok := h.fallback.at(d.now, 990)
 		testkit.Must(t, ok && at > d.now && asked <= 2,
 			"refused, and the time to ask again is %v from now (%v), the %d. time", at.Sub(d.now), ok, asked+1)
 		d.now = at
 	}
 	// then it has waited for what was missing
-	more, ok := h.fallbackAt(d.now, 1001)
+	more, ok := h.fallback.at(d.now, 1001)
 	testkit.Check(t, !ok, "more than the burst is there at %v", more)
 }
 
@@ -168,15 +168,15 @@ func TestABurstInStepIsNotLeftInLeases(t *testing.T) {
 func TestALevelLastsAsLongAsItFallsAsBefore(t *testing.T) {
 	// given a client that has heard of 1000 tokens, in the bucket and leased
 	_, n := alone(t, lease.PerSecond(1000), lease.Policy{}, nil)
-	config := n.config
+	config := n.settings.config
 	hear := func(at, level, ledger int64, short bool) time.Duration {
-		n.heard.levels[0] = level
-		n.gauge(&lease.Grant{Running: at, Ledger: ledger, Short: short, ActiveWeight: 2, Config: config},
-			n.heard.running)
-		n.heard.running = at
-		return n.lasts
+		n.Holder.heard.levels[0] = level
+		n.sizer.gauge(&lease.Grant{Running: at, Ledger: ledger, Short: short, ActiveWeight: 2, Config: config},
+			n.Holder.heard.running)
+		n.Holder.heard.running = at
+		return n.sizer.lasts
 	}
-	testkit.Check(t, n.lasts == lastsAlways, "before the first reply: %v", n.lasts)
+	testkit.Check(t, n.sizer.lasts == lastsAlways, "before the first reply: %v", n.sizer.lasts)
 	hear(1_000_000, 900, 100, false)
 	for _, c := range []struct {
 		why               string
@@ -197,11 +197,11 @@ func TestALevelLastsAsLongAsItFallsAsBefore(t *testing.T) {
 	}
 	// and a holder that is alone may have all of it
 	hear(1_000_000, 900, 100, false)
-	n.heard.replied, n.heard.active = true, 1
+	n.Holder.heard.replied, n.Holder.heard.active = true, 1
 	got := hear(1_002_000, 200, 100, false)
 	testkit.Check(t, got == lastsAlways, "alone: lasts %v", got)
 	// and leases of a fleet whose budget of calls wants longer ones are as long as they can be
-	n.heard.active, config.CallsPerSecond = 2, 1
+	n.Holder.heard.active, config.CallsPerSecond = 2, 1
 	hear(1_003_000, 900, 100, false)
 	got = hear(1_005_000, 200, 100, false)
 	testkit.Check(t, got == lastsAlways, "a small budget: lasts %v", got)
@@ -211,13 +211,13 @@ func TestNoLeaseIsLongerThanTheLevelLasts(t *testing.T) {
 	// given a client of a steady 500/s, on a bucket with enough
 	d, n := alone(t, lease.PerSecond(1000), lease.Policy{}, steady(500))
 	d.run(3 * time.Second)
-	whole, ahead := n.ahead(0, 0), n.ahead(0, 2)
+	whole, ahead := n.sizer.ahead(0, 0), n.sizer.ahead(0, 2)
 	testkit.Check(t, whole > 50 && ahead > 50, "asks for %d, and for %d where two wait", whole, ahead)
 	// when the level will have gone after 10 ms
-	n.lasts = 10 * time.Millisecond
+	n.sizer.lasts = 10 * time.Millisecond
 	// then it asks for no more than is spent until then, and for nothing ahead of waiting requests
-	most := int64(math.Ceil(n.demand.expected(n.lasts) + n.watermark()))
-	short, waits := n.ahead(0, 0), n.ahead(0, 2)
+	most := int64(math.Ceil(n.sizer.demand.expected(n.sizer.lasts) + n.sizer.watermark()))
+	short, waits := n.sizer.ahead(0, 0), n.sizer.ahead(0, 2)
 	testkit.Check(t, short == most && short < whole/2 && waits == 2,
 		"asks for %d, at most %d; %d where two wait", short, most, waits)
 }
@@ -284,22 +284,22 @@ func TestDenialsTravelInOneCall(t *testing.T) {
 	look(0)
 	// then the bucket knows all denials but those since the last call, and all that was admitted but
 	// what the last call did not know
-	open := n.attributed - n.deniedTold
-	testkit.Check(t, d.bucket.denied == n.deniedTold && n.deniedTold > 800 && n.deniedTold+open <= n.denied &&
+	open := n.Denials.attributed - n.Denials.told
+	testkit.Check(t, d.bucket.denied == n.Denials.told && n.Denials.told > 800 && n.Denials.told+open <= n.denied &&
 		open < 50,
-		"counted %d, told %d and %d to come, denied %d", d.bucket.denied, n.deniedTold, open, n.denied)
+		"counted %d, told %d and %d to come, denied %d", d.bucket.denied, n.Denials.told, open, n.denied)
 	testkit.Check(t, d.bucket.spent <= n.admitted && n.admitted-d.bucket.spent <= 10, "counted %d, admitted %d",
 		d.bucket.spent, n.admitted)
 	// when calls fail, what they carried is lost, and not told again
 	d.down = true
-	told = n.deniedTold
+	told = n.Denials.told
 	d.run(30 * time.Second)
-	lost := n.deniedTold - told
-	testkit.Check(t, n.Degraded() && lost > 0 && d.bucket.denied == told, "lost %d, counted %d", lost,
+	lost := n.Denials.told - told
+	testkit.Check(t, n.Failures.Degraded() && lost > 0 && d.bucket.denied == told, "lost %d, counted %d", lost,
 		d.bucket.denied-told)
 	d.down = false
 	look(len(n.calls))
-	testkit.Check(t, d.bucket.denied == n.deniedTold-lost, "counted %d, told %d of which %d are lost",
+	testkit.Check(t, d.bucket.denied == n.Denials.told-lost, "counted %d, told %d of which %d are lost",
 		d.bucket.denied,
-		n.deniedTold, lost)
+		n.Denials.told, lost)
 }

@@ -137,6 +137,3 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 func usedBy(now clock.Instant, server int64, limits []lease.Limit) dating {
 	return dating{false, limits, server, int64(now), 1000}
 }
-
-// drawnBy dates what was drawn at running times of the bucket, by the last reply.
-func (h *Heard) drawnBy() dating { return dating{true, h.limits, h.serverTime, h.running, 1} }

@@ -47,7 +47,7 @@ func (n *driven) stays(d time.Duration) {
 
 // shared takes all that the fallback gives now.
 func (n *driven) shared() (took int64) {
-	for n.takeFallback(n.d.now, 1, 1) > 0 {
+	for n.fallback.take(n.d.now, 1, 1) > 0 {
 		took++
 	}
 	return took
@@ -117,8 +117,8 @@ func TestAProcessThatCallsSeldomCountsTheCallsOfOthers(t *testing.T) {
 			n.loses(heardOf{left: 100, active: 1, counter: c.counter})
 		}
 		// when it comes to rest and back into use, it has the same part
-		n.failures = 0
-		n.Client.giveUp()
+		n.Failures.inARow = 0
+		n.Client.Holder.giveUp()
 		m, ok := n.Rest()
 		testkit.Must(t, ok, "it does not rest")
 		n.starts(lease.Policy{}, lease.PerHour(100))
@@ -145,7 +145,7 @@ func TestAReplyOnlyLowersTheLocalShare(t *testing.T) {
 		// and one that has not been spent follows the bucket down
 		n = cutOff(t, l)
 		n.loses(heardOf{left: 80, active: 4})
-		testkit.Must(t, n.takeFallback(n.d.now, 1, 1) == 1, "nothing is given")
+		testkit.Must(t, n.fallback.take(n.d.now, 1, 1) == 1, "nothing is given")
 		n.d.now = n.d.now.Add(time.Millisecond)
 		n.loses(heardOf{left: 12, active: 4})
 		got := n.shared()
@@ -175,7 +175,8 @@ func TestALimitThatComesBackBeforeTheFirstReplyKeepsWhatWasSpent(t *testing.T) {
 	n.Fail(n.d.now, lease.ErrUnavailable)
 	testkit.Check(t, n.shared() == 25, "not a part of a new bucket")
 	for _, l := range []lease.Limit{lease.PerHour(200), lease.PerHour(100)} {
-		n.Propose(n.d.now, lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0))
+		c := lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0)
+		n.Propose(n.d.now, &c)
 		got := n.shared()
 		testkit.Check(t, got == 0, "%v: %d more", l, got)
 	}
@@ -195,8 +196,8 @@ func TestAKeyAtRestRemembersWhatItsBucketHadLeft(t *testing.T) {
 		// given a key that comes to rest
 		n := cutOff(t, c.limit)
 		n.loses(heardOf{left: c.left, active: 4})
-		n.failures = 0
-		n.Client.giveUp()
+		n.Failures.inARow = 0
+		n.Client.Holder.giveUp()
 		m, ok := n.Rest()
 		testkit.Must(t, ok, "it does not rest")
 		// when it comes back into use in an outage
@@ -219,7 +220,7 @@ func TestAProcessDoesNotOweWhatItsShareHasRefilled(t *testing.T) {
 		// given a share of 25 that refills at 2.5/s, and serves in an outage
 		n := cutOff(t, lease.PerSecond(10).WithBurst(100))
 		n.loses(heardOf{left: 100, active: 4})
-		testkit.Must(t, n.takeFallback(n.d.now, c.takes, c.takes) == c.takes, "the share is not full")
+		testkit.Must(t, n.fallback.take(n.d.now, c.takes, c.takes) == c.takes, "the share is not full")
 		// when a call is built later
 		n.d.now = n.d.now.Add(c.after)
 		r := n.Build(n.d.now, n.d.seq+1, 0)
@@ -259,13 +260,13 @@ func TestWhatAColdStartAdmittedIsReported(t *testing.T) {
 	n := d.client(lease.Policy{ColdStart: lease.ColdStartAllow}, lease.PerSecond(100), nil)
 	n.breaker = NewBreaker(100*milli, 400*milli, 1)
 	n.breaker.Heard(d.now, 1)
-	took := n.takeFallback(d.now, 90, 90)
+	took := n.fallback.take(d.now, 90, 90)
 	n.breaker.Admit(d.now)
 	d.seq++
 	n.Build(d.now, d.seq, 0)
 	n.breaker.Failed(d.now, d.now)
 	n.Fail(d.now, lease.ErrUnavailable)
-	took += n.takeFallback(d.now, 1, 1)
+	took += n.fallback.take(d.now, 1, 1)
 	// when the next call goes out
 	d.now = d.now.Add(300 * milli)
 	d.seq++

@@ -43,7 +43,7 @@ type world struct {
 }
 
 type modelHolder struct {
-	holding
+	holder
 	unreported int64 // tokens used beyond what it had that no executed call has charged
 	refundable int64 // 1: it has admitted a token that may still be refunded
 	reserved   int64 // 1: a request has a token of this draw, which it gives back if it ends

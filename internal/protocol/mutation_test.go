@@ -102,11 +102,11 @@ var mutations = []mutation{
 		faults:  "PutBack",
 		stories: "TestPutBackIsRefusedAfterAReport", pkg: "./internal/pool"},
 	{name: "tokens drawn between a give-back and the change", rare: true,
-		edits:   []mutant.Edit{{"c.calling || c.resets > 0 && !n.closing", "c.calling"}},
+		edits:   []mutant.Edit{{"c.Holder.calling || c.resets > 0 && !n.closing", "c.Holder.calling"}},
 		stories: "TestSetLimitsLosesNothingThatIsHeld", pkg: "./hybrid"},
 	{name: "a lease of before a change kept", rare: true,
-		edits: []mutant.Edit{{"		c.burn() // what was leased before the change\n", ""},
-			{"inLine, c.change == overtaken)", "inLine, false)"}},
+		edits: []mutant.Edit{{"		c.Holder.burn() // what was leased before the change\n", ""},
+			{"inLine, c.settings.change == overtaken)", "inLine, false)"}},
 		stories: "TestNoLateReplyBringsBackALeaseOfBefore", pkg: "./hybrid"},
 	{name: "all that comes back counts as drawn with the latest",
 		edits:   []mutant.Edit{{"Drawn: e.first}", "Drawn: e.last}"}},
@@ -225,7 +225,7 @@ var mutations = []mutation{
 		rare:    true, // it admits too little
 		stories: "TestASlowLimitBesideAFastOneCostsNoRate", pkg: "./hybrid"},
 	{name: "a lease that was spent is not reported",
-		edits:   []mutant.Edit{{"c.leased > 0 && c.heard.replied && ", "c.leased < 0 && "}},
+		edits:   []mutant.Edit{{"s.leased > 0 && s.heard.replied && ", "s.leased < 0 && "}},
 		rare:    true, // it admits too little
 		stories: "TestALeaseThatWasSpentIsReported", pkg: "./hybrid"},
 	{name: "a draw makes the ring anew while tokens are leased",

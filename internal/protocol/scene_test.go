@@ -31,7 +31,7 @@ func newScene(t *testing.T, l lease.Limit, ttl time.Duration) *scene {
 }
 
 // pair is a scene with two holders.
-func pair(t *testing.T, l lease.Limit, ttl time.Duration) (s *scene, a, b *holding) {
+func pair(t *testing.T, l lease.Limit, ttl time.Duration) (s *scene, a, b *holder) {
 	s = newScene(t, l, ttl)
 	return s, s.holder("a"), s.holder("b")
 }
@@ -44,13 +44,13 @@ func (s *scene) lasting(ttl time.Duration) lease.Config {
 
 func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
 
-func (s *scene) holder(id string) *holding {
-	h := new(holding)
+func (s *scene) holder(id string) *holder {
+	h := new(holder)
 	h.init(id, 0)
 	return h
 }
 
-func (s *scene) opens(h *holding, a ask) lease.Request {
+func (s *scene) opens(h *holder, a ask) lease.Request {
 	s.seq++
 	a.Weight = 1
 	if a.Config.Limits == nil {
@@ -75,7 +75,7 @@ func shareNothing(b *Bucket) {
 	b.fair = fair{share: math.Inf(1), updated: 1 << 62}
 }
 
-func (s *scene) accepts(h *holding, g lease.Grant) Accepted {
+func (s *scene) accepts(h *holder, g lease.Grant) Accepted {
 	s.t.Helper()
 	got, ok := h.accept(s.instant(), &g, 0, false)
 	testkit.Must(s.t, ok, "the reply to seq %d was not accepted", g.Seq)
@@ -84,7 +84,7 @@ func (s *scene) accepts(h *holding, g lease.Grant) Accepted {
 }
 
 // calls is one whole round trip, with the bucket halfway.
-func (s *scene) calls(h *holding, a ask) lease.Grant {
+func (s *scene) calls(h *holder, a ask) lease.Grant {
 	s.t.Helper()
 	r := s.opens(h, a)
 	s.now += s.roundTrip / 2
@@ -96,7 +96,7 @@ func (s *scene) calls(h *holding, a ask) lease.Grant {
 }
 
 // givesUp has h accept g for requests that have gone.
-func (s *scene) givesUp(h *holding, g lease.Grant) {
+func (s *scene) givesUp(h *holder, g lease.Grant) {
 	s.t.Helper()
 	got := s.accepts(h, g)
 	h.sendBack(got.Waited, got.draw)
@@ -111,14 +111,14 @@ func (s *scene) sends(r lease.Request) lease.Grant {
 }
 
 // loses has the bucket be lost, and first be the first to call then.
-func (s *scene) loses(first *holding) lease.Grant {
+func (s *scene) loses(first *holder) lease.Grant {
 	s.t.Helper()
 	s.bucket = Bucket{}
 	return s.calls(first, ask{})
 }
 
 // draws has h call for n tokens for requests that wait.
-func (s *scene) draws(h *holding, n int64) (waited int64) {
+func (s *scene) draws(h *holder, n int64) (waited int64) {
 	s.t.Helper()
 	return s.calls(h, ask{Want: n, Waiting: n}).Waited
 }
@@ -131,7 +131,7 @@ func (s *scene) sets(c lease.Config) {
 }
 
 // spends has h spend everything that it still may, and audits that.
-func (s *scene) spends(h *holding) (n int64) {
+func (s *scene) spends(h *holder) (n int64) {
 	s.t.Helper()
 	h.Expire(s.instant())
 	for h.Pool.Take().OK() {

@@ -173,32 +173,6 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
 
-// keep has m remember how much of the bursts, less the headroom, a reply has left.
-func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, headroom float64) {
-	m.of = fingerprint(limits)
-	for k, l := range limits {
-		burst := grantable(l, headroom)
-		m.left[k] = uint8(exact.MulDiv(max(0, min(levels[k], burst)), min(burst, 255), max(burst, 1)))
-	}
-}
-
-// leftOf returns how much of the burst of limit k was left when its key came to rest.
-func (m *Memory) leftOf(k int, burst int64) int64 {
-	return exact.MulDiv(int64(m.left[k]), burst, max(1, min(burst, 255)))
-}
-
-// fingerprint tells the limits of a key at rest from others that were configured since.
-func fingerprint(limits []lease.Limit) uint16 {
-	h := uint64(0)
-	for _, l := range limits {
-		for _, x := range [...]int64{l.Tokens, int64(l.Per), l.Capacity(), int64(l.Kind), int64(l.Offset)} {
-			h ^= uint64(x)
-			h = splitmix(&h)
-		}
-	}
-	return uint16(h)
-}
-
 // Unheard decides, while the node of a key is away, for a key of which this process has never heard,
 // and needs no Client: docs/protocol.md section 8.14. The zero value has a full share.
 type Unheard struct {
@@ -309,5 +283,5 @@ func (u *Unheard) Outlook(
 	return o
 }
 
-// Heard reports whether any reply has come.
-func (m *Memory) Heard() bool { return m.replied }
+// fallbackPause is the least time between two looks at the local share for requests that wait for it.
+const fallbackPause = time.Millisecond

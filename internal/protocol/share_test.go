@@ -123,8 +123,8 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 			testkit.Check(t, float64(h.admitted) >= want, "%v, %v times the rate: %d admitted, want %.1f",
 				l, load, h.admitted, want)
 			n := h.callsIn(30 * time.Second)
-			testkit.Check(t, float64(n) <= 2*30/h.config.Target.Seconds(),
-				"%v, %v times the rate: %d calls in 30 s, Target is %v", l, load, n, h.config.Target)
+			testkit.Check(t, float64(n) <= 2*30/h.settings.config.Target.Seconds(),
+				"%v, %v times the rate: %d calls in 30 s, Target is %v", l, load, n, h.settings.config.Target)
 		}
 	}
 }
@@ -176,12 +176,11 @@ func TestAHolderGoesByTheTargetInForce(t *testing.T) {
 	} {
 		policy := lease.Policy{TTL: x.ttl, CallsPerSecond: 10}
 		config := policy.ConfigFor([]lease.Limit{lease.PerSecond(1000)}, 0, 0)
-		c := Client{policy: &policy, own: config}
-		c.adopt(config)
-		c.hearTarget(&lease.Grant{Config: config, Target: 500 * time.Millisecond})
-		if got := c.proposal().TTL; c.target != x.want || got != x.proposes {
+		s := settings{policy: &policy, own: &config, heard: new(Heard)}
+		s.follow(&lease.Grant{Config: config, Target: 500 * time.Millisecond}, 0)
+		if got := s.proposal().TTL; s.target != x.want || got != x.proposes {
 			t.Errorf("TTL %v: the Target in force is %v, want %v; T is proposed as %v, want %v",
-				x.ttl, c.target, x.want, got, x.proposes)
+				x.ttl, s.target, x.want, got, x.proposes)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestABucketIsRememberedUntilItsOvercommitIsMade(t *testing.T) {
 }
 
 // turnsTo has the processes of one configuration fall silent, and h call with limits of the same version.
-func (s *scene) turnsTo(h *holding, limits ...lease.Limit) lease.Grant {
+func (s *scene) turnsTo(h *holder, limits ...lease.Limit) lease.Grant {
 	s.t.Helper()
 	s.now += 2*exact.Micros(s.config.TTL) + 1
 	a := ask{Config: s.config}
@@ -160,7 +160,7 @@ func TestASwitchSuspendsTheLimits(t *testing.T) {
 				// given a limit of 100 of which 60 are used
 				s, a, b := pair(t, l, 400*time.Millisecond)
 				s.draws(a, 60)
-				switches := func(h *holding, to lease.Limit) lease.Grant {
+				switches := func(h *holder, to lease.Limit) lease.Grant {
 					if turn {
 						return s.turnsTo(h, to)
 					}
@@ -260,7 +260,7 @@ func TestEqualVersionsFollowWhoIsThere(t *testing.T) {
 	other.Limits = []lease.Limit{lease.PerSecond(100).WithBurst(50), slow(1000)}
 	other.TTL = 200 * time.Millisecond
 	s.calls(a, ask{})
-	inForce := func(h *holding, c lease.Config) bool { // whether it then is what h proposes
+	inForce := func(h *holder, c lease.Config) bool { // whether it then is what h proposes
 		got := s.calls(h, ask{Config: c}).Config
 		return equal(&got, &c)
 	}

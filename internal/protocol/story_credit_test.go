@@ -175,7 +175,7 @@ func slow(n int64) lease.Limit { return lease.Limit{Tokens: n, Per: 1000 * time.
 // (step 6) and headroom (step 7) of docs/protocol.md section 4.
 
 // charges has h call with a charge of n tokens, and ask for everything.
-func (s *scene) charges(h *holding, n int64) lease.Grant {
+func (s *scene) charges(h *holder, n int64) lease.Grant {
 	s.t.Helper()
 	h.charges(s.instant(), n, usedBy(s.instant(), s.now, s.config.Limits))
 	return s.calls(h, ask{Want: 10, Waiting: 10})
@@ -310,7 +310,7 @@ func TestHeadroomDoesNotStarveOthersOfTheirShare(t *testing.T) {
 	s := newScene(t, lease.PerSecond(1000).WithBurst(100), time.Second)
 	s.fair, s.config.Target, s.config.CallsPerSecond = true, 10*time.Millisecond, (&lease.Config{}).CallBudget()
 	greedy, modest := s.holder("greedy"), s.holder("modest")
-	var others []*holding
+	var others []*holder
 	for i := range 20 {
 		others = append(others, s.holder(string(rune('a'+i))))
 	}

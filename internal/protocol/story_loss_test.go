@@ -17,16 +17,16 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// lease has b hold the whole bucket under a long lease; a hears of the bucket at a short T.
-		lease func(s *scene, a, b *holding)
+		lease func(s *scene, a, b *holder)
 	}{
-		{"T has grown since", func(s *scene, a, b *holding) {
+		{"T has grown since", func(s *scene, a, b *holder) {
 			s.config.Version.Revision = 1 // remembered for a month
 			s.calls(a, ask{})
 			s.calls(b, ask{Config: s.lasting(long)})
 			s.now += 4_100_000
 			s.calls(b, ask{Config: s.lasting(long), Want: 10})
 		}},
-		{"a version has shortened T", func(s *scene, a, b *holding) {
+		{"a version has shortened T", func(s *scene, a, b *holder) {
 			s.config.TTL = long
 			s.calls(b, ask{Want: 10})
 			s.config.TTL, s.config.Version.Deploy = short, 1

@@ -15,7 +15,7 @@ import (
 const milli = time.Millisecond
 
 // windowAt is 10 tokens in 60 ms, whose cells are 1 ms long, at a moment of a cell.
-func windowAt(t *testing.T, inCell int64) (s *scene, a, b *holding) {
+func windowAt(t *testing.T, inCell int64) (s *scene, a, b *holder) {
 	s, a, b = pair(t, lease.Sliding(10, 60*milli), 20*milli)
 	s.now = 5_000_000 + inCell
 	return s, a, b

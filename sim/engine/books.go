@@ -308,7 +308,7 @@ func (b *books) executed(c *call, stored bool) {
 
 // lapse books that the holder no longer waits for the answer to its call: its draws admit no request.
 func (b *books) lapse(e *entry) {
-	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
+	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.Holder.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
 		x.drawn = x.drawn[:0]
 	}
@@ -341,7 +341,7 @@ func (b *books) close(e *entry) {
 }
 
 func (b *books) accountOf(e *entry) protocol.Account {
-	a := e.client.Account()
+	a := e.client.Holder.Account()
 	if !a.Conserved() {
 		b.complain("process %d, key %d: %+v", e.p.index, e.key, a)
 	}
@@ -361,7 +361,7 @@ func (b *books) balance(entries []*entry) error {
 	for _, e := range entries {
 		if e.alive {
 			total = total.Plus(b.accountOf(e))
-			e.client.Waiters(func(x *protocol.Waiter) { waiting += x.Got() })
+			e.client.Line.Waiters(func(x *protocol.Waiter) { waiting += x.Got() })
 		}
 	}
 	if total.Granted != b.taken {
@@ -379,7 +379,7 @@ func (b *books) burnt(entries []*entry) int64 {
 	n := b.ended.Burnt + b.granted - b.taken
 	for _, e := range entries {
 		if e.alive {
-			n += e.client.Account().Burnt - e.last.granted // which may still arrive
+			n += e.client.Holder.Account().Burnt - e.last.granted // which may still arrive
 		}
 	}
 	return n

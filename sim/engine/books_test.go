@@ -91,7 +91,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		waiting := int64(0)
 		for _, e := range run.fleet.entries.all {
 			if e.alive {
-				e.client.Waiters(func(x *protocol.Waiter) { waiting += x.N })
+				e.client.Line.Waiters(func(x *protocol.Waiter) { waiting += x.N })
 				if e.draw != nil {
 					waiting += e.draw.N
 				}

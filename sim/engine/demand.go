@@ -181,7 +181,7 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 
 // drain spends all that e holds, just before it reports or the lease ends: the worst case of the bound.
 func (d *demand) drain(e *entry) {
-	for e.client.Pool.Held() > 0 {
+	for e.client.Holder.Pool.Held() > 0 {
 		d.ask(e.p, e.key, 1, -1)
 	}
 }

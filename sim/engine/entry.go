@@ -56,13 +56,13 @@ func (e *entry) isAdversary() bool { return e.p.group.load.Kind == scenario.Adve
 // take is the hot path.
 func (e *entry) take(n int64) bool {
 	if e.p.policy.StrictExpiry {
-		e.client.Expire(e.Now())
+		e.client.Holder.Expire(e.Now())
 	}
 	var t pool.Taken
 	if n == 1 {
-		t = e.client.Pool.Take()
+		t = e.client.Holder.Pool.Take()
 	} else {
-		t = e.client.Pool.TakeN(n)
+		t = e.client.Holder.Pool.TakeN(n)
 	}
 	if t == pool.TookLow {
 		e.client.Low()
@@ -77,7 +77,7 @@ func (e *entry) decide(r request) {
 		if r.reservation == 0 {
 			e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 		} else {
-			e.admit(&r, protocol.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
+			e.admit(&r, protocol.Decision{Draw: e.client.Holder.Pool.Drawn(), Pooled: r.n})
 		}
 		e.answer(&r, true, r.n)
 		return
@@ -205,7 +205,7 @@ func (e *entry) NewID() string { return e.p.rename() }
 
 // spend makes an adversary spend the rest of a lease that is about to end.
 func (e *entry) spend() {
-	if e.p.pausedUntil == 0 && e.Now() < e.client.Deadline() {
+	if e.p.pausedUntil == 0 && e.Now() < e.client.Holder.Deadline() {
 		e.fleet.demand.drain(e)
 	}
 }
@@ -347,8 +347,8 @@ func (e *entry) call() {
 func (e *entry) putOff() {
 	now, b := e.Now(), e.Breaker()
 	again := b.Turn(now)
-	if e.client.Pool.Held() > 0 {
-		again = min(again, e.client.Deadline())
+	if e.client.Holder.Pool.Held() > 0 {
+		again = min(again, e.client.Holder.Deadline())
 	}
 	if e.client.State(now) == protocol.StateLeaving && b.Away(now) {
 		e.fail(now, lease.ErrUnavailable)
@@ -378,14 +378,14 @@ func (e *entry) receive(c *call) {
 			e.client.Serve(now, got)
 			e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that have gone
 			if e.isAdversary() {
-				e.fleet.time.at(max(e.fleet.time.now, e.p.when(e.fleet.time.now, e.client.Deadline())-1), evSpend, e.id)
+				e.fleet.time.at(max(e.fleet.time.now, e.p.when(e.fleet.time.now, e.client.Holder.Deadline())-1), evSpend, e.id)
 			}
 		}
 	}
 	if c.number == e.flight {
 		e.fail(now, err)
 	}
-	e.Wake(e.client.HasWaiters() || e.client.State(now) == protocol.StateLeaving)
+	e.Wake(e.client.Line.HasWaiters() || e.client.State(now) == protocol.StateLeaving)
 }
 
 // fail processes a call that ended without a grant.

@@ -349,7 +349,7 @@ func (f *fleet) add(p *process, key int32) *entry {
 func (e *entry) start(m protocol.Memory) {
 	p := e.p
 	e.client.Start(e.Now(), e, protocol.ClientConfig{
-		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config,
+		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: &p.config,
 		CallTimeout: e.fleet.s.CallTimeout,
 	})
 	if m != (protocol.Memory{}) {
@@ -364,7 +364,7 @@ func (e *entry) start(m protocol.Memory) {
 func (f *fleet) held() (total int64) {
 	for _, e := range f.entries.all {
 		if e.alive {
-			total += e.client.Pool.Held()
+			total += e.client.Holder.Pool.Held()
 		}
 	}
 	return total

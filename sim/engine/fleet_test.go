@@ -23,7 +23,7 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 		}
 		held, burnt := int64(0), run.books.burnt(run.fleet.entries.all)
 		for _, e := range run.fleet.entries.all {
-			held += e.client.Account().Held + e.last.granted // grants on the way are lost too
+			held += e.client.Holder.Account().Held + e.last.granted // grants on the way are lost too
 		}
 		for len(run.time.heap) > 0 {
 			run.step()
@@ -149,7 +149,7 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		leased := false
 		for run.books.burnt(run.fleet.entries.all) == 0 && len(run.time.heap) > 0 {
 			run.step()
-			leased = leased || run.fleet.entries.all[0].client.Pool.Held() > 20
+			leased = leased || run.fleet.entries.all[0].client.Holder.Pool.Held() > 20
 		}
 		// then it ends when its clock shows 15/16 of the TTL.
 		slack := 1 + 1/speed // a nanosecond of either clock
@@ -209,7 +209,7 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 		spending++
 		// then they spend the rest in the last moment before the lease ends.
 		x := run.fleet.entries.all[e.id]
-		if end := x.client.Deadline(); x.p.local(e.at) >= end || x.p.local(e.at+1) < end {
+		if end := x.client.Holder.Deadline(); x.p.local(e.at) >= end || x.p.local(e.at+1) < end {
 			t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, x.p.local(e.at), end)
 		}
 	}

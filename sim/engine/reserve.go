@@ -113,7 +113,7 @@ func (f *fleet) settle(x *reservation) {
 		e.Wake(false)
 	default:
 		e := f.entry(p, r.key)
-		e.client.Refund(-more, &x.draw)
+		e.client.Holder.Refund(-more, &x.draw)
 		b.refunded -= more
 		e.Wake(false)
 	}

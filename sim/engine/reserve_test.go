@@ -78,7 +78,7 @@ func TestAGrantBelowTheHeadroomIsAnError(t *testing.T) {
 func waited(run *replication, of func(*protocol.Waiter) int64) (n int64) {
 	for _, e := range run.fleet.entries.all {
 		if e.alive {
-			e.client.Waiters(func(w *protocol.Waiter) { n += of(w) })
+			e.client.Line.Waiters(func(w *protocol.Waiter) { n += of(w) })
 		}
 	}
 	return n

@@ -1,23 +1,23 @@
 package protocol
 
 import (
-	"time"
-
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
+// holder is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
 // time, replies accepted once and for the open call only, and a deadline from the FIRST sending of
 // the accepted call. It decides nothing about how much to ask for; Client does.
-type holding struct {
+type holder struct {
 	Pool pool.Pool
 
 	id        string
 	open      lease.Request // the last call that was built
+	calling   bool          // it is under way
 	isOpen    bool          // its reply would be accepted
 	firstSent clock.Instant // of open
+	ended     int64         // the highest seq of a call that has ended
 
 	heard Heard
 
@@ -52,19 +52,15 @@ type Accepted struct {
 	draw     pool.Draw // of all of them
 }
 
-// leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
-// covers the drift of the two clocks: 62,500 ppm, a hundred times what quartz does.
-func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
-
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
-func (h *holding) init(id string, stripes int) {
+func (h *holder) init(id string, stripes int) {
 	h.id = id
 	h.Pool.Init(stripes)
 }
 
 // openCall builds the call with the given seq, which must be above all earlier ones, to be sent at
 // once, and closes the one before. The result does not change until the next one.
-func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
+func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
 	if h.heard.epoch != 0 && h.heard.expired(now) {
@@ -107,7 +103,7 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 
 // resend returns the open call for one more sending. It is nil where there is none, where that is a
 // draw, or where a grant would arrive with less than half of its time left.
-func (h *holding) resend(now clock.Instant) *lease.Request {
+func (h *holder) resend(now clock.Instant) *lease.Request {
 	if h.open.Draw || !h.isYoung(now) {
 		return nil
 	}
@@ -115,13 +111,13 @@ func (h *holding) resend(now clock.Instant) *lease.Request {
 }
 
 // isYoung reports whether there is an open call, whose grant would not come too late.
-func (h *holding) isYoung(now clock.Instant) bool {
+func (h *holder) isYoung(now clock.Instant) bool {
 	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
 // giveUp closes the open call. The bucket may have credited the tokens that it carried back, so they are
 // burnt. Debt and charge stay, and are reported again: twice only admits less.
-func (h *holding) giveUp() {
+func (h *holder) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Reported(lease.LateUnused)
 		h.debt, h.charge = append(h.openDebt, h.debt...), append(h.openCharge, h.charge...)
@@ -134,7 +130,7 @@ func (h *holding) giveUp() {
 // for. Up to reserve tokens of those for the pool are withheld for requests that wait in line: otherwise a
 // Take could overtake them. With burns set, nothing is held afterwards, and nobody can take anything
 // meanwhile.
-func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
+func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
 	}
@@ -193,7 +189,7 @@ func (h *holding) accept(now clock.Instant, g *lease.Grant, reserve int64, burns
 
 // publish has the pool say of its tokens what the last reply did. The bucket has counted them as
 // held by this process then, so they left it then or later. Those that are lent never were in it.
-func (h *holding) publish() {
+func (h *holder) publish() {
 	if h.lent {
 		h.Pool.SetDrawn(0, h.heard.running)
 	} else {
@@ -202,7 +198,7 @@ func (h *holding) publish() {
 }
 
 // Expire burns a holding whose deadline has come.
-func (h *holding) Expire(now clock.Instant) {
+func (h *holder) Expire(now clock.Instant) {
 	// An empty one is left alone: while a store is away this may be called for every request, and
 	// each time would begin a report interval, of which the numbers come again (5.7).
 	if now >= h.Deadline() && h.Pool.Held() > 0 {
@@ -212,13 +208,13 @@ func (h *holding) Expire(now clock.Instant) {
 
 // Deadline is when the whole holding expires: at or past it nothing of it is spent or returned. It
 // means nothing while the pool is empty.
-func (h *holding) Deadline() clock.Instant { return h.Pool.Deadline() }
+func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or waits for its retry.
-func (h *holding) IsOpen() bool { return h.isOpen }
+func (h *holder) IsOpen() bool { return h.isOpen }
 
 // notAdmitted takes back that n tokens were admitted, to a request that waits.
-func (h *holding) notAdmitted(n int64) {
+func (h *holder) notAdmitted(n int64) {
 	h.counted(h.Pool.Held()) // those from the pool are in Admitted by that, those from a grant are already
 	h.account.Admitted -= n
 }
@@ -226,7 +222,7 @@ func (h *holding) notAdmitted(n int64) {
 // putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
 // no report has been built since and their lease has not ended, otherwise with the next call. An
 // older draw tells where the numbers of the intervals have begun anew since.
-func (h *holding) putBack(now clock.Instant, n int64, d pool.Draw) {
+func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
 		h.base += n
 		h.notAdmitted(n)
@@ -238,7 +234,7 @@ func (h *holding) putBack(now clock.Instant, n int64, d pool.Draw) {
 // sendBack gives back, with the next call, n tokens that were drawn for a request which was not
 // admitted, the oldest of them by d. Those of an earlier epoch are burnt, because the bucket has
 // been set anew since or is another one.
-func (h *holding) sendBack(n int64, d pool.Draw) {
+func (h *holder) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
 	}
@@ -251,18 +247,18 @@ func (h *holding) sendBack(n int64, d pool.Draw) {
 }
 
 // owns reports whether the tokens of draw d are of this bucket, and may be given back by this id.
-func (h *holding) owns(d pool.Draw) bool {
+func (h *holder) owns(d pool.Draw) bool {
 	return d.Epoch != 0 && d.Epoch == h.heard.epoch && d.Running > h.disowned
 }
 
-func (h *holding) burnTaken(n int64) {
+func (h *holder) burnTaken(n int64) {
 	h.notAdmitted(n)
 	h.account.Burnt += n
 }
 
 // burnUnused ends what waits to be given back: the bucket has been set anew since or is another one, or
 // will not hear of it any more.
-func (h *holding) burnUnused() {
+func (h *holder) burnUnused() {
 	h.account.Burnt += h.unused.sum()
 	h.unused, h.refund = nil, nil
 }
@@ -270,7 +266,7 @@ func (h *holding) burnUnused() {
 // Refund reports n admitted tokens of draw d as not having happened, with the next call. Those of an unknown
 // draw, nil, count as drawn at the last reply, or at the next if there was none. Under Unlimited they never
 // left the limits beneath.
-func (h *holding) Refund(n int64, d *pool.Draw) {
+func (h *holder) Refund(n int64, d *pool.Draw) {
 	switch {
 	case d != nil && h.owns(*d):
 		h.refund.add(n, d.Running, h.heard.drawnBy())
@@ -281,17 +277,17 @@ func (h *holding) Refund(n int64, d *pool.Draw) {
 
 // charges has n tokens, which a request has used beyond what it was granted by now, travel with the next
 // calls until a reply confirms them.
-func (h *holding) charges(now clock.Instant, n int64, d dating) { h.charge.add(n, int64(now), d) }
+func (h *holder) charges(now clock.Instant, n int64, d dating) { h.charge.add(n, int64(now), d) }
 
 // owe does so with n tokens that were admitted now without a grant.
-func (h *holding) owe(now clock.Instant, n int64, d dating) { h.debt.add(n, int64(now), d) }
+func (h *holder) owe(now clock.Instant, n int64, d dating) { h.debt.add(n, int64(now), d) }
 
 // owes reports whether the next call has something to bring beside its report.
-func (h *holding) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
+func (h *holder) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
 
 // rename burns the holding and goes on under another id: the answer to ErrStale (5.12). Giving back the
 // earlier draws is up to the other process.
-func (h *holding) rename(id string) {
+func (h *holder) rename(id string) {
 	h.giveUp()
 	h.burn()
 	h.id = id
@@ -302,7 +298,7 @@ func (h *holding) rename(id string) {
 	h.Pool.SetDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 
-func (h *holding) burn() {
+func (h *holder) burn() {
 	held := h.Pool.Drain()
 	h.counted(held)
 	h.account.Burnt += held
@@ -310,7 +306,7 @@ func (h *holding) burn() {
 }
 
 // counted books what was taken since the pool was last counted. It holds held tokens now.
-func (h *holding) counted(held int64) {
+func (h *holder) counted(held int64) {
 	late := h.Pool.Late()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
 	h.account.Burnt += late - h.lateSeen
@@ -318,14 +314,27 @@ func (h *holding) counted(held int64) {
 	h.base = held
 }
 
+// BurnLate books as burnt the tokens that were taken before a Close and found to be past the strict deadline
+// after it, which that has counted as admitted. It returns how many these are.
+func (h *holder) BurnLate() int64 {
+	n := h.Pool.Late() - h.lateSeen
+	h.lateSeen += n
+	h.account.Admitted -= n
+	h.account.Burnt += n
+	return n
+}
+
 // pending is how many tokens are on their way back to the bucket, or wait for the next call.
-func (h *holding) pending() int64 {
+func (h *holder) pending() int64 {
 	n := h.refund.sum() + h.unused.sum()
 	if h.isOpen {
 		n += h.open.Returned + h.open.Reported(lease.LateRefund) + h.open.Reported(lease.LateUnused)
 	}
 	return n
 }
+
+// here is how many tokens this process holds and those on their way back.
+func (h *holder) here() int64 { return h.Pool.Held() + h.pending() }
 
 // Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A refunded token
 // stays counted as admitted, and in Refunded too. A token that was drawn for a request which then was not
@@ -351,7 +360,7 @@ func (a Account) Plus(o Account) Account {
 }
 
 // Account says where the tokens went, up to now.
-func (h *holding) Account() Account {
+func (h *holder) Account() Account {
 	h.counted(h.Pool.Held())
 	a := h.account
 	a.Held = h.base + h.unused.sum()

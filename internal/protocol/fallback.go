@@ -1,0 +1,185 @@
+package protocol
+
+import (
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// fallback decides requests without the store: docs/protocol.md section 8.14.
+type fallback struct {
+	*settings
+	failures *failures
+	seeded   *seeded // nil before the first outage
+
+	mostActive int64         // the largest sum of weights that a reply has named for some TTLs,
+	mostAt     clock.Instant // and when
+}
+
+// take decides on a request for n tokens, or for fewer but not below least, without the store: by
+// Policy.Fallback while degraded, by Policy.ColdStart before the first reply, and always where the limits in
+// force are enough to say. The next call that succeeds reports what it admitted as debt, but for what is
+// unlimited. It returns how many tokens were admitted.
+func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
+	switch {
+	case f.admitsNone():
+	case f.admitsAll():
+		return n
+	case f.coldDecides():
+		if f.policy.ColdStart == lease.ColdStartAllow {
+			took = n
+		}
+	case !f.failures.Degraded():
+	case f.policy.Fallback == lease.FallbackAllowAll:
+		took = n
+	case f.policy.Fallback == lease.FallbackLocalShare:
+		took = f.takeShare(now, least, n)
+	}
+	if took > 0 {
+		f.holder.owe(now, took, f.dates(now))
+	}
+	return took
+}
+
+// dates returns for how long the limits count what is used now.
+func (f *fallback) dates(now clock.Instant) dating {
+	return usedBy(now, f.host.Breaker().Server(now), f.limitsNow())
+}
+
+// coldDecides reports whether Policy.ColdStart decides without the store. It is for a process that knows
+// nothing. A key that is new in an outage of a node that was heard of has Policy.Fallback, like the others.
+func (f *fallback) coldDecides() bool {
+	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
+}
+
+// at is when the local share can serve n tokens, for a request that take refused at now.
+// It is false where waiting does not help: with another fallback, before the first reply, or
+// for more than the share ever holds.
+func (f *fallback) at(now clock.Instant, n int64) (clock.Instant, bool) {
+	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
+		return Never, false
+	}
+	return f.shareAt(now, n), true
+}
+
+// hear takes in the reply g.
+func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
+	if g.ActiveWeight >= f.mostActive || now > f.mostAt.Add(activeFor*f.heard.ttl) {
+		f.mostActive, f.mostAt = g.ActiveWeight, now
+	}
+}
+
+// active returns the weights, as last heard, of all that share the key, or else of any on its node.
+func (f *fallback) active() int64 {
+	byCalls := f.heard.byCalls(f.weight)
+	active := max(f.heard.active, f.mostActive, f.weight, byCalls)
+	if byCalls == 0 {
+		active = max(active, f.host.Breaker().Active())
+	}
+	return active
+}
+
+func (f *fallback) part() part {
+	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
+}
+
+// seed brings the local share up to date with the limits in force and the last reply. A reply
+// only lowers it: what was spent in an earlier outage stays spent.
+func (f *fallback) seed(now clock.Instant) *seeded {
+	s, h, limits := f.seeded, f.heard, f.limitsNow()
+	if s == nil {
+		s = new(seeded)
+		f.seeded = s
+	}
+	known := slices.Equal(limits, h.limits) && (h.at > 0 || h.of == fingerprint(limits))
+	if !slices.Equal(limits, s.limits) {
+		usedUp := h.replied && !known || !h.replied && s.limits != nil || f.config.StartEmpty
+		s.follow(now, f.part(), usedUp)
+	}
+	if at := max(h.at, h.executed); h.replied && known && s.reply != at {
+		s.reply = at
+		for k, l := range limits {
+			if l.Windowed() {
+				f.seedWindow(s, k, l)
+			} else if empty := f.heardEmptyAt(now, k, l); s.emptyAt[k] == 0 || empty > s.emptyAt[k] {
+				s.emptyAt[k] = empty
+			}
+		}
+	}
+	return s
+}
+
+// heardEmptyAt returns when the token bucket k would have been empty by what was heard of it, at
+// now. Until every lease of that time has ended, it has no more than the others do not hold.
+func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
+	h, burst := f.heard, f.burst(l)
+	if h.at == 0 {
+		return h.executed.Add(-worth(l, h.leftOf(k, burst)))
+	}
+	at, n := h.at, h.levels[k]
+	if h.next[k] > 0 {
+		at, n = at.Add(h.next[k]), n+1
+	}
+	empty := at.Add(-worth(l, n))
+	if now < h.at.Add(h.leaseMax) {
+		empty = max(empty, now.Add(-worth(l, max(0, burst+f.config.Overcommit-h.others))))
+	}
+	return empty
+}
+
+// seedWindow charges s with all that this process's part of what window k has left does not cover, at the
+// reply: it waits for a whole window. For a calendar it waits until the boundary.
+func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
+	h, p, replied := f.heard, f.part(), f.heard.at
+	left := max(0, h.levels[k])
+	if h.at == 0 {
+		replied, left = h.executed, h.leftOf(k, f.burst(l))
+	}
+	w, next := s.window(replied, k, p), h.next[k]
+	if h.at == 0 {
+		next = 0
+	}
+	w.charge(kindOf(l).usedAt(l, int64(replied)/1000, next), p.burst(l)-p.of(left)-w.sum)
+}
+
+// takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.
+func (f *fallback) takeShare(now clock.Instant, least, n int64) int64 {
+	if f.most() < max(1, least) {
+		return 0
+	}
+	return f.seed(now).take(now, f.part(), least, n)
+}
+
+// shareAt returns when the local share has n tokens, of which it can have as many.
+func (f *fallback) shareAt(now clock.Instant, n int64) (at clock.Instant) {
+	s, p := f.seed(now), f.part()
+	for k := range s.limits {
+		at = max(at, s.at(now, k, p, n))
+	}
+	return at
+}
+
+func (f *fallback) most() int64 { return f.part().most() }
+
+// forgive drops the debt that the local share has made good by refilling: the bucket has refilled, too. It
+// does so only where the share has most of its burst. A share that is used up belongs to a process that wants
+// more than its part, and what the debt takes too much makes up for what others have not reported yet.
+func (f *fallback) forgive(now clock.Instant) {
+	policy := f.policy
+	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // what that admitted is in no share
+	if len(f.holder.debt) == 0 || f.seeded == nil || cold || policy.Fallback != lease.FallbackLocalShare {
+		return
+	}
+	s, p := f.seed(now), f.part()
+	missing := int64(0)
+	for k, l := range s.limits {
+		burst := p.burst(l)
+		lacks := burst - s.has(now, k, p)
+		if 2*lacks > burst {
+			return
+		}
+		missing = max(missing, lacks)
+	}
+	f.holder.debt.trim(missing)
+}

@@ -1,0 +1,294 @@
+package protocol
+
+import (
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// line has the requests that wait for tokens, in the order in which they came: docs/protocol.md section 9.
+type line struct {
+	*settings
+	denials       *denials
+	head, tail    *Waiter
+	lacking       int64 // tokens that all of them lack
+	lackingInLine int64 // the part of those that wait in line
+	inLine        int   // how many of them do
+	refused       int64 // the largest n refused without queueing since the last call
+}
+
+func (l *line) push(w *Waiter) {
+	w.prev, w.next = l.tail, nil
+	if l.tail == nil {
+		l.head = w
+	} else {
+		l.tail.next = w
+	}
+	l.tail = w
+	w.waiting = true
+	l.count(w, w.lacks(), 1)
+}
+
+func (l *line) remove(w *Waiter) {
+	if w.prev == nil {
+		l.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	l.count(w, -w.lacks(), -1)
+	w.prev, w.next = nil, nil
+	w.waiting = false
+}
+
+func (l *line) count(w *Waiter, tokens int64, waiters int) {
+	l.lacking += tokens
+	if w.inLine() {
+		l.lackingInLine += tokens
+		l.inLine += waiters
+	}
+}
+
+func (l *line) join(seq int64) {
+	for w := l.head; w != nil; w = w.next {
+		if w.asked == 0 {
+			w.since = seq
+		}
+		w.asked = seq
+	}
+}
+
+// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line collects,
+// at least portion tokens at a time.
+func (l *line) need(portion int64) int64 {
+	least := int64(0)
+	for w := l.head; w != nil; w = w.next {
+		n := w.least()
+		if w.inLine() {
+			n = min(n, portion)
+		}
+		if least == 0 || n < least {
+			least = n
+		}
+		if w.inLine() {
+			break // no later one is served before it
+		}
+	}
+	return max(1, least)
+}
+
+// HasWaiters reports whether any request waits.
+func (l *line) HasWaiters() bool { return l.head != nil }
+
+// Waiters calls f for every request that waits, in the order in which they came.
+func (l *line) Waiters(f func(*Waiter)) {
+	for w := l.head; w != nil; w = w.next {
+		f(w)
+	}
+}
+
+// distribute hands out what a reply brought, first in first out. Tokens that were drawn for waiting
+// requests go to those that the call counted, and only to them; reserved ones to requests in line;
+// those of the pool to all. A token whose request has gone travels back.
+func (l *line) distribute(now clock.Instant, got Accepted) {
+	seq := l.holder.open.Seq // of the call that was answered
+	for w := l.head; w != nil; {
+		next := w.next
+		if now >= w.until {
+			l.forfeit(w)
+		}
+		w.until = l.keepUntil(now)
+		own := int64(0)
+		if w.asked == seq {
+			own = min(got.Waited, w.lacks())
+		}
+		if !l.serve(w, own, &got, lease.SourceStore) {
+			break
+		}
+		w = next
+	}
+	for w := l.head; w != nil && got.Waited > 0; w = w.next {
+		if w.asked == seq {
+			n := min(got.Waited, w.lacks())
+			l.give(w, n, got.draw, FromGrant)
+			got.Waited -= n
+		}
+	}
+	for w := l.head; w != nil; {
+		next := w.next
+		if w.asked == seq {
+			l.serveUpTo(w, lease.SourceStore)
+		}
+		w = next
+	}
+	l.holder.sendBack(got.Waited, got.draw)
+	l.holder.putBack(l.host.Now(), got.Reserved, got.draw)
+}
+
+// serveUpTo ends the wait of a request for what there is, where there is any.
+func (l *line) serveUpTo(w *Waiter, source lease.Source) (served bool) {
+	if w.Patience != UpTo {
+		return false
+	}
+	l.collect(w)
+	if w.got == 0 {
+		return false
+	}
+	l.settle(w, Decision{Verdict: VerdictAdmit, Source: source})
+	return true
+}
+
+func (l *line) serveFromPool() {
+	for w := l.head; w != nil; {
+		next := w.next
+		if !l.serve(w, 0, &Accepted{}, lease.SourceLocal) {
+			return
+		}
+		w = next
+	}
+}
+
+// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. One that waits for
+// one call gets all that it lacks or nothing. One in line takes what there is; while it lacks any, goOn is
+// false and no later request may be served.
+func (l *line) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
+	d, n := got.draw, w.lacks()-own
+	switch {
+	case w.inLine():
+		n = min(got.Reserved, n)
+		got.Reserved -= n
+	case n <= got.Reserved:
+		got.Reserved -= n
+	case l.takeFor(n):
+		d = l.holder.Pool.Drawn()
+	default:
+		return true
+	}
+	got.Waited -= own
+	l.give(w, own, got.draw, FromGrant)
+	l.give(w, n, d, FromPool)
+	if w.inLine() {
+		l.collect(w)
+	}
+	if w.lacks() > 0 {
+		return false
+	}
+	l.settle(w, Decision{Verdict: VerdictAdmit, Source: source})
+	return true
+}
+
+func (l *line) collect(w *Waiter) {
+	for w.lacks() > 0 {
+		n := min(w.lacks(), l.holder.Pool.Held())
+		if n == 0 {
+			return
+		}
+		if l.takeFor(n) {
+			if w.got == 0 {
+				w.until = l.keepUntil(l.host.Now())
+			}
+			l.give(w, n, l.holder.Pool.Drawn(), FromPool)
+		}
+	}
+}
+
+// takeFor takes n tokens or none from the pool for a request that it has refused before.
+func (l *line) takeFor(n int64) bool {
+	if !l.holder.Pool.TakeQueued(n) {
+		return false
+	}
+	if l.policy.StrictExpiry && l.holder.Deadline() <= l.host.Now() {
+		l.holder.burnTaken(n)
+		l.holder.Expire(l.host.Now())
+		return false
+	}
+	return true
+}
+
+func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
+	if n == 0 {
+		return
+	}
+	if w.got == 0 {
+		w.draw, w.drawnBy = d, l.holder.open.Seq
+	}
+	if from == FromPool {
+		if w.draw.Interval != d.Interval {
+			w.pooled, w.draw.Interval = 0, d.Interval // what came before can no longer go back to the pool
+		}
+		w.pooled += n
+	}
+	w.got += n
+	l.count(w, -n, 0)
+	l.host.Handed(w, n, from)
+}
+
+// keepUntil is how long a waiting request keeps what it has collected, from the last reply on:
+// after two T the bucket has forgotten what it leased.
+func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.heard.ttl) }
+
+// forfeit burns what w has collected, because nothing was heard of the bucket for too long.
+func (l *line) forfeit(w *Waiter) {
+	if w.got == 0 {
+		return
+	}
+	l.holder.burnTaken(w.got)
+	l.count(w, w.got, 0)
+	w.got, w.pooled = 0, 0
+	l.host.Forfeited(w)
+}
+
+// settle takes w off the queue and tells it d. Tokens that it does not need go back.
+func (l *line) settle(w *Waiter, d Decision) {
+	if !d.OK() || d.Source == lease.SourceFallback {
+		now := l.host.Now()
+		if now >= w.until {
+			l.forfeit(w)
+		}
+		l.holder.sendBack(w.got-w.pooled-l.passOn(w), w.draw)
+		l.holder.putBack(now, w.pooled, w.draw)
+		l.count(w, w.got, 0)
+		w.got, w.pooled = 0, 0
+	} else {
+		d.Draw, d.Pooled, d.Took = w.draw, w.pooled, w.got
+	}
+	l.denials.book(w.N, &d)
+	l.remove(w)
+	l.host.Settled(w, d)
+}
+
+// passOn gives what was drawn for w, which is not admitted, to those in line that every call counted which
+// drew it: as if it had been handed to them at once (9.6). A token that travels back is worth only what the
+// bucket has not refilled since. serveFromPool settles those that have all then.
+func (l *line) passOn(w *Waiter) (passed int64) {
+	left := w.got - w.pooled
+	for x := l.head; x != nil && left > 0; x = x.next {
+		n := min(left, x.lacks())
+		if x == w || !x.inLine() || x.since == 0 || x.since > w.drawnBy || n == 0 {
+			continue
+		}
+		if x.got == 0 {
+			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
+		}
+		if x.draw.Epoch != w.draw.Epoch {
+			x.draw.Epoch = 0 // a part is of a bucket that is gone: worth nothing on its way back
+		}
+		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
+		x.until = min(x.until, w.until)
+		x.got += n
+		l.count(x, -n, 0)
+		l.host.Passed(w, x, n)
+		left, passed = left-n, passed+n
+	}
+	return passed
+}
+
+func (l *line) settleAll(d Decision) {
+	for l.head != nil {
+		l.settle(l.head, d)
+	}
+}

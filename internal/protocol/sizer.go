@@ -1,0 +1,283 @@
+package protocol
+
+import (
+	"math"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/pool"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// sizer says how much to ask for, when what is held is worth a report, and how much of it to give back:
+// docs/protocol.md sections 8.1 and 8.5 to 8.10.
+type sizer struct {
+	*settings
+	demand demand
+	missed int64         // tokens of requests that came to Decide
+	stock  int64         // tokens in the bucket and leased, as the last reply said
+	lasts  time.Duration // how long the level lasts from then on; see gauge
+	leased int64         // held after the last reply
+
+	seenAtReply  int64 // attempts at the last reply
+	seenAtReview int64 // attempts when a lease that was spent was last looked at
+	missedAtAsk  int64 // lacked when the last call was built: more than that is new demand
+
+	reviewAt  clock.Instant // when to look next whether more is held than needed
+	reviewing bool          // that time has come
+	staleAt   clock.Instant // the bucket is full by then, unless it hears what was spent
+}
+
+// lastsAlways is how long a level lasts that does not fall.
+const lastsAlways = time.Duration(math.MaxInt64)
+
+// lacked counts the tokens that requests did not find in the pool.
+func (s *sizer) lacked() int64 { return s.missed + s.holder.Pool.Missed() }
+
+// size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what the next
+// Target needs if that is more. Fewer than need tokens would serve no waiting request.
+func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int64) {
+	asked := n.waiting + n.refused
+	if n.refused > 0 && s.cramped() {
+		// Nothing is leased ahead and no request waits: as many as were refused will ask again.
+		asked = max(asked, min(s.lacked()-s.missedAtAsk, s.ceiling()))
+	}
+	want = asked
+	if !s.slow() {
+		want = max(want, s.ahead(held, n.waiting))
+	}
+	want = min(want, pool.Most-held)
+	least = min(want, 1)
+	if n.waiting > 0 {
+		least = min(max(least, need), want)
+	}
+	return want, least, min(n.waiting, want)
+}
+
+// ahead is how much the next Target needs, whether a request waits for it yet or not. Where one waits, demand
+// has just begun or has just grown, so the fast estimate is a guess from a few milliseconds, and asking for
+// as much would take tokens from processes that ask at the same moment. Then the slow estimate counts, or the
+// tokens missed since the last call. Nothing is asked for ahead then where the level will not last: the last
+// of a burst that all processes ask for in step would lie in the leases of those that have been served.
+func (s *sizer) ahead(held, waiting int64) int64 {
+	most := s.ceiling()
+	n := float64(most)
+	whole := s.target + s.rtt
+	if s.heard.replied {
+		span := min(whole, s.lasts)
+		ask := s.demand.expected(span)
+		if slides(s.config.Limits) {
+			ask = float64(s.demand.rate() * span.Seconds())
+		}
+		n = s.fleetPart(ask+s.watermark(), span) - float64(held)
+	} else {
+		n = min(n, s.perTarget())
+	}
+	switch {
+	case waiting == 0:
+	case s.lasts < whole:
+		n = min(n, float64(waiting))
+	default:
+		steady := spread(float64(s.demand.slow*whole.Seconds())) + s.watermark() - float64(held)
+		n = min(n, max(steady, float64(max(waiting, s.lacked()-s.missedAtAsk))))
+	}
+	least := max(s.policy.MinBatch, 1)
+	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
+}
+
+// fleetPart limits the n tokens that a lease should have to this holder's part of what a large
+// fleet may hold, but not below what the slow mean of its demand says, as the fast one says most of
+// a load that has just gone. n has room for three standard deviations and that for half of one:
+// without room some leases end before their Target.
+func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
+	if !s.large() {
+		return n
+	}
+	steady := float64(s.demand.slow * span.Seconds())
+	least := steady + float64(math.Sqrt(steady)/2) + s.watermark()
+	weight := s.weight
+	part := float64(fleetLeased*float64(s.all())) * float64(weight)
+	return min(n, max(least, part/float64(max(s.heard.active, weight))))
+}
+
+// ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served too. Below
+// half a burst, a lease that is longer than needed is taken from another process.
+func (s *sizer) ceiling() int64 {
+	most := int64(pool.Most)
+	for k, l := range s.config.Limits {
+		burst := s.burst(l)
+		alone := s.heard.active <= s.weight
+		part, divisor := ceilingOf(s.policy, &s.config, s.target, l, alone)
+		if s.heard.replied && s.heard.levels[k] < burst/2 {
+			perTarget := int64(math.Ceil(l.Rate() * s.target.Seconds()))
+			part = min(part, max(s.heard.levels[k]/divisor, perTarget))
+		}
+		most = min(most, max(part, 1))
+	}
+	if s.policy.MaxBatch > 0 {
+		most = min(most, s.policy.MaxBatch)
+	}
+	return most
+}
+
+// portion is the fewest tokens to give at once to a request that collects them. A bucket from which no other
+// process draws can keep them until all are there. One that others draw from hovers around its set point
+// (7.1): half of that will be there at some time, and much more will not.
+func (s *sizer) portion() int64 {
+	if s.alone() {
+		return exact.MaxUnits
+	}
+	n := int64(exact.MaxUnits)
+	for _, l := range s.config.Limits {
+		point := min(float64(s.burst(l))/2, max(1, l.Rate()*s.target.Seconds()/2))
+		n = min(n, int64(point/2))
+	}
+	return max(1, n)
+}
+
+// slow reports whether leasing ahead would only strand tokens (8.6): a lease of a single token
+// saves no call, and after it is spent the bucket does not refill until the next call says so.
+func (s *sizer) slow() bool {
+	return s.cramped() || s.ceiling() < 2 ||
+		s.heard.replied && s.demand.rate()*(s.target+s.rtt).Seconds() < slowBelow
+}
+
+// watermark is the spending of one round trip, with three standard deviations of room.
+func (s *sizer) watermark() float64 { return s.demand.expected(s.rtt) + 1 }
+
+func (s *sizer) arm() {
+	n := int64(0)
+	if !s.slow() {
+		n = int64(min(s.watermark(), pool.Most))
+	}
+	s.holder.Pool.Arm(n)
+}
+
+// gauge sets how long the level lasts if all that is in the bucket and leased goes on to fall as it
+// has since the reply before, which was of the running time before. After a shortfall the next call
+// comes so late that this says nothing of it, a holder that is alone leaves tokens to no other, and in
+// a fleet that hardly keeps its budget of calls shorter leases would exceed that.
+func (s *sizer) gauge(g *lease.Grant, before int64) {
+	level := max(0, s.heard.level())
+	stock := level + g.Ledger
+	fell, took := s.stock-stock, g.Running-before
+	s.stock, s.lasts = stock, lastsAlways
+	if fell > 0 && took > 0 && !g.Short && !s.alone() && Spacing(g, s.weight) == 0 {
+		s.lasts = time.Duration(1e3 * min(float64(level)/float64(fell)*float64(took), 1e12))
+	}
+}
+
+// hear takes in the reply g. The one before was of the running time before.
+func (s *sizer) hear(now clock.Instant, g *lease.Grant, before int64) {
+	s.seenAtReply = s.demand.seen
+	s.leased = s.holder.Pool.Held()
+	s.gauge(g, before)
+	s.staleAt = s.fullAt(g)
+	// Where far too much is held, no call that comes earlier than a review may put that off again and again.
+	if now >= s.reviewAt || s.leased <= 2*s.keep() {
+		s.reviewAt = now.Add(s.reviewIn())
+	}
+}
+
+// reports reports whether a call that nothing else is due for is to report what was spent, or give back.
+func (s *sizer) reports(now clock.Instant) bool {
+	held := s.holder.Pool.Held()
+	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
+}
+
+// owes reports whether the next call has something to bring beside its report, or that itself, of a lease
+// that was spent to the last token: the bucket counts it as held.
+func (s *sizer) owes() bool {
+	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0
+}
+
+// reviewSpent puts the report of a lease that was spent to the last token off while requests come: the next
+// that finds no token makes a call anyway.
+func (s *sizer) reviewSpent(now clock.Instant) {
+	if s.owes() && !s.holder.owes() && now >= s.reviewAt && s.seenAtReview != s.demand.seen {
+		s.seenAtReview, s.reviewAt = s.demand.seen, now.Add(s.heard.ttl/2)
+	}
+}
+
+// reviewIn is how long after a reply to look whether more is held than needed. In a large fleet a
+// call costs more than a token that lies about, so it is only just before the bucket forgets it.
+func (s *sizer) reviewIn() time.Duration {
+	if s.large() {
+		return s.heard.ttl / 4 * 3
+	}
+	return s.target
+}
+
+// renewal is the part of due for a lease that no request lacks tokens of: whether to give some of it back,
+// to report what was spent, or to have it last longer.
+func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
+	if s.reviewing && s.excess(held) > 0 {
+		return true, now
+	}
+	if now < s.staleAt && s.isLarge(s.leased) {
+		next = min(next, s.staleAt)
+	} else if s.isLarge(s.leased - held) {
+		perTarget := s.demand.rate() * s.target.Seconds()
+		if s.reviewing || slides(s.config.Limits) || perTarget > s.perTarget() {
+			// A bucket that will be empty is worth more than a call in a Target.
+			return true, now
+		}
+	}
+	if s.demand.seen != s.seenAtReply {
+		renewAt := s.holder.Deadline().Add(-(s.target/2 + 2*s.rtt))
+		if now >= renewAt {
+			return true, now
+		}
+		next = min(next, renewAt)
+	}
+	return false, min(next, s.reviewAt)
+}
+
+// all is how many tokens may be leased at once.
+func (s *sizer) all() int64 { return s.holder.Pool.Capacity() + s.config.Overcommit }
+
+// isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them
+// as held may not refill: a good part of the burst, or what the bucket makes in a Target. A window
+// counts each one from its report on.
+func (s *sizer) isLarge(n int64) bool {
+	if slides(s.config.Limits) {
+		return n > 0
+	}
+	return float64(n) >= min(float64(s.all())/16, s.perTarget())
+}
+
+// excess is how much of a holding to give back, a Target after the last reply (8.10). While no other process
+// is short it must be more than the need itself, so that ordinary fluctuation makes no calls.
+func (s *sizer) excess(held int64) int64 {
+	if s.demand.seen == s.seenAtReply {
+		return held
+	}
+	if keep := s.keep(); s.heard.contended || held > 2*keep {
+		return max(0, held-keep)
+	}
+	return 0
+}
+
+// keep returns the tokens that a process needs until a Target later. The watermark is spent while the next
+// call is on its way.
+func (s *sizer) keep() int64 {
+	return int64(math.Ceil(s.demand.expected(s.target+s.rtt) + s.watermark()))
+}
+
+// fullAt is when the bucket will be full without further calls, but at least half a Target after the call
+// was sent. From then on it cannot refill what was spent since, before a report tells it.
+func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
+	at := Never
+	for k, l := range g.Config.Limits {
+		full := kindOf(l).reportIn(l, float64(s.burst(l)+g.Config.Overcommit-g.Levels[k]-g.Ledger))
+		at = min(at, s.holder.firstSent.Add(max(min(full, s.holder.open.Config.TTL), s.target/2)))
+	}
+	return at
+}
+
+type needs struct {
+	waiting int64 // tokens that queued requests lack beside what is held
+	refused int64 // the largest n that was refused without queueing since the last call
+	closing bool  // everything is to be given back
+}
