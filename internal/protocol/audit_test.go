@@ -209,6 +209,7 @@ type bounds struct {
 	created   int64
 	epoch     int64
 	ledger    int64 // what is leased, as the bucket knew before its latest call
+	leased    int64 // the most that was, at the last change
 	leasesEnd int64 // every lease that there is has ended then
 	refunded  map[refund]bool
 	// unreported are the tokens that processes have used beyond their holdings and that no executed call
@@ -376,15 +377,19 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		was, limits = b.beneath, b.under
 	}
 	leased := int64(0) // the most that can be, if the bucket does not know
+	if b.bare && now < b.leasesEnd {
+		leased = b.leased // before it was lost
+	}
 	for i, m := range was {
 		m.advance(now)
 		if most := m.most(now) / meterUnit; i == 0 || most < leased {
 			leased = most
 		}
 	}
-	if !anew && s.now >= s.frozen {
+	if !anew && !b.bare && s.now >= s.frozen {
 		leased = min(leased, b.ledger)
 	}
+	b.leased = leased
 	var next []*meter
 	usedUp := !anew && (c.Version == b.version && !b.bare || c.StartEmpty || s.now < s.frozen)
 	from := []int{-1, -1, -1, -1}
