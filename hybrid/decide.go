@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -362,7 +361,8 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	}
 	idle := &m.keys.idle
 	if t.Denies(b.Active()) {
-		if r.spot.slot != nil && idle.heard(r.spot.slot) {
+		heard := false
+		if idle.with(r.spot.slot, func(k *protocol.Key) { heard = k.Heard() }); heard {
 			return decision{}, false // other limits may be in force than this process proposes
 		}
 		return m.decided(r, 0, now, n, &protocol.Unheard{}, &t), true
@@ -373,20 +373,19 @@ func (m *member) answerAway(r *request) (d decision, done bool) {
 	s := r.spot.slot
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if s.state != slotResting || s.memory.Heard() || !m.open() ||
-		s.unheard != nil && !slices.Equal(s.own.Limits, own.config.Limits) {
+	if !m.open() {
 		return decision{}, false
 	}
-	if s.unheard == nil {
-		s.unheard = new(protocol.Unheard)
+	took, u, ok := s.key.Fallback(now, r.least(), r.n, &t, b.Active())
+	if !ok {
+		return decision{}, false
 	}
-	took := s.unheard.Take(now, r.least(), r.n, &t, b.Active())
-	s.own, s.given = own.config, own.given
+	s.key.Given = own.given
 	idle.unlinkLocked(s)
-	if idle.linkLocked(s, now, s.unheard.FullAt(&t, b.Active()).Sub(now)) {
+	if idle.linkLocked(s, now, u.FullAt(&t, b.Active()).Sub(now)) {
 		m.wake()
 	}
-	return m.decided(r, took, now, n, s.unheard, &t), true
+	return m.decided(r, took, now, n, u, &t), true
 }
 
 // decided is the answer to r, which u has given took tokens, and counts it.

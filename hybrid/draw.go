@@ -20,7 +20,7 @@ type draw struct {
 	m     *member
 	slot  *slot
 	call  lease.Call
-	sent  clock.Instant
+	of    protocol.Draw
 	to    *storeNode    // that serves the key, as far as is known
 	until clock.Instant // its request waits no longer than that
 	own   proposed      // by which it was made
@@ -70,41 +70,35 @@ func (m *member) beginDraw(s *slot, own proposed, r *request) *draw {
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	now := m.cfg.Clock.Now()
-	if s.state != slotResting || !m.open() {
+	if !m.open() || own.kept && s.key.Own() != own.config { // another handle's limits, or those of a Refresh
 		return nil
-	}
-	if s.unheard != nil {
-		if now < s.leaveAt {
-			return nil // an entry tells the bucket what was admitted
-		}
-		s.unheard, s.own = nil, nil
-	}
-	if s.own != own.config && (own.kept || s.own != nil && s.memory.Recent(now)) {
-		return nil // another handle's limits, or those of a Refresh
 	}
 	if m.outdated(&own) && !own.given && m.cfg.LimitsFor != nil {
 		return nil
 	}
-	n := m.nodeOf(s.name, int(s.node))
-	terms := protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: own.config, RTT: n.rtt()}
-	if n.breaker.Away(now) || 4*terms.RTT > m.cfg.CallTimeout || !s.memory.Draws(now, r.n, &terms) ||
-		!n.breaker.Admit(now) {
+	n := m.nodeOf(s.name, int(s.key.Node))
+	terms := protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: own.config, RTT: n.rtt(),
+		CallTimeout: m.cfg.CallTimeout}
+	if !s.key.Draws(now, r.n, &terms, n.breaker) || !n.breaker.Admit(now) {
 		return nil
 	}
-	d := &draw{m: m, slot: s, to: n, sent: now, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
+	d := &draw{m: m, slot: s, to: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
 	d.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
 	d.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: protocol.Never, Owner: &d.waiter}
 	d.call.Key, d.call.Node, d.call.Owner = m.storedKey(s.name), int(n.number), d
-	s.memory.Draw(now, m.nextSeq(), r.n, &terms, &d.call.Request)
-	idle.drawLocked(s, d)
+	d.of = protocol.Draw{For: &d.Waiter, Request: &d.call.Request, Owner: d}
+	s.key.Draw(now, m.nextSeq(), &terms, &d.of)
+	s.key.Given = own.given
+	idle.unlinkLocked(s)
+	s.linkBefore(&idle.drawing)
 	return d
 }
 
 // await waits for the answer. Where the request's context ends first, an entry takes the draw over,
 // which gives back the tokens that it brings.
 func (d *draw) await() protocol.Decision {
-	if d.until < d.sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // its batch takes care of a later time
-		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.sent), func() { d.takeOver() }).Stop()
+	if d.until < d.of.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // its batch takes care of a later time
+		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.of.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {
 	case told := <-d.told:
@@ -122,9 +116,9 @@ func (d *draw) takeOver() *entry {
 	idle := &d.m.keys.idle
 	for {
 		idle.mu.Lock()
-		e, flies, own := d.entry, d.slot.draw == d, d.own
-		if flies && d.slot.own != nil {
-			own.config = d.slot.own // a Refresh may have changed it
+		e, flies, own := d.entry, d.slot.key.UnderWay() == &d.of, d.own
+		if is := d.slot.key.Own(); flies && is != nil {
+			own.config = is // a Refresh may have changed it
 		}
 		idle.mu.Unlock()
 		if e != nil || !flies {
@@ -139,17 +133,16 @@ func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 	s, idle := d.slot, &d.m.keys.idle
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if s.draw != d || d.call.Err != nil {
+	if d.call.Err != nil {
 		return false
 	}
-	from, ok := s.memory.Drew(now, d.sent, n.breaker, d.own.config, &d.call.Request, &d.call.Grant)
+	from, ok := s.key.Drew(now, &d.of, n.breaker, &d.call.Grant)
 	if !ok {
 		return false
 	}
-	if s.own != d.own.config { // a Refresh has come meanwhile
-		s.memory.Propose(d.own.config)
-	}
-	if idle.drawnLocked(s, n, now, s.memory.Lifetime(d.own.config)) {
+	s.key.Node = n.number
+	idle.unlinkLocked(s)
+	if idle.linkLocked(s, now, s.key.Lifetime(d.own.config)) {
 		d.m.wake()
 	}
 	d.m.observer.drew(d.N)
@@ -165,12 +158,12 @@ func (m *member) endDraws() {
 	idle := &m.keys.idle
 	for {
 		idle.mu.Lock()
-		d := idle.drawing.next.draw
+		d := idle.drawing.next.key.UnderWay()
 		idle.mu.Unlock()
 		if d == nil {
 			return
 		}
-		d.takeOver()
+		d.Owner.(*draw).takeOver()
 	}
 }
 
@@ -191,7 +184,7 @@ func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted 
 func (d *draw) awaits(c *lease.Call) bool {
 	idle := &d.m.keys.idle
 	idle.mu.Lock()
-	e, flies := d.entry, d.slot.draw == d
+	e, flies := d.entry, d.slot.key.UnderWay() == &d.of
 	idle.mu.Unlock()
 	return flies || e != nil && e.awaits(c)
 }

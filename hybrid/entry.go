@@ -144,12 +144,6 @@ func (e *entry) restLocked(now clock.Instant) bool {
 	return ok
 }
 
-// takeOver has e, which no goroutine but the caller's knows yet, go on with d.
-func (e *entry) takeOver(d *draw) {
-	e.client.TakeOver(d.sent, &d.call.Request, &d.Waiter)
-	e.flight, d.entry = &d.call, e
-}
-
 func (e *entry) timeOut(w *protocol.Waiter, after time.Duration) clock.Timer {
 	return e.m.cfg.Clock.AfterFunc(after, func() { e.with(func() { e.client.TimeOut(e.Now(), w) }) })
 }
@@ -233,7 +227,7 @@ func (e *entry) limits() []Limit {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.client.Heard(); h.Memory.Heard() { // by a draw, before the key had an entry
+	if h := e.client.Heard(); h.Replied() { // by a draw, before the key had an entry
 		return e.client.Limits()
 	}
 	return nil

@@ -646,10 +646,16 @@ func (p *part) lacks(r request) (in time.Duration, sure bool) {
 		return 0, false
 	case e != nil:
 		return e.lacks(n)
-	case p.m.keys.idle.denied(p.m.keys.locate(p.name).slot):
+	case p.atRest((*protocol.Key).Denied):
 		return 1, false
 	}
 	return 0, false
+}
+
+// atRest reports what is says of p's key, which has no entry.
+func (p *part) atRest(is func(*protocol.Key) bool) (yes bool) {
+	p.m.keys.idle.with(p.m.keys.locate(p.name).slot, func(k *protocol.Key) { yes = is(k) })
+	return yes
 }
 
 // rarest is the part that will have its tokens last, as far as is known: the first of those that
@@ -661,7 +667,7 @@ func (j *Joined) rarest(n int64) (rarest int) {
 		in := time.Duration(math.MaxInt64)
 		if e := p.inUse(); e != nil {
 			e.with(func() { in = e.client.ReadyIn(e.Now(), p.of(n)) })
-		} else if p.m.keys.idle.admits(p.m.keys.locate(p.name).slot, p.m.cfg.Clock.Now()) {
+		} else if now := p.m.cfg.Clock.Now(); p.atRest(func(k *protocol.Key) bool { return k.Admits(now) }) {
 			in = 0
 		}
 		if in > longest {

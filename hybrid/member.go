@@ -287,10 +287,13 @@ func (m *member) proposed(r *request) (p proposed, err error) {
 		return p, own.err
 	}
 	if r.spot.slot != nil {
-		if p.config, p.given = m.keys.idle.proposed(r.spot.slot, m.cfg.Clock.Now()); p.config != nil {
+		now := m.cfg.Clock.Now()
+		m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { p.config, p.given = k.Proposed(now), k.Given })
+		if p.config != nil {
 			p.kept = true
 			return p, nil
 		}
+		p.given = false
 	}
 	if m.cfg.LimitsFor == nil {
 		p.config = &m.proposer.defaults
@@ -309,12 +312,12 @@ func (m *member) outdated(p *proposed) bool { return m.refreshed() != p.asked }
 // proposeAnew has the keys at rest ask for limits with their next use, and returns their draws.
 func (m *member) proposeAnew() (drawing []*draw) {
 	m.keys.atRest(func(s *slot) {
-		if s.own == nil || s.given || s.unheard != nil || lease.IsKeyHash(s.name) {
+		if s.key.Own() == nil || s.key.Given || s.key.Owes() || lease.IsKeyHash(s.name) {
 			return
 		}
-		s.proposeLocked(nil)
-		if s.draw != nil {
-			drawing = append(drawing, s.draw)
+		s.key.Propose(nil)
+		if d := s.key.UnderWay(); d != nil {
+			drawing = append(drawing, d.Owner.(*draw))
 		}
 	})
 	return drawing
@@ -329,8 +332,8 @@ func (m *member) refresh(key string) error {
 	if e := s.entry.Load(); e != nil {
 		return e.refresh(key)
 	}
-	idle := &m.keys.idle
-	if own, given := idle.proposed(s, m.cfg.Clock.Now()); own == nil || given {
+	idle, asks, now := &m.keys.idle, false, m.cfg.Clock.Now()
+	if idle.with(s, func(k *protocol.Key) { asks = k.Proposed(now) != nil && !k.Given }); !asks {
 		return nil
 	}
 	asked := m.refreshed()
@@ -341,11 +344,11 @@ func (m *member) refresh(key string) error {
 	own := m.proposer.share(c)
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if m.refreshed() != asked && s.draw == nil {
+	if m.refreshed() != asked && s.key.UnderWay() == nil {
 		own = nil // it may have been outdated already, so the next use asks again
 	}
-	if s.own != nil && !s.given {
-		s.proposeLocked(own)
+	if s.key.Own() != nil && !s.key.Given {
+		s.key.Propose(own)
 	}
 	return nil
 }
@@ -356,7 +359,8 @@ func (m *member) cachedLimits(key string) []Limit {
 	if s == nil {
 		return nil
 	}
-	if limits := m.keys.idle.limits(s, m.cfg.Clock.Now()); limits != nil {
+	now, limits := m.cfg.Clock.Now(), []Limit(nil)
+	if m.keys.idle.with(s, func(k *protocol.Key) { limits = k.Limits(now) }); limits != nil {
 		return limits
 	}
 	if e := s.entry.Load(); e != nil { // after the idle list was asked: the key may just have come into use
@@ -460,18 +464,18 @@ func (m *member) addTo(st *Stats) {
 
 // addAtRest counts a key at rest in st if it draws. The idle list's lock is held.
 func (m *member) addAtRest(st *Stats, s *slot) {
-	drawing := s.state == slotDrawing
-	if s.own == nil || !drawing && !s.memory.Recent(m.cfg.Clock.Now()) || m.state.Load() == stateClosed {
+	limits := s.key.InUse(m.cfg.Clock.Now())
+	if limits == nil || m.state.Load() == stateClosed {
 		return
 	}
 	st.InUse++
-	if drawing {
+	if s.key.UnderWay() != nil {
 		st.Waiting++
 	}
 	c := &m.observer.counters
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.keysLocked(s.memory.Limits(s.own))
+	c.keysLocked(limits)
 }
 
 // configure executes one operation on the bucket, within a deadline of its own.

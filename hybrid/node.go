@@ -151,7 +151,7 @@ func (n *storeNode) sent(b *batch) {
 	now := n.m.cfg.Clock.Now()
 	since := now
 	if b.Draws {
-		since = b.calls[0].Owner.(*draw).sent
+		since = b.calls[0].Owner.(*draw).of.Sent
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -218,7 +218,7 @@ func (n *storeNode) again(b *batch, now, at clock.Instant) {
 }
 
 func (n *storeNode) join(d *draw) {
-	n.do(func(r *rules) { r.Join(d, d.sent) })
+	n.do(func(r *rules) { r.Join(d, d.of.Sent) })
 	n.depart()
 }
 

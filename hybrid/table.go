@@ -29,31 +29,15 @@ type slot struct {
 	name  string           // lease.ShortKey of the key
 	text  [nameInline]byte // of a short name
 
-	// The idle list's lock guards the rest, and only the idle list changes state.
-	state      slotState
-	class      uint8
-	denied     bool            // of a key without an entry: see entry
-	given      bool            // own is that of a KeyWith
-	node       int32           // of the store
-	memory     protocol.Memory // of a key without an entry
+	// The idle list's lock guards the rest.
+	key        protocol.Key
 	idleSince  clock.Instant
-	leaveAt    clock.Instant     // at the latest, unless it is used again
-	prev, next *slot             // nil where it is on no list
-	draw       *draw             // under way, of a drawing slot
-	unheard    *protocol.Unheard // of such a key that has decided in an outage, for the limits of own
-	own        *lease.Config     // of such a key: the proposal of this process; nil where it is not known
+	leaveAt    clock.Instant // at the latest, unless it is used again
+	prev, next *slot         // nil where it is on no list
 }
 
-// slotState says how the requests for a slot's key are answered. Nearly every slot goes from resting
-// to drawing and back, or to active and back.
-type slotState uint8
-
-const (
-	slotResting slotState = iota // has no entry and no draw
-	slotDrawing                  // has no entry; a draw is under way
-	slotActive                   // has an entry
-	slotGone                     // has left the table
-)
+// class is that of s in the idle list.
+func (s *slot) class() int { return bits.Len64(uint64(max(s.leaveAt.Sub(s.idleSince), 1))) - 1 }
 
 // table is a Limiter's keys, those in use and those at rest. A look-up takes no lock and touches
 // three cache lines that are not near: the hash table's, the slot's and the entry's. A general map
@@ -141,7 +125,8 @@ func (t *table) active(key string) *entry {
 
 // add gives the key at p a slot, with a copy of its name, unless it has one.
 func (t *table) add(p spot) *slot {
-	s := &slot{hash: p.hash, node: nodeUnknown}
+	s := &slot{hash: p.hash}
+	s.key.Node = nodeUnknown
 	if len(p.name) <= nameInline {
 		copy(s.text[:], p.name)
 		s.name = unsafe.String(&s.text[0], len(p.name)) // text is never changed again
@@ -206,7 +191,7 @@ func (t *table) atRest(f func(s *slot)) {
 		g.mu.Lock()
 		t.idle.mu.Lock()
 		g.eachLocked(func(s *slot) {
-			if s.state == slotResting || s.state == slotDrawing {
+			if s.key.AtRest() {
 				f(s)
 			}
 		})
@@ -267,7 +252,7 @@ func (l *idleList) init() {
 func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.state != slotGone {
+	if !s.key.Gone() {
 		l.unlinkLocked(s)
 		l.linkLocked(s, now, lifetime)
 	}
@@ -275,10 +260,10 @@ func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 
 // linkLocked is push. It reports whether s leaves before the next sweep.
 func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) (early bool) {
-	s.class = uint8(bits.Len64(uint64(max(lifetime, 1))) - 1)
 	s.idleSince, s.leaveAt = now, now.Add(lifetime)
-	s.linkBefore(&l.classes[s.class])
-	l.used |= 1 << s.class
+	class := s.class()
+	s.linkBefore(&l.classes[class])
+	l.used |= 1 << class
 	early = s.leaveAt < l.sweepAt
 	l.sweepAt = min(l.sweepAt, s.leaveAt)
 	return early
@@ -301,8 +286,8 @@ func (l *idleList) unlinkLocked(s *slot) {
 	}
 	s.prev.next, s.next.prev = s.next, s.prev
 	s.prev, s.next = nil, nil
-	if end := &l.classes[s.class]; end.next == end {
-		l.used &^= 1 << s.class
+	if class := s.class(); l.classes[class].next == &l.classes[class] {
+		l.used &^= 1 << class
 	}
 }
 
@@ -311,7 +296,7 @@ func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unlinkLocked(s)
-	s.state = slotGone
+	s.key.Leave()
 	s.entry.Store(nil)
 }
 
@@ -319,8 +304,8 @@ func (l *idleList) leave(s *slot) {
 func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.memory, s.node, s.denied = m, e.node.Load().number, e.denied
-	s.state = slotResting
+	s.key.Rest(m, e.denied)
+	s.key.Node = e.node.Load().number
 	s.entry.Store(nil)
 	if s.next == nil { // pop has just taken it, and drop will find that it has no entry any more
 		l.linkLocked(s, now, lifetime)
@@ -333,82 +318,32 @@ func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant,
 func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch s.state {
-	case slotGone:
+	if s.key.Gone() {
 		return nil, nil
-	case slotActive:
-		return s.entry.Load(), nil
+	}
+	if have := s.entry.Load(); have != nil {
+		return have, nil
 	}
 	l.unlinkLocked(s)
-	e.node.Store(e.m.nodeOf(s.name, int(s.node)))
-	if s.memory != (protocol.Memory{}) {
-		e.client.Recall(s.memory)
-		s.memory = protocol.Memory{}
+	e.node.Store(e.m.nodeOf(s.name, int(s.key.Node)))
+	e.denied = s.key.Denied()
+	if d := s.key.Activate(e.Now(), &e.client); d != nil {
+		took = d.Owner.(*draw)
+		e.flight, took.entry = &took.call, e
 	}
-	if s.unheard != nil {
-		e.client.Meet(e.Now(), s.unheard, s.own.Limits)
-		s.unheard = nil
-	}
-	e.denied = s.denied
-	if took = s.draw; took != nil {
-		e.takeOver(took)
-	}
-	s.draw, s.own, s.given = nil, nil, false
-	s.state = slotActive
 	s.entry.Store(e)
 	return e, took
 }
 
-func (l *idleList) drawLocked(s *slot, d *draw) {
-	s.state, s.draw, s.own, s.given = slotDrawing, d, d.own.config, d.own.given
-	l.unlinkLocked(s)
-	s.linkBefore(&l.drawing)
-}
-
-// drawnLocked ends the draw of s, which n has answered, and has s leave after lifetime. It reports
-// whether that is before the next sweep.
-func (l *idleList) drawnLocked(
-	s *slot, n *storeNode, now clock.Instant, lifetime time.Duration,
-) (early bool) {
-	s.state, s.draw, s.node, s.denied = slotResting, nil, n.number, false
-	l.unlinkLocked(s)
-	return l.linkLocked(s, now, lifetime)
-}
-
-// denied reports what s, if it has no entry, remembers of entry.denied.
-func (l *idleList) denied(s *slot) bool {
+// with calls f with the state of s, which may be nil, of a key that has no slot.
+func (l *idleList) with(s *slot, f func(k *protocol.Key)) {
 	if s == nil {
-		return false
+		f(&protocol.Key{})
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return s.denied
-}
-
-// admits reports whether s is there and at rest, and a draw of it was admitted within a T.
-func (l *idleList) admits(s *slot, now clock.Instant) bool {
-	if s == nil {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return s.own != nil && !s.denied && s.memory.Recent(now)
-}
-
-func (l *idleList) heard(s *slot) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return s.memory.Heard()
-}
-
-// limits are those in force for s as last heard, if it is at rest and counts as in use.
-func (l *idleList) limits(s *slot, now clock.Instant) []Limit {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.own == nil || !s.memory.Recent(now) {
-		return nil
-	}
-	return s.memory.Limits(s.own)
+	f(&s.key)
 }
 
 // pop takes off the key that is idle for longest, if its time has come or with force. A key at rest
@@ -434,24 +369,7 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next c
 	}
 	l.unlinkLocked(s)
 	if e = s.entry.Load(); e == nil {
-		s.state = slotGone
+		s.key.Leave()
 	}
 	return s, e, now
-}
-
-// proposeLocked has s, a key at rest, propose c from now on, or ask for limits where it is nil. The
-// old proposal is still in force, unless another one is known to be.
-func (s *slot) proposeLocked(c *lease.Config) {
-	s.memory.Propose(s.own)
-	s.own = c
-}
-
-// proposed is the proposal that s has kept, if it is at rest and counts as in use; otherwise nil.
-func (l *idleList) proposed(s *slot, now clock.Instant) (config *lease.Config, given bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.state != slotDrawing && !s.memory.Recent(now) {
-		return nil, false
-	}
-	return s.own, s.given
 }

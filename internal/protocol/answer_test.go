@@ -211,7 +211,7 @@ func TestWhatAClientProposes(t *testing.T) {
 				m, ok := n.Rest()
 				testkit.Must(t, ok, "the key cannot rest")
 				n.starts(lease.Policy{}, own)
-				n.Recall(m)
+				n.recall(m)
 				testkit.Check(t, slices.Equal(n.Limits(), stored.Limits) && n.Conflict() == c.conflict,
 					"after a rest the limits are %v, conflict: %v", n.Limits(), n.Conflict())
 			}
@@ -341,7 +341,7 @@ func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {
 	// One that was blocked when it came to rest is known to be empty.
 	_, n := alone(t, lease.PerSecond(10), lease.Policy{}, nil)
 	n.starts(lease.Policy{}, lease.Blocked)
-	n.Recall(Memory{replied: true, ttl: time.Second})
+	n.recall(Memory{replied: true, ttl: time.Second})
 	testkit.Check(t, n.Holder.heard.level() == 0 && slices.Equal(n.Limits(), []lease.Limit{lease.Blocked}),
 		"level %d", n.Holder.heard.level())
 }

@@ -256,8 +256,8 @@ func (c *Client) Rest() (Memory, bool) {
 	return m, true
 }
 
-// Recall has c, which has just been started, go on where the one ended that Rest was asked of.
-func (c *Client) Recall(m Memory) {
+// recall has c, which has just been started, go on where the one ended that Rest was asked of.
+func (c *Client) recall(m Memory) {
 	c.Holder.heard.Memory, c.Holder.heard.active = m, m.byCalls(c.settings.weight)
 	if m.config != nil {
 		c.settings.adopt(*m.config)
@@ -283,9 +283,9 @@ func (c *Client) Lifetime() time.Duration {
 	return longestToFull(c.settings.config.Limits) + c.Holder.heard.ttl
 }
 
-// TakeOver has c, which was just started and has recalled what r was made from, go on with that draw, which
+// takeOver has c, which was just started and has recalled what r was made from, go on with that draw, which
 // was sent at sent for the request w, as with a call of its own that is under way, and with w in its queue.
-func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
+func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Holder.open, c.Holder.isOpen, c.Holder.firstSent = *r, true, sent
 	c.Holder.calling = true
 	if !equal(&r.Config, c.settings.own) { // which was proposed until now
@@ -295,9 +295,9 @@ func (c *Client) TakeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Line.join(r.Seq)
 }
 
-// Meet has c, which was just started and knows nothing, go on where u ended, which decided by these
+// meet has c, which was just started and knows nothing, go on where u ended, which decided by these
 // limits: c owes what u has admitted.
-func (c *Client) Meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
+func (c *Client) meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
 	c.fallback.seeded = &seeded{share: u.share, limits: limits}
 	c.Holder.debt = u.owed(now, limits, c.fallback.dates(now))
 }

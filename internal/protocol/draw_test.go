@@ -20,10 +20,10 @@ func terms(p lease.Policy, limits ...lease.Limit) *Terms {
 func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (m Memory, last lease.Request) {
 	t.Helper()
 	for i, pause := range append(pauses, 0) {
-		m.Draw(s.instant(), int64(i+1), 1, on, &last)
+		m.draw(s.instant(), int64(i+1), 1, on, &last)
 		testkit.NoErr(t, last.Validate())
 		g := s.executes(last)
-		_, ok := m.Drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &last, &g)
+		_, ok := m.drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &last, &g)
 		testkit.Must(t, ok, "draw %d: %+v", i, g)
 		s.now += pause.Microseconds()
 	}
@@ -68,7 +68,7 @@ func TestWhichKeysDraw(t *testing.T) {
 			m, _ = drawn(t, s, on, c.pauses...)
 		}
 		on.RTT = c.rtt
-		testkit.Check(t, m.Draws(s.instant(), c.n, on) == c.want, "%s: draws is not %t", c.name, c.want)
+		testkit.Check(t, m.draws(s.instant(), c.n, on) == c.want, "%s: draws is not %t", c.name, c.want)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
 	on := terms(lease.Policy{}, lease.PerSecond(10))
 	m, _ := drawn(t, s, on)
 	var r lease.Request
-	m.Draw(s.instant(), 7, 2, on, &r)
+	m.draw(s.instant(), 7, 2, on, &r)
 	good := s.executes(r)
 	for name, change := range map[string]func(g *lease.Grant){
 		"another seq":      func(g *lease.Grant) { g.Seq++ },
@@ -94,10 +94,10 @@ func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
 	} {
 		g, before := good, m
 		change(&g)
-		_, ok := m.Drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &g)
+		_, ok := m.drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &g)
 		testkit.Check(t, !ok && m == before, "%s is taken for a plain reply", name)
 	}
-	d, ok := m.Drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &good)
+	d, ok := m.drew(s.instant(), s.instant(), newBreaker(), on.Proposed, &r, &good)
 	testkit.Check(t, ok && d == pool.Draw{Epoch: good.Epoch, Running: good.Running}, "%+v", d)
 }
 
@@ -109,13 +109,13 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 	m, _ := drawn(t, s, on)
 	for _, answered := range []bool{false, true} {
 		var r lease.Request
-		m.Draw(s.instant(), 11, 2, on, &r)
+		m.draw(s.instant(), 11, 2, on, &r)
 		d := newDriver(t, lease.PerSecond(10))
 		d.now = s.instant()
 		c := &d.client(lease.Policy{}, lease.PerSecond(10), nil).Client
-		c.Recall(m)
+		c.recall(m)
 		w := &Waiter{N: 2, Patience: OneCall, Deadline: Never}
-		c.TakeOver(s.instant(), &r, w)
+		c.takeOver(s.instant(), &r, w)
 		testkit.Check(t, c.Line.HasWaiters() && c.Holder.IsOpen() && c.Holder.resend(s.instant()) == nil,
 			"the draw would be sent again")
 		if !answered {
@@ -157,9 +157,9 @@ func TestTheCallsOfABucketShowItsProcesses(t *testing.T) {
 			for i := range of[:processes] {
 				m, r := &of[i], lease.Request{}
 				s.seq++
-				m.Draw(s.instant(), s.seq, 1, on, &r)
+				m.draw(s.instant(), s.seq, 1, on, &r)
 				g := s.executes(r)
-				_, ok := m.Drew(s.instant(), s.instant(), nodes[i], on.Proposed, &r, &g)
+				_, ok := m.drew(s.instant(), s.instant(), nodes[i], on.Proposed, &r, &g)
 				testkit.Must(t, ok && g.ActiveWeight == c.weight, "%+v", g)
 				active = append(active, m.byCalls(c.weight)/c.weight)
 				s.now += 4_000_000 / int64(len(of))

@@ -130,7 +130,7 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 		testkit.Check(t, !ok, "a closed client takes something back")
 		n.starts(lease.Policy{}, slowly)
 		n.Holder.id = "h0"
-		n.Recall(m)
+		n.recall(m)
 		d.Pooled = 0
 		to(n, d, 0, 10, 0)
 		level(n, 0)

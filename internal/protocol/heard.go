@@ -55,6 +55,9 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 	}
 }
 
+// Replied reports whether any reply has come.
+func (h *Heard) Replied() bool { return h.replied }
+
 // Frozen reports whether the bucket waited out a loss at the reply.
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
 

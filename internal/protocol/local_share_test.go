@@ -122,7 +122,7 @@ func TestAProcessThatCallsSeldomCountsTheCallsOfOthers(t *testing.T) {
 		m, ok := n.Rest()
 		testkit.Must(t, ok, "it does not rest")
 		n.starts(lease.Policy{}, lease.PerHour(100))
-		n.Recall(m)
+		n.recall(m)
 		n.Fail(n.d.now, lease.ErrUnavailable)
 		got := n.shared()
 		testkit.Check(t, got == c.want, "%s: it has %d of 100, want %d", name, got, c.want)
@@ -202,7 +202,7 @@ func TestAKeyAtRestRemembersWhatItsBucketHadLeft(t *testing.T) {
 		testkit.Must(t, ok, "it does not rest")
 		// when it comes back into use in an outage
 		n.starts(lease.Policy{}, c.then)
-		n.Recall(m)
+		n.recall(m)
 		n.Fail(n.d.now, lease.ErrUnavailable)
 		got := n.shared()
 		// then its share is the part of what was left, rounded down

@@ -109,11 +109,13 @@ type Terms struct {
 	Policy   *lease.Policy
 	Proposed *lease.Config
 	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
+	// CallTimeout bounds a draw: a key whose node answers too slowly for that has a Client.
+	CallTimeout time.Duration
 }
 
-// Draws reports whether a request for n tokens of a key at rest is best served by a draw
+// draws reports whether a request for n tokens of a key at rest is best served by a draw
 // (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
-func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
+func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
 	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets it wants leases
 		return false
@@ -135,9 +137,9 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 		single || crampedBy(t.Policy, c, rtt)
 }
 
-// Draw makes r the draw of n tokens for one request, to be sent at once and never again. Until its
+// draw makes r the draw of n tokens for one request, to be sent at once and never again. Until its
 // reply came to Drew, or a Client has taken it over, there may be no other.
-func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Request) {
+func (m *Memory) draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Request) {
 	c := m.inForce(t.Proposed)
 	*r = lease.Request{
 		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
@@ -150,10 +152,10 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Reques
 	}
 }
 
-// Drew takes in, at now, the reply g to the draw r, which was sent at sent to the node of b. It reports
+// drew takes in, at now, the reply g to the draw r, which was sent at sent to the node of b. It reports
 // whether g admits the request and says nothing else that a Client must hear of, and then how the tokens left
 // the bucket. Otherwise m is unchanged, and a Client has to take the draw over.
-func (m *Memory) Drew(
+func (m *Memory) drew(
 	now, sent clock.Instant, b *Breaker, proposed *lease.Config, r *lease.Request, g *lease.Grant,
 ) (pool.Draw, bool) {
 	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
@@ -172,19 +174,19 @@ func (m *Memory) Drew(
 	return pool.Draw{Epoch: g.Epoch, Running: g.Running}, true
 }
 
-// Recent reports whether m's bucket was called within the last T, so that its key counts as in use.
-func (m *Memory) Recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
+// recent reports whether m's bucket was called within the last T, so that its key counts as in use.
+func (m *Memory) recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
 
-// Limits are those in force as far as m knows, of a process that proposes so.
-func (m *Memory) Limits(proposed *lease.Config) []lease.Limit { return m.inForce(proposed).Limits }
+// limits are those in force as far as m knows, of a process that proposes so.
+func (m *Memory) limits(proposed *lease.Config) []lease.Limit { return m.inForce(proposed).Limits }
 
-// Lifetime is Client.Lifetime of a key at rest.
-func (m *Memory) Lifetime(proposed *lease.Config) time.Duration {
+// lifetime is Client.Lifetime of a key at rest.
+func (m *Memory) lifetime(proposed *lease.Config) time.Duration {
 	return longestToFull(m.inForce(proposed).Limits) + m.ttl
 }
 
-// Propose says that before is no longer proposed. It stays in force until a reply says otherwise.
-func (m *Memory) Propose(before *lease.Config) {
+// propose says that before is no longer proposed. It stays in force until a reply says otherwise.
+func (m *Memory) propose(before *lease.Config) {
 	if m.replied && m.config == nil {
 		m.config = before
 	}
@@ -223,9 +225,6 @@ func fingerprint(limits []lease.Limit) uint16 {
 	}
 	return uint16(h)
 }
-
-// Heard reports whether any reply has come.
-func (m *Memory) Heard() bool { return m.replied }
 
 func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	p := *own

@@ -36,9 +36,9 @@ type entry struct {
 	handed audit.Drawn // what the present reply brought for waiting requests, until it is handed out
 }
 
-// memory is the remainder of an entry at rest.
-type memory struct {
-	of    protocol.Memory
+// atRest is a key of a process that has no entry.
+type atRest struct {
+	key   protocol.Key
 	until clock.Instant // then it is forgotten
 }
 
@@ -214,7 +214,9 @@ func (e *entry) spend() {
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
-		e.p.rest(e.key, memory{of: m, until: e.leaveAt}, e.Now())
+		var k protocol.Key
+		k.Rest(m, false)
+		e.p.rest(e.key, atRest{k, e.leaveAt}, e.Now())
 		e.finish()
 	}
 	return ok
@@ -414,8 +416,8 @@ func (e *entry) overdue(number int64) {
 // Its entry has no client; a draw that does not end with a plain reply starts one, which takes it over.
 type draw struct {
 	*waiter
-	memory  memory
-	sent    clock.Instant
+	key     protocol.Key
+	of      protocol.Draw
 	request lease.Request
 }
 
@@ -426,13 +428,11 @@ func (f *fleet) drawFor(r *request) bool {
 		return false
 	}
 	now, l := p.local(f.time.now), f.network.linkTo(p, r.key%int32(f.s.Redis.Shards))
-	m := p.resting[r.key]
-	if now >= m.until {
-		m = memory{}
+	key := p.recall(r.key, now)
+	terms := protocol.Terms{
+		ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.rules.RTT(), CallTimeout: f.s.CallTimeout,
 	}
-	terms := protocol.Terms{ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.rules.RTT()}
-	if l.breaker.Away(now) || 4*terms.RTT > f.s.CallTimeout || !m.of.Draws(now, r.n, &terms) ||
-		!l.breaker.Admit(now) {
+	if !key.Draws(now, r.n, &terms, l.breaker) || !l.breaker.Admit(now) {
 		return false
 	}
 	delete(p.resting, r.key)
@@ -441,9 +441,11 @@ func (f *fleet) drawFor(r *request) bool {
 	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
 	w.Waiter = protocol.Waiter{N: r.n, Patience: protocol.OneCall, Deadline: protocol.Never, Owner: w}
 	p.seq++
-	e.asked, e.draw = p.seq, &draw{waiter: w, memory: m, sent: now}
-	e.draw.memory.of.Draw(now, p.seq, r.n, &terms, &e.draw.request)
-	e.flight = f.network.draw(e, now, &e.draw.request)
+	d := &draw{waiter: w, key: key}
+	d.of = protocol.Draw{For: &w.Waiter, Request: &d.request}
+	d.key.Draw(now, p.seq, &terms, &d.of)
+	e.asked, e.draw = p.seq, d
+	e.flight = f.network.draw(e, now, &d.request)
 	return true
 }
 
@@ -454,9 +456,8 @@ func (e *entry) use() {
 		return
 	}
 	e.draw = nil
-	e.start(d.memory.of)
-	e.client.TakeOver(d.sent, &d.request, &d.Waiter)
-	e.fleet.time.at(e.p.when(e.fleet.time.now, d.sent.Add(e.fleet.s.CallTimeout)), evWaitEnd, d.id)
+	e.start(&d.key)
+	e.fleet.time.at(e.p.when(e.fleet.time.now, d.of.Sent.Add(e.fleet.s.CallTimeout)), evWaitEnd, d.id)
 	e.Wake(false)
 }
 
@@ -467,9 +468,8 @@ func (e *entry) drew(c *call) bool {
 	if d == nil || c.err != nil {
 		return false
 	}
-	m := &d.memory.of
 	now := e.Now()
-	from, ok := m.Drew(now, d.sent, e.Breaker(), &e.p.config, &c.request, &c.grant)
+	from, ok := d.key.Drew(now, &d.of, e.Breaker(), &c.grant)
 	if !ok {
 		return false
 	}
@@ -477,7 +477,7 @@ func (e *entry) drew(c *call) bool {
 	b.ended = b.ended.Plus(protocol.Account{Granted: d.N, Admitted: d.N})
 	e.draw = nil
 	e.forget()
-	e.p.rest(e.key, memory{of: *m, until: now.Add(m.Lifetime(&e.p.config))}, now)
+	e.p.rest(e.key, atRest{d.key, now.Add(d.key.Lifetime(&e.p.config))}, now)
 	e.settled(&d.Waiter, d.N, protocol.Decision{
 		Verdict: protocol.VerdictAdmit, Source: lease.SourceStore, Draw: from, Took: d.N,
 	})

@@ -28,7 +28,7 @@ type process struct {
 
 	entries  map[int32]*entry // by key
 	single   *entry           // the only key's, where there is one key
-	resting  map[int32]memory
+	resting  map[int32]atRest
 	forgetAt int    // length of resting at which the next clean-up is due
 	seq      int64  // of its lease calls
 	id       string // its instance id
@@ -69,15 +69,24 @@ func (p *process) sees(kind eventKind) int64 {
 	return p.pausedUntil + 1000
 }
 
-// rest keeps the memory of a dropped entry until it expires, as hybrid's table does.
-func (p *process) rest(bucket int32, m memory, now clock.Instant) {
-	p.resting[bucket] = m
+// recall returns the state of a key that has no entry.
+func (p *process) recall(key int32, now clock.Instant) protocol.Key {
+	k := p.resting[key]
+	if now >= k.until {
+		return protocol.Key{}
+	}
+	return k.key
+}
+
+// rest keeps a key that has no entry any more until it is forgotten, as hybrid's table does.
+func (p *process) rest(key int32, k atRest, now clock.Instant) {
+	p.resting[key] = k
 	if len(p.resting) < p.forgetAt {
 		return
 	}
-	for bucket, m := range p.resting { // in any order: expired memories are never read
-		if now >= m.until {
-			delete(p.resting, bucket)
+	for key, k := range p.resting { // in any order: what is forgotten is never read
+		if now >= k.until {
+			delete(p.resting, key)
 		}
 	}
 	p.forgetAt = 2*len(p.resting) + 64
@@ -210,7 +219,7 @@ func (f *fleet) start(p *process) {
 	p.life++
 	p.state, p.pausedUntil = running, 0
 	p.rename()
-	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil
+	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]atRest), nil
 	f.network.join(p, f.s.Redis.Shards)
 	f.running++
 	f.most = max(f.most, f.running)
@@ -327,12 +336,9 @@ func (f *fleet) entry(p *process, key int32) *entry {
 		return e
 	}
 	e = f.add(p, key)
-	m := p.resting[key]
+	known := p.recall(key, e.Now())
 	delete(p.resting, key)
-	if e.Now() >= m.until {
-		m = memory{}
-	}
-	e.start(m.of)
+	e.start(&known)
 	e.Wake(false)
 	return e
 }
@@ -345,16 +351,14 @@ func (f *fleet) add(p *process, key int32) *entry {
 	return e
 }
 
-// start starts e's client, which recalls the memory of the last one.
-func (e *entry) start(m protocol.Memory) {
+// start starts e's client, which goes on where k is.
+func (e *entry) start(k *protocol.Key) {
 	p := e.p
 	e.client.Start(e.Now(), e, protocol.ClientConfig{
 		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: &p.config,
 		CallTimeout: e.fleet.s.CallTimeout,
 	})
-	if m != (protocol.Memory{}) {
-		e.client.Recall(m)
-	}
+	k.Activate(e.Now(), &e.client)
 	if e.fleet.s.Keys.Count == 1 {
 		p.single = e
 	}

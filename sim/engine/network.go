@@ -107,7 +107,7 @@ func (n *network) flush(b *batch) {
 	since := now
 	if b.Draws {
 		if d := b.calls[0].entry.draw; d != nil {
-			since = d.sent
+			since = d.of.Sent
 		}
 	}
 	l.rules.Send(&b.Batch, now, since)
