@@ -176,6 +176,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 	st := conserved(t, l)
 	// Tokens drawn for requests that had ended do not count as admitted.
 	check(t, st.Held == 0 && st.Admitted == admitted, "the callers were admitted %d: %+v", admitted, st)
+	must(t, len(record) > 4, "requests of %d keys were admitted", len(record))
 	for key, spans := range record {
 		for _, limit := range both {
 			w, err := audit.Worst(spans, audit.Of(limit, 0))

@@ -70,7 +70,7 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		}
 	}
 	const allows = "The scenario allows that: "
-	for _, c := range []struct {
+	rows := []struct {
 		change func(*Result)
 		wording
 	}{
@@ -102,8 +102,8 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 			wording{"rate × window + refunds + tokens still owed.", ""}},
 		// A budget of calls may want longer leases than the burst allows: 24 calls of weight 1 take 12 s, in
 		// which 12,000 tokens refill: of a fleet of 24, 11 thirds as many are wanted.
-		{budget(0), wording{"", "The burst does not allow"}},
-		{budget(60), wording{"", "The burst does not allow"}}, // 24 calls in 0.4 s: 1,467 tokens are enough
+		{budget(0), wording{"", "The burst is too small"}},
+		{budget(60), wording{"", "The burst is too small"}}, // 24 calls in 0.4 s: 1,467 tokens are enough
 		{budget(2), wording{"policy.calls_per_second (2 for a key) at any demand: that takes a burst of " +
 			"44,000.", ""}},
 		// A loss that happens once is named where there is one.
@@ -120,10 +120,17 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{lasts(5*time.Second, 0.1), wording{"too short for this fleet to settle, so one-time rejects, as " +
 			"at the start, count as permanent. Use --duration 26s.", ""}},
 		{lasts(5*time.Second, 0), wording{"", "too short"}},
-	} {
+	}
+	said := ""
+	for _, c := range rows {
 		r := madeUp()
 		c.change(&r)
-		c.check(t, words(Run(r))+" ")
+		text := words(Run(r)) + " "
+		c.check(t, text)
+		said += text
+	}
+	for _, c := range rows { // a row that forbids what is worded otherwise by now forbids nothing
+		testkit.Check(t, strings.Contains(said, c.never), "no row says %q", c.never)
 	}
 }
 
