@@ -24,8 +24,9 @@ import (
 const (
 	// progressEvery is how often Run reports progress.
 	progressEvery = 200 * time.Millisecond
-	// grace is how much longer than its load a process may take to end.
-	grace = 15 * time.Second
+	// grace is how much longer than its load a process may take to end. It finds one that hangs, and leaves a
+	// machine that starves its time.
+	grace = time.Minute
 )
 
 // Run starts the fleet, waits for it, and audits it. progress, if not nil, gets a line now and then.
