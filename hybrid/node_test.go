@@ -237,8 +237,7 @@ func TestAProbeOfAKeyThatMovesIsOfTheNodeItWentTo(t *testing.T) {
 // an outage all the same, also where their calls travel with those of keys whose node is known.
 func TestNewKeysComeBackWithoutARouter(t *testing.T) {
 	bubble(t, func(t *world) {
-		one := hybrid.Policy{Fallback: hybrid.FallbackDeny, MaxBatch: 1} // each token is a call
-		l := t.start(by(one, hybrid.PerSecond(100).WithBurst(10_000)))
+		l := t.start(by(denying, hybrid.PerSecond(1000).WithBurst(3))) // each token is a call
 		for _, k := range keysOn("0", 20) {
 			noErr(t, l.Wait(t.Context(), k))
 		}

@@ -482,13 +482,13 @@ func TestNewNamesEveryViolation(t *testing.T) {
 		Limits:  limits(perSecond(1, 0), perSecond(-2, 0), perSecond(3, 0), perSecond(4, 0), perSecond(-5, 0)),
 		KeysMax: -7, NearlyUsedAt: 1, Version: -8, CallTimeout: -9, Scope: 7,
 		Policy: hybrid.Policy{
-			Target: time.Second, TTL: time.Second, MinBatch: 3, MaxBatch: 2,
+			Target: time.Second, TTL: time.Second, MinBatch: -3,
 			Overcommit: -1, Weight: -6, ColdStart: 7, Fallback: -1,
 		},
 	}
 	ofLimits := []string{"5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5"}
 	ofPolicy := []string{
-		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is 3, must be at most MaxBatch (2)",
+		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is -3",
 		"Overcommit is -1", "Weight is -6", "ColdStart is 7", "Fallback is -1",
 	}
 	good := newWorld(t)

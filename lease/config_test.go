@@ -74,12 +74,11 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 		// A forgotten configuration would otherwise read as something.
 		{Limit{}.Validate(), ErrInvalidLimit, `Tokens is 0
 			Per is 0s`},
-		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
+		{Policy{Target: -1, TTL: -1, MinBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
 			Fallback: -1, MaxOvershoot: -1}.Validate(), ErrInvalidPolicy,
 			`Target is -1ns, must be 0 (default) or 1ms to 30m0s
 			TTL is -1ns, must be 0 (default) or 2ms to 1h0m0s
 			MinBatch is -1, must be 0 (default) or at least 1
-			MaxBatch is -1, must be 0 (default) or at least 1
 			Overcommit is -1, must be 0 to 4503599627370495
 			Weight is -1, must be 0 (default) or 1 to 1048576
 			MaxOvershoot is -1, must be 0 (default) or 1 to 1000000

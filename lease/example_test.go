@@ -21,8 +21,8 @@ func ExampleLimit_Validate() {
 // A Policy's zero value is a good default; every violation of another one is named at once.
 func ExamplePolicy_Validate() {
 	fmt.Println(lease.Policy{}.Validate())
-	fmt.Println(lease.Policy{Target: time.Second, TTL: time.Second, MinBatch: 5, MaxBatch: 4}.Validate())
+	fmt.Println(lease.Policy{Target: time.Second, TTL: time.Second, MinBatch: -5}.Validate())
 	// Output:
 	// <nil>
-	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s); MinBatch is 5, must be at most MaxBatch (4)
+	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s); MinBatch is -5, must be 0 (default) or at least 1
 }

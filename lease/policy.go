@@ -102,8 +102,6 @@ type Policy struct {
 	// MinBatch is the least number of tokens asked for ahead. With more than 1, keys that are asked
 	// seldom have leases too, and no draws. 0 means 1: more would strand tokens on keys that need few.
 	MinBatch int64
-	// MaxBatch is the most tokens asked for at once. 0 means what the limit can give.
-	MaxBatch int64
 	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps
 	// the bound of one central bucket. Where the burst is small beside what all processes hold, an
 	// overcommit of as much as the burst buys fewer false rejects, and a larger one nothing more.
@@ -153,12 +151,6 @@ func (p Policy) Validate() error {
 	}
 	if p.MinBatch < 0 {
 		v.add("MinBatch is %d, must be 0 (default) or at least 1", p.MinBatch)
-	}
-	if p.MaxBatch < 0 {
-		v.add("MaxBatch is %d, must be 0 (default) or at least 1", p.MaxBatch)
-	}
-	if p.MaxBatch > 0 && p.MinBatch > p.MaxBatch {
-		v.add("MinBatch is %d, must be at most MaxBatch (%d)", p.MinBatch, p.MaxBatch)
 	}
 	between(&v, "Overcommit", p.Overcommit, 0, exact.MaxUnits-1)
 	orDefault(&v, "Weight", p.Weight, 1, weightMax)

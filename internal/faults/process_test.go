@@ -122,7 +122,7 @@ func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	limit := hybrid.PerSecond(200).WithBurst(1000)
 	p := f.child(orders{
 		Role: "starved", Limit: limit, Offered: 2 * limit.Rate(),
-		Policy:      hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40, StrictExpiry: true},
+		Policy:      hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, StrictExpiry: true},
 		CallTimeout: 10 * time.Second,
 	}, "GOMAXPROCS=1")
 	// when its keys are under load until each is served, then idle, and it shuts down under load,

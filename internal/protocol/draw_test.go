@@ -54,7 +54,6 @@ func TestWhichKeysDraw(t *testing.T) {
 		{"above the burst", lease.Policy{}, limit, 1001, seldom, 0, false},
 		{"within the burst, but for the headroom", lease.Policy{Headroom: 0.5}, limit, 501, seldom, 0, false},
 		{"100/s", lease.Policy{}, limit, 1, often, 0, false},
-		{"100/s of a batch of one", lease.Policy{MaxBatch: 1}, limit, 1, often, 0, true},
 		{"100/s of a burst of 3", lease.Policy{}, limit.WithBurst(3), 1, often, 0, true},
 		{"100/s of a burst that one round trip refills", lease.Policy{}, limit.WithBurst(50), 1, often,
 			20 * time.Millisecond, true},

@@ -120,7 +120,7 @@ func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets it wants leases
 		return false
 	}
-	single := t.Policy.MaxBatch == 1
+	single := false
 	for _, l := range c.Limits {
 		if n > grantable(l, t.Policy.Headroom) {
 			return false

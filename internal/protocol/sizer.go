@@ -115,9 +115,6 @@ func (s *sizer) ceiling() int64 {
 		}
 		most = min(most, max(part, 1))
 	}
-	if s.policy.MaxBatch > 0 {
-		most = min(most, s.policy.MaxBatch)
-	}
 	return most
 }
 

@@ -185,9 +185,6 @@ func (c *chaos) policy() {
 	if c.maybe(4) {
 		p.MinBatch = 1 + c.rnd.Int64N(20)
 	}
-	if c.maybe(4) {
-		p.MaxBatch = p.MinBatch + 1 + c.rnd.Int64N(50)
-	}
 	p.StartEmpty = c.maybe(10)
 	if c.maybe(4) {
 		c.CallTimeout = c.between(5*time.Millisecond, time.Second)

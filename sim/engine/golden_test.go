@@ -50,7 +50,7 @@ var goldens = map[string]string{
 		clock: {offset: 1s}`,
 	"sale": `limits: [1000/s], groups: [{count: 5}], workload: {kind: flash, load: 0.5},
 		policy: {cold_start: allow, fallback: allow_all}`,
-	"volleys": `limits: [1000/s], policy: {overcommit: 50, min_batch: 5, max_batch: 60, start_empty: true},
+	"volleys": `limits: [1000/s], policy: {overcommit: 50, min_batch: 5, start_empty: true},
 		groups: [{count: 7}], workload: {kind: sync, within: 20ms, load: 1.5}`,
 	"shadow": `limits: [1000/s burst 100], groups: [{count: 3}, {count: 3, shadow: true}],
 		workload: {kind: closed, clients: 30, retries: 2}`,

@@ -56,7 +56,7 @@ var (
 		lease.ErrInvalidPolicy.Error()+": ", "", lease.ErrInvalidConfig.Error()+": ", "")
 	// leaseNames are the fields of lease.Limit and lease.Policy where a message names them.
 	leaseNames = regexp.MustCompile(
-		`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|MaxBatch|Overcommit|Weight)\b`)
+		`\b(Tokens|Per|Burst|Offset|Target|TTL|MinBatch|Overcommit|Weight)\b`)
 )
 
 // InFile is a message of package lease, or about a quantity, in the words of a scenario file: its

@@ -89,6 +89,6 @@ func (d decoder) forgetZeros(path string) {
 // policyDefaults describe the defaults of lease.Policy that depend on other fields.
 var policyDefaults = map[string]string{
 	"policy.target": "100ms, or less where the burst is small", "policy.ttl": "4 targets, or 2 call timeouts",
-	"policy.min_batch": "1", "policy.max_batch": "what the limit can give", "policy.weight": "1",
+	"policy.min_batch": "1", "policy.weight": "1",
 	"policy.calls_per_second": "3125, and fewer where the burst allows it", "policy.max_overshoot": "10",
 }

@@ -45,7 +45,7 @@ func TestAZeroSaysWhatItWouldMean(t *testing.T) {
 	const means = "which means its default here: "
 	for assignment, want := range map[string]string{
 		"workload.load=-0":               "workload.load: is 0, " + means + "0.9; leave it out, or give",
-		"policy.max_batch=0":             "policy.max_batch: is 0, " + means + "what the limit can give; ",
+		"policy.min_batch=0":             "policy.min_batch: is 0, " + means + "1; ",
 		"duration=0":                     "duration: is 0s, " + means + "30s; ",
 		"workload.rate=0/s":              "workload.rate: is 0/s, " + means + "a load of 0.9; ",
 		"groups[0].workload={rate: 0/s}": "groups[0].workload.rate: is 0/s, " + means + "a load of 0.9; ",

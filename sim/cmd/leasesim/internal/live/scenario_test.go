@@ -63,7 +63,6 @@ var refused = []struct{ set, want string }{
 	{"limits=[100/s, 1000/m]", "limits is [100/s 1000/m], must be one limit"},
 	{"limits=[100 each 1h]", "must be one limit and not a calendar"},
 	{"policy.min_batch=5", "policy.min_batch is 5, must be 0"},
-	{"policy.max_batch=5", "policy.max_batch is 5, must be 0"},
 	{"policy.cold_start=allow", "policy.cold_start is allow, must be deny"},
 	{"policy.fallback=allow_all", "policy.fallback is allow_all, must be deny"},
 	{"policy.start_empty=true", "policy.start_empty is true, must be false"},
