@@ -176,11 +176,10 @@ func (k *Key) Limits(now clock.Instant) []lease.Limit {
 // Owes reports whether k has admitted requests of which the bucket was not told.
 func (k *Key) Owes() bool { return k.unheard != nil }
 
-// Denied reports whether k is at rest and its last request was denied, and Admits whether one was admitted
-// within a T.
+// Denied reports whether k is at rest and its last request was denied.
 func (k *Key) Denied() bool { return k.denied }
 
-// Admits: see Denied.
+// Admits reports whether k is at rest and a draw of it was admitted within a T.
 func (k *Key) Admits(now clock.Instant) bool {
 	return k.own != nil && !k.denied && k.memory.recent(now)
 }
