@@ -281,7 +281,11 @@ func (m *member) answer(r request) decision {
 	case r.n < 0:
 		return decision{err: invalidN(r.n)}
 	case r.n == 0:
-		return decision{ok: true, entry: m.keys.active(r.name)}
+		e := m.keys.active(r.name)
+		if e != nil && e.heard.Load() == nil {
+			e = nil // the store has not said yet what is left
+		}
+		return decision{ok: true, entry: e}
 	}
 	if r.ctx == nil {
 		r.ctx = context.Background()
