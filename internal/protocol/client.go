@@ -18,9 +18,9 @@ import (
 // to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
 // Serve, its failure to Fail. The package comment shows this loop.
 //
-// It asks its parts, which have their sections in docs/protocol.md: Holder what is held and open (5), sizer
-// how much to lease and when to report (8.5 to 8.10), Denials what is denied and until when (8.11), Failures
-// whether the store can be asked (8.12), fallback what is admitted without it (8.14), Line who waits (9).
+// Its parts have their sections in docs/protocol.md. Holder holds the tokens and the open call (5), sizer sizes
+// leases and times reports (8.5 to 8.10), Denials counts denials and times them (5.14, 8.11), Failures judges
+// whether the store can be asked (8.12), fallback decides without it (8.14), Line serves those that wait (9).
 //
 // The pool's takes and Drawn, Low, Denials.ShutUntil and Capacity are for any number of goroutines.
 // Everything else is serialised by a lock of the user's.

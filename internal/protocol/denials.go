@@ -21,7 +21,7 @@ type denials struct {
 	shutUntil  atomic.Int64  // the same, as far as it concerns requests for one token
 }
 
-// denial is what a limit has denied.
+// denial has the tokens that a limit has denied.
 type denial struct {
 	limit  lease.Limit
 	tokens int64

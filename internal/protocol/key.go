@@ -146,7 +146,7 @@ func (k *Key) Propose(c *lease.Config) {
 	k.own = c
 }
 
-// Own is what k proposes; nil where it is not known.
+// Own returns the proposal of k; nil where it is not known.
 func (k *Key) Own() *lease.Config { return k.own }
 
 // Proposed is Own where k counts as in use; otherwise nil.

@@ -64,7 +64,7 @@ func TestAKeyThatIsActivatedHandsOverItsDraw(t *testing.T) {
 	testkit.Check(t, k.Gone() && !k.AtRest(), "%+v", k)
 }
 
-// What is proposed may change while a draw is under way: what it proposed is in force then.
+// A proposal may change while a draw is under way. The old one is in force then.
 func TestAProposalThatChangesWithADrawUnderWay(t *testing.T) {
 	s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
 	on, other := terms(lease.Policy{}, lease.PerSecond(10)), terms(lease.Policy{}, lease.PerSecond(20))

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// settings are what all parts of a Client go by and embed: its user and its policy, what this process
-// proposes, what is in force as far as it has heard, and what is held.
+// settings has the user and the policy of a Client, the proposal of its process, and the configuration in
+// force as far as it has heard. All parts of the Client embed it.
 type settings struct {
 	host        Host
 	policy      *lease.Policy // may be shared
