@@ -22,6 +22,7 @@ type request struct {
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience protocol.Patience
+	joined   bool            // with other keys: a denial is counted where refuse is told of it, and not before
 	ctx      context.Context // nil stands for one that never ends
 	verb     string          // for errors about ctx, of a verb that returns a Result or an error
 	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
@@ -51,7 +52,7 @@ type decision struct {
 	entry    *entry
 	hold     hold          // the entry's tokens that an admitted request has
 	wait     time.Duration // after a denial: the earliest time at which it makes sense to ask again
-	counted  *storeNode    // after a denial of a key without an entry: Stats has it, at this node
+	away     *storeNode    // that has decided for a key without an entry, by the local share
 	// The outlook, for a Result; nil where there is an entry.
 	outlook *protocol.Outlook
 }
@@ -235,7 +236,7 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// refuse counts the denial d as far as its entry has not, and announces it. With Policy.Shadow the
+// refuse counts the denial d, unless that is done already, and announces it. With Policy.Shadow the
 // request may be admitted all the same.
 func (m *member) refuse(r request, d decision) decision {
 	o := m.observer
@@ -246,7 +247,6 @@ func (m *member) refuse(r request, d decision) decision {
 		o.misconfigured.Add(1)
 	}
 	switch {
-	case d.counted != nil:
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
 		o.full.Add(n)
 	case overruled && d.err != nil:
@@ -255,8 +255,10 @@ func (m *member) refuse(r request, d decision) decision {
 			o.blame(d.entry.smallest(), n)
 		}
 	case misconfigured:
-	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
+	case !d.byLimit() || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		o.invalid.Add(1)
+	case r.joined:
+		m.book(&d, n)
 	}
 	if r.n >= 0 {
 		o.denied(r.name, r.n)
@@ -265,6 +267,22 @@ func (m *member) refuse(r request, d decision) decision {
 		d.ok, d.taken, d.shadowed, d.err = true, r.n, true, nil
 	}
 	return d
+}
+
+// byLimit reports whether a denial is that of a key's limits, or of its local share.
+func (d *decision) byLimit() bool { return d.entry != nil || d.away != nil }
+
+// book counts n tokens, which a request that is joined has not got because of d, at d's key.
+func (m *member) book(d *decision, n int64) {
+	switch {
+	case d.away != nil:
+		m.observer.deny(d.outlook.Limit, n)
+		d.away.decided(n, 0)
+	case m.cfg.Policy.Shadow && (errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)):
+		m.observer.ended.Add(n)
+	default:
+		d.entry.deny(n, d.source)
+	}
 }
 
 // answer finds the state of r's key and decides by it: the entry of a key in use; a draw, or the
@@ -397,24 +415,15 @@ func (m *member) decided(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
 	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o}
-	if took == 0 {
-		d.counted = n
-	}
-	n.decided(countable(r.n), took)
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n}
+	n.decided(took, took)
 	if !d.ok {
 		d.wait = o.RetryAfter
 	}
-	if took < r.n {
-		m.observer.deny(o.Limit, countable(r.n-took))
+	if took < r.n && !r.joined {
+		m.book(&d, countable(r.n-took))
 	}
 	return d
-}
-
-// countAgain counts n tokens more as denied by d, of a key without an entry.
-func (d *decision) countAgain(n int64) {
-	d.counted.m.observer.deny(d.outlook.Limit, n)
-	d.counted.decided(n, 0)
 }
 
 // countable returns as many of n denied tokens as Stats counts: a sum of any numbers would overflow.
@@ -477,7 +486,9 @@ func (e *entry) burnLateLocked() {
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.Denials.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
-			e.client.Holder.Pool.Miss()
+			if !r.joined {
+				e.client.Holder.Pool.Miss()
+			}
 			d.wait = until.Sub(now)
 			return d, false
 		}
@@ -494,13 +505,14 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		deadline = now.Add(time.Until(at))
 	}
 	e.locateLocked()
-	told := e.client.Decide(now, r.n, r.patience, deadline)
+	ask := protocol.Ask{N: r.n, Patience: r.patience, Deadline: deadline, Uncounted: r.joined}
+	told := e.client.Decide(now, ask)
 	switch told.Verdict {
 	case protocol.VerdictWait:
-		told = e.awaitLocked(r, now, deadline)
+		told = e.awaitLocked(r, now, ask)
 	case protocol.VerdictClosed:
 	default:
-		e.countLocked(told, r.n)
+		e.countLocked(told, ask)
 	}
 	return e.decisionLocked(told, r, deadline.Sub(now), told.EarliestAt.Sub(now)), false
 }
@@ -528,9 +540,9 @@ type waiter struct {
 }
 
 // awaitLocked has r wait. The lock is free meanwhile.
-func (e *entry) awaitLocked(r request, now, deadline clock.Instant) protocol.Decision {
+func (e *entry) awaitLocked(r request, now clock.Instant, ask protocol.Ask) protocol.Decision {
 	w := &waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
-	w.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
+	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != protocol.InLine {
 		defer e.timeOut(&w.Waiter, r.callWait(now, e.m.cfg.CallTimeout)).Stop()

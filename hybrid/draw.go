@@ -84,7 +84,10 @@ func (m *member) beginDraw(s *slot, own proposed, r *request) *draw {
 	}
 	d := &draw{m: m, slot: s, to: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
 	d.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
-	d.Waiter = protocol.Waiter{N: r.n, Patience: r.patience, Deadline: protocol.Never, Owner: &d.waiter}
+	d.Waiter = protocol.Waiter{
+		Ask:   protocol.Ask{N: r.n, Patience: r.patience, Deadline: protocol.Never, Uncounted: r.joined},
+		Owner: &d.waiter,
+	}
 	d.call.Key, d.call.Node, d.call.Owner = m.storedKey(s.name), int(n.number), d
 	d.of = protocol.Draw{For: &d.Waiter, Request: &d.call.Request, Owner: d}
 	s.key.Draw(now, m.nextSeq(), &terms, &d.of)

@@ -291,29 +291,39 @@ func (e *entry) Forfeited(*protocol.Waiter)                      {}
 
 // Settled implements protocol.Host.
 func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
-	e.countLocked(d, w.N)
-	if d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow {
+	e.countLocked(d, w.Ask)
+	if d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow && !w.Uncounted {
 		e.m.observer.ended.Add(w.N)
 	}
 	w.Owner.(*waiter).told <- d
 }
 
-// countLocked counts a decision on a request for n tokens by what it rests on.
-func (e *entry) countLocked(d protocol.Decision, n int64) {
+// countLocked counts a decision on a request by what it rests on.
+func (e *entry) countLocked(d protocol.Decision, a protocol.Ask) {
 	switch d.Source {
 	case SourceFallback:
+		n := a.N
+		if a.Uncounted {
+			n = d.Took
+		}
 		e.node.Load().decided(n, d.Took)
 	case SourceStore:
 		e.m.observer.awaited.Add(d.Took)
 	}
 }
 
-// undenyLocked takes back that a request for n tokens counts as denied: another key has denied it.
-func (e *entry) undenyLocked(n int64, source Source) {
-	e.client.Denials.Undo(n)
+// deny counts n tokens as denied.
+func (e *entry) deny(n int64, source Source) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if source == SourceFallback {
-		e.node.Load().decided(-n, 0)
+		e.node.Load().decided(n, 0)
 	}
+	if e.client.Closed() { // its counts have gone to the Limiter's
+		e.m.observer.deny(e.client.Limits()[0], n)
+		return
+	}
+	e.client.Denials.Book(n)
 }
 
 // Breaker implements protocol.Host.

@@ -370,11 +370,11 @@ func (p *part) inUse() *entry {
 	return e
 }
 
-// ask is the answer of one key, whose pool has refused if tried is its entry. A denial is neither
-// counted nor told yet by its Limiter, because it may be that of another key which counts.
-func (p *part) ask(r request, tried *entry) decision {
-	r.name, r.handle, r.own, r.n, r.tried = p.name, &p.e, p.own, p.of(r.n), tried
-	r.n, r.patience = tried.most(r), p.m.patience(r.patience)
+// ask is the answer of one key. A denial is neither counted nor told yet by its Limiter, because it may be
+// that of another key which counts.
+func (p *part) ask(r request) decision {
+	r.name, r.handle, r.own, r.n, r.tried, r.joined = p.name, &p.e, p.own, p.of(r.n), p.inUse(), true
+	r.n, r.patience = r.tried.most(r), p.m.patience(r.patience)
 	d := p.m.answer(r)
 	if !d.ok && p.m.observer.overrules(d.err) {
 		d = p.m.refuse(r, d)
@@ -395,30 +395,13 @@ func (j *Joined) decide(r request) agreement {
 		r.until = max(r.until, cfg.Clock.Now().Add(cfg.CallTimeout))
 	}
 	told := make([]decision, len(j.parts))
-	// Ask keys that are known to deny first: nothing has been taken from the others yet.
-	for i := range j.parts {
-		p := &j.parts[i]
-		if p.inUse().denies() {
-			if told[i] = p.ask(r, nil); !told[i].ok {
-				return j.deny(r, told)
-			}
-		}
-	}
-	// Then ask those that are likely to, one by one. Only one such question may take a call, so that a
-	// request that is admitted waits for two round trips at most; one that does not wait asks none.
-	called := r.patience == protocol.NoWait
-	for {
-		i, sure := j.scarcest(r, told)
-		if i < 0 || called && !sure {
-			break
-		}
-		called = called || !sure
-		if told[i] = j.parts[i].ask(r, nil); !told[i].ok {
+	// The key that is likeliest to deny comes first: nothing has been taken from the others yet.
+	if i := j.scarcest(r); i >= 0 {
+		if told[i] = j.parts[i].ask(r); !told[i].ok {
 			return j.deny(r, told)
 		}
 	}
 	var lacking []int
-	tried := make([]*entry, len(j.parts))
 	for i := range j.parts {
 		if told[i].ok {
 			continue
@@ -426,11 +409,10 @@ func (j *Joined) decide(r request) agreement {
 		e := j.parts[i].inUse()
 		one := r
 		one.n = j.parts[i].of(r.n)
-		h, ok := e.takeHold(e.most(one))
-		if ok {
+		if h, ok := e.takeHold(e.most(one)); ok {
 			told[i] = decision{ok: true, taken: h.n, entry: e, hold: h}
 		} else {
-			tried[i], lacking = e, append(lacking, i)
+			lacking = append(lacking, i)
 		}
 	}
 	// Their calls travel at the same time. A denial ends the wait for the others.
@@ -441,7 +423,7 @@ func (j *Joined) decide(r request) agreement {
 	var wg sync.WaitGroup
 	for k, i := range lacking {
 		ask := func() {
-			if told[i] = j.parts[i].ask(asked, tried[i]); !told[i].ok && r.patience != protocol.NoWait {
+			if told[i] = j.parts[i].ask(asked); !told[i].ok && r.patience != protocol.NoWait {
 				cancel()
 			}
 		}
@@ -452,34 +434,39 @@ func (j *Joined) decide(r request) agreement {
 		}
 	}
 	wg.Wait()
-	if r.patience == protocol.UpTo && r.n > 0 {
+	denied := func(d decision) bool { return !d.ok }
+	if !slices.ContainsFunc(told, denied) && r.patience == protocol.UpTo && r.n > 0 {
 		j.level(r.n, told)
 	}
-	for i := range told {
-		if !told[i].ok {
-			return j.deny(r, told)
-		}
+	if slices.ContainsFunc(told, denied) {
+		return j.deny(r, told)
 	}
 	return agreement{ok: true, told: told}
 }
 
 // level trims an UpTo request for n to the smallest grant among the keys. A key that has granted less
-// than a request for one token asks of it has denied.
+// than a request for one token asks of it has denied. The rest counts as denied at the smallest alone.
 func (j *Joined) level(n int64, told []decision) {
+	asked, least := n, -1
 	for i := range told {
 		d, p := &told[i], &j.parts[i]
-		if d.ok && d.taken < p.of(n) && p.m.cfg.Policy.Shadow {
-			d.shadowed, d.taken = true, p.of(n)
+		if short := p.of(asked) - d.taken; d.ok && short > 0 && p.m.cfg.Policy.Shadow {
+			p.m.book(d, countable(short))
+			d.shadowed, d.taken = true, p.of(asked)
 		}
-		n = min(n, d.taken/p.times)
+		if most := d.taken / p.times; most < n {
+			n, least = most, i
+		}
 	}
 	for i := range told {
 		d, p := &told[i], &j.parts[i]
 		d.hold.giveBack(p.m, p.name, p.own, d.hold.n-n*p.times)
-		if d.taken < p.times {
-			d.ok = false
-		}
+		d.ok = n > 0 || i != least
 		d.taken = n * p.times
+	}
+	if n > 0 && least >= 0 {
+		p := &j.parts[least]
+		p.m.book(&told[least], countable(p.of(asked-n)))
 	}
 }
 
@@ -500,32 +487,14 @@ func (j *Joined) refuse(err error) agreement {
 func (j *Joined) deny(r request, told []decision) agreement {
 	a := agreement{told: told, binding: j.bindingOf(r, told)}
 	for i := range told {
-		p, d := &j.parts[i], &told[i]
-		d.hold.giveBack(p.m, p.name, p.own, d.hold.n)
-		if !d.ok && i != a.binding && r.patience != protocol.UpTo {
-			p.undeny(d, r.n)
-		}
+		p, h := &j.parts[i], &told[i].hold
+		h.giveBack(p.m, p.name, p.own, h.n)
 	}
 	p, d := &j.parts[a.binding], &told[a.binding]
-	r.name, r.n = p.name, p.of(r.n)
+	r.name, r.n, r.joined = p.name, p.of(r.n), true
 	*d = p.m.refuse(r, *d)
 	a.err = d.err
 	return a
-}
-
-// undeny takes back that the request for n tokens which got d counts as denied.
-func (p *part) undeny(d *decision, n int64) {
-	ended := errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)
-	switch {
-	case d.counted != nil:
-		d.countAgain(-countable(p.of(n)))
-	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
-		// no entry has counted it
-	case ended && p.m.cfg.Policy.Shadow:
-		p.m.observer.ended.Add(-p.of(n))
-	default:
-		d.entry.with(func() { d.entry.undenyLocked(p.of(n), d.source) })
-	}
 }
 
 // bindingOf picks the denial of r to report: an error before a mere denial, then the longest wait,
@@ -536,7 +505,7 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 		d := &told[i]
 		wait := time.Duration(0)
 		switch {
-		case d.ok || d.entry == nil && d.err == nil && d.counted == nil:
+		case d.ok || !d.byLimit() && d.err == nil:
 			continue // or not asked
 		case d.err == nil:
 			p := &j.parts[i]
@@ -586,10 +555,9 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 		if bounded && i != first {
 			told[i], late = p.askSoon(r)
 		} else {
-			told[i] = p.ask(r, nil)
+			told[i] = p.ask(r)
 		}
 		if late {
-			p.undeny(&told[i], r.n)
 			for i := range told {
 				p, h := &j.parts[i], &told[i].hold
 				h.giveBack(p.m, p.name, p.own, h.n)
@@ -608,32 +576,31 @@ func (p *part) askSoon(r request) (d decision, late bool) {
 	outer := r.ctx
 	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))
 	if at, ok := outer.Deadline(); ok && at.Before(until) {
-		return p.ask(r, nil), false
+		return p.ask(r), false
 	}
 	ctx, cancel := context.WithDeadline(outer, until)
 	defer cancel()
 	r.ctx = ctx
-	d = p.ask(r, nil)
+	d = p.ask(r)
 	return d, !d.ok && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
-// scarcest is the part to ask before the others are drawn from, of those that told does not admit;
-// -1 where all are likely to have their tokens. A bucket credits what comes back less what it has
-// refilled meanwhile, so a denial by one key would cost another one its refill. Those that are sure
-// to deny come before those that are likely to, and then the one with the longest wait.
-func (j *Joined) scarcest(r request, told []decision) (scarcest int, sure bool) {
+// scarcest is the part to ask before the others are drawn from: one that is sure to deny, or else the one
+// that is likely to for longest; -1 where all are likely to have their tokens. A bucket credits what comes
+// back less what it has refilled meanwhile, so a denial by one key would cost another one its refill.
+func (j *Joined) scarcest(r request) (scarcest int) {
 	scarcest = -1
 	longest := time.Duration(0)
 	for i := range j.parts {
-		if told[i].ok {
-			continue
+		in, sure := j.parts[i].lacks(r)
+		if sure {
+			return i
 		}
-		in, denies := j.parts[i].lacks(r)
-		if in > 0 && (denies && !sure || denies == sure && in > longest) {
-			scarcest, sure, longest = i, denies, in
+		if in > longest {
+			scarcest, longest = i, in
 		}
 	}
-	return scarcest, sure
+	return scarcest
 }
 
 // lacks is for how long p's key is likely to deny r: 0 where it is likely to admit it, or nothing
@@ -644,6 +611,8 @@ func (p *part) lacks(r request) (in time.Duration, sure bool) {
 	switch {
 	case n <= 0:
 		return 0, false
+	case e.denies():
+		return 1, true
 	case e != nil:
 		return e.lacks(n)
 	case p.atRest((*protocol.Key).Denied):

@@ -231,10 +231,9 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Stats sums up all keys, also those that have left, each once. Counters never decrease, except
-// that tokens that are given back (by Reservation.Cancel, or where a Join is denied) leave Admitted,
-// and a denial that another key of a Join has decided leaves Denied or Shadowed. Stats looks at
-// every key in use, so call it once a second and not once a request.
+// Stats sums up all keys, also those that have left, each once. Counters never decrease, except that tokens
+// that are given back (by Reservation.Cancel, or where a Join is denied) leave Admitted. Stats looks at every
+// key in use, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
 	c := &l.observer.counters
 	c.one.Lock()

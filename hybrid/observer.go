@@ -85,7 +85,7 @@ const limitsCounted = 64
 // LimitStats has the counts of one limit, over all keys for which it is or was in force. Denied and
 // Shadowed are tokens of requests that had to wait for this limit longest, as far as was known. Their
 // sums over all limits are those of Stats, without TableFull and the requests that LimitsFor is to
-// blame for, but with those that a Join has asked of a key and another key has denied.
+// blame for.
 type LimitStats struct {
 	Limit    Limit // the zero Limit stands for all beyond 64
 	Keys     int   // in use now for which it is in force

@@ -60,9 +60,9 @@ func TestDenialsAreKnownByLimit(t *testing.T) {
 func TestDeniedCountsWhatWasNotGot(t *testing.T) {
 	d, n := alone(t, slowly.WithBurst(10), lease.Policy{}, nil)
 	ask := func(tokens int64, p Patience) Decision {
-		n.told = n.Decide(d.now, tokens, p, Never)
+		n.told = n.Decide(d.now, Ask{N: tokens, Patience: p, Deadline: Never})
 		if n.told.Verdict == VerdictWait {
-			n.Enqueue(d.now, &Waiter{N: tokens, Patience: p, Deadline: Never})
+			n.Enqueue(d.now, &Waiter{Ask: Ask{N: tokens, Patience: p, Deadline: Never}})
 			n.ask()
 			d.run(20 * time.Millisecond)
 		}
@@ -88,7 +88,7 @@ func TestHeadroomTravels(t *testing.T) {
 	testkit.Check(t, n.last.Headroom == 0.25, "the request says %v", n.last.Headroom)
 	d.run(time.Second)
 	testkit.Check(t, n.Capacity() == 7, "%d after the reply", n.Capacity())
-	refused := n.Decide(d.now, 8, OneCall, Never)
+	refused := n.Decide(d.now, Ask{N: 8, Patience: OneCall, Deadline: Never})
 	testkit.Check(t, refused.Verdict == VerdictExceedsBurst, "a request for 8: %v", refused.Verdict)
 	// The rest is shown as part of that.
 	h := n.Heard()
@@ -147,20 +147,20 @@ func TestRetryAtIsAheadOfNow(t *testing.T) {
 	}
 	// One that does not wait, where nothing is known yet, and where nothing is held;
 	d, n := alone(t, lease.PerSecond(100), lease.Policy{}, nil)
-	ahead(n, n.Decide(d.now, 1, NoWait, Never), 1)
+	ahead(n, n.Decide(d.now, Ask{N: 1, Patience: NoWait, Deadline: Never}), 1)
 	n.ask()
 	d.run(time.Second)
-	ahead(n, n.Decide(d.now, 1, NoWait, Never), 1)
+	ahead(n, n.Decide(d.now, Ask{N: 1, Patience: NoWait, Deadline: Never}), 1)
 	// and where the local share, which has tokens, is for one that waits in line.
 	d, n = alone(t, lease.PerSecond(100), lease.Policy{}, nil)
 	n.degrade()
 	for n.fallback.take(d.now, 1, 1) > 0 {
 	}
 	d.run(100 * time.Millisecond)
-	in := n.Decide(d.now, 50, InLine, Never)
+	in := n.Decide(d.now, Ask{N: 50, Patience: InLine, Deadline: Never})
 	testkit.Must(t, in.Verdict == VerdictWait, "%+v", in)
-	n.Enqueue(d.now, &Waiter{N: 50, Patience: InLine, Deadline: Never})
-	ahead(n, n.Decide(d.now, 1, OneCall, Never), 1)
+	n.Enqueue(d.now, &Waiter{Ask: Ask{N: 50, Patience: InLine, Deadline: Never}})
+	ahead(n, n.Decide(d.now, Ask{N: 1, Patience: OneCall, Deadline: Never}), 1)
 }
 
 // hears answers n's next call as a bucket does in which this configuration is in force.
@@ -265,13 +265,13 @@ func (n *driven) answers() (admitted, denied int64) {
 	n.d.t.Helper()
 	a, b := n.admitted, n.denied
 	for _, p := range []Patience{NoWait, OneCall, UpTo, InLine} {
-		decision := n.Decide(n.d.now, 1, p, Never)
+		decision := n.Decide(n.d.now, Ask{N: 1, Patience: p, Deadline: Never})
 		if decision.Verdict != VerdictWait {
 			n.count(decision)
 			continue
 		}
 		n.waiting++
-		w := &Waiter{N: 1, Patience: p, Deadline: Never}
+		w := &Waiter{Ask: Ask{N: 1, Patience: p, Deadline: Never}}
 		n.Enqueue(n.d.now, w)
 		n.ask()
 		n.d.run(n.d.rtt + time.Millisecond)

@@ -11,21 +11,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Decide answers a request for n tokens that the pool has refused, and counts it. deadline is that of
-// one InLine, Never for none. VerdictWait is followed by Enqueue.
-func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
-	d := c.decide(now, n, p, deadline)
-	if p == UpTo {
-		n = min(n, c.Capacity())
-	}
+// Decide answers a request that the pool has refused, and counts it. VerdictWait is followed by Enqueue.
+func (c *Client) Decide(now clock.Instant, a Ask) Decision {
+	d := c.decide(now, a)
+	a.N = a.most(c.Capacity())
 	if d.Verdict != VerdictClosed && d.Verdict != VerdictExceedsBurst {
-		c.sizer.missed += n
+		c.sizer.missed += a.N
 	}
-	c.Denials.book(n, &d)
+	c.Denials.settled(a, &d)
 	return d
 }
 
-func (c *Client) decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
+func (c *Client) decide(now clock.Instant, a Ask) Decision {
+	n, p := a.N, a.Patience
 	switch {
 	case n == 1 && p != InLine && now < c.Denials.ShutUntil():
 		return Decision{Verdict: VerdictDeny}
@@ -41,7 +39,7 @@ func (c *Client) decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	c.hasten(now, least, p)
 	c.Holder.Expire(now) // a process that was stopped comes here before its timers run
 	if p == InLine {
-		return c.decideInLine(now, n, deadline)
+		return c.decideInLine(now, n, a.Deadline)
 	}
 	if c.Line.takeFor(n) {
 		return Decision{Verdict: VerdictAdmit, Draw: c.Holder.Pool.Drawn(), Pooled: n, Took: n}

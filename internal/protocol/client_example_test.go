@@ -22,9 +22,9 @@ func ExampleClient() {
 		CallTimeout: lease.DefaultCallTimeout,
 	})
 	// A request finds nothing leased, and waits.
-	if !c.Holder.Pool.Take().OK() && c.Decide(now, 1, protocol.OneCall,
-		protocol.Never).Verdict == protocol.VerdictWait {
-		c.Enqueue(now, &protocol.Waiter{N: 1, Patience: protocol.OneCall})
+	one := protocol.Ask{N: 1, Patience: protocol.OneCall}
+	if !c.Holder.Pool.Take().OK() && c.Decide(now, one).Verdict == protocol.VerdictWait {
+		c.Enqueue(now, &protocol.Waiter{Ask: one})
 	}
 	// So a call is due, and its reply serves the request.
 	if c.Tick(now, 0).Call {

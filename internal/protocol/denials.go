@@ -31,23 +31,23 @@ type denial struct {
 // wait, and by Pool.Miss. A request above the burst counts none.
 func (d *denials) Count() int64 { return d.tokens + d.holder.Pool.Missed() }
 
-// book counts as denied what the answer leaves of a request for n tokens.
-func (d *denials) book(n int64, answer *Decision) {
+// settled counts as denied what the answer leaves of the request a.
+func (d *denials) settled(a Ask, answer *Decision) {
 	switch answer.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
-	case VerdictAdmit:
-		d.tokens += n - answer.Took
+		return
 	case VerdictCancelled:
-		if !d.policy.Shadow { // which counts as shadowed what was denied
-			d.tokens += n
+		if d.policy.Shadow { // which counts as shadowed what was denied
+			return
 		}
-	default:
-		d.tokens += n
+	}
+	if !a.Uncounted {
+		d.Book(a.N - answer.Took)
 	}
 }
 
-// Undo takes back that a request for n tokens counts as denied: another key has denied it.
-func (d *denials) Undo(n int64) { d.tokens -= n }
+// Book counts n tokens as denied.
+func (d *denials) Book(n int64) { d.tokens += n }
 
 // attribute counts what was denied since it was last called to the limit that binds, by what is known now.
 func (d *denials) attribute() {

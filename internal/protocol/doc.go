@@ -18,7 +18,7 @@
 //		return true
 //	}
 //	lock()
-//	switch d := c.Decide(now(), n, protocol.OneCall, protocol.Never); d.Verdict {
+//	switch d := c.Decide(now(), protocol.Ask{N: n, Patience: protocol.OneCall}); d.Verdict {
 //	case protocol.VerdictWait:
 //		c.Enqueue(now(), w) // Host.Settled tells the end; after CallTimeout the user calls c.TimeOut
 //	default:

@@ -113,7 +113,7 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 		d.now = s.instant()
 		c := &d.client(lease.Policy{}, lease.PerSecond(10), nil).Client
 		c.recall(m)
-		w := &Waiter{N: 2, Patience: OneCall, Deadline: Never}
+		w := &Waiter{Ask: Ask{N: 2, Patience: OneCall, Deadline: Never}}
 		c.takeOver(s.instant(), &r, w)
 		testkit.Check(t, c.Line.HasWaiters() && c.Holder.IsOpen() && c.Holder.resend(s.instant()) == nil,
 			"the draw would be sent again")

@@ -136,11 +136,11 @@ func (n *driven) request() {
 	}
 	decision := Decision{Verdict: VerdictAdmit}
 	if !t.OK() {
-		decision = n.Decide(n.d.now, 1, OneCall, Never)
+		decision = n.Decide(n.d.now, Ask{N: 1, Patience: OneCall, Deadline: Never})
 	}
 	if decision.Verdict == VerdictWait {
 		n.waiting++
-		n.Enqueue(n.d.now, &Waiter{N: 1, Patience: OneCall})
+		n.Enqueue(n.d.now, &Waiter{Ask: Ask{N: 1, Patience: OneCall}})
 		return
 	}
 	n.count(decision)

@@ -15,10 +15,10 @@ var slowly = lease.Limit{Tokens: 100, Per: 1000 * time.Second, Burst: 100}
 // asks has n decide on a request whose tokens the pool does not have, and waits for the answer.
 func (n *driven) asks(tokens int64, p Patience) Decision {
 	n.d.t.Helper()
-	n.told = n.Decide(n.d.now, tokens, p, Never)
+	n.told = n.Decide(n.d.now, Ask{N: tokens, Patience: p, Deadline: Never})
 	if n.told.Verdict == VerdictWait {
 		n.waiting++
-		n.Enqueue(n.d.now, &Waiter{N: tokens, Patience: p, Deadline: Never})
+		n.Enqueue(n.d.now, &Waiter{Ask: Ask{N: tokens, Patience: p, Deadline: Never}})
 		n.ask()
 		n.d.run(20 * time.Millisecond)
 	}
@@ -112,7 +112,7 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 		n := leased()
 		d := takes(n)
 		n.Holder.Pool.TakeN(n.Holder.Pool.Held())
-		w := &Waiter{N: 4, Patience: InLine, Deadline: Never}
+		w := &Waiter{Ask: Ask{N: 4, Patience: InLine, Deadline: Never}}
 		n.waiting++
 		n.Enqueue(n.d.now, w)
 		n.GiveBack(n.d.now, d.Took, d.Pooled, d.Draw)
@@ -211,7 +211,7 @@ func TestAnEndedWaitPassesItsTokensToTheNextInLine(t *testing.T) {
 	d, n := alone(t, slowly, lease.Policy{}, nil)
 	n.asks(1, OneCall)
 	in := func(tokens int64, p Patience) *Waiter {
-		w := &Waiter{N: tokens, Patience: p, Deadline: Never}
+		w := &Waiter{Ask: Ask{N: tokens, Patience: p, Deadline: Never}}
 		n.waiting++
 		n.Enqueue(d.now, w)
 		return w

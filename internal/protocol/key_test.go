@@ -12,7 +12,7 @@ import (
 func (s *scene) begins(k *Key, seq, n int64, on *Terms) *Draw {
 	s.t.Helper()
 	testkit.Must(s.t, k.Draws(s.instant(), n, on, newBreaker()), "the key does not draw")
-	d := &Draw{For: &Waiter{N: n, Patience: OneCall, Deadline: Never}, Request: new(lease.Request)}
+	d := &Draw{For: &Waiter{Ask: Ask{N: n, Patience: OneCall, Deadline: Never}}, Request: new(lease.Request)}
 	k.Draw(s.instant(), seq, on, d)
 	return d
 }

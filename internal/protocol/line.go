@@ -256,7 +256,7 @@ func (l *line) settle(w *Waiter, d Decision) {
 	} else {
 		d.Draw, d.Pooled, d.Took = w.draw, w.pooled, w.got
 	}
-	l.denials.book(w.N, &d)
+	l.denials.settled(w.Ask, &d)
 	l.remove(w)
 	l.host.Settled(w, d)
 }

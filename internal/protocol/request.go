@@ -52,13 +52,29 @@ type Decision struct {
 // OK reports whether the request is admitted.
 func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 
+// Ask is what one request asks for.
+type Ask struct {
+	N        int64
+	Patience Patience
+	Deadline clock.Instant // of one InLine; Never for none
+	// Uncounted leaves a denial, or the part of N that was not taken, out of Denials.Count: the user books it
+	// with Denials.Book, or does not, where another key denies the request.
+	Uncounted bool
+}
+
+// most returns the tokens that a can get of a burst of capacity.
+func (a Ask) most(capacity int64) int64 {
+	if a.Patience == UpTo {
+		return min(a.N, capacity)
+	}
+	return a.N
+}
+
 // Waiter is one request that waits for tokens. Its user makes it, or uses it again after it was
 // settled: the fields that the user sets are those in upper case.
 type Waiter struct {
-	N        int64
-	Patience Patience      // OneCall, UpTo or InLine
-	Deadline clock.Instant // of one InLine; Never for none
-	Owner    any           // the user's own
+	Ask       // with a patience of OneCall, UpTo or InLine
+	Owner any // the user's own
 
 	got     int64         // tokens that it has so far
 	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long

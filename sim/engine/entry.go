@@ -83,7 +83,7 @@ func (e *entry) decide(r request) {
 		return
 	}
 	now, g := e.Now(), e.p.group
-	d := e.client.Decide(now, r.n, g.patience, now.Add(g.waits))
+	d := e.client.Decide(now, protocol.Ask{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits)})
 	switch {
 	case d.Verdict == protocol.VerdictWait:
 		e.enqueue(r, now)
@@ -116,7 +116,7 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	id, w := e.fleet.waiters.take()
 	w.id, w.e, w.request = id, e, r
 	g := e.p.group
-	w.Waiter = protocol.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
+	w.Waiter = protocol.Waiter{Ask: protocol.Ask{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits)}, Owner: w}
 	limit := g.waits
 	if g.patience == protocol.InLine {
 		limit = time.Duration(r.within)
@@ -439,7 +439,7 @@ func (f *fleet) drawFor(r *request) bool {
 	id, w := f.waiters.take()
 	e := f.add(p, r.key)
 	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
-	w.Waiter = protocol.Waiter{N: r.n, Patience: protocol.OneCall, Deadline: protocol.Never, Owner: w}
+	w.Waiter = protocol.Waiter{Ask: protocol.Ask{N: r.n, Patience: protocol.OneCall}, Owner: w}
 	p.seq++
 	d := &draw{waiter: w, key: key}
 	d.of = protocol.Draw{For: &w.Waiter, Request: &d.request}
