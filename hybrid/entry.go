@@ -110,6 +110,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	if e.client.Closed() {
 		return false, protocol.Never
 	}
+	e.locateLocked()
 	due := e.client.Tick(now, e.node.Load().rtt())
 	if e.client.Failures.Degraded() { // a reset does not wait for a node that is away
 		e.callEndedLocked()
@@ -450,7 +451,7 @@ func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	return e.flight
 }
 
-// admitted reports whether n, which is e's node, takes a call now, and if not when to ask again. An
+// admitted reports whether n, which is e's node, takes a call now, and if not when it does. An
 // entry that leaves gives nothing back to a node that is away: Shutdown does not wait for that.
 func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.m.observer.queue.run()
@@ -462,22 +463,10 @@ func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.
 	if n.breaker.Admit(now) {
 		return true, 0
 	}
-	again = n.breaker.Turn(now)
-	if e.client.Holder.Pool.Held() > 0 {
-		again = min(again, e.client.Holder.Deadline())
-	}
 	if e.leaving && n.breaker.Away(now) {
 		e.failLocked(now, n.why())
 	}
-	return false, again
-}
-
-// locate is the node that serves e's key by now, as far as is known.
-func (e *entry) locate() *storeNode {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.locateLocked()
-	return e.node.Load()
+	return false, n.breaker.Turn(now)
 }
 
 // locateLocked has e follow its key to another node while its own is not known or away.

@@ -100,12 +100,11 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	}
 	for _, e := range s.asked {
 		call, next := e.poll(now)
+		s.schedule(e, next)
 		if !call {
-			s.schedule(e, next)
 			e.pressing = false
 			continue
 		}
-		s.schedule(e, now)
 		s.calling = append(s.calling, e)
 		if n := e.node.Load(); n.goesIn != s.round {
 			if ok, _ := n.gate(now, e.pressing); ok {
@@ -174,7 +173,7 @@ func (s *scheduler) takeReady() (urgent bool) {
 // call builds e's call into a batch to its node, if that takes any now. There is room for the call
 // before the node admits it: one that is admitted goes out, as it may be the probe of an outage.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
-	n := e.locate()
+	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
 		return (b.to == n || n.number == nodeUnknown) && len(b.calls) < node.BatchSize
 	})
@@ -194,9 +193,6 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	admitted, again := e.admitted(n, now)
 	if !admitted {
 		_, next := e.poll(now) // requests that wait get the answer of Policy.Fallback
-		if next <= now {
-			next = again
-		}
 		s.schedule(e, min(next, again))
 		return batches
 	}
@@ -207,9 +203,6 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		batches[i].calls = append(batches[i].calls, c)
 		batches[i].probes = batches[i].probes || probe
 	}
-	// The lease may end while the call is under way.
-	_, next := e.poll(now)
-	s.schedule(e, next)
 	return batches
 }
 

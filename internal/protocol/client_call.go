@@ -11,7 +11,7 @@ import (
 // Due is the result of Tick.
 type Due struct {
 	Call bool          // build a call
-	At   clock.Instant // call Tick again, at the latest; with Call, if the node takes none now
+	At   clock.Instant // call Tick again, at the latest, whether or not the call is built
 	Use  Use
 }
 
@@ -43,13 +43,11 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	n := c.needs(rtt)
 	c.advance(now, n)
 	var d Due
-	d.Call, d.At = c.due(now, n)
+	if d.Call, d.At = c.due(now, n); d.Call {
+		d.At = c.Holder.endsAt() // the lease may end while the call is under way
+	}
 	if c.Failures.Degraded() && (c.Line.inLine > 0 || c.Line.head != nil && !c.Holder.calling) {
-		again := c.serveWithout(now)
-		if d.Call {
-			d.At = again // when the fallback can serve a request, which does not wait for the node
-		}
-		d.At = min(d.At, again)
+		d.At = min(d.At, c.serveWithout(now)) // the fallback does not wait for the node
 	}
 	c.use(now, &d)
 	return d
@@ -140,10 +138,7 @@ func (c *Client) wants(n needs, held int64) bool {
 // due says whether a call is due at now, up to which c was advanced, or else when to look again.
 func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant) {
 	held := c.Holder.Pool.Held()
-	next = Never
-	if held > 0 {
-		next = c.Holder.Deadline()
-	}
+	next = c.Holder.endsAt()
 	if c.Holder.calling || c.resets > 0 && !n.closing {
 		return false, next
 	}

@@ -206,6 +206,14 @@ func (h *holder) Expire(now clock.Instant) {
 	}
 }
 
+// endsAt is Deadline where anything is held; otherwise Never.
+func (h *holder) endsAt() clock.Instant {
+	if h.Pool.Held() == 0 {
+		return Never
+	}
+	return h.Deadline()
+}
+
 // Deadline is when the whole holding expires: at or past it nothing of it is spent or returned. It
 // means nothing while the pool is empty.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }

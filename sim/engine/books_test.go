@@ -38,8 +38,8 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 			testkit.NoErr(t, run.books.wrong)
 			run.books.left(&c, []int64{24})
 		},
-		"a charge that its client does not tell": func(_ *replication, e *entry) { e.charged++; e.call() },
-		"a charge that nobody has made":          func(_ *replication, e *entry) { e.paid++; e.call() },
+		"a charge that its client does not tell": func(_ *replication, e *entry) { e.charged++; e.call(protocol.Never) },
+		"a charge that nobody has made":          func(_ *replication, e *entry) { e.paid++; e.call(protocol.Never) },
 		"a cancelled request that was admitted": func(run *replication, _ *entry) {
 			run.books.cancelled(&request{n: 1})
 		},

@@ -274,7 +274,7 @@ func (e *entry) ask() {
 		e.schedule(l.rules.Next())
 		return
 	}
-	e.call()
+	e.call(next)
 	held := l.held
 	l.held = l.held[:0]
 	for _, h := range held { // calls that were held back go along
@@ -282,7 +282,7 @@ func (e *entry) ask() {
 			continue
 		}
 		if call, next := h.poll(); call {
-			h.call()
+			h.call(next)
 		} else {
 			h.schedule(next)
 		}
@@ -313,8 +313,8 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 }
 
 // call builds e's call into the batch that its link sends at the end of this instant, if the shard
-// takes any now.
-func (e *entry) call() {
+// takes any now, and polls e again at next.
+func (e *entry) call(next clock.Instant) {
 	e.pressing = false
 	n, l, now := e.fleet.network, e.fleet.network.linkOf(e), e.Now()
 	b := n.batchOn(l)
@@ -340,7 +340,6 @@ func (e *entry) call() {
 	e.asked = r.Seq
 	b.calls = append(b.calls, n.newCall(e, r))
 	e.flight = n.made
-	_, next := e.poll() // while the call is under way the lease may end
 	e.schedule(next)
 }
 
@@ -348,20 +347,13 @@ func (e *entry) call() {
 // process that leaves gives nothing back to a shard that is away.
 func (e *entry) putOff() {
 	now, b := e.Now(), e.Breaker()
-	again := b.Turn(now)
-	if e.client.Holder.Pool.Held() > 0 {
-		again = min(again, e.client.Holder.Deadline())
-	}
 	if e.client.State(now) == protocol.StateLeaving && b.Away(now) {
 		e.fail(now, lease.ErrUnavailable)
 	}
-	if !e.alive {
-		return
+	if e.alive {
+		_, next := e.poll()
+		e.schedule(min(next, b.Turn(now)))
 	}
-	if _, next := e.poll(); next > now {
-		again = min(next, again)
-	}
-	e.schedule(again)
 }
 
 // receive processes the store's answer to one call.
