@@ -36,6 +36,11 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 	return min(callTimeout, r.until.Sub(now))
 }
 
+// ask is r as protocol has it, without a deadline.
+func (r *request) ask() protocol.Ask {
+	return protocol.Ask{N: r.n, Patience: r.patience, Deadline: protocol.Never, Uncounted: r.joined}
+}
+
 func (r *request) least() int64 {
 	if r.patience == protocol.UpTo {
 		return min(r.n, 1)
@@ -342,90 +347,6 @@ func (m *member) answer(r request) decision {
 	}
 }
 
-// answerAtRest answers r for a key that is not in use. done is false where an entry has to decide.
-func (m *member) answerAtRest(r *request) (d decision, done bool) {
-	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // no way to the store is saved in a process
-		return decision{}, false
-	}
-	if r.handle != nil && r.handle.Load() != nil {
-		r.handle.Store(nil)
-	}
-	if d, done = m.drawFor(r); done {
-		return d, done
-	}
-	return m.answerAway(r)
-}
-
-// While a node is away, a request of a key that is not in use makes no entry. A client may make up
-// keys, and an entry for each would be kilobytes, and a call once the node is back
-// (docs/protocol.md section 8.14). A denial that needs no state makes not even a slot. A key of which
-// this process has never heard has the local share of its slot.
-
-// answerAway answers r for a key that is not in use, if its node is away and takes no probe now. done
-// is false where an entry has to decide.
-func (m *member) answerAway(r *request) (d decision, done bool) {
-	n, now := m.nodeOf(r.name, nodeUnknown), m.cfg.Clock.Now()
-	b := n.breaker
-	if r.spot.entry() != nil || !b.Away(now) ||
-		!n.full() && n.claimProbe(now) {
-		return decision{}, false
-	}
-	own, err := m.proposed(r)
-	if err != nil {
-		return decision{err: err}, true
-	}
-	t := protocol.Terms{Policy: &m.cfg.Policy, Proposed: own.config}
-	if !t.Decides(b.Active(), r.n, r.patience) {
-		return decision{}, false
-	}
-	if r.patience == protocol.UpTo {
-		r.n = min(r.n, t.Most())
-	}
-	idle := &m.keys.idle
-	if t.Denies(b.Active()) {
-		heard := false
-		if idle.with(r.spot.slot, func(k *protocol.Key) { heard = k.Heard() }); heard {
-			return decision{}, false // other limits may be in force than this process proposes
-		}
-		return m.decided(r, 0, now, n, &protocol.Unheard{}, &t), true
-	}
-	if err := m.addSlot(&r.spot); err != nil {
-		return decision{err: err}, true
-	}
-	s := r.spot.slot
-	idle.mu.Lock()
-	defer idle.mu.Unlock()
-	if !m.open() {
-		return decision{}, false
-	}
-	took, u, ok := s.key.Fallback(now, r.least(), r.n, &t, b.Active())
-	if !ok {
-		return decision{}, false
-	}
-	s.key.Given = own.given
-	idle.unlinkLocked(s)
-	if idle.linkLocked(s, now, u.FullAt(&t, b.Active()).Sub(now)) {
-		m.wake()
-	}
-	return m.decided(r, took, now, n, u, &t), true
-}
-
-// decided is the answer to r, which u has given took tokens, and counts it.
-func (m *member) decided(
-	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
-) decision {
-	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n}
-	n.decided(took, took)
-	if !d.ok {
-		d.wait = o.RetryAfter
-	}
-	if took < r.n && !r.joined {
-		m.book(&d, countable(r.n-took))
-	}
-	return d
-}
-
 // countable returns as many of n denied tokens as Stats counts: a sum of any numbers would overflow.
 func countable(n int64) int64 { return min(n, lease.WaitingMax) }
 
@@ -505,7 +426,8 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		deadline = now.Add(time.Until(at))
 	}
 	e.locateLocked()
-	ask := protocol.Ask{N: r.n, Patience: r.patience, Deadline: deadline, Uncounted: r.joined}
+	ask := r.ask()
+	ask.Deadline = deadline
 	told := e.client.Decide(now, ask)
 	switch told.Verdict {
 	case protocol.VerdictWait:

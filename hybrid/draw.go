@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"context"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/internal/node"
@@ -27,25 +28,46 @@ type draw struct {
 	entry *entry        // that has taken it over; guarded by the idle list's lock
 }
 
-// drawFor answers r by a draw, if its key is at rest and asked so seldom that this is best. done is
-// false where an entry has to decide.
-func (m *member) drawFor(r *request) (d decision, done bool) {
-	if r.patience != protocol.OneCall ||
-		r.spot.slot == nil && m.nodeOf(r.name, nodeUnknown).breaker.Away(m.cfg.Clock.Now()) {
+// answerAtRest answers r for a key that has no entry: by a draw, or, while its node is away, by its local
+// share. done is false where an entry has to decide. It would be kilobytes, and a call once the node is back,
+// for each key that a client makes up in an outage.
+func (m *member) answerAtRest(r *request) (d decision, done bool) {
+	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // no way to the store is saved in a process
+		return decision{}, false
+	}
+	if r.handle != nil && r.handle.Load() != nil {
+		r.handle.Store(nil)
+	}
+	number := nodeUnknown
+	if r.spot.slot != nil {
+		m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { number = int(k.Node) })
+	}
+	n := m.nodeOf(r.spot.name, number)
+	away := n.breaker.Away(m.cfg.Clock.Now())
+	if r.patience != protocol.OneCall && !away {
 		return decision{}, false
 	}
 	own, err := m.proposed(r)
-	if err == nil {
-		err = m.addSlot(&r.spot)
-	}
 	if err != nil {
+		return decision{err: err}, true
+	}
+	if away && !n.full() && n.claimProbe(m.cfg.Clock.Now()) {
+		return decision{}, false
+	}
+	if d, done = m.denyAway(r, n, own.config); done {
+		return d, true
+	}
+	if err := m.addSlot(&r.spot); err != nil {
 		return decision{err: err}, true
 	}
 	if f := m.cfg.Events.BeforeReport; f != nil {
 		f(r.spot.slot.name)
 	}
-	one := m.beginDraw(r.spot.slot, own, r)
-	if one == nil {
+	one, share := m.beginAtRest(r, own)
+	switch {
+	case share != nil:
+		return *share, true
+	case one == nil:
 		return decision{}, false
 	}
 	one.to.join(one)
@@ -64,36 +86,90 @@ func (m *member) drawFor(r *request) (d decision, done bool) {
 	return d, true
 }
 
-// beginDraw makes the draw that answers r, or nil where an entry has to decide.
-func (m *member) beginDraw(s *slot, own proposed, r *request) *draw {
-	idle := &m.keys.idle
+// termsAt are the terms of a key at rest for which c is proposed, at node n.
+func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
+	return protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: c, RTT: n.rtt(),
+		CallTimeout: m.cfg.CallTimeout}
+}
+
+// denyAway denies r, if its node n is away and the local share of every unheard key is empty. That needs no slot.
+func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision, done bool) {
+	now, t := m.cfg.Clock.Now(), m.termsAt(n, c)
+	if !t.Denies(n.breaker.Active()) {
+		return decision{}, false
+	}
+	way := protocol.ByClient
+	m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { way = k.Asked(now, r.ask(), &t, n.breaker) })
+	if way != protocol.ByShare {
+		return decision{}, false
+	}
+	r.n = r.ask().Most(t.Most())
+	return m.decided(r, 0, now, n, &protocol.Unheard{}, &t), true
+}
+
+// beginAtRest makes the draw that answers r, or answers r by the local share; both are nil where an entry has
+// to decide.
+func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decision) {
+	s, idle := r.spot.slot, &m.keys.idle
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	now := m.cfg.Clock.Now()
 	if !m.open() || own.kept && s.key.Own() != own.config { // another handle's limits, or those of a Refresh
-		return nil
+		return nil, nil
 	}
 	if m.outdated(&own) && !own.given && m.cfg.LimitsFor != nil {
-		return nil
+		return nil, nil
 	}
 	n := m.nodeOf(s.name, int(s.key.Node))
-	terms := protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: own.config, RTT: n.rtt(),
-		CallTimeout: m.cfg.CallTimeout}
-	if !s.key.Draws(now, r.n, &terms, n.breaker) || !n.breaker.Admit(now) {
-		return nil
+	t := m.termsAt(n, own.config)
+	switch s.key.Asked(now, r.ask(), &t, n.breaker) {
+	case protocol.ByDraw:
+		if !n.breaker.Admit(now) {
+			return nil, nil
+		}
+		one = &draw{m: m, slot: s, to: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
+		one.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
+		one.Waiter = protocol.Waiter{Ask: r.ask(), Owner: &one.waiter}
+		one.call.Key, one.call.Node, one.call.Owner = m.storedKey(s.name), int(n.number), one
+		one.of = protocol.Draw{For: &one.Waiter, Request: &one.call.Request, Owner: one}
+		s.key.Draw(now, m.nextSeq(), &t, &one.of)
+		idle.unlinkLocked(s)
+		s.linkBefore(&idle.drawing)
+	case protocol.ByShare:
+		r.n = r.ask().Most(t.Most())
+		took, u := s.key.Fallback(now, r.least(), r.n, &t, n.breaker.Active())
+		m.idleLocked(s, now, u.FullAt(&t, n.breaker.Active()).Sub(now))
+		d := m.decided(r, took, now, n, u, &t)
+		share = &d
+	default:
+		return nil, nil
 	}
-	d := &draw{m: m, slot: s, to: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
-	d.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
-	d.Waiter = protocol.Waiter{
-		Ask:   protocol.Ask{N: r.n, Patience: r.patience, Deadline: protocol.Never, Uncounted: r.joined},
-		Owner: &d.waiter,
-	}
-	d.call.Key, d.call.Node, d.call.Owner = m.storedKey(s.name), int(n.number), d
-	d.of = protocol.Draw{For: &d.Waiter, Request: &d.call.Request, Owner: d}
-	s.key.Draw(now, m.nextSeq(), &terms, &d.of)
 	s.key.Given = own.given
+	return one, share
+}
+
+// idleLocked has s leave the table lifetime after now, unless it is used again.
+func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) {
+	idle := &m.keys.idle
 	idle.unlinkLocked(s)
-	s.linkBefore(&idle.drawing)
+	if idle.linkLocked(s, now, lifetime) {
+		m.wake()
+	}
+}
+
+// decided is the answer to r, which u has given took tokens, and counts it.
+func (m *member) decided(
+	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
+) decision {
+	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n}
+	n.decided(took, took)
+	if !d.ok {
+		d.wait = o.RetryAfter
+	}
+	if took < r.n && !r.joined {
+		m.book(&d, countable(r.n-took))
+	}
 	return d
 }
 
@@ -144,10 +220,7 @@ func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
 		return false
 	}
 	s.key.Node = n.number
-	idle.unlinkLocked(s)
-	if idle.linkLocked(s, now, s.key.Lifetime(d.own.config)) {
-		d.m.wake()
-	}
+	d.m.idleLocked(s, now, s.key.Lifetime(d.own.config))
 	d.m.observer.drew(d.N)
 	d.m.observer.nearlyUsed(s.name, &d.call.Grant, now)
 	d.m.observer.lostBucket(s.name, &d.call, false)

@@ -14,7 +14,7 @@ import (
 // Decide answers a request that the pool has refused, and counts it. VerdictWait is followed by Enqueue.
 func (c *Client) Decide(now clock.Instant, a Ask) Decision {
 	d := c.decide(now, a)
-	a.N = a.most(c.Capacity())
+	a.N = a.Most(c.Capacity())
 	if d.Verdict != VerdictClosed && d.Verdict != VerdictExceedsBurst {
 		c.sizer.missed += a.N
 	}

@@ -64,19 +64,36 @@ func (k *Key) Gone() bool { return k.state == keyGone }
 // UnderWay returns the draw under way; nil where there is none.
 func (k *Key) UnderWay() *Draw { return k.draw }
 
-// draws reports whether a request for n tokens is best served by a draw, at a node that has this breaker.
-// Otherwise a Client has to decide about it.
-func (k *Key) Draws(now clock.Instant, n int64, t *Terms, b *Breaker) bool {
+// Way is how a request of a key at rest is answered.
+type Way int8
+
+const (
+	ByClient Way = iota // a Client decides: Activate
+	ByDraw              // by Draw and Drew
+	ByShare             // by the local share: Fallback
+)
+
+// Asked says how the request a is best answered, at a node that has this breaker.
+func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	switch {
-	case k.state != keyResting,
+	case k.state != keyResting:
+		return ByClient
+	case b.Away(now):
+		if !k.memory.replied && t.decides(b.Active(), a) &&
+			(k.unheard == nil || slices.Equal(k.own.Limits, t.Proposed.Limits)) {
+			return ByShare
+		}
+		return ByClient
+	case a.Patience != OneCall, 4*t.RTT > t.CallTimeout,
 		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client tells the bucket what was admitted
-		k.own != nil && k.own != t.Proposed && k.memory.recent(now):
-		return false
+		k.own != nil && k.own != t.Proposed && k.memory.recent(now),
+		!k.memory.draws(now, a.N, t):
+		return ByClient
 	}
-	return !b.Away(now) && 4*t.RTT <= t.CallTimeout && k.memory.draws(now, n, t)
+	return ByDraw
 }
 
-// Draw has k, of which Draws is true, begin d.
+// Draw has k begin d, for a request that is answered ByDraw.
 func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 	d.Sent, d.own = now, t.Proposed
 	k.memory.draw(now, seq, d.For.N, t, d.Request)
@@ -100,20 +117,14 @@ func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from
 	return from, true
 }
 
-// Fallback takes up to n tokens from the local share of an unheard key, but none where there are fewer than
-// least, where all processes on its node weigh active. ok is false where a Client has to decide.
-func (k *Key) Fallback(
-	now clock.Instant, least, n int64, t *Terms, active int64,
-) (took int64, u *Unheard, ok bool) {
-	if k.state != keyResting || k.memory.replied ||
-		k.unheard != nil && !slices.Equal(k.own.Limits, t.Proposed.Limits) {
-		return 0, nil, false
-	}
+// Fallback answers a request ByShare: it takes up to n tokens from the local share of an unheard key, but none
+// where there are fewer than least. All processes on the node weigh active.
+func (k *Key) Fallback(now clock.Instant, least, n int64, t *Terms, active int64) (took int64, u *Unheard) {
 	if k.unheard == nil {
 		k.unheard = new(Unheard)
 	}
 	k.own = t.Proposed
-	return k.unheard.Take(now, least, n, t, active), k.unheard, true
+	return k.unheard.take(now, least, n, t, active), k.unheard
 }
 
 // Activate has c, which was just started, go on where k is, with the draw d if one is under way.
@@ -183,9 +194,6 @@ func (k *Key) Denied() bool { return k.denied }
 func (k *Key) Admits(now clock.Instant) bool {
 	return k.own != nil && !k.denied && k.memory.recent(now)
 }
-
-// heard reports whether any reply has come, as far as k knows at rest.
-func (k *Key) Heard() bool { return k.memory.replied }
 
 // Lifetime is how long after its last use k may be forgotten, where this process proposed c.
 func (k *Key) Lifetime(c *lease.Config) time.Duration { return k.memory.lifetime(c) }

@@ -281,14 +281,14 @@ func TestAnUnheardKeyWithAWindowAndABucket(t *testing.T) {
 	c := p.ConfigFor([]lease.Limit{lease.Sliding(10, time.Second), lease.PerHour(1000)}, 0, 0)
 	terms, u, now, took := Terms{Policy: &p, Proposed: &c}, Unheard{}, clock.Instant(1<<60), int64(0)
 	for range 60 {
-		took += u.Take(now, 1, 5, &terms, 1)
+		took += u.take(now, 1, 5, &terms, 1)
 		now = now.Add(1100 * milli)
 	}
 	testkit.Check(t, took == 300, "%d of 300 admitted", took)
 	// and no count of it overflows
 	p.Fallback = lease.FallbackAllowAll
 	for range 3 {
-		u.Take(now, 1, 1<<63-1, &terms, 1)
+		u.take(now, 1, 1<<63-1, &terms, 1)
 	}
 	testkit.Check(t, u.debt > 0 && u.windows[0].sum > 0, "%+v", u)
 }

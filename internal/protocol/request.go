@@ -62,8 +62,8 @@ type Ask struct {
 	Uncounted bool
 }
 
-// most returns the tokens that a can get of a burst of capacity.
-func (a Ask) most(capacity int64) int64 {
+// Most returns the tokens that a can get of a burst of capacity.
+func (a Ask) Most(capacity int64) int64 {
 	if a.Patience == UpTo {
 		return min(a.N, capacity)
 	}

@@ -180,11 +180,11 @@ type Unheard struct {
 	debt int64 // admitted so far
 }
 
-// Decides reports whether an Unheard can decide on a request for n tokens, where all processes on the
-// node weigh active, as last heard; 0 for a node of which nothing was heard. Otherwise a Client has to.
-func (t *Terms) Decides(active, n int64, p Patience) bool {
-	return p != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
-		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && (p == UpTo || n <= t.Most())
+// decides reports whether an Unheard can decide on the request a, where all processes on the node weigh
+// active, as last heard; 0 for a node of which nothing was heard. Otherwise a Client has to.
+func (t *Terms) decides(active int64, a Ask) bool {
+	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
+		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
 }
 
 // Denies reports whether every request that an Unheard decides on is denied. With StartEmpty a bucket of
@@ -204,8 +204,8 @@ func (t *Terms) part(active int64) part {
 	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
 }
 
-// Take takes up to n tokens. It takes none where there are fewer than least.
-func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
+// take takes up to n tokens. It takes none where there are fewer than least.
+func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
 	}
@@ -215,7 +215,7 @@ func (u *Unheard) Take(now clock.Instant, least, n int64, t *Terms, active int64
 			u.charge(now, k, p, n)
 		}
 	} else {
-		n = u.take(now, p, least, n)
+		n = u.share.take(now, p, least, n)
 	}
 	u.debt += min(n, lease.WaitingMax-u.debt)
 	return n

@@ -424,14 +424,15 @@ func (f *fleet) drawFor(r *request) bool {
 	terms := protocol.Terms{
 		ID: p.id, Policy: &p.policy, Proposed: &p.config, RTT: l.rules.RTT(), CallTimeout: f.s.CallTimeout,
 	}
-	if !key.Draws(now, r.n, &terms, l.breaker) || !l.breaker.Admit(now) {
+	ask := protocol.Ask{N: r.n, Patience: p.group.patience}
+	if key.Asked(now, ask, &terms, l.breaker) != protocol.ByDraw || !l.breaker.Admit(now) {
 		return false
 	}
 	delete(p.resting, r.key)
 	id, w := f.waiters.take()
 	e := f.add(p, r.key)
 	*w = waiter{id: id, e: e, request: *r, audited: w.audited[:0]}
-	w.Waiter = protocol.Waiter{Ask: protocol.Ask{N: r.n, Patience: protocol.OneCall}, Owner: w}
+	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
 	p.seq++
 	d := &draw{waiter: w, key: key}
 	d.of = protocol.Draw{For: &w.Waiter, Request: &d.request}
