@@ -7,49 +7,11 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// escaper keeps '}' out of a tag, where it would end the tag early. So '%' and a letter can mark
-// tags that no user's key spells: tagEmpty, and the hashes of lease.HashKey.
-var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
-
-// tagEmpty is the tag of the empty key. To Redis an empty tag is none.
-const tagEmpty = "%e"
-
-// tag returns the hash tag of one user's key, for any bytes. Different keys have different tags,
-// except for a collision of SHA-256. A tag is never empty and holds no '}', so everything of one
-// bucket is in one slot. A key full of braces is hashed: its escape would take three times the memory.
-func tag(key string) string {
-	switch {
-	case key == "":
-		return tagEmpty
-	case lease.IsKeyHash(key):
-		return key // hybrid has hashed a long key
-	case len(key) <= lease.KeyMax:
-		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, lease.KeyHashLen) {
-			return escaped
-		}
-	}
-	return lease.HashKey(key)
-}
-
-// bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.
-func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
-
-// recordKey returns the Redis key of one holder's record of that bucket. A bucket's key ends with the
-// only '}' in it, a record's key goes on after it, so the two kinds never meet.
-func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
-
-// leaseKeys returns the keys of a call of lease.lua: parts of one text, which is one allocation.
-func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
-	record = s.prefix + "{" + tag(key) + "}:" + holder
-	return record[:len(record)-len(holder)-1], record
-}
 
 // configSize returns the bytes of a configuration with that number of limits.
 func configSize(limits int) int { return 30 + limitSize*limits }
@@ -206,3 +168,11 @@ func tokensOf(unit, step, code, per int64) int64 {
 	tokens, _ := bits.Div64(hi, lo, divisor)
 	return int64(tokens)
 }
+
+const (
+	// wholeMax is the largest number of a reply. Doubles are exact up to there, and that many
+	// microseconds fit into a Duration.
+	wholeMax = 1 << 53
+	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
+	ttlMax, leaseMax = time.Hour, 2 * time.Hour
+)

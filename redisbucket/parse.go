@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -271,57 +270,7 @@ func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDum
 	return record, of, r.err
 }
 
-// readSize is how many bytes of a bucket, or of a record, a scan reads: all but the charges of windows.
-var readSize = layoutMark + bucketSize(formDated-1+formDated+formUsed+formPast)
-
-// parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
-// record's lease ends, in the bucket's running time.
-func (r *Reading) parse(text string) (ends int64) {
-	rest, form, err := ofLayout(text)
-	if size := bucketSize(form); err == nil && r.Holder == "" && len(rest) < size ||
-		r.Holder != "" && len(rest) != recordSize {
-		err = cmp.Or(err, fmt.Errorf("%w: the length is %d bytes", errLayout, len(rest)))
-	}
-	if r.Err = err; err != nil {
-		return 0
-	}
-	in := reader{left: rest}
-	if r.Holder != "" {
-		r.Created, r.Epoch = in.time(wholeMax), in.time(wholeMax)
-		in.whole(7) // seq
-		ends, r.Held, r.Weight = in.time(wholeMax), in.number(7, 0, wholeMax), in.whole(4)
-		r.Waiting = in.number(7, 0, wholeMax)
-		r.Err = in.err
-		return ends
-	}
-	r.Epoch, r.Counter = in.number(7, 1, lease.WaitingMax), in.whole(6)
-	in.whole(7) // now
-	in.whole(4) // ttl
-	r.Created, r.Spent, r.Denied = r.Epoch, in.whole(6), in.whole(6)
-	if form&formPast != 0 {
-		limits := int(form%formDated) + 1
-		in.left = rest[bucketSize(form)-configSize(limits)-owedSize*limits-pastSize:]
-		r.Created = in.time(wholeMax)
-	}
-	r.Err = in.err
-	return 0
-}
-
-// userKey returns the key whose bucket is at redisKey, and the holder if a record is there. For a
-// long key it returns the hash. ok is false for a Redis key that is not of this Store.
-func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
-	rest, ok := strings.CutPrefix(redisKey, s.prefix+"{")
-	if !ok {
-		return "", "", false
-	}
-	tag, holder, ok := strings.Cut(rest, "}")
-	if !ok || tag == "" || holder != "" && (holder[0] != ':' || holder == ":") {
-		return "", "", false
-	}
-	if tag != tagEmpty {
-		key = unescaper.Replace(tag)
-	}
-	return key, strings.TrimPrefix(holder, ":"), true
-}
-
-var unescaper = strings.NewReplacer("%25", "%", "%7D", "}")
+// layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
+// the lowest that they read. layout rises when a release stores anything that the one before would
+// misread. The scripts leave a higher number alone.
+const layout, layoutOldest = 2, 2

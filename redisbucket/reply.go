@@ -15,14 +15,6 @@ import (
 // unknown, so the error of a call also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
-const (
-	// wholeMax is the largest number of a reply. Doubles are exact up to there, and that many
-	// microseconds fit into a Duration.
-	wholeMax = 1 << 53
-	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
-	ttlMax, leaseMax = time.Hour, 2 * time.Hour
-)
-
 // answer reads a flat array front to back. It keeps the first error; later values mean nothing.
 type answer struct {
 	items []any // that are not read yet

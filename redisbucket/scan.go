@@ -1,12 +1,16 @@
 package redisbucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Scan sets the keys and the pace of Store.Scan. The zero value reads all keys, without a pause.
@@ -167,4 +171,40 @@ func (w *walk) read(ctx context.Context, rdb redis.UniversalClient, names []stri
 		}
 	}
 	return nil
+}
+
+// readSize is how many bytes of a bucket, or of a record, a scan reads: all but the charges of windows.
+var readSize = layoutMark + bucketSize(formDated-1+formDated+formUsed+formPast)
+
+// parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
+// record's lease ends, in the bucket's running time.
+func (r *Reading) parse(text string) (ends int64) {
+	rest, form, err := ofLayout(text)
+	if size := bucketSize(form); err == nil && r.Holder == "" && len(rest) < size ||
+		r.Holder != "" && len(rest) != recordSize {
+		err = cmp.Or(err, fmt.Errorf("%w: the length is %d bytes", errLayout, len(rest)))
+	}
+	if r.Err = err; err != nil {
+		return 0
+	}
+	in := reader{left: rest}
+	if r.Holder != "" {
+		r.Created, r.Epoch = in.time(wholeMax), in.time(wholeMax)
+		in.whole(7) // seq
+		ends, r.Held, r.Weight = in.time(wholeMax), in.number(7, 0, wholeMax), in.whole(4)
+		r.Waiting = in.number(7, 0, wholeMax)
+		r.Err = in.err
+		return ends
+	}
+	r.Epoch, r.Counter = in.number(7, 1, lease.WaitingMax), in.whole(6)
+	in.whole(7) // now
+	in.whole(4) // ttl
+	r.Created, r.Spent, r.Denied = r.Epoch, in.whole(6), in.whole(6)
+	if form&formPast != 0 {
+		limits := int(form%formDated) + 1
+		in.left = rest[bucketSize(form)-configSize(limits)-owedSize*limits-pastSize:]
+		r.Created = in.time(wholeMax)
+	}
+	r.Err = in.err
+	return 0
 }

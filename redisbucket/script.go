@@ -42,11 +42,6 @@ func newScript(name string) *script {
 		strings.Join(parts, "\n"))
 }
 
-// layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
-// the lowest that they read. layout rises when a release stores anything that the one before would
-// misread. The scripts leave a higher number alone.
-const layout, layoutOldest = 2, 2
-
 func scriptOf(source string) *script {
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
