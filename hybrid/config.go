@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"math"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -75,49 +77,45 @@ type Config struct {
 	NearlyUsedAt float64
 }
 
-// Validate reports every violation with value and bound, as one error that wraps ErrInvalidConfig.
+// Validate reports every lease.Violation in one error that wraps ErrInvalidConfig.
 func (c Config) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
-	}
+	bad := violation.List{Kind: ErrInvalidConfig}
 	if !isName(c.Name) {
-		bad("Name is %q, must be at most %d of A-Z, a-z, 0-9, '_', '.' and '-'", c.Name, nameMax)
+		bad.Add("Name", c.Name, "must be at most %d of A-Z, a-z, 0-9, '_', '.' and '-'", nameMax)
 	}
 	if len(c.Limits) == 0 && c.LimitsFor == nil {
-		bad("Limits is empty and LimitsFor is nil, one must be set")
+		bad.Add("Limits", nil, "is empty and LimitsFor is nil, one must be set")
 	}
 	policy := c.Policy
 	if err := policy.Validate(); err != nil {
-		bad("Policy: %w", err)
+		bad.Adopt(err, violation.Under("Policy"))
 		policy = Policy{} // the limits are judged all the same
 	}
-	c.checkPriorities(bad)
+	c.checkPriorities(&bad)
 	if len(c.Limits) > 0 {
 		timeout := min(max(c.CallTimeout, 0), callTimeoutMax)
-		if err := policy.ConfigFor(c.Limits, 0, timeout).Validate(); err != nil {
-			bad("%w", err)
-		}
+		bad.Adopt(policy.ConfigFor(c.Limits, 0, timeout).Validate(), func(path string) string {
+			if strings.HasPrefix(path, "Limits") {
+				return path
+			}
+			return "Policy." + path
+		})
 	}
-	if c.Version < 0 || c.Version >= 1<<52 {
-		bad("Version is %d, must be 0 to 2^52-1", c.Version)
-	}
+	violation.Between(&bad, "Version", c.Version, 0, 1<<52-1)
 	if c.Scope < ScopeFleet || c.Scope > ScopeProcess {
-		bad("Scope is %d, must be ScopeFleet (%d) or ScopeProcess (%d)", c.Scope, ScopeFleet, ScopeProcess)
+		bad.Add("Scope", c.Scope, "must be ScopeFleet (%d) or ScopeProcess (%d)", ScopeFleet, ScopeProcess)
 	}
-	if c.CallTimeout < 0 || c.CallTimeout > callTimeoutMax {
-		bad("CallTimeout is %v, must be 0 to %v", c.CallTimeout, callTimeoutMax)
-	}
+	violation.Between(&bad, "CallTimeout", c.CallTimeout, 0, callTimeoutMax)
 	if c.KeysMax < 0 {
-		bad("KeysMax is %d, must be at least 0", c.KeysMax)
+		bad.Add("KeysMax", c.KeysMax, "must be at least 0")
 	}
 	if c.NearlyUsedAt != 0 && !(c.NearlyUsedAt > 0 && c.NearlyUsedAt < 1) {
-		bad("NearlyUsedAt is %v, must be above 0 and below 1 (0 means %v)", c.NearlyUsedAt, nearlyUsedAt)
+		bad.Add("NearlyUsedAt", c.NearlyUsedAt, "must be above 0 and below 1 (0 means %v)", nearlyUsedAt)
 	}
 	if c.Clock != nil && isNil(c.Clock) {
-		bad("Clock is a nil %T", c.Clock)
+		bad.Add("Clock", nil, "is a nil %T", c.Clock)
 	}
-	return errors.Join(errs...)
+	return bad.Err()
 }
 
 // watched reports whether a denial has consequences beside that it is counted.
@@ -341,17 +339,18 @@ func keptOf(l Limit, headroom float64) int64 {
 }
 
 // checkPriorities reports what is wrong with c.Priorities.
-func (c Config) checkPriorities(bad func(format string, args ...any)) {
+func (c Config) checkPriorities(bad *violation.List) {
 	least := c.Policy.Headroom
 	for i, share := range c.Priorities {
+		here := fmt.Sprintf("Priorities[%d]", i)
 		if !(share >= least && share < 1) || i > 0 && share == least {
-			bad("Priorities[%d] is %v, must be below 1 and above the previous one (%v)", i, share, least)
+			bad.Add(here, share, "must be below 1 and above the previous one (%v)", least)
 			return
 		}
 		for _, l := range c.Limits {
 			if kept := keptOf(l, share); kept >= l.Capacity() && !l.Equal(Blocked) {
-				bad("Priorities[%d] is %v, which leaves class %d nothing of %v: the burst must be above %d",
-					i, share, i+1, l, kept)
+				bad.Add(here, share, "which leaves class %d nothing of %v: the burst must be above %d",
+					i+1, l, kept)
 			}
 		}
 		least = share

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -22,11 +23,12 @@ type Limiter struct {
 // a nil of some type, which would crash later. Shutdown it when done, or Close it, which gives
 // nothing back: until then no other with its Name may contradict it (see Config.Name).
 func New(store Store, cfg Config) (*Limiter, error) {
-	err := cfg.Validate()
+	bad := violation.List{Kind: ErrInvalidConfig}
 	if isNil(store) {
-		err = errors.Join(fmt.Errorf("%w: store is nil", ErrInvalidConfig), err)
+		bad.Add("store", nil, "is nil")
 	}
-	if err != nil {
+	bad.Adopt(cfg.Validate(), violation.Under(""))
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()

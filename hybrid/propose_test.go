@@ -435,9 +435,9 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		"not exact": {limits(hybrid.Limit{Tokens: 1e9 + 7, Per: 24 * time.Hour, Burst: 1 << 50}),
 			"the nearest valid limit is"},
 		"too many": {limits(perSecond(1, 0), perSecond(2, 0), perSecond(3, 0), perSecond(4, 0), perSecond(5, 0)),
-			"5 limits, must be 1 to 4"},
-		"the second of two": {limits(perSecond(1, 0), perSecond(-1, 0)), "limit 1"},
-		"none":              {nil, "0 limits, must be 1 to 4"},
+			"Limits has 5 entries, must have 1 to 4"},
+		"the second of two": {limits(perSecond(1, 0), perSecond(-1, 0)), "Limits[1]"},
+		"none":              {nil, "Limits has 0 entries, must have 1 to 4"},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			refused := func(where string, err error, parts ...string) {
@@ -486,9 +486,9 @@ func TestNewNamesEveryViolation(t *testing.T) {
 			Overcommit: -1, Weight: -6, ColdStart: 7, Fallback: -1,
 		},
 	}
-	ofLimits := []string{"5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5"}
+	ofLimits := []string{"Limits has 5 entries, must have 1 to 4", "Tokens is -2", "Tokens is -5"}
 	ofPolicy := []string{
-		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is -3",
+		"TTL is 1s, must be at least 2s, two targets", "MinBatch is -3",
 		"Overcommit is -1", "Weight is -6", "ColdStart is 7", "Fallback is -1",
 	}
 	good := newWorld(t)

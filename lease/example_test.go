@@ -24,5 +24,6 @@ func ExamplePolicy_Validate() {
 	fmt.Println(lease.Policy{Target: time.Second, TTL: time.Second, MinBatch: -5}.Validate())
 	// Output:
 	// <nil>
-	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s); MinBatch is -5, must be 0 (default) or at least 1
+	// lease: invalid policy: TTL is 1s, must be at least 2s, two targets
+	// lease: invalid policy: MinBatch is -5, must be at least 1
 }

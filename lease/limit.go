@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // ErrInvalidLimit is wrapped by every error that says why a Limit cannot be used.
@@ -98,87 +99,51 @@ func (l Limit) TimeToFull() time.Duration {
 	return s.TimeToFull()
 }
 
-// Validate reports every reason why l cannot be used, each with its value and its bound, on one line, as an
-// error that wraps ErrInvalidLimit. nil means that every level of the bucket is held exactly.
+// Validate reports every reason why l cannot be used, each as a Violation that wraps ErrInvalidLimit.
+// nil means that every level of the bucket is held exactly.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
 // validateWith is Validate for a bucket with the given overcommit.
 func (l Limit) validateWith(overcommit int64) error {
-	v := violations{sentinel: ErrInvalidLimit}
+	v := violation.List{Kind: ErrInvalidLimit}
 	if l.Tokens < 1 {
-		v.add("Tokens is %d, must be at least 1", l.Tokens)
+		v.Add("Tokens", l.Tokens, "must be at least 1")
 	}
 	if l.Per < time.Microsecond && !l.Windowed() { // whose bounds are narrower
-		v.add("Per is %v, must be at least 1µs", l.Per)
+		v.Add("Per", l.Per, "must be at least 1µs")
 	}
 	if l.Burst < 0 {
-		v.add("Burst is %d, must be at least 0 (0 means Tokens)", l.Burst)
+		v.Add("Burst", l.Burst, "must be at least 0")
 	}
 	if overcommit < 0 {
-		v.add("Overcommit is %d, must be at least 0", overcommit)
+		v.Add("Overcommit", overcommit, "must be at least 0")
 	}
 	switch l.Kind {
 	case KindBucket:
 		if l.Offset != 0 {
-			v.add("Offset is %v, must be 0: a token bucket has no periods", l.Offset)
+			v.Add("Offset", l.Offset, "must be 0: a token bucket has no periods")
 		}
 	case KindSliding, KindCalendar:
 		l.validateWindow(&v, max(overcommit, 0))
-		return v.err()
+		return v.Err()
 	default:
-		v.add("Kind is %d, must be KindBucket (%d), KindSliding (%d) or KindCalendar (%d)",
-			l.Kind, KindBucket, KindSliding, KindCalendar)
+		v.Add("Kind", int(l.Kind), "must be KindBucket (%d), KindSliding (%d) or KindCalendar (%d)",
+			KindBucket, KindSliding, KindCalendar)
 	}
-	if len(v.found) > 0 {
-		return v.err()
+	if v.Len() > 0 {
+		return v.Err()
 	}
 	if _, err := newScale(l, overcommit); err != nil {
 		if overcommit > 0 && l.held(0) {
-			v.add("Overcommit is %d, must be at most %d with %v", overcommit, overcommitMost(l, overcommit), l)
-			return v.err()
+			v.Add("Overcommit", overcommit, "must be at most %d with %v", overcommitMost(l, overcommit), l)
+			return v.Err()
 		}
 		if near, ok := nearest(l, overcommit); ok {
 			err = fmt.Errorf("%w; the nearest valid limit is %v", err, near)
 		}
-		v.add("%v %v", l, err)
+		v.Add("", l, "%v", err)
 	}
-	return v.err()
-}
-
-// violations collects the faults of a value, for one error that wraps a sentinel.
-type violations struct {
-	sentinel error
-	found    []error
-}
-
-func (v *violations) add(format string, args ...any) {
-	v.found = append(v.found, fmt.Errorf(format, args...))
-}
-
-// between notes that value is not within its bounds.
-func between[T int | int64 | time.Duration](v *violations, name string, value, least, most T) {
-	if value < least || value > most {
-		v.add("%s is %v, must be %v to %v", name, value, least, most)
-	}
-}
-
-// orDefault notes that value is neither 0, which means a default, nor within its bounds.
-func orDefault[T int | int64 | time.Duration](v *violations, name string, value, least, most T) {
-	if value != 0 && (value < least || value > most) {
-		v.add("%s is %v, must be 0 (default) or %v to %v", name, value, least, most)
-	}
-}
-
-// err is nil without faults, else one error with all of them on one line.
-func (v *violations) err() error {
-	if len(v.found) == 0 {
-		return nil
-	}
-	format, args := "%w: %w"+strings.Repeat("; %w", len(v.found)-1), []any{v.sentinel}
-	for _, fault := range v.found {
-		args = append(args, fault)
-	}
-	return fmt.Errorf(format, args...)
+	return v.Err()
 }
 
 // String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms", "100 in
@@ -277,8 +242,8 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	l, err := parseLimit(s)
 	if err != nil {
-		return Limit{}, fmt.Errorf("%w: %q: %v (want TOKENS/PERIOD [burst N], N in WINDOW, or "+
-			"N each PERIOD [from OFFSET], such as %q, %q, %q or %q)", ErrInvalidLimit, s, err,
+		return Limit{}, violation.New(ErrInvalidLimit, "", s, "%v (want TOKENS/PERIOD [burst N], N in WINDOW, or "+
+			"N each PERIOD [from OFFSET], such as %q, %q, %q or %q)", err,
 			"100/s", "5000/m burst 200", "100 in 1m", "1000 each 24h from 16h")
 	}
 	if err := l.Validate(); err != nil {

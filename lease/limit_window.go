@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // Kind says which promise a Limit makes.
@@ -65,7 +66,7 @@ func cell(w time.Duration) int64 {
 }
 
 // validateWindow adds what is wrong with a sliding window or a calendar.
-func (l Limit) validateWindow(v *violations, overcommit int64) {
+func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	name := "window"
 	if l.Kind == KindCalendar {
 		name = "period"
@@ -73,22 +74,22 @@ func (l Limit) validateWindow(v *violations, overcommit int64) {
 	if l.Per%time.Microsecond != 0 || l.Per < windowMin || l.Per > windowMax {
 		near := l
 		near.Per = min(max(l.Per.Round(time.Microsecond), windowMin), windowMax)
-		v.add("%s is %v, must be whole microseconds, %v to %v; the nearest valid one is %v",
-			name, l.Per, windowMin, windowMax, near.Per)
+		v.Add("Per", l.Per, "must be whole microseconds, %v to %v; the nearest valid %s is %v",
+			windowMin, windowMax, name, near.Per)
 	}
 	if l.Burst != 0 && l.Burst != l.Tokens {
-		v.add("Burst is %d, must be 0: a %s has none", l.Burst, name)
+		v.Add("Burst", l.Burst, "must be 0: a %s has none", name)
 	}
 	if l.Offset < 0 || l.Offset > 0 && l.Offset >= max(l.Per, windowMin) || l.Offset%time.Microsecond != 0 {
-		v.add("Offset is %v, must be whole microseconds, 0 to below the period", l.Offset)
+		v.Add("Offset", l.Offset, "must be whole microseconds, 0 to below the period")
 	}
 	if l.Kind == KindSliding && l.Offset != 0 {
-		v.add("Offset is %v, must be 0: a sliding window begins anywhere", l.Offset)
+		v.Add("Offset", l.Offset, "must be 0: a sliding window begins anywhere")
 	}
 	if l.Tokens >= exact.MaxUnits {
-		v.add("Tokens is %d, must be below 2^52", l.Tokens)
+		v.Add("Tokens", l.Tokens, "must be below 2^52")
 	} else if most := exact.MaxUnits - 1 - l.Tokens; l.Tokens > 0 && overcommit > most {
-		v.add("Overcommit is %d, must be at most %d with %v", overcommit, most, l)
+		v.Add("Overcommit", overcommit, "must be at most %d with %v", most, l)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // LimitsMax is how many limits one key may have: a call costs the bucket a few operations for each.
@@ -41,32 +42,39 @@ type Config struct {
 	Version        Version
 }
 
-// Validate reports every violation, with value and bound, as one error that wraps ErrInvalidConfig.
+// Validate reports every Violation in one error that wraps ErrInvalidConfig.
 func (c Config) Validate() error {
-	v := violations{sentinel: ErrInvalidConfig}
+	v := violation.List{Kind: ErrInvalidConfig}
 	if n := len(c.Limits); n < 1 || n > LimitsMax {
-		v.add("%d limits, must be 1 to %d", n, LimitsMax)
+		v.Add("Limits", c.Limits, "must have 1 to %d", LimitsMax)
 	}
 	for i, l := range c.Limits {
-		if err := l.validateWith(c.Overcommit); err != nil {
-			v.add("limit %d: %w", i, err)
-		}
+		here := fmt.Sprintf("Limits[%d]", i)
+		v.Adopt(l.validateWith(c.Overcommit), func(path string) string {
+			if path == "Overcommit" {
+				return path
+			}
+			return violation.Under(here)(path)
+		})
 		if len(c.Limits) > 1 && (Unlimited.Equal(l) || Blocked.Equal(l)) {
-			v.add("limit %d is Unlimited or Blocked, must stand alone", i)
+			v.Add(here, l, "must stand alone")
 		}
 	}
-	between(&v, "Target", c.Target, time.Microsecond, TTLMax)
+	violation.Between(&v, "Target", c.Target, time.Microsecond, TTLMax)
 	if c.TTL < 2*c.Target || c.TTL > TTLMax {
-		v.add("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, TTLMax)
+		v.Add("TTL", c.TTL, "must be %v, two targets, to %v", 2*c.Target, TTLMax)
 	}
-	if c.Target%time.Microsecond != 0 || c.TTL%time.Microsecond != 0 {
-		v.add("Target is %v and TTL is %v, both must be whole microseconds, "+
-			"the resolution of the server's clock", c.Target, c.TTL)
+	const wholeMicros = "must be whole microseconds, the resolution of the server's clock"
+	if c.Target%time.Microsecond != 0 {
+		v.Add("Target", c.Target, wholeMicros)
 	}
-	between(&v, "CallsPerSecond", c.CallsPerSecond, 0, callsMax)
-	between(&v, "Version", c.Version.Deploy, 0, exact.MaxUnits-1)
-	between(&v, "revision", c.Version.Revision, 0, exact.MaxUnits-1)
-	return v.err()
+	if c.TTL%time.Microsecond != 0 {
+		v.Add("TTL", c.TTL, wholeMicros)
+	}
+	violation.Between(&v, "CallsPerSecond", c.CallsPerSecond, 0, callsMax)
+	violation.Between(&v, "Version.Deploy", c.Version.Deploy, 0, exact.MaxUnits-1)
+	violation.Between(&v, "Version.Revision", c.Version.Revision, 0, exact.MaxUnits-1)
+	return v.Err()
 }
 
 // Capacity is the largest n that can ever be granted: the smallest burst.
@@ -128,7 +136,7 @@ type Request struct {
 // Validate refuses what could mint tokens or break the arithmetic; the script checks it again.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
-		return fmt.Errorf("%w: Holder is empty", ErrInvalidRequest)
+		return violation.New(ErrInvalidRequest, "Holder", "", "must not be empty")
 	}
 	for _, f := range [...]struct {
 		name  string
@@ -149,17 +157,16 @@ func (r *Request) Validate() error {
 		{"HeardFrozen", exact.Micros(r.HeardFrozen), 0, exact.Micros(leaseMaxMost)},
 	} {
 		if f.value < f.least || f.value > f.most {
-			return fmt.Errorf("%w: %s is %d, must be %d to %d",
-				ErrInvalidRequest, f.name, f.value, f.least, f.most)
+			return violation.New(ErrInvalidRequest, f.name, f.value, "must be %d to %d", f.least, f.most)
 		}
 	}
 	if !(r.Headroom >= 0 && r.Headroom < 1) {
-		return fmt.Errorf("%w: Headroom is %v, must be 0 to below 1", ErrInvalidRequest, r.Headroom)
+		return violation.New(ErrInvalidRequest, "Headroom", r.Headroom, "must be 0 to below 1")
 	}
 	back := r.Reported(LateUnused) + r.Reported(LateRefund)
 	if r.Draw && (r.Remaining|r.Returned|back != 0 || r.Want != r.Waiting) {
-		return fmt.Errorf("%w: a draw has Remaining %d, Returned %d, and %d unused or refunded, all must be 0, "+
-			"and Want %d, which must be Waiting, %d", ErrInvalidRequest,
+		return violation.New(ErrInvalidRequest, "Draw", r.Draw, "with Remaining %d, Returned %d, and %d unused or "+
+			"refunded, all must be 0, and Want %d, which must be Waiting, %d",
 			r.Remaining, r.Returned, back, r.Want, r.Waiting)
 	}
 	return r.validateLate()
@@ -170,16 +177,18 @@ func (r *Request) validateLate() error {
 	entries := [lateKinds]int{}
 	for i, l := range r.Late {
 		if l.Kind < 0 || l.Kind >= lateKinds {
-			return fmt.Errorf("%w: the kind of Late %d is %d, must be 0 to %d",
-				ErrInvalidRequest, i, l.Kind, lateKinds-1)
+			return violation.New(ErrInvalidRequest, fmt.Sprintf("Late[%d].Kind", i), l.Kind,
+				"must be 0 to %d", lateKinds-1)
 		}
 		if l.Tokens < 1 || l.Tokens > WaitingMax || l.Drawn < 0 || l.Drawn > WaitingMax ||
 			l.Age < 0 || exact.Micros(l.Age) > WaitingMax || l.Drawn > 0 && l.Age > 0 {
-			return fmt.Errorf("%w: Late %d has %d tokens, drawn at %d, of an age of %v: must be 1 or more, "+
-				"and one of the others 0, each below 2^52", ErrInvalidRequest, i, l.Tokens, l.Drawn, l.Age)
+			return violation.New(ErrInvalidRequest, fmt.Sprintf("Late[%d]", i), nil,
+				"has %d tokens, drawn at %d, of an age of %v: must be 1 or more, "+
+					"and one of the others 0, each below 2^52", l.Tokens, l.Drawn, l.Age)
 		}
 		if entries[l.Kind]++; entries[l.Kind] > LateMax {
-			return fmt.Errorf("%w: Late has more than %d entries of kind %d", ErrInvalidRequest, LateMax, l.Kind)
+			return violation.New(ErrInvalidRequest, "Late", r.Late,
+				"must have at most %d of kind %d", LateMax, l.Kind)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 const (
@@ -37,6 +38,12 @@ const (
 	// TTLPerTarget is the default of Policy.TTL in Targets. It lets a lease outlive three missed renewals.
 	TTLPerTarget = 4
 )
+
+// Violation is a field with a value that cannot be used: a struct with a Path ("Policy.TTL", "Limits[0].Burst"),
+// the Value found there, nil if Want says all of it, and Want, its bound and the remedy. The errors of Validate,
+// here and in other packages, join Violations; errors.As with a *Violation finds the first, and
+// Unwrap() []error of the error has all of them. Each wraps the sentinel of its package.
+type Violation = violation.Violation
 
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
@@ -141,33 +148,40 @@ type Policy struct {
 	Shadow bool `json:",omitzero"`
 }
 
-// Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
+// Validate reports every Violation in one error that wraps ErrInvalidPolicy.
 func (p Policy) Validate() error {
-	v := violations{sentinel: ErrInvalidPolicy}
+	v := violation.List{Kind: ErrInvalidPolicy}
 	orDefault(&v, "Target", p.Target, targetMin, TTLMax/2)
 	orDefault(&v, "TTL", p.TTL, 2*targetMin, TTLMax)
 	if p.TTL >= 2*targetMin && p.TTL < 2*p.target() && p.Target <= TTLMax/2 {
-		v.add("TTL is %v, must be at least 2*Target (%v)", p.TTL, 2*p.target())
+		v.Add("TTL", p.TTL, "must be at least %v, two targets", 2*p.target())
 	}
 	if p.MinBatch < 0 {
-		v.add("MinBatch is %d, must be 0 (default) or at least 1", p.MinBatch)
+		v.Add("MinBatch", p.MinBatch, "must be at least 1")
 	}
-	between(&v, "Overcommit", p.Overcommit, 0, exact.MaxUnits-1)
+	violation.Between(&v, "Overcommit", p.Overcommit, 0, exact.MaxUnits-1)
 	orDefault(&v, "Weight", p.Weight, 1, weightMax)
 	orDefault(&v, "CallsPerSecond", p.CallsPerSecond, 1, callsMax)
 	orDefault(&v, "MaxOvershoot", p.MaxOvershoot, 1, overshootMost)
 	if !(p.Headroom >= 0 && p.Headroom < 1) {
-		v.add("Headroom is %v, must be 0 to below 1", p.Headroom)
+		v.Add("Headroom", p.Headroom, "must be 0 to below 1")
 	}
 	if p.ColdStart < ColdStartDeny || p.ColdStart > ColdStartAllow {
-		v.add("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)",
-			p.ColdStart, ColdStartDeny, ColdStartAllow)
+		v.Add("ColdStart", p.ColdStart, "must be ColdStartDeny (%d) or ColdStartAllow (%d)",
+			ColdStartDeny, ColdStartAllow)
 	}
 	if p.Fallback < FallbackLocalShare || p.Fallback > FallbackAllowAll {
-		v.add("Fallback is %d, must be FallbackLocalShare (%d), FallbackDeny (%d) or FallbackAllowAll (%d)",
-			p.Fallback, FallbackLocalShare, FallbackDeny, FallbackAllowAll)
+		v.Add("Fallback", p.Fallback, "must be FallbackLocalShare (%d), FallbackDeny (%d) or FallbackAllowAll (%d)",
+			FallbackLocalShare, FallbackDeny, FallbackAllowAll)
 	}
-	return v.err()
+	return v.Err()
+}
+
+// orDefault demands that value is 0, which means a default, or within its bounds.
+func orDefault[T int64 | time.Duration](v *violation.List, path string, value, least, most T) {
+	if value != 0 {
+		violation.Between(v, path, value, least, most)
+	}
 }
 
 func (p Policy) target() time.Duration {

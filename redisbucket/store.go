@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -68,31 +68,28 @@ var (
 )
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
-// violations of cfg in one error that wraps ErrInvalidConfig. A nil client is a violation, also a nil
+// violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a violation, also a nil
 // pointer in the interface, and so is a redis.Ring, which may keep two buckets for one key.
 //
 // It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
 // as long as the client, so make one Store for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
-	}
+	bad := violation.List{Kind: ErrInvalidConfig}
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		bad("client is nil")
+		bad.Add("client", nil, "is nil")
 	}
 	if _, ring := rdb.(*redis.Ring); ring {
-		bad("client is a redis.Ring, whose clients may disagree about which servers are up: " +
+		bad.Add("client", nil, "is a redis.Ring, whose clients may disagree about which servers are up: "+
 			"then a key has two buckets, each with a full burst; use a cluster")
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
-		bad("Prefix is %q, must not contain braces", cfg.Prefix)
+		bad.Add("Prefix", cfg.Prefix, "must not contain braces")
 	}
 	if cfg.InFlight < 0 {
-		bad("InFlight is %d, must be at least 0 (0 means %d)", cfg.InFlight, defaultInFlight)
+		bad.Add("InFlight", cfg.InFlight, "must be at least 0 (0 means %d)", defaultInFlight)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := bad.Err(); err != nil {
+		return nil, err
 	}
 	s := &Store{
 		rdb:             rdb,

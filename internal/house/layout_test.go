@@ -64,12 +64,12 @@ func allowed(rules map[string][]string, folder string) []string {
 // arrows say which packages of this module each package may import directly.
 var arrows = map[string][]string{
 	"clock":        nil,
-	"lease":        {"clock", "internal/exact"},
-	"redisbucket":  {"clock", "lease", "internal/protocol"},
+	"lease":        {"clock", "internal/exact", "internal/violation"},
+	"redisbucket":  {"clock", "lease", "internal/protocol", "internal/violation"},
 	"lease/memory": {"clock", "lease", "internal/protocol"},
 	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
 	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "hybrid/internal/outage", "redisbucket",
-		"internal/node", "internal/pool", "internal/protocol", "internal/safetext"},
+		"internal/node", "internal/pool", "internal/protocol", "internal/safetext", "internal/violation"},
 
 	"hybrid/hybridotel":         {"hybrid", "lease", "lease/memory", "redisbucket"},
 	"hybrid/xtime":              {"hybrid", "internal/safetext"},
@@ -78,7 +78,7 @@ var arrows = map[string][]string{
 	"hybrid/rpclimit":           {"hybrid", "hybrid/internal/admission"},
 	"hybrid/httplimit":          {"hybrid", "lease", "hybrid/internal/admission"},
 	"hybrid/httplimit/rules": {"hybrid", "hybrid/httplimit", "lease", "internal/safetext",
-		"internal/yamlfile"},
+		"internal/violation", "internal/yamlfile"},
 
 	"internal/exact":     nil,
 	"internal/faults":    nil,
@@ -91,32 +91,33 @@ var arrows = map[string][]string{
 	"internal/safetext":  nil,
 	"internal/stamps":    {"sim/audit"},
 	"internal/testkit":   {"clock"},
-	"internal/yamlfile":  nil,
+	"internal/violation": nil,
+	"internal/yamlfile":  {"internal/violation"},
 
 	"sim":        {"sim/engine", "sim/report", "sim/scenario"},
 	"sim/random": nil,
 	"sim/audit":  {"lease", "internal/exact"},
-	"sim/rival":  {"lease", "internal/exact"},
+	"sim/rival":  {"lease", "internal/exact", "internal/violation"},
 	"sim/scenario": {"lease", "internal/protocol", "sim/random", "sim/rival", "sim/scenario",
-		"sim/scenario/trace"},
+		"sim/scenario/trace", "internal/violation"},
 	"sim/arrival":       {"sim/scenario", "sim/random"},
-	"sim/scenario/file": {"lease", "sim/scenario", "sim/scenario/trace", "internal/yamlfile"},
+	"sim/scenario/file": {"lease", "sim/scenario", "sim/scenario/trace", "internal/violation", "internal/yamlfile"},
 	"sim/report":        {"sim/scenario"},
 	"sim/engine": {"clock", "lease", "internal/node", "internal/pool", "internal/protocol", "sim/scenario",
 		"sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
-	"sim/search": {"lease", "sim", "sim/random", "sim/report", "sim/scenario/file"},
+	"sim/search": {"lease", "sim", "sim/random", "sim/report", "sim/scenario/file", "internal/violation"},
 	"sim/view":   {"lease", "internal/protocol", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
 		"lease", "redisbucket", "internal/protocol", "sim", "sim/report", "sim/rival", "sim/scenario/file",
 		"sim/scenario/trace", "sim/search",
-		"sim/view", "internal/safetext",
+		"sim/view", "internal/safetext", "internal/violation",
 		"sim/cmd/leasesim/internal/live",
 	},
 
 	"sim/cmd/leasesim/internal": {
 		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
-		"sim/scenario/file", "sim/view",
+		"sim/scenario/file", "sim/view", "internal/violation",
 	},
 }
 
@@ -225,7 +226,7 @@ func sources(t *testing.T, folder string) (*token.FileSet, map[string]*ast.File)
 // TestTheProtocolIsPure: time comes in as an argument and randomness as a seed, and no goroutine is
 // started, so that the simulator runs the very code that production runs.
 func TestTheProtocolIsPure(t *testing.T) {
-	for _, folder := range []string{"lease", "internal/exact", "internal/pool", "internal/protocol"} {
+	for _, folder := range []string{"lease", "internal/exact", "internal/pool", "internal/protocol", "internal/violation"} {
 		set, files := sources(t, "../../"+folder)
 		// They tell from which stripe a goroutine takes.
 		delete(files, "pin_runtime.go")
@@ -235,7 +236,7 @@ func TestTheProtocolIsPure(t *testing.T) {
 }
 
 // pureToo are the packages of this module that pure code may import.
-var pureToo = []string{"clock", "lease", "internal/exact", "internal/pool"}
+var pureToo = []string{"clock", "lease", "internal/exact", "internal/pool", "internal/violation"}
 
 func pure(t *testing.T, set *token.FileSet, files map[string]*ast.File) {
 	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "runtime"}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // Format describes how files of one kind write Go values. Structs are mappings with fixed fields,
@@ -22,7 +24,6 @@ type Format struct {
 	Words  map[reflect.Type][]string                  // texts of an enumeration: word i stands for the value i
 	Wanted map[reflect.Type]string                    // completes "must be", for values of a type
 	Parse  map[reflect.Type]func(string) (any, error) // for scalars whose own UnmarshalText does not fit
-	Clean  func(error) string                         // words an error of UnmarshalText for readers of a file
 	Fields map[string]Field                           // rules of single fields, by type and name: "Rule.key"
 }
 
@@ -128,7 +129,9 @@ func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string
 	case encoding.TextUnmarshaler:
 		v.SetZero()
 		if err := x.UnmarshalText([]byte(text)); err != nil {
-			return errors.New(f.Clean(err))
+			var wrong violation.List
+			wrong.Adopt(err, func(path string) string { return violation.Rename(path, f.Name) })
+			return errors.New(cmp.Or(violation.Line(wrong.Err()), err.Error()))
 		}
 	case *string:
 		*x = text

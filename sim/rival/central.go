@@ -1,7 +1,6 @@
 package rival
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -9,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -40,17 +40,14 @@ func ratesOf(limits []lease.Limit, share, of int64) (rates []rate, err error) {
 }
 
 func validLimits(limits []lease.Limit) error {
-	var errs []error
+	v := violation.List{Kind: ErrLimit}
 	if len(limits) < 1 || len(limits) > lease.LimitsMax {
-		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d",
-			ErrLimit, len(limits), lease.LimitsMax))
+		v.Add("Limits", limits, "must have 1 to %d", lease.LimitsMax)
 	}
 	for i, l := range limits {
-		if err := l.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("%w: Limits[%d]: %w", ErrLimit, i, err))
-		}
+		v.Adopt(l.Validate(), violation.Under(fmt.Sprintf("Limits[%d]", i)))
 	}
-	return errors.Join(errs...)
+	return v.Err()
 }
 
 // newRate is the part share/of of l. The burst is divided exactly too, not in whole tokens, but
@@ -66,8 +63,8 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	full := new(big.Int).Mul(burst.Num(), unit)
 	full.Div(full, burst.Denom())
 	if unit.BitLen() > 63 || step.BitLen() > 63 || full.BitLen() > 115 {
-		return rate{}, fmt.Errorf("%w: %d/%d of the limit %v cannot be held exactly: "+
-			"a token is %v units and a microsecond adds %v, must be below 2^63", ErrLimit, share, of, l, unit, step)
+		return rate{}, violation.New(ErrLimit, "", l, "cannot be divided exactly: a token of %d/%d of it is "+
+			"%v units and a microsecond adds %v, must be below 2^63", share, of, unit, step)
 	}
 	r := rate{
 		unit:   unit.Uint64(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -168,7 +169,7 @@ func newWindowLeases(f Fleet, argument string) (Algorithm, error) {
 func batchOf(argument string) (int64, error) {
 	batch, err := strconv.ParseInt(argument, 10, 64)
 	if err != nil || batch < 1 {
-		return 0, fmt.Errorf("%w: the batch is %q tokens, must be 1 or more", ErrArgument, argument)
+		return 0, violation.New(ErrArgument, "", argument, "must be a batch of 1 or more tokens")
 	}
 	return batch, nil
 }
@@ -267,8 +268,8 @@ func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
 	if argument != "" {
 		period, err = time.ParseDuration(argument)
 		if err != nil || period < time.Microsecond || period > maxPeriod || period%time.Microsecond != 0 {
-			return nil, fmt.Errorf("%w: the period is %q, must be whole microseconds with a unit, from 1us to %v",
-				ErrArgument, argument, maxPeriod)
+			return nil, violation.New(ErrArgument, "", argument,
+				"must be a period of whole microseconds with a unit, from 1us to %v", maxPeriod)
 		}
 	}
 	return &settleAfterwards{

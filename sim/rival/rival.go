@@ -30,10 +30,10 @@ package rival
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -132,14 +132,14 @@ func find(text string) (e entry, argument string, err error) {
 	name, argument, given := strings.Cut(text, ":")
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name })
 	if i < 0 {
-		return e, "", fmt.Errorf("%w %q: the names are %s", ErrUnknown, text, strings.Join(Names(), ", "))
+		return e, "", violation.New(ErrUnknown, "", text, "must be one of %s", strings.Join(Names(), ", "))
 	}
 	e = entries[i]
 	switch {
 	case given && e.argument == "":
-		err = fmt.Errorf("%w: %q: %s takes no argument", ErrArgument, text, name)
+		err = violation.New(ErrArgument, "", text, "has an argument, but %s takes none", name)
 	case given && argument == "":
-		err = fmt.Errorf("%w: %q: %s is missing after the colon", ErrArgument, text, e.argument)
+		err = violation.New(ErrArgument, "", text, "has no %s after the colon", e.argument)
 	}
 	return e, argument, err
 }

@@ -169,8 +169,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	}{
 		{"magic", f, ErrUnknown, append(Names(), `"magic"`)},
 		{"CENTRAL", f, ErrUnknown, []string{`"CENTRAL"`}},
-		{"central:5", f, ErrArgument, []string{"central takes no argument"}},
-		{"local_batches:", f, ErrArgument, []string{"TOKENS is missing"}},
+		{"central:5", f, ErrArgument, []string{"has an argument, but central takes none"}},
+		{"local_batches:", f, ErrArgument, []string{"has no TOKENS after"}},
 		{"local_batches:0", f, ErrArgument, []string{`"0"`, "1 or more"}},
 		{"local_batches:ten", f, ErrArgument, []string{`"ten"`}},
 		{"sliding_cells:0", f, ErrArgument, []string{`"0"`, "1 to 10000"}},
@@ -179,13 +179,13 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"settle_afterwards:0s", f, ErrArgument, []string{`"0s"`, "from 1us"}},
 		{"settle_afterwards:1500ns", f, ErrArgument, []string{`"1500ns"`}},
 		{"settle_afterwards:8760h", f, ErrArgument, []string{"24h0m0s"}},
-		{"central", awful, ErrLimit, []string{"there are 5 Limits", "Limits[0]", "Tokens is 0"}},
-		{"fixed_window", awful, ErrLimit, []string{"there are 5 Limits", "Limits[0]", "Tokens is 0"}},
+		{"central", awful, ErrLimit, []string{"Limits has 5 entries", "Limits[0]", "Tokens is 0"}},
+		{"fixed_window", awful, ErrLimit, []string{"Limits has 5 entries", "Limits[0]", "Tokens is 0"}},
 		{"sliding_cells", fleetOf(1, lease.Every(9*time.Microsecond)), ErrLimit, []string{"9/10 us", "at least 1"}},
 		{"fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrLimit,
 			[]string{"1/3 us"}},
-		{"sliding_cells", coprime, ErrLimit, []string{"cannot be held exactly"}},
-		{"static_split", crooked, ErrLimit, []string{"cannot be held exactly"}},
+		{"sliding_cells", coprime, ErrLimit, []string{"cannot be divided exactly"}},
+		{"static_split", crooked, ErrLimit, []string{"cannot be divided exactly"}},
 	} {
 		a, err := New(c.name, c.fleet)
 		if !errors.Is(err, c.is) || a != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // windows is an algorithm that counts, for every key and limit, what was admitted in a window of Burst/R.
@@ -154,7 +155,7 @@ func newSlidingCells(f Fleet, argument string) (Algorithm, error) {
 	if argument != "" {
 		var err error
 		if count, err = strconv.ParseInt(argument, 10, 64); err != nil || count < 1 || count > maxCells {
-			return nil, fmt.Errorf("%w: the number of cells is %q, must be 1 to %d", ErrArgument, argument, maxCells)
+			return nil, violation.New(ErrArgument, "", argument, "must be 1 to %d cells", maxCells)
 		}
 	}
 	return newCells(f, count, count)
@@ -173,7 +174,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 		case length.Cmp(big.NewRat(1, 1)) < 0:
 			bound = "must be at least 1"
 		case length.Num().BitLen() > 63 || length.Denom().BitLen() > 63:
-			bound = "which cannot be held exactly: both numbers must be below 2^63"
+			bound = "which cannot be divided exactly: both numbers must be below 2^63"
 		}
 		if bound != "" {
 			return nil, fmt.Errorf("%w: Burst/R of the limit %v in %d cells is %v us each, %s",

@@ -38,12 +38,11 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	}
 	switch {
 	case err1 != nil || err2 != nil || err3 != nil || form != "pareto" && shape != "":
-		return bad(
-			"%q is not a cost: it is like 3, uniform(1,5) or pareto(1,500,1.3), from 1 to 500 with that shape", s)
+		return bad(s, "is not a cost: it is like 3, uniform(1,5) or pareto(1,500,1.3), from 1 to 500 with that shape")
 	case read.Min < 1 || read.Max < read.Min:
-		return bad("%q must be 1 or more, and rise", s)
+		return bad(s, "must be 1 or more, and rise")
 	case form == "pareto" && !read.hasShape():
-		return bad("%q: the shape must be %v to %v", s, shapeMin, alphaMax)
+		return bad(s, "must have a shape of %v to %v", shapeMin, alphaMax)
 	}
 	*c = read
 	return nil

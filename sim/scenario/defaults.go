@@ -217,8 +217,11 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
 
 // FieldName returns a field's name in scenario files and in paths: its Go name in snake case.
-// TTL is ttl, RoundTrip is round_trip.
+// TTL is ttl, RoundTrip is round_trip; Per of a limit is period.
 func FieldName(goName string) string {
+	if goName == "Per" {
+		return "period"
+	}
 	return strings.ToLower(wordEnd.ReplaceAllString(goName, "${1}_$2"))
 }
 

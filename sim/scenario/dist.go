@@ -49,7 +49,7 @@ func (d Dist) IsZero() bool { return d == Dist{} }
 // check demands the rule of d's kind. The text is d's.
 func (d Dist) check(text string) error {
 	if rule := distRules[d.Kind]; !rule.holds(d.P, d.Q) {
-		return bad("%q must %s", text, rule.must)
+		return bad(text, "must %s", rule.must)
 	}
 	return nil
 }
@@ -116,10 +116,10 @@ var (
 func readDuration(s string) (float64, error) {
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		return 0, bad("%q is not a duration with a unit, like 5ms", s)
+		return 0, bad(s, "is not a duration with a unit, like 5ms")
 	}
 	if v.Abs() > distMax {
-		return 0, bad("%q must be at most %v", s, distMax)
+		return 0, bad(s, "must be at most %v", distMax)
 	}
 	return float64(v), nil
 }
@@ -144,13 +144,12 @@ func (u unit) parse(s string, into *Dist) error {
 	if name, inner, named := strings.Cut(s, "("); named {
 		d.Kind = DistKind(strings.TrimSpace(name))
 		if _, known := distRules[d.Kind]; !known || d.Kind == DistConstant {
-			return bad("%q: there is no distribution %q; there are uniform, normal, exp, lognormal and pareto",
-				s, d.Kind)
+			return bad(s, "has no distribution %q; there are uniform, normal, exp, lognormal and pareto", d.Kind)
 		}
 		inner, closed := strings.CutSuffix(inner, ")")
 		if texts = strings.Split(inner, ","); !closed || len(texts) != len(u.parameters(d.Kind)) {
-			return bad("%q is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), "+
-				"lognormal(median,p99) or pareto(min,shape)", s, u.example)
+			return bad(s, "is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), "+
+				"lognormal(median,p99) or pareto(min,shape)", u.example)
 		}
 	}
 	values := []*float64{&d.P, &d.Q}

@@ -2,25 +2,26 @@ package scenario
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/big"
 	"strconv"
 	"strings"
+
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // ErrQuantity is wrapped by every error about a quantity's text.
 var ErrQuantity = errors.New("sim: invalid quantity")
 
-func bad(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrQuantity}, args...)...)
+func bad(text, format string, args ...any) error {
+	return violation.New(ErrQuantity, "", text, format, args...)
 }
 
 // number is a finite decimal number.
 func number(s string) (float64, error) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || strings.ContainsAny(s, "xX_") {
-		return 0, bad("%q is not a number", s)
+		return 0, bad(s, "is not a number")
 	}
 	if x == 0 {
 		return 0, nil // and not -0, which is equal but has another text and so another hash
@@ -32,7 +33,7 @@ func number(s string) (float64, error) {
 func numberOf(s, unit, like string) (float64, error) {
 	count, ok := strings.CutSuffix(s, unit)
 	if !ok {
-		return 0, bad("%q has no unit: %s", s, like)
+		return 0, bad(s, "has no unit: %s", like)
 	}
 	return number(count)
 }
@@ -46,11 +47,11 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	count, unit, _ := strings.Cut(s, "/")
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
 	if seconds == 0 {
-		return bad("%q has no unit: a rate is like 1200/s, 90/m or 5000/h", s)
+		return bad(s, "has no unit: a rate is like 1200/s, 90/m or 5000/h")
 	}
 	x, err := number(count)
 	if err == nil && x < 0 {
-		err = bad("%q is negative", s)
+		err = bad(s, "is negative")
 	}
 	if err == nil {
 		*r = Rate(x / seconds)
@@ -74,7 +75,7 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 		return err
 	}
 	if x < 0 || x > 100 {
-		return bad("%q must be 0%% to 100%%", s)
+		return bad(s, "must be 0%% to 100%%")
 	}
 	// A text of MarshalText's has no exponent. Moving its point rounds once, where a division would
 	// round again, so that it reads back as the same Ratio.

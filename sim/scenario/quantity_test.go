@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
@@ -64,7 +65,7 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 			t.Errorf("%q is read as %v, %v; want %v", c.text, valueOf(c.into), err, c.want)
 			continue
 		}
-		got, want := asText(valueOf(c.into)), cmp.Or(c.back, c.text)
+		got, want := violation.Show(valueOf(c.into)), cmp.Or(c.back, c.text)
 		testkit.Check(t, got == want, "%q is written as %q, want %q", c.text, got, want)
 	}
 }
@@ -86,7 +87,7 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 				"", "1.5", "uniform(1)", "uniform(1,2", "uniform(1,2,3)", "pareto(1,2)", "pareto(1,2,x)", "exp(3)",
 			},
 			"must be 1 or more": {"0", "-1", "pareto(0,2,1)"}, "must be 1 or more, and rise": {"uniform(5,1)"},
-			"must be 0.01 to 100": {"pareto(1,2,0)", "pareto(1,2,200)"},
+			"a shape of 0.01 to 100": {"pareto(1,2,0)", "pareto(1,2,200)"},
 		}},
 		{new(DurationDist), map[string][]string{
 			"not a duration": {"", "5 ms"}, "not a duration with a unit": {"100", "uniform(1,2)", "uniform(1ms,2)"},
@@ -121,7 +122,7 @@ func TestATextTellsAQuantityFromItsNeighbours(t *testing.T) {
 	rng := testkit.Rand(t)
 	same := func(into encoding.TextUnmarshaler, want any) {
 		t.Helper()
-		text := asText(want)
+		text := violation.Show(want)
 		if err := into.UnmarshalText([]byte(text)); err != nil || !reflect.DeepEqual(valueOf(into), want) {
 			t.Fatalf("%#v is written as %q and read as %#v, %v", want, text, valueOf(into), err)
 		}

@@ -2,16 +2,15 @@ package scenario
 
 import (
 	"cmp"
-	"encoding"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
@@ -32,9 +31,8 @@ const (
 	alphaMax     = 100
 )
 
-// Validate reports the violations of s, after Defaults, as one error that joins them. Each is
-// ErrInvalidScenario, the path of the field as a scenario file has it, and its value with its
-// bound, with ": " between them. First come those of ValidateFields; where there are none, all
+// Validate reports the violations of s, after Defaults, as one error that joins them. Each is a lease.Violation
+// that wraps ErrInvalidScenario, with the path that a scenario file has. First come those of ValidateFields; where there are none, all
 // fields that do not fit together. Whether a rival can hold the limits is package rival's to check.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
@@ -50,19 +48,19 @@ func (s Scenario) ValidateFields() error { return s.check(false) }
 // checker collects violations.
 type checker struct {
 	Scenario
+	violation.List
 	together bool // each field is right by itself, so compare them
-	all      []error
 }
 
 func (s Scenario) check(together bool) error {
-	c := &checker{together: together}
+	c := &checker{List: violation.List{Kind: ErrInvalidScenario}, together: together}
 	if s.Duration != 0 && !between(c, "duration", s.Duration, time.Millisecond, DurationMax) {
 		s.Duration = 0 // so that no default is derived from it
 	}
 	c.Scenario = s.Defaults()
 	s = c.Scenario
 	if strings.ContainsFunc(s.Name, unicode.IsControl) {
-		c.bad("name", "is %q, must be without control characters", s.Name)
+		c.Add("name", s.Name, "must be without control characters")
 	}
 	between(c, "seed", s.Seed, 1, 1<<53-1)
 	between(c, "reps", s.Reps, 1, 10_000)
@@ -100,38 +98,30 @@ func (s Scenario) check(together bool) error {
 	}
 	for i, name := range s.Rivals {
 		if err := rival.Check(name); err != nil {
-			c.bad(elem("rivals", i), "%s", strings.TrimPrefix(err.Error(), "rival: "))
+			c.adopt(elem("rivals", i), err)
 		} else if first := slices.Index(s.Rivals, name); together && first < i {
-			c.bad(elem("rivals", i), "is %q, which is rivals[%d] too", name, first)
+			c.Add(elem("rivals", i), name, "which is rivals[%d] too", first)
 		}
 	}
-	return errors.Join(c.all...)
-}
-
-func (c *checker) bad(path, format string, args ...any) {
-	c.all = append(c.all, fmt.Errorf("%w: %s: %s", ErrInvalidScenario, path, fmt.Sprintf(format, args...)))
+	return c.Err()
 }
 
 // between demands low <= value <= high, and reports whether it is so.
 func between[T cmp.Ordered](c *checker, path string, value, low, high T) bool {
-	ok := value >= low && value <= high // NaN is not
-	if !ok {
-		c.bad(path, "is %s, must be %s to %s", asText(value), asText(low), asText(high))
-	}
-	return ok
+	return violation.Between(&c.List, path, value, low, high)
 }
 
 // oneOf demands one of words.
 func (c *checker) oneOf(path, value string, words []string) {
 	if !slices.Contains(words, value) {
-		c.bad(path, "is %q, must be one of %s", value, strings.Join(words, ", "))
+		c.Add(path, value, "must be one of %s", strings.Join(words, ", "))
 	}
 }
 
 // begins demands a moment of the run. A zero is one only where it was given: otherwise it was forgotten.
 func (c *checker) begins(path string, at time.Duration) {
 	if at == 0 && c.together && !slices.Contains(c.Zeros, path) {
-		c.bad(path, "is missing, must be when it begins, 0s for the start")
+		c.Add(path, nil, "is missing, must be when it begins, 0s for the start")
 		return
 	}
 	c.duringTheRun(path, at)
@@ -146,50 +136,50 @@ func (c *checker) duringTheRun(path string, at time.Duration) {
 
 // tokens demands a distribution of numbers of tokens with a mean of 1 or more, by which the load is divided.
 func (c *checker) tokens(path string, d TokenDist) {
-	wrong := len(c.all)
-	c.dist(path, d.Dist, asText(d), tokensMax+1, tokensMax)
-	if len(c.all) == wrong && !d.IsZero() && (d.P < 0 || d.Mean() < 1) {
-		c.bad(path, "is %s, must not be negative, and 1 or more in the mean", asText(d))
+	wrong := c.Len()
+	c.dist(path, d.Dist, d, tokensMax+1, tokensMax)
+	if c.Len() == wrong && !d.IsZero() && (d.P < 0 || d.Mean() < 1) {
+		c.Add(path, d, "must not be negative, and 1 or more in the mean")
 	}
 }
 
 // length demands a distribution of lengths of time: none of its parameters is negative.
 func (c *checker) length(path string, d DurationDist) {
 	if d.P < 0 { // Q is not below it, or is a shape
-		c.bad(path, "is %s, must not be negative", asText(d))
+		c.Add(path, d, "must not be negative")
 		return
 	}
-	c.dist(path, d.Dist, asText(d), float64(DurationMax)+1, DurationMax)
+	c.dist(path, d.Dist, d, float64(DurationMax)+1, DurationMax)
 }
 
 // dist demands a distribution that can be drawn from, with no parameter at bound or beyond. A draw
-// may be beyond: the caller of Draw cuts it off. The text is d's.
-func (c *checker) dist(path string, d Dist, text string, bound float64, boundText any) {
+// may be beyond: the caller of Draw cuts it off. The value is that of the field.
+func (c *checker) dist(path string, d Dist, value any, bound float64, boundText any) {
 	if _, ok := distRules[d.Kind]; !ok {
-		c.bad(path, "is %s, but there is no distribution %q", text, d.Kind)
+		c.Add(path, value, "but there is no distribution %q", d.Kind)
 	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
-		c.bad(path, "has the parameters %v and %v, must be finite", d.P, d.Q)
-	} else if err := d.check(text); err != nil {
+		c.Add(path, nil, "has the parameters %v and %v, must be finite", d.P, d.Q)
+	} else if err := d.check(violation.Show(value)); err != nil {
 		c.adopt(path, err)
 	} else if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
-		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
+		c.Add(path, value, "must be strictly within +-%v", boundText)
 	}
 }
 
 func (c *checker) clock(path string, clock Clock) {
-	c.around(path, "offset", clock.Offset.Dist, asText(clock.Offset), float64(offsetMax), offsetMax)
-	c.around(path, "drift", clock.Drift.Dist, asText(clock.Drift), driftMax, "1000000ppm")
+	c.around(path, "offset", clock.Offset.Dist, clock.Offset, float64(offsetMax), offsetMax)
+	c.around(path, "drift", clock.Drift.Dist, clock.Drift, driftMax, "1000000ppm")
 }
 
 // around demands the error of a clock. A plain value means both directions, so a negative one would
 // not mean what it says.
-func (c *checker) around(path, field string, d Dist, text string, bound float64, boundText any) {
+func (c *checker) around(path, field string, d Dist, value any, bound float64, boundText any) {
 	if d.Kind == DistConstant && d.P < 0 {
-		c.bad(path+"."+field, "is %s, but a plain %s d means uniform in [-d, d]; "+
-			"for one value write uniform(%[1]s,%[1]s)", text, field)
+		c.Add(path+"."+field, value, "but a plain %s d means uniform in [-d, d]; for one value write uniform(%s,%[2]s)",
+			field, violation.Show(value))
 		return
 	}
-	c.dist(path+"."+field, d, text, bound, boundText)
+	c.dist(path+"."+field, d, value, bound, boundText)
 }
 
 func (c *checker) groups() {
@@ -198,7 +188,7 @@ func (c *checker) groups() {
 	for i, g := range c.Groups {
 		path := elem("groups", i)
 		if first, again := names[g.Name]; again && c.together {
-			c.bad(path+".name", "is %q, which is the name of groups[%d] too", g.Name, first)
+			c.Add(path+".name", g.Name, "which is the name of groups[%d] too", first)
 		} else if !again {
 			names[g.Name] = i
 		}
@@ -226,14 +216,14 @@ func (c *checker) groups() {
 			between(c, path+".count", step.Count, 0, processesMax)
 			c.duringTheRun(path+".at", step.At)
 			if c.together && step.At < last {
-				c.bad(path+".at", "is %v, must not be before the step before (%v)", step.At, last)
+				c.Add(path+".at", step.At, "must not be before the step before (%v)", last)
 			}
 			most, last = max(most, step.Count), step.At
 		}
 		processes += most
 	}
 	if c.together && processes > processesMax {
-		c.bad("groups", "have %d processes at the most, must be at most %d", processes, processesMax)
+		c.Add("groups", nil, "have %d processes at the most, must be at most %d", processes, processesMax)
 	}
 }
 
@@ -243,8 +233,7 @@ func (c *checker) stops(path string, s Stops) {
 	}
 	c.duringTheRun(path+".at", s.At)
 	if s.Every != 0 && s.At != 0 {
-		c.bad(path+".at", "is %v and every is %v, but stops come once or again and again; one of them must be 0",
-			s.At, s.Every)
+		c.Add(path+".at", s.At, "and every is %v, but stops come once or again and again; one of them must be 0", s.Every)
 	}
 	c.length(path+".for", s.For)
 }
@@ -255,7 +244,7 @@ func (c *checker) partition(path string, p Partition) {
 	between(c, path+".part", p.Part, 0, 1)
 	named := func(g Group) bool { return g.Name == p.Group }
 	if c.together && p.Group != "" && !slices.ContainsFunc(c.Groups, named) {
-		c.bad(path+".group", "is %q, must be the name of a group, or empty for all", p.Group)
+		c.Add(path+".group", p.Group, "must be the name of a group, or empty for all")
 	}
 }
 
@@ -275,15 +264,15 @@ func (c *checker) fault(path string, f RedisFault) {
 		between(c, path+".for", f.For, 1, DurationMax)
 	case FaultClockStep:
 		if f.By == 0 {
-			c.bad(path+".by", "is 0s, must be how far the clock jumps, forwards or backwards")
+			c.Add(path+".by", f.By, "must be how far the clock jumps, forwards or backwards")
 		}
 		between(c, path+".by", f.By, -offsetMax, offsetMax)
 	}
 	between(c, path+".shard", f.Shard, 0, c.Redis.Shards)
 	unread := func(field string, d time.Duration, kinds ...string) {
 		if d != 0 && !slices.Contains(kinds, f.Kind) && slices.Contains(FaultKinds, f.Kind) {
-			c.bad(path+"."+field, "is %v, which a fault of kind %s does not read; it is for %s",
-				d, f.Kind, strings.Join(kinds, ", "))
+			c.Add(path+"."+field, d, "which a fault of kind %s does not read; it is for %s",
+				f.Kind, strings.Join(kinds, ", "))
 		}
 	}
 	unread("for", f.For, FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover)
@@ -293,15 +282,3 @@ func (c *checker) fault(path string, f RedisFault) {
 
 // elem is the path of an element of a list.
 func elem(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
-
-// asText is a value as a scenario file has it.
-func asText(value any) string {
-	switch x := value.(type) {
-	case encoding.TextMarshaler:
-		text, _ := x.MarshalText() // no quantity has an error
-		return string(text)
-	case float64:
-		return strconv.FormatFloat(x, 'f', -1, 64)
-	}
-	return fmt.Sprint(value)
-}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
 // workload checks each field, and what a kind of workload needs. headroom is the most of those
@@ -17,10 +19,10 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	between(c, path+".rate", w.Rate, 0, 1e9)
 	between(c, path+".load", w.Load, 0, 1e6)
 	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
-		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
+		c.Add(path+".cost", w.Cost, "must be 1 or more, and rise")
 	}
 	if w.Cost.Shape != 0 && !w.Cost.hasShape() {
-		c.bad(path+".cost", "is %s, whose shape must be %v to %v", asText(w.Cost), shapeMin, alphaMax)
+		c.Add(path+".cost", w.Cost, "whose shape must be %v to %v", shapeMin, alphaMax)
 	}
 	c.tokens(path+".actual", w.Actual)
 	c.length(path+".hold", w.Hold)
@@ -30,7 +32,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	between(c, path+".on", w.On, meanMin, DurationMax)
 	between(c, path+".off", w.Off, meanMin, DurationMax)
 	if !(w.Alpha > 1 && w.Alpha <= alphaMax) {
-		c.bad(path+".alpha", "is %v, must be above 1, or bursts have no mean, and at most %v", w.Alpha, alphaMax)
+		c.Add(path+".alpha", w.Alpha, "must be above 1, or bursts have no mean, and at most %v", alphaMax)
 	}
 	between(c, path+".burst", w.Burst, 1, 1e6)
 	between(c, path+".period", w.Period, time.Millisecond, DurationMax)
@@ -48,12 +50,12 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		return
 	}
 	if w.Rate != 0 && w.Load != 0 {
-		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0",
-			w.Load, asText(w.Rate))
+		c.Add(path+".load", w.Load, "and rate is %s, but both say how many requests there are; one of them must be 0",
+			violation.Show(w.Rate))
 	}
 	c.unread(path, w)
 	if most, why := c.mostAdmitted(headroom); w.Cost.Max > most {
-		c.bad(path+".cost", "is %s, must be at most %s", asText(w.Cost), why)
+		c.Add(path+".cost", w.Cost, "must be at most %s", why)
 	}
 	switch w.Kind {
 	case Flash:
@@ -66,7 +68,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 			typical = w.Think.Q
 		}
 		if typical < float64(meanMin) { // a client that is answered at once would ask for ever at one instant
-			c.bad(path+".think", "is %s, must take %v or more in the mean", asText(w.Think), meanMin)
+			c.Add(path+".think", w.Think, "must take %v or more in the mean", meanMin)
 		}
 	case Replay:
 		c.trace(path+".file", w, headroom)
@@ -100,8 +102,7 @@ func (c *checker) unread(path string, w Workload) {
 		demand := func(readers map[string][]string, what, is string) {
 			list, some := readers[name]
 			if some && !slices.Contains(list, is) && !of.Field(i).Equal(plain.Field(i)) {
-				c.bad(path+"."+FieldName(name), "is %s, which %s %s does not read; it is for %s",
-					asText(of.Field(i).Interface()), what, is, strings.Join(list, ", "))
+				c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which %s %s does not read; it is for %s", what, is, strings.Join(list, ", "))
 			}
 		}
 		demand(readBy, "a workload of kind", w.Kind)
@@ -112,7 +113,7 @@ func (c *checker) unread(path string, w Workload) {
 // trace reports the first thing that is wrong: a trace is right or wrong as a whole.
 func (c *checker) trace(path string, w Workload, headroom float64) {
 	if w.Trace == nil || len(w.Trace.Requests) == 0 {
-		c.bad(path, "is %q: there is no trace with requests to replay", w.File)
+		c.Add(path, w.File, "but there is no trace with requests to replay")
 		return
 	}
 	most, why := c.mostAdmitted(headroom)
@@ -141,17 +142,17 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 				r.Cost, why, over, len(w.Trace.Requests), cost)
 		}
 		if wrong != "" {
-			c.bad(path, "request %d of the trace %s", i, wrong)
+			c.Add(path, nil, "request %d of the trace %s", i, wrong)
 			return
 		}
 		last = r.At
 	}
 	if first := w.Trace.Requests[0].At; first >= c.Duration {
-		c.bad(path, "the first request of the trace comes at %v, must be before the end of the run (%v)",
+		c.Add(path, nil, "the first request of the trace comes at %v, must be before the end of the run (%v)",
 			first, c.Duration)
 	}
 	if w.Repeated && last < meanMin {
-		c.bad(path, "the trace lasts %v, must last %v or more to be repeated", last, meanMin)
+		c.Add(path, nil, "the trace lasts %v, must last %v or more to be repeated", last, meanMin)
 	}
 }
 

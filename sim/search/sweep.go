@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -169,11 +170,4 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 }
 
 // whyInvalid returns in a line why s cannot run, or nothing if it can.
-func whyInvalid(s sim.Scenario) string {
-	err := s.Validate()
-	if err == nil {
-		return ""
-	}
-	text := strings.ReplaceAll(err.Error(), sim.ErrInvalidScenario.Error()+": ", "")
-	return strings.ReplaceAll(text, "\n", "; ")
-}
+func whyInvalid(s sim.Scenario) string { return violation.Line(s.Validate()) }

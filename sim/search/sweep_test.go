@@ -116,7 +116,7 @@ func TestAnInvalidPointSaysWhyAndTheOthersRun(t *testing.T) {
 	// Given a TTL that the longer of two targets does not fit into,
 	r := swept(t, &world{f: byTarget}, "policy.target=10ms,80ms", "policy.ttl=100ms")
 	p := r.Points[1]
-	told := strings.Contains(p.Invalid, "policy.ttl: is 100ms, must be at least 2*target") && p.Figures == nil &&
+	told := strings.Contains(p.Invalid, "policy.ttl is 100ms, must be at least 160ms") && p.Figures == nil &&
 		p.Differences == nil
 	testkit.Check(t, r.Finished == 1 && r.Invalid == 1 && told && !p.Front && r.Points[0].Front, "%+v", r)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 )
 
@@ -28,9 +29,9 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 				r.Bad(path, r.Zeros[path], "is 0, %s", costLeast)
 			}
 		}
-		for _, v := range t.check(base, keys) {
-			if !r.Unread(v.path) {
-				r.Add(v.path, r.PlaceOf(v.path), v.text, ErrInvalid)
+		for _, v := range violation.All(t.check(base, keys)) {
+			if !r.Unread(v.Path) {
+				r.Add(v.Path, r.PlaceOf(v.Path), v.Text(), v)
 			}
 		}
 		switch { // a file that is cut short must not turn all limits off
@@ -54,7 +55,7 @@ func errorOf(found []*yamlfile.Problem, name string) error {
 		if text := []rune(p.Text); len(text) > mistakeLength {
 			p.Text = string(text[:mistakeLength]) + "…"
 		}
-		all = append(all, fmt.Errorf("%w: %v", ErrInvalid, p))
+		all = append(all, fmt.Errorf("%w: %w", ErrInvalid, p))
 	}
 	if more := len(found) - mistakesMax; more > 0 {
 		all = append(all, fmt.Errorf("%w: %s: %d more mistakes", ErrInvalid, name, more))
@@ -70,8 +71,7 @@ const (
 
 // format describes rules files.
 var format = &yamlfile.Format{
-	Name:  strings.ToLower,
-	Clean: func(err error) string { return strings.Join(textsOf(err), "; ") },
+	Name: strings.ToLower,
 	Words: map[reflect.Type][]string{reflect.TypeFor[hybrid.Fallback](): {
 		hybrid.FallbackLocalShare: "local_share", hybrid.FallbackDeny: "deny", hybrid.FallbackAllowAll: "allow_all",
 	}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -85,7 +87,7 @@ func New(t Table, cfg Config) (*Rules, error) {
 	r := &Rules{cfg: cfg, alive: map[*limiter]struct{}{}}
 	r.limit = httplimit.Select(r.selected, cfg.Options...)
 	r.untilClosed, r.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(cfg.check(), joined(t.check(cfg.Base, cfg.named()))); err != nil {
+	if err := errors.Join(cfg.check(), t.check(cfg.Base, cfg.named())); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -98,39 +100,36 @@ func New(t Table, cfg Config) (*Rules, error) {
 
 // check returns the violations of c that do not depend on the table.
 func (c Config) check() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: Config."+format, append([]any{ErrInvalid}, args...)...))
-	}
+	bad := violation.List{Kind: ErrInvalid}
 	if c.Store == nil {
-		bad("Store is nil")
+		bad.Add("Config.Store", nil, "is nil")
 	}
-	for field, set := range map[string]bool{
-		"Name": c.Base.Name != "", "Limits": c.Base.Limits != nil, "LimitsFor": c.Base.LimitsFor != nil,
-		"Version": c.Base.Version != 0, "Priorities": c.Base.Priorities != nil,
-		"Scope": c.Base.Scope != hybrid.ScopeFleet,
+	for _, base := range []struct {
+		field string
+		set   bool
+	}{
+		{"Limits", c.Base.Limits != nil}, {"LimitsFor", c.Base.LimitsFor != nil}, {"Name", c.Base.Name != ""},
+		{"Priorities", c.Base.Priorities != nil}, {"Scope", c.Base.Scope != hybrid.ScopeFleet},
+		{"Version", c.Base.Version != 0},
 	} {
-		if set {
-			bad("Base.%s is set, must not be", field)
+		if base.set {
+			bad.Add("Config.Base."+base.field, nil, "is set, must not be")
 		}
 	}
-	for name, key := range c.Keys {
+	for _, name := range slices.Sorted(maps.Keys(c.Keys)) {
 		if !keyName.MatchString(name) || isReserved(name) {
-			bad("Keys has the name %q, must be of A-Z, a-z, 0-9, '_', '.' and '-', and not all, address or route",
-				name)
+			bad.Add("Config.Keys", nil, "has the name %q, must be of A-Z, a-z, 0-9, '_', '.' and '-', "+
+				"and not all, address or route", name)
 		}
-		if key == nil {
-			bad("Keys[%q] is nil", name)
+		if c.Keys[name] == nil {
+			bad.Add(fmt.Sprintf("Config.Keys[%q]", name), nil, "is nil")
 		}
 	}
 	probe := c.Base
 	probe.Name, probe.Limits, probe.Version, probe.Priorities = "", []hybrid.Limit{hybrid.Unlimited}, 0, nil
 	probe.Scope = hybrid.ScopeFleet
-	for _, text := range textsOf(probe.Validate()) {
-		bad("Base: %s", text)
-	}
-	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	return errors.Join(errs...)
+	bad.Adopt(probe.Validate(), violation.Under("Config.Base"))
+	return bad.Err()
 }
 
 // named returns Keys, and an empty map for nil: nil stands for unknown Keys in Table.check.
@@ -139,15 +138,6 @@ func (c Config) named() map[string]httplimit.KeyFunc {
 		return map[string]httplimit.KeyFunc{}
 	}
 	return c.Keys
-}
-
-// joined returns one error for all violations.
-func joined(all []violation) error {
-	var errs []error
-	for _, v := range all {
-		errs = append(errs, fmt.Errorf("%w: %s: %s", ErrInvalid, v.path, v.text))
-	}
-	return errors.Join(errs...)
 }
 
 // Handler limits next by the rules of the route that a request matches. A request that matches none is
@@ -170,7 +160,7 @@ func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := joined(t.check(r.cfg.Base, r.cfg.named()))
+	err := t.check(r.cfg.Base, r.cfg.named())
 	if err == nil {
 		err = r.changeLocked(t)
 	}

@@ -195,8 +195,8 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, want := range []string{
 		"Config.Base.Name is set, must not be", "Config.Base.Limits is set", "Config.Base.LimitsFor is set",
 		"Config.Base.Version is set", "Config.Base.Priorities is set", "Config.Base.Scope is set",
-		"Config.Base: KeysMax is -1, must be at least 0", `Config.Keys has the name "all"`,
-		`Config.Keys has the name "a b"`, `Config.Keys["none"] is nil`, "Config.Store is nil", "version: is -1",
+		"Config.Base.KeysMax is -1, must be at least 0", `Config.Keys has the name "all"`,
+		`Config.Keys has the name "a b"`, `Config.Keys["none"] is nil`, "Config.Store is nil", "version is -1",
 	} {
 		check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want),
 			"%v\ndoes not say %s", err, want)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -66,49 +67,37 @@ type Route struct {
 
 const rulesMax = 16 // keys of a Join
 
-// violation is one mistake in a Table.
-type violation struct {
-	path string // such as rules.user.limits[0]
-	text string
-}
-
 // check returns the violations of t, in the order of paths. base and keys are Config.Base and
 // Config.Keys; if keys is nil, an unknown key form passes as a name in Config.Keys.
-func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) []violation {
-	c := checker{base: base, keys: keys}
-	if t.Version < 0 || t.Version >= 1<<52 {
-		c.bad("version", "is %d, must be 0 to 2^52-1", t.Version)
-	}
+func (t Table) check(base hybrid.Config, keys map[string]httplimit.KeyFunc) error {
+	c := checker{violation.List{Kind: ErrInvalid}, base, keys}
+	violation.Between(&c.List, "version", t.Version, 0, 1<<52-1)
 	for i, p := range t.Trusted {
 		if !p.IsValid() {
-			c.bad(yamlfile.Index("trusted", i), "is not a valid address range")
+			c.Add(yamlfile.Index("trusted", i), nil, "is not a valid address range")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
 		c.rule(yamlfile.Join("rules", name), name, t)
 	}
 	c.routes(t)
-	return c.found
+	return c.Err()
 }
 
 // checker collects violations.
 type checker struct {
-	base  hybrid.Config
-	keys  map[string]httplimit.KeyFunc
-	found []violation
-}
-
-func (c *checker) bad(path, format string, args ...any) {
-	c.found = append(c.found, violation{path, fmt.Sprintf(format, args...)})
+	violation.List
+	base hybrid.Config
+	keys map[string]httplimit.KeyFunc
 }
 
 func (c *checker) rule(path, name string, t Table) {
-	before, r := len(c.found), t.Rules[name]
+	before, r := c.Len(), t.Rules[name]
 	if name == "" {
-		c.bad(path, "has an empty name")
+		c.Add(path, nil, "has an empty name")
 	}
 	if len(r.Key) == 0 {
-		c.bad(path+".key", "is empty, must be %s", wantKey)
+		c.Add(path+".key", nil, "is empty, must be %s", wantKey)
 	}
 	for i, form := range r.Key {
 		here := path + ".key"
@@ -116,42 +105,37 @@ func (c *checker) rule(path, name string, t Table) {
 			here = yamlfile.Index(here, i)
 		}
 		if err := checkForm(form, c.keys); err != nil {
-			c.bad(here, "%v", err)
+			c.Add(here, nil, "%v", err)
 		}
 	}
 	for here, limits := range r.lists(path) {
 		if n := len(limits); n < 1 || n > lease.LimitsMax {
-			c.bad(here, "has %d limits, must have 1 to %d (such as 10/s, unlimited or blocked)",
-				n, lease.LimitsMax)
+			c.Add(here, limits, "must have 1 to %d (such as 10/s, unlimited or blocked)", lease.LimitsMax)
 		}
 		for i, l := range limits {
-			for _, text := range textsOf(l.Validate()) {
-				c.bad(yamlfile.Index(here, i), "%s", text)
-			}
+			c.adopt(l.Validate(), yamlfile.Index(here, i))
 		}
 	}
-	if len(c.found) > before {
+	if c.Len() > before {
 		return // Validate would report the same again
 	}
 	for key := range r.Named {
 		if err := t.checkName(name, key); err != nil {
-			c.bad(yamlfile.Join(path+".named", key), "%v", err)
+			c.Add(yamlfile.Join(path+".named", key), nil, "%v", err)
 		}
 	}
 	for _, limits := range r.lists(path) {
 		config := configOf(c.base, name, 0, r)
 		config.Limits = limits
-		for _, text := range textsOf(config.Validate()) {
-			v := violation{path, text}
-			i, rest, _ := strings.Cut(strings.TrimPrefix(text, "Priorities"), " ")
-			if strings.HasPrefix(i, "[") {
-				v = violation{path + ".priorities" + i, rest}
-			}
-			if !slices.Contains(c.found[before:], v) { // of other limits
-				c.found = append(c.found, v)
-			}
-		}
+		c.adopt(config.Validate(), path)
 	}
+}
+
+// adopt adds the violations in err of what is at path.
+func (c *checker) adopt(err error, path string) {
+	c.Adopt(err, func(field string) string {
+		return violation.Under(path)(violation.Rename(field, strings.ToLower))
+	})
 }
 
 // lists yields Limits and the lists of Named in the order of names, each with its path below path.
@@ -186,13 +170,13 @@ func (c *checker) routes(t Table) {
 		route, path := t.Routes[pattern], yamlfile.Join("routes", pattern)
 		wildcards, err := mux.add(pattern)
 		if err != nil {
-			c.bad(path, "%v", err)
+			c.Add(path, nil, "%v", err)
 		}
 		if route.Cost < 0 {
-			c.bad(path+".cost", "is %d, %s", route.Cost, costLeast)
+			c.Add(path+".cost", route.Cost, costLeast)
 		}
 		if len(route.Rules) > rulesMax {
-			c.bad(path+".rules", "has %d rules, must have at most %d", len(route.Rules), rulesMax)
+			c.Add(path+".rules", route.Rules, "must have at most %d", rulesMax)
 		}
 		classes := 0
 		for i, name := range route.Rules {
@@ -200,28 +184,27 @@ func (c *checker) routes(t Table) {
 			rule, ok := t.Rules[name]
 			switch first := slices.Index(route.Rules, name); {
 			case !ok:
-				c.bad(here, "is %q, but the rules are %s", name, listed(t.Rules))
+				c.Add(here, name, "but the rules are %s", listed(t.Rules))
 				continue
 			case first < i:
-				c.bad(here, "is %q, as is [%d]: each request would pay its cost twice", name, first)
+				c.Add(here, name, "as is [%d]: each request would pay its cost twice", first)
 			}
 			classes = max(classes, len(rule.Priorities))
 			for _, form := range rule.Key {
 				wildcard, isPath := strings.CutPrefix(form, pathForm)
 				if isPath && err == nil && !slices.Contains(wildcards, wildcard) {
-					c.bad(here, "is %q, whose key %s needs the wildcard {%s} in the pattern",
-						name, form, wildcard)
+					c.Add(here, name, "whose key %s needs the wildcard {%s} in the pattern", form, wildcard)
 				}
 			}
 			class := min(route.Class, len(rule.Priorities))
 			if most, by := rule.most(yamlfile.Join("rules", name), c.base, class); route.cost() > most {
-				c.bad(path+".cost", "is %d, must be at most %d: %s never admits more in class %d",
-					route.cost(), most, by, class)
+				c.Add(path+".cost", route.cost(), "must be at most %d: %s never admits more in class %d",
+					most, by, class)
 			}
 		}
 		if route.Class < 0 || route.Class > classes {
-			c.bad(path+".class", "is %d, must be 0 to %d, the most priorities of its rules",
-				route.Class, classes)
+			c.Add(path+".class", route.Class, "must be 0 to %d, the most priorities of its rules",
+				classes)
 		}
 	}
 }
@@ -289,15 +272,4 @@ func listed[V any](m map[string]V) string {
 		return "none"
 	}
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
-}
-
-// textsOf splits an error of hybrid or lease into its violations, without the texts of the sentinels.
-func textsOf(err error) (texts []string) {
-	if err == nil {
-		return nil
-	}
-	prefixes := strings.NewReplacer(
-		hybrid.ErrInvalidConfig.Error()+": ", "", lease.ErrInvalidPolicy.Error()+": ", "",
-		lease.ErrInvalidLimit.Error()+": ", "", lease.ErrInvalidConfig.Error()+": ", "")
-	return strings.Split(prefixes.Replace(err.Error()), "\n")
 }

@@ -110,10 +110,10 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 // wrong is command lines, and what is said of them.
 const wrong = `
 live --processes 0 => --processes is 0, must be 1 to 256
-live --redis redis+sentinel://h:1 => --redis: a Sentinel URL needs the name of the master
+live --redis redis+sentinel://h:1 => --redis cannot be used: a Sentinel URL needs the name of the master
 scripts => one name of
 scripts other => one name of
-live --limit 0/s => the limit "0/s"
+live --limit 0/s => --limit is "0/s"
 live --overcommit -1 => --overcommit is -1, must be
 live --offered NaN => --offered is NaN
 live --shape square => --shape is "square", must be one of
@@ -162,9 +162,9 @@ run -f example:nothing => there is no example "nothing"
 run -f @unit => @unit:9:9: warmup: 
 run -f @twice => @twice:9:1: 
 run --set policy.tarjet=1s => leasesim: --set policy.tarjet=1s: policy.tarjet: 
-compare --rivals central,tortoise => --rivals: unknown algorithm "tortoise"
-run -f @rival => @rival:9:19: rivals[1]: unknown algorithm "centrl": the names are central, 
-compare --set rivals=[central:7] => rivals[0]: invalid argument: "central:7": central takes no argument
+compare --rivals central,tortoise => --rivals: unknown algorithm: "tortoise"
+run -f @rival => @rival:9:19: rivals[1]: is "centrl", must be one of central, 
+compare --set rivals=[central:7] => rivals[0] is "central:7", has an argument, but central takes none
 replay => leasesim: replay needs a --trace
 replay --trace nowhere.csv => leasesim: --trace: stat nowhere.csv
 run -f example:priorities --set workload.load=5
@@ -181,15 +181,15 @@ sweep --vary reps=1,2 => use --reps
 replay --trace x.csv --set workload.load=2 => --set workload.load=2: the trace replaces it
 replay --trace x.csv --set groups.web.workload.verb=wait => the trace replaces it
 sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 is ambiguous: write 0.5% or 50%
-plan --false-rejects 0.5 => "0.5" has no unit: a ratio is in percent, like 0.5%
-plan --confidence 0.95 => "0.95" has no unit
+plan --false-rejects 0.5 => "0.5": has no unit: a ratio is in percent, like 0.5%
+plan --confidence 0.95 => "0.95": has no unit
 plan --time-limit 0s => --time-limit is 0s, must be above 0
-plan --false-rejects half => "half" has no unit: a ratio is in percent, like 0.5%
+plan --false-rejects half => "half": has no unit: a ratio is in percent, like 0.5%
 plan --redis-calls 0 => --redis-calls is 0, must be above 0
 plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0
 plan --confidence 100% => --confidence is 100%, must be 50% to 99.99%
 plan --overcommit-max 4503599627370495
-  => --overcommit-max 4503599627370495: policy.overcommit: is 4503599627370495, must be at most 45035996
+  => --overcommit-max 4503599627370495: policy.overcommit is 4503599627370495, must be at most 45035996
 plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
 plan --stress-must-hold=weather
   => unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes"]

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
@@ -32,7 +33,7 @@ const (
 func (f *shared) prove(d *view.Document, s sim.Scenario, c *search.Candidate) {
 	p, err := proved(s, c)
 	if err != nil {
-		why := strings.TrimPrefix(err.Error(), "leasesim: bad usage: ")
+		why := cmp.Or(violation.Line(err), err.Error())
 		d.Verdicts = append(d.Verdicts, view.Verdict{Mood: view.Neutral,
 			Text: "No real processes can prove it: " +
 				why + "."})

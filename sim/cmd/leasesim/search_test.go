@@ -18,7 +18,7 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 		" --set policy.ttl=1s --seed 9 --parallel 2 --vary policy.target=10ms,100ms,600ms --vary "+
 		"groups.web.count=1,2")
 	e.ends(0).says().shows("small: a sweep\n", "\nhash ", "seed 9,", "base", "600ms",
-		"policy.target=600ms groups.web.count=2: policy.ttl: is 1s, must be at least",
+		"policy.target=600ms groups.web.count=2: policy.ttl is 1s, must be at least",
 		"The bound holds at every point that ran.")
 	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
 	for i, s := range e.ran {

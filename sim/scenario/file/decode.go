@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -33,15 +34,9 @@ func (d decoder) validate(s scenario.Scenario) {
 	if !d.Complete() {
 		err = s.ValidateFields()
 	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return
-	}
-	for _, err := range joined.Unwrap() {
-		_, text, _ := strings.Cut(err.Error(), scenario.ErrInvalidScenario.Error()+": ")
-		path, message, _ := strings.Cut(text, ": ")
-		if !d.Unread(path) {
-			d.Add(path, d.PlaceOf(path), message, errors.Join(ErrInvalid, err))
+	for _, v := range violation.All(err) {
+		if !d.Unread(v.Path) {
+			d.Add(v.Path, d.PlaceOf(v.Path), v.Text(), errors.Join(ErrInvalid, v))
 		}
 	}
 }

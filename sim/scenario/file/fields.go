@@ -19,8 +19,7 @@ import (
 
 // format describes scenario files.
 var format = &yamlfile.Format{
-	Name:  scenario.FieldName,
-	Clean: func(err error) string { return scenario.InFile(strings.ReplaceAll(err.Error(), "\n", "; ")) },
+	Name: scenario.FieldName,
 	Words: map[reflect.Type][]string{
 		reflect.TypeFor[lease.Fallback](): {
 			lease.FallbackLocalShare: "local_share", lease.FallbackDeny: "deny", lease.FallbackAllowAll: "allow_all",

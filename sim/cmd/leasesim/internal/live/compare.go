@@ -2,12 +2,12 @@ package live
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
@@ -18,7 +18,9 @@ import (
 const withinMin = 10 * time.Millisecond
 
 // needsTrace is why a shape of live is not a scenario's load, while a trace can be.
-const needsTrace = "its requests must be drawn, see Played"
+const needsTrace = "must be played: its requests must be drawn, see Played"
+
+var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
 
 // NewKey returns a random key.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
@@ -53,11 +55,10 @@ func Played(s sim.Scenario) (sim.Scenario, error) {
 // and also what a real run measures: network.round_trip and the times of redis.
 func FromScenario(s sim.Scenario) (Options, error) {
 	s = s.Defaults()
-	var errs []error
-	demand := func(holds bool, format string, args ...any) {
+	bad := violation.List{Kind: errScenario}
+	demand := func(holds bool, path, want string, args ...any) {
 		if !holds {
-			err := fmt.Errorf(format, args...)
-			errs = append(errs, fmt.Errorf("%w: live cannot run this scenario: %w", ErrUsage, err))
+			bad.Add(path, nil, want, args...)
 		}
 	}
 	o := Options{
@@ -68,33 +69,31 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	}
 	o.Limit = s.Limits[0].String()
 	demand(len(s.Limits) == 1 && s.Limits[0].Kind != lease.KindCalendar,
-		"limits is %v, must be one limit and not a calendar: the run begins at a random time of its "+
-			"period", s.Limits)
+		"limits", "is %v, must be one limit and not a calendar: the run begins at a random time of its period",
+		s.Limits)
 	if s.Workload.Rate > 0 {
 		o.Offered = float64(s.Workload.Rate) / s.Limits[0].Rate()
 	}
 	second := s.Limits[0].Per == time.Second && !s.Limits[0].Windowed()
 	switch s.Workload.Kind {
 	case sim.Constant:
-		demand(second, needsTrace)
+		demand(second, "workload", needsTrace)
 	case sim.Sync: // how many bursts there are would be chance if the duration were no multiple
 		o.Shape, o.Within = ShapeBursts, s.Workload.Within
-		demand(second && o.Within >= withinMin && s.Duration%period == 0, needsTrace)
+		demand(second && o.Within >= withinMin && s.Duration%period == 0, "workload", needsTrace)
 	case sim.Replay:
 		o.replays(s)
 	default:
-		demand(false,
-			"workload.kind is %s, must be one whose requests do not depend on answers, with one verb for "+
-				"all groups",
-			s.Workload.Kind)
+		demand(false, "workload.kind", "is %s, must be one whose requests do not depend on answers, with one verb for "+
+			"all groups", s.Workload.Kind)
 	}
 	for _, d := range o.differences(s) {
-		demand(false, "%s is %s, must be %s", d.Path, d.First, d.Second)
+		demand(false, d.Path, "is %s, must be %s", d.First, d.Second)
 	}
-	if len(errs) == 0 {
-		errs = append(errs, o.Validate())
+	if bad.Len() > 0 {
+		return o, bad.Err()
 	}
-	return o, errors.Join(errs...)
+	return o, o.Validate()
 }
 
 // Differences returns the fields of s, which was Played, that ask for something else than what live does, and

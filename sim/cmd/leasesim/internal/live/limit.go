@@ -8,14 +8,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// validateLimit demands what concerns the limit alone, and reports whether there is one.
-func (o Options) validateLimit(demand func(holds bool, format string, args ...any)) bool {
+// validateLimit returns what is wrong with the limit alone.
+func (o Options) validateLimit() error {
 	l, err := lease.ParseLimit(o.Limit)
 	if err == nil {
 		_, err = rival.NewCentral([]lease.Limit{l})
 	}
-	demand(err == nil, "the limit %q: %w", o.Limit, err)
-	return err == nil
+	return err
 }
 
 // limit returns the limit of the run. It is invalid where Limit is no limit, which Validate refuses.

@@ -78,11 +78,11 @@ func TestLimitsThatARunCannotHaveAreNamed(t *testing.T) {
 		Duration: 30 * time.Second, Key: "k"}
 	testkit.NoErr(t, good.Validate())
 	for want, change := range map[string]func(*Options){
-		`the limit "7 a day"`: func(o *Options) { o.Limit = "7 a day" },
-		"bad usage: --ttl is 150ms, must be at least twice --target (200ms)": func(o *Options) {
+		`--limit is "7 a day"`: func(o *Options) { o.Limit = "7 a day" },
+		"bad usage: --ttl is 150ms, must be at least 200ms, two targets": func(o *Options) {
 			o.Target, o.TTL = 100*time.Millisecond, 150*time.Millisecond
 		},
-		"must be 2ms to 1h0m0s; --overcommit is -1, must be 0 to": func(o *Options) {
+		"must be 2ms to 1h0m0s\nleasesim: bad usage: --overcommit is -1, must be 0 to": func(o *Options) {
 			o.TTL, o.Overcommit = -time.Second, -1
 		},
 		"--calls-per-second is -1, must be 1 to 1000000000": func(o *Options) { o.CallsPerSecond = -1 },

@@ -1,13 +1,14 @@
 package live
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -59,58 +60,52 @@ var ErrUsage = errors.New("leasesim: bad usage")
 
 // Validate reports every violation, with value and bound.
 func (o Options) Validate() error {
-	var errs []error
-	demand := func(holds bool, format string, args ...any) {
+	bad := violation.List{Kind: ErrUsage}
+	demand := func(holds bool, flag string, value any, want string, args ...any) {
 		if !holds {
-			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...))
+			bad.Add(flag, value, want, args...)
 		}
 	}
-	demand(o.Processes >= 1 && o.Processes <= ProcessesMost, "--processes is %d, must be 1 to %d", o.Processes,
-		ProcessesMost)
-	demand(slices.Contains(Shapes, o.Shape) || o.Shape == ShapeReplay, "--shape is %q, must be one of %q",
-		o.Shape, Shapes)
-	demand(o.Offered >= 0 && o.Offered <= OfferedMost, "--offered is %v, must be 0 to %v", o.Offered,
-		OfferedMost)
-	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts,
-		"--within is %v, must be 0 to %v, and only for --shape %s", o.Within, period/2, ShapeBursts)
-	demand(o.Duration >= 100*time.Millisecond && o.Duration <= time.Hour,
-		"--duration is %v, must be 100ms to 1h", o.Duration)
-	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration,
-		"--kill-after is %v, must be 0 (never) or less than --duration (%v)", o.KillAfter, o.Duration)
-	demand(o.StopAfter == 0 || cannotStop == "", "--stop-after is %v, must be 0: %s", o.StopAfter, cannotStop)
-	demand(o.StopAfter == 0 || o.StopAfter > 0 && o.StopAfter < o.Duration,
-		"--stop-after is %v, must be 0 (never) or less than --duration (%v)", o.StopAfter, o.Duration)
+	violation.Between(&bad, "--processes", o.Processes, 1, ProcessesMost)
+	demand(slices.Contains(Shapes, o.Shape) || o.Shape == ShapeReplay, "--shape", o.Shape,
+		"must be one of %q", Shapes)
+	violation.Between(&bad, "--offered", o.Offered, 0, OfferedMost)
+	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts, "--within", o.Within,
+		"must be 0 to %v, and only for --shape %s", period/2, ShapeBursts)
+	violation.Between(&bad, "--duration", o.Duration, 100*time.Millisecond, time.Hour)
+	const during = "must be 0 (never) or less than --duration (%v)"
+	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration, "--kill-after", o.KillAfter,
+		during, o.Duration)
+	demand(o.StopAfter == 0 || cannotStop == "", "--stop-after", o.StopAfter, "must be 0: %s", cannotStop)
+	demand(o.StopAfter == 0 || o.StopAfter > 0 && o.StopAfter < o.Duration, "--stop-after", o.StopAfter,
+		during, o.Duration)
 	if o.Redis != "" {
 		rdb, err := newClient(o.Redis)
-		demand(err == nil, "--redis: %w", err)
+		demand(err == nil, "--redis", nil, "cannot be used: %v", err)
 		if err == nil {
 			rdb.Close()
 		}
 	}
-	demand(o.Key != "", "--key is empty")
-	if !o.validateLimit(demand) {
-		return errors.Join(errs...)
+	demand(o.Key != "", "--key", nil, "is empty")
+	if err := o.validateLimit(); err != nil {
+		bad.Adopt(err, violation.Under("--limit"))
+		return bad.Err()
 	}
-	demand(o.Forge >= 0 && o.Forge <= recordsMax, "--forge is %d, must be 0 to %d", o.Forge, recordsMax)
+	violation.Between(&bad, "--forge", o.Forge, 0, recordsMax)
 	most := o.entitlement(o.Duration)
-	demand(most <= recordsMax,
-		"%s is %.0f, must be at most %d, because every admission is recorded",
-		o.entitled(), most, recordsMax)
-	if len(errs) == 0 {
-		if err := o.config().Validate(); err != nil {
-			for line := range strings.SplitSeq(err.Error(), "\n") {
-				demand(false, "%s", inFlags.Replace(line))
-			}
-		}
+	demand(most <= recordsMax, o.entitled(), math.Round(most),
+		"must be at most %d, because every admission is recorded", recordsMax)
+	if bad.Len() == 0 {
+		bad.Adopt(o.config().Validate(), func(path string) string { return cmp.Or(flags[path], path) })
 	}
-	return errors.Join(errs...)
+	return bad.Err()
 }
 
-// inFlags puts a message about a configuration into the words of the flags. No flag takes 0 for its default.
-var inFlags = strings.NewReplacer("hybrid: invalid configuration: ", "", "Policy: ", "",
-	"lease: invalid policy: ", "",
-	"must be 0 (default) or ", "must be ", "2*Target", "twice --target", "Target", "--target", "TTL", "--ttl",
-	"Overcommit", "--overcommit", "CallsPerSecond", "--calls-per-second")
+// flags are those that set a field of the configuration.
+var flags = map[string]string{
+	"Policy.Target": "--target", "Policy.TTL": "--ttl", "Policy.Overcommit": "--overcommit",
+	"Policy.CallsPerSecond": "--calls-per-second", "Limits[0]": "--limit",
+}
 
 // config returns the configuration of every child. The bound is promised for FallbackDeny.
 func (o Options) config() hybrid.Config {
