@@ -18,22 +18,10 @@ import (
 // ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
 var ErrInvalidScenario = errors.New("sim: invalid scenario")
 
-// DurationMax is the longest run, and the longest time that anything in it may take.
-const DurationMax = 30 * 24 * time.Hour
-
-// These and the bounds in the checks below keep a slip of the pen from a run that never ends or
-// does not fit memory.
-const (
-	processesMax = 100_000
-	meanMin      = time.Microsecond // of what repeats itself, so that simulated time goes on
-	offsetMax    = 100 * 365 * 24 * time.Hour
-	driftMax     = 1e6 // ppm; a clock that stands still, or runs twice as fast
-	alphaMax     = 100
-)
-
 // Validate reports the violations of s, after Defaults, as one error that joins them. Each is a lease.Violation
-// that wraps ErrInvalidScenario, with the path that a scenario file has. First come those of ValidateFields; where there are none, all
-// fields that do not fit together. Whether a rival can hold the limits is package rival's to check.
+// that wraps ErrInvalidScenario, with the path that a scenario file has. First come those of ValidateFields;
+// where there are none, all fields that do not fit together. Whether a rival can hold the limits is package
+// rival's to check.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err

@@ -7,13 +7,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Grow says until how many processes, under the same load, the chosen policy meets the targets.
-type Grow struct {
-	Holds int     `json:"holds"`           // the most processes that were seen to
-	Fails int     `json:"fails,omitempty"` // the fewest that were seen not to; 0 where none was tried
-	Miss  *Margin `json:"miss,omitempty"`  // the target that Fails misses by most
-}
-
 // The sizes that grow tries: at most growMost processes and growTimes of the scenario's, and between the last
 // that holds and the first that fails, until these are growNear apart.
 const growMost, growTimes, growNear = 10_000, 16, 1.07

@@ -177,3 +177,10 @@ func durationCode(d time.Duration) string {
 	}
 	return fmt.Sprintf("%d * time.%s", d/unit, name)
 }
+
+// Grow says until how many processes, under the same load, the chosen policy meets the targets.
+type Grow struct {
+	Holds int     `json:"holds"`           // the most processes that were seen to
+	Fails int     `json:"fails,omitempty"` // the fewest that were seen not to; 0 where none was tried
+	Miss  *Margin `json:"miss,omitempty"`  // the target that Fails misses by most
+}

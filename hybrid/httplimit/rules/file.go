@@ -45,10 +45,6 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 	return t, errorOf(r.Problems(), name)
 }
 
-// mistakesMax bounds the mistakes of a file that an error names, and mistakeLength the characters of each:
-// the mistakes of a large file would fill a log.
-const mistakesMax, mistakeLength = 10, 400
-
 func errorOf(found []*yamlfile.Problem, name string) error {
 	var all []error
 	for _, p := range found[:min(mistakesMax, len(found))] {
@@ -64,7 +60,6 @@ func errorOf(found []*yamlfile.Problem, name string) error {
 }
 
 const (
-	wantKey    = "all, address, route, header:NAME, path:NAME, a name in Config.Keys, or a list of these"
 	wantLimits = "a list of limits, like [10/s burst 20, 1000/h]"
 	wantRules  = "a list of names of rules; [] is not limited"
 )

@@ -147,3 +147,5 @@ func (m keyMaker) one(form string) httplimit.KeyFunc {
 	}
 	return m.keys[form]
 }
+
+const wantKey = "all, address, route, header:NAME, path:NAME, a name in Config.Keys, or a list of these"

@@ -159,3 +159,43 @@ func (l *limiter) end(close func(*hybrid.Limiter) error) error {
 	}
 	return err
 }
+
+// ofAll selects the rules of r and of others, its other readings. Each rule and key gives tokens once:
+// the highest cost of the routes, capped at the most that every rule can admit.
+func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
+	returns := false
+	defer func() {
+		if !returns { // a KeyFunc of Config.Keys panics, so Done does not run
+			s.release()
+		}
+	}()
+	selected, most := httplimit.Selection{Done: s.release}, int64(costMax)
+	var routes, keys []string
+	for _, reading := range append([]*http.Request{r}, others...) {
+		pattern := s.matcher.of(reading)
+		if slices.Contains(routes, pattern) {
+			continue
+		}
+		routes = append(routes, pattern)
+		route := s.routes[pattern]
+		for _, rule := range route.Rules {
+			key, err := rule.Key(reading)
+			if err != nil {
+				returns = true
+				return selected, err
+			}
+			id := rule.Name + " " + key // names have no spaces
+			if i := slices.Index(keys, id); i >= 0 {
+				selected.Rules[i].Class = max(selected.Rules[i].Class, rule.Class)
+				continue
+			}
+			rule.Key = func(*http.Request) (string, error) { return key, nil }
+			selected.Rules, keys = append(selected.Rules, rule), append(keys, id)
+		}
+		if len(route.Rules) > 0 {
+			selected.Cost, most = max(selected.Cost, route.Cost), min(most, route.most)
+		}
+	}
+	selected.Cost, returns = min(selected.Cost, most), true
+	return selected, nil
+}

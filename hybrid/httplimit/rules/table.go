@@ -273,3 +273,7 @@ func listed[V any](m map[string]V) string {
 	}
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
+
+// mistakesMax bounds the mistakes of a file that an error names, and mistakeLength the characters of each:
+// the mistakes of a large file would fill a log.
+const mistakesMax, mistakeLength = 10, 400
