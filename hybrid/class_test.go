@@ -40,7 +40,7 @@ func TestClassesAreHandlesOfOneKey(t *testing.T) {
 
 // SetLimits and Reset of a key are at once true of all its classes, Refund of a class is of its own
 // tokens, and Close and Shutdown end them.
-func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
+func TestALimitersMethodsReachItsClasses(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(classes([]float64{0.1}, hybrid.PerHour(100)))
 		low := l.Key("k").Class(1)

@@ -355,7 +355,7 @@ func TestAJoinWithAShadow(t *testing.T) {
 
 // Where one key denies most requests of a Join, the key that it shares with another Join loses
 // nothing by those: all that its bucket makes is admitted.
-func TestWhatAKeyDeniesCostsTheOthersNothing(t *testing.T) {
+func TestADenialByOneKeyCostsTheOthersNothing(t *testing.T) {
 	const lasts, n = 10 * time.Minute, 500
 	pauses := []time.Duration{250 * time.Millisecond}
 	if testkit.Long(t, "one pause", "three pauses") && !testkit.RaceEnabled {

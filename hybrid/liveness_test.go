@@ -147,9 +147,9 @@ func TestALeaseThatWasSpentIsReported(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereIsGrantedSoon looks, in random fleets of all kinds of limits, for a request that the bucket
+// TestAvailableTokensAreGrantedSoon looks, in random fleets of all kinds of limits, for a request that the bucket
 // could have served, but did not, while it served nobody at all for a second.
-func TestWhatIsThereIsGrantedSoon(t *testing.T) {
+func TestAvailableTokensAreGrantedSoon(t *testing.T) {
 	kinds := []func(r *rand.Rand) hybrid.Limit{
 		func(r *rand.Rand) hybrid.Limit {
 			return hybrid.PerSecond(1 + r.Int64N(200)).WithBurst(1 + r.Int64N(50))

@@ -144,6 +144,35 @@ func (s *chaos) close() {
 	}
 }
 
+// verb is what to do next.
+func (s *chaos) verb() string {
+	all := deeds
+	if !s.change {
+		all = deeds[:8]
+	}
+	sum := 0
+	for _, d := range all {
+		sum += d.weight
+	}
+	i := s.rnd.IntN(sum)
+	for _, d := range all {
+		if i -= d.weight; i < 0 {
+			return d.verb
+		}
+	}
+	panic("no deed")
+}
+
+// deeds are what a process does, and how often. From Refund on they change what is in force.
+var deeds = []struct {
+	verb   string
+	weight int
+}{
+	{"Allow", 4}, {"TryAllow", 2}, {"Take", 1}, {"TakeEach", 1}, {"WaitN", 5}, {"TakeUpTo", 1}, {"Reserve", 3},
+	{"restart", 1},
+	{"Refund", 1}, {"SetLimits", 1}, {"Reset", 1}, {"KeyWith", 1}, {"Refresh", 1}, {"RefreshAll", 1},
+}
+
 // act is something to do with some of the keys of one or two Limiters.
 func (s *chaos) act() func() {
 	names := []string{"a", "b", "c", "d"}
@@ -154,16 +183,16 @@ func (s *chaos) act() func() {
 	for i := range from {
 		from[i] = s.rnd.IntN(2)
 	}
-	n, class, verbs := 1+s.rnd.Int64N(3), 0, 18
+	n, class := 1+s.rnd.Int64N(3), 0
 	if s.rnd.IntN(4) == 0 {
 		n = 1 + s.rnd.Int64N(30)
 	}
 	if s.change {
-		class, verbs = s.rnd.IntN(4)-1, 24
+		class = s.rnd.IntN(4) - 1
 	}
 	times, patience := 1+s.rnd.IntN(20), time.Duration(s.rnd.Int64N(int64(2*time.Second)))
 	hold, byDeadline := time.Duration(s.rnd.Int64N(int64(3*time.Second))), s.rnd.IntN(2) == 0
-	verb, cancels, settles := s.rnd.IntN(verbs), s.rnd.IntN(2) == 0, s.rnd.IntN(2) == 0
+	verb, cancels, settles := s.verb(), s.rnd.IntN(2) == 0, s.rnd.IntN(2) == 0
 	other := s.limits[[]string{"b", "c", "d"}[s.rnd.IntN(3)]]
 	set := []hybrid.Limit{other, other, hybrid.Blocked, hybrid.Sliding(30, time.Second)}[s.rnd.IntN(4)]
 	return func() {
@@ -179,23 +208,23 @@ func (s *chaos) act() func() {
 		}
 		ctx, cancel := s.patience(patience, byDeadline)
 		defer cancel()
-		switch {
-		case verb < 4:
+		switch verb {
+		case "Allow":
 			for range times {
 				s.admitted(names, 1, k.Allow)
 			}
-		case verb < 6:
+		case "TryAllow":
 			s.admitted(names, 1, k.TryAllow)
 			s.admitted(names, n, func() bool { return k.AllowN(n) })
-		case verb < 7:
+		case "Take":
 			s.admitted(names, n, func() bool { r, _ := k.Take(ctx, n); return r.OK })
-		case verb < 8:
+		case "TakeEach":
 			each := make([]int64, len(names))
 			for i := range each {
 				each[i] = (n + int64(i*times)) % 20
 			}
 			s.admittedEach(names, each, func() bool { r, _ := l.Join(keys...).TakeEach(ctx, each...); return r.OK })
-		case verb < 13:
+		case "WaitN":
 			s.admitted(names, n, func() bool {
 				err := k.WaitN(ctx, n)
 				check(s, err == nil || isOneOf(err, context.Canceled, context.DeadlineExceeded,
@@ -203,13 +232,13 @@ func (s *chaos) act() func() {
 					"%v", err)
 				return err == nil
 			})
-		case verb < 14:
+		case "TakeUpTo":
 			s.admittedUpTo(names, func() int64 {
 				r, _ := k.TakeUpTo(ctx, n)
 				check(s, r.Taken <= n && r.OK == (r.Taken > 0), "up to %d: %+v", n, r)
 				return r.Taken
 			})
-		case verb < 17:
+		case "Reserve":
 			var r *hybrid.Reservation
 			s.admitted(names, n, func() bool {
 				if r, _ = k.Reserve(ctx, n); cancels {
@@ -222,21 +251,25 @@ func (s *chaos) act() func() {
 			if settles {
 				_ = r.Settle(n + 1 + int64(times)) // more, which is paid for later
 			}
-		case verb == 17 && times < 4:
-			s.restart(ctx, one, byDeadline)
-		case verb == 18:
+		case "restart":
+			if times < 4 {
+				s.restart(ctx, one, byDeadline)
+			}
+		case "Refund":
 			k.Refund(n)
-		case verb == 19:
+		case "SetLimits":
 			_ = l.SetLimits(ctx, name, set)
-		case verb == 20 && byDeadline:
-			_ = l.Reset(ctx, name)
-		case verb == 20:
-			_ = l.ResetTo(ctx, name, set)
-		case verb == 21:
+		case "Reset":
+			if byDeadline {
+				_ = l.Reset(ctx, name)
+			} else {
+				_ = l.ResetTo(ctx, name, set)
+			}
+		case "KeyWith":
 			l.KeyWith(name, other).AllowN(n)
-		case verb == 22:
+		case "Refresh":
 			isErr(s, cmp.Or(l.Refresh(name), hybrid.ErrClosed), hybrid.ErrClosed)
-		case verb == 23:
+		case "RefreshAll":
 			isErr(s, cmp.Or(l.RefreshAll(), hybrid.ErrClosed), hybrid.ErrClosed)
 		}
 		for _, l := range ls {

@@ -108,9 +108,9 @@ func TestPingLeavesNothingToTheFirstCall(t *testing.T) {
 		proxy.Accepted()-conns, proxy.Calls()-calls)
 }
 
-// TestWhatRefusesIsNamedAtTheFirstDial: the client would try four times more before it said so, an
+// TestARefusedConnectionIsNamedAtTheFirstDial: the client would try four times more before it said so, an
 // hour apart.
-func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
+func TestARefusedConnectionIsNamedAtTheFirstDial(t *testing.T) {
 	var dials atomic.Int64
 	s := storeOver(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetryTimeout: time.Hour,
 		Dialer: func(context.Context, string, string) (net.Conn, error) {

@@ -44,10 +44,10 @@ func TestAWindowIsJudgedAlikeForAnyLength(t *testing.T) {
 	}
 }
 
-// TestWhoCallsForEachRequestPaysForEachExchange: with few connections a server is idle before most exchanges,
+// TestACallPerRequestPaysForEachExchange: with few connections a server is idle before most exchanges,
 // so a call for each request keeps it busier than leases do; where it is never idle, leases save nothing
 // here.
-func TestWhoCallsForEachRequestPaysForEachExchange(t *testing.T) {
+func TestACallPerRequestPaysForEachExchange(t *testing.T) {
 	for _, wake := range []time.Duration{39 * time.Microsecond, 0} {
 		s := fleet(t, "5000/s burst 500", 40, `reps: 1, rivals: [central],
 			workload: {load: 1.1, verb: wait, deadline: 500ms}, network: {round_trip: "lognormal(600us,4ms)"}`)

@@ -171,9 +171,9 @@ func TestRulesChangeWhileItServes(t *testing.T) {
 	})
 }
 
-// TestWhatIsShownIsMeasured: the API exports every metric and label that the dashboard and the
+// TestTheShownFiguresAreMeasured: the API exports every metric and label that the dashboard and the
 // alerts use.
-func TestWhatIsShownIsMeasured(t *testing.T) {
+func TestTheShownFiguresAreMeasured(t *testing.T) {
 	bubble(t, "config/rules.yaml", func(t *testing.T, s *service) {
 		api := s.api()
 		for range 200 {

@@ -170,9 +170,9 @@ func TestGatewaysShareTheLimits(t *testing.T) {
 	})
 }
 
-// TestWhoGoesAwayPaysForWhatWasSaid: a client disconnects amid the answer. The gateway stops the
+// TestAClientThatLeavesPaysForTheAnswerSoFar: a client disconnects amid the answer. The gateway stops the
 // model, and the unused tokens are available to others.
-func TestWhoGoesAwayPaysForWhatWasSaid(t *testing.T) {
+func TestAClientThatLeavesPaysForTheAnswerSoFar(t *testing.T) {
 	bubble(t, hourly(2000), hourly(2000), answers(1000, 1010), func(t *world) {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		defer cancel()

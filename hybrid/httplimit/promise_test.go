@@ -71,7 +71,7 @@ func TestNoMoreIsPromisedThanThereIs(t *testing.T) {
 }
 
 // A client that is alone and never asks for more than the quota in a window is never denied.
-func TestWhoKeepsToThePolicyIsNeverDenied(t *testing.T) {
+func TestAClientThatKeepsToThePolicyIsNeverDenied(t *testing.T) {
 	for seed := range testkit.Seeds(t, testkit.PlainOrRace(20, 4)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))

@@ -141,9 +141,9 @@ func TestRow12AWindowThatIsLostIsUsedUpWithStartEmpty(t *testing.T) {
 // With "always" it never does.
 var everySecond = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
 
-// TestWhatAKilledServerStillKnows: of 100 tokens 40 are spent, a snapshot is taken, 30 more are
+// TestAKilledServerKeepsItsLastFile: of 100 tokens 40 are spent, a snapshot is taken, 30 more are
 // spent, and then the server is killed and starts again. One central bucket would have 30 left.
-func TestWhatAKilledServerStillKnows(t *testing.T) {
+func TestAKilledServerKeepsItsLastFile(t *testing.T) {
 	testkit.LongOnly(t)
 	const knower, newcomer = 0, 1
 	const nothing, whatIsLeft, whatTheSnapshotHas, everything = 0, 1, 2, 3

@@ -106,7 +106,7 @@ func TestHeadroomTravels(t *testing.T) {
 
 // A denied caller that sleeps until RetryAt and asks again is served then, where no other asks: so a token
 // costs at most one denial, and hardly any token is left lying.
-func TestWhoSleepsUntilRetryAtIsDeniedOncePerToken(t *testing.T) {
+func TestACallerThatSleepsUntilRetryAtIsDeniedOncePerToken(t *testing.T) {
 	for _, c := range []struct {
 		limit lease.Limit
 		rtt   time.Duration
@@ -178,7 +178,7 @@ func (n *driven) hears(c lease.Config) {
 
 // A stored configuration of an equal version is obeyed and not proposed: it would be in force for
 // ever. One of a higher version is, so that it survives the loss of its bucket.
-func TestWhatAClientProposes(t *testing.T) {
+func TestAClientProposesItsConfig(t *testing.T) {
 	own, other := lease.PerSecond(100), lease.PerSecond(5)
 	for _, c := range []struct {
 		name     string
@@ -224,7 +224,7 @@ func TestWhatAClientProposes(t *testing.T) {
 	}
 }
 
-func TestWhoIsToldToProposeOtherLimits(t *testing.T) {
+func TestAClientIsToldToProposeOtherLimits(t *testing.T) {
 	propose := func(n *driven, l lease.Limit) lease.Config {
 		c := lease.Policy{}.ConfigFor([]lease.Limit{l}, 0, 0)
 		n.Propose(n.d.now, &c)

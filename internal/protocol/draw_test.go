@@ -71,8 +71,8 @@ func TestWhichKeysDraw(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotAPlainReplyToADraw changes nothing: a Client has to take it in.
-func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
+// TestADrawTakesOnlyAPlainReply changes nothing: a Client has to take it in.
+func TestADrawTakesOnlyAPlainReply(t *testing.T) {
 	s := newScene(t, lease.PerSecond(10), 400*time.Millisecond)
 	on := terms(lease.Policy{}, lease.PerSecond(10))
 	m, _ := drawn(t, s, on)

@@ -41,7 +41,7 @@ func (n *driven) gives(d Decision) (pooled, unused, burnt int64) {
 
 // A request that was admitted, and then did not happen, leaves everything as if it had never been
 // asked, whichever way its tokens came.
-func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
+func TestTokensOfAWithdrawnRequestAreGivenBack(t *testing.T) {
 	to := func(n *driven, d Decision, pooled, unused, burnt int64) {
 		t.Helper()
 		p, u, b := n.gives(d)

@@ -83,7 +83,7 @@ func TestARefundIsWorthWhatItsWindowStillCounts(t *testing.T) {
 
 // An outage longer than the windows leaves few entries, of which each window counts about what was used in
 // it.
-func TestWhatIsJoinedCountsAsUsedWithTheLatest(t *testing.T) {
+func TestJoinedCellsCountAsUsedWithTheLatest(t *testing.T) {
 	limits := []lease.Limit{lease.Sliding(100, time.Minute), lease.Calendar(1000, time.Hour, 0), lease.PerMinute(100)}
 	start, halfPast := clock.Instant(1<<60), int64(3600_000_000*1000+1800_000_000)
 	// given a token a second for an hour

@@ -254,7 +254,7 @@ func TestAKeyDoesNotRestWhileItsBucketOwesOrWaits(t *testing.T) {
 	}
 }
 
-func TestWhatAColdStartAdmittedIsReported(t *testing.T) {
+func TestTokensOfAColdStartAreReported(t *testing.T) {
 	// given a key whose cold start has admitted 90, and whose share 1 more when its first call had failed
 	d := newDriver(t, lease.PerSecond(1))
 	n := d.client(lease.Policy{ColdStart: lease.ColdStartAllow}, lease.PerSecond(100), nil)

@@ -248,10 +248,10 @@ func (w *world) forgets() bool { return w.moves.has(canFlush) || w.versions }
 // when it is closed.
 func (w *world) keepsOpen(h *modelHolder) bool { return h.isOpen || w.mutant }
 
-// TestWhatIsDescribedAlikeGoesOnAlike walks at random through every model and keeps one world of
+// TestEqualDumpsGoOnAlike walks at random through every model and keeps one world of
 // each description. Another world that comes to the same description must be able to do the same,
 // with the same result.
-func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
+func TestEqualDumpsGoOnAlike(t *testing.T) {
 	walks := testkit.ShortOrLong(t, 20, 100, "walks through each model")
 	for _, m := range models {
 		rnd := rand.New(rand.NewPCG(7, 7))

@@ -185,7 +185,7 @@ func TestASwitchSuspendsTheLimits(t *testing.T) {
 	testkit.Check(t, g.Levels[0] == 100, "%d are left of what was never counted", g.Levels[0])
 }
 
-func TestWhatUnlimitedLendsEndsWithIt(t *testing.T) {
+func TestALeaseOfUnlimitedEndsWithIt(t *testing.T) {
 	// given a bucket that is used up, and suspended
 	s, a, b := pair(t, slow(100), 400*time.Millisecond)
 	s.draws(a, 100)

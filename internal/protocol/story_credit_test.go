@@ -12,7 +12,7 @@ import (
 // Stories of what comes back to a bucket: step 6 of docs/protocol.md section 4. Each is a schedule
 // that breaks the promise without the rule it is about, or once did.
 
-func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
+func TestUnusedTokensAreWorthWhatWasNotRefilledSince(t *testing.T) {
 	for _, late := range []time.Duration{0, 106 * time.Millisecond, 2500 * time.Millisecond} {
 		// given 1000 tokens a second and a burst of 1000, all drawn for requests that give up
 		// before the reply comes
@@ -51,7 +51,7 @@ func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 
 // Tokens that come back in one call have one date. If that was any but the oldest, a token would come back
 // that has been refilled since it was drawn.
-func TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs(t *testing.T) {
+func TestReturnedTokensAreWorthWhatTheOldestDrawIs(t *testing.T) {
 	// given half of the burst, drawn by a request that gives up much later, and refilled since
 	s, a, b := pair(t, lease.PerSecond(1000), 4*time.Second)
 	s.calls(a, ask{})
@@ -237,7 +237,7 @@ func TestAChargeIsNoMoreThanCanBePaid(t *testing.T) {
 	}
 }
 
-func TestWhatIsOwedForCenturiesCanBeHeardOf(t *testing.T) {
+func TestADebtOfCenturiesFitsTheReply(t *testing.T) {
 	// given a token a year with an overcommit of 99, and 90 that are owed
 	s := newScene(t, lease.PerSecond(10), 100*time.Millisecond)
 	s.config.Limits, s.config.Overcommit = []lease.Limit{lease.Every(365 * 24 * time.Hour)}, 99

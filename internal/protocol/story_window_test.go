@@ -25,7 +25,7 @@ func windowAt(t *testing.T, inCell int64) (s *scene, a, b *holder) {
 // every calendar here.
 func (s *scene) at(us int64) { s.now = 5_000_000 + us }
 
-func TestWhatWasAdmittedCountsUntilAllOfItsCellIsOlderThanTheWindow(t *testing.T) {
+func TestATokenCountsUntilItsWholeCellIsOlderThanTheWindow(t *testing.T) {
 	for _, inCell := range []int64{0, 1, 500, 999} {
 		// given 10 that were admitted in one microsecond of a cell
 		s, a, b := windowAt(t, inCell)
@@ -66,7 +66,7 @@ func TestALeaseThatRunsOutIsChargedWhenItEnds(t *testing.T) {
 		first-spent)
 }
 
-func TestWhatIsReturnedWasNotSpent(t *testing.T) {
+func TestReturnedTokensWereNotSpent(t *testing.T) {
 	// given 10 tokens leased, 3 of them spent
 	s, a, b := windowAt(t, 0)
 	s.calls(a, ask{Want: 10})
@@ -103,7 +103,7 @@ func TestAVoidReportIsChargedOnceWhenTheOldEntryEnds(t *testing.T) {
 	s.audits()
 }
 
-func TestWhatWasNotUsedIsTakenFromTheOldestCells(t *testing.T) {
+func TestUnusedTokensLeaveTheOldestCells(t *testing.T) {
 	// given 5 drawn early for requests that gave up, and 5 admitted late
 	s, a, b := windowAt(t, 0)
 	s.calls(a, ask{})

@@ -31,7 +31,7 @@ func opened(t *testing.T, path string) *File {
 	return f
 }
 
-func TestWhatOneSideWritesTheOtherReads(t *testing.T) {
+func TestOneSideReadsTheOthersStamps(t *testing.T) {
 	parent, path := created(t, 10)
 	child := opened(t, path)
 	for i := range int64(3) {

@@ -108,7 +108,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 
 // Closed forms: runs whose outcome can be computed.
 
-func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
+func TestARequestWithinTheLimitIsAdmitted(t *testing.T) {
 	// Given one process with half as many requests as the limit admits, evenly spread,
 	s := scene(t, "duration: 20s, limits: [1000/s], workload: {kind: constant, rate: 500/s}")
 	run := simulate(t, s)

@@ -88,7 +88,7 @@ func TestAServerThatWasStoppedExecutesWhatCameMeanwhile(t *testing.T) {
 	testkit.Check(t, run.books.audit.ExceededBy() == 0, "exceeded by %d", run.books.audit.ExceededBy())
 }
 
-func TestWhoComesFirstToAServerThatHasGoneBringsTheScript(t *testing.T) {
+func TestTheFirstCallToAReplacedServerBringsTheScript(t *testing.T) {
 	for kind, gone := range map[string]bool{"outage": true, "restart_empty": true, "failover": true,
 		"hang": false} {
 		// Given two processes far away that call, and again a while after the server was away,

@@ -172,7 +172,7 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 		"with other leases the processes run\n%v\nand not\n%v", up, still)
 }
 
-func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
+func TestEveryEndOfTheContextIsAnInterruption(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
+func TestAKilledProcessBurnsItsTokens(t *testing.T) {
 	for _, kill := range []bool{true, false} {
 		// Given a fleet that is killed, or shuts down, in the middle of its work,
 		end := time.Duration(1234567891)
@@ -78,7 +78,7 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 	}
 }
 
-func TestWhatRestsIsForgottenInTime(t *testing.T) {
+func TestAKeyAtRestIsForgottenInTime(t *testing.T) {
 	// Given a long run in which each of many keys is used once in a while,
 	run := simulate(t, scene(t, "duration: %ds, limits: [100/s], keys: {count: 50000}, workload: {rate: 50/s}",
 		2000/testkit.Slowdown))

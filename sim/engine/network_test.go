@@ -9,10 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request that then gave up are
+// TestTokensDrawnForNobodyBuyNothing: tokens that were drawn for a request that then gave up are
 // credited minus what the bucket refilled meanwhile. A full credit would exceed the bound, as the
 // table shows, without any fault of a server.
-func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
+func TestTokensDrawnForNobodyBuyNothing(t *testing.T) {
 	// A request for the whole burst, which is cancelled after 2.5 seconds and repeated.
 	const impatient = "clients: 1, cost: 1000, patience: 2.5s, think: 1ms"
 	for _, c := range []struct {
@@ -38,9 +38,9 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 	}
 }
 
-// TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor: over a network slower than CallTimeout, drawn tokens
+// TestNothingIsDrawnForARequestThatHasGone: over a network slower than CallTimeout, drawn tokens
 // go to the requests that wait when the answer comes.
-func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
+func TestNothingIsDrawnForARequestThatHasGone(t *testing.T) {
 	for count, load := range map[int]string{
 		1: "load: 3", 4: `kind: closed, clients: 15, cost: "uniform(34,62)", think: 62ms`,
 	} {

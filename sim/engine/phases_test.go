@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/report"
 )
 
-func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
+func TestTheRejectedShareDoesNotDependOnTheRunsLength(t *testing.T) {
 	testkit.OneGoroutine(t)
 	durations := []int{10, 30, 100, 300}
 	durations = durations[:testkit.ShortOrLong(t, 2, 4/min(testkit.Slowdown, 2), "durations")]

@@ -66,8 +66,8 @@ func TestARivalThatAsksRedisPaysForItsFaults(t *testing.T) {
 	}
 }
 
-// TestWhatRedisForgetsIsAdmittedTwice uses a limit with a burst of 3000 and next to no rate.
-func TestWhatRedisForgetsIsAdmittedTwice(t *testing.T) {
+// TestForgottenTokensAreAdmittedTwice uses a limit with a burst of 3000 and next to no rate.
+func TestForgottenTokensAreAdmittedTwice(t *testing.T) {
 	for _, c := range []struct {
 		what            string
 		central, client int64 // tokens beyond the bound

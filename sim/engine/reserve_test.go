@@ -91,7 +91,7 @@ func reserving(t *testing.T, workload, group string) *replication {
 		groups: [{count: 3, %s}], workload: {load: 2, verb: wait, deadline: 200ms, %s}`, group, workload))
 }
 
-func TestWhatIsCancelledNeverHappened(t *testing.T) {
+func TestACancelledReservationLeavesNoTrace(t *testing.T) {
 	for _, hold := range []string{"0s", "exp(5ms)", "exp(300ms)"} {
 		// Given requests, half of which are cancelled when their hold ends,
 		run := reserving(t, "cancelled: 50%, hold: "+hold, "")
@@ -112,7 +112,7 @@ func TestWhatIsCancelledNeverHappened(t *testing.T) {
 	}
 }
 
-func TestWhatIsUsedBeyondAReservationIsPaid(t *testing.T) {
+func TestUseBeyondAReservationIsPaid(t *testing.T) {
 	for _, actual := range []string{"3", "uniform(0,4)", "lognormal(1,30)"} {
 		// Given requests that reserve one token and cost more, or less,
 		run := reserving(t, `hold: exp(50ms), actual: "`+actual+`"`, "")
@@ -148,7 +148,7 @@ func TestAForgivenChargeExceedsTheBound(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotUsedOfAReservationComesBack(t *testing.T) {
+func TestUnusedTokensOfAReservationComeBack(t *testing.T) {
 	// Given requests that reserve three tokens and use one,
 	run := reserving(t, "cost: 3, actual: 1, hold: exp(50ms)", "")
 	b := &run.books

@@ -124,7 +124,7 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 	}
 }
 
-func TestWhatAsksTheStoreMakesOneRoundTripPerRequest(t *testing.T) {
+func TestACentralAlgorithmMakesOneRoundTripPerRequest(t *testing.T) {
 	for _, name := range Names()[:8] {
 		a := start(t, name, fleetOf(1, tenPerSecond))
 		burst(a, 0, 0)
@@ -165,7 +165,7 @@ func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestWhatAsksTheStoreKeepsNothingAnywhereElse(t *testing.T) {
+func TestACentralAlgorithmKeepsItsStateInTheStoreAlone(t *testing.T) {
 	rng := testkit.Rand(t)
 	for _, name := range Names() {
 		_, remote := start(t, name, fleetOf(1, tenPerSecond)).(Remote)

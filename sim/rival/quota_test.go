@@ -88,9 +88,9 @@ func TestEveryAlgorithmHoldsAWindowOrSaysThatItKnowsBucketsOnly(t *testing.T) {
 	}
 }
 
-// TestWhatEachAlgorithmMakesOfABoundary: everybody comes just before a fixed window ends, and again
+// TestEachAlgorithmAtABoundary: everybody comes just before a fixed window ends, and again
 // just after.
-func TestWhatEachAlgorithmMakesOfABoundary(t *testing.T) {
+func TestEachAlgorithmAtABoundary(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limit  lease.Limit

@@ -30,7 +30,7 @@ func valid() Scenario {
 	}
 }
 
-func TestWhatIsValidIsValidWithItsDefaultsToo(t *testing.T) {
+func TestAValidScenarioIsValidWithItsDefaults(t *testing.T) {
 	least := Scenario{Limits: []lease.Limit{lease.PerSecond(1)}}
 	clocks := valid()
 	clocks.Clock = Clock{Offset: duration(DistNormal, -1e9, 1e10), Drift: drift(DistUniform, -999_999, 999_999)}

@@ -18,9 +18,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// TestWhatIsChosen has worlds in which nothing is wrong, but for what f changes: 0.1 % are falsely
+// TestThePlanChoosesTheCheapestThatMeetsTheTargets has worlds in which nothing is wrong, but for what f changes: 0.1 % are falsely
 // rejected, and a lease call is made each target by each of the processes.
-func TestWhatIsChosen(t *testing.T) {
+func TestThePlanChoosesTheCheapestThatMeetsTheTargets(t *testing.T) {
 	own := fleet()
 	own.Policy.Target, own.Policy.TTL = 123*time.Millisecond, 777*time.Millisecond
 	overcommitting := func(s sim.Scenario, x *truth) { // false rejects that only overcommit brings down
@@ -183,7 +183,7 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	mustFind(t, w, q)
 }
 
-func TestWhatAPlanSimulates(t *testing.T) {
+func TestAPlanSimulatesItsPhases(t *testing.T) {
 	// Given a question by someone with a policy, and then by someone whose policy is the best,
 	own := fleet()
 	own.Policy.Target, own.Policy.TTL = 30*time.Millisecond, 300*time.Millisecond

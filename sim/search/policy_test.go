@@ -91,7 +91,7 @@ func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
 	}
 }
 
-func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
+func TestTriedPoliciesAreAllowedAndValidAndDifferent(t *testing.T) {
 	r := testkit.Rand(t)
 	for range 100 {
 		// Given any limit, and any overcommit allowed,

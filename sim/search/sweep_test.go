@@ -154,7 +154,7 @@ func TestARunThatFailsEndsASweepOrAPlanAndIsNamed(t *testing.T) {
 	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), name), "%v", err)
 }
 
-func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
+func TestAnInvalidGridIsRefusedBeforeAnythingRuns(t *testing.T) {
 	w := &world{before: func(sim.Scenario) error { t.Error("something ran"); return nil }}
 	for _, c := range []struct {
 		axes []string

@@ -150,7 +150,7 @@ func TestAPageIsWellFormedAndLoadsNothing(t *testing.T) {
 	}
 }
 
-func TestWhatDependsOnTheMachineStandsApart(t *testing.T) {
+func TestFiguresOfTheMachineStandApart(t *testing.T) {
 	// Given the same run on two machines,
 	one, other := madeUp(), madeUp()
 	other.Report.Machine.Elapsed, other.Report.Machine.RequestsPerS, other.Report.Machine.Parallel = 99, 1, 64

@@ -145,7 +145,7 @@ routes: {"GET /x/{bucket}": {rules: [r]}}`)
 }
 
 // Unlimited and blocked are limits; shadow admits and counts; a class leaves its share.
-func TestWhatARuleMaySay(t *testing.T) {
+func TestARuleIsReadInAllItsForms(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`
 rules:

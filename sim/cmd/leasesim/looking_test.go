@@ -229,8 +229,8 @@ func TestLookingAtARedisThatHangsEndsWithCtrlC(t *testing.T) {
 	}
 }
 
-// TestWhatAServerSaysIsShownAndNotObeyed: a hostile server's text reaches no terminal as it is.
-func TestWhatAServerSaysIsShownAndNotObeyed(t *testing.T) {
+// TestAServersTextIsShownAndNotObeyed: a hostile server's text reaches no terminal as it is.
+func TestAServersTextIsShownAndNotObeyed(t *testing.T) {
 	t.Parallel()
 	// given a server that refuses everything in words that clear a screen, and in many of them
 	addr := serving(t, func(conn net.Conn) {

@@ -43,7 +43,7 @@ func conforms(t *testing.T, command, text string) error {
 	return own.Validate(value)
 }
 
-func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
+func TestEveryCommandsOutputConformsToTheSchema(t *testing.T) {
 	t.Parallel()
 	fleet := fileOf(t, few)
 	server := redistest.Start(t).Addr

@@ -93,7 +93,7 @@ func TestTheOrderOfALogsLinesIsForgotten(t *testing.T) {
 	testkit.Check(t, same, "%v, backwards %v", forth.Requests, back.Requests)
 }
 
-func TestWhatIsNoTraceSaysWhy(t *testing.T) {
+func TestAnInvalidTraceSaysWhy(t *testing.T) {
 	line, _, _ := strings.Cut(accessLog, "\n")
 	for _, c := range []struct{ text, columns, want string }{
 		{"when\n1\n", "time_s=time", `t:1:1: there is no column "time", which should be the time; there are when`},
@@ -127,7 +127,7 @@ func TestWhatIsNoTraceSaysWhy(t *testing.T) {
 	}
 }
 
-func TestWhatOthersAddToAnAccessLogIsPassedOver(t *testing.T) {
+func TestAddedFieldsOfAnAccessLogAreSkipped(t *testing.T) {
 	const time = ` [23/Nov/2026:09:16:00 +0000] `
 	for _, c := range []struct{ line, columns, key string }{
 		// Apache's vhost_combined

@@ -20,7 +20,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-func TestWhatEveryProcessTookIsMerged(t *testing.T) {
+func TestTheProcessesRecordsAreMerged(t *testing.T) {
 	// Given a process that observes 1 to 1000 us, one that observes 1001 to 2000 us, and one that was killed,
 	all := newLatencies()
 	for process := range 2 {
@@ -82,7 +82,7 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 	})
 }
 
-func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
+func TestAWaitingRequestBlocksNoOther(t *testing.T) {
 	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300},
 		{askersMax + 700, askersMax}} {
 		inAChild(t, fleet, func(t *testing.T, p *child, answer func()) {

@@ -106,7 +106,7 @@ func TestARunSeesThreeWindows(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedOfAWindowIsPoissons(t *testing.T) {
+func TestTheExpectedCountOfAWindowIsPoissons(t *testing.T) {
 	// Given a process that is asked for so much of a limit, when it is watched for 300 seconds,
 	spread := func(limit string) float64 {
 		const rate, watched = 100, 300

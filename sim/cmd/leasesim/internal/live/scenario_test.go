@@ -107,7 +107,7 @@ func asPlayed(s sim.Scenario) (Options, error) {
 	return FromScenario(s)
 }
 
-func TestWhatLiveCannotDoIsNamed(t *testing.T) {
+func TestLiveNamesTheFieldsItCannotRun(t *testing.T) {
 	for _, c := range refused {
 		_, err := asPlayed(scenario(t, c.set))
 		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), c.want),
@@ -204,7 +204,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	}
 }
 
-func TestWhatWasMeasuredIsSimulated(t *testing.T) {
+func TestTheMeasuredLoadIsSimulated(t *testing.T) {
 	s := fleet.scenario()
 	lognormal := func(median, p99 time.Duration) sim.DurationDist {
 		return sim.DurationDist{Dist: sim.Dist{Kind: sim.DistLognormal, P: float64(median), Q: float64(p99)}}
