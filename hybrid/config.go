@@ -19,7 +19,7 @@ import (
 // keysMaxDefault keys take 250 MB at rest, and 1.8 kB each while in use.
 const keysMaxDefault = 1 << 20
 
-// nearlyUsedAt is the default of Config.NearlyUsedAt.
+// nearlyUsedAt is the share of a limit at which Events.NearlyUsed runs.
 const nearlyUsedAt = 0.8
 
 // callTimeoutMax bounds how long a method without a context may block.
@@ -73,8 +73,6 @@ type Config struct {
 	// slog.Default(); slog.New(slog.DiscardHandler) discards.
 	Logger *slog.Logger
 	Events Events // called as things happen
-	// NearlyUsedAt is the share of a limit, between 0 and 1, at which Events.NearlyUsed runs; 0 means 0.8.
-	NearlyUsedAt float64
 }
 
 // Validate reports every lease.Violation in one error that wraps ErrInvalidConfig.
@@ -109,9 +107,6 @@ func (c Config) Validate() error {
 	if c.KeysMax < 0 {
 		bad.Add("KeysMax", c.KeysMax, "must be at least 0")
 	}
-	if c.NearlyUsedAt != 0 && !(c.NearlyUsedAt > 0 && c.NearlyUsedAt < 1) {
-		bad.Add("NearlyUsedAt", c.NearlyUsedAt, "must be above 0 and below 1 (0 means %v)", nearlyUsedAt)
-	}
 	if c.Clock != nil && isNil(c.Clock) {
 		bad.Add("Clock", nil, "is a nil %T", c.Clock)
 	}
@@ -124,7 +119,6 @@ func (c *Config) watched() bool { return c.Events.Denied != nil || c.Policy.Shad
 func (c Config) withDefaults() Config {
 	c.CallTimeout = cmp.Or(c.CallTimeout, lease.DefaultCallTimeout)
 	c.KeysMax = cmp.Or(c.KeysMax, keysMaxDefault)
-	c.NearlyUsedAt = cmp.Or(c.NearlyUsedAt, nearlyUsedAt)
 	c.Clock = cmp.Or(c.Clock, clock.System())
 	return c
 }
@@ -148,9 +142,8 @@ const (
 	// ScopeFleet has all processes share the bucket in the store. It is the default.
 	ScopeFleet Scope = iota
 	// ScopeProcess gives each Limiter buckets of its own, in its process: the limits hold for each
-	// process by itself, and no request waits for the store. The limits that SetLimits, TrySetLimits
-	// and ResetTo store are shared: a Limiter follows within two TTLs, and asks for a key in use once
-	// in a TTL at most. While the store is away the limits last heard of hold, or its own. Reset
+	// process by itself, and no request waits for the store. The limits that SetLimits and ResetTo
+	// store are shared: a Limiter follows within two TTLs, and asks for a key in use once in a TTL at most. While the store is away the limits last heard of hold, or its own. Reset
 	// concerns this process alone. Close forgets the use so far, as does a process that ends.
 	ScopeProcess
 )
@@ -193,7 +186,7 @@ type Events struct {
 	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that
 	// had left the table goes by what this process proposes, until its first reply.
 	LimitsChanged func(key string, limits []Limit)
-	// NearlyUsed runs when a limit of key reaches Config.NearlyUsedAt: share is the part of its burst, or of
+	// NearlyUsed runs when a limit of key reaches four fifths: share is the part of its burst, or of
 	// its window's tokens, that is used or leased by now. It runs in the process whose lease call has brought
 	// it there, and in that once in the time in which the bucket fills, or once a window. If the level
 	// crosses that share again meanwhile, another process may tell it too; if the reply is lost, none does.

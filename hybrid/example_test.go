@@ -218,18 +218,6 @@ func ExampleLimiter_SetLimits() {
 	// Output: [100/h burst 20] <nil>
 }
 
-// Only the first process of a fleet sets what is not set yet.
-func ExampleLimiter_TrySetLimits() {
-	l := limiter(hybrid.PerHour(10))
-	defer l.Close()
-	ctx := context.Background()
-	fmt.Println(l.TrySetLimits(ctx, "tenant", hybrid.PerHour(50)))
-	fmt.Println(l.TrySetLimits(ctx, "tenant", hybrid.PerHour(60)))
-	// Output:
-	// true <nil>
-	// false <nil>
-}
-
 // Limits returns the limits in force, from any source.
 func ExampleLimiter_Limits() {
 	l := limiterOn(memory.New(nil), hybrid.Config{

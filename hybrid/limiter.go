@@ -192,14 +192,6 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 	return err
 }
 
-// TrySetLimits is SetLimits where no limits were set for key before, by any process; otherwise it
-// changes nothing. It reports whether it has set them. It gives nothing back first: where it sets limits,
-// what this process holds is burnt.
-func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
-	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
-	return st.Changed, err
-}
-
 // Limits asks the store for the limits in force for key; where it has no bucket, they are those
 // of Config. Errors are those of Peek.
 func (l *Limiter) Limits(ctx context.Context, key string) ([]Limit, error) {

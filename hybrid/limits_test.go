@@ -160,22 +160,12 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 		must(t, comes(1, burst(5)) && comes(1, hybrid.PerHour(2).WithBurst(9)), "denied")
 		hold(burst(5))
 		equal(t, t.settled("k"), 3, "left of 5 after 2")
-		var won [10]bool
-		ls := t.fleet(len(won), of(hourly))
-		together(len(won), func(i int) {
-			var err error
-			won[i], err = ls[i].TrySetLimits(t.Context(), "k", burst(int64(100+i)))
-			noErr(t, err)
-		})()
-		winner := slices.Index(won[:], true)
-		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "set by: %v", won)
-		hold(burst(int64(100 + winner)))
+		ls := t.fleet(10, of(hourly))
 		for _, want := range [][]hybrid.Limit{
 			limits(hybrid.PerHour(7)), limits(burst(2), hybrid.PerMinute(300)), limits(burst(30)),
 		} {
 			noErr(t, ls[0].SetLimits(t.Context(), "k", want...))
-			ok, err := ls[1].TrySetLimits(t.Context(), "k", hybrid.PerHour(99))
-			check(t, !ok && err == nil, "TrySetLimits after SetLimits: %v, %v", ok, err)
+			ls[1].Allow("k")
 			hold(want...)
 		}
 		for _, c := range []struct{ version, want int64 }{{1, 30}, {2, 20}, {1, 20}} {
@@ -213,8 +203,7 @@ func TestControlErrors(t *testing.T) {
 			t.Helper()
 			_, peek := l.Peek(ctx, key)
 			_, of := l.Limits(ctx, key)
-			_, try := l.TrySetLimits(ctx, key, hybrid.PerSecond(1))
-			for i, err := range []error{peek, of, try, l.SetLimits(ctx, key, hybrid.PerSecond(1)), l.Reset(ctx, key)} {
+			for i, err := range []error{peek, of, l.SetLimits(ctx, key, hybrid.PerSecond(1)), l.Reset(ctx, key)} {
 				check(t, errors.Is(err, want), "%d: %v, want %v", i, err, want)
 			}
 		}
@@ -292,8 +281,6 @@ func TestPeerEachProcessHasTheLimitForItself(t *testing.T) {
 		used(2*ttl, func() { a.Allow("k") }, func() { b.Allow("k") })
 		for _, l := range t.processes {
 			limitsAre(t, l, "k", shrunk)
-			ok, err := l.TrySetLimits(t.Context(), "k", want)
-			check(t, err == nil && !ok, "limits were set before: %v, %v", ok, err)
 		}
 		late := t.start(cfg)
 		used(ttl, func() { late.TryAllow("k") })

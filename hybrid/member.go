@@ -491,7 +491,7 @@ func (g *group) configure(
 		return lease.State{}, endedBy(ctx, what)
 	}
 	var c lease.Config
-	if op == lease.OpSet || op == lease.OpSetIfAbsent || op == lease.OpReplace {
+	if op == lease.OpSet || op == lease.OpReplace {
 		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
 		// A T that shrinks and grows again would burn leases.
 		if own, err := g.proposer.of(key, nil); err == nil {
@@ -512,7 +512,7 @@ func (g *group) configure(
 		err = c.Validate()
 	}
 	if err == nil {
-		if op != lease.OpInspect && op != lease.OpSetIfAbsent { // which mostly changes nothing
+		if op != lease.OpInspect {
 			defer g.giveBack(bounded, key)()
 		}
 		st, err = g.store.Configure(bounded, storedKey(g.cfg.Name, lease.ShortKey(key)), op, c)
@@ -535,7 +535,7 @@ func (g *group) configure(
 }
 
 // follow has this process go by st, which an operation of its own has left. What it still holds of key was
-// leased before and is burnt: no call could give it back, or TrySetLimits did not try.
+// leased before and is burnt: no call could give it back.
 func (g *group) follow(key string, st lease.State) {
 	if !st.Changed {
 		return

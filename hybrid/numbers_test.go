@@ -202,7 +202,7 @@ func TestAnyConfigurationIsRefusedOrWorks(t *testing.T) {
 		}
 		cfg := hybrid.Config{
 			Limits: limits(limit()), Version: of(0), CallTimeout: long(0), Priorities: []float64{part(0.5)},
-			KeysMax: int(of(0)), NearlyUsedAt: part(0), Logger: slog.New(slog.DiscardHandler),
+			KeysMax: int(of(0)), Logger: slog.New(slog.DiscardHandler),
 			Policy: hybrid.Policy{
 				Target: long(0), TTL: long(0), MinBatch: of(0), Overcommit: of(0), Weight: of(0),
 				CallsPerSecond: of(0), Headroom: part(0), MaxOvershoot: of(0),

@@ -521,14 +521,14 @@ func (n *nearly) isNew(of limitOf, now clock.Instant) bool {
 }
 
 // nearlyUsed announces the limits of key which the call that brought g has nearly used up: its tokens are
-// those with which Config.NearlyUsedAt was reached, so of all processes one announces it.
+// those with which nearlyUsedAt was reached, so of all processes one announces it.
 func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	f := o.cfg.Events.NearlyUsed
 	if f == nil {
 		return
 	}
 	for k, l := range g.Config.Limits {
-		mark := int64(math.Ceil(float64(l.Capacity()) * o.cfg.NearlyUsedAt))
+		mark := int64(math.Ceil(float64(l.Capacity()) * nearlyUsedAt))
 		used := l.Capacity() - g.Levels[k]
 		if used >= mark && used-g.Granted < mark && o.nearly.isNew(limitOf{key, l}, now) {
 			share := float64(used) / float64(l.Capacity())

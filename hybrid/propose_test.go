@@ -447,10 +447,9 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 				check(t, errors.Is(err, lease.ErrInvalidLimit) != strings.Contains(c.part, "1 to 4"),
 					"%s: %v", where, err)
 			}
+			var err error
 			l := t.process(hybrid.PerSecond(1))
 			refused("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
-			_, err := l.TrySetLimits(t.Context(), "k", c.limits...)
-			refused("TrySetLimits", err)
 			if c.limits != nil {
 				_, err = hybrid.New(t, of(c.limits...))
 				refused("New", err)
@@ -480,7 +479,7 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	}
 	bad := hybrid.Config{
 		Limits:  limits(perSecond(1, 0), perSecond(-2, 0), perSecond(3, 0), perSecond(4, 0), perSecond(-5, 0)),
-		KeysMax: -7, NearlyUsedAt: 1, Version: -8, CallTimeout: -9, Scope: 7,
+		KeysMax: -7, Version: -8, CallTimeout: -9, Scope: 7,
 		Policy: hybrid.Policy{
 			Target: time.Second, TTL: time.Second, MinBatch: -3,
 			Overcommit: -1, Weight: -6, ColdStart: 7, Fallback: -1,
@@ -494,7 +493,7 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	good := newWorld(t)
 	refused(good, bad, lease.ErrInvalidLimit, ofLimits...)
 	refused(good, bad, lease.ErrInvalidPolicy, ofPolicy...)
-	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "NearlyUsedAt is 1", "Version is -8",
+	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "Version is -8",
 		"CallTimeout is -9ns", "Scope is 7", "ScopeProcess (1)")
 	refused(good, by(hybrid.Policy{MinBatch: -10}, perSecond(1, 0)), lease.ErrInvalidPolicy, "MinBatch is -10")
 	refused(good, hybrid.Config{}, hybrid.ErrInvalidConfig, "")

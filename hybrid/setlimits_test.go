@@ -19,11 +19,6 @@ var settersOf = map[string]func(t *world, l *hybrid.Limiter, limits ...hybrid.Li
 	"ResetTo": func(t *world, l *hybrid.Limiter, limits ...hybrid.Limit) error {
 		return l.ResetTo(t.Context(), "k", limits...)
 	},
-	"TrySetLimits": func(t *world, l *hybrid.Limiter, limits ...hybrid.Limit) error {
-		set, err := l.TrySetLimits(t.Context(), "k", limits...)
-		check(t, set, "TrySetLimits has changed nothing")
-		return err
-	},
 }
 
 // After SetLimits has returned, this process spends nothing that it held before.
@@ -256,22 +251,6 @@ func TestAFailedSetLimitsChangesNothing(t *testing.T) {
 			check(t, l.Stats().Burnt == 0, "%+v", l.Stats())
 		})
 	}
-}
-
-// TrySetLimits that changes nothing costs the key nothing: a caller may repeat it with every request.
-func TestTrySetLimitsThatChangesNothingKeepsTheLease(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.warm(of(hybrid.PerSecond(1000)))
-		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(2000)))
-		l = t.warm(of(hybrid.PerSecond(1000)))
-		held := l.Stats().Held
-		_, calls := t.during(func() {
-			set, err := l.TrySetLimits(t.Context(), "k", hybrid.Blocked)
-			check(t, !set && err == nil, "%v, %v", set, err)
-		})
-		st := l.Stats()
-		check(t, calls == 0 && st.Held == held, "%d calls, %d held, %d before", calls, st.Held, held)
-	})
 }
 
 // A key at rest has nothing to give back, hears the new limits by one call, and rests again.

@@ -287,8 +287,6 @@ const (
 	OpInspect Op = iota
 	// OpSet stores Config.Limits with the next revision; every holder follows with its next reply.
 	OpSet
-	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it changes nothing.
-	OpSetIfAbsent
 	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is
 	// leased stays leased.
 	OpReset
@@ -298,5 +296,5 @@ const (
 
 // String names the operation as the documentation does.
 func (op Op) String() string {
-	return nameOf("Op", int(op), "inspect", "set", "set-if-absent", "reset", "replace")
+	return nameOf("Op", int(op), "inspect", "set", "reset", "replace")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket of key.
+// Configure implements lease.Store: it inspects, sets, resets or replaces the bucket of key.
 // lease.OpInspect and lease.OpReset do not use c. Configure never repeats its command, and ends with ctx.
 func (s *Store) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
@@ -22,7 +22,7 @@ func (s *Store) Configure(
 	var r lease.Request // of which the script reads the ttl
 	switch op {
 	case lease.OpInspect, lease.OpReset:
-	case lease.OpSet, lease.OpSetIfAbsent, lease.OpReplace:
+	case lease.OpSet, lease.OpReplace:
 		if proposal, err = appendConfig(nil, &c); err != nil {
 			return st, err
 		}

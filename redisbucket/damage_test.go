@@ -298,7 +298,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	}
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
 		{config, "", "", "set"}, {config, "x", good, "set"},
-		{config, "", number("ttl", 0), "set"}, {config, "", number("ttl", 3_600_000_001), "set-if-absent"},
+		{config, "", number("ttl", 0), "set"}, {config, "", number("ttl", 3_600_000_001), "replace"},
 		{with(revisionAt.to(1<<52 - 1)), "", good, ""}, {config, "", good},
 		{with(stepAt.to(0)), "", good, "set"}}
 	onEach(t, func(t *testing.T, s *Store) {

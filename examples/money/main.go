@@ -71,11 +71,10 @@ func newGateway(
 	buckets lease.Store, service string, warn func(tenant string, budget hybrid.Limit, used float64),
 ) (*gateway, error) {
 	budget, err := hybrid.New(buckets, hybrid.Config{
-		Name:         "budget",
-		Limits:       []hybrid.Limit{hybrid.Calendar(int64(dayBudget), 24*time.Hour, 0)},
-		Policy:       hybrid.Policy{Fallback: hybrid.FallbackDeny},
-		NearlyUsedAt: 0.8,
-		Events:       hybrid.Events{NearlyUsed: warn},
+		Name:   "budget",
+		Limits: []hybrid.Limit{hybrid.Calendar(int64(dayBudget), 24*time.Hour, 0)},
+		Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
+		Events: hybrid.Events{NearlyUsed: warn},
 	})
 	return &gateway{service, http.Client{Timeout: time.Minute}, budget}, err
 }

@@ -91,7 +91,7 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 	testkit.Must(t, server.works(), "it does not work")
 	// and its limits can be set, inspected and reset;
 	store, cfg := storeOn(t, server.clientAs(asUser)), patient(hourly, denying)
-	for _, op := range []lease.Op{lease.OpSet, lease.OpSetIfAbsent, lease.OpInspect, lease.OpReset} {
+	for _, op := range []lease.Op{lease.OpSet, lease.OpInspect, lease.OpReset} {
 		st, err := store.Configure(ctx, key, op, cfg.Policy.ConfigFor(cfg.Limits, 0, 0))
 		testkit.Check(t, err == nil && st.Exists, "%v: %+v, %v", op, st, err)
 	}

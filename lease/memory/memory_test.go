@@ -71,8 +71,7 @@ func configures(t *testing.T) {
 		changed       bool
 		tokens, level int64
 	}{
-		{"set if absent on nothing", lease.OpSetIfAbsent, with(5), true, 5, 5},
-		{"set if absent on something", lease.OpSetIfAbsent, with(7), false, 5, 5},
+		{"set on nothing", lease.OpSet, with(5), true, 5, 5},
 		{"a raised burst keeps the level", lease.OpSet, with(7), true, 7, 5},
 		{"reset", lease.OpReset, lease.Config{}, true, 7, 7},
 		{"replace", lease.OpReplace, with(9), true, 9, 9},
