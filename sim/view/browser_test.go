@@ -76,17 +76,18 @@ func faults(t *testing.T, pages map[string]string) (found []string) {
 func chromium(t *testing.T, arguments ...string) string {
 	t.Helper()
 	arguments = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--hide-scrollbars", "--user-data-dir=" + t.TempDir()}, arguments...)
+		"--no-first-run", "--enable-logging=stderr", "--hide-scrollbars", "--user-data-dir=" + t.TempDir()}, arguments...)
 	var problems strings.Builder
 	command := exec.CommandContext(t.Context(), browser(t), arguments...)
 	command.Stderr = &problems
 	out, err := command.Output()
 	testkit.Must(t, err == nil, "%v\n%s", err, problems.String())
+	testkit.Check(t, !strings.Contains(problems.String(), "CONSOLE"), "the console has\n%s", problems.String())
 	return string(out)
 }
 
 // TestPagesCanBeRead: on a desk and on a telephone, no text of a page overlaps another, is cut, or
-// is too small, a page is not wider than the screen, and what is has a shadow that says so. On a desk
+// is too small, each chart is drawn and has values under the pointer, a page is not wider than the screen, and what is has a shadow that says so. On a desk
 // every table shows all its columns.
 func TestPagesCanBeRead(t *testing.T) {
 	for _, fault := range faults(t, pages(t)) {
@@ -104,6 +105,7 @@ func TestABrowserSeesWhatCannotBeRead(t *testing.T) {
 		"over":           {`<p>one</p><p style="position:relative;top:-30px">two</p>`, `"one" lies over "two"`},
 		"cut by drawing": {svg + `300px"><text x="290" y="15" font-size="12">in it</text></svg>`, `"in it" is cut`},
 		"cut by a box":   {`<p style="overflow:hidden;white-space:nowrap;width:9px">a text</p>`, `"a text" is cut`},
+		"chart":          {`<p>one</p><div data-chart="{}"></div>`, "a chart has no canvas"},
 		"scrolled": {`<p style="overflow-x:auto;white-space:nowrap;width:50px">a long text</p>`,
 			`"a long text" scrolls without a hint`},
 		"with a shadow": {`<p style="overflow-x:auto;white-space:nowrap;width:50px;` +

@@ -116,27 +116,28 @@ var (
 	textSource string
 	//go:embed page.html
 	pageSource string
-	//go:embed page.css
-	pageStyle html.CSS
 
 	textTemplate = text.Must(text.New("text").Funcs(text.FuncMap{
 		"wrap": func(text string) string { return Wrap(text, lineMax) }, "upper": strings.ToUpper, "line": factLine,
 	}).Parse(textSource))
-	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture, "numeric": numeric,
-		"units": units}).Parse(pageSource))
+	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"numeric": numeric,
+		"units":  units,
+		"number": Number, "scale": func() []heatStep { return heatScale }}).Parse(pageSource))
 )
 
-// Write writes the document in one of Formats. A page has no script, and nothing that a browser
-// would load. Everything in it is text, and escaped, but for the charts, which are drawn here.
+// Write writes the document in one of Formats. A page has nothing that a browser would load, and
+// its policy forbids that. Everything in it is text, and escaped, but for its style and its script.
 func (d Document) Write(w io.Writer, format string) error {
 	m := d.Machine
 	shown := struct {
 		Document
 		Style                     html.CSS
+		Script                    html.JS
+		Policy                    string
 		Took, Requests, PerSecond string
 		Shown                     []Section
 	}{
-		d, pageStyle, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
+		d, pageStyle, pageScript, pagePolicy, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
 		Number(math.Round(m.RequestsPerS)), d.without(InFull),
 	}
 	if format == FormatHTML {

@@ -26,27 +26,30 @@ func TestAColourOfAMapMeansOneThing(t *testing.T) {
 func TestAMapSaysWhatEachCellIs(t *testing.T) {
 	// Given a map with a cell that keeps the bound, one that exceeds it, and one that did not run,
 	h := Heat{Title: "parts", Down: "ttl",
-		Across: []search.Axis{{Path: "clock.offset", Values: []string{"0s", "1s"}},
-			{Path: "drift", Values: []string{"9ppm"}}},
+		Across: search.Axis{Path: "clock.offset", Values: []string{"0s", "1s", "9s"}},
 		Rows: []HeatRow{{
 			Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
 		}}}
 	// when it is drawn, then each says so.
-	svg := string(h.SVG())
+	shown := func() string {
+		s := Section{Heat: &h}
+		return written(t, Document{Sections: []Section{s}}, FormatHTML)
+	}
+	page := shown()
 	for _, want := range []string{
-		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓<", ">clock.offset →<", ">drift →<",
+		">a &lt;name&gt;<", ">193.0 !<", ">100.0<", ">–<", ">ttl ↓  offset →<", `class="right heat-7"`,
 		">excess<", ">19,382<",
 	} {
-		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
+		testkit.Check(t, strings.Contains(page, want), "no %q in %s", want, page)
 	}
 	table := h.table()
-	for _, want := range []string{"ttl ↓  offset →      0s      1s  9ppm  excess",
-		"a <name>         100.0   193.0!    –   19,382"} {
+	for _, want := range []string{"ttl ↓  offset →      0s      1s  9s  excess",
+		"a <name>         100.0   193.0!  –   19,382"} {
 		testkit.Check(t, strings.Contains(table.String(), want), "no %q in\n%s", want, table.String())
 	}
 	// Where nothing exceeds the bound, there is no column for that.
 	h.Rows[0].Cells[1].Excess = 0
 	kept := h.table()
-	testkit.Check(t, !strings.Contains(string(h.SVG())+kept.String()+h.explained(), "excess"), "%s",
+	testkit.Check(t, !strings.Contains(shown()+kept.String()+h.explained(), "excess"), "%s",
 		kept.String())
 }

@@ -12,11 +12,11 @@ import (
 var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 
 // questions are those that the charts of a sweep answer, each by one figure.
-var questions = []struct{ figure, question string }{
-	{"false_reject_ratio", "How much is rejected wrongly, in percent?"},
-	{"calls_per_s", "How many lease calls does the fleet make each second?"},
-	{"admitted_vs_central", "How much is admitted, in percent of what one central bucket admits?"},
-	{search.BoundFigure, "By how many tokens is the bound exceeded?"},
+var questions = []struct{ figure, question, unit string }{
+	{"false_reject_ratio", "How much is rejected wrongly, in percent?", "%"},
+	{"calls_per_s", "How many lease calls does the fleet make each second?", "calls/s"},
+	{"admitted_vs_central", "How much is admitted, in percent of what one central bucket admits?", "%"},
+	{search.BoundFigure, "By how many tokens is the bound exceeded?", "tokens"},
 }
 
 // charts draw figures over the values of the only parameter that varies: all, or those that a map lacks.
@@ -33,8 +33,8 @@ func (v sweepView) charts(across search.Axis, mapped bool) Section {
 			line.add(float64(i), f.Mean*scale)
 			line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 		}
-		s.draw(Chart{Title: q.question, XLabel: across.Path, Names: across.Values,
-			Lines: []Line{line}, FromZero: q.figure != "admitted_vs_central"})
+		s.draw(Chart{Title: q.question, X: Axis{Label: across.Path, Names: across.Values},
+			Y: Axis{Unit: q.unit, FromZero: q.figure != "admitted_vs_central"}, Lines: []Line{line}})
 	}
 	if s.Charts != nil {
 		s.Text = append(s.Text, fmt.Sprintf("Dots are means. Bands are their %s intervals, or the ranges of "+

@@ -52,6 +52,15 @@ function faults(frame) {
     if (line.px < least) say(short(line.text) + ' has ' + Math.round(line.px * 10) / 10 + ' px')
     if (cut(line, doc)) say(short(line.text) + ' is cut')
   }
+  for (const e of doc.querySelectorAll('[data-chart]')) {
+    const canvas = e.querySelector('canvas'), box = canvas?.getBoundingClientRect(), over = e.querySelector('.u-over')
+    if (!box || box.width < 200 || box.width > e.clientWidth + slack || box.height < 150) { say('a chart has no canvas'); continue }
+    const values = () => [...e.querySelectorAll('.u-series:not(.edge) .u-value')].map(v => v.textContent)
+    const at = over.getBoundingClientRect(), where = { clientX: at.left + 1, clientY: at.top + at.height / 2 }
+    for (const type of ['mouseenter', 'mousemove']) over.dispatchEvent(new frame.contentWindow.MouseEvent(type, where))
+    if (values().length < 2 || !values().some(v => /\d/.test(v))) say('no value under the pointer: ' + values())
+  }
+  if (frame.contentWindow.performance.getEntriesByType('resource').length) say('something is loaded')
   for (const e of doc.body.querySelectorAll('*')) {
     const style = part => doc.defaultView.getComputedStyle(e, part)
     if (!/auto|scroll/.test(style().overflowX) || e.scrollWidth <= e.clientWidth + slack) continue

@@ -1,0 +1,88 @@
+// drawChart draws a chart into an element with uPlot, and draws it again where the element's width or the colours of
+// the page change. Under the pointer, the legend shows the values. It returns uPlot's object, whose destroy() ends all
+// of that. A chart is
+//
+//   title    names it for those that do not see it
+//   x, y     the axes: {label, unit, log, names, fromZero}. With names, a place is 0, 1, 2, ... and is written as its
+//            name. log has a scale of powers of ten.
+//   lines    {name, x, y, low, high, series, mark}: y over x, null where there is none. low and high are the ends of a
+//            band. series is a colour, -1 a grey for what others are compared with, such as a limit. mark is "dashed",
+//            "dotted" for a line with its points, or "line".
+//
+// Colours are those of the page: --ink, --muted, --grid, and --series-0 to --series-5.
+'use strict'
+function drawChart(element, chart) {
+  const x = chart.x || {}, y = chart.y || {}
+  const color = name => getComputedStyle(element).getPropertyValue('--' + name).trim()
+  const shown = v => v == null ? '–' : v.toLocaleString('en', { maximumSignificantDigits: 5 })
+  const place = v => x.names ? x.names[v] ?? '' : shown(v)
+  const unit = y.unit ? ' ' + y.unit : ''
+
+  // Each line has one column of values, or three with its band. The lines need not have the same x.
+  const tables = [], series = [{ label: x.label || 'x', value: (u, v) => v == null ? '–' : place(v) }], bands = [], lines = [{}]
+  for (const line of chart.lines || []) {
+    const shade = line.series < 0 ? 'muted' : 'series-' + line.series % 6
+    const at = series.length, banded = line.low && line.high
+    tables.push([line.x, line.y, ...banded ? [line.low, line.high] : []])
+    series.push({
+      label: line.name || y.unit || 'value', stroke: () => color(shade), width: 1.75,
+      dash: line.mark === 'dashed' ? [5, 3] : undefined,
+      points: { show: line.mark === 'dotted' || line.y.filter(v => v != null).length === 1, size: 6, fill: () => color(shade) },
+      value: (u, v, s, i) => i == null || v == null ? '–' :
+        shown(v) + unit + (banded ? ` (${shown(u.data[at + 1][i])} to ${shown(u.data[at + 2][i])})` : ''),
+    })
+    lines[at] = { shade, mark: line.mark }
+    if (!banded) continue
+    series.push({ class: 'edge', width: 0, points: { show: false } }, { class: 'edge', width: 0, points: { show: false } })
+    bands.push({ series: [at + 2, at + 1], fill: () => color(shade) + '2e' })
+  }
+  if (!tables.length) return
+  const data = uPlot.join(tables)
+
+  // The ends of an axis whose values are all the same are a little beside it.
+  const range = axis => (u, low, high) => {
+    if (low == null) return [0, 1]
+    if (axis.log) return uPlot.rangeLog(low, high, 10, true)
+    if (axis === x) return low < high ? [low, high] : [low - 0.5, high + 0.5]
+    if (axis.fromZero) return [Math.min(0, low), high > 0 ? high * 1.05 : 1]
+    return low < high ? uPlot.rangeNum(low, high, 0.1) : [low - 0.5, high + 0.5]
+  }
+  const letters = '12px system-ui, sans-serif'
+  const axis = more => ({
+    stroke: () => color('muted'), font: letters, labelFont: letters, labelSize: 20,
+    grid: { stroke: () => color('grid'), width: 1 }, ticks: { stroke: () => color('grid'), width: 1, size: 4 }, ...more,
+  })
+  const longest = Math.max(0, ...(x.names || []).map(n => n.length))
+  const names = (u, places) => places.map(v =>
+    Number.isInteger(v) ? place(v).length > 18 ? place(v).slice(0, 17) + '…' : place(v) : '')
+  const numbers = (u, ticks) => ticks.map(v => v == null ? '' : shown(v))
+  const size = () => ({ width: Math.max(element.clientWidth, 200), height: 240 })
+  const gone = new AbortController()
+  const resized = new ResizeObserver(() => element.clientWidth !== plot.width && plot.setSize(size()))
+  const plot = new uPlot({
+    ...size(), series, bands,
+    scales: { x: { time: false, distr: x.log ? 3 : 1, range: range(x) }, y: { distr: y.log ? 3 : 1, range: range(y) } },
+    axes: [
+      axis({
+        label: x.label, size: 28, grid: { show: false }, values: x.names ? names : numbers,
+        ...x.names && { space: Math.min(longest, 18) * 7 + 16, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] },
+      }),
+      axis({ label: y.unit, values: numbers, size: (u, all) => 16 + 7 * Math.max(3, ...(all || []).map(v => v.length)) }),
+    ],
+    padding: [8, x.names ? Math.min(longest, 18) * 3.5 : 16, 0, 0],
+    cursor: { y: false, drag: { x: false, y: false } },
+    legend: {
+      markers: {
+        width: 2, stroke: (u, i) => `var(--${lines[i]?.shade})`, dash: (u, i) => lines[i]?.mark === 'dashed' ? 'dashed' : 'solid',
+      },
+    },
+    hooks: { destroy: [() => { gone.abort(); resized.disconnect() }] },
+  }, data, element)
+  plot.root.setAttribute('role', 'img')
+  plot.root.setAttribute('aria-label', chart.title || '')
+  resized.observe(element)
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => plot.redraw(), { signal: gone.signal })
+  return plot
+}
+
+for (const element of document.querySelectorAll('[data-chart]')) drawChart(element, JSON.parse(element.dataset.chart))
