@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	html "html/template"
-	"math"
 )
 
 // Chart is lines over numbers or over names, as charts.js draws it.
@@ -94,28 +93,6 @@ var (
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
-// draw adds a chart to the section. A chart whose lines are flat shows nothing: a sentence that answers its
-// question stands in its place.
-func (s *Section) draw(c Chart) {
-	low, high, noise := math.Inf(1), math.Inf(-1), 0.0
-	for _, line := range c.Lines {
-		for i, y := range line.Y {
-			if line.Series == Grey || !finite(y) {
-				continue
-			}
-			low, high = min(low, y), max(high, y)
-			if line.High != nil && finite(line.High[i]-line.Low[i]) {
-				noise = max(noise, line.High[i]-line.Low[i])
-			}
-		}
-	}
-	if high-low > max(noise, flatPart*max(math.Abs(low), math.Abs(high))) {
-		s.Charts = append(s.Charts, c)
-	} else if low <= high {
-		s.Text = append(s.Text, c.Title+" "+throughout(low, high))
-	}
 }
 
 // flatPart is the part of its largest value by which a line may change and still be flat. A line is flat

@@ -17,7 +17,6 @@ import (
 	"strings"
 	text "text/template"
 	"time"
-	"unicode/utf8"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -175,10 +174,6 @@ func factLine(facts []Fact) string {
 	return strings.ReplaceAll(Wrap(strings.Join(words, ", "), lineMax), noBreak, " ")
 }
 
-const noBreak = "\u00a0" // a blank at which no line is broken
-
-func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
-
 // numeric is a number in a cell of a page. It stays whole with its unit, but for its interval or range, which
 // may stand below it and is smaller.
 func numeric(text string) html.HTML {
@@ -199,14 +194,6 @@ func numeric(text string) html.HTML {
 // units keeps the percent signs of a sentence beside their numbers.
 func units(text string) string { return strings.ReplaceAll(text, inPercent, together(inPercent)) }
 
-// printable replaces what neither HTML nor XML can have in it.
-func printable(r rune) rune {
-	if r == '\n' || r == '\t' || r >= ' ' && r < 0x7f || r >= 0xa0 && r != 0xfffe && r != 0xffff {
-		return r
-	}
-	return utf8.RuneError
-}
-
 // figureHead is the head of figureRows.
 var figureHead = []string{"what", "figure", "mean", "low", "high", "worst", "worst_seed"}
 
@@ -218,10 +205,24 @@ func (d *Document) figureRows(what string, figures []sim.Named) {
 	}
 }
 
-// either is one of two values, such as words.
-func either[T any](is bool, yes, no T) T {
-	if is {
-		return yes
+// draw adds a chart to the section. A chart whose lines are flat shows nothing: a sentence that answers its
+// question stands in its place.
+func (s *Section) draw(c Chart) {
+	low, high, noise := math.Inf(1), math.Inf(-1), 0.0
+	for _, line := range c.Lines {
+		for i, y := range line.Y {
+			if line.Series == Grey || !finite(y) {
+				continue
+			}
+			low, high = min(low, y), max(high, y)
+			if line.High != nil && finite(line.High[i]-line.Low[i]) {
+				noise = max(noise, line.High[i]-line.Low[i])
+			}
+		}
 	}
-	return no
+	if high-low > max(noise, flatPart*max(math.Abs(low), math.Abs(high))) {
+		s.Charts = append(s.Charts, c)
+	} else if low <= high {
+		s.Text = append(s.Text, c.Title+" "+throughout(low, high))
+	}
 }

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -17,25 +16,6 @@ type Heat struct {
 	Down   string      // the parameters of the rows of one algorithm
 	Across search.Axis // the parameter of the columns
 	Rows   []HeatRow
-}
-
-// section shows the map, or where all of it has one colour and the bound holds, a sentence that says so.
-func (h Heat) section() Section {
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, row := range h.Rows {
-		for _, c := range row.Cells {
-			if finite(c.Part.Mean) {
-				low, high = min(low, c.Part.Mean), max(high, c.Part.Mean)
-			}
-		}
-	}
-	if h.Exceeded() || low > high || heatStepOf(low) != heatStepOf(high) {
-		s := Section{Title: h.Title, Text: []string{h.explained()}}
-		t := h.table()
-		s.Heat, s.Table = &h, &t
-		return s
-	}
-	return Section{Title: h.Title, Text: []string{throughout(100*low, 100*high)}}
 }
 
 // HeatRow is the cells of one algorithm, or of one at one value of the other parameter.
@@ -135,61 +115,6 @@ func (h Heat) table() Table {
 }
 
 const heatExcess = "excess" // the name of the last column
-
-// HeatOf is the map of a sweep: what each algorithm admits of what one central bucket would have. The columns
-// are the values of the last parameter. The rows are the algorithms, at the values of the parameters before
-// it. Where those are of the leases' policy, which the other algorithms do not know, each of these has one
-// row, at their first values.
-func HeatOf(r search.SweepReport) Heat {
-	last := len(r.Axes) - 1
-	v, across := sweepView{&r}, r.Axes[last]
-	h := Heat{Title: "How much is admitted, in % of what one central bucket admits?", Down: "algorithm",
-		Across: across}
-	known := false
-	for k, a := range r.Axes[:last] {
-		h.Down = either(k == 0, "", h.Down+" ") + a.Path
-		known = known || !strings.HasPrefix(a.Path, "policy.")
-	}
-	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
-		for points := range slices.Chunk(r.Points, len(across.Values)) {
-			values := strings.Join(points[0].Values[:last], " ")
-			row := HeatRow{Name: strings.TrimSpace(algorithm + either(all, " "+values, ""))}
-			for i := range points {
-				c := HeatCell{Part: unknown}
-				if p := &points[i]; p.Figures != nil {
-					part, excess := cell(p)
-					c = HeatCell{part, excess.Worst}
-				}
-				row.Cells = append(row.Cells, c)
-			}
-			if h.Rows = append(h.Rows, row); !all {
-				return
-			}
-		}
-	}
-	add(Own, true, func(p *search.Point) (part, excess sim.Figure) {
-		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
-	})
-	for k, name := range v.rivals() {
-		add(name, known, func(p *search.Point) (part, excess sim.Figure) {
-			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
-		})
-	}
-	return h
-}
-
-// rivals are the names of the other algorithms, of which each point that ran has the figures.
-func (v sweepView) rivals() (names []string) {
-	for i := range v.Points {
-		for k := range v.Points[i].Rivals {
-			names = append(names, v.Points[i].Rivals[k].Name)
-		}
-		if names != nil {
-			break
-		}
-	}
-	return names
-}
 
 // explained says how to read the map.
 func (h Heat) explained() string {

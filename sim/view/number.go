@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -190,3 +191,33 @@ func Figure(key string, f sim.Figure) string {
 
 // scaleOf returns the factor by which a figure is shown: parts are shown in percent.
 func scaleOf(key string) float64 { return either(about[key].unit == inPercent, 100.0, 1) }
+
+const noBreak = "\u00a0" // a blank at which no line is broken
+
+func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
+
+// printable replaces what neither HTML nor XML can have in it.
+func printable(r rune) rune {
+	if r == '\n' || r == '\t' || r >= ' ' && r < 0x7f || r >= 0xa0 && r != 0xfffe && r != 0xffff {
+		return r
+	}
+	return utf8.RuneError
+}
+
+// either is one of two values, such as words.
+func either[T any](is bool, yes, no T) T {
+	if is {
+		return yes
+	}
+	return no
+}
+
+const (
+	boundText   = "burst + overcommit + rate × window"
+	windowText  = "the tokens of a sliding window or a period + overcommit"
+	centralText = "one central bucket"
+	unnamed     = "unnamed scenario"
+)
+
+// Own is the name of the leases among algorithms.
+const Own = "yuzhi"

@@ -23,16 +23,6 @@ type Result struct {
 	Describe func(algorithm string) string
 }
 
-// Own is the name of the leases among algorithms.
-const Own = "yuzhi"
-
-const (
-	boundText   = "burst + overcommit + rate × window"
-	windowText  = "the tokens of a sliding window or a period + overcommit"
-	centralText = "one central bucket"
-	unnamed     = "unnamed scenario"
-)
-
 // bound names the bound that the audit held the limits to.
 func (r Result) bound() string {
 	limits := r.Scenario.Limits
