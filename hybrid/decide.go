@@ -22,7 +22,7 @@ type request struct {
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience protocol.Patience
-	joined   bool            // with other keys: a denial is counted where refuse is told of it, and not before
+	joined   bool            // with other keys: a denial is counted where deny is told of it, and not before
 	ctx      context.Context // nil stands for one that never ends
 	verb     string          // for errors about ctx, of a verb that returns a Result or an error
 	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
@@ -171,8 +171,6 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	return true
 }
 
-func (m *member) denied(key string, n int64) bool { return m.observer.denied(key, n) }
-
 // allowed is the rest of Allow where the pool had more to do than to hand out a token.
 func (m *member) allowed(r request, t pool.Taken) bool {
 	switch t {
@@ -183,7 +181,7 @@ func (m *member) allowed(r request, t pool.Taken) bool {
 		return true
 	case pool.Denied:
 		r.tried.client.Holder.Pool.Miss()
-		return m.cfg.watched() && m.denied(r.name, 1)
+		return m.cfg.watched() && m.observer.announce(r.name, 1)
 	}
 	return m.decide(r).ok
 }
@@ -227,7 +225,7 @@ func (m *member) decide(r request) decision {
 	r.patience = m.patience(r.patience)
 	d := m.answer(r)
 	if !d.ok {
-		d = m.refuse(r, d)
+		d = m.deny(r, d)
 	}
 	return d
 }
@@ -241,9 +239,9 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// refuse counts the denial d, unless that is done already, and announces it. With Policy.Shadow the
+// deny counts the denial d, unless that is done already, and announces it. With Policy.Shadow the
 // request may be admitted all the same.
-func (m *member) refuse(r request, d decision) decision {
+func (m *member) deny(r request, d decision) decision {
 	o := m.observer
 	overruled := o.overrules(d.err)
 	misconfigured := errors.Is(d.err, ErrInvalidConfig)
@@ -266,7 +264,7 @@ func (m *member) refuse(r request, d decision) decision {
 		m.book(&d, n)
 	}
 	if r.n >= 0 {
-		o.denied(r.name, r.n)
+		o.announce(r.name, r.n)
 	}
 	if overruled {
 		d.ok, d.taken, d.shadowed, d.err = true, r.n, true, nil
@@ -281,12 +279,12 @@ func (d *decision) byLimit() bool { return d.entry != nil || d.away != nil }
 func (m *member) book(d *decision, n int64) {
 	switch {
 	case d.away != nil:
-		m.observer.deny(d.outlook.Limit, n)
-		d.away.decided(n, 0)
+		m.observer.countDenied(d.outlook.Limit, n)
+		d.away.countFallback(n, 0)
 	case m.cfg.Policy.Shadow && (errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)):
 		m.observer.ended.Add(n)
 	default:
-		d.entry.deny(n, d.source)
+		d.entry.book(n, d.source)
 	}
 }
 

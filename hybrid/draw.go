@@ -28,9 +28,9 @@ type draw struct {
 	entry *entry        // that has taken it over; guarded by the idle list's lock
 }
 
-// answerAtRest answers r for a key that has no entry: by a draw, or, while its node is away, by its local
-// share. done is false where an entry has to decide. It would be kilobytes, and a call once the node is back,
-// for each key that a client makes up in an outage.
+// answerAtRest answers r for a key that has no entry: by a draw, or, where its node is away and it was never
+// heard of, by its local share. done is false where an entry has to decide. An entry is kilobytes, and a call
+// once the node is back: too much for each key that a client makes up in an outage.
 func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // no way to the store is saved in a process
 		return decision{}, false
@@ -104,7 +104,7 @@ func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision
 		return decision{}, false
 	}
 	r.n = r.ask().Most(t.Most())
-	return m.decided(r, 0, now, n, &protocol.Unheard{}, &t), true
+	return m.shareDecision(r, 0, now, n, &protocol.Unheard{}, &t), true
 }
 
 // beginAtRest makes the draw that answers r, or answers r by the local share; both are nil where an entry has
@@ -139,7 +139,7 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 		r.n = r.ask().Most(t.Most())
 		took, u := s.key.Fallback(now, r.least(), r.n, &t, n.breaker.Active())
 		m.idleLocked(s, now, u.FullAt(&t, n.breaker.Active()).Sub(now))
-		d := m.decided(r, took, now, n, u, &t)
+		d := m.shareDecision(r, took, now, n, u, &t)
 		share = &d
 	default:
 		return nil, nil
@@ -157,13 +157,13 @@ func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) 
 	}
 }
 
-// decided is the answer to r, which u has given took tokens, and counts it.
-func (m *member) decided(
+// shareDecision is the answer to r, which u has given took tokens, and counts it.
+func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
 	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
 	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n}
-	n.decided(took, took)
+	n.countFallback(took, took)
 	if !d.ok {
 		d.wait = o.RetryAfter
 	}
@@ -207,8 +207,8 @@ func (d *draw) takeOver() *entry {
 	}
 }
 
-// admitted takes in the reply to d, if it is a mere admission.
-func (d *draw) admitted(n *storeNode, now clock.Instant) bool {
+// accept takes in the reply to d, if it is a mere admission.
+func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	s, idle := d.slot, &d.m.keys.idle
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
@@ -246,7 +246,7 @@ func (m *member) endDraws() {
 // The methods that make a draw a caller.
 
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
-	if d.admitted(n, now) {
+	if d.accept(n, now) {
 		d.m.observer.queue.run()
 		d.m.observer.heard(c.Grant.Config.Limits, n.shortest())
 		return c.Grant.Granted

@@ -19,11 +19,11 @@ type entry struct {
 	m    *member
 	slot *slot
 
-	client protocol.Client                // its Pool, Low and ShutUntil are used without the lock
-	heard  atomic.Pointer[protocol.Heard] // from the last reply; nil before the first
-	node   atomic.Pointer[storeNode]      // of the store
-	calls  atomic.Pointer[storeNode]      // the node that has admitted the last call
-	woken  atomic.Bool                    // is on the scheduler's ready list
+	client  protocol.Client                // its Pool, Low and ShutUntil are used without the lock
+	heard   atomic.Pointer[protocol.Heard] // from the last reply; nil before the first
+	node    atomic.Pointer[storeNode]      // of the store
+	callsOn atomic.Pointer[storeNode]      // the node that has admitted the last call
+	woken   atomic.Bool                    // is on the scheduler's ready list
 
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
@@ -307,21 +307,21 @@ func (e *entry) countLocked(d protocol.Decision, a protocol.Ask) {
 		if a.Uncounted {
 			n = d.Took
 		}
-		e.node.Load().decided(n, d.Took)
+		e.node.Load().countFallback(n, d.Took)
 	case SourceStore:
 		e.m.observer.awaited.Add(d.Took)
 	}
 }
 
-// deny counts n tokens as denied.
-func (e *entry) deny(n int64, source Source) {
+// book counts n tokens as denied.
+func (e *entry) book(n int64, source Source) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if source == SourceFallback {
-		e.node.Load().decided(n, 0)
+		e.node.Load().countFallback(n, 0)
 	}
 	if e.client.Closed() { // its counts have gone to the Limiter's
-		e.m.observer.deny(e.client.Limits()[0], n)
+		e.m.observer.countDenied(e.client.Limits()[0], n)
 		return
 	}
 	e.client.Denials.Book(n)
@@ -444,16 +444,16 @@ func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	if e.client.Closed() || e.flight != nil {
 		return nil
 	}
-	e.calls.Store(n)
+	e.callsOn.Store(n)
 	r := e.client.Build(now, e.m.nextSeq(), n.rtt())
 	// A Call of its own for each: the store may still be filling that of an overdue one.
 	e.flight = &lease.Call{Key: e.m.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
 	return e.flight
 }
 
-// admitted reports whether n, which is e's node, takes a call now, and if not when it does. An
+// admit reports whether n, which is e's node, takes a call now, and if not when it does. An
 // entry that leaves gives nothing back to a node that is away: Shutdown does not wait for that.
-func (e *entry) admitted(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
+func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -503,7 +503,7 @@ func (e *entry) name() string { return e.slot.name }
 // overdue implements caller: the calls of an entry fail later.
 func (e *entry) overdue() {}
 
-func (e *entry) at() *storeNode { return e.calls.Load() }
+func (e *entry) at() *storeNode { return e.callsOn.Load() }
 
 func (e *entry) awaits(c *lease.Call) bool {
 	e.mu.Lock()

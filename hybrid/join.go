@@ -377,7 +377,7 @@ func (p *part) ask(r request) decision {
 	r.n, r.patience = r.tried.most(r), p.m.patience(r.patience)
 	d := p.m.answer(r)
 	if !d.ok && p.m.observer.overrules(d.err) {
-		d = p.m.refuse(r, d)
+		d = p.m.deny(r, d)
 	}
 	return d
 }
@@ -492,7 +492,7 @@ func (j *Joined) deny(r request, told []decision) agreement {
 	}
 	p, d := &j.parts[a.binding], &told[a.binding]
 	r.name, r.n, r.joined = p.name, p.of(r.n), true
-	*d = p.m.refuse(r, *d)
+	*d = p.m.deny(r, *d)
 	a.err = d.err
 	return a
 }

@@ -219,7 +219,7 @@ func TestControlErrors(t *testing.T) {
 		}
 		// A store that hangs is given up after ten CallTimeouts.
 		t.setControl(errHangs)
-		t.lasts(5*time.Second, 5*time.Second, func() { every(t.Context(), "k", hybrid.ErrUnavailable) })
+		t.lasts(4*time.Second, 4*time.Second, func() { every(t.Context(), "k", hybrid.ErrUnavailable) })
 		time.AfterFunc(ttl, func() { l.Close() })
 		t.lasts(ttl, ttl, func() { every(t.Context(), "k", hybrid.ErrClosed) })
 	})

@@ -64,8 +64,8 @@ func (h *health) answered(now, sent clock.Instant) {
 	h.Node.Answered(now, sent)
 }
 
-// decided counts what was decided without the store: n tokens were asked for, and took admitted.
-func (h *health) decided(n, took int64) {
+// countFallback counts what was decided without the store: n tokens were asked for, and took admitted.
+func (h *health) countFallback(n, took int64) {
 	h.fallbackAdmitted.Add(took)
 	h.fallbackDenied.Add(n - took)
 }

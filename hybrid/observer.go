@@ -107,9 +107,9 @@ type observer struct {
 	nearly          nearly
 }
 
-// denied announces the denial of a request for n tokens, and reports whether Policy.Shadow admits
+// announce announces the denial of a request for n tokens, and reports whether Policy.Shadow admits
 // it all the same. A Limiter without Events.Denied and Policy.Shadow need not call it.
-func (o *observer) denied(key string, n int64) (admitted bool) {
+func (o *observer) announce(key string, n int64) (admitted bool) {
 	if f := o.cfg.Events.Denied; f != nil {
 		f(key, n)
 	}
@@ -374,8 +374,8 @@ func (c *counters) drew(n int64) {
 	c.bookLocked(tally{Account: protocol.Account{Granted: n, Admitted: n}}, never)
 }
 
-// deny counts n tokens as denied because of one limit, for a key that has no entry to count them.
-func (c *counters) deny(l Limit, n int64) {
+// countDenied counts n tokens as denied because of one limit, for a key that has no entry to count them.
+func (c *counters) countDenied(l Limit, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bookLocked(tally{denied: n}, never)

@@ -190,7 +190,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		i, batches = len(batches), append(batches, n.newBatch())
 	}
 	probe := n.breaker.Away(now)
-	admitted, again := e.admitted(n, now)
+	admitted, again := e.admit(n, now)
 	if !admitted {
 		_, next := e.poll(now) // requests that wait get the answer of Policy.Fallback
 		s.schedule(e, min(next, again))

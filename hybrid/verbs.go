@@ -174,7 +174,7 @@ func (k *Key) Allow() bool {
 			i := pool.Pin()
 			p.MissAt(i)
 			pool.Unpin(i)
-			return k.watched && k.m.denied(k.name, 1)
+			return k.watched && k.m.observer.announce(k.name, 1)
 		}
 		return k.allowed(e, p.End(left, mark))
 	}
