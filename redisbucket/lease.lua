@@ -48,12 +48,12 @@ local function inForce()
   if active == 0 then return target, 0, false end
   local budget, easy = c.calls, 0
   if budget == 0 then
-    budget = 3125
-    if not c.windows then easy = n * 1000000 / 90 end
+    budget = callBudget
+    if not c.windows then easy = n * 1000000 / easyCalls end
   end
   local spacing = n * 1000000 / budget
-  local longer = max(min(spacing, n / (2 * n + 40) * fills, 900000000), min(easy, 250000, fills / 8))
-  local pause = min(max(min(spacing, 0.88 * fills), min(easy, 450000, 2 / 9 * fills)), 0.75 * ttl)
+  local longer = max(min(spacing, n / (2 * n + 40) * fills, targetMax), min(easy, easyTarget, easyTargetPart * fills))
+  local pause = min(max(min(spacing, pausePart * fills), min(easy, easyPause, easyPausePart * fills)), 0.75 * ttl)
   return max(target, floor(longer)), pause > target and pause or 0, spacing > target
 end
 

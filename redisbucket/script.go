@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
 //go:embed *.lua
@@ -34,7 +36,7 @@ func newScript(name string) *script {
 	}
 	switch name {
 	case "lease":
-		parts = append([]string{source("draw")}, parts...)
+		parts = append([]string{source("draw"), protocol.ForScript()}, parts...)
 	case "draws":
 		parts = []string{"local function draw(KEYS, ARGV)", source("draw"), "end", source(name)}
 	}

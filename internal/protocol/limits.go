@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -82,11 +83,20 @@ const (
 	// easyTargetPart and easyPausePart are the parts of B + E that a fleet which wants the whole rate
 	// leases in one of those. With more, loads that come and go lose accuracy: docs/figures.md.
 	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
+	// pausePart is the part of the time in which a bucket fills that a pause may last for the sake of the budget.
+	pausePart = 0.88
 	// fleetLeased is the part of B + E that all holders of a large fleet may hold together.
 	fleetLeased = 0.85
 	// targetMax is that whose T is the longest there may be, in microseconds.
 	targetMax = float64(lease.TTLMax / lease.TTLPerTarget / time.Microsecond)
 )
+
+// ForScript is these numbers as lease.lua has them, which computes the Target in force as the Go code does.
+func ForScript() string {
+	return fmt.Sprintf("local callBudget, easyCalls, easyTarget, easyPause, easyTargetPart, easyPausePart, pausePart, "+
+		"targetMax = %d, %d, %d, %d, %v, %v, %v, %.0f\n", new(lease.Config).CallBudget(), easyCalls, easyTarget, easyPause,
+		easyTargetPart, easyPausePart, pausePart, targetMax)
+}
 
 // spacing is the microseconds between two calls of each of n holders that keep the budget.
 func spacing(c *lease.Config, n float64) float64 { return float64(n*1e6) / float64(c.CallBudget()) }
@@ -118,7 +128,7 @@ func targetOf(c *lease.Config, n, fills float64) float64 {
 // budget wants, but not longer than it is remembered, and what all of them are granted within that
 // time must fit into the bucket beside what refills.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
-	pause := min(spacing(c, n), float64(0.88*fills))
+	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))
 	return min(pause, float64(0.75*ttl))
 }
