@@ -143,8 +143,9 @@ const (
 	ScopeFleet Scope = iota
 	// ScopeProcess gives each Limiter buckets of its own, in its process: the limits hold for each
 	// process by itself, and no request waits for the store. The limits that SetLimits and ResetTo
-	// store are shared: a Limiter follows within two TTLs, and asks for a key in use once in a TTL at most. While the store is away the limits last heard of hold, or its own. Reset
-	// concerns this process alone. Close forgets the use so far, as does a process that ends.
+	// store are shared: a Limiter follows within two TTLs, and asks for a key in use once in a TTL at most.
+	// While the store is away the limits last heard of hold, or its own. Reset concerns this process alone.
+	// Close forgets the use so far, as does a process that ends.
 	ScopeProcess
 )
 

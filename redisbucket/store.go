@@ -68,8 +68,8 @@ var (
 )
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
-// violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a violation, also a nil
-// pointer in the interface, and so is a redis.Ring, which may keep two buckets for one key.
+// violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a violation,
+// also a nil pointer in the interface, and so is a redis.Ring, which may keep two buckets for one key.
 //
 // It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
 // as long as the client, so make one Store for a client and keep it.

@@ -94,8 +94,8 @@ const (
 // ForScript is these numbers as lease.lua has them, which computes the Target in force as the Go code does.
 func ForScript() string {
 	return fmt.Sprintf("local callBudget, easyCalls, easyTarget, easyPause, easyTargetPart, easyPausePart, pausePart, "+
-		"targetMax = %d, %d, %d, %d, %v, %v, %v, %.0f\n", new(lease.Config).CallBudget(), easyCalls, easyTarget, easyPause,
-		easyTargetPart, easyPausePart, pausePart, targetMax)
+		"targetMax = %d, %d, %d, %d, %v, %v, %v, %.0f\n", new(lease.Config).CallBudget(), easyCalls, easyTarget,
+		easyPause, easyTargetPart, easyPausePart, pausePart, targetMax)
 }
 
 // spacing is the microseconds between two calls of each of n holders that keep the budget.

@@ -372,7 +372,8 @@ func (e *entry) receive(c *call) {
 			e.client.Serve(now, got)
 			e.fleet.books.audit.Close(e.key, false, e.handed) // draws for requests that have gone
 			if e.isAdversary() {
-				e.fleet.time.at(max(e.fleet.time.now, e.p.when(e.fleet.time.now, e.client.Holder.Deadline())-1), evSpend, e.id)
+				at := e.p.when(e.fleet.time.now, e.client.Holder.Deadline()) - 1
+				e.fleet.time.at(max(e.fleet.time.now, at), evSpend, e.id)
 			}
 		}
 	}

@@ -221,7 +221,8 @@ func (c *checker) stops(path string, s Stops) {
 	}
 	c.duringTheRun(path+".at", s.At)
 	if s.Every != 0 && s.At != 0 {
-		c.Add(path+".at", s.At, "and every is %v, but stops come once or again and again; one of them must be 0", s.Every)
+		c.Add(path+".at", s.At, "and every is %v, but stops come once or again and again; one of them must be 0",
+			s.Every)
 	}
 	c.length(path+".for", s.For)
 }

@@ -102,7 +102,8 @@ func (c *checker) unread(path string, w Workload) {
 		demand := func(readers map[string][]string, what, is string) {
 			list, some := readers[name]
 			if some && !slices.Contains(list, is) && !of.Field(i).Equal(plain.Field(i)) {
-				c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which %s %s does not read; it is for %s", what, is, strings.Join(list, ", "))
+				c.Add(path+"."+FieldName(name), of.Field(i).Interface(), "which %s %s does not read; it is for %s",
+					what, is, strings.Join(list, ", "))
 			}
 		}
 		demand(readBy, "a workload of kind", w.Kind)
