@@ -54,7 +54,7 @@ func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
 	// A bad address is bad usage, found before anything is started, and nothing that is shown holds
 	// a password.
 	if err := (Options{Redis: "redis+sentinel://h:1"}).Validate(); !errors.Is(err, ErrUsage) ||
-		!strings.Contains(err.Error(), "--redis: ") {
+		!strings.Contains(err.Error(), "--redis cannot be used: ") {
 		t.Error(err)
 	}
 	_, name, err := Dial("redis://me:secret@h:1")
