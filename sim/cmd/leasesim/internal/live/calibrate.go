@@ -175,11 +175,3 @@ func (c Calibration) Apply(s *sim.Scenario) {
 	s.Redis.ServiceTime, s.Redis.ExchangeTime = sim.Constantly(c.Service), sim.Constantly(c.Exchange)
 	s.Redis.WakeTime = sim.Constantly(c.Wake)
 }
-
-// linkOf returns the distribution of a link on which round trips took as long as seen, with service in
-// the server.
-func linkOf(seen Quantiles, service time.Duration) sim.DurationDist {
-	trip := max(time.Duration(seen.P50)-service, time.Microsecond)
-	slow := max(time.Duration(seen.P99)-service, trip)
-	return sim.DurationDist{Dist: sim.Dist{Kind: sim.DistLognormal, P: float64(trip), Q: float64(slow)}}
-}

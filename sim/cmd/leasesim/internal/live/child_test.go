@@ -119,7 +119,7 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 		}
 		inAChild(t, o, func(t *testing.T, p *child, answer func()) {
 			answer()
-			testkit.NoErr(t, o.align(t.Context()))
+			testkit.NoErr(t, align(t.Context(), o.Shape))
 			began := time.Now()
 			p.offer()
 			// then a process asks for its part, but for a request of each worker that may have been due.
@@ -141,7 +141,7 @@ func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
 				o := fleet
 				o.Shape = shape
 				began := time.Now()
-				testkit.NoErr(t, o.align(t.Context()))
+				testkit.NoErr(t, align(t.Context(), o.Shape))
 				// then it starts an eighth of a period before the next that it can see whole, and
 				// without bursts at once.
 				waited := time.Since(began)
@@ -154,7 +154,7 @@ func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := (Options{Shape: ShapeBursts}).align(ctx)
+	err := align(ctx, ShapeBursts)
 	testkit.Check(t, err != nil, "it waits although it was interrupted")
 }
 

@@ -84,10 +84,10 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		return Report{}, fmt.Errorf("leasesim: %w", context.Cause(asked))
 	}
 	var ahead interval
-	if err := redis.compareClocks(ctx, o, &ahead); err != nil {
+	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
 		return Report{}, err
 	}
-	if err := o.align(asked); err != nil {
+	if err := align(asked, o.Shape); err != nil {
 		return Report{}, err
 	}
 	before, _ := redis.served(ctx) // zero where it does not say
@@ -98,7 +98,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		}
 	}
 	hang := func() error { return redis.hang(ctx, o.HangFor) }
-	if err := o.watch(asked.Done(), fleet, hang, progress); err != nil {
+	if err := watch(asked.Done(), o, fleet, hang, progress); err != nil {
 		return Report{}, err
 	}
 	var interrupted error
@@ -106,10 +106,10 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
 		o.Duration = min(o.Duration, stopwatch()-began)
 	}
-	if err := redis.compareClocks(ctx, o, &ahead); err != nil {
+	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
 		return Report{}, err
 	}
-	report, err := o.summarise(redis.name, fleet, parts, ahead)
+	report, err := summarise(o, redis.name, fleet, parts, ahead)
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
 	}
@@ -118,8 +118,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 
 // align waits, where there are bursts, until shortly before one, so that every process sees the
 // same ones whole. All begin with their parts of a trace at such a moment.
-func (o Options) align(ctx context.Context) error {
-	if o.Shape != ShapeBursts && o.Shape != ShapeReplay {
+func align(ctx context.Context, shape string) error {
+	if shape != ShapeBursts && shape != ShapeReplay {
 		return nil
 	}
 	const early = period / 8
@@ -134,8 +134,8 @@ func (o Options) align(ctx context.Context) error {
 
 // watch waits for all processes to end, and kills and stops processes and hangs the server as the options
 // say. When interrupted is closed, it ends the load of all of them.
-func (o Options) watch(
-	interrupted <-chan struct{}, fleet []*process, hang func() error, progress func(string),
+func watch(
+	interrupted <-chan struct{}, o Options, fleet []*process, hang func() error, progress func(string),
 ) error {
 	began, wait := time.Now(), time.Duration(0)
 	if o.Shape == ShapeReplay { // which begins at the next period, see child.play
@@ -168,7 +168,7 @@ func (o Options) watch(
 			if first.fate == "" {
 				first.fate = fateStopped
 			}
-			err = first.stop()
+			err = first.signal(stopSignal)
 			resume = after(cmp.Or(o.StopFor, 2*o.leased().TTL), 0)
 		case <-hangs:
 			err = hang()
@@ -176,7 +176,7 @@ func (o Options) watch(
 			err = first.resume()
 		case <-tick:
 			if progress != nil {
-				progress(o.progress(time.Since(began), fleet))
+				progress(progressOf(fleet, time.Since(began), o.Duration))
 			}
 		case <-limit:
 			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"),
@@ -195,13 +195,13 @@ func (o Options) watch(
 	return nil
 }
 
-func (o Options) progress(since time.Duration, fleet []*process) string {
+func progressOf(fleet []*process, since, whole time.Duration) string {
 	var offered, trips int64
 	for _, p := range fleet {
 		offered += p.file.Offered().Load()
 		trips += p.file.RoundTrips().Load()
 	}
-	return fmt.Sprintf("%4.1f s of %v: %s offered by %s, %s", min(since, o.Duration).Seconds(), o.Duration,
+	return fmt.Sprintf("%4.1f s of %v: %s offered by %s, %s", min(since, whole).Seconds(), whole,
 		view.Count(offered, "request"), view.Count(len(fleet), "process"), view.Count(trips, "round trip"))
 }
 

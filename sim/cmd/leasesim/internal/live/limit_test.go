@@ -37,12 +37,12 @@ func TestCentralLimiterIsExact(t *testing.T) {
 		{"a clock ahead", Options{Limit: "2 each 10s"}, interval{3e9, 3e9}, []int64{5, 6, 6, 7, 7, 7}, 4},
 	} {
 		// Only the requests count, and not which of them the fleet admitted.
-		got, err := c.o.central(seconds(c.asks[:2]...), seconds(c.asks[2:]...), c.ahead)
+		got, err := central(c.o.limit(), seconds(c.asks[:2]...), seconds(c.asks[2:]...), c.ahead)
 		testkit.NoErr(t, err)
 		testkit.Check(t, got.Admitted == c.want && got.Part == 2/float64(c.want), "%s: %+v, want %d", c.name, *got,
 			c.want)
 	}
-	got, err := Options{Limit: "1/s"}.central(nil, nil, interval{})
+	got, err := central(lease.PerSecond(1), nil, nil, interval{})
 	testkit.Check(t, got == nil && err == nil, "without a request: %+v, %v", got, err)
 }
 
@@ -67,7 +67,7 @@ func TestAuditGoesByTheServersClockOnlyForACalendar(t *testing.T) {
 		c.o.Key, c.o.Duration, c.o.Processes, c.o.Shape = key, 20*time.Second, 4, ShapeSteady
 		err := c.o.Validate()
 		testkit.Check(t, err == nil, "%s: %v", c.name, err)
-		w, err := c.o.audit(map[int][]audit.Span{0: seconds(c.admitted...)}, c.ahead)
+		w, err := worstOf(audit.Of(c.o.limit(), c.o.Overcommit), 1, map[int][]audit.Span{0: seconds(c.admitted...)}, c.ahead)
 		testkit.NoErr(t, err)
 		testkit.Check(t, w.ExceededBy == c.want, "%s: %+v, want %d", c.name, w, c.want)
 	}

@@ -1,22 +1,25 @@
 package live
 
 import (
+	"context"
+	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 const (
-	// workers share a process's load, so that its pool is contended as in a service.
-	workers = 2
 	// step is how often the steady load wakes: a timer is no more precise than about a millisecond.
 	step = time.Millisecond
-	// period is from one burst to the next.
-	period = 500 * time.Millisecond
 	// backlogMax bounds how much of the load that it missed a process makes up for after a stop.
 	backlogMax = 50 * time.Millisecond
 	// askersMax bounds how many requests of a process wait at one time, as a server would; the others
@@ -151,4 +154,80 @@ func (c *child) turn(began, now time.Time, target time.Duration) int64 {
 		since = time.Duration(now.UnixNano()) - c.limit.Offset
 	}
 	return int64((since+target/2)/c.limit.Per + (since-target/2)/c.limit.Per)
+}
+
+// tracePath returns the file of requests that belongs to a file of admissions.
+func tracePath(path string) string { return path + "-trace" }
+
+// parts are the trace's requests by process, as the simulator divides them.
+func (o Options) parts() [][]sim.TraceRequest {
+	parts := make([][]sim.TraceRequest, o.Processes)
+	for _, q := range o.Trace {
+		if q.At < o.Duration {
+			i := q.Process % o.Processes
+			parts[i] = append(parts[i], sim.TraceRequest{At: q.At, Key: q.Key % o.Keys, Cost: q.Cost})
+		}
+	}
+	return parts
+}
+
+// writeTrace leaves a process its part.
+func writeTrace(path string, part []sim.TraceRequest) error {
+	text, err := json.Marshal(part)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(tracePath(path), text, 0o600)
+}
+
+// play makes each request of the process's part of the trace when it is due.
+func (c *child) play() error {
+	text, err := os.ReadFile(tracePath(c.Path))
+	var part []sim.TraceRequest
+	if err == nil {
+		err = json.Unmarshal(text, &part)
+	}
+	if err != nil {
+		return err
+	}
+	keys := make([]*hybrid.Key, c.Options.Keys)
+	for _, q := range part {
+		if keys[q.Key] == nil {
+			keys[q.Key] = c.limiter.Key(c.Options.Key + "-" + strconv.Itoa(q.Key))
+		}
+	}
+	var wg sync.WaitGroup
+	began := time.Now().Truncate(period).Add(period) // the same moment in every process, see align
+	for i, q := range part {
+		due := began.Add(q.At)
+		time.Sleep(time.Until(due))
+		if c.ended.Load() {
+			break
+		}
+		c.took.observe(lags, time.Since(due))
+		wg.Go(func() {
+			before, asked := stamps.Now(), stopwatch()
+			if c.asks(keys[q.Key], q.Cost) {
+				c.file.Put(i, before, stamps.After())
+			}
+			c.file.Offered().Add(q.Cost)
+			c.took.observe(decisions, stopwatch()-asked)
+		})
+	}
+	wg.Wait()
+	// The simulated processes go on calling until the end, too.
+	for end := began.Add(c.Options.Duration); c.before(time.Now(), end); {
+		time.Sleep(min(time.Until(end), 10*time.Millisecond))
+	}
+	return nil
+}
+
+// asks makes a request for n tokens, and reports whether it was admitted.
+func (c *child) asks(key *hybrid.Key, n int64) bool {
+	if c.Options.Deadline == 0 {
+		return key.AllowN(n)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.Options.Deadline)
+	defer cancel()
+	return key.WaitN(ctx, n) == nil
 }

@@ -107,6 +107,14 @@ func (p *process) end() error {
 	return p.resume()
 }
 
+// resume lets the process go on, where it may be stopped.
+func (p *process) resume() error {
+	if cannotStop != "" {
+		return nil
+	}
+	return p.signal(resumeSignal)
+}
+
 // signal does nothing to a process that has ended: this one may have been stopped until then.
 func (p *process) signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -183,7 +183,7 @@ func TestEachKeyOfATraceHasABoundOfItsOwn(t *testing.T) {
 	}{{1, 0}, {0, 1}} {
 		byKey := map[int][]audit.Span{0: {{Before: 5, After: 6, N: 2}}}
 		byKey[c.other] = append(byKey[c.other], audit.Span{Before: 5, After: 6, N: 1})
-		w, err := o.audit(byKey, interval{})
+		w, err := worstOf(audit.Of(o.limit(), 0), 2, byKey, interval{})
 		testkit.Check(t, err == nil && w.ExceededBy == c.want, "%+v %v", w, err)
 	}
 }

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
@@ -60,7 +58,7 @@ type Process struct {
 }
 
 // summarise audits the files of all processes.
-func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest,
+func summarise(o Options, redis string, fleet []*process, parts [][]sim.TraceRequest,
 	ahead interval) (Report, error) {
 	leased := o.leased()
 	r := Report{
@@ -105,12 +103,12 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	if parts == nil {
 		byKey[0] = spans
 	}
-	w, err := o.audit(byKey, ahead)
+	w, err := worstOf(audit.Of(o.limit(), o.Overcommit), max(o.Keys, 1), byKey, ahead)
 	if err != nil {
 		return r, err
 	}
 	if replayed {
-		if r.Central, err = o.central(spans, denied, ahead); err != nil {
+		if r.Central, err = central(o.limit(), spans, denied, ahead); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
 	}
@@ -132,13 +130,16 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 	return r, nil
 }
 
-// embeddedSlow is how long half of the calls to the embedded Redis take where it has more of them
-// than it can serve: it interprets the script anew for each, in some milliseconds.
-const embeddedSlow = 20 * time.Millisecond
-
-// isOverloaded reports whether one request in a hundred was made later than a tenth of a lease.
-func isOverloaded(late Quantiles, target time.Duration) bool {
-	return time.Duration(late.P99) > max(10*time.Millisecond, target/10)
+// played adds the admissions of a process to byKey, and returns their tokens.
+func played(f *stamps.File, part []sim.TraceRequest, byKey map[int][]audit.Span) (admitted int64) {
+	for i, q := range part {
+		if s, ok := f.At(i); ok {
+			s.N = q.Cost
+			byKey[q.Key] = append(byKey[q.Key], s)
+			admitted += q.Cost
+		}
+	}
+	return admitted
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -148,62 +149,4 @@ func (r Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
-}
-
-// The times that latencies count.
-const (
-	decisions = iota
-	roundTrips
-	lags // how late requests were made
-	kinds
-)
-
-// latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
-// of goroutines may observe and ask what there is to tell.
-type latencies struct {
-	mu sync.Mutex
-	of [kinds]*hdrhistogram.Histogram
-}
-
-const longest = time.Minute
-
-func newLatencies() *latencies {
-	l := &latencies{}
-	for i := range l.of {
-		l.of[i] = hdrhistogram.New(1, int64(longest), 2)
-	}
-	return l
-}
-
-func (l *latencies) observe(kind int, took time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = l.of[kind].RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
-}
-
-// told returns what a process tells its parent at its end, as JSON.
-func (l *latencies) told() (all []*hdrhistogram.Snapshot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.of {
-		all = append(all, h.Export())
-	}
-	return all
-}
-
-// merge adds what a process told; one that was killed told nothing.
-func (l *latencies) merge(told []*hdrhistogram.Snapshot) {
-	for i, s := range told {
-		l.of[i].Merge(hdrhistogram.Import(s))
-	}
-}
-
-// Quantiles of the time that something took, as the caller saw it; 0 where there was nothing.
-type Quantiles struct {
-	P50 int64 `json:"p50"`
-	P99 int64 `json:"p99"`
-}
-
-func (l *latencies) quantiles(kind int) Quantiles {
-	return Quantiles{P50: l.of[kind].ValueAtQuantile(50), P99: l.of[kind].ValueAtQuantile(99)}
 }

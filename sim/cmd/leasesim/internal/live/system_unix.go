@@ -10,11 +10,8 @@ import (
 // cannotStop says why no process can be stopped here; empty: it can.
 const cannotStop = ""
 
-// stop keeps the process from running until resume.
-func (p *process) stop() error { return p.signal(syscall.SIGSTOP) }
-
-// resume lets the process go on, where it is stopped.
-func (p *process) resume() error { return p.signal(syscall.SIGCONT) }
+// The signals that keep a process from running, and let it go on.
+const stopSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT
 
 // wallClock is the time of day to the microsecond.
 func wallClock() time.Time { return time.Now() }

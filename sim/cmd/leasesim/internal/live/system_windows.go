@@ -1,7 +1,7 @@
 package live
 
 import (
-	"errors"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/windows"
@@ -12,11 +12,8 @@ import (
 // cannotStop says why no process can be stopped here.
 const cannotStop = "Windows has no signal that stops a process and lets it go on"
 
-// stop is not called, as Options.Validate refuses what asks for it.
-func (p *process) stop() error { return errors.ErrUnsupported }
-
-// resume lets the process go on, where it is stopped.
-func (p *process) resume() error { return nil }
+// stopSignal and resumeSignal are not sent, as Options.Validate refuses what asks for them.
+const stopSignal, resumeSignal = syscall.Signal(0), syscall.Signal(0)
 
 // wallClock is the time of day to the microsecond. That of package time moves in steps of up to
 // 16 ms on Windows.

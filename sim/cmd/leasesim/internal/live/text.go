@@ -33,6 +33,10 @@ func (r Report) WriteTable(w io.Writer) error {
 	return err
 }
 
+// embeddedSlow is how long half of the calls to the embedded Redis take where it has more of them
+// than it can serve: it interprets the script anew for each, in some milliseconds.
+const embeddedSlow = 20 * time.Millisecond
+
 // verdicts says what the run proves, and what keeps it from proving more.
 func (r Report) verdicts(line func(format string, args ...any)) {
 	if excess := r.BoundExceededBy; excess > 0 {
