@@ -30,7 +30,7 @@ type bound struct {
 }
 
 // bounds has every package above 1,000 lines, and holds it where it is. Wanted are 4, 6, 60 and 4. A file uses
-// another one where it names a declaration, a method or a field of it. A command of leasesim embeds its flags.
+// another one where it names a declaration, a method or a field of it.
 var bounds = map[string]bound{
 	"lease":                          {references: 2, cycle: 4, methods: 60, spread: 4, lines: 700},
 	"internal/protocol":              {references: 4.8, cycle: 6, methods: 60, spread: 4, lines: 700},
@@ -43,7 +43,7 @@ var bounds = map[string]bound{
 	"sim/search":                     {references: 3.5, cycle: 5, methods: 60, spread: 4, lines: 700},
 	"sim/scenario":                   {references: 3.5, cycle: 4, methods: 60, spread: 4, lines: 700},
 	"sim/rival":                      {references: 2.5, cycle: 5, methods: 60, spread: 4, lines: 700},
-	"sim/cmd/leasesim":               {references: 3.5, cycle: 13, methods: 180, spread: 7, lines: 700},
+	"sim/cmd/leasesim":               {references: 2.6, cycle: 2, methods: 60, spread: 4, lines: 700},
 	"sim/cmd/leasesim/internal/live": {references: 3, cycle: 3, methods: 60, spread: 4, lines: 700},
 }
 

@@ -27,10 +27,9 @@ const flagSlop = 5
 var helpFiles embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bases":    func() string { return view.Bases },
-	"figures":  figureHelp,
-	"liveFile": func() string { return liveFile },
-	"rivals":   rivalHelp,
+	"bases":   func() string { return view.Bases },
+	"figures": figureHelp,
+	"rivals":  rivalHelp,
 }).ParseFS(helpFiles, "help/*.txt"))
 
 // command is the command of a page, without flags and arguments.

@@ -111,7 +111,7 @@ type sideBySide struct {
 
 // compareLive runs a scenario with real processes and in the simulator.
 func (f *shared) compareLive(redis string) error {
-	if !f.Flags().Changed("file") {
+	if !f.cmd.Flags().Changed("file") {
 		f.file = liveFile
 	}
 	s, err := f.load(withoutRivals)
@@ -127,11 +127,11 @@ func (f *shared) compareLive(redis string) error {
 		return err
 	}
 	var b sideBySide
-	status, clear := statusLine(f.ErrOrStderr())
+	status, clear := statusLine(f.cmd.ErrOrStderr())
 	o.Redis = redis
-	b.Real, err = live.Run(f.Context(), o, status)
+	b.Real, err = live.Run(f.cmd.Context(), o, status)
 	clear()
-	if f.Context().Err() != nil {
+	if f.cmd.Context().Err() != nil {
 		return f.alone(&b.Real)
 	}
 	if err != nil {
@@ -170,7 +170,7 @@ func (f *shared) alone(r *live.Report) error {
 	if r.Offered == 0 {
 		return early
 	}
-	return showFleet(f.Command, r, f.out, early)
+	return showFleet(f.cmd, r, f.out, early)
 }
 
 // rowWords are the names of rows for people, where they differ.

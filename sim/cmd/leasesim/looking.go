@@ -69,10 +69,6 @@ func (l *looking) of() string {
 	return "@" + l.name + ":"
 }
 
-// shownText returns the text of an error for a terminal: without control characters, which a server, a
-// file or a key may have put there, and no longer than a screen.
-func shownText(text string) string { return safetext.Text(text, 4000, "\n") }
-
 // shownKey is a key for people, on one line and without what a terminal would obey.
 func shownKey(key string, most int) string {
 	if key == "" || strings.ContainsFunc(key, safetext.Odd) {

@@ -112,7 +112,7 @@ func TestAPlanIsProvedByItsOwnRequests(t *testing.T) {
 		f.file = "FILE"
 		says := func() (text string) {
 			var d view.Document
-			f.prove(&d, s, chosen)
+			prove(f, &d, s, chosen)
 			for _, v := range d.Verdicts {
 				text += v.Text
 			}

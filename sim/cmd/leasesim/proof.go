@@ -30,7 +30,7 @@ const (
 
 // prove adds to the page of a plan the command that has real processes play the scenario's requests under the
 // chosen policy, or says why there is none.
-func (f *shared) prove(d *view.Document, s sim.Scenario, c *search.Candidate) {
+func prove(f *shared, d *view.Document, s sim.Scenario, c *search.Candidate) {
 	p, err := proved(s, c)
 	if err != nil {
 		why := cmp.Or(violation.Line(err), err.Error())

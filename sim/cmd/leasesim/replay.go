@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-func (p *program) replayCommand() *cobra.Command {
+func replayCommand(p *program) *cobra.Command {
 	var file, columns string
 	var repeat bool
 	f := p.simulating("replay", func(f *shared) error {
@@ -37,11 +38,11 @@ func (p *program) replayCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w: --trace: %w", errUsage, err)
 			}
-			if repeat && !f.Flags().Changed("duration") && !f.says(durationSet) {
+			if repeat && !f.cmd.Flags().Changed("duration") && !f.says(durationSet) {
 				return fmt.Errorf("%w: --repeat needs --duration: without it the run ends with the "+
 					"trace", errUsage)
 			}
-			if !f.Flags().Changed("file") { // the built-in scenario's words are not about the trace
+			if !f.cmd.Flags().Changed("file") { // the built-in scenario's words are not about the trace
 				s.Name, s.Description = filepath.Base(file), ""
 			}
 			for i := range s.Groups {
@@ -57,11 +58,11 @@ func (p *program) replayCommand() *cobra.Command {
 			return nil
 		})
 	})
-	f.Flags().StringVar(&file, "trace", "", "file of recorded requests, CSV or an access log")
-	f.Flags().StringVar(&columns, "columns", "",
+	f.cmd.Flags().StringVar(&file, "trace", "", "file of recorded requests, CSV or an access log")
+	f.cmd.Flags().StringVar(&columns, "columns", "",
 		"names of the fields in the file, as in time_ms=ts,key=user,process=host,tokens=cost")
-	f.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until the end of --duration")
-	return f.Command
+	f.cmd.Flags().BoolVar(&repeat, "repeat", false, "repetition of the trace until the end of --duration")
+	return f.cmd
 }
 
 // Settings by --set that a trace would set.
@@ -87,10 +88,10 @@ func (f *shared) says(what *regexp.Regexp) bool { return slices.ContainsFunc(f.s
 // fit makes the run as long as t and the answer to its last request, with as many keys and processes, but
 // where the command line says how many or how long. The processes of several groups are the scenario's own.
 func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
-	if n := len(t.Requests); n > 0 && !f.Flags().Changed("duration") && !f.says(durationSet) {
+	if n := len(t.Requests); n > 0 && !f.cmd.Flags().Changed("duration") && !f.says(durationSet) {
 		warmup := s.Warmup
 		s.Duration, s.Warmup = 0, 0
-		if f.Flags().Changed("file") || warmup < s.Defaults().Duration/2 {
+		if f.cmd.Flags().Changed("file") || warmup < s.Defaults().Duration/2 {
 			s.Warmup = warmup // which the built-in scenario has, that knows nothing of the trace
 		}
 	}
@@ -104,20 +105,20 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 }
 
 // tellTraces says what was done to the traces that s replays, and what of them it does not show as it was.
-func (f *shared) tellTraces(s sim.Scenario) {
+func tellTraces(w io.Writer, s sim.Scenario) {
 	s = s.Defaults()
 	var shared []sim.Group
 	for _, g := range s.Groups {
 		if g.Workload == nil {
 			shared = append(shared, g)
 		} else {
-			f.tellTrace(&s, g.Workload, []sim.Group{g})
+			tellTrace(w, &s, g.Workload, []sim.Group{g})
 		}
 	}
-	f.tellTrace(&s, &s.Workload, shared)
+	tellTrace(w, &s, &s.Workload, shared)
 }
 
-func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
+func tellTrace(out io.Writer, s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
 	t, processes, restarts, scaled := w.Trace, 0, false, false
 	for _, g := range groups {
 		processes += mostOf(g)
@@ -149,7 +150,7 @@ func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group)
 	add(scaled, "requests for a process that does not run (groups[].scale) are left out")
 	add(restarts, "requests for a process that restarts are left out")
 	for _, note := range notes {
-		fmt.Fprintf(f.ErrOrStderr(), "leasesim: %s: %s\n", w.File, note)
+		fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // lab runs simulations side by side, and the replications of each, so that the last one has every core. The
 // caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
-	show, clear := phases(f.ErrOrStderr())
+	show, clear := phases(f.cmd.ErrOrStderr())
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
 		return f.program.simulate(sim.Runner{Parallel: f.parallel, Confidence: confidence}, ctx, s)
 	}
@@ -29,15 +29,15 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	return lab, clear
 }
 
-func (p *program) sweepCommand() *cobra.Command {
+func sweepCommand(p *program) *cobra.Command {
 	var vary []string
 	var rivals bool
 	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, rivals) })
-	f.Flags().BoolVar(&rivals, "rivals", false,
+	f.cmd.Flags().BoolVar(&rivals, "rivals", false,
 		"comparison with the scenario's rivals (or, if it names none, all that can take part)")
-	f.Flags().StringArrayVar(&vary, "vary", nil,
+	f.cmd.Flags().StringArrayVar(&vary, "vary", nil,
 		"field and its values, as in policy.target=10ms..1s:log:8; repeatable")
-	return f.Command
+	return f.cmd
 }
 
 // sweep runs the grid and shows it.
@@ -46,7 +46,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 		if !rivals {
 			return withoutRivals(s)
 		}
-		return f.defaultRivals(s)
+		return defaultRivals(f, s)
 	})
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (f *shared) sweep(vary []string, rivals bool) error {
 		axes = append(axes, a)
 	}
 	lab, clear := f.lab(0)
-	r, err := lab.Sweep(f.Context(), s, axes)
+	r, err := lab.Sweep(f.cmd.Context(), s, axes)
 	clear()
 	switch {
 	case errors.Is(err, search.ErrAxis), errors.Is(err, search.ErrGrid):
@@ -113,10 +113,10 @@ type planFlags struct {
 	grow          bool
 }
 
-func (p *program) planCommand() *cobra.Command {
+func planCommand(p *program) *cobra.Command {
 	o := planFlags{parts: make([]sim.Ratio, len(partTargets))}
 	f := p.simulating("plan", func(f *shared) error { return f.plan(o) })
-	flags := f.Flags()
+	flags := f.cmd.Flags()
 	for i, t := range partTargets {
 		flags.TextVar(&o.parts[i], t.flag, sim.Ratio(0), t.help)
 		flags.Lookup(t.flag).DefValue = ""
@@ -132,7 +132,7 @@ func (p *program) planCommand() *cobra.Command {
 	flags.BoolVar(&o.grow, "grow", false, "search for the number of processes up to which the policy "+
 		"meets the targets")
 	flags.DurationVar(&o.timeLimit, "time-limit", 0, "time limit of the plan, as in 5m (default: none)")
-	return f.Command
+	return f.cmd
 }
 
 // question returns the question of the flags, without the scenario.
@@ -165,14 +165,14 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 
 // plan answers the question and shows the answer.
 func (f *shared) plan(o planFlags) error {
-	q, err := o.question(f.Flags().Changed)
+	q, err := o.question(f.cmd.Flags().Changed)
 	if err != nil {
 		return err
 	}
 	if q.Scenario, err = f.load(withoutRivals); err != nil {
 		return err
 	}
-	if own := q.Scenario.Policy.Overcommit; f.Flags().Changed("overcommit-max") && o.overcommitMax < own {
+	if own := q.Scenario.Policy.Overcommit; f.cmd.Flags().Changed("overcommit-max") && o.overcommitMax < own {
 		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d",
 			errUsage, o.overcommitMax, own)
 	}
@@ -182,21 +182,21 @@ func (f *shared) plan(o planFlags) error {
 		return fmt.Errorf("%w: --overcommit-max %d: %w", errUsage, o.overcommitMax, err)
 	}
 	lab, clear := f.lab(float64(o.confidence))
-	plan, err := lab.Plan(f.Context(), q)
+	plan, err := lab.Plan(f.cmd.Context(), q)
 	clear()
 	var missed error
 	switch interrupted := errors.Is(err, sim.ErrInterrupted); {
 	case err == nil:
 		missed = f.judge(sim.Report{Figures: plan.Chosen.Figures})
 	case !errors.Is(err, search.ErrInfeasible) && !(interrupted && len(plan.TradeOffs) > 0):
-		if interrupted && f.Context().Err() == nil {
+		if interrupted && f.cmd.Context().Err() == nil {
 			return fmt.Errorf("--time-limit %v is too short: %v", q.TimeLimit, err) // no interruption: status 1
 		}
 		return err
 	}
 	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))
 	if plan.Chosen != nil {
-		f.prove(&d, q.Scenario, plan.Chosen)
+		prove(f, &d, q.Scenario, plan.Chosen)
 	}
 	return f.finish(d, err, missed)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
@@ -20,11 +22,18 @@ import (
 // defaultFile is the scenario of a command line without -f.
 const defaultFile = "example:steady-fleet"
 
+// program is one execution of the command.
+type program struct {
+	args     []string
+	measured []string // what --calibrate found, as --set takes it
+	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
+}
+
 // shared is a command that simulates, with the flags that all of these have. Its flags are added
 // when it is built; load says everything that is wrong with them before anything runs; then finish
 // writes the report, and judge says whether it meets every --threshold.
 type shared struct {
-	*cobra.Command
+	cmd     *cobra.Command
 	program *program
 
 	file       string
@@ -44,8 +53,8 @@ type shared struct {
 // simulating is the command of a page, with the shared flags.
 func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	f := &shared{program: p}
-	f.Command = command(page, func(*cobra.Command) error { return run(f) })
-	flags := f.Flags()
+	f.cmd = command(page, func(*cobra.Command) error { return run(f) })
+	flags := f.cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", defaultFile,
 		"scenario: a YAML file, or example:NAME (see leasesim init --list)")
 	flags.StringArrayVar(&f.sets, "set", nil,
@@ -84,7 +93,7 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if err := scenfile.Set(&s, f.sets...); err != nil {
 		return s, fmt.Errorf("%w: --set %s: %w", errUsage, strings.Join(f.sets, " --set "), err)
 	}
-	changed := f.Flags().Changed
+	changed := f.cmd.Flags().Changed
 	if changed("seed") {
 		s.Seed = f.seed
 	}
@@ -106,10 +115,12 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 		func(set string) bool { return workloadSet.MatchString(set) }) {
 		return s, fmt.Errorf("%w: --set: %s", errUsage, workloadUnread)
 	}
-	if err := f.measure(&s); err != nil {
-		return s, err
+	if changed("calibrate") {
+		if f.program.measured, err = measure(f.cmd, f.calibrate, f.sets, &s); err != nil {
+			return s, err
+		}
 	}
-	f.tellTraces(s)
+	tellTraces(f.cmd.ErrOrStderr(), s)
 	text, err := scenfile.Marshal(s)
 	f.text = string(text)
 	return s, err
@@ -132,19 +143,10 @@ func withoutRivals(s *sim.Scenario) error {
 	return nil
 }
 
-// faults collects what is wrong with a command line.
-type faults []error
-
-func (f *faults) addf(wrong bool, format string, args ...any) {
-	if wrong {
-		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
-	}
-}
-
 // validate checks the flags and parses the thresholds.
 func (f *shared) validate() error {
 	var all faults
-	changed := f.Flags().Changed
+	changed := f.cmd.Flags().Changed
 	all.addf(changed("seed") && (f.seed == 0 || f.seed >= 1<<53), "--seed is %d, must be 1 to 2^53-1", f.seed)
 	all.addf(changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
 	all.addf(f.parallel < 0, "--parallel is %d, must be 0 (one per core) or more", f.parallel)
@@ -162,7 +164,7 @@ func (f *shared) validate() error {
 // finish writes a document as --out says, and returns how the command ends then: with
 // the error that ended early what the document is about, or else with what is wrong with that.
 func (f *shared) finish(d view.Document, early, wrong error) error {
-	if err := d.Write(f.OutOrStdout(), f.out); err != nil {
+	if err := d.Write(f.cmd.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)
 	}
 	if early != nil {
@@ -179,4 +181,69 @@ func (f *shared) judge(r sim.Report) error {
 		errs = append(errs, rule.Check(&r))
 	}
 	return errors.Join(errs...)
+}
+
+// report simulates the scenario that the flags describe and shows what came of it.
+func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*sim.Scenario) error) error {
+	s, err := f.load(adjust...)
+	if err != nil {
+		return err
+	}
+	r, err := f.simulate(s)
+	if errors.Is(err, sim.ErrInterrupted) && r.Reps > 0 {
+		err = fmt.Errorf("the report covers the finished replications: %w", err)
+	} else if err != nil {
+		return err
+	}
+	result := view.Result{
+		Scenario: s, Text: f.text, Report: r, Command: f.program.commandLine(r.Seed),
+		Thresholds: f.rules, Describe: rival.Describe,
+	}
+	return f.finish(show(result), err, f.judge(r))
+}
+
+// simulate runs s, with a progress bar on a terminal.
+func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
+	runner := sim.Runner{Parallel: f.parallel}
+	show, clear := phases(f.cmd.ErrOrStderr())
+	defer clear()
+	if show != nil {
+		runner.Progress = func(done float64) { show(f.cmd.Name(), int(1000*done), 1000) }
+	}
+	return f.program.simulate(runner, f.cmd.Context(), s)
+}
+
+// commandLine returns the shell command that repeats the figures: as this program was called, with the
+// seed, and with what was measured in the place of --calibrate.
+func (p *program) commandLine(seed uint64) string {
+	words := []string{"leasesim"}
+	seeded := false
+	for i, arg := range p.args {
+		if arg == "--calibrate" || strings.HasPrefix(arg, "--calibrate=") {
+			for _, set := range p.measured {
+				words = append(words, "--set", quoted(set))
+			}
+			continue
+		}
+		if i > 0 && p.args[i-1] == "--calibrate" {
+			continue
+		}
+		seeded = seeded || arg == "--seed" || strings.HasPrefix(arg, "--seed=")
+		words = append(words, quoted(arg))
+	}
+	if !seeded {
+		words = append(words, fmt.Sprintf("--seed %d", seed))
+	}
+	return strings.Join(words, " ")
+}
+
+// plain are words that no shell reads anything into.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,%+@-]+$`)
+
+// quoted is a word as a POSIX shell takes it back.
+func quoted(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -12,46 +12,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-func (p *program) runCommand() *cobra.Command {
-	return p.simulating("run", func(f *shared) error { return f.report(view.Run) }).Command
+func runCommand(p *program) *cobra.Command {
+	return p.simulating("run", func(f *shared) error { return f.report(view.Run) }).cmd
 }
 
-// report simulates the scenario that the flags describe and shows what came of it.
-func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*sim.Scenario) error) error {
-	s, err := f.load(adjust...)
-	if err != nil {
-		return err
-	}
-	r, err := f.simulate(s)
-	if errors.Is(err, sim.ErrInterrupted) && r.Reps > 0 {
-		err = fmt.Errorf("the report covers the finished replications: %w", err)
-	} else if err != nil {
-		return err
-	}
-	result := view.Result{
-		Scenario: s, Text: f.text, Report: r, Command: f.program.commandLine(r.Seed),
-		Thresholds: f.rules, Describe: rival.Describe,
-	}
-	return f.finish(show(result), err, f.judge(r))
-}
-
-// simulate runs s, with a progress bar on a terminal.
-func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
-	runner := sim.Runner{Parallel: f.parallel}
-	show, clear := phases(f.ErrOrStderr())
-	defer clear()
-	if show != nil {
-		runner.Progress = func(done float64) { show(f.Name(), int(1000*done), 1000) }
-	}
-	return f.program.simulate(runner, f.Context(), s)
-}
-
-func (p *program) compareCommand() *cobra.Command {
+func compareCommand(p *program) *cobra.Command {
 	var rivals []string
 	var real bool
 	var redis string
 	f := p.simulating("compare", func(f *shared) error {
-		given := f.Flags().Changed
+		given := f.cmd.Flags().Changed
 		switch {
 		case real && given("rivals"):
 			return fmt.Errorf("%w: --rivals cannot be combined with --live", errUsage)
@@ -66,33 +36,33 @@ func (p *program) compareCommand() *cobra.Command {
 		return f.report(view.Comparison, func(s *sim.Scenario) error {
 			if given("rivals") {
 				s.Rivals = nil
-				return f.addRivals(s, rivals, true)
+				return addRivals(f, s, rivals, true)
 			}
-			return f.defaultRivals(s)
+			return defaultRivals(f, s)
 		})
 	})
-	flags := f.Flags()
+	flags := f.cmd.Flags()
 	flags.StringSliceVar(&rivals, "rivals", nil,
 		"algorithms, separated by commas (default: the scenario's, or all that can hold its limits)")
 	flags.BoolVar(&real, "live", false,
 		"comparison with real processes instead of other algorithms")
 	flags.StringVar(&redis, "redis", "",
 		"with --live: host:port or URL of a real Redis (default: an embedded one)")
-	return f.Command
+	return f.cmd
 }
 
 // defaultRivals leaves s those of its algorithms that can take part, or gives it all that can.
-func (f *shared) defaultRivals(s *sim.Scenario) error {
+func defaultRivals(f *shared, s *sim.Scenario) error {
 	names := s.Rivals
 	if s.Rivals = nil; len(names) == 0 {
 		names = rival.Names()
 	}
-	return f.addRivals(s, names, false)
+	return addRivals(f, s, names, false)
 }
 
 // addRivals adds the algorithms that can take part in s. That another cannot is an error where all
 // are asked for, else it is said. One key is enough to see whether it can.
-func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
+func addRivals(f *shared, s *sim.Scenario, names []string, all bool) error {
 	full := s.Defaults()
 	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}
 	for _, g := range full.Groups {
@@ -109,7 +79,7 @@ func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
 		case all:
 			return fmt.Errorf("%w: --rivals: %w", errUsage, err)
 		default:
-			fmt.Fprintln(f.ErrOrStderr(), prefixed(fmt.Errorf("without %s: %w", name, err)))
+			fmt.Fprintln(f.cmd.ErrOrStderr(), prefixed(fmt.Errorf("without %s: %w", name, err)))
 		}
 	}
 	return nil

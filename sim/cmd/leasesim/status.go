@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/internal/safetext"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// Exit statuses, as docs/simulator.md lists them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitExceeded    = 3
+	exitInfeasible  = 4
+	exitInterrupted = 130 // as a shell says of a program that Ctrl-C ended
+)
+
+var (
+	// errExceeded: the run worked and found the bound exceeded.
+	errExceeded = errors.New("leasesim: the bound was exceeded")
+	// errDisagree: compare --live worked and found a difference.
+	errDisagree = errors.New("leasesim: the simulation and the real fleet disagree")
+	// errUsage is wrapped by what is wrong with a command line.
+	errUsage = errors.New("leasesim")
+)
+
+// statuses says which error ends the command with which status; the first that fits counts.
+var statuses = []struct {
+	err    error
+	status int
+}{
+	{errUsage, exitUsage},
+	{live.ErrUsage, exitUsage},
+	{scenfile.ErrInvalid, exitUsage},
+	{sim.ErrInvalidScenario, exitUsage},
+	{search.ErrStress, exitUsage},
+	{sim.ErrInterrupted, exitInterrupted},
+	{search.ErrInfeasible, exitInfeasible},
+	{errExceeded, exitExceeded},
+	{errDisagree, exitExceeded},
+	{search.ErrNotMet, exitExceeded},
+}
+
+// shownText returns the text of an error for a terminal: without control characters, which a server, a
+// file or a key may have put there, and no longer than a screen.
+func shownText(text string) string { return safetext.Text(text, 4000, "\n") }
+
+// statusOf is the exit status of an error.
+func statusOf(err error) int {
+	for _, s := range statuses {
+		if errors.Is(err, s.err) {
+			return s.status
+		}
+	}
+	return exitFailed
+}
+
+// ourNames are the names of our packages in front of an error, with what the error is in general,
+// where something particular follows.
+var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease|hybrid|redisbucket): ` +
+	`(?:invalid (?:scenario|limit|quantity|trace|policy|config|configuration): )?`)
+
+// moved is the answer of a node of a cluster for a key that another node has.
+var moved = regexp.MustCompile(`\bMOVED \d+ `)
+
+// prefixed writes an error for readers that do not know our packages. It begins with the name of the
+// program, or with the file that is wrong.
+func prefixed(err error) string {
+	s := err.Error()
+	for ourNames.MatchString(s) {
+		s = ourNames.ReplaceAllString(s, "$1")
+	}
+	if moved.MatchString(s) {
+		s += "; the server is a node of a Redis Cluster: use a URL with redis+cluster://, or " +
+			"rediss+cluster:// for TLS"
+	}
+	s = shownText(s)
+	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {
+		return s
+	}
+	return "leasesim: " + s
+}
+
+// faults collects what is wrong with a command line.
+type faults []error
+
+func (f *faults) addf(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
+	}
+}
