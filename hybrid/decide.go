@@ -17,6 +17,7 @@ import (
 type request struct {
 	name     string
 	spot     spot                   // of the key; the zero value where it was not looked up yet
+	proposed proposed               // for the key; the zero value where it was not looked up yet
 	handle   *atomic.Pointer[entry] // of the Key by which the request came; nil where it came by name
 	own      *proposal              // of a KeyWith; nil for others
 	n        int64
@@ -58,6 +59,7 @@ type decision struct {
 	hold     hold          // the entry's tokens that an admitted request has
 	wait     time.Duration // after a denial: the earliest time at which it makes sense to ask again
 	away     *storeNode    // that has decided for a key without an entry, by the local share
+	most     int64         // all that a request can get of such a key
 	// The outlook, for a Result; nil where there is an entry.
 	outlook *protocol.Outlook
 }
@@ -243,6 +245,7 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 // request may be admitted all the same.
 func (m *member) deny(r request, d decision) decision {
 	o := m.observer
+	r.n = d.capped(r.patience, r.n)
 	overruled := o.overrules(d.err)
 	misconfigured := errors.Is(d.err, ErrInvalidConfig)
 	n := countable(r.n)
@@ -274,6 +277,19 @@ func (m *member) deny(r request, d decision) decision {
 
 // byLimit reports whether a denial is that of a key's limits, or of its local share.
 func (d *decision) byLimit() bool { return d.entry != nil || d.away != nil }
+
+// capped returns how many of n tokens a request for up to n can get of d's key, or n of any other request.
+func (d *decision) capped(p protocol.Patience, n int64) int64 {
+	switch {
+	case p != protocol.UpTo:
+		return n
+	case d.entry != nil:
+		return min(n, d.entry.client.Capacity())
+	case d.away != nil:
+		return min(n, d.most)
+	}
+	return n
+}
 
 // book counts n tokens, which a request that is joined has not got because of d, at d's key.
 func (m *member) book(d *decision, n int64) {

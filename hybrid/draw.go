@@ -51,6 +51,7 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	if err != nil {
 		return decision{err: err}, true
 	}
+	r.proposed = own // for an entry, or LimitsFor would be asked twice
 	if away && !n.full() && n.claimProbe(m.cfg.Clock.Now()) {
 		return decision{}, false
 	}
@@ -162,7 +163,7 @@ func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
 	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n}
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n, most: t.Most()}
 	n.countFallback(took, took)
 	if !d.ok {
 		d.wait = o.RetryAfter

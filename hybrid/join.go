@@ -375,11 +375,13 @@ func (p *part) inUse() *entry {
 func (p *part) ask(r request) decision {
 	r.name, r.handle, r.own, r.n, r.tried, r.joined = p.name, &p.e, p.own, p.of(r.n), p.inUse(), true
 	r.n, r.patience = r.tried.most(r), p.m.patience(r.patience)
-	d := p.m.answer(r)
-	if !d.ok && p.m.observer.overrules(d.err) {
-		d = p.m.deny(r, d)
-	}
-	return d
+	return p.m.answer(r)
+}
+
+// admits reports whether d, the answer of p's key if it was asked, is no obstacle: where its Limiter shadows, a
+// denial by a limit is none.
+func (p *part) admits(d *decision) bool {
+	return d.ok || (d.byLimit() || d.err != nil) && p.m.observer.overrules(d.err)
 }
 
 // decide answers a request that does not wait in line, where the pools did not have it all.
@@ -397,13 +399,13 @@ func (j *Joined) decide(r request) agreement {
 	told := make([]decision, len(j.parts))
 	// The key that is likeliest to deny comes first: nothing has been taken from the others yet.
 	if i := j.scarcest(r); i >= 0 {
-		if told[i] = j.parts[i].ask(r); !told[i].ok {
+		if told[i] = j.parts[i].ask(r); !j.parts[i].admits(&told[i]) {
 			return j.deny(r, told)
 		}
 	}
 	var lacking []int
 	for i := range j.parts {
-		if told[i].ok {
+		if j.parts[i].admits(&told[i]) {
 			continue
 		}
 		e := j.parts[i].inUse()
@@ -423,7 +425,8 @@ func (j *Joined) decide(r request) agreement {
 	var wg sync.WaitGroup
 	for k, i := range lacking {
 		ask := func() {
-			if told[i] = j.parts[i].ask(asked); !told[i].ok && r.patience != protocol.NoWait {
+			told[i] = j.parts[i].ask(asked)
+			if !j.parts[i].admits(&told[i]) && r.patience != protocol.NoWait {
 				cancel()
 			}
 		}
@@ -434,40 +437,58 @@ func (j *Joined) decide(r request) agreement {
 		}
 	}
 	wg.Wait()
-	denied := func(d decision) bool { return !d.ok }
-	if !slices.ContainsFunc(told, denied) && r.patience == protocol.UpTo && r.n > 0 {
-		j.level(r.n, told)
+	for i := range told {
+		if !j.parts[i].admits(&told[i]) {
+			return j.deny(r, told)
+		}
 	}
-	if slices.ContainsFunc(told, denied) {
+	if r.patience == protocol.UpTo && r.n > 0 && !j.level(&r, told) {
 		return j.deny(r, told)
 	}
-	return agreement{ok: true, told: told}
+	return j.agree(r, told)
 }
 
-// level trims an UpTo request for n to the smallest grant among the keys. A key that has granted less
-// than a request for one token asks of it has denied. The rest counts as denied at the smallest alone.
-func (j *Joined) level(n int64, told []decision) {
-	asked, least := n, -1
+// level lowers r, for up to r.n tokens, to the smallest grant among the keys. What is left of it counts as denied
+// at that key. It is false, and r is unchanged, where a key has granted less than a request for one token asks of
+// it: that has denied.
+func (j *Joined) level(r *request, told []decision) bool {
+	n, least := r.n, -1
 	for i := range told {
-		d, p := &told[i], &j.parts[i]
-		if short := p.of(asked) - d.taken; d.ok && short > 0 && p.m.cfg.Policy.Shadow {
-			p.m.book(d, countable(short))
-			d.shadowed, d.taken = true, p.of(asked)
-		}
-		if most := d.taken / p.times; most < n {
+		if most := told[i].taken / j.parts[i].times; most < n && !j.parts[i].m.cfg.Policy.Shadow {
 			n, least = most, i
 		}
 	}
+	if least < 0 {
+		return true
+	}
+	p, d := &j.parts[least], &told[least]
+	if n == 0 {
+		d.ok, d.taken = false, 0
+		return false
+	}
+	p.m.book(d, countable(d.capped(r.patience, p.of(r.n))-p.of(n)))
+	r.n = n
+	return true
+}
+
+// agree has every key give what r asks of it. What a Limiter that shadows has not given counts as denied there.
+func (j *Joined) agree(r request, told []decision) agreement {
 	for i := range told {
-		d, p := &told[i], &j.parts[i]
-		d.hold.giveBack(p.m, p.name, p.own, d.hold.n-n*p.times)
-		d.ok = n > 0 || i != least
-		d.taken = n * p.times
+		p, d := &j.parts[i], &told[i]
+		n := p.of(r.n)
+		switch {
+		case !d.ok:
+			one := r
+			one.name, one.n, one.joined = p.name, n, true
+			*d = p.m.deny(one, *d)
+		case d.taken < n:
+			p.m.book(d, countable(max(0, d.capped(r.patience, n)-d.taken)))
+			d.shadowed = true
+		}
+		d.hold.giveBack(p.m, p.name, p.own, d.hold.n-n)
+		d.taken = n
 	}
-	if n > 0 && least >= 0 {
-		p := &j.parts[least]
-		p.m.book(&told[least], countable(p.of(asked-n)))
-	}
+	return agreement{ok: true, told: told}
 }
 
 // invalid returns why a request for n tokens is refused before any key is asked.
@@ -505,7 +526,7 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 		d := &told[i]
 		wait := time.Duration(0)
 		switch {
-		case d.ok || !d.byLimit() && d.err == nil:
+		case j.parts[i].admits(d) || !d.byLimit() && d.err == nil:
 			continue // or not asked
 		case d.err == nil:
 			p := &j.parts[i]
@@ -564,11 +585,11 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 			}
 			return agreement{}, i
 		}
-		if !told[i].ok {
+		if !p.admits(&told[i]) {
 			return j.deny(r, told), -1
 		}
 	}
-	return agreement{ok: true, told: told}, -1
+	return j.agree(r, told), -1
 }
 
 // askSoon is ask for as long as what the others gave may lie idle; late, that this ended the wait.
@@ -582,7 +603,7 @@ func (p *part) askSoon(r request) (d decision, late bool) {
 	defer cancel()
 	r.ctx = ctx
 	d = p.ask(r)
-	return d, !d.ok && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
+	return d, !p.admits(&d) && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
 // scarcest is the part to ask before the others are drawn from: one that is sure to deny, or else the one

@@ -314,7 +314,12 @@ func TestTakeUpToOfAJoinTakesWhatAllHave(t *testing.T) {
 		check(t, err == nil && r.OK && r.Taken == 0, "%+v, %v", r, err)
 		t.intact(l, map[string]int64{"a": 93, "b": 0, "c": 16})
 		equal(t, l.Stats().Admitted, 7+7+14, "admitted")
-		equal(t, l.Stats().Denied, 48+50, "denied, at the key that has least")
+		equal(t, l.Stats().Denied, 5+7, "denied, at the key that has least")
+		for range 3 {
+			_, err = j.TakeUpTo(t.Context(), math.MaxInt64)
+			noErr(t, err)
+		}
+		equal(t, l.Stats().Denied, 5+7+3*7, "denied: never more than the burst for a request")
 		// A token of c is not enough for a request that needs two of it.
 		must(t, l.AllowN("c", 15), "denied")
 		time.Sleep(time.Second)
@@ -350,6 +355,30 @@ func TestAJoinWithAShadow(t *testing.T) {
 		t.intact(l, map[string]int64{"k": 5})
 		conserved(t, s)
 		equal(t, s.Stats().Admitted, 3, "admitted by the shadow")
+	})
+}
+
+// A Limiter that shadows counts what it would have denied of a request that is admitted: once, and no more than the
+// other keys agree on.
+func TestAShadowInAJoinCountsWhatWasAgreedOn(t *testing.T) {
+	bubble(t, func(t *world) {
+		shadow := of(hybrid.PerHour(1).WithBurst(5))
+		shadow.Policy.Shadow = true
+		s := t.start(shadow)
+		l := t.start(by(hybrid.Policy{}, hybrid.PerHour(1).WithBurst(3)))
+		r, err := l.Join(s.Key("s"), l.Key("k")).TakeUpTo(t.Context(), 10)
+		check(t, err == nil && r.Taken == 3 && !r.Shadowed, "%+v, %v", r, err)
+		equal(t, s.Stats().Shadowed+l.Stats().Denied, 0, "denied although all that the burst has was taken")
+		// when one key is gathered in several tries, the shadow is asked in each
+		for s.Stats().Shadowed == 0 {
+			s.Allow("s")
+		}
+		before := s.Stats().Shadowed
+		slow := t.process(hybrid.PerMinute(12).WithBurst(2))
+		drain(slow, "slow")
+		time.Sleep(3 * time.Second)
+		noErr(t, l.Join(s.Key("s"), slow.Key("slow"), t.process(hybrid.PerSecond(100)).Key("unknown")).WaitN(t.Context(), 2))
+		equal(t, s.Stats().Shadowed-before, 2, "shadowed")
 	})
 }
 

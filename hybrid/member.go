@@ -214,11 +214,15 @@ func (m *member) activate(r *request) (*entry, error) {
 		if e := r.spot.entry(); e != nil {
 			return e, nil
 		}
-		own, err := m.proposed(r)
+		own, err := r.proposed, error(nil)
+		if own.config == nil || own.kept || m.outdated(&own) {
+			own, err = m.proposed(r)
+		}
 		if err == nil {
 			err = m.addSlot(&r.spot)
 		}
 		if err != nil {
+			m.forget(r.spot.slot)
 			return nil, err
 		}
 		if e := m.newEntry(r.spot.slot, own); e != nil {
@@ -228,6 +232,18 @@ func (m *member) activate(r *request) (*entry, error) {
 			return e, nil
 		}
 		r.spot = m.keys.locate(r.name) // its slot has left the table
+	}
+}
+
+// forget has s leave the table that was added for a request and knows nothing.
+func (m *member) forget(s *slot) {
+	if s == nil {
+		return
+	}
+	m.keys.idle.mu.Lock()
+	defer m.keys.idle.mu.Unlock()
+	if s.key.AtRest() && s.key.UnderWay() == nil && s.next == nil {
+		m.idleLocked(s, m.cfg.Clock.Now(), 0)
 	}
 }
 

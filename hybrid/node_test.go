@@ -315,3 +315,39 @@ func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 		equal(t, l.Stats().Degraded, 0, "keys are degraded")
 	})
 }
+
+// While its node is away a new key asks LimitsFor once for a request, whatever decides about it, and leaves the
+// table though its limits can no longer be had.
+func TestANewKeyInAnOutageAsksForItsLimitsOnce(t *testing.T) {
+	bubble(t, func(t *world) {
+		asked := 0
+		l := t.startOn(t.cluster(), hybrid.Config{KeysMax: 5, LimitsFor: func(key string) []hybrid.Limit {
+			if asked++; key[2] == 'x' && asked > 1 {
+				return nil // their source has failed
+			}
+			return limits(hybrid.PerSecond(1000))
+		}})
+		// Given a node that is away,
+		must(t, l.Allow("0:known"), "denied")
+		time.Sleep(2 * time.Second)
+		t.every(away)
+		l.Allow("0:known")
+		time.Sleep(50 * time.Millisecond)
+		// when new keys are asked for by requests that wait, and others by one that may be the probe,
+		for i := range 8 {
+			asked = 0
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			_ = l.Wait(ctx, fmt.Sprint("0:x", i))
+			cancel()
+			check(t, asked <= 1, "Wait: LimitsFor was asked %d times", asked)
+			asked = 0
+			l.Allow(fmt.Sprint("0:y", i))
+			check(t, asked <= 1, "Allow: LimitsFor was asked %d times", asked)
+			time.Sleep(100 * time.Millisecond)
+		}
+		// then all of them leave in time.
+		t.every(verdict{})
+		time.Sleep(300 * time.Hour)
+		equal(t, l.Stats().Keys, 0, "keys")
+	})
+}
