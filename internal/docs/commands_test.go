@@ -171,7 +171,7 @@ func commandsOf(page, text string) (all []command) {
 		line := lines[i]
 		shell, indented := strings.HasPrefix(line, "\t"), strings.HasPrefix(line, "    ")
 		if !shell && (list || !indented) {
-			list = strings.HasPrefix(strings.TrimSpace(line), "- ") || list && (line == "" || line[0] == ' ')
+			list = listItem.MatchString(line) || list && (line == "" || line[0] == ' ')
 			continue
 		}
 		c := command{page: page, line: i + 1, text: strings.TrimSpace(line)}
@@ -207,6 +207,7 @@ func commandsOfComment(file, source string) []command {
 var (
 	leasesimCommand = regexp.MustCompile(
 		`(?:^|\s)(?:leasesim|go run (?:-C \.\. )?\./sim/cmd/leasesim) (\w+)([^|;>#]*)`)
+	listItem     = regexp.MustCompile(`^\s*(?:-|\d+\.) `)
 	flagWord     = regexp.MustCompile(`(?:^|\s)(--?[a-z][\w-]*)`)
 	fileArgument = regexp.MustCompile(`(?:^|[\s=])((?:\.\./|\./)?[\w-]+(?:/[\w.-]*)+)`)
 )
