@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A key that is asked seldom never comes into use: it stays at rest, and each of its requests is a
+// A key that is asked seldom, by Allow or Take, stays at rest, and each of its requests is a
 // draw, a lease call that leases nothing (docs/protocol.md section 8.17). That takes no entry, no
 // place in the scheduler and no timer. Where a draw does not end with the request admitted, the key
 // comes into use: its new entry takes the draw over as its own call, with the request in its queue.
@@ -93,7 +93,8 @@ func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 		CallTimeout: m.cfg.CallTimeout}
 }
 
-// denyAway denies r, if its node n is away and the local share of every unheard key is empty. That needs no slot.
+// denyAway denies r without a slot, if its node n is away and the policy or the limits deny every unheard key
+// (Terms.Denies).
 func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision, done bool) {
 	now, t := m.cfg.Clock.Now(), m.termsAt(n, c)
 	if !t.Denies(n.breaker.Active()) {

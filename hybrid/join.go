@@ -21,7 +21,7 @@ const joinMax, holdsInline = 16, 4
 
 // Joined decides about several keys at once, such as everybody's, a tenant's and a user's: a
 // request is admitted where every key has room, and then takes from all of them. Otherwise it takes
-// from none: what it had taken goes back, and each bucket credits what it has not refilled since. A
+// from none: what it had taken goes back, and each bucket takes it less what it has refilled since. A
 // request for n tokens asks for n of every key, and for 2n of a key that was given twice.
 //
 // The keys' bounds hold for the fleet in any window. For a moment it may admit fewer than one process would,
@@ -126,7 +126,7 @@ func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 
 // TakeEach takes n[i] tokens of the key that was the i-th argument of Join, for every key or for none: one
 // request and its 500 words, say, of which each has a limit. It is Take otherwise; Result.Taken is of the key
-// that binds. A number of numbers that is not that of the keys is an error that wraps ErrInvalidN.
+// that binds. Where len(n) is not the number of keys given to Join, the error wraps ErrInvalidN.
 func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	e, err := j.eachOf(n)
 	if err != nil {
@@ -370,16 +370,16 @@ func (p *part) inUse() *entry {
 	return e
 }
 
-// ask is the answer of one key. A denial is neither counted nor told yet by its Limiter, because it may be
-// that of another key which counts.
+// ask is the answer of one key. Its Limiter does not count or announce a denial here: Joined.deny does that for
+// the one key that binds.
 func (p *part) ask(r request) decision {
 	r.name, r.handle, r.own, r.n, r.tried, r.joined = p.name, &p.e, p.own, p.of(r.n), p.inUse(), true
 	r.n, r.patience = r.tried.most(r), p.m.patience(r.patience)
 	return p.m.answer(r)
 }
 
-// admits reports whether d, the answer of p's key if it was asked, is no obstacle: where its Limiter shadows, a
-// denial by a limit is none.
+// admits reports whether d, the answer of p's key, lets the request pass: as a denial by a limit does where the
+// Limiter shadows. It is false for a key that was not asked.
 func (p *part) admits(d *decision) bool {
 	return d.ok || (d.byLimit() || d.err != nil) && p.m.observer.overrules(d.err)
 }
@@ -471,7 +471,7 @@ func (j *Joined) level(r *request, told []decision) bool {
 	return true
 }
 
-// agree has every key give what r asks of it. What a Limiter that shadows has not given counts as denied there.
+// agree trims every grant to r. Tokens that a shadowing Limiter has not given count as denied there.
 func (j *Joined) agree(r request, told []decision) agreement {
 	for i := range told {
 		p, d := &j.parts[i], &told[i]
@@ -504,7 +504,8 @@ func (j *Joined) refuse(err error) agreement {
 	return agreement{err: err}
 }
 
-// deny gives everything back. The request counts as denied at the key that binds and at no other.
+// deny gives everything back. The request counts at the key that binds and at no
+// other: as denied, or as member.deny says for an error.
 func (j *Joined) deny(r request, told []decision) agreement {
 	a := agreement{told: told, binding: j.bindingOf(r, told)}
 	for i := range told {
@@ -592,7 +593,8 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 	return j.agree(r, told), -1
 }
 
-// askSoon is ask for as long as what the others gave may lie idle; late, that this ended the wait.
+// askSoon asks and waits at most max(2 Targets, CallTimeout), as tokens of other keys lie idle meanwhile. late
+// reports that this time ran out.
 func (p *part) askSoon(r request) (d decision, late bool) {
 	outer := r.ctx
 	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))

@@ -144,7 +144,7 @@ func (s *chaos) close() {
 	}
 }
 
-// verb is what to do next.
+// verb draws the next verb by its weight.
 func (s *chaos) verb() string {
 	all := deeds
 	if !s.change {
@@ -163,7 +163,7 @@ func (s *chaos) verb() string {
 	panic("no deed")
 }
 
-// deeds are what a process does, and how often. From Refund on they change what is in force.
+// deeds lists the verbs of a process with their weights. From Refund on they change the limits in force.
 var deeds = []struct {
 	verb   string
 	weight int

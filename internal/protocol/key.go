@@ -176,7 +176,7 @@ func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	return k.memory.limits(k.own)
 }
 
-// Limits is InUse where they were heard.
+// Limits returns the limits that a reply named within the last T; otherwise nil.
 func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	if !k.memory.recent(now) {
 		return nil
@@ -184,7 +184,7 @@ func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	return k.InUse(now)
 }
 
-// Owes reports whether k has admitted requests of which the bucket was not told.
+// Owes reports whether k may have admitted requests of which the bucket was not told.
 func (k *Key) Owes() bool { return k.unheard != nil }
 
 // Denied reports whether k is at rest and its last request was denied.

@@ -6,14 +6,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Never is the time at which nothing is due: only an event can bring news.
+// Never is a time that does not come: it needs no timer.
 const Never = clock.Instant(1<<63 - 1)
 
 // Patience is how long a request is willing to wait.
 type Patience int8
 
 const (
-	// NoWait takes what is here.
+	// NoWait takes n tokens that are here, or none.
 	NoWait Patience = iota
 	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so if it is
 	// denied in the end it has cost the others nothing.
@@ -34,7 +34,7 @@ const (
 	VerdictExceedsBurst                // they never will be
 	VerdictTooLate                     // they cannot be there by its deadline
 	VerdictCancelled                   // Cancel was called
-	VerdictClosed                      // Leave or Close was
+	VerdictClosed                      // Leave or Close was called
 )
 
 // Decision is the answer to a request.
@@ -52,7 +52,7 @@ type Decision struct {
 // OK reports whether the request is admitted.
 func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 
-// Ask is what one request asks for.
+// Ask describes one request.
 type Ask struct {
 	N        int64
 	Patience Patience

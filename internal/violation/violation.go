@@ -1,4 +1,4 @@
-// Package violation has the value in which validation reports a field that cannot be used.
+// Package violation defines Violation, which describes a field that cannot be used.
 // Package lease exports it as lease.Violation.
 package violation
 
@@ -41,7 +41,7 @@ func (v *Violation) Error() string {
 	return text
 }
 
-// Text is the value and the wanted one, for a reader who sees the path elsewhere.
+// Text leaves out the path: the value, or the length of a slice, and Want. A file shows the path by its position.
 func (v *Violation) Text() string {
 	if v.Value == nil {
 		return v.Want
@@ -112,7 +112,7 @@ func (l *List) add(v *Violation) {
 }
 
 // Adopt adds the Violations in err, with the paths that place returns. Each still wraps its own sentinels. An err
-// without any is one.
+// that holds no Violation is added as one, with its text.
 func (l *List) Adopt(err error, place func(path string) string) {
 	all := All(err)
 	if err != nil && len(all) == 0 {
