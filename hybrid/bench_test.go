@@ -107,7 +107,7 @@ func BenchmarkIdleKeyBytes(b *testing.B) {
 	l := newTable(b, hybrid.PerHour(1000), 2*million)
 	before := heapInUse()
 	for _, n := range names {
-		l.TryAllow(n)
+		l.Key(n).TryAllow()
 	}
 	awaitRest(b, l)
 	bytes := float64(heapInUse()-before) / float64(million)
@@ -130,7 +130,7 @@ func BenchmarkNewKeys(b *testing.B) {
 		start := time.Now()
 		last := start
 		for i, n := range names[at*million : (at+1)*million] {
-			l.TryAllow(n)
+			l.Key(n).TryAllow()
 			now := time.Now()
 			took[i] = now.Sub(last)
 			last = now
@@ -155,7 +155,7 @@ func BenchmarkLimiterAllowOfAMillion(b *testing.B) {
 	names := customers(million)
 	l := newTable(b, hybrid.PerSecond(1<<30), 2*million)
 	for _, n := range names {
-		l.TryAllow(n)
+		l.Key(n).TryAllow()
 	}
 	awaitRest(b, l)
 	hot := make([]string, 10_000)
@@ -165,7 +165,7 @@ func BenchmarkLimiterAllowOfAMillion(b *testing.B) {
 	for cold := true; cold; {
 		cold = false
 		for _, n := range hot {
-			cold = !l.TryAllow(n) || cold
+			cold = !l.Key(n).TryAllow() || cold
 		}
 	}
 	i := 0
@@ -186,7 +186,7 @@ func BenchmarkLimiterAllowOfAMillion(b *testing.B) {
 	uniform := min(million/10, b.N)
 	start := time.Now()
 	for _, n := range names[10_000:][:uniform] {
-		l.TryAllow(n)
+		l.Key(n).TryAllow()
 	}
 	b.ReportMetric(float64(time.Since(start))/float64(uniform), "uniform-ns/op")
 }

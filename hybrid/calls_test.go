@@ -25,7 +25,7 @@ func TestCallsDueTogetherTravelTogether(t *testing.T) {
 		}
 		travel("begin", 5, func() {
 			for i := range keys {
-				l.TryAllow(fmt.Sprint(i))
+				l.Key(fmt.Sprint(i)).TryAllow()
 			}
 			time.Sleep(10 * time.Millisecond)
 		})
@@ -42,10 +42,10 @@ func TestCallsDueTogetherTravelTogether(t *testing.T) {
 func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerSecond(1000))
-		l.TryAllow("a")
+		l.Key("a").TryAllow()
 		synctest.Wait()
 		// A batch has just gone, so that b's call is held back until a request waits for c's.
-		l.TryAllow("b")
+		l.Key("b").TryAllow()
 		synctest.Wait()
 		equal(t, t.callsFor("b"), 0, "calls for b")
 		t.lasts(0, 0, func() { noErr(t, l.Wait(t.Context(), "c")) }) // from a store that answers at once
@@ -136,7 +136,7 @@ func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
 		l := t.start(hybrid.Config{Limits: limits(limit), CallTimeout: time.Second})
 		bound := newMeter(limit)
 		ask := func(seconds int) (admitted int) {
-			return admits(2000*seconds, time.Second/2000, func() bool { return bound.admitIf(l.TryAllow("k")) })
+			return admits(2000*seconds, time.Second/2000, func() bool { return bound.admitIf(l.Key("k").TryAllow()) })
 		}
 		ask(3)
 		got := ask(10)
@@ -294,7 +294,7 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 			check(t, err == nil && r.OK, "%+v, %v", r, err)
 		})
 		synctest.Wait()
-		check(t, l.KeyWith("k", hybrid.PerHour(1).WithBurst(5)).Allow(), "denied")
+		check(t, l.KeyWithLimits("k", hybrid.PerHour(1).WithBurst(5)).Allow(), "denied")
 		wait()
 		st := conserved(t, l)
 		check(t, st.Admitted == 9 && st.Denied == 0, "%+v", st)
@@ -303,7 +303,7 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		l := slow(t)
 		wait := background(func() { check(t, l.Allow("k"), "denied") })
 		synctest.Wait()
-		l.TryAllow("k")
+		l.Key("k").TryAllow()
 		equal(t, l.Stats().Waiting, 1, "waiting")
 		wait()
 	})

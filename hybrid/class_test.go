@@ -188,7 +188,7 @@ func TestClassesTogetherKeepThePromiseAndTheFirstGoesOn(t *testing.T) {
 // reserve is a reservation that is OK.
 func reserve(t *world, l *hybrid.Limiter, key string, estimate int64) *hybrid.Reservation {
 	t.Helper()
-	r, err := l.Reserve(t.Context(), key, estimate)
+	r, err := l.Key(key).Reserve(t.Context(), estimate)
 	must(t, err == nil && r.OK(), "%d not reserved: %+v, %v", estimate, r.Result(), err)
 	return r
 }
@@ -247,7 +247,7 @@ func TestAKeyThatOwesDeniesAReservationOfNothing(t *testing.T) {
 	} {
 		for name, reserve := range map[string]func(*world, *hybrid.Limiter) (*hybrid.Reservation, error){
 			"one key": func(t *world, l *hybrid.Limiter) (*hybrid.Reservation, error) {
-				return l.Reserve(t.Context(), "k", 0)
+				return l.Key("k").Reserve(t.Context(), 0)
 			},
 			"two keys": func(t *world, l *hybrid.Limiter) (*hybrid.Reservation, error) {
 				return joined(l, "k", "other").Reserve(t.Context(), 0)

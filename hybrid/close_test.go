@@ -38,14 +38,14 @@ func TestCloseWakesWaiters(t *testing.T) {
 		close(hold)
 		synctest.Wait()
 		st := l.Stats()
-		check(t, !l.Allow("k") && !l.AllowN("k", 2) && !l.TryAllow("k"), "a closed limiter admits")
+		check(t, !l.Allow("k") && !l.AllowN("k", 2) && !l.Key("k").TryAllow(), "a closed limiter admits")
 		check(t, !k.Allow() && !k.TryAllow() && !l.Allow("new"), "a closed limiter admits")
 		_, err := l.Take(context.Background(), "k", 1)
 		isErr(t, err, hybrid.ErrClosed)
-		_, err = l.TakeUpTo(context.Background(), "k", 1)
+		_, err = l.Key("k").TakeUpTo(context.Background(), 1)
 		isErr(t, err, hybrid.ErrClosed)
 		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrClosed)
-		isErr(t, l.WaitN(t.Context(), "k", 0), hybrid.ErrClosed) // though it would cost nothing
+		isErr(t, l.Key("k").WaitN(t.Context(), 0), hybrid.ErrClosed) // though it would cost nothing
 		isErr(t, l.Wait(t.Context(), ""), hybrid.ErrClosed)
 		check(t, !l.AllowN("k", 0), "a closed limiter admits")
 		after := l.Stats()
@@ -99,9 +99,9 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 			must(t, l.AllowN(fmt.Sprint(i), 3), "denied")
 		}
 		must(t, l.Stats().Held > 0, "nothing is held")
-		l.TryAllow("late")
+		l.Key("late").TryAllow()
 		synctest.Wait()
-		l.Refund("0", 2)
+		l.Key("0").Refund(2)
 		noErr(t, l.Shutdown(t.Context()))
 		t.has("0", 999, 0)
 		for i := 1; i < 20; i++ {
@@ -122,7 +122,7 @@ func TestShutdownCountsWhatIsAskedMeanwhileAsInvalid(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		before := l.Stats()
 		for range 7 {
-			check(t, !l.TryAllow("k") && !l.AllowN("k", 5), "admitted during Shutdown")
+			check(t, !l.Key("k").TryAllow() && !l.AllowN("k", 5), "admitted during Shutdown")
 		}
 		after := l.Stats()
 		check(t, after.Denied == before.Denied && after.Invalid == before.Invalid+14,
@@ -185,7 +185,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 		n   int64
 		ask func(l *hybrid.Limiter) bool
 	}{
-		"TryAllow":     {1, func(l *hybrid.Limiter) bool { return l.TryAllow("k") }},
+		"TryAllow":     {1, func(l *hybrid.Limiter) bool { return l.Key("k").TryAllow() }},
 		"Key.TryAllow": {1, func(l *hybrid.Limiter) bool { return l.Key("k").TryAllow() }},
 		"AllowN":       {2, func(l *hybrid.Limiter) bool { return l.AllowN("k", 2) }},
 	} {
@@ -222,12 +222,12 @@ func TestALeaseEndsAtItsDeadline(t *testing.T) {
 		m.advance(374 * time.Millisecond)
 		synctest.Wait()
 		// Most may be on its way back by now, or be given up on it, but not all.
-		check(t, l.TryAllow("k"), "nothing is left before the deadline: %+v", l.Stats())
+		check(t, l.Key("k").TryAllow(), "nothing is left before the deadline: %+v", l.Stats())
 		m.advance(2 * time.Millisecond)
 		synctest.Wait()
 		st := l.Stats()
 		check(t, st.Burnt != 0, "after the deadline: %+v", st)
-		check(t, !l.TryAllow("k"), "an expired token was spent")
+		check(t, !l.Key("k").TryAllow(), "an expired token was spent")
 		// Tokens on their way back are burnt when the return is given up.
 		for range 100 {
 			m.advance(10 * time.Millisecond)
@@ -267,7 +267,7 @@ func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
 			noErr(t, l.Close())
 		}
 		c.once.Store(&end)
-		check(t, !l.TryAllow("k"), "a late token was spent")
+		check(t, !l.Key("k").TryAllow(), "a late token was spent")
 		st := conserved(t, l)
 		equal(t, st.Admitted, before.Admitted, "tokens admitted")
 		equal(t, st.Burnt, before.Burnt+before.Held, "tokens burnt")
@@ -423,7 +423,7 @@ func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 			return v
 		})
 		// A waits for more than it holds, gathers 49, and gives up.
-		isErr(t, a.WaitN(within(t, time.Second), "k", 100), context.DeadlineExceeded)
+		isErr(t, a.Key("k").WaitN(within(t, time.Second), 100), context.DeadlineExceeded)
 		time.Sleep(2 * time.Minute) // its lease is forgotten, the bucket full again
 		m.admit(drain(c, "k"))
 		t.setJudge(nil)
@@ -448,7 +448,7 @@ func TestATwinLeadsToANewID(t *testing.T) {
 		t.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
 		must(t, twin.Err == nil, "%v", twin.Err)
 		bound := newMeter(limit)
-		admitted := admits(1000, 2*time.Millisecond, func() bool { return bound.admitIf(l.TryAllow("k")) })
+		admitted := admits(1000, 2*time.Millisecond, func() bool { return bound.admitIf(l.Key("k").TryAllow()) })
 		id := t.last().Holder
 		check(t, id != old.Holder && id[:5] == "pod-7", "the id was %q and is %q", old.Holder, id)
 		check(t, admitted >= 990, "%d of 1000 admitted", admitted)
@@ -480,7 +480,7 @@ func TestAWaitAndARefundGoOnUnderANewID(t *testing.T) {
 		l.AllowN("k", 8)
 		stale(t)
 		l.AllowN("k", 2)
-		l.Refund("k", 5)
+		l.Key("k").Refund(5)
 		time.Sleep(5 * time.Second)
 		check(t, l.Stats().Refunded == 5, "%+v", l.Stats())
 	})

@@ -26,17 +26,17 @@ func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 			t.every(verdict{delay: 10 * time.Millisecond})
 			l := t.start(by(hybrid.Policy{ColdStart: policy}, hybrid.PerHour(50)))
 			t.lasts(0, 0, func() {
-				equal(t, admits(3, 0, func() bool { return l.TryAllow("k") }), 3*want, "of 3 admitted")
+				equal(t, admits(3, 0, func() bool { return l.Key("k").TryAllow() }), 3*want, "of 3 admitted")
 			})
 			time.Sleep(11 * time.Millisecond)
-			check(t, l.TryAllow("k"), "the call in the background brought nothing")
+			check(t, l.Key("k").TryAllow(), "the call in the background brought nothing")
 			// 50 in all, however they were admitted.
 			time.Sleep(time.Second)
 			equal(t, drain(l, "k"), int64(50-1-3*want), "admitted")
 			// A waiting request does not change the answer of TryAllow.
 			wait := background(func() { l.Wait(t.Context(), "other") })
 			synctest.Wait()
-			equal(t, l.TryAllow("other"), want == 1, "while another request waits")
+			equal(t, l.Key("other").TryAllow(), want == 1, "while another request waits")
 			wait()
 		})
 		bubbleOf(t, policy, func(t *world) {
@@ -236,7 +236,7 @@ func (t *world) cutOff(cfg hybrid.Config) *hybrid.Limiter {
 		return err == nil && r.Source == hybrid.SourceFallback
 	})
 	for range 100 { // a TTL lies between two probes in the end
-		l.TryAllow("k")
+		l.Key("k").TryAllow()
 		time.Sleep(20 * time.Millisecond)
 	}
 	return l
@@ -260,11 +260,11 @@ func TestAnUnheardKeyIsDecidedWithoutAnEntry(t *testing.T) {
 				r, err := l.Take(t.Context(), key, 20)
 				admitted += r.Taken
 				check(t, err == nil && r.OK == (want > 0) && r.Source == hybrid.SourceFallback, "%+v, %v", r, err)
-				r, err = l.TakeUpTo(t.Context(), key, 20)
+				r, err = l.Key(key).TakeUpTo(t.Context(), 20)
 				admitted += r.Taken
 				noErr(t, err)
 				for range 30 {
-					if l.TryAllow(key) {
+					if l.Key(key).TryAllow() {
 						admitted++
 					}
 				}
@@ -288,7 +288,7 @@ func TestAnUnheardKeyIsDecidedWithoutAnEntry(t *testing.T) {
 			}
 			equal(t, st.Keys-before.Keys, keys, "keys")
 			// TakeUpTo asks for no more than there can be, so that what it is denied can be counted.
-			r, err := l.TakeUpTo(t.Context(), "all", math.MaxInt64)
+			r, err := l.Key("all").TakeUpTo(t.Context(), math.MaxInt64)
 			upTo := map[int64]int64{0: 0, 50: 50, 70: 100}[want]
 			check(t, err == nil && r.Taken == upTo, "%+v, %v", r, err)
 			equal(t, conserved(t, l).Denied-st.Denied, 100-upTo, "denied")
@@ -336,7 +336,7 @@ func TestAWindowOfAnUnheardKey(t *testing.T) {
 		l := t.cutOff(by(hybrid.Policy{TTL: time.Minute}, hybrid.Sliding(20, 10*time.Second)))
 		bound := newMeter(hybrid.Sliding(10, 10*time.Second))
 		// when it is asked for all the time, then its share is never more than its part of the window
-		n := admits(30_000, time.Millisecond, func() bool { return bound.admitIf(l.TryAllow("new")) })
+		n := admits(30_000, time.Millisecond, func() bool { return bound.admitIf(l.Key("new").TryAllow()) })
 		bound.check(t)
 		check(t, n >= 20, "%d admitted in 30 s", n)
 	})
@@ -396,8 +396,8 @@ func TestAFloodOfNewKeysDelaysNobodyAfterAnOutage(t *testing.T) {
 		}
 		t.hangs()
 		for i := range 20_000 {
-			l.TryAllow(fmt.Sprint("new ", i))
-			l.TryAllow(honest[i%len(honest)])
+			l.Key(fmt.Sprint("new ", i)).TryAllow()
+			l.Key(honest[i%len(honest)]).TryAllow()
 			time.Sleep(500 * time.Microsecond)
 		}
 		inUse := l.Stats().InUse

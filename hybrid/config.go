@@ -38,16 +38,21 @@ type Config struct {
 	Name string
 	// Limits, at most 4, apply to every key; all must have room, and one call leases from all.
 	Limits []Limit
-	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key is
-	// used that was not used for a TTL or longer, on the goroutine of the request, which it may
-	// block. Where several such requests come at once, one answer is used. Refresh and RefreshAll
-	// call it again; KeyWith takes its place.
+	// LimitsFor, if set, returns the limits of one key; nil means Limits. It is called when a key is used that
+	// was not used for a TTL or longer, on the goroutine of the request, which it may block. Its context is that
+	// of the request, or, for Allow and the like, one that ends after CallTimeout. Where several such requests
+	// come at once, one answer is used. Refresh calls it again; KeyWithLimits takes its place.
+	//
+	// After an error, a database that is down say, the limits in force stay: those of the key's bucket, or
+	// Limits where the key has no bucket yet. Without either the requests for the key get the error. LimitsFor
+	// is called again after five seconds, while the key is in use. Log, Stats and Events tell of it as of a
+	// mistake.
 	//
 	// An empty list, nil without Limits and limits that are not valid are a mistake: requests for
 	// the key get ErrInvalidConfig or false, which the log says once for a key, Stats.Misconfigured
 	// counts and Events.Misconfigured tells. A key that is not to be limited has Unlimited, one that
 	// is to have nothing Blocked.
-	LimitsFor func(key string) []Limit
+	LimitsFor func(ctx context.Context, key string) ([]Limit, error)
 	// Version is the deploy half of the configuration's version: across processes the highest one
 	// wins at once. Under equal ones, 0 as a rule, the limits of a deploy or of a rollback are in
 	// force two TTLs after the last process that was started with the others has called. A limit that
@@ -142,7 +147,7 @@ const (
 	// ScopeFleet has all processes share the bucket in the store. It is the default.
 	ScopeFleet Scope = iota
 	// ScopeProcess gives each Limiter buckets of its own, in its process: the limits hold for each
-	// process by itself, and no request waits for the store. The limits that SetLimits and ResetTo
+	// process by itself, and no request waits for the store. The limits that SetLimits and ReplaceLimits
 	// store are shared: a Limiter follows within two TTLs, and asks for a key in use once in a TTL at most.
 	// While the store is away the limits last heard of hold, or its own. Reset concerns this process alone.
 	// Close forgets the use so far, as does a process that ends.
@@ -156,10 +161,6 @@ const (
 // things happened, on any goroutine of the Limiter. They may use the Limiter but may not block: its
 // calls and its other events wait for them.
 type Events struct {
-	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine or, for a
-	// key at rest, on that of its request, so it should take microseconds. The only method of the
-	// Limiter that it may use is TryAllow.
-	BeforeReport func(key string)
 	// Granted runs after a lease call brought n tokens, on its goroutine. It may not block.
 	Granted func(key string, n int64)
 	// Denied runs for every denied request, on its goroutine, with the n it asked for; a negative n
@@ -180,7 +181,7 @@ type Events struct {
 	// Lost runs when n leased tokens have come to nothing.
 	Lost func(key string, n int64, reason LossReason)
 	// Conflict runs when the store turns out to have other limits for key, under the version that
-	// this process has: those of another process, or of another handle of this one (see KeyWith). The
+	// this process has: those of another process, or of another handle of this one (see KeyWithLimits). The
 	// stored ones hold.
 	Conflict func(key string, stored []Limit)
 	// LimitsChanged runs when this process has learned that limits are in force for key which are not
@@ -193,7 +194,7 @@ type Events struct {
 	// crosses that share again meanwhile, another process may tell it too; if the reply is lost, none does.
 	// The key is as the request had it: httplimit.FirstOf begins it with a number and a colon.
 	NearlyUsed func(key string, limit Limit, share float64)
-	// Misconfigured runs when Config.LimitsFor returned limits that cannot be used, on the goroutine
+	// Misconfigured runs when Config.LimitsFor returned an error or limits that cannot be used, on the goroutine
 	// of the request, which it may block.
 	Misconfigured func(key string, err error)
 }
@@ -283,8 +284,8 @@ var (
 	ErrInvalidKey    = errors.New("hybrid: invalid key")                 // it is empty
 	ErrInvalidN      = errors.New("hybrid: invalid n")                   // it is negative
 	ErrInvalidConfig = errors.New("hybrid: invalid configuration")       // each violation is in the text
-	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
-	ErrUnavailable = errors.New("hybrid: store unavailable")
+	ErrUnavailable   = lease.ErrUnavailable                              // the store did not answer
+	ErrTableFull     = errors.New("hybrid: key table full")              // all Config.KeysMax keys are in use
 	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps
 	// context.DeadlineExceeded, the error that waiting would have ended with. See RetryAfter.
 	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
@@ -297,6 +298,14 @@ var (
 )
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
+
+// unavailable returns the error of an operation that failed with err at the store.
+func unavailable(what string, err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	return fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+}
 
 // invalidN returns the error of a number of tokens that is negative.
 func invalidN(n int64) error {

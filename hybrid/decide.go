@@ -19,7 +19,7 @@ type request struct {
 	spot     spot                   // of the key; the zero value where it was not looked up yet
 	proposed proposed               // for the key; the zero value where it was not looked up yet
 	handle   *atomic.Pointer[entry] // of the Key by which the request came; nil where it came by name
-	own      *proposal              // of a KeyWith; nil for others
+	own      *proposal              // of a KeyWithLimits; nil for others
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience protocol.Patience
@@ -35,6 +35,14 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 		return callTimeout
 	}
 	return min(callTimeout, r.until.Sub(now))
+}
+
+// context returns the context of the caller, or nil where it gave none.
+func (r *request) context() context.Context {
+	if r.verb == "" {
+		return nil
+	}
+	return r.ctx
 }
 
 // ask is r as protocol has it, without a deadline.
@@ -135,7 +143,7 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 }
 
 // giveBack gives n of the tokens back, as if they had not been asked for. name is the key's in m, as the user
-// gave it, and own the proposal of a KeyWith, if the request came by one. They go to the pool they came from
+// gave it, and own the proposal of a KeyWithLimits, if the request came by one. They go to the pool they came from
 // or travel with the key's next call, also where the key has gone to rest or been in use again since. They
 // are burnt where the Limiter has closed or the key has left its table; Stats counts them then.
 func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
@@ -247,13 +255,13 @@ func (m *member) deny(r request, d decision) decision {
 	o := m.observer
 	r.n = d.capped(r.patience, r.n)
 	overruled := o.overrules(d.err)
-	misconfigured := errors.Is(d.err, ErrInvalidConfig)
+	misconfigured := errors.Is(d.err, ErrInvalidConfig) || errors.Is(d.err, errNoLimits)
 	n := countable(r.n)
 	if misconfigured {
 		o.misconfigured.Add(1)
 	}
 	switch {
-	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
+	case errors.Is(d.err, ErrTableFull):
 		o.full.Add(n)
 	case overruled && d.err != nil:
 		o.shadowed.Add(n)

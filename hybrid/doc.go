@@ -31,11 +31,11 @@
 //     TakeUpTo for a batch that may be smaller.
 //   - Wait and WaitN for work that should be done later rather than not at all.
 //   - Key(name) once and its methods after that, where the same key is used again and again, and Key.Class
-//     where it matters less than others. KeyWith(name, limits...) where the limits come with the request.
+//     where it matters less than others. KeyWithLimits(name, limits...) where the limits come with the request.
 //
-// To look and to change: Peek, Limits and Stats take nothing. Refund gives back what was admitted and then
+// To look and to change: Peek, Levels and Stats take nothing. Refund gives back what was admitted and then
 // did not happen. SetLimits changes the limits of a key for the whole fleet, Reset makes the key's bucket a
-// new one, and ResetTo does both. Refresh asks Config.LimitsFor again. Shutdown gives back what the process
+// new one, and ReplaceLimits does both. Refresh asks Config.LimitsFor again. Shutdown gives back what the process
 // holds before it ends; Close does not, and needs no store.
 //
 // Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
@@ -55,7 +55,7 @@
 //
 // # From redis_rate
 //
-// Its Allow(ctx, key, limit) is KeyWith(key, limit).Take(ctx, 1), AllowN is Take, AllowAtMost is TakeUpTo,
+// Its Allow(ctx, key, limit) is KeyWithLimits(key, limit).Take(ctx, 1), AllowN is Take, AllowAtMost is TakeUpTo,
 // and Reset is Reset; Result.Allowed is Taken, and a RetryAfter of -1 is 0. These differ: other limits for a
 // key are in force about a second after the last request with the old ones (SetLimits: at once), and more
 // than the burst is ErrExceedsBurst. While Redis is away there is no error but Policy.Fallback decides, so

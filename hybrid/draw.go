@@ -61,7 +61,7 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	if err := m.addSlot(&r.spot); err != nil {
 		return decision{err: err}, true
 	}
-	if f := m.cfg.Events.BeforeReport; f != nil {
+	if f := m.beforeReport; f != nil {
 		f(r.spot.slot.name)
 	}
 	one, share := m.beginAtRest(r, own)

@@ -29,7 +29,7 @@ type entry struct {
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
 	leaving  bool          // Shutdown waits for this entry
 	crowded  bool          // the burst is too small for the fleet's budget of calls
-	given    bool          // its limits are those of a KeyWith, which Refresh leaves alone
+	given    bool          // its limits are those of a KeyWithLimits, which Refresh leaves alone
 	asked    int64         // the number of the Refresh before which LimitsFor was asked
 	flight   *lease.Call   // under way; nil once it is answered or overdue
 	reopener clock.Timer   // ends the denial in advance; nil before the first
@@ -576,13 +576,13 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 
 // refresh proposes what LimitsFor says by now for e's key, which has this name. If two refreshes
 // race, the later one wins: it was asked for after both changes.
-func (e *entry) refresh(key string) error {
+func (e *entry) refresh(ctx context.Context, key string) error {
 	asked := e.m.refreshed()
 	var given bool
 	if e.with(func() { given = e.given }); given {
 		return nil
 	}
-	c, err := e.m.proposer.of(key, nil)
+	c, err := e.m.proposer.of(ctx, key, nil)
 	if err != nil {
 		return err
 	}
@@ -595,7 +595,7 @@ func (e *entry) refresh(key string) error {
 	return nil
 }
 
-// insist has e propose c, which a KeyWith was given.
+// insist has e propose c, which a KeyWithLimits was given.
 func (e *entry) insist(c *lease.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -106,11 +106,11 @@ func ExampleLimiter_Take() {
 
 // TryAllow never waits: the first time it finds nothing leased and starts a lease call, a little
 // later there is.
-func ExampleLimiter_TryAllow() {
+func ExampleKey_TryAllow() {
 	l := limiter(hybrid.PerSecond(1000))
 	defer l.Close()
-	fmt.Println(l.TryAllow("search"))
-	for !l.TryAllow("search") {
+	fmt.Println(l.Key("search").TryAllow())
+	for !l.Key("search").TryAllow() {
 	}
 	// Output: false
 }
@@ -143,8 +143,8 @@ func ExampleLimiter_WaitN() {
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	fmt.Println(l.WaitN(ctx, "rows", 60))
-	err := l.WaitN(ctx, "rows", 30) // half a minute away
+	fmt.Println(l.Key("rows").WaitN(ctx, 60))
+	err := l.Key("rows").WaitN(ctx, 30) // half a minute away
 	fmt.Println(errors.Is(err, hybrid.ErrWouldExceedDeadline))
 	// Output:
 	// <nil>
@@ -178,11 +178,11 @@ func ExampleLimiter_Peek() {
 }
 
 // Refund gives back an admitted token that was not used, with the next report.
-func ExampleLimiter_Refund() {
+func ExampleKey_Refund() {
 	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
 	l.AllowN("exports", 10)
-	l.Refund("exports", 4)
+	l.Key("exports").Refund(4)
 	for !l.AllowN("exports", 4) {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -213,29 +213,35 @@ func ExampleLimiter_SetLimits() {
 	if err := l.SetLimits(ctx, "tenant", hybrid.PerHour(100).WithBurst(20)); err != nil {
 		log.Fatal(err)
 	}
-	limits, err := other.Limits(ctx, "tenant")
-	fmt.Println(limits, err)
-	// Output: [100/h burst 20] <nil>
+	levels, err := other.Levels(ctx, "tenant")
+	fmt.Println(levels[0].Limit, err)
+	// Output: 100/h burst 20 <nil>
 }
 
-// Limits returns the limits in force, from any source.
-func ExampleLimiter_Limits() {
+// Levels returns the limits in force, from any source, and what is left of each.
+func ExampleLimiter_Levels() {
 	l := limiterOn(memory.New(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10)},
-		LimitsFor: func(key string) []hybrid.Limit {
+		LimitsFor: func(_ context.Context, key string) ([]hybrid.Limit, error) {
 			if key == "internal" {
-				return []hybrid.Limit{hybrid.PerSecond(1000), hybrid.PerHour(100000)}
+				return []hybrid.Limit{hybrid.PerSecond(1000), hybrid.PerHour(100000)}, nil
 			}
-			return nil // those of Limits
+			return nil, nil // those of Limits
 		},
 	})
 	defer l.Close()
 	ctx := context.Background()
-	fmt.Println(l.Limits(ctx, "internal"))
-	fmt.Println(l.Limits(ctx, "user 17"))
+	l.AllowN("internal", 30)
+	levels, err := l.Levels(ctx, "internal")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, level := range levels {
+		fmt.Println(level.Limit, level.Limit.Capacity()-level.Remaining, "used")
+	}
 	// Output:
-	// [1000/s 100000/h] <nil>
-	// [10/s] <nil>
+	// 1000/s 30 used
+	// 100000/h 30 used
 }
 
 // Every token that was ever leased is somewhere.
@@ -316,12 +322,12 @@ func ExampleKey_Allow_substitute() {
 }
 
 // TakeUpTo is for work in batches: it takes what there is.
-func ExampleLimiter_TakeUpTo() {
+func ExampleKey_TakeUpTo() {
 	l := limiter(hybrid.PerHour(100))
 	defer l.Close()
 	ctx := context.Background()
 	for range 3 {
-		r, err := l.TakeUpTo(ctx, "rows", 60)
+		r, err := l.Key("rows").TakeUpTo(ctx, 60)
 		fmt.Println(r.OK, r.Taken, err)
 	}
 	// Output:
@@ -413,7 +419,7 @@ func ExampleLimiter_Reserve() {
 	defer l.Close()
 	ctx := context.Background()
 	ask := func(estimate, used int64) {
-		r, err := l.Reserve(ctx, "tokens of ann", estimate)
+		r, err := l.Key("tokens of ann").Reserve(ctx, estimate)
 		if err != nil || !r.OK() {
 			fmt.Println("denied:", r.Result().Remaining, "are left,", err)
 			return
@@ -430,12 +436,12 @@ func ExampleLimiter_Reserve() {
 	// denied: 0 are left, <nil>
 }
 
-// KeyWith is for limits that come with the request, such as those of a customer's plan.
-func ExampleLimiter_KeyWith() {
+// KeyWithLimits is for limits that come with the request, such as those of a customer's plan.
+func ExampleLimiter_KeyWithLimits() {
 	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
-	fmt.Println(l.KeyWith("ann", hybrid.PerHour(3)).AllowN(4), l.Key("bob").AllowN(4))
-	fmt.Println(l.KeyWith("root", hybrid.Unlimited).AllowN(1e6), l.KeyWith("eve", hybrid.Blocked).Allow())
+	fmt.Println(l.KeyWithLimits("ann", hybrid.PerHour(3)).AllowN(4), l.Key("bob").AllowN(4))
+	fmt.Println(l.KeyWithLimits("root", hybrid.Unlimited).AllowN(1e6), l.KeyWithLimits("eve", hybrid.Blocked).Allow())
 	// Output:
 	// false true
 	// true false
@@ -463,27 +469,27 @@ func ExampleKey_Class() {
 	// Output: 50 30 20 <nil>
 }
 
-// ResetTo gives other limits and forgets what was used: another plan, from now on.
-func ExampleLimiter_ResetTo() {
+// ReplaceLimits gives other limits and forgets what was used: another plan, from now on.
+func ExampleLimiter_ReplaceLimits() {
 	l := limiter(hybrid.PerHour(2))
 	defer l.Close()
 	fmt.Println(l.AllowN("user 17", 2), l.Allow("user 17"))
-	fmt.Println(l.ResetTo(context.Background(), "user 17", hybrid.PerHour(5)), l.AllowN("user 17", 5))
+	fmt.Println(l.ReplaceLimits(context.Background(), "user 17", hybrid.PerHour(5)), l.AllowN("user 17", 5))
 	// Output:
 	// true false
 	// <nil> true
 }
 
-// LimitsFor is asked when a key comes into use, and again on Refresh. RefreshAll asks for every key in use.
+// LimitsFor is asked when a key comes into use, and again on Refresh: for some keys, or for every key in use.
 func ExampleLimiter_Refresh() {
 	plan := map[string][]hybrid.Limit{"ann": {hybrid.PerHour(10)}}
 	l := limiterOn(memory.New(nil), hybrid.Config{
-		LimitsFor: func(key string) []hybrid.Limit { return plan[key] },
+		LimitsFor: func(_ context.Context, key string) ([]hybrid.Limit, error) { return plan[key], nil },
 	})
 	defer l.Close()
 	l.Allow("ann")
 	plan["ann"] = []hybrid.Limit{hybrid.PerHour(1000)} // in force two TTLs after the last Refresh of the fleet
-	fmt.Println(l.Refresh("ann"), l.RefreshAll())
+	fmt.Println(l.Refresh(context.Background(), "ann"), l.Refresh(context.Background()))
 	// Output: <nil> <nil>
 }
 

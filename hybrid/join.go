@@ -108,7 +108,7 @@ func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 // AllowN takes n tokens of every key or none; see Limiter.AllowN.
 func (j *Joined) AllowN(n int64) bool { return j.allow(n, protocol.OneCall) }
 
-// TryAllow is Allow that never waits; see Limiter.TryAllow.
+// TryAllow is Allow that never waits; see Key.TryAllow.
 func (j *Joined) TryAllow() bool { return j.allow(1, protocol.NoWait) }
 
 func (j *Joined) allow(n int64, p protocol.Patience) bool {
@@ -163,7 +163,7 @@ func eachValid(n []int64, keys int) error {
 	return invalidN(slices.Min(n))
 }
 
-// TakeUpTo takes as many tokens of every key as all of them have, at most n; see Limiter.TakeUpTo.
+// TakeUpTo takes as many tokens of every key as all of them have, at most n; see Key.TakeUpTo.
 func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.UpTo)
 	return a.result, a.err
@@ -175,7 +175,7 @@ func (j *Joined) Wait(ctx context.Context) error { return j.WaitN(ctx, 1) }
 // WaitN waits until n tokens of every key are this request's, or returns an error and has taken
 // none. It waits in line at one key after another, in turn with all requests that wait for that key.
 // It begins with the key that will have its tokens last and holds nothing meanwhile, so that
-// what others could use does not lie idle. Errors are those of Limiter.WaitN.
+// what others could use does not lie idle. Errors are those of Key.WaitN.
 func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, "wait")
@@ -187,25 +187,7 @@ func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	return j.gather(request{n: n, patience: protocol.InLine, ctx: ctx, verb: "wait"}).err
 }
 
-// Peek asks the stores about every key, as Limiter.Peek does, and takes nothing. The Result is that
-// of the key that binds, as Take has it. Errors are those of Limiter.Peek.
-func (j *Joined) Peek(ctx context.Context) (Result, error) {
-	if j.err != nil {
-		return Result{}, j.err
-	}
-	results, errs := make([]Result, len(j.parts)), make([]error, len(j.parts))
-	var wg sync.WaitGroup
-	for i := range j.parts {
-		wg.Go(func() { results[i], errs[i] = j.parts[i].Peek(ctx) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return Result{}, err
-	}
-	return binding(results), nil
-}
-
-// Refund says that n tokens of every key were not used; see Limiter.Refund.
+// Refund says that n tokens of every key were not used; see Key.Refund.
 func (j *Joined) Refund(n int64) {
 	if j.invalid(n) != nil {
 		j.m.observer.invalid.Add(1)

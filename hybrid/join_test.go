@@ -17,9 +17,9 @@ import (
 
 // bursts gives each key a burst of its own, and a token an hour.
 func bursts(of map[string]int64) hybrid.Config {
-	return hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+	return hybrid.Config{LimitsFor: plans(func(key string) []hybrid.Limit {
 		return limits(hybrid.PerHour(1).WithBurst(of[key]))
-	}}
+	})}
 }
 
 // joined is the keys of l with these names.
@@ -127,16 +127,14 @@ func TestAJoinSaysWhichKeyBinds(t *testing.T) {
 			check(t, err == nil && r.OK && r.Key == "user" && r.Remaining == left && r.Limit.Burst == 5 &&
 				r.RetryAfter == 0, "%+v, %v", r, err)
 		}
-		r, err := j.Peek(t.Context())
-		check(t, err == nil && !r.OK && r.Key == "user", "Peek: %+v, %v", r, err)
 		// a denial by the one that denies,
 		for range 3 {
-			r, err = j.Take(t.Context(), 1)
+			r, err := j.Take(t.Context(), 1)
 			check(t, err == nil && !r.OK && r.Key == "user" && r.RetryAfter > 50*time.Minute, "%+v, %v", r, err)
 		}
 		// and of several by the one with the longest wait.
 		must(t, l.AllowN("all", 95), "denied")
-		r, err = j.Take(t.Context(), 3)
+		r, err := j.Take(t.Context(), 3)
 		check(t, err == nil && !r.OK && r.RetryAfter > 2*time.Hour && r.Key == "user", "%+v, %v", r, err)
 		equal(t, len(denied), 4, "denials told")
 		for _, key := range denied {
@@ -291,7 +289,7 @@ func TestEachKeyIsSettled(t *testing.T) {
 		must(t, err == nil && r.OK(), "%+v, %v", r.Result(), err)
 		noErr(t, r.Settle(3))
 		t.intact(l, map[string]int64{"a": 54, "b": 90, "c": 93})
-		one, err := l.Reserve(t.Context(), "a", 10)
+		one, err := l.Key("a").Reserve(t.Context(), 10)
 		noErr(t, err)
 		isErr(t, one.SettleEach(1, 2), hybrid.ErrInvalidN)
 		noErr(t, one.SettleEach(4))
@@ -347,7 +345,7 @@ func TestAJoinWithAShadow(t *testing.T) {
 		check(t, !j.Allow(), "admitted although a limit that is no shadow denies")
 		isErr(t, j.Wait(within(t, time.Minute)), hybrid.ErrWouldExceedDeadline)
 		// Cancelling gives back what was taken, of which the shadow's part is nothing.
-		noErr(t, l.ResetTo(t.Context(), "k", hybrid.PerHour(1).WithBurst(5)))
+		noErr(t, l.ReplaceLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(5)))
 		time.Sleep(time.Millisecond) // what was drawn in the moment of a reset is worth nothing
 		r, err := j.Reserve(t.Context(), 2)
 		check(t, err == nil && r.OK() && r.Result().Shadowed, "%+v, %v", r.Result(), err)
@@ -461,9 +459,9 @@ func TestAJoinThatIsSureToBeDeniedDrawsNothing(t *testing.T) {
 
 // rates gives each key its tokens per second, and all keys the same burst.
 func rates(burst int64, of map[string]int64) hybrid.Config {
-	return hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+	return hybrid.Config{LimitsFor: plans(func(key string) []hybrid.Limit {
 		return limits(hybrid.PerSecond(of[key]).WithBurst(burst))
-	}}
+	})}
 }
 
 // orders are n random orders of names.

@@ -27,12 +27,12 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(hybrid.Policy{TTL: time.Minute}, hybrid.PerHour(60).WithBurst(1))
 		cfg.KeysMax = 3
-		cfg.LimitsFor = func(key string) []hybrid.Limit {
+		cfg.LimitsFor = plans(func(key string) []hybrid.Limit {
 			if key == "a" {
 				return limits(hybrid.PerHour(20).WithBurst(1)) // it would leave last by itself
 			}
 			return nil
-		}
+		})
 		l := t.start(cfg)
 		// In a full table a and b are idle, a for longer; both are denied for a minute at least.
 		for _, key := range []string{"a", "b", "c"} {
@@ -57,7 +57,7 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 			must(t, l.Allow(fmt.Sprint(i)), "denied")
 		}
 		_, err := l.Take(t.Context(), "new", 4)
-		isErr(t, err, hybrid.ErrUnavailable)
+		isErr(t, err, hybrid.ErrTableFull)
 		st := l.Stats()
 		check(t, st.Denied == 4 && st.TableFull == 4 && st.Invalid == 0 && told == 4, "told of %d, %+v", told, st)
 		for i := range 3 {
@@ -74,12 +74,12 @@ func TestAFloodOfKeysDeniesNobody(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := of(hybrid.PerHour(1).WithBurst(2))
 		cfg.KeysMax = 50
-		cfg.LimitsFor = func(key string) []hybrid.Limit {
+		cfg.LimitsFor = plans(func(key string) []hybrid.Limit {
 			if strings.HasPrefix(key, "used") {
 				return limits(hybrid.PerSecond(1000))
 			}
 			return nil
-		}
+		})
 		l := t.start(cfg)
 		const flood = 10_000 / testkit.Slowdown
 		for i := range flood {
@@ -213,8 +213,8 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 			l := t.process(limit)
 			admits(300, 0, func() bool { return l.Allow("asked") })
 			l.AllowN("refunded", 5)
-			l.Refund("refunded", 5)
-			noErr(t, l.WaitN(t.Context(), "waited for", 3))
+			l.Key("refunded").Refund(5)
+			noErr(t, l.Key("waited for").WaitN(t.Context(), 3))
 			noErr(t, l.Reset(t.Context(), "asked"))
 			noErr(t, l.SetLimits(t.Context(), "set", limit))
 			l.Allow("set")
@@ -316,7 +316,7 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 
 	refused(of(hybrid.PerSecond(5)), "[100/s burst 1000]", "[5/s]")
 	refused(of(burst, hybrid.PerHour(1)))
-	refused(hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }})
+	refused(hybrid.Config{LimitsFor: plans(func(string) []hybrid.Limit { return nil })})
 	refused(named("login", hybrid.PerSecond(5)), `"login"`)
 	refused(by(hybrid.Policy{Overcommit: 7}, burst), "Overcommit 0", "7")
 	refused(by(hybrid.Policy{StartEmpty: true}, burst))

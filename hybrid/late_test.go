@@ -72,7 +72,7 @@ func TestALateSettlementIsWorthWhatTheWindowCounts(t *testing.T) {
 			bubbleOf(t, limit.String()+" "+stream.String(), func(t *world) {
 				// given 900 that were reserved, and then 100 used
 				l := t.process(limit)
-				long, err := l.Reserve(t.Context(), "tenant", 900)
+				long, err := l.Key("tenant").Reserve(t.Context(), 900)
 				must(t, err == nil && long.OK(), "%v", err)
 				time.Sleep(stream)
 				hundreds := func() int { return 100 * admits(20, 0, func() bool { return l.AllowN("tenant", 100) }) }
@@ -128,7 +128,7 @@ func TestARefundEndsWithWhatWasHeard(t *testing.T) {
 		bubbleOf(t, limit.String(), func(t *world) {
 			// given 900 that were reserved, and settled in an outage that outlasts all that was heard
 			l := t.start(by(denying, limit))
-			r, err := l.Reserve(t.Context(), "k", 900)
+			r, err := l.Key("k").Reserve(t.Context(), 900)
 			must(t, err == nil && r.OK(), "%v", err)
 			time.Sleep(time.Second)
 			t.every(away)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -112,48 +114,41 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.first.peek(ctx, key, nil)
 }
 
-// Refresh asks Config.LimitsFor for the limits of key again, if this process uses the key now; otherwise the
-// next use does. They are proposed to the bucket from the next call on. Under an equal Config.Version the
-// bucket takes them over when no process has proposed the old limits for two TTLs, so every process of the
-// fleet must refresh; SetLimits is for a change that one process orders for all. A key with a KeyWith keeps
-// the limits that were given. Where LimitsFor blocks, so does Refresh.
+// Refresh asks Config.LimitsFor again for the limits of these keys, or of every key in use where none is given.
+// A key that this process does not use now is asked for with its next use. The new limits are proposed to the
+// bucket from the next call on. Under an equal Config.Version the bucket takes them over when no process has
+// proposed the old limits for two TTLs, so every process of the fleet must refresh; SetLimits is for a change
+// that one process orders for all. A key with a KeyWithLimits keeps the limits that were given. LimitsFor gets
+// ctx. Of a key longer than lease.KeyMax this process keeps only a hash: name it.
 //
-// The error wraps ErrInvalidConfig where LimitsFor gives limits that cannot be used; then the old
-// ones stay. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty key.
-func (l *Limiter) Refresh(key string) error {
+// Where LimitsFor fails or gives limits that cannot be used, the old ones stay, and Refresh returns the error
+// of one key, with their number. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty key.
+func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	switch {
 	case !l.open():
 		return ErrClosed
-	case key == "":
+	case slices.Contains(keys, ""):
 		return errEmptyKey
 	}
 	var failed error
-	l.proposer.refreshes.Add(1)
-	for _, m := range l.members() {
-		if err := m.refresh(key); err != nil {
-			failed = fmt.Errorf("hybrid: refresh: %w", err)
+	failures := 0
+	note := func(err error) {
+		if err != nil {
+			failed = err
+			failures++
 		}
 	}
-	return failed
-}
-
-// RefreshAll is Refresh for every key in use. It leaves out keys longer than lease.KeyMax, of which
-// this process keeps only a hash: Refresh is for them. The error is that of one key, with their number.
-func (l *Limiter) RefreshAll() error {
-	if !l.open() {
-		return ErrClosed
-	}
-	var failed error
-	failures := 0
 	l.proposer.refreshes.Add(1)
+	for _, key := range keys {
+		note(l.refreshKey(ctx, key))
+	}
 	for _, m := range l.members() {
-		n, err := m.refreshAll()
-		if failures += n; err != nil {
-			failed = err
+		if len(keys) == 0 {
+			m.refreshAll(ctx, note)
 		}
 	}
 	if failed != nil {
-		return fmt.Errorf("hybrid: refresh all: %d keys: %w", failures, failed)
+		return fmt.Errorf("hybrid: refresh: %d keys: %w", failures, failed)
 	}
 	return nil
 }
@@ -167,24 +162,24 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// ResetTo is SetLimits and Reset in one operation: key's bucket becomes what a new one with these
+// ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes what a new one with these
 // limits would be, and at no moment has the new limits and the old use. A bucket that does not
 // exist is created. Errors are those of SetLimits.
-func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) error {
-	_, err := l.configure(ctx, "reset", key, lease.OpReplace, limits...)
+func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit) error {
+	_, err := l.configure(ctx, "replace limits", key, lease.OpReplace, limits...)
 	return err
 }
 
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet. This process
 // gives back what it holds first, and follows before SetLimits returns: a request that begins later is
 // decided by the new limits, and one that waits goes on waiting, unless a grant of before has its tokens. The
-// others follow within a TTL. Tokens that were used stay used (ResetTo drops that), and equal limits go on
+// others follow within a TTL. Tokens that were used stay used (ReplaceLimits drops that), and equal limits go on
 // wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. A token bucket goes
 // on with the level of the one that it replaces, as far as its burst goes, and a window with the count of one
 // of its kind, length and offset. Another limit is new, and starts full. Unlimited and Blocked suspend the
 // limits: the ones that come after them go on with those of before.
 //
-// They win over Config.Limits, LimitsFor and KeyWith until a process comes with a higher Config.Version, and
+// They win over Config.Limits, LimitsFor and KeyWithLimits until a process comes with a higher Config.Version, and
 // are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits.
 // Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
@@ -192,11 +187,25 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 	return err
 }
 
-// Limits asks the store for the limits in force for key; where it has no bucket, they are those
-// of Config. Errors are those of Peek.
-func (l *Limiter) Limits(ctx context.Context, key string) ([]Limit, error) {
-	st, err := l.first.inspect(ctx, "limits", key, nil)
-	return slices.Clone(st.Config.Limits), err
+// Level is one limit of a key and what is left of it.
+type Level struct {
+	Limit      Limit         // in force
+	Remaining  int64         // tokens in the bucket and in this process, at most the burst
+	ResetAfter time.Duration // until Remaining is the burst, if no tokens are drawn; see Result.ResetAfter
+}
+
+// Levels asks the store for the limits in force for key and the level of each. Where the key has no bucket,
+// they are those of a new one. Errors are those of Peek.
+func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
+	st, held, err := l.first.inspect(ctx, "levels", key, nil)
+	levels := make([]Level, len(st.Config.Limits))
+	for k, limit := range st.Config.Limits {
+		one := lease.State{Config: lease.Config{Limits: []Limit{limit}}}
+		one.Levels[0], one.Next[0] = st.Levels[k], st.Next[k]
+		o := protocol.StateOutlook(&one, 1, held, 0, true)
+		levels[k] = Level{limit, o.Remaining, o.ResetAfter}
+	}
+	return levels, err
 }
 
 // Ping opens a connection to every node of the store and prepares it for calls, which on a slow
@@ -220,7 +229,7 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
 	if err := p.Ping(ctx); err != nil {
-		return fmt.Errorf("hybrid: ping: %w: %w", ErrUnavailable, err)
+		return unavailable("ping", err)
 	}
 	return nil
 }

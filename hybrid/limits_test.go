@@ -77,7 +77,7 @@ func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 			calls := l.Stats().Calls
 			for range 10 {
 				waits[i].Go(func() { noErr(t, l.Wait(t.Context(), "k")) })
-				waits[i].Go(func() { isErr(t, l.WaitN(t.Context(), "k", 10), hybrid.ErrExceedsBurst) })
+				waits[i].Go(func() { isErr(t, l.Key("k").WaitN(t.Context(), 10), hybrid.ErrExceedsBurst) })
 			}
 			testkit.Eventually(t, "a call for the waiting requests", func() bool { return l.Stats().Calls > calls })
 		}
@@ -103,7 +103,7 @@ func TestThisProcessFollowsAtOnce(t *testing.T) {
 		l.Allow("k")
 		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(20)))
 		noErr(t, l.Reset(t.Context(), "k"))
-		noErr(t, l.WaitN(t.Context(), "k", 20))
+		noErr(t, l.Key("k").WaitN(t.Context(), 20))
 	})
 	bubble(t, func(t *world) {
 		l := t.process(hourly)
@@ -113,7 +113,7 @@ func TestThisProcessFollowsAtOnce(t *testing.T) {
 		wait := background(func() { l.Allow("k") })
 		synctest.Wait()
 		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(20)))
-		noErr(t, l.WaitN(t.Context(), "k", 20))
+		noErr(t, l.Key("k").WaitN(t.Context(), 20))
 		wait()
 	})
 	bubble(t, func(t *world) {
@@ -180,18 +180,18 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 func TestLimitsAreNotShared(t *testing.T) {
 	bubble(t, func(t *world) {
 		mine := limits(hybrid.PerHour(2))
-		l := t.start(hybrid.Config{Limits: mine, LimitsFor: func(key string) []hybrid.Limit {
+		l := t.start(hybrid.Config{Limits: mine, LimitsFor: plans(func(key string) []hybrid.Limit {
 			if key == "vip" {
 				return limits(hybrid.PerSecond(100))
 			}
 			return nil
-		}})
+		})})
 		mine[0] = hybrid.PerHour(100)
 		equal(t, drain(l, "k"), 2, "admitted: the limit followed the caller's slice")
 		equal(t, drain(l, "vip"), 100, "admitted of a key with limits of its own")
-		got, err := l.Limits(t.Context(), "k")
+		got, err := l.Levels(t.Context(), "k")
 		noErr(t, err)
-		got[0] = hybrid.PerSecond(1_000_000)
+		got[0].Limit = hybrid.PerSecond(1_000_000)
 		limitsAre(t, l, "k", hybrid.PerHour(2))
 	})
 }
@@ -202,7 +202,7 @@ func TestControlErrors(t *testing.T) {
 		every := func(ctx context.Context, key string, want error) {
 			t.Helper()
 			_, peek := l.Peek(ctx, key)
-			_, of := l.Limits(ctx, key)
+			_, of := l.Levels(ctx, key)
 			for i, err := range []error{peek, of, l.SetLimits(ctx, key, hybrid.PerSecond(1)), l.Reset(ctx, key)} {
 				check(t, errors.Is(err, want), "%d: %v, want %v", i, err, want)
 			}
@@ -283,7 +283,7 @@ func TestPeerEachProcessHasTheLimitForItself(t *testing.T) {
 			limitsAre(t, l, "k", shrunk)
 		}
 		late := t.start(cfg)
-		used(ttl, func() { late.TryAllow("k") })
+		used(ttl, func() { late.Key("k").TryAllow() })
 		r, err = late.Take(t.Context(), "k", 5)
 		isErr(t, err, hybrid.ErrExceedsBurst)
 		check(t, !r.OK, "%+v", r)
@@ -406,7 +406,7 @@ func TestAProcessByItselfGoesByVersions(t *testing.T) {
 	})
 }
 
-// ResetTo drops what was used and sets the limits in one: 6 of 10 are used, by two processes of
+// ReplaceLimits drops what was used and sets the limits in one: 6 of 10 are used, by two processes of
 // which one still holds tokens.
 func TestResetToDropsWhatWasUsed(t *testing.T) {
 	for name, scope := range map[string]hybrid.Scope{
@@ -419,13 +419,13 @@ func TestResetToDropsWhatWasUsed(t *testing.T) {
 					cfg := hybrid.Config{Limits: limits(hourly), Scope: scope}
 					l, key, unused := t.start(cfg), fmt.Sprint("used ", burst), fmt.Sprint("new ", burst)
 					must(t, l.AllowN(key, 6), "denied")
-					noErr(t, l.ResetTo(t.Context(), key, want))
+					noErr(t, l.ReplaceLimits(t.Context(), key, want))
 					limitsAre(t, l, key, want)
-					equal(t, drain(l, key), burst, "admitted after ResetTo")
+					equal(t, drain(l, key), burst, "admitted after ReplaceLimits")
 					// Other processes see it as they see SetLimits, and so does an unused key.
 					other := t.start(cfg)
 					limitsAre(t, other, key, want)
-					noErr(t, l.ResetTo(t.Context(), unused, want))
+					noErr(t, l.ReplaceLimits(t.Context(), unused, want))
 					limitsAre(t, other, unused, want)
 					equal(t, drain(l, unused), burst, "admitted of a new key")
 				}
@@ -433,11 +433,11 @@ func TestResetToDropsWhatWasUsed(t *testing.T) {
 				l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Scope: scope,
 					Policy: hybrid.Policy{MinBatch: 10}})
 				must(t, l.Allow("warm") && l.Stats().Held == 9, "%+v", l.Stats())
-				noErr(t, l.ResetTo(t.Context(), "warm", hourly))
+				noErr(t, l.ReplaceLimits(t.Context(), "warm", hourly))
 				equal(t, drain(l, "warm"), 10, "admitted of a key that was in use")
 
 				l = t.start(hybrid.Config{Limits: limits(hourly), Scope: scope})
-				says(t, "ResetTo", l.ResetTo(t.Context(), "used 10", hybrid.PerSecond(-1)),
+				says(t, "ReplaceLimits", l.ReplaceLimits(t.Context(), "used 10", hybrid.PerSecond(-1)),
 					hybrid.ErrInvalidConfig, "Tokens is -1")
 				limitsAre(t, l, "used 10", hybrid.PerHour(2).WithBurst(10))
 			})

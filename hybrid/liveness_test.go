@@ -52,7 +52,7 @@ func (t *world) waits(seed uint64, processes, callers int, most int64, weights b
 					f.mu.Lock()
 					f.queued[p] = append(f.queued[p], queuedAsker{n, time.Now()})
 					f.mu.Unlock()
-					err := own.WaitN(ctx, "k", n)
+					err := own.Key("k").WaitN(ctx, n)
 					f.mu.Lock()
 					for i, q := range f.queued[p] {
 						if q.n == n {
@@ -134,7 +134,7 @@ func TestALeaseThatWasSpentIsReported(t *testing.T) {
 			must(t, l.Stats().Held > 0, "nothing is leased: %+v", l.Stats())
 			drain := l.Stats().Held
 			for range drain {
-				must(t, l.TryAllow("k"), "denied")
+				must(t, l.Key("k").TryAllow(), "denied")
 			}
 			if how == "shutdown" {
 				noErr(t, l.Shutdown(t.Context()))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
+	"github.com/yuzhi-go/yuzhi/internal/hook"
 	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -29,6 +30,8 @@ type group struct {
 	observer *observer
 	outages  *outage.Nodes // of the store
 	watcher  *outage.Watcher
+
+	beforeReport func(key string) // of an adversary in a test; nil for all others
 
 	first   *member                  // class 0
 	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used
@@ -49,13 +52,18 @@ const (
 )
 
 func newGroup(store lease.Store, cfg Config) *group {
-	g := &group{cfg: cfg, store: store, classes: make([]atomic.Pointer[member], len(cfg.Priorities))}
+	g := &group{cfg: cfg, store: store, classes: make([]atomic.Pointer[member], len(cfg.Priorities)),
+		beforeReport: hook.Of(cfg.InstanceID)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.leaving.Add(1)
 	g.observer = &observer{cfg: &g.cfg, ctx: g.ctx}
 	g.proposer = &proposer{
-		cfg: &g.cfg, observer: g.observer, shared: make(map[[lease.LimitsMax]Limit]*lease.Config),
+		cfg: &g.cfg, observer: g.observer, shared: make(map[[lease.LimitsMax]Limit]*lease.Config), failed: make(map[string]bool),
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
+		inspect: func(ctx context.Context, key string) (lease.State, error) {
+			return g.configure(ctx, "limits", key, lease.OpInspect)
+		},
+		refresh: g.refreshKey,
 	}
 	return g
 }
@@ -156,21 +164,26 @@ func (m *member) leave() {
 	m.keys.each((*entry).leave)
 }
 
-// refreshAll is Refresh for all keys in use, and returns how many of them failed.
-func (m *member) refreshAll() (failures int, failed error) {
+// refreshKey refreshes key in every member.
+func (g *group) refreshKey(ctx context.Context, key string) (failed error) {
+	for _, m := range g.members() {
+		if err := m.refresh(ctx, key); err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// refreshAll refreshes all keys in use, and calls note with the outcome of each.
+func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	for _, d := range m.proposeAnew() {
 		d.takeOver() // now, or an entry that does so later would go on with the old limits
 	}
 	m.keys.each(func(e *entry) {
-		if lease.IsKeyHash(e.slot.name) {
-			return
-		}
-		if err := e.refresh(e.slot.name); err != nil {
-			failed = err
-			failures++
+		if !lease.IsKeyHash(e.slot.name) {
+			note(e.refresh(ctx, e.slot.name))
 		}
 	})
-	return failures, failed
 }
 
 // randomText is 64 random bits. They are the kernel's, which differ between copies of a machine.
@@ -194,7 +207,7 @@ func (m *member) nextSeq() int64 {
 func (m *member) storedKey(name string) string { return storedKey(m.cfg.Name, name) }
 
 // known is the entry of a key that the table has, which comes into use if it is at rest. It is nil
-// for another key, and for one whose limits cannot be used. own is the proposal of a KeyWith, or nil.
+// for another key, and for one whose limits cannot be used. own is the proposal of a KeyWithLimits, or nil.
 func (m *member) known(name string, own *proposal) *entry {
 	s := m.keys.find(name)
 	if s == nil {
@@ -227,7 +240,9 @@ func (m *member) activate(r *request) (*entry, error) {
 		}
 		if e := m.newEntry(r.spot.slot, own); e != nil {
 			if m.outdated(&own) {
-				_ = e.refresh(r.name)
+				ctx, end := m.proposer.bounded(r.context())
+				_ = e.refresh(ctx, r.name)
+				end()
 			}
 			return e, nil
 		}
@@ -252,7 +267,7 @@ func (m *member) addSlot(p *spot) error {
 		return nil
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
-		full := fmt.Errorf("%w: the key table is full: all %d keys are in use", ErrUnavailable, m.cfg.KeysMax)
+		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
 		return &timedError{full, m.proposer.defaults.TTL} // an unused key rests after that
 	}
 	p.slot = m.keys.add(*p)
@@ -290,7 +305,7 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 // proposed is a proposal for a key that comes into use, and its source.
 type proposed struct {
 	config *lease.Config // nil where it is not known
-	given  bool          // by a KeyWith
+	given  bool          // by a KeyWithLimits
 	kept   bool          // by the slot of the key
 	asked  int64         // the number of the Refresh before which LimitsFor was asked
 }
@@ -315,7 +330,7 @@ func (m *member) proposed(r *request) (p proposed, err error) {
 		p.config = &m.proposer.defaults
 		return p, nil
 	}
-	c, err := m.proposer.of(r.name, nil)
+	c, err := m.proposer.ofNew(r.context(), r.name)
 	p.config = m.proposer.share(c)
 	return p, err
 }
@@ -340,20 +355,20 @@ func (m *member) proposeAnew() (drawing []*draw) {
 }
 
 // refresh proposes what LimitsFor says by now for key, if that is in use.
-func (m *member) refresh(key string) error {
+func (m *member) refresh(ctx context.Context, key string) error {
 	s := m.keys.find(key)
 	if s == nil {
 		return nil
 	}
 	if e := s.entry.Load(); e != nil {
-		return e.refresh(key)
+		return e.refresh(ctx, key)
 	}
 	idle, asks, now := &m.keys.idle, false, m.cfg.Clock.Now()
 	if idle.with(s, func(k *protocol.Key) { asks = k.Proposed(now) != nil && !k.Given }); !asks {
 		return nil
 	}
 	asked := m.refreshed()
-	c, err := m.proposer.of(key, nil)
+	c, err := m.proposer.of(ctx, key, nil)
 	if err != nil {
 		return err
 	}
@@ -385,7 +400,7 @@ func (m *member) cachedLimits(key string) []Limit {
 	return nil
 }
 
-// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWith, if the
+// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWithLimits, if the
 // request came by one.
 func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
 	if n < 0 || key == "" || !m.open() {
@@ -510,7 +525,7 @@ func (g *group) configure(
 	if op == lease.OpSet || op == lease.OpReplace {
 		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
 		// A T that shrinks and grows again would burn leases.
-		if own, err := g.proposer.of(key, nil); err == nil {
+		if own, err := g.proposer.of(ctx, key, nil); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}
 		for _, m := range g.members() {
@@ -545,7 +560,7 @@ func (g *group) configure(
 		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
 	default:
 		n := g.first.nodeOf(lease.ShortKey(key), nodeUnknown)
-		err = fmt.Errorf("hybrid: %s: %w: node %s: %w", what, ErrUnavailable, n.Name(), err)
+		err = unavailable(what+": node "+n.Name(), err)
 	}
 	return lease.State{}, err
 }
@@ -563,35 +578,39 @@ func (g *group) follow(key string, st lease.State) {
 	}
 }
 
-// inspect is the state of key's bucket; where there is none, what a new one would have.
-func (m *member) inspect(ctx context.Context, what, key string, own *proposal) (lease.State, error) {
+// inspect returns the state of key's bucket, or that of a new one where there is none, and the tokens that this
+// process holds. own is the proposal of a KeyWithLimits, if the request came by one.
+func (m *member) inspect(
+	ctx context.Context, what, key string, own *proposal,
+) (st lease.State, held int64, err error) {
 	if err := m.proposer.check(key, own); err != nil {
-		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", what, err)
 	}
-	st, err := m.configure(ctx, what, key, lease.OpInspect)
-	if err != nil || st.Exists {
-		return st, err
+	if st, err = m.configure(ctx, what, key, lease.OpInspect); err != nil {
+		return st, 0, err
 	}
-	if st.Config, err = m.proposer.of(key, own); err != nil {
-		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	if e := m.keys.active(key); e != nil {
+		held = e.client.Holder.Pool.Held()
+	}
+	if st.Exists {
+		return st, held, nil
+	}
+	if st.Config, err = m.proposer.of(ctx, key, own); err != nil {
+		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", what, err)
 	}
 	for k, limit := range st.Config.Limits {
 		if !m.cfg.Policy.StartEmpty {
 			st.Levels[k] = limit.Capacity()
 		}
 	}
-	return st, nil
+	return st, held, nil
 }
 
-// peek is Peek; own is the proposal of a KeyWith, if the request came by one.
+// peek is Peek; own is the proposal of a KeyWithLimits, if the request came by one.
 func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, error) {
-	st, err := m.inspect(ctx, "peek", key, own)
+	st, held, err := m.inspect(ctx, "peek", key, own)
 	if err != nil {
 		return Result{}, err
-	}
-	held := int64(0)
-	if e := m.keys.active(key); e != nil {
-		held = e.client.Holder.Pool.Held()
 	}
 	headroom := m.cfg.Policy.Headroom
 	ok := true

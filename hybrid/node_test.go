@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/hook"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -131,11 +132,11 @@ func TestCallsThatAreBuiltAsTheFirstFailsFailWithIt(t *testing.T) {
 		keys := keysOn("0", 10)
 		cfg := by(denying, hybrid.PerSecond(1000))
 		var slow atomic.Bool
-		cfg.Events.BeforeReport = func(key string) {
+		cfg.InstanceID = hook.BeforeReport(func(key string) {
 			if key == keys[5] && slow.Swap(false) {
 				time.Sleep(50 * time.Millisecond)
 			}
-		}
+		})
 		l := t.startOn(t.cluster(), cfg)
 		for _, k := range keys {
 			noErr(t, l.Wait(t.Context(), k))
@@ -222,12 +223,12 @@ func TestAProbeOfAKeyThatMovesIsOfTheNodeItWentTo(t *testing.T) {
 		check(t, !l.Allow("1:0"), "admitted by a node that hangs")
 		before := t.callsFor("1:0")
 		for t.callsFor("1:0") == before {
-			l.TryAllow("1:0")
+			l.Key("1:0").TryAllow()
 			time.Sleep(time.Millisecond)
 		}
 		to2 := func(_ string, node int) int { return max(node, 2) }
 		c.moved.Store(&to2)
-		l.TryAllow("1:0") // finds out
+		l.Key("1:0").TryAllow() // finds out
 		time.Sleep(100 * time.Millisecond)
 		t.lasts(0, 0, func() { check(t, l.Allow("2:new"), "a node that is well counts as away") })
 	})
@@ -321,12 +322,12 @@ func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 func TestANewKeyInAnOutageAsksForItsLimitsOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		asked := 0
-		l := t.startOn(t.cluster(), hybrid.Config{KeysMax: 5, LimitsFor: func(key string) []hybrid.Limit {
+		l := t.startOn(t.cluster(), hybrid.Config{KeysMax: 5, LimitsFor: plans(func(key string) []hybrid.Limit {
 			if asked++; key[2] == 'x' && asked > 1 {
 				return nil // their source has failed
 			}
 			return limits(hybrid.PerSecond(1000))
-		}})
+		})})
 		// Given a node that is away,
 		must(t, l.Allow("0:known"), "denied")
 		time.Sleep(2 * time.Second)

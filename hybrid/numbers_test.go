@@ -54,7 +54,7 @@ func verbsOf(t *world, l *hybrid.Limiter, limit hybrid.Limit) (all []verb) {
 	add(1, k)
 	add(1, k.Class(math.MaxInt))
 	add(1, k.Class(math.MinInt))
-	add(1, l.KeyWith("k", limit))
+	add(1, l.KeyWithLimits("k", limit))
 	for _, times := range []int{1, 2, 3, 4, 16, 17, 1000} {
 		add(int64(times), l.Join(slices.Repeat([]*hybrid.Key{k}, times)...))
 	}
@@ -218,8 +218,8 @@ func TestAnyConfigurationIsRefusedOrWorks(t *testing.T) {
 		if err := l.SetLimits(t.Context(), "k", limit()); err != nil {
 			isErr(t, err, hybrid.ErrInvalidConfig)
 		}
-		l.KeyWith("k", limit()).Allow()
-		r, err := l.Reserve(t.Context(), "k", 1)
+		l.KeyWithLimits("k", limit()).Allow()
+		r, err := l.Key("k").Reserve(t.Context(), 1)
 		if err == nil && r.OK() {
 			err = r.Settle(math.MaxInt64)
 		}

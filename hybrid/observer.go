@@ -49,7 +49,7 @@ type Stats struct {
 	Errors           int64         // calls that brought no grant
 	Conflicts        int64         // keys whose bucket has other limits under the version that this process has
 	Invalid          int64         // requests refused for their arguments, or after Close
-	// Misconfigured counts requests for keys of which LimitsFor or KeyWith gave limits that cannot be
+	// Misconfigured counts requests for keys of which LimitsFor or KeyWithLimits gave no limits that can be
 	// used. They are refused, or admitted by Policy.Shadow.
 	Misconfigured int64
 	// Limits has the counts by limit, those of Config.Limits first. Each keeps its place. Beyond 64
@@ -119,8 +119,8 @@ func (o *observer) announce(key string, n int64) (admitted bool) {
 // overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit, for
 // the lack of limits, or because the store is away. It is admitted without tokens and leaves no debt.
 func (o *observer) overrules(err error) bool {
-	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrUnavailable) ||
-		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig))
+	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrTableFull) ||
+		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig) || errors.Is(err, errNoLimits))
 }
 
 // logger is looked up for each line, so a default logger that is set after New counts too.
@@ -141,6 +141,7 @@ const (
 	lineConflict        // other limits under the same version
 	lineCrowd           // the fleet is too large for a burst to keep its budget of calls
 	lineMisconfigured
+	lineNoLimits    // LimitsFor fails
 	lineNotFollowed // ScopeProcess cannot ask for the limits that were set
 	lineKeyFailed   // a call fails on a node that is well
 	lineBucketLost  // the store has lost a bucket
@@ -212,6 +213,17 @@ func (o *observer) refusedLimits(key string, err error) {
 	case full:
 		o.warnSeldom(lineMisconfigured, key, text, "error", safetext.Error(err))
 	}
+	if f := o.cfg.Events.Misconfigured; f != nil {
+		f(key, err)
+	}
+}
+
+// failedLimits tells the log once in a while, and the listener each time, that LimitsFor has failed.
+func (o *observer) failedLimits(key string, err error) {
+	if o.ctx.Err() != nil {
+		return
+	}
+	o.warnSeldom(lineNoLimits, key, "hybrid: LimitsFor failed; the limits in force stay", "error", safetext.Error(err))
 	if f := o.cfg.Events.Misconfigured; f != nil {
 		f(key, err)
 	}

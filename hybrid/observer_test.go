@@ -35,7 +35,7 @@ func (t *world) listening(cfg hybrid.Config) (*hybrid.Limiter, *recorder) {
 	heard := &recorder{network: t.network, burnt: make(map[hybrid.LossReason]int64)}
 	say := func(key, format string, args ...any) {
 		if l := heard.limiter.Load(); l != nil {
-			l.TryAllow(key)
+			l.Key(key).TryAllow()
 			l.Stats()
 		}
 		heard.locked(func() { heard.lines = append(heard.lines, key+": "+fmt.Sprintf(format, args...)) })
@@ -86,7 +86,7 @@ func TestEventsTellAnOutageOfANode(t *testing.T) {
 		t.every(away)
 		time.Sleep(ttl)
 		for range 5 {
-			l.TryAllow("k")
+			l.Key("k").TryAllow()
 			l.AllowN("k", 1000) // fails, and is probed
 			time.Sleep(ttl)
 		}
@@ -196,12 +196,12 @@ func TestEventsTellWhatIsNearlyUsed(t *testing.T) {
 func TestNearlyUsedDoesNotRepeatItself(t *testing.T) {
 	bubble(t, func(t *world) {
 		told := map[string]int{}
-		cfg := hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+		cfg := hybrid.Config{LimitsFor: plans(func(key string) []hybrid.Limit {
 			return map[string][]hybrid.Limit{
 				"a": {hybrid.PerSecond(10)}, "b": {hybrid.PerMinute(60)}, "c": {hybrid.Blocked}, "d": {hybrid.Unlimited},
 				"e": {hybrid.PerMinute(60)},
 			}[key]
-		}}
+		})}
 		cfg.Events.NearlyUsed = func(key string, _ hybrid.Limit, _ float64) { told[key]++ }
 		l := t.start(cfg)
 		for range 30_000 {
@@ -265,7 +265,7 @@ func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 		t.lasts(0, 0, func() {
 			ask()
 			for i := range 2 {
-				l.TryAllow(fmt.Sprint(i))
+				l.Key(fmt.Sprint(i)).TryAllow()
 				l.Stats()
 			}
 		})
@@ -317,7 +317,7 @@ func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
 		noErr(t, err)
 		_, err = k.Take(t.Context(), 2)
 		noErr(t, err)
-		check(t, !l.TryAllow("k") && !k.TryAllow() && !l.AllowN("k", 3) && !k.AllowN(3), "admitted")
+		check(t, !l.Key("k").TryAllow() && !k.TryAllow() && !l.AllowN("k", 3) && !k.AllowN(3), "admitted")
 		check(t, times == 6 && tokens == 11 && l.Stats().Denied == denied+11,
 			"told %d times of %d tokens", times, tokens)
 	})
@@ -381,7 +381,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		ask := func(times, keys int) {
 			for range times {
 				for i := range keys {
-					l.TryAllow(fmt.Sprint(i, "\n", strings.Repeat("x", 300)))
+					l.Key(fmt.Sprint(i, "\n", strings.Repeat("x", 300))).TryAllow()
 				}
 				time.Sleep(ttl)
 			}

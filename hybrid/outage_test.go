@@ -28,7 +28,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 				must(t, l.Allow("k"), "request %d of %d held was denied", i+1, held)
 				synctest.Wait()
 			}
-			check(t, l.Stats().Held == 0 && !l.TryAllow("k"), "%+v", l.Stats())
+			check(t, l.Stats().Held == 0 && !l.Key("k").TryAllow(), "%+v", l.Stats())
 		})
 		var mu sync.Mutex
 		var longest, last time.Duration
@@ -53,7 +53,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 func TestProbesBackOff(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
-		ask := func(n int) int { return admits(n, time.Millisecond, func() bool { return l.TryAllow("k") }) }
+		ask := func(n int) int { return admits(n, time.Millisecond, func() bool { return l.Key("k").TryAllow() }) }
 		t.every(away)
 		// T is 400 ms and the jitter is full: 50 probes in 10 s on average.
 		_, n := t.during(func() { ask(10_000) })
@@ -73,7 +73,7 @@ func TestProbesBackOff(t *testing.T) {
 func TestTheFirstRequestAfterASilenceAsksTheStore(t *testing.T) {
 	asks := map[string]func(l *hybrid.Limiter, ctx context.Context) error{
 		"Take":  func(l *hybrid.Limiter, ctx context.Context) error { return taken(l.Take(ctx, "k", 1)) },
-		"WaitN": func(l *hybrid.Limiter, ctx context.Context) error { return l.WaitN(ctx, "k", 10) },
+		"WaitN": func(l *hybrid.Limiter, ctx context.Context) error { return l.Key("k").WaitN(ctx, 10) },
 		"Take of a Joined": func(l *hybrid.Limiter, ctx context.Context) error {
 			return taken(l.Join(l.Key("k"), l.Key("k2"), l.Key("k3")).Take(ctx, 1))
 		},
@@ -106,7 +106,7 @@ func TestTheFirstRequestAfterASilenceAsksTheStore(t *testing.T) {
 		t.lasts(0, 0, func() { must(t, !l.Allow("k"), "admitted by a damaged bucket") })
 		time.Sleep(time.Hour)
 		t.every(verdict{})
-		noErr(t, l.WaitN(within(t, 30*time.Second), "k", 10))
+		noErr(t, l.Key("k").WaitN(within(t, 30*time.Second), 10))
 	})
 }
 
@@ -148,10 +148,10 @@ func TestAHangingStoreTeachesNothing(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
 		t.every(verdict{lost: true})
-		admits(2000, 30*time.Millisecond, func() bool { return l.TryAllow("k") })
+		admits(2000, 30*time.Millisecond, func() bool { return l.Key("k").TryAllow() })
 		equal(t, t.last().Config.TTL, ttl, "is what T has become")
 		t.every(verdict{})
-		t.soon(2*ttl, func() bool { return l.TryAllow("k") })
+		t.soon(2*ttl, func() bool { return l.Key("k").TryAllow() })
 	})
 }
 
@@ -168,7 +168,7 @@ func TestFallbacks(t *testing.T) {
 			other, l := t.start(cfg), t.start(cfg)
 			admits(500, 2*time.Millisecond, func() bool { return l.Allow("k") && other.Allow("k") })
 			t.hangs()
-			for l.TryAllow("k") {
+			for l.Key("k").TryAllow() {
 			}
 			time.Sleep(200 * time.Millisecond)
 			before := l.Stats().Fallback
@@ -261,7 +261,7 @@ func (t *world) overloaded(rate int64) (admitted func() int64, stop func()) {
 			case <-ended:
 				return
 			case <-time.After(1500 * time.Millisecond / time.Duration(rate)):
-				ls[i].TryAllow("k")
+				ls[i].Key("k").TryAllow()
 			}
 		}
 	})
@@ -301,7 +301,7 @@ func TestProcessesThatDrawShareAKeyInAnOutage(t *testing.T) {
 			// given processes each of which asks for a key once in four seconds,
 			fleet, total := t.fleet(c.n, of(c.limit)), int64(0)
 			asks := func(l *hybrid.Limiter, key string) {
-				if c.try && l.TryAllow(key) || !c.try && l.Allow(key) {
+				if c.try && l.Key(key).TryAllow() || !c.try && l.Allow(key) {
 					total++
 				}
 			}
@@ -391,7 +391,7 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 		// Of calls that travel together one fails;
 		t.spoil("bad")
 		for _, key := range keys {
-			l.TryAllow(key) // does not wait for the first before the second asks
+			l.Key(key).TryAllow() // does not wait for the first before the second asks
 		}
 		for _, key := range keys {
 			check(t, l.Allow(key) == (key != "bad"), "%q is not answered by its own call", key)
@@ -526,13 +526,13 @@ func TestRetryAfterIsTheTimeOfTheTokens(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerMinute(60).WithBurst(10)))
 		drain(l, "k")
-		err := l.WaitN(within(t, time.Second), "k", 5)
+		err := l.Key("k").WaitN(within(t, time.Second), 5)
 		isErr(t, err, hybrid.ErrWouldExceedDeadline)
 		after := hybrid.RetryAfter(err)
 		check(t, after > 4*time.Second && after <= 5*time.Second, "5 tokens in %v: %v", after, err)
 		time.Sleep(after)
-		noErr(t, l.WaitN(within(t, time.Second), "k", 5))
-		for _, err := range []error{nil, context.Canceled, l.WaitN(t.Context(), "k", 11)} {
+		noErr(t, l.Key("k").WaitN(within(t, time.Second), 5))
+		for _, err := range []error{nil, context.Canceled, l.Key("k").WaitN(t.Context(), 11)} {
 			check(t, hybrid.RetryAfter(err) == 0, "%v: after %v", err, hybrid.RetryAfter(err))
 		}
 	})
@@ -549,10 +549,10 @@ func TestAWaitForMoreThanTheShareHoldsUpNoOther(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		// when one request waits for 8 tokens in an outage,
 		var done atomic.Bool
-		wait := background(func() { noErr(t, l.WaitN(t.Context(), "k", 8)); done.Store(true) })
+		wait := background(func() { noErr(t, l.Key("k").WaitN(t.Context(), 8)); done.Store(true) })
 		synctest.Wait()
 		// then others are served by the share, waiting or not,
-		noErr(t, l.WaitN(within(t, time.Second), "k", 2))
+		noErr(t, l.Key("k").WaitN(within(t, time.Second), 2))
 		check(t, l.Allow("k"), "Allow is denied")
 		time.Sleep(time.Minute)
 		check(t, !done.Load(), "the share has served more than it holds")
@@ -574,10 +574,10 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 		held := l.Stats().Held
 		var done atomic.Bool
 		wait := inTurn(2, func(i int) {
-			_ = l.WaitN(t.Context(), "k", []int64{held + 5, 2}[i])
+			_ = l.Key("k").WaitN(t.Context(), []int64{held + 5, 2}[i])
 			done.Store(i == 1 || done.Load())
 		})
-		t.soon(300*time.Millisecond, func() bool { return l.TryAllow("k") })
+		t.soon(300*time.Millisecond, func() bool { return l.Key("k").TryAllow() })
 		synctest.Wait() // requests served before may not have woken yet
 		check(t, done.Load(), "TryAllow was served while Wait waited; %+v", l.Stats())
 		wait()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/hook"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
@@ -81,11 +82,11 @@ func boundRun(t *world, limit hybrid.Limit, overcommit int64, on time.Duration, 
 	var spent atomic.Int64 // by the adversaries
 	for i := range processes {
 		cfg := by(hybrid.Policy{Overcommit: overcommit}, limit)
-		cfg.Events.BeforeReport = func(key string) {
-			for bound.admitIf(t.processes[i].TryAllow(key)) {
+		cfg.InstanceID = hook.BeforeReport(func(key string) {
+			for bound.admitIf(t.processes[i].Key(key).TryAllow()) {
 				spent.Add(1)
 			}
-		}
+		})
 		t.start(cfg)
 	}
 	gap := float64(on) * 3 / 1000
@@ -94,7 +95,7 @@ func boundRun(t *world, limit hybrid.Limit, overcommit int64, on time.Duration, 
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Second - on) {
 			for off := time.Now().Add(on); time.Now().Before(off); {
 				if r.IntN(4) != 0 {
-					bound.admitIf(l.TryAllow("k"))
+					bound.admitIf(l.Key("k").TryAllow())
 				} else if n := 1 + r.Int64N(2); l.AllowN("k", n) {
 					bound.admit(n)
 				}

@@ -25,11 +25,11 @@ func TestUnlimitedAndBlockedHoldInAnOutage(t *testing.T) {
 	for fallback := range hybrid.Fallback(3) {
 		inVirtualTime(t, func(t *world) {
 			cfg := by(hybrid.Policy{Fallback: fallback}, hourly)
-			cfg.LimitsFor = func(key string) []hybrid.Limit {
+			cfg.LimitsFor = plans(func(key string) []hybrid.Limit {
 				return map[string][]hybrid.Limit{
 					"ours": limits(hybrid.Unlimited), "banned": limits(hybrid.Blocked),
 				}[key]
-			}
+			})
 			l := t.start(cfg)
 			ask := func(banned ...string) {
 				t.Helper()
@@ -66,7 +66,7 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 	} {
 		bubbleOf(t, name, func(t *world) {
 			told := 0
-			cfg := hybrid.Config{Limits: c.otherway, LimitsFor: func(string) []hybrid.Limit { return c.limits }}
+			cfg := hybrid.Config{Limits: c.otherway, LimitsFor: plans(func(string) []hybrid.Limit { return c.limits })}
 			cfg.Events.Misconfigured = func(key string, err error) {
 				told++
 				check(t, key == "k" || key == "other", "%q", key)
@@ -74,7 +74,7 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 			}
 			l, out := t.logging(t, cfg)
 			for range 3 {
-				check(t, !l.Allow("k") && !l.TryAllow("k") && !l.Key("k").AllowN(2), "admitted")
+				check(t, !l.Allow("k") && !l.Key("k").TryAllow() && !l.Key("k").AllowN(2), "admitted")
 				_, err := l.Take(t.Context(), "k", 1)
 				isErr(t, err, hybrid.ErrInvalidConfig)
 				isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrInvalidConfig)
@@ -94,11 +94,11 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 func TestWrongLimitsInShadowStopNoRequest(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := by(shadow)
-		cfg.LimitsFor = func(key string) []hybrid.Limit {
+		cfg.LimitsFor = plans(func(key string) []hybrid.Limit {
 			return map[string][]hybrid.Limit{"negative": limits(hybrid.Limit{Tokens: -1})}[key]
-		}
+		})
 		l, out := t.logging(t, cfg)
-		for _, k := range []*hybrid.Key{l.Key("k"), l.KeyWith("k"), l.Key("negative")} {
+		for _, k := range []*hybrid.Key{l.Key("k"), l.KeyWithLimits("k"), l.Key("negative")} {
 			r, err := k.Take(t.Context(), 2)
 			check(t, err == nil && r.OK && r.Shadowed && k.Allow() && k.TryAllow(), "%+v, %v", r, err)
 			noErr(t, k.Wait(t.Context()))
@@ -114,7 +114,7 @@ func TestWrongLimitsInShadowStopNoRequest(t *testing.T) {
 // says how many there were.
 func TestAFloodOfWrongLimitsDoesNotFloodTheLog(t *testing.T) {
 	bubble(t, func(t *world) {
-		cfg := hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }}
+		cfg := hybrid.Config{LimitsFor: plans(func(string) []hybrid.Limit { return nil })}
 		l, out := t.logging(t, cfg)
 		for i := range 5000 {
 			l.Allow(fmt.Sprint("key ", i))
@@ -131,24 +131,24 @@ func TestAFloodOfWrongLimitsDoesNotFloodTheLog(t *testing.T) {
 func TestRefreshOfAKeyThatIsNotInUse(t *testing.T) {
 	bubble(t, func(t *world) {
 		asked := 0
-		l := t.start(hybrid.Config{LimitsFor: func(string) []hybrid.Limit {
+		l := t.start(hybrid.Config{LimitsFor: plans(func(string) []hybrid.Limit {
 			asked++
 			return limits(hourly)
-		}})
-		noErr(t, l.Refresh("k"))
-		noErr(t, l.RefreshAll())
+		})})
+		noErr(t, l.Refresh(context.Background(), "k"))
+		noErr(t, l.Refresh(context.Background()))
 		check(t, asked == 0 && l.Stats().Keys == 0, "asked %d times", asked)
-		isErr(t, l.Refresh(""), hybrid.ErrInvalidKey)
+		isErr(t, l.Refresh(context.Background(), ""), hybrid.ErrInvalidKey)
 		// A key that is too long to be kept is asked for by name only.
 		long := strings.Repeat("x", lease.KeyMax+1)
 		l.Allow(long)
-		noErr(t, l.RefreshAll())
+		noErr(t, l.Refresh(context.Background()))
 		equal(t, asked, 1, "times asked")
-		noErr(t, l.Refresh(long))
+		noErr(t, l.Refresh(context.Background(), long))
 		equal(t, asked, 2, "times asked")
 		noErr(t, l.Close())
-		isErr(t, l.Refresh("k"), hybrid.ErrClosed)
-		isErr(t, l.RefreshAll(), hybrid.ErrClosed)
+		isErr(t, l.Refresh(context.Background(), "k"), hybrid.ErrClosed)
+		isErr(t, l.Refresh(context.Background()), hybrid.ErrClosed)
 	})
 }
 
@@ -157,11 +157,11 @@ func TestKeyWithWrongLimits(t *testing.T) {
 	bubble(t, func(t *world) {
 		l, out := t.logging(t, of(hourly))
 		l.Allow("k")
-		for _, k := range []*hybrid.Key{l.KeyWith("k"), l.KeyWith("k", hybrid.PerSecond(-1))} {
+		for _, k := range []*hybrid.Key{l.KeyWithLimits("k"), l.KeyWithLimits("k", hybrid.PerSecond(-1))} {
 			check(t, !k.Allow() && !k.Class(1).Allow(), "admitted")
-			says(t, "Wait", k.Wait(t.Context()), hybrid.ErrInvalidConfig, "KeyWith")
+			says(t, "Wait", k.Wait(t.Context()), hybrid.ErrInvalidConfig, "KeyWithLimits")
 			_, err := k.Peek(t.Context())
-			says(t, "Peek", err, hybrid.ErrInvalidConfig, "KeyWith")
+			says(t, "Peek", err, hybrid.ErrInvalidConfig, "KeyWithLimits")
 		}
 		logs(t, out, 1, "invalid limits for a key")
 		equal(t, l.Stats().Misconfigured, 6, "misconfigured")
@@ -187,7 +187,7 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 			if i%2 == 1 {
 				plan = large
 			}
-			if l.KeyWith("k", plan).Allow() {
+			if l.KeyWithLimits("k", plan).Allow() {
 				yes++
 			}
 			if i == 1 {
@@ -205,18 +205,18 @@ func TestAHandlesPlanIsInForceOrToldOf(t *testing.T) {
 	})
 	bubbleOf(t, "a plan that changes", func(t *world) {
 		l, out := t.logging(t, of(hourly))
-		check(t, l.KeyWith("k", small).Allow(), "denied")
-		check(t, l.KeyWith("k", large).Allow(), "denied")
+		check(t, l.KeyWithLimits("k", small).Allow(), "denied")
+		check(t, l.KeyWithLimits("k", large).Allow(), "denied")
 		logs(t, out, 1, "other limits under the same version")
 		for range 30 {
-			l.KeyWith("k", large).Allow()
+			l.KeyWithLimits("k", large).Allow()
 			time.Sleep(100 * time.Millisecond)
 		}
 		limitsAre(t, l, "k", large)
 		logs(t, out, 1, "other limits under the same version")
 		// One that changes after a silence is in force with its first request.
 		time.Sleep(3 * ttl)
-		l.KeyWith("k", small).Allow()
+		l.KeyWithLimits("k", small).Allow()
 		limitsAre(t, l, "k", small)
 		logs(t, out, 1, "other limits under the same version")
 	})
@@ -229,7 +229,7 @@ func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
 		for _, n := range []int64{1, 2, 500} {
 			r, err := l.Take(t.Context(), "k", n)
 			check(t, err == nil && !r.OK && r.RetryAfter > 0, "Take(%d): %+v, %v", n, r, err)
-			made, err := l.Reserve(t.Context(), "k", n)
+			made, err := l.Key("k").Reserve(t.Context(), n)
 			check(t, err == nil && !made.OK(), "Reserve(%d): %v", n, err)
 		}
 		st := l.Stats()
@@ -254,11 +254,11 @@ var more = hybrid.PerHour(1).WithBurst(500)
 
 // refreshes are the ways to refresh "k".
 var refreshes = map[string]func(*hybrid.Limiter) error{
-	"one key":  func(l *hybrid.Limiter) error { return l.Refresh("k") },
-	"all keys": (*hybrid.Limiter).RefreshAll,
+	"one key":  func(l *hybrid.Limiter) error { return l.Refresh(context.Background(), "k") },
+	"all keys": func(l *hybrid.Limiter) error { return l.Refresh(context.Background()) },
 }
 
-// Refresh and RefreshAll propose the present answer of LimitsFor. It takes over when no process
+// Refresh proposes the present answer of LimitsFor. It takes over when no process
 // proposes the old limits any more.
 func TestRefreshAsksLimitsForAgain(t *testing.T) {
 	slow, fast := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(1).WithBurst(500)
@@ -266,7 +266,7 @@ func TestRefreshAsksLimitsForAgain(t *testing.T) {
 		bubbleOf(t, name, func(t *world) {
 			var p plan
 			p.set(slow)
-			cfg := hybrid.Config{LimitsFor: p.of}
+			cfg := hybrid.Config{LimitsFor: plans(p.of)}
 			a, b := t.start(cfg), t.start(cfg)
 			use := func(d time.Duration) {
 				used(d, func() { a.Allow("k") }, func() { b.Allow("k") })
@@ -302,26 +302,26 @@ func TestRefreshOvertakesAnAnswerOnItsWay(t *testing.T) {
 			var p plan
 			p.set(old)
 			var hold chan struct{} // holds the next answer back
-			l := t.start(hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+			l := t.start(hybrid.Config{LimitsFor: plans(func(key string) []hybrid.Limit {
 				answer, until := p.of(key), hold
 				hold = nil
 				if until != nil {
 					<-until
 				}
 				return answer
-			}})
+			})})
 			held := make(chan struct{})
 			slow := func() { l.Allow("k") }
 			if when != "the key comes into use" {
 				l.Allow("k")
-				slow = func() { noErr(t, l.Refresh("k")) }
+				slow = func() { noErr(t, l.Refresh(context.Background(), "k")) }
 			}
 			hold = held
 			var wg sync.WaitGroup
 			wg.Go(slow)
 			synctest.Wait() // LimitsFor has read the old limits
 			p.set(recent)
-			noErr(t, l.Refresh("k"))
+			noErr(t, l.Refresh(context.Background(), "k"))
 			close(held)
 			wg.Wait()
 			used(takesOver, func() { l.Allow("k") })
@@ -353,7 +353,7 @@ func TestRefreshIsNoConflictWithItself(t *testing.T) {
 		"at rest": func(t *world, l *hybrid.Limiter, change func()) {
 			must(t, l.Allow("k"), "denied")
 			change()
-			l.TryAllow("k") // brings it into use before the bucket has taken the new limits over
+			l.Key("k").TryAllow() // brings it into use before the bucket has taken the new limits over
 			time.Sleep(takesOver)
 		},
 	} {
@@ -361,7 +361,7 @@ func TestRefreshIsNoConflictWithItself(t *testing.T) {
 			bubbleOf(t, when+", "+name, func(t *world) {
 				var p plan
 				p.set(hourly)
-				l := t.start(hybrid.Config{LimitsFor: p.of})
+				l := t.start(hybrid.Config{LimitsFor: plans(p.of)})
 				given(t, l, func() { p.set(more); noErr(t, refresh(l)) })
 				used(takesOver, func() { l.Allow("k") })
 				check(t, slices.Equal(l.CachedLimits("k"), limits(more)), "the limits are %v", l.CachedLimits("k"))
@@ -371,16 +371,16 @@ func TestRefreshIsNoConflictWithItself(t *testing.T) {
 	}
 }
 
-// KeyWith takes the key's limits from a caller that knows them.
+// KeyWithLimits takes the key's limits from a caller that knows them.
 func TestKeyWithTakesThePlaceOfLimitsFor(t *testing.T) {
 	bubble(t, func(t *world) {
 		asked := 0
-		l := t.start(hybrid.Config{LimitsFor: func(string) []hybrid.Limit {
+		l := t.start(hybrid.Config{LimitsFor: plans(func(string) []hybrid.Limit {
 			asked++
 			return limits(hourly)
-		}})
+		})})
 		small, large := hybrid.PerHour(1).WithBurst(3), hybrid.PerHour(1).WithBurst(30)
-		k := l.KeyWith("k", small)
+		k := l.KeyWithLimits("k", small)
 		r, err := k.Peek(t.Context())
 		check(t, err == nil && r.Limit == small && r.Remaining == 3, "%+v, %v", r, err)
 		must(t, k.AllowN(3) && !k.Allow() && asked == 0, "the burst is not 3, or LimitsFor was asked")
@@ -389,18 +389,18 @@ func TestKeyWithTakesThePlaceOfLimitsFor(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		must(t, l.Stats().InUse == 0, "in use")
 		k.Allow()
-		noErr(t, l.Refresh("k"))
-		noErr(t, l.RefreshAll())
+		noErr(t, l.Refresh(context.Background(), "k"))
+		noErr(t, l.Refresh(context.Background()))
 		used(takesOver, func() { k.Allow() })
 		limitsAre(t, l, "k", small)
 		equal(t, asked, 0, "times that LimitsFor was asked")
 		// Others, given later, are proposed by a key that is in use.
-		later := l.KeyWith("k", large)
+		later := l.KeyWithLimits("k", large)
 		used(takesOver, func() { later.Allow() })
 		limitsAre(t, l, "k", large)
 		// A key that came into use by its name follows the first request by the handle.
 		l.Allow("named")
-		given := l.KeyWith("named", large)
+		given := l.KeyWithLimits("named", large)
 		used(takesOver, func() { given.Allow() })
 		limitsAre(t, l, "named", large)
 		equal(t, asked, 1, "times that LimitsFor was asked")
@@ -454,14 +454,14 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 				_, err = hybrid.New(t, of(c.limits...))
 				refused("New", err)
 			}
-			l = t.start(hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return c.limits }})
+			l = t.start(hybrid.Config{LimitsFor: plans(func(string) []hybrid.Limit { return c.limits })})
 			_, err = l.Take(t.Context(), "k", 1)
 			refused("Take", err, "LimitsFor")
 			refused("Wait", l.Wait(t.Context(), "k"), "LimitsFor")
 			_, err = l.Peek(t.Context(), "k")
 			refused("Peek", err, "LimitsFor")
-			_, err = l.Limits(t.Context(), "k")
-			refused("Limits", err, "LimitsFor")
+			_, err = l.Levels(t.Context(), "k")
+			refused("Levels", err, "LimitsFor")
 			check(t, !l.Allow("k") && l.Stats().Keys == 0, "Allow is true, or made an entry")
 			_, calls := t.counts()
 			check(t, calls == 0 && !t.state("k").Exists, "something was written")
@@ -528,23 +528,23 @@ func TestInvalidRequests(t *testing.T) {
 			check(t, !l.AllowN(c.key, c.n) && !l.Key(c.key).AllowN(c.n), "%q, %d was admitted", c.key, c.n)
 			r, err := l.Take(t.Context(), c.key, c.n)
 			check(t, errors.Is(err, c.want) && !r.OK, "%q, %d: %+v, %v, want %v", c.key, c.n, r, err, c.want)
-			isErr(t, l.WaitN(t.Context(), c.key, c.n), c.want)
+			isErr(t, l.Key(c.key).WaitN(t.Context(), c.n), c.want)
 			if c.want != hybrid.ErrExceedsBurst {
-				r, err = l.TakeUpTo(t.Context(), c.key, c.n)
+				r, err = l.Key(c.key).TakeUpTo(t.Context(), c.n)
 				check(t, errors.Is(err, c.want) && !r.OK && r.Taken == 0, "%q, %d: %+v, %v", c.key, c.n, r, err)
 				before++
 			}
 			equal(t, l.Stats().Invalid-before, 4, "invalid")
 			check(t, (told[c.n] == 0) == (c.n < 0), "the listener was told of %d %d times", c.n, told[c.n])
 		}
-		check(t, !l.Allow("") && !l.TryAllow("") && !l.Key("").Allow() && !l.Key("").TryAllow(),
+		check(t, !l.Allow("") && !l.Key("").TryAllow() && !l.Key("").Allow() && !l.Key("").TryAllow(),
 			"an empty key was admitted")
 		// A refund of an unused key is dropped.
 		before := l.Stats()
-		l.Refund("", 1)
-		l.Refund("new", -1)
-		l.Refund("new", 0)
-		l.Refund("new", 5)
+		l.Key("").Refund(1)
+		l.Key("new").Refund(-1)
+		l.Key("new").Refund(0)
+		l.Key("new").Refund(5)
 		after := l.Stats()
 		check(t, after.Invalid == before.Invalid+2 && after.Keys == before.Keys, "%+v, before %+v", after, before)
 		// Nothing of all this was taken, called for, or taken for demand.
@@ -553,5 +553,88 @@ func TestInvalidRequests(t *testing.T) {
 		told = make(map[int64]int)
 		check(t, l.AllowN("k", 5) && !l.Allow("k"), "the burst is not what it was")
 		check(t, told[1] == 1 && len(told) == 1, "the listener was told of %v", told)
+	})
+}
+
+// database is a Config.LimitsFor that may be down, or hang.
+type database struct {
+	plan
+	down, hangs atomic.Bool
+	asked       atomic.Int64
+}
+
+var errDatabase = errors.New("no plans")
+
+func (d *database) limits(ctx context.Context, key string) ([]hybrid.Limit, error) {
+	d.asked.Add(1)
+	if d.hangs.Load() {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	if d.down.Load() {
+		return nil, errDatabase
+	}
+	return d.of(key), nil
+}
+
+// An error of LimitsFor leaves the limits in force, also in a process that has never heard of them, and
+// LimitsFor is asked again while the key is in use.
+func TestFailedLimitsForLeavesTheLimitsInForce(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a customer with 600 an hour, where others have 10,
+		large := hybrid.PerHour(600)
+		var db database
+		db.set(large)
+		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(10)), LimitsFor: db.limits}
+		told := 0
+		cfg.Events.Misconfigured = func(string, error) { told++ }
+		a := t.start(cfg)
+		a.Allow("acme")
+		// when the database is down, and a new process meets the customer and goes on for long,
+		db.down.Store(true)
+		b := t.start(cfg)
+		use := func(d time.Duration) { used(d, func() { b.Allow("acme") }) }
+		use(2 * takesOver)
+		// then the limits stay, those of the process that knew them and those of the bucket,
+		limitsAre(t, b, "acme", large)
+		check(t, told > 0, "nothing was told")
+		says(t, "Refresh", a.Refresh(t.Context(), "acme"), errDatabase)
+		// a key without a bucket has Config.Limits,
+		equal(t, drain(b, "new"), 10, "admitted of a new key")
+		limitsAre(t, b, "new", hybrid.PerHour(10))
+		// and the answer of the database counts when it is back.
+		db.down.Store(false)
+		asked := db.asked.Load()
+		use(6*time.Second + takesOver)
+		check(t, db.asked.Load() > asked, "LimitsFor was not asked again")
+		used(takesOver, func() { b.Allow("new") })
+		limitsAre(t, b, "new", large)
+		use(time.Second) // the customer comes back into use
+		asked = db.asked.Load()
+		use(time.Minute)
+		equal(t, db.asked.Load(), asked, "questions after an answer")
+	})
+}
+
+// Without a bucket and without Config.Limits the error is that of the request. Allow waits for LimitsFor no
+// longer than CallTimeout.
+func TestFailedLimitsForIsTheErrorOfAKeyWithoutLimits(t *testing.T) {
+	bubble(t, func(t *world) {
+		var db database
+		db.down.Store(true)
+		l := t.start(hybrid.Config{LimitsFor: db.limits})
+		_, err := l.Take(t.Context(), "k", 1)
+		isErr(t, err, errDatabase)
+		isErr(t, l.Wait(t.Context(), "k"), errDatabase)
+		check(t, !l.Allow("k") && l.Stats().Keys == 0 && l.Stats().Misconfigured == 3, "%+v", l.Stats())
+		db.hangs.Store(true)
+		const timeout = lease.DefaultCallTimeout
+		t.lasts(timeout, timeout, func() { check(t, !l.Allow("k"), "admitted") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		t.lasts(time.Second, time.Second, func() {
+			_, err := l.Take(ctx, "k", 1)
+			isErr(t, err, context.DeadlineExceeded)
+		})
 	})
 }

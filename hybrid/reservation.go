@@ -31,7 +31,7 @@ type Reservation struct {
 type reserved struct {
 	m        *member
 	name     string
-	own      *proposal // of a KeyWith; nil for others
+	own      *proposal // of a KeyWithLimits; nil for others
 	times    int64     // how often the key is joined
 	estimate int64
 	hold     hold
@@ -46,14 +46,14 @@ func leastEstimate(estimate int64) int64 {
 	return estimate
 }
 
-// Reserve takes estimate tokens of every key or none, to be settled later; see Limiter.Reserve. The
+// Reserve takes estimate tokens of every key or none, to be settled later; see Key.Reserve. The
 // cost counts for every key alike.
 func (j *Joined) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
 	return j.reserve(ctx, j, leastEstimate(estimate))
 }
 
 // ReserveEach reserves estimate[i] tokens of the key that was the i-th argument of Join, of every key or of
-// none; see TakeEach. It takes one token of a key whose estimates are 0, as Limiter.Reserve does. SettleEach
+// none; see TakeEach. It takes one token of a key whose estimates are 0, as Key.Reserve does. SettleEach
 // settles it.
 func (j *Joined) ReserveEach(ctx context.Context, estimate ...int64) (*Reservation, error) {
 	e, err := j.eachOf(estimate)
@@ -101,7 +101,7 @@ func (r *Reservation) Result() Result { return r.result }
 // of each key, 10 by default; of a larger one that much is charged, and the error wraps ErrOvershoot.
 //
 // Errors also wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could not be
-// noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or ErrInvalidConfig if
+// noted and is lost, ErrClosed, ErrTableFull, or ErrInvalidConfig if
 // the key is not in use and LimitsFor gives limits that cannot be used.
 func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {

@@ -196,7 +196,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		s.schedule(e, min(next, again))
 		return batches
 	}
-	if f := s.m.cfg.Events.BeforeReport; f != nil {
+	if f := s.m.beforeReport; f != nil {
 		f(e.name())
 	}
 	if c := e.build(n, s.m.cfg.Clock.Now()); c != nil {

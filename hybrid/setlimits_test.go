@@ -16,8 +16,8 @@ var settersOf = map[string]func(t *world, l *hybrid.Limiter, limits ...hybrid.Li
 	"SetLimits": func(t *world, l *hybrid.Limiter, limits ...hybrid.Limit) error {
 		return l.SetLimits(t.Context(), "k", limits...)
 	},
-	"ResetTo": func(t *world, l *hybrid.Limiter, limits ...hybrid.Limit) error {
-		return l.ResetTo(t.Context(), "k", limits...)
+	"ReplaceLimits": func(t *world, l *hybrid.Limiter, limits ...hybrid.Limit) error {
+		return l.ReplaceLimits(t.Context(), "k", limits...)
 	},
 }
 
@@ -46,7 +46,7 @@ func TestSetLimitsIsInForceWhenItReturns(t *testing.T) {
 					}
 					for i := 0; i < 200 || l.Stats().Held < 10; i++ {
 						must(t, i < 1000, "nothing is held: %+v", l.Stats())
-						l.TryAllow("k")
+						l.Key("k").TryAllow()
 						low.TryAllow()
 						time.Sleep(time.Millisecond)
 					}
@@ -121,7 +121,7 @@ func TestAResetWaitsForANodeThatIsLeftAlone(t *testing.T) {
 		ask := func(times int) {
 			for range times {
 				for _, one := range append(fleet, l) {
-					one.TryAllow("k")
+					one.Key("k").TryAllow()
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -136,7 +136,7 @@ func TestAResetWaitsForANodeThatIsLeftAlone(t *testing.T) {
 			// then each waits for its calls, and does little else.
 			n := clock.reads.Load() - before
 			check(t, n < 1000, "the clock was read %d times", n)
-			l.TryAllow("k")
+			l.Key("k").TryAllow()
 			time.Sleep(7 * time.Millisecond)
 		}
 	})
@@ -213,7 +213,7 @@ func TestNoLateReplyBringsBackALeaseOfBefore(t *testing.T) {
 				}
 				t.every(fate)
 				for l.Stats().Nodes[0].Away == 0 {
-					l.TryAllow("k")
+					l.Key("k").TryAllow()
 					time.Sleep(time.Millisecond)
 				}
 				// when it is blocked and then the reply, or that of a retry, comes,

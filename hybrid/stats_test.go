@@ -85,7 +85,7 @@ func TestACallNamesItsWaiters(t *testing.T) {
 		l := t.process(hourly)
 		inTurn(1, func(int) { _ = l.AllowN("k", 5) })()
 		must(t, len(waiting) == 1 && waiting[0] == nil, "%v", waiting)
-		noErr(t, l.WaitN(t.Context(), "k", 5))
+		noErr(t, l.Key("k").WaitN(t.Context(), 5))
 		waiting = nil
 		ctx, cancel := context.WithCancel(t.Context())
 		wait := inTurn(3, func(i int) { _ = l.Wait(context.WithValue(ctx, name{}, i), "k") })
@@ -139,12 +139,12 @@ func TestStatsCountDenialsByLimit(t *testing.T) {
 			small, other := hybrid.PerHour(60).WithBurst(5), hybrid.PerHour(60).WithBurst(7)
 			large := hybrid.PerSecond(100)
 			cfg := by(hybrid.Policy{Shadow: mode}, small, large)
-			cfg.LimitsFor = func(key string) []hybrid.Limit {
+			cfg.LimitsFor = plans(func(key string) []hybrid.Limit {
 				if key == "other" {
 					return limits(other)
 				}
 				return nil
-			}
+			})
 			l := t.start(cfg)
 			says := func(limit hybrid.Limit, keys int, denied int64) {
 				t.Helper()
@@ -191,9 +191,9 @@ func TestStatsCountDenialsByLimit(t *testing.T) {
 func TestStatsTellSixtyFourLimitsApart(t *testing.T) {
 	bubble(t, func(t *world) {
 		const many = 100
-		l := t.start(hybrid.Config{Limits: limits(hourly), LimitsFor: func(key string) []hybrid.Limit {
+		l := t.start(hybrid.Config{Limits: limits(hourly), LimitsFor: plans(func(key string) []hybrid.Limit {
 			return limits(hybrid.PerHour(int64(len(key))).WithBurst(1))
-		}})
+		})})
 		key := make([]byte, many)
 		for i := range many {
 			k := string(key[:i+1])
@@ -249,18 +249,18 @@ func TestShadowAdmitsWhatALimitDeniesAndCountsIt(t *testing.T) {
 		r, err := l.Take(t.Context(), "k", 3)
 		check(t, err == nil && r.OK && r.Shadowed && r.Limit == hourly &&
 			r.RetryAfter > time.Hour && r.Remaining == 0, "%+v, %v", r, err)
-		check(t, k.Allow() && l.Allow("k") && k.TryAllow() && l.TryAllow("k") && k.AllowN(4) && l.AllowN("k", 5),
+		check(t, k.Allow() && l.Allow("k") && k.TryAllow() && l.Key("k").TryAllow() && k.AllowN(4) && l.AllowN("k", 5),
 			"denied")
 		// No request waits for missing tokens, whatever its deadline.
 		t.lasts(0, 0, func() {
 			noErr(t, k.Wait(t.Context()))
-			noErr(t, l.WaitN(within(t, time.Second), "k", 2))
+			noErr(t, l.Key("k").WaitN(within(t, time.Second), 2))
 		})
 		shadows(t, l, 10, 3+4+9+3)
 		// A request beyond the burst would be denied for ever, and is admitted all the same.
 		r, err = l.Take(t.Context(), "k", 11)
 		check(t, err == nil && r.OK && r.Shadowed, "%+v, %v", r, err)
-		check(t, l.AllowN("k", 100) && l.WaitN(t.Context(), "k", 1000) == nil, "denied")
+		check(t, l.AllowN("k", 100) && l.Key("k").WaitN(t.Context(), 1000) == nil, "denied")
 		r, err = k.TakeUpTo(t.Context(), 9)
 		check(t, err == nil && r.OK && r.Taken == 9 && r.Shadowed, "%+v, %v", r, err)
 		shadows(t, l, 10, 19+11+100+1000+9)
@@ -279,12 +279,12 @@ func TestShadowWaitsForOneCallOnly(t *testing.T) {
 	bubble(t, func(t *world) {
 		t.every(verdict{delay: 20 * time.Millisecond})
 		l := t.start(by(shadow, hourly))
-		t.lasts(20*time.Millisecond, 25*time.Millisecond, func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
+		t.lasts(20*time.Millisecond, 25*time.Millisecond, func() { noErr(t, l.Key("k").WaitN(t.Context(), 10)) })
 		shadows(t, l, 10, 0)
 		// Once the bucket is known to be empty, no request waits at all.
-		t.lasts(20*time.Millisecond, 25*time.Millisecond, func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
+		t.lasts(20*time.Millisecond, 25*time.Millisecond, func() { noErr(t, l.Key("k").WaitN(t.Context(), 10)) })
 		shadows(t, l, 10, 10)
-		t.lasts(0, 0, func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
+		t.lasts(0, 0, func() { noErr(t, l.Key("k").WaitN(t.Context(), 10)) })
 		shadows(t, l, 10, 20)
 	})
 }
@@ -327,7 +327,7 @@ func TestShadowOfAColdStart(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(shadow, hourly))
 		t.hangs()
-		check(t, l.TryAllow("k"), "denied")
+		check(t, l.Key("k").TryAllow(), "denied")
 		t.lasts(0, 100*time.Millisecond, func() { check(t, l.Allow("k"), "denied") })
 		t.lasts(0, 100*time.Millisecond, func() { noErr(t, l.Wait(t.Context(), "k")) })
 		shadows(t, l, 0, 3)

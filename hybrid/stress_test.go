@@ -75,7 +75,7 @@ func newChaos(t *world, seed uint64, fallback hybrid.Fallback) *chaos {
 	}
 	s.cfg = by(hybrid.Policy{Fallback: fallback, StrictExpiry: s.rnd.IntN(2) == 0, MinBatch: s.rnd.Int64N(8)})
 	s.cfg.Logger = slog.New(slog.DiscardHandler)
-	s.cfg.LimitsFor = func(key string) []hybrid.Limit { return limits(s.limits[key]) }
+	s.cfg.LimitsFor = plans(func(key string) []hybrid.Limit { return limits(s.limits[key]) })
 	if s.rnd.IntN(2) == 0 {
 		s.cfg.KeysMax = 2 // of four
 	}
@@ -96,9 +96,9 @@ func (s *chaos) changes() {
 		s.cfg.Scope = hybrid.ScopeProcess
 	}
 	if s.rnd.IntN(2) == 0 {
-		s.cfg.LimitsFor = func(key string) []hybrid.Limit { // which changes twice a second
+		s.cfg.LimitsFor = plans(func(key string) []hybrid.Limit { // which changes twice a second
 			return [][]hybrid.Limit{nil, limits(s.limits[key])}[time.Now().UnixMilli()/500%2]
-		}
+		})
 	}
 }
 
@@ -123,11 +123,11 @@ func (s *chaos) serves() {
 	for key := range s.limits {
 		noErr(s, s.live[0].SetLimits(s.Context(), key, hybrid.PerSecond(1000)))
 		for _, l := range s.live {
-			err := l.WaitN(s.Context(), key, 5)
-			for tries := 0; isOneOf(err, hybrid.ErrUnavailable, hybrid.ErrExceedsBurst) && tries < 20; tries++ {
+			err := l.Key(key).WaitN(s.Context(), 5)
+			for tries := 0; isOneOf(err, hybrid.ErrTableFull, hybrid.ErrExceedsBurst) && tries < 20; tries++ {
 				// It did not know yet, and probes now. New limits are followed within T, which may have grown.
 				time.Sleep(ttl)
-				err = l.WaitN(s.Context(), key, 5)
+				err = l.Key(key).WaitN(s.Context(), 5)
 			}
 			check(s, err == nil, "key %s: %v; %+v", key, err, l.Stats())
 		}
@@ -170,7 +170,7 @@ var deeds = []struct {
 }{
 	{"Allow", 4}, {"TryAllow", 2}, {"Take", 1}, {"TakeEach", 1}, {"WaitN", 5}, {"TakeUpTo", 1}, {"Reserve", 3},
 	{"restart", 1},
-	{"Refund", 1}, {"SetLimits", 1}, {"Reset", 1}, {"KeyWith", 1}, {"Refresh", 1}, {"RefreshAll", 1},
+	{"Refund", 1}, {"SetLimits", 1}, {"Reset", 1}, {"KeyWithLimits", 1}, {"Refresh", 1}, {"Refresh all", 1},
 }
 
 // act is something to do with some of the keys of one or two Limiters.
@@ -228,7 +228,7 @@ func (s *chaos) act() func() {
 			s.admitted(names, n, func() bool {
 				err := k.WaitN(ctx, n)
 				check(s, err == nil || isOneOf(err, context.Canceled, context.DeadlineExceeded,
-					hybrid.ErrWouldExceedDeadline, hybrid.ErrUnavailable, hybrid.ErrClosed, hybrid.ErrExceedsBurst),
+					hybrid.ErrWouldExceedDeadline, hybrid.ErrTableFull, hybrid.ErrClosed, hybrid.ErrExceedsBurst),
 					"%v", err)
 				return err == nil
 			})
@@ -263,14 +263,14 @@ func (s *chaos) act() func() {
 			if byDeadline {
 				_ = l.Reset(ctx, name)
 			} else {
-				_ = l.ResetTo(ctx, name, set)
+				_ = l.ReplaceLimits(ctx, name, set)
 			}
-		case "KeyWith":
-			l.KeyWith(name, other).AllowN(n)
+		case "KeyWithLimits":
+			l.KeyWithLimits(name, other).AllowN(n)
 		case "Refresh":
-			isErr(s, cmp.Or(l.Refresh(name), hybrid.ErrClosed), hybrid.ErrClosed)
-		case "RefreshAll":
-			isErr(s, cmp.Or(l.RefreshAll(), hybrid.ErrClosed), hybrid.ErrClosed)
+			isErr(s, cmp.Or(l.Refresh(context.Background(), name), hybrid.ErrClosed), hybrid.ErrClosed)
+		case "Refresh all":
+			isErr(s, cmp.Or(l.Refresh(context.Background()), hybrid.ErrClosed), hybrid.ErrClosed)
 		}
 		for _, l := range ls {
 			conserved(s, l)

@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,9 +58,9 @@ func TestLongNamesAreNotKept(t *testing.T) {
 		// Given limits that depend on the end of a name of 10 kB,
 		var asked []string
 		store := memory.New(nil)
-		l, err := New(store, Config{LimitsFor: func(key string) []Limit {
+		l, err := New(store, Config{LimitsFor: func(_ context.Context, key string) ([]Limit, error) {
 			asked = append(asked, key)
-			return []Limit{PerHour(int64(1 + key[len(key)-1] - '0'))}
+			return []Limit{PerHour(int64(1 + key[len(key)-1] - '0'))}, nil
 		}})
 		testkit.NoErr(t, err)
 		defer l.Close()

@@ -8,9 +8,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Allow takes one token of key and reports whether there was one. On a warm key it costs about one
-// atomic instruction; it waits for one lease call, at most CallTimeout, where this process holds
-// nothing and the bucket is not known to be empty. False for a closed Limiter and for an empty key.
+// Allow takes one token of key and reports whether there was one. It may wait, unlike rate.Limiter.Allow: where
+// this process holds nothing and the bucket is not known to be empty, it waits for one lease call, at most
+// Config.CallTimeout. Key.TryAllow never waits. On a warm key Allow costs about one atomic instruction. It is
+// false for a closed Limiter and for an empty key.
 func (l *Limiter) Allow(key string) bool {
 	m := l.first
 	p := m.keys.locate(key)
@@ -39,14 +40,6 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 	return r.tried.take(n) || l.first.decide(r).ok
 }
 
-// TryAllow is Allow that never waits. Where this process holds nothing it is false (before the
-// first reply: what Policy.ColdStart says) and starts a lease call. Tokens that are not taken within
-// a Target go back, so Allow fits a key better that is asked less often than that.
-func (l *Limiter) TryAllow(key string) bool {
-	r := l.first.request(key, 1, protocol.NoWait)
-	return r.tried.take(1) || l.first.decide(r).ok
-}
-
 // Take is AllowN with a context and a Result. It waits for one lease call, at most CallTimeout, where this
 // process holds too little; without an answer Policy.Fallback decides, and Result.Source is SourceFallback. A
 // denial is a Result with OK false and no error. An n of 0 is OK, costs nothing and creates nothing. Errors,
@@ -57,51 +50,13 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error)
 	return l.first.take(ctx, l.first.request(key, n, protocol.OneCall))
 }
 
-// TakeUpTo is Take of as many tokens of key as there are, at most n and at most the burst, for work
-// in batches which may be smaller. Result.Taken says how many, and OK that there was one, or that n is 0.
-func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (Result, error) {
-	return l.first.take(ctx, l.first.request(key, n, protocol.UpTo))
+// Wait waits for one token of key; see Key.WaitN.
+func (l *Limiter) Wait(ctx context.Context, key string) error {
+	return l.first.wait(ctx, l.first.request(key, 1, protocol.InLine))
 }
-
-// Wait waits for one token of key; see WaitN.
-func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
-
-// WaitN waits until n tokens of key, at most the burst, are this request's and returns nil, or
-// returns an error and has taken none. Requests that wait in one process are served in the order in
-// which they came, and before Allow. WaitN of 0 costs nothing.
-//
-// While the store is away, Policy.Fallback serves what it can, and the other requests wait for the store:
-// nothing but the context bounds that. Before the first reply Policy.ColdStart decides.
-//
-// Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
-// can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
-// meanwhile; ErrUnavailable where the table of keys is full; ErrClosed, ErrInvalidKey, ErrInvalidN,
-// ErrInvalidConfig as from Take. RetryAfter says when to try again. Each token counts against the limit when
-// the bucket grants it, not when WaitN returns.
-func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
-	return l.first.wait(ctx, l.first.request(key, n, protocol.InLine))
-}
-
-// Reserve takes estimate tokens of key or none, as Take does, for something whose cost is known
-// afterwards. The Reservation is never nil, and OK says whether there is one. An estimate of 0, for a cost
-// that cannot be guessed, takes one token: a key that is empty, or owes what earlier requests have used,
-// denies it. Errors are those of Take.
-func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
-	return reserve(ctx, l.first, l.first.request(key, estimate, protocol.OneCall))
-}
-
-// Refund says that n tokens of key, with which this process admitted something, were not used after
-// all. It does not wait: they travel with the key's next lease call, within a Target, and are a new
-// permit when the bucket credits them. They count as taken since the last call: of a window that may have
-// forgotten them, use Reserve and Settle. A refund on the way to a store that fails is lost. Refunding more
-// than was taken breaks the limit.
-//
-// Nothing happens after Close, for an empty key or a negative n (counted in Stats as invalid), nor
-// for a key that is not in this process's table.
-func (l *Limiter) Refund(key string, n int64) { l.first.refund(key, nil, n, nil) }
 
 // CachedLimits are the limits of key that this process last heard of, and that its answers rest on.
-// It asks no store, so it is nil for a key that is not in use or has not had a reply yet; Limits
+// It asks no store, so it is nil for a key that is not in use or has not had a reply yet; Levels
 // asks the store. The slice is not to be changed.
 func (l *Limiter) CachedLimits(key string) []Limit { return l.first.cachedLimits(key) }
 
@@ -114,7 +69,7 @@ type Key struct {
 	strict  bool
 	watched bool // a denial has consequences: see observer.denied
 	e       atomic.Pointer[entry]
-	own     *proposal // of a KeyWith; nil for others
+	own     *proposal // of a KeyWithLimits; nil for others
 }
 
 // Key returns a handle for one key, which costs nothing. An empty name is denied by every method.
@@ -124,7 +79,7 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 	return &Key{l: l, m: m, name: name, own: own, strict: l.cfg.Policy.StrictExpiry, watched: l.cfg.watched()}
 }
 
-// KeyWith is Key with limits for the key, for callers that already know them. They take the place of those of
+// KeyWithLimits is Key with limits for the key, for callers that already know them. They take the place of those of
 // LimitsFor or Limits from the first request that comes by this handle, and whenever the key comes back into
 // use by it. They are a proposal (see Refresh): where the bucket has other limits, it takes these over when
 // no process and no other handle has proposed the others for two TTLs, about a second by default. Until then
@@ -134,8 +89,8 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 // are used.
 //
 // With limits that cannot be used, or none, every request by this handle gets ErrInvalidConfig or false.
-func (l *Limiter) KeyWith(name string, limits ...Limit) *Key {
-	own := l.proposer.with("KeyWith", limits)
+func (l *Limiter) KeyWithLimits(name string, limits ...Limit) *Key {
+	own := l.proposer.with("KeyWithLimits", limits)
 	return l.key(l.first, name, &own)
 }
 
@@ -196,7 +151,9 @@ func (k *Key) AllowN(n int64) bool {
 	return e.take(n) || k.m.decide(k.request(e, n, protocol.OneCall)).ok
 }
 
-// TryAllow is Allow that never waits; see Limiter.TryAllow.
+// TryAllow is Allow without waiting. Where this process holds nothing, it returns false (before the first
+// reply: what Policy.ColdStart says) and starts a lease call. Tokens that are not taken within a Target go
+// back, so Allow suits a key better that is asked less often than that.
 func (k *Key) TryAllow() bool {
 	e := k.e.Load()
 	return e.take(1) || k.m.decide(k.request(e, 1, protocol.NoWait)).ok
@@ -207,25 +164,47 @@ func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
 	return k.m.take(ctx, k.request(k.e.Load(), n, protocol.OneCall))
 }
 
-// TakeUpTo takes at most n tokens, as many as there are; see Limiter.TakeUpTo.
+// TakeUpTo takes as many tokens as there are, at most n and at most the burst, for work in batches that may be
+// smaller. Result.Taken says how many, and OK that there was one, or that n is 0. Otherwise it is Take.
 func (k *Key) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	return k.m.take(ctx, k.request(k.e.Load(), n, protocol.UpTo))
 }
 
-// Wait waits for one token; see Limiter.WaitN.
+// Wait waits for one token; see WaitN.
 func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
 
-// WaitN waits for n tokens; see Limiter.WaitN.
+// WaitN waits until n tokens, at most the burst, are this request's and returns nil, or returns an error and
+// has taken none. Requests that wait in one process are served in the order in which they came, and before
+// Allow. WaitN of 0 costs nothing.
+//
+// While the store is away, Policy.Fallback serves what it can, and the other requests wait for the store:
+// nothing but the context bounds that. Before the first reply Policy.ColdStart decides.
+//
+// Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
+// can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
+// meanwhile; ErrTableFull; ErrClosed, ErrInvalidKey, ErrInvalidN, ErrInvalidConfig as from Take. RetryAfter
+// says when to try again. Each token counts against the limit when the bucket grants it, not when WaitN
+// returns.
 func (k *Key) WaitN(ctx context.Context, n int64) error {
 	return k.m.wait(ctx, k.request(k.e.Load(), n, protocol.InLine))
 }
 
-// Reserve takes estimate tokens, to be settled later; see Limiter.Reserve.
+// Reserve takes estimate tokens or none, as Take does, for something whose cost is known afterwards. The
+// Reservation is never nil, and OK says whether there is one. An estimate of 0, for a cost that cannot be
+// guessed, takes one token: a key that is empty, or owes what earlier requests have used, denies it. Errors
+// are those of Take.
 func (k *Key) Reserve(ctx context.Context, estimate int64) (*Reservation, error) {
 	return reserve(ctx, k.m, k.request(k.e.Load(), estimate, protocol.OneCall))
 }
 
-// Refund says that n tokens were not used; see Limiter.Refund.
+// Refund says that n tokens, with which this process admitted something, were not used after all. It does not
+// wait: they travel with the key's next lease call, within a Target, and are a new permit when the bucket
+// credits them. They count as taken since the last call: for a window that may have forgotten them, use
+// Reserve and Settle. A refund on the way to a store that fails is lost. Refunding more than was taken breaks
+// the limit.
+//
+// Nothing happens after Close, for an empty key or a negative n (counted in Stats as invalid), nor
+// for a key that is not in this process's table.
 func (k *Key) Refund(n int64) { k.m.refund(k.name, k.own, n, nil) }
 
 // Peek reports without taking anything; see Limiter.Peek.

@@ -277,16 +277,16 @@ func TestTheDelayOfALargeRequestIsNotThatOfASmallOne(t *testing.T) {
 			l.AllowN("k", 100)
 			synctest.Wait()
 		}
-		t.soon(time.Second, func() bool { return l.TryAllow("k") })
+		t.soon(time.Second, func() bool { return l.Key("k").TryAllow() })
 	})
 	bubbleOf(t, "Wait after a cancelled wait", func(t *world) {
 		l := t.drained(by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(10).WithBurst(1000)))
 		ctx, cancel := context.WithCancel(t.Context())
-		wait := background(func() { _ = l.WaitN(ctx, "k", 1000) })
+		wait := background(func() { _ = l.Key("k").WaitN(ctx, 1000) })
 		time.Sleep(time.Second)
 		cancel()
 		wait()
-		t.lasts(0, 2*time.Second, func() { noErr(t, l.WaitN(t.Context(), "k", 20)) }) // of 10/s
+		t.lasts(0, 2*time.Second, func() { noErr(t, l.Key("k").WaitN(t.Context(), 20)) }) // of 10/s
 	})
 	bubbleOf(t, "Allow during the call", func(t *world) {
 		l := t.process(hybrid.PerSecond(10).WithBurst(100))
@@ -324,7 +324,7 @@ func TestPeerWhatIsTurnedDownTakesNothing(t *testing.T) {
 			t.Helper()
 			r, err := l.Take(t.Context(), "k", n)
 			check(t, errors.Is(err, take) && !r.OK && !l.AllowN("k", n), "%d: %+v, %v", n, r, err)
-			isErr(t, l.WaitN(within(t, time.Minute), "k", n), wait)
+			isErr(t, l.Key("k").WaitN(within(t, time.Minute), n), wait)
 			isErr(t, l.Wait(ended(), "k"), context.Canceled)
 		}
 		// A refused request of an unused key creates nothing;
@@ -355,13 +355,13 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 				for _, take := range []func() (hybrid.Result, error){
 					func() (hybrid.Result, error) { return l.Take(t.Context(), key, 0) },
 					func() (hybrid.Result, error) { return l.Key(key).Take(t.Context(), 0) },
-					func() (hybrid.Result, error) { return l.TakeUpTo(t.Context(), key, 0) },
+					func() (hybrid.Result, error) { return l.Key(key).TakeUpTo(t.Context(), 0) },
 				} {
 					r, err := take()
 					r.ResetAfter = r.ResetAfter.Round(time.Minute) // settling lets time pass
 					check(t, err == nil && (r == want || !t.virtual() && r.OK), "Take: %+v, %v, want %+v", r, err, want)
 				}
-				noErr(t, l.WaitN(t.Context(), key, 0))
+				noErr(t, l.Key(key).WaitN(t.Context(), 0))
 				check(t, l.AllowN(key, 0) && l.Key(key).AllowN(0), "AllowN: denied")
 			})
 			check(t, calls == 0 || !t.virtual(), "%d calls", calls)
@@ -369,13 +369,13 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 		// A refund of an unused key is dropped;
 		nothing("new", hybrid.Result{OK: true})
 		noErr(t, l.Reset(t.Context(), "new"))
-		l.Refund("new", 5)
+		l.Key("new").Refund(5)
 		l.Key("new").Refund(5)
 		limitsAre(t, l, "new", hourly)
 		must(t, l.Allow("other"), "denied") // what might still be on its way has its turn
 		check(t, l.Stats().Keys == 1 && t.callsFor("new") == 0 && !t.remembers("new"), "%+v", l.Stats())
 		// of a key in use it costs nothing;
-		noErr(t, l.WaitN(t.Context(), "k", 4)) // which brings it into use, as a mere draw does not
+		noErr(t, l.Key("k").WaitN(t.Context(), 4)) // which brings it into use, as a mere draw does not
 		nothing("k", hybrid.Result{OK: true, Limit: hourly, Remaining: 6, ResetAfter: 4 * time.Hour})
 		equal(t, t.settled("k"), 6, "of 6 left")
 		// of an empty one they are had.
@@ -397,7 +397,7 @@ func TestPeerRefundsComeBackOnceAndAreCappedAtBurst(t *testing.T) {
 			must(t, l.AllowN(key, 8), "denied")
 			time.Sleep(pause)
 			must(t, pause < 10*ttl || l.Stats().InUse == 0, "not at rest after %v", pause)
-			l.Refund(key, 2)
+			l.Key(key).Refund(2)
 			l.Key(key).Refund(3)
 			// The bucket has them again, and not more of them after another report.
 			t.eventually("7 in the bucket", key, func(level int64) bool { return level >= 7 })
@@ -406,7 +406,7 @@ func TestPeerRefundsComeBackOnceAndAreCappedAtBurst(t *testing.T) {
 			equal(t, l.Stats().Refunded, 5, "refunded")
 			// Of more than were ever taken there is one burst.
 			for range 5 {
-				l.Refund(key, 1000)
+				l.Key(key).Refund(1000)
 			}
 			t.eventually("a full bucket", key, func(level int64) bool { return level >= 10 })
 			equal(t, t.settled(key), 10, "in the bucket after a refund of 5000, the burst is 10")
@@ -423,7 +423,7 @@ func TestARefundSurvivesAnOutage(t *testing.T) {
 		l.AllowN("k", 8)
 		time.Sleep(time.Minute)
 		t.every(away)
-		l.Refund("k", 5)
+		l.Key("k").Refund(5)
 		time.Sleep(2 * time.Second)
 		t.setJudge(nil)
 		time.Sleep(time.Hour)
@@ -439,7 +439,7 @@ func TestARefundSurvivesAnOutage(t *testing.T) {
 func (t *world) upTo(l *hybrid.Limiter, n, want int64, source hybrid.Source) {
 	t.Helper()
 	before := conserved(t, l)
-	r, err := l.TakeUpTo(t.Context(), "k", n)
+	r, err := l.Key("k").TakeUpTo(t.Context(), n)
 	after := conserved(t, l)
 	check(t, err == nil && r.Taken == want && r.OK == (want > 0) && r.Source == source,
 		"up to %d: %+v, %v; want %d from %v", n, r, err, want, source)
@@ -470,7 +470,7 @@ func TestTakeUpToTakesWhatThereIs(t *testing.T) {
 	bubbleOf(t, "what the process holds and the bucket has", func(t *world) {
 		l := t.warm(of(hybrid.PerSecond(1000).WithBurst(1000)))
 		held := l.Stats().Held
-		r, err := l.TakeUpTo(t.Context(), "k", 1000)
+		r, err := l.Key("k").TakeUpTo(t.Context(), 1000)
 		check(t, err == nil && r.Taken > held && r.Taken <= 1000, "%+v, %v; %d were held", r, err, held)
 		st := t.state("k")
 		check(t, st.Levels[0] == 0 && l.Stats().Held == 0, "%d are left, %+v", st.Levels[0], l.Stats())
@@ -510,7 +510,7 @@ func TestADeniedRequestDoesNotDenySmallerOnes(t *testing.T) {
 				// then a smaller request is admitted.
 				switch verb {
 				case "TakeUpTo":
-					r, err := b.TakeUpTo(t.Context(), "k", 9)
+					r, err := b.Key("k").TakeUpTo(t.Context(), 9)
 					check(t, err == nil && r.Taken >= 3, "%+v, %v", r, err)
 				case "Take":
 					r, err := b.Take(t.Context(), "k", 2)
@@ -518,9 +518,9 @@ func TestADeniedRequestDoesNotDenySmallerOnes(t *testing.T) {
 				case "Allow":
 					check(t, b.Allow("k"), "denied")
 				case "TryAllow":
-					b.TryAllow("k")
+					b.Key("k").TryAllow()
 					time.Sleep(10 * time.Millisecond) // until its call is answered
-					check(t, b.TryAllow("k"), "denied")
+					check(t, b.Key("k").TryAllow(), "denied")
 				}
 			})
 		}
@@ -531,9 +531,9 @@ func TestTakeUpToDoesNotOvertake(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerSecond(100).WithBurst(10))
 		must(t, l.AllowN("k", 10), "denied")
-		wait := background(func() { noErr(t, l.WaitN(t.Context(), "k", 10)) })
+		wait := background(func() { noErr(t, l.Key("k").WaitN(t.Context(), 10)) })
 		time.Sleep(50 * time.Millisecond)
-		r, err := l.TakeUpTo(t.Context(), "k", 10)
+		r, err := l.Key("k").TakeUpTo(t.Context(), 10)
 		check(t, err == nil && r.Taken == 0, "it took %d before the request in line: %v", r.Taken, err)
 		wait()
 	})
@@ -564,7 +564,7 @@ func TestTakeUpToWithoutTheStore(t *testing.T) {
 		must(t, l.AllowN("k", 3), "denied")
 		t.hangs()
 		t.lasts(0, lease.DefaultCallTimeout, func() {
-			r, err := l.TakeUpTo(t.Context(), "k", 9)
+			r, err := l.Key("k").TakeUpTo(t.Context(), 9)
 			check(t, err == nil && r.Taken == 7 && r.Source == hybrid.SourceFallback, "%+v, %v", r, err)
 		})
 	})

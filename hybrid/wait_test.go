@@ -81,7 +81,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		sizes := []int64{5, 1, 10, 1, 3} // 20 in all
 		o := newOrder(len(sizes))
 		wait := inTurn(len(sizes), func(i int) {
-			noErr(t, l.WaitN(t.Context(), "k", sizes[i]))
+			noErr(t, l.Key("k").WaitN(t.Context(), sizes[i]))
 			o.add(i)
 		})
 		stolen := admits(2200, time.Millisecond, func() bool { return !o.done() && l.Allow("k") })
@@ -165,7 +165,7 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 			})
 			time.Sleep(5 * time.Second)
 			before := other.Stats().Admitted
-			d := took(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
+			d := took(func() { noErr(t, l.Key("k").WaitN(t.Context(), 100)) })
 			others += other.Stats().Admitted - before
 			ended.Store(true)
 			wait()
@@ -185,7 +185,7 @@ func waitFor(t *world, l *hybrid.Limiter, d time.Duration, n int64) (time.Durati
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	var err error
-	spent := took(func() { err = l.WaitN(ctx, "k", n) })
+	spent := took(func() { err = l.Key("k").WaitN(ctx, n) })
 	return spent, err
 }
 
@@ -204,7 +204,7 @@ func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 	raise := func(l *hybrid.Limiter) error {
 		return l.SetLimits(context.Background(), "k", hybrid.PerSecond(1000))
 	}
-	refund := func(l *hybrid.Limiter) error { l.Refund("k", 5); return nil }
+	refund := func(l *hybrid.Limiter) error { l.Key("k").Refund(5); return nil }
 	// own is a process that found the bucket empty and did something about it, and others one that
 	// has not heard of what another one did since.
 	own := func(change func(*hybrid.Limiter) error) func(t *world) *hybrid.Limiter {
@@ -283,7 +283,7 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 		l := t.process(hybrid.PerHour(1).WithBurst(750_000))
 		must(t, l.AllowN("k", 750_000), "denied")
 		ctx, cancel := context.WithCancel(t.Context())
-		wait := inTurn(4, func(int) { l.WaitN(ctx, "k", 750_000) })
+		wait := inTurn(4, func(int) { l.Key("k").WaitN(ctx, 750_000) })
 		tooLate(t, l, time.Hour, 1)
 		cancel()
 		wait()
@@ -333,7 +333,7 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		t.every(verdict{until: release})
 		l := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: 30 * time.Second})
 		for _, ask := range []func(ctx context.Context) error{
-			func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) },
+			func(ctx context.Context) error { return l.Key("k").WaitN(ctx, 3) },
 			func(ctx context.Context) error {
 				r, err := l.Take(ctx, "k", 2)
 				check(t, !r.OK, "Take: admitted")
@@ -356,7 +356,7 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		_, err := l.Take(caused, "k", 1)
 		isErr(t, err, context.Canceled, hybrid.ErrInvalidN)
 		isErr(t, l.Wait(caused, "k"), context.Canceled, hybrid.ErrInvalidN)
-		_, err = l.TakeUpTo(caused, "k", 1)
+		_, err = l.Key("k").TakeUpTo(caused, 1)
 		isErr(t, err, context.Canceled, hybrid.ErrInvalidN)
 	})
 }
@@ -402,7 +402,7 @@ func TestACalendarBeginsAnewAtItsBoundary(t *testing.T) {
 			"RetryAfter %v of %v", r.RetryAfter, left)
 		equal(t, r.ResetAfter.Round(time.Second), left.Round(time.Second), "until all of it is there")
 		isErr(t, l.Wait(within(t, 10*time.Second), "k"), hybrid.ErrWouldExceedDeadline)
-		noErr(t, l.WaitN(within(t, time.Minute), "k", 15))
+		noErr(t, l.Key("k").WaitN(within(t, time.Minute), 15))
 		check(t, !time.Now().Before(boundary) && time.Since(boundary) < time.Second,
 			"served at %v, of %v", time.Now(), boundary)
 		equal(t, drain(l, "k"), 5, "left of the second day")
@@ -420,7 +420,7 @@ func TestLocalSharesOfAWindowAddUp(t *testing.T) {
 			total := int64(0)
 			for range 5 { // all are heard of as active
 				for _, l := range fleet {
-					r, _ := l.TakeUpTo(t.Context(), "k", 1)
+					r, _ := l.Key("k").TakeUpTo(t.Context(), 1)
 					total += r.Taken
 				}
 				time.Sleep(time.Second) // so seldom that none leases

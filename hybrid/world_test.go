@@ -191,10 +191,14 @@ func (t *world) silent(d time.Duration) {
 	check(t, calls == 0, "%d calls in %v", calls, d)
 }
 
-// limitsAre checks what Limits says.
+// limitsAre checks which limits Levels returns.
 func limitsAre(t *world, l *hybrid.Limiter, key string, want ...hybrid.Limit) {
 	t.Helper()
-	got, err := l.Limits(t.Context(), key)
+	levels, err := l.Levels(t.Context(), key)
+	var got []hybrid.Limit
+	for _, level := range levels {
+		got = append(got, level.Limit)
+	}
 	check(t, err == nil && slices.Equal(got, want), "the limits of %q are %v, %v, want %v", key, got, err, want)
 }
 
@@ -349,4 +353,9 @@ type keyLimiter interface {
 	WaitN(ctx context.Context, n int64) error
 	Reserve(ctx context.Context, estimate int64) (*hybrid.Reservation, error)
 	Refund(n int64)
+}
+
+// plans is a Config.LimitsFor that never fails.
+func plans(of func(key string) []hybrid.Limit) func(context.Context, string) ([]hybrid.Limit, error) {
+	return func(_ context.Context, key string) ([]hybrid.Limit, error) { return of(key), nil }
 }

@@ -45,15 +45,15 @@ var agents = map[string]struct{ tenant, name string }{
 	"secret-of-eve": {"initech", "eve"},
 }
 
-func limitsFor(key string) []hybrid.Limit {
+func limitsFor(_ context.Context, key string) ([]hybrid.Limit, error) {
 	kind, name, _ := strings.Cut(key, " ")
 	switch kind {
 	case "tool":
-		return []hybrid.Limit{tools[name].limit}
+		return []hybrid.Limit{tools[name].limit}, nil
 	case "agent":
-		return []hybrid.Limit{hybrid.PerMinute(20)}
+		return []hybrid.Limit{hybrid.PerMinute(20)}, nil
 	}
-	return []hybrid.Limit{hybrid.PerMinute(30)} // a tenant
+	return []hybrid.Limit{hybrid.PerMinute(30)}, nil // a tenant
 }
 
 // verify returns the agent of a bearer token. RequireBearerToken answers an error with 401.

@@ -100,7 +100,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	estimate := pages(1 + len(document)/2000).cost() // a page has at least 2,000 letters
-	reserved, err := g.budget.Reserve(r.Context(), tenant, int64(estimate))
+	reserved, err := g.budget.Key(tenant).Reserve(r.Context(), int64(estimate))
 	switch result := reserved.Result(); {
 	case errors.Is(err, hybrid.ErrExceedsBurst):
 		http.Error(w, "the document costs more than a day's budget", http.StatusRequestEntityTooLarge)

@@ -166,7 +166,7 @@ func TestACallOverMidnightCountsOnBothDays(t *testing.T) {
 	for actual, left := range map[pages]string{1200: "46.250000", 900: "48.750000"} {
 		bubble(t, func(f *fleet) {
 			g := f.gateway()
-			reserved, err := g.budget.Reserve(f.Context(), "acme", int64(pages(1000).cost()))
+			reserved, err := g.budget.Key("acme").Reserve(f.Context(), int64(pages(1000).cost()))
 			testkit.NoErr(f, err)
 			f.left(g, "37.500000")
 			time.Sleep(24 * time.Hour)
@@ -183,7 +183,7 @@ func TestACallOverMidnightCountsOnBothDays(t *testing.T) {
 func TestADeadProcessHasSpentItsEstimate(t *testing.T) {
 	bubble(t, func(f *fleet) {
 		dying := f.gateway()
-		_, err := dying.budget.Reserve(f.Context(), "acme", int64(pages(1000).cost()))
+		_, err := dying.budget.Key("acme").Reserve(f.Context(), int64(pages(1000).cost()))
 		testkit.NoErr(f, err)
 		dying.budget.Close()
 		f.left(f.gateway(), "37.500000")

@@ -1,5 +1,5 @@
 // Command redisrate is an HTTP service that was written with redis_rate and moved to yuzhi. A gateway sets
-// X-Plan-Limit of each request to the limit of the customer's plan, and KeyWith takes it. Take replaces Allow
+// X-Plan-Limit of each request to the limit of the customer's plan, and KeyWithLimits takes it. Take replaces Allow
 // and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
 package main
 
@@ -32,7 +32,7 @@ func main() {
 	}
 	options.DialTimeout, options.ReadTimeout = 500*time.Millisecond, 500*time.Millisecond
 	client := redis.NewClient(options)
-	limiter, err := hybrid.Redis(client, "projects", hybrid.Blocked) // KeyWith replaces Blocked
+	limiter, err := hybrid.Redis(client, "projects", hybrid.Blocked) // KeyWithLimits replaces Blocked
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func handler(limiter *hybrid.Limiter, per func(int64) hybrid.Limit) http.Handler
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			plan, _ := strconv.ParseInt(r.Header.Get("X-Plan-Limit"), 10, 64) // Take refuses a plan of 0.
 			n, _ := strconv.ParseInt(cmp.Or(r.PathValue("n"), "1"), 10, 64)   // An n of 0 costs nothing.
-			res, err := take(limiter.KeyWith(name(r), per(plan)), r.Context(), n)
+			res, err := take(limiter.KeyWithLimits(name(r), per(plan)), r.Context(), n)
 			switch {
 			case n < 1 || err != nil: // Take fails for an n above the burst, as no wait helps it.
 				http.Error(w, fmt.Sprint("n or the plan is not valid: ", err), http.StatusBadRequest)

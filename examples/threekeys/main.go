@@ -31,7 +31,9 @@ func customer(r *http.Request) (string, error) { return customers[r.Header.Get("
 func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	limiters, mux := map[string]*hybrid.Limiter{}, http.NewServeMux()
 	for name, n := range map[string]int64{"all": 45, "customer": 10, "orders": 8, "report": 3} { // an hour
-		limit := func(k string) []hybrid.Limit { return []hybrid.Limit{hybrid.PerHour(n * max(1, times[k]))} }
+		limit := func(_ context.Context, k string) ([]hybrid.Limit, error) {
+			return []hybrid.Limit{hybrid.PerHour(n * max(1, times[k]))}, nil
+		}
 		limiters[name] = must(hybrid.New(store, hybrid.Config{Name: name, LimitsFor: limit}))
 	}
 	key := httplimit.FirstOf(customer, httplimit.ClientIP(netip.MustParsePrefix("127.0.0.1/32"))) // the proxy

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -217,7 +218,10 @@ func TestTheResponseWriterIsTheServers(t *testing.T) {
 func TestHandlersAreShared(t *testing.T) {
 	limit := func(key string) hybrid.Limit { return hybrid.PerHour(int64(1000 + len(key)%300)) }
 	l := newLimiter(t, hybrid.Config{
-		LimitsFor: func(key string) []hybrid.Limit { return []hybrid.Limit{limit(key)} }, CallTimeout: realTime,
+		CallTimeout: realTime,
+		LimitsFor: func(_ context.Context, key string) ([]hybrid.Limit, error) {
+			return []hybrid.Limit{limit(key)}, nil
+		},
 	})
 	both := httplimit.Fields(httplimit.FieldsDraft | httplimit.FieldsLegacy)
 	h := httplimit.Middleware(l, httplimit.Header("X-User"), both)(&quiet{})

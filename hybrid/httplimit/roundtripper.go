@@ -27,7 +27,7 @@ const attemptsMax, discardMax = 4, 64 << 10
 // for more than ten minutes, or the request's deadline comes first, the answer is returned unchanged.
 //
 // Only the options Also, Cost, Skip, Class, Wait and PauseOn have an effect. A request that is not sent
-// returns an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as
+// returns an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Key.WaitN, such as
 // ErrWouldExceedDeadline.
 func RoundTripper(
 	limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option,

@@ -43,7 +43,7 @@ func TestACounterNeverFalls(t *testing.T) {
 			t.Helper()
 			t.says(map[string]float64{"tokens.requested{limiter=api result=admitted source=lease}": want})
 		}
-		r, err := l.Reserve(t.Context(), "k", 10)
+		r, err := l.Key("k").Reserve(t.Context(), 10)
 		noErr(t, err)
 		admitted(10)
 		r.Cancel()

@@ -38,11 +38,11 @@ func TestNoKeyIsReported(t *testing.T) {
 	}
 	bubble(t, func(t *world) {
 		c := config(hybrid.PerSecond(20))
-		c.LimitsFor = func(key string) []hybrid.Limit {
+		c.LimitsFor = func(_ context.Context, key string) ([]hybrid.Limit, error) {
 			if key == "%s"+secret {
-				return []hybrid.Limit{{Tokens: -1}}
+				return []hybrid.Limit{{Tokens: -1}}, nil
 			}
-			return nil
+			return nil, nil
 		}
 		l := t.start(c)
 		use := func() {

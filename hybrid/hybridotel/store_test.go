@@ -25,7 +25,7 @@ import (
 func TestExchangesByOutcome(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(config(hourly))
-		r, err := l.Reserve(t.Context(), "k", 5)
+		r, err := l.Key("k").Reserve(t.Context(), 5)
 		must(t, err == nil && r.OK(), "%v", err)
 		synctest.Wait() // a span ends after the request has its answer
 		r.Cancel()      // of a draw: one call makes the holder known, and the next gives back

@@ -163,6 +163,7 @@ func outcomeOf(err error) string {
 		{context.Canceled, "cancelled"},
 		{hybrid.ErrExceedsBurst, "exceeds_burst"},
 		{hybrid.ErrUnavailable, "unavailable"},
+		{hybrid.ErrTableFull, "table_full"},
 		{hybrid.ErrInvalidConfig, "misconfigured"},
 		{hybrid.ErrInvalidKey, "invalid"},
 		{hybrid.ErrInvalidN, "invalid"},

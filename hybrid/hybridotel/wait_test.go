@@ -158,11 +158,11 @@ func (other) WaitN(context.Context, int64) error { return errors.New("something 
 func TestWaitsByOutcome(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(hybrid.Config{Name: "api", Limits: []hybrid.Limit{hybrid.Every(time.Second)},
-			LimitsFor: func(key string) []hybrid.Limit {
+			LimitsFor: func(_ context.Context, key string) ([]hybrid.Limit, error) {
 				if key == "bad" {
-					return []hybrid.Limit{{}}
+					return []hybrid.Limit{{}}, nil
 				}
-				return nil
+				return nil, nil
 			}})
 		within := func(d time.Duration) context.Context {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -203,7 +203,7 @@ func TestWaitsByOutcome(t *testing.T) {
 		release := t.store.holds()
 		go full.Allow("in use")
 		synctest.Wait()
-		outcomes(full.Key("k"), 1, t.Context(), "unavailable", hybrid.ErrUnavailable)
+		outcomes(full.Key("k"), 1, t.Context(), "table_full", hybrid.ErrTableFull)
 		release()
 		l.Close()
 		outcomes(k, 1, t.Context(), "closed", hybrid.ErrClosed)

@@ -53,7 +53,7 @@ func New(limiter *hybrid.Limiter, key KeyFunc, options ...Option) *Limiter {
 //
 //   - wraps ErrDenied if a limit denies the call (it is a Denial),
 //   - wraps hybrid.ErrUnavailable if the store did not answer and a fallback denies the call (also a
-//     Denial), or if the table of keys is full,
+//     Denial), or hybrid.ErrTableFull,
 //   - wraps ErrNoKey if there is no key, and the KeyFunc's error,
 //   - wraps hybrid.ErrExceedsBurst if the cost is above the burst, or hybrid.ErrInvalidN if it is negative:
 //     the call is never admitted,

@@ -25,7 +25,7 @@
 //   - Limit, Burst, Tokens, SetLimit and SetBurst ask the store, and take a round trip.
 //   - A negative n is refused, where rate adds tokens.
 //
-// hybrid.Limiter.Reserve is no substitute: it is for a cost that is known afterwards.
+// hybrid.Key.Reserve is no substitute: it is for a cost that is known afterwards.
 package xtime
 
 import (
@@ -66,7 +66,7 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 
 // WaitN waits until n events may happen. Like rate's, it fails at once if n exceeds the burst or if the
 // context's deadline comes before the tokens can, and returns the context's own error if the context ends
-// first. It also fails where hybrid.Limiter.WaitN does: after Close, and while the store is away and
+// first. It also fails where hybrid.Key.WaitN does: after Close, and while the store is away and
 // Policy.Fallback admits nothing.
 func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	err := l.key.WaitN(ctx, int64(n))
@@ -159,11 +159,11 @@ func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
 
 // inForce returns the key's first limit, from the store or as last heard.
 func (l *Limiter) inForce() hybrid.Limit {
-	limits, err := l.key.Limiter().Limits(context.Background(), l.key.Name())
+	levels, err := l.key.Limiter().Levels(context.Background(), l.key.Name())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.limit = limits[0]
+		l.limit = levels[0].Limit
 	}
 	return l.limit
 }
@@ -171,9 +171,9 @@ func (l *Limiter) inForce() hybrid.Limit {
 // set replaces the limits by the first of them, changed.
 func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
-	limits, err := limiter.Limits(ctx, name)
+	levels, err := limiter.Levels(ctx, name)
 	if err == nil {
-		err = limiter.SetLimits(ctx, name, change(limits[0]))
+		err = limiter.SetLimits(ctx, name, change(levels[0].Limit))
 	}
 	if err != nil {
 		slog.Error("xtime: limit not changed",

@@ -176,7 +176,7 @@ func toYuzhiFromRedisson(ctx context.Context, store lease.Store) error {
 	}
 
 	// setRate(OVERALL, 20, Duration.ofSeconds(1)), and updateRate, which keeps what was used
-	if err := limiter.ResetTo(ctx, "payments", hybrid.Sliding(20, time.Second)); err != nil {
+	if err := limiter.ReplaceLimits(ctx, "payments", hybrid.Sliding(20, time.Second)); err != nil {
 		return err
 	}
 	return limiter.SetLimits(ctx, "payments", hybrid.Sliding(30, time.Second))
@@ -190,8 +190,8 @@ func TestGuideFromRedisson(t *testing.T) {
 		l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Sliding(10, time.Hour)}})
 		testkit.NoErr(t, err)
 		defer l.Close()
-		limits, err := l.Limits(ctx, "payments")
-		testkit.Check(t, err == nil && limits[0] == hybrid.Sliding(30, time.Second), "%v, %v", limits, err)
+		levels, err := l.Levels(ctx, "payments")
+		testkit.Check(t, err == nil && levels[0].Limit == hybrid.Sliding(30, time.Second), "%v, %v", levels, err)
 	})
 }
 
@@ -311,7 +311,7 @@ func TestGuideRedisRateDiffers(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			their, err := s.theirs.AllowAtMost(t.Context(), "k", s.theirLimit, 9)
 			testkit.NoErr(t, err)
-			our, err := s.ours.TakeUpTo(t.Context(), "k", 9)
+			our, err := s.ours.Key("k").TakeUpTo(t.Context(), 9)
 			testkit.NoErr(t, err)
 			testkit.Check(t, their.Allowed == 1 && our.Taken == 1, "%+v and %+v", their, our)
 			testkit.Check(t, near(their.ResetAfter, 10*time.Second), "redis_rate has taken the half, too: %+v", their)
@@ -326,7 +326,7 @@ func TestGuideRedisRateDiffers(t *testing.T) {
 		"the limit goes with each call": func(t *testing.T, s *sideBySide) {
 			r, err := s.theirs.Allow(t.Context(), "k", redis_rate.PerHour(2))
 			testkit.Check(t, err == nil && r.Remaining == 1, "%+v, %v", r, err)
-			our, err := s.ours.KeyWith("k", hybrid.PerHour(2)).Take(t.Context(), 1)
+			our, err := s.ours.KeyWithLimits("k", hybrid.PerHour(2)).Take(t.Context(), 1)
 			testkit.Check(t, err == nil && our.Remaining == 1, "%+v, %v", our, err)
 		},
 		"other keys": func(t *testing.T, s *sideBySide) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/hook"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -59,10 +60,10 @@ func cloneRun(t *testing.T, seed uint64) {
 	cfg, wire := with(limit, denying), newWire(always(2*time.Millisecond))
 	for i := range 2 {
 		if seed%2 == 0 {
-			cfg.Events.BeforeReport = func(key string) {
-				for f.ask(key, func() bool { return f.limiters[i].TryAllow(key) }) {
+			cfg.InstanceID = hook.BeforeReport(func(key string) {
+				for f.ask(key, func() bool { return f.limiters[i].Key(key).TryAllow() }) {
 				}
-			}
+			})
 		}
 		f.add(cfg, wire)
 	}

@@ -91,7 +91,7 @@ func TestAFleetThatReservesPaysForWhatItUsed(t *testing.T) {
 	var open sync.WaitGroup
 	// given requests that reserve a token, and turn out later to cost none, one or four
 	load := f.offer(0, 3, func(l *hybrid.Limiter) {
-		r, err := l.Reserve(t.Context(), key, 1)
+		r, err := l.Key(key).Reserve(t.Context(), 1)
 		if err != nil || !r.OK() {
 			return
 		}

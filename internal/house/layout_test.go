@@ -69,7 +69,7 @@ var arrows = map[string][]string{
 	"lease/memory": {"clock", "lease", "internal/protocol"},
 	// Of redisbucket one file knows: see TestOneFileOfHybridKnowsRedis.
 	"hybrid": {"clock", "lease", "lease/memory", "hybrid", "hybrid/internal/outage", "redisbucket",
-		"internal/node", "internal/pool", "internal/protocol", "internal/safetext", "internal/violation"},
+		"internal/hook", "internal/node", "internal/pool", "internal/protocol", "internal/safetext", "internal/violation"},
 
 	"hybrid/hybridotel":         {"hybrid", "lease", "lease/memory", "redisbucket"},
 	"hybrid/xtime":              {"hybrid", "internal/safetext"},
@@ -88,6 +88,7 @@ var arrows = map[string][]string{
 	"internal/pool":      {"clock"},
 	"internal/protocol":  {"clock", "lease", "internal/exact", "internal/pool"},
 	"internal/redistest": {"internal/testkit"},
+	"internal/hook":      nil,
 	"internal/safetext":  nil,
 	"internal/stamps":    {"sim/audit"},
 	"internal/testkit":   {"clock"},
@@ -116,7 +117,7 @@ var arrows = map[string][]string{
 	},
 
 	"sim/cmd/leasesim/internal": {
-		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
+		"hybrid", "lease", "redisbucket", "internal/hook", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
 		"sim/scenario/file", "sim/view", "internal/violation",
 	},
 }

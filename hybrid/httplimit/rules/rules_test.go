@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -187,7 +188,8 @@ func TestBaseIsForEveryRule(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	_, err := New(Table{Version: -1}, Config{
 		Base: hybrid.Config{
-			Name: "n", Limits: []hybrid.Limit{{}}, LimitsFor: func(string) []hybrid.Limit { return nil }, Version: 1,
+			Name: "n", Limits: []hybrid.Limit{{}}, Version: 1,
+			LimitsFor:  func(context.Context, string) ([]hybrid.Limit, error) { return nil, nil },
 			Priorities: []float64{3}, Scope: hybrid.ScopeProcess, KeysMax: -1,
 		},
 		Keys: map[string]httplimit.KeyFunc{"all": httplimit.All, "a b": httplimit.All, "none": nil},

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"reflect"
@@ -126,7 +127,9 @@ func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string
 		}
 		l := &limiter{config: c}
 		l.rule.Store(new(t.Rules[name]))
-		c.LimitsFor = func(key string) []hybrid.Limit { return l.rule.Load().limitsOf(key) }
+		c.LimitsFor = func(_ context.Context, key string) ([]hybrid.Limit, error) {
+			return l.rule.Load().limitsOf(key), nil
+		}
 		if l.Limiter, err = hybrid.New(r.cfg.Store, c); err != nil {
 			for _, made := range all {
 				if before[made.config.Name] != made {
@@ -146,7 +149,7 @@ func (r *Rules) propose(t Table, all map[string]*limiter) {
 		if now := t.Rules[name]; !reflect.DeepEqual(now, *l.rule.Load()) {
 			l.rule.Store(&now)
 			// It cannot fail: the limits are valid, and the Limiter is closed only when all are.
-			_ = l.RefreshAll()
+			_ = l.Refresh(context.Background())
 		}
 	}
 }

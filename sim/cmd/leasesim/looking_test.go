@@ -103,7 +103,7 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	last := process(t, addr, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go last.WaitN(ctx, "17", 1000)
+	go last.Key("17").WaitN(ctx, 1000)
 	testkit.EventuallyNil(t, func() error {
 		b = inspects(t, addr, "@login:17")
 		for _, h := range b.Holders {

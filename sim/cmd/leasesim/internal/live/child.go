@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/hook"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
@@ -108,10 +109,10 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	}
 	cfg := c.config()
 	if c.Options.Shape == ShapeAdversary {
-		cfg.Events.BeforeReport = func(string) {
+		cfg.InstanceID = hook.BeforeReport(func(string) {
 			for c.ask(c.key.TryAllow) { // spends all that is held
 			}
-		}
+		})
 	}
 	if c.limiter, err = hybrid.New(counting{store, c}, cfg); err != nil {
 		return err

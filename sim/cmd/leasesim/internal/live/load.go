@@ -125,7 +125,7 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	wg.Go(asker)
 }
 
-// adversary asks just often enough that its lease is renewed; Events.BeforeReport spends what it
+// adversary asks just often enough that its lease is renewed; hook.BeforeReport spends what it
 // holds. Where the limit is a window, all processes together also ask for all of it, just before
 // and just after each moment at which one ends.
 func (c *child) adversary(end time.Time) {
