@@ -34,9 +34,9 @@
 //     where it matters less than others. KeyWithLimits(name, limits...) where the limits come with the request.
 //
 // To look and to change: Peek, Levels and Stats take nothing. Refund gives back what was admitted and then
-// did not happen. SetLimits changes the limits of a key for the whole fleet, Reset makes the key's bucket a
-// new one, and ReplaceLimits does both. Refresh asks Config.LimitsFor again. Shutdown gives back what the process
-// holds before it ends; Close does not, and needs no store.
+// did not happen. SetLimits changes the limits of a key for the whole fleet, ClearLimits takes that back,
+// Reset makes the key's bucket a new one, and ReplaceLimits does both. Refresh asks Config.LimitsFor
+// again. Shutdown gives back what the process holds before it ends; Close does not, and needs no store.
 //
 // Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
 // a request is admitted where all of them have room, and otherwise takes from none.

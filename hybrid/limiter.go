@@ -180,10 +180,19 @@ func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit
 // limits: the ones that come after them go on with those of before.
 //
 // They win over Config.Limits, LimitsFor and KeyWithLimits until a process comes with a higher Config.Version, and
-// are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits.
-// Errors are those of Peek, or wrap ErrInvalidConfig.
+// are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits, until
+// ClearLimits takes them back. Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
+	return err
+}
+
+// ClearLimits takes back what SetLimits or ReplaceLimits set for key: what this process proposes, from
+// Config.Limits or LimitsFor, is in force for the whole fleet again, as if it had been set. From then on a deploy
+// or Refresh changes the limits as before SetLimits. It changes nothing where no limits are set. Errors are those
+// of SetLimits, or that of LimitsFor.
+func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
+	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err
 }
 

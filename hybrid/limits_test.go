@@ -408,7 +408,7 @@ func TestAProcessByItselfGoesByVersions(t *testing.T) {
 
 // ReplaceLimits drops what was used and sets the limits in one: 6 of 10 are used, by two processes of
 // which one still holds tokens.
-func TestResetToDropsWhatWasUsed(t *testing.T) {
+func TestReplaceLimitsDropsWhatWasUsed(t *testing.T) {
 	for name, scope := range map[string]hybrid.Scope{
 		"fleet": hybrid.ScopeFleet, "process": hybrid.ScopeProcess,
 	} {
@@ -441,6 +441,48 @@ func TestResetToDropsWhatWasUsed(t *testing.T) {
 					hybrid.ErrInvalidConfig, "Tokens is -1")
 				limitsAre(t, l, "used 10", hybrid.PerHour(2).WithBurst(10))
 			})
+		})
+	}
+}
+
+// ClearLimits gives a key back to the programs: their limits are in force at once, in processes too that knew
+// those that were set, and a later proposal takes over as if none had ever been set.
+func TestClearLimitsGivesAKeyBackToThePrograms(t *testing.T) {
+	for name, scope := range map[string]hybrid.Scope{
+		"fleet": hybrid.ScopeFleet, "process": hybrid.ScopeProcess,
+	} {
+		bubbleOf(t, name, func(t *world) {
+			// Given two processes in which a key was blocked for a while,
+			own, later := hybrid.PerSecond(1000), hybrid.PerSecond(500)
+			var p plan
+			p.set(own)
+			cfg := hybrid.Config{LimitsFor: plans(p.of), Scope: scope}
+			a, b := t.start(cfg), t.start(cfg)
+			use := func(d time.Duration) { used(d, func() { a.Allow("k") }, func() { b.Allow("k") }) }
+			use(time.Second)
+			noErr(t, a.ClearLimits(t.Context(), "k")) // nothing is set
+			limitsAre(t, a, "k", own)
+			noErr(t, a.SetLimits(t.Context(), "k", hybrid.Blocked))
+			use(takesOver)
+			limitsAre(t, b, "k", hybrid.Blocked)
+			// when it is cleared,
+			noErr(t, a.ClearLimits(t.Context(), "k"))
+			// then the programs' limits hold and go on to,
+			use(takesOver)
+			limitsAre(t, a, "k", own)
+			limitsAre(t, b, "k", own)
+			equal(t, a.Stats().Conflicts+b.Stats().Conflicts, 0, "conflicts")
+			// and give way to later ones,
+			p.set(later)
+			noErr(t, a.Refresh(t.Context()))
+			noErr(t, b.Refresh(t.Context()))
+			use(2 * takesOver)
+			limitsAre(t, a, "k", later)
+			limitsAre(t, b, "k", later)
+			// as they do not where limits are set.
+			noErr(t, b.SetLimits(t.Context(), "k", own))
+			use(2 * takesOver)
+			limitsAre(t, a, "k", own)
 		})
 	}
 }

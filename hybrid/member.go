@@ -522,7 +522,14 @@ func (g *group) configure(
 		return lease.State{}, endedBy(ctx, what)
 	}
 	var c lease.Config
-	if op == lease.OpSet || op == lease.OpReplace {
+	if op == lease.OpClear {
+		own, err := g.proposer.of(ctx, key, nil)
+		if err != nil {
+			return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+		}
+		limits = own.Limits
+	}
+	if op == lease.OpSet || op >= lease.OpReplace {
 		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
 		// A T that shrinks and grows again would burn leases.
 		if own, err := g.proposer.of(ctx, key, nil); err == nil {

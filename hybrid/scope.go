@@ -31,9 +31,9 @@ type processStore struct {
 
 // heardLimits is the last answer about a key's bucket in the remote store.
 type heardLimits struct {
-	askAt   clock.Instant // not before this time
-	epoch   int64         // of the latest answer
-	version lease.Version
+	askAt      clock.Instant // not before this time
+	epoch      int64         // of the latest answer
+	serverTime int64         // likewise
 }
 
 // asksMax bounds the questions that are under way to the remote store.
@@ -118,25 +118,26 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	defer s.mu.Unlock()
 	v := st.Config.Version
 	h := s.heard[key]
-	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch &&
-		(v.Deploy < h.version.Deploy || v.Deploy == h.version.Deploy && v.Revision < h.version.Revision)
+	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch && st.ServerTime < h.serverTime
 	if !st.Exists || overtaken {
 		return false, nil
 	}
-	h.epoch, h.version = st.Epoch, v
+	h.epoch, h.serverTime = st.Epoch, st.ServerTime
 	s.noteLocked(key, h)
-	if own := s.cfg.Version; v.Deploy < own || v.Deploy == own && v.Revision == 0 {
-		return false, nil // this process's own limits hold
-	}
-	ctx := context.Background() // the local store needs none
+	ctx, op := context.Background(), lease.OpSet // the local store needs none
 	have, err := s.local.Configure(ctx, key, lease.OpInspect, lease.Config{})
-	if err != nil || have.Exists && sameBucket(have.Config, st.Config) {
+	switch own := s.cfg.Version; {
+	case err != nil || v.Deploy < own:
 		return false, err
+	case v.Deploy == own && !v.Set(): // this process's own limits hold
+		op = lease.OpClear
+	case have.Exists && sameBucket(have.Config, st.Config):
+		return false, nil
 	}
 	c := st.Config
 	c.TTL = max(c.TTL, have.Config.TTL) // one that shrinks and grows again would burn leases
-	_, err = s.local.Configure(ctx, key, lease.OpSet, c)
-	return err == nil, err
+	after, err := s.local.Configure(ctx, key, op, c)
+	return after.Changed, err
 }
 
 // Configure implements lease.Store. The local bucket answers a question, after the remote one, if it does.
@@ -160,7 +161,7 @@ func (s *processStore) Configure(
 	if st, err = s.remote.Configure(ctx, key, op, c); err != nil {
 		return st, err
 	}
-	if op == lease.OpReplace {
+	if op >= lease.OpReplace {
 		_, err = s.local.Configure(ctx, key, op, c)
 	}
 	if err == nil {

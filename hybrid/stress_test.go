@@ -170,7 +170,7 @@ var deeds = []struct {
 }{
 	{"Allow", 4}, {"TryAllow", 2}, {"Take", 1}, {"TakeEach", 1}, {"WaitN", 5}, {"TakeUpTo", 1}, {"Reserve", 3},
 	{"restart", 1},
-	{"Refund", 1}, {"SetLimits", 1}, {"Reset", 1}, {"KeyWithLimits", 1}, {"Refresh", 1}, {"Refresh all", 1},
+	{"Refund", 1}, {"SetLimits", 1}, {"ClearLimits", 1}, {"Reset", 1}, {"KeyWithLimits", 1}, {"Refresh", 1}, {"Refresh all", 1},
 }
 
 // act is something to do with some of the keys of one or two Limiters.
@@ -259,6 +259,8 @@ func (s *chaos) act() func() {
 			k.Refund(n)
 		case "SetLimits":
 			_ = l.SetLimits(ctx, name, set)
+		case "ClearLimits":
+			_ = l.ClearLimits(ctx, name)
 		case "Reset":
 			if byDeadline {
 				_ = l.Reset(ctx, name)

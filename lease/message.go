@@ -17,7 +17,8 @@ const LimitsMax = 4
 var ErrInvalidConfig = errors.New("lease: invalid configuration")
 
 // Version orders configurations: the one with the higher Deploy wins, then the one with the higher Revision.
-// Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at run time.
+// Deploy comes with the program (hybrid.Config.Version). Revision counts changes made at run time: it is odd while
+// limits are set, and even once they are cleared.
 type Version struct {
 	Deploy   int64
 	Revision int64
@@ -27,6 +28,9 @@ type Version struct {
 func (v Version) After(o Version) bool {
 	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
 }
+
+// Set reports whether limits were set at run time, which no program of this Deploy changes.
+func (v Version) Set() bool { return v.Revision%2 == 1 }
 
 // Config is stored with a bucket, so that all holders of a key use the same one. Policy.ConfigFor makes one.
 // It is a value, but copies share Limits, which may not be changed.
@@ -285,16 +289,19 @@ type Op int
 const (
 	// OpInspect reads and creates nothing.
 	OpInspect Op = iota
-	// OpSet stores Config.Limits with the next revision; every holder follows with its next reply.
+	// OpSet stores Config.Limits with the next odd revision; every holder follows with its next reply.
 	OpSet
 	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is
 	// leased stays leased.
 	OpReset
 	// OpReplace is OpSet and then OpReset: nothing of what was used counts any more.
 	OpReplace
+	// OpClear takes limits back that were set: it stores Config.Limits, those that the program proposes, with the
+	// next even revision. It changes nothing where none are set.
+	OpClear
 )
 
 // String names the operation as the documentation does.
 func (op Op) String() string {
-	return nameOf("Op", int(op), "inspect", "set", "reset", "replace")
+	return nameOf("Op", int(op), "inspect", "set", "reset", "replace", "clear")
 }

@@ -32,8 +32,8 @@ type Store interface {
 	// returns after the last done, maybe much later where ctx ended. It never executes a call twice
 	// on its own: sending it again is the holder's business.
 	Exchange(ctx context.Context, calls []*Call, done func([]*Call))
-	// Configure inspects, sets, sets if absent, or resets one bucket. A c that is to be set and is
-	// not valid changes nothing, and the error wraps ErrInvalidConfig.
+	// Configure executes op on one bucket. A c that is to be stored and is not valid changes nothing, and the
+	// error wraps ErrInvalidConfig.
 	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
 }
 

@@ -8,14 +8,16 @@
 
 -- The operation of configure.lua (section 6.15).
 if op then
-  if op == 'set' or op == 'replace' then
+  if op == 'set' or op == 'replace' or op == 'clear' then
     if not mine then return {'invalid', 'there is no configuration to set'} end
     local deploy, revision = mine.deploy, 0
     if c then deploy, revision = max(deploy, c.deploy), c.revision end
-    changed = true
-    mine, why = parse(encode('<I7', deploy) .. string.sub(mine.text, 8, 18) .. encode('<I7', revision + 1)
-      .. string.sub(mine.text, 26))
-    if not mine then return {'invalid', why} end
+    changed = op ~= 'clear' or revision % 2 == 1
+    if changed then
+      mine, why = parse(encode('<I7', deploy) .. string.sub(mine.text, 8, 18)
+        .. encode('<I7', revision + 1 + (op == 'clear' and 0 or revision % 2)) .. string.sub(mine.text, 26))
+      if not mine then return {'invalid', why} end
+    end
   elseif op == 'reset' then
     changed = exists
   elseif op ~= 'inspect' then

@@ -22,7 +22,7 @@ func (s *Store) Configure(
 	var r lease.Request // of which the script reads the ttl
 	switch op {
 	case lease.OpInspect, lease.OpReset:
-	case lease.OpSet, lease.OpReplace:
+	case lease.OpSet, lease.OpReplace, lease.OpClear:
 		if proposal, err = appendConfig(nil, &c); err != nil {
 			return st, err
 		}

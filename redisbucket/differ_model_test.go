@@ -77,9 +77,9 @@ func (x *trio) step() {
 	case p < 979:
 		h.held, h.heard = 0, lease.Grant{} // a process that starts again under its name
 	default:
-		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpReset, lease.OpReplace}
+		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpReset, lease.OpReplace, lease.OpClear}
 		op, c := ops[x.rng.IntN(len(ops))], x.configs[x.rng.IntN(len(x.configs))]
-		if (op == lease.OpSet || op == lease.OpReplace) && x.rng.IntN(2) == 0 {
+		if (op == lease.OpSet || op >= lease.OpReplace) && x.rng.IntN(2) == 0 {
 			c = x.config()
 		}
 		x.fresh()

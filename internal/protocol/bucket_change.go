@@ -154,7 +154,7 @@ func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 }
 
 // Configure executes one operation other than a lease call when the server's clock says clock. c is
-// used by OpSet and OpReplace only. An operation that changes nothing leaves no trace, and
+// used by OpSet, OpReplace and OpClear only. An operation that changes nothing leaves no trace, and
 // neither does one that fails: the error wraps ErrInvalidConfig.
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
@@ -185,12 +185,18 @@ func (b *Bucket) state(changed bool) lease.State {
 // execute does op on a settled bucket, last settled at was, and says whether that changed anything.
 func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed bool, err error) {
 	switch op {
-	case lease.OpSet, lease.OpReplace:
+	case lease.OpSet, lease.OpReplace, lease.OpClear:
 		if err := c.Validate(); err != nil {
 			return false, err
 		}
-		c.Version.Deploy = max(c.Version.Deploy, b.config.Version.Deploy)
-		c.Version.Revision = b.config.Version.Revision + 1
+		now := b.config.Version
+		if op == lease.OpClear && !now.Set() {
+			return false, nil
+		}
+		c.Version.Deploy = max(c.Version.Deploy, now.Deploy)
+		if c.Version.Revision = now.Revision + 1; op != lease.OpClear && now.Set() {
+			c.Version.Revision++
+		}
 		if err := c.Validate(); err != nil { // the revisions are used up
 			return false, err
 		}

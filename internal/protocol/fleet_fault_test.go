@@ -336,18 +336,22 @@ func (f *fleet) configure() {
 }
 
 func (f *fleet) sets(c lease.Config) {
-	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
+	op := lease.OpSet
+	if f.bucket.config.Version.Set() && f.rnd.IntN(3) == 0 {
+		op = lease.OpClear
+	}
+	f.log("%v %v, E %d, T %v", op, c.Limits, c.Overcommit, c.TTL)
 	if f.bucket.exists && f.server() >= f.expires {
 		f.bucket = new(Bucket)
 	}
 	f.bounds.owe(f.bucket, f.server())
-	if _, err := f.bucket.Configure(f.server(), lease.OpSet, c); err != nil {
+	if _, err := f.bucket.Configure(f.server(), op, c); err != nil {
 		f.lost = err
 		return
 	}
 	f.expires = f.bucket.clock + f.bucket.keep - f.bucket.now
 	f.config = c
-	f.config.Version = lease.Version{} // the stored one has a higher revision and wins
+	f.config.Version = lease.Version{} // the stored one has a higher revision
 	f.bounds.follow(f.now, f.bucket)
 }
 

@@ -52,7 +52,11 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 	if !equal(&in, &s.config) {
 		s.adopt(in)
 	}
-	s.heard.conflict = in.Version == s.own.Version && !equal(&in, s.own) && sent >= s.conflictsFrom
+	own := *s.own
+	if in.Version.Deploy == own.Version.Deploy && !in.Version.Set() {
+		own.Version = in.Version
+	}
+	s.heard.conflict = in.Version == own.Version && !equal(&in, &own) && sent >= s.conflictsFrom
 	// Leases of a TTL that was set explicitly are no longer.
 	s.target = max(g.Target, s.config.Target)
 	if s.policy.TTL > 0 {

@@ -75,6 +75,9 @@ func configures(t *testing.T) {
 		{"a raised burst keeps the level", lease.OpSet, with(7), true, 7, 5},
 		{"reset", lease.OpReset, lease.Config{}, true, 7, 7},
 		{"replace", lease.OpReplace, with(9), true, 9, 9},
+		{"clear", lease.OpClear, with(5), true, 5, 5},
+		{"clear once more", lease.OpClear, with(7), false, 5, 5},
+		{"set again", lease.OpReplace, with(9), true, 9, 9},
 	} {
 		st, err := m.Configure(t.Context(), "k", c.op, c.config)
 		testkit.NoErr(t, err)
