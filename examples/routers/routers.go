@@ -13,7 +13,7 @@ import (
 type middleware = func(http.Handler) http.Handler
 
 // routers maps names to routers that serve a user's orders behind limit. Below each the request has
-// the route's pattern and its path values, so httplimit.Route and httplimit.Path work as they are.
+// the route's pattern and its path values, so httplimit.Pattern and httplimit.Path work as they are.
 var routers = map[string]func(limit middleware) http.Handler{
 	"http": func(limit middleware) http.Handler {
 		mux := http.NewServeMux()
@@ -21,7 +21,7 @@ var routers = map[string]func(limit middleware) http.Handler{
 		return mux
 	},
 	// With, or Use within a Route or a Group: where chi has found the route already. With Use at the top
-	// the limiter comes before that, and httplimit.Route would find no pattern.
+	// the limiter comes before that, and httplimit.Pattern would find no pattern.
 	"chi": func(limit middleware) http.Handler {
 		r := chi.NewRouter()
 		r.With(limit).Get("/users/{user}/orders", orders)

@@ -28,7 +28,7 @@ var middlewares = map[string]func(t *testing.T, limit hybrid.Limit) middleware{
 			hybrid.Config{Name: "user", Limits: []hybrid.Limit{limit}, CallTimeout: 30 * time.Second})
 		testkit.NoErr(t, err)
 		t.Cleanup(func() { l.Close() })
-		return httplimit.Middleware(l, httplimit.Combine(httplimit.Path("user"), httplimit.Route))
+		return httplimit.Middleware(l, httplimit.Combine(httplimit.Path("user"), httplimit.Pattern))
 	},
 	"rules": func(t *testing.T, limit hybrid.Limit) middleware {
 		r, err := rules.New(rules.Table{

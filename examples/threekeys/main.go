@@ -38,7 +38,7 @@ func open(store hybrid.Store) (http.Handler, map[string]*hybrid.Limiter) {
 	}
 	key := httplimit.FirstOf(customer, httplimit.ClientIP(netip.MustParsePrefix("127.0.0.1/32"))) // the proxy
 	for _, route := range []string{"orders", "report"} {
-		limit := httplimit.Middleware(limiters["all"], httplimit.All,
+		limit := httplimit.Middleware(limiters["all"], httplimit.OneKey,
 			httplimit.Also(limiters["customer"], key), httplimit.Also(limiters[route], key))
 		serve := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(route + "\n")) }
 		mux.Handle("GET /"+route, limit(http.HandlerFunc(serve)))

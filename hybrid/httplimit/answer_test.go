@@ -163,7 +163,7 @@ func TestFieldsOfAnswers(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &away{Store: memory.New(nil)}
-			h := httplimit.Middleware(limiterOn(t, store, c.cfg), httplimit.All, c.options...)(&served{})
+			h := httplimit.Middleware(limiterOn(t, store, c.cfg), httplimit.OneKey, c.options...)(&served{})
 			var got []string
 			var w *httptest.ResponseRecorder
 			for i := range strings.Split(c.answers, ", ") {
@@ -215,7 +215,7 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t)
 			answered := func(options ...httplimit.Option) *httptest.ResponseRecorder {
-				return ask(httplimit.Middleware(l, httplimit.All, options...)(&served{}))
+				return ask(httplimit.Middleware(l, httplimit.OneKey, options...)(&served{}))
 			}
 			w := answered()
 			after, err := strconv.Atoi(w.Header().Get("Retry-After"))
@@ -248,13 +248,13 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 		"no field":      httplimit.Header("X-User"),
 		"empty":         empty,
 		"own error":     func(*http.Request) (string, error) { return "", secret },
-		"no pattern":    httplimit.Route,
+		"no pattern":    httplimit.Pattern,
 		"no path":       httplimit.Path("bucket"),
-		"a part":        httplimit.Combine(httplimit.All, httplimit.Route),
-		"an empty part": httplimit.Combine(httplimit.All, empty),
+		"a part":        httplimit.Combine(httplimit.OneKey, httplimit.Pattern),
+		"an empty part": httplimit.Combine(httplimit.OneKey, empty),
 	} {
 		l, next := limiterOf(t, hybrid.PerHour(1)), &served{}
-		more := httplimit.Also(limiterOf(t, hybrid.PerHour(1)), httplimit.All)
+		more := httplimit.Also(limiterOf(t, hybrid.PerHour(1)), httplimit.OneKey)
 		for _, also := range [][]httplimit.Option{nil, {more}} {
 			w := ask(httplimit.Middleware(l, key, also...)(next))
 			check(t, brief(w) == "400" && next.requests == 0, "%s: %s", name, brief(w))
@@ -302,7 +302,7 @@ func TestARequestThatIsNeverServedIsNotRepeated(t *testing.T) {
 				next, told := &served{}, error(nil)
 				l, options := limiterOf(t, c.limits...), slices.Clone(c.options)
 				if c.also != nil {
-					options = append(options, httplimit.Also(limiterOf(t, c.also...), httplimit.All))
+					options = append(options, httplimit.Also(limiterOf(t, c.also...), httplimit.OneKey))
 				}
 				cost := int64(0)
 				options = append(options, httplimit.Cost(func(*http.Request) int64 { return cost }),
@@ -310,7 +310,7 @@ func TestARequestThatIsNeverServedIsNotRepeated(t *testing.T) {
 						t.Error("OnLimit is called")
 					}))
 				asked := func(options ...httplimit.Option) *httptest.ResponseRecorder {
-					return ask(httplimit.Middleware(l, httplimit.All, options...)(next),
+					return ask(httplimit.Middleware(l, httplimit.OneKey, options...)(next),
 						func(r *http.Request) { r.ContentLength = c.length })
 				}
 				if cost = 1; known {
@@ -355,9 +355,9 @@ func TestARequestOfCost0SaysOnlyWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cost, also := int64(0), limiterOf(t, hybrid.PerHour(1000))
 		costs := httplimit.Cost(func(*http.Request) int64 { return cost })
-		for _, more := range [][]httplimit.Option{nil, {httplimit.Also(also, httplimit.All)}} {
+		for _, more := range [][]httplimit.Option{nil, {httplimit.Also(also, httplimit.OneKey)}} {
 			limiter := limiterOf(t, hybrid.PerSecond(10))
-			h := httplimit.Middleware(limiter, httplimit.All, append(more, costs)...)(&served{})
+			h := httplimit.Middleware(limiter, httplimit.OneKey, append(more, costs)...)(&served{})
 			for _, step := range []struct {
 				cost int64
 				want string
@@ -380,14 +380,14 @@ func TestAProxyAnswersWithItsOwnFields(t *testing.T) {
 			"X-RateLimit-Reset"}
 		for _, removes := range []bool{false, true} {
 			// Given a proxy of 100 an hour before a server of 2,
-			server := httplimit.Middleware(limiterOf(t, hybrid.PerHour(2)), httplimit.All, both)(&served{})
+			server := httplimit.Middleware(limiterOf(t, hybrid.PerHour(2)), httplimit.OneKey, both)(&served{})
 			proxy := &httputil.ReverseProxy{
 				Rewrite: func(*httputil.ProxyRequest) {}, Transport: inProcess{server},
 			}
 			if removes {
 				proxy.ModifyResponse = httplimit.RemoveFields
 			}
-			gateway := httplimit.Middleware(limiterOf(t, hybrid.PerHour(100)), httplimit.All, both)(proxy)
+			gateway := httplimit.Middleware(limiterOf(t, hybrid.PerHour(100)), httplimit.OneKey, both)(proxy)
 			// when the server admits two requests and denies the third,
 			for i, status := range []int{200, 200, 429} {
 				w := ask(gateway)
@@ -418,7 +418,7 @@ func TestADenialSaysNothingOfALimitThatIsNotKnown(t *testing.T) {
 		}
 		all := limiterOn(t, store, hybrid.Config{Name: "everybody", Limits: []hybrid.Limit{everybody}})
 		one := limiterOn(t, store, hybrid.Config{Name: "each", Limits: []hybrid.Limit{each}})
-		h := httplimit.Middleware(all, httplimit.All, httplimit.Also(one, httplimit.Header("X-User")))(&served{})
+		h := httplimit.Middleware(all, httplimit.OneKey, httplimit.Also(one, httplimit.Header("X-User")))(&served{})
 		// when the first request of a process is denied,
 		w := ask(h, user("ann"))
 		// then it names the policy of the second rule, and for the first the true one or none: whether the store
@@ -433,7 +433,7 @@ func TestFieldsAreNotShared(t *testing.T) {
 	limits := map[int64]hybrid.Limit{1: hybrid.PerHour(9), 0: hybrid.PerSecond(1000), 2: hybrid.PerHour(1)}
 	for cost, limit := range limits {
 		l := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{limit, hybrid.PerHour(8)}, CallTimeout: realTime})
-		h := httplimit.Middleware(l, httplimit.All, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),
+		h := httplimit.Middleware(l, httplimit.OneKey, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),
 			httplimit.Cost(func(*http.Request) int64 { return max(cost, 1) }))(&served{})
 		for range 3 {
 			w := ask(h)
@@ -452,7 +452,7 @@ func TestFieldsAreNotShared(t *testing.T) {
 func TestACancelledRequestIsNotAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, told := &served{}, 0
-		h := httplimit.Middleware(limiterOf(t, hybrid.PerHour(1)), httplimit.All, httplimit.Wait(2*time.Hour),
+		h := httplimit.Middleware(limiterOf(t, hybrid.PerHour(1)), httplimit.OneKey, httplimit.Wait(2*time.Hour),
 			httplimit.OnError(func(http.ResponseWriter, *http.Request, error) bool {
 				told++
 				return true
@@ -466,5 +466,47 @@ func TestACancelledRequestIsNotAdmitted(t *testing.T) {
 			check(t, w.Code == http.StatusServiceUnavailable, "%d %v", w.Code, w.Header())
 		}
 		check(t, next.requests == 1 && told == 2, "%d were served, OnError was told %d times", next.requests, told)
+	})
+}
+
+// A handler that reserves tokens itself answers as a Middleware does.
+func TestAHandlerThatReservesAnswersLikeAMiddleware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		absent := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}}
+		absent.Policy.Fallback = hybrid.FallbackDeny
+		gone := &away{Store: memory.New(nil)}
+		gone.gone.Store(true)
+		closed := limiterOf(t, hybrid.PerHour(2))
+		closed.Close()
+		for name, c := range map[string]struct {
+			limiter *hybrid.Limiter
+			cost    int64
+			want    string // of the third request, as brief has it
+			names   string
+		}{
+			"a limit":         {limiterOf(t, hybrid.PerHour(2)), 1, "429 r=0;t=1800 1800", "[2/h]"},
+			"two limits":      {limiterOf(t, hybrid.PerHour(9), hybrid.PerHour(2)), 1, "429 r=0;t=1800 1800", "[2/h]"},
+			"blocked":         {limiterOf(t, hybrid.Blocked), 1, "429 r=0", "[blocked]"},
+			"the store away":  {limiterOn(t, gone, absent), 1, "503 1", "[]"},
+			"above the burst": {limiterOf(t, hybrid.PerHour(2)), 3, "413", "[]"},
+			"closed":          {closed, 1, "503 1", "[]"},
+		} {
+			key := c.limiter.Key("ann")
+			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				taken, err := key.Reserve(r.Context(), c.cost)
+				switch {
+				case err != nil:
+					httplimit.WriteError(w, r, err)
+				case !taken.OK():
+					httplimit.WriteDenial(w, r, taken.Result())
+				}
+			})
+			ask(h)
+			ask(h)
+			w := ask(h)
+			p := problemOf(t, w)
+			check(t, brief(w) == c.want && fmt.Sprint(p.Violated) == c.names && !w.Flushed &&
+				w.Header().Get("RateLimit-Policy") == "", "%s: %s %v %v", name, brief(w), p.Violated, w.Header())
+		}
 	})
 }

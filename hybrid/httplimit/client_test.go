@@ -46,7 +46,7 @@ func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 				var processes []inProcess
 				for range 2 { // processes
 					l := limiterOn(t, &struct{ lease.Store }{store}, hybrid.Config{Limits: []hybrid.Limit{limit}})
-					processes = append(processes, inProcess{httplimit.Middleware(l, httplimit.All)(&quiet{})})
+					processes = append(processes, inProcess{httplimit.Middleware(l, httplimit.OneKey)(&quiet{})})
 				}
 				var admitted, denied atomic.Int64
 				var clients sync.WaitGroup

@@ -11,7 +11,7 @@
 //
 // A KeyFunc returns the key that a request counts for. There is no default, since a wrong one is worse
 // than none: ClientIP for the address of the client, Header for a field that a gateway in front of this
-// server has checked, such as a user or an API key, Route and Path for the requested resource, All for
+// server has checked, such as a user or an API key, Pattern and Path for the requested resource, OneKey for
 // all requests together. FirstOf returns the first key that there is, such as a customer's, or else the
 // address. Combine makes one key of several, such as "this user on this route". Your own function can be
 // a KeyFunc too.

@@ -61,7 +61,7 @@ func ExampleAlso() {
 	everybody, addresses := perHour(1000), perHour(2)
 	defer everybody.Close()
 	defer addresses.Close()
-	limited := httplimit.Middleware(everybody, httplimit.All,
+	limited := httplimit.Middleware(everybody, httplimit.OneKey,
 		httplimit.Also(addresses, httplimit.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))),
 		httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 	)(hello)
@@ -86,7 +86,7 @@ func ExampleKeyFunc() {
 	}
 	limiter := perHour(2)
 	defer limiter.Close()
-	get(httplimit.Middleware(limiter, httplimit.Combine(user, httplimit.Route))(hello))
+	get(httplimit.Middleware(limiter, httplimit.Combine(user, httplimit.Pattern))(hello))
 	// Output:
 	// 400
 }
@@ -138,8 +138,8 @@ func ExampleSelect() {
 	defer reads.Close()
 	defer writes.Close()
 	rules := map[bool][]httplimit.Rule{
-		true:  {{Name: "reads", Limiter: reads, Key: httplimit.All}},
-		false: {{Name: "writes", Limiter: writes, Key: httplimit.All}},
+		true:  {{Name: "reads", Limiter: reads, Key: httplimit.OneKey}},
+		false: {{Name: "writes", Limiter: writes, Key: httplimit.OneKey}},
 	}
 	limited := httplimit.Select(func(r *http.Request) (httplimit.Selection, error) {
 		return httplimit.Selection{Rules: rules[r.Method == http.MethodGet], Cost: 1}, nil
@@ -153,7 +153,7 @@ func ExampleSelect() {
 func ExampleOnLimit() {
 	limiter := perHour(1)
 	defer limiter.Close()
-	limited := httplimit.Middleware(limiter, httplimit.All, httplimit.OnLimit(
+	limited := httplimit.Middleware(limiter, httplimit.OneKey, httplimit.OnLimit(
 		func(w http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			fmt.Printf("Please come back in %v. ", d.RetryAfter.Round(time.Minute))
@@ -169,7 +169,7 @@ func ExampleOnLimit() {
 func ExampleOnError() {
 	limiter := perHour(1)
 	limiter.Close()
-	limited := httplimit.Middleware(limiter, httplimit.All, httplimit.OnError(
+	limited := httplimit.Middleware(limiter, httplimit.OneKey, httplimit.OnError(
 		func(w http.ResponseWriter, r *http.Request, err error) (admit bool) {
 			return errors.Is(err, hybrid.ErrClosed) || httplimit.WriteError(w, r, err)
 		}))(hello)

@@ -93,7 +93,7 @@ func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case err != nil:
-		return withoutKey(err)
+		return admission.NoKey(ErrNoKey, err)
 	case len(selected.Rules) == 1:
 		return h.decideOne(w, r, &selected.Rules[0], selected.Cost)
 	case len(selected.Rules) > 1:
@@ -159,22 +159,7 @@ func join(r *http.Request, rules []Rule) (*hybrid.Joined, []*hybrid.Key, error) 
 }
 
 func (rule *Rule) keyOf(r *http.Request) (string, error) {
-	name, err := rule.Key(r)
-	switch {
-	case err != nil:
-		return "", withoutKey(err)
-	case name == "":
-		return "", errEmptyKey
-	}
-	return name, nil
-}
-
-// withoutKey makes err, the error of a KeyFunc, wrap ErrNoKey.
-func withoutKey(err error) error {
-	if errors.Is(err, ErrNoKey) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrNoKey, err)
+	return admission.KeyOf(ErrNoKey, rule.Key, r)
 }
 
 // policiesOf returns the policies of a rule whose key has these limits. If they are unknown, it returns that
@@ -275,27 +260,52 @@ func (h *handler) deny(
 
 // fail answers an undecided request. It reports whether OnError admits the request.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admits bool) {
-	never := admission.NeverServed(err)
-	if !never && !errors.Is(err, ErrNoKey) {
-		setRetryAfter(w.Header(), max(time.Second, hybrid.RetryAfter(err)))
-	}
+	setRetry(w.Header(), err)
 	if !h.onError(w, r, err) {
 		return false
 	}
-	if never || r.Context().Err() != nil { // the client may have asked for too much, or gone, to be admitted
+	if admission.NeverServed(err) || r.Context().Err() != nil { // the client may have asked for too much, or gone, to be admitted
 		return WriteError(w, r, err)
 	}
 	w.Header().Del(fieldRetryAfter)
 	return true
 }
 
+// setRetry sets Retry-After for an error that may pass.
+func setRetry(fields http.Header, err error) {
+	if !admission.NeverServed(err) && !errors.Is(err, ErrNoKey) {
+		setRetryAfter(fields, max(time.Second, hybrid.RetryAfter(err)))
+	}
+}
+
+// plain has the settings of a Middleware without options.
+var plain = &handler{settings: newSettings(nil)}
+
+// WriteDenial answers a request as a Middleware without options does, in a handler that takes or reserves the
+// tokens itself. denied is the Result of a Reservation that is not OK, or that of Take. The answer is 429 with
+// RateLimit and Retry-After, or 503 if a fallback has denied. The text of the limit, such as "100/m", is its
+// name, and RateLimit-Policy is left out: the Result does not say what else limits the key. WriteError answers
+// an error of Reserve or Take.
+func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
+	ps := &policies{}
+	if denied.Limit.Tokens > 0 {
+		ps = plain.made.of(denied.Limit.String(), []hybrid.Limit{denied.Limit}, plain.status)
+		ps = &policies{list: ps.list}
+	}
+	denied.OK, denied.Shadowed = false, false
+	if err := plain.respond(w, r, ps, &denied, nil); !errors.Is(err, errAnswered) {
+		WriteError(w, r, err)
+	}
+}
+
 // WriteError answers an undecided request as a handler without OnError does, and returns false. An OnError
-// calls it for the errors that it leaves alone. The status is
+// calls it for the errors that it leaves alone, and a handler for those of its own Reserve or Take. The status
+// is
 //
 //   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
 //   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is not known,
 //   - 400 (Bad Request) if err wraps ErrNoKey, hybrid.ErrInvalidN or hybrid.ErrInvalidKey,
-//   - 503 (Service Unavailable) otherwise.
+//   - 503 (Service Unavailable) with Retry-After otherwise.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) {
 	status, typ, title := http.StatusBadRequest, "", "The request does not say whom it counts for"
 	switch {
@@ -309,6 +319,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) (admit bool) 
 		status, typ = http.StatusServiceUnavailable, problemType+"temporary-reduced-capacity"
 		title = "The request cannot be served now, as its quota is not known"
 	}
+	setRetry(w.Header(), err)
 	answer(w, status, problem(status, typ, title, nil))
 	return false
 }

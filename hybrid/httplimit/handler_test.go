@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 		{"Wait too short", httplimit.Wait(998 * time.Millisecond), second, "/", []int{200, 429, 429, 429}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h, from := httplimit.Middleware(limiterOf(t, c.limit), httplimit.All, c.option)(&served{}), time.Now()
+			h, from := httplimit.Middleware(limiterOf(t, c.limit), httplimit.OneKey, c.option)(&served{}), time.Now()
 			got := codes(h, len(c.want), path(c.path))
 			took := time.Since(from)
 			check(t, slices.Equal(got, c.want), "%s: %v, want %v", c.name, got, c.want)
@@ -62,7 +62,7 @@ func TestClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}, Priorities: []float64{.5}})
 		class := httplimit.Class(func(r *http.Request) int { return len(r.Header.Get("X-Batch")) })
-		h := httplimit.Middleware(l, httplimit.All, class)(&served{})
+		h := httplimit.Middleware(l, httplimit.OneKey, class)(&served{})
 		batch := func(r *http.Request) { r.Header.Set("X-Batch", "1") }
 		w := ask(h, batch)
 		check(t, w.Header().Get("RateLimit-Policy") == "" && items(t, w.Header(), "RateLimit")[0].is["r"] == 4,
@@ -81,7 +81,7 @@ func TestOnLimitAnswers(t *testing.T) {
 			w.Header().Set("Retry-After", "7")
 			http.Error(w, "slow down", http.StatusTeapot)
 		})
-		h := httplimit.Middleware(limiterOf(t, hybrid.Every(1500*time.Millisecond)), httplimit.All, page)(&served{})
+		h := httplimit.Middleware(limiterOf(t, hybrid.Every(1500*time.Millisecond)), httplimit.OneKey, page)(&served{})
 		ask(h)
 		w := ask(h)
 		check(t, w.Code == http.StatusTeapot && w.Body.String() == "slow down\n", "%d %s", w.Code, w.Body)
@@ -97,7 +97,7 @@ func TestSeveralLimits(t *testing.T) {
 		everybody := newLimiter(t, hybrid.Config{Name: "everybody", Limits: []hybrid.Limit{hybrid.PerHour(100)}})
 		users := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(2), hybrid.PerHour(3)}})
 		routes := limiterOf(t, hybrid.PerMinute(50))
-		h := httplimit.Middleware(everybody, httplimit.All, httplimit.Also(users, httplimit.Header("X-User")),
+		h := httplimit.Middleware(everybody, httplimit.OneKey, httplimit.Also(users, httplimit.Header("X-User")),
 			httplimit.Also(routes, func(*http.Request) (string, error) { return "/", nil }))(&served{})
 		w := ask(h, user("ann"))
 		want := `"everybody";q=100;w=3600, "default 2/s";q=2;w=1, "default 3/h";q=3;w=3600, "default-2";q=50;w=60`
@@ -127,8 +127,8 @@ func TestTheLimitThatBindsIsTold(t *testing.T) {
 		everybody, users := limiter("everybody"), limiter("users")
 		name := httplimit.Header("X-User")
 		for _, h := range []http.Handler{
-			httplimit.Middleware(everybody, httplimit.All, httplimit.Also(users, name))(&served{}),
-			httplimit.Middleware(users, name, httplimit.Also(everybody, httplimit.All))(&served{}),
+			httplimit.Middleware(everybody, httplimit.OneKey, httplimit.Also(users, name))(&served{}),
+			httplimit.Middleware(users, name, httplimit.Also(everybody, httplimit.OneKey))(&served{}),
 		} {
 			for i := 0; ask(h, user(fmt.Sprint(i))).Code == 200; i++ {
 			}
@@ -145,9 +145,9 @@ func TestSelectChoosesTheRules(t *testing.T) {
 		reads, writes := limiterOf(t, hybrid.PerHour(3)), limiterOf(t, hybrid.PerHour(10))
 		long := strings.Repeat("long ", 30)
 		rules := map[string][]httplimit.Rule{
-			"GET":  {{Name: `read "only"`, Limiter: reads, Key: httplimit.All}},
-			"POST": {{Name: "écrire\n", Limiter: writes, Key: httplimit.All}},
-			"PUT":  {{Name: long, Limiter: limiterOf(t, hybrid.Every(time.Hour)), Key: httplimit.All}},
+			"GET":  {{Name: `read "only"`, Limiter: reads, Key: httplimit.OneKey}},
+			"POST": {{Name: "écrire\n", Limiter: writes, Key: httplimit.OneKey}},
+			"PUT":  {{Name: long, Limiter: limiterOf(t, hybrid.Every(time.Hour)), Key: httplimit.OneKey}},
 		}
 		costs := map[string]int64{"GET": 1, "POST": 5, "PUT": 1}
 		h := httplimit.Select(func(r *http.Request) (httplimit.Selection, error) {
@@ -182,7 +182,7 @@ func TestTheNextHandlerMayChangeTheFields(t *testing.T) {
 	})
 	named := func(name string) func(http.Handler) http.Handler {
 		cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.PerHour(9)}, CallTimeout: realTime}
-		return httplimit.Middleware(newLimiter(t, cfg), httplimit.All)
+		return httplimit.Middleware(newLimiter(t, cfg), httplimit.OneKey)
 	}
 	h := named("outer")(named("inner")(strips))
 	for range 2 { // the second finds the cached values as they were
@@ -207,7 +207,7 @@ func TestTheResponseWriterIsTheServers(t *testing.T) {
 	own := &struct{ *httptest.ResponseRecorder }{httptest.NewRecorder()}
 	r := httptest.NewRequest("GET", "/", nil)
 	defer func() { check(t, recover() == http.ErrAbortHandler, "the panic is not the handler's") }()
-	httplimit.Middleware(l, httplimit.All)(http.HandlerFunc(func(w http.ResponseWriter, got *http.Request) {
+	httplimit.Middleware(l, httplimit.OneKey)(http.HandlerFunc(func(w http.ResponseWriter, got *http.Request) {
 		check(t, w == http.ResponseWriter(own) && got == r, "%T", w)
 		panic(http.ErrAbortHandler)
 	})).ServeHTTP(own, r)
@@ -243,17 +243,17 @@ func TestHandlersAreShared(t *testing.T) {
 func TestMistakesOfTheProgramPanic(t *testing.T) {
 	l := limiterOf(t, hybrid.PerHour(1))
 	for name, f := range map[string]func(){
-		"no limiter":   func() { httplimit.Middleware(nil, httplimit.All) },
+		"no limiter":   func() { httplimit.Middleware(nil, httplimit.OneKey) },
 		"no key":       func() { httplimit.Middleware(l, nil) },
-		"Also without": func() { httplimit.Middleware(l, httplimit.All, httplimit.Also(nil, httplimit.All)) },
+		"Also without": func() { httplimit.Middleware(l, httplimit.OneKey, httplimit.Also(nil, httplimit.OneKey)) },
 		"17 limits": func() {
-			also := slices.Repeat([]httplimit.Option{httplimit.Also(l, httplimit.All)}, 16)
-			httplimit.Middleware(l, httplimit.All, also...)
+			also := slices.Repeat([]httplimit.Option{httplimit.Also(l, httplimit.OneKey)}, 16)
+			httplimit.Middleware(l, httplimit.OneKey, also...)
 		},
 		"FirstOf nothing":     func() { httplimit.FirstOf() },
 		"Select of nothing":   func() { httplimit.Select(nil) },
-		"RoundTripper of nil": func() { httplimit.RoundTripper(nil, httplimit.All, nil) },
-		"a status":            func() { httplimit.Middleware(l, httplimit.All, httplimit.Status(99)) },
+		"RoundTripper of nil": func() { httplimit.RoundTripper(nil, httplimit.OneKey, nil) },
+		"a status":            func() { httplimit.Middleware(l, httplimit.OneKey, httplimit.Status(99)) },
 		"a prefix":            func() { httplimit.ClientIP(append(prefixes("10.0.0.0/8", "::/0"), zero)...) },
 		"bits of IPv6":        func() { httplimit.ClientAddress{IPv6Bits: 129}.Key() },
 		"bits of IPv4":        func() { httplimit.ClientAddress{IPv4Bits: -1}.Key() },

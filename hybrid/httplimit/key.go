@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/admission"
 )
@@ -19,10 +17,8 @@ type KeyFunc func(*http.Request) (string, error)
 // ErrNoKey is wrapped by the error of a request without a key.
 var ErrNoKey = errors.New("httplimit: request has no key")
 
-var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrNoKey)
-
-// All returns the same key, "all", for all requests.
-func All(*http.Request) (string, error) { return "all", nil }
+// OneKey returns the same key, "all", for all requests.
+func OneKey(*http.Request) (string, error) { return "all", nil }
 
 // Header returns the value of a field of the request. Use it for fields that a gateway has checked, as a
 // client can write any value. A missing or empty field is an error that wraps ErrNoKey. Several fields are an
@@ -44,10 +40,10 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Route returns the pattern of http.ServeMux that the request matched, so the handlers of the mux are
-// limited, as in mux.Handle("GET /orders", limit(orders)), and not the mux itself: there it is an error. What
-// the mux answers alone, with 404 or 405, has no limit then.
-func Route(r *http.Request) (string, error) {
+// Pattern returns the pattern of http.ServeMux that the request matched. It limits the handlers of the mux, as
+// in mux.Handle("GET /orders", limit(orders)). Around the mux itself it is an error, as no pattern has matched
+// yet. The mux's own answers, 404 and 405, have no limit then.
+func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", fmt.Errorf("%w: no http.ServeMux pattern has matched it", ErrNoKey)
 	}
@@ -73,47 +69,10 @@ func Path(wildcard string) KeyFunc {
 // A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key
 // that it does not know: a client that may invent a key has a new bucket for each request. FirstOf panics
 // without keys.
-func FirstOf(keys ...KeyFunc) KeyFunc {
-	if len(keys) == 0 {
-		panic("httplimit: FirstOf needs a KeyFunc")
-	}
-	return func(r *http.Request) (string, error) {
-		for i, key := range keys {
-			name, err := key(r)
-			switch {
-			case err != nil && !errors.Is(err, ErrNoKey):
-				return "", err
-			case err == nil && name != "":
-				return strconv.Itoa(i) + ":" + name, nil
-			}
-		}
-		return "", fmt.Errorf("%w: none of %d KeyFuncs found one", ErrNoKey, len(keys))
-	}
-}
+func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
 
 // Combine makes one key of several, such as "this user on this route". Different parts make different keys,
 // for any bytes, in a form that is not to be read: where routes have different limits, give each route a
 // limiter. An empty part, or an error, is an error. For several limits that must all admit a request, each
 // with its own key, see Also. Combine panics without keys.
-func Combine(keys ...KeyFunc) KeyFunc {
-	if len(keys) == 0 {
-		panic("httplimit: Combine needs a KeyFunc")
-	}
-	return func(r *http.Request) (string, error) {
-		var b strings.Builder
-		for _, key := range keys {
-			part, err := key(r)
-			if err != nil {
-				return "", err
-			}
-			if part == "" {
-				return "", errEmptyKey
-			}
-			b.WriteString(strconv.Itoa(len(part)))
-			b.WriteByte(':')
-			b.WriteString(part)
-			b.WriteByte(',')
-		}
-		return b.String(), nil
-	}
-}
+func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }

@@ -23,7 +23,7 @@ func TestHeader(t *testing.T) {
 	check(t, keyOf(key, user("ann")) == "ann", "the name is not that of http.Header")
 	r := httptest.NewRequest("GET", "/", nil)
 	fields("ann", "bob")(r) // which one did the gateway write?
-	_, err := httplimit.FirstOf(key, httplimit.All)(r)
+	_, err := httplimit.FirstOf(key, httplimit.OneKey)(r)
 	check(t, err != nil && !errors.Is(err, httplimit.ErrNoKey), "%v", err)
 	check(t, keyOf(key, fields("")) == "no key" && keyOf(key) == "no key", "an empty field is a key")
 }
@@ -58,11 +58,11 @@ func TestAnAddressInAFieldCountsAsOne(t *testing.T) {
 	}
 }
 
-// Route and Path return the findings of http.ServeMux.
-func TestRouteAndPath(t *testing.T) {
+// Pattern and Path return the findings of http.ServeMux.
+func TestPatternAndPath(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /upload/{bucket}", func(_ http.ResponseWriter, r *http.Request) {
-		route, err := httplimit.Route(r)
+		route, err := httplimit.Pattern(r)
 		check(t, err == nil && route == "POST /upload/{bucket}", "%q, %v", route, err)
 		bucket, err := httplimit.Path("bucket")(r)
 		check(t, err == nil && bucket == "photos", "%q, %v", bucket, err)
@@ -71,7 +71,7 @@ func TestRouteAndPath(t *testing.T) {
 	})
 	w := ask(mux, func(r *http.Request) { r.Method, r.URL.Path = "POST", "/upload/photos" })
 	check(t, w.Code == 200, "%d", w.Code)
-	a, err := httplimit.All(nil)
+	a, err := httplimit.OneKey(nil)
 	check(t, err == nil && a != "", "%q %v", a, err)
 }
 
@@ -131,7 +131,7 @@ func TestManyKeysHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keysMax = 50
 		limiter := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}, KeysMax: keysMax})
-		h := httplimit.Middleware(limiter, httplimit.Combine(httplimit.Header("X-User"), httplimit.All))(&served{})
+		h := httplimit.Middleware(limiter, httplimit.Combine(httplimit.Header("X-User"), httplimit.OneKey))(&served{})
 		check(t, ask(h, user("ann")).Code == 200, "ann is denied")
 		seen := map[int]int{}
 		for i := range 1000 {

@@ -101,7 +101,7 @@ func TestRequestsPassTheLimiterAfterAPause(t *testing.T) {
 					sent: map[string][]time.Duration{}, until: map[string]time.Duration{}}
 				var options []httplimit.Option
 				if c.shared != nil {
-					options = append(options, httplimit.Also(limiterOf(t, *c.shared), httplimit.All))
+					options = append(options, httplimit.Also(limiterOf(t, *c.shared), httplimit.OneKey))
 				}
 				transport := httplimit.RoundTripper(limiterOf(t, c.each), pathKey, u, options...)
 				var workers sync.WaitGroup
@@ -156,7 +156,7 @@ func TestTheLatestEndOfAPauseCounts(t *testing.T) {
 			answer.Header.Set("Retry-After", fmt.Sprint(int64(pause[1])))
 			return answer, nil
 		})
-		transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(10)), httplimit.All, server)
+		transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(10)), httplimit.OneKey, server)
 		var all sync.WaitGroup
 		for path := range pauses {
 			all.Go(func() { _, _ = transport.RoundTrip(request(t, "POST", path)) })
@@ -200,7 +200,7 @@ func TestARetryLoopAroundRoundTripperDoesNotSpin(t *testing.T) {
 				Limits: []hybrid.Limit{hybrid.Every(10 * time.Second)},
 				Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
 			})
-			transport := httplimit.RoundTripper(limiter, httplimit.All, next)
+			transport := httplimit.RoundTripper(limiter, httplimit.OneKey, next)
 			_, err := transport.RoundTrip(request(t, "POST", "/"))
 			noErr(t, err)
 			if store.gone.Store(c.away); c.away {

@@ -52,7 +52,7 @@ func TestNoMoreIsPromisedThanThereIs(t *testing.T) {
 	for _, l := range limits {
 		var quota, window int64
 		synctest.Test(t, func(t *testing.T) {
-			quota, window = announced(t, httplimit.Middleware(limiterOf(t, l), httplimit.All)(&served{}))
+			quota, window = announced(t, httplimit.Middleware(limiterOf(t, l), httplimit.OneKey)(&served{}))
 		})
 		// comes returns the tokens that the limit makes in a time.
 		comes := func(seconds int64) *big.Rat {
@@ -83,7 +83,7 @@ func TestAClientThatKeepsToThePolicyIsNeverDenied(t *testing.T) {
 			if l.TimeToFull() <= time.Second {
 				return // the quota is that of a second, which is not there at once
 			}
-			h := httplimit.Middleware(limiterOf(t, l), httplimit.All)(&served{})
+			h := httplimit.Middleware(limiterOf(t, l), httplimit.OneKey)(&served{})
 			quota, window := announced(t, h)
 			asked := []time.Time{time.Now()}
 			for range 500 {
@@ -121,7 +121,7 @@ func TestTheQuotaIsAvailableInAnyWindow(t *testing.T) {
 				return // and a burst that fills twice between two requests loses some too
 			}
 			limiter := limiterOf(t, l)
-			h := httplimit.Middleware(limiter, httplimit.All)(&served{})
+			h := httplimit.Middleware(limiter, httplimit.OneKey)(&served{})
 			quota, window := announced(t, h)
 			for limiter.Allow("all") && rng.IntN(30) > 0 {
 			}
@@ -153,7 +153,7 @@ func TestARequestAfterTheToldWaitIsAdmitted(t *testing.T) {
 				}
 			}
 			cost := max(1, rng.Int64N(min(limits[0].Capacity(), limits[len(limits)-1].Capacity(), 50)))
-			h := httplimit.Middleware(limiterOf(t, limits...), httplimit.All,
+			h := httplimit.Middleware(limiterOf(t, limits...), httplimit.OneKey,
 				httplimit.Cost(func(*http.Request) int64 { return cost }))(&served{})
 			for range 30 {
 				w := ask(h)

@@ -230,7 +230,7 @@ func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 func TestWaitingRequestsDoNotGoAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &script{answers: []string{"429 Retry-After=30", "200"}}
-		transport := httplimit.RoundTripper(limiterOf(t, hybrid.Every(time.Second)), httplimit.All, next)
+		transport := httplimit.RoundTripper(limiterOf(t, hybrid.Every(time.Second)), httplimit.OneKey, next)
 		_, err := transport.RoundTrip(request(t, "POST", "/")) // which is not sent again
 		noErr(t, err)
 		var all sync.WaitGroup
@@ -259,7 +259,7 @@ func TestAPauseReachesRequestsThatWaitForTokens(t *testing.T) {
 				time.Sleep(time.Second / 2) // the answer comes while the second request waits
 				return next.RoundTrip(r)
 			})
-			transport, from := httplimit.RoundTripper(limiter, httplimit.All, late), time.Now()
+			transport, from := httplimit.RoundTripper(limiter, httplimit.OneKey, late), time.Now()
 			var both sync.WaitGroup
 			both.Go(func() { _, _ = transport.RoundTrip(request(t, "POST", "/first")) })
 			time.Sleep(time.Second / 10)
@@ -285,7 +285,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, limiter := &script{answers: []string{"200"}}, limiterOf(t, hybrid.Every(100*time.Millisecond))
-		transport := httplimit.RoundTripper(limiter, httplimit.All, next)
+		transport := httplimit.RoundTripper(limiter, httplimit.OneKey, next)
 		from := time.Now()
 		for range 101 {
 			_, err := transport.RoundTrip(request(t, "GET", "/"))
@@ -310,7 +310,7 @@ func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 		check(t, limiter.Stats().Conserved() && limiter.Stats().Waiting == 0, "%+v", limiter.Stats())
 
 		// Wait bounds the waiting, and nothing else.
-		limited := httplimit.RoundTripper(limiter, httplimit.All, next, httplimit.Wait(50*time.Millisecond))
+		limited := httplimit.RoundTripper(limiter, httplimit.OneKey, next, httplimit.Wait(50*time.Millisecond))
 		_, err := limited.RoundTrip(request(t, "GET", "/"))
 		noErr(t, err)
 		from = time.Now()
@@ -337,7 +337,7 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &script{answers: []string{"200"}}
 		slow, fast := limiterOf(t, hybrid.PerSecond(10)), limiterOf(t, hybrid.PerSecond(1000))
-		transport := httplimit.RoundTripper(fast, pathKey, next, httplimit.Also(slow, httplimit.All),
+		transport := httplimit.RoundTripper(fast, pathKey, next, httplimit.Also(slow, httplimit.OneKey),
 			httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }))
 		from := time.Now()
 		for range 5 {
@@ -356,7 +356,7 @@ func TestRoundTripperRefusesWhatCanNeverBeSent(t *testing.T) {
 	for length, want := range map[int64]error{11: hybrid.ErrExceedsBurst, -1: hybrid.ErrInvalidN} {
 		synctest.Test(t, func(t *testing.T) {
 			next, closed, from := &script{answers: []string{"200"}}, false, time.Now()
-			transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(10)), httplimit.All, next,
+			transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(10)), httplimit.OneKey, next,
 				httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }))
 			_, err := transport.RoundTrip(request(t, "PUT", "/", func(r *http.Request) {
 				r.ContentLength, r.Body = length, &body{strings.NewReader(""), func() { closed = true }}
@@ -374,13 +374,13 @@ func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
 		const rate, lasts = 20, 60
 		server := limiterOf(t, hybrid.PerSecond(rate))
 		denials := atomic.Int64{}
-		transport := inProcess{httplimit.Middleware(server, httplimit.All, httplimit.OnLimit(
+		transport := inProcess{httplimit.Middleware(server, httplimit.OneKey, httplimit.OnLimit(
 			func(w http.ResponseWriter, _ *http.Request, _ httplimit.Denial) {
 				denials.Add(1)
 				w.WriteHeader(http.StatusTooManyRequests)
 			}))(&quiet{})}
 		own := limiterOf(t, hybrid.PerSecond(rate*5/4))
-		client := &http.Client{Transport: httplimit.RoundTripper(own, httplimit.All, transport)}
+		client := &http.Client{Transport: httplimit.RoundTripper(own, httplimit.OneKey, transport)}
 		var served, failed atomic.Int64
 		var all sync.WaitGroup
 		begin := time.Now()

@@ -21,6 +21,20 @@ type KeyFunc func(ctx context.Context) (string, error)
 // one address, and equal clients have equal keys in any spelling. Any other text is its own key.
 func AddressKey(address string) string { return admission.AddressKey(address) }
 
+// FirstOf returns the key of the first of keys that has one, such as a customer's, or else the peer's address.
+// It begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys never meets
+// another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends the search.
+//
+// A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key
+// that it does not know: a client that may invent a key has a new bucket for each call. FirstOf panics
+// without keys.
+func FirstOf(keys ...KeyFunc) KeyFunc { return admission.FirstOf(ErrNoKey, keys) }
+
+// Combine makes one key of several, such as "this user of this method". Different parts make different keys,
+// for any bytes. An empty part, or an error, is an error. For several limits that must all admit a call, each
+// with its own key, see Also. Combine panics without keys.
+func Combine(keys ...KeyFunc) KeyFunc { return admission.Combine(ErrNoKey, keys) }
+
 // Limiter limits calls. Goroutines may share it. Use New; the zero value does not work.
 type Limiter struct {
 	rules    []rule
@@ -96,14 +110,9 @@ func (l *Limiter) keyOf(ctx context.Context) (admission.Key, error) {
 	}
 	keys := make([]*hybrid.Key, len(l.rules))
 	for i, rule := range l.rules {
-		name, err := rule.key(ctx)
-		switch {
-		case errors.Is(err, ErrNoKey):
+		name, err := admission.KeyOf(ErrNoKey, rule.key, ctx)
+		if err != nil {
 			return nil, err
-		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrNoKey, err)
-		case name == "":
-			return nil, fmt.Errorf("%w: the name is empty", ErrNoKey)
 		}
 		keys[i] = rule.limiter.Key(name)
 		if class > 0 {

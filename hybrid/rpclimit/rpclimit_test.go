@@ -263,3 +263,20 @@ func TestALimiterWantsAKey(t *testing.T) {
 		}()
 	}
 }
+
+// FirstOf and Combine make keys as those of httplimit do.
+func TestFirstOfAndCombine(t *testing.T) {
+	wrong := func(context.Context) (string, error) { return "", errors.New("wrong") }
+	none := func(context.Context) (string, error) { return "", rpclimit.ErrNoKey }
+	for want, key := range map[string]rpclimit.KeyFunc{
+		"0:ann":         rpclimit.FirstOf(user, tenant),
+		"1:acme":        rpclimit.FirstOf(none, tenant),
+		"":              rpclimit.FirstOf(wrong, tenant),
+		"3:ann,4:acme,": rpclimit.Combine(user, tenant),
+	} {
+		got, err := key(ann.context())
+		testkit.Check(t, got == want && (err == nil) == (want != ""), "%q, %v, want %q", got, err, want)
+	}
+	_, err := rpclimit.Combine(user, tenant)(call{user: "ann"}.context())
+	testkit.Check(t, errors.Is(err, rpclimit.ErrNoKey), "%v", err)
+}

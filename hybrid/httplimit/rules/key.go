@@ -126,7 +126,7 @@ func lastPart(key string) (part string) {
 func (m keyMaker) one(form string) httplimit.KeyFunc {
 	switch form {
 	case allForm:
-		return httplimit.All
+		return httplimit.OneKey
 	case addressForm:
 		return httplimit.ClientIP(m.trusted...)
 	case routeForm:

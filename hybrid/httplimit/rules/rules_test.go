@@ -192,7 +192,7 @@ func TestConfigIsChecked(t *testing.T) {
 			LimitsFor:  func(context.Context, string) ([]hybrid.Limit, error) { return nil, nil },
 			Priorities: []float64{3}, Scope: hybrid.ScopeProcess, KeysMax: -1,
 		},
-		Keys: map[string]httplimit.KeyFunc{"all": httplimit.All, "a b": httplimit.All, "none": nil},
+		Keys: map[string]httplimit.KeyFunc{"all": httplimit.OneKey, "a b": httplimit.OneKey, "none": nil},
 	})
 	for _, want := range []string{
 		"Config.Base.Name is set, must not be", "Config.Base.Limits is set", "Config.Base.LimitsFor is set",

@@ -27,16 +27,19 @@ import (
 )
 
 // Metadata returns the value of a field of the call's metadata. Use it for fields that an interceptor or a
-// proxy before this server has checked, as a client can write any value. No value is an error, and so are
-// several: their origin is unknown. A value that is an IP address has the key of rpclimit.AddressKey.
+// proxy before this server has checked, as a client can write any value. No value is an error that wraps
+// rpclimit.ErrNoKey. Several values are an error that does not, so rpclimit.FirstOf does not go on: their
+// origin is unknown. A value that is an IP address has the key of rpclimit.AddressKey.
 func Metadata(name string) rpclimit.KeyFunc {
 	return func(ctx context.Context) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
-		if len(values) != 1 {
-			return "", fmt.Errorf("%w: the metadata has %d values of %s, must be 1",
-				rpclimit.ErrNoKey, len(values), name)
+		switch len(values) {
+		case 0:
+			return "", fmt.Errorf("%w: the metadata has no %s", rpclimit.ErrNoKey, name)
+		case 1:
+			return rpclimit.AddressKey(values[0]), nil
 		}
-		return rpclimit.AddressKey(values[0]), nil
+		return "", fmt.Errorf("grpclimit: the metadata has %d values of %s, must be 1", len(values), name)
 	}
 }
 

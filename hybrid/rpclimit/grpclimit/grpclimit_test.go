@@ -392,6 +392,17 @@ func TestKeysOfACall(t *testing.T) {
 	}
 }
 
+// TestSeveralValuesEndTheSearch: FirstOf does not fall back to the peer where the user is ambiguous.
+func TestSeveralValuesEndTheSearch(t *testing.T) {
+	key := rpclimit.FirstOf(grpclimit.Metadata("x-user"), func(context.Context) (string, error) { return "peer", nil })
+	for want, fields := range map[string]metadata.MD{
+		"1:peer": {}, "0:ann": metadata.Pairs("x-user", "ann"), "": metadata.Pairs("x-user", "ann", "x-user", "bob"),
+	} {
+		got, err := key(metadata.NewIncomingContext(context.Background(), fields))
+		testkit.Check(t, got == want && (err == nil) == (want != ""), "%v: %q, %v", fields, got, err)
+	}
+}
+
 // TestAnAddressCountsAsOne: that of a peer or in a field has no port, and an IPv6 /64 is one key.
 func TestAnAddressCountsAsOne(t *testing.T) {
 	for address, want := range map[string]string{
