@@ -50,7 +50,7 @@ type identity struct {
 // of one client and prefix, of which a program may have several.
 func storeIdentity(store Store) any {
 	id := any(store)
-	if s, ok := store.(interface{ Identity() any }); ok {
+	if s, ok := store.(lease.Identifier); ok {
 		id = s.Identity()
 	}
 	return identityOf(id)

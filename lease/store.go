@@ -24,22 +24,33 @@ var (
 	ErrKey = errors.New("lease: only this key")
 )
 
-// Store is where buckets live: redisbucket.Store for a fleet, memory.Store for one process and for
-// tests. It may be shared between goroutines.
+// Store keeps buckets: redisbucket.Store for a fleet, memory.Store for one process and for tests. Goroutines share
+// it. hybrid/hybridtest.CheckStore checks this contract:
+//
+//   - The answer to a call is the one that docs/protocol.md specifies, at one moment of the store's clock, which
+//     Grant.ServerTime tells. Calls for one key are made one after the other, in any order.
+//   - A Store makes a call at most once, and never repeats it: repeating is the holder's business.
+//   - An error says whether the call was made: ErrRefused if not, ErrUnavailable alone if nobody knows.
+//     ErrInvalidRequest, ErrInvalidConfig and ErrStale are answers of the bucket, and wrap neither.
+//   - A key may have any bytes, and different keys have different buckets. A key longer than KeyMax has the bucket
+//     of its HashKey.
+//   - A bucket is remembered for at least Grant.Expiry after a call.
+//
+// Pinger, Router and Identifier are optional interfaces of a Store. A Store that wraps another one implements
+// them too, and passes them on.
 type Store interface {
-	// Exchange fills Grant or Err of every call; done runs once per group of calls (a Redis node)
-	// as it finishes or ctx ends, on any goroutine, and every call is in exactly one group. Exchange
-	// returns after the last done, maybe much later where ctx ended. It never executes a call twice
-	// on its own: sending it again is the holder's business.
+	// Exchange makes calls and fills Grant or Err of each. It calls done once for each group of calls, such as
+	// those for one Redis node, as soon as they are answered or ctx has ended, on any goroutine. Each call is in
+	// one group. Exchange returns after the last done, maybe much later if ctx has ended.
 	Exchange(ctx context.Context, calls []*Call, done func([]*Call))
-	// Configure executes op on one bucket. A c that is to be stored and is not valid changes nothing, and the
-	// error wraps ErrInvalidConfig.
+	// Configure executes op on the bucket of key. A c that is to be stored and is invalid changes nothing, and
+	// the error wraps ErrInvalidConfig.
 	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
 }
 
 // Pinger is an optional interface of a Store whose first call takes longer than later ones.
 type Pinger interface {
-	// Ping opens connections and brings the server what calls need, or says why it cannot.
+	// Ping opens connections and brings the server what calls need, or says why it cannot. It creates no bucket.
 	Ping(ctx context.Context) error
 }
 
@@ -51,6 +62,14 @@ type Router interface {
 	// NodeName returns what an operator knows the node of this number by, such as its address, or "" where the
 	// Store has no such node. Goroutines may share it.
 	NodeName(node int) string
+}
+
+// Identifier is an optional interface of a Store that may have the same buckets as another Store.
+type Identifier interface {
+	// Identity returns a comparable value, which is equal for Stores with the same buckets. hybrid.New refuses two
+	// Limiters of one Identity and Name whose settings contradict each other. A Store without it is its own
+	// Identity.
+	Identity() any
 }
 
 // Call is one lease call on its way through a Store. The caller owns and reuses it, and may not touch it

@@ -62,9 +62,10 @@ type node struct {
 }
 
 var (
-	_ lease.Store  = (*Store)(nil)
-	_ lease.Pinger = (*Store)(nil)
-	_ lease.Router = (*Store)(nil)
+	_ lease.Store      = (*Store)(nil)
+	_ lease.Pinger     = (*Store)(nil)
+	_ lease.Router     = (*Store)(nil)
+	_ lease.Identifier = (*Store)(nil)
 )
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
@@ -108,8 +109,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Identity returns a value that is equal for Stores with the same buckets: those of one client and
-// one Prefix. With it hybrid.New finds two limiters that contradict each other on different Stores.
+// Identity implements lease.Identifier. It is equal for Stores of one client and one Prefix.
 func (s *Store) Identity() any {
 	if !reflect.TypeOf(s.rdb).Comparable() {
 		return s

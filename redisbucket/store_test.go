@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridtest"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -141,30 +142,12 @@ func TestTheClockIsTheServers(t *testing.T) {
 	testkit.Check(t, at == 1_000_000_000_000_000, "server time is %d", at)
 }
 
-// TestOnlyValidCallsAreSent: every call comes back once, and an invalid one says so.
-func TestOnlyValidCallsAreSent(t *testing.T) {
-	testkit.RequireMiniredis(t)
-	s := newStore(t, miniredis.RunT(t).Addr())
-	calls, seen := pair(1, "a", "b", "c", "d"), make(map[*lease.Call]int)
-	calls[1].Request.Want, calls[2].Request.Config.Limits = -1, nil
-	s.Exchange(context.Background(), calls, func(g []*lease.Call) {
-		for _, c := range g {
-			seen[c]++
-		}
-	})
-	for i, want := range []error{nil, lease.ErrInvalidRequest, lease.ErrInvalidConfig, nil} {
-		c := calls[i]
-		testkit.Check(t, seen[c] == 1 && errors.Is(c.Err, want) && !errors.Is(c.Err, lease.ErrUnavailable),
-			"%q: seen %d times, %v", c.Key, seen[c], c.Err)
-	}
-	s.Exchange(context.Background(), nil, func([]*lease.Call) { t.Error("nothing was sent") })
-}
-
-func TestAStaleCallIsToldSo(t *testing.T) {
+func TestStoreKeepsTheContract(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
-		granted(t, s, "k", request(5))
-		_, err := exchange(s, "k", request(4))
-		checkError(t, "stale", err, map[error]bool{lease.ErrStale: true, lease.ErrUnavailable: false})
+		hybridtest.CheckStore(t, func(t *testing.T) lease.Store {
+			testkit.NoErr(t, s.rdb.FlushAll(t.Context()).Err())
+			return s
+		})
 	})
 }
 

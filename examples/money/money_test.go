@@ -11,13 +11,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridtest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -190,37 +190,20 @@ func TestADeadProcessHasSpentItsEstimate(t *testing.T) {
 	})
 }
 
-// broken is a store that may be away.
-type broken struct {
-	lease.Store
-	away atomic.Bool
-}
-
-func (b *broken) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	if !b.away.Load() {
-		b.Store.Exchange(ctx, calls, done)
-		return
-	}
-	for _, c := range calls {
-		c.Err = lease.ErrRefused
-	}
-	done(calls)
-}
-
 // TestNothingIsSpentWithoutTheStore: the answer says that it is no matter of money.
 func TestNothingIsSpentWithoutTheStore(t *testing.T) {
 	bubble(t, func(f *fleet) {
-		b := &broken{Store: f.buckets}
+		b := &hybridtest.FaultyStore{Store: f.buckets}
 		f.buckets, f.service = b, 10
 		g := f.gateway()
 		f.must(g, 200, 10)
-		b.away.Store(true)
+		b.Away()
 		time.Sleep(time.Second)
 		for range 5 {
 			f.must(g, 503, 10)
 			time.Sleep(time.Second)
 		}
-		b.away.Store(false)
+		b.Back()
 		time.Sleep(10 * time.Second)
 		f.left(g, "49.875000")
 	})

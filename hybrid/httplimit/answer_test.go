@@ -19,6 +19,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridtest"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
@@ -162,13 +163,13 @@ func TestFieldsOfAnswers(t *testing.T) {
 			options: []httplimit.Option{httplimit.Fields(draft | legacy), cost(5)}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &away{Store: memory.New(nil)}
+			store := &hybridtest.FaultyStore{Store: memory.New(nil)}
 			h := httplimit.Middleware(limiterOn(t, store, c.cfg), httplimit.OneKey, c.options...)(&served{})
 			var got []string
 			var w *httptest.ResponseRecorder
 			for i := range strings.Split(c.answers, ", ") {
 				if i+1 == c.goneAt {
-					store.gone.Store(true)
+					store.Away()
 					time.Sleep(time.Hour)
 				}
 				w = ask(h)
@@ -189,13 +190,15 @@ func TestFieldsOfAnswers(t *testing.T) {
 func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 	const used = "the local share is used up"
 	gone := func(t *testing.T, p hybrid.Policy, after int) *hybrid.Limiter {
-		store := &away{Store: memory.New(nil)}
-		store.gone.Store(after == 0)
+		store := &hybridtest.FaultyStore{Store: memory.New(nil)}
+		if after == 0 {
+			store.Away()
+		}
 		l := limiterOn(t, store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(1)}, Policy: p})
 		for i := range 4 * after {
 			check(t, l.Allow("all") || i > 0, "the first is denied")
 			if i == 0 {
-				store.gone.Store(true)
+				store.Away()
 				time.Sleep(time.Hour)
 			}
 		}
@@ -474,8 +477,8 @@ func TestAHandlerThatReservesAnswersLikeAMiddleware(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		absent := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}}
 		absent.Policy.Fallback = hybrid.FallbackDeny
-		gone := &away{Store: memory.New(nil)}
-		gone.gone.Store(true)
+		gone := &hybridtest.FaultyStore{Store: memory.New(nil)}
+		gone.Away()
 		closed := limiterOf(t, hybrid.PerHour(2))
 		closed.Close()
 		for name, c := range map[string]struct {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridtest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
@@ -195,7 +196,7 @@ func TestARetryLoopAroundRoundTripperDoesNotSpin(t *testing.T) {
 		"an outage, without time":      {"200", true, time.Second, 25},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			next, store := &script{answers: []string{c.answer, "200"}}, &away{Store: memory.New(nil)}
+			next, store := &script{answers: []string{c.answer, "200"}}, &hybridtest.FaultyStore{Store: memory.New(nil)}
 			limiter := limiterOn(t, store, hybrid.Config{
 				Limits: []hybrid.Limit{hybrid.Every(10 * time.Second)},
 				Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
@@ -203,8 +204,9 @@ func TestARetryLoopAroundRoundTripperDoesNotSpin(t *testing.T) {
 			transport := httplimit.RoundTripper(limiter, httplimit.OneKey, next)
 			_, err := transport.RoundTrip(request(t, "POST", "/"))
 			noErr(t, err)
-			if store.gone.Store(c.away); c.away {
-				time.AfterFunc(20*time.Second, func() { store.gone.Store(false) })
+			if c.away {
+				store.Away()
+				time.AfterFunc(20*time.Second, store.Back)
 			}
 			for attempts := 1; ; attempts++ {
 				must(t, attempts <= c.attempts, "%s: %d attempts", name, attempts)

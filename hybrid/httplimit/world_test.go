@@ -2,14 +2,11 @@ package httplimit_test
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,21 +91,4 @@ func prefixes(all ...string) (ps []netip.Prefix) {
 		ps = append(ps, netip.MustParsePrefix(p))
 	}
 	return ps
-}
-
-// away is a store that does not answer while it is gone.
-type away struct {
-	lease.Store
-	gone atomic.Bool
-}
-
-func (s *away) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	if !s.gone.Load() {
-		s.Store.Exchange(ctx, calls, done)
-		return
-	}
-	for _, c := range calls {
-		c.Err = errors.New("the store is away")
-	}
-	done(calls)
 }

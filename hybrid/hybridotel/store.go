@@ -48,13 +48,14 @@ type store struct {
 }
 
 var (
-	_ lease.Pinger = (*store)(nil)
-	_ lease.Router = (*store)(nil)
+	_ lease.Pinger     = (*store)(nil)
+	_ lease.Router     = (*store)(nil)
+	_ lease.Identifier = (*store)(nil)
 )
 
-// Identity returns the identity of the inner Store: see hybrid.Config.Name.
+// Identity implements lease.Identifier: it is the identity of the inner Store.
 func (s *store) Identity() any {
-	if i, ok := s.inner.(interface{ Identity() any }); ok {
+	if i, ok := s.inner.(lease.Identifier); ok {
 		return i.Identity()
 	}
 	return s.inner

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridtest"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -80,20 +81,6 @@ func TestACallAboveTheLimitIsDenied(t *testing.T) {
 	})
 }
 
-// away is a store that does not answer.
-type away struct{}
-
-func (away) Exchange(_ context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	for _, c := range calls {
-		c.Err = lease.ErrUnavailable
-	}
-	done(calls)
-}
-
-func (away) Configure(context.Context, string, lease.Op, lease.Config) (lease.State, error) {
-	return lease.State{}, lease.ErrUnavailable
-}
-
 // Each reason has an error of its own, which Status converts.
 func TestWhyACallIsNotAdmitted(t *testing.T) {
 	uncertified := errors.New("no certificate")
@@ -102,6 +89,8 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 	refused := func(context.Context) (string, error) { return "ann", uncertified }
 	nothing, absent := inRealTime(hybrid.Blocked), perMinute(60)
 	absent.Policy.Fallback = hybrid.FallbackDeny
+	away := &hybridtest.FaultyStore{Store: memory.New(nil)}
+	away.Away()
 	free, closed := limiter(t, nil, perMinute(60)), limiter(t, nil, perMinute(60))
 	closed.Close()
 	for name, row := range map[string]struct {
@@ -113,7 +102,7 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 		denial  bool
 	}{
 		"a limit":             {limiter(t, nil, nothing), user, 1, ann.context(), rpclimit.ErrDenied, true},
-		"the store is away":   {limiter(t, away{}, absent), user, 1, ann.context(), hybrid.ErrUnavailable, true},
+		"the store is away":   {limiter(t, away, absent), user, 1, ann.context(), hybrid.ErrUnavailable, true},
 		"no key":              {free, refused, 1, ann.context(), rpclimit.ErrNoKey, false},
 		"why there is no key": {free, refused, 1, ann.context(), uncertified, false},
 		"an empty key":        {free, user, 1, call{}.context(), rpclimit.ErrNoKey, false},

@@ -73,6 +73,7 @@ var arrows = map[string][]string{
 
 	"hybrid/hybridotel":         {"hybrid", "lease", "lease/memory", "redisbucket"},
 	"hybrid/xtime":              {"hybrid", "internal/safetext"},
+	"hybrid/hybridtest":         {"lease", "internal/protocol", "internal/testkit"},
 	"hybrid/internal/admission": {"hybrid"},
 	"hybrid/internal/outage":    {"clock", "lease", "internal/safetext"},
 	"hybrid/rpclimit":           {"hybrid", "hybrid/internal/admission"},

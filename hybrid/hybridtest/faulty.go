@@ -1,0 +1,141 @@
+package hybridtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// FaultyStore is a lease.Store that passes calls on to Store until a test calls Away or Slow. It is for the
+// tests of a service: what does the service do while Redis is away? Goroutines may share it.
+type FaultyStore struct {
+	lease.Store // required
+
+	mu   sync.Mutex
+	away bool
+	late time.Duration
+}
+
+var (
+	_ lease.Pinger     = (*FaultyStore)(nil)
+	_ lease.Router     = (*FaultyStore)(nil)
+	_ lease.Identifier = (*FaultyStore)(nil)
+)
+
+// Away makes every call fail at once from now on, as if connections were refused.
+func (s *FaultyStore) Away() { s.set(true, 0) }
+
+// Slow makes every call take longer by late from now on: it is made, and its answer comes late. With a late above
+// hybrid.Config.CallTimeout the store counts as away.
+func (s *FaultyStore) Slow(late time.Duration) { s.set(false, late) }
+
+// Back ends Away and Slow.
+func (s *FaultyStore) Back() { s.set(false, 0) }
+
+func (s *FaultyStore) set(away bool, late time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away, s.late = away, late
+}
+
+// errAway says that the call was not made.
+var errAway = fmt.Errorf("hybridtest: the store is away: %w: %w", lease.ErrUnavailable, lease.ErrRefused)
+
+// fault returns errAway, or else how late answers are.
+func (s *FaultyStore) fault() (late time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return 0, errAway
+	}
+	return s.late, nil
+}
+
+// Exchange implements lease.Store.
+func (s *FaultyStore) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	late, err := s.fault()
+	if err != nil {
+		fail(calls, err)
+		done(calls)
+		return
+	}
+	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
+		if err := wait(ctx, late); err != nil {
+			fail(group, err)
+		}
+		done(group)
+	})
+}
+
+func fail(calls []*lease.Call, err error) {
+	for _, c := range calls {
+		c.Grant, c.Err = lease.Grant{}, err
+	}
+}
+
+// wait returns nil after late, or an error if ctx ends first: the call was made, and the caller cannot know.
+func wait(ctx context.Context, late time.Duration) error {
+	if late <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(late):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("hybridtest: the store is slow: %w: %w", lease.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// Configure implements lease.Store.
+func (s *FaultyStore) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (lease.State, error) {
+	late, err := s.fault()
+	if err != nil {
+		return lease.State{}, err
+	}
+	st, err := s.Store.Configure(ctx, key, op, c)
+	if late := wait(ctx, late); late != nil {
+		return lease.State{}, late
+	}
+	return st, err
+}
+
+// Ping implements lease.Pinger.
+func (s *FaultyStore) Ping(ctx context.Context) error {
+	late, err := s.fault()
+	if p, ok := s.Store.(lease.Pinger); ok && err == nil {
+		err = p.Ping(ctx)
+	}
+	if err == nil {
+		err = wait(ctx, late)
+	}
+	return err
+}
+
+// NodeOf implements lease.Router.
+func (s *FaultyStore) NodeOf(key string) int {
+	if r, ok := s.Store.(lease.Router); ok {
+		return r.NodeOf(key)
+	}
+	return -1
+}
+
+// NodeName implements lease.Router.
+func (s *FaultyStore) NodeName(node int) string {
+	if r, ok := s.Store.(lease.Router); ok {
+		return r.NodeName(node)
+	}
+	return ""
+}
+
+// Identity implements lease.Identifier.
+func (s *FaultyStore) Identity() any {
+	if i, ok := s.Store.(lease.Identifier); ok {
+		return i.Identity()
+	}
+	return s.Store
+}
