@@ -5,19 +5,27 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"os/signal"
+	"syscall"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/lease/memory"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 var (
+	redisURL    = flag.String("redis", "", "`URL` of the Redis that holds the limits; empty: this process alone")
 	listen      = flag.String("listen", "127.0.0.1:8080", "address for users")
 	admin       = flag.String("admin", "127.0.0.1:8081", "address for operators: /healthz, /readyz and /metrics")
 	limits      = flag.String("rules", "config/rules.yaml", "file with the limits, read again when it changes")
@@ -26,18 +34,44 @@ var (
 )
 
 func main() {
-	store.Main("example-api:", func(ctx context.Context, buckets lease.Store) error {
-		s, err := newService(buckets, *limits, *callTimeout)
-		if err != nil {
-			return err
-		}
-		users, err1 := net.Listen("tcp", *listen)
-		operators, err2 := net.Listen("tcp", *admin)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		return s.serve(ctx, users, operators, *grace)
-	})
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	buckets, err := open(*redisURL)
+	if err != nil {
+		return err
+	}
+	s, err := newService(buckets, *limits, *callTimeout)
+	if err != nil {
+		return err
+	}
+	users, err1 := net.Listen("tcp", *listen)
+	operators, err2 := net.Listen("tcp", *admin)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	return s.serve(ctx, users, operators, *grace)
+}
+
+// open returns the store of the limits: the Redis at url, or this process alone if url is empty.
+func open(url string) (lease.Store, error) {
+	if url == "" {
+		return memory.New(nil), nil
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	// url may say otherwise. The defaults of go-redis are 5 s, for which a hanging server keeps a connection.
+	options.DialTimeout = cmp.Or(options.DialTimeout, 500*time.Millisecond)
+	options.ReadTimeout = cmp.Or(options.ReadTimeout, 500*time.Millisecond)
+	return redisbucket.New(redis.NewClient(options), redisbucket.Config{Prefix: "example-api:"})
 }
 
 // serve answers users and operators until ctx ends, and then stops in order: it takes no new traffic,

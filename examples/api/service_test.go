@@ -17,7 +17,6 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/examples/internal/testnet"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -57,9 +56,7 @@ func bubble(t *testing.T, rules string, body func(t *testing.T, s *service)) {
 // onRedis returns a service in real time, on limits that all services on url share.
 func onRedis(t *testing.T, url, rules string) *service {
 	t.Helper()
-	shared, err := store.Open(url, "test:")
-	testkit.NoErr(t, err)
-	s, err := newService(shared, rules, time.Minute)
+	s, err := newService(testnet.Store(t, url, "test:"), rules, time.Minute)
 	testkit.NoErr(t, err)
 	return s
 }

@@ -1,9 +1,8 @@
 // Command grpc is a gRPC service with limits for each user, of calls and of messages in streams, and
-// a client that retries when the server says. Run it in the folder examples:
+// a client that retries when the server says. Run it in the folder examples, with a Redis:
 //
-//	go run ./grpc -serve                                  # limits of this process alone
-//	go run ./grpc -serve -redis redis://localhost:6379    # limits that all such servers share
-//	go run ./grpc                                         # 20 calls: those above the limit come late
+//	go run ./grpc -serve    # any number of servers share the limits
+//	go run ./grpc           # 20 calls: those above the limit come late
 package main
 
 import (
@@ -12,35 +11,51 @@ import (
 	"flag"
 	"log"
 	"net"
+	"os/signal"
+	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	pb "google.golang.org/grpc/health/grpc_health_v1" // an existing generated service
 	"google.golang.org/grpc/metadata"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
 	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit/grpclimit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 const address = "localhost:50051"
 
 func main() {
 	serves := flag.Bool("serve", false, "be the server and not the client")
-	store.Main("grpc-example", func(ctx context.Context, buckets lease.Store) error {
-		if !*serves {
-			return call(ctx)
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if !*serves {
+		if err := call(ctx); err != nil {
+			log.Fatal(err)
 		}
-		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			return err
-		}
-		return serve(ctx, listener, buckets, hybrid.PerSecond(5), hybrid.PerSecond(10))
-	})
+		return
+	}
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "grpc-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	listener := must(net.Listen("tcp", address))
+	log.Print("shutdown: ", serve(ctx, listener, buckets, hybrid.PerSecond(5), hybrid.PerSecond(10)))
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }
 
 func serve(ctx context.Context, l net.Listener, buckets lease.Store, ofUser, inStreams hybrid.Limit) error {

@@ -1,10 +1,9 @@
 // Command llm is a gateway to a language model. Each tenant has a limit of requests and one of tokens a
 // minute, and all tenants share a budget: one decision. The cost of a request is unknown in advance: the
 // gateway reserves an estimate and settles the model's actual use. Run it in the folder examples; the model
-// is a fake in the same program:
+// is a fake in the same program, and the limits are in a Redis:
 //
-//	go run ./llm                                         # limits of this process alone
-//	go run ./llm -redis redis://localhost:6379           # limits that all gateways share
+//	go run ./llm
 //	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
 //	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50, "stream": true}'
 //
@@ -14,28 +13,47 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"log"
 	"net/http"
+	"os/signal"
+	"syscall"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 func main() {
-	store.Main("llm-example", func(ctx context.Context, buckets lease.Store) error {
-		const address = "localhost:8080"
-		requests, tokens, budget := hybrid.PerMinute(60), hybrid.PerMinute(10_000), hybrid.PerMinute(100_000)
-		g, err := newGateway(buckets, "http://"+address+"/model", requests, tokens, budget)
-		if err != nil {
-			return err
-		}
-		mux := http.NewServeMux()
-		mux.Handle("POST /v1/chat/completions", g)
-		mux.HandleFunc("POST /model", model)
-		return store.Serve(ctx, address, mux, g.shutdown)
-	})
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "llm-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	requests, tokens, budget := hybrid.PerMinute(60), hybrid.PerMinute(10_000), hybrid.PerMinute(100_000)
+	g := must(newGateway(buckets, "http://localhost:8080/model", requests, tokens, budget))
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/chat/completions", g)
+	mux.HandleFunc("POST /model", model)
+	server := &http.Server{Addr: "localhost:8080", Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { log.Print(server.ListenAndServe()); stop() }()
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", g.shutdown(ending))
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }
 
 // model is a fake: it sends half of the allowed words, one after the other, and its usage at the end.

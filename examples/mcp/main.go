@@ -1,10 +1,9 @@
 // Command mcp is an MCP server (Model Context Protocol) that limits tools/call by three keys at once, all or
 // none: the agent, the tool and the tenant. Each tool has a limit of its own, and a cost in tokens of the
 // agent and of the tenant. The agent and the tenant come from the bearer token: a header would let a caller
-// invent them. Run it in the folder examples:
+// invent them. Run it in the folder examples, with a Redis:
 //
-//	go run ./mcp                                         # limits of this process alone
-//	go run ./mcp -redis redis://localhost:6379           # limits that all servers share
+//	go run ./mcp
 //	for i in 1 2 3; do curl localhost:8080/mcp -H 'Authorization: Bearer secret-of-ann' \
 //	  -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \
 //	  -d '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "report"}}'; done
@@ -16,17 +15,23 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"log"
 	"math"
 	"net/http"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // tools holds each tool's limit for all tenants together, and its cost for the agent and for the tenant.
@@ -119,13 +124,31 @@ func newServer(buckets lease.Store) (http.Handler, *hybrid.Limiter, error) {
 }
 
 func main() {
-	store.Main("mcp-example", func(ctx context.Context, buckets lease.Store) error {
-		handler, limiter, err := newServer(buckets)
-		if err != nil {
-			return err
-		}
-		mux := http.NewServeMux()
-		mux.Handle("/mcp", handler)
-		return store.Serve(ctx, "localhost:8080", mux, limiter.Shutdown)
-	})
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "mcp-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	handler, limiter, err := newServer(buckets)
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", handler)
+	server := &http.Server{Addr: "localhost:8080", Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { log.Print(server.ListenAndServe()); stop() }()
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", limiter.Shutdown(ending))
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }

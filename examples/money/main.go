@@ -1,10 +1,9 @@
 // Command money is a gateway to a paid service that reads documents. A tenant may spend 50.00 there each day,
 // in UTC, through all gateways together. The cost of a call is known only afterwards: the gateway reserves an
-// estimate and settles the actual cost. Run it in the folder examples; the service is a fake in the same
-// program:
+// estimate and settles the actual cost. Run it in the folder examples, with a Redis; the service is a fake in
+// the same program:
 //
-//	go run ./money                                       # a budget of this process alone
-//	go run ./money -redis redis://localhost:6379         # a budget that all gateways share
+//	go run ./money
 //	curl -i localhost:8080/read -H 'Authorization: Bearer secret-of-acme' --data-binary @README.md
 //	curl localhost:8080/budget -H 'Authorization: Bearer secret-of-acme'
 //
@@ -29,19 +28,24 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 type (
@@ -140,19 +144,34 @@ func (g *gateway) pass(w http.ResponseWriter, document string, reserved *hybrid.
 }
 
 func main() {
-	store.Main("money-example", func(ctx context.Context, buckets lease.Store) error {
-		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			document, _ := io.ReadAll(r.Body)
-			w.Header().Set("Pages", strconv.Itoa(1+len(document)/3000))
-			fmt.Fprintln(w, len(strings.Fields(string(document))), "words")
-		}))
-		defer service.Close()
-		g, err := newGateway(buckets, service.URL, func(tenant string, _ hybrid.Limit, used float64) {
-			log.Printf("%s has used %.0f %% of %v", tenant, 100*used, dayBudget)
-		})
-		if err != nil {
-			return err
-		}
-		return store.Serve(ctx, "localhost:8080", g, g.budget.Shutdown)
-	})
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "money-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		document, _ := io.ReadAll(r.Body)
+		w.Header().Set("Pages", strconv.Itoa(1+len(document)/3000))
+		fmt.Fprintln(w, len(strings.Fields(string(document))), "words")
+	}))
+	defer service.Close()
+	g := must(newGateway(buckets, service.URL, func(tenant string, _ hybrid.Limit, used float64) {
+		log.Printf("%s has used %.0f %% of %v", tenant, 100*used, dayBudget)
+	}))
+	server := &http.Server{Addr: "localhost:8080", Handler: g, ReadHeaderTimeout: 5 * time.Second}
+	go func() { log.Print(server.ListenAndServe()); stop() }()
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", g.budget.Shutdown(ending))
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }

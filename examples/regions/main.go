@@ -1,10 +1,9 @@
 // Command regions has one limit over two regions: the buckets are in region a, and region b is 80 ms away.
 // Both together admit no more than the limit. Below the limit only the first requests wait for a call,
-// because a process leases tokens for half a second. Run it in the folder examples; both regions are in the
-// same program, which delays their calls:
+// because a process leases tokens for half a second. Run it in the folder examples, with a Redis; both regions
+// are in the same program, which delays their calls:
 //
-//	go run ./regions                                     # buckets of this process alone
-//	go run ./regions -redis redis://localhost:6379       # buckets in Redis
+//	go run ./regions
 //
 // The settings for a distant region:
 //
@@ -25,14 +24,20 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"log"
+	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 const (
@@ -136,21 +141,33 @@ func needed(times []time.Time) (most float64) {
 }
 
 func main() {
-	store.Main("regions-example", func(ctx context.Context, buckets lease.Store) error {
-		for _, load := range []float64{0.9, 2} {
-			a, b, err := run(ctx, buckets, load)
-			if err != nil {
-				return err
-			}
-			fmt.Printf("requests for %v times the limit, for %v\n", load, length)
-			for _, r := range []*region{a, b} {
-				fmt.Printf("  %s: %d of %d admitted, %d round trips; %d waited up to %v, the last after %v\n",
-					r.name, len(r.admitted), r.asked, r.limiter.Stats().RoundTrips, r.waited,
-					r.longest.Round(time.Millisecond), r.last.Round(time.Millisecond))
-			}
-			needs := needed(slices.Concat(a.admitted, b.admitted))
-			fmt.Printf("  one central bucket needs a burst of %.0f for it, of %d\n", needs, burst)
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "regions-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	for _, load := range []float64{0.9, 2} {
+		a, b, err := run(ctx, buckets, load)
+		if err != nil {
+			log.Fatal(err)
 		}
-		return nil
-	})
+		fmt.Printf("requests for %v times the limit, for %v\n", load, length)
+		for _, r := range []*region{a, b} {
+			fmt.Printf("  %s: %d of %d admitted, %d round trips; %d waited up to %v, the last after %v\n",
+				r.name, len(r.admitted), r.asked, r.limiter.Stats().RoundTrips, r.waited,
+				r.longest.Round(time.Millisecond), r.last.Round(time.Millisecond))
+		}
+		needs := needed(slices.Concat(a.admitted, b.admitted))
+		fmt.Printf("  one central bucket needs a burst of %.0f for it, of %d\n", needs, burst)
+	}
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }

@@ -1,33 +1,54 @@
 // Command routers serves one API with four routers, net/http, chi, gin and echo, behind one and
 // the same middleware: routers.go has the line that each needs. The limits are in rules.yaml, and
-// may be changed while it runs. Run it in the folder examples:
+// may be changed while it runs. Run it in the folder examples, with a Redis:
 //
 //	go run ./routers -router chi                              # or http, gin, echo
-//	go run ./routers -router gin -redis redis://localhost:6379
 //	curl -i localhost:8080/users/ann/orders
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
+	"log"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 func main() {
-	router := flag.String("router", "http", "the `name` of the router: http, chi, gin or echo")
-	store.Main("routers-example", func(ctx context.Context, buckets lease.Store) error {
-		with, ok := routers[*router]
-		if !ok {
-			return errors.New("no such router: " + *router)
-		}
-		limits, err := rules.Open("routers/rules.yaml", rules.Config{Store: buckets})
-		if err != nil {
-			return err
-		}
-		return store.Serve(ctx, "localhost:8080", with(limits.Handler), limits.Shutdown)
-	})
+	router := flag.String("router", "http", "http, chi, gin or echo")
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	file := flag.String("rules", "routers/rules.yaml", "file with the limits")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "routers-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first requests may be denied.
+	with, ok := routers[*router]
+	if !ok {
+		log.Fatal("no such router: ", *router)
+	}
+	limits := must(rules.Open(*file, rules.Config{Store: buckets}))
+	handler := with(limits.Handler)
+	server := &http.Server{Addr: "localhost:8080", Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	go func() { log.Print(server.ListenAndServe()); stop() }()
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	log.Print("shutdown: ", server.Shutdown(ending), ", tokens given back: ", limits.Shutdown(ending))
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }

@@ -1,8 +1,8 @@
 // Command worker does jobs that call a foreign API, which allows all workers together 20 calls in any second.
-// Run it in the folder examples, any number of times in parallel. The API is a fake in the same program:
+// Run it in the folder examples, any number of times in parallel, with a Redis. The API is a fake in the same
+// program:
 //
-//	go run ./worker                                       # the limit of this process alone
-//	go run ./worker -redis redis://localhost:6379         # the limit of all workers
+//	go run ./worker
 //
 // After an interrupt it takes no more jobs, finishes the begun ones, and puts back the waiting ones.
 package main
@@ -10,34 +10,47 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 func main() {
-	store.Main("worker-example", func(ctx context.Context, buckets lease.Store) error {
-		api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		defer api.Close()
-		calls, err := hybrid.New(buckets, config)
-		if err != nil {
-			return err
-		}
-		w := &worker{make(chan int, 200), api.URL, http.Client{Timeout: 20 * time.Second}, calls}
-		for job := range cap(w.queue) {
-			w.queue <- job
-		}
-		err = w.run(ctx, 8)
-		log.Printf("%d jobs are left", len(w.queue))
-		return err
-	})
+	url := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	client := redis.NewClient(must(redis.ParseURL(*url)))
+	buckets := must(redisbucket.New(client, redisbucket.Config{Prefix: "worker-example:"}))
+	log.Print("ping: ", buckets.Ping(ctx)) // Without it the first jobs may have to wait.
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
+	calls := must(hybrid.New(buckets, config))
+	w := &worker{make(chan int, 200), api.URL, http.Client{Timeout: 20 * time.Second}, calls}
+	for job := range cap(w.queue) {
+		w.queue <- job
+	}
+	log.Print("shutdown: ", w.run(ctx, 8))
+	log.Printf("%d jobs are left", len(w.queue))
+}
+
+// must returns value, or ends the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }
 
 // config keeps to the API's own count of at most 20 calls in any second. A burst comes on top of the rate, so

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // Patience is the query of a Redis URL whose client outlasts a pause of the machine.
@@ -20,16 +22,22 @@ func Redis(t testing.TB) (url string) {
 	return "redis://" + redistest.Start(t).Addr + "/0" + Patience
 }
 
+// Store returns a store in the Redis at url.
+func Store(t testing.TB, url, prefix string) lease.Store {
+	t.Helper()
+	options, err := redis.ParseURL(url)
+	testkit.NoErr(t, err)
+	s, err := redisbucket.New(redis.NewClient(options), redisbucket.Config{Prefix: prefix})
+	testkit.NoErr(t, err)
+	return s
+}
+
 // OnRedis runs body until it has no error, each time on new buckets: a slow machine may miss a
 // deadline of the limiter. open returns the store of one more process.
 func OnRedis(t testing.TB, body func(open func() lease.Store) error) {
 	url, attempts := Redis(t), 0
 	testkit.EventuallyNil(t, func() error {
 		attempts++
-		return body(func() lease.Store {
-			s, err := store.Open(url, fmt.Sprint("test ", attempts))
-			testkit.NoErr(t, err)
-			return s
-		})
+		return body(func() lease.Store { return Store(t, url, fmt.Sprint("test ", attempts)) })
 	})
 }
