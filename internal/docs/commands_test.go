@@ -64,6 +64,7 @@ var treatments = []rule{
 	{"docker build", never, "wants docker"},
 	{"docker compose", never, "wants docker"},
 	{"api/run", inAll, "not again: .ci/full runs it"},
+	{"go run ./admin", background, "127.0.0.1:8088"},
 	{"go run ./api", background, "127.0.0.1:8080"},
 	{"go run ./envoy", background, "localhost:8080"},
 	{"go run ./grpc -serve", background, "localhost:50051"},

@@ -19,8 +19,11 @@ const Patience = "?dial_timeout=1m&read_timeout=1m&write_timeout=1m&pool_timeout
 // Redis starts a server that ends with the test, and returns its URL.
 func Redis(t testing.TB) (url string) {
 	t.Helper()
-	return "redis://" + redistest.Start(t).Addr + "/0" + Patience
+	return URL(redistest.Start(t).Addr)
 }
+
+// URL returns the URL of the server at address.
+func URL(address string) string { return "redis://" + address + "/0" + Patience }
 
 // Store returns a store in the Redis at url.
 func Store(t testing.TB, url, prefix string) lease.Store {
