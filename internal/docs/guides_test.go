@@ -87,7 +87,7 @@ func toYuzhiFromRedisRate(ctx context.Context, client *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	defer limiter.Close()
+	defer limiter.Shutdown(ctx)
 	result, err := limiter.Take(ctx, "user 17", 1)
 	if err != nil {
 		return err // the context ended, or the arguments are wrong
@@ -153,7 +153,7 @@ func toYuzhiFromRedisson(ctx context.Context, store lease.Store) error {
 	if err != nil {
 		return err
 	}
-	defer limiter.Close()
+	defer limiter.Shutdown(ctx)
 	payments := limiter.Key("payments")
 
 	// acquire()
