@@ -179,17 +179,6 @@ func TestACallOverMidnightCountsOnBothDays(t *testing.T) {
 	}
 }
 
-// TestADeadProcessHasSpentItsEstimate: it reserves and is gone.
-func TestADeadProcessHasSpentItsEstimate(t *testing.T) {
-	bubble(t, func(f *fleet) {
-		dying := f.gateway()
-		_, err := dying.budget.Key("acme").Reserve(f.Context(), int64(pages(1000).cost()))
-		testkit.NoErr(f, err)
-		dying.budget.Close()
-		f.left(f.gateway(), "37.500000")
-	})
-}
-
 // TestNothingIsSpentWithoutTheStore: the answer says that it is no matter of money.
 func TestNothingIsSpentWithoutTheStore(t *testing.T) {
 	bubble(t, func(f *fleet) {

@@ -264,7 +264,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 	if !h.onError(w, r, err) {
 		return false
 	}
-	if admission.NeverServed(err) || r.Context().Err() != nil { // the client may have asked for too much, or gone, to be admitted
+	// A client could ask for too much, or go away, to be admitted.
+	if admission.NeverServed(err) || r.Context().Err() != nil {
 		return WriteError(w, r, err)
 	}
 	w.Header().Del(fieldRetryAfter)
