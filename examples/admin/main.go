@@ -121,10 +121,12 @@ func (a *admin) change(r *http.Request) error {
 			return err
 		}
 		return a.limiter.SetLimits(r.Context(), key, limits...)
+	case "clear":
+		return a.limiter.ClearLimits(r.Context(), key)
 	case "reset":
 		return a.limiter.Reset(r.Context(), key)
 	}
-	return fmt.Errorf("do is %q, must be block, set or reset", r.FormValue("do"))
+	return fmt.Errorf("do is %q, must be block, set, clear or reset", r.FormValue("do"))
 }
 
 func parse(text string) (limits []hybrid.Limit, err error) {
