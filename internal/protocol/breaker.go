@@ -12,81 +12,80 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Breaker says of one node of a store, for all keys of one process on it, whether calls to the node are
-// worth waiting for (docs/protocol.md section 8.12). After the first failed call the node is away: no
-// request waits for it, and one call at a time goes out to see whether it is back. Once it has answered,
-// calls come back in numbers that double with each Target, so that ten thousand keys do not call it at one
-// moment. A node that no probe was sent to for a while is in doubt: requests wait for it again, and its
-// calls come in the same numbers.
+// Breaker tracks whether one node of a store answers, for all keys of one process on that node
+// (docs/protocol.md section 8.12). After the first failed call the node is away: no request waits for it, and
+// one probe at a time goes out. After an answer the process may send calls again, in numbers that double with
+// each Target, so that ten thousand keys do not call at one moment. A node that has not been probed for a
+// while is in doubt: requests wait for it again, and its calls are limited to the same numbers.
 //
-// Its user tells it what became of calls, and asks Admit before each. Goroutines may share it.
+// The user calls Admit before each call, and Answered or Failed after it. Goroutines may share a Breaker.
 type Breaker struct {
 	target, ttl time.Duration
 
-	// state is written with mu held. It is read without, so that a well node costs its keys one load.
+	// state is written with mu held. Readers do not lock it, so a key on a well node pays one load.
 	state   atomic.Int32
-	doubtAt atomic.Int64 // a clock.Instant: a node that is away is in doubt from then on
+	doubtAt atomic.Int64 // a clock.Instant: from then on a node that is away is in doubt
 	active  atomic.Int64 // see Active; written with mu held
-	server  atomic.Int64 // how far the server's clock is ahead of the process's, in microseconds; 0 for not known
+	server  atomic.Int64 // the server's clock minus the process's, in microseconds; 0 if unknown
 
 	mu       sync.Mutex
-	activeAt clock.Instant // when active was heard
-	part     float64       // mean part of this process in keys, by Memory.byCalls
-	counted  int           // replies in part, at most partsMost
+	activeAt clock.Instant // when active was last written
+	part     float64       // mean part of this process in the load of a key, by Memory.byCalls
+	counted  int           // number of replies in part, at most partsMost
 	random   uint64
-	aliveAt  clock.Instant // when the last call was sent that the node has answered
-	failedAt clock.Instant // when the call was sent whose failure began the outage
+	aliveAt  clock.Instant // when the latest answered call was sent
+	failedAt clock.Instant // when the call that began the outage was sent
 	failures int           // of probes, in a row
 	probeAt  clock.Instant // when the next probe may go out
-	probing  bool          // one is under way, since probeAt
-	awaited  bool          // a key comes at probeAt to send it
-	since    clock.Instant // the recovery, or a Target before the doubt
-	calls    float64       // since then
+	probing  bool          // a probe is under way, since probeAt
+	awaited  bool          // Turn has told a key to send the probe at probeAt
+	since    clock.Instant // start of the recovery, or a Target before the doubt
+	calls    float64       // admitted since then
 }
 
 // The states of a Breaker's node.
 const (
 	nodeWell       int32 = iota
-	nodeAway             // it has answered no call that was sent since one failed
-	nodeDoubted          // it was away, no probe went out for a while, and now calls do
-	nodeRecovering       // it has answered, less than rampTargets ago
+	nodeAway             // has answered no call since one failed
+	nodeDoubted          // was away and not probed for a while; calls try it now
+	nodeRecovering       // has answered, less than rampTargets ago
 )
 
-// After an outage one process makes at most rampCalls*(2^x-1) + 1 calls to a node within x Targets,
-// and after rampTargets as many as it likes.
+// After an outage a process makes at most rampCalls*(2^x-1) + 1 calls to a node within x Targets. After
+// rampTargets there is no bound.
 const (
 	rampCalls   = 100
 	rampTargets = 10
 )
 
-// probeTTLs is how many TTLs a probe may be under way at most: longer than any call (8.15).
+// probeTTLs is how long a probe may be under way, in TTLs: longer than any call (8.15).
 const probeTTLs = 5
 
-// NewBreaker returns the Breaker of a node that is well. The pauses between probes grow from target
-// to ttl, a Config.TTL; seed is that of their jitter.
+// NewBreaker returns the Breaker of a node that is well. The pauses between probes grow from target to ttl, a
+// Config.TTL; seed seeds their jitter.
 func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 	return &Breaker{target: max(target, 1), ttl: max(ttl, 1), random: seed}
 }
 
-// Suspect reports whether the node has answered no call since one failed, be it in doubt by now.
+// Suspect reports whether the node is away or in doubt: it has answered no call since one failed.
 func (b *Breaker) Suspect() bool {
 	state := b.state.Load()
 	return state == nodeAway || state == nodeDoubted
 }
 
-// silence is how long after the time of a probe that nothing asked for an outage still counts.
-// Steady requests never see such a gap, so they do not wait for calls of an outage that goes on.
+// silence returns how long after a due probe that no key sent the node still counts as away. Steady requests
+// never leave such a gap, so they do not wait for calls while the outage lasts.
 func silence(target, ttl time.Duration) time.Duration { return min(ttl, lease.TTLPerTarget*target) }
 
-// well reports whether the node is well, at the cost of one load.
+// well reports whether the node is well. It costs one load.
 func (b *Breaker) well() bool { return b.state.Load() == nodeWell }
 
-// Away reports whether the node is away. No request waits for a call to it then.
+// Away reports whether the node is away: no request waits for a call to it.
 func (b *Breaker) Away(now clock.Instant) bool {
 	return !b.well() && b.state.Load() == nodeAway && now < clock.Instant(b.doubtAt.Load())
 }
 
-// Holds reports whether Admit would refuse a call now: a node that has just come back takes few calls.
+// Holds reports whether Admit would refuse a call now. A node that has just come back takes few calls.
 func (b *Breaker) Holds(now clock.Instant) bool {
 	if b.well() {
 		return false
@@ -99,7 +98,7 @@ func (b *Breaker) Holds(now clock.Instant) bool {
 func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	switch b.state.Load() {
 	case nodeAway:
-		// A probe of which nothing was heard for so long has been forgotten: its key has left.
+		// A probe without an answer for this long is forgotten: its key has left.
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
 	case nodeDoubted, nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
@@ -108,8 +107,8 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	return true
 }
 
-// Admit reports whether a call may go out now, and counts it; Answered or Failed is to follow. A refused
-// caller may ask again at the time that Turn says.
+// Admit reports whether a call may go out now, and counts it. The caller reports its end by Answered or
+// Failed. A refused caller may ask again at Turn.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b.well() {
 		return true
@@ -133,8 +132,8 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 	return true
 }
 
-// Turn is when a key whose call Admit has just refused may ask again. One key comes when the next
-// probe is due, the others are spread over the time after it.
+// Turn returns when a key that Admit has just refused may ask again. One key is sent to the next probe; the
+// others are spread over the time after it.
 func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,12 +146,12 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 		b.awaited = true
 		return max(now+1, b.probeAt)
 	}
-	// A TTL may be long, and the one key that is awaited may have gone.
+	// The key that was told to send the probe may have gone, and a TTL may be long.
 	return max(now, b.probeAt).Add(1 + b.upTo(silence(b.target, b.ttl)))
 }
 
-// Answered says that the node has answered a call that was sent then, be it with an error of the key
-// alone. It reports whether that ends an outage: the answer to a call from before the failure does not.
+// Answered records that the node has answered a call sent at sent, even with an error about the key alone. It
+// reports whether the answer ends an outage; the answer to a call from before the failure does not.
 func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,9 +168,9 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	return true
 }
 
-// Failed says that a call has failed that was sent then, in a way that may be the node's, and
-// reports whether that begins an outage. It says nothing about a node that has answered a call
-// which was sent at the same time or later: then the failure is the call's own.
+// Failed records that a call sent at sent has failed, perhaps through the node, and reports whether that
+// begins an outage. If the node has answered a call sent at the same time or later, the failure is the call's
+// own and changes nothing.
 func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,8 +191,8 @@ func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	return !away
 }
 
-// Stuck says that no call can be sent now, since as many as may be are under way, and reports
-// whether the node is away. One in doubt is: no call would tell.
+// Stuck records that no call can be sent now, because the maximum is under way, and reports whether the node
+// is away. A node in doubt becomes away, as no call can settle the doubt.
 func (b *Breaker) Stuck(now clock.Instant) (away bool) {
 	if !b.Suspect() {
 		return false
@@ -209,8 +208,8 @@ func (b *Breaker) Stuck(now clock.Instant) (away bool) {
 	return b.state.Load() == nodeAway
 }
 
-// NodeFailed reports whether err, of a call, may be the fault of the node: not where the node has
-// answered, and what it said is about the key or the call.
+// NodeFailed reports whether err may be the node's fault. Errors about the key or the call are answers of the
+// node.
 func NodeFailed(err error) bool {
 	for _, own := range [...]error{
 		lease.ErrKey, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig,
@@ -222,16 +221,16 @@ func NodeFailed(err error) bool {
 	return err != nil
 }
 
-// Heard notes the sum of weights that a reply for any key of the node has named.
+// Heard records the sum of weights that a reply for any key of the node named.
 func (b *Breaker) Heard(now clock.Instant, active int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heardLocked(now, active)
 }
 
-// heardCalls notes a reply that does not name all processes: the sum of weights that it named to a process
-// of weight, and the result of Memory.byCalls for its key. The node has the mean part of such keys, as the
-// smallest part may be that of a key which other processes use more.
+// heardCalls records a reply that does not name all processes. named is the sum of weights that it named to a
+// process of this weight, byCalls the result of Memory.byCalls for its key. The node gets the mean part over
+// such keys: the smallest part may belong to a key that other processes use more.
 func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -245,7 +244,7 @@ func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	}
 }
 
-// partsMost is the largest number of replies in the mean part.
+// partsMost is the number of replies that the mean part averages at most.
 const partsMost = 64
 
 func (b *Breaker) heardLocked(now clock.Instant, active int64) {
@@ -255,18 +254,18 @@ func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 	}
 }
 
-// Active returns the largest sum that Heard was told of in the last ten TTLs, or the last one; 0
-// before the first.
+// Active returns the largest sum that Heard was given in the last ten TTLs, else the last sum; 0 before the
+// first.
 func (b *Breaker) Active() int64 {
 	return b.active.Load()
 }
 
-// heardServer notes the server's clock, in microseconds, as a reply had it that came now.
+// heardServer records the server's clock, in microseconds, from a reply that arrived now.
 func (b *Breaker) heardServer(now clock.Instant, server int64) {
-	b.server.Store(cmp.Or(server-int64(now)/1000, 1)) // a microsecond is nothing here
+	b.server.Store(cmp.Or(server-int64(now)/1000, 1)) // 0 means unknown; 1 µs more does no harm
 }
 
-// Server returns the server's clock at now, in microseconds, about; 0 if no reply has told it.
+// Server estimates the server's clock at now, in microseconds; 0 if no reply has told it.
 func (b *Breaker) Server(now clock.Instant) int64 {
 	if ahead := b.server.Load(); ahead != 0 {
 		return int64(now)/1000 + ahead
@@ -274,8 +273,8 @@ func (b *Breaker) Server(now clock.Instant) int64 {
 	return 0
 }
 
-// backoff is the longest pause after that number of failures in a row: it grows from two Targets to a TTL.
-// The pause itself is random, so that a fleet that lost its store does not come back at one moment.
+// backoff returns the longest pause after this number of failures in a row: from two Targets up to a TTL. The
+// pause itself is random, so that the processes of a fleet do not all come back at one moment.
 func backoff(failures int, target, ttl time.Duration) time.Duration {
 	if failures < 30 {
 		return max(1, min(target<<failures, ttl))
@@ -287,7 +286,7 @@ func (b *Breaker) upTo(span time.Duration) time.Duration {
 	return time.Duration(splitmix(&b.random) % uint64(span))
 }
 
-// splitmix is the next number of splitmix64 (Steele, Lea, Flood 2014).
+// splitmix returns the next number of splitmix64 (Steele, Lea, Flood 2014).
 func splitmix(state *uint64) uint64 {
 	*state += 0x9e3779b97f4a7c15
 	z := *state
@@ -296,6 +295,6 @@ func splitmix(state *uint64) uint64 {
 	return z ^ z>>31
 }
 
-// activeFor is for how many TTLs the largest active weight counts. A process that calls about once in
-// a TTL is not counted now and then, and the parts would add up to more than 1.
+// activeFor is how many TTLs the largest active weight counts. A process that calls about once per TTL is at
+// times missing from the active weight, and the parts would then add up to more than 1.
 const activeFor = 10

@@ -8,30 +8,30 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6, in
-// integers. Section 10 says why it keeps the promise.
+// Bucket is the reference central bucket of one key, in integers: docs/protocol.md sections 3, 4 and 6.
+// Section 10 proves that it keeps the promise.
 //
-// memory.Store and the simulator serve from it, and the Lua scripts of redisbucket are tested to agree with
-// it to the last bit. Times come in as arguments: the server's clock, in microseconds since 1970. The zero
-// value is a bucket that does not exist yet. It may not be shared between goroutines without a lock.
+// memory.Store and the simulator serve from it, and tests compare the Lua scripts of redisbucket with it to
+// the last bit. Times come in as arguments: the server's clock, in microseconds since 1970. The zero value is
+// a bucket that does not exist yet. A Bucket that goroutines share needs a lock.
 //
-// All times in it but clock are the bucket's own running time, which begins with the server's time
-// at the bucket's creation and never steps back.
+// All its times except clock are the bucket's own running time, which begins with the server's time at the
+// bucket's creation and never steps back.
 type Bucket struct {
 	exists   bool
 	config   lease.Config // its limits are those beneath the switch
 	switched Switch
 	limits   []tally // of the limits of config
 	records  map[string]*record
-	sweepAt  int // sweep when there are more records
+	sweepAt  int // sweep when there are more records than this
 
-	moment // of the last call; its ledger is that of the ring only in what at returns
+	moment // of the last call; its ledger is current only in what at returns
 
 	created int64
-	epoch   int64 // the number of this incarnation of the bucket
+	epoch   int64 // number of this incarnation of the bucket
 	counter int64 // calls executed
-	spent   int64 // tokens admitted, and
-	denied  int64 // tokens denied, as reported; see count
+	spent   int64 // tokens reported as admitted
+	denied  int64 // tokens reported as denied; see count
 	keep    int64 // the bucket must be remembered until then; never moves earlier
 
 	stoodAt int64 // when a caller last proposed the configuration in force
@@ -47,23 +47,23 @@ type Bucket struct {
 	refunded [lease.LimitsMax]int64 // units by which the last call's refund raised each level: for audits
 }
 
-// record holds the state of one holder. One whose slice has left the ring is as good as absent.
+// record holds the state of one holder. A record whose slice has left the ring counts as absent.
 type record struct {
 	seq     int64
 	epoch   int64
 	place   place
 	held    int64
 	weight  int64
-	waiting int64 // tokens that requests waited for after that call; decides nothing
+	waiting int64 // tokens that requests waited for after that call; informational
 	granted int64 // the stored grant, answered again to a retry
 	void    bool
-	since   int64 // the counter of the last void call: a holder is known only if it has heard of it
+	since   int64 // counter of the last void call: a holder is known only if it has heard of that call
 	debit   debit
 }
 
-// Call executes one lease call when the server's clock says clock. The answer is written to g,
-// which the caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves
-// the bucket as it was.
+// Call executes one lease call when the server's clock says clock. It writes the answer to g, which the
+// caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket
+// unchanged.
 func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 			return err
 		}
 	}
-	var saved *Bucket // to go back to, if the call may be stale
+	var saved *Bucket // restored if the call is stale
 	if rec := b.records[r.Holder]; rec != nil && r.Seq < rec.seq {
 		saved = b.copied()
 	}
@@ -117,7 +117,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 		at = 0
 	}
 
-	// Step 6. While a loss is waited out the ledger may be too low: there is no room to credit.
+	// Step 6. During a freeze the ledger may be too low, so there is no room to credit.
 	b.credit(r, known && b.now >= b.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
@@ -141,11 +141,11 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	return nil
 }
 
-// countMax is where counts begin anew that decide nothing.
+// countMax is where the informational counters wrap.
 const countMax = 1 << 48
 
-// count adds the figures of r to the counters, which decide nothing. rec is of before the call. Debt and
-// charge that travel again, where no reply has come, are counted again.
+// count adds the figures of r to informational counters; no decision reads them. rec is the record before the
+// call. Debt and charge that are sent again after a lost reply are counted again.
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited
 	if known {
@@ -160,7 +160,8 @@ func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) 
 	b.denied = (b.denied + r.Denied) % countMax
 }
 
-// locate finds where rec's entry is now; live says that it is of this epoch and still in the ring.
+// locate returns the present place of rec's entry; live reports that the entry is of this epoch and still in
+// the ring.
 func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
 		return 0, false
@@ -168,16 +169,16 @@ func (b *Bucket) locate(rec *record) (at place, live bool) {
 	return b.ring.locate(rec.place)
 }
 
-// knows reports whether a live record covers what r reports (step 5). A record that a void call
-// made counts only for a holder that has heard of it: what an earlier call brings back may have
-// been credited under the record before.
+// knows reports whether a live record covers the report in r (step 5). After a void call a record counts only
+// for a holder that has heard of that call: an earlier call's tokens may have been credited under the earlier
+// record.
 func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 	return r.Epoch == b.epoch && r.Counter >= rec.since &&
 		r.Remaining+r.Returned <= rec.held && b.fits(b.ring.ledger()+r.Remaining-rec.held)
 }
 
-// fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may not be. Then
-// no lease is renewed, so that those of the old limit end within T. Neither is one of a key that is blocked.
+// fits reports whether a ledger is within B + E of every limit. It may not be after a limit was lowered; no
+// lease is renewed then, so the leases of the old limit end within T. A blocked key renews no lease either.
 func (b *Bucket) fits(ledger int64) bool {
 	if b.switched == SwitchBlocked && ledger > 0 {
 		return false
@@ -190,8 +191,8 @@ func (b *Bucket) fits(ledger int64) bool {
 	return true
 }
 
-// newRecord adds a record for holder. Each restart of a process makes a new one, so those that are
-// as good as absent are swept out when they may have become half of all.
+// newRecord adds a record for holder. Each restart of a process adds one, so newRecord sweeps out the dead
+// ones when they may have become half of all.
 func (b *Bucket) newRecord(holder string) *record {
 	if len(b.records) > b.sweepAt {
 		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
@@ -205,7 +206,7 @@ func (b *Bucket) newRecord(holder string) *record {
 	return rec
 }
 
-// remember moves keep as late as 6.14 says, because a forgotten bucket looks like a full one.
+// remember moves keep to the time that 6.14 demands, because a forgotten bucket looks like a full one.
 func (b *Bucket) remember() {
 	longest := int64(0)
 	for _, l := range b.limits {
@@ -215,7 +216,7 @@ func (b *Bucket) remember() {
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, exact.Micros(30*24*time.Hour))
 	}
-	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // or no request could repeat the expiry
+	b.keep = max(b.keep, b.now+min(longest, exact.MaxUnits-1)) // bounded, so that a request can carry the expiry
 }
 
 // Exists reports whether b has been created, by a call or by Configure.
@@ -224,8 +225,8 @@ func (b *Bucket) Exists() bool { return b.exists }
 // Expired reports whether b may be forgotten when the server's clock says clock.
 func (b *Bucket) Expired(clock int64) bool { return clock-b.clock >= b.keep-b.now }
 
-// clockSwing is the longest step back of the server's clock after which the running time waits for
-// it. Clocks that disagree a little would otherwise make every other call a step forward.
+// clockSwing is the longest step back of the server's clock that the running time waits out. Without it,
+// clocks that disagree a little would make every other call a step forward.
 const clockSwing = time.Second
 
 // settle brings the levels and the ledger to the server's time clock: steps 1 to 3.
@@ -238,8 +239,9 @@ func (b *Bucket) settle(clock int64) {
 	}
 	at := b.now
 	now := at + max(0, clock-b.clock)
-	// Where holdings ran out, refill up to that moment with the ledger that still holds them: what
-	// came after would credit time during which the ledger was full. They may have been spent until then.
+	// Holdings that ran out may have been spent up to their end, so refill first up to that end with the
+	// ledger that still holds them. With the smaller ledger, time during which the ledger was full would be
+	// credited.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
@@ -256,7 +258,7 @@ func (b *Bucket) settle(clock int64) {
 	}
 }
 
-// pass is step 2 for the interval (from, to], during which the ledger does not change. The server's clock says
+// pass is step 2 for the interval (from, to], during which the ledger does not change. clock is the server's
 // clock at to.
 func (b *Bucket) pass(from, to, clock int64) {
 	b.now, b.clock = to, clock
@@ -266,13 +268,13 @@ func (b *Bucket) pass(from, to, clock int64) {
 	}
 }
 
-// at is the moment up to which b is settled, for its tallies, with the ledger of now.
+// at returns the moment up to which b is settled, with the present ledger.
 func (b *Bucket) at() *moment {
 	b.ledger = b.ring.ledger()
 	return &b.moment
 }
 
-// spend counts n tokens that are spent by now.
+// spend counts n tokens as spent by now.
 func (b *Bucket) spend(n int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -280,7 +282,7 @@ func (b *Bucket) spend(n int64) {
 	}
 }
 
-// take removes n granted tokens; admitted of them are spent now.
+// take removes n granted tokens, of which admitted are spent now.
 func (b *Bucket) take(n, admitted int64) {
 	for _, l := range b.limits {
 		l.draw(n)
@@ -288,7 +290,7 @@ func (b *Bucket) take(n, admitted int64) {
 	b.spend(admitted)
 }
 
-// copied is b with tallies of its own, to go back to.
+// copied returns b with tallies of its own, to restore from.
 func (b *Bucket) copied() *Bucket {
 	c := *b
 	c.limits = make([]tally, len(b.limits))
@@ -300,9 +302,9 @@ func (b *Bucket) copied() *Bucket {
 
 // Draws: docs/protocol.md section 4.1.
 
-// drawAtRest serves the draw r in full, if the bucket is at rest and has what is wanted. It takes
-// tokens from the levels and remembers nothing of the holder: what is admitted at once is never in
-// the ledger. Otherwise it changes nothing, and r is a call like any other.
+// drawAtRest serves the draw r in full if the bucket is at rest and has the tokens. It takes tokens from the
+// levels and keeps no record of the holder: tokens that are admitted at once never enter the ledger.
+// Otherwise it changes nothing, and r is an ordinary call.
 func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	if b.switched != SwitchNone || !b.atRest() || len(r.Late) > 0 ||
 		b.available(r.Headroom) < r.Want {
@@ -324,13 +326,13 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	return true
 }
 
-// atRest reports whether no lease is out, or was lately with requests short, and no loss is waited out.
+// atRest reports whether no lease is out, none was short lately, and no freeze is in force.
 func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }
 
-// normalise gives what a bucket at rest does not need to remember the values that follow from the
-// rest of its state, so that a store can leave them out.
+// normalise sets the fields that a bucket at rest does not need to the values that follow from the rest of
+// its state, so that a store can leave them out.
 func (b *Bucket) normalise() {
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.movedAt = b.now

@@ -8,22 +8,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Section 6 of docs/protocol.md: beginnings, lost state, T, and operations.
+// Section 6 of docs/protocol.md: creation, lost state, T, and operations.
 
 const (
-	// claimSlack is how far the server's clock may have stepped back since a claim was true.
+	// claimSlack bounds how far the server's clock may have stepped back since a holder heard the epoch and
+	// counter that it claims.
 	claimSlack = 24 * time.Hour
-	// ttlLiveMax is the longest T to which a bucket in use grows; a new one may take a longer one.
+	// ttlLiveMax is the longest T to which a bucket in use grows. A new bucket may start with a longer one.
 	ttlLiveMax = 10 * time.Second
-	// ttlGrowth is the part of the time that passes by which T may grow: an eighth.
+	// ttlGrowth is the divisor of T's growth: T grows by at most an eighth of the time that passes.
 	ttlGrowth = 8
-	// ttlCalm is how long a T is kept after it was last proposed; well above the time between two
-	// calls of a busy process.
+	// ttlCalm is how long a T is kept after it was last proposed: well above the time between two calls of a
+	// busy process.
 	ttlCalm = 3 * time.Second
 )
 
-// follow is the part of step 2, after the last call at was, that deals with lost state and changed
-// configuration.
+// follow is the part of step 2 that deals with lost state and changed configuration. was is the time of the
+// last call.
 func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	created := !b.exists
 	if created {
@@ -38,7 +39,7 @@ func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	b.clip()
 }
 
-// clip ends step 2: no level is above its room.
+// clip ends step 2: it lowers every level to its room.
 func (b *Bucket) clip() {
 	m := b.at()
 	for _, l := range b.limits {
@@ -46,7 +47,7 @@ func (b *Bucket) clip() {
 	}
 }
 
-// install makes a bucket with the levels of a new one.
+// install makes b a new bucket.
 func (b *Bucket) install(clock int64, c lease.Config) {
 	ttl := exact.Micros(c.TTL)
 	*b = Bucket{
@@ -57,10 +58,10 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	b.limits = tallies(&c)
 	b.fair = fair{share: b.fastest(), updated: clock}
 	b.fill()
-	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
+	b.setAt = max(0, clock-1) // a draw at this very moment comes after setAt
 }
 
-// fill gives every level what a new bucket has; while a loss is waited out, nothing. It forgives debts.
+// fill sets every level to that of a new bucket, or to nothing during a freeze. It forgives debts.
 func (b *Bucket) fill() {
 	m := b.at()
 	for _, l := range b.limits {
@@ -69,9 +70,9 @@ func (b *Bucket) fill() {
 	b.setAt = b.now
 }
 
-// recover compares what the caller last heard with what is stored, or just was created. An earlier
-// bucket is lost that had not expired when this one was created. If it had, all its levels were full
-// and its leases had ended.
+// recover compares the state that the caller last heard with the stored or just created one. An earlier
+// bucket is lost if it had not expired when this one was created. An expired bucket is no loss: all its
+// levels were full and its leases had ended.
 func (b *Bucket) recover(r *lease.Request, created bool) {
 	until := b.created + b.lasting(r, b.now-b.created)
 	lost := r.HeardAt+exact.Micros(r.HeardExpiry) > b.created
@@ -82,26 +83,26 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 			b.freeze(until)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
-		// A replica was promoted that had not heard of everything. Requests of calls that it does not
-		// know may arrive once more: a later epoch makes all records unknown.
+		// A replica was promoted that lags. Requests of calls that it does not know may arrive once more, and
+		// a later epoch makes all records unknown.
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
-		// A bucket was lost, and a process that did not know of it has started this one. The lost one granted its
-		// leases before this one was created.
+		// A bucket was lost, and a process that did not know it has created this one. The lost bucket granted
+		// its leases before that.
 		b.freeze(until)
 	}
 }
 
-// possible reports whether r can have heard the epoch and the counter that it claims: an epoch is
-// the server's time when it began, and no server executes more than one call of a bucket in a
-// microsecond. Otherwise one buggy caller could raise both beyond what the others will ever reach.
+// possible reports whether r can have heard the epoch and the counter that it claims. An epoch is the
+// server's time at its beginning, and no server executes more than one call of a bucket per microsecond.
+// Without this check one buggy caller could raise both beyond what the others can ever reach.
 func (b *Bucket) possible(r *lease.Request) bool {
 	return r.Epoch <= b.clock+exact.Micros(claimSlack) &&
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
 }
 
-// freeze empties every level and lets none refill before until, when unknown holdings have run out. Debts
+// freeze empties every level and stops refill until the given time, when unknown holdings have run out. Debts
 // stay.
 func (b *Bucket) freeze(until int64) {
 	m := b.at()
@@ -112,9 +113,9 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose takes in the T of one call's configuration, after the last call at was; newer says that its version
-// is. T grows by no more than an eighth of the time that passes. So a process that heard a LeaseMax knows how
-// long leases may last that were granted since.
+// propose applies the T of one call's configuration; newer reports that its version is higher. was is the
+// time of the last call. T grows by at most an eighth of the time that passes, so a process that has heard a
+// LeaseMax can bound the leases granted since.
 func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -123,7 +124,7 @@ func (b *Bucket) propose(ttl, was int64, newer bool) {
 		b.proposed, b.proposedAt = b.ttl, b.now
 	default:
 		b.proposed = max(b.proposed, ttl)
-		// A proposal of the T in force restarts the time after which T may shrink, so that a bucket in calm has
+		// A proposal of the T in force restarts the time after which T may shrink, so that a calm bucket has
 		// nothing to remember.
 		if b.now-b.proposedAt >= exact.Micros(ttlCalm) || ttl == b.ttl && b.proposed == b.ttl {
 			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
@@ -133,17 +134,17 @@ func (b *Bucket) propose(ttl, was int64, newer bool) {
 	b.ring.fit(b.now, b.ttl)
 }
 
-// leaseMax is how long the longest lease of this bucket may last that exists now, that of this call
-// included. Those of a lost bucket end with the freeze.
+// leaseMax returns how long the longest existing lease of this bucket may still last, including this call's.
+// Leases of a lost bucket end with the freeze.
 func (b *Bucket) leaseMax() int64 {
 	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
 
-// lasting is how long leases may still last, at the time of the loss, that a lost bucket had granted, if r
-// tells of that bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than an
-// eighth of the time since r's holder heard it. That is the server's or the holder's, whichever is longer:
-// the server's clock may have stepped back, and the holder's age ended when r was sent. A bucket that was
-// lost while it waited out a loss had granted nothing: the wait goes on until its end.
+// lasting returns how long leases of a lost bucket may still have lasted at its loss. r tells of that
+// bucket, which was lost at least ago microseconds ago. LeaseMax has grown by at most an eighth of the
+// time since r's holder heard it. That time is the longer one of the server's and the holder's: the
+// server's clock may have stepped back, and the holder's age ends when r was sent. A bucket that was lost
+// during a freeze had granted nothing: the freeze goes on until its end.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	since, heard := b.clock-r.HeardAt, exact.Micros(r.LeaseMax)
 	age := max(since, exact.Micros(r.HeardAge))
@@ -153,9 +154,9 @@ func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 
-// Configure executes one operation other than a lease call when the server's clock says clock. c is
-// used by OpSet, OpReplace and OpClear only. An operation that changes nothing leaves no trace, and
-// neither does one that fails: the error wraps ErrInvalidConfig.
+// Configure executes an operation other than a lease call when the server's clock says clock. OpSet, OpReplace
+// and OpClear use c. An operation that changes nothing, or fails with an error that wraps ErrInvalidConfig,
+// leaves no trace.
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
 	b.settle(clock)
@@ -182,7 +183,8 @@ func (b *Bucket) state(changed bool) lease.State {
 	return st
 }
 
-// execute does op on a settled bucket, last settled at was, and says whether that changed anything.
+// execute runs op on a settled bucket and reports whether it changed anything. was is the time at which the
+// bucket was settled before.
 func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed bool, err error) {
 	switch op {
 	case lease.OpSet, lease.OpReplace, lease.OpClear:
@@ -220,10 +222,10 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 	return true, nil
 }
 
-// Sections 6.9 to 6.12 of docs/protocol.md: whose configuration is in force, and how it changes.
+// Sections 6.9 to 6.12 of docs/protocol.md: which configuration is in force, and how it changes.
 
-// adopt takes over the caller's configuration where its version is higher, or is the same and the stored one
-// has not been proposed for 2 T; and its proposal of T.
+// adopt applies the caller's configuration if its version is higher, or if it is equal and no process has
+// proposed the stored configuration for 2 T. It applies the caller's T in any case.
 func (b *Bucket) adopt(c lease.Config, was int64) {
 	newer, inForce := c.Version.After(b.config.Version), b.inForce()
 	switch {
@@ -235,10 +237,10 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 	b.propose(exact.Micros(c.TTL), was, newer)
 }
 
-// reshape changes the limits, for those of a newer version or of an equal one. Levels are settled at the old
-// rate already, and never rise. Only a newer version gives a new limit its burst: limits of equal versions
-// may take turns as often as their processes call. A switch leaves the limits beneath as they are, and the
-// first ones that come to a bucket without any start full, as nothing was ever counted.
+// reshape changes the limits to those of c, whose version is newer or equal. Levels are already settled at
+// the old rate and never rise. Only a newer version gives a new limit its burst: limits of equal versions may
+// alternate as often as their processes call. A switch keeps the limits beneath it. The first limits of a
+// bucket that began with a switch start full, as nothing was ever counted.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := *b, b.fastest()
@@ -247,7 +249,7 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	}
 	b.config = c
 	b.limits = tallies(&c)
-	// The same part of the new rate, or a rate that rises would be reached only after seconds.
+	// Scale the share to the new rate; otherwise a raised rate would take seconds to reach.
 	b.fair.share = float64(b.fair.share * float64(b.fastest()/rate))
 	usedUp := !newer && !was.bare() || c.StartEmpty || b.now < b.frozen
 	m := b.at()
@@ -259,15 +261,15 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 		}
 	}
 	b.stoodAt = b.now
-	if b.now >= b.frozen { // else nothing has been drawn since setAt, when windows were used up
+	if b.now >= b.frozen { // otherwise nothing has been drawn since setAt, when windows were used up
 		b.setAt = b.now
 	}
 }
 
-// inherit says for each limit of b which one of old it goes on with; nil for none. A limit that has not
-// changed goes on with itself, wherever it stands now. Of the others a token bucket goes on with one of equal
-// Per, or else with any that is left, and a window with one of its kind, length and offset, all in order. By
-// position alone, a limit put in front would hand every other one's level to its neighbour.
+// inherit returns, for each limit of b, the limit of old whose state it continues; nil for none. An unchanged
+// limit continues itself, in any position. Of the others, a token bucket continues one of equal Per, else any
+// that is left; a window continues one of its kind, length and offset, in order. By position alone, a limit
+// inserted in front would give each other limit its neighbour's level.
 func inherit(old, b *Bucket) []tally {
 	from := make([]tally, len(b.limits))
 	if old.bare() {
@@ -290,7 +292,7 @@ func inherit(old, b *Bucket) []tally {
 	return from
 }
 
-// inForce is the configuration as processes propose it and hear of it: with a switch in place of its limits.
+// inForce returns the configuration as processes propose and hear it: a switch takes the place of its limits.
 func (b *Bucket) inForce() lease.Config {
 	c := b.config
 	if b.switched != SwitchNone {
@@ -299,13 +301,13 @@ func (b *Bucket) inForce() lease.Config {
 	return c
 }
 
-// bare reports whether there are no limits beneath the switch: the bucket began with it.
+// bare reports whether the bucket began with a switch and has no limits beneath it.
 func (b *Bucket) bare() bool {
 	return b.switched != SwitchNone && SwitchOf(b.config.Limits) != SwitchNone
 }
 
-// beneath is c, which proposes a switch, with the limits that stay beneath it: those of b, if it has any and
-// they are counted with the same overcommit.
+// beneath returns c, which proposes a switch, with the limits that stay beneath the switch: those of b, if
+// there are any and c counts them with the same overcommit.
 func (b *Bucket) beneath(c lease.Config) lease.Config {
 	if !b.bare() && c.Overcommit == b.config.Overcommit {
 		c.Limits = b.config.Limits

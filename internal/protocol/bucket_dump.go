@@ -7,10 +7,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Executed is how many calls b has executed, apart from those that it answered from a record.
+// Executed returns how many calls b has executed, without those that it answered from a record.
 func (b *Bucket) Executed() int64 { return b.executed }
 
-// Level is the whole tokens that every limit had when b was last settled; 0 where b does not exist.
+// Level returns the whole tokens that every limit had when b was last settled; 0 if b does not exist.
 func (b *Bucket) Level() int64 {
 	if !b.exists {
 		return 0
@@ -18,10 +18,10 @@ func (b *Bucket) Level() int64 {
 	return max(0, b.available(0))
 }
 
-// Ledger is the tokens that processes hold, as b last heard.
+// Ledger returns the tokens that processes hold, as last reported to b.
 func (b *Bucket) Ledger() int64 { return b.ring.ledger() }
 
-// Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening.
+// Clone returns a deep copy of b: the state of a replica that has stopped listening.
 func (b *Bucket) Clone() *Bucket {
 	c := b.copied()
 	c.records = maps.Clone(b.records)
@@ -32,7 +32,7 @@ func (b *Bucket) Clone() *Bucket {
 	return c
 }
 
-// DropRecord forgets one holder's record, as a server that evicts keys may.
+// DropRecord forgets one holder's record, as a server that evicts keys may do.
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 
 // Dump copies everything that b remembers.
@@ -80,7 +80,7 @@ func (d BucketDump) AtRest() BucketDump {
 	return b.Dump()
 }
 
-// bucket is that of d, without its ring, shares and records.
+// bucket returns the Bucket of d without its ring, shares and records.
 func (d *BucketDump) bucket() Bucket {
 	b := Bucket{
 		exists: true, config: d.Config, switched: d.Switch, limits: tallies(&d.Config),
@@ -96,9 +96,9 @@ func (d *BucketDump) bucket() Bucket {
 	return b
 }
 
-// At returns d, and the result of Inspect, when the server's clock says clock and no call has come since. Of
-// the records those are left whose lease has not ended, with the place where they are now: for readers of a
-// bucket that is kept elsewhere. Config must be valid, and the numbers those of a bucket.
+// At returns d, and the result of Inspect, when the server's clock says clock and no call has come since. It
+// keeps only records whose lease has not ended, at their present place. It serves readers of a bucket that is
+// stored elsewhere. Config must be valid, and the numbers must be those of a bucket.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := d.bucket()
 	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}

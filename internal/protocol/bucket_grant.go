@@ -8,7 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// credit is step 6. Tokens that come back count only for a known call; debt and charge count for every one.
+// credit is step 6. Returned tokens count only for a known call; debt and charge count for every call.
 func (b *Bucket) credit(r *lease.Request, known bool) {
 	b.refunded = [lease.LimitsMax]int64{}
 	m := b.at()
@@ -25,9 +25,9 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 	}
 }
 
-// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is the
-// tokens of the other holders; alone says that none was active within T. A holder without a live record has
-// the share of a Target, so that it need not wait.
+// draw is the arithmetic of step 7: it computes the grant and subtracts it from every level. others is the
+// tokens of the other holders; alone reports that no other holder was active within T. A holder without a
+// live record gets the share of a Target, so that it need not wait.
 func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
 	if !live {
 		rec.debit = debit{}
@@ -37,7 +37,7 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 		if b.switched == SwitchBlocked || r.Waiting < r.Need {
 			return 0
 		}
-		// Nothing is leased: what came back later would count for the limits beneath.
+		// Nothing is leased: tokens that came back later would count for the limits beneath the switch.
 		return min(r.Want, r.Waiting)
 	}
 	available := max(0, b.available(r.Headroom))
@@ -64,14 +64,14 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 	return g
 }
 
-// sees is the whole tokens of l, rounded down, as a caller with this headroom sees them. It is below 0 where a
-// charge is owed, or the headroom is not there.
+// sees returns the whole tokens of l, rounded down, as a caller with this headroom sees them. It is negative
+// if a charge is owed or the level is below the headroom.
 func sees(l tally, m *moment, headroom float64) int64 {
 	sp := l.about()
 	return exact.FloorDiv(l.free(m), sp.Unit) - kept(sp.Capacity, headroom)
 }
 
-// available is the whole tokens that a caller with this headroom sees in every limit.
+// available returns the whole tokens that a caller with this headroom sees in every limit.
 func (b *Bucket) available(headroom float64) int64 {
 	n, m := int64(exact.MaxUnits), b.at()
 	for _, l := range b.limits {
@@ -92,7 +92,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 		Frozen: exact.Duration(max(0, b.frozen-b.now)),
 		Target: exact.Duration(int64(target)),
 	}
-	// A T that has grown since is not that of a stored grant, whose place lasts for the earlier one.
+	// T may have grown since a stored grant, whose place lasts for the earlier T.
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))
 	g.Levels, g.Next = b.levels(r.Headroom)
 	if least := max(1, r.Need); rec.granted < least {
@@ -115,7 +115,7 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	}
 }
 
-// waitFor is the microseconds until a caller with this headroom sees n tokens in every limit.
+// waitFor returns the microseconds until a caller with this headroom sees n tokens in every limit.
 func (b *Bucket) waitFor(n int64, headroom float64) (longest int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -124,8 +124,8 @@ func (b *Bucket) waitFor(n int64, headroom float64) (longest int64) {
 	return longest
 }
 
-// levels are the whole tokens that a caller with this headroom sees of every level, and the time until it
-// has one more without further draws; 0 where it is full.
+// levels returns the whole tokens that a caller with this headroom sees in each level, and the time until it
+// sees one more without further draws; 0 for a full level.
 func (b *Bucket) levels(headroom float64) (
 	tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration,
 ) {
@@ -142,7 +142,7 @@ func (b *Bucket) levels(headroom float64) (
 	return tokens, next
 }
 
-// fastest is the highest rate of the limits, in tokens per microsecond.
+// fastest returns the highest rate of the limits, in tokens per microsecond.
 func (b *Bucket) fastest() (r float64) {
 	for _, l := range b.limits {
 		r = max(r, l.about().rate())
@@ -171,14 +171,14 @@ func (b *Bucket) fairView(r *lease.Request) fairView {
 		}
 	}
 	v.own = v.rate / v.weight
-	// A caller that sees nothing knows nothing of how the others share what it leaves them.
+	// A caller that sees no tokens knows nothing of how the others share the headroom.
 	if v.level >= 0 {
 		v.steer = v.level
 	}
 	return v
 }
 
-// switchLevels are the levels of the switch: nothing for a century, or all that can be counted.
+// switchLevels returns the level of the switch: nothing for a century, or the largest count.
 func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	l := b.switched.Limits()[0]
 	level = -kept(l.Capacity(), headroom)
@@ -188,11 +188,11 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	return level + l.Capacity(), 0
 }
 
-// Calls of a large fleet, docs/protocol.md section 7.8: they come near their budget,
-// Policy.CallsPerSecond. Each of n holders calls once in n/budget seconds then, so leases are to
-// last for as long, as far as the burst allows: a token that is leased is not refilled.
+// Calls of a large fleet, docs/protocol.md section 7.8: their rate stays near the budget,
+// Policy.CallsPerSecond. Each of n holders then calls once in n/budget seconds, and its lease should last as
+// long. The burst bounds that, because a leased token is not refilled.
 
-// holders is how many holders of this weight would weigh as much as all that are active; 0 where none is.
+// holders returns the active weight in holders of this weight; 0 if none is active.
 func (b *Bucket) holders(weight int64) float64 {
 	active := b.ring.weightSum()
 	if active == 0 {
@@ -201,7 +201,7 @@ func (b *Bucket) holders(weight int64) float64 {
 	return float64(max(active, weight)) / float64(weight)
 }
 
-// fills is the microseconds in which the limit that takes least makes its burst and the overcommit.
+// fills returns the microseconds in which the fastest limit refills its burst and the overcommit.
 func (b *Bucket) fills() float64 {
 	least := math.Inf(1)
 	for _, l := range b.limits {
@@ -210,9 +210,9 @@ func (b *Bucket) fills() float64 {
 	return least
 }
 
-// pace returns, for a holder of this weight, the Target in force, in microseconds, how long to wait
-// after a short grant, in microseconds, or 0 where that is no longer than the configured Target, and
-// whether the budget of calls wants less than one call in the configured Target.
+// pace returns, for a holder of this weight, the Target in force and the wait after a short grant, both in
+// microseconds. The wait is 0 if it is no longer than the configured Target. crowded reports whether the
+// budget allows less than one call per configured Target.
 func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
 	n, fills, configured := b.holders(weight), b.fills(), float64(exact.Micros(b.config.Target))
 	pause = pauseOf(&b.config, n, fills, float64(b.ttl))

@@ -10,20 +10,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Client is one process's side of one key: it decides when to call the bucket and how much to ask for
+// Client is one process's side of one key. It decides when to call the bucket and how much to ask for
 // (docs/protocol.md section 8), and which request is served when (section 9). It is a state machine without
-// goroutines and I/O. Its user tells it the time, and the same inputs give the same outputs.
+// goroutines and I/O. The user passes in the time, and equal inputs give equal outputs.
 //
-// Requests take tokens from Holder.Pool. One that the pool refuses goes to Decide, and from there perhaps
-// to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
-// Serve, its failure to Fail. The package comment shows this loop.
+// Requests take tokens from Holder.Pool. A request that the pool refuses goes to Decide, and from there
+// perhaps to Enqueue. Tick says when a call is due, and Build makes it. The reply goes to Accept and then to
+// Serve, a failure to Fail. The package comment shows this loop.
 //
-// Its parts have their sections in docs/protocol.md. Holder holds the tokens and the open call (5), sizer sizes
+// Its parts follow sections of docs/protocol.md. Holder holds the tokens and the open call (5), sizer sizes
 // leases and times reports (8.5 to 8.10), Denials counts denials and times them (5.14, 8.11), Failures judges
-// whether the store can be asked (8.12), fallback decides without it (8.14), Line serves those that wait (9).
+// whether the store can be asked (8.12), fallback decides without the store (8.14), Line serves waiting
+// requests (9).
 //
-// The pool's takes and Drawn, Low, Denials.ShutUntil and Capacity are for any number of goroutines.
-// Everything else is serialised by a lock of the user's.
+// Any number of goroutines may take from the pool and call Drawn, Low, Denials.ShutUntil and Capacity. The
+// user serialises everything else with a lock.
 //
 // The zero value is not usable; see Start. A Client may not be copied.
 type Client struct {
@@ -36,17 +37,17 @@ type Client struct {
 	Line     line
 
 	stage   stage
-	low     bool        // a Take has reported low since the last call
-	tookLow atomic.Bool // and since the last Tick
+	low     bool        // a take has reported low since the last call
+	tookLow atomic.Bool // the same, since the last Tick
 
-	resets     int   // of the bucket that are under way: no waiting request is turned away meanwhile
-	returnFrom int64 // then calls give everything back, until one with this seq or a later one has ended
+	resets     int   // resets of the bucket under way: no waiting request is turned away meanwhile
+	returnFrom int64 // during resets calls give everything back, until one with this seq or a later one has ended
 
 	usedSeen int64         // attempts when restAt was set
-	restAt   clock.Instant // when the key may go to rest, if it stays unused; 0 while it is in use
+	restAt   clock.Instant // when the key may go to rest if it stays unused; 0 while it is in use
 }
 
-// stage is how far a Client has come in its life.
+// stage is a Client's stage of life.
 type stage int8
 
 const (
@@ -55,15 +56,15 @@ const (
 	closed
 )
 
-// ClientConfig is the configuration with which a Client starts. Its Policy and Config were validated before.
+// ClientConfig is the configuration of a Client. Its Policy and Proposed must be valid.
 type ClientConfig struct {
-	ID          string        // the instance id; differs between processes
+	ID          string        // the instance id, unique among the processes
 	Policy      *lease.Policy // may be shared
 	Proposed    *lease.Config // see Policy.ConfigFor; may be shared
 	CallTimeout time.Duration
 	Seed        uint64 // of the jitter
-	// Stripes is the number of Ps, each of which has a part of the Pool where several take at once.
-	// Which take reports low then depends on the scheduler, so a simulation leaves it 0.
+	// Stripes is the number of Ps. Each gets a stripe of the Pool when several take at once. The scheduler
+	// then decides which take reports low, so a simulation leaves Stripes 0.
 	Stripes int
 }
 
@@ -84,9 +85,9 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.KnowLimits(s.config.Limits)
 }
 
-// Propose changes what this process proposes. Before the first reply it is in force at once, and
-// otherwise when the bucket says so: that is 2 T after the last call of any process that proposes
-// what is in force now, this one included, under an equal version. p was validated before.
+// Propose changes this process's proposed configuration. Before the first reply it is in force at once. Later
+// it is in force when the bucket says so: under an equal version, 2 T after the last call of any process that
+// proposes the present one. p must be valid.
 func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	if equal(p, c.settings.own) && p.TTL == c.settings.own.TTL {
 		return
@@ -101,15 +102,15 @@ func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	}
 }
 
-// Insist says that what is proposed is to be in force with the next call: where the reply to one
-// that is sent from now on names another configuration of an equal version, that is a conflict.
+// Insist demands that the proposal be in force with the next call: if the reply to a call sent from now on
+// names another configuration of an equal version, that is a conflict.
 func (c *Client) Insist(now clock.Instant) {
 	c.settings.conflictsFrom = min(c.settings.conflictsFrom, now)
 }
 
-// BeginReset has a call give everything back before the bucket is reset or gets other limits, and no call ask
-// for more until EndReset. The call has this seq or a later one; with 0 none is made, as nothing is held. No
-// waiting request is turned away meanwhile.
+// BeginReset makes a call give everything back before the bucket is reset or its limits are set. Until
+// EndReset no call asks for more, and no waiting request is turned away. The returning call has this seq or a
+// later one; a seq of 0 means that nothing is held and no call is needed.
 func (c *Client) BeginReset(seq int64) {
 	if c.resets++; c.resets == 1 {
 		c.returnFrom = 0
@@ -117,14 +118,14 @@ func (c *Client) BeginReset(seq int64) {
 	c.returnFrom = max(c.returnFrom, seq)
 }
 
-// EndReset ends what BeginReset began.
+// EndReset ends the reset that BeginReset began.
 func (c *Client) EndReset() { c.resets-- }
 
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.Holder.ended >= seq }
 
-// BucketChanged says that limits were set or the bucket was reset, so that what was last heard of it is
-// outdated: it ends the delay after a shortfall and makes a call due. What is held was leased before and is
+// BucketChanged records that limits were set or the bucket was reset, so that the last reply is outdated. It
+// ends the delay after a shortfall and makes a call due. The holding was leased before the change and is
 // burnt. limits are those in force now.
 func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.Holder.burn()
@@ -137,15 +138,15 @@ func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.KnowLimits(limits)
 }
 
-// Leave gives everything back. Requests that wait end with VerdictClosed; Tick or Fail closes c in the end.
+// Leave gives everything back. Waiting requests end with VerdictClosed. Tick or Fail closes c in the end.
 func (c *Client) Leave() {
 	c.stage = leaving
 	c.Line.settleAll(Decision{Verdict: VerdictClosed})
 	c.settings.host.Wake(true)
 }
 
-// Close ends the client at once. Requests that wait end with VerdictClosed, and no reply is accepted any
-// more. The holding is burnt here, and expires at the bucket.
+// Close ends the client at once. Waiting requests end with VerdictClosed, and no reply is accepted any more.
+// The holding is burnt here and expires at the bucket.
 func (c *Client) Close() {
 	if c.stage == closed {
 		return
@@ -162,48 +163,48 @@ func (c *Client) Close() {
 // Closed reports whether c has been closed, or has left.
 func (c *Client) Closed() bool { return c.stage == closed }
 
-// TTL is the T in force.
+// TTL returns the T in force.
 func (c *Client) TTL() time.Duration { return c.Holder.heard.ttl }
 
-// Limits are the limits in force. The slice may not be changed.
+// Limits returns the limits in force. The caller must not change the slice.
 func (c *Client) Limits() []lease.Limit { return c.settings.config.Limits }
 
-// Capacity is the largest n that can ever be granted, as far as is known: the smallest burst of the
-// limits in force, less Policy.Headroom. For any number of goroutines.
+// Capacity returns the largest n that can ever be granted, as far as is known: the smallest burst of the
+// limits in force, less Policy.Headroom. Any number of goroutines may call it.
 func (c *Client) Capacity() int64 { return c.Holder.Pool.Capacity() }
 
-// KnowLimits says which limits Capacity goes by from now on. For any number of goroutines.
+// KnowLimits sets the limits by which Capacity goes. Any number of goroutines may call it.
 func (c *Client) KnowLimits(limits []lease.Limit) {
 	c.Holder.Pool.SetCapacity(mostOf(limits, c.settings.policy.Headroom))
 }
 
-// Conflict reports whether another configuration is in force, under the same version, than this
-// process proposes. It begins and ends with a reply. Where processes were deployed with different
-// limits, those that are stored hold until 2 T after the last process that proposes them has
-// called; a higher version ends that at once.
+// Conflict reports whether the configuration in force differs from this process's proposal of the same
+// version. Only a reply begins or ends a conflict. Where processes were deployed with different limits, the
+// stored limits hold until 2 T after the last call that proposes them; a higher version ends the conflict at
+// once.
 func (c *Client) Conflict() bool { return c.Holder.heard.conflict }
 
-// Outdated reports whether the bucket is known to have been changed since the last reply was made.
+// Outdated reports whether the bucket is known to have changed since the last reply.
 func (c *Client) Outdated() bool { return c.settings.outdated() }
 
 // Heard returns the last reply.
 func (c *Client) Heard() Heard { return c.Holder.heard }
 
-// ClientState says where a Client stands. Where several apply it is the last of them.
+// ClientState is a Client's state. Where several apply, the last one in the list counts.
 type ClientState int8
 
 const (
 	StateActive   ClientState = iota // holds tokens
 	StateLow                         // holds few: a prefetch is due
 	StateDry                         // holds none: the next request waits for a call
-	StateDenied                      // the bucket is known to have too little, so no call is made
+	StateDenied                      // the bucket is known to have too little; no call is made
 	StateCold                        // no reply has ever come
 	StateDegraded                    // the last call failed: Policy.Fallback decides
-	StateLeaving                     // gives everything back
-	StateClosed                      // Close was called: it decides nothing any more
+	StateLeaving                     // giving everything back
+	StateClosed                      // Close was called; no request is decided any more
 )
 
-// String is the state's name.
+// String returns the state's name.
 func (s ClientState) String() string {
 	names := [...]string{"active", "low", "dry", "denied", "cold", "degraded", "leaving", "closed"}
 	if s < 0 || int(s) >= len(names) {
@@ -212,7 +213,7 @@ func (s ClientState) String() string {
 	return names[s]
 }
 
-// State says where c stands at now.
+// State returns c's state at now.
 func (c *Client) State(now clock.Instant) ClientState {
 	switch {
 	case c.stage == closed:
@@ -233,9 +234,9 @@ func (c *Client) State(now clock.Instant) ClientState {
 	return StateActive
 }
 
-// Rest returns the Memory of c, to let c go now. It is false where more than an estimate would be lost:
-// tokens, debts, an open call, failures of its own calls, the local share, or that the bucket owes or waits
-// out a loss.
+// Rest returns the Memory of c, so that the caller can drop c. It reports false if more than an estimate
+// would be lost: tokens, debts, an open call, failures of its own calls, the local share, a negative level of
+// the bucket, or a freeze.
 func (c *Client) Rest() (Memory, bool) {
 	h := &c.Holder.heard
 	if !c.Idle() || c.Failures.inARow > 0 || c.fallback.seeded != nil || c.settings.outdated() ||
@@ -256,7 +257,7 @@ func (c *Client) Rest() (Memory, bool) {
 	return m, true
 }
 
-// recall has c, which has just been started, go on where the one ended that Rest was asked of.
+// recall restores into c, which has just been started, the Memory of a Client that went to rest.
 func (c *Client) recall(m Memory) {
 	c.Holder.heard.Memory, c.Holder.heard.active = m, m.byCalls(c.settings.weight)
 	if m.config != nil {
@@ -277,26 +278,26 @@ func (c *Client) recall(m Memory) {
 	c.KnowLimits(c.settings.config.Limits)
 }
 
-// Lifetime is how long after the last use the bucket is full again and every lease has ended:
-// forgetting the client then changes nothing.
+// Lifetime returns how long after the last use the bucket is full again and every lease has ended. After
+// that, forgetting the client changes nothing.
 func (c *Client) Lifetime() time.Duration {
 	return longestToFull(c.settings.config.Limits) + c.Holder.heard.ttl
 }
 
-// takeOver has c, which was just started and has recalled what r was made from, go on with that draw, which
-// was sent at sent for the request w, as with a call of its own that is under way, and with w in its queue.
+// takeOver makes the draw r, sent at sent for the request w, the call under way of c. c has just been started
+// and has recalled the Memory that r was made from. w joins c's queue.
 func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Holder.open, c.Holder.isOpen, c.Holder.firstSent = *r, true, sent
 	c.Holder.calling = true
-	if !equal(&r.Config, c.settings.own) { // which was proposed until now
+	if !equal(&r.Config, c.settings.own) { // own was proposed until now
 		c.settings.conflictsFrom = sent.Add(3 * c.TTL())
 	}
 	c.Line.push(w)
 	c.Line.join(r.Seq)
 }
 
-// meet has c, which was just started and knows nothing, go on where u ended, which decided by these
-// limits: c owes what u has admitted.
+// meet restores into c, which has just been started and knows nothing, the local share of u, which decided by
+// these limits. c owes the tokens that u has admitted.
 func (c *Client) meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
 	c.fallback.seeded = &seeded{share: u.share, limits: limits}
 	c.Holder.debt = u.owed(now, limits, c.fallback.dates(now))

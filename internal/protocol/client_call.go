@@ -11,25 +11,25 @@ import (
 // Due is the result of Tick.
 type Due struct {
 	Call bool          // build a call
-	At   clock.Instant // call Tick again, at the latest, whether or not the call is built
+	At   clock.Instant // call Tick again by then, whether or not the call is built
 	Use  Use
 }
 
-// Use is how far a key has come on the way to rest.
+// Use says how close a key is to rest.
 type Use int8
 
 const (
-	InUse    Use = iota // asked for, waited for, holding or owing
-	UseEnded            // just now: nothing is held or owed, and no request waits
-	Unused              // for a while
-	Restable            // for a TTL, and nothing is due: Rest may succeed
+	InUse    Use = iota // it has requests, holds or owes tokens
+	UseEnded            // has just ended: nothing is held or owed, and no request waits
+	Unused              // unused for a while
+	Restable            // unused for a TTL, and nothing is due: Rest may succeed
 )
 
-// Low notes that a Take has reported low; the user calls Tick soon. For any number of goroutines.
+// Low records that a take has reported low; the user calls Tick soon. Any number of goroutines may call it.
 func (c *Client) Low() { c.tookLow.Store(true) }
 
-// Tick lets time pass up to now and says what is due. rtt is the 99th percentile of the round trips
-// to the key's node, 0 where it is not known. A client that was leaving may be closed afterwards.
+// Tick advances c to now and says what is due. rtt is the 99th percentile of the round trips to the key's
+// node, 0 if unknown. Tick may close a client that is leaving.
 func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	if c.tookLow.Swap(false) {
 		c.low = true
@@ -53,7 +53,7 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	return d
 }
 
-// use says how far the key has come on the way to rest, and sees to it that a Tick comes in time.
+// use sets d.Use, and d.At so that a Tick comes in time.
 func (c *Client) use(now clock.Instant, d *Due) {
 	if d.Call || !c.Forgettable() {
 		c.restAt = 0
@@ -72,7 +72,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 }
 
 // Forgettable reports whether c may be forgotten: it holds nothing, owes nothing and has no waiting request.
-// At most a denial would be lost, which the next request would learn again.
+// At most a denial is lost, which the next request learns again.
 func (c *Client) Forgettable() bool { return c.stage != closed && c.Line.head == nil && c.Idle() }
 
 // Idle reports whether no call is under way or open, and nothing is held or owed.
@@ -80,8 +80,8 @@ func (c *Client) Idle() bool {
 	return !c.Holder.calling && !c.Holder.isOpen && c.Holder.Pool.Held() == 0 && !c.sizer.owes()
 }
 
-// needs sums up what requests lack. Where a round trip takes as long as CallTimeout, those that
-// wait for one call will have gone when it is answered (9.10): they count as refused.
+// needs sums up the tokens that requests lack. If a round trip takes as long as CallTimeout, requests that
+// wait for one call will have gone when it is answered (9.10), so they count as refused.
 func (c *Client) needs(rtt time.Duration) needs {
 	lacking, refused := c.Line.lacking, c.Line.refused
 	if rtt >= c.settings.callTimeout {
@@ -95,10 +95,10 @@ func (c *Client) needs(rtt time.Duration) needs {
 	}
 }
 
-// advance lets time pass up to now: a lease that has ended is burnt, attempts become demand, and a
-// call that got no answer is given up when a retry is not worth sending any more.
+// advance brings c to now: it burns a lease that has ended, feeds attempts into the demand estimate, and
+// gives up an unanswered call once a retry is not worth sending.
 func (c *Client) advance(now clock.Instant, n needs) {
-	c.Holder.Expire(now) // also while a call is under way: one that hangs does not keep a lease alive
+	c.Holder.Expire(now) // also during a call: a call that hangs keeps no lease alive
 	if now >= c.Holder.Deadline() {
 		c.sizer.leased = 0
 	}
@@ -121,21 +121,21 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	}
 }
 
-// observe feeds the demand estimate with the tokens that were admitted, that were denied, and that requests
-// wait for. arrived of the admitted ones are for requests that wait.
+// observe feeds the demand estimate with the tokens admitted, denied and waited for. arrived counts those of
+// the admitted tokens that served waiting requests.
 func (c *Client) observe(now clock.Instant, arrived int64) {
 	attempts := c.Holder.Account().Admitted - arrived + c.Denials.Count() + c.Line.lacking
 	c.sizer.demand.observe(now, attempts, c.settings.target)
 }
 
-// wants reports whether a request waits for tokens or was refused them. Before the first reply, and on a slow
-// key, one that the pool has denied is no reason for a call.
+// wants reports whether a request waits for tokens or was refused them. A denial by the pool is no reason for
+// a call before the first reply, nor on a slow key.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.Holder.heard.replied && held == 0 && c.sizer.lacked() > c.sizer.missedAtAsk && !c.sizer.slow()
 }
 
-// due says whether a call is due at now, up to which c was advanced, or else when to look again.
+// due reports whether a call is due at now, or else when to look again. The caller has advanced c to now.
 func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant) {
 	held := c.Holder.Pool.Held()
 	next = c.Holder.endsAt()
@@ -147,7 +147,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.Failures.inARow > 0 {
-		// One call at a time, and only where a request needs it, or tokens are on their way back.
+		// Make one call at a time, and only if a request needs it or tokens must go back.
 		if wants || n.closing || c.Holder.isOpen || c.sizer.owes() {
 			return now >= c.Failures.probeAt, min(next, max(c.Failures.probeAt, now))
 		}
@@ -157,7 +157,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 		return true, now
 	}
 	if c.sizer.owes() {
-		// Debts travel with the next report, and make one where none is due.
+		// Debts travel with the next report. If none is due, they make one.
 		if now >= c.sizer.reviewAt {
 			return true, now
 		}
@@ -169,8 +169,8 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	return false, next
 }
 
-// Build opens the call that Tick found due: a retry of the open one while that is worth sending, otherwise a
-// new one under seq, which must be above all earlier ones. The request is valid until the next Build.
+// Build opens the call that Tick found due: a retry of the open call while that is worth sending, otherwise a
+// new call under seq, which must be above all earlier ones. The request is valid until the next Build.
 func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.Request {
 	n := c.needs(rtt)
 	need := int64(0)
@@ -206,7 +206,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 			a.Want, a.Need = 0, 0
 		}
 	}
-	// A lease that does not fit lowered limits would be void, and fill the ledger for a T.
+	// A holding that does not fit lowered limits would become void and fill the ledger for a T.
 	if n.closing || c.settings.outdated() {
 		a.Return = func(held int64) int64 { return held }
 	}
@@ -218,8 +218,8 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	return c.Holder.openCall(now, seq, a)
 }
 
-// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
-// any other, which changes nothing. Serve is to follow.
+// Accept processes the reply to the call under way, or a late reply to it after Fail. ok is false for any
+// other reply, which changes nothing. The caller calls Serve next.
 func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok bool) {
 	c.Denials.attribute()
 	h := &c.Holder.heard
@@ -241,7 +241,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 		b.Heard(now, g.ActiveWeight)
 	} else {
 		if !b.well() {
-			h.calls = calls // many processes call a node that comes back at once
+			h.calls = calls // a node that comes back is called by many processes at once
 		}
 		b.heardCalls(now, c.Holder.open.Weight, g.ActiveWeight, h.byCalls(c.Holder.open.Weight))
 	}
@@ -251,7 +251,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	c.Denials.until = c.Denials.delay(now, g)
 	if c.settings.change == overtaken {
 		c.settings.change, c.Denials.until = outdated, 0
-		c.Holder.burn() // what was leased before the change
+		c.Holder.burn() // leased before the change
 	} else {
 		c.settings.change = unchanged
 		c.KnowLimits(c.settings.config.Limits)
@@ -261,9 +261,9 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	return got, true
 }
 
-// Fail says that the call under way brought no grant. It stays open, so that a retry can carry the same seq
-// and a late reply can still be accepted. Policy.Fallback decides the requests that wait. A client that was
-// leaving is closed: what it holds expires at the bucket.
+// Fail records that the call under way brought no grant. The call stays open, so that a retry can carry the
+// same seq and a late reply can still be accepted. Policy.Fallback decides the waiting requests. A client
+// that is leaving is closed: its holding expires at the bucket.
 func (c *Client) Fail(now clock.Instant, err error) {
 	c.Holder.calling = false
 	c.Holder.ended = max(c.Holder.ended, c.Holder.open.Seq)
@@ -272,7 +272,7 @@ func (c *Client) Fail(now clock.Instant, err error) {
 		c.Holder.giveUp()
 		c.Failures.stales++
 	}
-	// The first time that a call is stale, the store is well.
+	// The first stale call is no sign of a failing store.
 	if !stale || c.Failures.stales > 1 {
 		c.Failures.add(now)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Decide answers a request that the pool has refused, and counts it. VerdictWait is followed by Enqueue.
+// Decide answers a request that the pool has refused, and counts it. After VerdictWait the caller calls
+// Enqueue.
 func (c *Client) Decide(now clock.Instant, a Ask) Decision {
 	d := c.decide(now, a)
 	a.N = a.Most(c.Capacity())
@@ -37,7 +38,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		least, n = 1, min(n, c.Capacity())
 	}
 	c.hasten(now, least, p)
-	c.Holder.Expire(now) // a process that was stopped comes here before its timers run
+	c.Holder.Expire(now) // the timers of a stopped process have not run yet
 	if p == InLine {
 		return c.decideInLine(now, n, a.Deadline)
 	}
@@ -56,12 +57,12 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 		}
 		return c.without(now, least, n, lease.SourceFallback)
 	case s == StateDenied && c.Line.inLine == 0 && c.Denials.spares(least):
-		c.Denials.end() // it was a larger request that the bucket did not have enough for
+		c.Denials.end() // the shortfall was of a larger request
 		c.wake(false)   // Refuse may have asked for a call before
 	case s == StateDenied:
 		c.Line.refused = max(c.Line.refused, n) // asked for when the delay ends
 		if n == 1 {
-			c.Denials.judge(now, c.Line.inLine) // what was left when the reply came may have been spent
+			c.Denials.judge(now, c.Line.inLine) // the rest of the last reply may have been spent
 		}
 		return c.without(now, least, n, lease.SourceLocal)
 	}
@@ -72,7 +73,7 @@ func (c *Client) decide(now clock.Instant, a Ask) Decision {
 	return Decision{}
 }
 
-// without decides without the store. A denial rests on denied.
+// without decides without the store. denied is the Source of a denial.
 func (c *Client) without(now clock.Instant, least, n int64, denied lease.Source) Decision {
 	if took := c.fallback.take(now, least, n); took > 0 {
 		return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: took}
@@ -85,7 +86,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 		return Decision{Verdict: VerdictAdmit, Draw: c.Holder.Pool.Drawn(), Pooled: n, Took: n}
 	}
 	if c.Failures.Degraded() || now < c.Denials.until && c.settings.admitsAll() {
-		c.Refuse(n) // a request wants a probe
+		c.Refuse(n) // the refusal makes a probe worth sending
 		if !c.shareAwaited() && c.fallback.take(now, n, n) > 0 {
 			return Decision{Verdict: VerdictAdmit, Source: lease.SourceFallback, Took: n}
 		}
@@ -96,7 +97,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// hasten shortens the delay after a shortfall for a request that is smaller than what fell short.
+// hasten shortens the delay after a shortfall for a request that is smaller than the one that fell short.
 func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	before := c.Denials.until
 	if now >= before || c.settings.outdated() {
@@ -113,15 +114,15 @@ func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	}
 }
 
-// wake asks for a Tick where no call is under way; the end of one brings a Tick by itself.
+// wake asks for a Tick unless a call is under way, whose end brings one.
 func (c *Client) wake(urgent bool) {
 	if !c.Holder.calling {
 		c.settings.host.Wake(urgent)
 	}
 }
 
-// Refuse notes a request for n tokens that was refused without waiting, and has a call made for it
-// where none is under way: the first since the last call does so for all.
+// Refuse records a request for n tokens that was refused without waiting. The first such request since the
+// last call asks for a new call, if none is under way.
 func (c *Client) Refuse(n int64) {
 	first := c.Line.refused == 0
 	c.Line.refused = max(c.Line.refused, n)
@@ -130,14 +131,14 @@ func (c *Client) Refuse(n int64) {
 	}
 }
 
-// Reopen is called at the time that Host.Shut named.
+// Reopen reviews the denial in advance. The user calls it at the time that Host.Shut named.
 func (c *Client) Reopen(now clock.Instant) {
 	if c.Denials.shutUntil.Load() != 0 {
 		c.Denials.judge(now, c.Line.inLine)
 	}
 }
 
-// RetryAt is when, after now, it is worth while to ask again for n tokens that were denied at now.
+// RetryAt returns when a request for n tokens that was denied at now should ask again.
 func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.Instant {
 	if source == lease.SourceFallback {
 		if at, ok := c.fallback.at(now, n); ok {
@@ -151,9 +152,8 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source lease.Source) clock.
 	return now.Add(max(c.settings.rtt, 1)) // the call that the refusal has started is answered by then
 }
 
-// ReadyIn is how long a request for n tokens that begins to wait in line at now is likely to wait, by what
-// was heard and without draws of other processes; math.MaxInt64 where nothing is known, or n is above the
-// burst.
+// ReadyIn estimates how long a request for n tokens that joins the line at now waits, by the last reply and
+// without draws of other processes. It returns math.MaxInt64 if nothing is known or n is above the burst.
 func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	if !c.Holder.heard.replied || c.Failures.Degraded() || c.settings.outdated() || n > c.Capacity() {
 		return math.MaxInt64
@@ -165,9 +165,9 @@ func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	return c.Holder.heard.Outlook(now, missing, c.Holder.Pool.Held(), false).RetryAfter
 }
 
-// earliest is a time before which a request in line cannot have its tokens, not even if other processes gave
+// earliest returns a time before which a request in line cannot have its tokens, even if other processes gave
 // back all that they held at the last reply. ahead is the tokens that the request and those before it lack.
-// It is 0 where no such time is known, or where what is known is older than a T: the next reply will tell.
+// It returns 0 if no such time is known, or if the last reply is older than a T: the next reply will tell.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	if !c.bounded(now) {
 		return 0
@@ -175,48 +175,48 @@ func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	return c.earliestFor(now, ahead-c.Holder.here())
 }
 
-// bounded reports whether what was heard bounds when tokens can be there.
+// bounded reports whether the last reply bounds when tokens can arrive.
 func (c *Client) bounded(now clock.Instant) bool {
 	h := &c.Holder.heard
 	return h.at != 0 && !c.Failures.Degraded() && !c.Outdated() && c.resets == 0 && now < h.at.Add(h.ttl)
 }
 
-// earliestFor is earliest for that many tokens more than here, where it is bounded.
+// earliestFor is earliest for ahead tokens beyond those here; bounded must hold.
 func (c *Client) earliestFor(now clock.Instant, ahead int64) clock.Instant {
 	if ahead <= 0 {
 		return 0
 	}
 	at := max(now, c.Holder.heard.earliest(ahead))
 	if !c.Holder.calling && !c.Denials.spares(ahead) {
-		at = max(at, c.Denials.until) // no call brings any before
+		at = max(at, c.Denials.until) // no call brings tokens before
 	}
 	return at
 }
 
-// Enqueue has w wait, for which Decide has just said VerdictWait. Host.Settled tells how that ends.
-// The user says when w has waited for long enough, with TimeOut or Cancel.
+// Enqueue adds w to the queue, after Decide has returned VerdictWait for it. Host.Settled reports the end of
+// the wait. The user ends a wait that lasts too long with TimeOut or Cancel.
 func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.Line.push(w)
 	urgent := true
 	if w.inLine() {
 		if now < c.Denials.until && c.Denials.spares(c.Line.lackingInLine) {
-			c.Denials.end() // it was a larger request that the bucket did not have enough for
+			c.Denials.end() // the shortfall was of a larger request
 		}
 		if c.Line.inLine == 1 {
-			c.Line.collect(w) // what is left in the pool, which is less than all
+			c.Line.collect(w) // the rest of the pool, which is less than w needs
 		}
 		urgent = now >= c.Denials.until
 	}
 	c.wake(urgent)
 }
 
-// Serve hands out the tokens of an accepted reply, and ends the waits that it shows to be hopeless.
+// Serve hands out the tokens of an accepted reply, then ends the waits that the reply shows to be hopeless.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
 	c.Line.distribute(now, got)
 	c.turnAway(now)
 }
 
-// turnAway ends, after a reply, the waits that are hopeless (9.7).
+// turnAway ends the waits that the reply shows to be hopeless (9.7).
 func (c *Client) turnAway(now clock.Instant) {
 	if c.settings.outdated() || c.resets > 0 {
 		return // the next reply tells
@@ -241,10 +241,10 @@ func (c *Client) turnAway(now clock.Instant) {
 			if at := c.earliestFor(now, ahead); at > w.Deadline {
 				ahead += c.Holder.here() - w.lacks()
 				c.Line.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})
-				ahead -= c.Holder.here() // with what it had collected
+				ahead -= c.Holder.here() // with the tokens that w had collected
 			}
 		case w.asked != seq && c.Line.inLine == 0 && c.Denials.spares(w.least()):
-			// It came during a call for a larger one. askAgain makes another call.
+			// w came during a call for a larger request. askAgain makes another call.
 		case denies:
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceStore})
 		}
@@ -254,8 +254,8 @@ func (c *Client) turnAway(now clock.Instant) {
 	c.askAgain(now)
 }
 
-// askAgain ends the delay after a shortfall if that was for a larger request, which has left, and
-// the bucket is known to have enough for the next one.
+// askAgain ends the delay after a shortfall if the request that fell short has left and the bucket is known
+// to have enough for the next one.
 func (c *Client) askAgain(now clock.Instant) {
 	if w := c.Line.head; w != nil && now < c.Denials.until && c.Denials.spares(w.least()) {
 		c.Denials.end()
@@ -264,7 +264,7 @@ func (c *Client) askAgain(now clock.Instant) {
 }
 
 // shareAwaited reports whether a request in line waits for the local share, which serves it before later
-// ones. A request for more than the share ever holds waits for the store instead, and holds up no other.
+// requests. A request for more than the share can ever hold waits for the store and holds up no other.
 func (c *Client) shareAwaited() bool {
 	if c.Line.inLine == 0 || c.fallback.seeded == nil {
 		return false
@@ -278,29 +278,29 @@ func (c *Client) shareAwaited() bool {
 	return false
 }
 
-// serveWithout decides waiting requests without the store, first in first out. A request in line that is not
-// served waits on: for the local share, which again says when to look at, or for the store.
+// serveWithout decides waiting requests without the store, first in, first out. A request in line that is not
+// served waits on, for the store or for the local share; again is when to look at the share again.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
-	blocked := false // by one in line that the local share has too little for
+	blocked := false // by a request in line for which the local share has too little
 	for w := c.Line.head; w != nil; {
 		next := w.next
 		if w.inLine() && !blocked {
-			c.Line.collect(w) // what the one before gave back when the fallback served it
+			c.Line.collect(w) // tokens that the request before returned when the fallback served it
 		}
 		if !blocked && w.lacks() == 0 {
 			c.Line.settle(w, Decision{Verdict: VerdictAdmit})
 		} else if !blocked && (c.Line.serveUpTo(w, lease.SourceLocal) || c.settleFallback(now, w)) {
-			// it is served
+			// The request is served.
 		} else if !w.inLine() {
 			c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 		} else if at, ok := c.fallback.at(now, w.N); ok && !blocked {
-			// Not at once, or a refusal for any other reason would be repeated without end.
+			// Not at once: a refusal for any other reason would be repeated endlessly.
 			blocked, again = true, max(at, now.Add(fallbackPause))
 		}
 		alike := c.Line.lacking == c.Line.lackingInLine // all the others are in line
 		if alike && w.waiting && (blocked || c.fallback.seeded == nil) && c.Holder.Pool.Held() == 0 {
-			return again // they get nothing, either, and there may be many
+			return again // the others get nothing either, and there may be many
 		}
 		w = next
 	}
@@ -319,8 +319,8 @@ func (c *Client) settleFallback(now clock.Instant, w *Waiter) bool {
 	return took > 0
 }
 
-// TimeOut ends the wait of a request that waits for one call, after CallTimeout, unless it has
-// ended. Whether it is admitted is up to Policy.Fallback.
+// TimeOut ends the wait of a request that waits for one call, after CallTimeout; a request that no longer
+// waits is left alone. Policy.Fallback decides whether it is admitted.
 func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return
@@ -328,13 +328,14 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !c.Line.serveUpTo(w, lease.SourceLocal) && !c.settleFallback(now, w) {
 		c.Line.settle(w, Decision{Verdict: VerdictDeny, Source: lease.SourceFallback})
 	}
-	if c.Holder.Pool.Held() > 0 { // with none it would look at all of many requests for each that times out
+	if c.Holder.Pool.Held() > 0 { // with an empty pool each time-out would walk a long queue for nothing
 		c.Line.serveFromPool()
 	}
-	c.settings.host.Wake(false) // there may be something to give back now
+	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// Cancel ends the wait of a request whose user does not wait any more, unless it has ended.
+// Cancel ends the wait of a request whose caller has stopped waiting; a request that no longer waits is left
+// alone.
 func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return
@@ -342,16 +343,16 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	c.Line.settle(w, Decision{Verdict: VerdictCancelled})
 	c.Line.serveFromPool()
 	c.askAgain(now)
-	c.settings.host.Wake(false) // there may be something to give back now
+	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// GiveBack gives back n tokens of draw d with which a request was admitted, as if it had never been
-// asked: by now they are worth what was not refilled since, or nothing where the bucket is another
-// one. Decision says d and pooled, the part that may go back to the pool; of tokens that the user
-// took from Pool itself that is all of them, with the Draw that Pool.Drawn gave before. After Rest
-// the next Client of the key takes them, with a pooled of 0.
+// GiveBack returns n tokens of draw d that an admitted request did not use. Their worth is the part that was
+// not refilled since; for another incarnation of the bucket it is nothing. d and pooled, the part that may go
+// back to the pool, come from the Decision; for tokens that the user took from Pool itself, pooled is n and d
+// is the Draw that Pool.Drawn gave before. After Rest the next Client of the key takes them, with a pooled of
+// 0.
 //
-// It is false for a Client that is closed, which counts them as admitted: they are burnt.
+// A closed Client burns the tokens, counts them as admitted and returns false.
 func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool {
 	if c.stage == closed {
 		return false
@@ -364,9 +365,9 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	return true
 }
 
-// Charge has the bucket take n tokens more than this process was granted, or as many as Policy.MaxOvershoot
-// allows one request, now or when it has them: a request was admitted for fewer than it has then used. It
-// returns how many that are. A Client that is closed before the next call has been answered forgets them.
+// Charge makes the bucket take n tokens beyond the grants, at most Policy.MaxOvershoot's worth per request,
+// now or when it has them. It serves requests that used more than they were admitted for. It returns the
+// number charged. A Client that is closed before the next call is answered forgets the charge.
 func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	burst := int64(exact.MaxUnits)
 	for _, l := range c.settings.limitsNow() {
@@ -380,5 +381,6 @@ func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	return n
 }
 
-// defaultOvershoot is Policy.MaxOvershoot's default: far beyond any estimate, paid in ten bursts' time.
+// defaultOvershoot is Policy.MaxOvershoot's default: far above any estimate, and paid off in the refill time
+// of ten bursts.
 const defaultOvershoot = 10

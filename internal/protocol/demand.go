@@ -16,8 +16,8 @@ type demand struct {
 	at         clock.Instant
 }
 
-// observe takes in the total number of attempts up to now. A sample with no time since the last one
-// is merged with the next, because a rate over zero seconds is not a number.
+// observe adds the total number of attempts up to now. A sample without time since the last one is merged
+// into the next, as it has no rate.
 func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
 	dt := now.Sub(d.at).Seconds()
 	if dt <= 0 {
@@ -30,18 +30,18 @@ func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration
 	d.at = now
 }
 
-// weigh is the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for short ones, but
-// the same on every machine to the last bit, which the simulator needs. For the same reason
-// products are rounded by float64(x*y): some processors would fuse them with the sum that follows.
+// weigh returns the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for short ones, but equal
+// to the last bit on every machine, which the simulator needs. For the same reason float64(x*y) rounds each
+// product: some processors would fuse it with the following sum.
 func weigh(dt, halfLife float64) float64 {
 	return dt / (dt + float64(halfLife*math.Log2E))
 }
 
-// rate is d of docs/protocol.md section 8.
+// rate returns d of docs/protocol.md section 8.
 func (d *demand) rate() float64 { return max(d.fast, d.slow) }
 
-// expected is a number of attempts within span that a Poisson process of the present rate exceeds
-// about once in a thousand times: its mean and three standard deviations.
+// expected returns a number of attempts within span that a Poisson process of the present rate exceeds about
+// once in a thousand times: the mean plus three standard deviations.
 func (d *demand) expected(span time.Duration) float64 {
 	return spread(float64(d.rate() * span.Seconds()))
 }
@@ -49,16 +49,16 @@ func (d *demand) expected(span time.Duration) float64 {
 func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }
 
 const (
-	// latencySamples are how many are kept: the 99th percentile of these is the second largest. From
-	// latencyFew on, one that is larger than all others counts as a stall.
+	// latencySamples is how many samples are kept; their 99th percentile is the second largest. From
+	// latencyFew samples on, a single largest one counts as a stall.
 	latencySamples, latencyFew = 128, 16
 	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
 	latencySpan = 3 * time.Second
 )
 
-// Latency estimates the 99th percentile of the round trips of the last seconds to one node of a
-// store, which Client.Tick and Build want. Where there were few, the latest few count, however old.
-// The zero value knows none. Goroutines that share one need a lock.
+// Latency estimates the 99th percentile of the latest round trips to one node of a store, for Client.Tick and
+// Build. The latest few samples count, however old. The zero value has no samples. Goroutines that share a
+// Latency need a lock.
 type Latency struct {
 	samples [latencySamples]struct {
 		took time.Duration
@@ -66,20 +66,20 @@ type Latency struct {
 	}
 	n      int
 	p99    time.Duration
-	looked clock.Instant // when p99 was last taken from the samples
+	looked clock.Instant // when p99 was last computed
 }
 
-// Add takes in that a round trip ended now and took so long. One that failed says nothing.
+// Add adds a round trip of length d that ended now. The caller adds no failed ones.
 func (l *Latency) Add(now clock.Instant, d time.Duration) {
 	s := &l.samples[l.n%latencySamples]
 	s.took, s.at = d, now
 	l.n++
-	// A rise is taken over at once. Otherwise looking every eighth time, or after a while, is enough.
+	// Take over a rise at once. Otherwise recompute every eighth time or after a while.
 	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.looked) < latencySpan/8 {
 		return
 	}
 	l.looked = now
-	var first, second time.Duration // the largest
+	var first, second time.Duration // the largest two
 	have := 0
 	for ; have < min(l.n, latencySamples); have++ {
 		s := &l.samples[(l.n-1-have)%latencySamples]
@@ -88,21 +88,21 @@ func (l *Latency) Add(now clock.Instant, d time.Duration) {
 		}
 		first, second = max(first, s.took), max(second, min(first, s.took))
 	}
-	// The second largest, so that one stall changes nothing. With few samples it is the largest.
+	// Use the second largest, so that one stall changes nothing. With few samples use the largest.
 	if l.p99 = first; have >= latencyFew {
 		l.p99 = second
 	}
 }
 
-// Quantile is the 99th percentile; 0 before the first sample.
+// Quantile returns the 99th percentile; 0 before the first sample.
 func (l *Latency) Quantile() time.Duration { return l.p99 }
 
-// pace is the demand of a key at rest: the two means of demand, but in requests per second, because
-// what a lease saves is calls. There may be a million of them, so they are short numbers.
+// pace is the demand of a key at rest: the two means of demand, but in requests per second, because a lease
+// saves calls. A process may have a million of them, so they are float32.
 type pace struct{ fast, slow float32 }
 
-// after returns p after a time since the last request, in which 0 or 1 requests came. Unlike demand it takes
-// in each request by itself: as a rate of one in that time, kept for that time.
+// after returns p after a time without requests, in which 0 or 1 requests came. Unlike demand, it adds each
+// request by itself.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {

@@ -8,36 +8,36 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// denials counts what is denied, and knows for how long the bucket has too little: docs/protocol.md sections
+// denials counts denied tokens and records until when the bucket has too little: docs/protocol.md sections
 // 5.14 and 8.11.
 type denials struct {
 	*settings
 	sizer      *sizer
-	tokens     int64         // of requests that Decide or the end of a wait has denied
-	attributed int64         // of Count: those that are, or were, in byLimit
-	told       int64         // of attributed: what calls have carried to the bucket
-	byLimit    []denial      // until Collect
-	until      clock.Instant // the bucket is known to have too little until then; 0 where it is not
-	shutUntil  atomic.Int64  // the same, as far as it concerns requests for one token
+	tokens     int64         // denied by Decide or at the end of a wait
+	attributed int64         // part of Count that byLimit has had
+	told       int64         // part of attributed that calls have reported to the bucket
+	byLimit    []denial      // since the last Collect
+	until      clock.Instant // the bucket is known to have too little until then; 0 if it is not
+	shutUntil  atomic.Int64  // the same for requests for one token
 }
 
-// denial has the tokens that a limit has denied.
+// denial is the number of tokens that a limit has denied.
 type denial struct {
 	limit  lease.Limit
 	tokens int64
 }
 
-// Count counts the tokens that requests asked for and did not get so far: by Decide, at the end of a
-// wait, and by Pool.Miss. A request above the burst counts none.
+// Count returns the tokens that requests asked for and did not get so far: by Decide, at the end of a wait,
+// and by Pool.Miss. A request above the burst counts none.
 func (d *denials) Count() int64 { return d.tokens + d.holder.Pool.Missed() }
 
-// settled counts as denied what the answer leaves of the request a.
+// settled counts as denied the part of the request a that answer does not admit.
 func (d *denials) settled(a Ask, answer *Decision) {
 	switch answer.Verdict {
 	case VerdictWait, VerdictClosed, VerdictExceedsBurst:
 		return
 	case VerdictCancelled:
-		if d.policy.Shadow { // which counts as shadowed what was denied
+		if d.policy.Shadow { // Shadow counts the denied tokens as shadowed
 			return
 		}
 	}
@@ -49,7 +49,7 @@ func (d *denials) settled(a Ask, answer *Decision) {
 // Book counts n tokens as denied.
 func (d *denials) Book(n int64) { d.tokens += n }
 
-// attribute counts what was denied since it was last called to the limit that binds, by what is known now.
+// attribute assigns the denials since its last call to the limit that binds now.
 func (d *denials) attribute() {
 	n := d.Count() - d.attributed
 	if n <= 0 {
@@ -66,8 +66,8 @@ func (d *denials) attribute() {
 	d.byLimit = append(d.byLimit, denial{l, n})
 }
 
-// tell is how many tokens were denied since it was last called, for one call to report. They
-// decide nothing, so they are lost where that call is given up or the key rests before it.
+// tell returns how many tokens were denied since its last call, for one call to report. The figure is
+// informational, so it is lost if that call is given up or the key rests first.
 func (d *denials) tell() int64 {
 	d.attribute()
 	n := min(d.attributed-d.told, lease.WaitingMax)
@@ -75,8 +75,8 @@ func (d *denials) tell() int64 {
 	return n
 }
 
-// Collect calls f with the tokens that were denied since it was last called, and the limit
-// that was the reason, as far as was known when they were: that with the longest wait.
+// Collect calls f with the tokens denied since its last call and the limit that denied them. As far as was
+// known at the denial, that is the limit with the longest wait.
 func (d *denials) Collect(f func(l lease.Limit, tokens int64)) {
 	d.attribute()
 	for _, d := range d.byLimit {
@@ -85,30 +85,30 @@ func (d *denials) Collect(f func(l lease.Limit, tokens int64)) {
 	d.byLimit = d.byLimit[:0]
 }
 
-// delay is when the delay ends that the reply g asks for; 0 where it asks for none.
+// delay returns the end of the delay that the reply g asks for; 0 if it asks for none.
 func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	if !g.Short || g.Delay <= 0 {
 		return 0
 	}
-	// Limits that are changed or reset elsewhere are to be followed within T, and what was drawn for a
-	// request that has gone can be given back only while the bucket knows the holder.
+	// The process must follow limits that are changed or reset elsewhere within T. Tokens drawn for a request
+	// that has gone can be given back only while the bucket knows the holder.
 	longest := d.heard.ttl / 4 * 3
 	delay := min(g.Delay, longest)
 	switch {
 	case d.large():
 		delay = min(d.spreadDelay(delay), longest)
 	case !d.alone():
-		// Not more: a tenth of a long delay would leave the next token of a small burst lying about.
+		// A tenth of a long delay would waste the next token of a small burst, so half a Target bounds it.
 		span := min(delay, d.target/2) / 10
 		delay = min(delay+time.Duration(d.next()%uint64(span+1)), longest)
 	}
-	// Counted from the sending, as the next call takes as long to the bucket as this one did: from the
-	// reply on, a round trip of a small burst's refill would be lost with each token.
+	// Count from the sending, as the next call takes as long to reach the bucket. Counted from the reply,
+	// each token of a small burst would lose the refill of a round trip.
 	return max(now+1, d.holder.firstSent.Add(delay))
 }
 
-// spreadDelay moves a delay by up to half of itself. The members of a large fleet that are short at
-// one moment would otherwise come back at one moment, and so find the bucket empty again for ever.
+// spreadDelay moves a delay by up to half of itself. Members of a large fleet that are short at one moment
+// would otherwise come back at one moment and find the bucket empty again and again.
 func (d *denials) spreadDelay(delay time.Duration) time.Duration {
 	return delay/2 + time.Duration(d.next()%uint64(delay+1))
 }
@@ -119,9 +119,10 @@ func (d *denials) end() {
 	d.shut(0)
 }
 
-// delayFor is when the delay after a shortfall ends for n tokens. It is sooner for fewer than fell short,
-// which the bucket had left then, or, where no other process draws from it, will have by refill: but at least
-// half a Target after the call, unless others draw from it and a lease would hold no more than one token.
+// delayFor returns the end of the delay after a shortfall for n tokens. It is sooner if n is smaller than the
+// request that fell short: the bucket had n left, or will have it by refill if no other process draws from
+// it. It is at least half a Target after the call, unless others draw from the bucket and a lease would hold
+// at most one token.
 func (d *denials) delayFor(n int64) clock.Instant {
 	missing := n - d.holder.Pool.Held()
 	if d.until == 0 || d.heard.shortOf == 0 || missing >= d.heard.shortOf {
@@ -141,14 +142,14 @@ func (d *denials) delayFor(n int64) clock.Instant {
 	return min(d.until, at)
 }
 
-// spares reports whether the bucket, from which no other process draws, and this one are known to have n
-// tokens: it was a larger request that they did not have enough for.
+// spares reports whether this process and the bucket, from which no other process draws, are known to have n
+// tokens together. Then a larger request caused the shortfall.
 func (d *denials) spares(n int64) bool {
 	return d.alone() && n <= d.heard.level()+d.holder.Pool.Held()
 }
 
-// judge decides whether requests for one token are denied in advance: while the bucket is known to be empty,
-// and inLine requests wait in line. It is called after everything that changes what is known.
+// judge decides whether to deny requests for one token in advance: while the bucket is known to be empty, or
+// requests wait in line. It is called after every change of what is known.
 func (d *denials) judge(now clock.Instant, inLine int) {
 	until := d.until
 	if inLine == 0 {
@@ -160,7 +161,7 @@ func (d *denials) judge(now clock.Instant, inLine int) {
 	d.shut(until)
 }
 
-// shut has requests for one token denied until then; 0 lets them ask again.
+// shut denies requests for one token until the given time; 0 lets them ask again.
 func (d *denials) shut(until clock.Instant) {
 	was := d.ShutUntil()
 	if was == 0 && until == 0 {
@@ -169,10 +170,10 @@ func (d *denials) shut(until clock.Instant) {
 	if was == 0 || until == 0 {
 		d.holder.Pool.Deny(until != 0)
 	}
-	d.shutUntil.Store(int64(until)) // after Deny, as a request that reads this counts itself in the stripes
+	d.shutUntil.Store(int64(until)) // after Deny: a request that reads this counts itself in the stripes
 	d.host.Shut(until)
 }
 
-// ShutUntil is until when requests for one token that do not wait in line are denied, because the
-// bucket is known to be empty; 0 where it is not. It is the commonest denial, so it needs no lock.
+// ShutUntil returns until when requests for one token that do not wait in line are denied, because the bucket
+// is known to be empty; 0 if they are not. This denial is the most frequent one, so it takes no lock.
 func (d *denials) ShutUntil() clock.Instant { return clock.Instant(d.shutUntil.Load()) }

@@ -1,9 +1,9 @@
-// Package protocol has both sides of the lease protocol, which docs/protocol.md specifies: Bucket is the
-// central bucket of one key, and Client is one process's side of one key.
+// Package protocol implements both sides of the lease protocol, which docs/protocol.md specifies: Bucket is
+// the central bucket of one key, and Client is one process's side of one key.
 //
-// The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and
-// randomness as a seed. So a simulator runs the very code that production runs, and a test decides when
-// time passes. The bucket's side uses nothing of the client's.
+// The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and randomness
+// as a seed. The simulator therefore runs the code of production, and a test decides when time passes. The
+// bucket's side uses nothing of the client's.
 //
 // # The bucket
 //
@@ -11,8 +11,9 @@
 //
 // # The loop around a Client
 //
-// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its messages.
-// Package hybrid is this loop for millions of keys, and ExampleClient is it for one. On the way of a request:
+// A Client is a state machine. Its user passes in the time, calls it under one lock, and carries its
+// messages. Package hybrid is this loop for millions of keys, and ExampleClient shows it for one. For each
+// request:
 //
 //	if c.Pool.TakeN(n).OK() { // any goroutine, without the lock; TookLow asks for c.Low()
 //		return true
@@ -25,7 +26,7 @@
 //		answer(d)
 //	}
 //
-// When Host.Wake asks for a Tick, and at due.At of the last one:
+// When Host.Wake asks for a Tick, and at due.At of the last Tick:
 //
 //	due := c.Tick(now(), rtt)
 //	if due.Call { // and Breaker.Admit, or else again at Breaker.Turn
@@ -33,7 +34,7 @@
 //	}
 //	tickAgainAt(due.At)
 //
-// For each answer, or when there has been none for too long:
+// For each answer, or when none has come for too long:
 //
 //	if got, ok := c.Accept(now(), &grant); ok {
 //		c.Serve(now(), got)

@@ -4,7 +4,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere. Levels
+// BucketDump is everything a Bucket remembers, for comparison with a bucket that is stored elsewhere. Levels
 // are in units (see Scale), times and durations in microseconds, tokens and weights per slot of the ring.
 type BucketDump struct {
 	Exists bool
@@ -24,19 +24,19 @@ type BucketDump struct {
 	Share                              float64
 	Updated, ContendedUntil, IdleSince int64
 
-	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
+	Records map[string]RecordDump // those of this epoch that are still in the ring
 }
 
-// WindowDump has the charges of one window, in tokens: Sum, and of a sliding window where that is, cell j in
-// slot j mod len(Cells); of a calendar the number of the period by the server's clock, and the running time
-// at which it began.
+// WindowDump has the charges of one window, in tokens. Sum is the total. A sliding window has cell j in slot
+// j mod len(Cells). A calendar has the number of its period by the server's clock, and the running time at
+// which the period began.
 type WindowDump struct {
 	Sum           int64
 	Cells         [windowSlots]int64
 	Period, Begun int64
 }
 
-// RecordDump has the state of one holder.
+// RecordDump is the state of one holder.
 type RecordDump struct {
 	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
 	Void                                             bool

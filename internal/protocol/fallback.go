@@ -13,14 +13,13 @@ type fallback struct {
 	failures *failures
 	seeded   *seeded // nil before the first outage
 
-	mostActive int64         // the largest sum of weights that a reply has named for some TTLs,
-	mostAt     clock.Instant // and when
+	mostActive int64         // the largest sum of weights that a reply named in the last activeFor TTLs
+	mostAt     clock.Instant // when a reply named it
 }
 
-// take decides on a request for n tokens, or for fewer but not below least, without the store: by
-// Policy.Fallback while degraded, by Policy.ColdStart before the first reply, and always where the limits in
-// force are enough to say. The next call that succeeds reports what it admitted as debt, but for what is
-// unlimited. It returns how many tokens were admitted.
+// take decides without the store on a request for n tokens that accepts least, and returns the tokens
+// admitted. Policy.Fallback decides while degraded, Policy.ColdStart before the first reply, and a switch
+// in force always. The next call that succeeds reports admitted tokens as debt, except those of Unlimited.
 func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case f.admitsNone():
@@ -42,20 +41,20 @@ func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	return took
 }
 
-// dates returns for how long the limits count what is used now.
+// dates returns the dating of tokens used now, by the limits in force.
 func (f *fallback) dates(now clock.Instant) dating {
 	return usedBy(now, f.host.Breaker().Server(now), f.limitsNow())
 }
 
-// coldDecides reports whether Policy.ColdStart decides without the store. It is for a process that knows
-// nothing. A key that is new in an outage of a node that was heard of has Policy.Fallback, like the others.
+// coldDecides reports whether Policy.ColdStart decides without the store: this process has had no reply from
+// the node at all. For a new key in an outage of a known node Policy.Fallback decides, as for other keys.
 func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
 
-// at is when the local share can serve n tokens, for a request that take refused at now.
-// It is false where waiting does not help: with another fallback, before the first reply, or
-// for more than the share ever holds.
+// at returns when the local share can serve n tokens, for a request that take refused at now. ok is false if
+// waiting does not help: with another fallback, before the first reply, or for more than the share can ever
+// hold.
 func (f *fallback) at(now clock.Instant, n int64) (clock.Instant, bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
@@ -63,14 +62,15 @@ func (f *fallback) at(now clock.Instant, n int64) (clock.Instant, bool) {
 	return f.shareAt(now, n), true
 }
 
-// hear takes in the reply g.
+// hear records the active weight of the reply g.
 func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
 	if g.ActiveWeight >= f.mostActive || now > f.mostAt.Add(activeFor*f.heard.ttl) {
 		f.mostActive, f.mostAt = g.ActiveWeight, now
 	}
 }
 
-// active returns the weights, as last heard, of all that share the key, or else of any on its node.
+// active returns the last known sum of weights of all processes that share the key, or else of those on its
+// node.
 func (f *fallback) active() int64 {
 	byCalls := f.heard.byCalls(f.weight)
 	active := max(f.heard.active, f.mostActive, f.weight, byCalls)
@@ -84,8 +84,8 @@ func (f *fallback) part() part {
 	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
 }
 
-// seed brings the local share up to date with the limits in force and the last reply. A reply
-// only lowers it: what was spent in an earlier outage stays spent.
+// seed brings the local share up to date with the limits in force and the last reply. A reply only lowers the
+// share: tokens spent in an earlier outage stay spent.
 func (f *fallback) seed(now clock.Instant) *seeded {
 	s, h, limits := f.seeded, f.heard, f.limitsNow()
 	if s == nil {
@@ -110,8 +110,8 @@ func (f *fallback) seed(now clock.Instant) *seeded {
 	return s
 }
 
-// heardEmptyAt returns when the token bucket k would have been empty by what was heard of it, at
-// now. Until every lease of that time has ended, it has no more than the others do not hold.
+// heardEmptyAt returns when token bucket k would have been empty, by the last reply and as seen at now. Until
+// every lease of that time has ended, the bucket has at most the tokens that the others do not hold.
 func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.Instant {
 	h, burst := f.heard, f.burst(l)
 	if h.at == 0 {
@@ -128,8 +128,8 @@ func (f *fallback) heardEmptyAt(now clock.Instant, k int, l lease.Limit) clock.I
 	return empty
 }
 
-// seedWindow charges s with all that this process's part of what window k has left does not cover, at the
-// reply: it waits for a whole window. For a calendar it waits until the boundary.
+// seedWindow charges s, at the time of the reply, with the part of its burst that window k did not have left
+// for it. A window waits a whole window for those tokens, a calendar until the boundary.
 func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	h, p, replied := f.heard, f.part(), f.heard.at
 	left := max(0, h.levels[k])
@@ -143,7 +143,7 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	w.charge(kindOf(l).usedAt(l, int64(replied)/1000, next), p.burst(l)-p.of(left)-w.sum)
 }
 
-// takeShare takes up to n tokens from the local share. It takes none where there are fewer than least.
+// takeShare takes up to n tokens from the local share, or none if it has fewer than least.
 func (f *fallback) takeShare(now clock.Instant, least, n int64) int64 {
 	if f.most() < max(1, least) {
 		return 0
@@ -151,7 +151,7 @@ func (f *fallback) takeShare(now clock.Instant, least, n int64) int64 {
 	return f.seed(now).take(now, f.part(), least, n)
 }
 
-// shareAt returns when the local share has n tokens, of which it can have as many.
+// shareAt returns when the local share has n tokens; n is at most its burst.
 func (f *fallback) shareAt(now clock.Instant, n int64) (at clock.Instant) {
 	s, p := f.seed(now), f.part()
 	for k := range s.limits {
@@ -162,12 +162,12 @@ func (f *fallback) shareAt(now clock.Instant, n int64) (at clock.Instant) {
 
 func (f *fallback) most() int64 { return f.part().most() }
 
-// forgive drops the debt that the local share has made good by refilling: the bucket has refilled, too. It
-// does so only where the share has most of its burst. A share that is used up belongs to a process that wants
-// more than its part, and what the debt takes too much makes up for what others have not reported yet.
+// forgive drops the debt that the local share has refilled, because the bucket has refilled it too. It does
+// so only while the share has most of its burst. A used-up share belongs to a process that wants more than
+// its part, and its excess debt offsets the unreported debt of others.
 func (f *fallback) forgive(now clock.Instant) {
 	policy := f.policy
-	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // what that admitted is in no share
+	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // no share has the tokens that it admitted
 	if len(f.holder.debt) == 0 || f.seeded == nil || cold || policy.Fallback != lease.FallbackLocalShare {
 		return
 	}

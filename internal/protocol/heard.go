@@ -8,29 +8,28 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Heard is the last reply about the bucket, such as when it has tokens again. It is a value: a copy may be
-// read by anybody, whatever its Client does meanwhile. The zero value is nothing.
+// Heard is the last reply about the bucket, for instance when the bucket has tokens again. It is a value: any
+// goroutine may read a copy while the Client goes on. The zero value means no reply.
 type Heard struct {
 	Memory
-	headroom  float64 // Policy.Headroom, by which levels are less than the bucket's
-	contended bool    // another holder could not be served, because of what others hold
+	headroom  float64 // Policy.Headroom; levels are lower than the bucket's by it
+	contended bool    // another holder could not be served because of the tokens that others hold
 	active    int64   // sum of the weights of all holders
 	limits    []lease.Limit
 	levels    [lease.LimitsMax]int64         // whole tokens
-	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 where it is full
-	at        clock.Instant                  // of the reply; 0 where none has come since the key came into use
-	others    int64                          // tokens that other processes held: they may yet come back
-	frozen    time.Duration                  // from the reply on, while a loss is waited out
+	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 for a full level
+	at        clock.Instant                  // of the reply; 0 if none has come since the key came into use
+	others    int64                          // tokens that other processes held, which they may give back
+	frozen    time.Duration                  // counted from the reply, during a freeze
 	leasedOut bool                           // leases of the bucket itself were out at the reply
-	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before
-	// shortUntil; 0 where it had them. This is more exact than levels and next, because the bucket
-	// counts fractions of tokens.
+	// The bucket had fewer than the shortOf tokens needed, and cannot have them before shortUntil; 0 if it
+	// had them. This is more exact than levels and next, because the bucket counts fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
 }
 
-// prove is Memory.prove that tells of a freeze, too. A bucket from which others had leased before it was
-// frozen is as if its leases lasted for all of that.
+// prove is Memory.prove, and tells of a freeze too. If a bucket had leases out when it was frozen, the leases
+// count as lasting as long as the freeze.
 func (h *Heard) prove(now clock.Instant, r *lease.Request) {
 	h.Memory.prove(now, r)
 	switch {
@@ -42,7 +41,7 @@ func (h *Heard) prove(now clock.Instant, r *lease.Request) {
 	}
 }
 
-// hear takes in the reply g to the call open, which was first sent at sent.
+// hear records the reply g to the call open, which was first sent at sent.
 func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Grant) {
 	h.Memory.hear(sent, open.Weight, h.counts(sent, open), g)
 	h.leaseMax, h.frozen, h.leasedOut = g.LeaseMax, g.Frozen, g.Ledger > 0
@@ -58,11 +57,12 @@ func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Gran
 // Replied reports whether any reply has come.
 func (h *Heard) Replied() bool { return h.replied }
 
-// Frozen reports whether the bucket waited out a loss at the reply.
+// Frozen reports whether the bucket was frozen after a loss at the reply.
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
 
-// counts reports whether the reply to open, first sent at sent, names all processes that call as often as this
-// one. A bucket names a holder until a T after its call, and names no other holder at a draw at rest.
+// counts reports whether the reply to open, first sent at sent, names all processes that call as often as
+// this one. A bucket names a holder for a T after its call, and names no other holder in the reply to a draw
+// at rest.
 func (h *Heard) counts(sent clock.Instant, open *lease.Request) bool {
 	return !open.Draw && h.at > 0 && sent.Sub(h.executed) <= h.ttl
 }
@@ -75,10 +75,11 @@ func (h *Heard) level() int64 {
 	return least
 }
 
-// Limits are the bucket's, as the last reply had them. They are not to be changed.
+// Limits returns the bucket's limits by the last reply. The caller must not change them.
 func (h *Heard) Limits() []lease.Limit { return h.limits }
 
-// binding is the first limit that one token, or what the last call needed, waits for longest.
+// binding returns the first of the limits with the longest wait for one token, or for the tokens that the
+// last call needed.
 func (h *Heard) binding() (k int) {
 	n := max(1, h.shortOf)
 	for i := range h.limits {
@@ -89,11 +90,11 @@ func (h *Heard) binding() (k int) {
 	return k
 }
 
-// earliest is a time before which n tokens cannot be there, even if the others gave all back.
+// earliest returns a time before which n tokens cannot exist, even if the others gave all of theirs back.
 func (h *Heard) earliest(n int64) clock.Instant {
 	at := h.executed
 	n -= h.others
-	further := time.Duration(math.MaxInt64) // for what is needed beyond shortOf, by the fastest of the limits
+	further := time.Duration(math.MaxInt64) // for the tokens beyond shortOf, by the fastest of the limits
 	for k, l := range h.limits {
 		at = max(at, h.executed.Add(h.until(k, n)))
 		further = min(further, kindOf(l).timeFor(l, n-h.shortOf))
@@ -104,26 +105,26 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	return at
 }
 
-// Outlook is the information about a key beside the decision on a request.
+// Outlook is the information about a key that goes with a decision.
 type Outlook struct {
-	Limit      lease.Limit   // with the least left of its burst; for a denial, with the longest wait
-	Remaining  int64         // of Limit, what the process holds and the bucket has, 0 to the burst less headroom
+	Limit      lease.Limit   // with the smallest part of its burst left; for a denial, with the longest wait
+	Remaining  int64         // tokens of Limit in the process and in the bucket, 0 to the burst less headroom
 	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
 	ResetAfter time.Duration // until Remaining is the burst, without further draws
 }
 
-// Outlook judges a request for n tokens at time now, of a process that held that number of tokens.
+// Outlook judges at now a request for n tokens by a process that held held tokens.
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
-	least := 2.0 // above the part that is left of any burst
+	least := 2.0 // above any part of a burst
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
 		capacity := grantable(l, h.headroom)
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// As if the bucket had executed the call when it replied: no caller may come back too early.
+			// Count as if the bucket had executed the call at its reply: no caller may come back too early.
 			wait = h.shortUntil.Sub(h.executed) + kindOf(l).timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -141,9 +142,9 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	return o
 }
 
-// until is how long after the reply level k has n tokens, without further draws. A calendar has all of them
-// at its boundary. A sliding window has one token more when its oldest cell is dropped, which may bring all
-// of them.
+// until returns how long after the reply level k has n tokens, without further draws. A calendar gets all its
+// tokens at its boundary. A sliding window gets one token more when its oldest cell is dropped, and perhaps
+// all of them.
 func (h *Heard) until(k int, n int64) time.Duration {
 	l, missing := h.limits[k], n-h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
@@ -152,7 +153,7 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return kindOf(l).timeFor(l, missing)
 }
 
-// reset is how long after the reply level k has n tokens again, at most, without further draws.
+// reset returns how long after the reply level k has n tokens again at the latest, without further draws.
 func (h *Heard) reset(k int, n int64) time.Duration {
 	until := h.until(k, n)
 	if n > h.levels[k] {
@@ -161,13 +162,13 @@ func (h *Heard) reset(k int, n int64) time.Duration {
 	return until
 }
 
-// GrantOutlook judges a request for n tokens that g admitted, of a process that holds nothing.
+// GrantOutlook judges a request for n tokens that g admitted, by a process that holds nothing.
 func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	h := Heard{limits: g.Config.Limits, levels: g.Levels, next: g.Next, headroom: headroom}
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook judges a request for n tokens at the time of s, of a process that holds held tokens and has
+// StateOutlook judges a request for n tokens at the time of s, by a process that holds held tokens and has
 // this Policy.Headroom.
 func StateOutlook(s *lease.State, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
@@ -177,5 +178,5 @@ func StateOutlook(s *lease.State, n, held int64, headroom float64, admitted bool
 	return h.Outlook(0, n, held, admitted)
 }
 
-// drawnBy dates what was drawn at running times of the bucket, by the last reply.
+// drawnBy returns the dating of tokens drawn at running times of the bucket, by the last reply.
 func (h *Heard) drawnBy() dating { return dating{true, h.limits, h.serverTime, h.running, 1} }

@@ -6,50 +6,50 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holder is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
-// time, replies accepted once and for the open call only, and a deadline from the FIRST sending of
-// the accepted call. It decides nothing about how much to ask for; Client does.
+// holder is the holder's half of the protocol (docs/protocol.md section 5). It has one open call at a time,
+// accepts one reply to the open call only, and counts the deadline from the FIRST sending of the accepted
+// call. Client decides how much to ask for.
 type holder struct {
 	Pool pool.Pool
 
 	id        string
-	open      lease.Request // the last call that was built
-	calling   bool          // it is under way
-	isOpen    bool          // its reply would be accepted
+	open      lease.Request // the last call built
+	calling   bool          // open is under way
+	isOpen    bool          // a reply to open would be accepted
 	firstSent clock.Instant // of open
-	ended     int64         // the highest seq of a call that has ended
+	ended     int64         // the highest seq of an ended call
 
 	heard Heard
 
-	unused, refund lates // to give back, by running times of the bucket
-	debt, charge   lates // to be taken, by times of the process; without those of the open call
+	unused, refund lates // to give back; dated by running times of the bucket
+	debt, charge   lates // to be taken, dated by the process's clock; without those of the open call
 	openDebt       lates
 	openCharge     lates
-	reported       int64 // heard.running when the present report interval began
-	disowned       int64 // what was drawn up to then is another id's to give back; see rename
+	reported       int64 // heard.running at the start of the present report interval
+	disowned       int64 // tokens drawn by then are another id's to give back; see rename
 
-	lent     bool  // Unlimited is in force: what is in the pool is not in the ledger (6.17)
-	base     int64 // tokens in the pool when it was last counted
-	lateSeen int64 // Pool.late when it was last counted
+	lent     bool  // Unlimited is in force: tokens in the pool are not in the ledger (6.17)
+	base     int64 // tokens in the pool at its last count
+	lateSeen int64 // Pool.Late at its last count
 	account  Account
 }
 
-// ask has the demands of a call. The holding adds the report.
+// ask has the demands of a call. The holder adds the report.
 type ask struct {
 	Config              lease.Config
 	Want, Need, Waiting int64
 	Denied              int64
 	Weight              int64
 	Headroom            float64
-	Server              int64                  // the server's clock, in microseconds; 0 for not known
-	Return              func(held int64) int64 // how many of the held tokens to give back; nil gives none back
+	Server              int64                  // the server's clock, in microseconds; 0 if unknown
+	Return              func(held int64) int64 // how many of the held tokens to give back; nil means none
 }
 
-// Accepted has the tokens of an accepted reply, for Client.Serve to hand out.
+// Accepted has the tokens of an accepted reply, which Client.Serve hands out.
 type Accepted struct {
-	Waited   int64     // tokens for the requests that ask.Waiting counted, and for them only
-	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from it
-	draw     pool.Draw // of all of them
+	Waited   int64     // tokens for exactly the requests that ask.Waiting counted
+	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from the pool
+	draw     pool.Draw // of all these tokens
 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
@@ -58,18 +58,18 @@ func (h *holder) init(id string, stripes int) {
 	h.Pool.Init(stripes)
 }
 
-// openCall builds the call with the given seq, which must be above all earlier ones, to be sent at
-// once, and closes the one before. The result does not change until the next one.
+// openCall closes the call before and builds the call seq, to be sent at once. seq must be above all earlier
+// ones. The result is valid until the next openCall.
 func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.giveUp()
 	h.Expire(now)
 	if h.heard.epoch != 0 && h.heard.expired(now) {
 		h.heard.lineage = lineage{}
-		h.burnUnused() // by the time at which a bucket may be forgotten it has made all of them
+		h.burnUnused() // a bucket that may be forgotten by now has refilled them all
 		h.publish()
 	}
-	// These count only where the bucket still knows the holder. After a pause it does not, so the
-	// first call goes without and the next one carries them (5.9).
+	// These reports count only while the bucket knows the holder. After a pause it does not, so the first
+	// call omits them and the next one carries them (5.9).
 	var reports []lease.Late
 	if now < h.Deadline() {
 		reports = h.refund.back(lease.LateRefund, h.unused.back(lease.LateUnused, nil))
@@ -101,8 +101,8 @@ func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	return &h.open
 }
 
-// resend returns the open call for one more sending. It is nil where there is none, where that is a
-// draw, or where a grant would arrive with less than half of its time left.
+// resend returns the open call for another sending. It returns nil if there is none, if it is a draw, or if a
+// grant would arrive with less than half of its time left.
 func (h *holder) resend(now clock.Instant) *lease.Request {
 	if h.open.Draw || !h.isYoung(now) {
 		return nil
@@ -110,13 +110,13 @@ func (h *holder) resend(now clock.Instant) *lease.Request {
 	return &h.open
 }
 
-// isYoung reports whether there is an open call, whose grant would not come too late.
+// isYoung reports whether there is an open call whose grant would not come too late.
 func (h *holder) isYoung(now clock.Instant) bool {
 	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
-// giveUp closes the open call. The bucket may have credited the tokens that it carried back, so they are
-// burnt. Debt and charge stay, and are reported again: twice only admits less.
+// giveUp closes the open call. The bucket may have credited the tokens that the call returned, so they are
+// burnt. Debt and charge stay and are reported again: counting them twice only admits less.
 func (h *holder) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Reported(lease.LateUnused)
@@ -125,11 +125,10 @@ func (h *holder) giveUp() {
 	}
 }
 
-// accept takes in the reply to the open call. For any other reply, for a second one, and for one that no
-// bucket gives it changes nothing and ok is false. Whatever a Store says, no more is accepted than was asked
-// for. Up to reserve tokens of those for the pool are withheld for requests that wait in line: otherwise a
-// Take could overtake them. With burns set, nothing is held afterwards, and nobody can take anything
-// meanwhile.
+// accept processes the reply to the open call. ok is false, and nothing changes, for any other reply, a
+// second one, or one that no bucket would give. It accepts no more tokens than were asked for, whatever the
+// Store says. It withholds up to reserve tokens from the pool for requests in line, because a take could
+// overtake them. With burns it holds nothing afterwards, and no goroutine can take tokens meanwhile.
 func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -149,14 +148,14 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 		h.account.Returned += back
 		h.account.Refunded += h.open.Reported(lease.LateRefund)
 	}
-	if !h.open.Draw { // which leases nothing, so that the bucket may not know the holder
+	if !h.open.Draw { // a draw leases nothing, so the bucket may not know the holder
 		h.Pool.SetDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
 	}
 	granted := min(g.Granted, h.open.Want)
 	got.Waited = min(g.Waited, h.open.Waiting, granted)
 	switch {
 	case SwitchOf(g.Config.Limits) == SwitchUnlimited:
-		h.lent, granted = true, h.open.Want // what the bucket has granted is what waited
+		h.lent, granted = true, h.open.Want // the bucket granted only the waited tokens
 	case h.lent:
 		h.burn()
 	}
@@ -174,7 +173,7 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 
 	switch h.heard.epoch {
 	case g.Epoch:
-	case 0: // of a process that knew nothing: its refunds, of unknown draws, count as drawn now
+	case 0: // first reply ever: refunds of unknown draws count as drawn now
 		for i := range h.refund {
 			h.refund[i].first, h.refund[i].last = g.Running, g.Running
 		}
@@ -187,8 +186,8 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	return got, true
 }
 
-// publish has the pool say of its tokens what the last reply did. The bucket has counted them as
-// held by this process then, so they left it then or later. Those that are lent never were in it.
+// publish tells the pool the epoch and running time of the last reply. The bucket counted the pool's tokens
+// as held then, so they left it then or later. Tokens lent under Unlimited were never in the bucket.
 func (h *holder) publish() {
 	if h.lent {
 		h.Pool.SetDrawn(0, h.heard.running)
@@ -197,16 +196,16 @@ func (h *holder) publish() {
 	}
 }
 
-// Expire burns a holding whose deadline has come.
+// Expire burns a holding whose deadline has passed.
 func (h *holder) Expire(now clock.Instant) {
-	// An empty one is left alone: while a store is away this may be called for every request, and
-	// each time would begin a report interval, of which the numbers come again (5.7).
+	// Skip an empty holding: during an outage every request may come here, and each burn would begin a report
+	// interval, whose numbers would wrap (5.7).
 	if now >= h.Deadline() && h.Pool.Held() > 0 {
 		h.burn()
 	}
 }
 
-// endsAt is Deadline where anything is held; otherwise Never.
+// endsAt returns Deadline if tokens are held, otherwise Never.
 func (h *holder) endsAt() clock.Instant {
 	if h.Pool.Held() == 0 {
 		return Never
@@ -214,22 +213,22 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline is when the whole holding expires: at or past it nothing of it is spent or returned. It
-// means nothing while the pool is empty.
+// Deadline returns when the whole holding expires: from then on none of it is spent or returned. It means
+// nothing while the pool is empty.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holder) IsOpen() bool { return h.isOpen }
 
-// notAdmitted takes back that n tokens were admitted, to a request that waits.
+// notAdmitted uncounts n admitted tokens, for a request that waits.
 func (h *holder) notAdmitted(n int64) {
-	h.counted(h.Pool.Held()) // those from the pool are in Admitted by that, those from a grant are already
+	h.counted(h.Pool.Held()) // counts those from the pool as admitted; those from a grant already are
 	h.account.Admitted -= n
 }
 
-// putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
-// no report has been built since and their lease has not ended, otherwise with the next call. An
-// older draw tells where the numbers of the intervals have begun anew since.
+// putBack returns n unused tokens of draw d that came from the pool. They go to the pool if no report has
+// been built since and their lease has not ended, otherwise back with the next call. The running time of d
+// settles the case of an older interval with the same number.
 func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
 		h.base += n
@@ -239,9 +238,8 @@ func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	h.sendBack(n, d)
 }
 
-// sendBack gives back, with the next call, n tokens that were drawn for a request which was not
-// admitted, the oldest of them by d. Those of an earlier epoch are burnt, because the bucket has
-// been set anew since or is another one.
+// sendBack returns, with the next call, n tokens of draw d that were drawn for a request which was not
+// admitted. Tokens of an earlier epoch are burnt, because the bucket has been reset since or is another one.
 func (h *holder) sendBack(n int64, d pool.Draw) {
 	if n <= 0 {
 		return
@@ -254,7 +252,7 @@ func (h *holder) sendBack(n int64, d pool.Draw) {
 	h.unused.add(n, d.Running, h.heard.drawnBy())
 }
 
-// owns reports whether the tokens of draw d are of this bucket, and may be given back by this id.
+// owns reports whether the tokens of draw d belong to this bucket and this id may give them back.
 func (h *holder) owns(d pool.Draw) bool {
 	return d.Epoch != 0 && d.Epoch == h.heard.epoch && d.Running > h.disowned
 }
@@ -264,14 +262,14 @@ func (h *holder) burnTaken(n int64) {
 	h.account.Burnt += n
 }
 
-// burnUnused ends what waits to be given back: the bucket has been set anew since or is another one, or
-// will not hear of it any more.
+// burnUnused burns the tokens that wait to be given back: the bucket was reset or is another one, or will not
+// hear of them any more.
 func (h *holder) burnUnused() {
 	h.account.Burnt += h.unused.sum()
 	h.unused, h.refund = nil, nil
 }
 
-// Refund reports n admitted tokens of draw d as not having happened, with the next call. Those of an unknown
+// Refund reports with the next call that n admitted tokens of draw d were not used. Tokens of an unknown
 // draw, nil, count as drawn at the last reply, or at the next if there was none. Under Unlimited they never
 // left the limits beneath.
 func (h *holder) Refund(n int64, d *pool.Draw) {
@@ -283,18 +281,18 @@ func (h *holder) Refund(n int64, d *pool.Draw) {
 	}
 }
 
-// charges has n tokens, which a request has used beyond what it was granted by now, travel with the next
-// calls until a reply confirms them.
+// charges adds n tokens that a request used beyond its grant by now. They travel with the next calls until a
+// reply confirms them.
 func (h *holder) charges(now clock.Instant, n int64, d dating) { h.charge.add(n, int64(now), d) }
 
-// owe does so with n tokens that were admitted now without a grant.
+// owe adds n tokens that were admitted now without a grant, in the same way.
 func (h *holder) owe(now clock.Instant, n int64, d dating) { h.debt.add(n, int64(now), d) }
 
-// owes reports whether the next call has something to bring beside its report.
+// owes reports whether the next call carries more than its report.
 func (h *holder) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }
 
-// rename burns the holding and goes on under another id: the answer to ErrStale (5.12). Giving back the
-// earlier draws is up to the other process.
+// rename burns the holding and continues under another id: the answer to ErrStale (5.12). The other process
+// under the old id may give back the earlier draws.
 func (h *holder) rename(id string) {
 	h.giveUp()
 	h.burn()
@@ -303,7 +301,7 @@ func (h *holder) rename(id string) {
 	h.disowned = max(h.disowned, h.heard.running)
 	h.heard.lineage = lineage{}
 	h.publish()
-	h.Pool.SetDeadline(0) // the new id is not known yet: no refund may travel with its first call
+	h.Pool.SetDeadline(0) // the new id is unknown to the bucket: its first call may carry no refund
 }
 
 func (h *holder) burn() {
@@ -313,7 +311,7 @@ func (h *holder) burn() {
 	h.base, h.lent = 0, false
 }
 
-// counted books what was taken since the pool was last counted. It holds held tokens now.
+// counted books the tokens taken since the last count. The pool holds held tokens now.
 func (h *holder) counted(held int64) {
 	late := h.Pool.Late()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
@@ -322,8 +320,8 @@ func (h *holder) counted(held int64) {
 	h.base = held
 }
 
-// BurnLate books as burnt the tokens that were taken before a Close and found to be past the strict deadline
-// after it, which that has counted as admitted. It returns how many these are.
+// BurnLate books as burnt the tokens that were taken before a Close and found after it to be past the strict
+// deadline. Close counted them as admitted. It returns their number.
 func (h *holder) BurnLate() int64 {
 	n := h.Pool.Late() - h.lateSeen
 	h.lateSeen += n
@@ -332,7 +330,7 @@ func (h *holder) BurnLate() int64 {
 	return n
 }
 
-// pending is how many tokens are on their way back to the bucket, or wait for the next call.
+// pending returns how many tokens are on their way back to the bucket or wait for the next call.
 func (h *holder) pending() int64 {
 	n := h.refund.sum() + h.unused.sum()
 	if h.isOpen {
@@ -341,33 +339,33 @@ func (h *holder) pending() int64 {
 	return n
 }
 
-// here is how many tokens this process holds and those on their way back.
+// here returns how many tokens this process holds, with those on their way back.
 func (h *holder) here() int64 { return h.Pool.Held() + h.pending() }
 
 // Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A refunded token
-// stays counted as admitted, and in Refunded too. A token that was drawn for a request which then was not
-// admitted counts as held until a report has brought it back, whatever it is still worth there.
+// stays in Admitted and counts in Refunded too. A token drawn for a request that was not admitted counts as
+// held until a report has returned it, whatever its worth there.
 type Account struct {
 	Granted  int64 // accepted from the bucket
-	Admitted int64 // taken from the pool, or given to requests that waited
+	Admitted int64 // taken from the pool, or given to waiting requests
 	Returned int64 // given back in a call that the bucket executed
 	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
-	Held     int64 // in the pool, unused, or on their way back
-	Refunded int64 // of Admitted: reported as not having happened
+	Held     int64 // unused in the pool, or on their way back
+	Refunded int64 // part of Admitted: reported as unused
 }
 
-// Conserved reports whether every token is accounted for, once.
+// Conserved reports whether every token is accounted for exactly once.
 func (a Account) Conserved() bool {
 	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
 }
 
-// Plus adds two accounts.
+// Plus returns the sum of two accounts.
 func (a Account) Plus(o Account) Account {
 	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
 		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
 }
 
-// Account says where the tokens went, up to now.
+// Account returns the account up to now.
 func (h *holder) Account() Account {
 	h.counted(h.Pool.Held())
 	a := h.account

@@ -17,22 +17,23 @@ import (
 //	active           -- Rest -->      resting
 //	any              -- Leave -->     gone
 //
-// An active key has a Client, which decides about its requests. A request of one at rest draws, is decided by
-// the local share of an unheard key (Fallback), or gives the key a Client. Nothing but these methods changes
-// its state.
+// An active key has a Client, which decides about its requests. A request of a key at rest becomes a draw, is
+// decided by the local share of an unheard key (Fallback), or gives the key a Client. Only these methods
+// change the state.
 //
-// It is small, since a process may have a million keys at rest. Its user's lock guards it. The zero value is
-// at rest and knows nothing.
+// A Key is small, since a process may have a million keys at rest. The user guards it with a lock. The zero
+// value is at rest and has no Memory.
 type Key struct {
 	state  keyState
 	denied bool // at rest: its last request was denied
-	// Given and Node are the user's: whether what is proposed was given to the key's handle, and its node.
+	// Given and Node belong to the user: whether the proposal was given to the key's handle, and the key's
+	// node.
 	Given bool
 	Node  int32
 
 	memory  Memory        // at rest
-	own     *lease.Config // at rest: what this process proposes; nil where it is not known
-	unheard *Unheard      // at rest: what was decided without the store, for the limits of own; nil for nothing
+	own     *lease.Config // at rest: this process's proposal; nil if unknown
+	unheard *Unheard      // at rest: the requests decided without the store, for the limits of own; nil if none
 	draw    *Draw         // under way; nil unless drawing
 }
 
@@ -49,10 +50,10 @@ const (
 // Owner.
 type Draw struct {
 	For     *Waiter        // the request
-	Request *lease.Request // to be sent at once, and never again
-	Owner   any            // the user's own
+	Request *lease.Request // to be sent once, without delay
+	Owner   any            // for the user's own use
 	Sent    clock.Instant
-	own     *lease.Config // that was proposed by it
+	own     *lease.Config // the proposal in it
 }
 
 // AtRest reports whether k has no Client and is not gone.
@@ -61,10 +62,10 @@ func (k *Key) AtRest() bool { return k.state == keyResting || k.state == keyDraw
 // Gone reports whether k is forgotten.
 func (k *Key) Gone() bool { return k.state == keyGone }
 
-// UnderWay returns the draw under way; nil where there is none.
+// UnderWay returns the draw under way, or nil.
 func (k *Key) UnderWay() *Draw { return k.draw }
 
-// Way is how a request of a key at rest is answered.
+// Way says how a request of a key at rest is answered.
 type Way int8
 
 const (
@@ -73,7 +74,7 @@ const (
 	ByShare             // by the local share: Fallback
 )
 
-// Asked says how the request a is best answered, at a node that has this breaker.
+// Asked returns how to answer the request a. b is the breaker of the key's node.
 func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	switch {
 	case k.state != keyResting:
@@ -85,7 +86,7 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 		}
 		return ByClient
 	case a.Patience != OneCall, 4*t.RTT > t.CallTimeout,
-		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client tells the bucket what was admitted
+		k.unheard != nil && now < k.unheard.FullAt(t, b.Active()), // a Client reports the admitted tokens
 		k.own != nil && k.own != t.Proposed && k.memory.recent(now),
 		!k.memory.draws(now, a.N, t):
 		return ByClient
@@ -93,16 +94,16 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	return ByDraw
 }
 
-// Draw has k begin d, for a request that is answered ByDraw.
+// Draw starts d, for a request that is answered ByDraw.
 func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 	d.Sent, d.own = now, t.Proposed
 	k.memory.draw(now, seq, d.For.N, t, d.Request)
 	k.state, k.draw, k.own, k.unheard = keyDrawing, d, t.Proposed, nil
 }
 
-// Drew takes in, at now, the reply g to d from the node of b. It reports whether g admits the request and
-// says nothing else that a Client must hear of, and then how the tokens left the bucket. Otherwise k is
-// unchanged, and a Client has to take the draw over, unless one has.
+// Drew processes the reply g to d, which came at now from the node of b. ok reports that g admits the request
+// and that no Client needs the rest of the reply; from then says how the tokens left the bucket. Otherwise k
+// is unchanged and a Client must take the draw over, unless one has.
 func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from pool.Draw, ok bool) {
 	if k.draw != d {
 		return from, false
@@ -110,15 +111,15 @@ func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from
 	if from, ok = k.memory.drew(now, d.Sent, b, d.own, d.Request, g); !ok {
 		return from, false
 	}
-	if k.own != d.own { // what is proposed has changed meanwhile
+	if k.own != d.own { // the proposal has changed meanwhile
 		k.memory.propose(d.own)
 	}
 	k.state, k.draw, k.denied = keyResting, nil, false
 	return from, true
 }
 
-// Fallback answers a request ByShare: it takes up to n tokens from the local share of an unheard key, but none
-// where there are fewer than least. All processes on the node weigh active.
+// Fallback answers a request ByShare: it takes up to n tokens from the local share of an unheard key, or none
+// if it has fewer than least. active is the weight of all processes on the node.
 func (k *Key) Fallback(now clock.Instant, least, n int64, t *Terms, active int64) (took int64, u *Unheard) {
 	if k.unheard == nil {
 		k.unheard = new(Unheard)
@@ -127,7 +128,7 @@ func (k *Key) Fallback(now clock.Instant, least, n int64, t *Terms, active int64
 	return k.unheard.take(now, least, n, t, active), k.unheard
 }
 
-// Activate has c, which was just started, go on where k is, with the draw d if one is under way.
+// Activate restores the state of k into c, which was just started, with the draw d if one is under way.
 func (k *Key) Activate(now clock.Instant, c *Client) (d *Draw) {
 	if k.memory != (Memory{}) {
 		c.recall(k.memory)
@@ -142,25 +143,25 @@ func (k *Key) Activate(now clock.Instant, c *Client) (d *Draw) {
 	return d
 }
 
-// Rest has k, whose Client ends, remember m, and whether its last request was denied.
+// Rest stores m, the Memory of the Client that ends, and whether the key's last request was denied.
 func (k *Key) Rest(m Memory, denied bool) {
 	*k = Key{state: keyResting, denied: denied, memory: m, Node: k.Node}
 }
 
-// Leave ends k.
+// Leave marks k as gone.
 func (k *Key) Leave() { k.state = keyGone }
 
-// Propose has k propose c from now on, or ask for limits where it is nil. What was proposed is still in
-// force, unless something else is known to be.
+// Propose makes c the proposal of k; nil means that the next request looks the limits up. The former proposal
+// counts as in force unless another configuration is known to be.
 func (k *Key) Propose(c *lease.Config) {
 	k.memory.propose(k.own)
 	k.own = c
 }
 
-// Own returns the proposal of k; nil where it is not known.
+// Own returns the proposal of k; nil if unknown.
 func (k *Key) Own() *lease.Config { return k.own }
 
-// Proposed is Own where k counts as in use; otherwise nil.
+// Proposed returns Own if k counts as in use, otherwise nil.
 func (k *Key) Proposed(now clock.Instant) *lease.Config {
 	if k.state != keyDrawing && !k.memory.recent(now) {
 		return nil
@@ -168,7 +169,7 @@ func (k *Key) Proposed(now clock.Instant) *lease.Config {
 	return k.own
 }
 
-// InUse are the limits in force as far as k knows, where it is at rest and counts as in use; otherwise nil.
+// InUse returns the limits in force, as far as k knows, if k is at rest and counts as in use; otherwise nil.
 func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	if k.Proposed(now) == nil {
 		return nil
@@ -184,16 +185,16 @@ func (k *Key) Limits(now clock.Instant) []lease.Limit {
 	return k.InUse(now)
 }
 
-// Owes reports whether k may have admitted requests of which the bucket was not told.
+// Owes reports whether k may have admitted requests that the bucket has not heard of.
 func (k *Key) Owes() bool { return k.unheard != nil }
 
 // Denied reports whether k is at rest and its last request was denied.
 func (k *Key) Denied() bool { return k.denied }
 
-// Admits reports whether k is at rest and a draw of it was admitted within a T.
+// Admits reports whether k is at rest and one of its draws was admitted within a T.
 func (k *Key) Admits(now clock.Instant) bool {
 	return k.own != nil && !k.denied && k.memory.recent(now)
 }
 
-// Lifetime is how long after its last use k may be forgotten, where this process proposed c.
+// Lifetime returns how long after its last use k may be forgotten. c is this process's proposal.
 func (k *Key) Lifetime(c *lease.Config) time.Duration { return k.memory.lifetime(c) }

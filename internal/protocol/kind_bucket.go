@@ -24,20 +24,21 @@ func (bucketKind) timeFor(l lease.Limit, n int64) time.Duration {
 
 func (bucketKind) reset(_ lease.Limit, until time.Duration) time.Duration { return until }
 
-// reportIn is when the bucket is full: it cannot refill what is spent from then on, before a report tells it.
+// reportIn returns when the bucket is full: from then on it cannot refill spent tokens before they are
+// reported.
 func (bucketKind) reportIn(l lease.Limit, missing float64) time.Duration {
 	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
 }
 
-func (bucketKind) counts(lease.Limit, int64, int64, bool) int64 { return 0 } // it does not forget
+func (bucketKind) counts(lease.Limit, int64, int64, bool) int64 { return 0 } // a token bucket does not forget
 
 func (bucketKind) usedAt(_ lease.Limit, replied int64, _ time.Duration) int64 { return replied }
 
 // level is the tally of a token bucket.
 type level struct {
 	spec
-	units int64 // negative where a charge is owed
-	rest  int64 // microseconds already waited towards the next tick, below Tick
+	units int64 // negative if a charge is owed
+	rest  int64 // microseconds already waited for the next tick, below Tick
 }
 
 func (l *level) clone() tally {
@@ -57,8 +58,8 @@ func (l *level) continues(old tally) bool {
 	return ok
 }
 
-// follow keeps the tokens, as far as they fit. A debt stays what it was, rounded up: no change of limits pays
-// it. A limit that starts empty inherits debts only.
+// follow keeps the tokens, as far as they fit. A debt stays, rounded up: no change of limits pays it. A limit
+// that starts empty inherits only debts.
 func (l *level) follow(old tally, same bool) {
 	o, deepest := old.(*level), l.deepest()
 	l.units, l.rest = o.units, o.rest
@@ -83,7 +84,7 @@ func (l *level) follow(old tally, same bool) {
 
 func (l *level) freeze(*moment, bool) { l.units, l.rest = min(l.units, 0), 0 }
 
-// pass refills. The ledger does not change meanwhile, and nothing comes while a loss is waited out.
+// pass refills the level. The ledger is constant meanwhile, and nothing refills during a freeze.
 func (l *level) pass(m *moment, from int64) {
 	from = max(from, m.frozen)
 	if m.now <= from {
@@ -94,7 +95,7 @@ func (l *level) pass(m *moment, from int64) {
 		l.rest = 0
 		return
 	}
-	// The product is formed only where it is below room + step, which is below 2^53.
+	// The product is formed only if it is below room + step, which is below 2^53.
 	elapsed := m.now - from + l.rest
 	ticks := elapsed / l.Tick
 	if ticks >= (room+l.Step-1)/l.Step {
@@ -107,8 +108,8 @@ func (l *level) pass(m *moment, from int64) {
 	l.brim(room - ticks*l.Step)
 }
 
-// room is how far the level may fill: min(B, B + E - O). A limit that starts empty never fills: a key that was
-// blocked grants none of the tokens that come back to it.
+// room returns how far the level may fill: min(B, B + E - O). A limit that starts empty never fills: a
+// blocked key grants none of the tokens that come back to it.
 func (l *level) room(m *moment) int64 {
 	if l.startsEmpty() {
 		return 0
@@ -116,10 +117,10 @@ func (l *level) room(m *moment) int64 {
 	return max(0, min(l.Capacity, l.most-m.ledger)) * l.Unit
 }
 
-// brim drops the rest of a full level; room is how many units it is short of that. A rest that already reaches
-// the brim counts now, or it would be credited again after the next draw.
+// brim drops the rest of a full level; room is how many units are missing. A rest that already reaches the
+// brim counts now; otherwise it would be credited again after the next draw.
 func (l *level) brim(room int64) {
-	// A negative room may not be multiplied.
+	// Do not multiply a negative room.
 	if room <= 0 || room < l.Step && room*l.Tick <= l.Step*l.rest {
 		l.units += max(room, 0)
 		l.rest = 0
@@ -134,11 +135,12 @@ func (l *level) draw(n int64) { l.units -= n * l.Unit }
 
 func (l *level) spend(*moment, int64) {}
 
-// back credits no further than a refill would, as the ledger may still be above B + E after a limit was
+// back credits no more than a refill could, because the ledger may still be above B + E after a limit was
 // lowered.
 func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
 
-// late has a debt take what there is, and a charge more: it leaves the level negative until that has refilled.
+// late takes a debt as far as the level has tokens. A charge may make the level negative until it has
+// refilled.
 func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	units := min(e.Tokens, l.Capacity) * l.Unit
 	switch e.Kind {
@@ -163,8 +165,8 @@ func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	return 0
 }
 
-// worth is how much of unused tokens may be credited: what has not been refilled since the draw. Section 10
-// says why.
+// worth returns the part of unused tokens that may be credited: those not refilled since the draw. Section 10
+// of docs/protocol.md says why.
 func (l *level) worth(m *moment, units, drawn int64) int64 {
 	if drawn <= m.setAt || drawn > m.now {
 		return 0
@@ -176,7 +178,7 @@ func (l *level) worth(m *moment, units, drawn int64) int64 {
 	return units - ticks*l.Step
 }
 
-// fillBy raises the level by up to units, as far as it has room, and returns by how much.
+// fillBy raises the level by up to units, as far as it has room, and returns the increase.
 func (l *level) fillBy(m *moment, units int64) (raised int64) {
 	room := l.room(m)
 	raised = max(0, min(units, room-l.units))
@@ -193,8 +195,8 @@ func (l *level) wait(m *moment, n int64) int64 {
 	return (missing+l.Step-1)/l.Step*l.Tick - l.rest + max(0, m.frozen-m.now)
 }
 
-// life includes the time to make the overcommit, since leases of other limits that the bucket finds later count
-// as used of B + E. A forgotten limit that starts empty looks like an empty one.
+// life includes the time to refill the overcommit, because leases of other limits that the bucket hears of
+// later count as used of B + E. A forgotten limit that starts empty looks like an empty one.
 func (l *level) life() int64 {
 	if l.startsEmpty() {
 		return 0
@@ -206,8 +208,8 @@ func (l *level) life() int64 {
 	return ticks * l.Tick
 }
 
-// deepest is the largest debt, in units: what can be counted exactly together with the rest of the arithmetic,
-// in Lua too, and leaves the level full again after at most 100 years.
+// deepest returns the largest debt in units: it can still be counted exactly, in Lua too, and the level is
+// full again after at most 100 years.
 func (l *level) deepest() int64 {
 	most := (2*exact.MaxUnits - 1 - l.most*l.Unit - l.Step) / l.Step
 	return min(most, exact.Micros(exact.MaxTime-l.TimeToFull())/l.Tick) * l.Step

@@ -13,13 +13,13 @@ func (calendarKind) tally(sp spec) tally { return &window{spec: sp, past: &perio
 
 func (calendarKind) timeFor(lease.Limit, int64) time.Duration { return 0 }
 
-// reset is the boundary, at which all tokens come.
+// reset returns the boundary, at which all tokens come.
 func (calendarKind) reset(_ lease.Limit, until time.Duration) time.Duration { return until }
 
 func (calendarKind) reportIn(lease.Limit, float64) time.Duration { return exact.MaxTime }
 
-// counts all of the period or nothing. Without the server's clock a calendar forgets bit by bit, like a window
-// that slides.
+// counts returns all cells of the period, or 0 after it. Without the server's clock a calendar forgets
+// gradually, like a sliding window.
 func (calendarKind) counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	if !isServer {
 		return slidingKind{}.counts(l, now, age, isServer)
@@ -31,7 +31,7 @@ func (calendarKind) counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	return 0
 }
 
-// usedAt has the share wait until the boundary, not for a whole window.
+// usedAt dates the charge so that the share waits until the boundary, not for a whole window.
 func (calendarKind) usedAt(l lease.Limit, replied int64, next time.Duration) int64 {
 	if next > 0 {
 		return max(0, min(replied, replied+exact.Micros(next)-exact.Micros(l.Per)))
@@ -52,8 +52,8 @@ func (p *period) clone() past {
 
 func (p *period) clear() { p.number = -2 }
 
-// pass begins anew at the boundary. A clock that steps back leaves the period that has begun, or makes it the
-// next one: a clock that was a year ahead would leave one N for a year.
+// pass starts the next period at the boundary. After the clock has stepped back, the period that has begun
+// goes on, or counts as the next one: a clock that was a year ahead must not leave one N for a year.
 func (p *period) pass(w *window, m *moment) {
 	since := m.clock - w.Offset
 	n := exact.FloorDiv(since, w.Tick)
@@ -72,7 +72,7 @@ func (p *period) covers(_ *window, at int64) bool { return at >= p.begun }
 
 func (p *period) next(w *window, m *moment, _ int64) int64 { return p.boundary(w) - m.clock }
 
-// boundary is when the period ends, by the server's clock.
+// boundary returns when the period ends, by the server's clock.
 func (p *period) boundary(w *window) int64 { return (p.number+1)*w.Tick + w.Offset }
 
 func (p *period) dump(d *WindowDump) { d.Period, d.Begun = p.number, p.begun }

@@ -14,19 +14,19 @@ func (slidingKind) tally(sp spec) tally { return newSliding(sp) }
 
 func newSliding(sp spec) *window { return &window{spec: sp, past: new(cells)} }
 
-// cells are those of a window that slides.
+// cells returns the cells of a sliding window.
 func (w *window) cells() *cells { return w.past.(*cells) }
 
 func (slidingKind) timeFor(lease.Limit, int64) time.Duration { return 0 }
 
-// reset is a window and a cell from now: no later are the charges of now dropped.
+// reset returns a window and a cell: the latest charges are dropped by then.
 func (slidingKind) reset(l lease.Limit, _ time.Duration) time.Duration { return l.TimeToFull() }
 
-// reportIn is soon, as what was spent counts from its report on, for as long as the window is.
+// reportIn returns a short time, because spending counts for a window from its report on.
 func (slidingKind) reportIn(l lease.Limit, _ float64) time.Duration { return l.Per / 128 }
 
-// counts takes cells that stand still: by its age alone, every token would at some time count as its neighbour
-// does. What may count a cell longer by another clock counts here.
+// counts uses cells at fixed times: by age alone, each token would at some time count like its neighbour. A
+// token that another clock may count a cell longer counts longer here too.
 func (slidingKind) counts(l lease.Limit, now, age int64, _ bool) int64 {
 	cell := max(1, exact.Micros(l.Per)/lease.WindowCells)
 	return max(0, windowSlots+1+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
@@ -34,19 +34,20 @@ func (slidingKind) counts(l lease.Limit, now, age int64, _ bool) int64 {
 
 func (slidingKind) usedAt(_ lease.Limit, replied int64, _ time.Duration) int64 { return replied }
 
-// slides reports whether one of limits is a sliding window. Then a lease follows the mean demand,
-// and what was spent is reported soon: it counts from the report on, for as long as the window is.
+// slides reports whether one of limits is a sliding window. A lease then follows the mean demand, and
+// spending is reported soon, as it counts for a window from its report on.
 func slides(limits []lease.Limit) bool {
 	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 }
 
-// windowSlots are the cells that may be live at once: those that a window covers, one in part.
+// windowSlots is the number of cells that may be live at once: a window covers WindowCells, and part of one
+// more.
 const windowSlots = lease.WindowCells + 1
 
-// cells are the charges of a sliding window. Cell j covers [j*Cell, (j+1)*Cell), and is in slot j mod
+// cells has the charges of a sliding window. Cell j covers [j*Cell, (j+1)*Cell) and is in slot j mod
 // windowSlots.
 type cells struct {
-	first int64 // the oldest cell that is live
+	first int64 // the oldest live cell
 	slots [windowSlots]int64
 }
 
@@ -59,7 +60,7 @@ func (c *cells) clone() past {
 
 func (c *cells) clear() { c.slots = [windowSlots]int64{} }
 
-// pass drops a cell when all of it is older than the window.
+// pass drops each cell that is older than the window.
 func (c *cells) pass(w *window, m *moment) {
 	first := max(0, exact.FloorDiv(m.now-w.Tick, w.Cell))
 	for j := max(c.first, first-windowSlots); j < first; j++ {
@@ -81,7 +82,7 @@ func (c *cells) remove(n int64) {
 
 func (c *cells) covers(w *window, at int64) bool { return at/w.Cell >= c.first }
 
-// next is a Target where nothing is charged: then only leases are missing, which may come back at any time.
+// next returns a Target if nothing is charged: only leases are missing, which may come back at any time.
 func (c *cells) next(w *window, m *moment, missing int64) int64 {
 	if at := c.dropAt(w, missing); at > 0 {
 		return at - m.now
@@ -89,7 +90,7 @@ func (c *cells) next(w *window, m *moment, missing int64) int64 {
 	return w.target
 }
 
-// dropAt is when missing tokens will have been dropped, or all if fewer; 0 where nothing is charged.
+// dropAt returns when missing tokens will have been dropped, or all if fewer; 0 if nothing is charged.
 func (c *cells) dropAt(w *window, missing int64) (last int64) {
 	for j := c.first; j < c.first+windowSlots && missing > 0; j++ {
 		if n := *c.slot(j); n > 0 {

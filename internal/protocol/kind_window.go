@@ -5,30 +5,30 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A window counts what is spent, for as long as it lasts: docs/protocol.md section 3.10. A token is charged when
-// it is reported as spent, or when the lease that holds it ends, so never before it was spent; until then it is
-// in the ledger. So the tokens that were admitted within a window, and those held, are never more than those
-// charged and those leased together.
+// A window counts spent tokens for as long as it lasts: docs/protocol.md section 3.10. A token is charged
+// when it is reported as spent, or when the lease that holds it ends, so never before it is spent. Until then
+// it is in the ledger. So the tokens admitted within a window plus those held never exceed those charged plus
+// those leased.
 
 // window is the tally of a sliding window and of a calendar. Times are the bucket's running time.
 type window struct {
 	spec
-	sum  int64 // what is charged and counts still, in tokens
+	sum  int64 // charged tokens that still count
 	past past
 }
 
-// past is when the tokens of a window were charged.
+// past records when the tokens of a window were charged.
 type past interface {
 	clone() past
 	clear()
-	// pass drops from w what it counts no more.
+	// pass drops from w the tokens that no longer count.
 	pass(w *window, m *moment)
-	// add charges n tokens at a time up to which time has passed, and remove takes n off, the oldest first.
+	// add charges n tokens at a time that has passed, and remove drops n charged tokens, the oldest first.
 	add(w *window, at, n int64)
 	remove(n int64)
-	// covers reports whether what was charged at a time, or later, still counts.
+	// covers reports whether a charge at a given time or later still counts.
 	covers(w *window, at int64) bool
-	// next is the microseconds until missing tokens, or all if fewer, will have been dropped.
+	// next returns the microseconds until missing tokens, or all if fewer, will have been dropped.
 	next(w *window, m *moment, missing int64) int64
 	dump(d *WindowDump)
 	restore(d *WindowDump)
@@ -59,14 +59,14 @@ func (w *window) follow(old tally, _ bool) {
 	w.sum, w.past = o.sum, o.past.clone()
 }
 
-// freeze leaves a window as it is, if it does not start empty: it gives nothing while a loss is waited out.
+// freeze changes a window only if it starts empty. During the freeze no window grants tokens; see free.
 func (w *window) freeze(m *moment, startEmpty bool) {
 	if startEmpty {
 		w.useUp(m)
 	}
 }
 
-// useUp has all of the window charged now, but for what is leased, or what was charged if that is more.
+// useUp charges the whole window now, less the leased tokens, or the tokens charged before if they are more.
 func (w *window) useUp(m *moment) {
 	total := max(0, w.most-m.ledger, w.sum)
 	w.uncharge(w.sum)
@@ -77,8 +77,8 @@ func (w *window) pass(m *moment, _ int64) { w.past.pass(w, m) }
 
 func (w *window) clip(*moment) {}
 
-// free is negative where more was used than was reserved, or than a changed limit allows. While a loss is waited
-// out it is at most 0, since what was used is not known.
+// free returns a negative number if more was used than was reserved, or than a changed limit allows. During a
+// freeze it returns at most 0, since the use is unknown.
 func (w *window) free(m *moment) int64 {
 	n := w.left(m)
 	if m.now < m.frozen {
@@ -93,7 +93,7 @@ func (w *window) draw(int64) {}
 
 func (w *window) spend(m *moment, n int64) { w.charge(m.now, n) }
 
-// charge counts n tokens, and forgets what would be too many to count.
+// charge counts n tokens, up to the largest exact count.
 func (w *window) charge(at, n int64) {
 	if n = min(n, exact.MaxUnits-1-w.sum); n > 0 {
 		w.sum += n
@@ -101,8 +101,8 @@ func (w *window) charge(at, n int64) {
 	}
 }
 
-// uncharge takes up to n tokens from the oldest that count, and returns how many. From newer ones they would be
-// missing for longer than the spending that stands there counts.
+// uncharge drops up to n of the oldest charged tokens and returns the number. Newer charges must stay as long
+// as their spending counts.
 func (w *window) uncharge(n int64) int64 {
 	n = min(n, w.sum)
 	w.sum -= n
@@ -112,7 +112,7 @@ func (w *window) uncharge(n int64) int64 {
 
 func (w *window) back(*moment, int64) {}
 
-// late counts only what the window still counts of that time.
+// late counts an entry only if the window still counts its time.
 func (w *window) late(m *moment, l *lease.Late, known bool) (refunded int64) {
 	used := max(0, m.now-exact.Micros(l.Age))
 	back := known && l.Drawn <= m.now && w.past.covers(w, l.Drawn)

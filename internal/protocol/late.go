@@ -9,12 +9,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What is reported of an earlier time: docs/protocol.md, section 5.8.
+// Reports about an earlier time: docs/protocol.md, section 5.8.
 
-// lates are tokens that wait to be reported, by when they were drawn or used, oldest first.
+// lates has tokens that wait to be reported, by the time of their draw or use, oldest first.
 type lates []late
 
-// late has the tokens that were drawn, or used, between two times.
+// late has the tokens that were drawn or used between two times.
 type late struct{ tokens, first, last int64 }
 
 // sum returns all the tokens.
@@ -25,17 +25,18 @@ func (l lates) sum() (n int64) {
 	return n
 }
 
-// dating says which time an entry is told with, that of its oldest token or of its latest, and by which limits
-// and clocks a token of one time counts. It is a value, as every request of an outage needs one.
+// dating chooses the time with which an entry is reported, its oldest or its latest token's, and has the
+// limits and clocks by which a token of some time counts. It is a value, as every request of an outage needs
+// one.
 type dating struct {
 	oldest bool
 	limits []lease.Limit
-	server int64 // the server's clock in microseconds, 0 for not known
-	now    int64 // on the clock of the times
+	server int64 // the server's clock in microseconds; 0 if unknown
+	now    int64 // on the clock of the entries
 	micro  int64 // a microsecond of that clock
 }
 
-// counted returns in how many cells' time the limits, together, still count a token of a time.
+// counted returns for how many more cells' time the limits, summed up, count a token of the time at.
 func (d dating) counted(at int64) (cells int64) {
 	now := d.server
 	if now == 0 {
@@ -67,8 +68,8 @@ func (l *lates) add(n, at int64, d dating) {
 	l.join(d)
 }
 
-// join makes one entry of neighbours that the limits count alike, and while there are too many, of the two
-// that then have the fewest tokens, and for the shortest time, counted for another time than their own.
+// join merges neighbours that the limits count alike. While there are too many entries, it merges the pair
+// for which the fewest tokens count at the wrong time, and for the shortest time.
 func (l *lates) join(d dating) {
 	for i := 0; i+1 < len(*l); {
 		if a, b := (*l)[i], (*l)[i+1]; d.counted(d.toldWith(a)) == d.counted(d.toldWith(b)) {
@@ -89,7 +90,7 @@ func (l *lates) join(d dating) {
 	}
 }
 
-// merge makes one entry of the i-th and the next.
+// merge makes one entry of entry i and the next.
 func (l *lates) merge(i int) {
 	(*l)[i] = (*l)[i].with((*l)[i+1])
 	*l = slices.Delete(*l, i+1, i+2)
@@ -99,7 +100,7 @@ func (e late) with(o late) late {
 	return late{min(e.tokens+o.tokens, lease.WaitingMax), min(e.first, o.first), max(e.last, o.last)}
 }
 
-// trim drops the oldest until n tokens are left.
+// trim drops the oldest tokens until n are left.
 func (l *lates) trim(n int64) {
 	for excess := l.sum() - n; excess > 0 && len(*l) > 0; {
 		dropped := min(excess, (*l)[0].tokens)
@@ -110,7 +111,8 @@ func (l *lates) trim(n int64) {
 	}
 }
 
-// back appends the tokens to what a call brings back; they count as drawn with the oldest.
+// back appends the tokens to the entries that a call returns; each entry counts as drawn with its oldest
+// token.
 func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		to = append(to, lease.Late{Kind: kind, Tokens: e.tokens, Drawn: e.first})
@@ -118,8 +120,9 @@ func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	return to
 }
 
-// taken appends the tokens to what a call takes; they count as used with the latest, and a little later, as
-// the clock may be fast: a charge, which counts in (1), by as much as a lease ends earlier.
+// taken appends the tokens to the entries that a call takes. Each counts as used with its latest token, and a
+// little later because the process's clock may be fast: a charge, which counts in (1), by the 1/16 by which a
+// lease ends early.
 func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		age := max(0, now.Sub(clock.Instant(e.last)))
@@ -133,7 +136,7 @@ func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []
 	return to
 }
 
-// usedBy dates, at now, what was used at times of the process's clock.
+// usedBy returns the dating, at now, of tokens used at times of the process's clock.
 func usedBy(now clock.Instant, server int64, limits []lease.Limit) dating {
 	return dating{false, limits, server, int64(now), 1000}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// equal reports whether c and o agree on everything but the TTL, which grows by itself. A switch may be written
-// in two ways, with its burst or without.
+// equal reports whether c and o agree on everything but the TTL, which the bucket adapts. A switch may be
+// written with or without its burst.
 func equal(c, o *lease.Config) bool {
 	on := SwitchOf(c.Limits)
 	limits := on == SwitchNone && slices.Equal(c.Limits, o.Limits) || on != SwitchNone && on == SwitchOf(o.Limits)
@@ -19,23 +19,23 @@ func equal(c, o *lease.Config) bool {
 		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
-// kept is the tokens of a burst that a caller with this headroom does not see, rounded as in Lua.
+// kept returns the tokens of a burst that a caller with this headroom does not see, rounded as in Lua.
 func kept(burst int64, headroom float64) int64 {
 	return int64(math.Ceil(float64(float64(burst) * headroom)))
 }
 
-// mostOf is the most tokens that all limits have at once for a holder that leaves this headroom.
+// mostOf returns the most tokens that all limits can have at once for a holder with this headroom.
 func mostOf(limits []lease.Limit, headroom float64) int64 {
 	n := int64(exact.MaxUnits)
 	for _, l := range limits {
-		if !lease.Blocked.Equal(l) { // which denies any n alike
+		if !lease.Blocked.Equal(l) { // Blocked denies any n
 			n = min(n, grantable(l, headroom))
 		}
 	}
 	return n
 }
 
-// grantable is the most that can ever be granted of l to a process with this headroom.
+// grantable returns the most that can ever be granted of l to a process with this headroom.
 func grantable(l lease.Limit, headroom float64) int64 {
 	return l.Capacity() - kept(l.Capacity(), headroom)
 }
@@ -49,8 +49,8 @@ func longestToFull(limits []lease.Limit) (longest time.Duration) {
 
 func weightOf(p *lease.Policy) int64 { return max(p.Weight, 1) }
 
-// ceilingOf is the ceiling by one limit while its level is not known to be low, and by what the burst was
-// divided for it. target is the one in force, and alone says that no other holder was active, as last heard.
+// ceilingOf returns the ceiling by one limit while its level is not known to be low, and the divisor of the
+// burst in it. target is the one in force; alone reports that the last reply named no other holder.
 func ceilingOf(
 	p *lease.Policy, c *lease.Config, target time.Duration, l lease.Limit, alone bool,
 ) (part, divisor int64) {
@@ -58,12 +58,12 @@ func ceilingOf(
 	if alone {
 		divisor = 2
 	}
-	// With an overcommit the bucket refills beside leases, so longer ones do no harm.
+	// With an overcommit the bucket refills while tokens are leased, so longer leases do no harm.
 	longer := min((burst+c.Overcommit)/divisor, int64(l.Rate()*target.Seconds()))
 	return max(burst/divisor, longer), divisor
 }
 
-// crampedBy reports the same of a policy and a configuration.
+// crampedBy is settings.cramped for a policy and a configuration.
 func crampedBy(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 	for _, l := range c.Limits {
 		if float64(grantable(l, p.Headroom)+c.Overcommit) < 4*l.Rate()*rtt.Seconds() {
@@ -74,40 +74,41 @@ func crampedBy(p *lease.Policy, c *lease.Config, rtt time.Duration) bool {
 }
 
 const (
-	// easyCalls is how many calls a second of a whole fleet are not worth longer leases: ten processes
+	// easyCalls is a rate of calls per second for a whole fleet that needs no longer leases: ten processes
 	// make as many with the default Target.
 	easyCalls = 90
 	// easyTarget and easyPause, in microseconds, are the Target and the pause after a short grant that a
-	// large burst gives a fleet by default. T stays at a second, so a loss is waited out in that.
+	// large burst allows by default. With them T stays at a second, and a freeze after a loss with it.
 	easyTarget, easyPause = 250_000, 450_000
-	// easyTargetPart and easyPausePart are the parts of B + E that a fleet which wants the whole rate
-	// leases in one of those. With more, loads that come and go lose accuracy: docs/figures.md.
+	// easyTargetPart and easyPausePart are the parts of B + E that a fleet which wants the whole rate leases
+	// in easyTarget and in easyPause. Larger parts cost accuracy under changing load: docs/figures.md.
 	easyTargetPart, easyPausePart = 1. / 8, 2. / 9
-	// pausePart is the part of the time in which a bucket fills that a pause may last for the sake of the budget.
+	// pausePart bounds the pause for the budget's sake, as a part of the time in which a bucket fills.
 	pausePart = 0.88
 	// fleetLeased is the part of B + E that all holders of a large fleet may hold together.
 	fleetLeased = 0.85
-	// targetMax is that whose T is the longest there may be, in microseconds.
+	// targetMax is the Target with the longest possible T, in microseconds.
 	targetMax = float64(lease.TTLMax / lease.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript is these numbers as lease.lua has them, which computes the Target in force as the Go code does.
+// ForScript returns these numbers as Lua source, because lease.lua also computes the Target in force.
 func ForScript() string {
 	return fmt.Sprintf("local callBudget, easyCalls, easyTarget, easyPause, easyTargetPart, easyPausePart, pausePart, "+
 		"targetMax = %d, %d, %d, %d, %v, %v, %v, %.0f\n", new(lease.Config).CallBudget(), easyCalls, easyTarget,
 		easyPause, easyTargetPart, easyPausePart, pausePart, targetMax)
 }
 
-// spacing is the microseconds between two calls of each of n holders that keep the budget.
+// spacing returns the microseconds between two calls of each of n holders that keep to the budget.
 func spacing(c *lease.Config, n float64) float64 { return float64(n*1e6) / float64(c.CallBudget()) }
 
-// fleetTarget is the part of B + E that n holders may lease within one Target for the sake of their
-// budget: half of it for many, a quarter for twenty. The fewer they are, the more their demand varies,
-// for which they need the rest.
+// fleetTarget returns the part of B + E that n holders may lease within one Target for the budget's sake:
+// half of it for many holders, a quarter for twenty. Fewer holders vary more in demand and need the rest for
+// that.
 func fleetTarget(n float64) float64 { return n / (float64(2*n) + 40) }
 
-// easy is the microseconds between two calls that cost n holders no accuracy where they are within a part of
-// the burst, at most longest; 0 where a budget was set, or a window counts what is spent from its report on.
+// easy returns the microseconds between two calls of n holders that cost no accuracy while they stay within a
+// part of the burst; longest bounds it. It returns 0 if a budget was set, or if a window counts spending from
+// its report on.
 func easy(c *lease.Config, n, longest float64) float64 {
 	if c.CallsPerSecond != 0 || slices.ContainsFunc(c.Limits, lease.Limit.Windowed) {
 		return 0
@@ -115,25 +116,25 @@ func easy(c *lease.Config, n, longest float64) float64 {
 	return min(float64(n*1e6)/easyCalls, longest)
 }
 
-// targetOf is the Target in force for each of n alike holders, in microseconds: the configured one, or
-// where they are too many for that a longer one. fills is the microseconds in which the limit that takes
-// least makes its burst and the overcommit.
+// targetOf returns the Target in force for each of n equal holders, in microseconds: the configured one, or a
+// longer one for a large fleet. fills is the time in which the fastest limit refills its burst and the
+// overcommit.
 func targetOf(c *lease.Config, n, fills float64) float64 {
 	longer := min(spacing(c, n), float64(fleetTarget(n)*fills), targetMax)
 	longer = max(longer, min(easy(c, n, easyTarget), float64(easyTargetPart*fills)))
 	return max(float64(exact.Micros(c.Target)), math.Floor(longer))
 }
 
-// pauseOf is how long each of n holders should wait after a short grant, in microseconds: as the
-// budget wants, but not longer than it is remembered, and what all of them are granted within that
-// time must fit into the bucket beside what refills.
+// pauseOf returns how long each of n holders should wait after a short grant, in microseconds. The budget
+// sets the pause. It ends while the bucket still remembers the holder, and the bucket must hold the grants of
+// all n within that time.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
 	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))
 	return min(pause, float64(0.75*ttl))
 }
 
-// TargetInForce is the Target in force for each of n alike holders of a bucket of c.
+// TargetInForce returns the Target in force for each of n equal holders of a bucket of c.
 func TargetInForce(c *lease.Config, n float64) time.Duration {
 	fills := math.Inf(1)
 	for _, l := range c.Limits {
@@ -142,8 +143,8 @@ func TargetInForce(c *lease.Config, n float64) time.Duration {
 	return exact.Duration(int64(targetOf(c, n, fills)))
 }
 
-// Spacing is the time between two calls of a holder of this weight with which the fleet keeps its
-// budget (Policy.CallsPerSecond); 0 for a fleet that does so with the Target that is configured.
+// Spacing returns the time between two calls of a holder of this weight at which the fleet keeps to its
+// budget (Policy.CallsPerSecond); 0 if the configured Target is long enough.
 func Spacing(g *lease.Grant, weight int64) time.Duration {
 	n := float64(g.ActiveWeight) / float64(max(weight, 1))
 	d := spacing(&g.Config, n) * float64(time.Microsecond)
@@ -153,8 +154,8 @@ func Spacing(g *lease.Grant, weight int64) time.Duration {
 	return time.Duration(min(d, float64(lease.TTLMax)))
 }
 
-// BurstWanted is the burst of the tightest limit with which leases could be as long as the budget
-// of calls wants them (Policy.CallsPerSecond); 0 where they are.
+// BurstWanted returns the burst that the tightest limit needs for leases as long as the budget of calls wants
+// them (Policy.CallsPerSecond); 0 if its burst is enough.
 func BurstWanted(g *lease.Grant, weight int64) int64 {
 	spacing, wanted := Spacing(g, weight), 0.0
 	part := fleetTarget(float64(g.ActiveWeight) / float64(max(weight, 1)))
@@ -179,10 +180,10 @@ const (
 
 var switchLimits = [...][]lease.Limit{SwitchUnlimited: {lease.Unlimited}, SwitchBlocked: {lease.Blocked}}
 
-// Limits are the limits by which a process proposes the switch, and hears of it.
+// Limits returns the limits with which processes propose and hear the switch.
 func (s Switch) Limits() []lease.Limit { return switchLimits[s] }
 
-// SwitchOf is the switch that these limits propose: Unlimited or Blocked by itself.
+// SwitchOf returns the switch that these limits propose: Unlimited or Blocked, standing alone.
 func SwitchOf(limits []lease.Limit) Switch {
 	switch {
 	case len(limits) != 1:

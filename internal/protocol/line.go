@@ -6,14 +6,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// line has the requests that wait for tokens, in the order in which they came: docs/protocol.md section 9.
+// line is the queue of waiting requests, in order of arrival: docs/protocol.md section 9.
 type line struct {
 	*settings
 	denials       *denials
 	head, tail    *Waiter
-	lacking       int64 // tokens that all of them lack
-	lackingInLine int64 // the part of those that wait in line
-	inLine        int   // how many of them do
+	lacking       int64 // tokens that all waiting requests lack
+	lackingInLine int64 // tokens that requests in line lack
+	inLine        int   // number of requests in line
 	refused       int64 // the largest n refused without queueing since the last call
 }
 
@@ -62,8 +62,8 @@ func (l *line) join(seq int64) {
 	}
 }
 
-// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line collects,
-// at least portion tokens at a time.
+// need returns the fewest tokens that serve any waiting request; a smaller grant is useless. A request in
+// line collects at least portion tokens at a time.
 func (l *line) need(portion int64) int64 {
 	least := int64(0)
 	for w := l.head; w != nil; w = w.next {
@@ -75,7 +75,7 @@ func (l *line) need(portion int64) int64 {
 			least = n
 		}
 		if w.inLine() {
-			break // no later one is served before it
+			break // no later request is served before it
 		}
 	}
 	return max(1, least)
@@ -84,18 +84,18 @@ func (l *line) need(portion int64) int64 {
 // HasWaiters reports whether any request waits.
 func (l *line) HasWaiters() bool { return l.head != nil }
 
-// Waiters calls f for every request that waits, in the order in which they came.
+// Waiters calls f for every waiting request, in order of arrival.
 func (l *line) Waiters(f func(*Waiter)) {
 	for w := l.head; w != nil; w = w.next {
 		f(w)
 	}
 }
 
-// distribute hands out what a reply brought, first in first out. Tokens that were drawn for waiting
-// requests go to those that the call counted, and only to them; reserved ones to requests in line;
-// those of the pool to all. A token whose request has gone travels back.
+// distribute hands out the tokens of a reply, first in, first out. Tokens drawn for waiting requests go only
+// to requests that the call counted, reserved tokens to requests in line, and tokens of the pool to any. A
+// token whose request has gone travels back.
 func (l *line) distribute(now clock.Instant, got Accepted) {
-	seq := l.holder.open.Seq // of the call that was answered
+	seq := l.holder.open.Seq // of the answered call
 	for w := l.head; w != nil; {
 		next := w.next
 		if now >= w.until {
@@ -129,7 +129,7 @@ func (l *line) distribute(now clock.Instant, got Accepted) {
 	l.holder.putBack(l.host.Now(), got.Reserved, got.draw)
 }
 
-// serveUpTo ends the wait of a request for what there is, where there is any.
+// serveUpTo ends the wait of an UpTo request with the available tokens, if there are any.
 func (l *line) serveUpTo(w *Waiter, source lease.Source) (served bool) {
 	if w.Patience != UpTo {
 		return false
@@ -152,9 +152,9 @@ func (l *line) serveFromPool() {
 	}
 }
 
-// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. One that waits for
-// one call gets all that it lacks or nothing. One in line takes what there is; while it lacks any, goOn is
-// false and no later request may be served.
+// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. A request that waits
+// for one call gets all that it lacks, or nothing. A request in line takes the tokens available; while it
+// still lacks some, goOn is false and no later request may be served.
 func (l *line) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
 	d, n := got.draw, w.lacks()-own
 	switch {
@@ -196,7 +196,7 @@ func (l *line) collect(w *Waiter) {
 	}
 }
 
-// takeFor takes n tokens or none from the pool for a request that it has refused before.
+// takeFor takes n tokens or none from the pool for a request that the pool has refused before.
 func (l *line) takeFor(n int64) bool {
 	if !l.holder.Pool.TakeQueued(n) {
 		return false
@@ -218,7 +218,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	}
 	if from == FromPool {
 		if w.draw.Interval != d.Interval {
-			w.pooled, w.draw.Interval = 0, d.Interval // what came before can no longer go back to the pool
+			w.pooled, w.draw.Interval = 0, d.Interval // earlier tokens can no longer go back to the pool
 		}
 		w.pooled += n
 	}
@@ -227,11 +227,11 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	l.host.Handed(w, n, from)
 }
 
-// keepUntil is how long a waiting request keeps what it has collected, from the last reply on:
-// after two T the bucket has forgotten what it leased.
+// keepUntil returns how long a waiting request keeps collected tokens after the last reply: after two T the
+// bucket has forgotten their lease.
 func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.heard.ttl) }
 
-// forfeit burns what w has collected, because nothing was heard of the bucket for too long.
+// forfeit burns the tokens that w has collected, because no reply has come for too long.
 func (l *line) forfeit(w *Waiter) {
 	if w.got == 0 {
 		return
@@ -242,7 +242,7 @@ func (l *line) forfeit(w *Waiter) {
 	l.host.Forfeited(w)
 }
 
-// settle takes w off the queue and tells it d. Tokens that it does not need go back.
+// settle removes w from the queue and reports d to the host. Unneeded tokens go back.
 func (l *line) settle(w *Waiter, d Decision) {
 	if !d.OK() || d.Source == lease.SourceFallback {
 		now := l.host.Now()
@@ -261,9 +261,9 @@ func (l *line) settle(w *Waiter, d Decision) {
 	l.host.Settled(w, d)
 }
 
-// passOn gives what was drawn for w, which is not admitted, to those in line that every call counted which
-// drew it: as if it had been handed to them at once (9.6). A token that travels back is worth only what the
-// bucket has not refilled since. serveFromPool settles those that have all then.
+// passOn gives tokens drawn for w, which is not admitted, to requests in line that all the calls counted
+// which drew them, as if they had been handed to those at once (9.6). A token that travels back is worth only
+// the part that the bucket has not refilled since. serveFromPool then settles the requests that lack nothing.
 func (l *line) passOn(w *Waiter) (passed int64) {
 	left := w.got - w.pooled
 	for x := l.head; x != nil && left > 0; x = x.next {
@@ -275,7 +275,7 @@ func (l *line) passOn(w *Waiter) (passed int64) {
 			x.draw, x.drawnBy, x.until = w.draw, w.drawnBy, w.until
 		}
 		if x.draw.Epoch != w.draw.Epoch {
-			x.draw.Epoch = 0 // a part is of a bucket that is gone: worth nothing on its way back
+			x.draw.Epoch = 0 // some tokens belong to a lost bucket: worth nothing on their way back
 		}
 		x.draw.Running, x.drawnBy = min(x.draw.Running, w.draw.Running), min(x.drawnBy, w.drawnBy)
 		x.until = min(x.until, w.until)

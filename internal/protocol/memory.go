@@ -12,33 +12,34 @@ import (
 
 // lineage has the facts that prove that a bucket has lost its state: docs/protocol.md, section 6.
 type lineage struct {
-	epoch      int64 // 0: nothing is known
+	epoch      int64 // 0 if nothing is known
 	counter    int64
 	running    int64
-	leaseMax   time.Duration // with what was left of a freeze, but in Heard
+	leaseMax   time.Duration // in Memory it includes the rest of a freeze; in Heard it does not
 	serverTime int64
-	expiry     time.Duration // of the bucket, from serverTime on
+	expiry     time.Duration // of the bucket, counted from serverTime
 }
 
-// Memory is the rest of a Client whose key has not been used for a while: what it must know to notice that
-// the bucket was lost, and what it would otherwise have to learn again. It is small, since a process may
-// have a million keys at rest. The zero value knows nothing.
+// Memory is what remains of a Client whose key has not been used for a while: the facts that reveal a lost
+// bucket, and estimates that are slow to learn again. It is small, since a process may have a million keys at
+// rest. The zero value means no reply.
 type Memory struct {
 	lineage
 	executed clock.Instant // the bucket executed the last call then or later
 	ttl      time.Duration // T in force
-	config   *lease.Config // at rest: in force, where it is not what the client proposes
+	config   *lease.Config // at rest: the configuration in force, if it differs from the proposal
 	pace     pace          // at rest: of its draws
-	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 for not known
-	replied  bool          // any reply ever
+	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 if unknown
+	replied  bool          // a reply has come at some time
 	conflict bool          // see Client.Conflict
-	// At rest: what was left of each burst, in 255ths of one above 255, and a fingerprint of the limits.
+	// At rest: the part of each burst that was left, in 255ths for a burst above 255, and a fingerprint of
+	// the limits.
 	left [lease.LimitsMax]uint8
 	of   uint16
 }
 
-// age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
-// slow by a 1/16, as leaseSpan does.
+// age returns how long ago the bucket executed the call at most. A 1/15 more covers a clock that is slow by a
+// 1/16, as leaseSpan does.
 func (m *Memory) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(m.executed))
 	return d + d/15
@@ -46,7 +47,7 @@ func (m *Memory) age(now clock.Instant) time.Duration {
 
 func (m *Memory) expired(now clock.Instant) bool { return now >= m.executed.Add(m.expiry) }
 
-// prove has r say what is known of the bucket, unless that may have expired by now.
+// prove writes the known facts about the bucket to r, unless the bucket may have expired by now.
 func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	if m.epoch > 0 && !m.expired(now) {
 		r.Epoch, r.Counter = m.epoch, m.counter
@@ -55,8 +56,8 @@ func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	}
 }
 
-// hear takes in the reply g to a call of a holder of this weight, first sent at sent; counted is what
-// Heard.counts returned.
+// hear records the reply g to a call of a holder of this weight, first sent at sent; counted is the result of
+// Heard.counts.
 func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.Grant) {
 	m.count(weight, counted, g)
 	counter := g.Counter
@@ -71,8 +72,8 @@ func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.G
 }
 
 // count updates calls by the reply g to a holder of this weight (docs/protocol.md section 8.14). The first
-// reply of a bucket gives a guess: the processes that it names or, if there is no other, the mean number of
-// calls in activeFor TTLs.
+// reply of a bucket gives a guess: the number of processes that it names or, if it names no other, the mean
+// number of calls in activeFor TTLs.
 func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	if !counted && g.Epoch != m.epoch {
 		calls, span := g.ActiveWeight/weight, max(1, exact.Micros(activeFor*g.Config.TTL))
@@ -94,30 +95,30 @@ func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	m.calls += (calls - m.calls) / last
 }
 
-// callsMost bounds what one reply counts.
+// callsMost bounds the calls that one reply adds.
 const callsMost = 1 << 30
 
-// byCalls returns the active weight, if each process has this weight and calls as often as this one. It
-// returns 0 where that is not known.
+// byCalls returns the active weight if each process has this weight and calls as often as this one; 0 if
+// unknown.
 func (m *Memory) byCalls(weight int64) int64 {
 	return weight * int64(math.Round(math.Abs(float64(m.calls))))
 }
 
-// Terms are the settings by which a key at rest draws: those of its process, and of the node that serves it.
+// Terms are the settings for draws of a key at rest: those of its process and of the node that serves it.
 type Terms struct {
 	ID       string // the instance id
 	Policy   *lease.Policy
 	Proposed *lease.Config
-	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
-	// CallTimeout bounds a draw: a key whose node answers too slowly for that has a Client.
+	RTT      time.Duration // 99th percentile of the node's round trips; 0 if unknown
+	// CallTimeout bounds a draw: if the node answers too slowly for that, the key has a Client.
 	CallTimeout time.Duration
 }
 
-// draws reports whether a request for n tokens of a key at rest is best served by a draw
-// (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
+// draws reports whether a draw serves a request for n tokens of a key at rest best (docs/protocol.md section
+// 8.17). Otherwise a Client must decide.
 func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
-	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets it wants leases
+	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets MinBatch wants leases
 		return false
 	}
 	single := false
@@ -137,8 +138,8 @@ func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 		single || crampedBy(t.Policy, c, rtt)
 }
 
-// draw makes r the draw of n tokens for one request, to be sent at once and never again. Until its
-// reply came to Drew, or a Client has taken it over, there may be no other.
+// draw makes r the draw of n tokens for one request, to be sent once without delay. No other draw may begin
+// until drew has processed the reply or a Client has taken the draw over.
 func (m *Memory) draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Request) {
 	c := m.inForce(t.Proposed)
 	*r = lease.Request{
@@ -152,9 +153,9 @@ func (m *Memory) draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Reques
 	}
 }
 
-// drew takes in, at now, the reply g to the draw r, which was sent at sent to the node of b. It reports
-// whether g admits the request and says nothing else that a Client must hear of, and then how the tokens left
-// the bucket. Otherwise m is unchanged, and a Client has to take the draw over.
+// drew processes the reply g to the draw r, which was sent at sent to the node of b and answered at now. It
+// reports whether g admits the request and no Client needs the rest of the reply; the Draw then says how the
+// tokens left the bucket. Otherwise m is unchanged and a Client must take the draw over.
 func (m *Memory) drew(
 	now, sent clock.Instant, b *Breaker, proposed *lease.Config, r *lease.Request, g *lease.Grant,
 ) (pool.Draw, bool) {
@@ -177,22 +178,22 @@ func (m *Memory) drew(
 // recent reports whether m's bucket was called within the last T, so that its key counts as in use.
 func (m *Memory) recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
 
-// limits are those in force as far as m knows, of a process that proposes so.
+// limits returns the limits in force, as far as m knows, for a process with this proposal.
 func (m *Memory) limits(proposed *lease.Config) []lease.Limit { return m.inForce(proposed).Limits }
 
-// lifetime is Client.Lifetime of a key at rest.
+// lifetime is Client.Lifetime for a key at rest.
 func (m *Memory) lifetime(proposed *lease.Config) time.Duration {
 	return longestToFull(m.inForce(proposed).Limits) + m.ttl
 }
 
-// propose says that before is no longer proposed. It stays in force until a reply says otherwise.
+// propose records that before is no longer proposed. It stays in force until a reply says otherwise.
 func (m *Memory) propose(before *lease.Config) {
 	if m.replied && m.config == nil {
 		m.config = before
 	}
 }
 
-// inForce is the configuration in force, of a process that proposes so.
+// inForce returns the configuration in force for a process with this proposal.
 func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	if m.config != nil {
 		return m.config
@@ -200,7 +201,7 @@ func (m *Memory) inForce(proposed *lease.Config) *lease.Config {
 	return proposed
 }
 
-// keep has m remember how much of the bursts, less the headroom, a reply has left.
+// keep records which part of each burst, less the headroom, a reply has left.
 func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, headroom float64) {
 	m.of = fingerprint(limits)
 	for k, l := range limits {
@@ -209,12 +210,12 @@ func (m *Memory) keep(limits []lease.Limit, levels *[lease.LimitsMax]int64, head
 	}
 }
 
-// leftOf returns how much of the burst of limit k was left when its key came to rest.
+// leftOf returns how many tokens of the burst of limit k were left when its key came to rest.
 func (m *Memory) leftOf(k int, burst int64) int64 {
 	return exact.MulDiv(int64(m.left[k]), burst, max(1, min(burst, 255)))
 }
 
-// fingerprint tells the limits of a key at rest from others that were configured since.
+// fingerprint distinguishes the limits of a key at rest from limits configured since.
 func fingerprint(limits []lease.Limit) uint16 {
 	h := uint64(0)
 	for _, l := range limits {
@@ -242,12 +243,12 @@ func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	return p
 }
 
-// slowBelow is how many requests must be expected for as long as a lease lasts for one to pay.
+// slowBelow is the fewest expected requests per lease: a key with fewer gets no lease.
 const slowBelow = 2
 
-// rttUnknown stands for the round trip to a node that has not been called yet.
+// rttUnknown is the assumed round trip to a node that has not been called yet.
 const rttUnknown = time.Millisecond
 
-// leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
-// covers the drift of the two clocks: 62,500 ppm, a hundred times what quartz does.
+// leaseSpan returns how long the holder uses a lease that the bucket counts for a T. The last 1/16 covers the
+// drift between the two clocks: 62,500 ppm, a hundred times that of quartz.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }

@@ -105,7 +105,7 @@ var mutations = []mutation{
 		edits:   []mutant.Edit{{"c.Holder.calling || c.resets > 0 && !n.closing", "c.Holder.calling"}},
 		stories: "TestSetLimitsLosesNothingThatIsHeld", pkg: "./hybrid"},
 	{name: "a lease of before a change kept", rare: true,
-		edits: []mutant.Edit{{"		c.Holder.burn() // what was leased before the change\n", ""},
+		edits: []mutant.Edit{{"		c.Holder.burn() // leased before the change\n", ""},
 			{"inLine, c.settings.change == overtaken)", "inLine, false)"}},
 		stories: "TestNoLateReplyBringsBackALeaseOfBefore", pkg: "./hybrid"},
 	{name: "all that comes back counts as drawn with the latest",

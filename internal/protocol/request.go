@@ -6,21 +6,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Never is a time that does not come: it needs no timer.
+// Never is a time that does not come; it needs no timer.
 const Never = clock.Instant(1<<63 - 1)
 
-// Patience is how long a request is willing to wait.
+// Patience says how long a request is willing to wait.
 type Patience int8
 
 const (
-	// NoWait takes n tokens that are here, or none.
+	// NoWait takes n tokens from the pool, or none.
 	NoWait Patience = iota
-	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so if it is
-	// denied in the end it has cost the others nothing.
+	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so a denial costs
+	// the other requests nothing.
 	OneCall
-	// UpTo is OneCall for what there is: it takes fewer where there are not n, but at least one.
+	// UpTo is OneCall for at least one and at most n tokens.
 	UpTo
-	// InLine collects tokens until it has them all, and is served before all later requests.
+	// InLine collects tokens until it has all of them, and is served before all later requests.
 	InLine
 )
 
@@ -28,11 +28,11 @@ const (
 type Verdict int8
 
 const (
-	VerdictWait         Verdict = iota // not known yet: Enqueue it
-	VerdictAdmit                       // it has its tokens
-	VerdictDeny                        // the tokens are not there
-	VerdictExceedsBurst                // they never will be
-	VerdictTooLate                     // they cannot be there by its deadline
+	VerdictWait         Verdict = iota // not decided yet: Enqueue the request
+	VerdictAdmit                       // the request has its tokens
+	VerdictDeny                        // the tokens are not available
+	VerdictExceedsBurst                // the tokens never will be
+	VerdictTooLate                     // the tokens cannot be available by the deadline
 	VerdictCancelled                   // Cancel was called
 	VerdictClosed                      // Leave or Close was called
 )
@@ -41,12 +41,12 @@ const (
 type Decision struct {
 	Verdict    Verdict
 	Source     lease.Source
-	EarliestAt clock.Instant // of VerdictTooLate: the tokens cannot be there before
-	// Of a request that is admitted with tokens of the bucket, for Client.GiveBack: the draw of all of
-	// them, and how many came from the pool. Nothing of what a fallback admits can be given back.
+	EarliestAt clock.Instant // for VerdictTooLate: the tokens cannot be available before
+	// For an admitted request with tokens of the bucket, for Client.GiveBack: the draw of all of them, and
+	// how many came from the pool. Tokens that a fallback admitted cannot be given back.
 	Draw   pool.Draw
 	Pooled int64
-	Took   int64 // tokens that an admitted request has: n, or fewer with patience UpTo
+	Took   int64 // tokens of an admitted request: n, or fewer with UpTo
 }
 
 // OK reports whether the request is admitted.
@@ -56,13 +56,13 @@ func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 type Ask struct {
 	N        int64
 	Patience Patience
-	Deadline clock.Instant // of one InLine; Never for none
-	// Uncounted leaves a denial, or the part of N that was not taken, out of Denials.Count: the user books it
-	// with Denials.Book, or does not, where another key denies the request.
+	Deadline clock.Instant // for InLine; Never for none
+	// Uncounted leaves the denied part of N out of Denials.Count. The user books it with Denials.Book, unless
+	// another key denies the request.
 	Uncounted bool
 }
 
-// Most returns the tokens that a can get of a burst of capacity.
+// Most returns the tokens that a can get from a burst of capacity.
 func (a Ask) Most(capacity int64) int64 {
 	if a.Patience == UpTo {
 		return min(a.N, capacity)
@@ -70,25 +70,25 @@ func (a Ask) Most(capacity int64) int64 {
 	return a.N
 }
 
-// Waiter is one request that waits for tokens. Its user makes it, or uses it again after it was
-// settled: the fields that the user sets are those in upper case.
+// Waiter is one waiting request. The user makes it, and may use it again once it is settled. The user sets
+// the exported fields.
 type Waiter struct {
 	Ask       // with a patience of OneCall, UpTo or InLine
-	Owner any // the user's own
+	Owner any // for the user's own use
 
-	got     int64         // tokens that it has so far
-	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
-	draw    pool.Draw     // of the oldest of them, but with the interval of pooled
-	pooled  int64         // of got: taken from the pool in that interval, where they may go back to
+	got     int64         // tokens collected so far
+	until   clock.Instant // got is lost from then on, because no reply has come for too long
+	draw    pool.Draw     // of the oldest tokens in got, but with the interval of pooled
+	pooled  int64         // part of got taken from the pool in that interval, which may go back to the pool
 	asked   int64         // seq of the last call that counted it as waiting; 0 for none yet
-	since   int64         // and of the first one
-	drawnBy int64         // seq of the first call that brought got, or what another one has passed on
+	since   int64         // seq of the first such call
+	drawnBy int64         // seq of the first call that brought tokens of got, even before passOn
 	waiting bool
 	prev    *Waiter
 	next    *Waiter
 }
 
-// Got is how many tokens w has: none after it was settled without them.
+// Got returns how many tokens w has; 0 after it was settled without them.
 func (w *Waiter) Got() int64 { return w.got }
 
 func (w *Waiter) lacks() int64 { return w.N - w.got }
@@ -102,7 +102,7 @@ func (w *Waiter) least() int64 {
 
 func (w *Waiter) inLine() bool { return w.Patience == InLine }
 
-// Origin says where the tokens come from that a waiting request is given.
+// Origin says where the tokens for a waiting request come from.
 type Origin int8
 
 const (

@@ -4,27 +4,27 @@ import (
 	"math/bits"
 )
 
-// ringSlices are the one that now falls in, and seven that together last T.
+// ringSlices is the number of slices: the present one, and seven that together last T.
 const ringSlices = 8
 
-// ring is the ledger: the tokens that processes hold, summed by the time at which they run out
+// ring is the ledger: the tokens that processes hold, summed by the time at which they expire
 // (docs/protocol.md sections 3.4 and 6.8).
 //
-// Slice s covers [s*width, (s+1)*width) and is forgotten whole when it ends. It is in held[s mod
-// 8]. All times are the bucket's running time. Widths are powers of two, so that every slice lies in one of
-// any larger width, and ends where one of any smaller width does.
+// Slice s covers [s*width, (s+1)*width) and is forgotten as a whole when it ends. It is stored in held[s mod
+// 8]. All times are the bucket's running time. Widths are powers of two, so every slice lies within one slice
+// of any larger width, and ends where a slice of any smaller width ends.
 type ring struct {
 	width   int64 // at least T/7, or wider while older entries need it
-	base    int64 // the slice that now falls in; all lower ones are forgotten
-	movedAt int64 // when the width changed last
+	base    int64 // the present slice; all lower ones are forgotten
+	movedAt int64 // when the width last changed
 	held    [ringSlices]int64
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
 }
 
-// place is when the slice ends, or ended, in which a holder's entry is.
+// place is the end of the slice with a holder's entry.
 type place int64
 
-// widthFor is the least power of two of which seven are at least ttl.
+// widthFor returns the least power of two that is at least a seventh of ttl.
 func widthFor(ttl int64) int64 {
 	return 1 << bits.Len64(uint64((ttl+ringSlices-2)/(ringSlices-1)-1))
 }
@@ -34,10 +34,10 @@ func newRing(now, ttl int64) ring {
 	return ring{width: w, base: now / w}
 }
 
-// ledger is O, the sum of all holdings.
+// ledger returns O, the sum of all holdings.
 func (r *ring) ledger() int64 { return sum(r.held) }
 
-// weightSum is the sum of the weights of all holders whose entry is live.
+// weightSum returns the sum of the weights of all holders with a live entry.
 func (r *ring) weightSum() int64 { return sum(r.weight) }
 
 func sum(slices [ringSlices]int64) int64 {
@@ -54,17 +54,17 @@ func (r *ring) add(s, tokens, weight int64) {
 	r.weight[s%ringSlices] += weight
 }
 
-// place is where an entry goes that lasts until now + ttl.
+// place returns where to put an entry that lasts until now + ttl.
 func (r *ring) place(now, ttl int64) place {
 	s := min((now+ttl)/r.width, r.base+ringSlices-1)
 	return place((s + 1) * r.width)
 }
 
-// slice is that in which an entry is which locate has found.
+// slice returns the slice of an entry that locate has found.
 func (r *ring) slice(p place) int64 { return (int64(p) - 1) / r.width }
 
-// locate finds where p's entry is now, and whether it is still in the ring. A slice that becomes part of a
-// wider one ends with that. One that is halved keeps its end, which its entries know: see fit.
+// locate returns where p's entry is now, and whether it is still in the ring. A slice merged into a wider one
+// ends with the wider one. The entries of a halved slice keep its end: see fit.
 func (r *ring) locate(p place) (place, bool) {
 	if int64(p) <= r.movedAt {
 		return 0, false
@@ -81,7 +81,7 @@ func (r *ring) expire() {
 
 func (r *ring) ends() int64 { return (r.base + 1) * r.width }
 
-// lastEnds is when the last slice with an entry ends; 0 where there is none.
+// lastEnds returns when the last slice with an entry ends; 0 if there is none.
 func (r *ring) lastEnds() int64 {
 	last := int64(0)
 	for s := r.base; s < r.base+ringSlices; s++ {
@@ -93,7 +93,7 @@ func (r *ring) lastEnds() int64 {
 }
 
 // fit adapts the width to a changed T. It grows at once. It is halved when no entry would end earlier than
-// before, and all have ended that were there at the last change: those that are left are of this width.
+// before, and all entries of the last change have ended, so that those left have the present width.
 func (r *ring) fit(now, ttl int64) {
 	width := widthFor(ttl)
 	switch {

@@ -8,44 +8,45 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// settings has the user and the policy of a Client, the proposal of its process, and the configuration in
-// force as far as it has heard. All parts of the Client embed it.
+// settings has a Client's host and policy, the proposal of its process, and the configuration in force by the
+// last reply. All parts of the Client embed it.
 type settings struct {
 	host        Host
 	policy      *lease.Policy // may be shared
 	callTimeout time.Duration
 	random      uint64
 
-	own    *lease.Config // what this process proposes
-	config lease.Config  // in force; where that is not own, with the TTL that it came with
+	own    *lease.Config // this process's proposal
+	config lease.Config  // in force; if it is not own, with the TTL that it came with
 	target time.Duration // in force
 	rtt    time.Duration // 99th percentile, of the key's node
 	weight int64         // of the last call
-	change change        // of the bucket, by others than its calls
+	change change        // of the bucket, other than by its calls
 	setTo  []lease.Limit // the limits in force since that change
-	// Another configuration in force is only what this process proposed before, by calls sent before then.
+	// A differing configuration in the reply to a call sent before then is no conflict: it may be this
+	// process's earlier proposal.
 	conflictsFrom clock.Instant
 
 	holder *holder
 	heard  *Heard // of holder
 }
 
-// change says whether what was last heard of the bucket is still true of it.
+// change says whether the last reply still holds for the bucket.
 type change int8
 
 const (
 	unchanged change = iota
 	outdated         // limits were set, or the bucket was reset, since the last call was executed
-	overtaken        // the same, and a call was open: its reply may not know either
+	overtaken        // the same while a call was open: its reply may be outdated too
 )
 
-// adopt has another configuration in force.
+// adopt puts another configuration in force.
 func (s *settings) adopt(in lease.Config) {
 	s.config, s.target = in, in.Target
 	s.heard.limits = in.Limits
 }
 
-// follow takes in what the reply g to a call, which was first sent at sent, has in force.
+// follow applies the configuration in the reply g to a call that was first sent at sent.
 func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 	in := g.Config
 	s.heard.ttl = in.TTL
@@ -57,7 +58,7 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 		own.Version = in.Version
 	}
 	s.heard.conflict = in.Version == own.Version && !equal(&in, &own) && sent >= s.conflictsFrom
-	// Leases of a TTL that was set explicitly are no longer.
+	// An explicit TTL bounds the leases.
 	s.target = max(g.Target, s.config.Target)
 	if s.policy.TTL > 0 {
 		s.target = max(s.config.Target, min(s.target, s.config.TTL/2))
@@ -67,10 +68,10 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 // large reports whether the Target in force is longer than the configured one, to save calls.
 func (s *settings) large() bool { return s.target > s.config.Target }
 
-// proposal is the configuration that a call proposes: what this process was told to, unless a newer
-// one is in force, which survives the loss of the bucket so. One of an equal version is not
-// proposed, or it would be in force for ever (6.9). T is made long enough for the network as it is
-// now (8.4): a client whose leases spend more than a quarter of their time on the way starves.
+// proposal returns the configuration that a call proposes: this process's own, unless a newer one is in
+// force. Proposing the newer one lets it survive the loss of the bucket. A differing one of an equal version
+// is not proposed, because it would then stay in force for ever (6.9). T is long enough for the present
+// network (8.4): a client whose leases spend more than a quarter of their time in transit starves.
 func (s *settings) proposal() lease.Config {
 	p := propose(s.own, &s.config, s.rtt)
 	if s.large() && s.policy.TTL == 0 {
@@ -79,10 +80,10 @@ func (s *settings) proposal() lease.Config {
 	return p
 }
 
-// outdated reports whether the bucket is known to have been changed since the last reply was made.
+// outdated reports whether the bucket is known to have changed since the last reply.
 func (s *settings) outdated() bool { return s.change != unchanged }
 
-// limitsNow are the limits in force as last heard, or those that were set since.
+// limitsNow returns the limits in force by the last reply, or those set since.
 func (s *settings) limitsNow() []lease.Limit {
 	if s.outdated() {
 		return s.setTo
@@ -98,11 +99,11 @@ func (s *settings) admitsAll() bool { return SwitchOf(s.limitsNow()) == SwitchUn
 // alone reports whether no other process is known to draw from the bucket.
 func (s *settings) alone() bool { return s.heard.replied && s.heard.active <= s.weight }
 
-// burst is the part of l's burst that this process can be granted; what a reply says of the levels
-// is less by the rest, too.
+// burst returns the part of l's burst that this process can be granted. The levels in a reply are lower by
+// the same headroom.
 func (s *settings) burst(l lease.Limit) int64 { return grantable(l, s.policy.Headroom) }
 
-// perTarget is R*Target of the tightest limit, at least 1.
+// perTarget returns R*Target of the tightest limit, at least 1.
 func (s *settings) perTarget() float64 {
 	n := math.Inf(1)
 	for _, l := range s.config.Limits {
@@ -111,31 +112,34 @@ func (s *settings) perTarget() float64 {
 	return max(n, 1)
 }
 
-// cramped reports whether most of the burst, below four round trips' refill, would be on its way.
+// cramped reports whether a limit's burst is below the refill of four round trips, so that most of it would
+// be in transit.
 func (s *settings) cramped() bool { return crampedBy(s.policy, &s.config, s.rtt) }
 
 // next returns a random number.
 func (s *settings) next() uint64 { return splitmix(&s.random) }
 
-// Host is the user of a Client. Its methods are called while the Client is, so they may not call it.
+// Host is the user of a Client. A Client calls these methods within its own, so they must not call the
+// Client.
 type Host interface {
-	// Now reads the clock: whether a token may still be spent (Policy.StrictExpiry), or put back into
-	// the pool, cannot rest on what the time was a moment ago.
+	// Now reads the clock. A check whether a token may still be spent (Policy.StrictExpiry) or put back into
+	// the pool needs the present time.
 	Now() clock.Instant
-	// Wake asks for a Tick soon; urgent says that a request waits for it.
+	// Wake asks for a Tick soon; urgent reports that a request waits for it.
 	Wake(urgent bool)
-	// Shut says that requests for one token are denied until then, when Reopen is due; 0 ends that.
+	// Shut reports that requests for one token are denied until the given time, when Reopen is due; 0 ends
+	// that.
 	Shut(until clock.Instant)
-	// Handed says that the waiting request w has been given n tokens.
+	// Handed reports that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)
-	// Passed says that n tokens which were drawn for w, and given to it, are to's.
+	// Passed reports that n tokens drawn for w, and given to it, now belong to to.
 	Passed(w, to *Waiter, n int64)
-	// Forfeited says that what w has been given so far is lost.
+	// Forfeited reports that the tokens given to w so far are lost.
 	Forfeited(w *Waiter)
-	// Settled ends w's wait. w is the user's again.
+	// Settled ends w's wait. The user may reuse w.
 	Settled(w *Waiter, d Decision)
-	// Breaker is that of the node that serves the key now. Several keys share it.
+	// Breaker returns the Breaker of the key's present node. Several keys share it.
 	Breaker() *Breaker
-	// NewID returns another instance id, because another process calls under the present one.
+	// NewID returns another instance id, because another process uses the present one.
 	NewID() string
 }

@@ -11,24 +11,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// share is a process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. It is the bucket
-// that was heard, or a full one, split by weight. Clients have one, and keys of which nothing was heard.
+// share is a process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. It is a part, by
+// weight, of the bucket in the last reply, or of a full one. Clients have a share, and so do keys without any
+// reply.
 //
-// Of a token bucket it keeps one instant: when the bucket would have been empty if it had filled at
-// its rate ever since. That instant is the same for the bucket and for every part of it, so neither
-// a seed nor a change of weights converts anything. Rounding lowers the share.
+// Of a token bucket it stores one instant: when the bucket would have been empty if it had filled at its rate
+// ever since. That instant is the same for the bucket and for every part of it, so neither a seed nor a
+// change of weights needs a conversion. Rounding lowers the share.
 //
-// It is small, because every request of a flood may come with another key. The zero value is full.
+// A share is small, because every request of a flood may come with another key. The zero value is full.
 type share struct {
 	emptyAt [lease.LimitsMax]clock.Instant // of token buckets; 0 for a full one
-	windows *[lease.LimitsMax]*window      // what was charged to this part; nil for nothing
+	windows *[lease.LimitsMax]*window      // charges of this part; nil for none
 }
 
 // seeded is the share of a Client.
 type seeded struct {
 	share
-	limits []lease.Limit // for which the share stands; nil before the first use
-	reply  clock.Instant // that it knows; 0 for none
+	limits []lease.Limit // to which the share applies; nil before the first use
+	reply  clock.Instant // time of the last reply in the share; 0 for none
 }
 
 // part is a process's part of a bucket, less its headroom.
@@ -46,8 +47,8 @@ func (p part) of(n int64) int64 {
 	return exact.MulDiv(p.weight, n, p.active)
 }
 
-// burst returns this part of the burst of l. A token bucket has at least 1. The parts of a window
-// are no more than the window together.
+// burst returns this part of the burst of l. For a token bucket it is at least 1. The parts of a window add
+// up to no more than the window.
 func (p part) burst(l lease.Limit) int64 {
 	n := p.of(grantable(l, p.headroom))
 	if l.Windowed() {
@@ -56,7 +57,7 @@ func (p part) burst(l lease.Limit) int64 {
 	return max(1, n)
 }
 
-// most returns the most tokens that this part ever has.
+// most returns the most tokens that this part can ever have.
 func (p part) most() int64 {
 	most := int64(exact.MaxUnits)
 	for _, l := range p.limits {
@@ -86,8 +87,8 @@ func worth(l lease.Limit, n int64) time.Duration {
 	return time.Duration(max(-1<<62, min(math.Floor(d), 1<<62)))
 }
 
-// follow has s stand for other limits. One that s had keeps what was spent; others are full, or used
-// up where nothing is known of them.
+// follow switches s to the limits of p. A limit that s had keeps its spending. A new limit starts full, or
+// used up if usedUp.
 func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	was := *s
 	*s = seeded{limits: p.limits}
@@ -103,7 +104,8 @@ func (s *seeded) follow(now clock.Instant, p part, usedUp bool) {
 	}
 }
 
-// window returns what is charged to window k at now. It slides: no process knows the server's clock.
+// window returns window k, advanced to now. It slides even for a calendar: the process does not know the
+// server's clock.
 func (s *share) window(now clock.Instant, k int, p part) *window {
 	if s.windows == nil {
 		s.windows = new([lease.LimitsMax]*window)
@@ -118,7 +120,8 @@ func (s *share) window(now clock.Instant, k int, p part) *window {
 	return w
 }
 
-// empty returns when the part p of token bucket k, at most its burst, would have been empty.
+// empty returns when the part p of token bucket k would have been empty, so that it has at most its burst
+// now.
 func (s *share) empty(now clock.Instant, k int, p part) clock.Instant {
 	l := p.limits[k]
 	full := now.Add(-p.cost(l, p.burst(l)))
@@ -140,7 +143,7 @@ func (s *share) has(now clock.Instant, k int, p part) int64 {
 	}
 }
 
-// charge takes n tokens of limit k, or more than there are where all are admitted.
+// charge takes n tokens of limit k, even if there are fewer.
 func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	if l := p.limits[k]; l.Windowed() {
 		s.window(now, k, p).charge(int64(now)/1000, n)
@@ -149,7 +152,7 @@ func (s *share) charge(now clock.Instant, k int, p part, n int64) {
 	}
 }
 
-// take takes up to n tokens. It takes none where there are fewer than least.
+// take takes up to n tokens, or none if there are fewer than least.
 func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	for k := range p.limits {
 		n = min(n, s.has(now, k, p))
@@ -163,7 +166,7 @@ func (s *share) take(now clock.Instant, p part, least, n int64) int64 {
 	return n
 }
 
-// at returns when s has n tokens of limit k, of which it can have as many.
+// at returns when s has n tokens of limit k; n is at most the burst of p.
 func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	l := p.limits[k]
 	if l.Windowed() {
@@ -173,38 +176,38 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
 
-// Unheard decides, while the node of a key is away, for a key of which this process has never heard,
-// and needs no Client: docs/protocol.md section 8.14. The zero value has a full share.
+// Unheard decides, while the node of a key is away, for a key without any reply and without a Client:
+// docs/protocol.md section 8.14. The zero value has a full share.
 type Unheard struct {
 	share
 	debt int64 // admitted so far
 }
 
-// decides reports whether an Unheard can decide on the request a, where all processes on the node weigh
-// active, as last heard; 0 for a node of which nothing was heard. Otherwise a Client has to.
+// decides reports whether an Unheard can decide on the request a; otherwise a Client must. active is the
+// weight of all processes on the node by the last reply; 0 if the node has sent none.
 func (t *Terms) decides(active int64, a Ask) bool {
 	return a.Patience != InLine && (active > 0 || t.Policy.ColdStart == lease.ColdStartDeny) &&
 		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
 }
 
-// Denies reports whether every request that an Unheard decides on is denied. With StartEmpty a bucket of
-// which nothing was heard may be empty.
+// Denies reports whether an Unheard denies every request. With StartEmpty a bucket without any reply may be
+// empty.
 func (t *Terms) Denies(active int64) bool {
 	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
 		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||
 		t.Proposed.StartEmpty && t.Policy.Fallback == lease.FallbackLocalShare
 }
 
-// Most returns the most tokens that there can be at once.
+// Most returns the most tokens that the bucket can have at once.
 func (t *Terms) Most() int64 { return mostOf(t.Proposed.Limits, t.Policy.Headroom) }
 
-// part returns the part of a process with the terms t, where all on the node weigh active.
+// part returns the part of a process with the terms t; active is the weight of all processes on the node.
 func (t *Terms) part(active int64) part {
 	weight := weightOf(t.Policy)
 	return part{t.Proposed.Limits, weight, max(active, weight), t.Policy.Headroom}
 }
 
-// take takes up to n tokens. It takes none where there are fewer than least.
+// take takes up to n tokens, or none if there are fewer than least.
 func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64) int64 {
 	if now >= u.FullAt(t, active) {
 		*u = Unheard{}
@@ -221,8 +224,8 @@ func (u *Unheard) take(now clock.Instant, least, n int64, t *Terms, active int64
 	return n
 }
 
-// owed returns what was admitted, by the cells of the longest window. What that has forgotten counts as used
-// a window ago.
+// owed returns the admitted tokens, dated by the cells of the longest window. Tokens that the window has
+// forgotten count as used a window ago.
 func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lates) {
 	longest := -1
 	for k := range limits {
@@ -258,8 +261,8 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 	return at
 }
 
-// Outlook says what a request for n tokens may be told that was admitted, or denied for the lack of
-// them; callTimeout is when to ask again where the share never has them.
+// Outlook returns the information about a request for n tokens that u admitted, or denied for a lack of
+// tokens. callTimeout is the retry time for a request that the share can never serve.
 func (u *Unheard) Outlook(
 	now clock.Instant, n int64, t *Terms, active int64, callTimeout time.Duration,
 ) Outlook {

@@ -10,37 +10,37 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// sizer says how much to ask for, when what is held is worth a report, and how much of it to give back:
+// sizer decides how much to ask for, when to report a holding, and how much of it to give back:
 // docs/protocol.md sections 8.1 and 8.5 to 8.10.
 type sizer struct {
 	*settings
 	demand demand
 	missed int64         // tokens of requests that came to Decide
-	stock  int64         // tokens in the bucket and leased, as the last reply said
-	lasts  time.Duration // how long the level lasts from then on; see gauge
+	stock  int64         // tokens in the bucket and leased, by the last reply
+	lasts  time.Duration // how long the level lasts from that reply on; see gauge
 	leased int64         // held after the last reply
 
 	seenAtReply  int64 // attempts at the last reply
-	seenAtReview int64 // attempts when a lease that was spent was last looked at
-	missedAtAsk  int64 // lacked when the last call was built: more than that is new demand
+	seenAtReview int64 // attempts at the last review of a spent lease
+	missedAtAsk  int64 // lacked at the last Build: more than that is new demand
 
-	reviewAt  clock.Instant // when to look next whether more is held than needed
-	reviewing bool          // that time has come
-	staleAt   clock.Instant // the bucket is full by then, unless it hears what was spent
+	reviewAt  clock.Instant // when to check next whether more is held than needed
+	reviewing bool          // reviewAt has passed
+	staleAt   clock.Instant // the bucket is full by then, unless a report tells it of spending
 }
 
-// lastsAlways is how long a level lasts that does not fall.
+// lastsAlways is the duration of a level that does not fall.
 const lastsAlways = time.Duration(math.MaxInt64)
 
-// lacked counts the tokens that requests did not find in the pool.
+// lacked returns the tokens that requests did not find in the pool.
 func (s *sizer) lacked() int64 { return s.missed + s.holder.Pool.Missed() }
 
-// size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what the next
-// Target needs if that is more. Fewer than need tokens would serve no waiting request.
+// size returns how much to ask for (8.6 to 8.8): the tokens requested or, on a key that is not slow, the need
+// of the next Target if that is more. A grant of fewer than need tokens would serve no waiting request.
 func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && s.cramped() {
-		// Nothing is leased ahead and no request waits: as many as were refused will ask again.
+		// Nothing is leased ahead, and no request waits: expect as many refused requests to ask again.
 		asked = max(asked, min(s.lacked()-s.missedAtAsk, s.ceiling()))
 	}
 	want = asked
@@ -55,11 +55,11 @@ func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int6
 	return want, least, min(n.waiting, want)
 }
 
-// ahead is how much the next Target needs, whether a request waits for it yet or not. Where one waits, demand
-// has just begun or has just grown, so the fast estimate is a guess from a few milliseconds, and asking for
-// as much would take tokens from processes that ask at the same moment. Then the slow estimate counts, or the
-// tokens missed since the last call. Nothing is asked for ahead then where the level will not last: the last
-// of a burst that all processes ask for in step would lie in the leases of those that have been served.
+// ahead returns the need of the next Target. If no request waits, the larger estimate of the demand counts.
+// If one waits, demand has just begun or grown: the fast estimate is a guess from a few milliseconds, and
+// asking for that much would take tokens from processes that ask at the same moment. Then the slow estimate
+// counts, or the tokens missed since the last call. If the level will not last either, nothing is asked for
+// ahead: the last tokens of a burst would lie in leases of processes that have been served.
 func (s *sizer) ahead(held, waiting int64) int64 {
 	most := s.ceiling()
 	n := float64(most)
@@ -86,10 +86,10 @@ func (s *sizer) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// fleetPart limits the n tokens that a lease should have to this holder's part of what a large
-// fleet may hold, but not below what the slow mean of its demand says, as the fast one says most of
-// a load that has just gone. n has room for three standard deviations and that for half of one:
-// without room some leases end before their Target.
+// fleetPart limits the n tokens of a lease to this holder's part of what a large fleet may hold. The floor is
+// the slow mean of its demand, because the fast mean mostly shows a load that has just gone. n has room for
+// three standard deviations and the floor for half of one; without room some leases would end before their
+// Target.
 func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	if !s.large() {
 		return n
@@ -101,8 +101,8 @@ func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	return min(n, max(least, part/float64(max(s.heard.active, weight))))
 }
 
-// ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served too. Below
-// half a burst, a lease that is longer than needed is taken from another process.
+// ceiling returns the most to ask for ahead (8.8): a part of the burst, so that others can be served too. If
+// the level is below half a burst, a lease that is longer than needed takes from another process.
 func (s *sizer) ceiling() int64 {
 	most := int64(pool.Most)
 	for k, l := range s.config.Limits {
@@ -118,9 +118,9 @@ func (s *sizer) ceiling() int64 {
 	return most
 }
 
-// portion is the fewest tokens to give at once to a request that collects them. A bucket from which no other
-// process draws can keep them until all are there. One that others draw from hovers around its set point
-// (7.1): half of that will be there at some time, and much more will not.
+// portion returns the fewest tokens to give at once to a request that collects them. A bucket from which no
+// other process draws can keep the tokens until all are there. The level of a shared bucket hovers around its
+// set point (7.1): half of that comes up at times, much more does not.
 func (s *sizer) portion() int64 {
 	if s.alone() {
 		return exact.MaxUnits
@@ -133,14 +133,14 @@ func (s *sizer) portion() int64 {
 	return max(1, n)
 }
 
-// slow reports whether leasing ahead would only strand tokens (8.6): a lease of a single token
-// saves no call, and after it is spent the bucket does not refill until the next call says so.
+// slow reports whether leasing ahead would only strand tokens (8.6). A lease of a single token saves no call,
+// and after it is spent the bucket does not refill it before the next call.
 func (s *sizer) slow() bool {
 	return s.cramped() || s.ceiling() < 2 ||
 		s.heard.replied && s.demand.rate()*(s.target+s.rtt).Seconds() < slowBelow
 }
 
-// watermark is the spending of one round trip, with three standard deviations of room.
+// watermark returns the spending of one round trip, with three standard deviations of room.
 func (s *sizer) watermark() float64 { return s.demand.expected(s.rtt) + 1 }
 
 func (s *sizer) arm() {
@@ -151,10 +151,10 @@ func (s *sizer) arm() {
 	s.holder.Pool.Arm(n)
 }
 
-// gauge sets how long the level lasts if all that is in the bucket and leased goes on to fall as it
-// has since the reply before, which was of the running time before. After a shortfall the next call
-// comes so late that this says nothing of it, a holder that is alone leaves tokens to no other, and in
-// a fleet that hardly keeps its budget of calls shorter leases would exceed that.
+// gauge sets how long the level lasts if the tokens in the bucket and leased keep falling as they have since
+// the reply before, which had the running time before. It does not apply after a shortfall, as the next call
+// comes too late for it; for a holder that is alone, as no other wants its tokens; or in a fleet at its
+// budget of calls, which shorter leases would exceed.
 func (s *sizer) gauge(g *lease.Grant, before int64) {
 	level := max(0, s.heard.level())
 	stock := level + g.Ledger
@@ -165,40 +165,40 @@ func (s *sizer) gauge(g *lease.Grant, before int64) {
 	}
 }
 
-// hear takes in the reply g. The one before was of the running time before.
+// hear processes the reply g. before is the running time of the reply before.
 func (s *sizer) hear(now clock.Instant, g *lease.Grant, before int64) {
 	s.seenAtReply = s.demand.seen
 	s.leased = s.holder.Pool.Held()
 	s.gauge(g, before)
 	s.staleAt = s.fullAt(g)
-	// Where far too much is held, no call that comes earlier than a review may put that off again and again.
+	// If far too much is held, calls before the review must not postpone it again and again.
 	if now >= s.reviewAt || s.leased <= 2*s.keep() {
 		s.reviewAt = now.Add(s.reviewIn())
 	}
 }
 
-// reports reports whether a call that nothing else is due for is to report what was spent, or give back.
+// reports reports whether a call that nothing else makes due should report spending or give tokens back.
 func (s *sizer) reports(now clock.Instant) bool {
 	held := s.holder.Pool.Held()
 	return s.heard.replied && now >= s.reviewAt && (held == 0 || s.excess(held) > 0)
 }
 
-// owes reports whether the next call has something to bring beside its report, or that itself, of a lease
-// that was spent to the last token: the bucket counts it as held.
+// owes reports whether the next call must carry late tokens, or the report of a lease that was spent to the
+// last token: the bucket still counts that as held.
 func (s *sizer) owes() bool {
 	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0
 }
 
-// reviewSpent puts the report of a lease that was spent to the last token off while requests come: the next
-// that finds no token makes a call anyway.
+// reviewSpent postpones the report of a fully spent lease while requests come: the next request that finds no
+// token makes a call anyway.
 func (s *sizer) reviewSpent(now clock.Instant) {
 	if s.owes() && !s.holder.owes() && now >= s.reviewAt && s.seenAtReview != s.demand.seen {
 		s.seenAtReview, s.reviewAt = s.demand.seen, now.Add(s.heard.ttl/2)
 	}
 }
 
-// reviewIn is how long after a reply to look whether more is held than needed. In a large fleet a
-// call costs more than a token that lies about, so it is only just before the bucket forgets it.
+// reviewIn returns how long after a reply to check whether more is held than needed. In a large fleet a call
+// costs more than an idle token, so the check comes just before the bucket forgets the lease.
 func (s *sizer) reviewIn() time.Duration {
 	if s.large() {
 		return s.heard.ttl / 4 * 3
@@ -206,8 +206,8 @@ func (s *sizer) reviewIn() time.Duration {
 	return s.target
 }
 
-// renewal is the part of due for a lease that no request lacks tokens of: whether to give some of it back,
-// to report what was spent, or to have it last longer.
+// renewal is the part of due for a lease that covers all requests. It reports whether to give tokens back,
+// report spending, or renew the lease.
 func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
 	if s.reviewing && s.excess(held) > 0 {
 		return true, now
@@ -217,7 +217,7 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 	} else if s.isLarge(s.leased - held) {
 		perTarget := s.demand.rate() * s.target.Seconds()
 		if s.reviewing || slides(s.config.Limits) || perTarget > s.perTarget() {
-			// A bucket that will be empty is worth more than a call in a Target.
+			// A bucket that will be empty is worth a call per Target.
 			return true, now
 		}
 	}
@@ -231,12 +231,12 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 	return false, min(next, s.reviewAt)
 }
 
-// all is how many tokens may be leased at once.
+// all returns how many tokens may be leased at once.
 func (s *sizer) all() int64 { return s.holder.Pool.Capacity() + s.config.Overcommit }
 
-// isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them
-// as held may not refill: a good part of the burst, or what the bucket makes in a Target. A window
-// counts each one from its report on.
+// isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them as held
+// may not refill: a sixteenth of the burst, or the refill of a Target. A window counts each token from its
+// report on.
 func (s *sizer) isLarge(n int64) bool {
 	if slides(s.config.Limits) {
 		return n > 0
@@ -244,8 +244,8 @@ func (s *sizer) isLarge(n int64) bool {
 	return float64(n) >= min(float64(s.all())/16, s.perTarget())
 }
 
-// excess is how much of a holding to give back, a Target after the last reply (8.10). While no other process
-// is short it must be more than the need itself, so that ordinary fluctuation makes no calls.
+// excess returns how much of a holding to give back, a Target after the last reply (8.10). While no other
+// process is short it must exceed the need itself, so that ordinary fluctuation makes no calls.
 func (s *sizer) excess(held int64) int64 {
 	if s.demand.seen == s.seenAtReply {
 		return held
@@ -256,14 +256,14 @@ func (s *sizer) excess(held int64) int64 {
 	return 0
 }
 
-// keep returns the tokens that a process needs until a Target later. The watermark is spent while the next
-// call is on its way.
+// keep returns the tokens that a process needs until a Target from now. It includes the watermark, which is
+// spent while the next call is in transit.
 func (s *sizer) keep() int64 {
 	return int64(math.Ceil(s.demand.expected(s.target+s.rtt) + s.watermark()))
 }
 
-// fullAt is when the bucket will be full without further calls, but at least half a Target after the call
-// was sent. From then on it cannot refill what was spent since, before a report tells it.
+// fullAt returns when the bucket will be full without further calls, but at least half a Target after the
+// call was sent. From then on the bucket cannot refill spent tokens before they are reported.
 func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -274,7 +274,7 @@ func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 }
 
 type needs struct {
-	waiting int64 // tokens that queued requests lack beside what is held
-	refused int64 // the largest n that was refused without queueing since the last call
-	closing bool  // everything is to be given back
+	waiting int64 // tokens that queued requests lack beyond the holding
+	refused int64 // the largest n refused without queueing since the last call
+	closing bool  // give everything back
 }
