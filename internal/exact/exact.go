@@ -1,4 +1,4 @@
-// Package exact has integer arithmetic that does not overflow, the same as that of the Lua scripts.
+// Package exact has integer arithmetic without overflow, with the results of the Lua scripts.
 package exact
 
 import (
@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// MaxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in
-	// the doubles that Redis's Lua counts with.
+	// MaxUnits bounds every integer of the protocol. Below 2^52 the sum of two is still exact in the doubles
+	// of Redis's Lua.
 	MaxUnits = 1 << 52
-	// MaxTime bounds how long a bucket must be remembered: 100 years still fit a Duration, a
-	// Redis expiry and MaxUnits microseconds.
+	// MaxTime bounds how long a bucket is remembered: 100 years fit a Duration, a Redis expiry and MaxUnits
+	// microseconds.
 	MaxTime = 100 * 365 * 24 * time.Hour
 )
 
 // Micros returns d in microseconds, rounded towards zero.
 func Micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
-// Duration returns us microseconds.
+// Duration returns us microseconds as a Duration.
 func Duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 // FloorDiv returns a/b rounded down, also for a negative a.
@@ -38,7 +38,7 @@ func GCD(a, b uint64) uint64 {
 	return b
 }
 
-// MulDiv returns floor(a*b/c) for a < c and b below MaxUnits. Lua has no product above 2^53, so it
+// MulDiv returns floor(a*b/c) for a < c and b below MaxUnits. Lua has no exact product above 2^53, so it
 // multiplies bit by bit and divides as it goes.
 func MulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))

@@ -8,30 +8,31 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Batch is calls that travel together. It says when something is due for them while no answer comes.
+// Batch is a group of calls that travel together. It has the times at which the caller must act while no
+// answer comes.
 type Batch struct {
-	Owner any  // the caller's
-	Draws bool // of keys at rest
+	Owner any  // for the caller's own use
+	Draws bool // the calls are draws of keys at rest
 
 	sent   clock.Instant
 	due    [dueTimes]clock.Instant
-	passed int           // of these
-	again  clock.Instant // when something is due beside them
+	passed int           // number of due times that have passed
+	again  clock.Instant // an additional time at which the caller must act
 	landed bool
 }
 
-// The times at which something is due for a batch that has not come back, in order.
+// The times at which the caller must act for a batch that has not come back, in order.
 const (
-	dueTakenOver = iota // the requests of its draws wait no longer for it
+	dueTakenOver = iota // the requests of its draws stop waiting for it
 	dueOverdue          // its calls have failed, unless a connection was opened for them first
 	dueConnected        // unsent calls have failed too
-	dueForgotten        // nothing waits for an answer any more
+	dueForgotten        // no request waits for an answer any more
 	dueTimes
 )
 
-// Send notes that b, which Open or Depart has admitted, is sent now. since is when the oldest request
-// of a batch of draws came: it may have been held back for long, or the network has become slow
-// since. Late is to be called at LookAt, which may be earlier now.
+// Send records that b, which Open or Depart has admitted, is sent now. since is when the oldest request of a
+// batch of draws came: the batch may have been held back for long, or the network may have become slow.
+// LookAt may be earlier after Send.
 func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 	last := Longest(n.timeout)
 	deadline := min(max(Patience(n.timeout), 2*n.RTT()), last)
@@ -50,8 +51,8 @@ func (n *Node[D]) Send(b *Batch, now, since clock.Instant) {
 	n.lookAt = min(n.lookAt, takenOver)
 }
 
-// Landed notes that b has come back, or never will; only the first time counts. It reports whether
-// urgent calls were held back that may go now. Depart is to be called after a batch of draws.
+// Landed records that b has come back or never will; only the first call counts. It reports whether urgent
+// calls that were held back may go now. After a batch of draws the caller calls Depart.
 func (n *Node[D]) Landed(b *Batch) (free bool) {
 	if b.landed {
 		return false
@@ -66,7 +67,7 @@ func (n *Node[D]) Landed(b *Batch) (free bool) {
 	return free
 }
 
-// Over ends b, all of whose calls are answered.
+// Over ends b once all of its calls are answered.
 func (n *Node[D]) Over(b *Batch) {
 	if i := slices.Index(n.batches, b); i >= 0 {
 		n.batches = slices.Delete(n.batches, i, i+1)
@@ -74,16 +75,16 @@ func (n *Node[D]) Over(b *Batch) {
 	n.open--
 }
 
-// UnderWay are the batches that are not over, in the order in which they were sent.
+// UnderWay returns the batches that are not over, in the order in which they were sent.
 func (n *Node[D]) UnderWay() []*Batch { return slices.Clone(n.batches) }
 
-// LookAt is when Late is to be called at the latest; Never for not at all. It does not move on with
-// batches that come back: nearly all do long before anything is due.
+// LookAt returns when to call Late at the latest; Never if no call is needed. Batches that come back do not
+// postpone it: nearly all come back long before anything is due.
 func (n *Node[D]) LookAt() clock.Instant { return n.lookAt }
 
-// Late returns the batches for which something is due, and those for which nothing waits any more.
-// Where it is called much later than LookAt, the process itself was stopped, as by SIGSTOP, and
-// answers may be there that it has not read yet: then it looks again a little later.
+// Late returns the batches that are due for an action, and those whose answer no request waits for any more.
+// If it is called much later than LookAt, the process itself was stopped, as by SIGSTOP, and may not have
+// read answers that have arrived. Late then returns nothing and moves LookAt a little later.
 func (n *Node[D]) Late(now clock.Instant) (due, forgotten []*Batch) {
 	slack := n.timeout / 4
 	stopped := now.Sub(n.lookAt) > slack
@@ -111,21 +112,21 @@ func (n *Node[D]) Late(now clock.Instant) (due, forgotten []*Batch) {
 	return due, forgotten
 }
 
-// Again has Late return b at the given time too.
+// Again makes Late return b at the given time too.
 func (n *Node[D]) Again(b *Batch, at clock.Instant) {
 	b.again = at
 	n.lookAt = min(n.lookAt, at)
 }
 
-// Sent is when b was sent.
+// Sent returns when b was sent.
 func (b *Batch) Sent() clock.Instant { return b.sent }
 
 // Overdue reports whether calls of b may have failed by now.
 func (b *Batch) Overdue(now clock.Instant) bool { return now >= b.due[dueOverdue] }
 
-// Fails is when a call of b has failed if no answer comes. The time for that begins when the call is
-// sent, which may be after a handshake that took nearly as long. It is the earliest for a call that
-// is not sent yet.
+// Fails returns when a call of b fails if no answer comes, after being the time from the sending of b to that
+// of the call. The time limit begins when the call is sent, perhaps after a handshake that took nearly as
+// long. For an unsent call the result is the earliest time.
 func (b *Batch) Fails(now clock.Instant, sent bool, after time.Duration) clock.Instant {
 	if sent {
 		return b.due[dueOverdue].Add(after)

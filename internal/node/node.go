@@ -1,10 +1,10 @@
 // Package node has the rules by which one process calls one node of the store: when a batch may go, which
 // draws it takes along, which calls are overdue, and how long round trips are (docs/protocol.md, sections
-// 8.15 to 8.17). When a call is due is Client.Tick's rule, and which call probes a node that is away is
-// Breaker's (8.12), both in package protocol.
+// 8.15 to 8.17). Package protocol has two other rules: Client.Tick says when a call is due, and Breaker
+// (8.12) which call probes a node that is away.
 //
 // The package has no goroutine, timer or lock. Package hybrid calls it under a lock and acts on its answers.
-// The simulator calls it, too.
+// So does the simulator.
 package node
 
 import (
@@ -15,33 +15,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Window is how long calls to a node are held back to travel together, at least (8.16). A pool does not run
-// empty meanwhile, because a prefetch begins earlier than it has to.
+// Window is the shortest time for which calls to a node are held back to travel together (8.16). A pool does
+// not run empty meanwhile, because a prefetch begins early enough.
 const Window = time.Millisecond
 
-// BatchSize bounds one batch: a request that waits for one of its calls waits for all.
+// BatchSize bounds one batch: a request that waits for one of its calls waits for all of them.
 const BatchSize = 1000
 
 // BatchesMax bounds the batches under way to one node, and so the goroutines of a process.
 const BatchesMax = 256
 
-// How long a call may take, in CallTimeouts (8.15): at all, and before a connection for it is open.
+// Bounds on a call, in CallTimeouts (8.15): lateFactor on the whole call, connectFactor on the time until its
+// connection is open.
 const lateFactor, connectFactor = 10, 5
 
-// Longest is how long anything waits for an answer of the store with this CallTimeout.
+// Longest returns how long any request waits for an answer of the store with this CallTimeout.
 func Longest(callTimeout time.Duration) time.Duration { return lateFactor * callTimeout }
 
-// Patience is how long a request waits for a call: a little less than CallTimeout, so that it gets
-// the answer of Policy.Fallback in time.
+// Patience returns how long a request waits for a call: a little less than CallTimeout, so that the answer of
+// Policy.Fallback comes in time.
 func Patience(callTimeout time.Duration) time.Duration { return callTimeout - callTimeout/16 }
 
-// Node is one node of the store as one process sees it. D is a draw of a key at rest. Use Init; the
-// caller's lock guards all methods.
+// Node is one node of the store as one process sees it. D is a draw of a key at rest. Init makes a Node
+// usable. The caller guards all methods with a lock.
 type Node[D any] struct {
 	breaker *protocol.Breaker
 	timeout time.Duration // CallTimeout
 	latency protocol.Latency
-	lately  [5]time.Duration // what the latest round trips took, in the order of reached
+	lately  [5]time.Duration // the latest round trips, in the order of reached
 	reached int
 
 	sentAt   clock.Instant // of the last batch of leases
@@ -53,7 +54,7 @@ type Node[D any] struct {
 	drawing int          // batches of draws that have not landed
 	drewAt  clock.Instant
 
-	batches []*Batch // that are not over, in the order in which they were sent
+	batches []*Batch // those not over, in the order in which they were sent
 	lookAt  clock.Instant
 }
 
@@ -62,44 +63,44 @@ type waiting[D any] struct {
 	since clock.Instant
 }
 
-// Init makes n usable. Other Nodes may share breaker.
+// Init makes n usable. Nodes may share a breaker.
 func (n *Node[D]) Init(breaker *protocol.Breaker, callTimeout time.Duration) {
 	n.breaker, n.timeout, n.lookAt = breaker, callTimeout, protocol.Never
 }
 
-// RTT is the 99th percentile of the round trips; 0 before the first.
+// RTT returns the 99th percentile of the round trips; 0 before the first.
 func (n *Node[D]) RTT() time.Duration { return n.latency.Quantile() }
 
-// Shortest is the shortest of the last five round trips; 0 before there were five. A long way makes all of
-// them long, and a lack of CPU only some.
+// Shortest returns the shortest of the last five round trips; 0 before there were five. A long distance makes
+// all of them long, a lack of CPU only some.
 func (n *Node[D]) Shortest() time.Duration { return slices.Min(n.lately[:]) }
 
-// Gate reports whether a call may go now. Otherwise it may at Next, or, if it is urgent because a
-// request waits for it, as soon as no batch is under way.
+// Gate reports whether a call may go now. Otherwise it may go at Next. An urgent call, for which a request
+// waits, may go as soon as no batch is under way.
 func (n *Node[D]) Gate(now clock.Instant, urgent bool) bool {
 	return now >= n.Next() || urgent && n.underWay == 0
 }
 
-// Next is when any call may go.
+// Next returns when any call may go.
 func (n *Node[D]) Next() clock.Instant { return n.sentAt.Add(n.window()) }
 
-// window is how long calls are held back: half the median of the latest round trips, at least Window, at
-// most half of CallTimeout. Where the node or this process is short of CPU, calls travel in larger batches,
-// which cost less, instead of in more of them.
+// window returns how long calls are held back: half the median of the latest round trips, at least Window, at
+// most half of CallTimeout. If the node or this process is short of CPU, calls then travel in larger batches,
+// which cost less than more batches.
 func (n *Node[D]) window() time.Duration {
 	sorted := n.lately
 	slices.Sort(sorted[:])
 	return max(Window, min(sorted[len(sorted)/2], n.timeout)/2)
 }
 
-// Hold notes that an urgent call is held back. It reports whether the call may go all the same, as
-// the last batch has landed meanwhile.
+// Hold records that an urgent call is held back. It reports whether the call may go after all, because the
+// last batch has landed meanwhile.
 func (n *Node[D]) Hold() (free bool) {
 	n.urgent = n.underWay > 0
 	return !n.urgent
 }
 
-// Open reports whether another batch may be made, which counts until Over or Cancel.
+// Open reports whether another batch may be made. The batch counts as open until Over or Cancel.
 func (n *Node[D]) Open() bool {
 	if n.open >= BatchesMax {
 		return false
@@ -108,18 +109,18 @@ func (n *Node[D]) Open() bool {
 	return true
 }
 
-// Full reports whether as many batches are under way as may be.
+// Full reports whether BatchesMax batches are open.
 func (n *Node[D]) Full() bool { return n.open >= BatchesMax }
 
-// Cancel ends a batch that is not sent after all.
+// Cancel ends a batch that was not sent.
 func (n *Node[D]) Cancel() { n.open-- }
 
-// Join has d, of a request that came at since, travel with the next batch of draws.
+// Join puts d, of a request that came at since, into the next batch of draws.
 func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting, waiting[D]{d, since}) }
 
-// Depart says which draws go now, as an opened batch: all that wait, as soon as no batch of draws is
-// under way, or a window after the last one. The stranded ones will not be sent in time: the node is
-// away, or they have waited for CallTimeout. If again is above 0, call Depart again after that time.
+// Depart returns the draws that go now, as an opened batch. Waiting draws go as soon as no batch of draws is
+// under way, or a window after the last one. The stranded draws will not be sent in time: the node is away,
+// or they have waited for CallTimeout. If again is above 0, the caller calls Depart again after that time.
 func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
 	since := now.Add(-n.timeout)
 	for len(n.waiting) > 0 && (n.breaker.Away(now) || n.waiting[0].since <= since) {
@@ -150,7 +151,7 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 	return batch, stranded, again
 }
 
-// Reached notes a round trip that took d and ended now.
+// Reached records a round trip that took d and ended now.
 func (n *Node[D]) Reached(now clock.Instant, d time.Duration) {
 	n.latency.Add(now, d)
 	n.lately[n.reached%len(n.lately)] = d

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// handles stand for the numbers of Ps where the runtime is not asked for them. A sync.Pool keeps
-// what it is given at the P that gave it, so that each P mostly has a handle of its own.
+// handles provides the numbers of Ps without the runtime. A sync.Pool keeps an item at the P that put it, so
+// each P mostly gets a handle of its own.
 var handles = sync.Pool{New: func() any { return &numbers[int(number.Add(1))%len(numbers)] }}
 
 var (
@@ -21,13 +21,13 @@ var (
 	}()
 )
 
-// Pin returns a number that few others have at the same time, for Unpin to give back.
+// Pin returns a number that few other goroutines have at the same time. Unpin gives it back.
 func Pin() int { return *handles.Get().(*int) }
 
-// Unpin ends what Pin began; i is a result of Pin.
+// Unpin ends a Pin; i is the result of Pin.
 func Unpin(i int) { handles.Put(&numbers[i]) }
 
-// at returns the stripe, of n, for a goroutine that is pinned to i.
+// at returns which of n stripes a goroutine uses that is pinned to i.
 func at(i, n int) int { return i % max(n, 1) }
 
 // counter is incremented by goroutines that have a number, and read by any.
@@ -35,5 +35,5 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) add() { c.n.Add(1) }
 
-// load is the count so far.
+// load returns the count so far.
 func (c *counter) load() int64 { return c.n.Load() }

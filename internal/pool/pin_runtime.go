@@ -7,7 +7,7 @@ import (
 	_ "unsafe" // for linkname
 )
 
-// sync.Pool uses runtime.procPin; the runtime keeps it reachable, because many packages link to it.
+// sync.Pool uses runtime.procPin too; the runtime keeps it linkable, because many packages use it.
 //
 //go:linkname procPin runtime.procPin
 func procPin() int
@@ -15,25 +15,25 @@ func procPin() int
 //go:linkname procUnpin runtime.procUnpin
 func procUnpin()
 
-// Pin forbids the scheduler to take the calling goroutine off its P until Unpin, and returns the P's number.
-// Nothing else runs on that P meanwhile. Build with the tag yuzhi_portable to do without the runtime's help.
+// Pin keeps the calling goroutine on its P until Unpin, and returns the P's number. No other goroutine runs
+// on that P meanwhile. The build tag yuzhi_portable avoids the runtime's functions.
 func Pin() int { return procPin() }
 
-// Unpin ends what Pin began; i is a result of Pin.
+// Unpin ends a Pin; i is the result of Pin.
 func Unpin(i int) { procUnpin() }
 
-// at returns the stripe, of n, for a goroutine that is pinned to i: its own or none.
+// at returns which of n stripes a goroutine uses that is pinned to i: its own, or none if i is n or more.
 func at(i, n int) int { return i }
 
 // counter is incremented by the goroutine that is pinned to its P, and read by any.
 type counter struct{ n int64 }
 
-// Add counts one. It need not be atomic, because a counter has one writer, an aligned word is written
-// whole on the machines named above, and a reader may see it some time after. The race detector
-// knows nothing of pins, so it is told not to look.
+// add counts one. It need not be atomic: a counter has one writer, the machines named above write an aligned
+// word whole, and a reader may see it some time later. The race detector knows nothing of pins, so it is
+// switched off here.
 //
 //go:norace
 func (c *counter) add() { c.n++ }
 
-// load is the count so far.
+// load returns the count so far.
 func (c *counter) load() int64 { return atomic.LoadInt64(&c.n) }

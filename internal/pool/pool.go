@@ -8,9 +8,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// The word of a Pool has a report interval in its upper 24 bits, and in the lower 40 the count of
-// tokens plus a bias. Takes that fail at the same moment bring the count below 0, each by one; the
-// bias keeps them from borrowing from the interval.
+// The word of a Pool has a report interval in its upper 24 bits, and in the lower 40 the count of tokens plus
+// a bias. Each take that fails while others do brings the count one further below 0. The bias keeps such
+// takes from borrowing from the interval.
 const (
 	countBits   = 40
 	countBias   = 1 << (countBits - 1)
@@ -18,54 +18,54 @@ const (
 	intervalOne = 1 << countBits
 )
 
-// The mark says what a take has to do. Up to markMost it is a number of tokens: a take that leaves fewer has
-// something to do beside, such as to report low. Above are the states in which a take leaves the word alone.
+// The mark says what a take has to do. Up to markMost it is a number of tokens: a take that leaves fewer goes
+// to End, for instance to report low. The values above are states in which a take does not touch the word.
 const (
 	markMost    = MarkStriped - 1
-	MarkStriped = math.MaxInt64 - 2 // the stripes serve
-	MarkDenied  = math.MaxInt64 - 1 // empty, and so is the bucket
-	MarkEmpty   = math.MaxInt64     // empty
+	MarkStriped = math.MaxInt64 - 2 // takes use the stripes
+	MarkDenied  = math.MaxInt64 - 1 // the pool is empty, and so is the bucket
+	MarkEmpty   = math.MaxInt64     // the pool is empty
 )
 
 // Pool is the tokens of one key that this process holds. Any number of goroutines spend them without a lock;
 // most requests end in Take.
 //
-// A Take that succeeds loads the mark, which is hardly ever written, and does one atomic add on the
-// word. A failed one does not add its token back: if that add came late it would land in the next
-// grant and forge a token. No take counts what it did not get: Miss does, where a denial is decided.
+// A Take that succeeds loads the mark, which is hardly ever written, and does one atomic add on the word. A
+// failed Take does not add its token back: a late add would land in the next grant and forge a token. A take
+// does not count missing tokens: Miss does, where a denial is decided.
 //
-// Where several Ps take the same key's tokens all the time, the word's cache line goes back and
-// forth between their cores. Then tokens are handed out from stripes, one for each P, which fetch
-// from the word in chunks; see stripes.go. With two goroutines that contend a take is 4.8 ns
-// instead of 12.3, but one alone is faster without them, 8.2 ns against 9.7.
+// If several Ps take the same key's tokens all the time, the word's cache line bounces between their cores.
+// Takes then use stripes, one for each P, which fetch tokens from the word in chunks; see stripes.go. With
+// two contending goroutines a take costs 4.8 ns instead of 12.3, but a single goroutine is faster without
+// stripes: 8.2 ns against 9.7.
 //
-// The takes (Take and its parts, TakeN, TakeStrict), Miss, Drawn, Held and Missed are for any number of
-// goroutines. Everything else belongs to the Client that has the Pool, and is serialised by its
-// user's lock. The zero value is not usable.
+// Any number of goroutines may call the takes (Take and its parts, TakeN, TakeStrict), Miss, Drawn, Held and
+// Missed. Everything else belongs to the Client that has the Pool, whose user serialises it with a lock. The
+// zero value is not usable.
 type Pool struct {
 	mark atomic.Int64
-	// stripes are set once, before the mark says for the first time that they are used.
+	// stripes is set once, before the mark first enables them.
 	stripes []stripe
-	// word shares the mark's cache line. Where that would hurt, the stripes serve.
+	// word shares the mark's cache line. Under contention takes use the stripes instead.
 	word atomic.Uint64
 	_    [24]byte
 
 	missed   atomic.Int64 // tokens of denied requests that no stripe counts
-	late     atomic.Int64 // tokens taken after the strict deadline: gone, with no request admitted
-	deadline atomic.Int64 // see SetDeadline
-	capacity atomic.Int64 // the largest n that can ever be granted: a take of more is no demand
+	late     atomic.Int64 // tokens taken after the strict deadline; they admitted no request
+	deadline atomic.Int64 // see Deadline
+	capacity atomic.Int64 // see Capacity
 	epoch    atomic.Int64 // of the bucket, at the last reply; 0 for none
-	running  atomic.Int64 // the bucket's running time then
+	running  atomic.Int64 // the bucket's running time at the last reply
 
-	// mu guards what is below, every change of the mark, and every change of the stripes except takes.
+	// mu guards the fields below, every change of the mark, and every change of the stripes except takes.
 	mu         sync.Mutex
-	watermark  int64 // the first take that leaves fewer reports low; 0 for none
+	watermark  int64 // the first take that leaves fewer tokens reports low; 0 for none
 	denied     bool  // see Deny
 	stripesMax int
 	switches   switches
 }
 
-// Init makes p usable; stripesMax is the number of Ps, or 0 for a pool that does without stripes.
+// Init makes p usable; stripesMax is the number of Ps, or 0 for a pool without stripes.
 func (p *Pool) Init(stripesMax int) {
 	p.stripesMax = stripesMax
 	p.capacity.Store(math.MaxInt64)
@@ -75,26 +75,27 @@ func (p *Pool) Init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// Most is the largest number of tokens that a Pool can hold: with room for overshoot in its word.
+// Most is the largest number of tokens that a Pool can hold. It leaves room for overshoot in the word.
 const Most = 1 << (countBits - 2)
 
-// Interval is a time between two reports. A token may be put back in that in which it was taken.
+// Interval is the time between two reports. A token may be put back only in the interval in which it was
+// taken.
 type Interval uint32
 
-// Taken tells how a take ended.
+// Taken is the result of a take.
 type Taken int8
 
 const (
 	Refused Taken = iota
-	Denied        // Refused, and Deny says that there is no more for now
+	Denied        // Refused, and Deny says that the bucket has no tokens for now
 	Took          // a token was taken
-	TookLow       // Took, and this is the one take that should start a prefetch
+	TookLow       // Took, and this take should start a prefetch
 )
 
 // OK reports whether the tokens were taken.
 func (t Taken) OK() bool { return t >= Took }
 
-// Take takes one token. No lock, no allocation, no clock. For any number of goroutines.
+// Take takes one token without a lock, an allocation or a clock. Any number of goroutines may call it.
 func (p *Pool) Take() Taken {
 	left, mark := p.Begin()
 	switch {
@@ -113,9 +114,9 @@ func (p *Pool) Take() Taken {
 	return p.End(left, mark)
 }
 
-// Begin is the first part of Take, before TakeAt and End: apart so that callers can inline them.
-// If left >= mark a token was taken and all is done. If mark is MarkDenied the take is Denied; if it
-// is MarkStriped, a token was taken if TakeAt says so. Otherwise End tells.
+// Begin is the first part of Take, before TakeAt and End; it is separate so that callers can inline the
+// parts. If left >= mark, a token was taken and the take is complete. If mark is MarkDenied, the take is
+// Denied; if it is MarkStriped, TakeAt reports whether a token was taken. Otherwise End returns the result.
 func (p *Pool) Begin() (left, mark int64) {
 	mark = p.mark.Load()
 	if mark > markMost {
@@ -124,7 +125,7 @@ func (p *Pool) Begin() (left, mark int64) {
 	return count(p.word.Add(^uint64(0))), mark
 }
 
-// End ends a Take that has no token yet, or that has something to do beside; see Begin.
+// End completes a Take that has no token yet, or that must do more, such as report low; see Begin.
 func (p *Pool) End(left, mark int64) Taken {
 	switch {
 	case mark == MarkEmpty:
@@ -135,8 +136,8 @@ func (p *Pool) End(left, mark int64) Taken {
 	return p.takeSlowly(1)
 }
 
-// TakeN takes n tokens or none; n must be at least 1. It swaps where Take adds, so that a large n
-// never takes what it cannot use. Above what can ever be granted it is refused.
+// TakeN takes n tokens or none; n must be at least 1. Take adds, but TakeN swaps, so that a large n never
+// removes tokens that it cannot use. It refuses an n above Capacity.
 func (p *Pool) TakeN(n int64) Taken {
 	mark := p.mark.Load()
 	switch {
@@ -162,9 +163,9 @@ func (p *Pool) TakeN(n int64) Taken {
 	return p.taken(left)
 }
 
-// TakeStrict is TakeN for Policy.StrictExpiry: it reads the clock after taking, and burns what was
-// taken past the deadline. It reads the deadline before taking: a process that was stopped in
-// between must not compare with the deadline of a later grant.
+// TakeStrict is TakeN for Policy.StrictExpiry: it reads the clock after taking, and burns tokens taken past
+// the deadline. It reads the deadline before taking, because a process that was stopped in between must not
+// compare with the deadline of a later grant.
 func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	deadline := p.deadline.Load()
 	var t Taken
@@ -189,8 +190,8 @@ func (p *Pool) TakeQueued(n int64) bool {
 	return ok
 }
 
-// takeAnyLocked takes n tokens or none from wherever they are: no request is denied while the stripes hold
-// enough. left is the rest in the word.
+// takeAnyLocked takes n tokens or none from the word and the stripes, so that no request is denied while the
+// stripes hold enough. left is the rest in the word.
 func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	if left, ok = p.takeWord(n); !ok {
 		p.emptyStripesLocked()
@@ -199,7 +200,7 @@ func (p *Pool) takeAnyLocked(n int64) (left int64, ok bool) {
 	return left, ok
 }
 
-// takeWord takes n tokens or none from the word and counts nothing. left is the rest there.
+// takeWord takes n tokens or none from the word and counts no miss. left is the rest in the word.
 func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	for {
 		w := p.word.Load()
@@ -213,7 +214,7 @@ func (p *Pool) takeWord(n int64) (left int64, ok bool) {
 	}
 }
 
-// taken does what a take has to do beside that left the word's count at left, below the mark.
+// taken completes a take that left the word's count at left, below the mark.
 func (p *Pool) taken(left int64) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +222,7 @@ func (p *Pool) taken(left int64) Taken {
 	return p.tookLocked(left)
 }
 
-// takeSlowly takes n tokens or none from wherever they are, and moves more to this P's stripe.
+// takeSlowly takes n tokens or none from the word and the stripes, and moves more to this P's stripe.
 func (p *Pool) takeSlowly(n int64) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +237,8 @@ func (p *Pool) takeSlowly(n int64) Taken {
 	return Refused
 }
 
-// tookLocked ends a take that left tokens in the word. Below the watermark it reports low and disarms.
+// tookLocked completes a take that left the word at left tokens. Below the watermark it reports low and
+// disarms.
 func (p *Pool) tookLocked(left int64) Taken {
 	t := Took
 	if left < p.watermark {

@@ -6,38 +6,38 @@ import (
 	"unsafe"
 )
 
-// sampleEvery is the number of tokens that a pool hands out between two samples of the takers: at 10 ns a
-// token, a look in 40 µs. It is also how many a pool must hold for stripes to be worth it.
+// sampleEvery is the number of tokens that a pool hands out between two samples of the takers: at 10 ns per
+// token, one sample in 40 µs. A pool with fewer tokens uses no stripes.
 const sampleEvery = 4096
 
-// chunk is how many tokens a stripe fetches at once, or more where there are many. Few fetches are
-// better, because each writes the cache line that every take reads.
+// chunk is the least number of tokens that a stripe fetches at once. Few fetches are better, because each
+// writes the cache line that every take reads.
 const chunk = 1024
 
-// stripe is one P's part of a contended Pool, on a cache line of its own. The count is atomic
-// although mostly its own P uses it, so that what it holds can be taken back at any time.
+// stripe is one P's part of a contended Pool, on a cache line of its own. Mostly its own P uses it, but the
+// count is atomic, so that its tokens can be taken back at any time.
 type stripe struct {
 	count  atomic.Int64 // tokens, less the takes that have failed since the last fetch
 	missed counter      // tokens of requests that were denied here
 	_      [128 - 8 - unsafe.Sizeof(counter{})]byte
 }
 
-// switches remembers which of the last 16 looks met another P than the look before. From four on,
-// the pool counts as contended, until there are none.
+// switches records which of the last 16 samples met another P than the sample before. With four or more the
+// pool counts as contended, until there are none.
 type switches struct {
 	history   uint16
 	last      int32
 	contended bool
 }
 
-// see takes in a look that met P i.
+// see adds a sample that met P i.
 func (s *switches) see(i int) {
 	s.history <<= 1
 	if int32(i) != s.last {
 		s.history |= 1
 	}
 	s.last = int32(i)
-	// A goroutine moves to another P now and then; two that contend, in half of all looks.
+	// A goroutine moves to another P now and then. Two contending goroutines differ in half of all samples.
 	switch n := bits.OnesCount16(s.history); {
 	case n >= 4:
 		s.contended = true
@@ -46,7 +46,7 @@ func (s *switches) see(i int) {
 	}
 }
 
-// lookLocked notes which P takes.
+// lookLocked samples which P takes.
 func (p *Pool) lookLocked() {
 	if p.stripesMax > 0 {
 		i := Pin()
@@ -55,7 +55,7 @@ func (p *Pool) lookLocked() {
 	}
 }
 
-// stripeLocked makes the stripes, once, and reports whether there are any.
+// stripeLocked makes the stripes once and reports whether there are any.
 func (p *Pool) stripeLocked() bool {
 	if p.stripes == nil && p.stripesMax > 0 {
 		p.stripes = make([]stripe, p.stripesMax)
@@ -70,11 +70,11 @@ func (p *Pool) Miss() {
 	Unpin(i)
 }
 
-// MissAt is the part of Miss on P i that can be inlined; see Pin.
+// MissAt is the part of Miss on P i that callers can inline; see Pin.
 func (p *Pool) MissAt(i int) {
 	if i = at(i, len(p.stripes)); uint(i) < uint(len(p.stripes)) {
 		p.stripes[i].missed.add()
-	} else { // there are more Ps now than there were
+	} else { // the number of Ps has grown since
 		p.missed.Add(1)
 	}
 }
@@ -98,15 +98,15 @@ func (p *Pool) takeStriped(n int64) bool {
 	return c >= n && s.count.CompareAndSwap(c, c-n)
 }
 
-// stockLocked moves a chunk from the word, which has left tokens, to the stripe of this P, and
-// returns what the word has then. The last ones stay in the word, where a take reports low.
+// stockLocked moves a chunk from the word, which has left tokens, to the stripe of this P, and returns the
+// word's new count. The last tokens stay in the word, where a take can report low.
 func (p *Pool) stockLocked(left int64) int64 {
 	p.lookLocked()
 	if p.mark.Load() != MarkStriped {
 		return left
 	}
 	i := Pin()
-	Unpin(i) // from here on it is just a number: the stripe may be filled from anywhere
+	Unpin(i) // only a number from here on: any goroutine may fill the stripe
 	i = at(i, len(p.stripes))
 	n := max(chunk, left/int64(4*len(p.stripes)))
 	if left > p.watermark {
@@ -129,7 +129,7 @@ func (p *Pool) stockLocked(left int64) int64 {
 	}
 }
 
-// emptyStripesLocked brings what the stripes hold back to the word.
+// emptyStripesLocked moves the tokens of all stripes back to the word.
 func (p *Pool) emptyStripesLocked() {
 	n := int64(0)
 	for i := range p.stripes {

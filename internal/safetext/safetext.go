@@ -1,5 +1,5 @@
-// Package safetext makes texts of servers, files and users fit for logs and terminals, which may obey
-// control characters and keep lines of any length.
+// Package safetext makes texts of servers, files and users safe for logs and terminals: some obey control
+// characters, and some keep lines of any length.
 package safetext
 
 import (
@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Odd reports whether r is no character that is printed.
+// Odd reports whether r is not printable.
 func Odd(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
-// Text returns text with odd characters escaped, but for those in keep, and about most bytes of it.
+// Text returns about the first most bytes of text, with odd characters escaped except those in keep.
 func Text(text string, most int, keep string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -28,11 +28,11 @@ func Text(text string, most int, keep string) string {
 	return b.String()
 }
 
-// errorMost bounds the text of an error in bytes: a few times the longest of our own.
+// errorMost bounds the text of an error in bytes: a few times the longest one of this module.
 const errorMost = 1000
 
-// Error returns err with its text on one line, without control characters, and bounded. It wraps
-// err. It is nil for nil.
+// Error returns an error that wraps err, with a bounded text on one line without control characters.
+// Error(nil) is nil.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -45,5 +45,5 @@ type shown struct{ error }
 // Error implements error.
 func (s shown) Error() string { return Text(s.error.Error(), errorMost, "") }
 
-// Unwrap returns the error as it is.
+// Unwrap returns the original error.
 func (s shown) Unwrap() error { return s.error }

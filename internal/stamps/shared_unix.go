@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slack is the most by which a reading may differ from the true time, besides its rounding.
+// slack is the largest difference between a reading and the true time, without rounding.
 const slack = 0
 
 // clock reads CLOCK_MONOTONIC, which all processes of a machine share, in nanoseconds rounded down.
@@ -21,13 +21,13 @@ func clock() int64 {
 	return ts.Nano()
 }
 
-// grow extends the empty file f to size bytes. They take no room until they are written.
+// grow extends the empty file f to size bytes, which take no disk space until they are written.
 func grow(f *os.File, size int64) error { return f.Truncate(size) }
 
-// mapShared maps the first size bytes of f, which may be closed afterwards.
+// mapShared maps the first size bytes of f. The caller may close f afterwards.
 func mapShared(f *os.File, size int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// unmap ends a mapping that mapShared made.
+// unmap ends a mapping of mapShared.
 func unmap(mem []byte) error { return unix.Munmap(mem) }

@@ -10,16 +10,16 @@ import (
 )
 
 // The clock is the performance counter. Microsoft's page "Acquiring high-resolution time stamps" says that
-// its readings are consistent across all processors, on different threads and processes too, and that its
-// frequency is fixed at boot. It also says that two readings of different threads that are one tick apart may
-// be in either order. https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
+// its readings are consistent across all processors, threads and processes, and that its frequency is fixed
+// at boot. It also says that readings of different threads that are one tick apart may have either order.
+// https://learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps
 var (
 	kernel32  = windows.NewLazySystemDLL("kernel32.dll")
 	counter   = kernel32.NewProc("QueryPerformanceCounter")
 	frequency = query(kernel32.NewProc("QueryPerformanceFrequency"))
 
-	// slack is the most by which a reading may differ from the true time, besides its rounding: one
-	// tick by which threads may differ, and one that has begun.
+	// slack is the largest difference between a reading and the true time, without rounding: one tick between
+	// threads, and one that has begun.
 	slack = int64(2*second/frequency) + 1
 )
 
@@ -40,16 +40,16 @@ func clock() int64 {
 	return int64(ns)
 }
 
-// grow extends the empty file f to size bytes. They take no room until they are written, where the
-// file system has sparse files.
+// grow extends the empty file f to size bytes. On a file system with sparse files they take no disk space
+// until they are written.
 func grow(f *os.File, size int64) error {
 	var n uint32
 	_ = windows.DeviceIoControl(windows.Handle(f.Fd()), windows.FSCTL_SET_SPARSE, nil, 0, nil, 0, &n, nil)
 	return f.Truncate(size)
 }
 
-// mapShared maps the first size bytes of f, which may be closed afterwards. Views of one file are coherent,
-// in whichever process and by whichever mapping object they were made, unless the file is on another machine.
+// mapShared maps the first size bytes of f. The caller may close f afterwards. Views of one file are coherent
+// across processes and mapping objects, unless the file is on another machine.
 // https://learn.microsoft.com/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw
 func mapShared(f *os.File, size int) ([]byte, error) {
 	mapping, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE,
@@ -57,17 +57,17 @@ func mapShared(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("CreateFileMapping", err)
 	}
-	defer windows.CloseHandle(mapping) // a view keeps it
+	defer windows.CloseHandle(mapping) // the view keeps the mapping alive
 	view, err := windows.MapViewOfFile(mapping, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE,
 		0, 0, uintptr(size))
 	if err != nil {
 		return nil, os.NewSyscallError("MapViewOfFile", err)
 	}
-	// vet takes a conversion of a uintptr for an address that the collector may move.
+	// vet reports a conversion of a uintptr as an address that the collector may move.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&view)), size), nil
 }
 
-// unmap ends a mapping that mapShared made.
+// unmap ends a mapping of mapShared.
 func unmap(mem []byte) error {
 	return os.NewSyscallError("UnmapViewOfFile", windows.UnmapViewOfFile(uintptr(unsafe.Pointer(&mem[0]))))
 }

@@ -1,10 +1,9 @@
-// Package stamps lets processes leave behind what they admitted, and when, even if they are killed.
+// Package stamps lets processes record which tokens they admitted, and when, even if they are killed.
 //
-// A parent Creates a [File] for each child, the child Opens it, and each admission is a
-// [File.Append] of two moments that certainly enclose it, taken from [Now] and [After]. The file is
-// mapped into memory and shared: an Append is a few stores and no system call, and what was stored
-// is in the system's page cache, from which a kill takes nothing back. The parent reads the file at
-// any time, even while the child writes, and audits it.
+// A parent Creates a [File] for each child, and the child Opens it. Each admission is a [File.Append] of two
+// moments that certainly enclose it, from [Now] and [After]. The file is mapped into shared memory: an Append
+// is a few stores and no system call, and a kill loses nothing that is already in the system's page cache.
+// The parent may read and audit the file at any time, even while the child writes.
 //
 // It runs on Unix and on Windows.
 package stamps
@@ -27,19 +26,19 @@ func Now() int64 { return clock() - slack }
 // After returns a moment that is not earlier than the call, by the same clock.
 func After() int64 { return clock() + 1 + slack }
 
-// A File is a fixed number of slots for admissions and two counters, in memory shared by every
-// process that has it open. All methods but Close may be called by any number of goroutines and
-// processes at once. The zero File is of no use.
+// A File is a fixed number of slots for admissions and two counters, in memory shared by every process that
+// has it open. Any number of goroutines and processes may call all methods except Close at once. The zero
+// File is not usable.
 type File struct {
 	mem   []byte
 	head  *header
 	slots []record
 }
 
-// header lies at the start of the file. Counters that different goroutines change stand on cache
-// lines of their own; 128 bytes serve the processors that fetch lines in pairs.
+// header is at the start of the file. Counters that different goroutines change have separate cache lines;
+// 128 bytes suit processors that fetch lines in pairs.
 type header struct {
-	reserved   atomic.Int64 // slots asked for; beyond the file's capacity, the number refused
+	reserved   atomic.Int64 // slots reserved; the part above the file's capacity was refused
 	_          [120]byte
 	offered    atomic.Int64
 	_          [120]byte
@@ -47,8 +46,8 @@ type header struct {
 	_          [120]byte
 }
 
-// record is one slot. A slot is published by a store of after, which is never 0 in a record; until
-// then it reads as empty. before is written once, before that store, and read only after it.
+// record is one slot. A store of after publishes the slot; until then after is 0 and the slot reads as empty.
+// before is written once, before that store, and read only after it.
 type record struct {
 	before int64
 	after  atomic.Int64
@@ -56,16 +55,16 @@ type record struct {
 
 const (
 	recordSize = int(unsafe.Sizeof(record{}))
-	// The slots start on a page of any of the usual sizes (4, 16 KiB).
+	// The slots start on a page boundary for the usual page sizes (4, 16 KiB).
 	headerSize = 16 << 10
-	// A larger file has addresses that an int cannot count.
+	// An int cannot address a larger file.
 	capacityMost = (math.MaxInt - headerSize) / recordSize
 )
 
-// Create makes the file at path, which must not exist, with room for capacity admissions, and maps
-// it. The file is sparse: it occupies at most 16 bytes per admission. A store that finds the file
-// system full kills the process with SIGBUS. The caller removes the file, on Windows after every
-// process has closed it, elsewhere at any time.
+// Create makes the file at path, which must not exist, with room for capacity admissions, and maps it. The
+// file is sparse: it occupies at most 16 bytes per admission. If the file system is full, a store kills the
+// process with SIGBUS. The caller removes the file, on Windows after every process has closed it, elsewhere
+// at any time.
 func Create(path string, capacity int) (*File, error) {
 	if capacity < 1 || capacity > capacityMost {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, capacityMost)
@@ -84,7 +83,7 @@ func Create(path string, capacity int) (*File, error) {
 	return nil, fmt.Errorf("stamps: %w", errors.Join(err, f.Close(), os.Remove(path)))
 }
 
-// Open maps a file that Create made, in this or another process. It shares everything with the others.
+// Open maps a file that Create made in this or another process. All processes share its contents.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -96,7 +95,7 @@ func Open(path string) (*File, error) {
 		return nil, fmt.Errorf("stamps: %w", err)
 	}
 	capacity := (info.Size() - headerSize) / int64(recordSize)
-	if capacity < 1 || capacity > int64(capacityMost) { // to touch what is not there would kill with SIGBUS
+	if capacity < 1 || capacity > int64(capacityMost) { // access past the end would kill the process with SIGBUS
 		return nil, fmt.Errorf("stamps: %s has %d bytes, which is no room for 1 to %d admissions",
 			path, info.Size(), capacityMost)
 	}
@@ -119,23 +118,23 @@ func mapped(f *os.File, capacity int) (*File, error) {
 	}, nil
 }
 
-// Close unmaps the file; what was written stays in it for others. No other call may be under way,
-// and none may follow except Close, which then does nothing. A process that ends need not call it.
+// Close unmaps the file; its contents remain for other processes. No other call may be under way, and none
+// may follow except Close, which then does nothing. A process that ends need not call it.
 func (f *File) Close() error {
 	if f.mem == nil {
 		return nil
 	}
 	mem := f.mem
-	*f = File{} // a call after Close meets nil rather than an address that may hold something else by now
+	*f = File{} // a call after Close must meet nil, not an address that has been reused
 	if err := unmap(mem); err != nil {
 		return fmt.Errorf("stamps: unmap: %w", err)
 	}
 	return nil
 }
 
-// Append records that one token was admitted at some moment in [before, after], of which after is positive.
-// It allocates nothing. Where no slot is left it only counts: see Overflowed. A process killed inside Append
-// leaves its slot empty, never half written, and so at most one admission per goroutine untold.
+// Append records that one token was admitted at some moment in [before, after]; after must be positive. It
+// does not allocate. If no slot is left it only counts: see Overflowed. A process killed inside Append leaves
+// its slot empty, never half written, and so loses at most one admission per goroutine.
 func (f *File) Append(before, after int64) {
 	if slot := f.reserve(); slot != nil {
 		slot.before = before
@@ -143,8 +142,8 @@ func (f *File) Append(before, after int64) {
 	}
 }
 
-// Put does an Append in a slot of the caller's own numbering, for the caller alone: a file has either
-// Appends or Puts. It ignores a slot out of range.
+// Put writes an admission to a slot that the caller numbers, for a single caller: a file has either Appends
+// or Puts. It ignores a slot out of range.
 func (f *File) Put(slot int, before, after int64) {
 	if slot < len(f.slots) {
 		f.slots[slot].before = before
@@ -161,8 +160,8 @@ func (f *File) At(slot int) (audit.Span, bool) {
 	return audit.Span{Before: f.slots[slot].before, After: after, N: 1}, after != 0
 }
 
-// reserve takes the next slot, or nil if there is none. Going past the end is the lasting mark of an
-// overflow: a flag set in a second step could be lost to a SIGKILL.
+// reserve takes the next slot, or nil if there is none. A count past the end is the lasting mark of an
+// overflow: a SIGKILL could prevent a flag from being set in a second step.
 func (f *File) reserve() *record {
 	i := f.head.reserved.Add(1) - 1
 	if i >= int64(len(f.slots)) {
@@ -171,7 +170,7 @@ func (f *File) reserve() *record {
 	return &f.slots[i]
 }
 
-// AppendSpans appends to dst every admission published so far, in the order in which slots were taken.
+// AppendSpans appends to dst every admission published so far, in the order of the slots.
 func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
 	taken := f.slots[:min(f.head.reserved.Load(), int64(len(f.slots)))]
 	for i := range taken {
@@ -182,8 +181,8 @@ func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
 	return dst
 }
 
-// Overflowed returns how many Appends found no slot, in any process. Unless it is 0 the record has
-// holes, and an audit that finds no excess has proved nothing.
+// Overflowed returns how many Appends of all processes found no slot. If it is not 0, the record has gaps,
+// and an audit that finds no excess proves nothing.
 func (f *File) Overflowed() int64 { return max(0, f.head.reserved.Load()-int64(len(f.slots))) }
 
 // Offered counts the requests of all processes, admitted or not.

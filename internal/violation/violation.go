@@ -1,5 +1,5 @@
-// Package violation defines Violation, which describes a field that cannot be used.
-// Package lease exports it as lease.Violation.
+// Package violation defines Violation, which describes an invalid field. Package lease exports it as
+// lease.Violation.
 package violation
 
 import (
@@ -14,20 +14,20 @@ import (
 	"strings"
 )
 
-// Violation is a field that cannot be used. lease.Violation says more.
+// Violation describes an invalid field; see lease.Violation.
 type Violation struct {
 	Path  string
 	Value any
 	Want  string
-	kinds []error // the sentinels that it wraps, the outermost first
+	kinds []error // the wrapped sentinels, the outermost first
 }
 
-// New returns a Violation that wraps kind. The format and its arguments make Want.
+// New returns a Violation that wraps kind. format and args make Want.
 func New(kind error, path string, value any, format string, args ...any) *Violation {
 	return &Violation{path, value, fmt.Sprintf(format, args...), []error{kind}}
 }
 
-// Error is the sentinel, the path, the value and the wanted one. It has no path for a value that stands alone.
+// Error returns the sentinel, the path, the value and Want. A value that stands alone has no path.
 func (v *Violation) Error() string {
 	text := v.Text()
 	if v.Path != "" {
@@ -41,7 +41,8 @@ func (v *Violation) Error() string {
 	return text
 }
 
-// Text leaves out the path: the value, or the length of a slice, and Want. A file shows the path by its position.
+// Text omits the path: it returns the value, or the length of a slice, and Want. A report about a file shows
+// a position instead of the path.
 func (v *Violation) Text() string {
 	if v.Value == nil {
 		return v.Want
@@ -55,11 +56,11 @@ func (v *Violation) Text() string {
 // Unwrap returns the sentinels.
 func (v *Violation) Unwrap() []error { return v.kinds }
 
-// Show is a value as a message has it.
+// Show returns a value as messages show it.
 func Show(value any) string {
 	switch x := value.(type) {
 	case encoding.TextMarshaler:
-		text, _ := x.MarshalText() // no type in use has an error
+		text, _ := x.MarshalText() // no type in use returns an error
 		return string(text)
 	case string:
 		return strconv.Quote(x)
@@ -69,7 +70,7 @@ func Show(value any) string {
 	return fmt.Sprint(value)
 }
 
-// All returns the Violations in err, in their order.
+// All returns the Violations in err, in order.
 func All(err error) (all []*Violation) {
 	switch x := err.(type) { //nolint:errorlint // it walks what errors wrap
 	case *Violation:
@@ -84,7 +85,7 @@ func All(err error) (all []*Violation) {
 	return all
 }
 
-// Line is the Violations in err in one line, without their sentinels.
+// Line returns the Violations in err on one line, without their sentinels.
 func Line(err error) string {
 	var texts []string
 	for _, v := range All(err) {
@@ -93,9 +94,9 @@ func Line(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// List collects Violations, for one error that joins them.
+// List collects Violations for one joined error.
 type List struct {
-	Kind error // the sentinel that each wraps
+	Kind error // the sentinel that each Violation wraps
 	all  []*Violation
 }
 
@@ -111,8 +112,8 @@ func (l *List) add(v *Violation) {
 	}
 }
 
-// Adopt adds the Violations in err, with the paths that place returns. Each still wraps its own sentinels. An err
-// that holds no Violation is added as one, with its text.
+// Adopt adds the Violations in err, with paths from place. Each keeps its own sentinels. An err without a
+// Violation becomes one with the text of err.
 func (l *List) Adopt(err error, place func(path string) string) {
 	all := All(err)
 	if err != nil && len(all) == 0 {
@@ -127,10 +128,10 @@ func (l *List) Adopt(err error, place func(path string) string) {
 	}
 }
 
-// Len is the number of Violations so far.
+// Len returns the number of Violations so far.
 func (l *List) Len() int { return len(l.all) }
 
-// Err returns all Violations, or nil without any.
+// Err returns an error that joins all Violations, or nil if there are none.
 func (l *List) Err() error {
 	var errs []error
 	for _, v := range l.all {
@@ -139,7 +140,7 @@ func (l *List) Err() error {
 	return errors.Join(errs...)
 }
 
-// Between demands least <= value <= most, which NaN is not, and reports whether that holds.
+// Between demands least <= value <= most and reports whether it holds; NaN never does.
 func Between[T cmp.Ordered](l *List, path string, value, least, most T) bool {
 	ok := value >= least && value <= most
 	if !ok {
@@ -160,7 +161,7 @@ func Under(section string) func(path string) string {
 
 var fieldNames = regexp.MustCompile(`[A-Za-z]+`)
 
-// Rename returns path with other names of its fields.
+// Rename returns path with its field names replaced.
 func Rename(path string, name func(field string) string) string {
 	return fieldNames.ReplaceAllStringFunc(path, name)
 }
