@@ -1,16 +1,16 @@
-// Package lease has the language that a rate limiter and a store speak: limits, policies, messages, and
-// the Store interface. docs/protocol.md specifies the protocol: many processes share one token bucket,
-// and each leases tokens from it in batches and spends them without asking.
+// Package lease defines the types between a rate limiter and a store: limits, policies, messages, and the
+// Store interface. docs/protocol.md specifies the protocol: many processes share one token bucket, and each
+// leases tokens from it in batches and spends them without a call.
 //
-// Most programs want package hybrid, which names the types that they need too, such as Limit and Policy.
+// Most programs need only package hybrid, which also exports types such as Limit and Policy.
 //
-//   - Limit says how much. PerSecond, PerMinute, PerHour, Every, Sliding, Calendar and ParseLimit make
-//     one.
-//   - Policy says how to lease. Its zero value is a good default.
-//   - Store is where buckets live. redisbucket.Store keeps them in Redis, and memory.Store, in the
-//     package below this one, in the process. A program may bring a Store of its own: Request, Grant,
-//     Config and State are the messages, and the errors tell the limiter what a failure means.
+//   - Limit is a rate and a burst. PerSecond, PerMinute, PerHour, Every, Sliding, Calendar and ParseLimit
+//     make one.
+//   - Policy tunes leasing. Its zero value is a good default.
+//   - Store keeps the buckets: redisbucket.Store in Redis, and memory.Store, in the package below this one,
+//     in the process. A program may implement its own Store: Request, Grant, Config and State are the
+//     messages, and the errors tell the limiter the meaning of a failure.
 //
-// Both sides of the protocol, the bucket and the process, are in internal/protocol. This package does no
-// I/O and reads no clock.
+// Both sides of the protocol, the bucket and the process, are in internal/protocol. This package does no I/O
+// and reads no clock.
 package lease

@@ -13,17 +13,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// ErrInvalidLimit is wrapped by every error that says why a Limit cannot be used.
+// ErrInvalidLimit is wrapped by every error about an invalid Limit.
 var ErrInvalidLimit = errors.New("lease: invalid limit")
 
-// Limit is a token bucket's rate and capacity: Tokens tokens are added every Per, evenly, up to
-// Burst. Or it is another Kind: at most Tokens in any window of Per, or in each period of Per.
+// Limit is a token bucket's rate and capacity: Tokens tokens are added every Per, evenly, up to Burst. A
+// Limit of another Kind admits at most Tokens in any window of Per, or in each period of Per.
 //
-// Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst where the burst differs
-// from the number of tokens; Sliding for "at most 100 in any minute", Calendar for "1,000 a day".
-// The zero value is not a limit: Validate refuses it, so that a
-// forgotten configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies
-// may be used by any goroutine.
+// Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst if the burst differs from the
+// number of tokens; Sliding for "at most 100 in any minute"; Calendar for "1,000 a day". The zero value is
+// not a limit: Validate refuses it, so that a forgotten configuration never means "unlimited" or "nothing". A
+// Limit is a value; any goroutine may use a copy.
 type Limit struct {
 	// Tokens per Per is the rate; at least 1.
 	Tokens int64
@@ -33,25 +32,25 @@ type Limit struct {
 	Burst int64
 	// Kind is KindBucket (the zero value), KindSliding or KindCalendar.
 	Kind Kind
-	// Offset is when the periods of a calendar begin: so long after a multiple of Per since 1970 UTC.
+	// Offset is when the periods of a calendar begin, after a multiple of Per since 1970 UTC.
 	Offset time.Duration
 }
 
-// PerSecond returns a limit of n tokens per second with a burst of n. A key that was idle admits up to 2n in
-// its first second, the burst and the refill, and then n a second.
+// PerSecond returns a limit of n tokens per second with a burst of n. An idle key admits up to 2n in its
+// first second, the burst and the refill, and then n per second.
 //
-// A partner that counts your calls counts them where they arrive, and they arrive less evenly than they
-// leave. For its limit of n, use a small burst and a margin, such as PerSecond(n*9/10).WithBurst(1), and
-// FallbackDeny. Sliding admits n in any window, but all at once, so it needs a larger margin.
+// A partner that limits you counts your calls on arrival, when they are less even than on departure. For its
+// limit of n, use a small burst and a margin, such as PerSecond(n*9/10).WithBurst(1), and FallbackDeny.
+// Sliding admits n in any window, but all at once, so it needs a larger margin.
 func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
 
-// PerMinute is n tokens per minute with a burst of n.
+// PerMinute returns a limit of n tokens per minute with a burst of n.
 func PerMinute(n int64) Limit { return Limit{Tokens: n, Per: time.Minute} }
 
-// PerHour is n tokens per hour with a burst of n.
+// PerHour returns a limit of n tokens per hour with a burst of n.
 func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
 
-// Every is one token per d with a burst of 1.
+// Every returns a limit of one token per d with a burst of 1.
 func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }
 
 // WithBurst returns l with a capacity of n tokens; 0 means the number of tokens per Per.
@@ -60,23 +59,23 @@ func (l Limit) WithBurst(n int64) Limit {
 	return l
 }
 
-// Blocked is the limit that admits nothing: it starts empty, wherever another limit would start
-// full, and a token takes 100 years. Its text is "blocked". While it is in force no fallback and no
-// cold start admits either.
+// Blocked is the limit that admits nothing: it starts empty, even if other limits start full, and a token
+// takes 100 years. Its text is "blocked". While it is in force, neither a fallback nor a cold start admits
+// anything.
 var Blocked = Limit{Tokens: 1, Per: exact.MaxTime}
 
-// Unlimited is the limit that nothing reaches: a hundred thousand tokens a microsecond. Its text is
-// "unlimited". While it is in force no request is denied for the lack of a store. Like Blocked it stands
-// alone, and suspends the limits that it replaces: they go on as if time had passed alone.
+// Unlimited is the limit that no load reaches: a hundred thousand tokens per microsecond. Its text is
+// "unlimited". While it is in force, no request is denied because the store is away. Like Blocked it must
+// stand alone, and it suspends the limits that it replaces: they refill as if nothing were used.
 var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
-// named are the limits whose text is a name.
+// named has the limits whose text is a name.
 var named = []struct {
 	name  string
 	limit *Limit
 }{{"blocked", &Blocked}, {"unlimited", &Unlimited}}
 
-// Capacity is the burst in force in tokens: Burst, or Tokens where Burst is 0.
+// Capacity returns the burst in force in tokens: Burst, or Tokens if Burst is 0.
 func (l Limit) Capacity() int64 {
 	if l.Burst == 0 {
 		return l.Tokens
@@ -84,13 +83,13 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Rate is in tokens per second, for display and for estimates; the protocol counts in integers.
+// Rate returns tokens per second, for display and estimates; the protocol counts in integers.
 func (l Limit) Rate() float64 {
 	return float64(l.Tokens) / float64(l.Per) * float64(time.Second)
 }
 
-// TimeToFull is how long an empty bucket takes to fill, rounded up to a microsecond.
-// It is 0 for a limit that Validate refuses.
+// TimeToFull returns how long an empty bucket takes to fill, rounded up to a microsecond. It returns 0 for an
+// invalid limit.
 func (l Limit) TimeToFull() time.Duration {
 	s, err := l.Scale(0)
 	if err != nil {
@@ -99,8 +98,8 @@ func (l Limit) TimeToFull() time.Duration {
 	return s.TimeToFull()
 }
 
-// Validate reports every reason why l cannot be used, each as a Violation that wraps ErrInvalidLimit.
-// nil means that every level of the bucket is held exactly.
+// Validate reports every fault of l, each as a Violation that wraps ErrInvalidLimit. nil means that every
+// level of the bucket is an exact number.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
 // validateWith is Validate for a bucket with the given overcommit.
@@ -109,7 +108,7 @@ func (l Limit) validateWith(overcommit int64) error {
 	if l.Tokens < 1 {
 		v.Add("Tokens", l.Tokens, "must be at least 1")
 	}
-	if l.Per < time.Microsecond && !l.Windowed() { // whose bounds are narrower
+	if l.Per < time.Microsecond && !l.Windowed() { // a window has narrower bounds
 		v.Add("Per", l.Per, "must be at least 1µs")
 	}
 	if l.Burst < 0 {
@@ -146,8 +145,8 @@ func (l Limit) validateWith(overcommit int64) error {
 	return v.Err()
 }
 
-// String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms", "100 in
-// 1m", "1000 each 24h from 16h" or "blocked".
+// String returns the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms", "100 in 1m",
+// "1000 each 24h from 16h" or "blocked".
 func (l Limit) String() string {
 	if l.Windowed() {
 		return l.windowString()
@@ -170,16 +169,16 @@ func (l Limit) String() string {
 	return s
 }
 
-// Equal reports whether l and o are one limit, however their bursts are written.
+// Equal reports whether l and o are the same limit. An unset burst equals a burst of Tokens.
 func (l Limit) Equal(o Limit) bool {
 	return l.Kind == o.Kind && l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity() &&
 		l.Offset == o.Offset
 }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText is ParseLimit.
+// UnmarshalText sets l by ParseLimit.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err == nil {
@@ -188,8 +187,8 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return err
 }
 
-// nearest looks for the limit closest to l that can be held: first with the rate rounded to a
-// coarser period, which leaves the burst alone, then with a smaller burst.
+// nearest looks for the valid limit closest to l: first with the rate rounded to a coarser period, which
+// keeps the burst, then with a smaller burst.
 func nearest(l Limit, overcommit int64) (Limit, bool) {
 	overcommit = min(overcommit, l.Capacity())
 	// A rate in whole tokens per second has the smallest unit (at most 10^6 units a token).
@@ -204,7 +203,7 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 			return c, true
 		}
 	}
-	// Halving the burst keeps the rate as it was asked for.
+	// Halving the burst keeps the rate.
 	for b := l.Capacity() / 2; b >= 1; b /= 2 {
 		c := Limit{Tokens: l.Tokens, Per: l.Per, Burst: b}
 		if _, err := newScale(c, min(overcommit, b)); err == nil {
@@ -214,7 +213,7 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 	return Limit{}, false
 }
 
-// perUnits are the periods that may stand without a number, shortest first, and their other names.
+// perUnits has the periods that may stand without a number, shortest first, and their other names.
 var perUnits = []struct {
 	name   string
 	length time.Duration
@@ -230,10 +229,9 @@ var perUnits = []struct {
 
 // ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200", "1/250ms",
 // "3/30d". PERIOD is one of us, ms, s (sec, second), m (min, minute), h (hr, hour), d (day), a whole number
-// of days such as 30d, or anything that time.ParseDuration takes. "100 in 1m" is Sliding; "1000 each 24h" and
+// of days such as 30d, or a duration for time.ParseDuration. "100 in 1m" is Sliding; "1000 each 24h" and
 // "1000 each 24h from 16h" are Calendar; "blocked" and "unlimited" are Blocked and Unlimited. The result is
-// validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names the nearest one
-// that can.
+// valid: the error for an invalid limit wraps ErrInvalidLimit and names the nearest valid one.
 func ParseLimit(s string) (Limit, error) {
 	for _, n := range named {
 		if strings.TrimSpace(s) == n.name {

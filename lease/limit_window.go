@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// Kind says which promise a Limit makes.
+// Kind is a kind of limit: which bound a Limit promises.
 type Kind uint8
 
 const (
@@ -22,10 +22,10 @@ const (
 	KindCalendar
 )
 
-// String names the kind as the documentation does.
+// String returns the kind's name in the documentation.
 func (k Kind) String() string { return nameOf("Kind", int(k), "bucket", "sliding", "calendar") }
 
-// nameOf is names[i], or kind and number where there is no such name.
+// nameOf returns names[i], or kind and number if there is no such name.
 func nameOf(kind string, i int, names ...string) string {
 	if i < 0 || i >= len(names) {
 		return fmt.Sprintf("%s(%d)", kind, i)
@@ -33,25 +33,26 @@ func nameOf(kind string, i int, names ...string) string {
 	return names[i]
 }
 
-// Sliding is at most n tokens in any window of length w, wherever that begins: docs/protocol.md section 3.10.
-// Its text is "100 in 1m". w is at least 1 ms, in whole microseconds, and at most 50 years.
+// Sliding returns a limit of at most n tokens in any window of length w: docs/protocol.md section 3.10. Its
+// text is "100 in 1m". w is in whole microseconds, at least 1 ms and at most 50 years.
 func Sliding(n int64, w time.Duration) Limit {
 	return Limit{Kind: KindSliding, Tokens: n, Per: w}
 }
 
-// Calendar is at most n tokens in each period, by the server's clock. Periods begin at offset and its
-// multiples of period since 1970-01-01 00:00 UTC; so "1,000 a day from midnight in Beijing", where midnight
-// is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour). Its text is "1000 each 24h from 16h". A period
-// has a fixed length, at least 1 ms and at most 50 years: months and daylight saving are not kept.
+// Calendar returns a limit of at most n tokens in each period, by the server's clock. Periods begin at offset
+// plus multiples of period since 1970-01-01 00:00 UTC. For example, "1,000 a day from midnight in Beijing",
+// where midnight is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour). Its text is "1000 each 24h from
+// 16h". A period has a fixed length, at least 1 ms and at most 50 years: months and daylight saving are not
+// supported.
 func Calendar(n int64, period, offset time.Duration) Limit {
 	return Limit{Kind: KindCalendar, Tokens: n, Per: period, Offset: offset}
 }
 
-// Windowed reports whether l counts what was admitted within some time, and not a level.
+// Windowed reports whether l counts tokens admitted within some time instead of keeping a level.
 func (l Limit) Windowed() bool { return l.Kind != KindBucket }
 
 const (
-	// WindowCells are the cells of a sliding window's length. One more is in part within it.
+	// WindowCells is the number of cells in a sliding window's length. The window covers part of one more.
 	WindowCells = 60
 	// windowMin is the shortest window or period: a cell is at least as long.
 	windowMin = time.Millisecond
@@ -59,13 +60,13 @@ const (
 	windowMax = exact.MaxTime / 2
 )
 
-// cell is how long what was charged is counted together, for a window of length w: a 60th of it, at
+// cell returns the length of a cell, whose charges count together, for a window of length w: a 60th of w, at
 // least 1 ms, rounded up to a microsecond.
 func cell(w time.Duration) int64 {
 	return max(exact.Micros(windowMin), (exact.Micros(w)+WindowCells-1)/WindowCells)
 }
 
-// validateWindow adds what is wrong with a sliding window or a calendar.
+// validateWindow adds the faults of a sliding window or a calendar.
 func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	name := "window"
 	if l.Kind == KindCalendar {
@@ -93,8 +94,8 @@ func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	}
 }
 
-// newWindowScale returns a window as the rest of the bucket sees it: one unit a token, and a refill of all
-// of them in one window, which gives the rate and the time to full.
+// newWindowScale returns a window's Scale: one unit per token, and a refill of all tokens in one window,
+// which gives the rate and the time to full.
 func newWindowScale(l Limit) Scale {
 	s := Scale{
 		Capacity: l.Tokens, Unit: 1, Step: l.Tokens, Tick: exact.Micros(l.Per),
@@ -106,7 +107,7 @@ func newWindowScale(l Limit) Scale {
 	return s
 }
 
-// windowString is the text of a window, such as "100 in 1m" or "1000 each 24h from 16h".
+// windowString returns the text of a window, such as "100 in 1m" or "1000 each 24h from 16h".
 func (l Limit) windowString() string {
 	if l.Kind == KindSliding {
 		return fmt.Sprintf("%d in %s", l.Tokens, shortDuration(l.Per))
@@ -118,7 +119,7 @@ func (l Limit) windowString() string {
 	return s
 }
 
-// shortDuration is d without the units that are zero: "24h", not "24h0m0s".
+// shortDuration returns the text of d without units that are zero: "24h", not "24h0m0s".
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -130,11 +131,11 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// errFixedLength answers periods that are not of one length.
+// errFixedLength rejects periods of varying length.
 var errFixedLength = errors.New("a period has a fixed length, such as 24h or 30d: months, years " +
 	"and daylight saving are not kept")
 
-// parseWindow reads "N in W", "N each PERIOD" and "N each PERIOD from OFFSET", in words.
+// parseWindow reads the words of "N in W", "N each PERIOD" or "N each PERIOD from OFFSET".
 func parseWindow(fields []string) (l Limit, err error) {
 	if l.Tokens, err = parseCount("tokens", fields[0]); err != nil {
 		return Limit{}, err

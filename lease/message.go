@@ -10,10 +10,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// LimitsMax is how many limits one key may have: a call costs the bucket a few operations for each.
+// LimitsMax is how many limits one key may have. A call costs the bucket a few operations per limit.
 const LimitsMax = 4
 
-// ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
+// ErrInvalidConfig is wrapped by every error about an invalid Config.
 var ErrInvalidConfig = errors.New("lease: invalid configuration")
 
 // Version orders configurations: the one with the higher Deploy wins, then the one with the higher Revision.
@@ -33,15 +33,15 @@ func (v Version) After(o Version) bool {
 func (v Version) Set() bool { return v.Revision%2 == 1 }
 
 // Config is stored with a bucket, so that all holders of a key use the same one. Policy.ConfigFor makes one.
-// It is a value, but copies share Limits, which may not be changed.
+// It is a value, but copies share Limits, which must not be changed.
 type Config struct {
-	Limits     []Limit       // 1 to LimitsMax; a request must find room in all
-	Overcommit int64         // tokens that level + ledger may reach above every Burst
+	Limits     []Limit       // 1 to LimitsMax; a request must fit into all of them
+	Overcommit int64         // tokens by which level + ledger may exceed every Burst
 	TTL        time.Duration // T: how long a holding is valid without renewal
 	Target     time.Duration // how long one lease should last at the observed demand
 	StartEmpty bool          // a new bucket is empty, not full
-	// CallsPerSecond is how many calls of all holders together the bucket should cost; 0 for the default,
-	// and fewer where that costs no accuracy. See Policy.CallsPerSecond.
+	// CallsPerSecond is the number of calls that all holders together should make; 0 means the default, or
+	// fewer if that costs no accuracy. See Policy.CallsPerSecond.
 	CallsPerSecond int64
 	Version        Version
 }
@@ -81,7 +81,7 @@ func (c Config) Validate() error {
 	return v.Err()
 }
 
-// Capacity is the largest n that can ever be granted: the smallest burst.
+// Capacity returns the largest n that can ever be granted: the smallest burst.
 func (c Config) Capacity() int64 {
 	n := int64(exact.MaxUnits)
 	for _, l := range c.Limits {
@@ -90,54 +90,55 @@ func (c Config) Capacity() int64 {
 	return n
 }
 
-// CallBudget is how many calls of all holders together a bucket of c should cost a second.
+// CallBudget returns the number of calls per second that all holders together should make.
 func (c *Config) CallBudget() int64 { return cmp.Or(c.CallsPerSecond, defaultCalls) }
 
 // WaitingMax bounds every token count of a Request: whole numbers must be exact in Lua.
 const WaitingMax = exact.MaxUnits - 1
 
 var (
-	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is
+	// ErrInvalidRequest is wrapped by every error about an invalid Request, which leaves the bucket
 	// unchanged.
 	ErrInvalidRequest = errors.New("lease: invalid request")
 	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for this holder.
 	ErrStale = errors.New("lease: request is older than one already executed")
 )
 
-// Request is one lease call for one key: what the holder reports and what it asks for. All counts are tokens.
-// A Request is built by a Client and not changed afterwards: a retry carries the same content.
+// Request is one lease call for one key: the holder's report and its demand. All counts are tokens. A Client
+// builds it and never changes it: a retry carries the same content.
 type Request struct {
 	Holder string // the instance id
 	Seq    int64  // rising; sending one closes all lower ones
-	Config Config // what the holder proposes; the stored one wins unless this one's Version is higher
+	Config Config // the holder's proposal; the stored one wins unless this one's Version is higher
 
 	Remaining int64  // still held when the request was built
 	Returned  int64  // given back; no longer in the pool
-	Late      []Late // of an earlier time, at most LateMax of each kind; credited and taken in this order
+	Late      []Late // used or drawn earlier, at most LateMax of each kind; applied in this order
 	Want      int64
 	Need      int64 // a grant below Need is useless and becomes 0; at most Want
-	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
-	Denied    int64 // tokens denied since the last report; they are counted and decide nothing
+	Waiting   int64 // part of Want for requests that already wait: admitted at the moment of the grant
+	Denied    int64 // tokens denied since the last report; informational
 	Weight    int64 // share of a contended rate, 1 or more
-	// Draw promises that the holder holds nothing, has no call open, brings nothing back and wants exactly what
-	// waits, and that Seq is never sent again. A bucket without leases serves such a call and does not remember
-	// the holder; see docs/protocol.md 4.1.
+	// Draw promises that the holder holds nothing, has no open call, returns nothing and wants exactly
+	// Waiting, and that Seq is never sent again. A bucket without leases serves such a call and keeps no
+	// record of the holder; see docs/protocol.md 4.1.
 	Draw bool
-	// Headroom is the part of every burst, 0 to below 1, that a grant leaves; see Policy.Headroom.
+	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
+	// Policy.Headroom.
 	Headroom float64
 
-	// The last reply, to prove to a bucket that it has lost its state; all 0 for none.
+	// The last reply, which can prove to a bucket that it has lost its state; all 0 for none.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration
 	HeardAt  int64         // Grant.ServerTime
-	HeardAge time.Duration // how long ago that was, at most, by the holder's clock
-	// HeardExpiry is Grant.Expiry: a bucket that is missing after that has not been lost. HeardFrozen is
-	// Grant.Frozen.
+	HeardAge time.Duration // age of the last reply at most, by the holder's clock
+	// HeardExpiry is Grant.Expiry: a bucket that is missing after that has expired and is not lost.
+	// HeardFrozen is Grant.Frozen.
 	HeardExpiry, HeardFrozen time.Duration
 }
 
-// Validate refuses what could mint tokens or break the arithmetic; the script checks it again.
+// Validate rejects a request that could mint tokens or break the arithmetic. The script checks the same.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
 		return violation.New(ErrInvalidRequest, "Holder", "", "must not be empty")
@@ -198,18 +199,18 @@ func (r *Request) validateLate() error {
 	return nil
 }
 
-// Late reports tokens that a holder drew or used earlier: docs/protocol.md sections 5.8 and
-// 5.10. A window counts it at that time, or no longer.
+// Late reports tokens that a holder drew or used earlier: docs/protocol.md sections 5.8 and 5.10. A window
+// counts them at that time, or no longer.
 type Late struct {
 	Kind   LateKind
 	Tokens int64
-	// Drawn is Grant.Running of the oldest draw of tokens that come back: LateUnused and LateRefund.
+	// Drawn is Grant.Running of the oldest draw, for LateUnused and LateRefund.
 	Drawn int64
-	// Age is how long ago the latest of the others was used, at least: LateDebt and LateCharge.
+	// Age is how long ago the latest token was used, at least, for LateDebt and LateCharge.
 	Age time.Duration
 }
 
-// LateKind says what became of tokens that are reported late.
+// LateKind says why tokens are reported late.
 type LateKind int8
 
 // LateMax is how many entries of each kind a Request may have.
@@ -217,14 +218,14 @@ const LateMax = 16
 
 // The kinds of Late.
 const (
-	LateUnused LateKind = iota // drawn for requests which then were not admitted
-	LateRefund                 // admitted, and did not happen: a new permit at the moment of its credit
+	LateUnused LateKind = iota // drawn for requests that were then not admitted
+	LateRefund                 // admitted but not used: a new permit at the moment of its credit
 	LateDebt                   // admitted without tokens while the store was away; forgiven below level 0
-	LateCharge                 // used beyond what was reserved; owed also where no level has it
+	LateCharge                 // used beyond the reservation; owed even if no level has the tokens
 	lateKinds
 )
 
-// Reported is how many tokens of this kind r reports, at most WaitingMax.
+// Reported returns how many tokens of kind k the request reports, at most WaitingMax.
 func (r *Request) Reported(k LateKind) (n int64) {
 	for _, l := range r.Late {
 		if l.Kind == k {
@@ -234,50 +235,50 @@ func (r *Request) Reported(k LateKind) (n int64) {
 	return n
 }
 
-// Grant is the bucket's answer to one Request. Only its durations decide anything at the holder.
+// Grant is the bucket's answer to one Request. The holder decides by its durations only.
 type Grant struct {
 	Seq     int64
-	Granted int64 // tokens drawn, those for waiting requests included
+	Granted int64 // tokens drawn, including those for waiting requests
 	Waited  int64 // the part of Granted that went to waiting requests
-	// Void says that the bucket does not know what the holder reported: everything held before this
-	// grant is burnt.
+	// Void reports that the bucket does not know the holder's report: the holder burns everything held before
+	// this grant.
 	Void bool
-	// Short says that less than Want was granted; then Delay is when the next call may bring more.
+	// Short reports that less than Want was granted; Delay is when the next call may bring more.
 	Short      bool
 	Delay      time.Duration
-	RetryAfter time.Duration // the earliest time at which Need tokens (at least 1) can exist; 0 when they do
+	RetryAfter time.Duration // earliest time at which Need tokens (at least 1) can exist; 0 if they do
 	Config     Config        // in force
 	Epoch      int64
 	Counter    int64
-	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one more,
-	// without further draws; 0 for a full one.
+	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one more
+	// token without further draws; 0 for a full level.
 	Levels       [LimitsMax]int64
 	Next         [LimitsMax]time.Duration
-	Ledger       int64         // tokens held by processes, this one included, as the bucket heard last
-	ActiveWeight int64         // sum of the weights of holders renewed within TTL, this one included
+	Ledger       int64         // tokens held by processes, including this one, by their last reports
+	ActiveWeight int64         // sum of the weights of holders renewed within TTL, including this one
 	Contended    bool          // a holder asked for more than the level while others held tokens
 	Expiry       time.Duration // how long the bucket is remembered without a call
-	LeaseMax     time.Duration // no lease of this bucket that exists now lasts longer
-	Frozen       time.Duration // until when a loss is waited out and nothing is granted; 0 for no loss
-	Target       time.Duration // in force: Config.Target, or longer for the sake of Config.CallsPerSecond
-	Running      int64         // the bucket's running time at the draw, which a retry is told again
+	LeaseMax     time.Duration // longest remaining time of any lease of this bucket
+	Frozen       time.Duration // how long the freeze after a loss still lasts; 0 for none
+	Target       time.Duration // in force: Config.Target, or longer for the budget of Config.CallsPerSecond
+	Running      int64         // the bucket's running time at the draw; a retry gets the same
 	ServerTime   int64         // microseconds since 1970 on the server
 }
 
-// State is the report of Inspect and of the other operations of Store.Configure.
+// State is the result of Store.Configure.
 type State struct {
 	Exists       bool
-	Changed      bool // this operation changed something
+	Changed      bool // the operation changed something
 	Config       Config
-	Levels       [LimitsMax]int64 // and Next, Ledger, ...: as in a Grant
+	Levels       [LimitsMax]int64 // Levels, Next, Ledger, ... have the meaning as in Grant
 	Next         [LimitsMax]time.Duration
 	Ledger       int64
 	ActiveWeight int64
 	Epoch        int64
 	Counter      int64
-	// Spent and Denied are the tokens that were admitted and denied since the bucket was created, as far as
-	// processes have reported them. They decide nothing, and after 2^52 - 1 comes 0. Tokens that a request was
-	// granted and gave back, because it stopped waiting, stay in Spent.
+	// Spent and Denied are the tokens admitted and denied since the bucket was created, as reported by
+	// processes. They are informational, and wrap to 0 after 2^52 - 1. Tokens that a request was granted and
+	// gave back, because it stopped waiting, stay in Spent.
 	Spent      int64
 	Denied     int64
 	ServerTime int64
@@ -287,21 +288,20 @@ type State struct {
 type Op int
 
 const (
-	// OpInspect reads and creates nothing.
+	// OpInspect only reads, and creates nothing.
 	OpInspect Op = iota
-	// OpSet stores Config.Limits with the next odd revision; every holder follows with its next reply.
+	// OpSet stores Config.Limits with the next odd revision. Every holder follows with its next reply.
 	OpSet
-	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is
-	// leased stays leased.
+	// OpReset sets the level to that of a new bucket and keeps the configuration. Leased tokens stay leased.
 	OpReset
-	// OpReplace is OpSet and then OpReset: nothing of what was used counts any more.
+	// OpReplace is OpSet followed by OpReset: no earlier use counts any more.
 	OpReplace
 	// OpClear takes limits back that were set: it stores Config.Limits, those that the program proposes, with the
 	// next even revision. It changes nothing where none are set.
 	OpClear
 )
 
-// String names the operation as the documentation does.
+// String returns the operation's name in the documentation.
 func (op Op) String() string {
 	return nameOf("Op", int(op), "inspect", "set", "reset", "replace", "clear")
 }

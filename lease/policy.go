@@ -11,79 +11,79 @@ import (
 const (
 	// TTLMax is the longest Config.TTL. It keeps a wrong unit from locking tokens away for weeks.
 	TTLMax = time.Hour
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most TTLMax and one slice of the ring.
-	// Without a bound, a buggy caller that reports a loss could have its bucket wait for years.
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most TTLMax and one slice of the ring. It keeps a
+	// buggy caller that reports a loss from freezing its bucket for years.
 	leaseMaxMost = 2 * TTLMax
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
-	// targetMin is where a shorter lease stops buying accuracy: a round trip takes about as long.
+	// targetMin is about a round trip: a shorter lease gains no accuracy.
 	targetMin = time.Millisecond
 	// callsMax is far above what any store executes in a second.
 	callsMax = 1_000_000_000
-	// overshootMost is a million bursts: no bound that means anything is above it.
+	// overshootMost is a million bursts, far above any useful bound.
 	overshootMost = 1_000_000
 )
 
-// Defaults of Policy and of the call deadline, each with its reason.
+// Defaults of Policy and of the call timeout, with their reasons.
 const (
-	// defaultTarget costs ten lease calls a second and busy process, which are nothing to Redis,
-	// and leaves at most a tenth of a second of the rate with a process that stops.
+	// defaultTarget costs ten lease calls per second and busy process, which Redis does not notice, and a
+	// process that stops loses at most a tenth of a second of the rate.
 	defaultTarget = 100 * time.Millisecond
-	// DefaultCallTimeout is how long a request may wait for a lease. A healthy Redis answers in a
-	// hundredth of it.
+	// DefaultCallTimeout is how long a request may wait for a lease. A healthy Redis answers in a hundredth
+	// of it.
 	DefaultCallTimeout = 100 * time.Millisecond
-	// defaultCalls is a sixteenth of what one Redis can answer. A burst of a fifth of a second lets a
-	// fleet of 200 keep it.
+	// defaultCalls is a sixteenth of the calls that one Redis can answer. With a burst of a fifth of a
+	// second, a fleet of 200 can keep to it.
 	defaultCalls = 3_125
-	// TTLPerTarget is the default of Policy.TTL in Targets. It lets a lease outlive three missed renewals.
+	// TTLPerTarget is the default of Policy.TTL in Targets. A lease then outlives three missed renewals.
 	TTLPerTarget = 4
 )
 
-// Violation is a field with a value that cannot be used: a struct with a Path ("Policy.TTL", "Limits[0].Burst"),
-// the Value found there, nil if Want says all of it, and Want, its bound and the remedy. The errors of Validate,
-// here and in other packages, join Violations; errors.As with a *Violation finds the first, and
-// Unwrap() []error of the error has all of them. Each wraps the sentinel of its package.
+// Violation describes an invalid field. Path names the field ("Policy.TTL", "Limits[0].Burst"). Value is the
+// value found there, or nil if Want says everything. Want is the bound and the remedy. The errors of
+// Validate, here and in other packages, join Violations: errors.As with a *Violation finds the first, and
+// Unwrap() []error of the error returns all. Each wraps the sentinel of its package.
 type Violation = violation.Violation
 
-// ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
+// ErrInvalidPolicy is wrapped by every error about an invalid Policy.
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
 
-// ColdStart selects the answer before the first reply for a key. In an outage that is for a Limiter which has
-// had no reply about any key of the node, to which a Ping does not count; another one answers what Fallback
-// says.
+// ColdStart selects the answer before the first reply for a key. In an outage it applies only to a Limiter
+// that has had no reply for any key of the node; a Ping does not count as a reply. Other Limiters answer by
+// Fallback.
 type ColdStart int
 
 const (
-	// ColdStartDeny denies: nothing is admitted that no bucket has granted. It is the default,
-	// because the promise holds with it.
+	// ColdStartDeny denies: no request is admitted without a grant of the bucket. It is the default, because
+	// it keeps the promise.
 	ColdStartDeny ColdStart = iota
-	// ColdStartAllow admits and repays as debt with the first call.
+	// ColdStartAllow admits and repays the tokens as debt with the first call.
 	ColdStartAllow
 )
 
 // Fallback selects the answer while the store is away and the holding is spent or void. A node of the store
-// is away once a call to it has failed, or has taken longer than 15/16 of CallTimeout, until it answers a
-// call that was sent then or later.
+// is away once a call to it has failed or has taken longer than 15/16 of CallTimeout, until it answers a call
+// sent at that time or later.
 type Fallback int
 
 const (
-	// FallbackLocalShare serves this process's part, by weight, of what the bucket had left at the last
-	// reply and of the rate. It is the default, because an outage of Redis should not become an outage
-	// of the service. All processes together may exceed the limit a little, above all when Redis is back:
-	// docs/protocol.md section 1.
+	// FallbackLocalShare admits this process's part, by weight, of the tokens left at the last reply and of
+	// the rate. It is the default, because an outage of Redis should not become an outage of the service. All
+	// processes together may exceed the limit a little, mainly when Redis is back: docs/protocol.md section
+	// 1.
 	FallbackLocalShare Fallback = iota
-	// FallbackDeny denies; the bound holds through any outage. It is for a limit that a contract with a
-	// third party sets.
+	// FallbackDeny denies: the bound holds through any outage. Use it for a limit in a contract with a third
+	// party.
 	FallbackDeny
 	// FallbackAllowAll admits everything.
 	FallbackAllowAll
 )
 
-// Source says what a decision rests on.
+// Source says which knowledge a decision rests on.
 type Source int
 
 const (
-	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
+	// SourceLocal: tokens that this process held, or the last reply of the bucket.
 	SourceLocal Source = iota
 	// SourceStore: the answer of a lease call made for this request.
 	SourceStore
@@ -91,60 +91,61 @@ const (
 	SourceFallback
 )
 
-// String is "local", "store" or "fallback".
+// String returns "local", "store" or "fallback".
 func (s Source) String() string { return nameOf("Source", int(s), "local", "store", "fallback") }
 
-// Policy tunes leasing. The zero value is a good default; a zero field means its default.
-// It is a value: copies may be used by any goroutine.
+// Policy tunes leasing. The zero value is a good default, and a zero field means its default. It is a value:
+// any goroutine may use a copy.
 type Policy struct {
-	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a
-	// second are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller, as longer
-	// leases would lock the whole burst away, and up to 250 ms where more than nine processes share a
-	// key: see CallsPerSecond. A value is reduced to (Burst+Overcommit)/(4*Rate).
+	// Target is how long one lease should last at the observed demand; a process makes about 1/Target lease
+	// calls per second. 0 means 100 ms. It is reduced to Burst/(4*Rate) if the burst is smaller, as longer
+	// leases would lock the whole burst away. It grows to as much as 250 ms if more than nine processes share
+	// a key: see CallsPerSecond. An explicit Target is reduced to (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
-	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are
-	// lost for that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout
-	// (a renewal and its retry).
+	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost for
+	// that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal and its
+	// retry).
 	TTL time.Duration
-	// MinBatch is the least number of tokens asked for ahead. With more than 1, keys that are asked
-	// seldom have leases too, and no draws. 0 means 1: more would strand tokens on keys that need few.
+	// MinBatch is the least number of tokens to ask for ahead. With more than 1, rarely used keys lease
+	// tokens too and make no draws. 0 means 1; more would strand tokens on keys that need few.
 	MinBatch int64
-	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps
-	// the bound of one central bucket. Where the burst is small beside what all processes hold, an
-	// overcommit of as much as the burst buys fewer false rejects, and a larger one nothing more.
-	// With a longer Target it buys fewer lease calls.
+	// Overcommit is E: the extra tokens by which level and leases together may exceed Burst. 0 keeps the
+	// bound of one central bucket. If the burst is small compared with the tokens that all processes hold, an
+	// overcommit as large as the burst reduces false rejects; a larger one has no further effect. With a
+	// longer Target it saves lease calls.
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
-	// CallsPerSecond is how many lease calls a second all processes together should make for a key.
-	// Leases of a fleet that would make more with its Target last longer, for n processes at most
-	// n/(2n+40) of (Burst+Overcommit)/Rate, which is a quarter of it for 20 and nearly half for many.
-	// To keep the budget, raise the Burst to some (2n+40)*Rate/CallsPerSecond. 0 means at most 3,125, a
-	// sixteenth of what one Redis can answer. Where neither this nor Target is set and no limit is a window,
-	// fleets of more than nine processes make fewer, as far as that costs no accuracy: with a burst of two
-	// seconds of the rate two or three calls a second and process.
+	// CallsPerSecond is how many lease calls per second all processes together should make for a key. If a
+	// fleet would make more with its Target, its leases last longer: for n processes at most n/(2n+40) of
+	// (Burst+Overcommit)/Rate, which is a quarter of it for 20 processes and nearly half for many. To keep to
+	// the budget, raise the Burst to about (2n+40)*Rate/CallsPerSecond. 0 means at most 3,125, a sixteenth of
+	// the calls that one Redis can answer. If neither this nor Target is set and no limit is a window, fleets
+	// of more than nine processes make fewer calls, as far as that costs no accuracy: with a burst of two
+	// seconds of the rate, two or three per second and process.
 	CallsPerSecond int64 `json:",omitzero"`
-	// ColdStart is the answer before the first reply, and before the first of a key's node where that
-	// is away. The zero value denies.
+	// ColdStart is the answer before the first reply for a key and, while the key's node is away, before any
+	// reply of the node. The zero value denies.
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away. The zero value serves a local share.
 	Fallback Fallback
-	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits no second
-	// burst, only what was leased.
+	// StartEmpty makes a new bucket start empty and live for 30 days. A lost bucket then admits no second
+	// burst, only the tokens that were leased.
 	StartEmpty bool
-	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past its
-	// lease's deadline spends nothing of it. It costs a clock reading per decision, about 40 ns.
+	// StrictExpiry reads the monotonic clock on every take, so that a process that was stopped past its
+	// lease's deadline spends none of it. It costs a clock reading per decision, about 40 ns.
 	StrictExpiry bool
 	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: it is
-	// granted tokens only while the level is above that, so that others go on when the bucket runs low. It
-	// only lowers grants. 0 leaves nothing; a request for more than the rest of the burst exceeds it.
+	// granted tokens only from the level above that, so that other processes go on when the bucket runs low.
+	// It only lowers grants. 0 leaves nothing. A request for more than the burst less the headroom exceeds
+	// the burst.
 	Headroom float64 `json:",omitzero"`
-	// MaxOvershoot bounds, in bursts of the key's smallest limit, what one request may be charged
-	// beyond what was reserved for it, so that a wrong number does not deny a key for years. 0
-	// means 10; at most a million.
+	// MaxOvershoot bounds the tokens that one request may be charged beyond its reservation, in bursts of the
+	// key's smallest limit, so that a wrong number does not deny a key for years. 0 means 10; at most a
+	// million.
 	MaxOvershoot int64 `json:",omitzero"`
-	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what limits
-	// would do before they do it. Tokens admitted like this are no debt.
+	// Shadow draws as usual but admits every request, and counts the tokens that would have been denied: it
+	// shows the effect of limits before they apply. Tokens admitted like this are no debt.
 	Shadow bool `json:",omitzero"`
 }
 
@@ -191,13 +192,13 @@ func (p Policy) target() time.Duration {
 	return p.Target
 }
 
-// windowTarget is about the shortest Target of a sliding window that is no shorter than a second.
+// windowTarget is the shortest default Target of a sliding window that is at least a second long.
 const windowTarget = 40 * time.Millisecond
 
-// TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the
-// tightest limit, so that one process at the full rate takes a quarter of the burst, and at least 1
-// ms. Only a Target that was asked for makes use of the overcommit: longer leases by themselves
-// would cost more false rejects than the overcommit saves.
+// TargetFor returns the lease duration for limits: Target, reduced to Burst/(4*Rate) of the tightest limit,
+// so that one process at the full rate takes a quarter of the burst, and at least 1 ms. Only an explicit
+// Target uses the overcommit: longer leases by themselves would cost more false rejects than the overcommit
+// saves.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {
@@ -214,7 +215,7 @@ func (p Policy) TargetFor(limits []Limit) time.Duration {
 	return max(t.Truncate(time.Microsecond), targetMin)
 }
 
-// ConfigFor is the configuration that a holder proposes. callTimeout 0 means DefaultCallTimeout.
+// ConfigFor returns the configuration that a holder proposes. A callTimeout of 0 means DefaultCallTimeout.
 func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Duration) Config {
 	if callTimeout == 0 {
 		callTimeout = DefaultCallTimeout
@@ -226,7 +227,7 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	}
 	calls := p.CallsPerSecond
 	if calls == 0 && p.Target != 0 {
-		calls = defaultCalls // a Target that was asked for is longer only where the budget wants it
+		calls = defaultCalls // an explicit Target becomes longer only for the budget
 	}
 	return Config{
 		Limits: limits, Overcommit: p.Overcommit, StartEmpty: p.StartEmpty,

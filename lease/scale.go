@@ -9,26 +9,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
-// ticks are the steps in which a level may grow, in microseconds, finest first. The finest one in
-// which the whole burst stays below maxUnits is taken.
+// ticks has the steps in which a level may grow, in microseconds, finest first. newScale takes the finest one
+// in which the whole burst stays below 2^52 units.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
-// Scale is a Limit in the whole numbers that every bucket counts in, so that no refill is ever
-// rounded (docs/protocol.md section 3.2): a token is Unit units, and every tick adds Step units.
-// Step/Unit is Tokens*Tick/Per in lowest terms. Stores outside this package put it on the wire.
+// Scale is a Limit in the whole numbers of every bucket, so that no refill is ever rounded (docs/protocol.md
+// section 3.2): a token is Unit units, and every tick adds Step units. Step/Unit is Tokens*Tick/Per in lowest
+// terms. Stores outside this package put it on the wire.
 type Scale struct {
 	Capacity int64 // tokens
 	Unit     int64 // units in one token
 	Step     int64 // units added in one tick
-	Tick     int64 // microseconds; of a window, its length
+	Tick     int64 // microseconds; for a window, its length
 
 	Kind   Kind
-	Cell   int64 // of a sliding window, microseconds
-	Offset int64 // of a calendar, microseconds
+	Cell   int64 // for a sliding window, microseconds
+	Offset int64 // for a calendar, microseconds
 }
 
-// Scale is l in whole numbers for a bucket with the given overcommit in tokens. It fails where
-// Validate does, and for the same reason; the error wraps ErrInvalidLimit.
+// Scale returns l in whole numbers for a bucket with the given overcommit in tokens. It fails if Validate
+// does, with the same error.
 func (l Limit) Scale(overcommit int64) (Scale, error) {
 	if err := l.validateWith(overcommit); err != nil {
 		return Scale{}, err
@@ -36,7 +36,7 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 	return newScale(l, overcommit)
 }
 
-// newScale finds the finest tick in which Burst + overcommit, and a tick's refill, can be counted.
+// newScale finds the finest tick in which Burst + overcommit and the refill of a tick can be counted.
 func newScale(l Limit, overcommit int64) (Scale, error) {
 	if l.Windowed() {
 		return newWindowScale(l), nil
@@ -59,8 +59,8 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		if h != 0 || units >= exact.MaxUnits || step >= exact.MaxUnits {
 			continue
 		}
-		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against the
-		// room by one multiplication.
+		// A coarse tick leaves a rest of up to tick microseconds. Bucket.brim compares it with the room by
+		// one multiplication, which must not overflow.
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= exact.MaxUnits {
 				continue
@@ -82,7 +82,7 @@ func (l Limit) held(overcommit int64) bool {
 	return err == nil
 }
 
-// overcommitMost is the most below bound with which a bucket can hold l, which it can with none.
+// overcommitMost returns the largest overcommit below bound with which a bucket can hold l; 0 is possible.
 func overcommitMost(l Limit, bound int64) int64 {
 	least, beyond := int64(0), bound
 	for beyond-least > 1 {
@@ -95,8 +95,8 @@ func overcommitMost(l Limit, bound int64) int64 {
 	return least
 }
 
-// TimeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. For a
-// window it is the longest time that a charge counts.
+// TimeToFull returns the time from empty to full, rounded up to a tick; -1 if it exceeds 100 years. For a
+// window it is the longest time for which a charge counts.
 func (s Scale) TimeToFull() time.Duration {
 	if s.Kind != KindBucket {
 		return exact.Duration(s.Tick + s.Cell)

@@ -11,26 +11,26 @@ import (
 )
 
 var (
-	// ErrUnavailable is wrapped by a Store's errors that say that the bucket could not be reached,
-	// or answered with something that is not a grant. Whether the call was executed is then
-	// unknown, unless the error wraps ErrRefused too.
+	// ErrUnavailable is wrapped by a Store's errors when the bucket could not be reached or sent something
+	// that is not a grant. Whether the call was executed is then unknown, unless the error wraps ErrRefused
+	// too.
 	ErrUnavailable = errors.New("lease: store unavailable")
-	// ErrRefused is wrapped by errors after which the call certainly was not executed.
+	// ErrRefused is wrapped by errors of calls that were certainly not executed.
 	ErrRefused = errors.New("lease: call refused")
 	// ErrPermanent is wrapped by errors that no retry cures before an operator acts: a missing permission, a
 	// damaged bucket, a key of the wrong type.
 	ErrPermanent = errors.New("lease: permanent error")
-	// ErrKey is wrapped by errors that concern the call's key alone: the node that serves it is well.
+	// ErrKey is wrapped by errors that concern only the call's key: the node that serves it is well.
 	ErrKey = errors.New("lease: only this key")
 )
 
-// Store keeps buckets: redisbucket.Store for a fleet, memory.Store for one process and for tests. Goroutines share
-// it. hybrid/hybridtest.CheckStore checks this contract:
+// Store keeps buckets: redisbucket.Store for a fleet, memory.Store for one process and for tests. Goroutines may
+// share it. hybrid/hybridtest.CheckStore checks this contract:
 //
 //   - The answer to a call is the one that docs/protocol.md specifies, at one moment of the store's clock, which
 //     Grant.ServerTime tells. Calls for one key are made one after the other, in any order.
-//   - A Store makes a call at most once, and never repeats it: repeating is the holder's business.
-//   - An error says whether the call was made: ErrRefused if not, ErrUnavailable alone if nobody knows.
+//   - A Store makes a call at most once, and never repeats it: only the holder sends a call again.
+//   - An error says whether the call was made: ErrRefused if not, ErrUnavailable alone if that is unknown.
 //     ErrInvalidRequest, ErrInvalidConfig and ErrStale are answers of the bucket, and wrap neither.
 //   - A key may have any bytes, and different keys have different buckets. A key longer than KeyMax has the bucket
 //     of its HashKey.
@@ -48,19 +48,19 @@ type Store interface {
 	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
 }
 
-// Pinger is an optional interface of a Store whose first call takes longer than later ones.
+// Pinger is an optional interface of a Store whose first call takes longer than later calls.
 type Pinger interface {
-	// Ping opens connections and brings the server what calls need, or says why it cannot. It creates no bucket.
+	// Ping opens connections and prepares the server for calls, or returns why it cannot. It creates no bucket.
 	Ping(ctx context.Context) error
 }
 
 // Router is an optional interface of a Store that knows a key's node before the call, and the nodes' names.
 type Router interface {
-	// NodeOf returns the node that Call.Node of a call for key would name now, or -1 where that is not known
-	// yet. It does no I/O, and goroutines may share it.
+	// NodeOf returns the node that Call.Node of a call for key would name now, or -1 if unknown. It does no
+	// I/O, and goroutines may share it.
 	NodeOf(key string) int
-	// NodeName returns what an operator knows the node of this number by, such as its address, or "" where the
-	// Store has no such node. Goroutines may share it.
+	// NodeName returns the name by which an operator knows the node of this number, such as its address, or
+	// "" if the Store has no such node. Goroutines may share it.
 	NodeName(node int) string
 }
 
@@ -72,50 +72,52 @@ type Identifier interface {
 	Identity() any
 }
 
-// Call is one lease call on its way through a Store. The caller owns and reuses it, and may not touch it
+// Call is one lease call on its way through a Store. The caller owns and reuses it, and must not touch it
 // from Exchange until done has been called with it.
 type Call struct {
 	Key     string
 	Request Request
 	Grant   Grant
 	Err     error
-	// Node is set by the Store: which of its nodes, from 0, served the call. Each has its Latency.
+	// Node is set by the Store: the number of the node that served the call, from 0. Each node has its own
+	// latency.
 	Node int
-	// Before is set by the Store: how much of the time from Exchange to done was no round trip, such
-	// as opening a connection or bringing a script. It does not count as latency, or one slow
-	// handshake would make a network look slow for ever.
+	// Before is set by the Store: the part of the time from Exchange to done that was no round trip, such as
+	// opening a connection or sending a script. It does not count as latency; otherwise one slow handshake
+	// would make a network look slow for long.
 	Before time.Duration
-	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone. See Awaited.
+	// Owner is for the caller, to find the purpose of the call; a Store leaves it alone. See Awaited.
 	Owner any
 
 	unsent atomic.Pointer[error]
 	sent   atomic.Int64 // a time.Duration
 }
 
-// Awaited is an optional interface of a Call's Owner: a Store can name the requests that it works for.
+// Awaited is an optional interface of a Call's Owner. With it a Store can name the requests that it works
+// for.
 type Awaited interface {
-	// Waiting returns the contexts of the requests that wait for the call's key now: at most the given number,
-	// in the order in which they came.
+	// Waiting returns the contexts of the requests that wait for the call's key now, in order of arrival, at
+	// most most of them.
 	Waiting(most int) []context.Context
 }
 
-// SetUnsent is the Store's: the call has not been sent yet, and why.
+// SetUnsent is for the Store: it records why the call has not been sent yet.
 func (c *Call) SetUnsent(why error) { c.unsent.Store(&why) }
 
-// SetSent is the Store's: the call has been sent, so long after Exchange began. A Store which does
-// not say so sends all calls at once.
+// SetSent is for the Store: it records that the call was sent this long after Exchange began. A Store that
+// does not call it sends all calls at once.
 func (c *Call) SetSent(after time.Duration) {
 	c.sent.Store(int64(after))
 	c.unsent.Store(nil) // last: a reader that sees the call as sent also sees when
 }
 
-// SentAfter is how long after Exchange began a call was sent that is not Unsent: its answer is not
-// late before that is.
+// SentAfter returns how long after Exchange began a sent call was sent. The time limit for its answer begins
+// then.
 func (c *Call) SentAfter() time.Duration { return time.Duration(c.sent.Load()) }
 
-// Unsent says why a call that is under way has not been sent yet: a connection is being opened, or
-// could not be. It is nil where the call was sent, and where the Store does not know. Unlike the
-// fields it may be asked at any time.
+// Unsent returns why a call under way has not been sent yet: a connection is being opened, or could not be.
+// It returns nil for a sent call, and if the Store does not know. Unlike the fields it may be read at any
+// time.
 func (c *Call) Unsent() error {
 	if why := c.unsent.Load(); why != nil {
 		return *why
@@ -123,18 +125,18 @@ func (c *Call) Unsent() error {
 	return nil
 }
 
-// KeyMax is the longest key, in bytes, that is kept as it is; see ShortKey.
+// KeyMax is the length, in bytes, of the longest key that is kept unchanged; see ShortKey.
 const KeyMax = 1024
 
 const (
-	keyHashed = "%h:" // begins what HashKey makes of a key
-	// KeyHashLen is how long that is.
+	keyHashed = "%h:" // prefix of HashKey's results
+	// KeyHashLen is the length of HashKey's results.
 	KeyHashLen = len(keyHashed) + 2*sha256.Size
 )
 
-// ShortKey is the name under which a limiter keeps a key and calls for it: the key itself, or its hash where
-// it is longer than KeyMax, so that a flood of long keys takes no more room than any other. A key that looks
-// like a hash is hashed too, or it could be chosen to share the bucket of a long one.
+// ShortKey returns the name under which a limiter stores a key and calls for it: the key itself, or its hash
+// if it is longer than KeyMax, so that a flood of long keys takes no more room than another flood. A key that
+// looks like a hash is hashed too; otherwise a client could choose it to share the bucket of a long key.
 func ShortKey(key string) string {
 	if len(key) > KeyMax || IsKeyHash(key) {
 		return HashKey(key)
@@ -142,7 +144,7 @@ func ShortKey(key string) string {
 	return key
 }
 
-// HashKey is the SHA-256 of key, in a form that IsKeyHash knows.
+// HashKey returns the SHA-256 of key in a form that IsKeyHash recognises.
 func HashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return keyHashed + hex.EncodeToString(sum[:])

@@ -1,3 +1,3 @@
-// Package memory has a lease.Store that keeps its buckets in the process. It takes the place of Redis in
-// tests, in development, and in services of one process.
+// Package memory provides a lease.Store that keeps its buckets in the process. It replaces Redis in tests, in
+// development, and in services of one process.
 package memory

@@ -11,13 +11,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// parts spread the lock and bound the work of one sweep.
+// parts is the number of locks, and divides the work of one sweep.
 const parts = 64
 
-// Store is the reference bucket as a lease.Store, for one process and without Redis: for tests, for
-// development, and for services that run as one process. Its time is the clock's, whose Instants count from
-// 1970 UTC for a Calendar, as those of clock.System do.
-// An expired bucket is dropped as Redis would drop it. It may be shared between goroutines.
+// Store is a lease.Store of reference buckets within one process, without Redis: for tests, for development,
+// and for services of one process. Its server time is the clock's, whose Instants must count from 1970 UTC
+// for a Calendar, as those of clock.System do. It drops an expired bucket as Redis would. Goroutines may
+// share it.
 type Store struct {
 	clock clock.Clock
 	seed  maphash.Seed
@@ -44,7 +44,7 @@ func New(c clock.Clock) *Store {
 	return m
 }
 
-// Exchange implements Store; it never fails, and answers all calls as one group.
+// Exchange implements Store. It never fails, and answers all calls as one group.
 func (m *Store) Exchange(_ context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	for _, c := range calls {
 		m.with(c.Key, func(b *protocol.Bucket, now int64) { c.Err = b.Call(now, &c.Request, &c.Grant) })
@@ -59,8 +59,8 @@ func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Co
 	return st, err
 }
 
-// with has do use the live bucket of key, or one that does not exist yet, at the server time now:
-// microseconds from the origin of the clock, which is 1970 for clock.System.
+// with calls do with the live bucket of key, or with a new one that does not exist yet. now is the server
+// time: microseconds from the origin of the clock, which is 1970 for clock.System.
 func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(key) > lease.KeyMax {
 		key = lease.HashKey(key)
@@ -82,7 +82,7 @@ func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(p.buckets) < p.sweepAt {
 		return
 	}
-	// Expired buckets may have become half of all.
+	// Half of all buckets may have expired.
 	maps.DeleteFunc(p.buckets, func(_ string, b *protocol.Bucket) bool { return b.Expired(now) })
 	p.sweepAt = 2*len(p.buckets) + 1024
 }
