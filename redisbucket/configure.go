@@ -12,14 +12,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, resets or replaces the bucket of key.
-// lease.OpInspect and lease.OpReset do not use c. Configure never repeats its command, and ends with ctx.
+// Configure implements lease.Store: it inspects, sets, resets or replaces the bucket of key. lease.OpInspect
+// and lease.OpReset do not use c. Configure never repeats its command. It returns when ctx ends.
 func (s *Store) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {
 	defer func() { err = wrap(key, err) }()
 	var proposal []byte
-	var r lease.Request // of which the script reads the ttl
+	var r lease.Request // the script reads only its TTL
 	switch op {
 	case lease.OpInspect, lease.OpReset:
 	case lease.OpSet, lease.OpReplace, lease.OpClear:
@@ -55,9 +55,9 @@ func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
-// Ping implements lease.Pinger: it opens a connection to every node that serves buckets, brings it the scripts
-// and tries a write, which a replica, or a server without memory, refuses. It changes nothing, and needs no
-// permission that calls do not need.
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets, sends it the scripts
+// and tries a write, which a replica or a server without memory refuses. It changes nothing and needs only
+// the permissions of lease calls.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
@@ -65,7 +65,7 @@ func (s *Store) Ping(ctx context.Context) error {
 			return cluster.ForEachMaster(p.ctx, func(ctx context.Context, c *redis.Client) error {
 				return s.ping(ctx, c, s.nodeOf(c), s.keyOn(ctx, cluster, c))
 			})
-		}) // not notSent: some nodes may have answered
+		}) // not wrapped by notSent: some nodes may have answered
 	} else {
 		err = s.ping(ctx, s.rdb, s.node(""), s.bucketKey(""))
 	}
@@ -77,7 +77,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // keyOn returns the key of a bucket that the master c serves; "" where c serves no slots.
 func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redis.Client) string {
-	for i := range 1 << 14 { // as many as there are slots
+	for i := range 1 << 14 { // the number of slots
 		key := s.bucketKey(strconv.Itoa(i))
 		if m, err := cluster.MasterForKey(ctx, key); err == nil && m.Options().Addr == c.Options().Addr {
 			return key
@@ -86,8 +86,9 @@ func (s *Store) keyOn(ctx context.Context, cluster *redis.ClusterClient, c *redi
 	return ""
 }
 
-// ping runs each script with a request that it refuses before it looks at a key, alone and, since go-redis keeps
-// other connections for pipelines, as a pipeline too, and writes next to bucket, unless that is "".
+// ping runs each script with a request that the script refuses before it looks at a key. It runs them alone
+// and as a pipeline, because go-redis may use other connections for pipelines. Then it tries a write beside
+// bucket, unless bucket is "".
 func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bucket string) (err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +98,7 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bu
 	if bucket == "" {
 		return nil
 	}
-	keys := []any{bucket, recordKey(bucket, "")} // a proxy may want a key to see where a script goes
+	keys := []any{bucket, recordKey(bucket, "")} // a proxy may need a key to route a script
 	pipelines := [][]*script{{s.leaseScript}, {s.configureScript}, {s.leaseScript, s.leaseScript}}
 	if !s.alone.Load() {
 		pipelines = append(pipelines, []*script{s.drawsScript})
@@ -121,7 +122,7 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, bu
 			}
 		}
 	}
-	// No script has written so far. A server refuses this where it refuses writes, and otherwise finds no key.
+	// No script has written so far. A server that refuses writes refuses this one; others find no key.
 	if err := rdb.SetXX(ctx, recordKey(bucket, ""), "", time.Millisecond).Err(); !errors.Is(err, redis.Nil) {
 		return err
 	}

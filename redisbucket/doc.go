@@ -1,20 +1,20 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server,
 // Sentinel or a cluster.
 //
-// Most callers need New only, and pass its result to hybrid.New. Inspect, Look and Scan are for
-// operators and tools. The client's timeouts, TLS and users apply. Its retries do not: a lease call
-// that is sent twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
+// Most callers need only New, and pass its result to hybrid.New. Inspect, Look and Scan are for operators and
+// tools. The client's timeouts, TLS and users apply. Its retries do not, because a lease call that is sent
+// twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
 //
 // Set the client's DialTimeout and ReadTimeout to about 500 ms. With the defaults of go-redis, 5 s, a hanging
 // server blocks a connection for 5 s, and a cluster client finds the successor of a hanging master 5 s later.
 //
-// A bucket is one Redis string of binary numbers. Each holder has a smaller one in the same slot. One
-// Lua script executes a lease call, one executes draws of many keys, and one inspects and configures.
+// A bucket is one Redis string of binary numbers. Each holder has a smaller one in the same slot. One Lua
+// script executes a lease call, one executes draws of many keys, and one inspects and configures.
 // protocol.Bucket is their reference: they agree with it to the last bit.
 //
-// The rules are those of docs/protocol.md, in Lua: common.lua lists the files. Go decides nothing about
-// tokens.
+// The Lua scripts implement the rules of docs/protocol.md; common.lua lists the files. Go code decides
+// nothing about tokens.
 //
-// Goroutines may share a Store. If a call ends before the client does, a goroutine waits for the
-// client, until the client's own timeouts.
+// Goroutines may share a Store. If a call ends before the client does, a goroutine waits for the client, at
+// most until the client's own timeouts.
 package redisbucket

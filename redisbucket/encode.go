@@ -13,13 +13,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// configSize returns the bytes of a configuration with that number of limits.
+// configSize returns the number of bytes of a configuration with that many limits.
 func configSize(limits int) int { return 30 + limitSize*limits }
 
 const limitSize, requestSize, drawSize = 30, 150, 85
 
-// appendConfig appends c as the scripts read and store it, see common.lua. The TTL travels in the
-// request, because it is a proposal in any version. An invalid c is an error.
+// appendConfig appends c in the form that the scripts read and store, see common.lua. The TTL is sent in the
+// request, because every call proposes one. An invalid c is an error.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func appendLimit(dst []byte, l lease.Limit, s lease.Scale) []byte {
 	return appendWhole(appendWhole(dst, 1, code+burstUnsaid*bit(l.Burst == 0)), 8, int64(l.Per))
 }
 
-// ticks are the lengths of a Scale.Tick, as a configuration numbers them. burstUnsaid is added
-// where Limit.Burst is 0, kindCode times Limit.Kind for a window, whose tick is its length.
+// ticks has the lengths of a Scale.Tick, by their number in a configuration. burstUnsaid is added if
+// Limit.Burst is 0, and kindCode times Limit.Kind for a window, whose tick is its length.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
 const burstUnsaid, kindCode = 4, 8
 
-// appendWhole appends v, which is not negative, in size bytes, little end first.
+// appendWhole appends v, which must not be negative, in size bytes, least significant first.
 func appendWhole(dst []byte, size int, v int64) []byte {
 	for range size {
 		dst = append(dst, byte(v))
@@ -63,7 +63,7 @@ func appendWhole(dst []byte, size int, v int64) []byte {
 	return dst
 }
 
-// appendRequest appends r as lease.lua's ARGV[3]. A draw leaves out fields that are 0 in most draws.
+// appendRequest appends r as ARGV[3] of lease.lua. A draw omits the fields that are 0 in most draws.
 func appendRequest(dst []byte, r *lease.Request) []byte {
 	dst = appendWhole(dst, 4, micros(r.Config.TTL))
 	for _, v := range [...]int64{r.Want, r.Epoch, r.Counter, r.Denied, r.Seq, r.Need} {
@@ -85,7 +85,7 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 	dst = appendWhole(dst, 1, bit(r.Draw))
 	for _, l := range r.Late {
 		dst = appendWhole(appendWhole(dst, 1, int64(l.Kind)), 7, l.Tokens)
-		dst = appendWhole(dst, 7, l.Drawn+micros(l.Age)) // one of them is 0
+		dst = appendWhole(dst, 7, l.Drawn+micros(l.Age)) // one of the two is 0
 	}
 	return dst
 }
@@ -105,8 +105,8 @@ var errConfigText = errors.New("configuration text is damaged")
 // number of its switch.
 const switchUnit, emptyByte = 2, 25
 
-// parseConfig reads what appendConfig wrote, or the configuration of a bucket, whose limits are those beneath
-// the switch. The result has the given ttl, and is valid except that a T that has not grown yet may be too
+// parseConfig reads the output of appendConfig, or a bucket's configuration, whose limits are those beneath
+// the switch. The result has the given ttl. It is valid, except that a T that has not grown yet may be too
 // short for the Target.
 func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Switch, err error) {
 	limits := (len(text) - configSize(0)) / limitSize
@@ -130,7 +130,7 @@ func parseConfig(text string, ttl time.Duration) (c lease.Config, on protocol.Sw
 	if on == protocol.SwitchUnlimited || on == protocol.SwitchBlocked {
 		again[emptyByte] = text[emptyByte]
 	}
-	// Any text that this library would write otherwise, for instance with a wrong scale, is damage.
+	// A text that this library would write differently, for instance with a wrong scale, is damaged.
 	if string(again) != text {
 		return lease.Config{}, 0, fmt.Errorf("%w: %q", errConfigText, text)
 	}
@@ -154,7 +154,7 @@ func parseLimit(text string) lease.Limit {
 	return l
 }
 
-// tokensOf returns a limit's tokens: step/unit is tokens*tick/per in lowest terms, parts the divisor.
+// tokensOf returns a limit's tokens: step/unit is tokens*tick/per in lowest terms, and parts is the divisor.
 func tokensOf(unit, step, code, per int64) int64 {
 	if unit <= 0 || int(code%burstUnsaid) >= len(ticks) {
 		return 0
@@ -170,8 +170,8 @@ func tokensOf(unit, step, code, per int64) int64 {
 }
 
 const (
-	// wholeMax is the largest number of a reply. Doubles are exact up to there, and that many
-	// microseconds fit into a Duration.
+	// wholeMax is the largest number of a reply. Doubles are exact up to there, and a Duration can hold that
+	// many microseconds.
 	wholeMax = 1 << 53
 	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
 	ttlMax, leaseMax = time.Hour, 2 * time.Hour

@@ -15,24 +15,24 @@ import (
 )
 
 var (
-	errDamaged = errors.New("stored state is damaged")              // what the scripts answer
-	errNewer   = errors.New("stored state is from a newer release") // what the scripts answer
+	errDamaged = errors.New("stored state is damaged")              // reported by the scripts
+	errNewer   = errors.New("stored state is from a newer release") // reported by the scripts
 	errFigure  = errors.New("impossible value")                     // in a reply of the scripts
 	errNotSent = errors.New("not sent")                             // no byte of the call was sent
 )
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
-// Each error answers two questions about a call: may it have been executed, and may a retry help?
+// Each class answers two questions about a call: may it have been executed, and may a retry help?
 var (
-	errUnknown   = lease.ErrUnavailable                                         // it may have been
+	errUnknown   = lease.ErrUnavailable                                         // it may have been executed
 	errRefused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
 	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // no; the operator must act
-	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; the operator must act
+	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // partly executed; the operator must act
 )
 
-// codes lists the error codes that servers send before a script's first write. A server refuses or
-// accepts all writes of a script as a whole.
+// codes lists the error codes that servers send before a script's first write. A server refuses or accepts
+// all writes of a script as a whole.
 var codes = map[string]error{
 	"READONLY": errRefused, "LOADING": errRefused, "MASTERDOWN": errRefused, "CLUSTERDOWN": errRefused,
 	"OOM": errRefused, "NOREPLICAS": errRefused, "MISCONF": errRefused, "BUSY": errRefused,
@@ -41,8 +41,8 @@ var codes = map[string]error{
 	"CROSSSLOT": errForbidden,
 }
 
-// wordings tell apart the errors of the code ERR. The first two (Redis 6 and 7.0; later ones and
-// Valkey) report a permission that is missing inside a script, which may have written by then.
+// wordings distinguishes the errors of the code ERR. The first two (Redis 6 and 7.0; later versions and
+// Valkey) report a permission that is missing inside a script, which may have written before.
 var wordings = []struct {
 	words string
 	says  error
@@ -81,7 +81,7 @@ func classifyAnswer(text string) error {
 	if o, ok := codes[code]; ok {
 		return o
 	}
-	// The answer to a command inside a script begins like this; the latter from Redis 6.
+	// The answer to a command inside a script begins with one of these codes; the second one since Redis 6.
 	if code != "ERR" && code != "@user_script:" {
 		return errUnknown
 	}
@@ -99,7 +99,7 @@ func classifyAnswer(text string) error {
 	return errUnknown
 }
 
-// wrap adds the errors of package lease to err, from a call for the user's key.
+// wrap adds the errors of package lease to err, which concerns a call for the user's key.
 func wrap(key string, err error) error {
 	switch {
 	case err == nil:
@@ -112,7 +112,7 @@ func wrap(key string, err error) error {
 	return fmt.Errorf("redisbucket: key %.64q: %w", key, err)
 }
 
-// named adds the errors of package lease to err, from a server, the client or the network.
+// named adds the errors of package lease to err, which comes from a server, the client or the network.
 func named(err error) error {
 	if concernsKey(err) {
 		return fmt.Errorf("%w: %w: %w", classify(err), lease.ErrKey, err)
@@ -128,8 +128,8 @@ var (
 	denials   = regexp.MustCompile(`^NOPERM |The user executing the script|ACL failure in script`)
 )
 
-// concernsKey reports whether a healthy server sent err about one key: a call for another key might
-// be served. That includes a missing permission for keys, but not for a command.
+// concernsKey reports whether a healthy server sent err about one key, so that it might serve a call for
+// another key. A missing permission for keys is such an error, a missing permission for a command is not.
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {

@@ -14,8 +14,8 @@ import (
 // Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow node
 // delays only its own calls. When ctx ends, Exchange calls done at once for unfinished calls, with an error
 // that wraps lease.ErrUnavailable, and drops later answers. Exchange itself returns when the client does,
-// which may be as late as its read timeout. It sends a call again only if the server has said that it
-// executed nothing, because it does not know the script, or because the slot is moving to another node.
+// which may be as late as its read timeout. It sends a call again only if the server has reported that it
+// executed nothing, because it does not know the script or because the slot is moving to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
@@ -47,8 +47,8 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	wg.Wait()
 }
 
-// byNode splits g by the node that serves each call. Only a cluster client has several nodes. It asks
-// for the slots if it does not know the cluster yet, at most until ctx ends.
+// byNode splits g by the node that serves each call. Only a cluster client has several nodes. If the client
+// does not know the cluster's slots yet, byNode asks for them, at most until ctx ends.
 func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -69,7 +69,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	}
 	var before time.Duration
 	var err error
-	if s.slotsKnown.Load() { // then the client asks no server
+	if s.slotsKnown.Load() { // the client then asks no server
 		err = locate(ctx)
 	} else {
 		var p *pipeline
@@ -102,15 +102,15 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 // tryAgain is the pause before a retry of calls whose slot is moving to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and calls done. While a slot is moving, both nodes
-// refuse calls whose keys are not together. exchange sends those again, unchanged, until the keys are
-// together or ctx ends; the other calls do not wait for them. Draws that cannot be made together are
-// sent again too, each as a call of its own.
+// exchange fills Grant or Err of every call of g, and calls done. While a slot is moving, both nodes refuse
+// calls whose keys are not on one node. exchange sends those calls again, unchanged, until the keys are on
+// one node or ctx ends; the other calls do not wait for them. Draws that cannot share a command are sent
+// again too, each as a call of its own.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
-	told := g.calls // of dials; calls that are sent again say why instead
+	told := g.calls // calls that hear of dials; calls that are sent again keep their own reason
 	for {
 		now, begun := g, time.Now()
 		cmds, before, err := s.run(ctx, s.rdb, g.node, told, g.before, g.invocations(),
@@ -137,7 +137,7 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 			for k, c := range p.calls {
 				v, err := p.reply(s, v, err, k)
 				if errors.Is(err, errApart) {
-					_ = again.build(s, c, s.now(), false) // it was valid before
+					_ = again.build(s, c, s.now(), false) // the call was valid before
 					continue
 				}
 				if c.Before = g.before + before; err == nil {

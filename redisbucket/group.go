@@ -12,20 +12,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// group holds calls and the scripts that make them, for one node once that is known.
+// group holds calls and the scripts that make them, for one node as soon as that is known.
 type group struct {
 	node    *node
 	calls   []*lease.Call
 	parts   []*part
-	before  time.Duration // what passed before the round trip
+	before  time.Duration // time before the round trip
 	scratch []byte
 }
 
-// part holds the calls that one script makes: a call of lease.lua, or draws together by draws.lua.
+// part holds the calls of one script: a call of lease.lua, or several draws of draws.lua.
 type part struct {
 	*invocation
 	calls  []*lease.Call
-	config []byte // of draws that travel together
+	config []byte // for draws that travel together
 }
 
 func newGroup(n *node, room int) *group {
@@ -46,7 +46,8 @@ func (g *group) invocations() []*invocation {
 	return all
 }
 
-// build adds c, if it is valid: with together to the draws of its configuration, if draws.lua serves c.
+// build adds c if it is valid. With together it adds c to the draws of its configuration, if draws.lua serves
+// c.
 func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
 	r := &c.Request
 	if err := r.Validate(); err != nil {
@@ -73,7 +74,7 @@ func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err e
 	return nil
 }
 
-// drawsMost bounds how long a server works on one command.
+// drawsMost bounds the draws of one command, and so the time for which it blocks the server.
 const drawsMost = 64
 
 // drawsOf returns the part that takes one more draw of the given configuration.
@@ -100,7 +101,7 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 	done(g.calls)
 }
 
-// errApart says that a draw has to be called by itself: draws.lua has left its bucket as it is.
+// errApart reports that a draw needs a call of its own: draws.lua has not changed its bucket.
 var errApart = errors.New("must be called by itself")
 
 // reply returns the part of p's reply, v and err, that answers call k.
@@ -112,8 +113,8 @@ func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 		if classify(err) != errForbidden {
 			return nil, err
 		}
-		// Nothing was executed, for a reason that may be that of one key alone. But a server that
-		// asks for keys of one slot never takes others together.
+		// Nothing was executed, perhaps because of one key alone. A server that demands keys of one slot
+		// never takes different keys together.
 		if redis.HasErrorPrefix(err, "CROSSSLOT") {
 			s.alone.Store(true)
 		}

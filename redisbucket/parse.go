@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// The layout of common.lua and lease.lua, for readers without a script: the bytes of the numbers with which a
-// bucket begins, of each level, of the parts that may follow the configuration, and of a record.
+// The layout of common.lua and lease.lua, for readers without a script: the sizes of a bucket's leading
+// numbers, of each level, of the optional parts after the configuration, and of a record.
 const (
 	headSize, levelSize                = 36, 10
 	datedSize, usedSize, pastSize      = 7, 152, 46
@@ -21,18 +21,18 @@ const (
 	formDated, formUsed, formPast byte = 4, 8, 16
 )
 
-// cellSize is the length of one cell of a sliding window at the end of a bucket's text, periodSize that of a
-// calendar's period (sliding.lua, calendar.lua).
+// cellSize is the size of one cell of a sliding window at the end of a bucket's text, and periodSize that of
+// a calendar's period (sliding.lua, calendar.lua).
 const cellSize, periodSize = 8, 16
 
-// errLayout says that a text is not what this version stores.
+// errLayout reports a text that this version does not store.
 var errLayout = errors.New("unknown format of stored state")
 
-// layoutMark is the length of what every bucket and record begins with: "y", and a byte with the layout's number
-// and formUnit times the form.
+// layoutMark is the length of the first bytes of every bucket and record: "y", and a byte with the layout's
+// number plus formUnit times the form.
 const layoutMark, formUnit = 2, 8
 
-// ofLayout is text without its layout's mark, and the form.
+// ofLayout returns text without its layout mark, and the form.
 func ofLayout(text string) (rest string, form byte, err error) {
 	switch {
 	case len(text) < layoutMark || text[0] != 'y' || text[1]%formUnit < layoutOldest:
@@ -47,13 +47,13 @@ func newerLayout(number int64) error {
 	return fmt.Errorf("%w of yuzhi: its layout is %d, this release reads up to %d", errNewer, number, layout)
 }
 
-// reader takes numbers from the start of a text that is long enough. It keeps the first error.
+// reader takes numbers from the start of a text, which must be long enough. It keeps the first error.
 type reader struct {
 	left string
 	err  error
 }
 
-// whole reads what appendWhole wrote.
+// whole reads a number that appendWhole wrote.
 func (r *reader) whole(size int) (v int64) {
 	for i := size - 1; i >= 0; i-- {
 		v = v<<8 | int64(r.left[i])
@@ -68,7 +68,7 @@ func (r *reader) double() float64 {
 	return math.Float64frombits(bits)
 }
 
-// number reads size bytes, which must be from least to most.
+// number reads size bytes, whose value must be from least to most.
 func (r *reader) number(size int, least, most int64) int64 {
 	n := r.whole(size)
 	if n < least || n > most {
@@ -80,13 +80,13 @@ func (r *reader) number(size int, least, most int64) int64 {
 	return n
 }
 
-// time reads a time that is not after most.
+// time reads a time, at most most.
 func (r *reader) time(most int64) int64 { return r.number(7, 0, most) }
 
 // ttl reads a T.
 func (r *reader) ttl() int64 { return r.number(4, 2, ttlMax.Microseconds()) }
 
-// bucketSize returns the bytes of a bucket of that form, without its mark and the charges of windows.
+// bucketSize returns the size of a bucket of that form, without its mark and the charges of windows.
 func bucketSize(form byte) int {
 	limits := int(form%formDated) + 1
 	n := headSize + levelSize*limits + configSize(limits)
@@ -177,8 +177,8 @@ func parseUsed(d *protocol.BucketDump, r *reader) {
 	}
 }
 
-// levelsFit sets the levels that owe something. It is an error where a level of d is above its burst, or its
-// rest a tick or more.
+// levelsFit sets the levels that owe tokens. It returns an error if a level of d is above its burst, or a
+// rest is a tick or more.
 func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	for k, l := range d.Config.Limits {
 		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
@@ -198,8 +198,8 @@ func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	return nil
 }
 
-// parseWindows reads what is charged to the windows of d from r. The levels and rests of windows, which are
-// their sums and how many cells there are, become 0.
+// parseWindows reads the charges of the windows of d from r. A window's Level and Rest, which hold its sum
+// and its number of cells, become 0.
 func parseWindows(d *protocol.BucketDump, r *reader) {
 	for k, l := range d.Config.Limits {
 		if !l.Windowed() {
@@ -217,7 +217,7 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 		default:
 			period, begun := r.double(), r.double()
 			starts := period*float64(scale.Tick) + float64(scale.Offset)
-			// The period that has begun has not ended yet.
+			// The present period has not ended yet.
 			fits = fits && rest == 0 && period == math.Trunc(period) && begun == math.Trunc(begun) &&
 				begun <= float64(d.Now) && begun > -wholeMax/2 && starts < wholeMax/2 &&
 				starts+float64(scale.Tick) > float64(d.Clock)
@@ -232,8 +232,8 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 	}
 }
 
-// parseCells reads n cells of a sliding window, as they were at the given time, from r. It reports whether
-// they are in order and make up its sum.
+// parseCells reads n cells of a sliding window, stored at the time at, from r. It reports whether they are in
+// order and add up to the window's sum.
 func parseCells(w *protocol.WindowDump, s lease.Scale, n, at int64, r *reader) bool {
 	if n < 0 || n > int64(min(len(r.left)/cellSize, len(w.Cells))) {
 		return false
@@ -250,8 +250,8 @@ func parseCells(w *protocol.WindowDump, s lease.Scale, n, at int64, r *reader) b
 	return total == w.Sum
 }
 
-// parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
-// an earlier bucket left is as good as absent.
+// parseRecord reads the text of a record. of reports whether it belongs to the bucket d: a record of an
+// earlier bucket counts as absent.
 func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDump, of bool, err error) {
 	if text, _, err = ofLayout(text); err != nil {
 		return record, false, err
@@ -270,7 +270,7 @@ func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDum
 	return record, of, r.err
 }
 
-// layout is the number of the layout in which the scripts store buckets and records, and layoutOldest
-// the lowest that they read. layout rises when a release stores anything that the one before would
-// misread. The scripts leave a higher number alone.
+// layout is the number of the layout in which the scripts store buckets and records, and layoutOldest the
+// lowest one that they read. layout rises when a release stores data that the release before would misread.
+// The scripts do not touch data with a higher number.
 const layout, layoutOldest = 2, 2

@@ -14,14 +14,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// errGone says that the callers have stopped waiting, and know the reason.
+// errGone reports that the callers have stopped waiting and know the reason.
 var errGone = errors.New("all callers have stopped waiting")
 
-// run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls, whose
-// Exchange began that much earlier. It returns when the client does, on the caller's goroutine:
-// another one would cost more than a call. If ctx ends first, or no connection can be opened, run
-// calls gone with the reason at once, from another goroutine, and returns errGone. Commands that are
-// not written by then never will be. before is the part of the time that was no round trip.
+// run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls, whose Exchange
+// began earlier by that time. It returns when the client does, on the caller's goroutine, because another
+// goroutine would cost more than a call. If ctx ends first, or no connection can be opened, run calls gone
+// with the reason at once, from another goroutine, and returns errGone. Commands that are not written by then
+// are never written. before is the part of the time that was no round trip.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
 	all []*invocation, gone func(error),
@@ -45,7 +45,7 @@ func (s *Store) run(
 		}
 		cmds = invoke(p.ctx, rdb, all, p.refused)
 		if ended := p.ctx.Err(); ended != nil && p.withdraw() {
-			return ended // what the replies say; why is known better than to the client
+			return ended // the replies say the same, but the caller knows the cause better
 		}
 		for _, c := range cmds {
 			if err := c.Err(); err != nil && (classify(err) == errUnknown || classify(err) == errRefused) {
@@ -64,7 +64,7 @@ func (s *Store) run(
 	return nil, 0, err
 }
 
-// await is run for a caller that gets its answer as soon as the waiting ends.
+// await is run for a caller that wants its answer as soon as the wait ends.
 func (s *Store) await(
 	ctx context.Context, rdb redis.UniversalClient, n *node, all ...*invocation,
 ) (cmds []command, err error) {
@@ -79,54 +79,55 @@ func (s *Store) await(
 	return replies, nil
 }
 
-// apart runs f on a goroutine of its own. It returns the result of f, or what f passes to gone before.
+// apart runs f on a goroutine of its own. It returns the result of f, or an error that f passes to gone
+// before.
 func apart(f func(gone func(error)) error) error {
-	result := make(chan error, 2) // why the waiting ended, and then errGone
+	result := make(chan error, 2) // the reason why the wait ended, and then errGone
 	go func() { result <- f(func(err error) { result <- err }) }()
 	return <-result
 }
 
-// reload makes a cluster client look up the owners of the slots again, after a failure that a failover may
-// have caused. It returns at once, and go-redis limits the rate.
+// reload makes a cluster client look up the owners of the slots again, after an error that a failover may
+// have caused. It returns at once; go-redis limits the rate of look-ups.
 func (s *Store) reload() {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
 	}
 }
 
-// The states of a pipeline. The first is left once, for one of the others.
+// The states of a pipeline. It leaves the first once, for one of the others.
 const (
 	waiting   int32 = iota // nothing is written yet
 	sent                   // something is written, so all of it may be executed
 	withdrawn              // nothing is written and nothing will be
 )
 
-// pipeline is one sending, from the call of the client until its replies. It knows facts that the
-// client does not report: whether anything has been written, when, and why not. For that, one
-// argument of each command is a payload, which is encoded as the client writes it. A hook also
-// watches the client's dials, because go-redis dials five times before it returns the error.
+// pipeline is one transmission, from the call of the client to its replies. It records facts that the client
+// does not report: whether bytes were written, when, and why not. To see that, one argument of each command
+// is a payload, which the client encodes as it writes. A hook also watches the client's dials, because
+// go-redis dials five times before it returns the error.
 type pipeline struct {
 	ctx     context.Context // ends when the last caller has stopped waiting
 	giveUp  context.CancelCauseFunc
-	node    *node         // nil: any, while a cluster is asked for its slots
-	calls   []*lease.Call // they are told why they wait
+	node    *node         // nil while a cluster is asked for its slots: any node
+	calls   []*lease.Call // the calls that are told why they wait
 	state   atomic.Int32
-	earlier time.Duration // before begun: what their Exchange has taken by then
+	earlier time.Duration // time from the start of their Exchange to begun
 	begun   time.Time
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
-	all     int64        // how many commands there are
-	writes  atomic.Int64 // how many were written, repeated ones included
-	refusal atomic.Int64 // the round trip in which a script was not known, in nanoseconds; 0 for none
+	all     int64        // number of commands
+	writes  atomic.Int64 // number of commands written, including repeated ones
+	refusal atomic.Int64 // the round trip in which a server did not know a script, in nanoseconds; 0 for none
 
 	ending sync.Mutex // guards ended
-	ended  bool       // the callers have an answer, or are getting one
+	ended  bool       // the callers have an answer or are getting one
 
-	connecting atomic.Bool           // whether a connection was opened meanwhile
+	connecting atomic.Bool           // a connection was opened meanwhile
 	failed     atomic.Pointer[error] // the first dial that failed meanwhile
 }
 
-// newPipeline begins a pipeline over connections to n, to which dials are reported, beginning with the one
-// that is under way now. conduct ends it.
+// newPipeline begins a pipeline over connections to n and reports dials to it, including a dial that is under
+// way. conduct ends the pipeline.
 func (s *Store) newPipeline(
 	ctx context.Context, n *node, calls []*lease.Call, earlier time.Duration,
 ) *pipeline {
@@ -141,13 +142,13 @@ func (s *Store) newPipeline(
 	return p
 }
 
-// conduct runs f, which sends something, and returns its result. If p.ctx ends first, because its
-// parent has ended or because a dial failed while nothing was written, conduct calls gone with the
-// reason, from another goroutine, and returns errGone once f has returned too.
+// conduct runs f, which sends the pipeline, and returns its result. If p.ctx ends first, because its parent
+// has ended or because a dial failed before any byte was written, conduct calls gone with the reason, from
+// another goroutine, and returns errGone once f has returned too.
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
 	end := func(told func()) bool {
-		p.ending.Lock() // until the callers have their answers: f's caller may not overtake that
+		p.ending.Lock() // until the callers have their answers: f's caller must not overtake them
 		defer p.ending.Unlock()
 		if p.ended {
 			return false
@@ -166,7 +167,7 @@ func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	return p.why(err)
 }
 
-// why returns err, unless that says only that p.ctx has ended: then it returns the cause.
+// why returns err, unless err says only that p.ctx has ended: then it returns the cause.
 func (p *pipeline) why(err error) error {
 	if ended := p.ctx.Err(); ended != nil && errors.Is(err, ended) {
 		err = context.Cause(p.ctx)
@@ -177,8 +178,8 @@ func (p *pipeline) why(err error) error {
 	return err
 }
 
-// pipeline runs f, which sends something over connections to n, on a goroutine of its own. It returns
-// the result of f, or the reason why it did not wait for that.
+// pipeline runs f, which sends a pipeline over connections to n, on a goroutine of its own. It returns the
+// result of f, or the reason why it did not wait for the result.
 func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (*pipeline, error) {
@@ -188,25 +189,25 @@ func (s *Store) pipeline(
 	})
 }
 
-// leave ends the reports of dials to p. From then on the calls of p stay as they are.
+// leave ends the reports of dials to p. Its calls do not change any more.
 func (s *Store) leave(p *pipeline) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pipelines, p)
 	if p.connecting.Load() && p.node != nil && p.node.opening > 0 {
-		p.node.opening-- // a new connection counts until a pipeline has gone over it
+		p.node.opening-- // a new connection counts as opening until a pipeline has used it
 	}
 }
 
-// withdraw takes the pipeline back, and returns false where some of it has been written.
+// withdraw cancels the pipeline, and returns false if part of it has been written.
 func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before returns the part of the time until now that was no round trip: the time until the last
-// command was written, if a connection was opened or some commands were sent more than once. Waiting
-// for a free connection is round trip. Sending a script is not: over a new connection to a distant
-// server, TCP takes several round trips for it. The refusal of the call without it was one.
+// before returns the part of the time until now that was no round trip: the time until the last command was
+// written, if a connection was opened or commands were sent more than once. The wait for a free connection
+// counts as round trip. The sending of a script does not: over a new connection to a distant server, TCP
+// needs several round trips for it. The refused call without the script was one round trip.
 func (p *pipeline) before() time.Duration {
 	if trip := time.Duration(p.refusal.Load()); trip > 0 {
 		return max(0, time.Since(p.begun)-trip)
@@ -217,16 +218,17 @@ func (p *pipeline) before() time.Duration {
 	return 0
 }
 
-// errConnecting is the reason of a call that waits for its connection to open.
+// errConnecting is the reason for a call to wait while its connection is being opened.
 var errConnecting = errors.New("connection is still being opened")
 
-// dialing notes that a connection is being opened, which p may be waiting for.
+// dialing records that a connection is being opened, for which p may be waiting.
 func (p *pipeline) dialing() {
 	p.connecting.Store(true)
 	p.tell(notSent(errConnecting))
 }
 
-// dialFailed notes that one could not be opened. If p was sent over another, it may be executed.
+// dialFailed records that a connection could not be opened. If p was sent over another one, it may be
+// executed.
 func (p *pipeline) dialFailed(err error) {
 	p.tell(notSent(err))
 	if p.node == nil {
@@ -237,7 +239,7 @@ func (p *pipeline) dialFailed(err error) {
 	}
 }
 
-// tell stores in the calls why they are not sent, unless they are.
+// tell stores in the calls why they are not sent, unless they are sent.
 func (p *pipeline) tell(why error) {
 	for _, c := range p.calls {
 		c.SetUnsent(wrap(c.Key, why))
@@ -247,14 +249,14 @@ func (p *pipeline) tell(why error) {
 	}
 }
 
-// tellSent stores in the calls that they are sent, and when. The last sending counts.
+// tellSent stores in the calls that they are sent, and when. The last transmission counts.
 func (p *pipeline) tellSent() {
 	for _, c := range p.calls {
 		c.SetSent(p.earlier + time.Duration(p.written.Load()))
 	}
 }
 
-// refused notes that a server has just said that it does not know a script.
+// refused records that a server has just reported that it does not know a script.
 func (p *pipeline) refused() {
 	p.refusal.CompareAndSwap(0, max(1, int64(time.Since(p.begun))-p.written.Load()))
 }
@@ -264,14 +266,14 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary runs as the client writes the argument. An error ends the connection.
+// MarshalBinary runs when the client writes the argument. An error ends the connection.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
 	switch n := a.p.writes.Add(1); {
-	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // which are sent again, with their script
+	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // the commands are sent again, with their script
 		a.p.tellSent()
 	}
 	return a.data, nil

@@ -11,13 +11,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply reports an answer that is not a reply of these scripts. Whether the call was executed is
-// unknown, so the error of a call also wraps lease.ErrUnavailable.
+// ErrReply reports an answer that is not a reply of these scripts. It is unknown whether the call was
+// executed, so the error of a call also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
-// answer reads a flat array front to back. It keeps the first error; later values mean nothing.
+// answer reads a flat array front to back. It keeps the first error; later values are meaningless.
 type answer struct {
-	items []any // that are not read yet
+	items []any // the items not read yet
 	err   error
 }
 
@@ -70,7 +70,7 @@ func (a *answer) config() lease.Config {
 	return c
 }
 
-// limits reads the end of the reply: for each limit its level, and the time until a token more.
+// limits reads the end of the reply: for each limit its level, and the time until it has one more token.
 func (a *answer) limits(
 	c *lease.Config, levels *[lease.LimitsMax]int64, next *[lease.LimitsMax]time.Duration,
 ) {
@@ -84,8 +84,8 @@ func (a *answer) limits(
 	}
 }
 
-// open checks the first item, and returns an error unless it is "ok". invalid is the error for a
-// script that refused its arguments.
+// open checks the first item, and returns an error unless it is "ok". invalid is the error for arguments that
+// the script refused.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {
@@ -110,8 +110,8 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua or draw.lua to r. It checks everything against what r allows, so
-// that nothing a broken peer sends can mint tokens.
+// decodeGrant reads the reply of lease.lua or draw.lua to r. It checks every number against the bounds that r
+// allows, so that no reply of a broken peer can mint tokens.
 func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	text, ok := v.(string)
 	switch {
@@ -133,7 +133,7 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	flags := in.number(1, 4, 4*lease.LimitsMax+3)
 	g.Void, g.Contended = flags&1 != 0, flags&2 != 0
 	g.Delay, g.RetryAfter = duration(0, wholeMax), duration(0, wholeMax)
-	// The next call carries these, and the times, so they must be numbers that a request may have.
+	// The next call carries these numbers and the times, so they must be valid in a request.
 	g.Epoch, g.Counter = in.number(7, 1, lease.WaitingMax), in.number(6, 0, lease.WaitingMax)
 	g.ActiveWeight, g.Expiry = in.number(7, 1, wholeMax), duration(1, wholeMax)
 	g.LeaseMax = duration(1, leaseMax.Microseconds())
@@ -159,17 +159,17 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 		in.err = fmt.Errorf("%w: granted %d of at least %d, longest lease %v of a ttl of %v", ErrReply, g.Granted,
 			r.Need, g.LeaseMax, g.Config.TTL)
 	}
-	if in.err != nil { // the script has run, so the server is well; what it found of this key is not
+	if in.err != nil { // the script has run, so the server is well and the fault is this key's
 		return lease.Grant{}, fmt.Errorf("%w: %w: %w", errFigure, ErrReply, in.err)
 	}
 	return g, nil
 }
 
-// grantSize is the length of the numbers with which the reply of lease.lua begins, levelReply that of each level.
+// grantSize is the size of the leading numbers of a reply of lease.lua, and levelReply that of each level.
 const grantSize, levelReply = 102, 15
 
-// configOf returns the configuration in force, which ends the reply to r; left begins with that number of
-// levels. Without a text it is the one that r proposes.
+// configOf returns the configuration in force, which ends the reply to r. left begins with that many levels.
+// If no text follows, the configuration is r's proposal.
 func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
 	if len(left) < levelReply*levels {
 		return c, fmt.Errorf("%w: %d bytes are left", ErrReply, len(left))
@@ -190,7 +190,7 @@ func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c l
 	return c, err
 }
 
-// drawReply is the length of the reply of draw.lua.
+// drawReply is the size of a reply of draw.lua.
 const drawReply = 41
 
 // decodeDraw reads the reply of draw.lua to r, with the same checks.

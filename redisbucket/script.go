@@ -23,7 +23,7 @@ type script struct {
 	shaWord any // sha, as a word of a command
 }
 
-// newScript returns the script of the given name, with the parts that all scripts share around it.
+// newScript returns the script of that name, with the parts that all scripts share around it.
 func newScript(name string) *script {
 	source := func(part string) string {
 		text, _ := sources.ReadFile(part + ".lua") // all are embedded
@@ -60,7 +60,7 @@ func Scripts() map[string]string {
 	}
 }
 
-// command is a script call that go-redis does not repeat: a repeated call would draw the same lease
+// command is a script call that go-redis does not repeat, because a repeated call would draw the same lease
 // again. The cluster client would repeat it, even if MaxRetries is -1.
 type command struct{ *redis.Cmd }
 
@@ -88,10 +88,10 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 	return command{redis.NewCmd(ctx, words...)}
 }
 
-// invoke sends all in one round trip, and returns a command for each. A server that does not know a
-// script (NOSCRIPT) has executed nothing. invoke calls refused and sends those once more, the first
-// of each script with the source, which the server keeps for the others: a thousand copies of it
-// would be 30 MB. If the others went to another server, each brings the source.
+// invoke sends all in one round trip and returns a command for each. A server that does not know a script
+// (NOSCRIPT) has executed nothing. invoke then calls refused and sends those commands once more, the first of
+// each script with the source, which the server keeps for the others: a thousand copies would be 30 MB. If
+// the others went to another server, each carries the source.
 func invoke(
 	ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func(),
 ) (cmds []command) {
@@ -132,7 +132,7 @@ func invoke(
 	return cmds
 }
 
-// send executes cmds in one round trip. Afterwards every command holds its own error.
+// send executes cmds in one round trip. Afterwards every command has its own error.
 func send(ctx context.Context, rdb redis.UniversalClient, cmds []command) {
 	if len(cmds) == 1 {
 		_ = rdb.Process(ctx, cmds[0])

@@ -23,10 +23,11 @@ var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
 // Config tunes a Store. The zero value works. The context of a call bounds the call.
 type Config struct {
-	// Prefix begins every Redis key. Empty means "yuzhi:". It must not contain '{' or '}', which
-	// would move the hash tag.
+	// Prefix begins every Redis key. Empty means "yuzhi:". It must not contain '{' or '}', which would change
+	// the hash tag.
 	Prefix string
-	// InFlight is the most pipelines under way to one Redis node; more wait. 0 means 64.
+	// InFlight is the largest number of pipelines under way to one Redis node; more pipelines wait. 0 means
+	// 64.
 	InFlight int
 }
 
@@ -36,29 +37,29 @@ type Store struct {
 	rdb      redis.UniversalClient
 	prefix   string
 	inFlight int64
-	now      func() string // the time argument of the scripts: empty, for the server's clock, but in tests
+	now      func() string // the time argument of the scripts: empty for the server's clock; tests set a time
 
 	leaseScript     *script
 	drawsScript     *script
 	configureScript *script
-	alone           atomic.Bool  // each draw travels in a command of its own, for good
+	alone           atomic.Bool  // each draw travels in a command of its own from now on
 	found           atomic.Int64 // see foundEnough
 
-	slotsKnown atomic.Bool // the cluster client has learnt which node serves which slot
+	slotsKnown atomic.Bool // the cluster client knows which node serves which slot
 
 	mu        sync.Mutex
 	nodes     map[string]*node
 	pipelines map[*pipeline]bool // those under way
 }
 
-// node is one Redis server of the client, as far as this Store must tell them apart.
+// node is one Redis server of the client.
 type node struct {
 	number int
 	slots  *semaphore.Weighted
 
 	// Guarded by Store.mu.
-	client  *redis.Client // whose dials are watched
-	opening int           // connections over which nothing has gone yet
+	client  *redis.Client // the client whose dials are watched
+	opening int           // connections that no pipeline has used yet
 }
 
 var (
@@ -69,11 +70,11 @@ var (
 )
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. It returns all
-// violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a violation,
-// also a nil pointer in the interface, and so is a redis.Ring, which may keep two buckets for one key.
+// violations of cfg, each a lease.Violation, in one error that wraps ErrInvalidConfig. A nil client is a
+// violation, even a nil pointer in the interface. So is a redis.Ring, which may keep two buckets for one key.
 //
-// It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
-// as long as the client, so make one Store for a client and keep it.
+// It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays as long as
+// the client, so make one Store per client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -117,24 +118,24 @@ func (s *Store) Identity() any {
 	return [2]any{s.rdb, s.prefix}
 }
 
-// watchAll adds the hook to all clients below rdb, also to later ones.
+// watchAll adds the hook to all clients below rdb, and to later ones.
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		s.nodeOf(rdb)
-	case *redis.ClusterClient: // nodes that it knows already are watched as calls reach them
+	case *redis.ClusterClient: // known nodes are watched as calls reach them
 		rdb.OnNewNode(func(c *redis.Client) { s.nodeOf(c) })
 	}
 }
 
-// NodeOf implements lease.Router. The nodes of a cluster are known from the first call on.
+// NodeOf implements lease.Router. It knows the nodes of a cluster after the first call.
 func (s *Store) NodeOf(key string) int {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		return 0
 	}
 	if s.slotsKnown.Load() {
-		// The client asks a server only while it knows no slots. Later it answers with what it knows.
+		// The client asks a server only while it knows no slots; later it answers from memory.
 		if master, err := cluster.MasterForKey(context.Background(), s.bucketKey(key)); err == nil {
 			return s.nodeOf(master).number
 		}
@@ -142,7 +143,7 @@ func (s *Store) NodeOf(key string) int {
 	return -1
 }
 
-// NodeName implements lease.Router: it is the address that the client has for the node.
+// NodeName implements lease.Router: it returns the client's address of the node.
 func (s *Store) NodeName(number int) string {
 	if c, ok := s.rdb.(*redis.Client); ok && number == 0 {
 		return c.Options().Addr
@@ -157,7 +158,7 @@ func (s *Store) NodeName(number int) string {
 	return ""
 }
 
-// node returns the node at addr, numbering a new one.
+// node returns the node at addr, and numbers a new one.
 func (s *Store) node(addr string) *node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +170,8 @@ func (s *Store) node(addr string) *node {
 	return n
 }
 
-// nodeOf returns the node of c, and adds the hook to c if it has none yet. In a cluster go-redis may
-// replace a node's client by another.
+// nodeOf returns the node of c, and adds the hook to c if it has none yet. go-redis may replace the client of
+// a cluster node.
 func (s *Store) nodeOf(c *redis.Client) *node {
 	addr := ""
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {

@@ -10,16 +10,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Draws of several keys may travel in one command if one server has all keys. Some proxies (Envoy,
-// twemproxy) in front of several servers send a script to that of its first key: there it would find no
-// buckets of the others, and begin new ones with full bursts. So the first draws of a Store travel
-// alone, and then one script must find the buckets of several.
+// Draws of several keys may travel in one command if one server has all the keys. Some proxies (Envoy,
+// twemproxy) in front of several servers send a script to the server of its first key. That server would find
+// no buckets for the other keys, and begin new ones with full bursts. So the first draws of a Store travel
+// alone, until one script has found the buckets of several keys.
 
-// foundEnough is how many buckets scripts must have found beside another before draws travel together.
-// A proxy that sends nine keys of ten to one server still fails 999 times in 1,000.
+// foundEnough is how many further buckets scripts must have found before draws travel together. A proxy that
+// sends nine of ten keys to one server still fails 999 times in 1,000.
 const foundEnough = drawsMost - 1
 
-// findTime bounds how long Exchange may go on for that.
+// findTime bounds how long Exchange may go on for that search.
 const findTime = time.Second
 
 // together reports whether draws of several keys may travel in one command.
@@ -41,9 +41,9 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 	return buckets
 }
 
-// find looks for all buckets with one script. If that misses some, find looks for each by itself: it
-// may have been evicted, or is on another server. No caller waits for that, so it goes on after ctx
-// has ended, as it does when the caller has all answers.
+// find looks for all buckets with one script. If that script misses some, find looks for each bucket alone: a
+// missing bucket may have been evicted, or is on another server. No caller waits for the search, so it goes
+// on after ctx has ended.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {
 	if len(buckets) < 2 {
 		return
