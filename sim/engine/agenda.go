@@ -10,43 +10,43 @@ import (
 // never is the time of an event that does not happen.
 const never = arrival.Never
 
-// agenda holds the simulated time and the coming events, in a heap. A node has four children: that
-// is kinder to the cache than two.
+// agenda holds the simulated time and the coming events, in a heap. A heap node has four children, because
+// that uses the cache better than two.
 type agenda struct {
 	now     int64 // nanoseconds since the start
 	heap    []event
 	made    uint64               // events so far
-	due     [eventKinds][]moment // by kind and id: the event that counts
-	sweepAt int                  // length of the heap at which the next sweep is due
+	due     [eventKinds][]moment // by kind and id: the event in force
+	sweepAt int                  // heap length that triggers the next sweep
 }
 
-// event happens at a time. Events of one time happen in the order in which they were made, and
-// events with atEnd after all others, so that a run is the same on every machine. An event holds no
-// pointer: the heap is the engine's busiest memory.
+// event happens at a time. Events of one time happen in the order of their making, and events with atEnd
+// after all others, so that a run is the same on every machine. An event has no pointer, because the heap is
+// the engine's busiest memory.
 type event struct {
 	at   int64
 	seq  uint64 // the order of making, from 1, and atEnd
 	kind eventKind
-	id   int32 // index of the process, entry, batch, ... that the kind is about
+	id   int32 // index of the process, entry, batch, ... that the event concerns
 }
 
 func (e *event) before(o *event) bool { return e.isBefore(o) == 1 }
 
-// isBefore is 1 where e is before o and 0 where it is not: a subtraction of 128 bits, because which
-// event of a heap is first is as good as random, so that a branch would be guessed wrongly.
+// isBefore returns 1 if e is before o, else 0. It is a subtraction of 128 bits: a branch would be
+// mispredicted, because the order of events in a heap is nearly random.
 func (e *event) isBefore(o *event) int {
 	_, borrow := bits.Sub64(e.seq, o.seq, 0)
 	_, borrow = bits.Sub64(uint64(e.at), uint64(o.at), borrow)
 	return int(borrow)
 }
 
-// moment is the place of an event; its seq is 0 for none.
+// moment identifies an event by its time and number; its seq is 0 for none.
 type moment struct {
 	at  int64
 	seq uint64
 }
 
-// eventKind names an event, and the table that its id indexes.
+// eventKind is the kind of an event, and says which table its id indexes.
 type eventKind uint8
 
 const (
@@ -58,16 +58,16 @@ const (
 	evServed                   // a batch has been executed
 	evReply                    // a batch is answered
 	evLook                     // a link may have overdue batches
-	evWaitEnd                  // a waiter has waited long enough
+	evWaitEnd                  // a waiter has waited for its time limit
 	evDraws                    // a link may send its waiting draws
 	evSpend                    // the lease of an adversary's entry is about to end
 	evSettle                   // the cost of a reservation is known
 	evUser                     // the next step of a closed-loop user
 	evPause                    // a process stops
-	evResume                   // a process goes on
+	evResume                   // a process continues
 	evKill                     // a process is killed
 	evStart                    // a process starts
-	evAct                      // an act of the scenario: a step of its autoscaling, a fault and so on
+	evAct                      // a step of the scenario: autoscaling, a fault and so on
 	evSample                   // a point of the series
 	eventKinds
 )
@@ -75,7 +75,7 @@ const (
 // atEnd puts an event at the end of its instant.
 const atEnd = 1 << 63
 
-// at makes an event, which replaces an earlier one of this kind and id.
+// at makes an event, which replaces an earlier event of the same kind and id.
 func (a *agenda) at(at int64, kind eventKind, id int32) {
 	e := a.next(at, kind, id)
 	i := len(a.heap)
@@ -91,8 +91,8 @@ func (a *agenda) at(at int64, kind eventKind, id int32) {
 	a.heap[i] = e
 }
 
-// replace makes an event in the place of the first one, which has happened. An arrival that makes
-// the next arrival is the commonest step.
+// replace makes an event in the place of the first one, which has happened. The most frequent step is an
+// arrival that makes the next arrival.
 func (a *agenda) replace(at int64, kind eventKind, id int32) { a.down(0, a.next(at, kind, id)) }
 
 func (a *agenda) next(at int64, kind eventKind, id int32) event {
@@ -114,7 +114,7 @@ func (a *agenda) cancel(kind eventKind, id int32) {
 	}
 }
 
-// expects reports whether the event of this kind and id is due at that time.
+// expects reports whether an event of this kind and id is due at that time.
 func (a *agenda) expects(at int64, kind eventKind, id int32) bool {
 	return a.planned(kind, id) && a.due[kind][id].at == at
 }
@@ -124,7 +124,7 @@ func (a *agenda) planned(kind eventKind, id int32) bool {
 	return int(id) < len(a.due[kind]) && a.due[kind][id].seq != 0
 }
 
-// obsolete reports whether e was cancelled, or another was made in its place.
+// obsolete reports whether e was cancelled or replaced.
 func (a *agenda) obsolete(e event) bool { return a.due[e.kind][e.id].seq != e.seq }
 
 func (a *agenda) pop() {
@@ -136,8 +136,8 @@ func (a *agenda) pop() {
 	}
 }
 
-// sweep drops the obsolete events, such as the ends of waits that have ended. The order of those
-// that stay does not depend on how they lie in the heap.
+// sweep drops obsolete events, such as time limits of waits that have ended. The order of the remaining
+// events does not depend on their places in the heap.
 func (a *agenda) sweep() {
 	a.heap = slices.DeleteFunc(a.heap, a.obsolete)
 	a.sweepAt = 2*len(a.heap) + 1024
@@ -146,7 +146,7 @@ func (a *agenda) sweep() {
 	}
 }
 
-// down puts e at i and lets it sink.
+// down puts e at place i and moves it down to its level.
 func (a *agenda) down(i int, e event) {
 	h := a.heap
 	for {
@@ -176,13 +176,13 @@ func (a *agenda) down(i int, e event) {
 	h[i] = e
 }
 
-// slots are things that events name by number. A free number is used again.
+// slots numbers objects that events refer to, and reuses free numbers.
 type slots[T any] struct {
 	all  []*T
 	free []int32
 }
 
-// number returns a number that is free, which may name what it was used for last.
+// number returns a free number, whose slot may still have its last object.
 func (s *slots[T]) number() (id int32) {
 	if n := len(s.free); n > 0 {
 		id = s.free[n-1]
@@ -193,7 +193,7 @@ func (s *slots[T]) number() (id int32) {
 	return int32(len(s.all) - 1)
 }
 
-// take returns a number that is free, and what it was used for last.
+// take returns a free number and the last object of its slot.
 func (s *slots[T]) take() (id int32, last *T) {
 	id = s.number()
 	if s.all[id] == nil {
@@ -207,8 +207,8 @@ func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }
 // serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can step back.
 const serverStart = 1_700_000_000_000_000
 
-// The entities that have a random stream of their own; see random.New. A process is named by its group's
-// place and its rank there, so that one process or group more changes nothing for the others.
+// The entities with random streams of their own; see random.New. A process is identified by the place of its
+// group and its rank there, so that an additional process or group does not change the others.
 const (
 	streamProcess uint64 = iota + 1
 	streamArrivals

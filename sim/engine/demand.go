@@ -19,41 +19,41 @@ type demand struct {
 	sources []source // of each process
 	users   []user
 	loads   map[*scenario.Workload]*shared
-	first   []int // of each group: the number of its first process, of all that share the workload
-	largest int64 // tokens that one request may ask for
+	first   []int // of each group: the number of its first process among all that share the workload
+	largest int64 // the largest cost of a request
 }
 
 // source generates the requests of one process.
 type source struct {
 	rate    float64 // requests per second
 	stream  arrival.Stream
-	at      int64 // when the next request was meant to come
+	at      int64 // planned time of the next request
 	moments random.Stream
 	users   []int32 // of a closed loop
-	usersOf int32   // the life in which they began
+	usersOf int32   // the life of the process in which they began
 }
 
-// shared holds the state that groups with one workload share.
+// shared is the state of groups that share a workload.
 type shared struct {
 	shares    float64 // of all of them
 	processes int
-	recording *arrival.Recording // which all processes divide between them
+	recording *arrival.Recording // divided between all processes
 }
 
-// request is one question to a process.
+// request is one request to a process.
 type request struct {
 	p       *process
 	key     int32
 	user    int32 // index of the closed-loop user that waits for the answer; -1 for none
 	n       int64
 	at      int64
-	within  int64 // nanoseconds that it waits in line at most: until its deadline, or its user loses patience
-	central bool  // one central bucket would have admitted it
+	within  int64 // nanoseconds that it waits in line at most: until its deadline, or until its user gives up
+	central bool  // one central bucket would have admitted the request
 
-	reservation int32 // its number, from 1; 0 for a request without a reservation
+	reservation int32 // number of its reservation, from 1; 0 for none
 }
 
-// user is one user of a closed loop: it thinks, asks, and retries when it is denied.
+// user is one user of a closed loop: it thinks, sends a request, and retries after a denial.
 type user struct {
 	p        *process
 	key      int32
@@ -61,7 +61,7 @@ type user struct {
 	attempts int
 }
 
-// prepare makes the sources of f's processes ready.
+// prepare initialises the sources of f's processes.
 func (d *demand) prepare(f *fleet) {
 	d.keys = arrival.KeyWeights(d.s.Keys)
 	d.largest = d.s.Policy.ConfigFor(d.s.Limits, 1, d.s.CallTimeout).Capacity()
@@ -86,7 +86,7 @@ func (d *demand) prepare(f *fleet) {
 	}
 }
 
-// divide divides a group's load between those of its processes that are meant to run.
+// divide divides a group's load between its processes that should run.
 func (d *demand) divide(g *group) {
 	rate := float64(g.Share / d.loads[g.load].shares * d.s.RateOf(g.load))
 	shares := arrival.Shares(g.count, g.Skew)
@@ -125,7 +125,7 @@ func (d *demand) begin(p *process) {
 	}
 }
 
-// arrive makes the request whose arrival is the agenda's first event.
+// arrive makes the request of the agenda's first event.
 func (d *demand) arrive(p *process) {
 	if p.state != running {
 		d.time.pop()
@@ -135,7 +135,7 @@ func (d *demand) arrive(p *process) {
 	d.ask(p, key, n, -1)
 }
 
-// next draws the request whose arrival is the agenda's first event, and puts p's next one there.
+// next draws the request of the agenda's first event, and puts p's next arrival in its place.
 func (d *demand) next(p *process) (key int32, n int64) {
 	src := &d.sources[p.index]
 	key, n = d.draw(p)
@@ -179,7 +179,7 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	e.decide(r)
 }
 
-// drain spends all that e holds, just before it reports or the lease ends: the worst case of the bound.
+// drain spends all tokens that e holds, just before e reports or the lease ends: the worst case of the bound.
 func (d *demand) drain(e *entry) {
 	for e.client.Holder.Pool.Held() > 0 {
 		d.ask(e.p, e.key, 1, -1)
@@ -189,7 +189,7 @@ func (d *demand) drain(e *entry) {
 func (d *demand) seat(p *process) {
 	src, load := &d.sources[p.index], p.group.load
 	if src.usersOf == p.life {
-		return // the load was divided anew, the users are the same
+		return // the load was divided again; the users are the same
 	}
 	src.usersOf = p.life
 	if src.users == nil {

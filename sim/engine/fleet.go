@@ -14,34 +14,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// process is one member of the fleet. After a kill and a start it is a new process to all others
-// (life), with the same clock and the same place in its group.
+// process is one member of the fleet. After a kill and a start it is a new process for all others (life),
+// with the same clock and the same place in its group.
 type process struct {
 	clocks
 	index int32
 	group *group
 	rank  int   // in its group
-	life  int32 // how often it has been started
+	life  int32 // number of starts
 	state processState
 
-	pausedUntil int64 // 0 while it is not stopped
+	pausedUntil int64 // 0 while it runs
 
 	entries  map[int32]*entry // by key
-	single   *entry           // the only key's, where there is one key
+	single   *entry           // the entry of the only key, if there is one key
 	resting  map[int32]atRest
-	forgetAt int    // length of resting at which the next clean-up is due
+	forgetAt int    // length of resting that triggers the next clean-up
 	seq      int64  // of its lease calls
 	id       string // its instance id
 	renames  int
 	policy   lease.Policy
 	config   lease.Config // its proposal
 
-	stream   random.Stream // of the costs, keys and patience of its requests
+	stream   random.Stream // of its requests' costs, keys and patience
 	pauses   random.Stream
 	restarts random.Stream
-	holders  random.Stream // of the jitter of its holders
+	holders  random.Stream // for the jitter of its holders
 
-	reservations random.Stream // of the final costs of reserved requests
+	reservations random.Stream // for the final costs of reserved requests
 }
 
 // processState is the state of a process.
@@ -49,8 +49,8 @@ type processState uint8
 
 const (
 	down    processState = iota
-	running              // it serves requests
-	leaving              // it serves none, and gives back before it ends
+	running              // serving requests
+	leaving              // serving no requests, and giving tokens back before the end
 )
 
 // rename gives p another instance id.
@@ -60,8 +60,8 @@ func (p *process) rename() string {
 	return p.id
 }
 
-// sees returns the time at which a stopped process handles an event. When it goes on, it serves
-// some requests before its timers and sockets.
+// sees returns the time at which a stopped process handles an event. When it continues, it serves some
+// requests before its timers and sockets.
 func (p *process) sees(kind eventKind) int64 {
 	if kind == evArrival || kind == evUser {
 		return p.pausedUntil
@@ -69,7 +69,7 @@ func (p *process) sees(kind eventKind) int64 {
 	return p.pausedUntil + 1000
 }
 
-// recall returns the state of a key that has no entry.
+// recall returns the state of a key without an entry.
 func (p *process) recall(key int32, now clock.Instant) protocol.Key {
 	k := p.resting[key]
 	if now >= k.until {
@@ -78,13 +78,13 @@ func (p *process) recall(key int32, now clock.Instant) protocol.Key {
 	return k.key
 }
 
-// rest keeps a key that has no entry any more until it is forgotten, as hybrid's table does.
+// rest stores a key whose entry has gone until it is forgotten, as hybrid's table does.
 func (p *process) rest(key int32, k atRest, now clock.Instant) {
 	p.resting[key] = k
 	if len(p.resting) < p.forgetAt {
 		return
 	}
-	for key, k := range p.resting { // in any order: what is forgotten is never read
+	for key, k := range p.resting { // in any order: forgotten keys are never read
 		if now >= k.until {
 			delete(p.resting, key)
 		}
@@ -95,8 +95,8 @@ func (p *process) rest(key int32, k atRest, now clock.Instant) {
 // localStart is the initial reading of every process's monotonic clock.
 const localStart = int64(time.Hour)
 
-// clocks are a process's monotonic clock, which may be too fast or too slow, and its wall clock,
-// which goes with it and may be set wrong.
+// clocks has a process's monotonic clock, which may be fast or slow, and its wall clock, which has the same
+// drift and may be set wrong.
 type clocks struct{ offset, drift int64 } // nanoseconds, parts per million
 
 // ticks returns the count of the oscillator at true time now.
@@ -119,7 +119,7 @@ func (c clocks) when(now int64, at clock.Instant) int64 {
 	if ticks <= 0 {
 		return now
 	}
-	// ticks(t) is t*speed/10^6, rounded down where the clock is fast, and up where it is slow.
+	// ticks(t) is t*speed/10^6, rounded down for a fast clock and up for a slow one.
 	high, low := bits.Mul64(uint64(ticks-1), 1_000_000)
 	more := speed
 	if c.drift >= 0 {
@@ -136,7 +136,7 @@ func (c clocks) when(now int64, at clock.Instant) int64 {
 // after returns the true time at which the monotonic clock has advanced by d.
 func (c clocks) after(now int64, d time.Duration) int64 { return c.when(now, c.local(now).Add(d)) }
 
-// fleet is the processes, in groups, and what happens to them: starts, ends, stops and autoscaling.
+// fleet has the processes, in groups, and handles their starts, ends, stops and autoscaling.
 type fleet struct {
 	time    *agenda
 	s       *scenario.Scenario
@@ -147,7 +147,7 @@ type fleet struct {
 	groups    []*group
 	processes []*process
 	running   int
-	most      int // that ran at one time
+	most      int // most processes at one time
 
 	entries      slots[entry]
 	waiters      slots[waiter]
@@ -160,14 +160,14 @@ type group struct {
 	place    int // in Scenario.Groups
 	load     *scenario.Workload
 	patience protocol.Patience // of its requests
-	waits    time.Duration     // how long they wait, as far as the client knows
+	waits    time.Duration     // how long its requests wait, as far as the client knows
 	members  []*process
-	count    int // that are meant to run
+	count    int // number of members that should run
 	class    int // in books.classes
 	reserves bool
 }
 
-// assemble makes the groups and their processes, all of them down.
+// assemble makes the groups and their processes, which do not run yet.
 func (f *fleet) assemble(seed uint64) {
 	config := f.s.Policy.ConfigFor(f.s.Limits, 1, f.s.CallTimeout)
 	for i := range f.s.Groups {
@@ -209,7 +209,7 @@ func (f *fleet) assemble(seed uint64) {
 	}
 }
 
-// start runs p, without any memory.
+// start runs p, with an empty memory.
 func (f *fleet) start(p *process) {
 	if p.state == running {
 		return
@@ -241,7 +241,7 @@ func (p *process) finish() {
 	}
 }
 
-// leave makes p give its tokens back, and end when all of them have gone.
+// leave makes p give its tokens back, and end when all of them are back.
 func (f *fleet) leave(p *process) {
 	if p.state == running {
 		f.books.runs(p, false)
@@ -257,7 +257,7 @@ func (f *fleet) leave(p *process) {
 	}
 }
 
-// inOrder lists p's entries in the order of their numbers: a map has none.
+// inOrder returns p's entries in the order of their numbers, because a map has no order.
 func (p *process) inOrder() []*entry {
 	return slices.SortedFunc(maps.Values(p.entries), func(a, b *entry) int { return int(a.id - b.id) })
 }
@@ -272,7 +272,7 @@ func (f *fleet) pause(p *process) {
 	f.time.at(p.pausedUntil, evResume, p.index)
 }
 
-// resume ends p's pause, unless it is another one: p may have been killed and stopped again meanwhile.
+// resume ends p's pause. Another pause may be under way: p may have been killed and stopped again meanwhile.
 func (f *fleet) resume(p *process) {
 	if p.pausedUntil == f.time.now {
 		p.pausedUntil = 0
@@ -289,7 +289,7 @@ func (f *fleet) fail(p *process) {
 	f.time.at(f.time.now+p.group.Restarts.For.Sample(&p.restarts), evStart, p.index)
 }
 
-// plan makes the event of the next of p's misfortunes of one kind.
+// plan makes the event of p's next pause or kill.
 func (f *fleet) plan(p *process, kind eventKind) {
 	stops, stream := p.group.Pauses, &p.pauses
 	if kind == evKill {
@@ -328,7 +328,7 @@ func (f *fleet) entryFor(r *request) *entry {
 	return e
 }
 
-// entry returns p's entry of a key, and makes or wakes it if there is none.
+// entry returns p's entry of a key, and makes it if there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
 	e := p.entries[key]
 	if e != nil {
@@ -343,15 +343,15 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	return e
 }
 
-// add makes an entry, whose client is not started.
+// add makes an entry. Its client is not started.
 func (f *fleet) add(p *process, key int32) *entry {
-	id := f.entries.number() // calls under way may still name what it was used for last
+	id := f.entries.number() // calls under way may still refer to its last entry
 	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
 	f.entries.all[id], p.entries[key] = e, e
 	return e
 }
 
-// start starts e's client, which goes on where k is.
+// start starts e's client from the state of k.
 func (e *entry) start(k *protocol.Key) {
 	p := e.p
 	e.client.Start(e.Now(), e, protocol.ClientConfig{
@@ -364,7 +364,7 @@ func (e *entry) start(k *protocol.Key) {
 	}
 }
 
-// held counts the tokens in all pools.
+// held returns the number of tokens in all pools.
 func (f *fleet) held() (total int64) {
 	for _, e := range f.entries.all {
 		if e.alive {

@@ -22,7 +22,7 @@ type network struct {
 	redis   *redis
 	ports   []port // of each process
 	batches slots[batch]
-	made    int64 // calls ever: they are numbered
+	made    int64 // number of calls so far
 	trips   int64 // since the warm-up
 }
 
@@ -32,12 +32,12 @@ type call struct {
 	entry   *entry
 	request lease.Request
 	grant   lease.Grant
-	time    int // it was executed for the first, second, ... time; 0 where the answer was a stored one
+	time    int // how often it has been executed, including this time; 0 for a stored answer
 	err     error
 }
 
-// batch is a group of calls that travel together: one round trip. Its slot is reused when it has
-// arrived for good and no process waits for it.
+// batch is a group of calls that travel together: one round trip. Its slot is reused when it has ended its
+// journey and no process waits for it.
 type batch struct {
 	node.Batch
 	id      int32
@@ -46,23 +46,23 @@ type batch struct {
 	link    *link
 	shard   int32
 	calls   []call
-	trip    int64         // the network's part of its round trip, both ways
-	opens   int32         // round trips until its connection is open; 0 where it has one
-	boots   int32         // of the shard; see pool
-	before  time.Duration // from Sent until it left over its connection
+	trip    int64         // the network's part of its round trip, both directions
+	opens   int32         // round trips until its connection is open; 0 if it has one
+	boots   int32         // of the shard; see poolOf
+	before  time.Duration // from Sent until its calls left over its connection
 	refusal time.Duration // the round trip in which a server did not know the script
 	script  script
-	travels bool // it is on its way, or in a shard's line
+	travels bool // under way, or in a shard's line
 	wait    batchWait
 }
 
-// batchWait says whether the answer to a batch is waited for.
+// batchWait says whether a process waits for the answer to a batch.
 type batchWait uint8
 
 const (
 	awaited   batchWait = iota // its process waits
-	abandoned                  // it was answered, or given up for good
-	copied                     // the network has made it
+	abandoned                  // answered, or given up for good
+	copied                     // a duplicate made by the network
 )
 
 func (n *network) newCall(e *entry, r *lease.Request) call {
@@ -71,8 +71,8 @@ func (n *network) newCall(e *entry, r *lease.Request) call {
 	return call{number: n.made, entry: e, request: *r}
 }
 
-// batchOn returns the batch that l gathers in this instant and sends at its end. It returns nil if
-// no batch has room and the shard takes no more.
+// batchOn returns the batch that l gathers in this instant and sends at its end. It returns nil if no batch
+// has room and l may open no other.
 func (n *network) batchOn(l *link) *batch {
 	if last := len(l.open) - 1; last >= 0 && len(l.open[last].calls) < node.BatchSize {
 		return l.open[last]
@@ -134,13 +134,13 @@ func (n *network) send(b *batch) {
 	}
 }
 
-// roundTrip draws the round trip of a message from p: of p's group, or else of the network.
+// roundTrip draws the round trip of a message from p: from p's group if it has one, else from the network.
 func (n *network) roundTrip(p *process, stream *random.Stream) int64 {
 	of := cmp.Or(p.group.RoundTrip, n.s.RoundTrip)
 	return of.Sample(stream)
 }
 
-// chance draws whether something of this probability happens. It draws nothing where it never does.
+// chance reports whether an event of probability p happens. For a probability of 0 it draws no number.
 func (n *network) chance(p scenario.Ratio) bool { return p > 0 && n.stream.Bernoulli(float64(p)) }
 
 // cut reports whether a partition separates p from Redis at a time.
@@ -206,13 +206,13 @@ func (n *network) warm() {
 	}
 }
 
-// port is the end of the network at one process.
+// port is one process's end of the network.
 type port struct {
 	links []*link // to each shard; see linkTo
 	calls int64   // since the warm-up
 }
 
-// link is one shard as one process sees it: package node's rules, and the calls that wait for them.
+// link is one shard as one process sees it: the rules of package node, and the calls that wait for them.
 type link struct {
 	id      int32
 	p       *process
@@ -220,11 +220,11 @@ type link struct {
 	breaker *protocol.Breaker
 	rules   node.Node[call]
 	held    []*entry // entries with a call that waits to travel with others
-	open    []*batch // of this instant, in the order in which they were begun
+	open    []*batch // of this instant, oldest first
 	pool    connections
 }
 
-// join gives a process that starts its links. Of those of its former life nothing is awaited any more.
+// join gives a process that starts its links. The process waits for no batch of its former life.
 func (n *network) join(p *process, shards int) {
 	for _, l := range n.ports[p.index].links {
 		if l != nil {
@@ -244,7 +244,7 @@ func (n *network) linkTo(p *process, shard int32) *link {
 	if l := links[shard]; l != nil {
 		return l
 	}
-	jitter := p.holders // a copy: the stream itself is that of the entries
+	jitter := p.holders // a copy: the stream itself belongs to the entries
 	l := &link{id: p.index*int32(len(links)) + shard, p: p, shard: shard}
 	l.breaker = protocol.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
 	l.rules.Init(l.breaker, n.timeout)
@@ -267,7 +267,7 @@ func (n *network) draw(e *entry, sent clock.Instant, r *lease.Request) int64 {
 	return c.number
 }
 
-// depart sends the draws that may go now, and ends the wait of those that will not go in time.
+// depart sends the draws that may go now, and ends the wait for those that will not go in time.
 func (n *network) depart(l *link) {
 	calls, stranded, again := l.rules.Depart(l.now(n))
 	if again > 0 && !n.time.planned(evDraws, l.id) {
@@ -283,7 +283,7 @@ func (n *network) depart(l *link) {
 	}
 }
 
-// landed notes that b has come back, or never will. Calls that were held back may go then.
+// landed records that b has come back or never will. Calls that were held back may then go.
 func (n *network) landed(b *batch) {
 	l := b.link
 	free := l.rules.Landed(&b.Batch)
@@ -303,7 +303,7 @@ func (n *network) landed(b *batch) {
 	}
 }
 
-// expect schedules look for the time that l's rules name.
+// expect schedules look for the time that l's rules require.
 func (n *network) expect(l *link) {
 	at := l.rules.LookAt()
 	if at == protocol.Never {
@@ -347,7 +347,7 @@ func (n *network) overdue(b *batch, now clock.Instant) {
 	n.giveUp(b)
 }
 
-// deliver hands a batch's answers to the entries that wait for them, if any do.
+// deliver hands a batch's answers to the entries that wait for them.
 func (n *network) deliver(b *batch) {
 	if b.wait == awaited {
 		n.abandon(b)
@@ -380,8 +380,8 @@ func (n *network) judge(b *batch) {
 	l.rules.Reached(now, took)
 }
 
-// failed notes the failure of a call that went to l's shard at sent. If that begins an outage, all
-// calls under way there have failed too.
+// failed records the failure of a call that went to l's shard at sent. If that begins an outage, all calls
+// under way there have failed too.
 func (n *network) failed(l *link, now, sent clock.Instant) {
 	if !l.breaker.Failed(now, sent) {
 		return
@@ -398,18 +398,19 @@ func (n *network) giveUp(b *batch) {
 	}
 }
 
-// The connections of go-redis: a call that finds no unused connection opens one, and goes out over it when
-// the handshake has ended. That may take longer than CallTimeout, and is neither an outage nor a round trip.
+// The connections of go-redis: a call that finds no unused connection opens one, and leaves after the
+// handshake. The handshake may take longer than CallTimeout; it counts neither as an outage nor as a round
+// trip.
 
-// The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The
-// first of a client also asks for notifications of maintenance, which few servers know.
+// The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The first
+// connection of a client also asks for notifications of maintenance, which few servers know.
 const handshake, handshakeFirst = 3, 4
 
-// connections holds the unused connections of one process to one shard.
+// connections has the unused connections of one process to one shard.
 type connections struct {
 	idle   int32
-	boots  int32 // of the shard when they were opened: they are broken once it has gone
-	opened bool  // ever
+	boots  int32 // of the shard at their opening: they break when it goes down
+	opened bool  // a connection has been opened at some time
 }
 
 // poolOf returns the connections that b may take.
@@ -443,7 +444,7 @@ func (n *network) shake(b *batch) {
 	n.time.at(n.time.now+b.trip, evShaken, b.id)
 }
 
-// shaken ends a round trip of a handshake, and sends b after the last.
+// shaken ends a round trip of a handshake, and sends b after the last one.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
 	case b.wait != awaited || b.p.life != b.life || b.p.state == down || n.cut(b.p, n.time.now):
@@ -465,8 +466,8 @@ func (n *network) shaken(b *batch) {
 	}
 }
 
-// release gives back the connection over which b was answered, if it still exists. A lost batch
-// takes its connection along: TCP loses messages that way.
+// release returns the connection over which b was answered, if it still exists. The connection of a lost
+// batch is lost too, as with TCP.
 func (n *network) release(b *batch) {
 	if b.p.life != b.life {
 		return
@@ -476,21 +477,21 @@ func (n *network) release(b *batch) {
 	}
 }
 
-// script is the state of the script in a batch: a server that has gone does not know it any more and
-// answers NOSCRIPT, and the calls are sent once more, with the script.
+// script is the state of the script in a batch. A server that has restarted does not know the script and
+// answers NOSCRIPT; the calls are then sent once more, with the script.
 type script uint8
 
 const (
-	known   script = iota // not sent: the server is assumed to have it
+	known   script = iota // not sent: the server should know it
 	unknown               // not sent, and the server has answered NOSCRIPT
-	brought               // sent along
+	brought               // sent along with the calls
 )
 
-// scriptTrips counts the round trips that carry the script: 64 KB, of which TCP sends ten segments
-// over a new connection, and twice as many after each answer.
+// scriptTrips is the number of round trips that carry the script of 64 KB: TCP sends ten segments over a new
+// connection, and twice as many after each answer.
 const scriptTrips = 3
 
-// bring sends b once more, with the script. CallTimeout starts anew, and the refusal counts as the
+// bring sends b once more, with the script. CallTimeout starts again, and the refused call counts as the
 // round trip, as in redisbucket and hybrid.
 func (n *network) bring(b *batch) {
 	if b.wait != awaited || b.p.life != b.life {
@@ -502,7 +503,7 @@ func (n *network) bring(b *batch) {
 	n.send(b)
 }
 
-// upload returns the time until the last part of b's script is on its way.
+// upload returns the time until the last part of b's script has been sent.
 func (n *network) upload(b *batch) (takes int64) {
 	if b.script == brought {
 		for range scriptTrips - 1 {

@@ -11,7 +11,7 @@ func (r *replication) counts() report.Counts {
 	}
 }
 
-// warm ends the warm-up: counting starts anew.
+// warm ends the warm-up: counting starts again.
 func (r *replication) warm() {
 	r.recorder.Warm(r.counts())
 	r.books.warm(r.fleet.entries.all)
@@ -19,7 +19,7 @@ func (r *replication) warm() {
 	r.redis.warm()
 }
 
-// sample takes a point of the series.
+// sample adds a point to the series.
 func (r *replication) sample() {
 	levels := report.Levels{Held: r.fleet.held(), Running: r.fleet.running}
 	if b := *r.redis.place(0); b != nil {
@@ -78,8 +78,8 @@ func (r *replication) outcome() report.Outcome {
 	return o
 }
 
-// compared returns the figures that the fleet and its rivals have in common. settled is set if the
-// run has settled.
+// compared returns the figures that the fleet and its rivals have in common. settled reports whether the run
+// has settled.
 func (r *replication) compared(
 	a *score, shares []float64, trips int64,
 ) (its report.RivalReport, settled bool) {

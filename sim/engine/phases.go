@@ -12,11 +12,11 @@ type turn struct {
 	to report.Phase
 }
 
-// phasesOf returns the phases of s, and the number of its faults since the warm-up. Building the
-// stock takes as long as a bucket takes to fill, and some lives of leases. A stretch that is disturbed
-// or ends before that is not settled: its one-time rejections would count as permanent ones. If no
-// stretch that counts is settled for half of its length, the second half of the longest one counts as
-// settled, or that of each stretch if not even the longest settles.
+// phasesOf returns the phases of s, and the number of its faults since the warm-up. A stretch settles after
+// the time in which a bucket fills, and some lives of leases. A stretch that is disturbed or ends before that
+// is not settled: its one-time rejections would count as permanent ones. If no counted stretch is settled for
+// half of its length, the second half of the longest one counts as settled; if not even the longest one
+// settles, the second half of each does.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := append(s.Disturbances(), scenario.Disturbance{From: s.Duration})
 	settles, longest := s.Settles(), time.Duration(0)
@@ -36,7 +36,7 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 			settled = max(end, min(settled, counted+(next-counted)/2))
 		}
 		if w := s.Window(); w > 0 && settled+w <= next {
-			settled = next - (next-settled)/w*w // a part of a window has not its share
+			settled = next - (next-settled)/w*w // a part of a window would not have its share
 		}
 		if settled < next && counted < next {
 			turns = append(turns, turn{settled, report.Settled})

@@ -9,10 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Record returns s, which is valid, with its workload drawn: a replay of the requests that its first
-// replication makes, so that others can play the same ones. Requests that wait in line end a Deadline before
-// the run does, so that each is answered in it. s is returned as it is where its requests depend on the
-// answers, and where groups ask with different verbs.
+// Record returns s, which must be valid, with its workload drawn: a replay of the requests of its first
+// replication, so that other programs can play the same ones. Requests that wait in line stop a Deadline
+// before the end of the run, so that each is answered in it. Record returns s unchanged if its requests
+// depend on the answers, or if groups use different verbs.
 func Record(s scenario.Scenario) (scenario.Scenario, error) {
 	s = s.Defaults()
 	w, end := asked(s.Groups[0].Workload, &s), s.Duration
@@ -52,8 +52,8 @@ func Record(s scenario.Scenario) (scenario.Scenario, error) {
 	return s, nil
 }
 
-// asked has those fields of a group's workload, or of the one that groups of s share, that say how requests
-// are made, and not when.
+// asked returns the fields of a group's workload that say how requests are made, not when. own is nil for a
+// group that uses the workload of s.
 func asked(own *scenario.Workload, s *scenario.Scenario) scenario.Workload {
 	w := cmp.Or(own, &s.Workload)
 	return scenario.Workload{Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience, Actual: w.Actual,

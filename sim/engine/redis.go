@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// redis is the store: shards that execute one batch after the other.
+// redis is the store: shards that execute one batch at a time.
 type redis struct {
 	time    *agenda
 	s       *scenario.Redis
@@ -18,41 +18,41 @@ type redis struct {
 	network *network
 	books   *books
 	shards  []*shard
-	sets    bool // some clock is set during the run
+	sets    bool // a clock is set during the run
 }
 
 // shard is one server: a queue, and the buckets of its keys.
 type shard struct {
-	offset int64 // microseconds that its clock is ahead
+	offset int64 // microseconds by which its clock is ahead
 	core
-	line    []*batch // in the order of their arrival; the first is being executed
+	line    []*batch // in the order of arrival; the first is being executed
 	refuses int      // active faults that make it refuse connections
-	boots   int32    // how often it has gone; each time broke all connections
+	boots   int32    // number of times it has gone down, each of which broke all connections
 	back    int64    // when it last came back
-	forgot  bool     // the script: it has gone, and no batch has brought the script since
+	forgot  bool     // the server has restarted, and no batch has brought the script since
 	hangs   int
-	stalled []*batch // whose connections a hang keeps from opening
-	slow    int64    // nanoseconds that each call takes longer
+	stalled []*batch // batches whose connections cannot open during a hang
+	slow    int64    // additional nanoseconds per call
 	buckets []*bucket
-	// replicas holds, for each failover, the buckets that it promotes.
+	// replicas has the buckets that each failover promotes.
 	replicas map[*scenario.RedisFault][]*bucket
 }
 
-// core is a processor that does one thing after the other.
+// core is a processor that does one task after the other.
 type core struct {
-	free int64 // when what is under way will have been done
-	busy int64 // nanoseconds since the warm-up; of what is under way, its whole time
+	free int64 // when the task under way ends
+	busy int64 // nanoseconds of work since the warm-up, including the whole task under way
 }
 
 func (c *core) begin(now, cost int64) { c.free, c.busy = now+cost, c.busy+cost }
 
-// left returns the nanoseconds that what is under way still takes.
+// left returns the nanoseconds until the task under way ends.
 func (c *core) left(now int64) int64 { return max(0, c.free-now) }
 
 // worked returns the nanoseconds of work since the warm-up.
 func (c *core) worked(now int64) int64 { return c.busy - c.left(now) }
 
-// stop breaks off what is under way.
+// stop aborts the task under way.
 func (c *core) stop(now int64) { c.free, c.busy = 0, c.worked(now) }
 
 // warm ends the warm-up.
@@ -78,7 +78,7 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 // now reads a shard's clock. It may be set back, but not to before 1970.
 func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
-// place returns the slot of a bucket, which holds nil if there is none.
+// place returns the slot of a bucket; the slot is nil if there is no bucket.
 func (r *redis) place(bucket int32) **bucket {
 	n := int32(len(r.shards))
 	return &r.shards[bucket%n].buckets[bucket/n]
@@ -103,7 +103,7 @@ func (r *redis) arrive(b *batch) {
 	}
 }
 
-// attend begins to execute the first batch in line, which costs that much beside its own.
+// attend begins to execute the first batch in line, which costs cost in addition to its own cost.
 func (r *redis) attend(s *shard, cost int64) {
 	b := s.line[0]
 	cost += r.s.ExchangeTime.Sample(&r.stream)
@@ -142,7 +142,7 @@ func (r *redis) execute(s *shard, c *call) {
 		return
 	}
 	*place = k
-	// Like Redis, it keeps the bucket for a second longer: its clock may be behind the bucket's.
+	// Like Redis, keep the bucket for a second longer: the server's clock may be behind the bucket's.
 	k.expires = now + int64((c.grant.Expiry+time.Second)/time.Microsecond)
 	if r.sets {
 		r.books.audit.Clock(c.entry.key, (now-serverStart)*1000)
@@ -155,7 +155,7 @@ func (r *redis) execute(s *shard, c *call) {
 	}
 }
 
-// cpu returns the nanoseconds that the busiest shard has worked since the warm-up.
+// cpu returns the nanoseconds of work of the busiest shard since the warm-up.
 func (r *redis) cpu() (most int64) {
 	for _, s := range r.shards {
 		most = max(most, s.worked(r.time.now))
@@ -202,7 +202,7 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 	}
 }
 
-// hang stops a server, or lets it go on: with what came meanwhile, as the system has kept that for it.
+// hang stops a server or lets it continue. The system keeps arriving batches for it meanwhile.
 func (r *redis) hang(s *shard, stops bool) {
 	switch {
 	case stops && s.hangs == 1 && len(s.line) > 0:
@@ -220,7 +220,7 @@ func (r *redis) hang(s *shard, stops bool) {
 	}
 }
 
-// snapshot freezes the replicas that a failover promotes.
+// snapshot copies the buckets that a failover promotes.
 func (r *redis) snapshot(f *scenario.RedisFault) {
 	for _, s := range hit(f, r.shards) {
 		replica := make([]*bucket, len(s.buckets))
@@ -233,7 +233,7 @@ func (r *redis) snapshot(f *scenario.RedisFault) {
 	}
 }
 
-// stop drops the batches in line at s, unanswered.
+// stop drops the batches in line at s without an answer.
 func (r *redis) stop(s *shard) {
 	s.core.stop(r.time.now)
 	for _, b := range append(s.line, s.stalled...) {

@@ -10,51 +10,51 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// This file simulates the rivals that ask Redis for each request. Such a request takes a round trip of the
+// This file simulates the rivals that call Redis for each request. Such a request takes a round trip of the
 // scenario's network, and waits in line at a shard of the same kind, with a third of the service time, an
 // exchange of its own and the same faults. It is denied if no answer comes within CallTimeout; tokens that
-// the shard grants all the same are lost. Each rival has Redis to itself, its connections are open, the
-// server knows its script, and nothing arrives twice.
+// the shard grants it later are lost. Each rival has its own Redis. Its connections are open, the server
+// knows its script, and no message arrives twice.
 
-// scriptFactor is how many times as long as a rival's script that of a lease call takes: 2.8 to
-// 3.1 times redis_rate's was measured (docs/figures.md).
+// scriptFactor is the ratio of the lease script's run time to that of a rival's script: 2.8 to 3.1 was
+// measured against redis_rate (docs/figures.md).
 const scriptFactor = 3
 
-// remote is the network and the Redis of one rival.
+// remote has the network and the Redis of one rival.
 type remote struct {
 	network *network
 	stream  random.Stream
 	way     agenda // evRequest: an ask reaches its shard
 	asks    slots[ask]
 	shards  []*counter
-	fresh   rival.Remote                    // without state
-	asking  *ask                            // in execution
+	fresh   rival.Remote                    // a copy without state
+	asking  *ask                            // the ask in execution
 	settle  func(a *ask, at int64, ok bool) // called with the decision about each request, and its time
-	sent    int64                           // since the warm-up
+	sent    int64                           // number of asks since the warm-up
 	waits   report.Waits
 }
 
 // ask is a request on its way.
 type ask struct {
 	request
-	number int   // of its process, as rivals know it
+	number int   // number of its process for rivals
 	life   int32 // of the process
-	trip   int64 // of the round trip, both ways
+	trip   int64 // both directions of its round trip
 	cost   int64 // nanoseconds of the shard's time, without a slow fault
 	heard  bool  // the request has not been denied yet
 }
 
-// counter is one shard's part of a remote.
+// counter is one shard of a remote.
 type counter struct {
-	rival.Remote // of the shard's keys
+	rival.Remote // for the shard's keys
 	core
-	line     []int32 // asks, in the order of their arrival; the first is being executed
-	late     int     // number of asks in line whose answer will be late
-	queued   int64   // nanoseconds that all but the first will take, without a slow fault
+	line     []int32 // asks in the order of arrival; the first is being executed
+	late     int     // number of asks at the front of the line whose answer will be late
+	queued   int64   // nanoseconds for all asks except the first, without a slow fault
 	replicas map[*scenario.RedisFault]rival.Remote
 }
 
-// start makes each shard decide by a copy of fresh.
+// start gives each shard a copy of fresh.
 func (r *remote) start(fresh rival.Remote) {
 	r.fresh = fresh
 	for range r.network.redis.shards {
@@ -63,10 +63,10 @@ func (r *remote) start(fresh rival.Remote) {
 	}
 }
 
-// local returns the time of the asking process when it sent the request: the time is sent along.
+// local returns the time by the asking process's clock when it sent the request; the request carries it.
 func (r *remote) local(int, int64) int64 { return r.asking.p.wall(r.asking.at) - serverStart }
 
-// store reads the clock of the asked shard.
+// store returns the time by the clock of the shard that decides.
 func (r *remote) store(now int64) int64 { return now + r.shardOf(r.asking).offset }
 
 func (r *remote) shardOf(a *ask) *shard { return r.network.redis.shards[int(a.key)%len(r.shards)] }
@@ -106,8 +106,8 @@ func (r *remote) deliver(now int64) {
 	}
 }
 
-// arrive puts an ask in line. A line longer than node.Longest takes no more. An ask that cannot be
-// answered in time is denied now; the shard decides it all the same.
+// arrive puts an ask in line, unless the line is longer than node.Longest. It denies an ask that cannot be
+// answered in time; the shard decides the ask anyway.
 func (r *remote) arrive(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	s, c := r.shardOf(a), r.shards[int(a.key)%len(r.shards)]
@@ -134,13 +134,13 @@ func (r *remote) arrive(id int32, now int64) {
 	}
 }
 
-// attend begins to execute the first of c's line.
+// attend begins to execute the first ask in c's line.
 func (r *remote) attend(s *shard, c *counter, now int64) {
 	c.begin(now, r.asks.all[c.line[0]].cost+s.slow)
 }
 
-// serve decides the asks in c's line whose turn has come until now, and denies those that have
-// waited for too long.
+// serve decides the asks in c's line that have been executed by now, and denies those that have waited for
+// too long.
 func (r *remote) serve(s *shard, c *counter, now int64) {
 	for len(c.line) > 0 && c.free <= now {
 		r.decide(c, c.line[0], c.free)
@@ -176,8 +176,7 @@ func (r *remote) decide(c *counter, id int32, now int64) {
 	r.asks.give(id)
 }
 
-// answered returns the arrival time of an answer that is decided at decided. late reports whether
-// that is too late.
+// answered returns the arrival time of an answer decided at decided. late reports whether that is too late.
 func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
 
 func (a *ask) late(decided int64, timeout time.Duration) bool {
@@ -214,14 +213,14 @@ func (r *remote) fault(f *scenario.RedisFault) {
 	}
 }
 
-// snapshot freezes the replicas that a failover promotes.
+// snapshot copies the state that a failover promotes.
 func (r *remote) snapshot(f *scenario.RedisFault) {
 	for _, c := range hit(f, r.shards) {
 		c.replicas[f] = c.Clone()
 	}
 }
 
-// cpu returns the nanoseconds that the busiest shard has worked since the warm-up.
+// cpu returns the nanoseconds of work of the busiest shard since the warm-up.
 func (r *remote) cpu() (most int64) {
 	for _, c := range r.shards {
 		most = max(most, c.worked(r.network.time.now))

@@ -20,10 +20,10 @@ type replication struct {
 	redis    redis
 	books    books
 	recorder report.Recorder
-	acts     []func() // events of the scenario, each called once
+	acts     []func() // events of the scenario, each run once
 }
 
-// newReplication sets up a replication. s has its defaults and is valid.
+// newReplication sets up a replication of s, which must be valid and have its defaults.
 func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r := &replication{s: s, seed: seed, recorder: report.NewRecorder(s.Duration)}
 	r.network = network{
@@ -52,7 +52,7 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	return r, nil
 }
 
-// foresee makes the events that the scenario names.
+// foresee makes the events that the scenario determines.
 func (r *replication) foresee() {
 	add := func(at time.Duration, act func()) {
 		r.time.at(int64(at), evAct, int32(len(r.acts)))
@@ -143,7 +143,7 @@ func (r *replication) step() {
 	}
 }
 
-// concerned returns the process that cannot handle e while it is stopped; nil for none.
+// concerned returns the process that must run to handle e; nil for none.
 func (r *replication) concerned(e event) *process {
 	switch e.kind {
 	case evArrival:
@@ -164,7 +164,7 @@ func (r *replication) concerned(e event) *process {
 	return nil
 }
 
-// handle dispatches all events but arrivals.
+// handle dispatches all events except arrivals.
 func (r *replication) handle(e event) {
 	switch e.kind {
 	case evPoll:

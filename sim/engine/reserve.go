@@ -6,25 +6,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// reservation is a request that reserves its tokens until its cost is known. The central bucket
-// has its own reservation for the same request, which the same process settles.
+// reservation is a request that reserves its tokens until its cost is known. The central bucket has its own
+// reservation for the same request, which the same process settles.
 type reservation struct {
 	id        int32
-	ofCentral bool // the rest is about the fleet's, but for request, actual, cancelled and life
+	ofCentral bool // a reservation at the central bucket; it uses only request, actual, cancelled and life
 	request   request
 	actual    int64 // final cost in tokens
 	hold      int64 // nanoseconds from the admission until the final cost is known
-	cancelled bool  // it then gives back everything
+	cancelled bool  // it gives back all its tokens at the settlement
 
 	life   int32  // of the process that admitted it
-	entry  *entry // the admitting entry: the key may have another one at the settlement
-	tokens int64  // of the bucket's; 0 for an admission without the store
+	entry  *entry // the admitting entry; the key may have another entry at the settlement
+	tokens int64  // tokens of the bucket; 0 for an admission without the store
 	draw   pool.Draw
-	pooled int64         // of tokens: may go back to the pool
-	open   []audit.Drawn // cancelled: draws that the auditor has not closed yet
+	pooled int64         // part of tokens that may go back to the pool
+	open   []audit.Drawn // if cancelled: admissions that the auditor has not closed yet
 }
 
-// reserve samples the final cost of r, and the time at which it will be known.
+// reserve draws the final cost of r and the time at which it is known.
 func (f *fleet) reserve(r *request) {
 	load, stream := r.p.group.load, &r.p.reservations
 	id, x := f.reservations.take()
@@ -43,7 +43,7 @@ func (f *fleet) reserve(r *request) {
 	}
 }
 
-// reservationOf returns r's reservation; nil if it reserves nothing.
+// reservationOf returns r's reservation; nil if r reserves nothing.
 func (f *fleet) reservationOf(r *request) *reservation {
 	if r.reservation == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (f *fleet) reservationOf(r *request) *reservation {
 	return f.reservations.all[r.reservation-1]
 }
 
-// admit books that e admits r with the tokens that d names: for good, or until r is cancelled.
+// admit records that e admits r with the tokens of d: for good, or until r is cancelled.
 func (e *entry) admit(r *request, d protocol.Decision) {
 	x := e.fleet.reservationOf(r)
 	if x == nil || !x.cancelled {
@@ -62,7 +62,7 @@ func (e *entry) admit(r *request, d protocol.Decision) {
 	x.has(r.n, d)
 }
 
-// has notes the tokens with which x was admitted.
+// has records the tokens with which x was admitted.
 func (x *reservation) has(n int64, d protocol.Decision) {
 	if x != nil {
 		x.tokens, x.draw, x.pooled = n, d.Draw, d.Pooled
@@ -79,7 +79,8 @@ func (x *reservation) begin(e *entry, ok bool) {
 	e.fleet.time.at(e.fleet.time.now+x.hold, evSettle, x.id)
 }
 
-// settle ends x, or puts that off while its process is stopped. A process that has ended has spent all.
+// settle ends x, or postpones that while its process is stopped. A process that has ended has spent all
+// tokens.
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
 	if r.p.life == x.life && r.p.pausedUntil > 0 {
@@ -100,7 +101,7 @@ func (f *fleet) settle(x *reservation) {
 		n := e.client.Charge(e.Now(), more)
 		e.charged, b.charged = e.charged+n, b.charged+n
 		e.Wake(false)
-	case x.tokens == 0: // a fallback took nothing that could come back
+	case x.tokens == 0: // a fallback took no tokens that could come back
 	case x.cancelled:
 		e, pooled := f.entry(p, r.key), x.pooled
 		if e != x.entry {

@@ -1,14 +1,14 @@
-// Package engine simulates a fleet of limiters: its processes, the network between, and Redis,
-// event after event on a virtual clock. A Runner runs a Scenario's replications, each with another
-// seed, and makes a Report of them.
+// Package engine simulates a fleet of limiters, event by event on a virtual clock: its processes, the
+// network, and Redis. A Runner runs a Scenario's replications, each with a seed of its own, and makes a
+// Report of them.
 //
 // Each part owns its data. A replication hands each event to the part that it concerns: demand (requests),
-// fleet (processes and their clocks), entry (one key in one process), network (calls in batches, connections,
-// what is lost or late), redis (shards, queues, faults), and books (decisions, the promise, every token).
+// fleet (processes and their clocks), entry (one key in one process), network (batches of calls, connections,
+// losses and delays), redis (shards, queues, faults), and books (decisions, the promise, every token).
 //
-// A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
-// every stream of random numbers belongs to one entity, and no wall clock is read. Package
-// protocol decides about tokens and package node about calls, as in production; nothing here repeats them.
+// A scenario and a seed give the same Report to the last bit: one goroutine runs a replication, every stream
+// of random numbers belongs to one entity, and no wall clock is read. Package protocol decides about tokens
+// and package node about calls, as in production; this package does not repeat their rules.
 package engine
 
 import (
@@ -26,20 +26,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// ErrInterrupted is wrapped by the error of a run that its context ended. The Report is of the
-// replications that had ended by then.
+// ErrInterrupted is wrapped by the error of a run whose context has ended. The Report covers the replications
+// that had ended by then.
 var ErrInterrupted = errors.New("sim: interrupted")
 
-// Runner runs scenarios. The zero value is a good default. It may be shared between goroutines.
+// Runner runs scenarios. The zero value is a good default. Goroutines may share a Runner.
 type Runner struct {
-	Parallel   int     // replications at one time; below 1 means GOMAXPROCS; the Report is the same
+	Parallel   int     // concurrent replications; below 1 means GOMAXPROCS; it does not change the Report
 	Confidence float64 // of the intervals; 0 means 0.95
-	// Progress is called now and then with the part of all replications that is done, from 0 to 1. It
-	// may be nil. Calls come from any goroutine, one at a time.
+	// Progress is called from time to time with the finished part of all replications, from 0 to 1. It may be
+	// nil. Calls come from any goroutine, one at a time.
 	Progress func(done float64)
 }
 
-// Run simulates s. The error wraps scenario.ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
+// Run simulates s. Its error wraps scenario.ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
 func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, error) {
 	if err := s.Validate(); err != nil {
 		return report.Report{}, err
@@ -58,8 +58,8 @@ func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, er
 	return sum, err
 }
 
-// replicate runs the replications, some at a time, and returns those that ended, in their order.
-// The error is the first that there was.
+// replicate runs the replications, up to Parallel at a time, and returns those that ended, in their order.
+// The error is the first one that occurred.
 func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []report.Outcome, err error) {
 	all := make([]*report.Outcome, s.Reps)
 	var mu sync.Mutex
@@ -98,10 +98,10 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 	return ended, err
 }
 
-// interruptedEvery is how many events pass between two looks at the context and two reports of progress.
+// interruptedEvery is how many events pass between two checks of the context and two reports of progress.
 const interruptedEvery = 1 << 16
 
-// replicateOnce runs one replication. A panic of the code under test names the replication.
+// replicateOnce runs one replication. A panic of the code under test reports its scenario and seed.
 func replicateOnce(
 	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
 ) (*report.Outcome, error) {
