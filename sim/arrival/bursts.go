@@ -8,21 +8,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// bursts is scenario.Pareto: bursts come at Poisson moments, the requests of one at one instant. Their
-// number is a Pareto variable of shape Alpha and mean Burst, rounded up with the probability of its
-// fraction, which keeps the mean. Where Burst is below Alpha/(Alpha-1), some bursts have no request.
+// bursts is scenario.Pareto: bursts come at Poisson times, and all requests of a burst at one time. Their
+// number is a Pareto variable with shape Alpha and mean Burst. It is rounded up with the probability of its
+// fraction, which keeps the mean. If Burst is below Alpha/(Alpha-1), some bursts have no request.
 type bursts struct {
 	stream       *random.Stream
 	gap          float64 // between bursts
 	least, alpha float64
 	at, end      float64
-	left         int64 // requests of the burst at at
+	left         int64 // remaining requests of the burst at the time at
 }
 
 func newBursts(s Source) *bursts {
 	return &bursts{
 		stream: s.Stream, gap: float64(s.gap() * s.Workload.Burst), alpha: s.Workload.Alpha,
-		least: float64(s.Workload.Burst * (s.Workload.Alpha - 1) / s.Workload.Alpha), // so that Burst is the mean
+		least: float64(s.Workload.Burst * (s.Workload.Alpha - 1) / s.Workload.Alpha), // makes Burst the mean
 		at:    float64(s.Start), end: float64(s.Duration),
 	}
 }
@@ -41,21 +41,22 @@ func (a *bursts) Next(now int64) int64 {
 	return moment(a.at, now)
 }
 
-// streamVolleys names the random stream of what the volleys of all processes have in common. The
-// streams of the engine have small numbers.
+// streamVolleys identifies the random stream that the volleys of all processes share. The streams of the
+// engine have small numbers.
 const streamVolleys uint64 = 1 << 32
 
-// volleys is scenario.Sync: at every multiple of Every, 0 included, all processes send the requests of that
-// time. They are spread evenly over Within, from that moment on, or of scenario.Boundary around it.
+// volleys is scenario.Sync: at every multiple of Every, including 0, all processes send the requests of one
+// interval. These are spread evenly over Within, starting at the multiple, or for scenario.Boundary centred
+// on it.
 type volleys struct {
 	every, within int64
-	ahead         int64   // by which a volley begins before its moment
+	ahead         int64   // time by which a volley begins before its multiple
 	size          float64 // mean requests in a volley
 	carry         float64
 	end           int64
 
-	n          int64 // of the volley
-	sent, many int64 // of its requests
+	n          int64 // number of the volley
+	sent, many int64 // number of its requests sent, and in all
 }
 
 func newVolleys(s Source) *volleys {
@@ -64,8 +65,8 @@ func newVolleys(s Source) *volleys {
 		a.ahead = a.within / 2
 	}
 	a.size = float64(s.Rate * float64(s.Workload.Every) / 1e9)
-	// A process with half a request in a volley sends one in every other volley. The processes begin
-	// with evenly spread fractions, so that the volleys of the fleet are alike.
+	// A process with half a request per volley sends one in every other volley. The processes start with
+	// evenly spread fractions, so that the volleys of the fleet are equal in size.
 	common := random.New(s.Common, streamVolleys)
 	a.carry = float64(s.Index)/float64(s.Of) + common.Float64()
 	a.begin((s.Start + a.ahead) / a.every)
@@ -73,14 +74,14 @@ func newVolleys(s Source) *volleys {
 	return a
 }
 
-// begin goes to the n-th volley.
+// begin starts the n-th volley.
 func (a *volleys) begin(n int64) {
 	before := math.Floor(float64(float64(n)*a.size) + a.carry)
 	after := math.Floor(float64(float64(n+1)*a.size) + a.carry)
 	a.n, a.sent, a.many = n, 0, int64(after-before)
 }
 
-// moment is when the i-th request of the volley comes.
+// moment returns the time of the i-th request of the volley.
 func (a *volleys) moment(i int64) int64 {
 	return a.n*a.every - a.ahead + int64(float64(a.within)*(float64(i)/float64(a.many)))
 }

@@ -10,7 +10,7 @@ import (
 type poisson struct {
 	stream *random.Stream
 	gap    float64 // mean, ns
-	at     float64 // with its fraction, or a rate near 1/ns would be wrong
+	at     float64 // with its fraction: without, a rate near 1/ns would be wrong
 }
 
 // Next implements Stream.
@@ -19,14 +19,14 @@ func (a *poisson) Next(now int64) int64 {
 	return moment(a.at, now)
 }
 
-// onOff is scenario.OnOff: a Poisson process that is interrupted. The rest of an exponential time
-// is distributed like a whole one, so it is drawn anew wherever the rate changes, and at the start.
+// onOff is scenario.OnOff: an interrupted Poisson process. The remainder of an exponential time has the same
+// distribution as the whole, so it is drawn again at every change of the rate, and at the start.
 type onOff struct {
 	stream  *random.Stream
 	gap     float64 // while on
 	on, off float64 // mean lengths
 	at      float64
-	until   float64 // when on ends; at lies in it
+	until   float64 // end of the on phase that contains at
 	end     float64
 }
 
@@ -58,7 +58,7 @@ func (a *onOff) Next(now int64) int64 {
 }
 
 // diurnal is scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has length Period and
-// begins at 0. Requests of the highest rate are drawn, of which some are dropped (Lewis and Shedler, 1979).
+// starts at 0. Requests are drawn at the highest rate, and some are dropped (Lewis and Shedler, 1979).
 type diurnal struct {
 	stream        *random.Stream
 	gap           float64 // at the highest rate

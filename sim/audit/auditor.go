@@ -5,36 +5,36 @@ import (
 	"slices"
 )
 
-// An Auditor holds every admission to the keys of one limiter against the bounds of each key, over
-// all windows. A token counts at the moment at which it left a pool, or at which the bucket granted
-// it to a request that waited, but not if that request was denied in the end.
+// An Auditor compares the admissions for the keys of one limiter with the bounds of each key, over all
+// windows. A token counts from the time at which it left a pool, or at which the bucket granted it to a
+// waiting request, unless that request was denied in the end.
 //
-// Times are in nanoseconds, and never decrease for one key. One goroutine at a time.
+// Times are in nanoseconds, and never decrease for one key. Only one goroutine may use it at a time.
 type Auditor struct {
 	bounds   []Bound
 	meters   []*Meter   // of key k and bound i at k*len(bounds)+i; nil before the first admission
-	backlogs []*backlog // of each key; nil where nothing was ever drawn for a request that waited
-	clocks   []int64    // of each key: the server's clock as Clock has told it; nil before
+	backlogs []*backlog // of each key; nil if no tokens were drawn for a waiting request
+	clocks   []int64    // of each key: the server's clock as last passed to Clock; nil before
 	admitted int64
 }
 
-// Drawn is N tokens of one draw whose fate is open.
+// Drawn is N tokens of one draw that are not yet known to be admitted.
 type Drawn struct {
 	draw draw
 	N    int64
 }
 
-// Part is n of d's tokens.
+// Part returns n of d's tokens.
 func (d Drawn) Part(n int64) Drawn { return Drawn{d.draw, n} }
 
-// NewAuditor returns an Auditor of that number of keys, each with all these bounds.
+// NewAuditor returns an Auditor for that many keys, each with all these bounds.
 func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
 
-// Clock says that the bucket of key has looked at its server's clock. Calendars go by the auditor's
-// times, or from the first call of Clock on by these: for servers whose clocks are set. A bucket's
-// clock is never set back.
+// Clock records that the bucket of key has read its server's clock. Calendars use these times from the first
+// call on, and the auditor's times before: this serves servers whose clocks are set. A bucket's clock is
+// never set back.
 func (a *Auditor) Clock(key int32, server int64) {
 	if a.clocks == nil {
 		a.clocks = slices.Repeat([]int64{math.MinInt64}, len(a.backlogs))
@@ -42,8 +42,8 @@ func (a *Auditor) Clock(key int32, server int64) {
 	a.clocks[key] = max(a.clocks[key], server)
 }
 
-// times are the one to audit by, and the server's. A bucket counts in microseconds, so two
-// admissions within one are simultaneous to it.
+// times returns the time for the audit, and the server's. A bucket counts in microseconds, so two admissions
+// within one microsecond are simultaneous for it.
 func (a *Auditor) times(now int64, key int32) (at, server int64) {
 	at = now / 1000 * 1000
 	if a.clocks == nil {
@@ -62,11 +62,11 @@ func (a *Auditor) Admit(now int64, key int32, n int64) {
 	a.count(at, server, key, n)
 }
 
-// Refund books n tokens that the bucket credits now: a new permit.
+// Refund books n tokens that the bucket credits now, each of which is a new permit.
 func (a *Auditor) Refund(now int64, key int32, n int64) { a.book(now, key, 0, n) }
 
-// Charge books n tokens that were used without a permit, and that the bucket is told of now. Until
-// as many have flowed in, or have left the window, they are owed, and allowed beyond the bounds.
+// Charge books n tokens that were used without a permit and are reported to the bucket now. They are owed,
+// and allowed beyond the bounds, until as many have flowed in or have left the window.
 func (a *Auditor) Charge(now int64, key int32, n int64) { a.book(now, key, n, 0) }
 
 func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
@@ -80,7 +80,7 @@ func (a *Auditor) book(now int64, key int32, charged, refunded int64) {
 	a.settle(key, moment{at: at, server: server, charged: charged, refunded: refunded})
 }
 
-// Open books n tokens that are drawn now for a request that waits.
+// Open books n tokens that are drawn now for a waiting request.
 func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	if n == 0 {
 		return Drawn{}
@@ -92,7 +92,7 @@ func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	return Drawn{a.backlogs[key].open(at, server, n), n}
 }
 
-// Close says whether tokens that were drawn have been admitted.
+// Close says whether drawn tokens were admitted.
 func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 	for _, d := range all {
 		if d.N > 0 {
@@ -102,7 +102,7 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 	}
 }
 
-// pass shows the meters of key what is certain.
+// pass shows the meters of key the moments that are certain.
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].next(); ok; m, ok = a.backlogs[key].next() {
 		if m.refunded == 0 && m.charged == 0 {
@@ -128,7 +128,7 @@ func (a *Auditor) count(at, server int64, key int32, n int64) {
 	}
 }
 
-// settle counts all that happened at m.
+// settle counts all events of the moment m.
 func (a *Auditor) settle(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
@@ -149,8 +149,7 @@ func (a *Auditor) meter(key int32, i int) *Meter {
 	return *m
 }
 
-// End counts open tokens as admitted, because their requests may still be admitted. It returns how many
-// tokens that is.
+// End counts open tokens as admitted, because their requests may still be admitted. It returns their number.
 func (a *Auditor) End() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {
@@ -161,10 +160,10 @@ func (a *Auditor) End() (open int64) {
 	return open
 }
 
-// Admitted is how many tokens the verdict is about.
+// Admitted returns the number of tokens that the audit covers.
 func (a *Auditor) Admitted() int64 { return a.admitted }
 
-// ExceededBy is by how many tokens the worst window of all exceeds its bound.
+// ExceededBy returns by how many tokens the worst window of all exceeds its bound.
 func (a *Auditor) ExceededBy() int64 {
 	worst := int64(0)
 	for _, m := range a.meters {
@@ -175,30 +174,30 @@ func (a *Auditor) ExceededBy() int64 {
 	return worst
 }
 
-// backlog keeps admissions in the order of their moments while it is open whether some of them are
-// any: tokens drawn for a request that waits count from the moment of the draw if the request is
-// admitted, and not at all if it gives up. Later admissions wait behind them.
+// backlog keeps admissions in order of time while some are uncertain: tokens drawn for a waiting request
+// count from the time of the draw if the request is admitted, and not at all if it gives up. Later admissions
+// wait behind them.
 type backlog struct {
 	line []moment
 	head int
-	gone int64 // moments that have left the line
+	gone int64 // number of moments that have left the line
 }
 
-// moment sums up one time, without the order of its events.
+// moment sums up the events of one time, without their order.
 type moment struct{ at, server, admitted, open, refunded, charged int64 }
 
-// draw names the tokens that were drawn at one moment. The zero value names none.
+// draw identifies the tokens drawn at one moment. The zero value identifies none.
 type draw int64
 
 func (b *backlog) empty() bool { return b.head == len(b.line) }
 
-// open puts n tokens in line whose fate is open. Moments come in order of time.
+// open puts n open tokens in line. Their times must not decrease.
 func (b *backlog) open(at, server, n int64) draw {
 	b.last(at, server).open += n
 	return draw(b.gone + int64(len(b.line)-b.head))
 }
 
-// last is the moment at, which is the last one in line.
+// last returns the moment at the end of the line, which is that of at and server.
 func (b *backlog) last(at, server int64) *moment {
 	if n := len(b.line); n > b.head && b.line[n-1].at == at && b.line[n-1].server == server {
 		return &b.line[n-1]
@@ -211,7 +210,7 @@ func (b *backlog) last(at, server int64) *moment {
 	return &b.line[len(b.line)-1]
 }
 
-// close decides about n open tokens of d. It panics if fewer are open.
+// close settles n open tokens of d. It panics if fewer are open.
 func (b *backlog) close(d draw, n int64, admitted bool) {
 	i := int64(d) - b.gone - 1
 	if n < 0 || i < 0 || i >= int64(len(b.line)-b.head) || b.line[b.head+int(i)].open < n {
@@ -224,7 +223,8 @@ func (b *backlog) close(d draw, n int64, admitted bool) {
 	}
 }
 
-// next takes the first moment off the line; false while something of it is open, or where there is none.
+// next takes the first moment off the line. It returns false if the line is empty or tokens of that moment
+// are open.
 func (b *backlog) next() (m moment, ok bool) {
 	if b.empty() || b.line[b.head].open > 0 {
 		return moment{}, false
@@ -235,7 +235,7 @@ func (b *backlog) next() (m moment, ok bool) {
 	return m, true
 }
 
-// admitOpen closes all open tokens as admitted, and returns how many there were.
+// admitOpen closes all open tokens as admitted, and returns their number.
 func (b *backlog) admitOpen() (n int64) {
 	for i := range b.line[b.head:] {
 		m := &b.line[b.head+i]

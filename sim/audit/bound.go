@@ -1,13 +1,13 @@
-// Package audit decides whether a record of admissions kept the promise of a rate limit:
+// Package audit decides whether a record of admissions keeps the promise of a rate limit:
 //
 //	admitted(t, t+w] <= Burst + Overcommit + Tokens/Per * w        for every t and w            (1)
 //	admitted(t, t+Per] <= Tokens + Overcommit                      for every t                  (2)
 //	admitted[k*Per+Offset, (k+1)*Per+Offset) <= Tokens + Overcommit        for every k          (3)
 //
-// (1) is a token bucket's, (2) that of a sliding window, (3) that of a calendar's periods. [Worst]
-// takes a finished record, in any order, whose times are known only to an interval. [Meter] takes exact
-// times one by one and costs a few nanoseconds each. [Auditor] has meters for many keys and bounds. All
-// judge in integers without rounding: an excess of a single token is found, and none is invented.
+// (1) is the promise of a token bucket, (2) of a sliding window, (3) of a calendar's periods. [Worst] takes a
+// finished record, in any order, whose times are known only to an interval. [Meter] takes exact times one by
+// one and costs a few nanoseconds each. [Auditor] has meters for many keys and bounds. All compute in
+// integers without rounding: they find an excess of a single token and never report a false one.
 package audit
 
 import (
@@ -21,34 +21,33 @@ import (
 )
 
 var (
-	// ErrBound is wrapped by every complaint about a Bound.
+	// ErrBound is wrapped by every error about a Bound.
 	ErrBound = errors.New("audit: invalid bound")
-	// ErrSpan is wrapped by every complaint about a record of admissions.
+	// ErrSpan is wrapped by every error about a record of admissions.
 	ErrSpan = errors.New("audit: invalid span")
 )
 
-// A Bound is the right-hand side of (1), (2) or (3): Of makes that of a limit.
+// A Bound is the right-hand side of (1), (2) or (3). Of returns that of a limit.
 //
-// Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits
-// read 0 as "same as Tokens" resolves that first. The zero Bound is invalid, because its Per is 0.
+// Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits use 0 for
+// "same as Tokens" must replace it first. The zero Bound is invalid, because its Per is 0.
 type Bound struct {
-	Tokens     int64         // tokens that flow in per Per, or that a window holds; 0 or more
+	Tokens     int64         // tokens that flow in during Per, or that a window holds; 0 or more
 	Per        time.Duration // positive
-	Burst      int64         // tokens; 0 or more; means nothing to a window
-	Overcommit int64         // on top of Burst, or of a window's Tokens; 0 or more, the sum at most MaxInt64
+	Burst      int64         // tokens; 0 or more; ignored for a window
+	Overcommit int64         // in addition to Burst, or to a window's Tokens; 0 or more, the sum at most MaxInt64
 	Kind       lease.Kind
-	Offset     time.Duration // calendar: where a period begins, on the clock of what is audited
+	Offset     time.Duration // for a calendar: the start of a period, by the clock of the record
 }
 
-// Of returns the bound that l promises, with that overcommit. A calendar's admissions have to be
-// recorded by the server's clock, in nanoseconds since 1970.
+// Of returns the bound that l promises, with that overcommit. The record for a calendar must use the server's
+// clock, in nanoseconds since 1970.
 func Of(l lease.Limit, overcommit int64) Bound {
 	return Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
 		Kind: l.Kind, Offset: l.Offset}
 }
 
-// Validate returns nil, or every violation at once, each with its value and its limit. The error
-// wraps ErrBound.
+// Validate returns every violation in one error that wraps ErrBound, each with its value and its limit.
 func (b Bound) Validate() error {
 	var faults []error
 	complain := func(format string, args ...any) {
@@ -86,7 +85,7 @@ func (b Bound) Validate() error {
 	return fmt.Errorf("%w %+v: %w", ErrBound, b, errors.Join(faults...))
 }
 
-// ceiling is the part of the bound that does not grow with the window, in tokens.
+// ceiling returns the part of the bound that does not grow with the window's length, in tokens.
 func (b Bound) ceiling() int64 {
 	if b.windowed() {
 		return b.Tokens + b.Overcommit
@@ -94,10 +93,10 @@ func (b Bound) ceiling() int64 {
 	return b.Burst + b.Overcommit
 }
 
-// rate is tokens that flow in every nanos.
+// rate is the number of tokens that flow in every nanos.
 type rate struct{ tokens, nanos uint64 }
 
-// rate is 0 for a window: nothing flows in while it lasts.
+// rate returns the inflow; 0 for a window, into which nothing flows while it lasts.
 func (b Bound) rate() rate {
 	if b.windowed() {
 		return rate{0, uint64(b.Per)}
@@ -105,7 +104,8 @@ func (b Bound) rate() rate {
 	return rate{uint64(b.Tokens), uint64(b.Per)}
 }
 
-// wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds it.
+// wholeTokens returns floor(rate * w), clamped to MaxInt64. The clamp changes no verdict, as no count exceeds
+// it.
 func (r rate) wholeTokens(w uint64) int64 {
 	hi, lo := bits.Mul64(r.tokens, w)
 	if hi >= r.nanos {
@@ -115,7 +115,7 @@ func (r rate) wholeTokens(w uint64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// covers reports whether tokens >= rate*nanos. Either argument may be negative: two windows are
+// covers reports whether tokens >= rate*nanos. Either argument may be negative, because two windows are
 // compared by their difference.
 func (r rate) covers(tokens, nanos int64) bool {
 	switch {
@@ -130,22 +130,22 @@ func (r rate) covers(tokens, nanos int64) bool {
 	}
 }
 
-// exceeds reports a*b > c*d, exactly.
+// exceeds reports whether a*b > c*d, exactly.
 func exceeds(a, b, c, d uint64) bool {
 	h1, l1 := bits.Mul64(a, b)
 	h2, l2 := bits.Mul64(c, d)
 	return h1 > h2 || h1 == h2 && l1 > l2
 }
 
-// magnitude is |x| for a negative x. Wrapping makes it right for MinInt64 too.
+// magnitude returns |x| for a negative x, including MinInt64.
 func magnitude(x int64) uint64 { return -uint64(x) }
 
-// judge measures one window against the bound; admitted counts the tokens that were certainly admitted
-// in [from, to].
+// judge compares one window with the bound; admitted is the number of tokens certainly admitted in [from,
+// to].
 func (b Bound) judge(r rate, from, to, admitted int64) Window {
 	length := uint64(to) - uint64(from) // right in two's complement
 	flow := r.wholeTokens(length)
-	// The excess rounds up because flow rounds down. The order of subtraction keeps it from wrapping.
+	// The excess rounds up because flow rounds down. The order of subtraction prevents overflow.
 	over := int64(0)
 	if rest := admitted - b.ceiling(); rest > flow {
 		over = rest - flow

@@ -2,24 +2,24 @@ package audit
 
 import "github.com/yuzhi-go/yuzhi/lease"
 
-// A kind of window is one file here: kind_sliding.go and kind_calendar.go. Token buckets are what a Meter and
-// Worst count by themselves.
+// Each kind of window is one file here: kind_sliding.go and kind_calendar.go. A Meter and Worst count token
+// buckets themselves.
 
-// kinds are the kinds of limits; nil for a token bucket.
+// kinds has the implementation of each lease.Kind; nil for a token bucket.
 var kinds = [...]kind{lease.KindBucket: nil, lease.KindSliding: sliding{}, lease.KindCalendar: calendar{}}
 
-// kind says which moments a window holds.
+// kind says which times belong to one window.
 type kind interface {
 	// byServer reports whether admissions count by the server's clock.
 	byServer() bool
-	// place is where a moment is on an axis on which every window is as long as length says.
+	// place maps a time to an axis on which every window has the length that length returns.
 	place(b Bound, at int64) int64
 	length(b Bound) uint64
-	// begin is the first moment of the longest window that ends at e; after e if it would wrap.
+	// begin returns the first time of the longest window that ends at e; a time after e means overflow.
 	begin(b Bound, e int64) int64
 }
 
 func (b Bound) windowed() bool { return kinds[b.Kind] != nil }
 
-// byServer reports whether admissions of b have to be recorded by the server's clock.
+// byServer reports whether the record for b must use the server's clock.
 func (b Bound) byServer() bool { return b.windowed() && kinds[b.Kind].byServer() }

@@ -1,11 +1,11 @@
 package audit
 
-// calendar counts a period as a window of length 1 on an axis of the periods' numbers.
+// calendar treats a period as a window of length 1 on an axis of period numbers.
 type calendar struct{}
 
 func (calendar) byServer() bool { return true }
 
-// place is the number of the period that holds a time.
+// place returns the number of the period that holds a time.
 func (calendar) place(b Bound, at int64) int64 {
 	k, into := at/int64(b.Per), at%int64(b.Per)
 	if into < 0 {

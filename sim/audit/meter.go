@@ -8,26 +8,25 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 )
 
-// A Meter audits admissions as they happen, when each moment is known exactly: in a simulator, or
-// behind one lock. It keeps a leaky bucket
+// A Meter audits admissions as they happen, if each time is known exactly: in a simulator, or behind one
+// lock. It keeps a leaky bucket
 //
 //	X = max(0, X - R*dt) + n
 //
-// and the highest X it has seen. X after an admission is the largest count - R*(e-s) over all
-// windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
-// so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
+// and the highest X so far. X after an admission is the largest count - R*(e-s) over all windows that end
+// there: unrolled, the recursion is a sum since the bucket was last empty. So the promise (1) holds for every
+// window if and only if X never exceeds Burst + Overcommit.
 //
 // A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X. The
-// bucket takes them back from what flows in; until then they are owed, and may be beyond the bound. So
-// a second leaky bucket holds what is owed, charges less refunds, and X - owed must not exceed Burst +
-// Overcommit.
+// bucket recovers them from the inflow; until then they are owed and may exceed the bound. So a second leaky
+// bucket holds the owed tokens, charges less refunds, and X - owed must not exceed Burst + Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/Per tokens. For a window or a calendar X counts its
-// tokens, see windows.go. Make one with NewMeter. One goroutine at a time.
+// X is an exact 128-bit integer in units of 1/Per tokens. For a window or a calendar X counts its tokens, see
+// windows.go. NewMeter makes a Meter. Only one goroutine may use it at a time.
 type Meter struct {
 	bound   Bound
 	rate    rate
-	last    int64 // when level and owed were brought up to date
+	last    int64 // time of the last update of level and owed
 	level   exact.Uint128
 	owed    exact.Uint128
 	peak    exact.Uint128
@@ -35,7 +34,7 @@ type Meter struct {
 	window  *window // nil for a token bucket
 }
 
-// NewMeter returns a Meter that has seen nothing. It panics if b.Validate fails.
+// NewMeter returns a Meter without admissions. It panics if b.Validate fails.
 func NewMeter(b Bound) *Meter {
 	if err := b.Validate(); err != nil {
 		panic(err)
@@ -43,8 +42,8 @@ func NewMeter(b Bound) *Meter {
 	return &Meter{bound: b, rate: b.rate(), window: newWindow(b)}
 }
 
-// Admit records that n tokens were admitted at a moment in nanoseconds, on any one clock. It panics if n is
-// negative or at lies before an earlier call's: an audit of a record in disorder would mean nothing.
+// Admit records that n tokens were admitted at a time in nanoseconds, on any single clock. It panics if n is
+// negative or at is before an earlier call's, because the audit of a disordered record is meaningless.
 func (m *Meter) Admit(at, n int64) {
 	if m.isMisused(at, n) {
 		m.misused(at, n)
@@ -61,7 +60,7 @@ func (m *Meter) Admit(at, n int64) {
 		m.Net(at, n, 0, 0)
 		return
 	}
-	// This is Net, and is spelt out because every simulated admission comes here.
+	// This repeats Net for speed: every simulated admission comes here.
 	m.level = m.level.Minus(exact.Product(m.rate.tokens, uint64(at)-uint64(m.last)))
 	m.started, m.last = true, at
 	m.level = m.level.Plus(exact.Product(uint64(n), m.rate.nanos))
@@ -70,8 +69,8 @@ func (m *Meter) Admit(at, n int64) {
 	}
 }
 
-// Net records the tokens admitted, charged and refunded at one moment. Their order is unknown: the one
-// that exceeds the bound least counts. It panics as Admit does.
+// Net records the tokens admitted, charged and refunded at one time. Their order is unknown; the order with
+// the smallest excess counts. It panics as Admit does.
 func (m *Meter) Net(at, n, charged, refunded int64) {
 	if least := min(n, charged, refunded); m.isMisused(at, least) {
 		m.misused(at, least)
@@ -95,7 +94,7 @@ func (m *Meter) isMisused(at, n int64) bool {
 	return n < 0 || m.rate.nanos == 0 || m.started && at < m.last
 }
 
-// misused is out of line to keep Admit small.
+// misused is a separate function to keep Admit small.
 func (m *Meter) misused(at, n int64) {
 	switch {
 	case m.rate.nanos == 0:
@@ -107,8 +106,8 @@ func (m *Meter) misused(at, n int64) {
 	}
 }
 
-// peakTokens is the highest level so far, rounded up: the smallest Burst + Overcommit that would
-// have sufficed. It is clamped to MaxInt64.
+// peakTokens returns the highest level so far, rounded up: the smallest sufficient Burst + Overcommit. It is
+// clamped to MaxInt64.
 func (m *Meter) peakTokens() int64 {
 	if m.window != nil {
 		return m.window.peak
@@ -126,6 +125,6 @@ func (m *Meter) peakTokens() int64 {
 	return int64(whole)
 }
 
-// ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0
-// while the promise holds.
+// ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0 while the
+// promise holds.
 func (m *Meter) ExceededBy() int64 { return max(0, m.peakTokens()-m.bound.ceiling()) }

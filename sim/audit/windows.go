@@ -4,17 +4,17 @@ import (
 	"math"
 )
 
-// window is the Meter of a limit that is a window.
+// window is the Meter of a windowed limit.
 //
-// Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does not make
-// room before it, nor after the window that it lies in. A charge is owed while the window holds it.
+// Refunds and charges count as in a bucket. A refund is a new permit from its own time on: it makes no room
+// in earlier windows, nor after the window that holds it. A charge is owed while the window holds it.
 type window struct {
 	bound      Bound
 	used, owed run
 	peak       int64
 }
 
-// newWindow is nil for a token bucket.
+// newWindow returns nil for a token bucket.
 func newWindow(b Bound) *window {
 	if !b.windowed() {
 		return nil
@@ -23,7 +23,7 @@ func newWindow(b Bound) *window {
 	return &window{bound: b, used: run{length: length}, owed: run{length: length}}
 }
 
-// net is Meter.Net. The bound is about the most used in any window that ends now, less the most owed.
+// net is Meter.Net. The bound applies to the largest use in any window that ends now, less the largest debt.
 func (w *window) net(at, n, charged, refunded int64) {
 	at = kinds[w.bound.Kind].place(w.bound, at)
 	w.used.add(at, n+charged-refunded)
@@ -34,12 +34,11 @@ func (w *window) net(at, n, charged, refunded int64) {
 	w.peak = max(w.peak, w.used.most()-w.owed.most())
 }
 
-// run finds the largest sum of what was counted in (s, now], over all s from now-length on: where
-// nothing is ever negative, that of the longest such interval.
+// run finds the largest sum of the counts in (s, now] over all s since now-length. Without negative counts
+// that is the sum of the longest such interval.
 //
-// sum(s, now] is the sum of all, less the sum of all until s. So the run keeps what that was, as a
-// queue that rises: what was larger, and was so earlier, is never again the best beginning. Sums
-// may wrap; their differences do not.
+// sum(s, now] is the total less the total until s. So the run keeps the totals in a rising queue: an earlier,
+// larger total can never again be the best start. Totals may overflow; their differences do not.
 type run struct {
 	length uint64
 	sum    int64
@@ -47,7 +46,7 @@ type run struct {
 	head   int
 }
 
-// point is the sum of all counts until a time.
+// point is the total of all counts until a time.
 type point struct{ until, sum int64 }
 
 // add counts n, which may be negative, at a time that never decreases.
@@ -58,7 +57,7 @@ func (r *run) add(at, n int64) {
 	for len(r.line) > r.head && r.line[len(r.line)-1].sum-r.sum >= 0 {
 		r.line = r.line[:len(r.line)-1]
 	}
-	// Where the last one lasted until now too, it is the better beginning for as long.
+	// If the last point has the same time, it is the better start for as long.
 	if last := len(r.line) - 1; last < r.head || r.line[last].until != at {
 		if r.head > 64 && r.head > len(r.line)/2 {
 			r.line = r.line[:copy(r.line, r.line[r.head:])]
@@ -69,7 +68,7 @@ func (r *run) add(at, n int64) {
 	r.sum += n
 }
 
-// most is the largest sum at the time of the last add; 0 at least, that of no time.
+// most returns the largest sum at the time of the last add; at least 0, the sum of an empty interval.
 func (r *run) most() int64 {
 	if r.line == nil {
 		return 0
@@ -77,8 +76,9 @@ func (r *run) most() int64 {
 	return max(0, r.sum-r.line[r.head].sum)
 }
 
-// worstWindow is Worst of a window, for spans in order of Before, and their positions
-// in order of After. A window that ends at e counts spans that begin at or after a time that rises with e.
+// worstWindow is Worst for a windowed limit. starts has the spans in order of Before, and ends their
+// positions in order of After. A window that ends at e counts the spans that begin at or after a time that
+// rises with e.
 func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	counted := make([]bool, len(starts))
 	first, sum, worst := 0, int64(0), Window{}
@@ -89,7 +89,7 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 				sum -= starts[first].N
 			}
 		}
-		if i >= first { // else i itself is longer than a window
+		if i >= first { // otherwise i itself is longer than a window
 			counted[i], sum = true, sum+starts[i].N
 		}
 		if k+1 < len(ends) && starts[ends[k+1]].After == e {
@@ -105,11 +105,11 @@ func (b Bound) worstWindow(starts []Span, ends []int) Window {
 	return b.judge(b.rate(), worst.From, worst.To, worst.Admitted)
 }
 
-// begin is the first moment of the longest window that ends at e.
+// begin returns the first time of the longest window that ends at e.
 func (b Bound) begin(e int64) int64 {
 	from := kinds[b.Kind].begin(b, e)
 	if from > e {
-		return math.MinInt64 // it wrapped
+		return math.MinInt64 // overflow
 	}
 	return from
 }

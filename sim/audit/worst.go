@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// A Span is one admission of N tokens that happened at some unknown moment in [Before, After].
-// Times are nanoseconds on any one clock, and may be negative.
+// A Span is one admission of N tokens at an unknown time in [Before, After]. Times are nanoseconds on any
+// single clock, and may be negative.
 type Span struct {
 	Before, After int64
 	N             int64
 }
 
-// A Window is a closed interval of time and what was admitted in it.
+// A Window is a closed interval of time and the tokens admitted in it.
 type Window struct {
 	From, To   int64   // ns, on the clock of the spans
-	Admitted   int64   // tokens that certainly were admitted in [From, To]
+	Admitted   int64   // tokens certainly admitted in [From, To]
 	Bound      float64 // Burst + Overcommit + R*(To-From) in tokens, rounded: for display only
-	ExceededBy int64   // tokens beyond the bound, rounded up; 0 when the bound holds
+	ExceededBy int64   // tokens beyond the bound, rounded up; 0 if the bound holds
 }
 
 // Worst returns the window that maximises
@@ -28,18 +28,18 @@ type Window struct {
 //	count(s, e) - R*(e-s) - (Burst + Overcommit)
 //	count(s, e) = sum of N with Before >= s and After <= e
 //
-// over all s <= e; for a sliding window over those of its length alone, for a calendar over its
-// periods. It counts only what certainly lies inside, so an excess is proof: no choice of moments
-// within the spans keeps the promise. Wide spans hide an excess.
+// over all s <= e; for a sliding window only over windows of its length, for a calendar over its periods. It
+// counts only spans that certainly lie inside, so an excess is proof: no choice of times within the spans
+// keeps the promise. Wide spans can hide an excess.
 //
 // A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for
 // every d > 0.
 //
-// Of equally bad windows it returns the first to end, and of those the longest. It returns the zero
-// Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an
-// invalid bound, on a span with After < Before or N < 0, and when the sum of N or the time covered
-// does not fit an int64; within those limits every verdict is exact. It costs O(n log n) time and
-// about 100 bytes per span in addition to the argument, which it does not modify.
+// Of equally bad windows it returns the first to end, and of those the longest. It returns the zero Window if
+// nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, for an invalid bound, for a
+// span with After < Before or N < 0, and if the sum of N or the covered time overflows an int64; within those
+// limits every verdict is exact. It needs O(n log n) time and about 100 bytes per span in addition to the
+// argument, which it does not modify.
 func Worst(spans []Span, l Bound) (Window, error) {
 	if err := l.Validate(); err != nil {
 		return Window{}, err
@@ -49,7 +49,7 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		return Window{}, err
 	}
 	slices.SortFunc(starts, func(a, b Span) int { return cmp.Compare(a.Before, b.Before) })
-	ends := make([]int, len(starts)) // positions in starts, by After
+	ends := make([]int, len(starts)) // positions in starts, ordered by After
 	for i := range ends {
 		ends[i] = i
 	}
@@ -58,9 +58,9 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		return l.worstWindow(starts, ends), nil
 	}
 
-	// Some best window ends at the After of a span inside it, and starts at the Before of one: moving
-	// its ends there keeps the count and shortens the window. So the sweep takes e through the Afters,
-	// and the tree chooses s among the spans counted so far.
+	// Some worst window starts at the Before of a span inside it and ends at the After of one: moving its
+	// ends there keeps the count and shortens it. So the loop moves the end through the Afters, and the tree
+	// chooses the start among the spans counted so far.
 	r := l.rate()
 	t := newTree(len(starts), r)
 	var worst Window
@@ -68,7 +68,7 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		now := starts[i].After
 		t.count(i, starts[i])
 		if k+1 < len(ends) && starts[ends[k+1]].After == now {
-			continue // more spans end at this very moment: the window must hold all of them
+			continue // the window must hold all spans that end at this time
 		}
 		best := t.best()
 		length := now - best.from
@@ -79,7 +79,7 @@ func Worst(spans []Span, l Bound) (Window, error) {
 	return l.judge(r, worst.From, worst.To, worst.Admitted), nil
 }
 
-// admissions copies the spans that admitted something, having checked what exactness rests on.
+// admissions copies the spans with admissions, and checks the conditions for exact results.
 func admissions(spans []Span) ([]Span, error) {
 	kept := make([]Span, 0, len(spans))
 	first, last, sum := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
@@ -99,7 +99,7 @@ func admissions(spans []Span) ([]Span, error) {
 		sum += s.N
 		first, last = min(first, s.Before), max(last, s.After)
 	}
-	// The sign of last-first tells a wrapped difference, because last >= first.
+	// A negative last-first means overflow, because last >= first.
 	if len(kept) > 0 && last-first < 0 {
 		return nil, fmt.Errorf("%w: the spans cover [%d, %d], more than %d ns",
 			ErrSpan, first, last, int64(math.MaxInt64))
@@ -107,24 +107,24 @@ func admissions(spans []Span) ([]Span, error) {
 	return kept, nil
 }
 
-// tree answers, for a moving end of the window, which start gathers the most tokens net of what flowed in.
+// tree finds, for a moving end of the window, the start with the most tokens net of the inflow.
 //
-// It is a segment tree over the spans in order of Before. A textbook node holds the best value of
-// sum(N at positions >= p) + R*Before[p]; this one holds the two parts of that value, so that nothing
-// is ever scaled: candidates are compared by one exact 128-bit comparison (rate.covers).
+// It is a segment tree over the spans in order of Before. A textbook node holds the best value of sum(N at
+// positions >= p) + R*Before[p]. This one holds the two parts of that value, so that it never scales: one
+// exact 128-bit comparison (rate.covers) compares two candidates.
 //
-// Only counted spans are candidates: a start at another span gathers what the next counted start
-// gathers, and begins earlier.
+// Only counted spans are candidates: a start at another span gets the same tokens as the next counted start,
+// in a longer window.
 type tree struct {
 	rate   rate
 	nodes  []node // nodes[1] is the root, the children of i are 2i and 2i+1
 	leaves int    // a power of two: the order of combination matters
 }
 
-// node describes the counted spans below it. Its zero value says that there are none.
+// node describes the counted spans below it. The zero value means that there are none.
 type node struct {
-	sum  int64 // of their N
-	tail int64 // of their N from the best start on
+	sum  int64 // total N
+	tail int64 // total N from the best start on
 	from int64 // the best start, ns
 }
 
@@ -133,7 +133,7 @@ func newTree(spans int, r rate) *tree {
 	return &tree{rate: r, nodes: make([]node, 2*leaves), leaves: leaves}
 }
 
-// count takes in s, which is at position i.
+// count adds s, which has position i.
 func (t *tree) count(i int, s Span) {
 	at := t.leaves + i
 	t.nodes[at] = node{s.N, s.N, s.Before}
@@ -142,10 +142,11 @@ func (t *tree) count(i int, s Span) {
 	}
 }
 
-// best returns the best start for a window that ends where the last counted span does.
+// best returns the best start for a window that ends where the last counted span ends.
 func (t *tree) best() node { return t.nodes[1] }
 
-// join puts l in front of r. Of two equally good starts it keeps the earlier, longer window.
+// join combines l, which comes first, and r. Of two equally good starts it keeps the earlier one, with the
+// longer window.
 func (t *tree) join(l, r node) node {
 	if l.sum == 0 {
 		return r

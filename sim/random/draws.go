@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// Exp is exponential with mean 1, by the ziggurat of Marsaglia and Tsang (2000) with 256 layers.
-// 97.8 % of the draws cost one number, one product and one comparison, a quarter of the time of
-// -Log(1-r.Float64()): every simulated request draws one.
+// Exp returns an exponential number with mean 1, by the ziggurat of Marsaglia and Tsang (2000) with 256
+// layers. 97.8 % of the draws cost one number, one product and one comparison, a quarter of the time of
+// -Log(1-r.Float64()). That matters because every simulated request draws one.
 func (r *Stream) Exp() float64 {
 	n := r.Uint64()
 	// The lowest 8 bits choose the layer, the highest 53 the place in it.
@@ -19,7 +19,7 @@ func (r *Stream) Exp() float64 {
 	return r.rim(n)
 }
 
-// rim is the rest of Exp where n did not fall inside its layer.
+// rim completes Exp if n is not inside its layer.
 func (r *Stream) rim(n uint64) float64 {
 	for {
 		l := &layers[n&0xff]
@@ -28,7 +28,7 @@ func (r *Stream) rim(n uint64) float64 {
 		switch {
 		case place < l.inside:
 			return x
-		case n&0xff == 0: // beyond tail, the distribution is that of the whole, moved
+		case n&0xff == 0: // beyond tail the distribution is the whole one, shifted
 			return tail + r.Exp()
 		case l.low+float64(r.Float64()*l.height) < Exp(-x):
 			return x
@@ -37,21 +37,21 @@ func (r *Stream) rim(n uint64) float64 {
 	}
 }
 
-// layer is a horizontal strip under e^-x; all have the same area, if what is beyond tail counts as
+// layer is a horizontal strip under e^-x. All layers have the same area, if the part beyond tail counts as
 // part of the lowest.
 type layer struct {
-	inside uint64  // places below it are under the curve, whatever the height
-	scale  float64 // the strip's width per place; 2^53 places are its width
-	low    float64 // the strip is from this height
+	inside uint64  // places below it are under the curve at any height
+	scale  float64 // width per place; the strip has 2^53 places
+	low    float64 // lower edge of the strip
 	height float64
 }
 
 const tail = 7.69711747013104972 // for 256 layers, from Marsaglia and Tsang
 
-// layers starts with the lowest.
+// layers has the lowest layer first.
 var layers = func() (all [256]layer) {
 	area := float64((tail + 1) * Exp(-tail))
-	width, next := area/Exp(-tail), tail // of the lowest: as if its tail, too, were a part of the rectangle
+	width, next := area/Exp(-tail), tail // of the lowest: as if its tail were part of the rectangle
 	for i := range all {
 		all[i].inside = uint64(math.Floor(float64(next/width) * 0x1p53))
 		all[i].scale = float64(width * 0x1p-53)
@@ -65,30 +65,30 @@ var layers = func() (all [256]layer) {
 	return all
 }()
 
-// Normal is normal with mean 0 and standard deviation 1: the height of a random point of a circle
-// whose radius is that of a two-dimensional normal distribution (Box and Muller, 1958).
+// Normal returns a normal number with mean 0 and standard deviation 1, by the method of Box and Muller
+// (1958).
 func (r *Stream) Normal() float64 {
 	radius := math.Sqrt(2 * r.Exp())
 	return float64(radius * Sin(r.Float64()))
 }
 
-// Pareto is at least 1 and above x with probability x^-shape. The mean is shape/(shape-1), and
-// infinite for a shape up to 1. The shape must be positive.
+// Pareto returns a number that is at least 1, and above x with probability x^-shape. The mean is
+// shape/(shape-1), and infinite for a shape up to 1. The shape must be positive.
 func (r *Stream) Pareto(shape float64) float64 { return Exp(r.Exp() / shape) }
 
-// Weights draws one of n things with given probabilities, in the same time whatever n is: the alias method of
-// Walker (1977), its table built as Vose (1991) did. It does not change, so that any number of goroutines may
-// share it. The zero Weights has nothing to draw; NewWeights makes a good one.
+// Weights draws one of n items with given probabilities, in a time that does not depend on n: the alias
+// method of Walker (1977), with the table of Vose (1991). It does not change, so goroutines may share it. The
+// zero Weights has nothing to draw; use NewWeights.
 type Weights struct{ columns []column }
 
-// column i of the table is split between i and another.
+// column i of the table is divided between item i and another item.
 type column struct {
-	own   uint64 // the part that is i's, in 2^-64
+	own   uint64 // the part of item i, in units of 2^-64
 	other uint32
 }
 
-// NewWeights makes the table for probabilities proportional to weights. They need not sum to 1. It panics
-// unless there are 1 to 2^32-1 of them, all finite and not negative, with a finite sum above 0.
+// NewWeights makes the table for probabilities proportional to weights, which need not sum to 1. It panics
+// unless there are 1 to 2^32-1 weights, all finite and not negative, with a finite sum above 0.
 func NewWeights(weights []float64) *Weights {
 	n := len(weights)
 	if n == 0 || uint64(n) > math.MaxUint32 {
@@ -105,7 +105,8 @@ func NewWeights(weights []float64) *Weights {
 		panic(fmt.Sprintf("random: the weights sum to %g, must be positive and finite", sum))
 	}
 
-	// Columns hold 1/n each. One that is not filled by its own thing is topped up by one that has too much.
+	// Each column holds 1/n. A column that its own item does not fill is topped up from an item that has too
+	// much.
 	left := make([]float64, n)
 	var poor, rich []uint32
 	for i, w := range weights {
@@ -127,15 +128,15 @@ func NewWeights(weights []float64) *Weights {
 			poor = append(poor, r)
 		}
 	}
-	// The rest is full, but for rounding.
+	// The remaining columns are full, except for rounding.
 	for _, i := range append(poor, rich...) {
 		columns[i] = column{own: math.MaxUint64, other: i}
 	}
 	return &Weights{columns}
 }
 
-// Draw is the number, from 0, of one of them. It takes one number of the stream; each probability
-// is within about n/2^52 of its weight's part, in the worst case; a weight of 0 is never drawn.
+// Draw returns the number of an item, from 0. It takes one number of the stream. Each probability is within
+// about n/2^52 of its weight's part in the worst case; an item of weight 0 is never drawn.
 func (w *Weights) Draw(r *Stream) int {
 	i, place := bits.Mul64(r.Uint64(), uint64(len(w.columns)))
 	c := &w.columns[i]

@@ -8,7 +8,8 @@ const (
 	ln2Low  = math.Ln2 - ln2High
 )
 
-// Log is the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf and NaN.
+// Log returns the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf and
+// NaN.
 func Log(x float64) float64 {
 	switch {
 	case x == 0:
@@ -25,9 +26,9 @@ func Log(x float64) float64 {
 		e--
 	}
 	f, k := m-1, float64(e)
-	// ln(1+f) = 2 artanh(s) with s = f/(2+f) = 2(s + s^3/3 + s^5/5 + ...); |s| < 0.172. Because 2s
-	// = f - sf, that is f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on: all but f is small,
-	// and so are its roundings.
+	// ln(1+f) = 2 artanh(s) with s = f/(2+f) = 2(s + s^3/3 + s^5/5 + ...); |s| < 0.172. Because 2s = f - sf,
+	// the sum is f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on. All of it except f is small, and so
+	// are the rounding errors.
 	s := f / (2 + f)
 	z := float64(s * s)
 	r := float64(z * horner(z, 2./21, 2./19, 2./17, 2./15, 2./13, 2./11, 2./9, 2./7, 2./5, 2./3))
@@ -36,7 +37,7 @@ func Log(x float64) float64 {
 	return float64(k*ln2High) - ((half - low) - f)
 }
 
-// Exp is e^x, within about 1 ulp where the result is normal. It is 0 below about -745, +Inf above
+// Exp returns e^x, within about 1 ulp if the result is normal. It is 0 below about -745, +Inf above
 // about 709, and NaN for NaN.
 func Exp(x float64) float64 {
 	switch {
@@ -62,7 +63,7 @@ func Exp(x float64) float64 {
 	return math.Ldexp(y, int(k))
 }
 
-// Pow is x^y for x >= 0. Its relative error is below (2 + |y ln x|) 2^-52: about 1e-14 for results
+// Pow returns x^y for x >= 0. Its relative error is below (2 + |y ln x|) 2^-52: about 1e-14 for results
 // within e^-40 to e^40. A power of 0 is 0, 1 or +Inf by the sign of y; x below 0 gives NaN.
 func Pow(x, y float64) float64 {
 	if y == 0 {
@@ -71,10 +72,10 @@ func Pow(x, y float64) float64 {
 	return Exp(float64(y * Log(x)))
 }
 
-// Sin is the sine of an angle in turns, sin(2 pi turns), within 2 ulp, also after a great many
-// turns; it is exactly 0, 1 or -1 at the quarters. It is NaN for NaN and infinities.
+// Sin returns the sine of an angle in turns, sin(2 pi turns), within 2 ulp even for many turns. It is exactly
+// 0, 1 or -1 at the quarters, and NaN for NaN and infinities.
 func Sin(turns float64) float64 {
-	t := turns - math.Floor(turns) // exact, but for tiny negative angles
+	t := turns - math.Floor(turns) // exact, except for tiny negative angles
 	quarter := math.Floor(float64(t*4) + 0.5)
 	x := float64((t - float64(quarter*0.25)) * (2 * math.Pi)) // within pi/4
 	var y float64
@@ -89,7 +90,7 @@ func Sin(turns float64) float64 {
 	return y
 }
 
-// sine and cosine are the power series, for |x| <= pi/4, where the terms left out are below 1e-17.
+// sine and cosine compute the power series for |x| <= pi/4; the omitted terms are below 1e-17.
 func sine(x float64) float64 {
 	z := float64(x * x)
 	p := horner(z, 1./355687428096000, -1./1307674368000, 1./6227020800, -1./39916800,
@@ -104,7 +105,7 @@ func cosine(x float64) float64 {
 	return 1 + float64(z*p)
 }
 
-// horner is the polynomial with these coefficients, that of the highest power first.
+// horner returns the polynomial with these coefficients, the highest power first.
 func horner(z float64, coefficients ...float64) (p float64) {
 	for _, c := range coefficients {
 		p = float64(z*p) + c

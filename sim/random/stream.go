@@ -1,15 +1,15 @@
-// Package random is the simulator's randomness: streams of random numbers that are the same, to the
-// bit, on every machine.
+// Package random is the simulator's randomness: streams of random numbers that are equal, to the bit, on
+// every machine.
 //
-// A stream belongs to a seed and to one entity of the simulated world ("the network of process 7"), and
-// depends on nothing else: another entity more, or a draw more by another entity, changes no other stream. So
-// two runs that differ in one setting meet the same requests, and their difference is that of the setting.
+// A stream depends only on a seed and on one entity of the simulated world ("the network of process 7"): an
+// additional entity, or an additional draw by another entity, changes no other stream. So two runs that
+// differ in one setting get the same requests, and only the setting makes their results differ.
 //
-// The functions Log, Exp, Pow and Sin of package math are not used: they are written in assembly on
-// some architectures, and round differently there. A compiler may fuse a product with a sum, which
-// rounds once instead of twice: every product that is added to something is rounded explicitly, as in
-// float64(x*y) + z, which forbids that. Of math come only operations that are exact, or rounded
-// correctly everywhere, such as Sqrt.
+// The functions Log, Exp, Pow and Sin of package math are not used, because some architectures implement them
+// in assembly and round differently. A compiler may fuse a product with a sum, which rounds once instead of
+// twice. An explicit conversion, as in float64(x*y) + z, forbids that, so every product that is added to
+// something has one. Of package math only operations are used that are exact or correctly rounded everywhere,
+// such as Sqrt.
 package random
 
 import (
@@ -17,12 +17,12 @@ import (
 	"math/bits"
 )
 
-// SeedMax is the largest seed that SeedOf returns: JSON readers that know only doubles keep it.
+// SeedMax is the largest seed that SeedOf returns. JSON readers that have only doubles can represent it.
 const SeedMax = 1<<53 - 1
 
-// SeedOf returns the seed of a replication: seed itself for replication 0, otherwise one in [1, SeedMax]
-// that is unrelated to those of other seeds and replications. Running once with SeedOf(s, r)
-// repeats replication r of seed s.
+// SeedOf returns the seed of a replication: seed itself for replication 0, otherwise a number in [1, SeedMax]
+// that is unrelated to those of other seeds and replications. A single run with SeedOf(s, r) repeats
+// replication r of seed s.
 func SeedOf(seed uint64, replication int) uint64 {
 	if replication == 0 {
 		return seed
@@ -30,21 +30,22 @@ func SeedOf(seed uint64, replication int) uint64 {
 	return 1 + absorb(absorb(mix(seed), saltReplication), uint64(replication))%SeedMax
 }
 
-// Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), of period
-// 2^256-1. It is a plain value: a copy goes on as the original would have. The zero Stream gives
-// nothing but zeros; New makes a good one. It may be used by one goroutine at a time.
+// Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), with period 2^256-1. It is
+// a plain value: a copy continues as the original would. The zero Stream returns only zeros; use New. Only
+// one goroutine may use it at a time.
 type Stream struct{ a, b, c, d uint64 }
 
-// New returns the stream of an entity, which is named by any number of words, for example (kind, group,
-// process). Entities with other words, another number of words or another seed have streams of their own: the
-// words are hashed to 64 bits, and two of n entities share a stream by accident with probability n^2/2^65.
+// New returns the stream of an entity, which is identified by any number of words, for example (kind, group,
+// process). Entities that differ in a word, in the number of words or in the seed have streams of their own:
+// the words are hashed to 64 bits, and two of n entities share a stream by accident with probability
+// n^2/2^65.
 func New(seed uint64, entity ...uint64) Stream {
 	h := absorb(mix(seed), saltEntity+uint64(len(entity)))
 	for _, word := range entity {
 		h = absorb(h, word)
 	}
-	// SplitMix64 makes the four words from h, as the authors of xoshiro advise. They differ, so not
-	// all are zero.
+	// SplitMix64 makes the four words from h, as the authors of xoshiro advise. They differ, so not all are
+	// zero.
 	var words [4]uint64
 	for i := range words {
 		h += gamma
@@ -60,8 +61,7 @@ const (
 	saltEntity      = 0x656e746974790000 // "entity", and room for a number
 )
 
-// absorb takes a word into a hash. With the same hash, different words never collide: it is a
-// bijection of the word.
+// absorb adds a word to a hash. For a given hash it is a bijection, so different words never collide.
 func absorb(h, word uint64) uint64 { return mix(h ^ mix(word+gamma)) }
 
 // mix is the finaliser of SplitMix64 (variant 13 of Stafford), a bijection.
@@ -71,17 +71,17 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Uint64 is uniform in [0, 2^64).
+// Uint64 returns a uniform number in [0, 2^64).
 func (r *Stream) Uint64() uint64 {
 	a, b, c, d := r.a, r.b, r.c^r.a, r.d^r.b
 	r.a, r.b, r.c, r.d = a^d, b^c, c^b<<17, bits.RotateLeft64(d, 45)
 	return bits.RotateLeft64(a+(d^b), 23) + a
 }
 
-// Float64 is uniform in [0, 1), a multiple of 2^-53.
+// Float64 returns a uniform number in [0, 1), a multiple of 2^-53.
 func (r *Stream) Float64() float64 { return float64(float64(int64(r.Uint64()>>11)) * 0x1p-53) }
 
-// Int64N is uniform in [0, n), without bias (Lemire, 2019). It panics if n is not positive.
+// Int64N returns a uniform number in [0, n), without bias (Lemire, 2019). It panics if n is not positive.
 func (r *Stream) Int64N(n int64) int64 {
 	if n <= 0 {
 		panic(fmt.Sprintf("random: n is %d, must be positive", n))
@@ -96,6 +96,6 @@ func (r *Stream) Int64N(n int64) int64 {
 	return int64(high)
 }
 
-// Bernoulli is true with probability p: never for p at or below 0, always for 1 and more. It draws
-// one number whatever p is, so that the stream goes on the same way.
+// Bernoulli returns true with probability p: never for p at or below 0, always for 1 and more. It draws one
+// number for any p, so that the stream does not depend on p.
 func (r *Stream) Bernoulli(p float64) bool { return r.Float64() < p }

@@ -13,18 +13,18 @@ import (
 )
 
 // rate is a limit in whole numbers, so that no refill is ever rounded: a token is unit units, and a
-// microsecond adds step units. A token fits 63 bits and the whole burst 115, so that no sum or
+// microsecond adds step units. A token fits into 63 bits and the whole burst into 115, so that no sum or
 // product of the algorithms overflows 128 bits.
 type rate struct {
 	unit, step uint64
 	full       exact.Uint128 // units: the burst
-	burst      int64         // tokens: the burst, rounded down; those of a window
+	burst      int64         // tokens: the burst, rounded down, or a window's tokens
 	window     int64         // microseconds from empty to full, rounded up; at most 100 years
 	kind       lease.Kind
-	origin     int64 // calendar: microseconds from time 0 to the beginning of a period
+	origin     int64 // for a calendar: microseconds from time 0 to the start of a period
 }
 
-// ratesOf are the rates of the part share/of of each limit.
+// ratesOf returns the rates of the part share/of of each limit.
 func ratesOf(limits []lease.Limit, share, of int64) (rates []rate, err error) {
 	if err := validLimits(limits); err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func validLimits(limits []lease.Limit) error {
 	return v.Err()
 }
 
-// newRate is the part share/of of l. The burst is divided exactly too, not in whole tokens, but
-// stays at least one: less would never admit anything. A window's tokens are divided in whole ones.
+// newRate returns the rate of the part share/of of l. The burst is divided exactly, not in whole tokens, but
+// stays at least one: a smaller one would never admit a request.
 func newRate(l lease.Limit, share, of int64) (rate, error) {
 	flow := times(times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(1000, 1)), big.NewRat(share, of))
 	burst := times(big.NewRat(l.Capacity(), 1), big.NewRat(share, of))
@@ -59,7 +59,7 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 		burst = one
 	}
 	unit, step := flow.Denom(), flow.Num()
-	// A burst's fraction of a unit never matters: requests and refills are whole units.
+	// A burst's fraction of a unit never matters, because requests and refills are whole units.
 	full := new(big.Int).Mul(burst.Num(), unit)
 	full.Div(full, burst.Denom())
 	if unit.BitLen() > 63 || step.BitLen() > 63 || full.BitLen() > 115 {
@@ -81,12 +81,13 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	return r, nil
 }
 
-// after returns how much is still used when `elapsed` microseconds have passed.
+// after returns how many units are still used when elapsed microseconds have passed.
 func (r *rate) after(used exact.Uint128, elapsed uint64) exact.Uint128 {
 	return used.Minus(exact.Product(r.step, elapsed))
 }
 
-// hasRoom reports whether n more may be used. A negative n reads as 2^63 or more, which is above every burst.
+// hasRoom reports whether n more tokens may be used. A negative n reads as 2^63 or more, which is above every
+// burst.
 func (r *rate) hasRoom(used exact.Uint128, n int64) bool {
 	return !r.full.Less(used.Plus(exact.Product(r.unit, uint64(n))))
 }
@@ -98,21 +99,21 @@ func ceiling(r *big.Rat) int64 {
 	return -down.Div(down, r.Denom()).Int64() // Div rounds down
 }
 
-// Central is one exact limiter per limit, from all of which a request takes: the ideal that the
-// promise is about. It starts full.
+// Central is one exact limiter per limit. A request takes from all of them. It is the ideal to which the
+// promise refers. It starts full.
 //
-// A copy of a Central that nothing was taken from is a limiter of its own: a caller with many keys
-// makes one and copies it. Take panics on the zero Central. One goroutine at a time.
+// A copy of an unused Central is an independent limiter: a caller with many keys makes one and copies it.
+// Take panics on the zero Central. Only one goroutine may use it at a time.
 type Central struct {
 	rates    []rate
-	windowed bool                           // some limit is no token bucket
+	windowed bool                           // a limit is not a token bucket
 	used     [lease.LimitsMax]exact.Uint128 // units of each rate that were taken and have not flowed back
-	quotas   []quota                        // of each limit, where one is windowed; nil at first
-	at       int64                          // microseconds: when used was right
+	quotas   []quota                        // of each limit, if one is windowed; nil at first
+	at       int64                          // microseconds: the time for which used holds
 }
 
-// NewCentral returns a full limiter for 1 to 4 limits that lease accepts. The error says every
-// reason why it cannot. A calendar's Offset counts from time 0.
+// NewCentral returns a full limiter for 1 to 4 valid limits. The error has every violation. A calendar's
+// Offset counts from time 0.
 func NewCentral(limits []lease.Limit) (Central, error) {
 	rates, err := ratesOf(limits, 1, 1)
 	return centralOf(rates), err
@@ -123,10 +124,10 @@ func centralOf(rates []rate) Central {
 	return Central{rates: rates, windowed: slices.ContainsFunc(rates, inWindow)}
 }
 
-// Take takes n tokens at a time in microseconds if every limit has room for all of them, and
-// reports whether it did. A refusal takes nothing. n of 0 is always admitted, and a negative n or
-// one above the burst never. A time before an earlier one, or before 0, counts as that one, so that
-// a clock that was set back creates no token.
+// Take takes n tokens at a time in microseconds if every limit has room for all of them, and reports whether
+// it did. A refusal takes nothing. An n of 0 is always admitted; a negative n, or one above the burst, never.
+// A time before an earlier one, or before 0, counts as the earlier one, so that a clock that is set back
+// creates no token.
 func (c *Central) Take(now, n int64) bool {
 	switch {
 	case len(c.rates) == 0:
@@ -148,8 +149,8 @@ func (c *Central) Take(now, n int64) bool {
 	return true
 }
 
-// takeOfOne is Take for one token bucket. Every simulated request passes here, and the loops over
-// the limits would take twice as long.
+// takeOfOne is Take for one token bucket. Every simulated request passes here, and the loops over limits
+// would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
 	used := r.after(c.used[0], c.pass(now))
@@ -162,9 +163,9 @@ func (c *Central) takeOfOne(now, n int64) bool {
 }
 
 // TakeWithin is Take for a request that waits in line for up to within microseconds: it takes n tokens if
-// every limit has room for them in that time, and otherwise nothing. Later requests come after it, also those
-// by Take: what it waits for is used beyond what there is, or of a windowed limit at the time when there is
-// room.
+// every limit has room for them in that time, and otherwise nothing. Later requests, including those of Take,
+// come after it. A token bucket counts its tokens as used at once, beyond the level; windowed limits count
+// them at the time when there is room.
 func (c *Central) TakeWithin(now, n, within int64) bool {
 	if within <= 0 || n <= 0 {
 		return c.Take(now, n)
@@ -184,10 +185,10 @@ func (c *Central) TakeWithin(now, n, within int64) bool {
 	return true
 }
 
-// Waiting is how many tokens requests in line are waiting for at a time.
+// Waiting returns how many tokens requests in line are waiting for at a time.
 func (c *Central) Waiting(now int64) (n int64) {
 	if c.windowed && c.quotas == nil {
-		return 0 // nothing was ever asked for
+		return 0 // no request has come yet
 	}
 	n = math.MaxInt64
 	for i := range c.rates {
@@ -206,7 +207,7 @@ func (c *Central) Waiting(now int64) (n int64) {
 // never is the time when there is room for more than the burst.
 const never = math.MaxInt64
 
-// roomAt is the first time from c.at on when limit i has room for n tokens.
+// roomAt returns the first time since c.at at which limit i has room for n tokens.
 func (c *Central) roomAt(i int, n int64) int64 {
 	r := &c.rates[i]
 	switch {
@@ -215,7 +216,7 @@ func (c *Central) roomAt(i int, n int64) int64 {
 	case r.kind != lease.KindBucket:
 		return c.quotas[i].roomAt(r, c.at, n)
 	}
-	lacking := c.used[i].Plus(exact.Product(r.unit, uint64(n))).Minus(r.full) // 0 where there is room
+	lacking := c.used[i].Plus(exact.Product(r.unit, uint64(n))).Minus(r.full) // 0 if there is room
 	if lacking.Hi >= r.step {
 		return never
 	}
@@ -229,16 +230,16 @@ func (c *Central) roomAt(i int, n int64) int64 {
 	return c.at + int64(us)
 }
 
-// pass lets time go on, and says by how much. An earlier time counts as no time.
+// pass advances the time to now and returns the time that passed. An earlier time counts as no time.
 func (c *Central) pass(now int64) (elapsed uint64) {
 	if now > c.at {
-		elapsed = uint64(now) - uint64(c.at) // right in two's complement, however far they are apart
+		elapsed = uint64(now) - uint64(c.at) // right in two's complement at any distance
 		c.at = now
 	}
 	return elapsed
 }
 
-// refill lets flow back what the time until now is worth.
+// refill returns to the limits the tokens of the time until now.
 func (c *Central) refill(now int64) {
 	elapsed := c.pass(now)
 	if c.windowed && c.quotas == nil {
@@ -256,7 +257,7 @@ func (c *Central) refill(now int64) {
 	}
 }
 
-// spend takes n tokens, even beyond what there is.
+// spend takes n tokens, even if there are fewer.
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
 		if r := &c.rates[i]; r.kind == lease.KindBucket {
@@ -267,8 +268,8 @@ func (c *Central) spend(n int64) {
 	}
 }
 
-// Settle corrects what an admitted request has taken, when it is known: n more tokens, even beyond
-// what there is, or -n fewer, up to the burst. A window gives back what is oldest.
+// Settle corrects the tokens of an admitted request whose cost is now known: it takes n more tokens, even if
+// there are fewer, or returns -n, up to the burst. A window returns the oldest tokens first.
 func (c *Central) Settle(now, n int64) {
 	c.refill(now)
 	if n >= 0 {
@@ -284,7 +285,7 @@ func (c *Central) Settle(now, n int64) {
 	}
 }
 
-// draw takes want tokens, or what there is, but nothing if that is less than need.
+// draw takes want tokens, or all if there are fewer, but nothing if there are fewer than need.
 func (c *Central) draw(now, need, want int64) int64 {
 	c.refill(now)
 	n := max(need, want)
@@ -298,7 +299,7 @@ func (c *Central) draw(now, need, want int64) int64 {
 	return n
 }
 
-// central asks one Central per key for every request.
+// central uses one Central per key for every request.
 type central struct {
 	calls
 	local   func(p int, now int64) int64
@@ -309,7 +310,7 @@ type central struct {
 // expiring is a bucket whose key in the store lives for a window after the last call.
 type expiring struct {
 	Central
-	until int64 // true time; the next caller finds no key, and makes one at its own time
+	until int64 // true time; the next caller then finds no key, and makes one by its own clock
 }
 
 func newCentral(f Fleet, _ string) (Algorithm, error) {

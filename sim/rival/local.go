@@ -14,28 +14,28 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// pairs holds what processes keep of keys. Only pairs that have met take memory: most processes of
-// a large fleet never see most keys.
+// pairs has the state of processes for keys. Only pairs that have met take memory: most processes of a large
+// fleet never see most keys.
 type pairs[T any] map[[2]int]*T
 
-// of returns what p keeps of a key, fresh at first.
+// of returns the state of p for a key, which starts as fresh.
 func (ps pairs[T]) of(p, key int, fresh T) *T {
 	x := ps[[2]int{p, key}]
 	if x == nil {
 		x = new(T)
-		*x = fresh // not &fresh, which would take memory in every call
+		*x = fresh // not &fresh, which would allocate in every call
 		ps[[2]int{p, key}] = x
 	}
 	return x
 }
 
-// staticSplit gives each process a token bucket of its own: exactly its weight's part of R and of
-// Burst, but a burst of at least one token. The parts of the processes of the start add up to the
-// limit. A process that comes later has a part of the same size, on top.
+// staticSplit gives each process a token bucket of its own: exactly its weight's part of R and of Burst, but
+// a burst of at least one token. The parts of the initial processes add up to the limit. A process that comes
+// later has a part of the same size in addition.
 type staticSplit struct {
 	calls
-	parts   [][]rate // of each process that has a weight
-	plain   []rate   // of every other
+	parts   [][]rate // of each process with a weight
+	plain   []rate   // of every other process
 	buckets pairs[Central]
 }
 
@@ -70,15 +70,15 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	return s.buckets.of(p, key, centralOf(rates)).Take(now, n)
 }
 
-// localBatches is leasing without a ledger: a process that runs out draws a batch from the central
-// bucket and spends it whenever it likes, and the bucket refills meanwhile. N processes that each hold
-// all but one token of a batch admit Burst + N*(batch-1) at one moment.
+// localBatches is leasing without a ledger. A process that runs out draws a batch from the central bucket and
+// spends it at any time, and the bucket refills meanwhile. N processes that each hold all but one token of a
+// batch admit Burst + N*(batch-1) at one time.
 //
-// A bucket that has less than a batch gives what it has if that is enough for the request, else nothing.
+// A bucket with less than a batch gives all its tokens if they are enough for the request, else none.
 type localBatches struct {
 	calls
 	batch   int64
-	burst   int64 // what no request may exceed, in tokens
+	burst   int64 // largest request, in tokens
 	buckets []Central
 	stocks  pairs[int64]
 }
@@ -100,8 +100,8 @@ func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	return l, nil
 }
 
-// defaultBatch returns the tokens of 100 ms of the tightest rate, divided by the processes and rounded
-// down, at least 1.
+// defaultBatch returns the tokens of 100 ms of the tightest rate, divided by the processes and rounded down,
+// at least 1.
 func defaultBatch(f Fleet) int64 {
 	batch := int64(math.MaxInt64)
 	for _, l := range f.Limits {
@@ -130,14 +130,14 @@ func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// windowLeases leases batches of one counter per aligned window and limit. What a process has not spent when
-// a window ends is void, so nothing outlives it, and a whole quota may be admitted on each side of a
-// boundary. Batches that many processes do not spend are missing for the rest of the window.
+// windowLeases leases batches from one counter per aligned window and limit. Tokens that a process has not
+// spent at the end of a window are void, so no lease outlives it, and a whole quota may be admitted on each
+// side of a boundary. Unspent batches of many processes are missing for the rest of the window.
 type windowLeases struct {
 	calls
 	batch, burst int64
 	rates        []rate
-	used         []inWindow // of each key and limit, leased in all
+	used         []inWindow // total leased tokens for each key and limit
 	stocks       pairs[stock]
 }
 
@@ -207,15 +207,15 @@ func (w *windowLeases) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at a
-// moment of its own (p*period/N), it sends what it has admitted since and takes the global state. The
-// bucket takes all that is sent, so its level may fall below 0, and then no process admits until the
-// rate has paid for it. Between two settlements a process sees nothing of the others' admissions: what
-// the bucket holds is admitted up to N times. Where R*period comes near Burst, the bucket stands full
-// while its refill is spent elsewhere: less than R is admitted in the long run.
+// settleAfterwards lets every process admit by its own view of the bucket. Once per period, each process at a
+// time of its own (p*period/N) reports its admissions and gets the global state. The bucket takes everything
+// reported, so its level may fall below 0, and then no process admits until the rate has refilled it. Between
+// two settlements a process sees no admissions of the others, so the bucket's tokens may be admitted up to N
+// times. If R*period is close to Burst, the bucket is full while its refill is spent elsewhere, and less than
+// R is admitted in the long run.
 //
-// A process settles all its keys in one round trip, from its first request on. A key that is new to it
-// looks full until then.
+// A process settles all its keys in one round trip, from its first request on. A new key looks full to it
+// until then.
 type settleAfterwards struct {
 	full   Central
 	period int64 // microseconds
@@ -231,29 +231,29 @@ const (
 	maxPeriod     = 24 * time.Hour
 )
 
-// store is the global state of one key. Settlements are made when the next request for the key comes,
-// in order of time and then of processes: no request could see them earlier.
+// store is the global state of one key. Settlements are made when the next request for the key comes, in
+// order of time and then of processes: no request could see them earlier.
 type store struct {
 	Central
-	due  []settlement // of processes with something to send
+	due  []settlement // of processes with tokens to report
 	past []settlement // of the last two periods
 }
 
-// settlement is one moment at which a process sends what it has admitted.
+// settlement is one time at which a process reports its admissions.
 type settlement struct {
 	at   int64
 	p    int
 	from *view
-	left Central // the bucket afterwards, once it was made
+	left Central // the bucket after the settlement
 }
 
 func (s settlement) after(o settlement) bool { return s.at > o.at || s.at == o.at && s.p > o.p }
 
-// view is a process's copy of one key: the bucket as it sees it.
+// view is a process's copy of one key's bucket.
 type view struct {
 	Central
-	settled int64 // the last settlement that it knows of, or when the process first saw the key
-	pending int64 // tokens to send
+	settled int64 // the last settlement that it includes, or when the process first saw the key
+	pending int64 // tokens to report
 }
 
 func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
@@ -299,7 +299,7 @@ func (s *settleAfterwards) Decide(now int64, p, key int, n int64) bool {
 	return true
 }
 
-// settle makes the settlements that are due by now, and forgets those that no process can ask for.
+// settle makes the settlements that are due by now, and forgets those that no process can need.
 func (k *store) settle(now, period int64) {
 	for len(k.due) > 0 && k.due[0].at <= now {
 		next := k.due[0]
@@ -315,7 +315,7 @@ func (k *store) settle(now, period int64) {
 	}
 }
 
-// asOf returns the bucket at a settlement of the last period: full before the first of all.
+// asOf returns the bucket after a settlement of the last period; a full one before the first settlement.
 func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	for i := range slices.Backward(k.past) {
 		if !k.past[i].after(then) {
@@ -325,7 +325,7 @@ func (s *settleAfterwards) asOf(k *store, then settlement) Central {
 	return s.full
 }
 
-// last is p's last moment of settling until a time; before its first one, it is a period earlier.
+// last returns p's latest time of settlement until a time; before its first one, a period before that.
 func (s *settleAfterwards) last(p int, at int64) int64 {
 	phase := int64(p%s.first) * s.period / int64(s.first)
 	if at < phase {

@@ -9,11 +9,11 @@ import (
 // quota counts exactly the tokens in a sliding window, or in a calendar's period, of a central limiter.
 type quota struct {
 	sum    int64
-	log    []admission // sliding: those of sum, in order of time
-	period int64       // calendar: its number
+	log    []admission // for a sliding window: the admissions in sum, in order of time
+	period int64       // for a calendar: the period's number
 }
 
-// pass forgets what is over at a time that never decreases.
+// pass drops the tokens that have left the window. now never decreases.
 func (q *quota) pass(r *rate, now int64) {
 	if r.kind == lease.KindCalendar {
 		at := now - r.origin
@@ -32,7 +32,7 @@ func (q *quota) pass(r *rate, now int64) {
 	}
 }
 
-// roomAt is the first time from now on when there is room for n tokens, at most the window's.
+// roomAt returns the first time since now with room for n tokens; n is at most the window's tokens.
 func (q *quota) roomAt(r *rate, now, n int64) int64 {
 	left := r.burst - q.sum
 	switch {
@@ -46,10 +46,10 @@ func (q *quota) roomAt(r *rate, now, n int64) int64 {
 			return a.at + r.window
 		}
 	}
-	return now + r.window // never, as the log has all that is used
+	return now + r.window // unreachable: the log has all used tokens
 }
 
-// after counts the tokens of sum that are for later than now.
+// after returns the tokens of sum that count for a time later than now.
 func (q *quota) after(r *rate, now int64) (n int64) {
 	if r.kind == lease.KindCalendar {
 		if r.origin+q.period*r.window > now {
@@ -63,8 +63,8 @@ func (q *quota) after(r *rate, now int64) (n int64) {
 	return n
 }
 
-// add counts n more tokens now, or what is owed of them beyond any number; a negative n gives back,
-// what is oldest first.
+// add counts n more tokens now, even beyond the window's tokens. A negative n returns the oldest tokens
+// first.
 func (q *quota) add(r *rate, now, n int64) {
 	if n < 0 {
 		q.back(-n)
@@ -93,7 +93,7 @@ func (q *quota) back(n int64) {
 	}
 }
 
-// left is the whole tokens that limit i has.
+// left returns the whole tokens that limit i has.
 func (c *Central) left(i int) int64 {
 	r := &c.rates[i]
 	if r.kind != lease.KindBucket {

@@ -1,31 +1,32 @@
-// Package rival holds the algorithms that a simulation runs beside the leases on the same requests: the
-// alternatives to this library. [New] makes one by its name.
+// Package rival implements the alternatives to this library that a simulation runs on the same requests, for
+// comparison with leases. [New] makes one by its name.
 //
-// Every algorithm gets the same limit: it admits Burst at once after a rest, and R = Tokens/Per in the long
-// run. One that knows only a quota per window takes Burst as the quota and Burst/R, the time in which a
+// Every algorithm gets the same limit: Burst at once after a rest, and R = Tokens/Per in the long run. An
+// algorithm that has only a quota per window takes Burst as the quota, and Burst/R, the time in which a
 // bucket fills, as the window. So the sliding windows keep admitted(t, t+w] <= Burst + R*w by the store's
 // time, and lose the refill in between. A fixed window admits up to Burst more, across its boundary.
 //
-// A sliding window or a calendar says itself what its quota and its window are. The central limiter of
-// it is exact. Another window has that length for a calendar too, and a fixed window begins with the
-// period. settle_afterwards knows token buckets only.
+// A sliding window or a calendar has a quota and a window of its own. The central limiter counts both
+// exactly. The other windows use their length, even for a calendar, and a fixed window begins with the
+// period. settle_afterwards supports only token buckets.
 //
-// All is in whole numbers without rounding, and time in microseconds. New refuses the few valid
+// All algorithms count in whole numbers without rounding, and in microseconds. New rejects the few valid
 // limits that an algorithm cannot hold exactly.
 //
-// The algorithms that ask a store for each request come twice: by the store's time, which is right, and by
-// the caller's (names that end in _client), which the process sends along as many libraries do. Then:
+// The algorithms that call a store for each request exist twice: by the store's time, which is right, and by
+// the caller's (names that end in _client), which the process sends along, as many libraries do. With the
+// caller's time:
 //
-//   - central: a clock that is d ahead brings R*d once after each rest, a burst at most. From then
-//     on tokens flow in by the fastest clock.
-//   - sliding_log: a fast clock removes what the others' windows still hold, so that even R is
+//   - central: a clock that is d ahead creates R*d tokens once after each rest, at most a burst. From then on
+//     tokens flow in by the fastest clock.
+//   - sliding_log: a fast clock removes admissions that the others' windows still hold, so that even R is
 //     exceeded.
-//   - fixed_window, sliding_cells: clocks a window or more apart each have a whole quota.
+//   - fixed_window, sliding_cells: clocks that differ by a window or more each get a whole quota.
 //
-// A key in the store lives as long as its last writer can need it, by the store's time.
+// A key in the store lives as long as its last writer may need it, by the store's time.
 //
-// An admission counts when it is decided, so GCRA and the leaky bucket as a queue are not here: they
-// admit what the central bucket does.
+// An admission counts when it is decided. GCRA and the leaky bucket as a queue are left out, because they
+// then admit the same requests as the central bucket.
 package rival
 
 import (
@@ -38,50 +39,50 @@ import (
 )
 
 var (
-	// ErrUnknown is wrapped by New's error for a name that no algorithm has.
+	// ErrUnknown is wrapped by New's error for an unknown name.
 	ErrUnknown = errors.New("rival: unknown algorithm")
-	// ErrArgument is wrapped by New's error for what follows the colon of a name.
+	// ErrArgument is wrapped by New's error for an invalid text after the colon of a name.
 	ErrArgument = errors.New("rival: invalid argument")
-	// ErrLimit is wrapped by New's error for limits that are not valid, or that the algorithm cannot
-	// hold exactly.
+	// ErrLimit is wrapped by New's error for limits that are invalid, or that the algorithm cannot hold
+	// exactly.
 	ErrLimit = errors.New("rival: invalid limit")
 )
 
-// Fleet describes a fleet to the algorithm that limits it. Its numbers are those of a valid scenario;
-// only the limits are checked here.
+// Fleet describes a fleet to the algorithm that limits it. New checks only the limits; the other numbers must
+// come from a valid scenario.
 type Fleet struct {
-	// Processes is how many run at the start, at least 1. static_split divides by it, and so does
+	// Processes is the number of processes at the start, at least 1. static_split divides by it, and so does
 	// the default batch of local_batches. Processes that join later may have any higher number.
 	Processes int
-	// Weights are the processes' weights, each at least 1; missing ones are 1. Only static_split
-	// divides by them.
+	// Weights are the processes' weights, each at least 1; missing weights are 1. Only static_split divides
+	// by them.
 	Weights []int64
-	Limits  []lease.Limit // of every key, 1 to 4; all must have room
-	Keys    int           // at least 1; they are numbered from 0
-	// Local is process p's clock at the true time now, both in microseconds since the start. It may
-	// be negative and may step. Only the algorithms by the caller's time ask it; nil means that
-	// every clock is right.
+	Limits  []lease.Limit // of every key, 1 to 4; a request must fit into all of them
+	Keys    int           // at least 1; numbered from 0
+	// Local is process p's clock at the true time now, both in microseconds since the start. It may be
+	// negative and may step. Only the algorithms by the caller's time use it; nil means that every clock is
+	// right.
 	Local func(p int, now int64) int64
-	// Store is the store's clock likewise, which only the algorithms by the store's time ask.
+	// Store is the store's clock in the same way. Only the algorithms by the store's time use it.
 	Store func(now int64) int64
 }
 
-// Algorithm decides requests in order of time. One goroutine at a time. A process that restarts
-// under its old number finds what it kept.
+// Algorithm decides requests in order of time. Only one goroutine may use it at a time. A process that
+// restarts under its old number finds its earlier state.
 type Algorithm interface {
-	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is
-	// admitted at the true time now, in microseconds, at least 0 and never falling. A refusal takes
-	// nothing. n of 0 is admitted, a negative n is not, and neither reaches the store. It panics
-	// for a key that the Fleet does not have.
+	// Decide reports whether a request of process p, numbered from 0, for n tokens of a key is admitted at
+	// the true time now, in microseconds, at least 0 and never falling. A refusal takes nothing. An n of 0 is
+	// admitted, a negative n is not, and neither reaches the store. It panics for a key that the Fleet does
+	// not have.
 	Decide(now int64, p, key int, n int64) bool
-	// RoundTrips is how many round trips to the store were made until the time of the last Decide.
+	// RoundTrips returns the number of round trips to the store until the last Decide.
 	RoundTrips() int64
 }
 
-// Remote is an Algorithm that asks the store for each request, and keeps nothing anywhere else.
+// Remote is an Algorithm that calls the store for each request, and keeps no state elsewhere.
 type Remote interface {
 	Algorithm
-	// Clone is an algorithm of its own that knows what this one knows now: what a replica of the store has.
+	// Clone returns an independent copy: the state of a replica of the store.
 	Clone() Remote
 }
 
@@ -93,13 +94,13 @@ func (c *calls) RoundTrips() int64 { return c.made }
 // entry is one algorithm under one name.
 type entry struct {
 	name, text string
-	argument   string // what the help calls it, "" for an algorithm that takes none
-	client     bool   // whether it goes by the caller's time
-	remote     bool   // whether it is a Remote
+	argument   string // the argument's name in the help; "" for an algorithm without one
+	client     bool   // uses the caller's time
+	remote     bool   // is a Remote
 	build      func(f Fleet, argument string) (Algorithm, error)
 }
 
-// entries are all algorithms in the order of a table.
+// entries has all algorithms in the order of the table.
 var entries = slices.Concat(
 	both("central", "one exact limiter, one call per request; GCRA decides as its token bucket does", "",
 		newCentral),
@@ -119,7 +120,7 @@ var entries = slices.Concat(
 	},
 )
 
-// both are the entries of a Remote by the store's time and by the caller's.
+// both returns the two entries of a Remote: by the store's time and by the caller's.
 func both(name, text, argument string, build func(Fleet, string) (Algorithm, error)) []entry {
 	return []entry{
 		{name, text + "; by the store's time", argument, false, true, build},
@@ -127,7 +128,7 @@ func both(name, text, argument string, build func(Fleet, string) (Algorithm, err
 	}
 }
 
-// find splits a name from its argument. The error wraps ErrUnknown or ErrArgument.
+// find returns the entry and the argument of a name. The error wraps ErrUnknown or ErrArgument.
 func find(text string) (e entry, argument string, err error) {
 	name, argument, given := strings.Cut(text, ":")
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name })
@@ -144,9 +145,9 @@ func find(text string) (e entry, argument string, err error) {
 	return e, argument, err
 }
 
-// New returns the algorithm of that name for f, with every key untouched. Some names take an argument, as in
-// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrUnknown, and lists
-// the names, where there is no such algorithm; ErrArgument; or ErrLimit.
+// New returns the algorithm of that name for f, with no key used. Some names take an argument, as in
+// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrArgument, ErrLimit
+// or, for an unknown name, ErrUnknown, and then lists the names.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {
@@ -161,7 +162,7 @@ func New(name string, f Fleet) (Algorithm, error) {
 	return e.build(f, argument)
 }
 
-// Check is the error that New has for the name and its argument, whatever the fleet is.
+// Check returns the error of New for the name and its argument with any fleet.
 func Check(name string) error {
 	_, err := New(name, Fleet{Processes: 1, Limits: []lease.Limit{lease.PerSecond(1)}, Keys: 1})
 	if errors.Is(err, ErrLimit) {
@@ -170,7 +171,7 @@ func Check(name string) error {
 	return err
 }
 
-// Names are all algorithms without arguments, in the order of a table.
+// Names returns all algorithms without arguments, in the order of the table.
 func Names() (names []string) {
 	for _, e := range entries {
 		names = append(names, e.name)
@@ -184,7 +185,8 @@ func IsRemote(name string) bool {
 	return err == nil && e.remote
 }
 
-// Describe is one line about the algorithm of that name, with or without an argument; "" if there is none.
+// Describe returns one line about the algorithm of that name, with or without an argument; "" if there is
+// none.
 func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text

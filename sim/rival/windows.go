@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// windows is an algorithm that counts, for every key and limit, what was admitted in a window of Burst/R.
+// windows is an algorithm that counts, for every key and limit, the tokens admitted in a window of Burst/R.
 type windows struct {
 	calls
 	local  func(p int, now int64) int64
@@ -21,10 +21,9 @@ type windows struct {
 	all    []window // of every key, limit by limit
 }
 
-// window is the state of one key and limit in the store. Times are the true one, now, and that of the
-// caller, local.
+// window is the state of one key and limit in the store. now is the true time, local the caller's.
 type window interface {
-	expire(now, local int64) // drops what is over
+	expire(now, local int64) // drops expired state
 	hasRoom(local, n int64) bool
 	add(now, local, n int64)
 	clone() window
@@ -45,7 +44,7 @@ func (w *windows) Decide(now int64, p, key int, n int64) bool {
 	all := w.all[key*w.limits:][:w.limits]
 	ok := true
 	for _, x := range all {
-		x.expire(now, local) // in every limit, though one has no room
+		x.expire(now, local) // in every limit, even if one has no room
 		ok = ok && x.hasRoom(local, n)
 	}
 	for _, x := range all {
@@ -65,12 +64,12 @@ func (w *windows) Clone() Remote {
 	return &o
 }
 
-// admissions is the sorted set of a usual script: what is older than the window by the caller's
-// clock is removed, the rest is counted, and the request is added at the caller's time.
+// admissions is the sorted set of a typical script: it removes entries older than the window by the caller's
+// clock, counts the rest, and adds the request at the caller's time.
 type admissions struct {
 	*rate
 	sum   int64
-	until int64 // true time: one window after the last admission the key is forgotten
+	until int64 // true time: one window after the last admission the key expires
 	log   []admission
 }
 
@@ -105,7 +104,7 @@ func (a *admissions) clone() window {
 	return &o
 }
 
-// insert puts x into a rising order, behind all that are not after it. Most belong to the end.
+// insert puts x into a rising order, behind all that are not after it. Most elements belong at the end.
 func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	i := len(all)
 	for i > 0 && after(all[i-1], x) {
@@ -114,11 +113,11 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 	return slices.Insert(all, i, x)
 }
 
-// cellRule counts admissions per cell of time, a cell being the window Burst/R divided by a number.
-// The cells' bounds are exact multiples of that length since time 0, or since a calendar's period began.
+// cellRule counts admissions per cell of time; a cell is the window Burst/R divided by a number. The cells'
+// bounds are exact multiples of that length since time 0, or since the start of a calendar's period.
 //
-// A fixed window is one cell. A window that slides over C cells counts the current one, C-1 before it,
-// and of the oldest the part that the window still covers, as if its admissions had been even:
+// A fixed window is one cell. A sliding window over C cells counts the current one, the C-1 before it, and
+// the part of the oldest that the window still covers, as if the admissions in it were evenly spread:
 //
 //	estimate = c[k] + ... + c[k-C+1] + c[k-C] * (1 - e/L)        admitted if estimate + n <= Burst
 //
@@ -126,12 +125,12 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 type cellRule struct {
 	quota         int64
 	history       int64  // cells before the current one that count
-	origin        int64  // microseconds from time 0 to the beginning of a cell
-	scale, length uint64 // a microsecond is scale, and a cell is length
-	keep          int64  // microseconds for which a counter may be needed by a right clock
+	origin        int64  // microseconds from time 0 to the start of a cell
+	scale, length uint64 // units in a microsecond, and in a cell
+	keep          int64  // microseconds for which a right clock may need a counter
 }
 
-// counters are those in the store, by rising cell; by a right clock at most history + 3.
+// counters has the counters in the store, by rising cell; with right clocks at most history + 3.
 type counters struct {
 	*cellRule
 	cells []counter
@@ -189,9 +188,9 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 	return newWindows(f, func(i int) window { return &counters{cellRule: &rules[i]} }), nil
 }
 
-// cell is the number of the cell that holds a time, and how far into it the time is.
+// cell returns the number of the cell that holds a time, and how far into it the time is.
 func (r *cellRule) cell(at int64) (k int64, into uint64) {
-	// A cell is a microsecond at least, so there are no more cells than microseconds.
+	// A cell is at least a microsecond, so there are no more cells than microseconds.
 	at -= r.origin
 	if at >= 0 {
 		x := exact.Product(uint64(at), r.scale)
@@ -231,7 +230,7 @@ func (c *counters) hasRoom(local, n int64) bool {
 		!exact.Product(uint64(room-n), c.length).Less(exact.Product(uint64(oldest), c.length-into))
 }
 
-// add may leave next too early, which costs one look.
+// add may leave next too early, which costs one extra check.
 func (c *counters) add(now, local, n int64) {
 	k, _ := c.cell(local)
 	until := now + c.keep
