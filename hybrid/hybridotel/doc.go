@@ -1,6 +1,6 @@
-// Package hybridotel reports package hybrid to OpenTelemetry: metrics for dashboards and alerts, and
-// spans that connect each waiting request with its lease call. It needs the OpenTelemetry API alone; the
-// program chooses SDK and exporter.
+// Package hybridotel reports metrics and spans of package hybrid to OpenTelemetry: metrics for dashboards and
+// alerts, and spans that connect each waiting request with its lease call. It needs only the OpenTelemetry
+// API; the program chooses SDK and exporter.
 //
 //	telemetry, err := hybridotel.New(hybridotel.Config{}) // the global providers
 //	limiter, err := hybrid.New(telemetry.Store(store), hybrid.Config{...})
@@ -8,21 +8,21 @@
 //	...
 //	err = telemetry.Wait(ctx, limiter.Key("user-17"))
 //
-// Each of the three works without the others: Register for metrics from hybrid.Stats, Store for round
-// trips and their spans, Wait for the durations and outcomes of waits. None of them costs Key.Allow
-// anything: a reader asks for Stats when it collects, and a request counts nothing here.
+// Each of the three works without the others: Register reports metrics from hybrid.Stats, Store reports round
+// trips and their spans, Wait reports the durations and outcomes of waits. None of them slows Key.Allow: a
+// reader gets Stats when it collects, and a request counts nothing here.
 //
 // # Metrics
 //
-// All have Config.Attributes. Those of Register and Wait have the attribute yuzhi.limiter too, which is
-// hybrid.Config.Name; a Limiter without a name has none. No metric or span has a key. Counts are tokens
+// All metrics have Config.Attributes. Metrics of Register and Wait also have the attribute yuzhi.limiter,
+// which is hybrid.Config.Name, unless the Limiter has no name. No metric or span has a key. Counts are tokens
 // unless the unit says otherwise; if each request asks for one token, they are requests. Prometheus has "_"
 // for ".", "_seconds" and "_per_second" for s and {token}/s, and "_total" for a counter.
 //
-// The structure follows the stable convention aspnetcore.rate_limiting: requests by result, requests
-// that wait now, and durations.
+// The structure follows the stable convention aspnetcore.rate_limiting: requests by result, waiting requests,
+// and durations.
 //
-// Of Register, one hybrid.Limiter.Stats for each collection:
+// Metrics of Register, which reads hybrid.Limiter.Stats once for each collection:
 //
 //	yuzhi.tokens.requested           counter       {token}      yuzhi.result=admitted, denied, shadowed (admitted
 //	                                 by Policy.Shadow alone); yuzhi.source=lease, fallback (the store did not answer)
@@ -48,14 +48,14 @@
 //	yuzhi.limit.keys                 updowncounter {key}        yuzhi.limit; in use, where it is in force
 //	yuzhi.limit.denied               counter       {token}      yuzhi.limit, yuzhi.result=denied, shadowed
 //
-// Of Store, which may serve several Limiters:
+// Metrics of Store, which may serve several Limiters:
 //
 //	yuzhi.store.round_trip.duration  histogram     s            yuzhi.operation=lease, inspect, set, ...;
 //	                                 yuzhi.node of a lease; error.type
 //	yuzhi.store.calls                counter       {call}       yuzhi.outcome=granted, empty, reported (none
 //	                                 was wanted), failed
 //
-// Of Wait:
+// Metrics of Wait:
 //
 //	yuzhi.wait.duration              histogram     s            yuzhi.outcome=admitted, cancelled, closed,
 //	                                 would_exceed_deadline, deadline_exceeded, exceeds_burst, unavailable,
@@ -71,8 +71,8 @@
 //	yuzhi.wait      internal  one Wait; a child of the caller's span. yuzhi.limiter, yuzhi.tokens,
 //	                          yuzhi.outcome
 //
-// A yuzhi.lease and the span of each request that waits for one of its keys meanwhile are linked with
-// each other: the yuzhi.wait, or the caller's own span if it waits by another verb, at most 128 of them.
-// Names follow the conventions for databases: db.system.name for a Store that is known to be Redis,
-// db.operation.batch.size, error.type. Spans of a memory.Store are internal.
+// A yuzhi.lease span and the span of each request that waits for one of its keys are linked with each other.
+// The request's span is the yuzhi.wait, or the caller's own span if it waits by another verb. A yuzhi.lease
+// has at most 128 links. Names follow the conventions for databases: db.system.name for a Store that is known
+// to be Redis, db.operation.batch.size, error.type. Spans of a memory.Store are internal.
 package hybridotel

@@ -11,17 +11,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// limiterKey is the attribute for a Limiter's name.
+// limiterKey is the attribute with a Limiter's name.
 var limiterKey = attribute.Key("yuzhi.limiter")
 
-// Register reports l, all its classes together, until unregister is called; a second call of unregister
-// does nothing. Each collection by a reader asks for Stats once.
+// Register reports l, all its classes together, until unregister is called; a second call of unregister does
+// nothing. Each collection by a reader calls Stats once.
 //
-// Limiters with one name are reported as one, and a Limiter that is registered twice counts once. A
-// closed Limiter may be registered: its counts stand still. Unregister a Limiter after Shutdown, which
-// still counts, or its memory stays. Its counts stay in the sums of its name, because a counter must not
-// fall: a Limiter that replaces another of the same name continues its counts, and a Limiter that is
-// registered again after unregister is counted again from its beginning.
+// Limiters with the same name are reported as one, and a Limiter that is registered twice counts once. A
+// closed Limiter may be registered: its counts are constant. Unregister a Limiter after Shutdown, which still
+// counts; otherwise its memory is not freed. Its counts stay in the sums of its name, because a counter must
+// not fall: a Limiter that replaces another of the same name continues its counts, and a Limiter that is
+// registered again is counted again from its beginning.
 func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +46,7 @@ func (t *Telemetry) unregister(g *group, l *hybrid.Limiter) {
 
 // group has the registered Limiters of one name, and their values.
 type group struct {
-	limiters map[*hybrid.Limiter]int // how often each is registered
+	limiters map[*hybrid.Limiter]int // number of registrations of each
 	values   map[string]*value       // by the metric's name and the encoded attributes
 }
 
@@ -54,10 +54,10 @@ type group struct {
 type value struct {
 	metric     int           // its index in all
 	attributes attribute.Set // for an Observer
-	collection uint64        // the latest one that read it
+	collection uint64        // the last collection that read it
 	sum        float64       // in that collection
-	before     float64       // if rising: the sum of unregistered Limiters
-	highest    float64       // if rising: the highest that was reported
+	before     float64       // for a rising value: the sum of unregistered Limiters
+	highest    float64       // for a rising value: the highest reported
 }
 
 // read calls each for every value of l.
@@ -112,7 +112,7 @@ func (t *Telemetry) collect(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// add counts n, which a collection read.
+// add counts n, read by this collection.
 func (v *value) add(n float64, collection uint64) {
 	if v.collection != collection {
 		v.collection, v.sum = collection, 0
@@ -124,10 +124,10 @@ func (v *value) add(n float64, collection uint64) {
 	}
 }
 
-// report ends a collection. A rising value is reported even if no Limiter has it any more, and never
-// falls. Stats.Admitted and Denied do fall, when a Reservation.Cancel gives tokens back or a Join denies;
-// a reader would take the fall for a restart and count everything again. So the report stands still until
-// the count is higher again, and is exact then.
+// report ends a collection. A rising value is reported even if no Limiter has it any more, and never falls.
+// Stats.Admitted and Denied do fall when a Reservation.Cancel gives tokens back or a Join denies; a reader
+// would take the fall for a restart and count everything again. So the report stays constant until the count
+// is higher again.
 func (v *value) report(o metric.Observer, instrument metric.Observable, collection uint64) {
 	with := metric.WithAttributeSet(v.attributes)
 	if v.collection != collection {
@@ -137,7 +137,7 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	case kind == rising:
 		v.highest = max(v.highest, v.before+v.sum)
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.highest), with)
-	case v.collection != collection: // such as for a limit that is no longer in force
+	case v.collection != collection: // for instance for a limit that is no longer in force
 	case kind == level:
 		o.ObserveInt64(instrument.(metric.Int64Observable), int64(v.sum), with)
 	default:
@@ -145,7 +145,7 @@ func (v *value) report(o metric.Observer, instrument metric.Observable, collecti
 	}
 }
 
-// observed is a metric that is read from Stats.
+// observed is a metric read from Stats.
 type observed struct {
 	name, unit  string
 	kind        kind
@@ -153,7 +153,7 @@ type observed struct {
 	read        func(s *hybrid.Stats, emit emit)
 }
 
-// emit takes one value and its attributes, which differ for each value of a metric. Counts are whole
+// emit takes one value and its attributes, which differ between the values of a metric. Counts are whole
 // numbers far below 2^53, so a float64 is exact.
 type emit func(value float64, attributes ...attribute.KeyValue)
 
@@ -161,11 +161,11 @@ type emit func(value float64, attributes ...attribute.KeyValue)
 type kind int
 
 const (
-	// rising values add up. They are never reported lower than before.
+	// rising values are summed and never reported lower than before.
 	rising kind = iota
-	// level values add up.
+	// level values are summed.
 	level
-	// alike values should be equal for all; the highest is reported.
+	// alike values should be equal; the highest one is reported.
 	alike
 )
 
@@ -181,7 +181,7 @@ var (
 	shadowed = resultKey.String("shadowed")
 )
 
-// plain reads a metric without further attributes.
+// plain reads a metric that has no attributes of its own.
 func plain(value func(*hybrid.Stats) int64) func(*hybrid.Stats, emit) {
 	return func(s *hybrid.Stats, emit emit) { emit(float64(value(s))) }
 }
@@ -196,7 +196,7 @@ func inForce(s *hybrid.Stats) (limits []hybrid.Limit) {
 	return limits
 }
 
-// limitOf returns the attribute of a limit. The zero Limit stands for those that Stats merges.
+// limitOf returns the attribute of a limit. The zero Limit stands for the limits that Stats merges.
 func limitOf(l hybrid.Limit) attribute.KeyValue {
 	if l == (hybrid.Limit{}) {
 		return limitKey.String("other")

@@ -19,16 +19,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Store wraps s for hybrid.New and reports its round trips and spans. It has the buckets of s, also where
-// hybrid.New looks for Limiters that contradict each other, and Limiter.Ping reaches s. Several Limiters
-// may share it. A Limiter with hybrid.ScopeProcess asks it for limits only, as its lease calls stay in
-// the process.
+// Store wraps s for hybrid.New and reports its round trips and spans. For hybrid.New it has the identity of
+// s, so contradicting Limiters are found on both, and Limiter.Ping reaches s. Several Limiters may share it.
+// A Limiter with hybrid.ScopeProcess uses it only for Configure, as its lease calls stay in the process.
 //
-// An exchange allocates a few times more, and no more for each call, unless a span is recorded. An error
-// becomes one word, as its text may contain a key; hybrid logs the text. A nil s is returned unchanged.
+// An exchange needs a few more allocations, independent of the number of calls, unless a span is recorded. An
+// error is reported as one word, as its text may contain a key; hybrid logs the text. A nil s is returned
+// unchanged.
 func (t *Telemetry) Store(s lease.Store) lease.Store {
 	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return s // hybrid.New refuses it
+		return s // hybrid.New refuses a nil Store
 	}
 	kind, attributes := trace.SpanKindClient, slices.Clip(t.attributes)
 	switch s.(type) {
@@ -141,7 +141,7 @@ type exchange struct {
 
 	mu     sync.Mutex // groups may end at the same time
 	sum    outcomes
-	err    error // of the first group with one
+	err    error // of the first group with an error
 	linked map[trace.SpanID]bool
 }
 
@@ -175,16 +175,16 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	fail(x.span, x.err)
 }
 
-// outcomes counts calls by outcome, in the order of outcomeNames, and the tokens that they granted.
+// outcomes counts calls by outcome, in the order of outcomeNames, and their granted tokens.
 type outcomes struct {
 	calls  [4]int64
 	tokens int64
 }
 
 const (
-	granted  = iota // tokens
-	empty           // none, because the bucket has none for this process now
-	reported        // none, because none were wanted: the call reported a lease or gave one back
+	granted  = iota // with tokens
+	empty           // without tokens: the bucket has none for this process now
+	reported        // without tokens, as none were wanted: the call reported a lease or gave one back
 	failed          // an error
 )
 
@@ -234,8 +234,8 @@ func (x *exchange) measure(ctx context.Context, group []*lease.Call) {
 // linksMax bounds the links of one span; the SDK keeps as many by default.
 const linksMax = 128
 
-// link links x's span with those of the requests that wait for the keys of calls, and theirs with
-// it, each once.
+// link links x's span with the spans of requests that wait for the keys of calls, in both directions and once
+// each.
 func (x *exchange) link(calls []*lease.Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

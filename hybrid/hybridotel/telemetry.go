@@ -17,14 +17,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Config selects where a Telemetry reports to. The zero value selects the global providers.
+// Config selects the destination of a Telemetry. The zero value selects the global providers.
 type Config struct {
 	MeterProvider  metric.MeterProvider // nil means otel.GetMeterProvider()
 	TracerProvider trace.TracerProvider // nil means otel.GetTracerProvider()
-	Attributes     []attribute.KeyValue // of every metric and span
+	Attributes     []attribute.KeyValue // for every metric and span
 }
 
-// Telemetry reports Limiters, Stores and waits. A program needs one; reports of two to the same provider
+// Telemetry reports Limiters, Stores and waits. A program needs one; the reports of two to the same provider
 // add up. Goroutines may share it. Use New; the zero value does not work.
 type Telemetry struct {
 	attributes []attribute.KeyValue
@@ -35,7 +35,7 @@ type Telemetry struct {
 	wait      metric.Float64Histogram
 
 	mu          sync.Mutex
-	collection  uint64            // the number of the latest one
+	collection  uint64            // number of the last collection
 	groups      map[string]*group // of registered Limiters, by their names
 	instruments []metric.Observable
 }
@@ -43,7 +43,7 @@ type Telemetry struct {
 // scope is the name of the instrumentation: this package.
 const scope = "github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 
-// The bounds of the histograms' buckets in seconds. The SDK's defaults are meant for milliseconds.
+// The bounds of the histograms' buckets, in seconds. The SDK's defaults are meant for milliseconds.
 var (
 	roundTripBounds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	waitBounds      = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
@@ -84,23 +84,23 @@ func (t *Telemetry) with(more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(slices.Clip(t.attributes), more...)...)
 }
 
-// word stands for the errors that wrap err.
+// word names all errors that wrap err.
 type word struct {
 	err  error
 	name string
 }
 
-// wordFor returns the first of words that stands for err, whose text may contain a key.
+// wordFor returns the first name in words for err, whose text may contain a key.
 func wordFor(err error, words []word) string {
 	for _, w := range words {
 		if errors.Is(err, w.err) {
 			return w.name
 		}
 	}
-	return "_OTHER" // as the conventions call it
+	return "_OTHER" // the conventions' word for other errors
 }
 
-// Waiter is a *hybrid.Key, a *hybrid.Joined, or another type, for which no Limiter's name is reported.
+// Waiter is a *hybrid.Key, a *hybrid.Joined, or another type; another type has no Limiter's name in reports.
 type Waiter interface {
 	WaitN(ctx context.Context, n int64) error
 }
@@ -108,9 +108,9 @@ type Waiter interface {
 // Wait is WaitN for one token.
 func (t *Telemetry) Wait(ctx context.Context, k Waiter) error { return t.WaitN(ctx, k, 1) }
 
-// WaitN calls k.WaitN and reports its duration and its outcome, as a metric and as a span that is a child
-// of ctx's. If the Limiter's Store comes from Telemetry.Store, that span is linked with the spans of the
-// lease calls that the request waited for.
+// WaitN calls k.WaitN and reports its duration and outcome, as a metric and as a child span of ctx's span. If
+// the Limiter's Store comes from Telemetry.Store, that span is linked with the spans of the lease calls that
+// the request waited for.
 func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	about := limitersOf(k)
 	ctx, span := t.tracer.Start(ctx, "yuzhi.wait")
@@ -132,7 +132,7 @@ func (t *Telemetry) WaitN(ctx context.Context, k Waiter, n int64) error {
 	return err
 }
 
-// limitersOf returns the attribute with the name of k's Limiter, or the names of all joined Limiters with
+// limitersOf returns the attribute with the name of k's Limiter, or with the names of all joined Limiters and
 // "+" between them.
 func limitersOf(k Waiter) []attribute.KeyValue {
 	var names []string

@@ -1,11 +1,11 @@
-// Command evaluation makes the tables of the evaluation: yuzhi beside the limiters that Go programs use, on a
-// Redis of its own. It prints Markdown.
+// Command evaluation makes the tables of the evaluation: yuzhi compared with the limiters that Go programs
+// use, on a Redis of its own. It prints Markdown.
 //
 //	go run -C internal/evaluation .
 //	go run -C internal/evaluation . -quick
 //
-// All tables take about ten minutes, with -quick one. -only chooses some of them. It is a module of its own,
-// so that nothing else depends on the peers.
+// All tables take about ten minutes, or one with -quick. -only chooses tables. It is a module of its own, so
+// that only it depends on the compared limiters.
 package main
 
 import (
@@ -28,19 +28,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// evaluation is one run of the program. It is a testing.TB, because package redistest wants one.
+// evaluation is one run of the program. It is a testing.TB, because package redistest needs one.
 type evaluation struct {
 	testing.TB
 	quick  bool
 	rounds int
 	span   time.Duration // of one measurement
-	pace   float64       // requests a second of the open loops
+	pace   float64       // requests per second of the open loops
 
 	cleanups []func()
 	failed   atomic.Bool
 }
 
-// tables are in the order in which they are printed. Each prints its heading.
+// tables has the tables in the order of printing. Each prints its heading.
 var tables = []struct {
 	name string
 	make func(*evaluation)
@@ -103,7 +103,7 @@ func (e *evaluation) setup() {
 	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(text); m != nil {
 		processor = string(m[1])
 	}
-	server := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") // as redistest chooses it
+	server := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") // the same choice as in redistest
 	version, err := exec.Command(server, "--version").Output()
 	testkit.NoErr(e, err)
 	fmt.Printf("## Setup\n\n")
@@ -133,7 +133,7 @@ func (e *evaluation) table(head []string, rows [][]string) {
 	fmt.Printf("\n")
 }
 
-// compare prints a row of figures for each peer: medians of the rounds, in which the peers take turns. The
+// compare prints a row of figures for each peer: medians of the rounds, in which the peers alternate. The
 // last row is the median of the ratios within a round.
 func (e *evaluation) compare(head []string, peers []peer, measure func(p peer) []float64) {
 	figures := make([][][]float64, len(peers)) // by peer, round and column
@@ -169,7 +169,7 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// number writes x with three digits, or all that are before the point.
+// number returns x with three digits, or with all digits before the point.
 func number(x float64) string {
 	switch {
 	case math.IsNaN(x) || math.IsInf(x, 0):
@@ -177,7 +177,7 @@ func number(x float64) string {
 	case math.Abs(x) >= 100:
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
-	return strconv.FormatFloat(x+0, 'g', 3, 64) // + 0 has -0 written as 0
+	return strconv.FormatFloat(x+0, 'g', 3, 64) // + 0 turns -0 into 0
 }
 
 func (e *evaluation) Helper()          {}

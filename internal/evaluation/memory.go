@@ -13,7 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// memory asks once for each of many keys, and weighs the process and the server before and after.
+// memory sends one request for each of many keys, and compares the memory of the process and the server
+// before and after.
 func memory(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	fmt.Printf(`## Memory

@@ -21,7 +21,7 @@ func (e *evaluation) inModule(long bool, args ...string) string {
 	return string(out)
 }
 
-// script passes on what the benchmark of the scripts reports.
+// script prints the results of the scripts' benchmark.
 func script(e *evaluation) {
 	fmt.Printf(`## Server time of the scripts
 
@@ -42,7 +42,7 @@ and a draw, which stands for one, beside a call of redis_rate.
 	e.table([]string{"script", "figure"}, rows)
 }
 
-// rivals passes on the simulator's table of algorithms.
+// rivals prints the simulator's table of algorithms.
 func rivals(e *evaluation) {
 	fmt.Printf(`## Algorithms in the simulator
 

@@ -32,8 +32,8 @@ type asker func(key string) (admitted bool, err error)
 // peer is one limiter of the evaluation. Each open makes an instance with a client of its own.
 type peer struct {
 	name  string
-	kind  lease.Kind // of its promise: burst + rate*w in any window, or burst in any window of one length
-	local bool       // decides for one process alone
+	kind  lease.Kind // of its bound: burst + rate*w in any window, or burst in any window of one length
+	local bool       // decides for one process only
 	open  func(s *site, l limit, o redis.Options) asker
 }
 
@@ -45,14 +45,15 @@ type limit struct {
 
 func perSecond(tokens, burst int64) limit { return limit{tokens, burst, time.Second} }
 
-// window is the time in which the bucket fills. A peer that counts requests per window admits burst in that.
+// window returns the time in which the bucket fills. A peer that counts requests per window admits burst in
+// that time.
 func (l limit) window() time.Duration {
 	return time.Duration(float64(l.per) * float64(l.burst) / float64(l.tokens))
 }
 
 func (l limit) lease() lease.Limit { return lease.Limit{Tokens: l.tokens, Per: l.per, Burst: l.burst} }
 
-// names of the rows that tables refer to.
+// Names of the rows that tables refer to.
 const (
 	own       = "yuzhi"
 	ownSafe   = "yuzhi, FallbackDeny and StrictExpiry"
@@ -61,7 +62,7 @@ const (
 	reference = "redis_rate"
 )
 
-// fleetwide are the limiters that share a limit between processes.
+// fleetwide has the limiters that share a limit between processes.
 var fleetwide = []peer{
 	{name: own, open: yuzhi(hybrid.Policy{})},
 	{name: reference, open: redisRate},
@@ -71,7 +72,7 @@ var fleetwide = []peer{
 	{name: "token bucket in Lua", open: luaBucket},
 }
 
-// local are the limiters of one process.
+// local has the limiters of one process.
 var local = []peer{
 	{name: "x/time/rate, one for each key", local: true, open: timeRate},
 	{name: "sethvargo/go-limiter in memory", local: true, kind: lease.KindSliding, open: goLimiter},
@@ -129,7 +130,7 @@ func ulule(s *site, l limit, o redis.Options) asker {
 }
 
 // httprateRedis limits by httprate's OnLimit, without headers. Its counter is written for this program, after
-// the description of go-chi/httprate-redis and with the defaults of that module.
+// the description of go-chi/httprate-redis and with its defaults.
 func httprateRedis(s *site, l limit, o redis.Options) asker {
 	const timeout = 250 * time.Millisecond
 	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = timeout, timeout, 2*timeout
@@ -138,12 +139,12 @@ func httprateRedis(s *site, l limit, o redis.Options) asker {
 	limiter := httprate.NewRateLimiter(int(l.burst), l.window(), httprate.WithLimitCounter(counter),
 		httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
 	return func(key string) (bool, error) {
-		return !limiter.OnLimit(nil, &http.Request{}, key), nil // nothing is written: the counter never fails
+		return !limiter.OnLimit(nil, &http.Request{}, key), nil // no response is written: the counter never fails
 	}
 }
 
-// windowCounter is an httprate.LimitCounter: a Redis counter for each window, which lives for three windows,
-// and a local one in its place from the first error until a PING, sent every 200 ms, is answered.
+// windowCounter is an httprate.LimitCounter: a Redis counter for each window, which lives for three windows.
+// After an error a local counter replaces it until a PING, sent every 200 ms, is answered.
 type windowCounter struct {
 	client  *redis.Client
 	length  time.Duration
@@ -212,7 +213,7 @@ func count(value any) int {
 	return n
 }
 
-// bucketScript is a token bucket as short as it can be: the least that a call per request costs.
+// bucketScript is the shortest token bucket: the least cost of a call per request.
 var bucketScript = redis.NewScript(`
 local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')

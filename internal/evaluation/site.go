@@ -21,7 +21,7 @@ import (
 type site struct {
 	testing.TB
 	server  *redistest.Server
-	watch   *redis.Client // asks the server about itself
+	watch   *redis.Client // reads the server's INFO
 	sent    sent
 	closers []func() error
 }
@@ -32,7 +32,7 @@ func (e *evaluation) site() *site {
 	return s
 }
 
-// client returns a client of the server whose commands count, and which ends with the site.
+// client returns a client of the server whose commands are counted, and which ends with the site.
 func (s *site) client(o redis.Options) *redis.Client {
 	o.Addr = s.server.Addr
 	c := redis.NewClient(&o)
@@ -55,7 +55,7 @@ func (s *site) close() {
 	s.server.Kill()
 }
 
-// sent is a redis.Hook that counts what clients send.
+// sent is a redis.Hook that counts the commands of clients.
 type sent struct{ commands, trips atomic.Int64 }
 
 func (c *sent) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -76,7 +76,7 @@ func (c *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// info adds up the numbers of the server's INFO that a pattern captures.
+// info returns the sum of the numbers in the server's INFO that a pattern captures.
 func (s *site) info(section, pattern string) (sum float64) {
 	text, err := s.watch.Info(context.Background(), section).Result()
 	testkit.NoErr(s, err)
@@ -88,7 +88,7 @@ func (s *site) info(section, pattern string) (sum float64) {
 	return sum
 }
 
-// scripts is how many scripts clients have had the server run.
+// scripts returns the number of scripts that the server has run for clients.
 func (s *site) scripts() float64 { return s.info("commandstats", `cmdstat_eval(?:sha)?:calls=(\d+)`) }
 
 // decision is one request, with times since the loop began.
@@ -103,12 +103,12 @@ type outcome struct {
 	seconds                 float64
 	clientCPU, serverCPU    float64 // in seconds, of this whole process and of the server
 	commands, trips         float64
-	latencies               []time.Duration // in order
-	begun                   time.Time       // of an open loop, as are all
+	latencies               []time.Duration // in ascending order
+	begun                   time.Time       // for an open loop, as the fields below
 	all                     []decision
 }
 
-// per returns x for each decision.
+// per returns x per decision.
 func (o *outcome) per(x float64) float64 { return x / float64(max(o.asked, 1)) }
 
 // quantile returns the p-th quantile of the latencies in milliseconds.
@@ -144,7 +144,8 @@ func (s *site) measure(loop func(o *outcome)) *outcome {
 	return o
 }
 
-// closed makes goroutines ask for d, each as soon as its last request is decided. pick gives each its keys.
+// closed makes goroutines send requests for d, each as soon as its last request is decided. pick gives each
+// its keys.
 func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcome {
 	return s.measure(func(o *outcome) {
 		parts := make([]outcome, goroutines)
@@ -176,8 +177,8 @@ func (s *site) closed(d time.Duration, timed bool, ask asker, pick keys) *outcom
 	})
 }
 
-// open issues perSecond requests a second for d, each on a goroutine of its own, whether the earlier ones are
-// decided or not. A latency is from the moment at which a request is issued.
+// open sends perSecond requests per second for d, each on a goroutine of its own, whether or not the earlier
+// ones are decided. A latency counts from the sending of the request.
 func (s *site) open(perSecond float64, d time.Duration, ask asker, pick keys) *outcome {
 	const tick = 200 * time.Microsecond
 	return s.measure(func(o *outcome) {

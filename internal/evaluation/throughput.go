@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// goroutines ask in the closed loops, and each client has a connection for each.
+// goroutines is the number of goroutines in the closed loops; each client has a connection for each.
 const goroutines = 64
 
 var connected = redis.Options{PoolSize: goroutines}
 
-// throughput has all goroutines of one process ask for one key whose limit they never reach.
+// throughput lets all goroutines of one process send requests for one key whose limit they never reach.
 func throughput(e *evaluation) {
 	fmt.Printf(`## Throughput of one hot key
 
@@ -60,7 +60,7 @@ Milliseconds from the start of that goroutine to the decision.
 	})
 }
 
-// longTail is a limit per user: many keys, each of which is asked seldom.
+// longTail is a limit per user: many keys, each with few requests.
 func longTail(e *evaluation) {
 	names := users(short(e, 100_000, 5_000))
 	for _, load := range []struct {

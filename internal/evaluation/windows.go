@@ -17,14 +17,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// volley is a number of requests that are spread evenly over a time.
+// volley is a number of requests that are evenly spread over a time.
 type volley struct {
 	at, over time.Duration
 	requests int
 }
 
-// inStep has bursts around the ends of windows of a second, whether a window begins with a second of the
-// clock or with its first request. The third burst meets limiters that count a part of the last window.
+// inStep has bursts at the ends of windows of a second, both for windows that begin with a second of the
+// clock and for windows that begin with their first request. The third burst meets limiters that count a part
+// of the last window.
 func inStep(cycles int) (all []volley) {
 	const ms = time.Millisecond
 	for i := range cycles {
@@ -105,8 +106,8 @@ the same requests, each in the middle of its decision.
 		"beyond burst + rate*w"}, rows)
 }
 
-// fire has limiters take turns with the requests of the volleys, whose times are since begin. It returns the
-// middle of each decision and the span of each admission.
+// fire distributes the requests of the volleys, whose times count from begin, to limiters in turn. It returns
+// the middle of each decision and the span of each admission.
 func fire(asks []asker, begin time.Time, volleys []volley) (
 	asked []int64, admitted []audit.Span, failed int,
 ) {

@@ -1,7 +1,7 @@
-// Package faults holds tests only: does the promise (docs/protocol.md section 1) hold while processes, the
-// network, a server or what it stores fail? Real limiters run against real redis-server processes of each
-// test's own, or in virtual time against the reference bucket where figures must be exact. A test is named
-// after its row in docs/faults.md; the others try what docs/operations.md says.
+// Package faults has only tests: is the promise (docs/protocol.md section 1) kept while processes, the
+// network, a server or its data fail? Real limiters run against real redis-server processes of each test's
+// own. Tests of exact figures run in virtual time against the reference bucket. A test is named after its row
+// in docs/faults.md; the other tests check docs/operations.md.
 //
 //   - The network and the server: outage (how each Policy.Fallback gets through it), manykeys,
 //     network, connect (no connection, TLS), access (permissions), topology (Sentinel, cluster),
@@ -12,9 +12,9 @@
 //     whose roles are in main and whose parent is the family; closing; crowd (clones, two hundred
 //     at once, more processes than tokens); modes and join (shadow, classes, reservations, joins).
 //
-// All share the site, one server per test, and the fleet: limiters on one store, each with its own
-// client like a process, a tap on their calls and answers, load on them, and a record of every
-// request that they decided. The assertions of a test have letters:
+// All share the site, one server per test, and the fleet: limiters on one store, each with its own client
+// like a process. The fleet records calls and answers, loads the limiters, and records every request that
+// they decided. The assertions of a test have letters:
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;
@@ -22,7 +22,7 @@
 //   - T: checkAnswered, no request waits for a client that has no answer;
 //   - G: awaitLeased, the store serves again.
 //
-// How long a request takes and at which rate a fleet is served depends on the machine, so tests
-// assert it in virtual time only: TestTheRateIsBackWithinTwoTOfAFault,
-// TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm, TestNobodyWaitsLongForAStoreThatHangs.
+// The latency of a request and the rate of a fleet depend on the machine, so tests assert them only in
+// virtual time: TestTheRateIsBackWithinTwoTOfAFault, TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm,
+// TestNobodyWaitsLongForAStoreThatHangs.
 package faults

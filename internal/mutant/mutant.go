@@ -1,7 +1,7 @@
-// Package mutant builds tests together with mutations of the source they test. A mutation takes one
-// rule out of the source, and a test must then fail. All mutations are compiled into one binary: a
-// function that some of them change has its body once more for each, and an environment variable
-// selects the one that runs. Only tests import this package.
+// Package mutant builds tests together with mutations of the source they test. A mutation removes one rule
+// from the source, and a test must then fail. All mutations are compiled into one binary: a function that
+// some of them change has an additional body for each, and an environment variable selects the body that
+// runs. Only tests import this package.
 package mutant
 
 import (
@@ -30,20 +30,20 @@ const variable = "YUZHI_MUTANT"
 // Running returns the name of the mutation that this process runs, or "".
 func Running() string { return os.Getenv(variable) }
 
-// A Mutation is one rule taken out of the source by edits of its text.
+// A Mutation removes one rule from the source by edits of its text.
 type Mutation struct {
 	Name  string
 	Edits []Edit
 }
 
-// An Edit is a text and its replacement. The text must occur exactly once in the module's Go files
-// other than tests, whichever package it is in.
+// An Edit is a text and its replacement. The text must occur exactly once in the module's Go files other than
+// tests, in any package.
 type Edit [2]string
 
-// Source is the text of a module's Go files other than tests, by path.
+// Source has the text of a module's Go files other than tests, by path.
 type Source map[string]string
 
-// Read returns the source of the module that the working directory is in.
+// Read returns the source of the module that contains the working directory.
 func Read(t testing.TB) Source {
 	t.Helper()
 	source := Source{}
@@ -69,7 +69,7 @@ func Read(t testing.TB) Source {
 	return source
 }
 
-// apply returns the files that m changes, as m changes them. A later edit may look for the output of an
+// apply returns the changed text of the files that m changes. A later edit may look for the output of an
 // earlier one.
 func (s Source) apply(m Mutation) (Source, error) {
 	after := maps.Clone(s)
@@ -89,8 +89,8 @@ func (s Source) apply(m Mutation) (Source, error) {
 	return after, nil
 }
 
-// withSwitches returns the files that differ from s where all mutations are compiled in. A function
-// that mutations 2 and 5 change begins with a switch whose cases 2 and 5 hold its body as they have it.
+// withSwitches returns the changed files, with all mutations compiled in. A function that mutations 2 and 5
+// change begins with a switch, whose cases 2 and 5 have its body in those mutations.
 func (s Source) withSwitches(mutations []Mutation) (Source, error) {
 	cases := map[string]map[int]string{} // by path and the index of the declaration
 	var errs []error
@@ -133,13 +133,13 @@ func (s Source) withSwitches(mutations []Mutation) (Source, error) {
 	return out, nil
 }
 
-// parse returns the file of this text, and a function that cuts the text between two of its positions.
+// parse returns the parsed file, and a function that cuts the text between two of its positions.
 func parse(text string) (file *ast.File, between func(from, to token.Pos) string, err error) {
 	file, err = parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
 	return file, func(from, to token.Pos) string { return text[from-file.FileStart : to-file.FileStart] }, err
 }
 
-// addCases adds the bodies of the functions that mutation i, which makes source text, changes.
+// addCases adds the function bodies that mutation i changes. It turns the file source into text.
 func addCases(cases map[int]string, i int, source, text string) error {
 	old, oldText, err := parse(source)
 	if err != nil {
@@ -175,7 +175,8 @@ func addCases(cases map[int]string, i int, source, text string) error {
 type Tests struct{ binary string }
 
 // Build builds the tests of the package pkg, a path such as "./hybrid" below the module's root, with the
-// mutations. An edit that does not fit exactly once, or does not compile, would test nothing: then t fails.
+// mutations. It fails t if an edit does not fit exactly once or does not compile, because such an edit would
+// test nothing.
 func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 	t.Helper()
 	switched, err := s.withSwitches(mutations)
@@ -198,9 +199,9 @@ func (s Source) Build(t testing.TB, pkg string, mutations []Mutation) Tests {
 	return Tests{binary}
 }
 
-// Fails runs the tests whose names match the regular expression test, under the named mutation, and
-// expects that one of them fails. A panic, or a test that is not there, notices no rule. It returns
-// what the tests printed.
+// Fails runs the tests whose names match the regular expression test, under the named mutation, and fails t
+// unless one of them fails. A panic or a missing test does not count as a failure. It returns the tests'
+// output.
 func (b Tests) Fails(t testing.TB, mutation, test string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(b.binary, append(args, "-test.run=^("+test+")$")...)

@@ -9,13 +9,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Hang stops the server's process until Resume: its connections stay, and it answers nothing.
+// Hang stops the server's process until Resume: its connections stay open, and it answers nothing.
 func (s *Server) Hang(t testing.TB) {
 	t.Helper()
 	testkit.NoErr(t, s.process.Signal(syscall.SIGSTOP))
 }
 
-// Resume lets a server that hangs go on.
+// Resume lets a stopped server continue.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
 	testkit.NoErr(t, s.process.Signal(syscall.SIGCONT))

@@ -12,5 +12,5 @@ func (s *Server) Hang(t testing.TB) {
 	testkit.RequireSignals(t)
 }
 
-// Resume lets a server that hangs go on.
+// Resume lets a stopped server continue.
 func (s *Server) Resume(testing.TB) {}

@@ -24,21 +24,22 @@ type Fate struct {
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
-	// Far is the least time of every round trip over this link. Each step of a connection's handshake is one.
+	// Far is the least time of every round trip over this link, including each step of a connection's
+	// handshake.
 	Far time.Duration
-	// Hold, if not nil, keeps the reply back until it is closed.
+	// Hold, if not nil, delays the reply until it is closed.
 	Hold <-chan struct{}
-	// Rewrite, if not nil, is given the whole RESP value and says what the client gets instead.
+	// Rewrite, if not nil, gets the whole RESP value and returns what the client gets instead.
 	Rewrite func(reply []byte) []byte
 	// Close ends the connection after the reply.
 	Close bool
-	// BlackHole: whatever arrives, script call or not, is taken and never answered, nor is anything
-	// that comes later over the same connection. New connections are accepted.
+	// BlackHole: everything that arrives, script call or not, is read and never answered, now or later over
+	// the same connection. New connections are accepted.
 	BlackHole bool
 }
 
-// Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may set
-// another at any time. A call meets the Fate in force when it arrives. The proxy ends with the test.
+// Proxy stands before a Redis server and treats script calls according to its Fate. Any goroutine may set
+// another Fate at any time. The Fate at a call's arrival applies to it. The proxy ends with the test.
 type Proxy struct {
 	Addr string // where clients connect: "127.0.0.1:port"
 
@@ -82,19 +83,19 @@ func NewProxy(t testing.TB, to string) *Proxy {
 // Set makes f the fate of every call that arrives from now on.
 func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 
-// Pass does Set(Fate{}). Connections that a BlackHole swallowed stay mute, as if a firewall had
-// forgotten them; see Cut.
+// Pass does Set(Fate{}). Connections that a BlackHole swallowed stay silent, as if a firewall had forgotten
+// them; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
-// Hold keeps back the replies to calls that arrive from now on, until release is called, once or
-// more. Set or Pass says what happens to later calls.
+// Hold delays the replies to calls that arrive from now on until release is called, once or more. Set or Pass
+// changes the fate of later calls.
 func (p *Proxy) Hold() (release func()) {
 	held := make(chan struct{})
 	p.Set(Fate{Hold: held})
 	return sync.OnceFunc(func() { close(held) })
 }
 
-// Cut closes all connections that are open now.
+// Cut closes all open connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +114,7 @@ func (p *Proxy) Accepted() int {
 	return len(p.conns)
 }
 
-// passed is a request that was passed on and whose reply is awaited.
+// passed is a request that was passed on and has no reply yet.
 type passed struct {
 	fate Fate
 	at   time.Time
@@ -131,7 +132,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.wg.Go(func() {
 		defer close(asked)
 		if p.requests(client, server, asked) {
-			_ = server.(*net.TCPConn).CloseWrite() // what the client asked is still answered
+			_ = server.(*net.TCPConn).CloseWrite() // the client's earlier requests are still answered
 		} else {
 			client.Close()
 			server.Close()
@@ -140,8 +141,8 @@ func (p *Proxy) serve(client net.Conn) {
 	p.replies(client, server, asked)
 }
 
-// requests passes on what the client sends. It returns true when that ends, and false where the
-// connection is to be cut.
+// requests passes on the client's requests. It returns true when the client ends, and false to cut the
+// connection.
 func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 	mute := false
 	for r := bufio.NewReader(client); ; {
@@ -168,7 +169,7 @@ func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 	}
 }
 
-// replies passes back what the server answers.
+// replies passes back the server's replies.
 func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	for r := bufio.NewReader(server); ; {
 		value, err := proto.Read(r)
@@ -178,7 +179,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 		reply := []byte(value)
 		var q passed
 		if reply[0] != '>' { // a push belongs to no request
-			q = <-asked // zero without a question: so answers a server that refuses a client
+			q = <-asked // zero without a request: a server that refuses a client answers like this
 		}
 		if q.fate.LoseReply || !p.wait(q.fate.Hold, q.at.Add(max(q.fate.Delay, q.fate.Far))) {
 			return
@@ -192,8 +193,8 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	}
 }
 
-// wait holds a reply back until held is closed, unless it is nil, and until it is due. It returns
-// false where the test ends first.
+// wait delays a reply until held is closed, unless held is nil, and until due. It returns false if the test
+// ends first.
 func (p *Proxy) wait(held <-chan struct{}, due time.Time) bool {
 	if held != nil {
 		select {
@@ -203,14 +204,14 @@ func (p *Proxy) wait(held <-chan struct{}, due time.Time) bool {
 		}
 	}
 	select {
-	case <-time.After(time.Until(due)): // the delay of the network, not a wait for anything
+	case <-time.After(time.Until(due)): // the network's delay, not a wait for an event
 		return true
 	case <-p.done:
 		return false
 	}
 }
 
-// isScript returns whether request is EVAL or EVALSHA, as clients send it: an array of strings.
+// isScript reports whether request is EVAL or EVALSHA, as clients send it: an array of strings.
 func isScript(request string) bool {
 	words, _ := proto.ReadStrings(request)
 	return len(words) > 0 && (strings.EqualFold(words[0], "EVALSHA") || strings.EqualFold(words[0], "EVAL"))

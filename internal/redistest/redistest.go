@@ -1,5 +1,5 @@
-// Package redistest starts redis-server processes for tests, alone, as a cluster or with a
-// Sentinel, and a proxy that makes the network to them fail. All of them end with the test.
+// Package redistest starts redis-server processes for tests: alone, as a cluster or with a Sentinel, and
+// behind a proxy that makes the network fail. All of them end with the test.
 package redistest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// patience is how long a server may take to start, or to answer: far beyond what it takes on a busy machine.
+// patience is how long a server may take to start or to answer: far longer than on a busy machine.
 const patience = time.Minute
 
 // Server is one running redis-server.
@@ -36,10 +36,10 @@ type Server struct {
 	exited  chan struct{}
 }
 
-// Start runs redis-server on a free loopback port, without persistence and in a temporary
-// directory, unless args say otherwise. It returns once the server answers PING, be it with an
-// error, as a server that asks for a password does. It is killed with the test. Without a server
-// (see Require) the test is skipped, and with REQUIRE_REDIS=1 in the environment it fails instead.
+// Start runs redis-server on a free loopback port, without persistence and in a temporary directory, unless
+// args say otherwise. It returns once the server answers PING, even with an error, as a server does that
+// wants a password. The server is killed with the test. Without a server program (see Require) the test is
+// skipped; with REQUIRE_REDIS=1 in the environment it fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) []string {
@@ -64,18 +64,18 @@ func start(t testing.TB, args func(*Server) []string) *Server {
 	return s
 }
 
-// binary is the server that tests start: REDIS_SERVER in the environment, which may be any version of
+// binary returns the server that tests start: REDIS_SERVER in the environment, which may be any version of
 // Redis or Valkey, otherwise redis-server in PATH.
 func binary() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
-// Available returns whether there is a server, for tests that do less without it. With
-// REQUIRE_REDIS=1 it is always true, so that nothing is left out silently.
+// Available reports whether there is a server program, for tests that check less without it. With
+// REQUIRE_REDIS=1 it is always true, so that no check is skipped silently.
 func Available() bool {
 	_, err := exec.LookPath(binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
 }
 
-// Require skips t without a server. Where REQUIRE_REDIS=1 it does not, and Start will fail.
+// Require skips t without a server program. With REQUIRE_REDIS=1 it does not skip, and Start fails.
 func Require(t testing.TB) {
 	t.Helper()
 	if !Available() {
@@ -85,10 +85,10 @@ func Require(t testing.TB) {
 
 const missing = "redistest: no redis-server in PATH (apt-get install redis-server, or brew install redis)"
 
-// serverVersion finds the version in what Redis and Valkey print for --version.
+// serverVersion finds the version in the output of --version of Redis and Valkey.
 var serverVersion = regexp.MustCompile(`v=(\d+)\.`)
 
-// RequireVersion skips t where the server is older than its version major, with which what came.
+// RequireVersion skips t if the server is older than version major, which introduced what.
 func RequireVersion(t testing.TB, major int, what string) {
 	t.Helper()
 	Require(t)
@@ -100,8 +100,8 @@ func RequireVersion(t testing.TB, major int, what string) {
 	}
 }
 
-// Restart runs the server again after a kill, with the same port, directory and arguments, to which
-// args are added. It returns once the server serves.
+// Restart runs the server again after a kill, with the same port, directory and arguments, plus args. It
+// returns once the server has loaded its data.
 func (s *Server) Restart(t testing.TB, args ...string) {
 	t.Helper()
 	s.RestartLoading(t, args...)
@@ -141,8 +141,8 @@ func (s *Server) run() error {
 	return fmt.Errorf("redistest: redis-server did not answer within %v\n%s", patience, output)
 }
 
-// Ask sends one command over a connection of its own and returns the reply as it comes, in RESP. It
-// is empty where there is none within a minute.
+// Ask sends one command over a connection of its own and returns the reply in RESP; "" if there is none
+// within a minute.
 func (s *Server) Ask(words ...string) string {
 	c, err := net.DialTimeout("tcp", s.Addr, patience)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Server) Ask(words ...string) string {
 	return reply
 }
 
-// Do sends a command, as Ask does, that must succeed.
+// Do sends a command, as Ask does, and ends the test unless it succeeds.
 func (s *Server) Do(t testing.TB, words ...string) string {
 	t.Helper()
 	reply := s.Ask(words...)
@@ -170,9 +170,9 @@ func (s *Server) Kill() {
 	}
 }
 
-// freePort picks an even port and holds the odd one above it, so that no other test takes the port
-// while its server is down for a while. All ports lie below the range from which systems take ports
-// for connections, and so does a cluster's bus, which listens 10000 above.
+// freePort picks an even port and listens on the odd one above it, so that no other test takes the port while
+// its server is down. All ports are below the range that systems use for connections, and so is the port of a
+// cluster's bus, 10000 above.
 func freePort(t testing.TB) (port int, guard net.Listener) {
 	t.Helper()
 	for range 1000 {

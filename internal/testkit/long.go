@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// longVariable is the environment variable that asks for the long tests. A flag would not do: go
-// test ./... fails in every package that does not define it.
+// longVariable is the environment variable that asks for the long tests. A flag would not work: go test ./...
+// fails in every package that does not define it.
 const longVariable = "YUZHI_LONG"
 
-// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs a part, and its
-// log says what part of what whole, and the command that runs the whole.
+// Long reports whether the long tests run: YUZHI_LONG=1 is set. Otherwise t runs a part, and Long logs the
+// part, the whole and the command for the whole.
 func Long(t testing.TB, part, whole string) bool {
 	t.Helper()
 	if os.Getenv(longVariable) == "1" {
@@ -22,7 +22,7 @@ func Long(t testing.TB, part, whole string) bool {
 	return false
 }
 
-// ShortOrLong returns how many of what t runs: long with YUZHI_LONG=1, and short otherwise.
+// ShortOrLong returns the number of repetitions for t: long with YUZHI_LONG=1, and short otherwise.
 func ShortOrLong(t testing.TB, short, long int, what string) int {
 	t.Helper()
 	if Long(t, fmt.Sprint(short), fmt.Sprintf("%d %s", long, what)) {
@@ -31,8 +31,8 @@ func ShortOrLong(t testing.TB, short, long int, what string) int {
 	return short
 }
 
-// LongOnly skips t unless the long tests run. It is for a test of many that check the same rule;
-// the short run keeps some of them.
+// LongOnly skips t unless the long tests run. It serves tests of which many check the same rule; the short
+// run keeps some of them.
 func LongOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(longVariable) != "1" {
@@ -40,7 +40,7 @@ func LongOnly(t testing.TB) {
 	}
 }
 
-// longCommand is the command that runs t at full length.
+// longCommand returns the command that runs t at full length.
 func longCommand(t testing.TB) string {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	return fmt.Sprintf("%s=1 go test ./%s -run '^%s$'", longVariable, folder(), test)

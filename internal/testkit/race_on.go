@@ -3,9 +3,9 @@
 package testkit
 
 const (
-	// RaceEnabled says whether the race detector watches.
+	// RaceEnabled says whether the race detector is on.
 	RaceEnabled = true
-	// Slowdown is about how much longer the race detector makes a computation take; 1 without it. A
-	// test that runs on one goroutine, where it finds nothing, does that much less.
+	// Slowdown is about the factor by which the race detector slows a computation; 1 without it. A test on
+	// one goroutine, where the detector finds nothing, does less by this factor.
 	Slowdown = 10
 )

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Ratio times f and a reference in turns, and reports the nanoseconds of both and their ratio. Each
-// runs its own loop of n direct calls: through a func value a method costs a second call.
+// Ratio times f and a reference alternately, and reports the nanoseconds of both and their ratio. Each runs
+// its own loop of n direct calls, because a func value would cost a second call.
 func Ratio(b *testing.B, f, reference func(n int)) {
 	b.ReportAllocs()
 	const turns = 16

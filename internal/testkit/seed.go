@@ -13,7 +13,7 @@ import (
 // variable is the environment variable that makes random tests repeat one seed.
 const variable = "YUZHI_SEED"
 
-// Seed returns the seed of a random test: a new one, or that of YUZHI_SEED. If t fails, it logs the
+// Seed returns the seed of a random test: a new one, or the value of YUZHI_SEED. If t fails, it logs the
 // command that repeats the test with this seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
@@ -22,18 +22,18 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand returns a source of randomness whose seed is that of Seed.
+// Rand returns a source of random numbers with a seed from Seed.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))
 }
 
-// Seeds yields n new seeds, or the one of YUZHI_SEED alone. It stops once t has failed, and logs
-// the command that repeats the test with the seed at which it did.
+// Seeds yields n new seeds, or only the value of YUZHI_SEED. It stops once t has failed, and logs the command
+// that repeats the test with the failing seed.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	seed, given := newSeed(t)
 	return func(yield func(uint64) bool) {
-		defer func() { logReplay(t, seed) }() // also where the loop's body ends the test
+		defer func() { logReplay(t, seed) }() // even if the loop's body ends the test
 		for range n {
 			if !yield(seed) || given || t.Failed() {
 				return
@@ -43,7 +43,7 @@ func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	}
 }
 
-// newSeed returns a new seed, or the one that YUZHI_SEED gives.
+// newSeed returns a new seed, or the value of YUZHI_SEED.
 func newSeed(t testing.TB) (seed uint64, given bool) {
 	text := os.Getenv(variable)
 	if text == "" {
@@ -56,7 +56,7 @@ func newSeed(t testing.TB) (seed uint64, given bool) {
 	return seed, true
 }
 
-// logReplay logs, where t has failed, the command that runs the same test with the same seed.
+// logReplay logs, if t has failed, the command that runs the same test with the same seed.
 func logReplay(t testing.TB, seed uint64) {
 	if !t.Failed() {
 		return
@@ -65,7 +65,7 @@ func logReplay(t testing.TB, seed uint64) {
 	t.Logf("replay: %s=%d go test ./%s -run '^%s$'", variable, seed, folder(), test)
 }
 
-// folder is the folder of the package under test in its module: a test runs in its package's folder.
+// folder returns the folder of the package under test in its module; a test runs in its package's folder.
 func folder() string {
 	here, _ := os.Getwd()
 	path, _ := filepath.Rel(ModuleRoot(), here)

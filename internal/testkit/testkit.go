@@ -1,6 +1,6 @@
-// Package testkit has what the tests of several packages share: waiting for a condition, seeds that
-// a failure prints, the switch between a short and a long run, an index of fairness. Only tests, and
-// packages that only tests import, use it.
+// Package testkit has helpers for the tests of several packages: waiting for a condition, seeds that a
+// failure prints, the switch between a short and a long run, an index of fairness. Only tests and packages
+// for tests use it.
 package testkit
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Jain is Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 where all shares are equal, 1/n where
-// one of n has everything.
+// Jain returns Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all shares are equal, 1/n if one of n
+// has everything.
 func Jain(shares []float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, s := range shares {
@@ -23,14 +23,14 @@ func Jain(shares []float64) float64 {
 }
 
 const (
-	// patience is how long Eventually polls. It is far beyond what anything takes on a busy machine,
-	// so that its end means "never" and not "slowly".
+	// patience is how long Eventually polls: far longer than any wait on a busy machine, so that its end
+	// means "never" and not "slowly".
 	patience = time.Minute
 	// pace is the time between two polls. No test depends on it.
 	pace = 2 * time.Millisecond
 )
 
-// Eventually polls until holds returns true. After a minute it ends the test, with what did not come true and
+// Eventually polls until holds returns true. After a minute it ends the test, with what did not happen and
 // every goroutine's stack. Inside a synctest bubble that minute is one of virtual time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
@@ -43,8 +43,8 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// EventuallyNil is Eventually for a condition that can say what is still wrong: it polls until
-// check returns nil, and ends the test with its last error.
+// EventuallyNil is Eventually for a condition that can describe its failure: it polls until check returns
+// nil, and ends the test with the last error.
 func EventuallyNil(t testing.TB, check func() error) {
 	t.Helper()
 	for from := time.Now(); ; time.Sleep(pace) {
@@ -59,7 +59,7 @@ func EventuallyNil(t testing.TB, check func() error) {
 	}
 }
 
-// PlainOrRace returns plain, or race where the race detector watches.
+// PlainOrRace returns race if the race detector is on, otherwise plain.
 func PlainOrRace[T any](plain, race T) T {
 	if RaceEnabled {
 		return race
@@ -67,8 +67,8 @@ func PlainOrRace[T any](plain, race T) T {
 	return plain
 }
 
-// OneGoroutine skips t where the race detector watches: t computes long on one goroutine, where the
-// detector finds nothing and makes it ten times slower.
+// OneGoroutine skips t if the race detector is on: t computes long on one goroutine, where the detector finds
+// nothing and slows it tenfold.
 func OneGoroutine(t testing.TB) {
 	t.Helper()
 	if RaceEnabled {
@@ -100,7 +100,7 @@ func NoErr(t testing.TB, err error) {
 	}
 }
 
-// RequireSignals skips t on Windows, which has no signal that stops a process and lets it go on.
+// RequireSignals skips t on Windows, which has no signals to stop and continue a process.
 func RequireSignals(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -108,8 +108,7 @@ func RequireSignals(t testing.TB) {
 	}
 }
 
-// RequireMiniredis skips t in a 32-bit build, where miniredis converts the numbers that scripts
-// return to int.
+// RequireMiniredis skips t in a 32-bit build, where miniredis converts the numbers of scripts to int.
 func RequireMiniredis(t testing.TB) {
 	t.Helper()
 	if strconv.IntSize < 64 {

@@ -16,22 +16,22 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/violation"
 )
 
-// Format describes how files of one kind write Go values. Structs are mappings with fixed fields,
-// maps with string keys are mappings with any, slices are lists, and all other values, with those
-// that implement encoding.TextUnmarshaler, are scalars. A field with the tag json:"-" is not read.
+// Format describes how files of one kind represent Go values. Structs are mappings with fixed fields, and
+// maps with string keys are mappings with any fields. Slices are lists. All other values are scalars, and so
+// are types that implement encoding.TextUnmarshaler. A field with the tag json:"-" is not read.
 type Format struct {
 	Name   func(field string) string                  // name in a file of a field in Go
 	Words  map[reflect.Type][]string                  // texts of an enumeration: word i stands for the value i
 	Wanted map[reflect.Type]string                    // completes "must be", for values of a type
-	Parse  map[reflect.Type]func(string) (any, error) // for scalars whose own UnmarshalText does not fit
-	Fields map[string]Field                           // rules of single fields, by type and name: "Rule.key"
+	Parse  map[reflect.Type]func(string) (any, error) // for scalars with a format other than their UnmarshalText
+	Fields map[string]Field                           // rules for single fields, by type and name: "Rule.key"
 }
 
 // Field has the rules of one field beyond those of its type.
 type Field struct {
-	Want     string // completes "must be", in place of Format.Wanted
+	Want     string // completes "must be", instead of Format.Wanted
 	Required bool
-	Lone     bool // a single scalar may stand for a list of one
+	Lone     bool // a single scalar may stand for a list with one element
 }
 
 func (f *Format) field(t reflect.Type, name string) Field { return f.Fields[t.Name()+"."+name] }
@@ -87,8 +87,8 @@ func (f *Format) FieldOf(t reflect.Type, name string) (field reflect.StructField
 	return field, false
 }
 
-// Paths returns the paths of all scalars and lists at and below a value of type t, with [] for the
-// elements of a list. Paths do not lead into maps.
+// Paths returns the paths of all scalars and lists at and below a value of type t, with [] for the elements
+// of a list. It does not follow maps.
 func (f *Format) Paths(path string, t reflect.Type) (paths []string) {
 	switch {
 	case f.IsScalar(t):
@@ -105,8 +105,8 @@ func (f *Format) Paths(path string, t reflect.Type) (paths []string) {
 	return paths
 }
 
-// SetScalar reads text into v. A number or truth value must be plain: not in quotes. The error says
-// that text must be want, or Want of its type if want is empty.
+// SetScalar reads text into v. A number or truth value must be plain, without quotes. The error says that
+// text must be want, or Want of its type if want is empty.
 func (f *Format) SetScalar(v reflect.Value, text string, plain bool, want string) (err error) {
 	if list, ok := f.Words[v.Type()]; ok {
 		i := slices.Index(list, text)
@@ -188,8 +188,8 @@ func parent(path string) string {
 	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }
 
-// Unknown returns the message about an unknown field of the struct of type t at path, and the path
-// that was probably meant: a field of a similar name, or of this name elsewhere; "" without a guess.
+// Unknown returns the message about an unknown field of the struct of type t at path, and the path that was
+// probably meant: a field with a similar name, or with this name elsewhere; "" without a guess.
 func (f *Format) Unknown(path, name string, t reflect.Type) (message, guess string) {
 	here := f.similar(name, f.names(t))
 	if path == "" {
@@ -226,7 +226,7 @@ func didYouMean(guess string) string {
 	return "; did you mean " + guess + "?"
 }
 
-// distance counts the bytes to insert, delete or replace to turn a into b (Levenshtein).
+// distance returns the number of bytes to insert, delete or replace to turn a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // from a's bytes before i to each prefix of b
 	for j := range row {

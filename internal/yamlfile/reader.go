@@ -1,9 +1,9 @@
 // Package yamlfile reads YAML and JSON files into Go values and reports every mistake with its place.
 //
-// Reading is strict. An unknown, repeated or missing field, a value of another kind, a tag, a merge
-// key, and a text that a type does not take are mistakes, and reading goes on after each. A Format
-// describes the files of one kind; a Reader reads one file. A path names a value within a file, such
-// as policy.target, limits[0] or routes["/a"].cost.
+// Reading is strict: an unknown, repeated or missing field, a value of another kind, a tag, a merge key, and
+// a text that its type refuses are mistakes. Reading goes on after each mistake. A Format describes files of
+// one kind; a Reader reads one file. A path names a value in a file, such as policy.target, limits[0] or
+// routes["/a"].cost.
 package yamlfile
 
 import (
@@ -19,8 +19,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TextMax bounds the bytes of a file and ValuesMax its values. Values are counted with aliases
-// followed: aliases of aliases make very many values of a small file.
+// TextMax bounds the bytes of a file and ValuesMax its values. Values are counted with aliases expanded,
+// because nested aliases make very many values from a small file.
 const TextMax, ValuesMax = 1 << 20, 200_000
 
 // Place is a position in a file. Line and Column count from 1, Column in characters.
@@ -30,7 +30,7 @@ var start = Place{1, 1}
 
 // Problem is one mistake.
 type Problem struct {
-	File string // empty where the text comes from no file
+	File string // empty if the text comes from no file
 	Place
 	Text  string // begins with the path, if there is one
 	cause error
@@ -55,11 +55,11 @@ type Reader struct {
 	cause    error
 	problems []*Problem
 	unread   map[string]bool // paths that could not be read, or that an unknown name may have meant
-	around   map[string]bool // all paths above these
-	left     int             // values that may still come
+	around   map[string]bool // all paths above the unread ones
+	left     int             // number of values that may still come
 }
 
-// NewReader returns a Reader of a file with that name. Every Problem wraps cause.
+// NewReader returns a Reader of the file with that name. Every Problem wraps cause.
 func (f *Format) NewReader(file string, cause error) *Reader {
 	return &Reader{
 		File: file, Places: map[string]Place{}, Zeros: map[string]Place{},
@@ -92,8 +92,8 @@ func (r *Reader) skip(path string) {
 // Complete reports whether everything was read.
 func (r *Reader) Complete() bool { return len(r.unread) == 0 }
 
-// Unread reports whether the value at path, or a part of it, could not be read. Judging such a value
-// would report a mistake that is none.
+// Unread reports whether the value at path, or a part of it, could not be read. Validating such a value would
+// report a false mistake.
 func (r *Reader) Unread(path string) bool {
 	for at := path; ; at = parent(at) {
 		if r.unread[at] {
@@ -105,7 +105,7 @@ func (r *Reader) Unread(path string) bool {
 	}
 }
 
-// PlaceOf returns the place of path, or of the nearest value around it that the file has.
+// PlaceOf returns the place of path, or of the nearest enclosing value in the file.
 func (r *Reader) PlaceOf(path string) Place {
 	for ; path != ""; path = parent(path) {
 		if at, ok := r.Places[path]; ok {
@@ -123,8 +123,8 @@ func (r *Reader) Problems() []*Problem {
 	return r.problems
 }
 
-// Read reads text, the value at path, into v, which must be settable. It reports whether text was a
-// document of YAML; mistakes within it are Problems.
+// Read reads text, the value at path, into v, which must be settable. It reports whether text is a YAML
+// document; mistakes in it are Problems.
 func (r *Reader) Read(path string, text []byte, v reflect.Value) bool {
 	n := r.document(path, text)
 	if n != nil {
@@ -176,8 +176,8 @@ func (r *Reader) document(path string, text []byte) *yaml.Node {
 	return nil
 }
 
-// readableUntil returns the place of the first byte that YAML does not take as text, or the end. The
-// YAML package refuses such a byte without its place.
+// readableUntil returns the place of the first byte that YAML does not accept as text, or the end. The YAML
+// package reports no place for such a byte.
 func readableUntil(text []byte) (at Place, all bool) {
 	at = start
 	for len(text) > 0 {
@@ -286,7 +286,7 @@ func (r *Reader) fields(path string, n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// pairs calls each for every name of a mapping with its path and its place.
+// pairs calls each for every name of a mapping, with its path and place.
 func (r *Reader) pairs(path string, n *yaml.Node, each func(name, here string, at Place, value *yaml.Node)) {
 	first := map[string]int{} // line of a name
 	for pair := range slices.Chunk(n.Content, 2) {

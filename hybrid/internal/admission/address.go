@@ -12,7 +12,7 @@ type Address struct {
 }
 
 // ParseAddress reads an address with or without a port, in brackets or not. It drops a zone, which has a
-// meaning on one machine only, and takes IPv4 written as IPv6 as IPv4.
+// meaning only on one machine, and reads IPv4 written as IPv6 as IPv4.
 func ParseAddress(s string) (a Address, ok bool) {
 	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
 		if port := s[i+1:]; port != "" && !isPort(port) {
@@ -45,7 +45,7 @@ func (a Address) Key(bits4, bits6 int) string {
 	}
 	switch {
 	case bits < a.Addr.BitLen():
-		p, _ := a.Addr.Prefix(bits) // no error, as the caller has checked the bits
+		p, _ := a.Addr.Prefix(bits) // no error: the caller has checked the bits
 		var text [64]byte
 		return string(p.AppendTo(text[:0]))
 	case a.text != "":
@@ -54,10 +54,10 @@ func (a Address) Key(bits4, bits6 int) string {
 	return a.Addr.String()
 }
 
-// AddressKey returns the key of a client whose address s is, or s if it is no address. An IPv6 /64 is one
-// client, as one customer commonly has a whole one.
+// AddressKey returns the key of the client with address s, or s if it is not an address. An IPv6 /64 is one
+// client, as one customer commonly has a whole /64.
 func AddressKey(s string) string {
-	if strings.IndexByte(s, ':') >= 0 { // otherwise it is no IPv6 and has no port
+	if strings.IndexByte(s, ':') >= 0 { // otherwise it is not IPv6 and has no port
 		if a, ok := ParseAddress(s); ok {
 			return a.Key(32, 64)
 		}

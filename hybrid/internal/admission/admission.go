@@ -1,4 +1,4 @@
-// Package admission holds the decision that httplimit and rpclimit share: it admits, delays or denies a
+// Package admission makes the decision that httplimit and rpclimit share: it admits, delays or denies a
 // request from the network.
 package admission
 
@@ -10,16 +10,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Key is a *hybrid.Key, or several that are joined.
+// Key is a *hybrid.Key or a *hybrid.Joined.
 type Key interface {
 	Take(ctx context.Context, n int64) (hybrid.Result, error)
 	WaitN(ctx context.Context, n int64) error
 }
 
-// Decide takes n tokens of key or none. A request that would be denied waits for them, at most for
-// patience and until ctx ends. It does not wait if RetryAfter is longer than patience. The Result is that
-// of Take, with OK also after a successful wait. The error is that of Take or WaitN. A wait that runs out
-// of time is a denial, without an error.
+// Decide takes n tokens of key or none. A request that Take denies waits for the tokens, at most for patience
+// and until ctx ends. It does not wait if RetryAfter is longer than patience. The Result is that of Take, but
+// OK after a successful wait. The error is that of Take or WaitN. A wait that runs out of time is a denial
+// without an error.
 //
 // Stats counts a request that waits as denied first, and then counts the outcome of the wait.
 func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybrid.Result, error) {
@@ -41,12 +41,12 @@ func Decide(ctx context.Context, key Key, n int64, patience time.Duration) (hybr
 	return r, err
 }
 
-// Failed reports whether the denial r says more about the limiter than about the request: the store
-// did not answer, and what decides without it has denied. The request may be within the limit.
+// Failed reports whether the denial r is due to the limiter, not to the request: the store did not answer,
+// and the fallback has denied. The request may be within the limit.
 func Failed(r hybrid.Result) bool { return !r.OK && r.Source == hybrid.SourceFallback }
 
-// NeverServed reports whether err says that the limiter refuses the request whenever it comes: it costs more
-// than the burst, its cost is negative (such as that of a length which is not known), or it has no valid key.
+// NeverServed reports whether err means that the limiter refuses the request at any time: it costs more than
+// the burst, its cost is negative (such as that of an unknown length), or it has no valid key.
 func NeverServed(err error) bool {
 	return errors.Is(err, hybrid.ErrExceedsBurst) || errors.Is(err, hybrid.ErrInvalidN) ||
 		errors.Is(err, hybrid.ErrInvalidKey)

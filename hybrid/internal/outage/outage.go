@@ -1,4 +1,4 @@
-// Package outage keeps which nodes of a Store are away, and tells the log and the Limiters.
+// Package outage records which nodes of a Store are away, and reports that to the log and the Limiters.
 package outage
 
 import (
@@ -15,23 +15,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// quietFor is how long the log does not repeat that a node is away.
+// quietFor is the shortest time between two log lines that a node is away.
 const quietFor = 10 * time.Second
 
-// Node says whether one node of a Store answers. It is away from the first failed call to the first answer,
-// whatever keys are in use. Goroutines may share it.
+// Node records whether one node of a Store answers. It is away from the first failed call to the first
+// answer, whatever keys are in use. Goroutines may share it.
 type Node struct {
 	of   *Nodes
 	name string
 
-	// of.mu guards what follows.
+	// of.mu guards the fields below.
 	away     bool
-	since    clock.Instant // the first call failed then
-	failedAt clock.Instant // and was sent then
-	aliveAt  clock.Instant // the last call that was answered was sent then
+	since    clock.Instant // when the first call failed
+	failedAt clock.Instant // when that call was sent
+	aliveAt  clock.Instant // when the latest answered call was sent
 	err      error         // of the last failed call
-	told     error         // that the log has; nil before it has the beginning
-	toldAt   clock.Instant // of the last beginning in the log
+	told     error         // error in the log line about this outage; nil before that line
+	toldAt   clock.Instant // time of the last log line about the start of an outage
 }
 
 // Watcher is a Limiter that calls the nodes. Its functions and its Logger may read the nodes.
@@ -42,12 +42,11 @@ type Watcher struct {
 	Back   func(node string, after time.Duration)
 }
 
-// Name is the name of the node.
+// Name returns the name of the node.
 func (n *Node) Name() string { return n.name }
 
-// Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The
-// failure of a call that is no later than an answered one says nothing about the node. about is added to
-// the log line.
+// Failed records that a call of w, sent at sent, has failed in a way that means the node is away. The failure
+// of a call sent no later than an answered one says nothing about the node. about is added to the log line.
 func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...any) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -62,7 +61,7 @@ func (n *Node) Failed(w *Watcher, now, sent clock.Instant, err error, about ...a
 		}
 		n.logLocked(w, about)
 	} else if n.told != nil && errors.Is(err, lease.ErrPermanent) && !errors.Is(n.told, lease.ErrPermanent) {
-		n.logLocked(w, about) // now an operator must act
+		n.logLocked(w, about) // an operator must act now
 	}
 }
 
@@ -71,14 +70,14 @@ func (n *Node) tellAwayLocked(w *Watcher) {
 	n.of.queue(func() { w.Away(n.name, err) })
 }
 
-// logLocked logs that the node is away: later, if another outage of it was logged not long ago.
+// logLocked logs that the node is away, later if another outage of it was logged within quietFor.
 func (n *Node) logLocked(w *Watcher, about []any) {
 	now := w.Clock.Now()
 	if quiet := n.toldAt.Add(quietFor).Sub(now); n.told == nil && n.toldAt > 0 && quiet > 0 {
 		w.Clock.AfterFunc(quiet, func() {
 			n.of.mu.Lock()
 			defer n.of.unlockAndTell()
-			if n.away && n.told == nil { // also after w has left: the other watchers have no line yet
+			if n.away && n.told == nil { // even after w has left: the other watchers have no line yet
 				n.logLocked(w, about)
 			}
 		})
@@ -109,8 +108,8 @@ func (n *Node) answeredLocked(now, sent clock.Instant) {
 	}
 }
 
-// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is back,
-// too.
+// Answered records that n has answered a call sent at sent. The node that stands for unknown ones is then
+// back too.
 func (n *Node) Answered(now, sent clock.Instant) {
 	n.of.mu.Lock()
 	defer n.of.unlockAndTell()
@@ -120,15 +119,15 @@ func (n *Node) Answered(now, sent clock.Instant) {
 	}
 }
 
-// Why returns the error of the last call that failed; nil if none has.
+// Why returns the error of the last failed call; nil if no call has failed.
 func (n *Node) Why() error {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
 	return n.err
 }
 
-// Away returns for how long the node has been away and why, 0 and nil while it answers. called reports
-// whether any call to it has ended.
+// Away returns for how long the node has been away and why; 0 and nil while it answers. called reports
+// whether a call to it has ended.
 func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why error) {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
@@ -138,8 +137,8 @@ func (n *Node) Away(now clock.Instant) (away time.Duration, called bool, why err
 	return 0, n.aliveAt > 0, nil
 }
 
-// Nodes are the nodes of one Store. All Limiters of the process that call the Store by one clock share
-// them: the log names an outage once, and a Limiter without requests hears that a node is back.
+// Nodes has the nodes of one Store. All Limiters of the process that call the Store by one clock share them:
+// the log reports an outage once, and a Limiter without requests hears that a node is back.
 type Nodes struct {
 	key  key
 	name func(number int) string
@@ -147,15 +146,15 @@ type Nodes struct {
 	mu       sync.Mutex
 	watchers []*Watcher
 	nodes    map[int]*Node // by number
-	tells    []func()      // to the watchers and their loggers, in order
+	tells    []func()      // queued calls of the watchers and their loggers, in order
 	telling  bool          // a goroutine runs them
 }
 
-// queue has tell called when the lock is released.
+// queue queues tell, to be called when the lock is released.
 func (all *Nodes) queue(tell func()) { all.tells = append(all.tells, tell) }
 
-// unlockAndTell releases the lock and tells what is queued, one thing after the other, unless a goroutine
-// does so already.
+// unlockAndTell releases the lock and runs the queued calls one by one; a goroutine that already does so
+// picks them up.
 func (all *Nodes) unlockAndTell() {
 	defer all.mu.Unlock()
 	if all.telling {
@@ -176,7 +175,7 @@ func (all *Nodes) unlocked(f func()) {
 	f()
 }
 
-// unknown is the number of a node that stands for all those that are not found yet.
+// unknown is the number of a node that stands for all nodes that are not found yet.
 const unknown = -1
 
 // key is the identity of a Store and the clock by which it is called.
@@ -188,7 +187,7 @@ var watched = struct {
 }{by: make(map[key]*Nodes)}
 
 // Watch returns the nodes of the Store with this identity, which w calls until Leave by the clock of this
-// identity. It tells w which of them are away. name returns the name of the node of a number.
+// identity. It reports to w which nodes are away. name returns the name of the node with a number.
 func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	watched.Lock()
 	k := key{store, clock}
@@ -198,7 +197,7 @@ func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 		watched.by[k] = all
 	}
 	all.mu.Lock()
-	watched.Unlock() // before anything is told
+	watched.Unlock() // before any call to a watcher
 	defer all.unlockAndTell()
 	all.watchers = append(all.watchers, w)
 	for _, n := range all.nodes {
@@ -209,7 +208,7 @@ func Watch(store, clock any, name func(number int) string, w *Watcher) *Nodes {
 	return all
 }
 
-// Leave ends what Watch began.
+// Leave ends Watch.
 func (all *Nodes) Leave(w *Watcher) {
 	watched.Lock()
 	defer watched.Unlock()
@@ -233,14 +232,14 @@ func (all *Nodes) Node(number int) *Node {
 	return n
 }
 
-// Numbers are those of all nodes that any Limiter has called.
+// Numbers returns the numbers of all nodes that a Limiter has called.
 func (all *Nodes) Numbers() []int {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return slices.Collect(maps.Keys(all.nodes))
 }
 
-// loggersLocked are those of the watchers, each once.
+// loggersLocked returns the loggers of the watchers, each once.
 func (all *Nodes) loggersLocked() (each []*slog.Logger) {
 	for _, w := range all.watchers {
 		if l := cmp.Or(w.Logger, slog.Default()); !slices.Contains(each, l) {

@@ -13,8 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// store answers as a bucket does that has just been made, by the first answer of a real one, whose own
-// code is not to be counted.
+// store answers like a new bucket, with the first answer of a real one, so that the bucket's code is not
+// counted.
 type store struct {
 	lease.Store
 	first lease.Grant
