@@ -51,7 +51,7 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"1/99999999999999999999d": `days "99999999999999999999" must be at most 9223372036854775807`,
 		"1/fortnight":             `period "fortnight" is not a duration`,
 		"1/40000d":                "at most 36500d",
-		"1/s bust 3":              `has "bust", must have "burst" there`,
+		"1/s bust 3":              `has "bust" in place of "burst"`,
 		"1/s burst 0":             "burst 0 must be at least 1",
 		"1/10ns":                  "Per is 10ns, must be at least 1µs",
 	} {

@@ -272,7 +272,7 @@ func parseLimit(s string) (Limit, error) {
 	}
 	if len(fields) == 3 {
 		if fields[1] != "burst" {
-			return Limit{}, fmt.Errorf("has %q, must have \"burst\" there", fields[1])
+			return Limit{}, fmt.Errorf("has %q in place of \"burst\"", fields[1])
 		}
 		if l.Burst, err = parseCount("burst", fields[2]); err != nil {
 			return Limit{}, err

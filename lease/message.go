@@ -170,8 +170,8 @@ func (r *Request) Validate() error {
 	}
 	back := r.Reported(LateUnused) + r.Reported(LateRefund)
 	if r.Draw && (r.Remaining|r.Returned|back != 0 || r.Want != r.Waiting) {
-		return violation.New(ErrInvalidRequest, "Draw", r.Draw, "with Remaining %d, Returned %d, and %d unused or "+
-			"refunded, all must be 0, and Want %d, which must be Waiting, %d",
+		return violation.New(ErrInvalidRequest, "Draw", r.Draw, "needs Remaining (%d), Returned (%d) and "+
+			"late tokens (%d) to be 0, and Want (%d) to equal Waiting (%d)",
 			r.Remaining, r.Returned, back, r.Want, r.Waiting)
 	}
 	return r.validateLate()
@@ -188,8 +188,8 @@ func (r *Request) validateLate() error {
 		if l.Tokens < 1 || l.Tokens > WaitingMax || l.Drawn < 0 || l.Drawn > WaitingMax ||
 			l.Age < 0 || exact.Micros(l.Age) > WaitingMax || l.Drawn > 0 && l.Age > 0 {
 			return violation.New(ErrInvalidRequest, fmt.Sprintf("Late[%d]", i), nil,
-				"has %d tokens, drawn at %d, of an age of %v: must be 1 or more, "+
-					"and one of the others 0, each below 2^52", l.Tokens, l.Drawn, l.Age)
+				"has %d tokens, drawn at %d, age %v: must have at least 1 token, "+
+					"and drawn or age must be 0; all must be below 2^52", l.Tokens, l.Drawn, l.Age)
 		}
 		if entries[l.Kind]++; entries[l.Kind] > LateMax {
 			return violation.New(ErrInvalidRequest, "Late", r.Late,
@@ -247,7 +247,7 @@ type Grant struct {
 	Short      bool
 	Delay      time.Duration
 	RetryAfter time.Duration // earliest time at which Need tokens (at least 1) can exist; 0 if they do
-	Config     Config        // in force
+	Config     Config        // configuration in force
 	Epoch      int64
 	Counter    int64
 	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one more
@@ -260,7 +260,7 @@ type Grant struct {
 	Expiry       time.Duration // how long the bucket is remembered without a call
 	LeaseMax     time.Duration // longest remaining time of any lease of this bucket
 	Frozen       time.Duration // how long the freeze after a loss still lasts; 0 for none
-	Target       time.Duration // in force: Config.Target, or longer for the budget of Config.CallsPerSecond
+	Target       time.Duration // Target in force: Config.Target, or longer for the budget of Config.CallsPerSecond
 	Running      int64         // the bucket's running time at the draw; a retry gets the same
 	ServerTime   int64         // microseconds since 1970 on the server
 }

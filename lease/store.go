@@ -21,7 +21,7 @@ var (
 	// damaged bucket, a key of the wrong type.
 	ErrPermanent = errors.New("lease: permanent error")
 	// ErrKey is wrapped by errors that concern only the call's key: the node that serves it is well.
-	ErrKey = errors.New("lease: only this key")
+	ErrKey = errors.New("lease: only this key is affected")
 )
 
 // Store keeps buckets: redisbucket.Store for a fleet, memory.Store for one process and for tests. Goroutines may

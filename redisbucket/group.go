@@ -102,7 +102,7 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 }
 
 // errApart reports that a draw needs a call of its own: draws.lua has not changed its bucket.
-var errApart = errors.New("must be called by itself")
+var errApart = errors.New("draw needs a call of its own")
 
 // reply returns the part of p's reply, v and err, that answers call k.
 func (p *part) reply(s *Store, v any, err error, k int) (any, error) {

@@ -117,7 +117,7 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	switch {
 	case !ok:
 		if _, err = open(v, lease.ErrInvalidRequest); err == nil {
-			err = fmt.Errorf("%w: an array that is no refusal", ErrReply)
+			err = fmt.Errorf("%w: array is not a refusal", ErrReply)
 		}
 		return g, err
 	case len(text) == drawReply:
@@ -156,7 +156,7 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want && protocol.SwitchOf(g.Config.Limits) != protocol.SwitchUnlimited
 	if in.err == nil && (g.Granted > 0 && g.Granted < r.Need || g.LeaseMax < g.Config.TTL) {
-		in.err = fmt.Errorf("%w: granted %d of at least %d, longest lease %v of a ttl of %v", ErrReply, g.Granted,
+		in.err = fmt.Errorf("%w: granted %d must be 0 or at least %d, longest lease %v at least the ttl %v", ErrReply, g.Granted,
 			r.Need, g.LeaseMax, g.Config.TTL)
 	}
 	if in.err != nil { // the script has run, so the server is well and the fault is this key's
@@ -172,7 +172,7 @@ const grantSize, levelReply = 102, 15
 // If no text follows, the configuration is r's proposal.
 func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c lease.Config, err error) {
 	if len(left) < levelReply*levels {
-		return c, fmt.Errorf("%w: %d bytes are left", ErrReply, len(left))
+		return c, fmt.Errorf("%w: only %d bytes left for the levels", ErrReply, len(left))
 	}
 	on := protocol.SwitchOf(r.Config.Limits)
 	if left = left[levelReply*levels:]; left == "" {
@@ -185,7 +185,7 @@ func configOf(left string, levels int, r *lease.Request, ttl time.Duration) (c l
 		c.Limits = on.Limits()
 	}
 	if err == nil && len(c.Limits) != levels {
-		err = fmt.Errorf("%w: %d levels of %d limits", ErrReply, levels, len(c.Limits))
+		err = fmt.Errorf("%w: %d levels for %d limits", ErrReply, levels, len(c.Limits))
 	}
 	return c, err
 }

@@ -81,7 +81,7 @@ func (s Source) apply(m Mutation) (Source, error) {
 			}
 		}
 		if n != 1 {
-			return nil, fmt.Errorf("%q: %q occurs %d times in the module, must be once", m.Name, e[0], n)
+			return nil, fmt.Errorf("%q: %q occurs %d times in the module, must occur once", m.Name, e[0], n)
 		}
 		after[found] = strings.Replace(after[found], e[0], e[1], 1)
 	}

@@ -96,7 +96,7 @@ func Open(path string) (*File, error) {
 	}
 	capacity := (info.Size() - headerSize) / int64(recordSize)
 	if capacity < 1 || capacity > int64(capacityMost) { // access past the end would kill the process with SIGBUS
-		return nil, fmt.Errorf("stamps: %s has %d bytes, which is no room for 1 to %d admissions",
+		return nil, fmt.Errorf("stamps: %s has %d bytes, must have room for 1 to %d admissions",
 			path, info.Size(), capacityMost)
 	}
 	file, err := mapped(f, int(capacity))

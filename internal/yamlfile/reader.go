@@ -298,7 +298,7 @@ func (r *Reader) pairs(path string, n *yaml.Node, each func(name, here string, a
 		case key.Tag == "!!merge":
 			r.Bad(path, at, "has a merge key, which is not read; use an alias for a value as a whole")
 		case first[key.Value] > 0:
-			r.Bad(here, at, "is there twice, first in line %d", first[key.Value])
+			r.Bad(here, at, "occurs twice, first in line %d", first[key.Value])
 		default:
 			first[key.Value] = key.Line
 			r.Places[here] = at

@@ -35,11 +35,11 @@ type Window struct {
 // A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for
 // every d > 0.
 //
-// Of equally bad windows it returns the first to end, and of those the longest. It returns the zero Window if
-// nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, for an invalid bound, for a
-// span with After < Before or N < 0, and if the sum of N or the covered time overflows an int64; within those
-// limits every verdict is exact. It needs O(n log n) time and about 100 bytes per span in addition to the
-// argument, which it does not modify.
+// If several windows are equally bad it returns the first to end, and of those the longest. It returns the
+// zero Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, for an invalid
+// bound, for a span with After < Before or N < 0, and if the sum of N or the covered time overflows an int64;
+// within those limits every verdict is exact. It needs O(n log n) time and about 100 bytes per span in
+// addition to the argument, which it does not modify.
 func Worst(spans []Span, l Bound) (Window, error) {
 	if err := l.Validate(); err != nil {
 		return Window{}, err
@@ -92,7 +92,7 @@ func admissions(spans []Span) ([]Span, error) {
 		case s.N == 0:
 			continue
 		case s.N > math.MaxInt64-sum:
-			return nil, fmt.Errorf("%w: number %d, %+v, takes the sum of N beyond %d",
+			return nil, fmt.Errorf("%w: number %d, %+v, makes the sum of N exceed %d",
 				ErrSpan, i, s, int64(math.MaxInt64))
 		}
 		kept = append(kept, s)

@@ -18,7 +18,7 @@ type windows struct {
 	calls
 	local  func(p int, now int64) int64
 	limits int
-	all    []window // of every key, limit by limit
+	all    []window // the windows of every key, limit by limit
 }
 
 // window is the state of one key and limit in the store. now is the true time, local the caller's.
@@ -44,7 +44,7 @@ func (w *windows) Decide(now int64, p, key int, n int64) bool {
 	all := w.all[key*w.limits:][:w.limits]
 	ok := true
 	for _, x := range all {
-		x.expire(now, local) // in every limit, even if one has no room
+		x.expire(now, local) // every limit expires, even if another has no room
 		ok = ok && x.hasRoom(local, n)
 	}
 	for _, x := range all {
@@ -173,10 +173,10 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 		case length.Cmp(big.NewRat(1, 1)) < 0:
 			bound = "must be at least 1"
 		case length.Num().BitLen() > 63 || length.Denom().BitLen() > 63:
-			bound = "which cannot be divided exactly: both numbers must be below 2^63"
+			bound = "cannot be divided exactly: both numbers must be below 2^63"
 		}
 		if bound != "" {
-			return nil, fmt.Errorf("%w: Burst/R of the limit %v in %d cells is %v us each, %s",
+			return nil, fmt.Errorf("%w: limit %v in %d cells of Burst/R has %v us per cell, %s",
 				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{
@@ -218,7 +218,7 @@ func (c *counters) hasRoom(local, n int64) bool {
 	var sum, oldest int64
 	for i := len(c.cells) - 1; i >= 0 && c.cells[i].cell >= k-c.history; i-- {
 		switch x := c.cells[i]; {
-		case x.cell > k: // of a faster clock
+		case x.cell > k: // a faster clock made it
 		case x.cell == k || x.cell > k-c.history:
 			sum += x.n
 		default:

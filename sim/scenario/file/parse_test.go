@@ -99,7 +99,7 @@ var wrong = slices.Concat([][2]string{
 	{"target: 5s", "2:1: target: unknown field; did you mean policy.target?"},
 	{"workload: {trace: x}", "2:12: workload.trace: unknown field"},
 	{"? [a]\n: b", "2:3: has a name that is not a word"},
-	{"seed: 1\nname: x\nseed: 2", "4:1: seed: is there twice, first in line 2"},
+	{"seed: 1\nname: x\nseed: 2", "4:1: seed: occurs twice, first in line 2"},
 	{"keys: &k {count: 1}\nnetwork: {<<: *k}", "3:11: network: has a merge key, which is not read"},
 	{"keys: 5", `2:7: keys: is "5", must be a mapping with the fields count, zipf`},
 	{"reps: many", `2:7: reps: is "many", must be a whole number`},
