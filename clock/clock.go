@@ -63,7 +63,7 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is one pending call of AfterFunc. Its methods have the meaning of those of a time.Timer from
+// Timer is one pending call of AfterFunc. Its methods behave like the methods of a time.Timer from
 // time.AfterFunc, and goroutines may share it.
 type Timer interface {
 	// Stop cancels the call and reports whether it did. False means that the call was made, has begun, or was

@@ -17,7 +17,7 @@ import (
 var (
 	errDamaged = errors.New("stored state is damaged")              // reported by the scripts
 	errNewer   = errors.New("stored state is from a newer release") // reported by the scripts
-	errFigure  = errors.New("impossible value")                     // in a reply of the scripts
+	errFigure  = errors.New("impossible value")                     // a reply of the scripts has it
 	errNotSent = errors.New("not sent")                             // no byte of the call was sent
 )
 

@@ -55,7 +55,7 @@ type value struct {
 	metric     int           // its index in all
 	attributes attribute.Set // for an Observer
 	collection uint64        // the last collection that read it
-	sum        float64       // in that collection
+	sum        float64       // sum in that collection
 	before     float64       // for a rising value: the sum of unregistered Limiters
 	highest    float64       // for a rising value: the highest reported
 }

@@ -141,7 +141,7 @@ type exchange struct {
 
 	mu     sync.Mutex // groups may end at the same time
 	sum    outcomes
-	err    error // of the first group with an error
+	err    error // first group error
 	linked map[trace.SpanID]bool
 }
 
@@ -161,7 +161,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	s.inner.Exchange(ctx, calls, func(group []*lease.Call) {
 		x.measure(ctx, group)
 		if recording {
-			x.link(group) // with requests that came meanwhile
+			x.link(group) // links requests that came meanwhile
 		}
 		done(group)
 	})
@@ -182,9 +182,9 @@ type outcomes struct {
 }
 
 const (
-	granted  = iota // with tokens
-	empty           // without tokens: the bucket has none for this process now
-	reported        // without tokens, as none were wanted: the call reported a lease or gave one back
+	granted  = iota // the call brought tokens
+	empty           // no tokens: the bucket has none for this process now
+	reported        // no tokens, as none were wanted: the call reported a lease or gave one back
 	failed          // an error
 )
 

@@ -33,7 +33,7 @@ type evaluation struct {
 	testing.TB
 	quick  bool
 	rounds int
-	span   time.Duration // of one measurement
+	span   time.Duration // length of one measurement
 	pace   float64       // requests per second of the open loops
 
 	cleanups []func()

@@ -32,7 +32,7 @@ type asker func(key string) (admitted bool, err error)
 // peer is one limiter of the evaluation. Each open makes an instance with a client of its own.
 type peer struct {
 	name  string
-	kind  lease.Kind // of its bound: burst + rate*w in any window, or burst in any window of one length
+	kind  lease.Kind // its bound is burst + rate*w in any window, or burst in any window of one length
 	local bool       // decides for one process only
 	open  func(s *site, l limit, o redis.Options) asker
 }

@@ -101,7 +101,7 @@ type decision struct {
 type outcome struct {
 	asked, admitted, failed int
 	seconds                 float64
-	clientCPU, serverCPU    float64 // in seconds, of this whole process and of the server
+	clientCPU, serverCPU    float64 // seconds used by this whole process and by the server
 	commands, trips         float64
 	latencies               []time.Duration // in ascending order
 	begun                   time.Time       // for an open loop, as the fields below

@@ -7,7 +7,7 @@
 //     network, connect (no connection, TLS), access (permissions), topology (Sentinel, cluster),
 //     clock (with testdata/clockshim.c preloaded into redis-server; and limits that change), deploy
 //     (processes that are replaced by others with other limits).
-//   - What is stored: loss (flush, restart, a replica that lagged), memory (eviction, damage).
+//   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction, damage).
 //   - Processes: process (killed, stopped, starved of CPU) runs this test binary again as children,
 //     whose roles are in main and whose parent is the family; closing; crowd (clones, two hundred
 //     at once, more processes than tokens); modes and join (shadow, classes, reservations, joins).
@@ -18,7 +18,7 @@
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;
-//   - K: balance, what the bucket in Redis has and what it counts as leased;
+//   - K: balance, the tokens in the bucket in Redis and in its ledger;
 //   - T: checkAnswered, no request waits for a client that has no answer;
 //   - G: awaitLeased, the store serves again.
 //

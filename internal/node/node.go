@@ -45,7 +45,7 @@ type Node[D any] struct {
 	lately  [5]time.Duration // the latest round trips, in the order of reached
 	reached int
 
-	sentAt   clock.Instant // of the last batch of leases
+	sentAt   clock.Instant // when the last batch of leases was sent
 	underWay int           // batches that have not landed
 	open     int           // batches that are not over
 	urgent   bool          // a call that a request waits for is held back

@@ -162,13 +162,13 @@ type Draw struct {
 // Capacity returns the largest n that can ever be granted. A take of more does not count as demand.
 func (p *Pool) Capacity() int64 { return p.capacity.Load() }
 
-// SetCapacity sets what Capacity returns.
+// SetCapacity sets the result of Capacity.
 func (p *Pool) SetCapacity(n int64) { p.capacity.Store(n) }
 
 // Deadline returns when all of the tokens expire. TakeStrict takes none from then on.
 func (p *Pool) Deadline() clock.Instant { return clock.Instant(p.deadline.Load()) }
 
-// SetDeadline sets what Deadline returns.
+// SetDeadline sets the result of Deadline.
 func (p *Pool) SetDeadline(at clock.Instant) { p.deadline.Store(int64(at)) }
 
 // Late returns how many tokens were taken after the deadline so far. They are gone and admitted no request.

@@ -18,7 +18,7 @@ const (
 	intervalOne = 1 << countBits
 )
 
-// The mark says what a take has to do. Up to markMost it is a number of tokens: a take that leaves fewer goes
+// The mark tells a take its next step. Up to markMost it is a number of tokens: a take that leaves fewer goes
 // to End, for instance to report low. The values above are states in which a take does not touch the word.
 const (
 	markMost    = MarkStriped - 1
@@ -54,7 +54,7 @@ type Pool struct {
 	late     atomic.Int64 // tokens taken after the strict deadline; they admitted no request
 	deadline atomic.Int64 // see Deadline
 	capacity atomic.Int64 // see Capacity
-	epoch    atomic.Int64 // of the bucket, at the last reply; 0 for none
+	epoch    atomic.Int64 // the bucket's epoch at the last reply; 0 for none
 	running  atomic.Int64 // the bucket's running time at the last reply
 
 	// mu guards the fields below, every change of the mark, and every change of the stripes except takes.

@@ -35,7 +35,7 @@ type Breaker struct {
 	random   uint64
 	aliveAt  clock.Instant // when the latest answered call was sent
 	failedAt clock.Instant // when the call that began the outage was sent
-	failures int           // of probes, in a row
+	failures int           // number of failed probes in a row
 	probeAt  clock.Instant // when the next probe may go out
 	probing  bool          // a probe is under way, since probeAt
 	awaited  bool          // Turn has told a key to send the probe at probeAt

@@ -21,11 +21,11 @@ type Bucket struct {
 	exists   bool
 	config   lease.Config // its limits are those beneath the switch
 	switched Switch
-	limits   []tally // of the limits of config
+	limits   []tally // one tally per limit of config
 	records  map[string]*record
 	sweepAt  int // sweep when there are more records than this
 
-	moment // of the last call; its ledger is current only in what at returns
+	moment // state at the last call; only the result of at has the current ledger
 
 	created int64
 	epoch   int64 // number of this incarnation of the bucket

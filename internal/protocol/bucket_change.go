@@ -61,7 +61,7 @@ func (b *Bucket) install(clock int64, c lease.Config) {
 	b.setAt = max(0, clock-1) // a draw at this very moment comes after setAt
 }
 
-// fill sets every level to that of a new bucket, or to nothing during a freeze. It forgives debts.
+// fill sets every level to the level of a new bucket, or to nothing during a freeze. It forgives debts.
 func (b *Bucket) fill() {
 	m := b.at()
 	for _, l := range b.limits {

@@ -21,7 +21,7 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 		}
 	}
 	if b.refunded != [lease.LimitsMax]int64{} {
-		b.setAt = b.now // a refund has filled what earlier draws had left
+		b.setAt = b.now // a refund has refilled the tokens of earlier draws
 	}
 }
 

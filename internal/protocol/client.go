@@ -62,7 +62,7 @@ type ClientConfig struct {
 	Policy      *lease.Policy // may be shared
 	Proposed    *lease.Config // see Policy.ConfigFor; may be shared
 	CallTimeout time.Duration
-	Seed        uint64 // of the jitter
+	Seed        uint64 // seed of the jitter
 	// Stripes is the number of Ps. Each gets a stripe of the Pool when several take at once. The scheduler
 	// then decides which take reports low, so a simulation leaves Stripes 0.
 	Stripes int

@@ -221,7 +221,7 @@ func (c *Client) turnAway(now clock.Instant) {
 	if c.settings.outdated() || c.resets > 0 {
 		return // the next reply tells
 	}
-	seq := c.Holder.open.Seq // of the call that was answered
+	seq := c.Holder.open.Seq // the answered call
 	ahead := -c.Holder.here()
 	capacity, denies, bounded := c.Capacity(), now < c.Denials.until, c.bounded(now)
 	admitsAll := denies && c.settings.admitsAll()
@@ -250,7 +250,7 @@ func (c *Client) turnAway(now clock.Instant) {
 		}
 		w = next
 	}
-	c.Line.serveFromPool() // with the tokens that ended waits had collected
+	c.Line.serveFromPool() // uses tokens that the ended waits had collected
 	c.askAgain(now)
 }
 
@@ -282,7 +282,7 @@ func (c *Client) shareAwaited() bool {
 // served waits on, for the store or for the local share; again is when to look at the share again.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
-	blocked := false // by a request in line for which the local share has too little
+	blocked := false // a request in line lacks more than the local share has
 	for w := c.Line.head; w != nil; {
 		next := w.next
 		if w.inLine() && !blocked {

@@ -16,7 +16,7 @@ type BucketDump struct {
 	Proposed, ProposedAt, StoodAt                            int64
 
 	Level, Rest [lease.LimitsMax]int64
-	Windows     [lease.LimitsMax]WindowDump // of the limits that are windows
+	Windows     [lease.LimitsMax]WindowDump // windows only
 
 	Width, MovedAt int64
 	Held, Weight   [ringSlices]int64
@@ -24,7 +24,7 @@ type BucketDump struct {
 	Share                              float64
 	Updated, ContendedUntil, IdleSince int64
 
-	Records map[string]RecordDump // those of this epoch that are still in the ring
+	Records map[string]RecordDump // records of this epoch that are still in the ring
 }
 
 // WindowDump has the charges of one window, in tokens. Sum is the total. A sliding window has cell j in slot

@@ -10,7 +10,7 @@ import (
 type failures struct {
 	*settings
 	inARow  int
-	stales  int           // of calls that failed with ErrStale, in a row
+	stales  int           // number of calls in a row that failed with ErrStale
 	probeAt clock.Instant // while degraded: when the next call may go out
 }
 

@@ -18,7 +18,7 @@ type Heard struct {
 	limits    []lease.Limit
 	levels    [lease.LimitsMax]int64         // whole tokens
 	next      [lease.LimitsMax]time.Duration // until a level has one token more; 0 for a full level
-	at        clock.Instant                  // of the reply; 0 if none has come since the key came into use
+	at        clock.Instant                  // time of the reply; 0 if none has come since the key came into use
 	others    int64                          // tokens that other processes held, which they may give back
 	frozen    time.Duration                  // counted from the reply, during a freeze
 	leasedOut bool                           // leases of the bucket itself were out at the reply
@@ -107,7 +107,7 @@ func (h *Heard) earliest(n int64) clock.Instant {
 
 // Outlook is the information about a key that goes with a decision.
 type Outlook struct {
-	Limit      lease.Limit   // with the smallest part of its burst left; for a denial, with the longest wait
+	Limit      lease.Limit   // the limit with the smallest part of its burst left; for a denial, with the longest wait
 	Remaining  int64         // tokens of Limit in the process and in the bucket, 0 to the burst less headroom
 	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
 	ResetAfter time.Duration // until Remaining is the burst, without further draws

@@ -16,13 +16,13 @@ type holder struct {
 	open      lease.Request // the last call built
 	calling   bool          // open is under way
 	isOpen    bool          // a reply to open would be accepted
-	firstSent clock.Instant // of open
+	firstSent clock.Instant // first sending of open
 	ended     int64         // the highest seq of an ended call
 
 	heard Heard
 
-	unused, refund lates // to give back; dated by running times of the bucket
-	debt, charge   lates // to be taken, dated by the process's clock; without those of the open call
+	unused, refund lates // late tokens to give back, dated by running times of the bucket
+	debt, charge   lates // late tokens to be taken, dated by the process's clock; without the open call's
 	openDebt       lates
 	openCharge     lates
 	reported       int64 // heard.running at the start of the present report interval
@@ -49,7 +49,7 @@ type ask struct {
 type Accepted struct {
 	Waited   int64     // tokens for exactly the requests that ask.Waiting counted
 	Reserved int64     // tokens withheld from the pool for requests in line; they count as taken from the pool
-	draw     pool.Draw // of all these tokens
+	draw     pool.Draw // draw of all these tokens
 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.

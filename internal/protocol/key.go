@@ -50,7 +50,7 @@ const (
 // Owner.
 type Draw struct {
 	For     *Waiter        // the request
-	Request *lease.Request // to be sent once, without delay
+	Request *lease.Request // must be sent once, without delay
 	Owner   any            // for the user's own use
 	Sent    clock.Instant
 	own     *lease.Config // the proposal in it
@@ -70,8 +70,8 @@ type Way int8
 
 const (
 	ByClient Way = iota // a Client decides: Activate
-	ByDraw              // by Draw and Drew
-	ByShare             // by the local share: Fallback
+	ByDraw              // Draw and Drew answer it
+	ByShare             // the local share answers it: Fallback
 )
 
 // Asked returns how to answer the request a. b is the breaker of the key's node.

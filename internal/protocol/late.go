@@ -32,7 +32,7 @@ type dating struct {
 	oldest bool
 	limits []lease.Limit
 	server int64 // the server's clock in microseconds; 0 if unknown
-	now    int64 // on the clock of the entries
+	now    int64 // the present time on the clock of the entries
 	micro  int64 // a microsecond of that clock
 }
 

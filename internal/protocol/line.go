@@ -95,7 +95,7 @@ func (l *line) Waiters(f func(*Waiter)) {
 // to requests that the call counted, reserved tokens to requests in line, and tokens of the pool to any. A
 // token whose request has gone travels back.
 func (l *line) distribute(now clock.Instant, got Accepted) {
-	seq := l.holder.open.Seq // of the answered call
+	seq := l.holder.open.Seq // the answered call
 	for w := l.head; w != nil; {
 		next := w.next
 		if now >= w.until {

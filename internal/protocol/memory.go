@@ -17,7 +17,7 @@ type lineage struct {
 	running    int64
 	leaseMax   time.Duration // in Memory it includes the rest of a freeze; in Heard it does not
 	serverTime int64
-	expiry     time.Duration // of the bucket, counted from serverTime
+	expiry     time.Duration // remaining life of the bucket, counted from serverTime
 }
 
 // Memory is what remains of a Client whose key has not been used for a while: the facts that reveal a lost
@@ -28,7 +28,7 @@ type Memory struct {
 	executed clock.Instant // the bucket executed the last call then or later
 	ttl      time.Duration // T in force
 	config   *lease.Config // at rest: the configuration in force, if it differs from the proposal
-	pace     pace          // at rest: of its draws
+	pace     pace          // at rest: demand of its draws
 	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 if unknown
 	replied  bool          // a reply has come at some time
 	conflict bool          // see Client.Conflict

@@ -73,12 +73,12 @@ func (a Ask) Most(capacity int64) int64 {
 // Waiter is one waiting request. The user makes it, and may use it again once it is settled. The user sets
 // the exported fields.
 type Waiter struct {
-	Ask       // with a patience of OneCall, UpTo or InLine
+	Ask       // its Patience is OneCall, UpTo or InLine
 	Owner any // for the user's own use
 
 	got     int64         // tokens collected so far
 	until   clock.Instant // got is lost from then on, because no reply has come for too long
-	draw    pool.Draw     // of the oldest tokens in got, but with the interval of pooled
+	draw    pool.Draw     // draw of the oldest tokens in got, but with the interval of pooled
 	pooled  int64         // part of got taken from the pool in that interval, which may go back to the pool
 	asked   int64         // seq of the last call that counted it as waiting; 0 for none yet
 	since   int64         // seq of the first such call

@@ -17,18 +17,18 @@ type settings struct {
 	random      uint64
 
 	own    *lease.Config // this process's proposal
-	config lease.Config  // in force; if it is not own, with the TTL that it came with
-	target time.Duration // in force
+	config lease.Config  // configuration in force; if it is not own, with the TTL that it came with
+	target time.Duration // Target in force
 	rtt    time.Duration // 99th percentile, of the key's node
-	weight int64         // of the last call
-	change change        // of the bucket, other than by its calls
+	weight int64         // weight in the last call
+	change change        // change of the bucket other than by its calls
 	setTo  []lease.Limit // the limits in force since that change
 	// A differing configuration in the reply to a call sent before then is no conflict: it may be this
 	// process's earlier proposal.
 	conflictsFrom clock.Instant
 
 	holder *holder
-	heard  *Heard // of holder
+	heard  *Heard // the holder's last reply
 }
 
 // change says whether the last reply still holds for the bucket.

@@ -15,20 +15,20 @@ import (
 // weight, of the bucket in the last reply, or of a full one. Clients have a share, and so do keys without any
 // reply.
 //
-// Of a token bucket it stores one instant: when the bucket would have been empty if it had filled at its rate
-// ever since. That instant is the same for the bucket and for every part of it, so neither a seed nor a
+// For a token bucket it stores one instant: when the bucket would have been empty if it had filled at its
+// rate ever since. That instant is the same for the bucket and for every part of it, so neither a seed nor a
 // change of weights needs a conversion. Rounding lowers the share.
 //
 // A share is small, because every request of a flood may come with another key. The zero value is full.
 type share struct {
-	emptyAt [lease.LimitsMax]clock.Instant // of token buckets; 0 for a full one
+	emptyAt [lease.LimitsMax]clock.Instant // one per token bucket; 0 for a full one
 	windows *[lease.LimitsMax]*window      // charges of this part; nil for none
 }
 
 // seeded is the share of a Client.
 type seeded struct {
 	share
-	limits []lease.Limit // to which the share applies; nil before the first use
+	limits []lease.Limit // the limits of the share; nil before the first use
 	reply  clock.Instant // time of the last reply in the share; 0 for none
 }
 

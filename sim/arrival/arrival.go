@@ -30,7 +30,7 @@ type Source struct {
 	Index    int                // number of the process
 	Of       int                // number of processes
 	Start    int64              // when the process starts or its rate changes: no request comes before
-	Duration int64              // of the run
+	Duration int64              // duration of the run
 	Stream   *random.Stream
 	Common   uint64 // the seed that all processes have in common
 }

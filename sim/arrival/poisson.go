@@ -10,7 +10,7 @@ import (
 type poisson struct {
 	stream *random.Stream
 	gap    float64 // mean, ns
-	at     float64 // with its fraction: without, a rate near 1/ns would be wrong
+	at     float64 // includes the fraction of a nanosecond: a rate near 1/ns would otherwise be wrong
 }
 
 // Next implements Stream.
@@ -61,7 +61,7 @@ func (a *onOff) Next(now int64) int64 {
 // starts at 0. Requests are drawn at the highest rate, and some are dropped (Lewis and Shedler, 1979).
 type diurnal struct {
 	stream        *random.Stream
-	gap           float64 // at the highest rate
+	gap           float64 // mean gap at the highest rate
 	swing, period float64
 	at, end       float64
 }

@@ -35,7 +35,7 @@ func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
 type Replayer struct {
 	*Recording
 	part  []uint32
-	place int   // of the next request in part
+	place int   // position of the next request in part
 	begun int64 // when the trace last started
 
 	// Key and Cost belong to the request whose time Next returned last. Key is the trace's number.

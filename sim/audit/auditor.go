@@ -12,9 +12,9 @@ import (
 // Times are in nanoseconds, and never decrease for one key. Only one goroutine may use it at a time.
 type Auditor struct {
 	bounds   []Bound
-	meters   []*Meter   // of key k and bound i at k*len(bounds)+i; nil before the first admission
-	backlogs []*backlog // of each key; nil if no tokens were drawn for a waiting request
-	clocks   []int64    // of each key: the server's clock as last passed to Clock; nil before
+	meters   []*Meter   // one meter per key k and bound i, at k*len(bounds)+i; nil before the first admission
+	backlogs []*backlog // one per key; nil if no tokens were drawn for a waiting request
+	clocks   []int64    // one per key: the server's clock as last passed to Clock; nil before
 	admitted int64
 }
 

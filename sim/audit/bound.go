@@ -35,7 +35,7 @@ type Bound struct {
 	Tokens     int64         // tokens that flow in during Per, or that a window holds; 0 or more
 	Per        time.Duration // positive
 	Burst      int64         // tokens; 0 or more; ignored for a window
-	Overcommit int64         // in addition to Burst, or to a window's Tokens; 0 or more, the sum at most MaxInt64
+	Overcommit int64         // added to Burst, or to a window's Tokens; 0 or more, the sum at most MaxInt64
 	Kind       lease.Kind
 	Offset     time.Duration // for a calendar: the start of a period, by the clock of the record
 }

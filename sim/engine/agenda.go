@@ -16,7 +16,7 @@ type agenda struct {
 	now     int64 // nanoseconds since the start
 	heap    []event
 	made    uint64               // events so far
-	due     [eventKinds][]moment // by kind and id: the event in force
+	due     [eventKinds][]moment // the event in force, by kind and id
 	sweepAt int                  // heap length that triggers the next sweep
 }
 

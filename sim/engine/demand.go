@@ -16,10 +16,10 @@ type demand struct {
 	books *books
 
 	keys    *random.Weights
-	sources []source // of each process
+	sources []source // one per process
 	users   []user
 	loads   map[*scenario.Workload]*shared
-	first   []int // of each group: the number of its first process among all that share the workload
+	first   []int // for each group, the number of its first process among all that share the workload
 	largest int64 // the largest cost of a request
 }
 
@@ -29,13 +29,13 @@ type source struct {
 	stream  arrival.Stream
 	at      int64 // planned time of the next request
 	moments random.Stream
-	users   []int32 // of a closed loop
+	users   []int32 // users of a closed loop
 	usersOf int32   // the life of the process in which they began
 }
 
 // shared is the state of groups that share a workload.
 type shared struct {
-	shares    float64 // of all of them
+	shares    float64 // sum of the groups' shares
 	processes int
 	recording *arrival.Recording // divided between all processes
 }

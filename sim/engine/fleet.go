@@ -20,7 +20,7 @@ type process struct {
 	clocks
 	index int32
 	group *group
-	rank  int   // in its group
+	rank  int   // rank in its group
 	life  int32 // number of starts
 	state processState
 
@@ -30,13 +30,13 @@ type process struct {
 	single   *entry           // the entry of the only key, if there is one key
 	resting  map[int32]atRest
 	forgetAt int    // length of resting that triggers the next clean-up
-	seq      int64  // of its lease calls
+	seq      int64  // number of its last lease call
 	id       string // its instance id
 	renames  int
 	policy   lease.Policy
 	config   lease.Config // its proposal
 
-	stream   random.Stream // of its requests' costs, keys and patience
+	stream   random.Stream // source of its requests' costs, keys and patience
 	pauses   random.Stream
 	restarts random.Stream
 	holders  random.Stream // for the jitter of its holders
@@ -157,13 +157,13 @@ type fleet struct {
 // group is a set of equal processes.
 type group struct {
 	scenario.Group
-	place    int // in Scenario.Groups
+	place    int // index in Scenario.Groups
 	load     *scenario.Workload
-	patience protocol.Patience // of its requests
+	patience protocol.Patience // patience of its requests
 	waits    time.Duration     // how long its requests wait, as far as the client knows
 	members  []*process
 	count    int // number of members that should run
-	class    int // in books.classes
+	class    int // index in books.classes
 	reserves bool
 }
 

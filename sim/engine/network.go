@@ -20,7 +20,7 @@ type network struct {
 	timeout time.Duration // Scenario.CallTimeout
 	stream  random.Stream
 	redis   *redis
-	ports   []port // of each process
+	ports   []port // one per process
 	batches slots[batch]
 	made    int64 // number of calls so far
 	trips   int64 // since the warm-up
@@ -42,14 +42,14 @@ type batch struct {
 	node.Batch
 	id      int32
 	p       *process
-	life    int32 // of the process
+	life    int32 // the process's life at the sending
 	link    *link
 	shard   int32
 	calls   []call
 	trip    int64         // the network's part of its round trip, both directions
 	opens   int32         // round trips until its connection is open; 0 if it has one
-	boots   int32         // of the shard; see poolOf
-	before  time.Duration // from Sent until its calls left over its connection
+	boots   int32         // the shard's boots at the sending; see poolOf
+	before  time.Duration // time from Sent until its calls left over its connection
 	refusal time.Duration // the round trip in which a server did not know the script
 	script  script
 	travels bool // under way, or in a shard's line
@@ -208,7 +208,7 @@ func (n *network) warm() {
 
 // port is one process's end of the network.
 type port struct {
-	links []*link // to each shard; see linkTo
+	links []*link // one per shard; see linkTo
 	calls int64   // since the warm-up
 }
 
@@ -220,7 +220,7 @@ type link struct {
 	breaker *protocol.Breaker
 	rules   node.Node[call]
 	held    []*entry // entries with a call that waits to travel with others
-	open    []*batch // of this instant, oldest first
+	open    []*batch // batches begun in this instant, oldest first
 	pool    connections
 }
 
@@ -409,7 +409,7 @@ const handshake, handshakeFirst = 3, 4
 // connections has the unused connections of one process to one shard.
 type connections struct {
 	idle   int32
-	boots  int32 // of the shard at their opening: they break when it goes down
+	boots  int32 // the shard's boots at their opening: they break when it goes down
 	opened bool  // a connection has been opened at some time
 }
 

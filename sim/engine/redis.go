@@ -25,7 +25,7 @@ type redis struct {
 type shard struct {
 	offset int64 // microseconds by which its clock is ahead
 	core
-	line    []*batch // in the order of arrival; the first is being executed
+	line    []*batch // batches in the order of arrival; the first is being executed
 	refuses int      // active faults that make it refuse connections
 	boots   int32    // number of times it has gone down, each of which broke all connections
 	back    int64    // when it last came back

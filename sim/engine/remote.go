@@ -38,7 +38,7 @@ type remote struct {
 type ask struct {
 	request
 	number int   // number of its process for rivals
-	life   int32 // of the process
+	life   int32 // the process's life at the request
 	trip   int64 // both directions of its round trip
 	cost   int64 // nanoseconds of the shard's time, without a slow fault
 	heard  bool  // the request has not been denied yet

@@ -16,7 +16,7 @@ type reservation struct {
 	hold      int64 // nanoseconds from the admission until the final cost is known
 	cancelled bool  // it gives back all its tokens at the settlement
 
-	life   int32  // of the process that admitted it
+	life   int32  // life of the process that admitted it
 	entry  *entry // the admitting entry; the key may have another entry at the settlement
 	tokens int64  // tokens of the bucket; 0 for an admission without the store
 	draw   pool.Draw

@@ -33,7 +33,7 @@ var ErrInterrupted = errors.New("sim: interrupted")
 // Runner runs scenarios. The zero value is a good default. Goroutines may share a Runner.
 type Runner struct {
 	Parallel   int     // concurrent replications; below 1 means GOMAXPROCS; it does not change the Report
-	Confidence float64 // of the intervals; 0 means 0.95
+	Confidence float64 // confidence level of the intervals; 0 means 0.95
 	// Progress is called from time to time with the finished part of all replications, from 0 to 1. It may be
 	// nil. Calls come from any goroutine, one at a time.
 	Progress func(done float64)

@@ -51,7 +51,7 @@ const tail = 7.69711747013104972 // for 256 layers, from Marsaglia and Tsang
 // layers has the lowest layer first.
 var layers = func() (all [256]layer) {
 	area := float64((tail + 1) * Exp(-tail))
-	width, next := area/Exp(-tail), tail // of the lowest: as if its tail were part of the rectangle
+	width, next := area/Exp(-tail), tail // the width of the lowest layer treats its tail as part of the rectangle
 	for i := range all {
 		all[i].inside = uint64(math.Floor(float64(next/width) * 0x1p53))
 		all[i].scale = float64(width * 0x1p-53)

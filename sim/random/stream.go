@@ -55,7 +55,7 @@ func New(seed uint64, entity ...uint64) Stream {
 }
 
 const (
-	gamma = 0x9e3779b97f4a7c15 // of SplitMix64: 2^64 over the golden ratio
+	gamma = 0x9e3779b97f4a7c15 // increment of SplitMix64: 2^64 over the golden ratio
 
 	saltReplication = 0x7265706c69636174 // "replicat"
 	saltEntity      = 0x656e746974790000 // "entity", and room for a number

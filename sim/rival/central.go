@@ -108,7 +108,7 @@ type Central struct {
 	rates    []rate
 	windowed bool                           // a limit is not a token bucket
 	used     [lease.LimitsMax]exact.Uint128 // units of each rate that were taken and have not flowed back
-	quotas   []quota                        // of each limit, if one is windowed; nil at first
+	quotas   []quota                        // one per limit if one is windowed; nil at first
 	at       int64                          // microseconds: the time for which used holds
 }
 

@@ -34,8 +34,8 @@ func (ps pairs[T]) of(p, key int, fresh T) *T {
 // later has a part of the same size in addition.
 type staticSplit struct {
 	calls
-	parts   [][]rate // of each process with a weight
-	plain   []rate   // of every other process
+	parts   [][]rate // rates of each process with a weight
+	plain   []rate   // rates of every other process
 	buckets pairs[Central]
 }
 
@@ -235,8 +235,8 @@ const (
 // order of time and then of processes: no request could see them earlier.
 type store struct {
 	Central
-	due  []settlement // of processes with tokens to report
-	past []settlement // of the last two periods
+	due  []settlement // settlements of processes with tokens to report
+	past []settlement // settlements of the last two periods
 }
 
 // settlement is one time at which a process reports its admissions.

@@ -57,8 +57,8 @@ type Fleet struct {
 	// Weights are the processes' weights, each at least 1; missing weights are 1. Only static_split divides
 	// by them.
 	Weights []int64
-	Limits  []lease.Limit // of every key, 1 to 4; a request must fit into all of them
-	Keys    int           // at least 1; numbered from 0
+	Limits  []lease.Limit // every key's limits, 1 to 4; a request must fit into all of them
+	Keys    int           // number of keys, at least 1; numbered from 0
 	// Local is process p's clock at the true time now, both in microseconds since the start. It may be
 	// negative and may step. Only the algorithms by the caller's time use it; nil means that every clock is
 	// right.

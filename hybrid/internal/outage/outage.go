@@ -29,7 +29,7 @@ type Node struct {
 	since    clock.Instant // when the first call failed
 	failedAt clock.Instant // when that call was sent
 	aliveAt  clock.Instant // when the latest answered call was sent
-	err      error         // of the last failed call
+	err      error         // error of the last failed call
 	told     error         // error in the log line about this outage; nil before that line
 	toldAt   clock.Instant // time of the last log line about the start of an outage
 }
