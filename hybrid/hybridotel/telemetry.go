@@ -36,7 +36,7 @@ type Telemetry struct {
 
 	mu          sync.Mutex
 	collection  uint64            // number of the last collection
-	groups      map[string]*group // of registered Limiters, by their names
+	groups      map[string]*group // groups of registered Limiters, by name
 	instruments []metric.Observable
 }
 

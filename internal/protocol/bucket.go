@@ -331,8 +331,8 @@ func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }
 
-// normalise sets the fields that a bucket at rest does not need to the values that follow from the rest of
-// its state, so that a store can leave them out.
+// normalise sets all fields that a bucket at rest can derive from the rest of its state, so that a store can
+// leave them out.
 func (b *Bucket) normalise() {
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.movedAt = b.now

@@ -296,8 +296,8 @@ func (c *Client) takeOver(sent clock.Instant, r *lease.Request, w *Waiter) {
 	c.Line.join(r.Seq)
 }
 
-// meet restores into c, which has just been started and knows nothing, the local share of u, which decided by
-// these limits. c owes the tokens that u has admitted.
+// meet gives c, which has just been started, the local share of u and a debt of the tokens that u admitted.
+// limits are those by which u decided.
 func (c *Client) meet(now clock.Instant, u *Unheard, limits []lease.Limit) {
 	c.fallback.seeded = &seeded{share: u.share, limits: limits}
 	c.Holder.debt = u.owed(now, limits, c.fallback.dates(now))

@@ -365,9 +365,9 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	return true
 }
 
-// Charge makes the bucket take n tokens beyond the grants, at most Policy.MaxOvershoot's worth per request,
-// now or when it has them. It serves requests that used more than they were admitted for. It returns the
-// number charged. A Client that is closed before the next call is answered forgets the charge.
+// Charge makes the bucket take n tokens beyond the grants, now or when it has them, for requests that used
+// more than they were admitted for. Policy.MaxOvershoot bounds n. It returns the number charged. A Client
+// that is closed before the next call is answered forgets the charge.
 func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	burst := int64(exact.MaxUnits)
 	for _, l := range c.settings.limitsNow() {

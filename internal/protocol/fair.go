@@ -16,7 +16,7 @@ type fair struct {
 	share          float64 // tokens per microsecond and unit of weight
 	updated        int64
 	contendedUntil int64 // a holder asked for more than the level while others held tokens
-	idleSince      int64 // time of the first refusal by the allowance alone; 0 since a grant
+	idleSince      int64 // when a call was first refused for its allowance alone; 0 since a grant
 }
 
 // debit is one holder's side: the part of its share that it has not drawn yet.
@@ -138,7 +138,7 @@ func (f *fair) grantIdle(v fairView, least int64) int64 {
 	return 0
 }
 
-// least returns the whole tokens for which the next call after a short grant waits.
+// least returns how many whole tokens the next call after a short grant waits for.
 func (f *fair) least(v fairView) float64 {
 	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
 	if v.pause > 0 {

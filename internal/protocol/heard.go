@@ -153,7 +153,7 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return kindOf(l).timeFor(l, missing)
 }
 
-// reset returns how long after the reply level k has n tokens again at the latest, without further draws.
+// reset returns the longest time after the reply until level k has n tokens again, without further draws.
 func (h *Heard) reset(k int, n int64) time.Duration {
 	until := h.until(k, n)
 	if n > h.levels[k] {

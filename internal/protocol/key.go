@@ -53,7 +53,7 @@ type Draw struct {
 	Request *lease.Request // must be sent once, without delay
 	Owner   any            // for the user's own use
 	Sent    clock.Instant
-	own     *lease.Config // the proposal in it
+	own     *lease.Config // the configuration that the request proposes
 }
 
 // AtRest reports whether k has no Client and is not gone.

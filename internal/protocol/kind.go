@@ -25,7 +25,7 @@ type kind interface {
 	// timeFor returns how long l takes to make n tokens, at most 292 years. A window makes none with time:
 	// its tokens come when old spending is no longer counted, perhaps all at once.
 	timeFor(l lease.Limit, n int64) time.Duration
-	// reset returns how long after a reply l has all its tokens again at the latest, if some are missing and
+	// reset returns the longest time after a reply until l has all its tokens again. Some are missing, and
 	// the next may come after until.
 	reset(l lease.Limit, until time.Duration) time.Duration
 	// reportIn returns how long a report of spent tokens may wait. missing is how many tokens the bucket

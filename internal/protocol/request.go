@@ -42,8 +42,8 @@ type Decision struct {
 	Verdict    Verdict
 	Source     lease.Source
 	EarliestAt clock.Instant // for VerdictTooLate: the tokens cannot be available before
-	// For an admitted request with tokens of the bucket, for Client.GiveBack: the draw of all of them, and
-	// how many came from the pool. Tokens that a fallback admitted cannot be given back.
+	// Draw and Pooled are for Client.GiveBack: the draw of an admitted request's tokens, and how many of them
+	// came from the pool. Tokens that a fallback admitted cannot be given back.
 	Draw   pool.Draw
 	Pooled int64
 	Took   int64 // tokens of an admitted request: n, or fewer with UpTo

@@ -31,8 +31,8 @@ func ShortOrLong(t testing.TB, short, long int, what string) int {
 	return short
 }
 
-// LongOnly skips t unless the long tests run. It serves tests of which many check the same rule; the short
-// run keeps some of them.
+// LongOnly skips t unless the long tests run. Use it for a test whose rule other tests check in the short run
+// too.
 func LongOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(longVariable) != "1" {

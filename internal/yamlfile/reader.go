@@ -48,8 +48,8 @@ func (p *Problem) Unwrap() error { return p.cause }
 // Reader reads one file. Use NewReader.
 type Reader struct {
 	File   string
-	Places map[string]Place // by path, for every value of the file
-	Zeros  map[string]Place // by path, for every scalar that was read and is zero
+	Places map[string]Place // place of every value of the file, by path
+	Zeros  map[string]Place // place of every scalar that was read and is zero, by path
 
 	format   *Format
 	cause    error

@@ -15,9 +15,9 @@ import (
 const parts = 64
 
 // Store is a lease.Store of reference buckets within one process, without Redis: for tests, for development,
-// and for services of one process. Its server time is the clock's, whose Instants must count from 1970 UTC
-// for a Calendar, as those of clock.System do. It drops an expired bucket as Redis would. Goroutines may
-// share it.
+// and for services of one process. Its server time comes from the clock; for a Calendar the clock's Instants
+// must count from 1970 UTC, as those of clock.System do. It drops an expired bucket as Redis would.
+// Goroutines may share it.
 type Store struct {
 	clock clock.Clock
 	seed  maphash.Seed

@@ -12,7 +12,7 @@ var kinds = [...]kind{lease.KindBucket: nil, lease.KindSliding: sliding{}, lease
 type kind interface {
 	// byServer reports whether admissions count by the server's clock.
 	byServer() bool
-	// place maps a time to an axis on which every window has the length that length returns.
+	// place maps a time to an axis on which all windows are equally long. length returns that length.
 	place(b Bound, at int64) int64
 	length(b Bound) uint64
 	// begin returns the first time of the longest window that ends at e; a time after e means overflow.

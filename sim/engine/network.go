@@ -48,7 +48,7 @@ type batch struct {
 	calls   []call
 	trip    int64         // the network's part of its round trip, both directions
 	opens   int32         // round trips until its connection is open; 0 if it has one
-	boots   int32         // the shard's boots at the sending; see poolOf
+	boots   int32         // how often the shard had gone down at the sending; see poolOf
 	before  time.Duration // time from Sent until its calls left over its connection
 	refusal time.Duration // the round trip in which a server did not know the script
 	script  script
@@ -409,7 +409,7 @@ const handshake, handshakeFirst = 3, 4
 // connections has the unused connections of one process to one shard.
 type connections struct {
 	idle   int32
-	boots  int32 // the shard's boots at their opening: they break when it goes down
+	boots  int32 // how often the shard had gone down at their opening: they break with it
 	opened bool  // a connection has been opened at some time
 }
 

@@ -218,7 +218,7 @@ func (c *counters) hasRoom(local, n int64) bool {
 	var sum, oldest int64
 	for i := len(c.cells) - 1; i >= 0 && c.cells[i].cell >= k-c.history; i-- {
 		switch x := c.cells[i]; {
-		case x.cell > k: // a faster clock made it
+		case x.cell > k: // a caller with a faster clock made the cell
 		case x.cell == k || x.cell > k-c.history:
 			sum += x.n
 		default:
