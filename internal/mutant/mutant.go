@@ -92,7 +92,7 @@ func (s Source) apply(m Mutation) (Source, error) {
 // withSwitches returns the changed files, with all mutations compiled in. A function that mutations 2 and 5
 // change begins with a switch, whose cases 2 and 5 have its body in those mutations.
 func (s Source) withSwitches(mutations []Mutation) (Source, error) {
-	cases := map[string]map[int]string{} // by path and the index of the declaration
+	cases := map[string]map[int]string{} // bodies by path and the index of the declaration
 	var errs []error
 	var numbers strings.Builder
 	for i, m := range mutations {

@@ -42,7 +42,7 @@ type Node[D any] struct {
 	breaker *protocol.Breaker
 	timeout time.Duration // CallTimeout
 	latency protocol.Latency
-	lately  [5]time.Duration // the latest round trips, in the order of reached
+	lately  [5]time.Duration // the latest round trips; reached is the number of the next
 	reached int
 
 	sentAt   clock.Instant // when the last batch of leases was sent

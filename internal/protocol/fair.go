@@ -67,8 +67,8 @@ func (f *fair) advance(v fairView, d *debit) {
 	}
 	share := min(f.share, v.own)
 	if v.pause > 0 {
-		// Nor can it before holders call. A share far above an equal one falls faster; otherwise a fleet that
-		// has just started would take tens of seconds to divide the rate.
+		// Nor can the level answer before holders call. A share far above an equal one falls faster;
+		// otherwise a fleet that has just started would take tens of seconds to divide the rate.
 		equal := v.rate / v.active
 		least = float64(0.9 * equal)
 		if pull < 0 {

@@ -14,7 +14,7 @@ type fallback struct {
 	seeded   *seeded // nil before the first outage
 
 	mostActive int64         // the largest sum of weights that a reply named in the last activeFor TTLs
-	mostAt     clock.Instant // when a reply named it
+	mostAt     clock.Instant // when a reply named mostActive
 }
 
 // take decides without the store on a request for n tokens that accepts least, and returns the tokens

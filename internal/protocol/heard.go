@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Heard is the last reply about the bucket, for instance when the bucket has tokens again. It is a value: any
-// goroutine may read a copy while the Client goes on. The zero value means no reply.
+// Heard is the last reply about the bucket. It is a value: any goroutine may read a copy while the Client
+// goes on. The zero value means no reply.
 type Heard struct {
 	Memory
 	headroom  float64 // Policy.Headroom; levels are lower than the bucket's by it
@@ -22,8 +22,9 @@ type Heard struct {
 	others    int64                          // tokens that other processes held, which they may give back
 	frozen    time.Duration                  // counted from the reply, during a freeze
 	leasedOut bool                           // leases of the bucket itself were out at the reply
-	// The bucket had fewer than the shortOf tokens needed, and cannot have them before shortUntil; 0 if it
-	// had them. This is more exact than levels and next, because the bucket counts fractions of tokens.
+	// At the reply the bucket had fewer tokens than the shortOf that were needed, and it cannot have them
+	// before shortUntil; shortOf is 0 if it had them. The two are more exact than levels and next, because
+	// the bucket counts fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
 }

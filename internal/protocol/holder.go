@@ -26,7 +26,7 @@ type holder struct {
 	openDebt       lates
 	openCharge     lates
 	reported       int64 // heard.running at the start of the present report interval
-	disowned       int64 // tokens drawn by then are another id's to give back; see rename
+	disowned       int64 // draws up to this running time belong to another id; see rename
 
 	lent     bool  // Unlimited is in force: tokens in the pool are not in the ledger (6.17)
 	base     int64 // tokens in the pool at its last count
@@ -65,7 +65,7 @@ func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	h.Expire(now)
 	if h.heard.epoch != 0 && h.heard.expired(now) {
 		h.heard.lineage = lineage{}
-		h.burnUnused() // a bucket that may be forgotten by now has refilled them all
+		h.burnUnused() // the bucket may be forgotten by now, so it has refilled them
 		h.publish()
 	}
 	// These reports count only while the bucket knows the holder. After a pause it does not, so the first

@@ -171,7 +171,7 @@ func BurstWanted(g *lease.Grant, weight int64) int64 {
 // Switch suspends the limits of a bucket: docs/protocol.md section 6.17.
 type Switch int
 
-// The switches. Without one the limits of a bucket decide.
+// SwitchNone lets the limits of a bucket decide; the other two replace them.
 const (
 	SwitchNone Switch = iota
 	SwitchUnlimited

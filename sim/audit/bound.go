@@ -27,7 +27,7 @@ var (
 	ErrSpan = errors.New("audit: invalid span")
 )
 
-// A Bound is the right-hand side of (1), (2) or (3). Of returns that of a limit.
+// A Bound is the right-hand side of (1), (2) or (3). The function Of returns the Bound of a limit.
 //
 // Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits use 0 for
 // "same as Tokens" must replace it first. The zero Bound is invalid, because its Per is 0.

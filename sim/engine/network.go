@@ -23,7 +23,7 @@ type network struct {
 	ports   []port // one per process
 	batches slots[batch]
 	made    int64 // number of calls so far
-	trips   int64 // since the warm-up
+	trips   int64 // number of round trips since the warm-up
 }
 
 // call is one lease call on its way.
@@ -209,7 +209,7 @@ func (n *network) warm() {
 // port is one process's end of the network.
 type port struct {
 	links []*link // one per shard; see linkTo
-	calls int64   // since the warm-up
+	calls int64   // number of calls since the warm-up
 }
 
 // link is one shard as one process sees it: the rules of package node, and the calls that wait for them.

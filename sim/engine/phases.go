@@ -12,11 +12,11 @@ type turn struct {
 	to report.Phase
 }
 
-// phasesOf returns the phases of s, and the number of its faults since the warm-up. A stretch settles after
-// the time in which a bucket fills, and some lives of leases. A stretch that is disturbed or ends before that
-// is not settled: its one-time rejections would count as permanent ones. If no counted stretch is settled for
-// half of its length, the second half of the longest one counts as settled; if not even the longest one
-// settles, the second half of each does.
+// phasesOf returns the phases of s, and the number of its faults since the warm-up. A stretch is a time
+// between two disturbances. It counts as settled after the time in which a bucket fills, plus a few lease
+// lengths; before that its one-time rejections would count as permanent ones. If no counted stretch is
+// settled for half of its length, the second half of the longest one counts as settled; if not even the
+// longest one settles, the second half of each does.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	all := append(s.Disturbances(), scenario.Disturbance{From: s.Duration})
 	settles, longest := s.Settles(), time.Duration(0)
