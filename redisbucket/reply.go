@@ -156,8 +156,8 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want && protocol.SwitchOf(g.Config.Limits) != protocol.SwitchUnlimited
 	if in.err == nil && (g.Granted > 0 && g.Granted < r.Need || g.LeaseMax < g.Config.TTL) {
-		in.err = fmt.Errorf("%w: granted %d must be 0 or at least %d, longest lease %v at least the ttl %v", ErrReply, g.Granted,
-			r.Need, g.LeaseMax, g.Config.TTL)
+		in.err = fmt.Errorf("%w: granted %d must be 0 or at least %d, longest lease %v at least the ttl %v",
+			ErrReply, g.Granted, r.Need, g.LeaseMax, g.Config.TTL)
 	}
 	if in.err != nil { // the script has run, so the server is well and the fault is this key's
 		return lease.Grant{}, fmt.Errorf("%w: %w: %w", errFigure, ErrReply, in.err)
