@@ -30,7 +30,7 @@ func start(t *testing.T) (http.Handler, *hybrid.Limiter) {
 	a, err := newAdmin(client, "", "api")
 	testkit.NoErr(t, err)
 	served, err := hybrid.New(testnet.Store(t, testnet.URL(options.Addr), ""), hybrid.Config{
-		Name: "api", Limits: []hybrid.Limit{hybrid.PerHour(100)}, CallTimeout: time.Minute,
+		Name: "api", Limits: []hybrid.Limit{hybrid.Sliding(100, 24*time.Hour)}, CallTimeout: time.Minute,
 	})
 	testkit.NoErr(t, err)
 	t.Cleanup(func() {
@@ -65,11 +65,11 @@ func TestThePageShowsAndChangesAKey(t *testing.T) {
 		denied bool       // the service denies requests then
 		shows  string     // what the table matches
 	}{
-		{nil, false, `<td>100/h<td>100<td>[4-9]\d<td>`},
+		{nil, false, `<td>100 in 24h<td>100<td>[4-9]\d<td>`},
 		{url.Values{"do": {"block"}}, true, `<td>blocked<td><td><td>`},
-		{url.Values{"do": {"set"}, "limits": {"90/h, 60 in 24h"}}, false,
-			`<td>90/h<td>90<td>[3-9]\d<td>\d+\s*<tr><td>60 in 24h<td>60<td>\d+<td>`},
-		{url.Values{"do": {"reset"}}, false, `<td>90/h<td>90<td>[12]?\d<td>\d+`},
+		{url.Values{"do": {"set"}, "limits": {"90 in 24h, 60/h"}}, false,
+			`<td>90 in 24h<td>90<td>[4-9]\d<td>\d+\s*<tr><td>60/h<td>60<td>\d+<td>`},
+		{url.Values{"do": {"reset"}}, false, `<td>90 in 24h<td>90<td>[12]?\d<td>\d+`},
 	} {
 		if step.form != nil {
 			step.form.Set("key", key)
@@ -108,7 +108,7 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 	testkit.Check(t, served.Allow("ann"), "ann is blocked")
 }
 
-// chromium returns the page at url as a headless Chromium has it after five seconds.
+// chromium returns the page at url as a headless Chromium has it after some seconds.
 func chromium(t *testing.T, url string) string {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -117,7 +117,7 @@ func chromium(t *testing.T, url string) string {
 		t.Skip("there is no chromium; with REQUIRE_BROWSER=1 that is a failure")
 	}
 	out, err := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu",
-		"--disable-dev-shm-usage", "--no-first-run", "--user-data-dir="+t.TempDir(), "--virtual-time-budget=5000",
+		"--disable-dev-shm-usage", "--no-first-run", "--user-data-dir="+t.TempDir(), "--virtual-time-budget=2500",
 		"--dump-dom", url).Output()
 	testkit.NoErr(t, err)
 	return html.UnescapeString(string(out))
@@ -131,8 +131,11 @@ func TestABrowserChangesAKey(t *testing.T) {
 	var once sync.Once
 	script := ""
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/use" { // the use goes on while the page is open
-			once.Do(func() { served.Key("bob").Take(t.Context(), 41) })
+		if r.URL.Path == "/use" && r.FormValue("key") == "bob" { // the use goes on while the page is open
+			once.Do(func() {
+				_, err := served.Key("bob").Take(t.Context(), 41)
+				testkit.Check(t, err == nil, "%v", err)
+			})
 		}
 		h.ServeHTTP(w, r)
 		if r.Method == http.MethodGet && r.URL.Path == "/" && script != "" {
