@@ -1,7 +1,10 @@
 // Command admin is a page on which an operator looks at a key of a Limiter, blocks it, and sets or resets its
 // limits. Run it in the folder examples, with the Redis of the service and the name of its Limiter:
 //
-//	go run ./admin -name api
+//	go run ./admin -name api -limits 100/s
+//
+// "Back to the program's limits" sets those of this program, so it must have the -limits, or the LimitsFor, of the
+// service.
 //
 // The page knows no users, so it is served on a loopback address alone: reach it by "ssh -L". Pages of other
 // sites cannot use it: a POST must have its origin, a Host must be a loopback name, and no frame may show it.
@@ -34,11 +37,12 @@ func main() {
 	address := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
 	name := flag.String("name", "", "hybrid.Config.Name of the Limiter")
 	prefix := flag.String("prefix", "", "redisbucket.Config.Prefix of the Limiter's store")
+	limits := flag.String("limits", "", "hybrid.Config.Limits of the Limiter, such as \"100/s, 5000/h\"")
 	listen := flag.String("listen", "127.0.0.1:8088", "loopback address to serve")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	a := must(newAdmin(redis.NewClient(must(redis.ParseURL(*address))), *prefix, *name))
+	a := must(newAdmin(redis.NewClient(must(redis.ParseURL(*address))), *prefix, *name, must(parse(*limits))))
 	log.Print("ping: ", a.limiter.Ping(ctx))
 	at := must(netip.ParseAddrPort(*listen))
 	if !at.Addr().IsLoopback() {
@@ -67,13 +71,12 @@ type admin struct {
 	limiter *hybrid.Limiter
 }
 
-func newAdmin(client redis.UniversalClient, prefix, name string) (*admin, error) {
+func newAdmin(client redis.UniversalClient, prefix, name string, limits []hybrid.Limit) (*admin, error) {
 	store, err := redisbucket.New(client, redisbucket.Config{Prefix: prefix})
 	if err != nil {
 		return nil, err
 	}
-	// It takes no token, so it never proposes its own limits.
-	limiter, err := hybrid.New(store, hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.Blocked}})
+	limiter, err := hybrid.New(store, hybrid.Config{Name: name, Limits: limits})
 	a := &admin{store: store, limiter: limiter}
 	if name != "" {
 		a.prefix = "@" + name + ":"
