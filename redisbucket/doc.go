@@ -1,7 +1,7 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server,
 // Sentinel or a cluster.
 //
-// Most callers need only New, and pass its result to hybrid.New. Inspect, Look and Scan are for operators and
+// Most callers need only New, and pass its result to hybrid.New. Inspect, Look and Busiest are for operators and
 // tools. The client's timeouts, TLS and users apply. Its retries do not, because a lease call that is sent
 // twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
 //

@@ -52,10 +52,11 @@ func TestANewerLayoutIsLeftAlone(t *testing.T) {
 				_, err = s.Look(ctx, form)
 				testkit.Check(t, errors.Is(err, errNewer), "look: %v", err)
 				scanned := 0
-				testkit.NoErr(t, s.Scan(ctx, Scan{Of: form}, func(r Reading) {
-					testkit.Check(t, r.Holder != "" || errors.Is(r.Err, errNewer), "scan: %v", r.Err)
+				scan := walk{Store: s, of: form, count: scanCount, each: func(r reading) {
+					testkit.Check(t, r.holder != "" || errors.Is(r.err, errNewer), "scan: %v", r.err)
 					scanned++
-				}))
+				}}
+				testkit.NoErr(t, scan.all(ctx))
 				testkit.Check(t, scanned > 0 && contents(s) == before, "%d were read, written to:\n%s\n%s", scanned,
 					before, contents(s))
 				s.rdb.FlushAll(ctx)

@@ -40,7 +40,7 @@ type Holder struct {
 	Expiry  time.Duration // time until the lease is forgotten, without a call of the holder
 }
 
-// scanCount is the default COUNT of a SCAN.
+// scanCount is the COUNT of a SCAN.
 const scanCount = 512
 
 // Look looks at the bucket of key and at its holders. Unlike Inspect it sends plain reads only (SCAN,
@@ -106,32 +106,6 @@ func (s *Store) Look(ctx context.Context, key string) (v View, err error) {
 		return v, err
 	}
 	return viewOf(d, clock), nil
-}
-
-// Views looks at the buckets of keys, without their holders, in one round trip (GET, TIME). One
-// that is not there, or is none of this version, is a View that does not exist.
-func (s *Store) Views(ctx context.Context, keys []string) ([]View, error) {
-	texts := make([]*redis.StringCmd, len(keys))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range keys {
-			texts[i] = p.Get(ctx, s.bucketKey(lease.ShortKey(key)))
-		}
-		return nil
-	})
-	if answer := redis.Error(nil); err != nil && !errors.As(err, &answer) {
-		return nil, named(err)
-	}
-	clock, err := s.clock(ctx, s.rdb)
-	if err != nil {
-		return nil, named(err)
-	}
-	views := make([]View, len(keys))
-	for i, text := range texts {
-		if d, err := parseBucket(text.Val()); err == nil {
-			views[i] = viewOf(d, clock)
-		}
-	}
-	return views, nil
 }
 
 // damaged says which Redis key holds what no bucket is.

@@ -188,9 +188,8 @@ func (s *site) raw() raw {
 	s.t.Helper()
 	store, err := redisbucket.New(s.ctl, redisbucket.Config{})
 	testkit.NoErr(s.t, err)
-	views, err := store.Views(context.Background(), []string{key})
+	v, err := store.Look(context.Background(), key)
 	testkit.NoErr(s.t, err)
-	v := views[0]
 	return raw{v.Exists, v.Epoch, v.Created.UnixMicro(), v.ServerTime + v.Frozen.Microseconds()}
 }
 
