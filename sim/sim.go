@@ -23,6 +23,7 @@ package sim
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/engine"
@@ -33,6 +34,11 @@ import (
 // Run simulates s with a Runner's defaults. The error wraps ErrInvalidScenario, ErrInterrupted or
 // ErrNotConserved.
 func Run(ctx context.Context, s Scenario) (Report, error) { return engine.Runner{}.Run(ctx, s) }
+
+// Requests returns the requests that a process of s makes in the first replication; -1 means all processes.
+func Requests(s Scenario, process int) (iter.Seq[TraceRequest], error) {
+	return engine.Requests(s, process)
+}
 
 // Record returns s with its workload drawn, as a replay of the requests that its first replication makes.
 func Record(s Scenario) (Scenario, error) { return engine.Record(s) }

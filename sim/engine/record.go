@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -9,46 +11,57 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Record returns s, which must be valid, with its workload drawn: a replay of the requests of its first
-// replication, so that other programs can play the same ones. Requests that wait in line stop a Deadline
-// before the end of the run, so that each is answered in it. Record returns s unchanged if its requests
-// depend on the answers, or if groups use different verbs.
-func Record(s scenario.Scenario) (scenario.Scenario, error) {
+// Requests returns the requests that a process of s makes in its first replication, or all processes if the
+// number of the process is negative. s is valid. Requests that wait in line end a Deadline before the run does,
+// so that each is answered in it. The error wraps scenario.ErrInvalidScenario where requests depend on the
+// answers to others, and where groups ask with different verbs.
+func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest], error) {
 	s = s.Defaults()
 	w, end := asked(s.Groups[0].Workload, &s), s.Duration
 	for _, g := range s.Groups {
 		its := *cmp.Or(g.Workload, &s.Workload)
-		if asked(g.Workload, &s) != w || slices.Contains(
-			[]string{scenario.Replay, scenario.Closed, scenario.Adversary}, its.Kind) {
-			return s, nil
+		if asked(g.Workload, &s) != w || slices.Contains([]string{scenario.Closed, scenario.Adversary}, its.Kind) {
+			return nil, fmt.Errorf("%w: workload.kind is %s, must be one whose requests do not depend on answers, "+
+				"with one verb for all groups", scenario.ErrInvalidScenario, its.Kind)
 		}
 	}
-	if w.Verb == scenario.VerbWait {
+	if w.Verb == scenario.VerbWait && s.Workload.Kind != scenario.Replay {
 		end -= w.Deadline
 	}
-	r, err := newReplication(&s, random.SeedOf(s.Seed, 0))
+	if _, err := newReplication(&s, random.SeedOf(s.Seed, 0)); err != nil {
+		return nil, err
+	}
+	return func(yield func(scenario.TraceRequest) bool) {
+		r, _ := newReplication(&s, random.SeedOf(s.Seed, 0))
+		for r.goesOn() && r.time.heap[0].at < int64(end) {
+			e := r.time.heap[0]
+			if e.kind != evArrival || r.time.obsolete(e) || process >= 0 && int(e.id) != process {
+				r.time.pop()
+				continue
+			}
+			r.time.now = e.at
+			key, n := r.demand.next(r.fleet.processes[e.id])
+			if !yield(scenario.TraceRequest{At: time.Duration(e.at), Process: int(e.id), Key: int(key), Cost: n}) {
+				return
+			}
+		}
+	}, nil
+}
+
+// Record returns s with its workload drawn, as a replay of Requests, so that others can play the same ones.
+func Record(s scenario.Scenario) (scenario.Scenario, error) {
+	s = s.Defaults()
+	requests, err := Requests(s, -1)
 	if err != nil {
 		return s, err
 	}
-	trace := &scenario.Trace{Processes: len(r.fleet.processes), Keys: s.Keys.Count}
-	for r.goesOn() && r.time.heap[0].at < int64(end) {
-		e := r.time.heap[0]
-		if e.kind != evArrival || r.time.obsolete(e) {
-			r.time.pop()
-			continue
-		}
-		r.time.now = e.at
-		key, n := r.demand.next(r.fleet.processes[e.id])
-		trace.Requests = append(trace.Requests, scenario.TraceRequest{
-			At: time.Duration(e.at), Process: int(e.id), Key: int(key), Cost: n,
-		})
-	}
-	w.Kind, w.Trace = scenario.Replay, trace
-	s.Workload = w.Defaults(s.Duration)
-	s.Groups = slices.Clone(s.Groups)
+	w := asked(s.Groups[0].Workload, &s)
+	w.Kind, w.Trace = scenario.Replay, &scenario.Trace{Keys: s.Keys.Count, Requests: slices.Collect(requests)}
 	for i := range s.Groups {
+		w.Trace.Processes += s.Groups[i].Count
 		s.Groups[i].Skew, s.Groups[i].Workload = 0, nil // the trace has them
 	}
+	s.Workload = w.Defaults(s.Duration)
 	return s, nil
 }
 

@@ -128,8 +128,7 @@ live --shape adversary --offered 3 => --offered cannot be combined with --shape 
 run --reps ten => invalid argument "ten" for "--reps" flag: must be an integer
 live --out xml => --out is "xml", must be table or json
 live --frobnicate => unknown flag: --frobnicate
-live --forge -1 => --forge is -1, must be 0 to
-live --limit 100000000/s --duration 1m => must be at most 100000000, because every admission is recorded
+live --limit 100000000/s --duration 1m => must be at most 100000000, because every request is recorded
 inspect --redis h:1 => inspect takes one key, not 0
 inspect a b --redis h:1 => inspect takes one key, not 2
 inspect a => --redis is missing
@@ -196,8 +195,8 @@ plan --stress-must-hold=weather
 plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis needs --live
 compare --live --rivals fixed_window => --rivals cannot be combined with --live
-compare --live -f example:steady-fleet
-  => live cannot run this scenario: warmup is 1s, must be 0s
+compare --live --set 'limits=[9 each 1h]'
+  => live cannot run this scenario: limits is [9 each 1h], must be one limit and not a calendar
 `
 
 func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
@@ -50,14 +52,47 @@ func (v *server) compareClocks(ctx context.Context, limit lease.Limit, ahead *in
 	return nil
 }
 
-// worstOf finds the window that exceeds the bound of a key most, or comes nearest to it. The keys are 0 to
-// keys-1.
-func worstOf(bound audit.Bound, keys int, byKey map[int][]audit.Span, ahead interval) (
-	worst audit.Window, err error,
-) {
-	for key := range keys {
-		shifted := make([]audit.Span, len(byKey[key]))
-		for i, x := range byKey[key] {
+// asks are the requests for one key, in the order of the processes.
+type asks struct{ admitted, denied []audit.Span }
+
+// read adds what the file of a process says to the requests for each key, and returns the tokens admitted.
+func read(f *stamps.File, o Options, process int, asked []asks) (admitted int64, err error) {
+	slot := 0
+	one := func(key int, n int64) {
+		span, ok := f.At(slot)
+		slot++
+		span.N = n
+		switch a := &asked[key]; {
+		case ok && span.Before > 0:
+			a.admitted = append(a.admitted, span)
+			admitted += n
+		case ok: // see child.ask
+			span.Before = -span.Before
+			a.denied = append(a.denied, span)
+		}
+	}
+	if o.Scenario.Workload.Kind == sim.Adversary {
+		most := o.capacityOfAdversary()
+		for range most {
+			one(0, 1)
+		}
+		if n := f.Offered().Load(); n > int64(most) {
+			err = fmt.Errorf("no room to record %d of %d requests; the run proves nothing", n-int64(most), n)
+		}
+		return admitted, err
+	}
+	requests, err := sim.Requests(o.Scenario, process)
+	for q := range requests {
+		one(q.Key, q.Cost)
+	}
+	return admitted, err
+}
+
+// worstOf finds the window that exceeds the bound of a key most, or comes nearest to it.
+func worstOf(bound audit.Bound, asked []asks, ahead interval) (worst audit.Window, err error) {
+	for key, a := range asked {
+		shifted := make([]audit.Span, len(a.admitted))
+		for i, x := range a.admitted {
 			shifted[i] = audit.Span{Before: x.Before + ahead.from, After: x.After + ahead.to, N: x.N}
 		}
 		w, err := audit.Worst(shifted, bound)
@@ -73,34 +108,39 @@ func worstOf(bound audit.Bound, keys int, byKey map[int][]audit.Span, ahead inte
 	return worst, nil
 }
 
-// Central reports how many of the same requests one exact limiter of the same kind would have admitted, asked
-// for each request: a token bucket, a log of all admissions, or a counter of the period.
+// Central reports the tokens that one exact limiter of the same kind would have admitted, asked for the same
+// requests: a token bucket, a log of all admissions, or a counter of the period.
 type Central struct {
 	Limiter  string  `json:"limiter"`
 	Admitted int64   `json:"admitted"`
 	Part     float64 `json:"part"` // admitted by the fleet / Admitted
 }
 
-// central replays all requests in the order in which they were made. It returns nil without any.
-func central(limit lease.Limit, admitted, denied []audit.Span, ahead interval) (*Central, error) {
-	limiter, err := rival.NewCentral([]lease.Limit{limit})
-	if err != nil || len(admitted)+len(denied) == 0 {
-		return nil, err
-	}
-	var asked []int64 // by the server's clock, in microseconds
-	for _, s := range slices.Concat(admitted, denied) {
-		asked = append(asked, (s.Before+ahead.from)/1000)
-	}
-	slices.Sort(asked)
-	n := int64(0)
-	for _, now := range asked {
-		if limiter.Take(now, 1) {
-			n++
-		}
-	}
+// central replays the requests for each key in the order in which they were made, of which the fleet admitted
+// some tokens. It returns nil without a request.
+func central(limit lease.Limit, asked []asks, admitted int64, ahead interval) (*Central, error) {
 	words := map[lease.Kind]string{
 		lease.KindBucket: "token bucket", lease.KindSliding: "sliding log",
 		lease.KindCalendar: "counter of the period",
 	}
-	return &Central{words[limit.Kind], n, float64(len(admitted)) / float64(max(n, 1))}, nil
+	c, requests := Central{Limiter: words[limit.Kind]}, 0
+	for _, a := range asked {
+		limiter, err := rival.NewCentral([]lease.Limit{limit})
+		if err != nil {
+			return nil, err
+		}
+		all := slices.Concat(a.admitted, a.denied)
+		slices.SortFunc(all, func(a, b audit.Span) int { return cmp.Compare(a.Before, b.Before) })
+		requests += len(all)
+		for _, s := range all { // by the server's clock, in microseconds
+			if limiter.Take((s.Before+ahead.from)/1000, s.N) {
+				c.Admitted += s.N
+			}
+		}
+	}
+	if requests == 0 {
+		return nil, nil
+	}
+	c.Part = float64(admitted) / float64(max(c.Admitted, 1))
+	return &c, nil
 }

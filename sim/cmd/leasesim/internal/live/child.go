@@ -18,58 +18,55 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// childVariable carries a child's orders; a process that finds it set is a child.
+// childVariable is set in the environment of a child.
 const childVariable = "LEASESIM_LIVE_CHILD"
 
-// The lines that a child writes when it can begin, and reads then.
+// The lines that a child writes when it can begin, and reads then: with the time of the beginning.
 const (
 	readyLine = "ready\n"
-	startLine = "start\n"
+	startLine = "start %d\n"
 )
 
-// orders are the parent's orders to one child.
+// orders are the parent's orders to one child, its first line of input.
 type orders struct {
-	Options Options
-	Index   int
-	Path    string // of its stamps file
+	Options
+	Index int
+	Path  string             // of its stamps file
+	Trace []sim.TraceRequest // its part of a recorded load
 }
 
 // config returns the configuration that the child gives to hybrid.New.
 func (o orders) config() hybrid.Config {
 	cfg := o.Options.config()
 	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
-	if len(o.Options.Weights) > 0 {
-		cfg.Policy.Weight = o.Options.Weights[o.Index]
-	}
+	cfg.Policy.Weight = o.weights()[o.Index]
 	return cfg
 }
 
 // child is one process of the fleet.
 type child struct {
 	orders
-	limit   lease.Limit
-	file    *stamps.File // what was admitted
-	denied  *stamps.File // what was not
+	file    *stamps.File // what was asked
 	took    *latencies
 	limiter *hybrid.Limiter
-	key     *hybrid.Key
 
-	ended  atomic.Bool  // the parent has ended the load
-	askers atomic.Int64 // goroutines that ask
+	ended  chan struct{} // closed when the parent ends the load
+	askers atomic.Int64  // goroutines that ask
+	tried  atomic.Int64  // requests of an adversary
 }
 
 // Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it
 // returns at once. Call it first thing in main, and in the TestMain of a test that calls Run.
 func Child() {
-	text := os.Getenv(childVariable)
-	if text == "" {
+	if os.Getenv(childVariable) == "" {
 		return
 	}
 	// A terminal sends it to all; the parent says when to end. Windows ends a process that only ignores it.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
-	if err := runChild(text, os.Stdin, os.Stdout); err != nil {
+	if err := runChild(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "leasesim: process of the fleet:", err)
 		os.Exit(1)
 	}
@@ -78,17 +75,20 @@ func Child() {
 
 // runChild says that it is ready when it could start, begins when told to, and ends by itself with
 // its latencies as the last word.
-func runChild(text string, in io.Reader, out io.Writer) error {
-	c := &child{took: newLatencies()}
-	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
+func runChild(in io.Reader, out io.Writer) error {
+	c := &child{took: newLatencies(), ended: make(chan struct{})}
+	told := bufio.NewReader(in)
+	text, err := told.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(text, &c.orders)
+	}
+	if err != nil {
 		return err
 	}
-	c.limit = c.Options.limit()
-	var err error
+	if c.Trace != nil {
+		c.Scenario.Workload.Trace = &sim.Trace{Requests: c.Trace}
+	}
 	if c.file, err = stamps.Open(c.Path); err != nil {
-		return err
-	}
-	if c.denied, err = stamps.Open(deniedPath(c.Path)); err != nil {
 		return err
 	}
 	rdb, err := newClient(c.Options.Redis)
@@ -108,9 +108,10 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	cfg := c.config()
-	if c.Options.Shape == ShapeAdversary {
+	adversary := c.Scenario.Workload.Kind == sim.Adversary
+	if adversary {
 		cfg.InstanceID = hook.BeforeReport(func(string) {
-			for c.ask(c.key.TryAllow) { // spends all that is held
+			for c.try() { // spends all that is held
 			}
 		})
 	}
@@ -118,25 +119,22 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer c.limiter.Close()
-	c.key = c.limiter.Key(c.Options.Key)
 
 	fmt.Fprint(out, readyLine)
-	orders := bufio.NewReader(in)
-	if line, err := orders.ReadString('\n'); err != nil || line != startLine {
-		return fmt.Errorf("told %q instead of start: %w", line, err)
+	var at int64
+	if _, err := fmt.Fscanf(told, startLine, &at); err != nil {
+		return fmt.Errorf("told no start: %w", err)
 	}
 	go func() {
-		_, _ = orders.ReadByte() // until the parent closes it, or has gone
-		c.ended.Store(true)
+		_, _ = told.ReadByte() // until the parent closes it, or has gone
+		close(c.ended)
 	}()
-	if at := stamps.Now(); c.Index == 0 {
-		for range c.Options.Forge {
-			c.file.Append(at, at)
-		}
+	if began := time.Unix(0, at); !adversary {
+		err = c.play(began)
+	} else if c.sleep(time.Until(began)) {
+		c.attack(began)
 	}
-	if c.Options.Shape != ShapeReplay {
-		c.offer()
-	} else if err := c.play(); err != nil {
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -167,20 +165,4 @@ func (s counting) Exchange(ctx context.Context, calls []*lease.Call, done func([
 		}
 		done(group)
 	})
-}
-
-// ask makes one request and records it. An admission counts only after it is in the file.
-func (c *child) ask(verb func() bool) bool {
-	before := stamps.Now()
-	began := stopwatch()
-	ok := verb()
-	took := stopwatch() - began
-	file := c.file // which says itself when it was too small
-	if !ok {
-		file = c.denied
-	}
-	file.Append(before, stamps.After())
-	c.file.Offered().Add(1)
-	c.took.observe(decisions, took)
-	return ok
 }

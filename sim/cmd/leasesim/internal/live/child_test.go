@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,21 +61,22 @@ func (h held) Exchange(ctx context.Context, calls []*lease.Call, done func([]*le
 	}
 }
 
-// inAChild runs f on fake time, in a process of a fleet whose Redis answers once answer is called.
-func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer func())) {
+// inAChild runs f on fake time, in process i of a fleet whose Redis answers once answer is called.
+func inAChild(t *testing.T, o Options, i int, f func(t *testing.T, c *child, answer func())) {
 	t.Helper()
-	file, err := stamps.Create(filepath.Join(t.TempDir(), "stamps"), o.capacity())
+	o.Scenario = o.Scenario.Defaults()
+	capacity, err := o.capacity(i)
+	testkit.NoErr(t, err)
+	file, err := stamps.Create(filepath.Join(t.TempDir(), "stamps"), capacity)
 	testkit.NoErr(t, err)
 	defer file.Close()
-	denied, err := stamps.Create(filepath.Join(t.TempDir(), "denied"), o.denials())
-	testkit.NoErr(t, err)
-	defer denied.Close()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
-		l, err := hybrid.New(held{memory.New(clock.System()), answers}, o.config())
+		c := &child{orders: orders{Options: o, Index: i}, file: file, took: newLatencies(), ended: make(chan struct{})}
+		l, err := hybrid.New(held{memory.New(clock.System()), answers}, c.config())
 		testkit.NoErr(t, err)
-		f(t, &child{orders: orders{Options: o}, limit: o.limit(), file: file, denied: denied, took: newLatencies(),
-			limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
+		c.limiter = l
+		f(t, c, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -84,11 +86,11 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 
 func TestAWaitingRequestBlocksNoOther(t *testing.T) {
 	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300},
-		{askersMax + 700, askersMax}} {
-		inAChild(t, fleet, func(t *testing.T, p *child, answer func()) {
+		{askersMost + 700, askersMost}} {
+		inAChild(t, fleet, 0, func(t *testing.T, p *child, answer func()) {
 			// Given requests that come at once while nothing is held and Redis does not answer,
 			var wg sync.WaitGroup
-			p.crowd(&wg, c.users)
+			p.crowd(&wg, slices.Repeat([]question{{0, p.limiter.Key("k"), 1}}, int(c.users)), (*hybrid.Key).AllowN)
 			synctest.Wait()
 			// then all of them wait, or as many as may;
 			if got := p.askers.Load(); got != c.waiting || p.file.Offered().Load() != 0 {
@@ -105,81 +107,14 @@ func TestAWaitingRequestBlocksNoOther(t *testing.T) {
 	}
 }
 
-func TestALoadIsOfferedWhole(t *testing.T) {
-	// Given loads that end, or bursts that do, between two of the moments at which a process wakes,
-	// and requests that are too few for one in each burst,
-	steady, bursts, slow, drops := fleet, fleet, fleet, fleet
-	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond+step/2
-	slow.Limit = "10/s burst 10000"
-	drops.Limit, drops.Shape, drops.Within = slow.Limit, ShapeBursts, 20*time.Millisecond
-	for name, o := range map[string]Options{"steady": steady, "bursts": bursts, "slow": slow, "drops": drops} {
-		o.Duration = 3 * time.Second
-		if o.Shape == ShapeSteady {
-			o.Duration += step / 2
-		}
-		inAChild(t, o, func(t *testing.T, p *child, answer func()) {
-			answer()
-			testkit.NoErr(t, align(t.Context(), o.Shape))
-			began := time.Now()
-			p.offer()
-			// then a process asks for its part, but for a request of each worker that may have been due.
-			want := int64(o.Offered * o.limit().Rate() * o.Duration.Seconds() / float64(o.Processes))
-			if got := p.file.Offered().Load(); got < want-workers || got > want+workers {
-				t.Errorf("%s: %d requests in %v, want %d", name, got, time.Since(began), want)
-			}
-		})
-	}
-}
-
-func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
-	for _, shape := range Shapes {
-		for _, at := range []time.Duration{0, 1, period - period/8 - 1, period - period/8, period - period/8 + 1,
-			period - 1} {
-			synctest.Test(t, func(t *testing.T) {
-				// Given any moment between two bursts,
-				time.Sleep(at)
-				o := fleet
-				o.Shape = shape
-				began := time.Now()
-				testkit.NoErr(t, align(t.Context(), o.Shape))
-				// then it starts an eighth of a period before the next that it can see whole, and
-				// without bursts at once.
-				waited := time.Since(began)
-				left := time.Until(time.Now().Truncate(period).Add(period))
-				if shape != ShapeBursts && waited != 0 || shape == ShapeBursts && (left != period/8 || waited >= period) {
-					t.Errorf("%s: %v after a burst it waited for %v, until %v before one", shape, at, waited, left)
-				}
-			})
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := align(ctx, ShapeBursts)
-	testkit.Check(t, err != nil, "it waits although it was interrupted")
-}
-
-func TestABurstIsSpreadOverItsTime(t *testing.T) {
+func TestARequestThatIsTooLateIsLeftOut(t *testing.T) {
 	o := fleet
-	o.Shape, o.Within, o.Duration = ShapeBursts, 100*time.Millisecond, period
-	inAChild(t, o, func(t *testing.T, p *child, answer func()) {
+	o.Scenario.Duration, o.Backlog = time.Second, 50*time.Millisecond
+	inAChild(t, o, 0, func(t *testing.T, p *child, answer func()) {
+		// Given a process that begins half a second late, then it makes the requests of the other half.
 		answer()
-		// Given the only burst of a half second, 12,500 requests of one process, at a multiple of the period,
-		burst := time.Now().Truncate(period).Add(period)
-		time.Sleep(time.Until(burst.Add(-time.Millisecond)))
-		done := make(chan struct{})
-		go func() { p.offer(); close(done) }()
-		for _, at := range []struct {
-			after time.Duration
-			want  int64
-		}{{-time.Microsecond, 0}, {25*time.Millisecond + time.Microsecond, 3125},
-			{75*time.Millisecond + time.Microsecond, 9375}, {101 * time.Millisecond, 12_500}} {
-			time.Sleep(time.Until(burst.Add(at.after)))
-			synctest.Wait()
-			// then as much of it has been asked as time has passed.
-			if got := p.file.Offered().Load(); got < at.want-workers || got > at.want+workers {
-				t.Errorf("%d requests %v after the burst's beginning, want %d", got, at.after, at.want)
-			}
-		}
-		<-done
+		testkit.NoErr(t, p.play(time.Now().Add(-time.Second/2)))
+		got := p.file.Offered().Load()
+		testkit.Check(t, got > 13_700 && got < 13_800, "%d of 25000 requests", got)
 	})
 }

@@ -81,18 +81,11 @@ type tolerance struct {
 // Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees
 // where it lies in the range of the replications, widened by the tolerance.
 func Compare(o Options, simulated sim.Report, real Report) []Row {
-	seconds, processes := o.Duration.Seconds(), float64(o.Processes)
-	entitled := o.entitlement(o.Duration) * float64(max(o.Keys, 1))
-	requests := processes * workers // the last one of each worker may have been due or not
-	// A trace is the same for both: its last request may be late.
-	if o.Shape == ShapeReplay {
-		requests = 0
-		for _, q := range o.Trace {
-			requests = max(requests, float64(q.Cost))
-		}
-	}
-	offered := tolerance{offeredWithin, offeredWithin, requests, percent(offeredWithin)}
-	admitted := tolerance{admittedWithin, admittedWithin, requests, percent(admittedWithin)}
+	seconds, processes := o.Scenario.Duration.Seconds(), float64(len(o.weights()))
+	bursts, largest := o.bursts()
+	offered := tolerance{offeredWithin, offeredWithin, largest, percent(offeredWithin)} // the last may be late
+	admitted := tolerance{admittedWithin, admittedWithin, largest, percent(admittedWithin)}
+	entitled := o.entitlement(o.Scenario.Duration)
 	part := admitted
 	part.some /= entitled
 	jain := tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}
@@ -100,12 +93,14 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 		offered.row(Offered, simulated.Offered, 1, float64(real.Offered)),
 		admitted.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
 		part.row(AdmittedPart, simulated.Admitted, entitled, real.AdmittedOfEntitlement),
-		o.calls().row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
+		o.calls(bursts).row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
 		jain.row(Jain, simulated.Jain, 1, real.Jain),
 		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
 	rows[4].High = min(rows[4].High, 1) // as Jain's index cannot be more
-	if o.Shape == ShapeReplay {
+	kind := o.Scenario.Workload.Kind
+	if len(o.Scenario.Groups) > 1 || o.Scenario.Keys.Count > 1 || o.faults() != (faults{}) ||
+		kind != sim.Constant && kind != sim.Sync {
 		rows = slices.Delete(rows, 4, 5) // the simulator's is of the most popular key, over time
 	}
 	return rows
@@ -126,31 +121,30 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 }
 
 // calls is the tolerance of the calls of one process per second.
-func (o Options) calls() tolerance {
+func (o Options) calls(bursts int) tolerance {
 	shortest := o.leased().Target / 2 // between two calls of a process: the bucket asks for as much
 	late := float64(timerGrain) / float64(shortest+timerGrain)
 	t := tolerance{fewer: callsWithin + late, more: callsWithin, some: callsMore}
 	t.text = fmt.Sprintf("-%s, +%s", percent(t.fewer), percent(t.more))
-	if n := o.bursts(); n > 0 {
-		t.some += callsPerBurst * float64(n)
+	if bursts > 0 {
+		t.some += callsPerBurst * float64(bursts)
 		t.text += fmt.Sprintf(", ±%d a burst", callsPerBurst)
 	}
-	t.some /= o.Duration.Seconds()
+	t.some /= o.Scenario.Duration.Seconds()
 	return t
 }
 
-// bursts counts the beginnings of a load that comes in bursts: of a trace, all requests that come a Target or
-// more after the one before.
-func (o Options) bursts() (n int) {
-	if o.Shape == ShapeBursts {
-		return int(o.Duration / period)
-	}
-	for i, target := 1, o.leased().Target; i < len(o.Trace); i++ {
-		if o.Trace[i].At-o.Trace[i-1].At >= target {
+// bursts counts the requests that come a Target or more after the one before, and returns the largest cost.
+func (o Options) bursts() (n int, largest float64) {
+	requests, _ := sim.Requests(o.Scenario, -1) // FromScenario has looked at them
+	target, last := o.leased().Target, time.Duration(-1)
+	for q := range requests {
+		if last >= 0 && q.At-last >= target {
 			n++
 		}
+		last, largest = q.At, max(largest, float64(q.Cost))
 	}
-	return n
+	return n, largest
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }

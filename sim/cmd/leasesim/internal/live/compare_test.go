@@ -5,14 +5,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // fleet is four processes at twice the limit, with a Target of 50 ms and an entitlement of 510,000.
-var fleet = Options{Processes: 4, Limit: "50000/s burst 10000", Offered: 2, Shape: ShapeSteady,
-	Duration: 10 * time.Second, Key: "k"}
+var fleet = Options{Key: "k", Load: "steady", Scenario: sim.Scenario{
+	Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(50_000).WithBurst(10_000)},
+	Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []sim.Group{{Count: 4}},
+	Workload: sim.Workload{Kind: sim.Constant, Load: 2},
+}}
 
 // simulated is a report of two replications.
 func simulated() sim.Report {
@@ -46,12 +50,12 @@ func TestEachRowHasItsOwnTolerance(t *testing.T) {
 	rows := compared(fleet, simulated(), real())
 	for _, want := range []Row{
 		{Name: Offered, Simulated: 1_000_000, Least: 1_000_000, Most: 1_000_000, Real: 1_000_000,
-			// 8 workers, each with a request that may have been due
-			Low: 990_000 - 8, High: 1_010_000 + 8, Tolerance: "1 %"},
+			// the last request may be late
+			Low: 990_000 - 1, High: 1_010_000 + 1, Tolerance: "1 %"},
 		{Name: Admitted, Simulated: 505_000, Least: 504_000, Most: 506_000, Real: 505_000,
-			Low: 498_960 - 8, High: 511_060 + 8, Tolerance: "1 %"},
+			Low: 498_960 - 1, High: 511_060 + 1, Tolerance: "1 %"},
 		{Name: AdmittedPart, Simulated: 505. / 510, Least: 504. / 510, Most: 506. / 510, Real: 505. / 510,
-			Low: (498_960. - 8) / 510_000, High: (511_060. + 8) / 510_000, Tolerance: "1 %"},
+			Low: (498_960. - 1) / 510_000, High: (511_060. + 1) / 510_000, Tolerance: "1 %"},
 		// A millisecond late in 25 is a part of 1/26; two calls in 10 s are 0.2 a second.
 		{Name: Calls, Simulated: 37, Least: 36, Most: 38, Real: 37,
 			Low: 36*(0.95-1./26) - 0.2, High: 38*1.05 + 0.2, Tolerance: "-8.8 %, +5 %"},
@@ -75,11 +79,11 @@ func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
 		agrees bool
 		set    func(*Report)
 	}{
-		{Offered, true, func(r *Report) { r.Offered = 989_992 }},
-		{Offered, false, func(r *Report) { r.Offered = 989_991 }},
-		{Offered, true, func(r *Report) { r.Offered = 1_010_008 }},
-		{Offered, false, func(r *Report) { r.Offered = 1_010_009 }},
-		{Admitted, false, func(r *Report) { r.Admitted = 498_951 }},
+		{Offered, true, func(r *Report) { r.Offered = 989_999 }},
+		{Offered, false, func(r *Report) { r.Offered = 989_998 }},
+		{Offered, true, func(r *Report) { r.Offered = 1_010_001 }},
+		{Offered, false, func(r *Report) { r.Offered = 1_010_002 }},
+		{Admitted, false, func(r *Report) { r.Admitted = 498_958 }},
 		{AdmittedPart, false, func(r *Report) { r.AdmittedOfEntitlement = 0.97 }},
 		{Calls, false, func(r *Report) { r.RoundTrips = 1304 }},
 		{Jain, true, func(r *Report) { r.Jain = 1 }},
@@ -100,16 +104,16 @@ func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
 func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
 	// With a lease of 10 ms a late timer is worth more;
 	short := fleet
-	short.Limit = "50000/s burst 2000"
+	short.Scenario.Limits = []lease.Limit{lease.PerSecond(50_000).WithBurst(2000)}
 	if got := compared(short, simulated(), real())[Calls]; got.Tolerance != "-22 %, +5 %" ||
 		!near(got.Low, 36*(0.95-1./6)-0.2) {
 		t.Errorf("%+v", got)
 	}
-	// and 20 bursts in 10 s may have a call more or less each, two a second.
+	// and each of the 19 pauses between 20 bursts in 10 s may have a call more or less, 1.9 a second.
 	bursts := fleet
-	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond
+	bursts.Scenario.Workload = sim.Workload{Kind: sim.Sync, Load: 2, Within: 50 * time.Millisecond}
 	if got := compared(bursts, simulated(), real())[Calls]; got.Tolerance != "-8.8 %, +5 %, ±1 a burst" ||
-		!near(got.Low, 36*(0.95-1./26)-2.2) || !near(got.High, 38*1.05+2.2) {
+		!near(got.Low, 36*(0.95-1./26)-2.1) || !near(got.High, 38*1.05+2.1) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -2,9 +2,10 @@
 //
 // The parent (Run) executes its own binary again once per process. A child (Child) imports hybrid like any
 // service, offers load, and stamps each admission before and after the call into a file shared with the
-// parent, which a kill does not take back, and each refusal into another. The parent then looks for the worst
-// of all windows, and replays all requests through a central limiter. FromScenario, Simulated and Compare set
-// such a run beside a simulation of the same fleet.
+// parent, which a kill does not take back, and each refusal. The parent then looks for the worst of all
+// windows, and replays all requests through a central limiter. The load is that of a scenario, and each child
+// draws its own requests as the simulator does. FromScenario, Simulated and Compare set such a run beside a
+// simulation of the same scenario.
 package live
 
 import (
@@ -12,12 +13,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
@@ -27,6 +26,8 @@ const (
 	// grace is how much longer than its load a process may take to end. It finds one that hangs, and leaves a
 	// machine that starves its time.
 	grace = time.Minute
+	// startDelay is how long before its beginning the load is announced, so that it begins everywhere at once.
+	startDelay = 100 * time.Millisecond
 )
 
 // Run starts the fleet, waits for it, and audits it. progress, if not nil, gets a line now and then.
@@ -35,6 +36,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
+	o.Scenario = o.Scenario.Defaults()
 	redis, err := connect(ctx, o.Redis)
 	if err != nil {
 		return Report{}, err
@@ -54,22 +56,18 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		kill()
 		for _, p := range fleet {
 			<-p.exited
-			_, _ = p.file.Close(), p.denied.Close()
+			_ = p.file.Close()
 		}
 	}()
-	var parts [][]sim.TraceRequest
-	if o.Shape == ShapeReplay {
-		parts = o.parts()
-	}
-	for i := range o.Processes {
-		path := filepath.Join(dir, fmt.Sprintf("stamps-%d", i))
-		if parts != nil {
-			err = writeTrace(path, parts[i])
+	trace := o.Scenario.Workload.Trace
+	for i := range o.weights() {
+		its := orders{Options: o, Index: i, Path: filepath.Join(dir, fmt.Sprintf("stamps-%d", i))}
+		for k := 0; trace != nil && k < len(trace.Requests); k++ {
+			if q := trace.Requests[k]; q.Process%len(o.weights()) == i {
+				its.Trace = append(its.Trace, q)
+			}
 		}
-		var p *process
-		if err == nil {
-			p, err = start(ctx, orders{Options: o, Index: i, Path: path})
-		}
+		p, err := start(ctx, its)
 		if err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
@@ -87,63 +85,49 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
 		return Report{}, err
 	}
-	if err := align(asked, o.Shape); err != nil {
-		return Report{}, err
-	}
 	before, _ := redis.served(ctx) // zero where it does not say
-	began := stopwatch()
+	began := time.Now().Add(startDelay)
 	for i, p := range fleet {
-		if _, err := io.WriteString(p.in, startLine); err != nil {
+		if _, err := fmt.Fprintf(p.in, startLine, began.UnixNano()); err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 	}
-	hang := func() error { return redis.hang(ctx, o.HangFor) }
-	if err := watch(asked.Done(), o, fleet, hang, progress); err != nil {
+	hang := func(d time.Duration) error { return redis.hang(ctx, d) }
+	if err := watch(asked.Done(), o, began, fleet, hang, progress); err != nil {
 		return Report{}, err
 	}
+	lasted := o.Scenario.Duration
 	var interrupted error
 	if asked.Err() != nil {
 		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
-		o.Duration = min(o.Duration, stopwatch()-began)
+		lasted = min(lasted, max(time.Since(began), time.Millisecond))
 	}
 	if err := redis.compareClocks(ctx, o.limit(), &ahead); err != nil {
 		return Report{}, err
 	}
-	report, err := summarise(o, redis.name, fleet, parts, ahead)
+	report, err := summarise(o, lasted, redis.name, fleet, ahead)
 	if now, silent := redis.served(ctx); silent == nil {
 		report.ServiceTimeNs = int64(now.since(before))
 	}
 	return report, cmp.Or(err, interrupted)
 }
 
-// align waits, where there are bursts, until shortly before one, so that every process sees the
-// same ones whole. All begin with their parts of a trace at such a moment.
-func align(ctx context.Context, shape string) error {
-	if shape != ShapeBursts && shape != ShapeReplay {
-		return nil
-	}
-	const early = period / 8
-	burst := time.Now().Add(early + period - 1).Truncate(period) // the first one that is not sooner than early
-	select {
-	case <-time.After(time.Until(burst.Add(-early))):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("leasesim: %w", context.Cause(ctx))
-	}
-}
-
 // watch waits for all processes to end, and kills and stops processes and hangs the server as the options
 // say. When interrupted is closed, it ends the load of all of them.
 func watch(
-	interrupted <-chan struct{}, o Options, fleet []*process, hang func() error, progress func(string),
+	interrupted <-chan struct{}, o Options, began time.Time, fleet []*process, hang func(time.Duration) error,
+	progress func(string),
 ) error {
-	began, wait := time.Now(), time.Duration(0)
-	if o.Shape == ShapeReplay { // which begins at the next period, see child.play
-		wait = began.Truncate(period).Add(period).Sub(began)
+	f, duration := o.faults(), o.Scenario.Duration
+	after := func(d time.Duration) <-chan time.Time {
+		if d <= 0 {
+			return nil
+		}
+		return time.After(d + time.Until(began))
 	}
-	kill, stop, resume := after(o.KillAfter, wait), after(o.StopAfter, wait), after(0, 0)
-	hangs := after(o.HangAfter, wait)
-	tick, limit := time.Tick(progressEvery), time.After(o.Duration+grace)
+	kill, stop, hangs := after(f.kill), after(f.stop), after(f.hang)
+	var resume <-chan time.Time
+	tick, limit := time.Tick(progressEvery), time.After(duration+grace)
 	type ending struct {
 		i   int
 		err error
@@ -169,14 +153,14 @@ func watch(
 				first.fate = fateStopped
 			}
 			err = first.signal(stopSignal)
-			resume = after(cmp.Or(o.StopFor, 2*o.leased().TTL), 0)
+			resume = time.After(f.stopFor)
 		case <-hangs:
-			err = hang()
+			err = hang(f.hangFor)
 		case <-resume:
 			err = first.resume()
 		case <-tick:
 			if progress != nil {
-				progress(progressOf(fleet, time.Since(began), o.Duration))
+				progress(progressOf(fleet, max(0, time.Since(began)), duration))
 			}
 		case <-limit:
 			err = fmt.Errorf("leasesim: %s did not end %v after the end of the load", view.Count(left, "process"),
@@ -203,12 +187,4 @@ func progressOf(fleet []*process, since, whole time.Duration) string {
 	}
 	return fmt.Sprintf("%4.1f s of %v: %s offered by %s, %s", min(since, whole).Seconds(), whole,
 		view.Count(offered, "request"), view.Count(len(fleet), "process"), view.Count(trips, "round trip"))
-}
-
-// after is time.After of both together, or never where d is 0.
-func after(d, wait time.Duration) <-chan time.Time {
-	if d <= 0 {
-		return nil
-	}
-	return time.After(wait + d)
 }

@@ -2,9 +2,12 @@ package live
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -12,126 +15,196 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// The shapes of offered load.
-const (
-	ShapeSteady    = "steady"
-	ShapeBursts    = "bursts"    // of all processes at the same moments
-	ShapeAdversary = "adversary" // keeps all that it can get, and spends it just before each report
-)
-
-// ShapeReplay names the load in which each process plays its part of a trace.
-const ShapeReplay = "replay"
-
-// Shapes are the valid values of Options.Shape.
-var Shapes = []string{ShapeSteady, ShapeBursts, ShapeAdversary}
-
-// Options describe a run. Flags of the same names describe the fields.
+// Options describe a run.
 type Options struct {
-	Redis      string // host:port or a URL, see newClient; empty: an embedded one
-	Processes  int
-	Limit      string // as text
-	Overcommit int64
-	Offered    float64 // requests, as a multiple of the limit's rate, of all processes together
-	Shape      string
-	Within     time.Duration // of a burst; 0: as fast as two workers can
-	Duration   time.Duration
-	Target     time.Duration
-	TTL        time.Duration
-	Strict     bool
-	// CallsPerSecond is the budget of lease calls of all processes together; 0 for the default.
-	CallsPerSecond int64
-	Key            string
-	// Trace is played in the place of a shape: each request by its process, for one of Keys keys.
-	Trace     []sim.TraceRequest `json:"-"` // processes find their parts in a file
-	Keys      int
-	Deadline  time.Duration // of a request of the trace, which waits in line until then; 0: Allow
-	Weights   []int64       // Policy.Weight of each process; none: 1
-	KillAfter time.Duration // kill -9 the last process then; 0: never
-	StopAfter time.Duration // stop the first process then; 0: never
-	StopFor   time.Duration // 0: twice the TTL
-	HangAfter time.Duration // keep the server from answering anything from then
-	HangFor   time.Duration // for so long; 0: never
-	Forge     int64         // admissions that the first process invents at one instant, to try the audit
+	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows. A
+	// sim.Adversary keeps all that it can get, and spends it just before each report.
+	Scenario sim.Scenario
+	Load     string // names the load in the report
+	// Backlog bounds how late a request may be made: a process leaves out those that it is later with. 0 means no
+	// bound.
+	Backlog time.Duration
+	Redis   string // host:port or a URL, see newClient; empty: an embedded one
+	Key     string // of the limiter; with several keys, the beginning of their names
 }
 
+// The bounds of a run. Each request of a run is recorded: 16 bytes in a sparse file, and more for the audit.
 const (
-	// workers share a process's load, so that its pool is contended as in a service.
-	workers = 2
-	// period is from one burst to the next.
-	period = 500 * time.Millisecond
+	processesMost = 256
+	requestsMost  = 100_000_000
 )
 
-// recordsMax is how many admissions a run may expect: 16 bytes each, twice over, in a sparse file.
-const recordsMax = 100_000_000
-
-// ErrUsage is wrapped by Validate's error.
+// ErrUsage is wrapped by the errors of Validate and of FromScenario.
 var ErrUsage = errors.New("leasesim: bad usage")
 
-// Validate reports every violation, with value and bound.
+var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
+
+// NewKey returns a random key.
+func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
+
+// Validate reports every violation, with the path of the scenario's field.
 func (o Options) Validate() error {
 	bad := violation.List{Kind: ErrUsage}
-	demand := func(holds bool, flag string, value any, want string, args ...any) {
-		if !holds {
-			bad.Add(flag, value, want, args...)
-		}
-	}
-	violation.Between(&bad, "--processes", o.Processes, 1, ProcessesMost)
-	demand(slices.Contains(Shapes, o.Shape) || o.Shape == ShapeReplay, "--shape", o.Shape,
-		"must be one of %q", Shapes)
-	violation.Between(&bad, "--offered", o.Offered, 0, OfferedMost)
-	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts, "--within", o.Within,
-		"must be 0 to %v, and only for --shape %s", period/2, ShapeBursts)
-	violation.Between(&bad, "--duration", o.Duration, 100*time.Millisecond, time.Hour)
-	const during = "must be 0 (never) or less than --duration (%v)"
-	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration, "--kill-after", o.KillAfter,
-		during, o.Duration)
-	demand(o.StopAfter == 0 || cannotStop == "", "--stop-after", o.StopAfter, "must be 0: %s", cannotStop)
-	demand(o.StopAfter == 0 || o.StopAfter > 0 && o.StopAfter < o.Duration, "--stop-after", o.StopAfter,
-		during, o.Duration)
+	bad.Adopt(o.Scenario.Validate(), violation.Under(""))
 	if o.Redis != "" {
 		rdb, err := newClient(o.Redis)
-		demand(err == nil, "--redis", nil, "cannot be used: %v", err)
 		if err == nil {
 			rdb.Close()
+		} else {
+			bad.Add("--redis", nil, "cannot be used: %v", err)
 		}
 	}
-	demand(o.Key != "", "--key", nil, "is empty")
-	l, err := lease.ParseLimit(o.Limit)
-	if err == nil {
-		_, err = rival.NewCentral([]lease.Limit{l})
-	}
-	if err != nil {
-		bad.Adopt(err, violation.Under("--limit"))
+	if bad.Len() > 0 {
 		return bad.Err()
 	}
-	violation.Between(&bad, "--forge", o.Forge, 0, recordsMax)
-	most := o.entitlement(o.Duration)
-	demand(most <= recordsMax, o.entitled(), math.Round(most),
-		"must be at most %d, because every admission is recorded", recordsMax)
-	if bad.Len() == 0 {
-		bad.Adopt(o.config().Validate(), func(path string) string { return cmp.Or(flags[path], path) })
+	s, f := o.Scenario.Defaults(), o.faults()
+	violation.Between(&bad, "groups[0].count", len(o.weights()), 1, processesMost)
+	violation.Between(&bad, "duration", s.Duration, 100*time.Millisecond, time.Hour)
+	if f.stop > 0 && cannotStop != "" {
+		bad.Add("groups[0].pauses.at", nil, "must be 0s: %s", cannotStop)
 	}
+	if _, err := rival.NewCentral(s.Limits); err != nil {
+		bad.Adopt(err, violation.Under("limits[0]"))
+	}
+	all := o.rate() * s.Duration.Seconds()
+	if s.Workload.Kind == sim.Adversary {
+		all = float64(o.capacityOfAdversary()) * float64(len(o.weights()))
+	}
+	if all > requestsMost {
+		bad.Add("duration", s.Duration, "makes %.0f requests, must be at most %d, because every request is recorded",
+			all, requestsMost)
+	}
+	bad.Adopt(o.config().Validate(), violation.Under(""))
 	return bad.Err()
 }
 
-// flags are those that set a field of the configuration.
-var flags = map[string]string{
-	"Policy.Target": "--target", "Policy.TTL": "--ttl", "Policy.Overcommit": "--overcommit",
-	"Policy.CallsPerSecond": "--calls-per-second", "Limits[0]": "--limit",
+// rate returns the requests per second of all processes.
+func (o Options) rate() (all float64) {
+	s := o.Scenario.Defaults()
+	shared := false
+	for _, g := range s.Groups {
+		if shared = shared || g.Workload == nil; g.Workload != nil {
+			all += s.RateOf(g.Workload)
+		}
+	}
+	if t := s.Workload.Trace; t != nil {
+		return float64(len(t.Requests)) / s.Duration.Seconds()
+	}
+	if shared {
+		all += s.RateOf(&s.Workload)
+	}
+	return all
 }
 
-// config returns the configuration of every child. The bound is promised for FallbackDeny.
-func (o Options) config() hybrid.Config {
-	return hybrid.Config{
-		Limits: []hybrid.Limit{o.limit()},
-		Policy: hybrid.Policy{
-			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
-			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict,
-			CallsPerSecond: o.CallsPerSecond,
-		},
+// FromScenario returns the run of a scenario, with a key of its own and without a Redis. Fields that ask for
+// something that real processes cannot do have their defaults in it, and a note each. A run ignores the name, the
+// description, the number of replications and the rivals, and what it measures: network.round_trip and the times
+// of redis. The error wraps ErrUsage where no real processes can play the limit or the load.
+func FromScenario(s sim.Scenario) (o Options, notes []string, err error) {
+	o = Options{Scenario: s, Key: NewKey(), Load: s.Defaults().Workload.Kind}
+	s = s.Defaults()
+	bad := violation.List{Kind: errScenario}
+	if len(s.Limits) != 1 || s.Limits[0].Kind == lease.KindCalendar {
+		bad.Add("limits", nil, "is %v, must be one limit and not a calendar: the run begins at a random time of its "+
+			"period", s.Limits)
 	}
+	if _, err := sim.Requests(s, -1); err != nil {
+		bad.Adopt(err, violation.Under(""))
+	}
+	if bad.Len() > 0 {
+		return o, nil, bad.Err()
+	}
+	o.Scenario = o.playable()
+	for _, d := range scenfile.Differences(s, o.Scenario.Defaults()) {
+		notes = append(notes, fmt.Sprintf("%s is %s, and %s for real processes", d.Path, d.First, d.Second))
+	}
+	return o, notes, o.Validate()
+}
+
+// playable returns o.Scenario with the defaults of all fields that live ignores or does not know. A new field
+// of a scenario is none that it knows.
+func (o Options) playable() sim.Scenario {
+	s, f := o.Scenario.Defaults(), o.faults()
+	p := s.Policy
+	own := sim.Scenario{
+		Name: s.Name, Description: s.Description, Seed: s.Seed, Reps: s.Reps, Rivals: s.Rivals,
+		Duration: s.Duration, Limits: s.Limits, Keys: s.Keys, Workload: offered(s.Workload),
+		Policy: lease.Policy{Target: p.Target, TTL: p.TTL, Overcommit: p.Overcommit, Weight: p.Weight,
+			StrictExpiry: p.StrictExpiry, CallsPerSecond: p.CallsPerSecond, Fallback: lease.FallbackDeny},
+		Network: sim.Network{RoundTrip: s.Network.RoundTrip},
+		Redis: sim.Redis{ServiceTime: s.Redis.ServiceTime, ExchangeTime: s.Redis.ExchangeTime,
+			WakeTime: s.Redis.WakeTime},
+	}
+	for _, g := range s.Groups {
+		its := sim.Group{Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share, Skew: g.Skew,
+			RoundTrip: g.RoundTrip}
+		if g.Workload != nil {
+			w := offered(*g.Workload)
+			its.Workload = &w
+		}
+		own.Groups = append(own.Groups, its)
+	}
+	if f.hang > 0 {
+		own.Redis.Faults = s.Redis.Faults
+	}
+	if f.stop > 0 {
+		own.Groups[0].Pauses = s.Groups[0].Pauses
+	}
+	if last := len(s.Groups) - 1; f.kill > 0 {
+		own.Groups[last].Scale = s.Groups[last].Scale
+	}
+	return own
+}
+
+// offered returns w with the defaults of those fields that say how requests are made, but for a plain wait.
+func offered(w sim.Workload) sim.Workload {
+	if w.Verb != sim.VerbWait {
+		w.Verb = ""
+	}
+	w.Patience = sim.DurationDist{}
+	w.Actual, w.Hold, w.Cancelled = sim.TokenDist{}, sim.DurationDist{}, 0
+	return w
+}
+
+// faults say what happens during a run, and when; 0 means never.
+type faults struct {
+	kill          time.Duration // the last process gets a kill -9
+	stop, stopFor time.Duration // the first process is stopped
+	hang, hangFor time.Duration // the server answers nothing
+}
+
+// faults returns those of the scenario that a run can repeat.
+func (o Options) faults() (f faults) {
+	s := o.Scenario.Defaults()
+	if all := s.Redis.Faults; len(all) == 1 && all[0].Kind == sim.FaultHang {
+		f.hang, f.hangFor = all[0].At, all[0].For
+	}
+	if stop := s.Groups[0].Pauses; stop.Every == 0 && stop.For.Kind == "" {
+		f.stop, f.stopFor = stop.At, time.Duration(stop.For.P)
+	}
+	last := s.Groups[len(s.Groups)-1]
+	if all := last.Scale; len(all) == 1 && all[0].Kill && all[0].Count == last.Count-1 {
+		f.kill = all[0].At
+	}
+	return f
+}
+
+// weights returns Policy.Weight of each process.
+func (o Options) weights() (all []int64) {
+	for _, g := range o.Scenario.Defaults().Groups {
+		all = append(all, slices.Repeat([]int64{g.Weight}, g.Count)...)
+	}
+	return all
+}
+
+// config returns the configuration of every process, but for its weight. The bound is promised for FallbackDeny.
+func (o Options) config() hybrid.Config {
+	c := hybrid.Config{Limits: o.Scenario.Limits, Policy: o.Scenario.Policy}
+	c.Policy.Fallback = hybrid.FallbackDeny
+	return c
 }
 
 // leased returns the lease configuration of the run.
@@ -140,14 +213,11 @@ func (o Options) leased() lease.Config {
 	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout)
 }
 
-// limit returns the limit of the run. It is invalid where Limit is no limit, which Validate refuses.
-func (o Options) limit() lease.Limit {
-	l, _ := lease.ParseLimit(o.Limit)
-	return l
-}
+// limit returns the only limit of the run.
+func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// entitlement returns the most tokens that the limit can give in d: as many whole windows as fit,
-// and one more of a calendar, as a run may begin and end within a period.
+// entitlement returns the most tokens that the limit can give all keys in d: as many whole windows as fit, and
+// one more of a calendar, as a run may begin and end within a period.
 func (o Options) entitlement(d time.Duration) float64 {
 	l := o.limit()
 	most := float64(l.Capacity()) + l.Rate()*d.Seconds()
@@ -158,7 +228,7 @@ func (o Options) entitlement(d time.Duration) float64 {
 		}
 		most = float64(l.Tokens) * windows
 	}
-	return most + float64(o.Overcommit)
+	return (most + float64(o.Scenario.Policy.Overcommit)) * float64(cmp.Or(o.Scenario.Keys.Count, 1))
 }
 
 func (o Options) entitled() string {
@@ -168,39 +238,22 @@ func (o Options) entitled() string {
 	return "burst + overcommit + rate x duration"
 }
 
-// capacity returns how many admissions one process may record: twice the whole fleet's.
-func (o Options) capacity() int {
-	if o.Shape == ShapeReplay {
-		return len(o.Trace) + 1
+// capacity returns the number of requests that a process has to record.
+func (o Options) capacity(process int) (n int, err error) {
+	if o.Scenario.Workload.Kind == sim.Adversary {
+		return o.capacityOfAdversary(), nil
 	}
-	return int(2*o.entitlement(o.Duration+2*time.Second)) + int(o.Forge) + 1024
+	requests, err := sim.Requests(o.Scenario, process)
+	if err == nil {
+		for range requests {
+			n++
+		}
+	}
+	return n + 1, err
 }
 
-// denialsMax bounds how many denials one process may record. With more, nothing is replayed.
-const denialsMax = 20_000_000
-
-// denials returns how many denials one process has room to record.
-func (o Options) denials() int {
-	asked := 2 * o.Offered * o.limit().Rate() * (o.Duration + 2*time.Second).Seconds()
-	if o.Shape == ShapeAdversary {
-		pauses := float64(o.Duration) / float64(o.leased().Target/4+1)
-		asked = 4*workers*pauses + 4*float64(o.capacity())
-	}
-	return int(min(asked, denialsMax-2048)) + 2048
-}
-
-// Defaults and bounds of Options.
-const (
-	DurationDefault = 5 * time.Second
-	OfferedDefault  = 2.0 // the limit denies half of it
-	OfferedMost     = 1000.0
-	ProcessesMost   = 256
-)
-
-// ThreeWindows returns how long a run lasts by default, to see three windows or periods of up to a minute.
-func (o Options) ThreeWindows() time.Duration {
-	if l := o.limit(); l.Windowed() {
-		return max(DurationDefault, 3*min(l.Per, time.Minute))
-	}
-	return DurationDefault
+// capacityOfAdversary is several times what one adversary could be admitted, and its pauses.
+func (o Options) capacityOfAdversary() int {
+	pauses := float64(o.Scenario.Duration) / float64(o.leased().Target/4+1)
+	return int(10*o.entitlement(o.Scenario.Duration+2*time.Second)+4*workers*pauses) + 4096
 }

@@ -25,19 +25,15 @@ const (
 type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser           // closed, it ends the load
-	file   *stamps.File             // what it admitted
-	denied *stamps.File             // and what not
+	file   *stamps.File             // what it was asked
 	fate   string                   // what was done to it, "" for nothing
 	ready  chan error               // once, when it can begin
 	exited chan error               // once, when it has ended, and then closed
 	told   []*hdrhistogram.Snapshot // by then; nothing of one that was killed
 }
 
-// deniedPath returns the file of denials that belongs to a file of admissions.
-func deniedPath(path string) string { return path + "-denied" }
-
-// start makes the files and the process, which ends with ctx and begins when it is told to. The
-// caller closes the files.
+// start makes the file and the process, which ends with ctx and begins when it is told to. The
+// caller closes the file.
 func start(ctx context.Context, o orders) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -48,7 +44,7 @@ func start(ctx context.Context, o orders) (*process, error) {
 		return nil, err
 	}
 	p := &process{cmd: exec.CommandContext(ctx, self), ready: make(chan error, 1), exited: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	p.cmd.Env = append(os.Environ(), childVariable+"=1")
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -57,21 +53,23 @@ func start(ctx context.Context, o orders) (*process, error) {
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if p.file, err = stamps.Create(o.Path, o.Options.capacity()); err != nil {
+	capacity, err := o.capacity(o.Index)
+	if err == nil {
+		p.file, err = stamps.Create(o.Path, capacity)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if p.denied, err = stamps.Create(deniedPath(o.Path), o.Options.denials()); err != nil {
+	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(err, p.file.Close())
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(err, p.file.Close(), p.denied.Close())
-	}
-	go p.follow(out)
+	go p.follow(out, append(text, '\n'))
 	return p, nil
 }
 
-// follow reads the output of the process until it ends.
-func (p *process) follow(out io.Reader) {
+// follow tells the process its orders, and reads its output until it ends.
+func (p *process) follow(out io.Reader, orders []byte) {
+	_, _ = p.in.Write(orders) // an error shows in what it answers
 	r := bufio.NewReader(out)
 	line, err := r.ReadString('\n')
 	if err == nil && line != readyLine {

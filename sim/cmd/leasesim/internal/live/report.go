@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
@@ -57,35 +55,22 @@ type Process struct {
 	Fate       string `json:"fate,omitempty"` // "killed" or "stopped"
 }
 
-// summarise audits the files of all processes.
-func summarise(o Options, redis string, fleet []*process, parts [][]sim.TraceRequest,
-	ahead interval) (Report, error) {
+// summarise audits the files of all processes, of a run that lasted for a time.
+func summarise(o Options, lasted time.Duration, redis string, fleet []*process, ahead interval) (Report, error) {
 	leased := o.leased()
 	r := Report{
-		Redis: redis, Shape: o.Shape, Limit: o.limit().String(),
-		Overcommit: o.Overcommit, entitled: o.entitled(), DurationMs: o.Duration.Milliseconds(),
+		Redis: redis, Shape: o.Load, Limit: o.limit().String(),
+		Overcommit: o.Scenario.Policy.Overcommit, entitled: o.entitled(), DurationMs: lasted.Milliseconds(),
 		TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
-	var spans, denied []audit.Span
-	replayed := parts == nil // where nothing is missing
-	byKey := map[int][]audit.Span{}
+	asked := make([]asks, max(o.Scenario.Keys.Count, 1))
 	took := newLatencies()
 	var offered, admitted, weights []int64 // of those that ran all the time
 	for i, p := range fleet {
-		if n := p.file.Overflowed(); n > 0 {
-			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; "+
-				"the run proves nothing", i, n)
-		}
-		before := len(spans)
-		spans = p.file.AppendSpans(spans)
-		denied = p.denied.AppendSpans(denied)
-		replayed = replayed && p.denied.Overflowed() == 0
-		one := Process{
-			Admitted: int64(len(spans) - before), Offered: p.file.Offered().Load(),
-			RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate,
-		}
-		if parts != nil {
-			one.Admitted = played(p.file, parts[i], byKey)
+		one := Process{Offered: p.file.Offered().Load(), RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate}
+		var err error
+		if one.Admitted, err = read(p.file, o, i, asked); err != nil {
+			return r, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 		r.Processes = append(r.Processes, one)
 		r.Admitted += one.Admitted
@@ -97,24 +82,23 @@ func summarise(o Options, redis string, fleet []*process, parts [][]sim.TraceReq
 		took.merge(p.told)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
-			weights = append(weights, append(o.Weights, slices.Repeat([]int64{1}, len(fleet))...)[i])
+			weights = append(weights, o.weights()[i])
 		}
 	}
-	if parts == nil {
-		byKey[0] = spans
-	}
-	w, err := worstOf(audit.Of(o.limit(), o.Overcommit), max(o.Keys, 1), byKey, ahead)
+	w, err := worstOf(audit.Of(o.limit(), o.Scenario.Policy.Overcommit), asked, ahead)
 	if err != nil {
 		return r, err
 	}
-	if replayed {
-		if r.Central, err = central(o.limit(), spans, denied, ahead); err != nil {
+	if o.Scenario.Workload.Verb != sim.VerbWait { // a central limiter would have a line too
+		if r.Central, err = central(o.limit(), asked, r.Admitted, ahead); err != nil {
 			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
 		}
 	}
 	first := w.From
-	for _, s := range spans {
-		first = min(first, s.Before)
+	for _, a := range asked {
+		for _, s := range a.admitted {
+			first = min(first, s.Before)
+		}
 	}
 	r.BoundExceededBy = w.ExceededBy
 	r.WorstWindow = Window{
@@ -122,24 +106,12 @@ func summarise(o Options, redis string, fleet []*process, parts [][]sim.TraceReq
 		Admitted: w.Admitted, Bound: w.Bound,
 	}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
-	r.AdmittedOfEntitlement = float64(r.Admitted) / (o.entitlement(o.Duration) * float64(max(o.Keys, 1)))
+	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement(lasted)
 	r.DecisionNs, r.RoundTripNs = took.quantiles(decisions), took.quantiles(roundTrips)
 	r.LagNs = took.quantiles(lags)
 	r.Overloaded = isOverloaded(r.LagNs, leased.Target)
 	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
-}
-
-// played adds the admissions of a process to byKey, and returns their tokens.
-func played(f *stamps.File, part []sim.TraceRequest, byKey map[int][]audit.Span) (admitted int64) {
-	for i, q := range part {
-		if s, ok := f.At(i); ok {
-			s.N = q.Cost
-			byKey[q.Key] = append(byKey[q.Key], s)
-			admitted += q.Cost
-		}
-	}
-	return admitted
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
