@@ -133,7 +133,7 @@ that is no line of it
 	r := prints[sim.Report](leasesim(t, "replay --reps 1 --trace "+short+" --out json").ends(0))
 	testkit.Check(t, r.Offered.Mean == 3 && r.WarmupS == 0, "%v of 3 after %v s", r.Offered.Mean, r.WarmupS)
 	wrong := leasesim(t, "replay --trace "+log+" --columns key=cookie").ends(exitUsage)
-	testkit.Check(t, strings.Contains(wrong.stderr, `has no field "cookie" for the key; there are host`), "%s",
+	testkit.Check(t, strings.Contains(wrong.stderr, `has no field "cookie" for the key; there are vhost, host`), "%s",
 		wrong.stderr)
 }
 

@@ -227,9 +227,9 @@ func TestAWrongTraceIsAnErrorOfItsField(t *testing.T) {
 		testkit.Check(t, err != nil && strings.HasPrefix(err.Error(), path+":4:9: workload.file: "+begins) &&
 			strings.HasSuffix(err.Error(), ends), "%v", err)
 	}
-	path := written(t, "s.yaml", replays, "t.csv", "time_s\n1\nx\n")
+	path := written(t, "s.yaml", replays, "t.csv", "time_s\nx\n")
 	trace := filepath.Join(filepath.Dir(path), "t.csv")
-	fails(path, "trace: invalid trace: "+trace+`:3:1: time "x" is not a decimal number`, "number")
+	fails(path, "trace: invalid trace: "+trace+": there are no requests", `time "x" is not a decimal number`)
 	testkit.NoErr(t, os.Remove(trace))
 	fails(path, "trace: ", "")
 	// A trace that is right by itself, but costs more than the burst

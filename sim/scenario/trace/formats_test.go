@@ -93,28 +93,30 @@ func TestTheOrderOfALogsLinesIsForgotten(t *testing.T) {
 	testkit.Check(t, same, "%v, backwards %v", forth.Requests, back.Requests)
 }
 
-func TestAnInvalidTraceSaysWhy(t *testing.T) {
+func TestAFileOfAnotherKindIsRefusedByItsName(t *testing.T) {
 	line, _, _ := strings.Cut(accessLog, "\n")
 	for _, c := range []struct{ text, columns, want string }{
-		{"when\n1\n", "time_s=time", `t:1:1: there is no column "time", which should be the time; there are when`},
-		{"time_s,user\n1,a\n", "", `t:1:8: unknown column "user"; there are time_s (or time_ms`},
-		{`{"time_s": 1}`, "", "t:1:2: bare \" in non-quoted-field: it is no line with the names of columns"},
-		{strings.Replace(line, "Nov", "Now", 1), "",
-			"t:1:1: none of its 1 lines is a request; the first is line 1: "},
-		{"\x1f\x8b\x08\x00", "", "t:1:1: the file is compressed by gzip, and damaged"},
-		{
-			`203.0.113.9 GET "/" 200`, "",
-			`t:1:17: bare " in non-quoted-field: it is no line with the names of columns`,
-		},
-		{line + "\n" + line + strings.Repeat("a", lineMax), "", "t:2:1: the line has more than"},
-		{
-			accessLog, "key=cookie",
-			`an access log has no field "cookie" for the key; there are host, ident, user`,
-		},
+		{"", "", "t: the file is empty"},
+		{"time_s\n", "", "t: there are no requests in its 0 lines"},
+		{"time_s\nx\n", "", `t: there are no requests in its 1 lines; the first is line 2: time "x" is not a decimal`},
+		{"key\na\n", "", "t: there is no column with the time"},
+		{"when\n1\n", "time_s=time", `t: there is no column "time", which should be the time; there are when`},
+		{"time_s,user\n1,a\n", "", `t: unknown column "user"; there are time_s (or time_ms`},
+		{"time_s,key,key\n", "", `t: column "key" repeats column "key"`},
+		{"time_s,time_ms\n", "", `t: column "time_ms" repeats column "time_s"`},
+		{`{"time_s": 1}`, "", "t: it is JSON; jq makes CSV of it"},
+		{"metric_name,timestamp,metric_value\nhttp_reqs,1,1\n", "", "t: it has the metrics of k6; keep its first line"},
+		{"\x28\xb5\x2f\xfd", "", "t: it is compressed by zstd; unpack it with zstd -d"},
+		{"\xfd7zXZ\x00", "", "t: it is compressed by xz"}, {"BZh9", "", "t: it is compressed by bzip2"},
+		{"\x1f\x8b\x08\x00", "", "t: the file is compressed by gzip, and damaged"},
+		{strings.Replace(line, "Nov", "Now", 1), "", "t: there are no requests in its 1 lines; the first is line 1: time"},
+		{`203.0.113.9 GET "/" 200`, "", `bare " in non-quoted-field: it is no line with the names of columns`},
+		{line + "\n" + line + strings.Repeat("a", lineMost), "", "t: line 2 has more than"},
+		{accessLog, "key=cookie", `an access log has no field "cookie" for the key; there are vhost, host`},
 	} {
 		_, err := readAs(t, c.text, c.columns)
-		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), ": "+c.want),
-			"%q as %q: %v\nwant %s", c.text, c.columns, err, c.want)
+		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.HasPrefix(err.Error(), "trace: invalid trace: t: ") &&
+			strings.Contains(err.Error(), c.want), "%q as %q: %v\nwant %s", c.text, c.columns, err, c.want)
 	}
 	for text, want := range map[string]string{
 		"ts":                 "must be like time_ms=ts,key=user",
@@ -127,12 +129,36 @@ func TestAnInvalidTraceSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAnOddLineIsLeftOutAndCounted(t *testing.T) {
+	for text, want := range map[string]string{
+		"time_s\n1\nx\n2\n":               `1 of 3 lines is no request and was left out; the first is line 3: time "x"`,
+		"key,time_s\na,-1\na,2\n":         `the first is line 2: time "-1" is negative`,
+		"time_s,tokens\n1,0\n2,5\n":       `the first is line 2: tokens "0" must be a whole number, 1 or more`,
+		"time_s,tokens\n1,1.5\n1,\n2,1\n": `2 of 3 lines are no requests and were left out; the first is line 2: tokens "1.5"`,
+		"time_s,key\n1,\"a\nb\"\n2\n":     "the first is line 4: wrong number of fields",
+		"time_s,key\n1,a\n1,b\"\n2,b\n":   `the first is line 3: bare "`,
+		"time_s\n2\n1\n":                  "the lines are not in order of time: they were sorted",
+	} {
+		got, err := readAs(t, text, "")
+		testkit.NoErr(t, err)
+		testkit.Check(t, len(got.Requests) > 0 && strings.Contains(strings.Join(got.Notes, "\n"), want), "%q: %q, want %s",
+			text, got.Notes, want)
+	}
+	got := read(t, "time_s,tokens\n1,374.0\n")
+	testkit.Check(t, got[0].Cost == 374, "%+v", got)
+}
+
 func TestAddedFieldsOfAnAccessLogAreSkipped(t *testing.T) {
 	const time = ` [23/Nov/2026:09:16:00 +0000] `
 	for _, c := range []struct{ line, columns, key string }{
 		// Apache's vhost_combined
 		{`a.b:443 203.0.113.9 - ann` + time + `"GET /a HTTP/1.1" 200 5 "-" "curl"`, "", "203.0.113.9"},
 		{`a.b:443 203.0.113.9 - -` + time + `"GET /a HTTP/1.1" 200 5`, "key=vhost", "a.b:443"},
+		// lists of X-Forwarded-For, of which the first is the client
+		{`203.0.113.9, 10.0.0.1 - -` + time + `"GET /a HTTP/1.1" 200 5`, "", "203.0.113.9"},
+		{`a.b:443 203.0.113.9,10.0.0.1, 10.0.0.2 - -` + time + `"GET /a HTTP/1.1" 200 5`, "", "203.0.113.9"},
+		// zeros where the log was cut
+		{"\x00\x00\x00" + `203.0.113.9 - -` + time + `"GET /a HTTP/1.1" 200 5`, "", "203.0.113.9"},
 		// a user with a space in the name
 		{`203.0.113.9 - Ann Lee` + time + `"GET /a HTTP/1.1" 200 5`, "key=user", "Ann Lee"},
 		// the ingress of Kubernetes, which has more in brackets, and milliseconds

@@ -3,9 +3,10 @@
 // Two formats are told apart by their first lines:
 //
 //   - CSV, whose first line names the columns, in any order;
-//   - access logs in the common format and in the combined one, as Apache, nginx and others write
-//     them, maybe with the virtual host before it, with the fields vhost, host, ident, user, time,
-//     request, method, path, status, bytes, referer and agent.
+//   - access logs that one of the patterns in forms.go matches: the common format and the combined one, as
+//     Apache, nginx and others write them, maybe with the virtual host before it, with the fields vhost, host,
+//     ident, user, time, request, method, path, status, bytes, referer and agent. In place of one address there
+//     may be a list (X-Forwarded-For), of which the first is the host.
 //
 // Each may be compressed by gzip.
 //
@@ -26,9 +27,8 @@
 // keys and does not need their names. Processes are numbered in the same way, unless all of them are whole
 // numbers below twice how many there are; then those are the numbers.
 //
-// In a CSV file every line is right and comes in order of time, or the file is refused. A log has
-// lines of other kinds and is written when requests end: lines that are no requests are left out,
-// and the others are sorted. The trace's Notes say so.
+// A line that is no request is left out, and lines that are not in order of time are sorted: the trace's Notes
+// say so. A file of another kind is refused by its name.
 package trace
 
 import (
@@ -37,10 +37,12 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/csv"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -53,7 +55,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// ErrInvalid is wrapped by every error that says where and why a text is not a trace.
+// ErrInvalid is wrapped by every error that says why a text is not a trace.
 var ErrInvalid = errors.New("trace: invalid trace")
 
 // ReadFile reads the trace in a regular file.
@@ -73,35 +75,17 @@ func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 	return Read(path, f, columns)
 }
 
-// Read reads a trace. The name of the file is for the error, which has the line and the column, in
-// bytes from 1, and wraps ErrInvalid, but where from itself failed.
+// Read reads a trace. The name of the file is for the error, which wraps ErrInvalid unless from itself failed.
 func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error) {
-	buffered := bufio.NewReaderSize(from, 1<<16)
-	packed := false
-	if mark, err := buffered.Peek(2); err == nil && string(mark) == "\x1f\x8b" { // as logs are kept
-		unpacked, err := gzip.NewReader(buffered)
-		if err != nil {
-			return nil, damaged(name, err)
-		}
-		packed, buffered = true, bufio.NewReaderSize(unpacked, 1<<16)
-	}
-	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
-		_, _ = buffered.Discard(len(mark))
-	}
 	r := &reader{file: name, columns: &columns, keys: names{}, processes: names{}, nameless: map[string]int{}}
-	var err error
-	if r.log = isAccessLog(buffered); r.log {
-		err = r.readLog(buffered)
-	} else {
-		err = r.readCSV(buffered)
-	}
-	switch {
-	case errors.Is(err, ErrInvalid):
+	if err := r.read(bufio.NewReaderSize(from, 1<<16)); errors.Is(err, ErrInvalid) {
 		return nil, err
-	case err != nil && packed:
-		return nil, damaged(name, err)
-	case err != nil:
+	} else if err != nil {
 		return nil, fmt.Errorf("trace: %s: %w", name, err)
+	}
+	if r.odd > 0 {
+		r.note(Some(r.odd, r.lines, "%d lines", "is no request and was", "are no requests and were") + " left out; " +
+			r.why)
 	}
 	r.settle()
 	t := &scenario.Trace{Requests: r.requests, Notes: r.notes}
@@ -114,18 +98,13 @@ func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error)
 	return t, nil
 }
 
-func damaged(file string, err error) error {
-	return badAt(file, 1, 1, fmt.Sprintf("the file is compressed by gzip, and damaged: %v", err))
-}
-
-// request has the fields of a line as texts, nil for a field that the line lacks.
-type request struct{ time, process, key, tokens *string }
-
 // reader is one text on its way to a trace.
 type reader struct {
 	file            string
-	log             bool // an access log: lines may be wrong, and out of order
+	log             bool // an access log
 	columns         *Columns
+	lines, odd      int    // lines with a text, and those of them that are no requests
+	why             string // about the first of these
 	keys, processes names
 	requests        []scenario.TraceRequest
 	notes           []string
@@ -134,37 +113,194 @@ type reader struct {
 	finer           bool           // than a second is some time
 }
 
-// wrong is an error in the field of a line.
-type wrong struct {
-	field string // time, process, key or tokens
-	text  string
+func (r *reader) bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: "+format, append([]any{ErrInvalid, r.file}, args...)...)
 }
 
-func (w *wrong) Error() string { return w.text }
+func (r *reader) read(from *bufio.Reader) (err error) {
+	if mark, _ := from.Peek(2); string(mark) == "\x1f\x8b" { // as logs are kept
+		unpacked, err := gzip.NewReader(from)
+		if err == nil {
+			err = r.read(bufio.NewReaderSize(unpacked, 1<<16))
+		}
+		if err != nil && !errors.Is(err, ErrInvalid) {
+			err = r.bad("the file is compressed by gzip, and damaged: %v", err)
+		}
+		return err
+	}
+	if mark, _ := from.Peek(3); string(mark) == "\ufeff" { // as spreadsheets write
+		_, _ = from.Discard(len(mark))
+	}
+	other, isLog := kindOf(from)
+	switch r.log = isLog; {
+	case other != "":
+		return r.bad("it %s", other)
+	case isLog:
+		err = r.readLog(from)
+	default:
+		err = r.readCSV(from)
+	}
+	if err == nil && len(r.requests) == 0 {
+		return r.bad("there are no requests in its %d lines; %s", r.lines, r.why)
+	}
+	return err
+}
 
-// add adds the request of a line.
-func (r *reader) add(of request) error {
-	at, err := r.columns.timeOf(*of.time)
+// take takes in line number n, whose fields of returns; or that it is no request, where err says why.
+func (r *reader) take(n int, of func(field string) *string, err error) {
+	r.lines++
+	if err == nil {
+		err = r.add(of)
+	}
 	if err != nil {
-		return &wrong{"time", fmt.Sprintf("time %q %v", *of.time, err)}
-	}
-	if n := len(r.requests); !r.log && n > 0 && at < r.requests[n-1].At {
-		return &wrong{"time", fmt.Sprintf("time %q is before that of the line before; sort the lines", *of.time)}
-	}
-	q := scenario.TraceRequest{At: at, Cost: 1}
-	if of.tokens != nil {
-		q.Cost, err = strconv.ParseInt(*of.tokens, 10, 64)
-		if err != nil || q.Cost < 1 {
-			return &wrong{"tokens", fmt.Sprintf("tokens %q must be a whole number, 1 or more", *of.tokens)}
+		if r.odd++; r.odd == 1 {
+			r.why = fmt.Sprintf("the first is line %d: %v", n, err)
 		}
 	}
-	if of.process != nil {
-		q.Process = r.number("process", r.processes, *of.process)
+}
+
+// lineMost bounds a line of a log.
+const lineMost = 1 << 20
+
+func (r *reader) readLog(from io.Reader) error {
+	names := map[string]string{"time": "time", "key": "host"}
+	maps.Copy(names, r.columns.named)
+	for is, name := range names {
+		if !slices.Contains(logFields, name) {
+			return r.bad("an access log has no field %q for the %s; there are %s", name, is, strings.Join(logFields, ", "))
+		}
 	}
-	if of.key != nil {
-		q.Key = r.number("key", r.keys, *of.key)
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, lineMost)
+	n := 1
+	for ; lines.Scan(); n++ {
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		fields, ok := logLine(lines.Text())
+		var err error
+		if !ok {
+			err = errors.New(`it is not like HOST - USER [TIME] "METHOD PATH HTTP" STATUS BYTES`)
+		}
+		for _, name := range names {
+			if ok && fields[name] == "" {
+				err = fmt.Errorf("it has no %s", name)
+			}
+		}
+		r.take(n, func(is string) *string {
+			if text, ok := fields[names[is]]; ok {
+				return &text
+			}
+			return nil
+		}, err)
 	}
-	r.turns = r.turns || of.process == nil
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return r.bad("line %d has more than %d bytes", n, lineMost)
+	}
+	return lines.Err()
+}
+
+func (r *reader) readCSV(from io.Reader) error {
+	c := csv.NewReader(from)
+	c.ReuseRecord, c.FieldsPerRecord = true, -1
+	names, err := c.Read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return r.bad("the file is empty; its first line must name the columns: %s", columnNames)
+	case errors.As(err, new(*csv.ParseError)):
+		return r.bad("%v: it is no line with the names of columns, or of an access log in the common or the combined "+
+			"format", err)
+	case err != nil:
+		return err
+	}
+	at, width := map[string]int{}, len(names)
+	if err := r.header(names, at); err != nil {
+		return err
+	}
+	for {
+		fields, err := c.Read()
+		var syntax *csv.ParseError
+		n := 0
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &syntax):
+			n, err = syntax.StartLine, syntax.Err
+		case err != nil:
+			return err
+		default:
+			if n, _ = c.FieldPos(0); len(fields) != width {
+				err = csv.ErrFieldCount
+			}
+		}
+		r.take(n, func(is string) *string {
+			if i, ok := at[is]; ok {
+				return &fields[i]
+			}
+			return nil
+		}, err)
+	}
+}
+
+// header finds the places of the columns.
+func (r *reader) header(names []string, at map[string]int) error {
+	what := map[string]string{}
+	for is, name := range r.columns.named {
+		what[name] = is
+	}
+	for i, name := range names {
+		is, mapped := what[name]
+		if unit, isTime := timeColumns[name]; isTime && !mapped {
+			if is = "time"; r.columns.named["time"] == "" {
+				r.columns.unit = unit
+			}
+		} else if !mapped {
+			is = name
+		}
+		switch own := slices.Contains([]string{"time", "process", "key", "tokens"}, is); {
+		case !mapped && (own && r.columns.named[is] != "" || !own && r.columns.named != nil):
+			continue // another column is mapped, or the caller has mapped columns and knows of the rest
+		case !own:
+			return r.bad("unknown column %q; there are %s; for other names see --columns", name, columnNames)
+		}
+		if first, again := at[is]; again {
+			return r.bad("column %q repeats column %q", name, names[first])
+		}
+		at[is] = i
+	}
+	for is, name := range r.columns.named {
+		if _, ok := at[is]; !ok {
+			return r.bad("there is no column %q, which should be the %s; there are %s", name, is, strings.Join(names, ", "))
+		}
+	}
+	if _, ok := at["time"]; !ok {
+		return r.bad("there is no column with the time; there are %s", columnNames)
+	}
+	return nil
+}
+
+// add adds the request of a line.
+func (r *reader) add(of func(field string) *string) error {
+	at, err := r.columns.timeOf(*of("time"))
+	if err != nil {
+		return fmt.Errorf("time %q %w", *of("time"), err)
+	}
+	q := scenario.TraceRequest{At: at, Cost: 1}
+	if text := of("tokens"); text != nil {
+		whole, part, _ := strings.Cut(*text, ".") // as in 374.0
+		q.Cost, err = strconv.ParseInt(whole, 10, 64)
+		if err != nil || q.Cost < 1 || strings.Trim(part, "0") != "" {
+			return fmt.Errorf("tokens %q must be a whole number, 1 or more", *text)
+		}
+	}
+	process := of("process")
+	if process != nil {
+		q.Process = r.number("process", r.processes, *process)
+	}
+	if key := of("key"); key != nil {
+		q.Key = r.number("key", r.keys, *key)
+	}
+	r.turns = r.turns || process == nil
 	r.finer = r.finer || at%time.Second != 0
 	r.requests = append(r.requests, q)
 	return nil
@@ -181,10 +317,10 @@ func (r *reader) number(what string, of names, name string) int {
 // timestamp is the least first time that cannot be meant to count from the start of a run.
 const timestamp = 365 * 24 * time.Hour
 
-// settle sorts a log, makes timestamps times, and numbers processes as the text does, if it has numbers only.
+// settle sorts requests, makes timestamps times, and numbers processes as the text does, if it has numbers only.
 func (r *reader) settle() {
 	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
-	if r.log && !slices.IsSortedFunc(r.requests, byTime) {
+	if !slices.IsSortedFunc(r.requests, byTime) {
 		slices.SortStableFunc(r.requests, byTime)
 		r.note("the lines are not in order of time: they were sorted")
 	}
