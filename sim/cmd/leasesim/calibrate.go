@@ -16,37 +16,39 @@ import (
 // measure puts what --calibrate finds into s, but where one of sets says something else, says on standard error
 // what it is, and returns it as --set takes it. The calls it makes are for the limits and the policy of s.
 func measure(cmd *cobra.Command, redis string, sets []string, s *sim.Scenario) (measured []string, err error) {
-	full := s.Defaults()
-	c, err := live.Calibrate(cmd.Context(), redis, full.Policy.ConfigFor(full.Limits, 0, full.CallTimeout))
-	if err != nil && cmd.Context().Err() != nil {
+	found, r, err := live.Calibrate(cmd.Context(), redis, *s)
+	if cmd.Context().Err() != nil {
 		return nil, fmt.Errorf("leasesim: --calibrate: %w", sim.ErrInterrupted)
 	}
 	if err != nil {
 		return nil, err
 	}
-	found := *s
-	c.Apply(&found)
-	put := func(section, field string, into, value *sim.DurationDist) {
-		path := section + "." + field
-		if slices.ContainsFunc(sets, func(set string) bool {
-			return strings.HasPrefix(set, section+"=") || strings.HasPrefix(set, path+"=")
-		}) {
-			return
-		}
-		*into = *value
-		text, _ := value.MarshalText() // which never fails
-		measured = append(measured, path+"="+string(text))
+	service := "does not say how long its scripts take"
+	if r.ServiceTimeNs > 0 {
+		service = "ran a script for " + view.Shortly(time.Duration(r.ServiceTimeNs))
 	}
-	put("network", "round_trip", &s.Network.RoundTrip, &found.Network.RoundTrip)
-	put("redis", "service_time", &s.Redis.ServiceTime, &found.Redis.ServiceTime)
-	put("redis", "exchange_time", &s.Redis.ExchangeTime, &found.Redis.ExchangeTime)
-	put("redis", "wake_time", &s.Redis.WakeTime, &found.Redis.WakeTime)
-	fmt.Fprintf(cmd.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a "+
-		"hundred %s or more; the server worked for %s, and with fifty connections for %s\n", c.Redis, c.Calls,
-		view.Shortly(time.Duration(c.RoundTrip.P50)), view.Shortly(time.Duration(c.RoundTrip.P99)),
-		view.Shortly(c.Service+c.Exchange+c.Wake), view.Shortly(c.Service+c.Exchange))
-	for _, set := range measured {
-		fmt.Fprintf(cmd.ErrOrStderr(), "leasesim: this run uses %s\n", set)
+	out := cmd.ErrOrStderr()
+	fmt.Fprintf(out, "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a hundred %s or more; the "+
+		"server %s\n", r.Redis, r.RoundTrips, view.Shortly(time.Duration(r.RoundTripNs.P50)),
+		view.Shortly(time.Duration(r.RoundTripNs.P99)), service)
+	for _, x := range []struct {
+		section, field string
+		into           *sim.DurationDist
+		value          sim.DurationDist
+	}{
+		{"network", "round_trip", &s.Network.RoundTrip, found.Network.RoundTrip},
+		{"redis", "service_time", &s.Redis.ServiceTime, found.Redis.ServiceTime},
+	} {
+		path := x.section + "." + x.field
+		if *x.into == x.value || slices.ContainsFunc(sets, func(set string) bool {
+			return strings.HasPrefix(set, x.section+"=") || strings.HasPrefix(set, path+"=")
+		}) {
+			continue
+		}
+		*x.into = x.value
+		text, _ := x.value.MarshalText() // which never fails
+		measured = append(measured, path+"="+string(text))
+		fmt.Fprintf(out, "leasesim: this run uses %s=%s\n", path, text)
 	}
 	return measured, nil
 }

@@ -21,14 +21,11 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 	link.Set(redistest.Fate{Far: time.Millisecond})
 	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
 	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far,
-		"lease calls", "this run uses network.round_trip=lognormal(", "this run uses redis.service_time=",
-		"this run uses redis.exchange_time=", "this run uses redis.wake_time=")
+		"lease calls", "this run uses network.round_trip=lognormal(", "this run uses redis.service_time=")
 	testkit.Must(t, len(e.ran) == 1, "nothing was simulated")
 	// then what it simulates is this server and this way to it: no round trip is shorter,
 	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
-	rest := time.Duration(e.ran[0].Redis.ExchangeTime.P + e.ran[0].Redis.WakeTime.P)
-	testkit.Check(t, trip+service+rest >= 999*time.Microsecond && service > 0 && rest > 0,
-		"round trip %v, service time %v, exchange and wake time %v", trip, service, rest)
+	testkit.Check(t, trip+service >= 930*time.Microsecond && service > 0, "round trip %v, service time %v", trip, service)
 	// and the command to repeat it has the figures, not the server.
 	testkit.Check(t, strings.Contains(e.stdout, "--set &#39;redis.service_time="+service.String()) &&
 		!strings.Contains(e.stdout, "--calibrate"), "the page does not say how to repeat it")
@@ -42,13 +39,11 @@ func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
 		e.says("this run uses network.round_trip="+string(trip)+"\n",
 			"this run uses redis.service_time="+time.Duration(e.ran[0].Redis.ServiceTime.P).String()+"\n")
 	}
-	// A value by --set wins over a measured one;
+	// A value by --set wins over a measured one.
 	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)
 	text, err := scenfile.Marshal(e.ran[0])
 	testkit.Check(t, err == nil && strings.Contains(string(text), "round_trip: 7ms") &&
 		!strings.Contains(e.stderr, "has network"), "%v %s\n%s", err, text, e.stderr)
-	// and nothing is left on the server.
-	testkit.Check(t, server.Do(t, "DBSIZE") == ":0\r\n", "%q", server.Do(t, "KEYS", "*"))
 }
 
 func TestCalibrateSaysWhyItCannot(t *testing.T) {
@@ -71,7 +66,7 @@ func TestCalibrateSaysWhyItCannot(t *testing.T) {
 	defer admin.Close()
 	testkit.NoErr(t, admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha",
 		"+eval", "+time", "+get", "+set").Err())
-	e := leasesim(t, "run --calibrate redis://yuzhi:secret@"+server.Addr).ends(1).
-		says("does not say how long its commands take (INFO commandstats and cpu)", "NOPERM")
+	e := pretend(t, report(), nil, "run --calibrate redis://yuzhi:secret@"+server.Addr).ends(0).
+		says("does not say how long its scripts take", "this run uses network.round_trip=")
 	testkit.Check(t, !strings.Contains(e.stderr, "secret"), "%s", e.stderr)
 }

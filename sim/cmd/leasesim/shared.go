@@ -65,7 +65,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 		"replications at the same time; does not change figures (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of a run (default: the scenario's, or 30s)")
 	flags.StringVar(&f.calibrate, "calibrate", "", "`host:port` or URL of a Redis on which to measure "+
-		"network.round_trip and the times of redis; see above")
+		"network.round_trip and redis.service_time; see above")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", ")+
 		"; all but table have every figure with its interval")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,

@@ -81,29 +81,16 @@ func answerTime(c *miniserver.Peer, cmd string, _ ...string) (done bool) {
 	return true
 }
 
-// served counts a server's work: the calls of EVALSHA, the command of lease calls, and their time, and the
-// CPU time of all that it has done.
+// served counts a server's calls of EVALSHA, the command of lease calls, and their time.
 type served struct {
-	calls     int64
-	time, cpu time.Duration
+	calls int64
+	time  time.Duration
 }
 
 // served asks every master. The answer is zero where the server does not say, as the embedded one.
 func (v *server) served(ctx context.Context) (all served, err error) {
 	var mu sync.Mutex
 	err = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
-		usage, err := rdb.InfoMap(ctx, "cpu").Result()
-		if err != nil {
-			return err
-		}
-		for _, section := range usage {
-			for _, field := range []string{"used_cpu_sys", "used_cpu_user"} {
-				seconds, _ := strconv.ParseFloat(section[field], 64)
-				mu.Lock()
-				all.cpu += time.Duration(seconds * 1e9)
-				mu.Unlock()
-			}
-		}
 		info, err := rdb.InfoMap(ctx, "commandstats").Result()
 		for _, section := range info {
 			// calls=1040,usec=31190,usec_per_call=29.99,...
