@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/internal/violation"
@@ -32,7 +33,7 @@ func prove(f *shared, d *view.Document, s sim.Scenario, c *search.Candidate) {
 		{"calls_per_second", c.Policy.CallsPerSecond, c.Policy.CallsPerSecond == own.CallsPerSecond},
 	} {
 		if set := fmt.Sprintf("policy.%s=%v", x.field, x.is); !x.same {
-			sets = append(sets[:len(sets):len(sets)], set)
+			sets = append(slices.Clip(sets), set)
 			err = cmp.Or(err, scenfile.Set(&s, set))
 		}
 	}

@@ -2,15 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
@@ -102,63 +98,4 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 		s.Groups = slices.Clone(s.Defaults().Groups)
 		s.Groups[0].Count, s.Groups[0].Share = t.Processes, 0
 	}
-}
-
-// tellTraces says what was done to the traces that s replays, and what of them it does not show as it was.
-func tellTraces(w io.Writer, s sim.Scenario) {
-	s = s.Defaults()
-	var shared []sim.Group
-	for _, g := range s.Groups {
-		if g.Workload == nil {
-			shared = append(shared, g)
-		} else {
-			tellTrace(w, &s, g.Workload, []sim.Group{g})
-		}
-	}
-	tellTrace(w, &s, &s.Workload, shared)
-}
-
-func tellTrace(out io.Writer, s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
-	t, processes, restarts, scaled := w.Trace, 0, false, false
-	for _, g := range groups {
-		processes += mostOf(g)
-		restarts = restarts || g.Restarts.Every > 0 || g.Restarts.At > 0
-		scaled = scaled || len(g.Scale) > 0
-	}
-	if w.Kind != sim.Replay || processes == 0 {
-		return
-	}
-	notes := slices.Clone(t.Notes)
-	add := func(is bool, format string, args ...any) {
-		if is {
-			notes = append(notes, message.NewPrinter(language.English).Sprintf(format, args...))
-		}
-	}
-	add(t.Keys > s.Keys.Count, "it has %d keys, and keys.count is %d: key n is played as key n mod "+
-		"%[2]d", t.Keys,
-		s.Keys.Count)
-	add(t.Processes == 0 && processes > 1, "it does not name processes: all %d take turns",
-		processes)
-	add(t.Processes > 0 && t.Processes < processes, "it has %s and the fleet %d: the last %d get no "+
-		"requests", view.Count(t.Processes, "process"), processes, processes-t.Processes)
-	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod "+
-		"%[2]d", t.Processes, processes)
-	n := len(t.Requests)
-	played := sort.Search(n, func(i int) bool { return t.Requests[i].At >= s.Duration })
-	add(played < n, "%s after the end of the run (%v)",
-		trace.Some(n-played, n, "its %d requests", "comes", "come"), s.Duration)
-	add(scaled, "requests for a process that does not run (groups[].scale) are left out")
-	add(restarts, "requests for a process that restarts are left out")
-	for _, note := range notes {
-		fmt.Fprintf(out, "leasesim: %s: %s\n", w.File, note)
-	}
-}
-
-// mostOf is how many processes a group has at the most.
-func mostOf(g sim.Group) int {
-	most := g.Count
-	for _, step := range g.Scale {
-		most = max(most, step.Count)
-	}
-	return most
 }

@@ -167,7 +167,8 @@ func (r *reader) readLog(from io.Reader) error {
 	maps.Copy(names, r.columns.named)
 	for is, name := range names {
 		if !slices.Contains(logFields, name) {
-			return r.bad("an access log has no field %q for the %s; there are %s", name, is, strings.Join(logFields, ", "))
+			return r.bad("an access log has no field %q for the %s; there are %s", name, is,
+				strings.Join(logFields, ", "))
 		}
 	}
 	lines := bufio.NewScanner(from)
@@ -270,7 +271,8 @@ func (r *reader) header(names []string, at map[string]int) error {
 	}
 	for is, name := range r.columns.named {
 		if _, ok := at[is]; !ok {
-			return r.bad("there is no column %q, which should be the %s; there are %s", name, is, strings.Join(names, ", "))
+			return r.bad("there is no column %q, which should be the %s; there are %s", name, is,
+				strings.Join(names, ", "))
 		}
 	}
 	if _, ok := at["time"]; !ok {

@@ -23,8 +23,6 @@ const (
 	// are made when one is answered. Without a bound, a burst that finds the processor busy would keep
 	// it busy with goroutines that only wait.
 	askersMost = 1000
-	// workers share the load of an adversary.
-	workers = 2
 )
 
 // question is one request of a process.
@@ -72,12 +70,12 @@ func (c *child) play(began time.Time) error {
 		if time.Until(end) < -lateMost {
 			return nil
 		}
-		if late := time.Since(at); c.Backlog == 0 || late <= c.Backlog {
-			c.took.observe(lags, late)
-		} else {
+		late := time.Since(at)
+		if c.Backlog > 0 && late > c.Backlog {
 			slot++
 			continue
 		}
+		c.took.observe(lags, late)
 		if keys[q.Key] == nil {
 			keys[q.Key] = c.limiter.Key(c.keyName(q.Key))
 		}

@@ -3,7 +3,6 @@ package live
 import (
 	"cmp"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -37,8 +36,8 @@ const (
 	requestsMost  = 100_000_000
 )
 
-// ErrUsage is wrapped by the errors of Validate and of FromScenario.
-var ErrUsage = errors.New("leasesim: bad usage")
+// workers share the load of an adversary.
+const workers = 2
 
 var errScenario = fmt.Errorf("%w: live cannot run this scenario", ErrUsage)
 

@@ -17,6 +17,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
+// ErrUsage is wrapped by the errors about what a caller asks for.
+var ErrUsage = errors.New("leasesim: bad usage")
+
 // embedded is the name of the Redis that a run starts where none is named.
 const embedded = "embedded (miniredis)"
 
