@@ -125,7 +125,7 @@ func chromium(t *testing.T, url string) string {
 	return html.UnescapeString(string(out))
 }
 
-// TestABrowserChangesAKey: a click on Block in a real browser blocks the key, the table follows what the service
+// TestABrowserChangesAKey: a click on Block in a real browser blocks the key, the tables follow what the service
 // uses, and a form on another site changes nothing.
 func TestABrowserChangesAKey(t *testing.T) {
 	h, served := start(t)
@@ -159,6 +159,7 @@ func TestABrowserChangesAKey(t *testing.T) {
 	testkit.Check(t, strings.Contains(shown, "<td>blocked</td>"), "after the click on Block:\n%s", shown)
 	shown = chromium(t, page.URL+"/?key=bob")
 	testkit.Check(t, strings.Contains(shown, "<td>42</td>"), "the table has not followed:\n%s", shown)
+	testkit.Check(t, strings.Contains(shown, `<a href="/?key=bob">bob</a>`), "bob is not among the busiest:\n%s", shown)
 	shown = chromium(t, other.URL)
 	testkit.Check(t, strings.Contains(shown, "cross-origin") && served.Allow("bob"), "another site:\n%s", shown)
 }

@@ -1,5 +1,5 @@
-// Command admin is a page on which an operator looks at a key of a Limiter, blocks it, and sets or resets its
-// limits. Run it in the folder examples, with the Redis of the service and the name of its Limiter:
+// Command admin is a page on which an operator finds the busiest keys of a Limiter, looks at a key, blocks it,
+// and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the name of its Limiter:
 //
 //	go run ./admin -name api -limits 100/s
 //
@@ -93,6 +93,7 @@ func (a *admin) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { a.show(w, r, "page.html", nil) })
 	mux.HandleFunc("GET /use", func(w http.ResponseWriter, r *http.Request) { a.show(w, r, "use", nil) })
+	mux.HandleFunc("GET /busiest", a.showBusiest)
 	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, r *http.Request) {
 		if err := a.change(r); err != nil {
 			a.show(w, r, "page.html", err)
@@ -179,9 +180,38 @@ func (a *admin) show(w http.ResponseWriter, r *http.Request, name string, failed
 		}
 		u.Limits = strings.Join(texts, ", ")
 	}
+	execute(w, name, status, u)
+}
+
+// busy is a key that "busiest" shows.
+type busy struct {
+	redisbucket.KeyUse
+	Left []string // of each limit
+}
+
+// showBusiest answers after the two seconds for which it counts what the keys use.
+func (a *admin) showBusiest(w http.ResponseWriter, r *http.Request) {
+	found, err := a.store.Busiest(r.Context(), redisbucket.BusiestOptions{Prefix: a.prefix, Count: 10})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	var keys []busy
+	for _, k := range found.Keys {
+		one := busy{KeyUse: k}
+		one.Key = strings.TrimPrefix(k.Key, a.prefix)
+		for i, limit := range k.Limits {
+			one.Left = append(one.Left, fmt.Sprintf("%d of %v", k.Levels[i], limit))
+		}
+		keys = append(keys, one)
+	}
+	execute(w, "busiest", http.StatusOK, keys)
+}
+
+func execute(w http.ResponseWriter, name string, status int, data any) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	if err := page.ExecuteTemplate(w, name, u); err != nil {
+	if err := page.ExecuteTemplate(w, name, data); err != nil {
 		log.Print(err)
 	}
 }
