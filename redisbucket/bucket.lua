@@ -3,7 +3,7 @@
 -- A limit l of a configuration has its level and rest, and the numbers of its burst: burst, most (with the
 -- overcommit), unit, step, tick, and full, the time to fill.
 
-local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
 -- capacity returns the level up to which limit l may fill while held tokens are leased (section 3.3).
 local function capacity(l, held)
@@ -27,18 +27,19 @@ local function refill(c, from, to, held)
   if to <= from then return end
   for k = 1, c.n do
     local l = c[k]
-    local room = l.kind and 0 or capacity(l, held) - l.level
+    local step, tick, room = l.step, l.tick, l.kind and 0 or capacity(l, held) - l.level
     if room <= 0 then
       l.rest = 0
     else
       local elapsed = to - from + l.rest
-      local ticks, needed = elapsed / l.tick, (room + l.step - 1) / l.step
+      local ticks, needed = elapsed / tick, (room + step - 1) / step
       ticks = ticks - ticks % 1
       if ticks >= needed - needed % 1 then
         l.level, l.rest = l.level + room, 0
       else
-        l.level, l.rest = l.level + ticks * l.step, elapsed - ticks * l.tick
-        brim(l, room - ticks * l.step)
+        room = room - ticks * step
+        l.level, l.rest = l.level + ticks * step, elapsed - ticks * tick
+        if room < step then brim(l, room) end
       end
     end
   end
@@ -53,20 +54,15 @@ local function wait(l, n, frost)
   return (ticks - ticks % 1) * l.tick - l.rest + frost
 end
 
--- life returns the time after which what was used or is owed counts for nothing (section 6.14). The used part of
--- the overcommit counts too.
-local function life(l)
-  local full = l.full
-  if l.most > l.burst then
-    full = min(floor((l.most * l.unit + l.step - 1) / l.step), floor(3153600000000000 / l.tick)) * l.tick
-  end
-  if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
-  return full
-end
+-- seldom returns the functions that few calls need.
+local function seldom(capacity, brim)
+  local rules, floor, min, max = {}, math.floor, math.min, math.max
 
--- bucketRules returns the functions that few calls need.
-local function bucketRules()
-  local rules = {}
+  -- widthFor returns the least power of two of which seven are at least ttl: the width of a slice.
+  function rules.widthFor(ttl)
+    local _, e = math.frexp(math.ceil(ttl / 7) - 0.5)
+    return 2 ^ e
+  end
 
   -- deepest returns the largest debt of limit l, in units.
   local function deepest(l)

@@ -5,7 +5,7 @@
 -- of the limit is 0, and the end has the number of the period and the running time at which that began, two
 -- doubles.
 
-local function calendar(encode, decode)
+local function calendar()
   local rules, floor, min = {}, math.floor, math.min
 
   -- limit completes window l. It returns whether the numbers are right.

@@ -15,7 +15,8 @@ if op then
     changed = op ~= 'clear' or revision % 2 == 1
     if changed then
       mine, why = parse(encode('<I7', deploy) .. string.sub(mine.text, 8, 18)
-        .. encode('<I7', revision + 1 + (op == 'clear' and 0 or revision % 2)) .. string.sub(mine.text, 26))
+        .. encode('<I7', revision + 1 + (op == 'clear' and 0 or revision % 2)) .. string.sub(mine.text, 26),
+        struct, windowRules)
       if not mine then return {'invalid', why} end
     end
   elseif op == 'reset' then
@@ -36,15 +37,13 @@ if not exists then
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   spent, denied = 0, 0
   updated, contended, idle, share = now, 0, 0, c.speed
-  width, moved, ledger, active = widthFor(ttl), 0, 0, 0
-  base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+  width, moved, ledger, active = seldom().widthFor(ttl), 0, 0, 0
+  base, ring = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   for k = 1, c.n do
     local l = c[k]
     l.level = (c.empty or l.full == 3153600000000000) and 0 or l.burst * l.unit
   end
-  if c.windows then
-    c.windows.begin(c, now, clock, 0)
-  end
+  if c.windows then c.windows.begin(c, now, clock, 0) end
 end
 
 -- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
@@ -86,14 +85,14 @@ if mine then
   if mine == c then -- the stored configuration, or a new bucket
     stood = now
   elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
-    keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, held, weights)
+    keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, ring)
     -- A bucket that began with a switch has no limits beneath it. Otherwise they stay as they are.
     local one = c[1]
     local bare = c.n == 1 and (c.switch == 1 and one.burst == 2^38 and one.step == 100000 and one.unit == 1
       and one.tick == 1 and string.sub(c.text, 53, 60) == '\0\202\154\59\0\0\0\0'
       or c.switch == 2 and one.burst == 1 and one.full == 3153600000000000)
     if mine.switch > 0 and not bare and string.sub(mine.text, 8, 14) == string.sub(c.text, 8, 14) then
-      mine = parse(string.sub(mine.text, 1, 30) .. string.sub(c.text, 31))
+      mine = parse(string.sub(mine.text, 1, 30) .. string.sub(c.text, 31), struct, windowRules)
     end
     share = share * (mine.speed / c.speed)
     -- Only a newer version gives a new limit its burst, and none while a loss is waited out.
@@ -121,7 +120,7 @@ if mine then
       if to.kind then
         mine.windows.follow(to, from, usedUp, ledger, now)
       elseif from then
-        bucketRules().follow(to, from, alike[k])
+        seldom(capacity, brim).follow(to, from, alike[k])
       elseif not usedUp and to.full ~= 3153600000000000 then
         to.level = to.burst * to.unit
       end
@@ -143,22 +142,21 @@ if mine then
   end
 
   -- The width of a slice follows T (section 6.8). The expiry of an entry never moves earlier.
-  local fit = widthFor(ttl)
-  if fit < width then
+  local fit = width
+  if ttl > 7 * width then
+    fit = seldom().widthFor(ttl)
+  elseif width > 1 and 2 * ttl <= 7 * width and now - moved >= 16 * width then
     fit = width / 2
-    local last = base + 7 -- the last slice with an entry
-    while last >= base and held[last % 8 + 1] == 0 and weights[last % 8 + 1] == 0 do last = last - 1 end
-    if now - moved < 16 * width or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then
-      fit = width
-    end
+    local _, left = remember(c, keep, now, ttl, 0, base, width, ring)
+    if now + left > (floor(now / fit) + 8) * fit then fit = width end
   end
   if fit ~= width then
-    local h, w = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+    local new = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
     for s = base, base + 7 do
       local from, to = s % 8 + 1, floor(((s + 1) * width - 1) / fit) % 8 + 1
-      h[to], w[to] = h[to] + held[from], w[to] + weights[from]
+      new[to], new[to + 8] = new[to] + ring[from], new[to + 8] + ring[from + 8]
     end
-    width, base, moved, held, weights = fit, floor(now / fit), now, h, w
+    width, base, moved, ring = fit, floor(now / fit), now, new
   end
 end
 if fill and changed then

@@ -14,7 +14,8 @@ for k = 1, c.switch > 0 and 1 or c.n do
   elseif c.switch == 2 then
     level, next = 0 - ceil(headroom), 3153600000000000
   else
-    level = floor(l.level / l.unit)
+    level = l.level / l.unit
+    level = level - level % 1
     next = wait(l, level + 1, frost)
     if headroom > 0 then level = level - ceil(l.burst * headroom) end
   end
@@ -22,7 +23,7 @@ for k = 1, c.switch > 0 and 1 or c.n do
     answer[#answer + 1], answer[#answer + 2] = level, next
   elseif k == 1 then
     answer = encode('<I7I7I1I7I7I7I6I7I7I7I7I7I7I7I7I4dI7', seq, granted, flags, delay, retry, epoch, counter,
-      max(active, weight), keep - now, longest, frost, last, clock, ledger, target, told, level, next)
+      active > weight and active or weight, keep - now, longest, frost, last, clock, ledger, target, told, level, next)
   else
     answer = answer .. encode('<dI7', level, next)
   end
@@ -35,35 +36,32 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and contended < 2^53 and epoc
 end
 
 -- The parts that follow from the others are left out: see common.lua.
-local tail, owes, text = c.windows and c.windows.text(c), false, nil
-for k = 1, c.n do owes = owes or c[k].level < 0 end
 local past = owes or birth ~= epoch or clock ~= now or frozen > 0 or stood ~= now or proposed ~= ttl
   or proposedAt ~= now or updated ~= now
 local used = past or ledger > 0 or active > 0 or moved ~= now or contended > 0 or idle > 0 or share ~= c.speed
-  or width ~= widthFor(ttl) or keep ~= remember(c, 0, now, ttl, 0)
+  or 7 * width < ttl or width > 1 and 7 * width >= 2 * ttl or keep ~= remember(c, 0, now, ttl, 0)
 local dated = setAt ~= epoch - 1
 local form, first = c.n - 1 + (dated and 4 or 0) + (used and 8 or 0) + (past and 16 or 0), c[1]
 form = 121 + 256 * (layout + 8 * form) -- with the mark before it
-if used then
-  local h, w = held, weights
-  text = encode('<I2I7I6I7I4I6I6I7I3dI4I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7', form, epoch, counter, now,
-    ttl, spent, denied, max(first.level, 0), first.rest, share, width, keep, moved, contended, idle,
-    h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8])
-else
-  text = encode('<I2I7I6I7I4I6I6I7I3', form, epoch, counter, now, ttl, spent, denied, max(first.level, 0),
-    first.rest)
-end
-for k = 2, c.n do text = text .. encode('<I7I3', max(c[k].level, 0), c[k].rest) end
-if dated then text = text .. encode('<I7', setAt) end
+local ending = c.windows and c.text .. c.windows.text(c) or c.text -- built from the end, and joined once
 if past then
-  text = text .. encode('<I7I7I7I7I4I7I7', birth, clock, frozen, stood, proposed, proposedAt, updated)
-  for k = 1, c.n do text = text .. encode('<d', min(c[k].level, 0)) end
+  for k = c.n, 1, -1 do ending = encode('<d', min(c[k].level, 0)) .. ending end
+  ending = encode('<I7I7I7I7I4I7I7', birth, clock, frozen, stood, proposed, proposedAt, updated) .. ending
 end
-text = text .. c.text
-if tail then text = text .. tail end
+if dated then ending = encode('<I7', setAt) .. ending end
+for k = c.n, 2, -1 do ending = encode('<I7I3', max(c[k].level, 0), c[k].rest) .. ending end
+local level, text = first.level > 0 and first.level or 0, nil
+if used then
+  ring[17] = ending
+  text = encode('<I2I7I6I7I4I6I6I7I3dI4I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7c0', form, epoch, counter, now,
+    ttl, spent, denied, level, first.rest, share, width, keep, moved, contended, idle, unpack(ring, 1, 17))
+else
+  text = encode('<I2I7I6I7I4I6I6I7I3c0', form, epoch, counter, now, ttl, spent, denied, level, first.rest, ending)
+end
 
 -- A key may be forgotten late, never early: it gets a second more. Redis writes a number that is an argument with
 -- all its digits.
-call('SET', keys[1], text, 'PX', ceil((keep - now) / 1000) + 1000)
-if record then call('SET', keys[2], record, 'PX', ceil(recordLife / 1000) + 1000) end
+local life = keep - now + 1000999
+call('SET', keys[1], text, 'PX', (life - life % 1000) / 1000)
+if record then call('SET', keys[2], record, 'PX', (recordLife - recordLife % 1000) / 1000) end
 return answer

@@ -4,8 +4,8 @@
 -- Go joins the files into one script: sliding.lua, calendar.lua, window.lua, bucket.lua and common.lua
 -- (functions), open.lua (reads the bucket), change.lua (lost state, limits that change, T), lease.lua or
 -- configure.lua, and close.lua (writes). draw.lua comes before lease.lua, and alone in draws.lua. Local variables
--- of the one chunk hold the bucket's state. Redis runs all of it for every call: a function costs its creation, a
--- table its fields, a number that becomes text its formatting.
+-- of the one chunk hold the bucket's state. Redis runs all of it for every call: a function costs its creation and
+-- each name of another that it uses, a table its fields, a text its bytes, a number that becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string: 'y'; a byte, the layout's number and 8 times the form; and integers without a
 --          sign, with the bytes of each. The form is one less than the number of limits, and more for each part
@@ -46,14 +46,12 @@
 -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
 if redis.replicate_commands then redis.replicate_commands() end
 
--- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double) and 'I7' (a whole number of 7
--- bytes). A server without struct (miniredis), or with one that cuts whole
--- numbers to 32 bits, gets the same bytes from Lua, slowly.
+-- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double), 'I7' (a whole number of 7
+-- bytes), and at the end 'c0' (a text). A server without struct (miniredis), or with one that cuts whole numbers to
+-- 32 bits, gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
-local encode, decode
-if struct and struct.unpack('<I7', '\0\0\0\0\0\0\1') == 2^48 then
-  encode, decode = struct.pack, struct.unpack
-else
+if not struct or struct.unpack('<I7', '\0\0\0\0\0\0\1') ~= 2^48 then
+  struct = {}
   local ldexp, unpack, gmatch = math.ldexp, unpack, string.gmatch
   local function whole(x, size)
     local b = {}
@@ -73,20 +71,20 @@ else
     return whole(fraction % 2^48, 6)
       .. string.char(exponent % 16 * 16 + floor(fraction / 2^48), sign + floor(exponent / 16))
   end
-  encode = function(form, ...)
+  function struct.pack(form, ...)
     local parts = {...}
     local k = 0
     for kind, size in gmatch(form, '(%a)(%d*)') do
       k = k + 1
       if kind == 'd' then
         parts[k] = double(parts[k])
-      else
+      elseif kind == 'I' then -- otherwise a text
         parts[k] = whole(parts[k], tonumber(size))
       end
     end
     return table.concat(parts)
   end
-  decode = function(form, text, at)
+  function struct.unpack(form, text, at)
     local parts = {}
     at = at or 1
     for kind, size in gmatch(form, '(%a)(%d*)') do
@@ -107,39 +105,33 @@ else
   end
 end
 
--- mark is the mark of the layout as one number. refusal returns the reply to a call that finds text of
--- another layout under key; nil if this release reads it. Go puts `local layout, oldest = ...` first.
-local mark, byte = 121 + 256 * layout, string.byte
-local function refusal(key, text)
-  local y, number = byte(text, 1, 2)
-  number = y == 121 and number and number % 8 or 0
-  if number < oldest then return {'damaged', key, 'the layout mark is missing'} end
-  return number > layout and {'newer', key, number} or nil
-end
+local encode, decode, byte = struct.pack, struct.unpack, string.byte
 
 -- parse reads and checks a configuration. If it is wrong, parse returns nil and the reason. Here and in
--- all checks below, x % 1 is 0 for a whole number only, and x - x % 1 is floor(x). Comparisons are
--- written out because a call of min, max or floor costs more.
-local function parse(text)
+-- all that follows, x % 1 is 0 for a whole number only, x - x % 1 is floor(x), and x + -x % 1 is ceil(x).
+-- Comparisons are written out because a call of min, max or floor costs more.
+local function parse(text, struct, windowRules)
   local n = (#text - 30) / 30
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return nil, 'configuration is not in the expected form'
   end
-  local deploy, over, calls, revision, empty, target = decode('<I7I7I4I7I1I4', text)
+  local deploy, over, calls, revision, empty, target, burst, unit, step, code =
+    struct.unpack('<I7I7I4I7I1I4I7I7I7I1', text)
   if deploy >= 2^52 or over >= 2^52 or calls > 1000000000 or revision >= 2^52 or empty > 5 then
     return nil, 'version, overcommit, calls or start is out of range'
   end
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
   -- speed is the rate of the fastest limit, in tokens per microsecond, and
   -- fills the least time in which a limit refills its burst and the overcommit.
-  local speed, fills = 0, math.huge
+  -- least is the fewest tokens of a limit with the overcommit, and coarse says that a tick is above 1 us.
+  local speed, fills, least, coarse = 0, math.huge, math.huge, false
   local c = {false, text = text, deploy = deploy, revision = revision, empty = empty % 2 == 1, target = target,
-    calls = calls, n = n, speed = 0, fills = 0, switch = (empty - empty % 2) / 2}
+    calls = calls, n = n, speed = 0, fills = 0, least = 0, coarse = false, switch = (empty - empty % 2) / 2}
   for k = 1, n do
-    local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
+    if k > 1 then burst, unit, step, code = struct.unpack('<I7I7I7I1', text, 1 + 30 * k) end
     local most, tick, full, l = burst + over, 0, 0, nil
     if code > 7 then -- a window; c.windows are its functions
-      c.windows = c.windows or windowRules({sliding, calendar}, encode, decode)
+      c.windows = c.windows or windowRules(struct)
       l = c.windows.limit(burst, most, unit, step, code)
       if not l then return nil, 'a window is out of range' end
       tick = step -- by itself: miniredis assigns one after the other
@@ -159,35 +151,37 @@ local function parse(text)
     end
     local own = step / unit / tick
     if own > speed then speed = own end
+    if most < least then least = most end
+    coarse = coarse or not l and tick > 1
     if most / own < fills then fills = most / own end
     c[k] = l or {burst = burst, most = most, unit = unit, step = step, tick = tick, full = full,
       level = 0, rest = 0}
   end
-  c.speed, c.fills = speed, fills
+  c.speed, c.fills, c.least, c.coarse = speed, fills, least, coarse
   return c
 end
 
--- widthFor returns the least power of two of which seven are at least ttl: the width of a slice.
-local function widthFor(ttl)
-  local _, e = math.frexp(ceil(ttl / 7) - 0.5)
-  return 2 ^ e
-end
-
--- remember returns the time until which the bucket must be kept (section 6.14), and the longest time
--- that a lease may still last, at least a T. A limit that takes
--- 100 years to fill starts empty, so it may be forgotten. Without a ring there are no leases.
-local function remember(c, keep, now, ttl, frost, base, width, held, weights)
-  local longest = 0
+-- remember returns the time until which the bucket must be kept (section 6.14); the longest time that a lease
+-- may still last, at least a T; and whether anything is owed. A limit that takes 100 years to fill starts empty,
+-- so it may be forgotten. Without a ring there are no leases.
+local function remember(c, keep, now, ttl, frost, base, width, ring)
+  local longest, owes = 0, false
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if not l.kind and (l.most > l.burst or l.level < 0) then full = life(l) end
+    if not l.kind and l.most > l.burst then -- the used part of the overcommit counts too
+      full = math.min((l.most * l.unit + l.step - 1) / l.step, 3153600000000000 / l.tick)
+      full = (full - full % 1) * l.tick
+    end
+    if l.level < 0 and not l.kind then
+      full, owes = full + math.floor((l.step - 1 - l.level) / l.step) * l.tick, true
+    end
     if full > longest and l.full < 3153600000000000 then longest = full end
   end
   local left = ttl
-  if held then
+  if ring then
     local s = base + 7 -- the last slice with an entry
-    while s >= base and held[s % 8 + 1] == 0 and weights[s % 8 + 1] == 0 do s = s - 1 end
+    while s >= base and ring[s % 8 + 1] == 0 and ring[s % 8 + 9] == 0 do s = s - 1 end
     if s >= base and (s + 1) * width - now > ttl then left = (s + 1) * width - now end
   end
   longest = longest + ttl + left + frost
@@ -196,5 +190,5 @@ local function remember(c, keep, now, ttl, frost, base, width, held, weights)
   end
   if longest >= 2^52 then longest = 2^52 - 1 end -- or no request could repeat the expiry
   longest = now + longest
-  return longest > keep and longest or keep, left
+  return longest > keep and longest or keep, left, owes
 end

@@ -12,9 +12,9 @@
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil
-local granted, flags, delay, retry, longest, last, target, told
+local owes, granted, flags, delay, retry, longest, last, target, told
 if c.windows then c.windows.see(c, ledger, now, frozen) end
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, spent, denied,
   clock, ttl, c.text}
 headroom = 0
-keep = remember(c, keep, now, ttl, frost, base, width, held, weights)
+keep, longest, owes = remember(c, keep, now, ttl, frost, base, width, ring)

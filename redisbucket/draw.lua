@@ -11,24 +11,24 @@
 -- Reply: a string of integers without a sign, with the bytes of each
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
 
-local struct = rawget(_G, 'struct')
-if struct and #ARGV[3] == 85 then
+local struct, keys, argv, redis = rawget(_G, 'struct'), KEYS, ARGV, redis
+if struct and #argv[3] == 85 then
   -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
   if redis.replicate_commands then redis.replicate_commands() end
-  local call, unpack, config, mark = redis.call, struct.unpack, ARGV[1], 121 + 256 * layout
-  local text, clock = redis.pcall('GET', KEYS[1]), ARGV[2]
-  if not text and #config == 60 or text and #text == 108 and string.sub(text, 49) == config then
+  local call, unpack, config, mark = redis.call, struct.unpack, argv[1], 121 + 256 * layout
+  local text, clock = redis.pcall('GET', keys[1]), argv[2]
+  if #config == 60 and (not text or #text == 108 and string.find(text, config, 49, true)) then
     if clock == '' then
       clock = call('TIME')
       clock = clock[1] * 1000000 + clock[2]
     elseif type(clock) == 'string' then -- draws.lua has read it
       clock = string.find(clock, '^%d+$') and tonumber(clock) or 0
     end
-    local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', ARGV[3])
+    local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', argv[3])
     if not text then -- a new bucket, whose configuration parse in common.lua has not checked yet
       local deploy, over, calls, revision, empty, target, burst, unit, step, code =
         unpack('<I7I7I4I7I1I4I7I7I7I1', config)
-      local seq, need, weight = unpack('<I7I7I4', ARGV[3], 33)
+      local seq, need, weight = unpack('<I7I7I4', argv[3], 33)
       local most, tick = burst + over, code % 4
       tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
       if clock < 1 or seen > 0 or counted >= 2^52 or seq < 1 or seq >= 2^52 or need > want or weight < 1
@@ -38,11 +38,11 @@ if struct and #ARGV[3] == 85 then
           or tick > 1 and step * tick >= 2^52 then
         want = 0
       end
-      text = struct.pack('<I2I7I6I7I4I6I6I7I3', mark, clock, 0, clock, asked, 0, 0,
-        want > 0 and burst * unit or 0, 0) .. config
+      text = struct.pack('<I2I7I6I7I4I6I6I7I3c0', mark, clock, 0, clock, asked, 0, 0,
+        want > 0 and burst * unit or 0, 0, config)
     end
-    local stored, epoch, counter, now, ttl, spent, denied, level, rest, over, revision, empty, target, burst,
-      unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3xxxxxxxI7xxxxI7I1I4I7I7I7I1', text)
+    local stored, epoch, counter, now, ttl, spent, denied, level, rest, _, over, _, revision, empty, target,
+      burst, unit, step, tick = unpack('<I2I7I6I7I4I6I6I7I3I7I7I4I7I1I4I7I7I7I1', text)
     if tick > 6 then want = 0 end -- no window is in this form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
@@ -79,8 +79,8 @@ if struct and #ARGV[3] == 85 then
         if keep < 2592000000000 and (empty == 1 or revision > 0) then keep = 2592000000000 end
         counter, level = counter + 1, level - want * unit
         local life = (keep + 999) / 1000
-        call('SET', KEYS[1], struct.pack('<I2I7I6I7I4I6I6I7I3', mark, epoch, counter, clock, ttl,
-          spent + want, denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
+        call('SET', keys[1], struct.pack('<I2I7I6I7I4I6I6I7I3c0', mark, epoch, counter, clock, ttl,
+          spent + want, denied + refused, level, rest, config), 'PX', life - life % 1 + 1000)
         tokens = level / unit
         tokens = tokens - tokens % 1
         local missing = ((tokens + 1) * unit - level + step - 1) / step

@@ -40,80 +40,83 @@ if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
 
--- inForce returns the Target in force for this holder; the time to wait after a short grant, 0 if that
--- is at most the configured Target; and whether the budget of calls asks for fewer calls than one in
--- that time (section 7.8).
-local function inForce()
-  local target, fills, n = c.target, c.fills, max(active, weight) / weight
-  if active == 0 then return target, 0, false end
-  local budget, easy = c.calls, 0
-  if budget == 0 then
-    budget = callBudget
-    if not c.windows then easy = n * 1000000 / easyCalls end
-  end
-  local spacing = n * 1000000 / budget
-  local longer = max(min(spacing, n / (2 * n + 40) * fills, targetMax), min(easy, easyTarget, easyTargetPart * fills))
-  local pause = min(max(min(spacing, pausePart * fills), min(easy, easyPause, easyPausePart * fills)), 0.75 * ttl)
-  return max(target, floor(longer)), pause > target and pause or 0, spacing > target
+local windows, switch = c.windows, c.switch
+
+-- pace returns the Target in force for this holder; the time to wait after a short grant, 0 if that is at most
+-- the configured Target; and whether the budget wants fewer calls than one in that time (section 7.8). Go puts
+-- numbers in place of the names.
+local function pace(c, active, weight, ttl)
+  local target, fills, calls, n = c.target, c.fills, c.calls, active > weight and active / weight or 1
+  local spacing, easy = n * 1000000 / (calls > 0 and calls or callBudget), 0
+  if calls == 0 and not c.windows then easy = n * 1000000 / easyCalls end
+  if active == 0 or spacing <= target and easy <= target then return target, 0, false end
+  local part, spare = n / (2 * n + 40) * fills, pausePart * fills
+  local longer, pause = spacing < part and spacing or part, spacing < spare and spacing or spare
+  if longer > targetMax then longer = targetMax end
+  part, spare = easy < easyTarget and easy or easyTarget, easy < easyPause and easy or easyPause
+  if part > easyTargetPart * fills then part = easyTargetPart * fills end
+  if spare > easyPausePart * fills then spare = easyPausePart * fills end
+  if longer < part then longer = part end
+  if pause < spare then pause = spare end
+  if pause > 0.75 * ttl then pause = 0.75 * ttl end
+  longer = longer - longer % 1
+  return longer > target and longer or target, pause > target and pause or 0, spacing > target
 end
 
--- binding returns, of the limit with the fewest tokens for this caller: these, the burst without its
--- headroom, the rate, and whether it is a window; and the fewest tokens of all limits.
-local function binding()
-  local level, burst, speed, window, steer = math.huge, 0, 0, false, math.huge
+-- binding returns, of the limit with the fewest tokens for a caller with this headroom: these, the burst without
+-- that, the rate, and whether it is a window; and what the sharing steers by: the level that the caller sees, or
+-- the tightest itself if it sees nothing.
+local function binding(c, headroom)
+  local level, burst, speed, window, steer
   for k = 1, c.n do
     local l = c[k]
-    local kept = headroom > 0 and ceil(l.burst * headroom) or 0
-    local sees = (l.level - kept * l.unit) / l.unit
-    if sees < level then
-      level, burst, speed, window = sees, max(1, l.burst - kept), l.step / l.unit / l.tick, l.kind ~= nil
+    local kept = headroom > 0 and math.ceil(l.burst * headroom) or 0
+    local sees, has = (l.level - kept * l.unit) / l.unit, l.level / l.unit
+    if k == 1 or sees < level then
+      level, burst, speed, window = sees, l.burst > kept and l.burst - kept or 1, l.step / l.unit / l.tick, l.kind
     end
-    steer = min(steer, l.level / l.unit)
+    if k == 1 or has < steer then steer = has end
   end
-  return level, burst, speed, window, steer
+  return level, burst, speed, window, level < 0 and steer or level
 end
 
--- waitFor returns the time until this caller sees n tokens in every limit.
-local function waitFor(n)
-  local longest, frost = 0, max(0, frozen - now)
-  for k = 1, c.n do longest = max(longest, wait(c[k], n + ceil(c[k].burst * headroom), frost)) end
-  return longest
-end
-
--- The record is live if it is of this bucket and epoch, and its slice is still in the ring (section
--- 6.8).
+-- The record is live if it is of this bucket and epoch, and its slice is still in the ring (section 6.8).
 local live, at, slot, ends = false, -1, nil, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
 -- A draw that may find the bucket at rest (section 4.1). Then no record is live.
-local rest = draw == 1 and c.switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
+local rest = draw == 1 and switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
   and size < 116
 if not rest then record = redis.pcall('GET', keys[2]) end
 if record then
   if record.err then
     return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
   end
-  local stored, ofBirth, ofEpoch, waited
-  if #record ~= 78 then
-    return refusal(keys[2], record) or {'damaged', keys[2], 'the length is not that of a record'}
+  local mark, ofBirth, ofEpoch, waited
+  if #record == 78 then
+    mark, ofBirth, ofEpoch, storedSeq, ends, oldHeld, oldWeight, waited, granted, void, since, last, allowance =
+      decode('<I2I7I7I7I7I7I4I7I7I1I7I7d', record)
   end
-  stored, ofBirth, ofEpoch, storedSeq, ends, oldHeld, oldWeight, waited, granted, void, since, last,
-    allowance = decode('<I2I7I7I7I7I7I4I7I7I1I7I7d', record)
-  if stored ~= mark then
-    local other = refusal(keys[2], record)
-    if other then return other end
+  if mark ~= 121 + 256 * layout then
+    local y, number = byte(record, 1, 2)
+    if y ~= 121 or not number or number % 8 < oldest then
+      return {'damaged', keys[2], 'the layout mark is missing'}
+    end
+    if number % 8 > layout then return {'newer', keys[2], number % 8} end
+    if not mark then return {'damaged', keys[2], 'the length is not that of a record'} end
   end
   if void > 1 or storedSeq >= 2^52 or ends >= 2^53 or granted >= 2^52 or since >= 2^52 or last >= 2^52
       or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
   if ofBirth == birth and ofEpoch == epoch and ends > moved then
-    at = ceil(ends / width) - 1
+    at = (ends - 1) / width
+    at = at - at % 1
     live = at >= base
   end
   if live then
     slot = at % 8 + 1
-    if at > base + 7 or held[slot] < oldHeld or weights[slot] < oldWeight then
+    if at > base + 7 or ring[slot] < oldHeld or ring[slot + 8] < oldWeight then
       return {'damaged', keys[2], 'the record and the ledger of the bucket disagree'}
     end
   end
@@ -128,28 +131,25 @@ else
   local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld
   if known then -- leases of a lowered limit are not renewed while the ledger is too large for it
     local reported = ledger + remaining - oldHeld
-    for k = 1, c.n do known = known and reported <= c[k].most end
-    if c.switch == 2 then known = known and reported <= 0 end
+    known = reported <= c.least and (switch ~= 2 or reported <= 0)
   end
   if known then
     local change = remaining - oldHeld
-    held[slot], ledger = held[slot] + change, ledger + change
-    if c.windows then c.windows.charge(c, now, oldHeld - remaining - returned) end
+    ring[slot], ledger = ring[slot] + change, ledger + change
+    if windows then windows.charge(c, now, oldHeld - remaining - returned) end
   else
     remaining, since = 0, counter
   end
   if live then
-    weights[slot], active = weights[slot] - oldWeight, active - oldWeight
+    ring[slot + 8], active = ring[slot + 8] - oldWeight, active - oldWeight
   else
     at, allowance = -1, nil
   end
 
   -- Step 6. While a loss is waited out, there is no room to credit.
   local credits, filled = known and now >= frozen, setAt
-  local back = returned > 0 or size > 115
-  for k = 1, c.n do back = back or c[k].rest > 0 end
-  if back then
-    local bucket = bucketRules()
+  if returned > 0 or size > 115 or c.coarse then
+    local bucket = seldom(capacity, brim)
     for k = 1, credits and c.n or 0 do
       if not c[k].kind then bucket.back(c[k], returned, ledger) end
     end
@@ -159,7 +159,7 @@ else
         local l = c[k]
         local refunded
         if l.kind then
-          refunded = c.windows.late(l, kind, n, time, credits, setAt, now, frozen, ledger)
+          refunded = windows.late(l, kind, n, time, credits, setAt, now, frozen, ledger)
         else
           refunded = bucket.late(l, kind, n, time, credits, setAt, now, ledger)
         end
@@ -168,83 +168,94 @@ else
     end
   end
   setAt = filled
-  if c.windows then c.windows.see(c, ledger, now, frozen) end
-  if c.switch > 0 then -- Unlimited leases nothing: what came back later would count for the limits beneath
-    granted, last = c.switch == 1 and waiting >= need and min(want, waiting) or 0, now
+  if windows then windows.see(c, ledger, now, frozen) end
+  if switch > 0 then -- Unlimited leases nothing: what came back later would count for the limits beneath
+    granted, last = switch == 1 and waiting >= need and min(want, waiting) or 0, now
     allowance = min(allowance or 0, 2^52)
   else
-    -- The share follows the level that the caller sees, or the tightest itself if it sees nothing.
-    local level, burst, speed, window, steer = binding()
-    if level >= 0 then steer = level end
-    if not allowance then -- a new holder has the share of a Target, so that it need not wait
-      last, allowance = now, weight * min(share, speed / weight) * (inForce())
-    end
+    local level, burst, speed, window, steer = binding(c, headroom)
+    local own, long, pause, crowded = speed / weight, pace(c, active, weight, ttl)
+    if own < share then share = own end -- the whole rate
+    -- A new holder has the share of a Target, so that it need not wait.
+    if not allowance then last, allowance = now, weight * share * long end
 
     -- Step 7: grant the tokens that every level has, within the fair allowance (section 7).
-    local available = max(0, floor(level))
+    local available, target, point = level > 0 and level - level % 1 or 0, c.target, speed * c.target / 2
     granted = want < available and want or available
-    local alone, target = active == 0, c.target
-    local point = min(burst / 2, max(1, speed * target / 2))
-    local own = speed / weight -- the share with which the caller has the whole rate
-    share = min(share, own)
-    local period, slowest, long, pause, crowded = max(target, point / speed), own / 100000, inForce()
-    local pull = max(-1, min(1, (steer - point) / (2 * point)))
-    -- A window divides tokens that were used long ago: they follow a change of the share only when they
-    -- are dropped.
+    if point < 1 then point = 1 end
+    if point > burst / 2 then point = burst / 2 end
+    local period, slowest, pull = point / speed, own / 100000, (steer - point) / (2 * point)
+    if period < target then period = target end
+    if pull > 1 then pull = 1 elseif pull < -1 then pull = -1 end
+    -- A window divides tokens that were used long ago: they follow the share only when they are dropped.
     if window then slowest = 0.9 * (speed / max(active, weight)) end
     if pause > 0 then
       local equal = speed / max(active, weight)
       slowest = 0.9 * equal
       period = max(period, pull < 0 and pause * min(1, equal / share) or pause)
     end
-    local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
-    share = max(slowest, min(own, share * ((1 + half) / (1 - half))))
-    updated = now
+    local lean, half, quiet = pull / 12, now - updated, now - last
+    half = (half < period and half or period) / period * pull / 2
+    share, updated = share * ((1 + half) / (1 - half)), now
+    if share > own then share = own end
+    if share < slowest then share = slowest end
     rest = rest and share == own and want <= available
-    local gain = weight * share
-    local scarcity, cap = 1 - share / own, min(2^52, max(1, need, 4 * (gain * long)))
-    local earned = min(speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
-    allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
-    local left = scarcity / 2
-    if crowded then left = scarcity * (1 - weight / max(active, weight)) end
-    local free = floor((level - point * scarcity) * (1 - left))
-    local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
-    if most < granted then granted = most end
+    local gain, scarcity = weight * share, 1 - share / own
+    local cap, earned = 4 * (gain * long), gain * ((1 + lean) / (1 - lean))
+    if cap < need then cap = need end
+    if cap < 1 then cap = 1 elseif cap > 2^52 then cap = 2^52 end
+    local owed = cap * scarcity > 1 and cap * scarcity or 1
+    if allowance < -owed then allowance = -owed end
+    if earned > speed then earned = speed end
+    if quiet > 0 then allowance = allowance + earned * (quiet < ttl and quiet or ttl) end
+    if allowance > cap then allowance = cap end
+    if active > 0 then
+      local left = scarcity / 2
+      if crowded then left = scarcity * (1 - weight / (active > weight and active or weight)) end
+      local free = (level - point * scarcity) * (1 - left)
+      local most = allowance + -allowance % 1
+      if free > most then most = free - free % 1 end
+      if most < granted then granted = most > 0 and most or 0 end
+    end
     if want > available and ledger - remaining > 0 then contended = now + 2 * target end
     -- What calls have been refused for two Targets, although it is there, the next one that needs it gets.
-    local least = max(1, need)
+    local least = need > 1 and need or 1
     if granted < least and least <= want and least <= available then
       granted = idle > 0 and now - idle >= 2 * max(target, pause) and least or 0
       if idle == 0 then idle = max(now, 1) end
     end
     if granted < need then granted = 0 end
     if granted > 0 then idle = 0 end
-    allowance, last = max(-2^52, allowance - granted), now
+    allowance, last = allowance - granted, now
+    if allowance < -2^52 then allowance = -2^52 end
     for k = 1, c.n do
       local l = c[k]
       l.level = l.level - granted * l.unit
     end
     -- Tokens that are not admitted now will be charged when they are spent.
-    if c.windows then c.windows.charge(c, now, min(granted, waiting)) end
+    if windows then windows.charge(c, now, min(granted, waiting)) end
   end
 
   local kept = granted - (waiting < granted and waiting or granted)
   if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
-    width = widthFor(ttl)
+    width = seldom().widthFor(ttl)
     base, moved, contended, idle, void, share = floor(now / width), now, 0, 0, 0, c.speed
   else
     -- The whole holding moves to its new slice, never to an earlier one. The tokens that requests
     -- waited for are admitted now and not held.
-    local to = max(min(floor((now + ttl) / width), base + 7), at)
-    if known then held[slot] = held[slot] - remaining end
+    local to = (now + ttl) / width
+    to = to - to % 1
+    if to > base + 7 then to = base + 7 end
+    if to < at then to = at end
+    if known then ring[slot] = ring[slot] - remaining end
     slot = to % 8 + 1
-    held[slot], weights[slot] = held[slot] + remaining + kept, weights[slot] + weight
+    ring[slot], ring[slot + 8] = ring[slot] + remaining + kept, ring[slot + 8] + weight
     ledger, active = ledger + kept, active + weight
     void = known and 0 or 1
     ends = (to + 1) * width
-    record = encode('<I2I7I7I7I7I7I4I7I7I1I7I7d', mark, birth, epoch, seq, ends, remaining + kept, weight,
+    record = encode('<I2I7I7I7I7I7I4I7I7I1I7I7d', 121 + 256 * layout, birth, epoch, seq, ends, remaining + kept, weight,
       waiting - granted + kept, granted, void, since, last, allowance)
-    recordLife = ends - now + 2 * width
+    recordLife = ends - now + 2 * width + 1000999
   end
 
   -- Informational counts; no rule reads them.
@@ -256,17 +267,20 @@ else
 end
 
 -- The reply: the stored grant and the present state.
-if c.windows then c.windows.see(c, ledger, now, frozen) end
-local frost, retry, delay = max(0, frozen - now), 0, 0
-if c.switch ~= 1 and (granted < want or granted < 1) then
-  local least = max(1, need)
-  if granted < least then
-    retry = waitFor(least)
-    if c.switch == 2 then retry = 3153600000000000 end
+if windows then windows.see(c, ledger, now, frozen) end
+local frost, retry, delay = frozen > now and frozen - now or 0, 0, 0
+if switch ~= 1 and (granted < want or granted < 1) then
+  -- waitFor returns the time until this caller sees n tokens in every limit.
+  local function waitFor(n)
+    local longest = 0
+    for k = 1, c.n do longest = max(longest, wait(c[k], n + ceil(c[k].burst * headroom), frost)) end
+    return longest
   end
+  local least = max(1, need)
+  if granted < least then retry = switch == 2 and 3153600000000000 or waitFor(least) end
   if granted < want then -- section 7.7
-    local gain, target, long, pause = weight * share, c.target, inForce()
-    local level, burst, speed = binding()
+    local gain, target, long, pause = weight * share, c.target, pace(c, active, weight, ttl)
+    local level, burst, speed = binding(c, headroom)
     local m = ceil(max(1, need, min(pause > 0 and gain * pause or gain * target / 2, burst / 2)))
     local refilled = waitFor(m)
     delay = refilled
@@ -276,12 +290,12 @@ if c.switch ~= 1 and (granted < want or granted < 1) then
     end
     if speed * target > 1 then delay = max(delay, target / 2, pause * (1 - share / (speed / weight))) end
     if ledger > 0 then delay = min(delay, max(2 * target, 2 * pause, min(refilled, ttl))) end
-    local least = max(1, need)
-    if granted < least and c.switch == 0 and level >= least then delay = min(delay, 2 * max(target, pause)) end
+    if granted < least and switch == 0 and level >= least then delay = min(delay, 2 * max(target, pause)) end
     delay = ceil(max(1, min(delay, 2^52)))
   end
 end
-local longest
-keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
-local target, told, answer = inForce(), ends and min(ttl, ends - last) or ttl, nil
-local flags = void + (now < contended and 2 or 0) + (c.switch > 0 and 4 or 4 * c.n)
+local longest, owes
+keep, longest, owes = remember(c, keep, now, ttl, frost, base, width, ring)
+local target, told, answer = pace(c, active, weight, ttl), ends and ends - last or ttl, nil
+if told > ttl then told = ttl end
+local flags = void + (now < contended and 2 or 0) + (switch > 0 and 4 or 4 * c.n)

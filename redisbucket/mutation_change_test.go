@@ -34,7 +34,7 @@ var changeMutations = []mutation{
 		s.drain("B")
 	}},
 	{"tokens come back that Unlimited had lent", lease.PerHour(10), []edit{
-		{"c.switch == 1 and waiting >= need and min(want, waiting) or 0", "c.switch == 1 and want or 0"},
+		{"switch == 1 and waiting >= need and min(want, waiting) or 0", "switch == 1 and want or 0"},
 	}, func(s *stage) {
 		// given a limit that is used up, and suspended when A leases 10
 		s.drain("A")

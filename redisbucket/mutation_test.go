@@ -50,7 +50,7 @@ var mutations = []mutation{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 		{"  refill(c, was > frozen and was or frozen, now, ledger)\n", ""},
-		{"  local was, level, rest\n", "  local level, rest\n"},
+		{"  local was, before, level, rest\n", "  local before, level, rest\n"},
 		{"local c, exists, changed, now = nil, true, false, clock",
 			"local c, exists, changed, now, was = nil, true, false, clock"},
 		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
@@ -96,8 +96,8 @@ var mutations = []mutation{
 		{"  if known then\n    local change =",
 			"  if known and not live then\n    ledger, since = ledger + remaining, counter\n" +
 				"  elseif known then\n    local change ="},
-		{"if known then held[slot] = held[slot] - remaining end",
-			"if live then held[slot] = held[slot] - remaining end"},
+		{"if known then ring[slot] = ring[slot] - remaining end",
+			"if live then ring[slot] = ring[slot] - remaining end"},
 		{"if known and oldHeld > remaining", "if live and oldHeld > remaining"},
 	}, func(s *stage) {
 		// given A, whose give-back hangs in the network until the bucket has forgotten A
@@ -109,7 +109,7 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"an expiry moved earlier when T shrinks", hundred, []edit{
-		{"or last >= base and (last + 1) * width > (floor(now / fit) + 8) * fit then", "then"},
+		{"if now + left > (floor(now / fit) + 8) * fit then fit = width end\n", "\n"},
 	}, func(s *stage) {
 		// given A, which holds the whole bucket for 4 s, in slices whose width is old enough to be halved
 		const width = 1 << 20
@@ -341,7 +341,7 @@ var mutations = []mutation{
 		s.draw("B", 10)
 	}},
 	{"a bucket that is owed is forgotten before it is paid", hundred, []edit{
-		{"  if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end\n", ""},
+		{"full, owes = full + math.floor((l.step - 1 - l.level) / l.step) * l.tick, true", "owes = true"},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
 		s.call("A", lease.Request{Late: oneLate(lease.LateCharge, 1010)})
@@ -366,7 +366,7 @@ var mutations = []mutation{
 		}
 	}},
 	{"a grant goes into the headroom", hundred, []edit{
-		{"    local kept = headroom > 0 and ceil(l.burst * headroom) or 0\n    local sees",
+		{"    local kept = headroom > 0 and math.ceil(l.burst * headroom) or 0\n    local sees",
 			"    local kept = 0\n    local sees"},
 	}, func(s *stage) {
 		// given A, which leaves half of the burst of 10 to others, so that its bound has the other half

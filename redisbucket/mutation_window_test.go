@@ -20,7 +20,7 @@ var windowMutations = []mutation{
 		s.drain("B")
 	}},
 	{"a report is not charged", lease.Sliding(10, time.Second), []edit{
-		{"    if c.windows then c.windows.charge(c, now, oldHeld - remaining - returned) end\n", ""},
+		{"    if windows then windows.charge(c, now, oldHeld - remaining - returned) end\n", ""},
 	}, func(s *stage) {
 		s.call("A", lease.Request{Want: 10})
 		s.now += 100_000
@@ -38,13 +38,13 @@ var windowMutations = []mutation{
 		s.drain("B")
 	}},
 	{"what requests wait for is not charged", lease.Sliding(10, time.Second), []edit{
-		{"  if c.windows then c.windows.charge(c, now, min(granted, waiting)) end\n", ""},
+		{"  if windows then windows.charge(c, now, min(granted, waiting)) end\n", ""},
 	}, func(s *stage) {
 		s.draw("A", 10)
 		s.draw("A", 10)
 	}},
 	{"a draw at rest of a window is answered from its level", lease.Sliding(10, time.Second), []edit{
-		{"  if c.windows then c.windows.charge(c, now, min(granted, waiting)) end\n",
+		{"  if windows then windows.charge(c, now, min(granted, waiting)) end\n",
 			"  if c.windows and not rest then c.windows.charge(c, now, min(granted, waiting)) end\n"},
 	}, func(s *stage) {
 		for range 11 {

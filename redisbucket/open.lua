@@ -15,8 +15,8 @@
 --   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
 --   passed           the time since the last call
 --   stood            when the configuration was last proposed
---   width base moved held weights   the ring; base is the slice in which now lies
---   ledger active    the sums of held and of weights
+--   width base moved ring   the tokens in each of 8 slots, and the weights there; now lies in slice base
+--   ledger active    the sums of tokens and of weights
 --   the request
 
 local call, keys, argv = redis.call, KEYS, ARGV
@@ -25,7 +25,7 @@ local op = argv[4]
 -- The request.
 local mine, why
 if argv[1] ~= '' then
-  mine, why = parse(argv[1])
+  mine, why = parse(argv[1], struct, windowRules)
   if not mine then return {'invalid', why} end
 end
 -- The facts of the last reply are read only after a loss. A request of 85 bytes ends before remaining.
@@ -77,7 +77,7 @@ end
 local c, exists, changed, now = nil, true, false, clock
 local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, ttl, proposed, proposedAt
 local width, moved, updated, contended, idle, share, passed
-local held, weights, base, ledger, active
+local ring, base, ledger, active
 local text = redis.pcall('GET', keys[1])
 if not text then
   exists = false
@@ -86,36 +86,36 @@ elseif text.err then
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
   local y, number = byte(text, 1, 2)
-  if y ~= 121 or not number or number % 8 ~= layout then
-    local other = refusal(keys[1], text)
-    if other then return other end
+  if y ~= 121 or not number or number % 8 < oldest then
+    return {'damaged', keys[1], 'the layout mark is missing'}
   end
+  if number % 8 > layout then return {'newer', keys[1], number % 8} end
   local form = (number - number % 8) / 8
   local n = form % 4 + 1
   local dated, used, past = form % 8 > 3, form % 16 > 7, form > 15
   local others = used and 201 or 49 -- where the levels of the other limits begin, and then what is not in every form
   local at = others + 10 * (n - 1)
   local size = at + (dated and 7 or 0) + (past and 46 + 8 * n or 0) -- where the configuration begins
-  local stored = string.sub(text, size, size + 29 + 30 * n)
-  if past and not used or #stored < 30 + 30 * n then
+  local ends = size + 30 + 30 * n
+  if past and not used or #text < ends - 1 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  size = size + #stored
   c = mine
-  if not mine or stored ~= mine.text then
-    c, why = parse(stored)
+  if not mine or mine.n ~= n or string.find(text, mine.text, size, true) ~= size then
+    local stored = string.sub(text, size, ends - 1)
+    c, why = parse(stored, struct, windowRules)
     if not c then return {'damaged', keys[1], why} end
     -- A caller that proposes a switch does not know the limits beneath it.
     if mine and mine.switch > 0 and string.sub(stored, 1, 30) == string.sub(mine.text, 1, 30) then mine = c end
   end
-  local was, level, rest
-  local before, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
+  size = ends
+  local was, before, level, rest
   if used then
-    epoch, counter, was, ttl, spent, denied, level, rest, share, width, keep, moved, contended, idle,
-      h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-      decode('<I7I6I7I4I6I6I7I3dI4I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7', text, 3)
-    ledger, active = h1 + h2 + h3 + h4 + h5 + h6 + h7 + h8, w1 + w2 + w3 + w4 + w5 + w6 + w7 + w8
-    held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
+    epoch, counter, was, ttl, spent, denied, level, rest, share, width, keep, moved, contended, idle =
+      decode('<I7I6I7I4I6I6I7I3dI4I7I7I7I7', text, 3)
+    ring = {decode('<I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7I7', text, 89)}
+    ledger = ring[1] + ring[2] + ring[3] + ring[4] + ring[5] + ring[6] + ring[7] + ring[8]
+    active = ring[9] + ring[10] + ring[11] + ring[12] + ring[13] + ring[14] + ring[15] + ring[16]
     if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end
     if width < 1 or width > 2^29 then -- more than a seventh of the longest T
       return {'damaged', keys[1], 'a duration is out of range'}
@@ -126,8 +126,8 @@ else
     end
   else
     epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text, 3)
-    share, width, moved, contended, idle, ledger, active = c.speed, widthFor(ttl), was, 0, 0, 0, 0
-    held, weights = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+    share, width, moved, contended, idle, ledger, active = c.speed, seldom().widthFor(ttl), was, 0, 0, 0, 0
+    ring = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
     keep = remember(c, 0, was, ttl, 0)
   end
   setAt = epoch - 1
@@ -157,7 +157,7 @@ else
     if past then
       local owed = decode('<d', text, at + 8 * k - 8)
       if owed ~= 0 and (l.kind or level > 0 or owed % 1 ~= 0 or owed > 0
-          or owed < 0 - bucketRules().deepest(l)) then
+          or owed < 0 - seldom().deepest(l)) then
         return {'damaged', keys[1], 'a level is out of range'}
       end
       level = level + owed
@@ -171,23 +171,23 @@ else
   now = was + passed
 
   -- Steps 2 and 3.
-  base = floor(was / width)
+  base = was / width
+  base = base - base % 1
   local last, ends = base + 8, (base + 1) * width
   while ends <= now and base < last do
     local slot = base % 8 + 1
-    if held[slot] ~= 0 then
+    if ring[slot] ~= 0 then
       refill(c, max(was, frozen), ends, ledger)
-      if c.windows then
-        c.windows.pass(c, ends, clock - (now - ends), held[slot])
-      end
+      if c.windows then c.windows.pass(c, ends, clock - (now - ends), ring[slot]) end
       was = ends
     end
-    ledger, active = ledger - held[slot], active - weights[slot]
-    held[slot], weights[slot] = 0, 0
+    ledger, active = ledger - ring[slot], active - ring[slot + 8]
+    ring[slot], ring[slot + 8] = 0, 0
     base = base + 1
     ends = (base + 1) * width
   end
-  base = floor(now / width)
+  base = now / width
+  base = base - base % 1
   refill(c, was > frozen and was or frozen, now, ledger)
   if c.windows then c.windows.pass(c, now, clock, 0) end
   if now >= frozen then frozen = 0 end

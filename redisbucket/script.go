@@ -29,14 +29,16 @@ func newScript(name string) *script {
 		text, _ := sources.ReadFile(part + ".lua") // all are embedded
 		return string(text)
 	}
-	kinds := []string{"sliding", "calendar", "window", "bucket"}
-	var parts []string
-	for _, part := range append(kinds, "common", "open", "change", name, "close") {
-		parts = append(parts, source(part))
+	parts := []string{
+		"local function windowRules(struct)\nlocal encode, decode = struct.pack, struct.unpack", // only for windows
+		source("sliding"), source("calendar"), source("window"), "return rulesOf({sliding, calendar})\nend",
+	}
+	for _, part := range []string{"bucket", "common", "open", "change", name, "close"} {
+		parts = append(parts, protocol.ForScript().Replace(source(part)))
 	}
 	switch name {
 	case "lease":
-		parts = append([]string{source("draw"), protocol.ForScript()}, parts...)
+		parts = append([]string{source("draw")}, parts...)
 	case "draws":
 		parts = []string{"local function draw(KEYS, ARGV)", source("draw"), "end", source(name)}
 	}

@@ -6,7 +6,7 @@
 -- limit is the number of cells with a charge, and the end has for each, from the oldest, integers without a
 -- sign: 1 byte for its number, counted from the oldest that is live, and 7 for its tokens.
 
-local function sliding(encode, decode)
+local function sliding()
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
   -- limit completes window l. It returns whether the numbers are right.

@@ -9,10 +9,10 @@
 --   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
 --   6     late: the tokens that come back, debt and charge
 
--- windowRules returns the table of these functions, for a configuration with windows. Other calls pay
--- for one function that refers to nothing outside. All times in arguments except clock are
--- running time; ledger is in tokens.
-local function windowRules(kinds, encode, decode)
+-- rulesOf returns the table of these functions, for a configuration with windows. Go puts it and the kinds into
+-- windowRules, so that other calls pay for one function. All times in arguments except clock are running time;
+-- ledger is in tokens.
+local function rulesOf(kinds)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 
   -- each calls f(l, ...) for every window of configuration c.
@@ -64,7 +64,7 @@ local function windowRules(kinds, encode, decode)
         or length > 1576800000000000 then
       return nil
     end
-    rules[kind] = rules[kind] or kinds[kind](encode, decode)
+    rules[kind] = rules[kind] or kinds[kind]()
     local l = {burst = burst, most = most, unit = 1, step = burst, tick = length, level = 0, rest = 0,
       kind = kind, past = rules[kind], offset = offset, wait = wait, sum = 0}
     return l.past.limit(l) and l or nil

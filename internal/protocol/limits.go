@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -91,11 +92,14 @@ const (
 	targetMax = float64(lease.TTLMax / lease.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript returns these numbers as Lua source, because lease.lua also computes the Target in force.
-func ForScript() string {
-	return fmt.Sprintf("local callBudget, easyCalls, easyTarget, easyPause, easyTargetPart, easyPausePart, pausePart, "+
-		"targetMax = %d, %d, %d, %d, %v, %v, %v, %.0f\n", new(lease.Config).CallBudget(), easyCalls, easyTarget,
-		easyPause, easyTargetPart, easyPausePart, pausePart, targetMax)
+// ForScript puts these numbers in place of their names in lease.lua, which computes the Target in force as the
+// Go code does.
+func ForScript() *strings.Replacer {
+	return strings.NewReplacer(
+		"callBudget", fmt.Sprint(new(lease.Config).CallBudget()), "easyCalls", fmt.Sprint(easyCalls),
+		"easyTargetPart", fmt.Sprint(easyTargetPart), "easyPausePart", fmt.Sprint(easyPausePart),
+		"easyTarget", fmt.Sprint(easyTarget), "easyPause", fmt.Sprint(easyPause),
+		"pausePart", fmt.Sprint(pausePart), "targetMax", fmt.Sprintf("%.0f", targetMax))
 }
 
 // spacing returns the microseconds between two calls of each of n holders that keep to the budget.
