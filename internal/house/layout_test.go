@@ -114,12 +114,15 @@ var arrows = map[string][]string{
 		"lease", "redisbucket", "internal/protocol", "sim", "sim/report", "sim/rival", "sim/scenario/file",
 		"sim/scenario/trace", "sim/search",
 		"sim/view", "internal/safetext", "internal/violation",
-		"sim/cmd/leasesim/internal/live",
+		"sim/cmd/leasesim/internal/live", "sim/cmd/leasesim/internal/ui",
 	},
 
 	"sim/cmd/leasesim/internal": {
 		"hybrid", "lease", "redisbucket", "internal/hook", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
 		"sim/scenario/file", "sim/view", "internal/violation",
+	},
+	"sim/cmd/leasesim/internal/ui": {
+		"lease", "internal/violation", "sim", "sim/rival", "sim/scenario", "sim/scenario/file", "sim/search", "sim/view",
 	},
 }
 

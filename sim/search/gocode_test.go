@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// configurations are as goCode writes them, so that the compiler reads its code.
+// configurations are as GoCode writes them, so that the compiler reads its code.
 var configurations = []hybrid.Config{
 	hybrid.Config{
 		Limits: []hybrid.Limit{
@@ -62,7 +62,7 @@ func TestTheCodeCompilesAndIsTheConfiguration(t *testing.T) {
 	for _, c := range configurations {
 		s := fleet()
 		s.Limits, s.Policy = c.Limits, c.Policy
-		code := goCode(s)
+		code := GoCode(s)
 		testkit.Check(t, c.Validate() == nil && strings.Contains(dense(string(source)), dense(code)),
 			"%v: there is no\n%s", c.Validate(), code)
 	}

@@ -304,7 +304,7 @@ func (p *planning) over(missing string) error {
 // choose writes down the policy of a confirmed trial, and the Redis that it needs if there is time.
 func (p *planning) choose(ctx context.Context, t *trial) (err error) {
 	chosen := p.candidate(t)
-	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, goCode(t.scenario)
+	p.plan.Verdict, p.plan.Chosen, p.plan.Code = Found, &chosen, GoCode(t.scenario)
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)
 	p.plan.Load = loadOf(t)
 	p.enough(t)

@@ -129,8 +129,8 @@ type Miss struct {
 	Stress  string    `json:"stress,omitempty"` // that Closest fails, if it meets the targets otherwise
 }
 
-// goCode returns a Go expression for the limits of s, what a plan chooses of its policy, and the fallback.
-func goCode(s sim.Scenario) string {
+// GoCode returns a Go expression for the limits of s, what a plan chooses of its policy, and the fallback.
+func GoCode(s sim.Scenario) string {
 	var b strings.Builder
 	b.WriteString("hybrid.Config{\n\tLimits: []hybrid.Limit{\n")
 	for _, l := range s.Limits {

@@ -89,6 +89,12 @@ var (
 		digest(string(pageStyle))
 )
 
+// Style returns the style of pages with charts.
+func Style() string { return string(pageStyle) }
+
+// Script returns the script that draws charts: it defines drawChart.
+func Script() string { return string(pageScript) }
+
 // digest names an inline script or style in a policy.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))

@@ -1,8 +1,8 @@
 // Command leasesim shows what yuzhi promises, before it is rolled out and after. "leasesim run"
-// simulates a fleet, "compare" sets it beside other algorithms, "sweep" and "plan" look for a
-// policy, "replay" asks what a recorded load would have seen, "init" writes a scenario to start
-// from, and "live" runs real processes against one Redis and audits every admission. "inspect" and
-// "top" look at the buckets of a Redis in production.
+// simulates a fleet, "ui" serves a page with knobs for that, "compare" sets it beside other
+// algorithms, "sweep" and "plan" look for a policy, "replay" asks what a recorded load would have
+// seen, "init" writes a scenario to start from, and "live" runs real processes against one Redis and
+// audits every admission. "inspect" and "top" look at the buckets of a Redis in production.
 package main
 
 import (
@@ -42,7 +42,7 @@ func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(initCommand(), runCommand(p), compareCommand(p), sweepCommand(p), planCommand(p),
-		replayCommand(p), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
+		replayCommand(p), uiCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
 		fmt.Sprintf(".FlagUsagesWrapped %d", helpMax-flagSlop)))
 	return root

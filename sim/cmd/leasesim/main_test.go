@@ -142,6 +142,7 @@ top --redis h:1 --count 0 => --count is 0, must be 1 to 1000
 top --redis h:1 --interval 1ms => --interval is 1ms, must be at least 100ms
 top --redis h:1 --keys-per-second -1 => --keys-per-second is -1, must be 0 or more
 top --redis h:1 --keys-max 0 => --keys-max is 0, must be at least 1
+ui --port 65536 => --port is 65536, must be 0 to 65535
 simulate => unknown command "simulate" for "leasesim"\n
 swep => unknown command "swep" for "leasesim"; did you mean sweep?
 run fleet.yaml => did you mean -f fleet.yaml?

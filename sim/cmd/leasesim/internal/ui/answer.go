@@ -1,0 +1,347 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+const (
+	fullReps  = 10
+	quickReps = 4
+	quickFor  = 300 * time.Millisecond // that the first answer may take
+	loadsFor  = time.Second            // and the first curve over the load
+	longAfter = 20 * time.Second       // a longer run is offered, not made
+)
+
+// loads are the points of the curves over the load.
+var loads = []float64{0.5, 0.9, 1, 1.1, 1.5, 2, 3}
+
+// event is a line of an answer. The page shows its parts in the place of earlier ones.
+type event struct {
+	Kind     string         `json:"kind"`
+	Text     string         `json:"text,omitempty"`
+	Done     float64        `json:"done,omitempty"` // of a progress, 0 to 1
+	Seconds  float64        `json:"seconds,omitempty"`
+	Wrong    []wrong        `json:"wrong,omitempty"`
+	Figures  []figure       `json:"figures,omitempty"`
+	Verdicts []view.Verdict `json:"verdicts,omitempty"`
+	Charts   []view.Chart   `json:"charts,omitempty"`
+	Tables   []table        `json:"tables,omitempty"`
+	YAML     string         `json:"yaml,omitempty"`
+	Code     string         `json:"code,omitempty"`
+	Policy   *search.Policy `json:"policy,omitempty"`
+}
+
+// figure is one of the five figures, by the name of the reports.
+type figure struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Exact string `json:"exact"` // with its interval
+	Text  string `json:"text"`
+}
+
+// table is a table of a report.
+type table struct {
+	Title string        `json:"title"`
+	Text  []string      `json:"text,omitempty"`
+	Cells [][]view.Cell `json:"cells,omitempty"`
+	Code  string        `json:"code,omitempty"`
+}
+
+// headline has the keys of view.Document.Headline, each with a sentence.
+var headline = []struct{ key, text string }{
+	{"admitted_vs_central", "One exact bucket without a network admits 100 %."},
+	{"false_reject_ratio", "Denied, although one exact bucket would have admitted them. Hardly any at a load below 1."},
+	{search.BoundFigure, "Requests beyond burst + rate × time, in the worst moment. 0: the limit held."},
+	{"calls_per_s", "Of all processes together. Without leases, each request is a call."},
+	{"redis_cpu", "Time that Redis spends on these calls."},
+}
+
+// answer is one simulation of the page.
+type answer struct {
+	*settings
+	tell func(event)
+	pace *pace
+}
+
+// run answers with short runs first, and then with long ones. ctx ends it.
+func (a *answer) run(ctx context.Context, anyway bool) error {
+	whole := a.whole()
+	text, err := scenfile.Marshal(whole)
+	if err != nil {
+		return err
+	}
+	a.tell(event{Kind: "texts", YAML: string(text), Code: search.GoCode(whole)})
+	short := a.short(a.numbers["load"], quickReps, quickFor, true)
+	if !anyway && a.tooLong(short, "No figures yet") {
+		return nil
+	}
+	began := time.Now()
+	if err := a.figures(ctx, short); err != nil {
+		return err
+	}
+	a.pace.learn(a.work(short), time.Since(began))
+	long := !anyway && a.tooLong(whole, "These are the figures of short runs")
+	if err := errors.Join(a.curves(ctx, loadsFor, anyway), a.rivals(ctx, short, anyway)); err != nil || long {
+		return err
+	}
+	if err := a.figures(ctx, whole); err != nil {
+		return err
+	}
+	whole.Reps = quickReps
+	if err := errors.Join(a.curves(ctx, longAfter, anyway), a.rivals(ctx, whole, anyway)); err != nil {
+		return err
+	}
+	a.tell(event{Kind: "done"})
+	return nil
+}
+
+// tooLong offers shorter runs than those of s where these take long, and reports whether it did.
+func (a *answer) tooLong(s sim.Scenario, so string) bool {
+	needs := a.pace.needs(a.work(s))
+	if needs <= longAfter {
+		return false
+	}
+	shorter := a.seconds() * (longAfter / 4).Seconds() / needs.Seconds()
+	a.tell(event{Kind: "long", Seconds: max(0.1, math.Round(10*shorter)/10), Text: fmt.Sprintf(
+		"%s: %d runs of %v take about %v on this machine.", so, s.Reps, s.Duration, needs.Round(time.Second))})
+	return true
+}
+
+// leftOut tells that a part of the page takes long, and reports whether it does.
+func (a *answer) leftOut(kind string, work float64) bool {
+	needs := a.pace.needs(work)
+	if needs > longAfter {
+		a.tell(event{Kind: kind, Tables: []table{{Title: fmt.Sprintf(
+			"Left out: that takes about %v. Use a shorter simulated time.", needs.Round(time.Second))}}})
+	}
+	return needs > longAfter
+}
+
+// work is the effort of all runs of s, in requests. A process makes some calls, too, each of which takes as
+// long as some requests.
+func (a *answer) work(s sim.Scenario) float64 {
+	perSecond := a.numbers["rate"]*s.Workload.Load + 50*a.numbers["processes"]
+	return perSecond * s.Duration.Seconds() * float64(s.Reps)
+}
+
+// short returns a scenario whose runs take about a time. They last until the fleet has settled nevertheless, and
+// are fewer then: a fleet that has not settled would mislead.
+func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
+	long := a.scenario(a.seconds(), load, withFault)
+	long.Reps = reps
+	part := a.pace.affords(within) / a.work(long)
+	settled := long
+	settled.Duration = time.Hour
+	needs := 2 * settled.Defaults().Settles().Seconds()
+	seconds := a.seconds()*part - a.drain(load)*(1-part)
+	if seconds < needs {
+		reps, seconds = 2, needs
+	}
+	s := a.scenario(min(a.seconds(), math.Ceil(10*seconds)/10), load, withFault)
+	s.Reps = reps
+	return s
+}
+
+// figures simulates s and tells its figures, what they mean, and how it went over time.
+func (a *answer) figures(ctx context.Context, s sim.Scenario) error {
+	full := s.Reps == fullReps
+	runner := sim.Runner{}
+	runs := fmt.Sprintf("%d runs of %v", s.Reps, s.Duration)
+	if full {
+		told := time.Now()
+		runner.Progress = func(done float64) {
+			if time.Since(told) > 200*time.Millisecond {
+				told = time.Now()
+				a.tell(event{Kind: "progress", Done: done, Text: runs})
+			}
+		}
+	}
+	r, err := runner.Run(ctx, s)
+	if err != nil {
+		return err
+	}
+	calm := r
+	calm.FaultStock = sim.Figure{} // remarks says more of it
+	d := view.Run(view.Result{Scenario: s, Report: calm})
+	e := event{Kind: "figures", Text: runs}
+	if charts := d.Sections[0].Charts; len(charts) > 0 { // over time, where that is not flat
+		e.Charts = charts[:1]
+	}
+	if !full {
+		e.Text += ": a first answer. Longer runs follow"
+	}
+	for i, f := range d.Headline {
+		exact := view.Figure(headline[i].key, search.FigureOf(&r.Figures, headline[i].key))
+		e.Figures = append(e.Figures, figure{f.Name, f.Value, exact, headline[i].text})
+	}
+	for _, v := range d.Verdicts {
+		v.Text = strings.ReplaceAll(v.Text, "Use --duration", "Use a simulated time of")
+		e.Verdicts = append(e.Verdicts, v)
+	}
+	e.Verdicts = append(e.Verdicts, a.remarks(&s, &r)...)
+	a.tell(e)
+	return nil
+}
+
+// remarks say what the figures cannot show.
+func (a *answer) remarks(s *sim.Scenario, r *sim.Report) (all []view.Verdict) {
+	say := func(format string, args ...any) {
+		all = append(all, view.Verdict{Mood: view.Neutral, Text: fmt.Sprintf(format, args...)})
+	}
+	if offered := r.Offered.Mean; r.Admitted.Mean < 0.999*offered {
+		say("In all, %.3g %% of the requests are rejected. One exact bucket rejects %.3g %%.",
+			100*(1-r.Admitted.Mean/offered), 100*(1-r.CentralAdmitted.Mean/offered))
+	}
+	full := s.Defaults()
+	for _, f := range s.Disturbances() {
+		say("From second %.3g to %.3g, %s: that rejected %s wrongly, beyond the share above.", f.From.Seconds(),
+			f.Until.Seconds(), a.words("fault"), view.Count(math.Round(r.FaultStock.Mean), "request"))
+	}
+	calm := a.text["shape"] == sim.Poisson || a.text["shape"] == sim.Constant
+	if s.Workload.Load < 1 && calm && a.text["fault"] == noFault {
+		say("This load is below the limit, so hardly a request can be rejected. Above 1, or with a fault, some are.")
+	}
+	if s.Policy.Target == 0 {
+		say("Target is not set: a lease lasts %v here.", full.TargetInForce())
+	} else if inForce := full.TargetInForce(); inForce != s.Policy.Target {
+		say("A lease lasts %v, not the Target of %v: at most a quarter of the time in which the burst refills.",
+			inForce, s.Policy.Target)
+	}
+	if drains := a.drain(s.Workload.Load); drains > s.Warmup.Seconds()+0.1 {
+		say("This load spends the burst in %.3g s, which must be over before rejections show as they stay: use a "+
+			"longer simulated time.", drains)
+	}
+	if 2*s.Network.RoundTrip.Q > float64(full.CallTimeout) {
+		say("A call that takes longer than %v counts as failed.", full.CallTimeout)
+	}
+	return all
+}
+
+// curves simulates the loads, without the fault, within about a time.
+func (a *answer) curves(ctx context.Context, within time.Duration, anyway bool) error {
+	at := loads
+	if own := a.numbers["load"]; !slices.Contains(at, own) {
+		at = append(slices.Clone(at), own)
+		slices.Sort(at)
+	}
+	curve := func(title, unit string, series int) view.Chart {
+		return view.Chart{Title: title, X: view.Axis{Label: "load, × the limit"},
+			Y: view.Axis{Unit: unit, FromZero: true}, Lines: []view.Line{{Series: series, Mark: view.Dotted}}}
+	}
+	calls := curve("How many calls does Redis get each second?", "calls/s", 3)
+	rejects := curve("How many requests are rejected wrongly?", "%", 1)
+	add := func(c *view.Chart, x, scale float64, f sim.Figure) {
+		l := &c.Lines[0]
+		l.X, l.Y = append(l.X, x), append(l.Y, scale*f.Mean)
+		l.Low, l.High = append(l.Low, max(0, scale*f.Low)), append(l.High, scale*f.High)
+	}
+	t := view.Table{Columns: []string{
+		">load", ">Redis calls/s", ">rejected wrongly", ">rejected in all", ">requests per call"}}
+	all, work := make([]sim.Scenario, len(at)), 0.0
+	for i, load := range at {
+		all[i] = a.short(load, quickReps, within/time.Duration(len(at)), false)
+		work += a.work(all[i])
+	}
+	if !anyway && a.leftOut("loads", work) {
+		return nil
+	}
+	for _, s := range all {
+		load := s.Workload.Load
+		r, err := sim.Runner{}.Run(ctx, s)
+		if err != nil {
+			return err
+		}
+		add(&calls, load, 1, r.CallsPerS)
+		add(&rejects, load, 100, r.FalseRejectRatio)
+		perCall := "–"
+		if calls := r.CallsPerS.Mean * (s.Duration - s.Warmup).Seconds(); calls > 0 {
+			perCall = fmt.Sprintf("%.3g", r.Offered.Mean/calls)
+		}
+		t.Add(view.Number(load), view.Mean("calls_per_s", r.CallsPerS),
+			view.Mean("false_reject_ratio", r.FalseRejectRatio),
+			fmt.Sprintf("%.3g %%", 100*max(0, 1-r.Admitted.Mean/max(r.Offered.Mean, 1))), perCall)
+	}
+	a.tell(event{Kind: "loads", Charts: []view.Chart{calls, rejects}, Tables: []table{{Cells: t.Cells()}}})
+	return nil
+}
+
+// rivals compares other algorithms on the same requests as s. Each takes as long as the leases.
+func (a *answer) rivals(ctx context.Context, s sim.Scenario, anyway bool) error {
+	fleet := rival.Fleet{Processes: s.Groups[0].Count, Limits: s.Limits, Keys: 1}
+	for _, name := range rival.Names() {
+		if _, err := rival.New(name, fleet); err == nil && !strings.HasSuffix(name, "_client") {
+			s.Rivals = append(s.Rivals, name)
+		}
+	}
+	if !anyway && a.leftOut("rivals", a.work(s)*float64(1+len(s.Rivals))) {
+		return nil
+	}
+	r, err := sim.Runner{}.Run(ctx, s)
+	if err != nil {
+		return err
+	}
+	d := view.Comparison(view.Result{Scenario: s, Report: r, Describe: rival.Describe})
+	a.tell(event{Kind: "rivals", Tables: tables(d)})
+	return nil
+}
+
+// tables are those of a report, with means, and its code.
+func tables(d view.Document) (all []table) {
+	titles := map[string]bool{} // of the tables that a page has with intervals, too
+	for _, s := range d.Sections {
+		if titles[s.Title] || s.Table == nil && s.Code == "" {
+			continue
+		}
+		titles[s.Title] = true
+		t := table{Title: s.Title, Text: s.Text, Code: s.Code}
+		if s.Table != nil {
+			for _, row := range s.Table.Cells() {
+				var kept []view.Cell
+				for i, cell := range row {
+					if !strings.HasPrefix(s.Table.Columns[i], "?") { // which may be left out
+						kept = append(kept, cell)
+					}
+				}
+				t.Cells = append(t.Cells, kept)
+			}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// plan looks for the policy with the fewest calls that rejects at most a part of the requests wrongly.
+func (a *answer) plan(ctx context.Context, most sim.Ratio) error {
+	s := a.scenario(a.seconds(), a.numbers["load"], false)
+	lab := search.Lab{
+		Run: func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return sim.Runner{}.Run(ctx, s) },
+		Progress: func(p search.Progress) {
+			a.tell(event{Kind: "progress", Done: float64(p.Done) / float64(max(p.Of, 1)), Text: "plan, " + p.Phase})
+		},
+	}
+	question := search.Question{Scenario: s, Targets: []search.Threshold{
+		search.AtMost("false_reject_ratio", float64(most))}}
+	p, err := lab.Plan(ctx, question)
+	if err != nil && !errors.Is(err, search.ErrInfeasible) {
+		return err
+	}
+	d := view.Plan(p, "", "")
+	e := event{Kind: "plan", Text: d.Subtitle, Verdicts: d.Verdicts, Tables: tables(d), Code: p.Code}
+	if p.Chosen != nil {
+		e.Policy = &p.Chosen.Policy
+	}
+	a.tell(e)
+	return nil
+}

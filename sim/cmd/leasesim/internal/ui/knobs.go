@@ -1,0 +1,270 @@
+package ui
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/violation"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// knob is a setting of the page. Its text in a link is a number in its unit, or one of its choices.
+type knob struct {
+	Name, Label, Unit, Hint string
+	Default                 string    // "" leaves the choice to the library
+	Steps                   []float64 // of the slider; a field takes other numbers, too
+	Whole                   bool
+	Choices                 []choice
+	paths                   []string // of the scenario's fields that the knob sets
+}
+
+type choice struct{ Value, Text string }
+
+// section is a group of knobs on the page.
+type section struct {
+	Title string
+	Knobs []knob
+}
+
+// sections are all knobs, in the order of the page.
+var sections = []section{
+	{"The limit", []knob{
+		{Name: "processes", Label: "Processes", Unit: "processes", Default: "12", Steps: steps(1, 1000), Whole: true,
+			Hint: "that share one limit", paths: []string{"groups[0].count", "groups"}},
+		{Name: "rate", Label: "Rate", Unit: "requests/s", Default: "5000", Steps: steps(10, 200_000), Whole: true,
+			Hint: "that the limit allows all processes together", paths: []string{"limits[0]", "limits[0].tokens"}},
+		{Name: "burst", Label: "Burst", Unit: "requests", Default: "5000", Steps: steps(10, 1_000_000), Whole: true,
+			Hint: "that may come at once after a pause", paths: []string{"limits[0].burst"}},
+	}},
+	{"The load", []knob{
+		{Name: "load", Label: "Load", Unit: "× the limit", Default: "1.1", Steps: []float64{0.1, 0.2, 0.3, 0.4, 0.5,
+			0.6, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5},
+			Hint: "requests that arrive; above 1, some must be rejected", paths: []string{"workload.load"}},
+		{Name: "shape", Label: "Shape", Default: sim.Poisson, Hint: "how requests arrive", paths: []string{"workload"},
+			Choices: []choice{
+				{sim.Poisson, "at random (Poisson)"}, {sim.Constant, "evenly"}, {"onoff", "on and off"},
+				{"pareto", "in bursts of very different sizes"}, {sim.Sync, "all processes at the same moments"},
+				{sim.Flash, "a crowd in the middle"}, {sim.Diurnal, "in a wave, as by day and night"}}},
+	}},
+	{"The policy of the leases", []knob{
+		{Name: "target_ms", Label: "Target", Unit: "ms", Steps: steps(1, 2000),
+			Hint:  "how long one lease lasts: longer is fewer calls. Empty is the default",
+			paths: []string{"policy.target", "policy"}},
+		{Name: "ttl_ms", Label: "TTL", Unit: "ms", Steps: steps(200, 60_000),
+			Hint: "when a lease ends that is not renewed. Empty is 4 targets", paths: []string{"policy.ttl"}},
+		{Name: "fallback", Label: "Fallback", Default: "local_share", Hint: "while Redis is away",
+			paths: []string{"policy.fallback"}, Choices: []choice{
+				{"local_share", "each process admits its share"}, {"deny", "deny: the limit holds"},
+				{"allow_all", "admit everything"}}},
+	}},
+	{"Redis", []knob{
+		{Name: "round_trip_ms", Label: "Round trip", Unit: "ms", Default: "0.8", Steps: steps(0.1, 100),
+			Hint:  "to Redis and back, in the median; 1 in 100 takes 4.4 times as long",
+			paths: []string{"network.round_trip"}},
+		{Name: "fault", Label: "Fault", Default: noFault, Hint: "to throw in, a third of the way",
+			paths: []string{"redis.faults[0].kind"}, Choices: []choice{
+				{noFault, "none"}, {sim.FaultHang, "Redis hangs"}, {sim.FaultOutage, "Redis refuses connections"},
+				{sim.FaultFailover, "failover, without the last 300 ms"},
+				{sim.FaultRestartEmpty, "Redis restarts empty"}, {"partition", "half of the processes are cut off"},
+				{"crash", "a process is killed"}, {"pause", "a process stops and resumes"}}},
+		{Name: "fault_s", Label: "Fault lasts", Unit: "s", Default: "3", Steps: steps(0.1, 20), Hint: "then it is over",
+			paths: []string{"redis.faults[0]", "network.partitions[0]", "groups[0].restarts", "groups[0].pauses"}},
+	}},
+	{"The simulation", []knob{
+		{Name: "seconds", Label: "Simulated time", Unit: "s", Default: "30", Steps: steps(1, 600),
+			Hint: "of each run; longer is more precise, and slower", paths: []string{"duration", "warmup"}},
+	}},
+}
+
+const noFault = "none"
+
+// steps are the round numbers from least to most; whole ones from 1 on.
+func steps(least, most float64) (all []float64) {
+	for exponent := -1; exponent < 7; exponent++ {
+		for _, x := range []float64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
+			x = math.Round(x*math.Pow10(exponent+3)) / 1e4
+			if x >= least && x <= most && (least < 1 || x == math.Trunc(x)) {
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// wrong is a knob with a value that cannot be used, and the allowed ones in words.
+type wrong struct {
+	Knob string `json:"knob"`
+	Text string `json:"text"`
+}
+
+// settings are the knobs of a link. Numbers are those of the knobs that have some.
+type settings struct {
+	text    map[string]string
+	numbers map[string]float64
+	faults  []wrong
+}
+
+// read reads a link's query. A knob that it lacks has its default.
+func read(query url.Values) *settings {
+	s := &settings{text: map[string]string{}, numbers: map[string]float64{}}
+	known := map[string]bool{}
+	for _, section := range sections {
+		for _, k := range section.Knobs {
+			known[k.Name] = true
+			text := strings.TrimSpace(query.Get(k.Name))
+			if text == "" {
+				text = k.Default
+			}
+			s.text[k.Name] = text
+			if fault := s.check(k, text); fault != "" {
+				s.faults = append(s.faults, wrong{k.Name, "is " + strconv.Quote(text) + ", must be " + fault})
+			}
+		}
+	}
+	for name := range query {
+		if !known[name] {
+			s.faults = append(s.faults, wrong{"",
+				fmt.Sprintf("The link has a setting %.40q, which this page lacks.", name)})
+		}
+	}
+	return s
+}
+
+// check reads the text of a knob and returns the allowed values if it has none of them.
+func (s *settings) check(k knob, text string) (allowed string) {
+	if k.Choices != nil {
+		var values []string
+		for _, c := range k.Choices {
+			values = append(values, c.Value)
+		}
+		if slices.Contains(values, text) {
+			return ""
+		}
+		return "one of " + strings.Join(values, ", ")
+	}
+	if text == "" {
+		return ""
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || !(x > 0 && x <= 1e15):
+		return fmt.Sprintf("a number above 0, in %s", k.Unit)
+	case k.Whole && x != math.Trunc(x):
+		return "a whole number"
+	}
+	s.numbers[k.Name] = x
+	return ""
+}
+
+// scenario returns the scenario of s for runs that count for so many seconds, at a load. While a load above the
+// limit spends the burst nothing is rejected: that time does not count. The scenario has the fault if withFault.
+func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
+	in := func(unit time.Duration, x float64) time.Duration {
+		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))
+	}
+	warmup := math.Ceil(10*min(s.drain(load), max(seconds, s.seconds()))) / 10
+	trip := in(time.Millisecond, s.numbers["round_trip_ms"])
+	sc := sim.Scenario{
+		Name:     "from-the-page",
+		Duration: in(time.Second, warmup+seconds), Warmup: in(time.Second, warmup), Reps: fullReps, Seed: 1,
+		Limits: []lease.Limit{{Tokens: int64(s.numbers["rate"]), Per: time.Second, Burst: int64(s.numbers["burst"])}},
+		Policy: lease.Policy{
+			Target: in(time.Millisecond, s.numbers["target_ms"]), TTL: in(time.Millisecond, s.numbers["ttl_ms"]),
+			Fallback: map[string]lease.Fallback{"deny": lease.FallbackDeny,
+				"allow_all": lease.FallbackAllowAll}[s.text["fallback"]],
+		},
+		Groups:   []sim.Group{{Name: "web", Count: int(s.numbers["processes"])}},
+		Workload: sim.Workload{Kind: s.text["shape"], Load: load},
+	}
+	sc.Network.RoundTrip = sim.DurationDist{Dist: sim.Dist{
+		Kind: sim.DistLognormal, P: float64(trip), Q: float64(trip * 35 / 8)}}
+	kind := s.text["fault"]
+	if !withFault || kind == noFault {
+		return sc
+	}
+	at := in(time.Second, math.Round(10*(warmup+seconds/3))/10)
+	lasts := in(time.Second, s.numbers["fault_s"])
+	switch kind {
+	case "partition":
+		sc.Network.Partitions = append(sc.Network.Partitions, scenario.Partition{At: at, For: lasts, Part: 0.5})
+	case "crash":
+		sc.Groups[0].Restarts = sim.Stops{At: at, For: sim.Constantly(lasts)}
+	case "pause":
+		sc.Groups[0].Pauses = sim.Stops{At: at, For: sim.Constantly(lasts)}
+	default:
+		fault := sim.RedisFault{Kind: kind, At: at, For: lasts}
+		if kind == sim.FaultFailover {
+			fault.Lost = 300 * time.Millisecond
+		}
+		sc.Redis.Faults = []sim.RedisFault{fault}
+	}
+	return sc
+}
+
+// drain returns in how many seconds a load spends the burst, with some to spare; 0 for one within the limit.
+func (s *settings) drain(load float64) float64 {
+	if load <= 1 {
+		return 0
+	}
+	return 1.3 * s.numbers["burst"] / (s.numbers["rate"] * (load - 1))
+}
+
+// words are those of the choice of a knob.
+func (s *settings) words(name string) string {
+	for _, section := range sections {
+		for _, k := range section.Knobs {
+			for _, c := range k.Choices {
+				if k.Name == name && c.Value == s.text[name] {
+					return c.Text
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// validate returns everything that is wrong with s, each with its knob.
+func (s *settings) validate() []wrong {
+	if len(s.faults) > 0 {
+		return s.faults
+	}
+	var faults []wrong
+	for _, v := range violation.All(s.whole().Validate()) {
+		faults = append(faults, wrong{knobOf(v.Path), v.Text()})
+	}
+	return faults
+}
+
+// whole is the scenario of the page's YAML.
+func (s *settings) whole() sim.Scenario { return s.scenario(s.seconds(), s.numbers["load"], true) }
+
+// seconds is how long a run counts: three times as long as the fault at least.
+func (s *settings) seconds() float64 {
+	seconds := s.numbers["seconds"]
+	if s.text["fault"] != noFault {
+		seconds = max(seconds, 3*s.numbers["fault_s"])
+	}
+	return seconds
+}
+
+// knobOf returns the knob that sets the field at path: the one with the longest path that fits.
+func knobOf(path string) (name string) {
+	longest := 0
+	for _, section := range sections {
+		for _, k := range section.Knobs {
+			for _, p := range k.paths {
+				if len(p) > longest && strings.HasPrefix(path, p) {
+					name, longest = k.Name, len(p)
+				}
+			}
+		}
+	}
+	return name
+}

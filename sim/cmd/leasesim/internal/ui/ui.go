@@ -1,0 +1,168 @@
+// Package ui serves the page of "leasesim ui" to the browsers of this machine: knobs, and what a simulation of
+// them shows. The binary has all that the page loads.
+//
+// Other pages of the browser are kept out in two ways. A request must name this server as its Host, so that no
+// other name leads here (DNS rebinding). What simulates takes a secret token, which only the page has.
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+var (
+	//go:embed page.html
+	pageSource string
+	//go:embed page.css
+	ownStyle string
+	//go:embed page.js
+	ownScript string
+
+	page = template.Must(template.New("page").Parse(pageSource))
+)
+
+// policy lets a browser load what this server has, and nothing else. The icon is none.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Serve serves the page on a port of 127.0.0.1 until ctx ends, which ends the simulations, too. Port 0 is any
+// free one. ready is called with the page's address.
+func Serve(ctx context.Context, port int, ready func(url string)) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	_, bound, _ := net.SplitHostPort(listener.Addr().String())
+	s := &server{token: rand.Text(), hosts: []string{"127.0.0.1:" + bound, "localhost:" + bound}}
+	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { h.Close() })
+	defer stop()
+	ready("http://" + s.hosts[0] + "/")
+	if err := h.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// server answers a browser.
+type server struct {
+	token string
+	hosts []string // that a request may name
+	pace  pace
+}
+
+func (s *server) handler() http.Handler {
+	m := http.NewServeMux()
+	text := func(path, kind, text string) {
+		m.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind+"; charset=utf-8")
+			fmt.Fprint(w, text)
+		})
+	}
+	text("/page.css", "text/css", view.Style()+ownStyle)
+	text("/charts.js", "text/javascript", view.Script())
+	text("/page.js", "text/javascript", ownScript)
+	m.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_ = page.Execute(w, map[string]any{"Token": s.token, "Sections": sections}) // the browser may have gone
+	})
+	m.HandleFunc("POST /simulate", s.secret(func(a *answer, r *http.Request) error {
+		return a.run(r.Context(), r.Header.Get("X-Anyway") != "")
+	}))
+	m.HandleFunc("POST /plan", s.secret(func(a *answer, r *http.Request) error {
+		var most sim.Ratio
+		if most.UnmarshalText([]byte(r.Header.Get("X-Wrong")+"%")) == nil && most > 0 && most < 1 {
+			return a.plan(r.Context(), most)
+		}
+		a.tell(event{Kind: "wrong", Wrong: []wrong{{"wrong", "must be a percentage, above 0 and below 100"}}})
+		return nil
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			w.Header().Set(name, value)
+		}
+		if !slices.Contains(s.hosts, r.Host) {
+			http.Error(w, "This page is at "+s.hosts[0]+".", http.StatusMisdirectedRequest)
+			return
+		}
+		m.ServeHTTP(w, r)
+	})
+}
+
+// secret answers a request that has the token, with an event in each line. The query has the knobs.
+func (s *server) secret(run func(a *answer, r *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Token")), []byte(s.token)) != 1 {
+			http.Error(w, "the token is missing or wrong: load the page again", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		var mu sync.Mutex // simulations tell their progress from any goroutine
+		lines, flush := json.NewEncoder(w), http.NewResponseController(w)
+		a := &answer{read(r.URL.Query()), func(e event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if lines.Encode(e) == nil {
+				flush.Flush()
+			}
+		}, &s.pace}
+		if faults := a.validate(); len(faults) > 0 {
+			a.tell(event{Kind: "wrong", Wrong: faults})
+			return
+		}
+		if err := run(a, r); err != nil && !errors.Is(err, sim.ErrInterrupted) {
+			a.tell(event{Kind: "failed", Text: err.Error()})
+		}
+	}
+}
+
+// pace is how fast this machine simulates, as far as it is known.
+type pace struct {
+	mu        sync.Mutex
+	perSecond float64 // of requests; 0 means unknown
+}
+
+// paceAtFirst is that of a slow machine.
+const paceAtFirst = 2e6
+
+// learn corrects the pace by a simulation.
+func (p *pace) learn(work float64, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.perSecond = work / max(took.Seconds(), 1e-3)
+}
+
+// affords is the work that a time has room for.
+func (p *pace) affords(within time.Duration) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.perSecond == 0 {
+		return paceAtFirst * within.Seconds()
+	}
+	return p.perSecond * within.Seconds()
+}
+
+// needs is how long some work takes.
+func (p *pace) needs(work float64) time.Duration {
+	seconds := work / p.affords(time.Second)
+	return time.Duration(min(seconds, 1e9) * float64(time.Second))
+}

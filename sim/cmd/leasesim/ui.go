@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/ui"
+)
+
+func uiCommand() *cobra.Command {
+	var port int
+	var window bool
+	c := command("ui", func(c *cobra.Command) error {
+		var all faults
+		all.addf(port < 0 || port > 65535, "--port is %d, must be 0 to 65535", port)
+		if len(all) > 0 {
+			return all[0]
+		}
+		err := ui.Serve(c.Context(), port, func(url string) {
+			fmt.Fprintln(c.OutOrStdout(), url)
+			fmt.Fprintln(c.ErrOrStderr(), "Ctrl-C ends it.")
+			if window {
+				browse(url)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("leasesim: %w", err)
+		}
+		return nil
+	})
+	c.Flags().IntVar(&port, "port", 0, "port of 127.0.0.1 (default: any free one)")
+	c.Flags().BoolVar(&window, "open", true, "browser window with the page")
+	return c
+}
+
+// browse opens a page in the user's browser, where there is one. The address is printed, too.
+func browse(url string) {
+	name, args := "xdg-open", []string{url}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", url}
+	}
+	if c := exec.Command(name, args...); c.Start() == nil {
+		go c.Wait() //nolint:errcheck // a browser that fails shows it
+	}
+}
