@@ -31,9 +31,9 @@ type processStore struct {
 
 // heardLimits is the last answer about a key's bucket in the remote store.
 type heardLimits struct {
-	askAt      clock.Instant // not before this time
-	epoch      int64         // of the latest answer
-	serverTime int64         // likewise
+	askAt   clock.Instant // not before this time
+	epoch   int64         // of the latest answer
+	version lease.Version
 }
 
 // asksMax bounds the questions that are under way to the remote store.
@@ -118,11 +118,11 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	defer s.mu.Unlock()
 	v := st.Config.Version
 	h := s.heard[key]
-	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch && st.ServerTime < h.serverTime
+	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch && h.version.After(v)
 	if !st.Exists || overtaken {
 		return false, nil
 	}
-	h.epoch, h.serverTime = st.Epoch, st.ServerTime
+	h.epoch, h.version = st.Epoch, v
 	s.noteLocked(key, h)
 	ctx, op := context.Background(), lease.OpSet // the local store needs none
 	have, err := s.local.Configure(ctx, key, lease.OpInspect, lease.Config{})

@@ -1,7 +1,7 @@
 // Command admin is a page on which an operator finds the busiest keys of a Limiter, looks at a key, blocks it,
 // and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the name of its Limiter:
 //
-//	go run ./admin -name api -limits 100/s
+//	go run ./admin -name api
 //
 // "Back to the program's limits" sets those of this program, so it must have the -limits, or the LimitsFor, of the
 // service.
