@@ -11,15 +11,10 @@ import (
 )
 
 func uiCommand() *cobra.Command {
-	var port int
+	var port uint16
 	var window bool
 	c := command("ui", func(c *cobra.Command) error {
-		var all faults
-		all.addf(port < 0 || port > 65535, "--port is %d, must be 0 to 65535", port)
-		if len(all) > 0 {
-			return all[0]
-		}
-		err := ui.Serve(c.Context(), port, func(url string) {
+		err := ui.Serve(c.Context(), int(port), func(url string) {
 			fmt.Fprintln(c.OutOrStdout(), url)
 			fmt.Fprintln(c.ErrOrStderr(), "Ctrl-C ends it.")
 			if window {
@@ -31,7 +26,7 @@ func uiCommand() *cobra.Command {
 		}
 		return nil
 	})
-	c.Flags().IntVar(&port, "port", 0, "port of 127.0.0.1 (default: any free one)")
+	c.Flags().Uint16Var(&port, "port", 0, "port of 127.0.0.1 (default: any free one)")
 	c.Flags().BoolVar(&window, "open", true, "browser window with the page")
 	return c
 }
