@@ -13,7 +13,7 @@ import (
 // Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
 // defaults: a bucket's burst is spent, and leases are taken, given back and expire until they hold
 // as much as the load needs.
-func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
+func (s Scenario) Settles() time.Duration { return min(s.Settling(), s.Duration) }
 
 // Stockable is how many tokens the buckets and leases of s can hold, or have on their way, in all, and for
 // how many requests wait in line before a central bucket: what a fleet may reject once, while it starts, and
@@ -106,7 +106,7 @@ func (s Scenario) Enough() time.Duration {
 	if !s.steady() {
 		return 0
 	}
-	settling := s.settling()
+	settling := s.Settling()
 	end, needed := time.Duration(0), time.Duration(0)
 	for _, d := range append(s.Disturbances(), Disturbance{From: s.Duration}) {
 		counted := max(end, s.Warmup)
@@ -153,31 +153,108 @@ func (s *Scenario) workloads() []*Workload {
 	return all
 }
 
-func (s Scenario) settling() time.Duration {
+// Settling is how long a fleet takes to settle, however long the run is. A bucket fills, or its burst and the
+// line of those that wait are spent, which takes burst/(load - 1) above the limit; then leases live some times.
+func (s Scenario) Settling() time.Duration {
 	const lives = 12
-	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	fills, ttl := 0.0, s.ttlInForce(&config).Seconds()
-	for _, l := range s.Limits {
-		fills = max(fills, float64(l.Capacity())/l.Rate())
+	config, line, fills := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), time.Duration(0), 0.0
+	for _, w := range s.workloads() {
+		if w.Verb == VerbWait {
+			line = max(line, w.Deadline)
+		}
 	}
-	fills += s.lineFills()
-	return time.Duration(min(fills+float64(lives*ttl), DurationMax.Seconds()) * 1e9)
+	tokens := s.hottest()
+	for _, l := range s.Limits {
+		stock := l.Rate() * line.Seconds()
+		if !l.Windowed() {
+			stock += float64(l.Capacity())
+		}
+		fills = max(fills, float64(l.Capacity())/l.Rate(), spends(stock, l.Rate(), tokens, s.Workload.Cost.Mean()))
+	}
+	fills += float64(lives * s.ttlInForce(&config).Seconds())
+	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 
-// lineFills is how many seconds the line before a central bucket takes to be as long as requests wait, where
-// they wait and ask for more than the limits give.
-func (s Scenario) lineFills() (longest float64) {
+// spends is how many seconds a stock of tokens takes to be spent, or to show that it is not, by requests for
+// that many tokens a second. Near the rate chance decides: a sum of costs strays like a random walk.
+func spends(stock, rate, tokens, cost float64) float64 {
+	away, walk := tokens-rate, stock*stock/(rate*cost)
+	if away > 0 {
+		late := 1 + 2*math.Sqrt(rate*cost/max(stock*away, 1e-9)) // two standard deviations
+		return min(late*stock/away, walk)
+	}
+	return min(walk, rate*cost/(away*away))
+}
+
+// Load is how many times its limit the most popular key is asked for; +Inf where an adversary asks, and 0 where a
+// trace does.
+func (s Scenario) Load() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {
-		least = min(least, l.Rate()*float64(max(1, s.Keys.Count)))
+		least = min(least, l.Rate())
 	}
+	return s.hottest() / least
+}
+
+// TopShare is the most popular key's part of the load.
+func (s Scenario) TopShare() float64 {
+	if s.Keys.Zipf == 0 {
+		return 1 / float64(max(1, s.Keys.Count))
+	}
+	all := 0.0
+	for k := range s.Keys.Count {
+		all += math.Pow(float64(k+1), -s.Keys.Zipf)
+	}
+	return 1 / all
+}
+
+// hottest is how many tokens of the most popular key are asked for each second.
+func (s Scenario) hottest() float64 {
 	if len(s.Limits) == 0 {
 		return 0
 	}
-	for _, w := range s.workloads() {
-		if excess := s.RateOf(w)*w.Cost.Mean()/least - 1; w.Verb == VerbWait && excess > 0 {
-			longest = max(longest, w.Deadline.Seconds()/excess)
+	_, tokens := s.asked()
+	return tokens * s.TopShare()
+}
+
+// RequestsPerS is how many requests there are each second. Those of an adversary are as many as the limits allow.
+func (s Scenario) RequestsPerS() float64 {
+	requests, _ := s.asked()
+	return requests
+}
+
+// asked is how many requests there are each second, and for how many tokens.
+func (s Scenario) asked() (requests, tokens float64) {
+	shared, processes := false, 0
+	add := func(w *Workload, processes int) {
+		cost, perS := w.Cost.Mean(), 0.0
+		if !w.Actual.IsZero() {
+			cost = w.Actual.Mean()
+		}
+		switch w.Kind {
+		case Adversary:
+			limited := Workload{Load: 1, Cost: w.Cost}
+			perS, cost = s.RateOf(&limited), math.Inf(1)
+		case Replay:
+		case Closed:
+			perS = float64(processes*w.Clients) / max(w.Think.Mean()/1e9, 1e-3)
+		default:
+			perS = s.RateOf(w)
+		}
+		requests += perS
+		if perS > 0 {
+			tokens += perS * cost
 		}
 	}
-	return longest
+	for _, g := range s.Groups {
+		if g.Workload != nil {
+			add(g.Workload, g.Count)
+		} else {
+			shared, processes = true, processes+g.Count
+		}
+	}
+	if shared || len(s.Groups) == 0 {
+		add(&s.Workload, processes)
+	}
+	return requests, tokens
 }

@@ -59,8 +59,14 @@ type trial struct {
 	scenario sim.Scenario
 	report   *sim.Report // nil until it has run
 	values   []string    // of a sweep, one of each axis
-	changes  int         // of a plan: 0 for the scenario's own policy, 1 for another
-	targets  []Threshold // of a plan
+
+	// Of a plan:
+	changes   int // 0 for the scenario's own policy, 1 for another
+	targets   []Threshold
+	times     int    // how many times what counts of the scenario
+	shorter   *trial // the same policy in a run that was half as long; nil where there is none
+	unsettled bool   // the fleet takes longer to settle than a run may last
+	broken    string // the stress that the policy must stand and does not
 }
 
 // work runs the simulations of one question, each once. One goroutine uses it, and stops doing so

@@ -17,6 +17,7 @@ const PlanVersion = 1
 const (
 	Found       = "found"
 	Infeasible  = "infeasible"
+	Undecided   = "undecided" // the fleet does not settle in the time that a run may last
 	Interrupted = "interrupted"
 )
 
@@ -24,10 +25,10 @@ const (
 // but Machine is the same on every machine for the same question and seed.
 type Plan struct {
 	SchemaVersion int         `json:"schema_version"`
-	Asked                     // the search's seed; the length of the confirmation, and its replications
+	Asked                     // the search's seed, and the replications of the confirmation
 	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search has not seen it
 	Targets       []Threshold `json:"targets"`
-	Verdict       string      `json:"verdict"` // found, infeasible or interrupted
+	Verdict       string      `json:"verdict"` // found, infeasible, undecided or interrupted
 	// Chosen is the policy that was found, on the fresh seeds; nil unless the verdict is Found.
 	Chosen *Candidate `json:"chosen,omitempty"`
 	// Given is the scenario's own policy, on the same seeds; nil unless the verdict is Found.
@@ -37,19 +38,15 @@ type Plan struct {
 	// chosen one among them, a tenth or more apart. They are on the fresh seeds too, unless the verdict
 	// is Interrupted: then they are from the search.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	Needs     *Needs      `json:"needs,omitempty"` // of Chosen; nil if the time was over
-	Grow      *Grow       `json:"grow,omitempty"`  // of Chosen; nil unless it was asked for and tried
 	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each makes as many calls.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
-	// Load is how many times what the limits give all keys is asked for; 0 for a plan that chose nothing.
-	Load     float64 `json:"load,omitempty"`
-	CutShort string  `json:"cut_short,omitempty"` // the first phase that the time limit ended
-	Miss     *Miss   `json:"miss,omitempty"`      // if infeasible
-	// EnoughS is how long runs should have lasted for the fleet to settle with the policy that was
-	// chosen or is closest, in seconds; 0 if they were long enough.
-	EnoughS float64     `json:"enough_s,omitempty"`
-	Code    string      `json:"code,omitempty"` // a Go expression for the chosen configuration
-	Machine sim.Machine `json:"machine"`
+	// Load is how many times its limit the most popular key is asked for; 0 for a plan that chose nothing.
+	Load float64 `json:"load,omitempty"`
+	Miss *Miss   `json:"miss,omitempty"` // if infeasible or undecided
+	// SettlesS is how long the fleet of Miss takes to settle, in seconds, if that is undecided.
+	SettlesS float64     `json:"settles_s,omitempty"`
+	Code     string      `json:"code,omitempty"` // a Go expression for the chosen configuration
+	Machine  sim.Machine `json:"machine"`
 }
 
 // Policy has the fields of lease.Policy that a plan chooses, with lengths as texts ("80ms").
@@ -76,20 +73,13 @@ func PolicyOf(s sim.Scenario) Policy {
 	}
 }
 
-// Needs describes the Redis that a policy takes.
-type Needs struct {
-	CPU   float64 `json:"cpu"`   // of a core, of the busiest node; the pessimistic end
-	Nodes int     `json:"nodes"` // that the scenario has
-	Least int     `json:"least"` // nodes with which none is busier than BusyMost; 0 if no number helps
-	// CallsPerS are the fleet's calls with Least, where Nodes are too few: every bucket of a key is called.
-	CallsPerS float64 `json:"calls_per_s,omitempty"`
-}
-
 // Grade tells how a policy did.
 type Grade struct {
-	Meets   bool        `json:"meets"` // every target, at the pessimistic end
-	Margins []Margin    `json:"margins"`
-	Figures sim.Figures `json:"figures"`
+	Meets bool `json:"meets"` // every target, at the pessimistic end
+	// Undecided: a longer run may show that it meets the targets.
+	Undecided bool        `json:"undecided,omitempty"`
+	Margins   []Margin    `json:"margins"`
+	Figures   sim.Figures `json:"figures"`
 }
 
 // Candidate is a policy and its figures.
@@ -98,7 +88,8 @@ type Candidate struct {
 	ScenarioHash string  `json:"scenario_hash"` // of the scenario with this policy
 	Seed         uint64  `json:"seed"`
 	Reps         int     `json:"reps"`
-	DurationS    float64 `json:"duration_s"`
+	DurationS    float64 `json:"duration_s"` // with WarmupS, in which the fleet settles
+	WarmupS      float64 `json:"warmup_s"`
 	Grade
 }
 
@@ -117,13 +108,15 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
+	// Load is that of an overload, in which the most popular key is asked for so many times its limit.
+	Load float64 `json:"load,omitempty"`
 	// Adds is the part that such faults, as often as Description says, add to false_reject_ratio, and take
 	// from admitted_vs_central, in Margins and in Figures.
 	Adds float64 `json:"adds,omitempty"`
 	Grade
 }
 
-// Miss tells how near an infeasible question came to an answer.
+// Miss tells how near a question without an answer came to one.
 type Miss struct {
 	Closest Candidate `json:"closest"`
 	Stress  string    `json:"stress,omitempty"` // that Closest fails, if it meets the targets otherwise
@@ -176,11 +169,4 @@ func durationCode(d time.Duration) string {
 		return "time." + name
 	}
 	return fmt.Sprintf("%d * time.%s", d/unit, name)
-}
-
-// Grow says until how many processes, under the same load, the chosen policy meets the targets.
-type Grow struct {
-	Holds int     `json:"holds"`           // the most processes that were seen to
-	Fails int     `json:"fails,omitempty"` // the fewest that were seen not to; 0 where none was tried
-	Miss  *Margin `json:"miss,omitempty"`  // the target that Fails misses by most
 }

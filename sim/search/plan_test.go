@@ -48,7 +48,7 @@ func TestThePlanChoosesTheCheapestThatMeetsTheTargets(t *testing.T) {
 	}
 	busy := func(_ sim.Scenario, x *truth) { x.redisCPU = 3.5 }
 	idleNodes := []Threshold{AtMost("redis_cpu", 0.5)}
-	simplest := func(p Plan) bool { return p.Chosen.Policy.Overcommit == 0 && p.Chosen.Policy.TTL == "200ms" }
+	simplest := func(p Plan) bool { return p.Chosen.Policy.Overcommit == 0 && p.Chosen.Policy.DefaultTTL }
 	kept := func(p Plan) bool { return p.Chosen.Policy == p.Given.Policy }
 	serving := fleet()
 	serving.Policy.Fallback = lease.FallbackLocalShare
@@ -98,7 +98,7 @@ func TestThePlanChoosesTheCheapestThatMeetsTheTargets(t *testing.T) {
 					x.falseRejects = 0.02
 				}
 			}, func(p Plan) bool {
-				return p.Chosen.Policy.Overcommit >= 1730 && p.Chosen.Policy.Overcommit <= 1830
+				return p.Chosen.Policy.Overcommit >= 1730 && p.Chosen.Policy.Overcommit <= 2100
 			},
 		},
 		"calls that depend on nothing": {generous, alikeBut(0), func(p Plan) bool {
@@ -135,7 +135,7 @@ func TestThePlanChoosesTheCheapestThatMeetsTheTargets(t *testing.T) {
 		p, err := ask(t, w, c.q)
 		found := err == nil && p.Verdict == Found && p.Chosen != nil && p.Chosen.Meets
 		testkit.Must(t, found || errors.Is(err, ErrInfeasible) && p.Verdict == Infeasible, "%s: %v", given, err)
-		testkit.Check(t, c.then(p), "%s: %+v", given, p.Chosen)
+		testkit.Check(t, (p.Chosen != nil || errors.Is(err, ErrInfeasible)) && c.then(p), "%s: %+v", given, p.Chosen)
 	}
 }
 
@@ -153,7 +153,8 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		p, err := ask(t, &world{f: f}, q)
 		// then nothing of the grid that meets the targets makes fewer calls by more than 2 %.
 		best, tried := math.Inf(1), q.Scenario
-		for _, tried.Policy = range gridOf(q) {
+		long, _ := gridOf(q)
+		for _, tried.Policy = range long {
 			if truth := f(tried); truth.falseRejects <= 0.005 {
 				best = min(best, truth.calls)
 			}
@@ -183,49 +184,59 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	mustFind(t, w, q)
 }
 
-func TestAPlanSimulatesItsPhases(t *testing.T) {
-	// Given a question by someone with a policy, and then by someone whose policy is the best,
+func TestAPlanSimulatesItsRounds(t *testing.T) {
+	// Given a fleet whose burst takes a minute to be spent at its load,
 	own := fleet()
+	own.Workload.Load, own.Limits[0] = 1.02, own.Limits[0].WithBurst(1000)
 	own.Policy.Target, own.Policy.TTL = 30*time.Millisecond, 300*time.Millisecond
-	for range 2 {
-		w := &world{noise: 3e-5, f: rising(func(ms float64) float64 { return ms / 1e5 })}
-		var phases []string
-		last := 0
-		p, err := Lab{w.run, 4, func(p Progress) {
-			if p.Done == 1 {
-				phases, last = append(phases, p.Phase), 0
-			}
-			last++
-			same := p.Phase == phases[len(phases)-1]
-			testkit.Check(t, p.Done == last && p.Done <= p.Of && same, "%+v, want %d", p, last)
-		}}.Plan(t.Context(), Question{Scenario: own})
-		testkit.NoErr(t, err)
-		want := []string{"grid", "refine", "confirm", "confirm", "stress"} // the second of the neighbours
-		testkit.Check(t, slices.Equal(phases, want), "%q, want %q", phases, want)
-		// then no scenario runs twice, and the confirmation sees no seed of the search,
-		ran, phaseOf := map[string]bool{}, map[uint64]uint64{}
-		for _, s := range w.runs {
-			name := fmt.Sprint(s.Hash(), s.Seed)
-			testkit.Check(t, !ran[name] && (s.Seed == p.Seed || s.Seed == p.ConfirmSeed), "%+v", s)
-			ran[name] = true
-			for r := range s.Reps {
-				seed := random.SeedOf(s.Seed, r)
-				testkit.Check(t, cmp.Or(phaseOf[seed], s.Seed) == s.Seed, "seed %d is in both", seed)
-				phaseOf[seed] = s.Seed
-			}
+	w := &world{noise: 3e-5, f: rising(func(ms float64) float64 { return ms / 1e5 })}
+	var rounds []string
+	p, err := Lab{w.run, 4, func(p Progress) {
+		if p.Done == 1 {
+			rounds = append(rounds, p.Phase)
 		}
-		// and the scenario's own policy is compared on the same ones.
-		for _, c := range []*Candidate{p.Chosen, p.Given} {
-			testkit.Check(t, c.Meets && c.Seed == p.ConfirmSeed && c.Reps == 8 && c.DurationS == 10, "%+v", c)
+		testkit.Check(t, p.Done <= p.Of && p.Phase == rounds[len(rounds)-1], "%+v", p)
+	}}.Plan(t.Context(), Question{Scenario: own})
+	testkit.NoErr(t, err)
+	testkit.Check(t, rounds[0] == "grid" && rounds[1] == "refine" && rounds[2] == "confirm" &&
+		rounds[len(rounds)-1] == "stress", "%q", rounds)
+	// then no scenario runs twice, and the confirmation sees no seed of the search,
+	ran, seedOf := map[string]bool{}, map[uint64]uint64{}
+	for _, s := range w.runs {
+		name := fmt.Sprint(s.Hash(), s.Seed)
+		testkit.Check(t, !ran[name] && (s.Seed == p.Seed || s.Seed == p.ConfirmSeed), "%+v", s)
+		ran[name] = true
+		for r := range s.Reps {
+			seed := random.SeedOf(s.Seed, r)
+			testkit.Check(t, cmp.Or(seedOf[seed], s.Seed) == s.Seed, "seed %d is in both", seed)
+			seedOf[seed] = s.Seed
 		}
-		testkit.Check(t, p.Given.Policy == PolicyOf(own), "%+v, want %+v", p.Given.Policy, PolicyOf(own))
-		own.Policy.Target = target(t, p.Chosen.Policy)
-		own.Policy.TTL = max(4*own.Policy.Target, 200*time.Millisecond)
+		// what counts begins when the burst is spent, and lasts half as long as that takes at least,
+		if s.Stationary() && s.Load() > 1.01 {
+			testkit.Check(t, s.Warmup >= s.Settling() && 2*(s.Duration-s.Warmup) >= s.Settling(), "%v of %v", s.Warmup, s.Duration)
+		}
 	}
+	testkit.Check(t, p.Chosen.WarmupS > 50 && p.Chosen.Reps == 8 && p.Chosen.Seed == p.ConfirmSeed, "%+v", p.Chosen)
+	testkit.Check(t, p.Given.Policy == PolicyOf(own), "%+v, want %+v", p.Given.Policy, PolicyOf(own))
+}
+
+func TestAPlanIsUndecidedWhereRunsDoNotSettle(t *testing.T) {
+	// Given a load at the limit, whose burst chance alone spends in hours,
+	s := fleet()
+	s.Workload.Load = 1
+	w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
+	p, err := ask(t, w, Question{Scenario: s})
+	testkit.Check(t, errors.Is(err, ErrUndecided) && p.Verdict == Undecided && p.Chosen == nil && p.Miss != nil &&
+		p.SettlesS > RunMost.Seconds(), "%v, %+v", err, p)
+	// then it is, and so where calls go on to grow with the length of the run.
+	s.Workload.Load = 0.9
+	w.f = func(s sim.Scenario) truth { return truth{calls: s.Duration.Seconds(), admitted: 1} }
+	_, err = ask(t, w, Question{Scenario: s})
+	testkit.Check(t, errors.Is(err, ErrUndecided), "%v", err)
 }
 
 func TestAnInterruptedPlanShowsWhatTheSearchHadSeen(t *testing.T) {
-	for after, phase := range map[int]string{0: "grid", 1: "grid", 10: "grid", 50: "refine", 75: "confirm"} {
+	for after, phase := range map[int]string{0: "grid", 1: "grid", 10: "grid", 18: "refine", 36: "confirm"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 }), before: interrupting(after, cancel)}
@@ -248,28 +259,12 @@ func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 		`"NaN" is not a number`:             bounded(AtMost("jain", math.NaN())),
 		"jain is bounded twice":             bounded(AtMost("jain", 1), AtMost("jain", 2)),
 		"no plan can be made for jain == 1": bounded(Threshold{Figure: "jain", Op: "==", Bound: 1}),
-		`unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes"]`: {
+		`unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes" "load_1" `: {
 			Scenario: fleet(), MustHold: []string{"weather"},
 		},
 		"limits": {Scenario: invalid},
 	} {
 		_, err := ask(t, w, q)
 		testkit.Check(t, err != nil && strings.Contains(err.Error(), want), "%v, want %q", err, want)
-	}
-}
-
-func TestAPlanSaysHowLongAFleetTakesToSettle(t *testing.T) {
-	// Given a fleet whose bucket alone takes eight of ten seconds to be spent, whatever the answer is,
-	for name, f := range map[string]func(ms float64) float64{
-		Found: func(ms float64) float64 { return ms / 1e5 }, Infeasible: func(float64) float64 { return 0.5 },
-	} {
-		p, _ := ask(t, &world{f: rising(f)}, Question{Scenario: fleet()})
-		said := p.EnoughS > 16 && p.EnoughS < 120
-		testkit.Must(t, p.Verdict == name && said, "%s: %v s would do", p.Verdict, p.EnoughS)
-		// when it has the time that the plan asks for, then it asks for no more.
-		longer := fleet()
-		longer.Duration = time.Duration(p.EnoughS) * time.Second
-		p, _ = ask(t, &world{f: rising(f)}, Question{Scenario: longer})
-		testkit.Check(t, p.EnoughS == 0, "%s: %v s would do, after %v", name, p.EnoughS, longer.Duration)
 	}
 }

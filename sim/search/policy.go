@@ -2,6 +2,7 @@ package search
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -56,21 +57,28 @@ func (o *options) add(p lease.Policy) {
 	}
 }
 
-// gridOf returns the policies that a plan tries first: the scenario's own, targets for each
-// overcommit, and for a large fleet budgets of calls.
-func gridOf(q Question) []lease.Policy {
+// longLeases is by how much targets of the first part of the grid differ.
+const longLeases = 16
+
+// gridOf returns the policies that a plan tries first: the scenario's own, long targets for each overcommit, and
+// for a large fleet budgets of calls; and those with short targets.
+func gridOf(q Question) (long, short []lease.Policy) {
 	s := q.Scenario
-	grid := options{s: s}
+	grid, rest := options{s: s}, options{s: s}
 	grid.add(s.Policy)
-	most := overcommitMost(q)
-	for _, overcommit := range []int64{0, most / 2, most} {
+	for _, overcommit := range overcommits(q) {
 		p := s.Policy
 		p.Overcommit = overcommit
-		for _, t := range targetsFor(s, p) {
-			grid.add(withLengths(s, p, t, 0))
+		all := targetsFor(s, p)
+		for _, t := range all {
+			if x := withLengths(s, p, t, 0); t >= all[0]/longLeases {
+				grid.add(x)
+			} else {
+				rest.add(x)
+			}
 		}
 		// With the shortest target the budget of calls decides, and pauses after short grants.
-		grid.add(withLengths(s, p, targetMin, 0))
+		rest.add(withLengths(s, p, targetMin, 0))
 	}
 	if s.FleetTarget() > 0 {
 		own := s.Policy
@@ -79,7 +87,26 @@ func gridOf(q Question) []lease.Policy {
 			grid.add(withBudget(s, own, times))
 		}
 	}
-	return grid.all
+	return grid.all, slices.DeleteFunc(rest.all, func(p lease.Policy) bool { return slices.Contains(grid.all, p) })
+}
+
+// overcommits are the scenario's own, the powers of two that are a noticeable part of the burst, and the most that
+// is allowed: allowing more takes none of those away.
+func overcommits(q Question) []int64 {
+	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
+	for _, l := range q.Scenario.Limits {
+		burst = min(burst, l.Capacity())
+	}
+	all := []int64{own}
+	for o := int64(1); o < most; o *= 2 {
+		if o > own && o >= burst/8 {
+			all = append(all, o)
+		}
+	}
+	if most > own {
+		all = append(all, most)
+	}
+	return all
 }
 
 // overcommitMost returns the most overcommit that is tried. A lease takes at most a quarter of burst and
@@ -166,34 +193,60 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	return p
 }
 
-// around adds the policies near those of trials, best first: targets between the neighbours in the grid, and
-// longer TTLs up to that of the longest target; for the first trial also less overcommit. In a large fleet
-// the first trial also gets budgets between its neighbours, with a long TTL, with which such a fleet makes
-// fewer calls.
+// centers is around how many of the best the grid is refined.
+const centers = 2
+
+// around returns policies, and those near the best trials, best first: targets between the neighbours in the grid,
+// and longer TTLs up to that of the longest target. In a large fleet the first trial also gets budgets between its
+// neighbours, with a long TTL, with which such a fleet makes fewer calls.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
-	near := options{all: policies}
+	near, n := options{all: policies}, 0
 	for i, t := range trials {
+		if n == centers || i > 0 && t.calls() == trials[i-1].calls() { // the same in other words
+			continue
+		}
 		s, p := t.scenario, t.scenario.Policy
 		near.s = s
 		own := targetOf(t)
-		for f := 1 / targetStep; f < targetStep; f *= targetFine {
+		for f := 1 / targetStep; f < targetStep; f *= targetFine * targetFine {
 			near.add(withLengths(s, p, time.Duration(float64(own)*f), 0))
-			if i == 0 && s.FleetTarget() > 0 {
+			if n == 0 && s.FleetTarget() > 0 {
 				long := withLengths(s, p, own, ttlLong)
 				long.TTL = max(long.TTL, p.TTL)
 				near.add(withBudget(s, long, f))
 			}
-		}
-		for o := p.Overcommit / 2; i == 0 && o > 0; o /= 2 {
-			less := p
-			less.Overcommit = o
-			near.add(less)
 		}
 		most := p
 		most.Target = longest(s)
 		for n := time.Duration(ttlLong); n*own <= max(ttlLong*own, 4*most.TargetFor(s.Limits)); n *= 2 {
 			near.add(withLengths(s, p, own, n))
 		}
+		n++
+	}
+	return near.all
+}
+
+// neighbours returns policies near a confirmed one that may make fewer calls, or do with less overcommit.
+func neighbours(q Question, t *trial) []lease.Policy {
+	p := t.scenario.Policy
+	near := options{s: q.Scenario}
+	add := func(overcommit int64, factor float64) {
+		x := p
+		x.Overcommit = max(overcommit, q.Scenario.Policy.Overcommit)
+		target := time.Duration(float64(targetOf(t)) * factor)
+		if longer := withLengths(q.Scenario, x, target, 0); target <= longest(q.Scenario) && longer != p {
+			longer.TTL = p.TTL
+			near.add(longer)
+		}
+	}
+	for f := targetFine; f < targetStep; f *= targetFine {
+		add(p.Overcommit, f)
+	}
+	for _, f := range []float64{0.5, 0.84} {
+		add(twoDigits(int64(float64(p.Overcommit)*f)), 1)
+	}
+	if more := twoDigits(int64(float64(p.Overcommit) * 1.2)); more <= overcommitMost(q) {
+		add(more, 1.2)
 	}
 	return near.all
 }

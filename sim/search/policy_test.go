@@ -10,7 +10,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // targetsIn are the targets of policies with an overcommit, longest first, each once.
@@ -25,15 +24,20 @@ func targetsIn(policies []lease.Policy, overcommit int64) (all []time.Duration) 
 	return all
 }
 
+func wholeGrid(q Question) []lease.Policy {
+	long, short := gridOf(q)
+	return append(long, short...)
+}
+
 func TestTheGridFillsTheSpace(t *testing.T) {
 	// Given room for any target, and for an overcommit,
 	s := fleet()
 	s.Policy = ownPolicy(s)
-	all := gridOf(Question{Scenario: s, OvercommitMax: 1000})
+	all := wholeGrid(Question{Scenario: s, OvercommitMax: 1000})
 	// then it starts with the scenario's own policy,
 	testkit.Check(t, all[0] == s.Policy && ttlOf(s) == 400*time.Millisecond, "the first is %+v", all[0])
 	// goes from 2 s to about 5 ms in equal factors and then to 1 ms, with half and all of the overcommit too,
-	for _, overcommit := range []int64{0, 500, 1000} {
+	for _, overcommit := range []int64{0, 1000} {
 		targets := targetsIn(all[1:], overcommit)
 		testkit.Check(t, targets[len(targets)-1] == targetMin, "%v", targets)
 		targets = targets[:len(targets)-1]
@@ -47,7 +51,7 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 	// with the default TTL.
 	testkit.Check(t, !slices.ContainsFunc(all, func(p lease.Policy) bool { return p.TTL != 0 }), "%+v", all)
 	// Around one of them there are targets in smaller steps, and a long TTL.
-	near := around([]*trial{{scenario: s}}, nil)
+	near := around([]*trial{{scenario: s, report: &sim.Report{}}}, nil)
 	long := s.Policy
 	long.TTL = 1600 * time.Millisecond
 	testkit.Check(t, len(near) > 7 && slices.Contains(near, long), "%+v", near)
@@ -61,7 +65,7 @@ func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
 	s := fleet()
 	s.Groups[0].Count, s.Policy.CallsPerSecond = 1000, 500
 	s.Policy = ownPolicy(s)
-	all := gridOf(Question{Scenario: s})
+	all := wholeGrid(Question{Scenario: s})
 	// then its own policy has no TTL, which would shorten them; hardly a target below is tried, and
 	// other budgets are.
 	testkit.Check(t, all[0].TTL == 0 && len(all) < 22, "%d policies, the first %+v", len(all), all[0])
@@ -72,8 +76,8 @@ func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
 	}
 	// Around it there are budgets in smaller steps, with a long TTL.
 	other := s.Policy
-	other.CallsPerSecond, other.TTL = 530, ttlLong*s.Policy.Target
-	testkit.Check(t, slices.Contains(around([]*trial{{scenario: s}}, nil), other), "no budget of 530")
+	other.CallsPerSecond, other.TTL = 510, ttlLong*s.Policy.Target
+	testkit.Check(t, slices.Contains(around([]*trial{{scenario: s, report: &sim.Report{}}}, nil), other), "no budget of 510")
 }
 
 func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
@@ -84,7 +88,7 @@ func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
 		least             int
 	}{{20, 0, 5 * time.Millisecond, 4}, {1, 0, time.Millisecond, 1}, {1, 79, 20 * time.Millisecond, 4}} {
 		s.Limits[0].Burst, s.Policy.Target = c.burst, time.Millisecond
-		targets := targetsIn(gridOf(Question{Scenario: s, OvercommitMax: c.overcommit}), c.overcommit)
+		targets := targetsIn(wholeGrid(Question{Scenario: s, OvercommitMax: c.overcommit}), c.overcommit)
 		last := targets[len(targets)-1].Seconds()
 		low := max(c.longest.Seconds()/4*targetStep, 0.001)
 		testkit.Check(t, targets[0] == c.longest && last <= low && len(targets) >= c.least, "%+v: %v", c, targets)
@@ -108,7 +112,7 @@ func TestTriedPoliciesAreAllowedAndValidAndDifferent(t *testing.T) {
 			continue
 		}
 		most := r.Int64N(1000)
-		all := gridOf(Question{Scenario: s, OvercommitMax: most})
+		all := wholeGrid(Question{Scenario: s, OvercommitMax: most})
 		for i, p := range all {
 			// then every policy that is tried keeps to that, has time for a call and its retry, and is
 			// tried once.
@@ -120,52 +124,6 @@ func TestTriedPoliciesAreAllowedAndValidAndDifferent(t *testing.T) {
 			testkit.Must(t, allowed && inForce && patient && !slices.Contains(all[:i], p),
 				"%v, overcommit %d, calls of %v: %+v is %+v", s.Limits, most, s.CallTimeout, p, config)
 		}
-	}
-}
-
-func TestTheEffortRises(t *testing.T) {
-	// Given 8 replications of 100 s,
-	p := &planning{q: Question{Scenario: lasting(fleet(), 100*time.Second)}}
-	p.q.Scenario.Limits = []lease.Limit{lease.PerSecond(1000).WithBurst(400)}
-	for _, c := range []struct {
-		phase
-		warmup, longest, want time.Duration
-		reps                  int
-	}{
-		// A bucket fills in 400 ms, and a lease ends after 200 ms at least.
-		{gridPhase, 0, 10 * time.Millisecond, 20 * time.Second, 2},
-		{gridPhase, 0, 500 * time.Millisecond, 48800 * time.Millisecond, 2}, // no shorter than what settles
-		{gridPhase, 0, 3 * time.Second, 100 * time.Second, 2},
-		{gridPhase, 5 * time.Second, 10 * time.Millisecond, 25 * time.Second, 2}, // the warm-up comes on top
-		{refinePhase, 0, 100 * time.Millisecond, 50 * time.Second, 3},
-		{confirmPhase, 0, 0, 100 * time.Second, 8}, // no more than was asked for
-	} {
-		p.q.Scenario.Warmup = c.warmup
-		policies := []lease.Policy{{Target: time.Millisecond}, {Target: c.longest, TTL: 4 * c.longest}}
-		for _, x := range p.trials(c.phase, 7, policies) {
-			s := x.scenario
-			testkit.Check(t, s.Duration == c.want && s.Reps == c.reps && s.Seed == 7,
-				"%+v: %v, %d", c, s.Duration, s.Reps)
-		}
-	}
-}
-
-func TestAScenarioInWhichThingsHappenIsNeverCutShort(t *testing.T) {
-	for name, change := range map[string]func(*sim.Scenario){
-		"flash":      func(s *sim.Scenario) { s.Workload.Kind = scenario.Flash },
-		"diurnal":    func(s *sim.Scenario) { s.Workload.Kind = scenario.Diurnal },
-		"replay":     func(s *sim.Scenario) { s.Workload.Kind = sim.Replay },
-		"own flash":  func(s *sim.Scenario) { s.Groups[0].Workload = &sim.Workload{Kind: scenario.Flash} },
-		"scale":      func(s *sim.Scenario) { s.Groups[0].Scale = make([]sim.Step, 1) },
-		"partitions": func(s *sim.Scenario) { s.Network.Partitions = make([]scenario.Partition, 1) },
-		"faults":     func(s *sim.Scenario) { s.Redis.Faults = make([]sim.RedisFault, 1) },
-	} {
-		p := &planning{q: Question{Scenario: lasting(fleet(), 100*time.Second)}}
-		cut := p.trials(gridPhase, 1, []lease.Policy{{}})[0].scenario
-		change(&p.q.Scenario)
-		s := p.trials(gridPhase, 1, []lease.Policy{{}})[0].scenario
-		testkit.Check(t, cut.Duration < s.Duration && s.Duration == 100*time.Second && s.Reps == 2,
-			"%s: %v, else %v", name, s.Duration, cut.Duration)
 	}
 }
 
@@ -197,18 +155,13 @@ func TestThoseThatMeetTheTargetsAndCallLeastComeFirst(t *testing.T) {
 		t.Helper()
 		testkit.Check(t, slices.Equal(namesOfAll(got), want), "%v, want %v", namesOfAll(got), want)
 	}
-	check(ranked(trials, expected, 0), 4, 5, 6, 1, 2, 3)
-	check(ranked(trials, pessimistic, 0), 5, 6, 1, 4, 2, 3)
-	// The promising are the two best surely, in the mean and with luck, and the most accurate of the
-	// cheap and of the dear ones; the nearest where none meets the targets.
-	check(promising(append(slices.Clone(trials), tried(7, 0.9, 0.9, 900)), 2, 2), 5, 6, 4, 5, 4, 5, 2, 7)
-	check(promising(trials[1:3], 1, 1), 2, 2, 2, 2)
-	check(promising([]*trial{tried(1, 0.1, 0.1, 300), tried(2, -0.5, -0.05, 10)}, 1, 1), 1, 1, 2, 1)
+	check(ranked(trials, expected), 4, 5, 6, 1, 2, 3)
+	check(ranked(trials, pessimistic), 5, 6, 1, 4, 2, 3)
 	// Of those that call alike, the scenario's own comes first, then the simpler one.
 	trials[4].scenario.Policy.Overcommit = 5
-	check(ranked(trials, pessimistic, 0), 6, 5, 1, 4, 2, 3)
+	check(ranked(trials, pessimistic), 6, 5, 1, 4, 2, 3)
 	trials[4].changes = 0
-	check(ranked(trials, pessimistic, 0), 5, 6, 1, 4, 2, 3)
+	check(ranked(trials, pessimistic), 5, 6, 1, 4, 2, 3)
 }
 
 func TestTradeOffsAreFewAndApartAndKeepTheChosenOne(t *testing.T) {

@@ -2,14 +2,17 @@ package search
 
 import (
 	"errors"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// ErrInfeasible is wrapped by the error of a question that no policy answers; the Plan says how
-// near one came.
-var ErrInfeasible = errors.New("search: no policy meets the targets")
+var (
+	// ErrInfeasible is wrapped by the error of a question that no policy answers; the Plan says how
+	// near one came.
+	ErrInfeasible = errors.New("search: no policy meets the targets")
+	// ErrUndecided is wrapped by the error of a question that runs of the length allowed do not answer.
+	ErrUndecided = errors.New("search: undecided, as the fleet does not settle in the time that a run may last")
+)
 
 // Question says what to plan for.
 type Question struct {
@@ -22,9 +25,4 @@ type Question struct {
 	OvercommitMax int64
 	// MustHold names the Stresses under which the targets must hold too. None by default.
 	MustHold []string
-	// Grow also asks until how many processes the answer holds.
-	Grow bool
-	// TimeLimit ends the search after half of it, and the confirmation at its end, with the best found
-	// until then, which depends on the machine. 0 means none.
-	TimeLimit time.Duration
 }

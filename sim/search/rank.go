@@ -22,11 +22,28 @@ const (
 	// lists at most.
 	apart        = 10.0 / 9
 	tradeOffsMax = 8
+	// promising takes so many of the best, and one of each range of calls.
+	finalists, ranges = 3, 6
 )
 
-func (t *trial) calls() float64        { return t.report.CallsPerS.Mean }
+func (t *trial) calls() float64    { return t.report.CallsPerS.Mean }
+func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
+func (t *trial) accuracy() float64 { return leastMargin(traded(t.targets), t.report, expected) }
+
 func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report, at) }
-func (t *trial) meets(at end) bool     { return t.margin(at) >= 0 }
+
+// open reports whether longer runs may show that t meets the targets.
+func (t *trial) open() bool { return !t.meets(pessimistic) && (t.unsettled || t.meets(optimistic)) }
+
+// decided reports whether half of the run said the same, or the scenario has only one length.
+func (t *trial) decided() bool { return !t.scenario.Stationary() || t.shorter != nil && !t.shaky() }
+
+// shaky reports whether what a run says may change with its length.
+func (t *trial) shaky() bool {
+	o := t.shorter
+	return t.scenario.Stationary() && (t.unsettled || t.open() || o != nil &&
+		(t.meets(pessimistic) != o.meets(pessimistic) || math.Abs(t.calls()-o.calls()) > steadily*t.calls()))
+}
 
 func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	least := math.Inf(1)
@@ -36,14 +53,14 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Those that meet the targets at an end, by a margin of -slack or more, come
-// first, those with fewer calls before the others; the rest follows by its margins. Of trials with about the
-// fewest calls the scenario's own policy is first, then the least overcommit, the shortest TTL (for which the
-// tokens of a crash and a lost bucket are missing) and the largest margin.
-func ranked(trials []*trial, at end, slack float64) []*trial {
+// ranked sorts trials, best first. Those that meet the targets at an end come first, those with fewer calls before
+// the others; the rest follows by its margins. Of trials with about the fewest calls the scenario's own policy is
+// first, then the least overcommit, the shortest TTL (for which the tokens of a crash and a lost bucket are
+// missing) and the largest margin.
+func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
-		if margin[t] = t.margin(at) + slack; margin[t] >= 0 {
+		if margin[t] = t.margin(at); margin[t] >= 0 {
 			cheapest = min(cheapest, t.calls())
 		}
 	}
@@ -57,79 +74,38 @@ func ranked(trials []*trial, at end, slack float64) []*trial {
 		if margin[a] < 0 || margin[b] < 0 {
 			return cmp.Compare(min(margin[b], 0), min(margin[a], 0))
 		}
-		return cmp.Or(cmp.Compare(step(a), step(b)), simpler(a, b), cmp.Compare(margin[b], margin[a]))
+		p, q := a.scenario.Policy, b.scenario.Policy
+		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
+			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)),
+			cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
 	})
 }
 
-// simpler is below 0 where the policy of a is simpler than that of b.
-func simpler(a, b *trial) int {
-	p, q := a.scenario.Policy, b.scenario.Policy
-	return cmp.Or(cmp.Compare(a.changes, b.changes), cmp.Compare(p.Overcommit, q.Overcommit),
-		cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)), cmp.Compare(p.TTL, q.TTL))
-}
-
-// promising returns the trials that deserve more effort, best first: the n best if luck was good, as
-// it was, and bad; and the most accurate of each of parts ranges of calls. The latter remain if
-// the cheap ones turn out to have been lucky or fail under stress, and they are the trade-offs.
-func promising(trials []*trial, n, parts int) []*trial {
-	n = min(n, len(trials))
-	return slices.Concat(ranked(trials, pessimistic, 0)[:n], ranked(trials, expected, 0)[:n],
-		ranked(trials, expected, nearly)[:n], spread(trials, parts))
-}
-
-// distinct leaves out trials whose policy is that of an earlier one in other words, and that did exactly as
-// that did.
-func distinct(trials []*trial) (all []*trial) {
-	for _, t := range trials {
-		if !slices.ContainsFunc(all, func(o *trial) bool {
-			return targetOf(o) == targetOf(t) && ttlOf(o.scenario) == ttlOf(t.scenario) &&
-				slices.Equal(o.report.CallsPerS.Values, t.report.CallsPerS.Values) &&
-				slices.Equal(o.report.FalseRejectRatio.Values, t.report.FalseRejectRatio.Values)
-		}) {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// undominated leaves out trials that make no fewer calls than a simpler one that is as accurate.
-func undominated(trials []*trial) (all []*trial) {
-	for _, t := range trials {
-		if !slices.ContainsFunc(trials, func(o *trial) bool {
-			return o.calls() < t.calls() && o.accuracy() >= t.accuracy() && simpler(o, t) < 0
-		}) {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// spread divides the calls of trials into n ranges of equal factors, and returns the most accurate
-// trial of each.
-func spread(trials []*trial, n int) []*trial {
-	if len(trials) == 0 {
-		return nil
+// promising returns the policies that deserve more effort: the best if luck was good, as it was, and bad; and the
+// most accurate of each range of calls. The latter remain if the cheap ones turn out to have been lucky or fail
+// under stress, and they are the trade-offs.
+func promising(trials []*trial) []lease.Policy {
+	var all []*trial
+	for at := pessimistic; at <= optimistic; at++ {
+		all = append(all, ranked(trials, at)[:min(finalists, len(trials))]...)
 	}
 	low, high := math.Inf(1), 0.0
 	for _, t := range trials {
 		low, high = min(low, t.calls()), max(high, t.calls())
 	}
 	low = max(low, high/1e6) // calls may be 0
-	best := make([]*trial, n)
+	spread := make([]*trial, ranges)
 	for _, t := range trials {
 		i := 0
 		if part := random.Log(t.calls()/low) / random.Log(high/low); part > 0 { // not so where all are equal
-			i = min(int(part*float64(n)), n-1)
+			i = min(int(part*ranges), ranges-1)
 		}
-		if best[i] == nil || t.accuracy() > best[i].accuracy() {
-			best[i] = t
+		if spread[i] == nil || t.accuracy() > spread[i].accuracy() {
+			spread[i] = t
 		}
 	}
-	return slices.DeleteFunc(best, func(t *trial) bool { return t == nil })
+	return policiesOf(append(all, slices.DeleteFunc(spread, func(t *trial) bool { return t == nil })...))
 }
-
-// accuracy returns the least margin, in the mean, of what a plan trades against calls.
-func (t *trial) accuracy() float64 { return leastMargin(traded(t.targets), t.report, expected) }
 
 // traded returns the targets that a plan trades against lease calls: defaultTargets where the targets
 // bound nothing else than calls, redis_cpu and the promise.
@@ -145,32 +121,16 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// tradeOffs returns trials that keep the promise and that no other such trial beats in calls and in
-// what is traded for them, by calls. Starting at the chosen one, or at the cheapest where it is nil,
-// each of the others makes a noticeable part fewer calls, or is noticeably more accurate.
+// tradeOffs returns trials that keep the promise, by calls, the chosen one among them. Of each two, the one with
+// noticeably more calls is noticeably more accurate.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
-	if len(trials) == 0 {
-		return nil
-	}
-	rows := make([]*sim.Figures, len(trials))
-	for i, t := range trials {
-		if !slices.Contains(t.targets, promise) || !breaks(&t.report.Figures) {
-			rows[i] = &t.report.Figures
-		}
-	}
-	goals := []objective{{figure: "calls_per_s"}}
-	for _, t := range traded(trials[0].targets) {
-		goals = append(goals, objective{t.Figure, t.Op == ">="})
-	}
-	var front []*trial
-	for i, on := range paretoFront(goals, rows, trials[0].report.Confidence) {
-		if on {
-			front = append(front, trials[i])
-		}
-	}
+	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
+		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
+			slices.ContainsFunc(trials, func(o *trial) bool { return o.calls() < t.calls() && o.accuracy() >= t.accuracy() })
+	})
 	slices.SortStableFunc(front, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
 	switch {
-	case len(front) == 0:
+	case len(front) == 0 && chosen == nil:
 		return nil
 	case chosen == nil:
 		chosen = front[0]
@@ -240,6 +200,7 @@ type end int
 const (
 	pessimistic end = iota
 	expected        // the mean
+	optimistic
 )
 
 // value returns what the report shows at one end.
@@ -248,10 +209,10 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 		t.Part = cmp.Or(t.Part, "mean")
 	}
 	low, high := t.interval(report)
-	if t.Op == ">=" {
-		return low
+	if (t.Op == ">=") == (at == optimistic) {
+		return high
 	}
-	return high
+	return low
 }
 
 // margin returns how far the report is inside the target, as a part of what the target tolerates: 0
@@ -276,7 +237,8 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 
 // graded returns the trial's margins for the report.
 func (t *trial) graded() Grade {
-	g := Grade{Meets: t.meets(pessimistic), Figures: t.report.Figures}
+	g := Grade{Meets: t.meets(pessimistic) && !t.unsettled, Undecided: t.unsettled || t.scenario.Stationary() && t.open(),
+		Figures: t.report.Figures}
 	for _, x := range t.targets {
 		m := Margin{Threshold: x, Value: x.value(t.report, pessimistic), Margin: x.margin(t.report, pessimistic)}
 		if m.Meets = m.Margin >= 0; math.IsInf(m.Margin, 1) {

@@ -20,10 +20,14 @@ const (
 	StressProcesses  = "processes"   // half as many processes again share the same load
 )
 
-// Stresses lists the valid values of Question.MustHold, in the order of a Plan.
+// Stresses lists the valid values of Question.MustHold, in the order of a Plan. The last ones are overloads.
 var Stresses = []string{
 	StressSkew, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
+	"load_1", "load_1.05", "load_1.5", "load_2", "load_3",
 }
+
+// loads are how many times its limit the most popular key is asked for in an overload.
+var loads = map[string]float64{"load_1": 1, "load_1.05": 1.05, "load_1.5": 1.5, "load_2": 2, "load_3": 3}
 
 // ErrStress is wrapped by the error about an unknown stress.
 var ErrStress = errors.New("search: unknown stress")
@@ -90,9 +94,41 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		}
 		return s, fmt.Sprintf("%d of the processes %s, %s", killed, verb, often[name].words)
 	}
+	if load, ok := loads[name]; ok {
+		return s, fmt.Sprintf("a load of %v times the limit", load)
+	}
 	harder = grown(s, 1.5)
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
+
+// loaded returns s, which has its defaults, with all rates multiplied so that the most popular key is asked for that
+// many times its limit; ok is false where answers or a trace decide the load.
+func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
+	times := load / s.Load()
+	ok = times > 0
+	scale := func(w *sim.Workload) {
+		ok = ok && !slices.Contains([]string{sim.Closed, sim.Adversary, sim.Replay}, w.Kind)
+		multiply(&w.Rate, times)
+		multiply(&w.Load, times)
+	}
+	s.Groups = slices.Clone(s.Groups)
+	shared := false
+	for i := range s.Groups {
+		if g := &s.Groups[i]; g.Workload != nil {
+			w := *g.Workload
+			scale(&w)
+			g.Workload = &w
+		} else {
+			shared = true
+		}
+	}
+	if shared {
+		scale(&s.Workload)
+	}
+	return s, ok && s.Validate() == nil
+}
+
+func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
 // grown returns s with its processes multiplied, under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {

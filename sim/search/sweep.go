@@ -2,15 +2,14 @@
 //
 //   - Threshold: does a report meet FIGURE OP NUMBER?
 //   - Lab.Sweep: how do the figures change over a grid of parameters? Each Axis is one parameter.
-//   - Lab.Plan: which lease policy makes the fewest calls of Redis and meets a user's targets? It
-//     has four phases: grid, refine, confirm, stress.
+//   - Lab.Plan: which lease policy makes the fewest calls of Redis and meets a user's targets?
 //
 // All simulations of one question run on the same seeds, so that two scenarios differ by their
 // parameters and not by luck. The answers are the same on every machine: work is bounded in
-// simulated requests, and in seconds only by Question.TimeLimit. Package view shows the answers.
+// simulated time and requests. Package view shows the answers.
 //
 // A plan begins in plan.go. policy.go lists the policies to try, rank.go compares them, stress.go
-// makes harder worlds, saturation.go finds the shards that Redis needs.
+// makes harder worlds.
 package search
 
 import (

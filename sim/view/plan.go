@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -39,7 +40,8 @@ func Plan(p search.Plan, text, command string) Document {
 	if p.Miss != nil {
 		d.Headline = headline(centralText, 0, &p.Miss.Closest.Figures)
 		rows("closest", &p.Miss.Closest)
-		d.tabulate("Closest miss", targetTable(p.Miss.Closest.Margins), glossary(v.named()...))
+		d.tabulate(either(p.Verdict == search.Undecided, "So far", "Closest miss"),
+			targetTable(p.Miss.Closest.Margins), glossary(v.named()...))
 	}
 	for i := range p.TradeOffs {
 		rows("trade-off", &p.TradeOffs[i])
@@ -83,9 +85,13 @@ func targetText(p search.Policy) string {
 
 // chosen shows how the chosen policy did, in this world and in harder ones.
 func (v planView) chosen(d *Document) {
-	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search did not use.",
-		Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS), v.ConfirmSeed)
+	confirmed := fmt.Sprintf("Confirmed on %s of %s s, of which the last %s s count, with seed %d, which the "+
+		"search did not use.", Count(v.Chosen.Reps, "replication"), Number(v.Chosen.DurationS),
+		Number(v.Chosen.DurationS-v.Chosen.WarmupS), v.ConfirmSeed)
 	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed, glossary(v.named()...))
+	if s := v.overLoad(); len(s.Table.Rows) > 1 {
+		d.Sections = append(d.Sections, s)
+	}
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
 	given := v.Given.Figures.All()
 	for i, f := range v.Chosen.Figures.All() {
@@ -104,12 +110,15 @@ func (v planView) chosen(d *Document) {
 	stress.Columns = append(stress.Columns, ">"+column("calls_per_s"), "")
 	notes, added := []string{"The chosen policy on the same seeds, under stress."}, []string{}
 	for _, s := range v.Stress {
+		if s.Load > 0 {
+			continue
+		}
 		row := []string{s.Description}
 		for _, m := range s.Margins {
 			row = append(row, seen(m)+either(m.Meets, "", " !"))
 		}
 		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS),
-			holds(s.Meets)+either(s.Must, " (must)", ""))...)
+			judged(s.Grade)+either(s.Must, " (must)", ""))...)
 		if s.Adds > 0 {
 			added = append(added, rough("false_reject_ratio", s.Adds)+" ("+s.Description+")")
 		}
@@ -118,10 +127,54 @@ func (v planView) chosen(d *Document) {
 		notes[0] += " Recurring faults add to false_reject_ratio: " + strings.Join(added,
 			", ") + "."
 	}
-	if len(v.Stress) > 0 {
+	if len(stress.Rows) > 0 {
 		d.tabulate("Under stress", stress, notes...)
 	}
 }
+
+// overLoad has the calls and the rejects of the chosen policy over the load, that of the scenario among others.
+func (v planView) overLoad() Section {
+	rows := []search.Stress{{Load: v.Load, Grade: v.Chosen.Grade, Description: "the scenario's"}}
+	for _, s := range v.Stress {
+		if s.Load > 0 {
+			rows = append(rows, s)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b search.Stress) int { return cmp.Compare(a.Load, b.Load) })
+	t := Table{Columns: []string{"times the limit"}}
+	t.head(column("calls_per_s"), "denied", column("false_reject_ratio"))
+	t.Columns = append(t.Columns, "")
+	calls := Line{Name: "lease calls", Mark: Dotted}
+	denied, wrongly := Line{Name: "denied", Series: Grey, Mark: Dotted}, Line{Name: "denied wrongly", Mark: Dotted}
+	for _, s := range rows {
+		f := &s.Figures
+		part := 1 - f.Admitted.Mean/max(f.Offered.Mean, 1)
+		calls.add(s.Load, f.CallsPerS.Mean)
+		denied.add(s.Load, 100*part)
+		wrongly.add(s.Load, 100*f.FalseRejectRatio.Mean)
+		own := s.Description == "the scenario's"
+		t.Add(Number(math.Round(s.Load*1000)/1000)+either(own, " ("+s.Description+")", ""),
+			Mean("calls_per_s", f.CallsPerS), Percent(math.Round(part*1000)/1000), Mean("false_reject_ratio", f.FalseRejectRatio),
+			judged(s.Grade)+either(s.Must, " (must)", "")+either(limits(f), "", "; nothing has to be denied"))
+	}
+	s := Section{Title: "Over load", Table: &t, Text: []string{"The chosen policy with more and with less load: how " +
+		"many times its limit the most popular key is asked for. Denied: tokens denied, rightly or not, as a share of " +
+		"those asked for."}}
+	x := Axis{Label: "times the limit"}
+	s.Charts = []Chart{
+		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s", FromZero: true},
+			Lines: []Line{calls}},
+		{Title: "How much is denied, and how much of it wrongly?", X: x, Y: Axis{Unit: "%", FromZero: true},
+			Lines: []Line{denied, wrongly}},
+	}
+	return s
+}
+
+// limits reports whether one central bucket denies anything: where it does not, a run says nothing about rejects.
+func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
+
+// judged says in a word whether the targets hold.
+func judged(g search.Grade) string { return either(g.Undecided, "undecided", holds(g.Meets)) }
 
 func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,55 +14,45 @@ import (
 
 // judge says the answer in plain words.
 func (v planView) judge(d *Document) {
-	if v.CutShort != "" && v.Verdict != search.Interrupted {
-		defer d.say(Bad, "The time limit ended the plan in phase %q. A better policy may "+
-			"exist%s.", v.CutShort,
-			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one has not been tried under "+
-				"stress", ""))
-	}
-	if v.EnoughS > 0 {
-		defer d.say(Bad, "%v is too short for this fleet to settle, so one-time rejects, as at the "+
-			"start, count "+
-			"as permanent. Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
-	}
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s per second.", policyText(v.Chosen.Policy),
 			things(Figure("calls_per_s", v.Chosen.Figures.CallsPerS), "lease call"))
-		if r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean; r > 0 && calls > r/2 {
-			d.say(Bad, "Leases save little here: a limiter with a call per request makes %s per second.",
-				things(Number(r), "call"))
-		} else if r > 0 {
-			d.say(Neutral, "One lease call serves %.3g requests: a limiter with a call per request makes "+
-				"%s per second.",
-				r/max(calls, r/1e9), things(Number(r), "call"))
-		}
+		v.savings(d)
 		if v.Load > 0 && (v.Load < loadLow || v.Load > loadHigh) {
-			d.say(Bad, "The load is %.3g times the limit: is that the load to plan for?", v.Load)
+			d.say(Bad, "The most popular key is asked for %.3g times its limit: is that the load to plan for?", v.Load)
+		}
+		if f := &v.Chosen.Figures; f.Offered.Mean > 0 && !limits(f) {
+			d.say(Neutral, "One central bucket denies nothing at this load, so these rejects say nothing about a higher "+
+				"one: see the figures over load.")
 		}
 		saturation(d, &v.Chosen.Figures)
-		if v.Needs == nil {
-			d.say(Bad, "Redis: no time was left to find the number of shards.")
-		} else {
-			d.say(Neutral, "%s", v.needs())
-		}
-		if g := v.Grow; g != nil {
-			d.say(Neutral, "Under the same load it meets the targets with up to %s%s.", Count(g.Holds,
-				"process"),
-				v.missed())
-		}
+		d.say(Neutral, "%s", v.needs())
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
 		} else {
-			meets := either(v.Given.Meets, "meets the targets too", "does not meet the targets")
-			d.say(Neutral, "The scenario's own policy (%s) %s.", policyText(v.Given.Policy), meets)
+			d.say(Neutral, "The scenario's own policy (%s) %s.", policyText(v.Given.Policy),
+				either(v.Given.Undecided, "is undecided", either(v.Given.Meets, "meets the targets too",
+					"does not meet the targets")))
 		}
 		for _, s := range v.Stress {
-			if !s.Meets {
+			if s.Undecided {
+				d.say(Neutral, "Under stress (%s) it is undecided whether the targets hold.", s.Description)
+			} else if !s.Meets {
 				d.say(Neutral, "Under stress (%s) the targets do not hold.", s.Description)
 			}
 		}
 		v.excess(d)
+	case search.Undecided:
+		c := &v.Miss.Closest
+		if v.SettlesS > search.RunMost.Seconds()/1.5 {
+			d.say(Bad, "Undecided: at this load the fleet takes %v to settle, and a run of plan lasts at most %v.",
+				inSeconds(math.Round(v.SettlesS)), search.RunMost)
+		} else {
+			d.say(Bad, "Undecided: runs of %v leave open whether the targets hold. More --reps narrow the intervals.",
+				inSeconds(c.DurationS))
+		}
+		d.say(Neutral, "The best so far is %s.", policyText(c.Policy))
 	case search.Infeasible:
 		d.say(Bad, "No tried policy meets the targets.")
 		closest := policyText(v.Miss.Closest.Policy)
@@ -70,12 +61,11 @@ func (v planView) judge(d *Document) {
 		} else {
 			d.say(Neutral, "The closest is %s.", closest)
 		}
-		switch {
-		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
+		if v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest) {
 			d.say(Neutral, "Its means meet the targets; the pessimistic ends over its %s do not.%s",
 				Count(v.Miss.Closest.Reps, "replication"), either(v.Miss.Closest.Reps < 10,
 					" Intervals need --reps 10.", " More --reps narrow intervals, not ranges."))
-		default:
+		} else {
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
 		}
 	case search.Interrupted:
@@ -83,13 +73,23 @@ func (v planView) judge(d *Document) {
 	}
 }
 
-// missed says what more processes than the chosen policy holds for miss.
-func (v planView) missed() string {
-	if v.Grow.Fails == 0 {
-		return "; more were not tried"
+// savings says how many requests a lease call serves, and what is better where that is no gain.
+func (v planView) savings(d *Document) {
+	r, calls := v.RequestsPerS, v.Chosen.Figures.CallsPerS.Mean
+	each := things(Number(r), "call") + " per second"
+	const instead = "A larger burst, or --overcommit-max, allows longer leases."
+	switch {
+	case r <= 0:
+	case calls > r:
+		d.say(Bad, "Leases cost %s more calls than they save: a limiter with a call per request (leasesim compare "+
+			"shows central) makes %s and rejects nothing wrongly. %s", Percent(math.Round(100*(calls/r-1))/100), each,
+			instead)
+	case calls > r/2:
+		d.say(Bad, "Leases save little here: a limiter with a call per request makes %s. %s", each, instead)
+	default:
+		d.say(Neutral, "One lease call serves %.3g requests: a limiter with a call per request makes %s.",
+			r/max(calls, r/1e9), each)
 	}
-	m := v.Grow.Miss
-	return fmt.Sprintf("; with %s, %s is %s", Number(float64(v.Grow.Fails)), m.Figure, seen(*m))
 }
 
 // A load below loadLow never meets a limit, and one above loadHigh is an attack or a mistake.
@@ -135,21 +135,11 @@ func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
 // needs says what Redis the answer takes.
 func (v planView) needs() string {
-	n := v.Needs
-	text := fmt.Sprintf("%s spends up to %.2g cores on them. ",
-		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), n.CPU)
-	most := Percent(search.BusyMost)
-	switch {
-	case n.Least == 0:
-		return text + fmt.Sprintf("That is too much (above %s), and more shards would not help. Plan with "+
-			"--redis-cpu %s.", most, strings.ReplaceAll(most, " ", ""))
-	case n.CPU > search.BusyMost:
-		return text + fmt.Sprintf("That is too much (above %s): it takes %s, with %s per second instead "+
-			"of %s.",
-			most, Count(n.Least, "shard"), things(rough("calls_per_s", n.CallsPerS), "lease call"),
-			rough("calls_per_s", v.Chosen.Figures.CallsPerS.Mean))
-	case n.Nodes > 1:
-		return text + fmt.Sprintf("%s would do, each at most %s busy.", Count(n.Least, "shard"), most)
+	cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost)
+	text := fmt.Sprintf("The busiest shard of Redis spends up to %.2g cores on them.", cpu)
+	if cpu > search.BusyMost {
+		text += fmt.Sprintf(" That is too much (above %s): try more shards (leasesim sweep --vary redis.shards=1,2,4,8), "+
+			"or plan with --redis-cpu %s.", most, strings.ReplaceAll(most, " ", ""))
 	}
-	return text + "One shard is enough."
+	return text
 }

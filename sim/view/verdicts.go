@@ -44,6 +44,10 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Neutral, "%s s are too short for this fleet to settle%s, so one-time rejects, as at the "+
 			"start, count as permanent. Use --duration %v.", Number(rep.DurationS), windows(&s), enough)
 	}
+	if rep.Offered.Mean > 0 && !limits(&rep.Figures) {
+		d.say(Neutral, "%s denies nothing in this run, so its rejects say nothing about a higher load.",
+			strings.ToUpper(r.kinds(centralText)[:1])+r.kinds(centralText)[1:])
+	}
 	saturation(d, &rep.Figures)
 	var once []string
 	for _, stock := range []struct {
@@ -75,7 +79,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 func saturation(d *Document, f *sim.Figures) {
 	if search.Saturated(f.RedisCPU) {
 		d.say(Bad, "Redis is saturated: its busiest shard works %s of the time, and calls wait in line. Use "+
-			"more shards (leasesim plan finds the number), a larger burst or a longer target.",
+			"more shards (redis.shards), a larger burst or a longer target.",
 			Percent(f.RedisCPU.Worst))
 	}
 }

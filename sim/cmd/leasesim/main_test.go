@@ -183,7 +183,6 @@ replay --trace x.csv --set groups.web.workload.verb=wait => the trace replaces i
 sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5' => 0.5 is ambiguous: write 0.5% or 50%
 plan --false-rejects 0.5 => "0.5": has no unit: a ratio is in percent, like 0.5%
 plan --confidence 0.95 => "0.95": has no unit
-plan --time-limit 0s => --time-limit is 0s, must be above 0
 plan --false-rejects half => "half": has no unit: a ratio is in percent, like 0.5%
 plan --redis-calls 0 => --redis-calls is 0, must be above 0
 plan --wait-p99 -1s => --wait-p99 is -1s, must be at least 0
@@ -192,7 +191,7 @@ plan --overcommit-max 4503599627370495
   => --overcommit-max 4503599627370495: policy.overcommit is 4503599627370495, must be at most 45035996
 plan --overcommit-max -1 => --overcommit-max is -1, must be at least 0
 plan --stress-must-hold=weather
-  => unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes"]
+  => unknown stress "weather", must be one of ["skew" "outage" "failover" "crash" "lost_bucket" "processes" "load_1"
 plan --set policy.target=9h => policy
 compare --redis localhost:1 => --redis needs --live
 compare --live --rivals fixed_window => --rivals cannot be combined with --live

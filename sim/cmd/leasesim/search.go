@@ -109,8 +109,6 @@ type planFlags struct {
 	confidence    sim.Ratio
 	overcommitMax int64
 	mustHold      []string
-	timeLimit     time.Duration
-	grow          bool
 }
 
 func planCommand(p *program) *cobra.Command {
@@ -129,9 +127,6 @@ func planCommand(p *program) *cobra.Command {
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
 		"stresses under which the targets must hold too: all, or some "+
 			"of "+strings.Join(search.Stresses, ", "))
-	flags.BoolVar(&o.grow, "grow", false, "search for the number of processes up to which the policy "+
-		"meets the targets")
-	flags.DurationVar(&o.timeLimit, "time-limit", 0, "time limit of the plan, as in 5m (default: none)")
 	return f.cmd
 }
 
@@ -154,9 +149,7 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 	x := float64(o.confidence)
 	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %v%%, must be 50%% to 99.99%%", 100*x)
 	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
-	all.addf(o.timeLimit < 0 || o.timeLimit == 0 && changed("time-limit"), "--time-limit is %v, must be above 0",
-		o.timeLimit)
-	q.OvercommitMax, q.TimeLimit, q.Grow = o.overcommitMax, o.timeLimit, o.grow
+	q.OvercommitMax = o.overcommitMax
 	if q.MustHold = o.mustHold; slices.Contains(o.mustHold, "all") {
 		q.MustHold = search.Stresses
 	}
@@ -185,18 +178,41 @@ func (f *shared) plan(o planFlags) error {
 	plan, err := lab.Plan(f.cmd.Context(), q)
 	clear()
 	var missed error
-	switch interrupted := errors.Is(err, sim.ErrInterrupted); {
+	switch {
 	case err == nil:
 		missed = f.judge(sim.Report{Figures: plan.Chosen.Figures})
-	case !errors.Is(err, search.ErrInfeasible) && !(interrupted && len(plan.TradeOffs) > 0):
-		if interrupted && f.cmd.Context().Err() == nil {
-			return fmt.Errorf("--time-limit %v is too short: %v", q.TimeLimit, err) // no interruption: status 1
-		}
+	case !errors.Is(err, search.ErrInfeasible) && !errors.Is(err, search.ErrUndecided) &&
+		!(errors.Is(err, sim.ErrInterrupted) && len(plan.TradeOffs) > 0):
 		return err
 	}
 	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))
 	if plan.Chosen != nil {
-		prove(f, &d, q.Scenario, plan.Chosen)
+		d.Sections = append(d.Sections, view.Section{Title: "Run it", Code: f.rerun(q.Scenario, plan.Chosen) + "\n",
+			Text: []string{"The run whose figures these are."}})
 	}
 	return f.finish(d, err, missed)
+}
+
+// rerun returns the command that simulates a policy of a plan as the plan did.
+func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
+	words := []string{"leasesim", "run", "-f", quoted(f.file)}
+	own, sets := search.PolicyOf(s), slices.Clone(f.sets)
+	for _, x := range []struct {
+		field string
+		is    any
+		same  bool // as the scenario's; a length that is not set is none that is set to as much
+	}{
+		{"target", c.Policy.Target, c.Policy.DefaultTarget == own.DefaultTarget && c.Policy.Target == own.Target},
+		{"ttl", c.Policy.TTL, c.Policy.DefaultTTL && own.DefaultTTL || !own.DefaultTTL && c.Policy.TTL == own.TTL},
+		{"overcommit", c.Policy.Overcommit, c.Policy.Overcommit == own.Overcommit},
+		{"calls_per_second", c.Policy.CallsPerSecond, c.Policy.CallsPerSecond == own.CallsPerSecond},
+	} {
+		if !x.same {
+			sets = append(sets, fmt.Sprintf("policy.%s=%v", x.field, x.is))
+		}
+	}
+	for _, set := range append(sets, fmt.Sprintf("warmup=%vs", c.WarmupS)) {
+		words = append(words, "\\\n  --set", quoted(set))
+	}
+	return strings.Join(append(words, fmt.Sprintf("\\\n  --duration %vs --seed %d --reps %d", c.DurationS, c.Seed, c.Reps)), " ")
 }

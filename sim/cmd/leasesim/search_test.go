@@ -73,7 +73,7 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 		"%+v, %+v", e.runners[0], p.Chosen.Policy)
 }
 
-func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testing.T) {
+func TestARealPlanIsTheSameWhateverParallelIs(t *testing.T) {
 	scenario := " -f example:small-burst --duration 500ms --reps 3 --set warmup=0s"
 	if !testkit.Long(t, "a fleet of 40", "one of 200") {
 		scenario += " --set groups.workers.count=40"
@@ -87,21 +87,6 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	p := plans[0]
 	testkit.Check(t, reflect.DeepEqual(p, plans[1]), "%+v\n%+v", p, plans[1])
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
-	// When the chosen policy is run on the fresh seeds, then its figures come again.
-	c := p.Chosen
-	line := fmt.Sprintf("run%s --seed %d", scenario, p.ConfirmSeed)
-	if !c.Policy.DefaultTarget {
-		line += " --set policy.target=" + c.Policy.Target
-	}
-	if !c.Policy.DefaultTTL {
-		line += " --set policy.ttl=" + c.Policy.TTL
-	}
-	r := simulated(t, line)
-	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean &&
-		r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
-	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
-	testkit.Check(t, p.RequestsPerS == float64(r.Machine.Requests)/(3*0.5),
-		"%d requests in 3 times 500 ms, planned %v per second", r.Machine.Requests, p.RequestsPerS)
 }
 
 // TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are
@@ -130,8 +115,6 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		{"plan --stress-must-hold all", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
 		{"plan --stress-must-hold skew,outage", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
 		{"plan --stress-must-hold=skew,processes", 0, texts{"Take target "}, nil},
-		// of a nanosecond the search has half, which is nothing
-		{"plan --time-limit 1ns", exitFailed, nil, texts{"--time-limit 1ns is too short: interrupted: 0 of "}},
 		// a threshold is about the chosen policy,
 		{"plan --threshold 'calls_per_s < 30'", 0, texts{"Take target "}, nil},
 		{"plan --threshold 'calls_per_s < 3'", exitExceeded, texts{"Take target "},

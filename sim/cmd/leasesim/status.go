@@ -20,6 +20,7 @@ const (
 	exitUsage       = 2
 	exitExceeded    = 3
 	exitInfeasible  = 4
+	exitUndecided   = 5
 	exitInterrupted = 130 // as a shell says of a program that Ctrl-C ended
 )
 
@@ -44,6 +45,7 @@ var statuses = []struct {
 	{search.ErrStress, exitUsage},
 	{sim.ErrInterrupted, exitInterrupted},
 	{search.ErrInfeasible, exitInfeasible},
+	{search.ErrUndecided, exitUndecided},
 	{errExceeded, exitExceeded},
 	{errDisagree, exitExceeded},
 	{search.ErrNotMet, exitExceeded},
