@@ -277,7 +277,7 @@ func (p *planning) trials(r round, seed uint64, policies []lease.Policy) (all []
 // choose writes down the policy of a confirmed trial.
 func (p *planning) choose(t *trial, stresses []Stress) error {
 	chosen, given := p.candidate(t), p.candidate(p.confirmed[0])
-	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, goCode(t.scenario)
+	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, GoCode(t.scenario)
 	p.plan.Stress = stresses
 	counted := t.report.Offered.Mean / (t.scenario.Duration - t.scenario.Warmup).Seconds()
 	p.plan.RequestsPerS = float64(t.report.Machine.Requests) / (float64(t.report.Reps) * t.report.DurationS)

@@ -6,6 +6,7 @@ package view
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/csv"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // The formats of a document.
@@ -90,6 +92,21 @@ const (
 
 func (d Document) without(shown Shown) []Section {
 	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
+}
+
+// answer makes the parts that a sweep and a plan share.
+func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
+	return Document{
+		Title: cmp.Or(a.Scenario, unnamed),
+		Facts: []Fact{
+			{"hash", a.ScenarioHash},
+			{"seed", fmt.Sprint(a.Seed)},
+			{"replications", fmt.Sprint(a.Reps)},
+			{"confidence", Percent(a.Confidence)},
+		},
+		Scenario: text, Command: command, Machine: m,
+		Data: data, Rows: [][]string{figureHead},
+	}
 }
 
 // say adds a verdict.

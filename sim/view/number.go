@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -221,3 +222,17 @@ const (
 
 // Own is the name of the leases among algorithms.
 const Own = "yuzhi"
+
+// limits reports whether one central bucket denies anything: where it does not, a run says nothing about rejects.
+func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
+
+// withAll are the names, and then those of more that are not among them.
+func withAll(names []string, more ...string) []string {
+	names = slices.Clip(names)
+	for _, name := range more {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -170,9 +170,6 @@ func (v planView) overLoad() Section {
 	return s
 }
 
-// limits reports whether one central bucket denies anything: where it does not, a run says nothing about rejects.
-func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
-
 // judged says in a word whether the targets hold.
 func judged(g search.Grade) string { return either(g.Undecided, "undecided", holds(g.Meets)) }
 

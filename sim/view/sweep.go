@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,37 +67,11 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 	return nil
 }
 
-// answer makes the parts that a sweep and a plan share.
-func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
-	return Document{
-		Title: cmp.Or(a.Scenario, unnamed),
-		Facts: []Fact{
-			{"hash", a.ScenarioHash},
-			{"seed", fmt.Sprint(a.Seed)},
-			{"replications", fmt.Sprint(a.Reps)},
-			{"confidence", Percent(a.Confidence)},
-		},
-		Scenario: text, Command: command, Machine: m,
-		Data: data, Rows: [][]string{figureHead},
-	}
-}
-
 type sweepView struct{ *search.SweepReport }
 
 // sweepFigures are the figures of the table: those that the front trades, and the one that most readers want
 // beside them.
 var sweepFigures = []string{"false_reject_ratio", "calls_per_s", "admitted_vs_central"}
-
-// withAll are the names, and then those of more that are not among them.
-func withAll(names []string, more ...string) []string {
-	names = slices.Clip(names)
-	for _, name := range more {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
 
 // whyInvalid says of each point that cannot run why not.
 func (v sweepView) whyInvalid() (notes []string) {

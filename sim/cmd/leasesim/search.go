@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,20 +13,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
-
-// lab runs simulations side by side, and the replications of each, so that the last one has every core. The
-// caller calls clear before it prints anything else.
-func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
-	show, clear := phases(f.cmd.ErrOrStderr())
-	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-		return f.program.simulate(sim.Runner{Parallel: f.parallel, Confidence: confidence}, ctx, s)
-	}
-	lab.Parallel = f.parallel
-	if show != nil {
-		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of) }
-	}
-	return lab, clear
-}
 
 func sweepCommand(p *program) *cobra.Command {
 	var vary []string

@@ -218,6 +218,20 @@ func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
 	return f.program.simulate(runner, f.cmd.Context(), s)
 }
 
+// lab runs simulations side by side, and the replications of each, so that the last one has every core. The
+// caller calls clear before it prints anything else.
+func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
+	show, clear := phases(f.cmd.ErrOrStderr())
+	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+		return f.program.simulate(sim.Runner{Parallel: f.parallel, Confidence: confidence}, ctx, s)
+	}
+	lab.Parallel = f.parallel
+	if show != nil {
+		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of) }
+	}
+	return lab, clear
+}
+
 // commandLine returns the shell command that repeats the figures: as this program was called, with the
 // seed, and with what was measured in the place of --calibrate.
 func (p *program) commandLine(seed uint64) string {
