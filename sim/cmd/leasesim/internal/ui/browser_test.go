@@ -79,12 +79,15 @@ func TestAPageIsUsedByKeyboard(t *testing.T) {
 	b.eval(`document.activeElement.select()`)
 	b.write("3")
 	b.until(`document.getElementById('processes-wrong').hidden && ` + finished)
-	// When the button of the plan is pressed, then its policy comes, and a second one can be cancelled.
+	// When the button of the plan is pressed, then its policy takes the place of the one at hand,
+	b.eval(`set('target_ms', '1')`)
+	b.until(finished)
 	b.eval(`document.getElementById('plan').focus()`)
 	b.press("Enter", 13)
 	b.until(`document.querySelectorAll('#planOf table').length > 0 && document.getElementById('cancel').hidden`)
 	b.eval(`document.getElementById('use').click()`)
-	b.until(`document.getElementById('target_ms').value !== '' && ` + finished)
+	b.until(`document.getElementById('target_ms').value !== '1' && ` + finished)
+	// and a second one can be cancelled.
 	b.eval(`for (const [name, value] of [['seconds', '5000'], ['rate', '20000']]) set(name, value);
 		document.getElementById('plan').click()`)
 	b.until(`document.getElementById('planned').value > 0 || !document.getElementById('cancel').hidden`)
