@@ -58,7 +58,8 @@ func newGroup(store lease.Store, cfg Config) *group {
 	g.leaving.Add(1)
 	g.observer = &observer{cfg: &g.cfg, ctx: g.ctx}
 	g.proposer = &proposer{
-		cfg: &g.cfg, observer: g.observer, shared: make(map[[lease.LimitsMax]Limit]*lease.Config), failed: make(map[string]bool),
+		cfg: &g.cfg, observer: g.observer, shared: make(map[[lease.LimitsMax]Limit]*lease.Config),
+		failed:   make(map[string]bool),
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
 		inspect: func(ctx context.Context, key string) (lease.State, error) {
 			return g.configure(ctx, "limits", key, lease.OpInspect)

@@ -110,18 +110,6 @@ func target(t *testing.T, p Policy) time.Duration {
 	return d
 }
 
-// slow returns w's run, of which each takes a time of a synctest bubble's clock.
-func slow(w *world, each func(s sim.Scenario) time.Duration) Run {
-	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-		select {
-		case <-time.After(each(s)):
-			return w.run(ctx, s)
-		case <-ctx.Done():
-			return sim.Report{}, sim.ErrInterrupted
-		}
-	}
-}
-
 // rising returns a world in which calls fall with the target and f gives the false rejects for it, in
 // milliseconds.
 func rising(f func(ms float64) float64) func(sim.Scenario) truth {

@@ -312,7 +312,8 @@ func (p *planning) miss(best *trial, stress string) error {
 	if stress != "" {
 		return fmt.Errorf("%w under stress (%s)", ErrInfeasible, stress)
 	}
-	worst := slices.MinFunc(p.plan.Miss.Closest.Margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
+	margins := p.plan.Miss.Closest.Margins
+	worst := slices.MinFunc(margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
 	return fmt.Errorf("%w: the closest has %s of %s, must have %s", ErrInfeasible,
 		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }

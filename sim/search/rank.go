@@ -16,8 +16,6 @@ const (
 	// alike is how near the calls of a policy are to the fewest when a user would not care: then the
 	// simpler one is chosen. Luck changes calls by as much.
 	alike = 0.02
-	// nearly is the part of what a target tolerates by which a trial hardly misses it.
-	nearly = 0.1
 	// apart is the factor by which two trade-offs differ at least, and tradeOffsMax how many a plan
 	// lists at most.
 	apart        = 10.0 / 9
@@ -126,7 +124,9 @@ func traded(targets []Threshold) (all []Threshold) {
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
 		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
-			slices.ContainsFunc(trials, func(o *trial) bool { return o.calls() < t.calls() && o.accuracy() >= t.accuracy() })
+			slices.ContainsFunc(trials, func(o *trial) bool {
+				return o.calls() < t.calls() && o.accuracy() >= t.accuracy()
+			})
 	})
 	slices.SortStableFunc(front, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
 	switch {
@@ -237,8 +237,11 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 
 // graded returns the trial's margins for the report.
 func (t *trial) graded() Grade {
-	g := Grade{Meets: t.meets(pessimistic) && !t.unsettled, Undecided: t.unsettled || t.scenario.Stationary() && t.open(),
-		Figures: t.report.Figures}
+	g := Grade{
+		Meets:     t.meets(pessimistic) && !t.unsettled,
+		Undecided: t.unsettled || t.scenario.Stationary() && t.open(),
+		Figures:   t.report.Figures,
+	}
 	for _, x := range t.targets {
 		m := Margin{Threshold: x, Value: x.value(t.report, pessimistic), Margin: x.margin(t.report, pessimistic)}
 		if m.Meets = m.Margin >= 0; math.IsInf(m.Margin, 1) {

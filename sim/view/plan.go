@@ -154,12 +154,13 @@ func (v planView) overLoad() Section {
 		wrongly.add(s.Load, 100*f.FalseRejectRatio.Mean)
 		own := s.Description == "the scenario's"
 		t.Add(Number(math.Round(s.Load*1000)/1000)+either(own, " ("+s.Description+")", ""),
-			Mean("calls_per_s", f.CallsPerS), Percent(math.Round(part*1000)/1000), Mean("false_reject_ratio", f.FalseRejectRatio),
+			Mean("calls_per_s", f.CallsPerS), Percent(math.Round(part*1000)/1000),
+			Mean("false_reject_ratio", f.FalseRejectRatio),
 			judged(s.Grade)+either(s.Must, " (must)", "")+either(limits(f), "", "; nothing has to be denied"))
 	}
 	s := Section{Title: "Over load", Table: &t, Text: []string{"The chosen policy with more and with less load: how " +
-		"many times its limit the most popular key is asked for. Denied: tokens denied, rightly or not, as a share of " +
-		"those asked for."}}
+		"many times its limit the most popular key is asked for. Denied: tokens denied, rightly or not, as a share " +
+		"of those asked for."}}
 	x := Axis{Label: "times the limit"}
 	s.Charts = []Chart{
 		{Title: "How many lease calls does the fleet make each second?", X: x, Y: Axis{Unit: "calls/s", FromZero: true},

@@ -23,8 +23,8 @@ func (v planView) judge(d *Document) {
 			d.say(Bad, "The most popular key is asked for %.3g times its limit: is that the load to plan for?", v.Load)
 		}
 		if f := &v.Chosen.Figures; f.Offered.Mean > 0 && !limits(f) {
-			d.say(Neutral, "One central bucket denies nothing at this load, so these rejects say nothing about a higher "+
-				"one: see the figures over load.")
+			d.say(Neutral, "One central bucket denies nothing at this load, so these rejects say nothing about a "+
+				"higher one: see the figures over load.")
 		}
 		saturation(d, &v.Chosen.Figures)
 		d.say(Neutral, "%s", v.needs())
@@ -138,8 +138,9 @@ func (v planView) needs() string {
 	cpu, most := v.Chosen.Figures.RedisCPU.High, Percent(search.BusyMost)
 	text := fmt.Sprintf("The busiest shard of Redis spends up to %.2g cores on them.", cpu)
 	if cpu > search.BusyMost {
-		text += fmt.Sprintf(" That is too much (above %s): try more shards (leasesim sweep --vary redis.shards=1,2,4,8), "+
-			"or plan with --redis-cpu %s.", most, strings.ReplaceAll(most, " ", ""))
+		text += fmt.Sprintf(" That is too much (above %s): try more shards "+
+			"(leasesim sweep --vary redis.shards=1,2,4,8), or plan with --redis-cpu %s.",
+			most, strings.ReplaceAll(most, " ", ""))
 	}
 	return text
 }

@@ -199,5 +199,6 @@ func (f *shared) rerun(s sim.Scenario, c *search.Candidate) string {
 	for _, set := range append(sets, fmt.Sprintf("warmup=%vs", c.WarmupS)) {
 		words = append(words, "\\\n  --set", quoted(set))
 	}
-	return strings.Join(append(words, fmt.Sprintf("\\\n  --duration %vs --seed %d --reps %d", c.DurationS, c.Seed, c.Reps)), " ")
+	run := fmt.Sprintf("\\\n  --duration %vs --seed %d --reps %d", c.DurationS, c.Seed, c.Reps)
+	return strings.Join(append(words, run), " ")
 }
