@@ -138,7 +138,7 @@ func ExampleLimiter_Wait() {
 }
 
 // A wait that cannot end before its context's deadline fails at once and takes nothing.
-func ExampleLimiter_WaitN() {
+func ExampleKey_WaitN() {
 	l := limiter(hybrid.PerMinute(60))
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -414,7 +414,7 @@ func ExampleJoined_ReserveEach() {
 }
 
 // Reserve is for a cost that is known afterwards: take an estimate, then say what it was.
-func ExampleLimiter_Reserve() {
+func ExampleKey_Reserve() {
 	l := limiter(hybrid.PerHour(1000))
 	defer l.Close()
 	ctx := context.Background()
