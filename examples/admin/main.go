@@ -1,5 +1,6 @@
 // Command admin is a page on which an operator finds the busiest keys of a Limiter, looks at a key, blocks it,
-// and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the name of its Limiter:
+// and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the name of its
+// Limiter:
 //
 //	go run ./admin -name api
 //
