@@ -165,7 +165,7 @@ func (s Scenario) Settling() time.Duration {
 	}
 	tokens := s.hottest()
 	for _, l := range s.Limits {
-		stock := l.Rate() * line.Seconds()
+		stock := float64(l.Rate() * line.Seconds())
 		if !l.Windowed() {
 			stock += float64(l.Capacity())
 		}
@@ -180,7 +180,7 @@ func (s Scenario) Settling() time.Duration {
 func spends(stock, rate, tokens, cost float64) float64 {
 	away, walk := tokens-rate, stock*stock/(rate*cost)
 	if away > 0 {
-		late := 1 + 2*math.Sqrt(rate*cost/max(stock*away, 1e-9)) // two standard deviations
+		late := 1 + float64(2*math.Sqrt(rate*cost/max(stock*away, 1e-9))) // two standard deviations
 		return min(late*stock/away, walk)
 	}
 	return min(walk, rate*cost/(away*away))
@@ -243,7 +243,7 @@ func (s Scenario) asked() (requests, tokens float64) {
 		}
 		requests += perS
 		if perS > 0 {
-			tokens += perS * cost
+			tokens += float64(perS * cost)
 		}
 	}
 	for _, g := range s.Groups {
