@@ -59,6 +59,7 @@ func TestAPageCanBeRead(t *testing.T) {
 
 // TestAPageIsUsedByKeyboard on a telephone: from the first field to a plan.
 func TestAPageIsUsedByKeyboard(t *testing.T) {
+	testkit.LongOnly(t) // TestAPageFollowsItsKnobs and the tests of the handlers hold in short runs
 	b := browser(t)
 	b.open(serve(t)+"?rate=200&burst=50&seconds=2", 390)
 	b.until(finished)

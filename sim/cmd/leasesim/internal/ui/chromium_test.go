@@ -152,7 +152,7 @@ func (b *tab) eval(expression string) string {
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	for from := time.Now(); b.eval(expression) != "true"; time.Sleep(20 * time.Millisecond) {
-		testkit.Must(b.t, time.Since(from) < time.Minute, "not within a minute: %s\nthe page has\n%s\nthe console has\n%s",
+		testkit.Must(b.t, time.Since(from) < 5*time.Minute, "not within five minutes: %s\nthe page has\n%s\nthe console has\n%s",
 			expression, b.eval(`document.body?.innerText ?? ''`), b.console())
 	}
 }
