@@ -57,7 +57,8 @@ type Config struct {
 	// wins at once. Under equal ones, 0 as a rule, the limits of a deploy or of a rollback are in
 	// force two TTLs after the last process that was started with the others has called. A limit that
 	// is new then starts used up, since it could come and go; with a higher Version it starts full. So
-	// raise Version to add a quota to a fleet at work.
+	// raise Version to add a quota to a fleet at work. A higher Version also ends all that SetLimits has set,
+	// blocks included.
 	Version int64
 	Policy  lease.Policy // tunes leasing
 	Scope   Scope        // whether all processes share a key's bucket, the default, or each has its own

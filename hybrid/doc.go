@@ -26,22 +26,23 @@
 // To decide on a request:
 //
 //   - Allow, in most places: true or false now. AllowN where a request costs more than one token.
-//   - TryAllow where even the one lease call that Allow may wait for is too much.
+//   - Key.TryAllow where even the one lease call that Allow may wait for is too much.
 //   - Take where the caller wants a context, or the reasons: how much is left, when to retry.
-//     TakeUpTo for a batch that may be smaller.
-//   - Wait and WaitN for work that should be done later rather than not at all.
+//     Key.TakeUpTo for a batch that may be smaller.
+//   - Wait and Key.WaitN for work that should be done later rather than not at all.
 //   - Key(name) once and its methods after that, where the same key is used again and again, and Key.Class
 //     where it matters less than others. KeyWithLimits(name, limits...) where the limits come with the request.
 //
 // To look and to change: Peek, Levels and Stats take nothing. Refund gives back what was admitted and then
 // did not happen. SetLimits changes the limits of a key for the whole fleet, ClearLimits takes that back,
-// Reset makes the key's bucket a new one, and ReplaceLimits does both. Refresh asks Config.LimitsFor
-// again. Shutdown gives back what the process holds before it ends; Close does not, and needs no store.
+// Reset makes the key's bucket a new one, and ReplaceLimits is SetLimits and Reset in one. Refresh asks
+// Config.LimitsFor again. Shutdown gives back what the process holds before it ends; Close does not, and
+// needs no store.
 //
 // Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
 // a request is admitted where all of them have room, and otherwise takes from none.
 //
-// Reserve is Take for what costs an unknown amount: it takes an estimate, and Settle says later
+// Key.Reserve is Take for what costs an unknown amount: it takes an estimate, and Settle says later
 // what it was, or Cancel that it did not happen. It is not the Reserve of golang.org/x/time/rate,
 // which promises tokens of the future: a process cannot promise what the bucket has not leased to
 // it, so a caller that would come later uses Wait.

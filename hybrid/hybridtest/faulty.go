@@ -28,8 +28,8 @@ var (
 // Away makes every call fail at once from now on, as if connections were refused.
 func (s *FaultyStore) Away() { s.set(true, 0) }
 
-// Slow makes every call take longer by late from now on: it is made, and its answer comes late. With a late above
-// hybrid.Config.CallTimeout the store counts as away.
+// Slow makes every call take longer by late from now on: it is made, and its answer comes late. If late
+// exceeds hybrid.Config.CallTimeout, the store counts as away.
 func (s *FaultyStore) Slow(late time.Duration) { s.set(false, late) }
 
 // Back ends Away and Slow.
