@@ -38,15 +38,15 @@ type Config struct {
 	Name string
 	// Limits, at most 4, apply to every key; all must have room, and one call leases from all.
 	Limits []Limit
-	// LimitsFor, if set, returns the limits of one key; nil means Limits. It is called when a key is used that
-	// was not used for a TTL or longer, on the goroutine of the request, which it may block. Its context is that
-	// of the request, or, for Allow and the like, one that ends after CallTimeout. Where several such requests
-	// come at once, one answer is used. Refresh calls it again; KeyWithLimits takes its place.
+	// LimitsFor, if set, returns the limits of one key; nil means Limits. It is called when a key is used
+	// that was not used for a TTL or longer, on the goroutine of the request, which it may block. Its context
+	// is that of the request, or, for Allow and the like, one that ends after CallTimeout. Where several such
+	// requests come at once, one answer is used. Refresh calls it again; KeyWithLimits takes its place.
 	//
 	// After an error, a database that is down say, the limits in force stay: those of the key's bucket, or
-	// Limits where the key has no bucket yet. Without either the requests for the key get the error. LimitsFor
-	// is called again after five seconds, while the key is in use. Log, Stats and Events tell of it as of a
-	// mistake.
+	// Limits where the key has no bucket yet. Without either the requests for the key get the error.
+	// LimitsFor is called again after five seconds, while the key is in use. Log, Stats and Events tell of it
+	// as of a mistake.
 	//
 	// An empty list, nil without Limits and limits that are not valid are a mistake: requests for
 	// the key get ErrInvalidConfig or false, which the log says once for a key, Stats.Misconfigured
@@ -195,8 +195,8 @@ type Events struct {
 	// crosses that share again meanwhile, another process may tell it too; if the reply is lost, none does.
 	// The key is as the request had it: httplimit.FirstOf begins it with a number and a colon.
 	NearlyUsed func(key string, limit Limit, share float64)
-	// Misconfigured runs when Config.LimitsFor returned an error or limits that cannot be used, on the goroutine
-	// of the request, which it may block.
+	// Misconfigured runs when Config.LimitsFor returned an error or limits that cannot be used, on the
+	// goroutine of the request, which it may block.
 	Misconfigured func(key string, err error)
 }
 

@@ -143,9 +143,9 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 }
 
 // giveBack gives n of the tokens back, as if they had not been asked for. name is the key's in m, as the user
-// gave it, and own the proposal of a KeyWithLimits, if the request came by one. They go to the pool they came from
-// or travel with the key's next call, also where the key has gone to rest or been in use again since. They
-// are burnt where the Limiter has closed or the key has left its table; Stats counts them then.
+// gave it, and own the proposal of a KeyWithLimits, if the request came by one. They go to the pool they came
+// from or travel with the key's next call, also where the key has gone to rest or been in use again since.
+// They are burnt where the Limiter has closed or the key has left its table; Stats counts them then.
 func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	if n <= 0 || h.n == 0 {
 		return

@@ -56,12 +56,12 @@
 //
 // # From redis_rate
 //
-// Its Allow(ctx, key, limit) is KeyWithLimits(key, limit).Take(ctx, 1), AllowN is Take, AllowAtMost is TakeUpTo,
-// and Reset is Reset; Result.Allowed is Taken, and a RetryAfter of -1 is 0. These differ: other limits for a
-// key are in force about a second after the last request with the old ones (SetLimits: at once), and more
-// than the burst is ErrExceedsBurst. While Redis is away there is no error but Policy.Fallback decides, so
-// Result.Source is SourceFallback. Remaining leaves out what other processes hold. The buckets of redis_rate
-// are not taken over. docs/from-redis_rate.md has more.
+// Its Allow(ctx, key, limit) is KeyWithLimits(key, limit).Take(ctx, 1), AllowN is Take, AllowAtMost is
+// TakeUpTo, and Reset is Reset; Result.Allowed is Taken, and a RetryAfter of -1 is 0. These differ: other
+// limits for a key are in force about a second after the last request with the old ones (SetLimits: at once),
+// and more than the burst is ErrExceedsBurst. While Redis is away there is no error but Policy.Fallback
+// decides, so Result.Source is SourceFallback. Remaining leaves out what other processes hold. The buckets of
+// redis_rate are not taken over. docs/from-redis_rate.md has more.
 //
 // CONTRIBUTING.md follows a request through this package.
 package hybrid

@@ -114,15 +114,16 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.first.peek(ctx, key, nil)
 }
 
-// Refresh asks Config.LimitsFor again for the limits of these keys, or of every key in use where none is given.
-// A key that this process does not use now is asked for with its next use. The new limits are proposed to the
-// bucket from the next call on. Under an equal Config.Version the bucket takes them over when no process has
-// proposed the old limits for two TTLs, so every process of the fleet must refresh; SetLimits is for a change
-// that one process orders for all. A key with a KeyWithLimits keeps the limits that were given. LimitsFor gets
-// ctx. Of a key longer than lease.KeyMax this process keeps only a hash: name it.
+// Refresh asks Config.LimitsFor again for the limits of these keys, or of every key in use where none is
+// given. A key that this process does not use now is asked for with its next use. The new limits are proposed
+// to the bucket from the next call on. Under an equal Config.Version the bucket takes them over when no
+// process has proposed the old limits for two TTLs, so every process of the fleet must refresh; SetLimits is
+// for a change that one process orders for all. A key with a KeyWithLimits keeps the limits that were given.
+// LimitsFor gets ctx. Of a key longer than lease.KeyMax this process keeps only a hash: name it.
 //
 // Where LimitsFor fails or gives limits that cannot be used, the old ones stay, and Refresh returns the error
-// of one key, with their number. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty key.
+// of one key, with their number. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty
+// key.
 func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	switch {
 	case !l.open():
@@ -173,24 +174,24 @@ func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet. This process
 // gives back what it holds first, and follows before SetLimits returns: a request that begins later is
 // decided by the new limits, and one that waits goes on waiting, unless a grant of before has its tokens. The
-// others follow within a TTL. Tokens that were used stay used (ReplaceLimits drops that), and equal limits go on
-// wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. A token bucket goes
-// on with the level of the one that it replaces, as far as its burst goes, and a window with the count of one
-// of its kind, length and offset. Another limit is new, and starts full. Unlimited and Blocked suspend the
-// limits: the ones that come after them go on with those of before.
+// others follow within a TTL. Tokens that were used stay used (ReplaceLimits drops that), and equal limits go
+// on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. A token bucket
+// goes on with the level of the one that it replaces, as far as its burst goes, and a window with the count
+// of one of its kind, length and offset. Another limit is new, and starts full. Unlimited and Blocked suspend
+// the limits: the ones that come after them go on with those of before.
 //
-// They win over Config.Limits, LimitsFor and KeyWithLimits until a process comes with a higher Config.Version, and
-// are remembered for 30 days after the last use: from then on a change of this key goes through SetLimits, until
-// ClearLimits takes them back. Errors are those of Peek, or wrap ErrInvalidConfig.
+// They win over Config.Limits, LimitsFor and KeyWithLimits until a process comes with a higher
+// Config.Version, and are remembered for 30 days after the last use: from then on a change of this key goes
+// through SetLimits, until ClearLimits takes them back. Errors are those of Peek, or wrap ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
 }
 
 // ClearLimits takes back what SetLimits or ReplaceLimits set for key: what this process proposes, from
-// Config.Limits or LimitsFor, is in force for the whole fleet again, as if it had been set. From then on a deploy
-// or Refresh changes the limits as before SetLimits. It changes nothing where no limits are set. Errors are those
-// of SetLimits, or that of LimitsFor.
+// Config.Limits or LimitsFor, is in force for the whole fleet again, as if it had been set. From then on a
+// deploy or Refresh changes the limits as before SetLimits. It changes nothing where no limits are set.
+// Errors are those of SetLimits, or that of LimitsFor.
 func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err

@@ -401,8 +401,8 @@ func (m *member) cachedLimits(key string) []Limit {
 	return nil
 }
 
-// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWithLimits, if the
-// request came by one.
+// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWithLimits, if
+// the request came by one.
 func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
 	if n < 0 || key == "" || !m.open() {
 		m.observer.invalid.Add(1)
@@ -586,8 +586,8 @@ func (g *group) follow(key string, st lease.State) {
 	}
 }
 
-// inspect returns the state of key's bucket, or that of a new one where there is none, and the tokens that this
-// process holds. own is the proposal of a KeyWithLimits, if the request came by one.
+// inspect returns the state of key's bucket, or that of a new one where there is none, and the tokens that
+// this process holds. own is the proposal of a KeyWithLimits, if the request came by one.
 func (m *member) inspect(
 	ctx context.Context, what, key string, own *proposal,
 ) (st lease.State, held int64, err error) {

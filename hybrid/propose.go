@@ -91,9 +91,9 @@ func (p *proposer) share(c lease.Config) *lease.Config {
 // limitsRetry is how long after an error of LimitsFor it is asked again for a key in use.
 const limitsRetry = 5 * time.Second
 
-// ofNew is of for a key that comes into use by a request with ctx, or with nil where it has none. Where LimitsFor
-// fails, it is the configuration of the key's bucket, or of Config where the key has no bucket, and LimitsFor is
-// asked again later.
+// ofNew is of for a key that comes into use by a request with ctx, or with nil where it has none. Where
+// LimitsFor fails, it is the configuration of the key's bucket, or of Config where the key has no bucket, and
+// LimitsFor is asked again later.
 func (p *proposer) ofNew(ctx context.Context, key string) (lease.Config, error) {
 	ctx, end := p.bounded(ctx)
 	defer end()

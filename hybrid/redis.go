@@ -13,8 +13,8 @@ import (
 // with defaults for everything else; for a Policy, Events or limits by key use New. It is New with a
 // redisbucket.Store and a Config that has Name and Limits. It does no I/O, so it works while Redis is down; a
 // Ping before the first request has its connection open in time. Errors wrap ErrInvalidConfig and name every
-// violation. One client may have many Limiters. Where each request brings its limits (KeyWithLimits), give Blocked:
-// a key without limits of its own then has nothing.
+// violation. One client may have many Limiters. Where each request brings its limits (KeyWithLimits), give
+// Blocked: a key without limits of its own then has nothing.
 //
 // The name keeps the Limiters of one client apart: user 17 of "login" and user 17 of "api" have a bucket
 // each. It may be empty where there is one Limiter; see Config.Name. A second one of the same client and name

@@ -8,10 +8,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 )
 
-// Allow takes one token of key and reports whether there was one. It may wait, unlike rate.Limiter.Allow: where
-// this process holds nothing and the bucket is not known to be empty, it waits for one lease call, at most
-// Config.CallTimeout. Key.TryAllow never waits. On a warm key Allow costs about one atomic instruction. It is
-// false for a closed Limiter and for an empty key.
+// Allow takes one token of key and reports whether there was one. It may wait, unlike rate.Limiter.Allow:
+// where this process holds nothing and the bucket is not known to be empty, it waits for one lease call, at
+// most Config.CallTimeout. Key.TryAllow never waits. On a warm key Allow costs about one atomic instruction.
+// It is false for a closed Limiter and for an empty key.
 func (l *Limiter) Allow(key string) bool {
 	m := l.first
 	p := m.keys.locate(key)
@@ -79,14 +79,14 @@ func (l *Limiter) key(m *member, name string, own *proposal) *Key {
 	return &Key{l: l, m: m, name: name, own: own, strict: l.cfg.Policy.StrictExpiry, watched: l.cfg.watched()}
 }
 
-// KeyWithLimits is Key with limits for the key, for callers that already know them. They take the place of those of
-// LimitsFor or Limits from the first request that comes by this handle, and whenever the key comes back into
-// use by it. They are a proposal (see Refresh): where the bucket has other limits, it takes these over when
-// no process and no other handle has proposed the others for two TTLs, about a second by default. Until then
-// the others hold, which Events.Conflict and the log say with the next call. SetLimits is for a plan that is
-// to hold at once, and for all. A handle for each request is fine: it is registered nowhere. Two limits for
-// different work of one customer are two keys, as those of one key contradict each other for as long as both
-// are used.
+// KeyWithLimits is Key with limits for the key, for callers that already know them. They take the place of
+// those of LimitsFor or Limits from the first request that comes by this handle, and whenever the key comes
+// back into use by it. They are a proposal (see Refresh): where the bucket has other limits, it takes these
+// over when no process and no other handle has proposed the others for two TTLs, about a second by default.
+// Until then the others hold, which Events.Conflict and the log say with the next call. SetLimits is for a
+// plan that is to hold at once, and for all. A handle for each request is fine: it is registered nowhere. Two
+// limits for different work of one customer are two keys, as those of one key contradict each other for as
+// long as both are used.
 //
 // With limits that cannot be used, or none, every request by this handle gets ErrInvalidConfig or false.
 func (l *Limiter) KeyWithLimits(name string, limits ...Limit) *Key {
@@ -164,8 +164,8 @@ func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
 	return k.m.take(ctx, k.request(k.e.Load(), n, protocol.OneCall))
 }
 
-// TakeUpTo takes as many tokens as there are, at most n and at most the burst, for work in batches that may be
-// smaller. Result.Taken says how many, and OK that there was one, or that n is 0. Otherwise it is Take.
+// TakeUpTo takes as many tokens as there are, at most n and at most the burst, for work in batches that may
+// be smaller. Result.Taken says how many, and OK that there was one, or that n is 0. Otherwise it is Take.
 func (k *Key) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	return k.m.take(ctx, k.request(k.e.Load(), n, protocol.UpTo))
 }

@@ -17,8 +17,8 @@ const LimitsMax = 4
 var ErrInvalidConfig = errors.New("lease: invalid configuration")
 
 // Version orders configurations: the one with the higher Deploy wins, then the one with the higher Revision.
-// Deploy comes with the program (hybrid.Config.Version). Revision counts changes made at run time: it is odd while
-// limits are set, and even once they are cleared.
+// Deploy comes with the program (hybrid.Config.Version). Revision counts changes made at run time: it is odd
+// while limits are set, and even once they are cleared.
 type Version struct {
 	Deploy   int64
 	Revision int64
@@ -296,8 +296,8 @@ const (
 	OpReset
 	// OpReplace is OpSet followed by OpReset: no earlier use counts any more.
 	OpReplace
-	// OpClear takes limits back that were set: it stores Config.Limits, those that the program proposes, with the
-	// next even revision. It changes nothing where none are set.
+	// OpClear takes limits back that were set: it stores Config.Limits, those that the program proposes, with
+	// the next even revision. It changes nothing where none are set.
 	OpClear
 )
 

@@ -24,8 +24,8 @@ var (
 	ErrKey = errors.New("lease: only this key is affected")
 )
 
-// Store keeps buckets: redisbucket.Store for a fleet, memory.Store for one process and for tests. Goroutines may
-// share it. hybrid/hybridtest.CheckStore checks this contract:
+// Store keeps buckets: redisbucket.Store for a fleet, memory.Store for one process and for tests. Goroutines
+// may share it. hybrid/hybridtest.CheckStore checks this contract:
 //
 //   - The answer to a call is the one that docs/protocol.md specifies, at one moment of the store's clock, which
 //     Grant.ServerTime tells. Calls for one key are made one after the other, in any order.
@@ -39,18 +39,19 @@ var (
 // Pinger, Router and Identifier are optional interfaces of a Store. A Store that wraps another one implements
 // them too, and passes them on.
 type Store interface {
-	// Exchange makes calls and fills Grant or Err of each. It calls done once for each group of calls, such as
-	// those for one Redis node, as soon as they are answered or ctx has ended, on any goroutine. Each call is in
-	// one group. Exchange returns after the last done, maybe much later if ctx has ended.
+	// Exchange makes calls and fills Grant or Err of each. It calls done once for each group of calls, such
+	// as those for one Redis node, as soon as they are answered or ctx has ended, on any goroutine. Each call
+	// is in one group. Exchange returns after the last done, maybe much later if ctx has ended.
 	Exchange(ctx context.Context, calls []*Call, done func([]*Call))
-	// Configure executes op on the bucket of key. A c that is to be stored and is invalid changes nothing, and
-	// the error wraps ErrInvalidConfig.
+	// Configure executes op on the bucket of key. A c that is to be stored and is invalid changes nothing,
+	// and the error wraps ErrInvalidConfig.
 	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
 }
 
 // Pinger is an optional interface of a Store whose first call takes longer than later calls.
 type Pinger interface {
-	// Ping opens connections and prepares the server for calls, or returns why it cannot. It creates no bucket.
+	// Ping opens connections and prepares the server for calls, or returns why it cannot. It creates no
+	// bucket.
 	Ping(ctx context.Context) error
 }
 
@@ -66,9 +67,9 @@ type Router interface {
 
 // Identifier is an optional interface of a Store that may have the same buckets as another Store.
 type Identifier interface {
-	// Identity returns a comparable value, which is equal for Stores with the same buckets. hybrid.New refuses two
-	// Limiters of one Identity and Name whose settings contradict each other. A Store without it is its own
-	// Identity.
+	// Identity returns a comparable value, which is equal for Stores with the same buckets. hybrid.New
+	// refuses two Limiters of one Identity and Name whose settings contradict each other. A Store without it
+	// is its own Identity.
 	Identity() any
 }
 

@@ -78,7 +78,8 @@ func drawn(b *testing.B, s *Store, keys int) func() {
 // BenchmarkScriptServerTime compares what one lease call and one draw cost the server with what one
 // admitted call of redis_rate costs it, as the same server counts all in turns of 500 calls. It takes
 // the median of the turns, so that short bursts of other load do not show. A lease call stands for about a
-// hundred decisions. A draw stands for one, like a call of redis_rate, which takes 1,000 keys in turn for it too.
+// hundred decisions. A draw stands for one, like a call of redis_rate, which takes 1,000 keys in turn for it
+// too.
 //
 //	go test ./redisbucket -run '^$' -bench ScriptServerTime -benchtime 40000x -count 5
 func BenchmarkScriptServerTime(b *testing.B) { serverTime(b, 0) }

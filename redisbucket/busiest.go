@@ -39,8 +39,8 @@ type BusiestOptions struct {
 	// KeysPerSecond is the max number of Redis keys to look at per second, those of other programs included.
 	// 0 means 50,000; a negative number means no limit.
 	KeysPerSecond int
-	// KeysMax is the max number of buckets to count. Busiest keeps the name and about 130 bytes of each. 0 means
-	// 1,000,000.
+	// KeysMax is the max number of buckets to count. Busiest keeps the name and about 130 bytes of each. 0
+	// means 1,000,000.
 	KeysMax int
 }
 
@@ -55,8 +55,8 @@ type Busiest struct {
 // KeyUse describes the use of one key between two readings.
 type KeyUse struct {
 	Key string // or its hash, see lease.ShortKey
-	// New says that the bucket has only one reading, since it was made or lost calls between the two. Its rates
-	// are 0.
+	// New says that the bucket has only one reading, since it was made or lost calls between the two. Its
+	// rates are 0.
 	New    bool
 	Limits []lease.Limit // in force; nil where the bucket has been forgotten since
 	Levels []int64       // tokens in the bucket, of each of Limits; below 0 where a charge is owed
@@ -67,7 +67,8 @@ type KeyUse struct {
 	Waiting       int64   // tokens for which requests wait
 }
 
-// Busiest reads the counters of all buckets twice, and returns the keys that did most between the two readings.
+// Busiest reads the counters of all buckets twice, and returns the keys that did most between the two
+// readings.
 //
 // Each reading looks at all keys of the server, by SCAN, and sends one GETRANGE of 79 bytes per bucket and
 // per lease, 512 in a pipeline. The keys returned cost one GET each. A million keys take 20 seconds
@@ -188,7 +189,8 @@ func (u *uses) top(by Order, n int) []KeyUse {
 	return slices.Clone(all[:min(n, len(all))])
 }
 
-// levels reads the limits and the levels of keys, in one round trip. It leaves out a key whose bucket has gone.
+// levels reads the limits and the levels of keys, in one round trip. It leaves out a key whose bucket has
+// gone.
 func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 	texts := make([]*redis.StringCmd, len(keys))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -226,8 +228,8 @@ type reading struct {
 	err error // the text is no bucket of this version
 }
 
-// walk reads the counters of all buckets and calls each with them. It sends commands that read a few keys each
-// (SCAN, GETRANGE, TIME). It may report a key twice, and may miss a key that comes or goes meanwhile.
+// walk reads the counters of all buckets and calls each with them. It sends commands that read a few keys
+// each (SCAN, GETRANGE, TIME). It may report a key twice, and may miss a key that comes or goes meanwhile.
 type walk struct {
 	*Store
 	of        string // prefix of the keys
@@ -333,7 +335,8 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 	return nil
 }
 
-// readSize is how many bytes of a value a walk reads: the counters of a bucket, or a record and the byte after it.
+// readSize is how many bytes of a value a walk reads: the counters of a bucket, or a record and the byte
+// after it.
 const readSize = layoutMark + recordSize + 1
 
 // parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the

@@ -83,7 +83,8 @@ func TestAWalkReadsEveryBucketAndEveryLease(t *testing.T) {
 	})
 }
 
-// TestBusiestReturnsTheKeysThatAreUsedMeanwhile on a server with other keys, and with a value that is no bucket.
+// TestBusiestReturnsTheKeysThatAreUsedMeanwhile on a server with other keys, and with a value that is no
+// bucket.
 func TestBusiestReturnsTheKeysThatAreUsedMeanwhile(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
 		for i := range 30 {

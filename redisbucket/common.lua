@@ -4,8 +4,9 @@
 -- Go joins the files into one script: sliding.lua, calendar.lua, window.lua, bucket.lua and common.lua
 -- (functions), open.lua (reads the bucket), change.lua (lost state, limits that change, T), lease.lua or
 -- configure.lua, and close.lua (writes). draw.lua comes before lease.lua, and alone in draws.lua. Local variables
--- of the one chunk hold the bucket's state. Redis runs all of it for every call: a function costs its creation and
--- each name of another that it uses, a table its fields, a text its bytes, a number that becomes text its formatting.
+-- of the one chunk hold the bucket's state. Redis runs all of it for every call: a function costs its
+-- creation and each name of another that it uses, a table its fields, a text its bytes, a number that becomes
+-- text its formatting.
 --
 -- KEYS[1]  the bucket, a string: 'y'; a byte, the layout's number and 8 times the form; and integers without a
 --          sign, with the bytes of each. The form is one less than the number of limits, and more for each part
@@ -47,8 +48,8 @@
 if redis.replicate_commands then redis.replicate_commands() end
 
 -- encode and decode are struct.pack and struct.unpack for '<', then 'd' (a double), 'I7' (a whole number of 7
--- bytes), and at the end 'c0' (a text). A server without struct (miniredis), or with one that cuts whole numbers to
--- 32 bits, gets the same bytes from Lua, slowly.
+-- bytes), and at the end 'c0' (a text). A server without struct (miniredis), or with one that cuts whole
+-- numbers to 32 bits, gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
 if not struct or struct.unpack('<I7', '\0\0\0\0\0\0\1') ~= 2^48 then
   struct = {}
@@ -162,8 +163,8 @@ local function parse(text, struct, windowRules)
 end
 
 -- remember returns the time until which the bucket must be kept (section 6.14); the longest time that a lease
--- may still last, at least a T; and whether anything is owed. A limit that takes 100 years to fill starts empty,
--- so it may be forgotten. Without a ring there are no leases.
+-- may still last, at least a T; and whether anything is owed. A limit that takes 100 years to fill starts
+-- empty, so it may be forgotten. Without a ring there are no leases.
 local function remember(c, keep, now, ttl, frost, base, width, ring)
   local longest, owes = 0, false
   for k = 1, c.n do

@@ -1,5 +1,6 @@
 -- configure.lua: inspect, set, reset, replace or clear one bucket (docs/protocol.md section 6.15).
--- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, reset, replace or clear.
+-- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, reset, replace or
+-- clear.
 --
 -- Reply, a flat array:
 --   {'ok', exists, changed, ledger, activeWeight, epoch, counter, spent, denied, clock, ttl,

@@ -1,9 +1,9 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server,
 // Sentinel or a cluster.
 //
-// Most callers need only New, and pass its result to hybrid.New. Inspect, Look and Busiest are for operators and
-// tools. The client's timeouts, TLS and users apply. Its retries do not, because a lease call that is sent
-// twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
+// Most callers need only New, and pass its result to hybrid.New. Inspect, Look and Busiest are for operators
+// and tools. The client's timeouts, TLS and users apply. Its retries do not, because a lease call that is
+// sent twice would draw twice. The package needs Redis 4.0 or later, or Valkey.
 //
 // Set the client's DialTimeout and ReadTimeout to about 500 ms. With the defaults of go-redis, 5 s, a hanging
 // server blocks a connection for 5 s, and a cluster client finds the successor of a hanging master 5 s later.

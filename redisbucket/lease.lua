@@ -42,9 +42,9 @@ counter = counter + 1
 
 local windows, switch = c.windows, c.switch
 
--- pace returns the Target in force for this holder; the time to wait after a short grant, 0 if that is at most
--- the configured Target; and whether the budget wants fewer calls than one in that time (section 7.8). Go puts
--- numbers in place of the names.
+-- pace returns the Target in force for this holder; the time to wait after a short grant, 0 if that is at
+-- most the configured Target; and whether the budget wants fewer calls than one in that time (section 7.8).
+-- Go puts numbers in place of the names.
 local function pace(c, active, weight, ttl)
   local target, fills, calls, n = c.target, c.fills, c.calls, active > weight and active / weight or 1
   local spacing, easy = n * 1000000 / (calls > 0 and calls or callBudget), 0
@@ -63,9 +63,9 @@ local function pace(c, active, weight, ttl)
   return longer > target and longer or target, pause > target and pause or 0, spacing > target
 end
 
--- binding returns, of the limit with the fewest tokens for a caller with this headroom: these, the burst without
--- that, the rate, and whether it is a window; and what the sharing steers by: the level that the caller sees, or
--- the tightest itself if it sees nothing.
+-- binding returns, of the limit with the fewest tokens for a caller with this headroom: these, the burst
+-- without that, the rate, and whether it is a window; and what the sharing steers by: the level that the
+-- caller sees, or the tightest itself if it sees nothing.
 local function binding(c, headroom)
   local level, burst, speed, window, steer
   for k = 1, c.n do

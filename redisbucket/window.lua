@@ -9,9 +9,9 @@
 --   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
 --   6     late: the tokens that come back, debt and charge
 
--- rulesOf returns the table of these functions, for a configuration with windows. Go puts it and the kinds into
--- windowRules, so that other calls pay for one function. All times in arguments except clock are running time;
--- ledger is in tokens.
+-- rulesOf returns the table of these functions, for a configuration with windows. Go puts it and the kinds
+-- into windowRules, so that other calls pay for one function. All times in arguments except clock are running
+-- time; ledger is in tokens.
 local function rulesOf(kinds)
   local rules, floor, max, min = {}, math.floor, math.max, math.min
 

@@ -125,8 +125,8 @@ func chromium(t *testing.T, url string) string {
 	return html.UnescapeString(string(out))
 }
 
-// TestABrowserChangesAKey: a click on Block in a real browser blocks the key, the tables follow what the service
-// uses, and a form on another site changes nothing.
+// TestABrowserChangesAKey: a click on Block in a real browser blocks the key, the tables follow what the
+// service uses, and a form on another site changes nothing.
 func TestABrowserChangesAKey(t *testing.T) {
 	h, served := start(t)
 	testkit.Must(t, served.Allow("ann") && served.Allow("bob"), "a request is denied")

@@ -1,11 +1,11 @@
-// Command admin is a page on which an operator finds the busiest keys of a Limiter, looks at a key, blocks it,
-// and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the name of its
-// Limiter:
+// Command admin is a page on which an operator finds the busiest keys of a Limiter, looks at a key, blocks
+// it, and sets or resets its limits. Run it in the folder examples, with the Redis of the service and the
+// name of its Limiter:
 //
 //	go run ./admin -name api
 //
-// "Back to the program's limits" sets those of this program, so it must have the -limits, or the LimitsFor, of the
-// service.
+// "Back to the program's limits" sets those of this program, so it must have the -limits, or the LimitsFor,
+// of the service.
 //
 // The page knows no users, so it is served on a loopback address alone: reach it by "ssh -L". Pages of other
 // sites cannot use it: a POST must have its origin, a Host must be a loopback name, and no frame may show it.

@@ -1,6 +1,6 @@
 // Command redisrate is an HTTP service that was written with redis_rate and moved to yuzhi. A gateway sets
-// X-Plan-Limit of each request to the limit of the customer's plan, and KeyWithLimits takes it. Take replaces Allow
-// and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
+// X-Plan-Limit of each request to the limit of the customer's plan, and KeyWithLimits takes it. Take replaces
+// Allow and AllowN of redis_rate. TakeUpTo replaces AllowAtMost.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Command regions has one limit over two regions: the buckets are in region a, and region b is 80 ms away.
 // Both together admit no more than the limit. Below the limit only the first requests wait for a call,
-// because a process leases tokens for half a second. Run it in the folder examples, with a Redis; both regions
-// are in the same program, which delays their calls:
+// because a process leases tokens for half a second. Run it in the folder examples, with a Redis; both
+// regions are in the same program, which delays their calls:
 //
 //	go run ./regions
 //

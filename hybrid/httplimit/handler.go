@@ -283,10 +283,10 @@ func setRetry(fields http.Header, err error) {
 var plain = &handler{settings: newSettings(nil)}
 
 // WriteDenial answers a request as a Middleware without options does, in a handler that takes or reserves the
-// tokens itself. denied is the Result of a Reservation that is not OK, or that of Take. The answer is 429 with
-// RateLimit and Retry-After, or 503 if a fallback has denied. The text of the limit, such as "100/m", is its
-// name, and RateLimit-Policy is left out: the Result does not say what else limits the key. WriteError answers
-// an error of Reserve or Take.
+// tokens itself. denied is the Result of a Reservation that is not OK, or that of Take. The answer is 429
+// with RateLimit and Retry-After, or 503 if a fallback has denied. The text of the limit, such as "100/m", is
+// its name, and RateLimit-Policy is left out: the Result does not say what else limits the key. WriteError
+// answers an error of Reserve or Take.
 func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 	ps := &policies{}
 	if denied.Limit.Tokens > 0 {
@@ -300,8 +300,8 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, denied hybrid.Result) {
 }
 
 // WriteError answers an undecided request as a handler without OnError does, and returns false. An OnError
-// calls it for the errors that it leaves alone, and a handler for those of its own Reserve or Take. The status
-// is
+// calls it for the errors that it leaves alone, and a handler for those of its own Reserve or Take. The
+// status is
 //
 //   - 413 (Content Too Large) if err wraps hybrid.ErrExceedsBurst,
 //   - 411 (Length Required) if err wraps hybrid.ErrInvalidN and the length of the request is not known,

@@ -40,9 +40,9 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Pattern returns the pattern of http.ServeMux that the request matched. It limits the handlers of the mux, as
-// in mux.Handle("GET /orders", limit(orders)). Around the mux itself it is an error, as no pattern has matched
-// yet. The mux's own answers, 404 and 405, have no limit then.
+// Pattern returns the pattern of http.ServeMux that the request matched. It limits the handlers of the mux,
+// as in mux.Handle("GET /orders", limit(orders)). Around the mux itself it is an error, as no pattern has
+// matched yet. The mux's own answers, 404 and 405, have no limit then.
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", fmt.Errorf("%w: no http.ServeMux pattern has matched it", ErrNoKey)

@@ -1,5 +1,5 @@
-// Package hybridtest is for tests. FaultyStore is a lease.Store that fails on command, and CheckStore checks a
-// lease.Store.
+// Package hybridtest is for tests. FaultyStore is a lease.Store that fails on command, and CheckStore checks
+// a lease.Store.
 package hybridtest
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 // CheckStore fails t if a store does not keep the contract that the comment of lease.Store documents. open
-// returns a store without buckets; CheckStore calls it once for each subtest. It runs in real time, for about a
-// second with a local server, and outside a synctest bubble. A failure prints the seed of the random calls.
+// returns a store without buckets; CheckStore calls it once for each subtest. It runs in real time, for about
+// a second with a local server, and outside a synctest bubble. A failure prints the seed of the random calls.
 func CheckStore(t *testing.T, open func(t *testing.T) lease.Store) {
 	for _, part := range []struct {
 		name string
@@ -124,8 +124,8 @@ func (h *holder) next(rng *rand.Rand, c lease.Config) lease.Request {
 	return *r
 }
 
-// answersAgree makes random calls and compares each answer with that of protocol.Bucket, the specification in Go,
-// to the same call at the server's time that the answer has.
+// answersAgree makes random calls and compares each answer with that of protocol.Bucket, the specification in
+// Go, to the same call at the server's time that the answer has.
 func answersAgree(t *testing.T, s lease.Store) {
 	rng := testkit.Rand(t)
 	configs := []lease.Config{
@@ -259,7 +259,8 @@ func goroutinesShare(t *testing.T, s lease.Store) {
 	}
 }
 
-// contextsEnd: a call whose context has ended is granted, or fails with an error that says whether it was made.
+// contextsEnd: a call whose context has ended is granted, or fails with an error that says whether it was
+// made.
 func contextsEnd(t *testing.T, s lease.Store) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

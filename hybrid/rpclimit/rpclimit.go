@@ -21,9 +21,10 @@ type KeyFunc func(ctx context.Context) (string, error)
 // one address, and equal clients have equal keys in any spelling. Any other text is its own key.
 func AddressKey(address string) string { return admission.AddressKey(address) }
 
-// FirstOf returns the key of the first of keys that has one, such as a customer's, or else the peer's address.
-// It begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys never meets
-// another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends the search.
+// FirstOf returns the key of the first of keys that has one, such as a customer's, or else the peer's
+// address. It begins with the place of that KeyFunc and a colon, as "0:" or "1:", so that one kind of keys
+// never meets another. An empty key and an error that wraps ErrNoKey go on to the next; any other error ends
+// the search.
 //
 // A KeyFunc before the last one must return authenticated keys, and another error than ErrNoKey for a key
 // that it does not know: a client that may invent a key has a new bucket for each call. FirstOf panics

@@ -117,8 +117,9 @@ func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 // SetBurst afterwards. A sliding window or a calendar has one number of tokens for rate and burst: it gets
 // the rate times its length, at least 1.
 //
-// The new limit is stored with the bucket. It also wins over the limits of a process that starts later, until the
-// key has not been used for 30 days. hybrid.Limiter.ClearLimits gives the key back to the program's own limits.
+// The new limit is stored with the bucket. It also wins over the limits of a process that starts later, until
+// the key has not been used for 30 days. hybrid.Limiter.ClearLimits gives the key back to the program's own
+// limits.
 //
 // SetLimit cannot return an error. A failure, because the store is away or the rate is negative, is
 // logged (slog.Default).

@@ -12,8 +12,9 @@ var (
 	reports = map[string]func(key string){}
 )
 
-// BeforeReport returns a hybrid.Config.InstanceID. A Limiter with it calls f before it builds a lease call, on
-// the scheduler's goroutine or, for a key at rest, on that of its request. f may use TryAllow of the Limiter.
+// BeforeReport returns a hybrid.Config.InstanceID. A Limiter with it calls f before it builds a lease call,
+// on the scheduler's goroutine or, for a key at rest, on that of its request. f may use TryAllow of the
+// Limiter.
 func BeforeReport(f func(key string)) (instanceID string) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestTheAPIStaysSmall counts the exported names that a user of hybrid meets, those of its aliases included, and
-// what lease has beyond them for the author of a Store. Methods and fields count.
+// TestTheAPIStaysSmall counts the exported names that a user of hybrid meets, those of its aliases included,
+// and what lease has beyond them for the author of a Store. Methods and fields count.
 func TestTheAPIStaysSmall(t *testing.T) {
 	all, seen := exported(t), map[types.Type]bool{}
 	lookup := func(path string) (io.ReadCloser, error) { return os.Open(all[path].Export) }

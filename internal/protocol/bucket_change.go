@@ -154,9 +154,9 @@ func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 
-// Configure executes an operation other than a lease call when the server's clock says clock. OpSet, OpReplace
-// and OpClear use c. An operation that changes nothing, or fails with an error that wraps ErrInvalidConfig,
-// leaves no trace.
+// Configure executes an operation other than a lease call when the server's clock says clock. OpSet,
+// OpReplace and OpClear use c. An operation that changes nothing, or fails with an error that wraps
+// ErrInvalidConfig, leaves no trace.
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
 	b.settle(clock)

@@ -34,8 +34,8 @@ type kind interface {
 	// counts returns for how many more cells' time l counts a token that was used age microseconds ago. now
 	// is in microseconds, by the server's clock if isServer.
 	counts(l lease.Limit, now, age int64, isServer bool) (cells int64)
-	// usedAt returns the time, in microseconds, at which a local share of l charges the tokens that the bucket
-	// had not left at the time replied. The bucket has more after next.
+	// usedAt returns the time, in microseconds, at which a local share of l charges the tokens that the
+	// bucket had not left at the time replied. The bucket has more after next.
 	usedAt(l lease.Limit, replied int64, next time.Duration) int64
 }
 

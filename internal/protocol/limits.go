@@ -92,8 +92,8 @@ const (
 	targetMax = float64(lease.TTLMax / lease.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript puts these numbers in place of their names in lease.lua, which computes the Target in force as the
-// Go code does.
+// ForScript puts these numbers in place of their names in lease.lua, which computes the Target in force as
+// the Go code does.
 func ForScript() *strings.Replacer {
 	return strings.NewReplacer(
 		"callBudget", fmt.Sprint(new(lease.Config).CallBudget()), "easyCalls", fmt.Sprint(easyCalls),

@@ -12,9 +12,9 @@ import (
 )
 
 // Requests returns the requests that a process of s makes in its first replication, or all processes if the
-// number of the process is negative. s is valid. Requests that wait in line end a Deadline before the run does,
-// so that each is answered in it. The error wraps scenario.ErrInvalidScenario where requests depend on the
-// answers to others, and where groups ask with different verbs.
+// number of the process is negative. s is valid. Requests that wait in line end a Deadline before the run
+// does, so that each is answered in it. The error wraps scenario.ErrInvalidScenario where requests depend on
+// the answers to others, and where groups ask with different verbs.
 func Requests(s scenario.Scenario, process int) (iter.Seq[scenario.TraceRequest], error) {
 	s = s.Defaults()
 	w, end := asked(s.Groups[0].Workload, &s), s.Duration

@@ -154,7 +154,8 @@ func (s *Scenario) workloads() []*Workload {
 }
 
 // Settling is how long a fleet takes to settle, however long the run is. A bucket fills, or its burst and the
-// line of those that wait are spent, which takes burst/(load - 1) above the limit; then leases live some times.
+// line of those that wait are spent, which takes burst/(load - 1) above the limit; then leases live some
+// times.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
 	config, line, fills := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), time.Duration(0), 0.0
@@ -186,8 +187,8 @@ func spends(stock, rate, tokens, cost float64) float64 {
 	return min(walk, rate*cost/(away*away))
 }
 
-// Load is how many times its limit the most popular key is asked for; +Inf where an adversary asks, and 0 where a
-// trace does.
+// Load is how many times its limit the most popular key is asked for; +Inf where an adversary asks, and 0
+// where a trace does.
 func (s Scenario) Load() float64 {
 	least := math.Inf(1)
 	for _, l := range s.Limits {
@@ -217,7 +218,8 @@ func (s Scenario) hottest() float64 {
 	return tokens * s.TopShare()
 }
 
-// RequestsPerS is how many requests there are each second. Those of an adversary are as many as the limits allow.
+// RequestsPerS is how many requests there are each second. Those of an adversary are as many as the limits
+// allow.
 func (s Scenario) RequestsPerS() float64 {
 	requests, _ := s.asked()
 	return requests

@@ -36,9 +36,9 @@ const (
 	steadily = 0.05
 )
 
-// A run that is lengthened lasts RunMost at most. Its replications, of which there are repsLeast at least, simulate no
-// more requests together than requestsMost, or than requestsTimes what the scenario asks for. A fleet that takes
-// longer to settle has no verdict.
+// A run that is lengthened lasts RunMost at most. Its replications, of which there are repsLeast at least,
+// simulate no more requests together than requestsMost, or than requestsTimes what the scenario asks for. A
+// fleet that takes longer to settle has no verdict.
 const (
 	RunMost       = 15 * time.Minute
 	requestsMost  = 2e7
@@ -56,16 +56,16 @@ type planning struct {
 	rest      [][]lease.Policy // that the search has not tried yet
 }
 
-// Plan finds the lease policy that makes the fewest lease calls and meets all targets. When no policy does, the
-// error wraps ErrInfeasible; when runs of RunMost leave it open, ErrUndecided; when ctx ends, sim.ErrInterrupted,
-// and the Plan has the trade-offs that the search had seen.
+// Plan finds the lease policy that makes the fewest lease calls and meets all targets. When no policy does,
+// the error wraps ErrInfeasible; when runs of RunMost leave it open, ErrUndecided; when ctx ends,
+// sim.ErrInterrupted, and the Plan has the trade-offs that the search had seen.
 //
-// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer leases,
-// while shorter ones deny during round trips. So nothing here bisects. A plan tries a grid of policies with short
-// runs and refines it around the best. It confirms the best, and policies to trade them for, on seeds that the
-// search has not seen, since a winner of many is lucky on the seeds that it won on. Each run begins to count when
-// its fleet has settled. The runs of the best policy, and of those that may be better, are lengthened until twice
-// the length says the same.
+// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
+// leases, while shorter ones deny during round trips. So nothing here bisects. A plan tries a grid of
+// policies with short runs and refines it around the best. It confirms the best, and policies to trade them
+// for, on seeds that the search has not seen, since a winner of many is lucky on the seeds that it won on.
+// Each run begins to count when its fleet has settled. The runs of the best policy, and of those that may be
+// better, are lengthened until twice the length says the same.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -116,8 +116,8 @@ func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy)
 	return err
 }
 
-// confirm chooses the best of the policies that meet the targets on the fresh seeds, and under the stresses that
-// must hold. Where none does, it goes on with the rest of the grid.
+// confirm chooses the best of the policies that meet the targets on the fresh seeds, and under the stresses
+// that must hold. Where none does, it goes on with the rest of the grid.
 func (p *planning) confirm(ctx context.Context) error {
 	policies := append([]lease.Policy{p.q.Scenario.Policy}, promising(p.seen)...)
 	if err := p.try(ctx, 1, policies...); err != nil {
@@ -175,8 +175,9 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 	return err
 }
 
-// settle lengthens the runs of the best policy, and of those that may be better, until they decide, and confirms
-// the best one's neighbours where near is set. It returns the best one that breaks under no stress; nil for none.
+// settle lengthens the runs of the best policy, and of those that may be better, until they decide, and
+// confirms the best one's neighbours where near is set. It returns the best one that breaks under no stress;
+// nil for none.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
 		whole := slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken != "" })
@@ -212,9 +213,9 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 	}
 }
 
-// trial prepares a simulation of a policy in a world. It counts from when the fleet has settled, for times what
-// counts of the scenario, or half as long as it takes to settle. A world in which things happen at a time of
-// their own runs as it is.
+// trial prepares a simulation of a policy in a world. It counts from when the fleet has settled, for times
+// what counts of the scenario, or half as long as it takes to settle. A world in which things happen at a
+// time of their own runs as it is.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}
@@ -290,7 +291,8 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	return nil
 }
 
-// miss writes down the closest miss, or what is not decided; stress names the one that every policy fails under.
+// miss writes down the closest miss, or what is not decided; stress names the one that every policy fails
+// under.
 func (p *planning) miss(best *trial, stress string) error {
 	if stress != "" { // what meets the targets otherwise is closer than what does not
 		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),

@@ -102,11 +102,11 @@ func TestTenMinutesSayWhatAPlanSays(t *testing.T) {
 	}
 }
 
-// noSweepBeatsAPlan makes a plan for s and tries every target from 1 ms to the longest, with each TTL, in targets,
-// and where leases go by a budget of calls every such budget, in runs that long from the start, or as the plan
-// confirms where that is 0. None that meets the plan's targets makes a twentieth fewer calls than the plan's, and
-// none meets them where the plan has no policy. The best of many is lucky on its seeds: it has to meet them in ten
-// times as many others too. What a plan says is what such a run shows.
+// noSweepBeatsAPlan makes a plan for s and tries every target from 1 ms to the longest, with each TTL, in
+// targets, and where leases go by a budget of calls every such budget, in runs that long from the start, or
+// as the plan confirms where that is 0. None that meets the plan's targets makes a twentieth fewer calls than
+// the plan's, and none meets them where the plan has no policy. The best of many is lucky on its seeds: it
+// has to meet them in ten times as many others too. What a plan says is what such a run shows.
 func noSweepBeatsAPlan(
 	t *testing.T, s sim.Scenario, lasts time.Duration, rejects float64, longest time.Duration, ttls ...time.Duration,
 ) {

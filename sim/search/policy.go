@@ -60,8 +60,8 @@ func (o *options) add(p lease.Policy) {
 // longLeases is by how much targets of the first part of the grid differ.
 const longLeases = 16
 
-// gridOf returns the policies that a plan tries first: the scenario's own, long targets for each overcommit, and
-// for a large fleet budgets of calls; and those with short targets.
+// gridOf returns the policies that a plan tries first: the scenario's own, long targets for each overcommit,
+// and for a large fleet budgets of calls; and those with short targets.
 func gridOf(q Question) (long, short []lease.Policy) {
 	s := q.Scenario
 	grid, rest := options{s: s}, options{s: s}
@@ -90,8 +90,8 @@ func gridOf(q Question) (long, short []lease.Policy) {
 	return grid.all, slices.DeleteFunc(rest.all, func(p lease.Policy) bool { return slices.Contains(grid.all, p) })
 }
 
-// overcommits are the scenario's own, the powers of two that are a noticeable part of the burst, and the most that
-// is allowed: allowing more takes none of those away.
+// overcommits are the scenario's own, the powers of two that are a noticeable part of the burst, and the most
+// that is allowed: allowing more takes none of those away.
 func overcommits(q Question) []int64 {
 	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
 	for _, l := range q.Scenario.Limits {
@@ -196,9 +196,9 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 // centers is around how many of the best the grid is refined.
 const centers = 2
 
-// around returns policies, and those near the best trials, best first: targets between the neighbours in the grid,
-// and longer TTLs up to that of the longest target. In a large fleet the first trial also gets budgets between its
-// neighbours, with a long TTL, with which such a fleet makes fewer calls.
+// around returns policies, and those near the best trials, best first: targets between the neighbours in the
+// grid, and longer TTLs up to that of the longest target. In a large fleet the first trial also gets budgets
+// between its neighbours, with a long TTL, with which such a fleet makes fewer calls.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near, n := options{all: policies}, 0
 	for i, t := range trials {

@@ -51,10 +51,10 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Those that meet the targets at an end come first, those with fewer calls before
-// the others; the rest follows by its margins. Of trials with about the fewest calls the scenario's own policy is
-// first, then the least overcommit, the shortest TTL (for which the tokens of a crash and a lost bucket are
-// missing) and the largest margin.
+// ranked sorts trials, best first. Those that meet the targets at an end come first, those with fewer calls
+// before the others; the rest follows by its margins. Of trials with about the fewest calls the scenario's
+// own policy is first, then the least overcommit, the shortest TTL (for which the tokens of a crash and a
+// lost bucket are missing) and the largest margin.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -79,9 +79,9 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// promising returns the policies that deserve more effort: the best if luck was good, as it was, and bad; and the
-// most accurate of each range of calls. The latter remain if the cheap ones turn out to have been lucky or fail
-// under stress, and they are the trade-offs.
+// promising returns the policies that deserve more effort: the best if luck was good, as it was, and bad; and
+// the most accurate of each range of calls. The latter remain if the cheap ones turn out to have been lucky
+// or fail under stress, and they are the trade-offs.
 func promising(trials []*trial) []lease.Policy {
 	var all []*trial
 	for at := pessimistic; at <= optimistic; at++ {
@@ -119,8 +119,8 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// tradeOffs returns trials that keep the promise, by calls, the chosen one among them. Of each two, the one with
-// noticeably more calls is noticeably more accurate.
+// tradeOffs returns trials that keep the promise, by calls, the chosen one among them. Of each two, the one
+// with noticeably more calls is noticeably more accurate.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
 		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||

@@ -101,8 +101,8 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
-// loaded returns s, which has its defaults, with all rates multiplied so that the most popular key is asked for that
-// many times its limit; ok is false where answers or a trace decide the load.
+// loaded returns s, which has its defaults, with all rates multiplied so that the most popular key is asked
+// for that many times its limit; ok is false where answers or a trace decide the load.
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0

@@ -223,7 +223,8 @@ const (
 // Own is the name of the leases among algorithms.
 const Own = "yuzhi"
 
-// limits reports whether one central bucket denies anything: where it does not, a run says nothing about rejects.
+// limits reports whether one central bucket denies anything: where it does not, a run says nothing about
+// rejects.
 func limits(f *sim.Figures) bool { return f.CentralAdmitted.Mean < f.Offered.Mean*(1-1e-6) }
 
 // withAll are the names, and then those of more that are not among them.

@@ -132,7 +132,8 @@ func (v planView) chosen(d *Document) {
 	}
 }
 
-// overLoad has the calls and the rejects of the chosen policy over the load, that of the scenario among others.
+// overLoad has the calls and the rejects of the chosen policy over the load, that of the scenario among
+// others.
 func (v planView) overLoad() Section {
 	rows := []search.Stress{{Load: v.Load, Grade: v.Chosen.Grade, Description: "the scenario's"}}
 	for _, s := range v.Stress {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Parts of patterns: the client's address, or a list of which the first is the client's (X-Forwarded-For), and
-// what follows the two names in an access log. Others add fields behind it.
+// Parts of patterns: the client's address, or a list of which the first is the client's (X-Forwarded-For),
+// and what follows the two names in an access log. Others add fields behind it.
 const (
 	client = `(?P<host>[^\s,]+)(?:, ?[^\s,]+)*`
 	rest   = ` (?P<user>[^[]+) \[(?P<time>[^]]+)\] ` +

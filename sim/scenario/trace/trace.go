@@ -27,8 +27,8 @@
 // keys and does not need their names. Processes are numbered in the same way, unless all of them are whole
 // numbers below twice how many there are; then those are the numbers.
 //
-// A line that is no request is left out, and lines that are not in order of time are sorted: the trace's Notes
-// say so. A file of another kind is refused by its name.
+// A line that is no request is left out, and lines that are not in order of time are sorted: the trace's
+// Notes say so. A file of another kind is refused by its name.
 package trace
 
 import (
@@ -75,7 +75,8 @@ func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 	return Read(path, f, columns)
 }
 
-// Read reads a trace. The name of the file is for the error, which wraps ErrInvalid unless from itself failed.
+// Read reads a trace. The name of the file is for the error, which wraps ErrInvalid unless from itself
+// failed.
 func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error) {
 	r := &reader{file: name, columns: &columns, keys: names{}, processes: names{}, nameless: map[string]int{}}
 	if err := r.read(bufio.NewReaderSize(from, 1<<16)); errors.Is(err, ErrInvalid) {
@@ -319,7 +320,8 @@ func (r *reader) number(what string, of names, name string) int {
 // timestamp is the least first time that cannot be meant to count from the start of a run.
 const timestamp = 365 * 24 * time.Hour
 
-// settle sorts requests, makes timestamps times, and numbers processes as the text does, if it has numbers only.
+// settle sorts requests, makes timestamps times, and numbers processes as the text does, if it has numbers
+// only.
 func (r *reader) settle() {
 	byTime := func(a, b scenario.TraceRequest) int { return cmp.Compare(a.At, b.At) }
 	if !slices.IsSortedFunc(r.requests, byTime) {

@@ -26,7 +26,8 @@ const (
 	// grace is how much longer than its load a process may take to end. It finds one that hangs, and leaves a
 	// machine that starves its time.
 	grace = time.Minute
-	// startDelay is how long before its beginning the load is announced, so that it begins everywhere at once.
+	// startDelay is how long before its beginning the load is announced, so that it begins everywhere at
+	// once.
 	startDelay = 100 * time.Millisecond
 )
 

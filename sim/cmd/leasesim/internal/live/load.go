@@ -125,8 +125,8 @@ func (c *child) crowd(wg *sync.WaitGroup, all []question, verb func(*hybrid.Key,
 	wg.Go(asker)
 }
 
-// ask makes one request and records it. An admission counts only after it is in the file, where a denial has a
-// negative beginning.
+// ask makes one request and records it. An admission counts only after it is in the file, where a denial has
+// a negative beginning.
 func (c *child) ask(q question, verb func(*hybrid.Key, int64) bool) bool {
 	before, began := stamps.Now(), stopwatch()
 	ok := verb(q.key, q.n)

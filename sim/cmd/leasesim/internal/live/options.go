@@ -19,12 +19,12 @@ import (
 
 // Options describe a run.
 type Options struct {
-	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows. A
-	// sim.Adversary keeps all that it can get, and spends it just before each report.
+	// Scenario has the limit, the policy, the processes, their load, and the faults that FromScenario allows.
+	// A sim.Adversary keeps all that it can get, and spends it just before each report.
 	Scenario sim.Scenario
 	Load     string // names the load in the report
-	// Backlog bounds how late a request may be made: a process leaves out those that it is later with. 0 means no
-	// bound.
+	// Backlog bounds how late a request may be made: a process leaves out those that it is later with. 0
+	// means no bound.
 	Backlog time.Duration
 	Redis   string // host:port or a URL, see newClient; empty: an embedded one
 	Key     string // of the limiter; with several keys, the beginning of their names
@@ -99,9 +99,9 @@ func (o Options) rate() (all float64) {
 }
 
 // FromScenario returns the run of a scenario, with a key of its own and without a Redis. Fields that ask for
-// something that real processes cannot do have their defaults in it, and a note each. A run ignores the name, the
-// description, the number of replications and the rivals, and what it measures: network.round_trip and the times
-// of redis. The error wraps ErrUsage where no real processes can play the limit or the load.
+// something that real processes cannot do have their defaults in it, and a note each. A run ignores the name,
+// the description, the number of replications and the rivals, and what it measures: network.round_trip and
+// the times of redis. The error wraps ErrUsage where no real processes can play the limit or the load.
 func FromScenario(s sim.Scenario) (o Options, notes []string, err error) {
 	o = Options{Scenario: s, Key: NewKey(), Load: s.Defaults().Workload.Kind}
 	s = s.Defaults()
@@ -199,7 +199,8 @@ func (o Options) weights() (all []int64) {
 	return all
 }
 
-// config returns the configuration of every process, but for its weight. The bound is promised for FallbackDeny.
+// config returns the configuration of every process, but for its weight. The bound is promised for
+// FallbackDeny.
 func (o Options) config() hybrid.Config {
 	c := hybrid.Config{Limits: o.Scenario.Limits, Policy: o.Scenario.Policy}
 	c.Policy.Fallback = hybrid.FallbackDeny
@@ -215,8 +216,8 @@ func (o Options) leased() lease.Config {
 // limit returns the only limit of the run.
 func (o Options) limit() lease.Limit { return o.Scenario.Limits[0] }
 
-// entitlement returns the most tokens that the limit can give all keys in d: as many whole windows as fit, and
-// one more of a calendar, as a run may begin and end within a period.
+// entitlement returns the most tokens that the limit can give all keys in d: as many whole windows as fit,
+// and one more of a calendar, as a run may begin and end within a period.
 func (o Options) entitlement(d time.Duration) float64 {
 	l := o.limit()
 	most := float64(l.Capacity()) + l.Rate()*d.Seconds()

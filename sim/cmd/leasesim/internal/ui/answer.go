@@ -136,8 +136,8 @@ func (a *answer) work(s sim.Scenario) float64 {
 	return perSecond * s.Duration.Seconds() * float64(s.Reps)
 }
 
-// short returns a scenario whose runs take about a time. They last until the fleet has settled nevertheless, and
-// are fewer then: a fleet that has not settled would mislead.
+// short returns a scenario whose runs take about a time. They last until the fleet has settled nevertheless,
+// and are fewer then: a fleet that has not settled would mislead.
 func (a *answer) short(load float64, reps int, within time.Duration, withFault bool) sim.Scenario {
 	long := a.scenario(a.seconds(), load, withFault)
 	long.Reps = reps

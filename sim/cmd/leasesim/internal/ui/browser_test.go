@@ -39,7 +39,8 @@ func TestAPageFollowsItsKnobs(t *testing.T) {
 	testkit.Check(t, b.console() == "", "the console has\n%s", b.console())
 }
 
-// TestAPageCanBeRead on a desk and on a telephone. Nothing was loaded that its policy forbids: the console has none.
+// TestAPageCanBeRead on a desk and on a telephone. Nothing was loaded that its policy forbids: the console
+// has none.
 func TestAPageCanBeRead(t *testing.T) {
 	b := browser(t)
 	address := serve(t)

@@ -36,7 +36,8 @@ type message struct {
 	Error  json.RawMessage `json:"error,omitempty"`
 }
 
-// browser starts a Chromium with one empty tab. Without one the test is skipped, or fails where one is required.
+// browser starts a Chromium with one empty tab. Without one the test is skipped, or fails where one is
+// required.
 func browser(t *testing.T) *tab {
 	t.Helper()
 	path := ""
@@ -55,7 +56,8 @@ func browser(t *testing.T) *tab {
 	testkit.NoErr(t, err)
 	in, theirOut, err := os.Pipe()
 	testkit.NoErr(t, err)
-	// Processes of the browser may write there for a moment after it has ended, which t.TempDir takes for a failure.
+	// Processes of the browser may write there for a moment after it has ended, which t.TempDir takes for a
+	// failure.
 	folder, err := os.MkdirTemp("", "leasesim-ui") //nolint:usetesting // see above
 	testkit.NoErr(t, err)
 	c := exec.CommandContext(t.Context(), path, "--headless", "--no-sandbox", "--disable-gpu",
@@ -185,7 +187,8 @@ func (b *tab) write(text string) {
 	b.call("Input.insertText", map[string]any{"text": text}, nil)
 }
 
-// picture leaves pictures of the page, each as high as a screen, in the folder of SCREENSHOT, where that is set.
+// picture leaves pictures of the page, each as high as a screen, in the folder of SCREENSHOT, where that is
+// set.
 func (b *tab) picture(name string, width int) {
 	folder, high := os.Getenv("SCREENSHOT"), 0
 	if folder == "" {

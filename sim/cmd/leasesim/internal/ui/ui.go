@@ -1,8 +1,8 @@
-// Package ui serves the page of "leasesim ui" to the browsers of this machine: knobs, and what a simulation of
-// them shows. The binary has all that the page loads.
+// Package ui serves the page of "leasesim ui" to the browsers of this machine: knobs, and what a simulation
+// of them shows. The binary has all that the page loads.
 //
-// Other pages of the browser are kept out in two ways. A request must name this server as its Host, so that no
-// other name leads here (DNS rebinding). What simulates takes a secret token, which only the page has.
+// Other pages of the browser are kept out in two ways. A request must name this server as its Host, so that
+// no other name leads here (DNS rebinding). What simulates takes a secret token, which only the page has.
 package ui
 
 import (

@@ -117,7 +117,8 @@ func TestALinkHoldsTheWholeScenario(t *testing.T) {
 		testkit.Check(t, again.Hash() == s.whole().Hash(), "%v: another scenario after\n%s", query, text)
 		return event{YAML: string(text)}
 	}
-	// Given the link of a page with all defaults and a fault, when one knob is another, then so is the scenario.
+	// Given the link of a page with all defaults and a fault, when one knob is another, then so is the
+	// scenario.
 	link := url.Values{"fault": {"hang"}}
 	first := texts(link)
 	for _, section := range sections {
