@@ -159,7 +159,7 @@ func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) 
 	}
 }
 
-// shareDecision is the answer to r, which u has given took tokens, and counts it.
+// shareDecision returns the answer to r and counts it. u has given r as many tokens as took says.
 func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {

@@ -117,7 +117,7 @@ type use struct {
 	rates            [3]float64 // per second
 	isNew            bool
 	pass             int // of the last reading
-	summed           int // the pass of holders and waiting
+	summed           int // the reading that holders and waiting come from
 	holders, waiting int64
 }
 

@@ -145,7 +145,7 @@ func parse(text string) (limits []hybrid.Limit, err error) {
 	return limits, nil
 }
 
-// use is what a template shows.
+// use is the data of a template.
 type use struct {
 	Key, Limits   string
 	Exists        bool

@@ -189,8 +189,9 @@ func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
 func whole(x float64) int64 { return int64(math.Round(min(x, 1<<53))) }
 
 // exact returns r as a limit in whole tokens. It is exact for whole tokens per second, minute or hour, and
-// for one token per whole microseconds. Otherwise it is the nearest one, within a millionth. It is the zero
-// Limit, which SetLimits refuses, where r is negative or no number, or no limit is that fast or slow.
+// for one token every whole number of microseconds. Otherwise it is the nearest one, within a millionth. It
+// is the zero Limit, which SetLimits refuses, where r is negative or no number, or no limit is that fast or
+// slow.
 func exact(r rate.Limit) (nearest hybrid.Limit) {
 	if !(r > 0) {
 		return hybrid.Limit{}

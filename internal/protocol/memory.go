@@ -20,7 +20,7 @@ type lineage struct {
 	expiry     time.Duration // remaining life of the bucket, counted from serverTime
 }
 
-// Memory is what remains of a Client whose key has not been used for a while: the facts that reveal a lost
+// Memory keeps the rest of a Client whose key has not been used for a while: the facts that reveal a lost
 // bucket, and estimates that are slow to learn again. It is small, since a process may have a million keys at
 // rest. The zero value means no reply.
 type Memory struct {

@@ -127,7 +127,7 @@ func (c *checker) tokens(path string, d TokenDist) {
 	wrong := c.Len()
 	c.dist(path, d.Dist, d, tokensMax+1, tokensMax)
 	if c.Len() == wrong && !d.IsZero() && (d.P < 0 || d.Mean() < 1) {
-		c.Add(path, d, "must not be negative, and 1 or more in the mean")
+		c.Add(path, d, "must be 0 or more, with a mean of at least 1")
 	}
 }
 

@@ -108,7 +108,7 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	// Load is that of an overload, in which the most popular key is asked for so many times its limit.
+	// Load is the demand for the most popular key in an overload, as a multiple of its limit.
 	Load float64 `json:"load,omitempty"`
 	// Adds is the part that such faults, as often as Description says, add to false_reject_ratio, and take
 	// from admitted_vs_central, in Margins and in Figures.

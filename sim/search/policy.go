@@ -193,7 +193,7 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	return p
 }
 
-// centers is around how many of the best the grid is refined.
+// centers is the number of best policies around which the grid is refined.
 const centers = 2
 
 // around returns policies, and those near the best trials, best first: targets between the neighbours in the

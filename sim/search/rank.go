@@ -20,7 +20,7 @@ const (
 	// lists at most.
 	apart        = 10.0 / 9
 	tradeOffsMax = 8
-	// promising takes so many of the best, and one of each range of calls.
+	// promising takes `finalists` of the best policies, and one from each of `ranges` ranges of calls.
 	finalists, ranges = 3, 6
 )
 

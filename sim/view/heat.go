@@ -96,8 +96,8 @@ func (c HeatCell) Whole() string {
 		either(c.Excess > 0, ", "+heatExcess+" "+Number(c.Excess), "")
 }
 
-// table is the map for a terminal. A "!" stands behind what exceeds the bound, and at the end of
-// the row by how much it does at most: a few tokens and a second bucket are not the same.
+// table returns the map for a terminal. A "!" follows each value that exceeds the bound. The end of the row
+// has the largest excess, because a few tokens matter less than a whole second bucket.
 func (h Heat) table() Table {
 	t := Table{Columns: []string{h.Corner()}}
 	t.head(h.Across.Values...)

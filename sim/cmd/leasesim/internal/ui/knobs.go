@@ -163,9 +163,9 @@ func (s *settings) check(k knob, text string) (allowed string) {
 	return ""
 }
 
-// scenario returns the scenario of s for runs that count for so many seconds, at a load. While a load above
-// the limit spends the burst nothing is rejected: that time does not count. The scenario has the fault if
-// withFault.
+// scenario returns the scenario of s at this load, for runs that count for this many seconds. A load above
+// the limit spends the burst first, and nothing is rejected meanwhile: that time does not count. The fault is
+// included if withFault is set.
 func (s *settings) scenario(seconds, load float64, withFault bool) sim.Scenario {
 	in := func(unit time.Duration, x float64) time.Duration {
 		return time.Duration(math.Round(min(x*float64(unit), float64(math.MaxInt64/2))))
