@@ -27,11 +27,10 @@ func start(t *testing.T) (http.Handler, *hybrid.Limiter) {
 	options, err := redis.ParseURL(testnet.Redis(t))
 	testkit.NoErr(t, err)
 	client := redis.NewClient(options)
-	limits := []hybrid.Limit{hybrid.Sliding(100, 24*time.Hour)}
-	a, err := newAdmin(client, "", "api", limits)
+	a, err := newAdmin(client, "", "api", "100 in 24h")
 	testkit.NoErr(t, err)
 	served, err := hybrid.New(testnet.Store(t, testnet.URL(options.Addr), ""), hybrid.Config{
-		Name: "api", Limits: limits, CallTimeout: time.Minute,
+		Name: "api", Limits: []hybrid.Limit{hybrid.Sliding(100, 24*time.Hour)}, CallTimeout: time.Minute,
 	})
 	testkit.NoErr(t, err)
 	t.Cleanup(func() {
@@ -108,6 +107,22 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 		testkit.Check(t, w.Code == http.StatusForbidden, "%s: %d", name, w.Code)
 	}
 	testkit.Check(t, served.Allow("ann"), "ann is blocked")
+}
+
+// Without the limits of the service the page does not go back to them, and says why.
+func TestThePageGoesBackToKnownLimitsAlone(t *testing.T) {
+	options, err := redis.ParseURL(testnet.Redis(t))
+	testkit.NoErr(t, err)
+	client := redis.NewClient(options)
+	defer client.Close()
+	a, err := newAdmin(client, "", "other", "")
+	testkit.NoErr(t, err)
+	defer a.limiter.Close()
+	block := send(a.handler(), "/", url.Values{"key": {"ann"}, "do": {"block"}}, nil)
+	testkit.Check(t, block.Code == http.StatusSeeOther, "block: %d %s", block.Code, block.Body)
+	w := send(a.handler(), "/", url.Values{"key": {"ann"}, "do": {"clear"}}, nil)
+	testkit.Check(t, w.Code == http.StatusBadRequest && strings.Contains(w.Body.String(), "-limits") &&
+		strings.Contains(w.Body.String(), "<td>blocked<td>"), "clear: %d %s", w.Code, w.Body)
 }
 
 // chromium returns the page at url as a headless Chromium has it after some seconds.

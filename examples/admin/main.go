@@ -4,8 +4,7 @@
 //
 //	go run ./admin -name api
 //
-// "Back to the program's limits" sets those of this program, so it must have the -limits, or the LimitsFor,
-// of the service.
+// "Back to the program's limits" puts those of this program in force, so it needs the -limits of the service.
 //
 // The page knows no users, so it is served on a loopback address alone: reach it by "ssh -L". Pages of other
 // sites cannot use it: a POST must have its origin, a Host must be a loopback name, and no frame may show it.
@@ -15,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"errors"
 	"flag"
 	"fmt"
 	"html/template"
@@ -38,12 +38,12 @@ func main() {
 	address := flag.String("redis", "redis://localhost:6379?dial_timeout=500ms&read_timeout=500ms", "URL of Redis")
 	name := flag.String("name", "", "hybrid.Config.Name of the Limiter")
 	prefix := flag.String("prefix", "", "redisbucket.Config.Prefix of the Limiter's store")
-	limits := flag.String("limits", "", "hybrid.Config.Limits of the Limiter, such as \"100/s, 5000/h\"")
+	limits := flag.String("limits", "", "limits of the service, to go back to, such as \"100/s, 5000/h\"")
 	listen := flag.String("listen", "127.0.0.1:8088", "loopback address to serve")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	a := must(newAdmin(redis.NewClient(must(redis.ParseURL(*address))), *prefix, *name, must(parse(*limits))))
+	a := must(newAdmin(redis.NewClient(must(redis.ParseURL(*address))), *prefix, *name, *limits))
 	log.Print("ping: ", a.limiter.Ping(ctx))
 	at := must(netip.ParseAddrPort(*listen))
 	if !at.Addr().IsLoopback() {
@@ -70,15 +70,23 @@ type admin struct {
 	prefix  string // of the keys in the store
 	store   *redisbucket.Store
 	limiter *hybrid.Limiter
+	limits  []hybrid.Limit // of the service; nil where they are not known
 }
 
-func newAdmin(client redis.UniversalClient, prefix, name string, limits []hybrid.Limit) (*admin, error) {
+func newAdmin(client redis.UniversalClient, prefix, name, limits string) (*admin, error) {
 	store, err := redisbucket.New(client, redisbucket.Config{Prefix: prefix})
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := hybrid.New(store, hybrid.Config{Name: name, Limits: limits})
-	a := &admin{store: store, limiter: limiter}
+	a := &admin{store: store}
+	cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.Unlimited}} // it asks for no tokens
+	if limits != "" {
+		if a.limits, err = parse(limits); err != nil {
+			return nil, err
+		}
+		cfg.Limits = a.limits
+	}
+	a.limiter, err = hybrid.New(store, cfg)
 	if name != "" {
 		a.prefix = "@" + name + ":"
 	}
@@ -127,6 +135,9 @@ func (a *admin) change(r *http.Request) error {
 		}
 		return a.limiter.SetLimits(r.Context(), key, limits...)
 	case "clear":
+		if a.limits == nil {
+			return errors.New("the limits of the service are not known: start this program with -limits")
+		}
 		return a.limiter.ClearLimits(r.Context(), key)
 	case "reset":
 		return a.limiter.Reset(r.Context(), key)
