@@ -466,7 +466,14 @@ func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Ins
 	if e.leaving && n.breaker.Away(now) {
 		e.failLocked(now, n.why())
 	}
-	return false, n.breaker.Turn(now)
+	return false, e.client.Failures.Turn(now)
+}
+
+// turn returns when e may ask again while its node takes no call.
+func (e *entry) turn(now clock.Instant) clock.Instant {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.client.Failures.Turn(now)
 }
 
 // locateLocked has e follow its key to another node while its own is not known or away.

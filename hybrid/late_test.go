@@ -1,6 +1,7 @@
 package hybrid_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -118,6 +119,24 @@ func TestAnOutageThatLosesTheDataEndsSoon(t *testing.T) {
 				check(t, granted <= most, "granted %v after an outage of %v, want at most %v", granted, outage, most)
 			})
 		}
+	}
+}
+
+// The probe that ends an outage goes out within a TTL of the last one, though the key is polled before then.
+func TestAnOutageEndsWithinATTL(t *testing.T) {
+	for i := range 50 {
+		bubbleOf(t, strconv.Itoa(i), func(t *world) {
+			// given a key in use, and an outage
+			l := t.start(by(denying, hybrid.PerMinute(1000)))
+			asks(l, "k", time.Second, 10*time.Millisecond)
+			t.every(away)
+			asks(l, "k", 2*time.Second, 100*time.Millisecond)
+			// when the store is back
+			t.every(verdict{})
+			_, calls := t.during(func() { asks(l, "k", ttl+20*time.Millisecond, 10*time.Millisecond) })
+			// then it has had a call
+			check(t, calls > 0, "no call for %v", ttl)
+		})
 	}
 }
 

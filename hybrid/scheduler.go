@@ -181,7 +181,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		if !n.open() {
 			again := now.Add(node.Window) // too many batches are under way
 			if n.breaker.Stuck(now) {
-				again = max(again, n.breaker.Turn(now))
+				again = max(again, e.turn(now))
 				e.poll(now) // requests that wait get the answer of Policy.Fallback
 			}
 			s.schedule(e, again)

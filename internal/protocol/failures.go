@@ -12,6 +12,7 @@ type failures struct {
 	inARow  int
 	stales  int           // number of calls in a row that failed with ErrStale
 	probeAt clock.Instant // while degraded: when the next call may go out
+	turn    clock.Instant // when the key asks again after its node refused a call
 }
 
 // Degraded reports whether no request waits for the store: the key's node is away or takes no call of this
@@ -24,6 +25,15 @@ func (f *failures) Degraded() bool {
 	}
 	now := f.host.Now()
 	return f.failing(now) || b.Away(now) || !f.holder.calling && b.Holds(now)
+}
+
+// Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead stands:
+// a key that is polled earlier for another reason would lose the probe that awaits it.
+func (f *failures) Turn(now clock.Instant) clock.Instant {
+	if f.turn <= now {
+		f.turn = f.host.Breaker().Turn(now)
+	}
+	return f.turn
 }
 
 // InARow returns how many calls of the key have failed in a row although its node was well.

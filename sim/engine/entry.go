@@ -321,7 +321,7 @@ func (e *entry) call(next clock.Instant) {
 	if b == nil { // too many batches are under way
 		again := now.Add(node.Window)
 		if l.breaker.Stuck(now) {
-			again = max(again, l.breaker.Turn(now))
+			again = max(again, e.client.Failures.Turn(now))
 			e.poll() // requests that wait get the answer of the fallback
 		}
 		e.schedule(again)
@@ -352,7 +352,7 @@ func (e *entry) putOff() {
 	}
 	if e.alive {
 		_, next := e.poll()
-		e.schedule(min(next, b.Turn(now)))
+		e.schedule(min(next, e.client.Failures.Turn(now)))
 	}
 }
 
