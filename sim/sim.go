@@ -84,6 +84,9 @@ type (
 // WindowsEnough is how many sliding windows must count: see Scenario.Enough.
 const WindowsEnough = scenario.WindowsEnough
 
+// DurationMax is the longest run.
+const DurationMax = scenario.DurationMax
+
 // Kinds of workload, verbs of requests, distributions and faults of Redis. Package scenario has all.
 const (
 	Constant  = scenario.Constant

@@ -36,11 +36,9 @@ const (
 	steadily = 0.05
 )
 
-// A run that is lengthened lasts RunMost at most. Its replications, of which there are repsLeast at least,
-// simulate no more requests together than requestsMost, or than requestsTimes what the scenario asks for. A
-// fleet that takes longer to settle has no verdict.
+// The replications of a lengthened run, repsLeast or more, simulate at most requestsMost requests together, or
+// requestsTimes those of the given scenario. A fleet that takes longer to settle has no verdict.
 const (
-	RunMost       = 15 * time.Minute
 	requestsMost  = 2e7
 	requestsTimes = 4
 	repsLeast     = 3
@@ -51,13 +49,13 @@ type planning struct {
 	*work
 	q         Question // with its defaults, its own policy with the lengths in force, and without rivals
 	plan      Plan
-	seen      []*trial         // by the search
-	confirmed []*trial         // on the fresh seeds, own first
-	rest      [][]lease.Policy // that the search has not tried yet
+	seen      []*trial // by the search
+	confirmed []*trial // on the fresh seeds, own first
+	exhausted bool     // leases shorter than the grid's are tried, too
 }
 
 // Plan finds the lease policy that makes the fewest lease calls and meets all targets. When no policy does,
-// the error wraps ErrInfeasible; when runs of RunMost leave it open, ErrUndecided; when ctx ends,
+// the error wraps ErrInfeasible; when the longest runs leave it open, ErrUndecided; when ctx ends,
 // sim.ErrInterrupted, and the Plan has the trade-offs that the search had seen.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
@@ -89,11 +87,9 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 
 // search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
 func (p *planning) search(ctx context.Context) error {
-	long, short := gridOf(p.q)
-	p.rest = [][]lease.Policy{short, shorter(p.q)} // which make more calls
-	err := p.screen(ctx, gridRound, long)
-	for err == nil && len(p.rest) > 0 && !ranked(p.seen, expected)[0].meets(expected) {
-		err = p.screenMore(ctx)
+	err := p.screen(ctx, gridRound, gridOf(p.q))
+	if err == nil && !ranked(p.seen, expected)[0].meets(expected) {
+		err = p.screenShorter(ctx)
 	}
 	if err == nil {
 		err = p.screen(ctx, refineRound, around(ranked(p.seen, expected), promising(p.seen)))
@@ -101,10 +97,10 @@ func (p *planning) search(ctx context.Context) error {
 	return err
 }
 
-func (p *planning) screenMore(ctx context.Context) error {
-	more := p.rest[0]
-	p.rest = p.rest[1:]
-	return p.screen(ctx, gridRound, more)
+// screenShorter tries leases shorter than the grid's, which make more calls.
+func (p *planning) screenShorter(ctx context.Context) error {
+	p.exhausted = true
+	return p.screen(ctx, gridRound, shorter(p.q))
 }
 
 func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy) error {
@@ -128,8 +124,8 @@ func (p *planning) confirm(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if none := best == nil || !best.meets(pessimistic) || best.shaky(); none && len(p.rest) > 0 {
-			if err := p.screenMore(ctx); err != nil {
+		if none := best == nil || !best.meets(pessimistic) || best.shaky(); none && !p.exhausted {
+			if err := p.screenShorter(ctx); err != nil {
 				return err
 			}
 			fresh := slices.DeleteFunc(promising(p.seen), func(x lease.Policy) bool {
@@ -258,9 +254,8 @@ func wholeSeconds(d time.Duration) time.Duration {
 // affordable reports whether a run of s may last that long.
 func (p *planning) affordable(s sim.Scenario, d time.Duration) bool {
 	given := &p.q.Scenario
-	requests, perS := float64(s.Reps)*d.Seconds(), s.RequestsPerS()
 	asked := float64(given.Reps) * given.Duration.Seconds()
-	return d <= max(RunMost, given.Duration) && perS*requests <= max(requestsMost, requestsTimes*perS*asked)
+	return d <= sim.DurationMax && float64(s.Reps)*d.Seconds() <= max(requestsMost/s.RequestsPerS(), requestsTimes*asked)
 }
 
 func (p *planning) canLengthen(t *trial) bool {
@@ -306,9 +301,9 @@ func (p *planning) miss(best *trial, stress string) error {
 	})
 	if p.plan.Verdict = Infeasible; open {
 		p.plan.Verdict = Undecided
-		s := p.q.Scenario
-		s.Policy = best.scenario.Policy
-		p.plan.SettlesS = s.Settling().Seconds()
+		if best.unsettled {
+			p.plan.SettlesS = best.scenario.Settling().Seconds()
+		}
 		return fmt.Errorf("%w: %s", ErrUndecided, best.name)
 	}
 	if stress != "" {
@@ -337,7 +332,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		case recurs && s.Stationary():
 			// A fault's cost is a stock, not a share: half of the run shows it, with time to settle again.
 			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
-			*s = lasting(*s, s.Warmup+min(counted, RunMost))
+			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
 		}
 		x := Stress{Name: name, Must: slices.Contains(p.q.MustHold, name), Load: load}
 		t.scenario, x.Description = stressed(t.scenario, name)

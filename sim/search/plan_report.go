@@ -43,7 +43,7 @@ type Plan struct {
 	// Load is how many times its limit the most popular key is asked for; 0 for a plan that chose nothing.
 	Load float64 `json:"load,omitempty"`
 	Miss *Miss   `json:"miss,omitempty"` // if infeasible or undecided
-	// SettlesS is how long the fleet of Miss takes to settle, in seconds, if that is undecided.
+	// SettlesS is how many seconds the fleet of Miss takes to settle, where that is too long to be simulated.
 	SettlesS float64     `json:"settles_s,omitempty"`
 	Code     string      `json:"code,omitempty"` // a Go expression for the chosen configuration
 	Machine  sim.Machine `json:"machine"`

@@ -153,8 +153,7 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		p, err := ask(t, &world{f: f}, q)
 		// then nothing of the grid that meets the targets makes fewer calls by more than 2 %.
 		best, tried := math.Inf(1), q.Scenario
-		long, _ := gridOf(q)
-		for _, tried.Policy = range long {
+		for _, tried.Policy = range gridOf(q) {
 			if truth := f(tried); truth.falseRejects <= 0.005 {
 				best = min(best, truth.calls)
 			}
@@ -227,7 +226,7 @@ func TestAPlanIsUndecidedWhereRunsDoNotSettle(t *testing.T) {
 	w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
 	p, err := ask(t, w, Question{Scenario: s})
 	testkit.Check(t, errors.Is(err, ErrUndecided) && p.Verdict == Undecided && p.Chosen == nil && p.Miss != nil &&
-		p.SettlesS > RunMost.Seconds(), "%v, %+v", err, p)
+		p.SettlesS > 3600, "%v, %+v", err, p)
 	// then it is, and so where calls go on to grow with the length of the run.
 	s.Workload.Load = 0.9
 	w.f = func(s sim.Scenario) truth { return truth{calls: s.Duration.Seconds(), admitted: 1} }
@@ -236,7 +235,7 @@ func TestAPlanIsUndecidedWhereRunsDoNotSettle(t *testing.T) {
 }
 
 func TestAnInterruptedPlanShowsWhatTheSearchHadSeen(t *testing.T) {
-	for after, phase := range map[int]string{0: "grid", 1: "grid", 10: "grid", 18: "refine", 36: "confirm"} {
+	for after, phase := range map[int]string{0: "grid", 1: "grid", 10: "grid", 32: "refine", 54: "confirm"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 }), before: interrupting(after, cancel)}

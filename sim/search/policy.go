@@ -57,28 +57,21 @@ func (o *options) add(p lease.Policy) {
 	}
 }
 
-// longLeases is by how much targets of the first part of the grid differ.
-const longLeases = 16
-
-// gridOf returns the policies that a plan tries first: the scenario's own, long targets for each overcommit,
-// and for a large fleet budgets of calls; and those with short targets.
-func gridOf(q Question) (long, short []lease.Policy) {
+// gridOf returns the policies that a plan tries first: the scenario's own, targets for each overcommit, and for
+// a large fleet budgets of calls.
+func gridOf(q Question) []lease.Policy {
 	s := q.Scenario
-	grid, rest := options{s: s}, options{s: s}
+	grid := options{s: s}
 	grid.add(s.Policy)
 	for _, overcommit := range overcommits(q) {
 		p := s.Policy
 		p.Overcommit = overcommit
-		all := targetsFor(s, p)
-		for _, t := range all {
-			if x := withLengths(s, p, t, 0); t >= all[0]/longLeases {
-				grid.add(x)
-			} else {
-				rest.add(x)
-			}
+		for _, t := range targetsFor(s, p) {
+			grid.add(withLengths(s, p, t, 0))
 		}
 		// With the shortest target the budget of calls decides, and pauses after short grants.
-		rest.add(withLengths(s, p, targetMin, 0))
+		grid.add(withLengths(s, p, targetMin, 0))
+		grid.add(withLengths(s, p, targetMin, ttlLong))
 	}
 	if s.FleetTarget() > 0 {
 		own := s.Policy
@@ -87,7 +80,7 @@ func gridOf(q Question) (long, short []lease.Policy) {
 			grid.add(withBudget(s, own, times))
 		}
 	}
-	return grid.all, slices.DeleteFunc(rest.all, func(p lease.Policy) bool { return slices.Contains(grid.all, p) })
+	return grid.all
 }
 
 // overcommits are the scenario's own, the powers of two that are a noticeable part of the burst, and the most

@@ -40,7 +40,8 @@ func (t *trial) decided() bool { return !t.scenario.Stationary() || t.shorter !=
 func (t *trial) shaky() bool {
 	o := t.shorter
 	return t.scenario.Stationary() && (t.unsettled || t.open() || o != nil &&
-		(t.meets(pessimistic) != o.meets(pessimistic) || math.Abs(t.calls()-o.calls()) > steadily*t.calls()))
+		(t.meets(pessimistic) != o.meets(pessimistic) && !o.open() ||
+			math.Abs(t.calls()-o.calls()) > steadily*t.calls()))
 }
 
 func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {

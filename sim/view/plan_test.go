@@ -44,7 +44,7 @@ func TestAPlanSaysWhatItMeans(t *testing.T) {
 	}{
 		{planned, func(*search.Plan) {}, wording{"", "Undecided:"}},
 		{missed, undecided(5000), wording{"Undecided: at this load the fleet takes 1h23m20s to settle", "No tried policy"}},
-		{missed, undecided(20), wording{"More --reps narrow the intervals.", "No tried policy"}},
+		{missed, undecided(0), wording{"More --reps narrow the intervals.", "No tried policy"}},
 		{planned, func(p *search.Plan) { p.Stress[0].Undecided = true },
 			wording{"it is undecided whether the targets hold", ""}},
 		{planned, func(p *search.Plan) {
