@@ -19,7 +19,7 @@ var ErrAxis = errors.New("search: invalid axis")
 // pointsMax bounds a grid, and the number of values of a range.
 const pointsMax = 10_000
 
-// Axis names one parameter that varies: the path of a field, as in --set, and its values as texts.
+// Axis describes one parameter that varies by the path of its field, as in --set, and its values as texts.
 type Axis struct {
 	Path   string   `json:"path"`
 	Values []string `json:"values"`
@@ -32,11 +32,11 @@ var (
 	numberSyntax = regexp.MustCompile(`^([-+0-9.]+)([^-+0-9.(), ][^(), ]*)?$`)
 )
 
-// ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas inside
-// parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" has 8 values from 10ms to 1s with equal
-// factors between them, "1..9:lin:5" has 5 with equal differences. Both ends of a range are durations, or
-// numbers with the same unit. Values between the ends are rounded to the two first digits of the step, and to
-// whole numbers where both ends are whole and have no unit. Equal values count once.
+// ParseAxis reads "path=value,value,...". A value is a text that the field takes, or a range. Commas inside
+// parentheses belong to a value ("normal(0s,10ms)"). The range "10ms..1s:log:8" has 8 values from 10ms to 1s with
+// equal factors between them, and "1..9:lin:5" has 5 values with equal differences. Both ends of a range are
+// durations, or numbers with the same unit. Values between the ends are rounded to the first two digits of the
+// step, and to whole numbers where both ends are whole and have no unit. Equal values count once.
 func ParseAxis(text string) (Axis, error) {
 	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")
@@ -71,7 +71,7 @@ func ParseAxis(text string) (Axis, error) {
 	return a, nil
 }
 
-// rangeValues returns the values of a range. Its ends stay as they were written.
+// rangeValues returns the values of a range. Both ends keep their text.
 func rangeValues(text string) ([]string, error) {
 	match := rangeSyntax.FindStringSubmatch(text)
 	if match == nil {
@@ -110,7 +110,7 @@ func rangeValues(text string) ([]string, error) {
 	return slices.Compact(append(texts, match[2])), nil
 }
 
-// roundedText writes x with the two first digits of the step to it.
+// roundedText rounds x to the first two digits of step, its distance from the value before it.
 func roundedText(x, step float64, unit string, whole bool) string {
 	decimals := 1 - int(math.Floor(math.Log10(step)))
 	if unit == "ns" {
@@ -123,7 +123,7 @@ func roundedText(x, step float64, unit string, whole bool) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + unit
 }
 
-// parseNumber splits a number from its unit. A duration becomes its number of nanoseconds.
+// parseNumber splits a number from its unit. A duration becomes a number of nanoseconds.
 func parseNumber(text string) (x float64, unit string, err error) {
 	match := numberSyntax.FindStringSubmatch(text)
 	if match == nil {

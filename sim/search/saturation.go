@@ -2,12 +2,12 @@ package search
 
 import "github.com/yuzhi-go/yuzhi/sim"
 
-// A shard of Redis is saturated from this share of busy time: then calls queue, and their waits say
-// little about the policy.
+// saturatedFrom is the share of busy time from which a shard of Redis is saturated. Calls then queue, and their
+// waits say little about the policy.
 const saturatedFrom = 0.9
 
-// BusyMost is the share of busy time up to which a shard has room for work that is not simulated.
+// BusyMost is the largest share of busy time that leaves a shard room for other work than the simulated calls.
 const BusyMost = 0.7
 
-// Saturated reports whether a redis_cpu left the busiest shard no time in some replication.
+// Saturated reports whether the busiest shard was saturated in any replication. cpu is the figure redis_cpu.
 func Saturated(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }

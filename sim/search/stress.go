@@ -10,43 +10,43 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// The stresses under which a plan tries its winner.
+// The stresses that a plan puts its winner under. A fault happens in the middle of the run.
 const (
 	StressSkew       = "skew"        // clocks twice as wrong, in offset and drift
-	StressOutage     = "outage"      // Redis refuses connections in the middle of the run
-	StressFailover   = "failover"    // a replica takes over there, without the last writes
-	StressCrash      = "crash"       // a tenth of the processes is killed there, and comes back
-	StressLostBucket = "lost_bucket" // Redis restarts empty there
-	StressProcesses  = "processes"   // half as many processes again share the same load
+	StressOutage     = "outage"      // Redis refuses connections
+	StressFailover   = "failover"    // a replica takes over, without the last writes
+	StressCrash      = "crash"       // a tenth of the processes is killed, and comes back
+	StressLostBucket = "lost_bucket" // Redis restarts empty
+	StressProcesses  = "processes"   // 1.5 times the processes share the same load
 )
 
-// Stresses lists the valid values of Question.MustHold, in the order of a Plan. The last ones are overloads.
+// Stresses lists the valid values of Question.MustHold, in the order of a Plan. Overloads come last.
 var Stresses = []string{
 	StressSkew, StressOutage, StressFailover, StressCrash, StressLostBucket, StressProcesses,
 	"load_1", "load_1.05", "load_1.5", "load_2", "load_3",
 }
 
-// loads are how many times its limit the most popular key is asked for in an overload.
+// loads maps an overload to its demand for the most popular key, as a multiple of the limit.
 var loads = map[string]float64{"load_1": 1, "load_1.05": 1.05, "load_1.5": 1.5, "load_2": 2, "load_3": 3}
 
 // ErrStress is wrapped by the error about an unknown stress.
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// Clocks that are right become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
+	// Correct clocks become as wrong as two bad quartzes (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
-	// The outage is longer than any lease by default, and as much is added to the run; where that is short,
-	// it lasts no more than outageParts of what counts there.
+	// An outage lasts longer than a lease by default, and lengthens the run by its own length. In a short run it
+	// lasts at most outageParts times the counted time.
 	stressOutage, outageParts = 30 * time.Second, 3
-	// A failover that goes well, with an asynchronous replica that is a little behind.
+	// A failover succeeds, with an asynchronous replica that lags a little.
 	stressFailover, stressLost = time.Second, 300 * time.Millisecond
-	// Redis is back so soon after it has lost everything, and processes after a crash.
+	// Redis restarts this long after a loss of its data, and a process this long after a crash.
 	stressRestart = 100 * time.Millisecond
 )
 
-// often is how often a fault is taken to come: the tokens that it costs are judged as a part of those that
-// are admitted from one to the next.
+// often gives the assumed time between two faults of a kind. A plan relates the tokens that a fault costs to the
+// tokens admitted in that time.
 var often = map[string]struct {
 	every time.Duration
 	words string
@@ -57,8 +57,7 @@ var often = map[string]struct {
 	StressLostBucket: {time.Hour, "once an hour"},
 }
 
-// stressed returns s, which has its defaults, under a stress, and a description for people. It does
-// not change the caller's scenario.
+// stressed returns s under a stress, and a description for people. s has its defaults, and does not change.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	switch name {
 	case StressSkew:
@@ -101,8 +100,8 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 	return harder, fmt.Sprintf("%d processes instead of %d", processesOf(harder), processesOf(s))
 }
 
-// loaded returns s, which has its defaults, with all rates multiplied so that the most popular key is asked
-// for that many times its limit; ok is false where answers or a trace decide the load.
+// loaded returns s with rates scaled so that the demand for the most popular key is load times its limit. s has its
+// defaults. ok is false where answers or a trace decide the load.
 func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 	times := load / s.Load()
 	ok = times > 0
@@ -130,9 +129,9 @@ func loaded(s sim.Scenario, load float64) (harder sim.Scenario, ok bool) {
 
 func multiply[T ~float64](x *T, times float64) { *x *= T(times) }
 
-// grown returns s with its processes multiplied, under the same load.
+// grown returns s with times as many processes, under the same load.
 func grown(s sim.Scenario, times float64) sim.Scenario {
-	// A closed loop's load is that of the clients of each process; others have the load of all.
+	// In a closed loop each process has clients of its own. All other loads are shared by the processes.
 	fewer := func(w *sim.Workload) {
 		if w.Kind == sim.Closed {
 			w.Clients = max(1, int(math.Round(float64(w.Clients)/times)))
@@ -174,16 +173,16 @@ func doubled(c sim.Clock) sim.Clock {
 	return c
 }
 
-// twice returns the distribution of twice the value.
+// twice doubles the values of a distribution.
 func twice(d sim.Dist) sim.Dist {
 	d.P *= 2
-	if d.Kind != sim.DistPareto { // whose Q is a shape
+	if d.Kind != sim.DistPareto { // Pareto's Q is a shape
 		d.Q *= 2
 	}
 	return d
 }
 
-// middle returns the middle of the time that counts.
+// middle returns the middle of the counted time.
 func middle(s sim.Scenario) time.Duration { return s.Warmup + (s.Duration-s.Warmup)/2 }
 
 // withFault returns s with a fault of Redis in the middle.
@@ -193,8 +192,8 @@ func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
 	return s
 }
 
-// crash kills a tenth of g's processes, at least one, and starts them again unless the group is
-// scaled meanwhile. It returns how many it kills.
+// crash kills a tenth of g's processes, at least one, and starts them again unless the group scales meanwhile. It
+// returns the number of killed processes.
 func crash(g *sim.Group, at time.Duration) (killed int) {
 	count, next := g.Count, 0
 	for next < len(g.Scale) && g.Scale[next].At <= at {
@@ -209,8 +208,8 @@ func crash(g *sim.Group, at time.Duration) (killed int) {
 	return killed
 }
 
-// burden turns the report of a trial with one fault into that of a world in which it comes again and again;
-// calm has the figures without the fault. part is the addition to false rejects.
+// burden spreads the cost of t's one fault over the time between two faults, and corrects t's report. calm has the
+// figures without a fault. part is the addition to the ratio of false rejects.
 func burden(t *trial, calm *sim.Figures, every time.Duration) (part float64) {
 	f := &t.report.Figures
 	counted := t.scenario.Duration - t.scenario.Warmup

@@ -4,12 +4,10 @@
 //   - Lab.Sweep: how do the figures change over a grid of parameters? Each Axis is one parameter.
 //   - Lab.Plan: which lease policy makes the fewest calls of Redis and meets a user's targets?
 //
-// All simulations of one question run on the same seeds, so that two scenarios differ by their
-// parameters and not by luck. The answers are the same on every machine: work is bounded in
-// simulated time and requests. Package view shows the answers.
+// All simulations of one question run on the same seeds, so that two scenarios differ by their parameters and not
+// by luck. The answers are the same on every machine: requests bound the work. Package view shows the answers.
 //
-// A plan begins in plan.go. policy.go lists the policies to try, rank.go compares them, stress.go
-// makes harder worlds.
+// plan.go makes a plan. policy.go lists the policies to try, rank.go compares them, stress.go makes harder worlds.
 package search
 
 import (
@@ -28,25 +26,25 @@ import (
 // ErrGrid is wrapped by every error about axes that do not make a grid.
 var ErrGrid = errors.New("search: invalid grid")
 
-// SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
+// SweepVersion is the version of SweepReport's JSON. It rises when a key changes its meaning or is removed.
 const SweepVersion = 1
 
-// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Everything
-// but Machine is the same on every machine for the same scenario, axes and seed.
+// SweepReport is the answer of a sweep. Its JSON keys are part of the command's interface. Except for Machine, the
+// same scenario, axes and seed give the same report on every machine.
 type SweepReport struct {
 	SchemaVersion int `json:"schema_version"`
 	Asked
 	Axes []Axis `json:"axes"`
-	// Points are the whole grid; the first axis varies slowest. The first point is the base for the
-	// differences of the others.
+	// Points has every combination of values. The first axis varies slowest. Differences are from the first
+	// point, the base.
 	Points []Point `json:"points"`
-	// Finished points have figures, Invalid ones cannot have any. The rest was interrupted.
+	// Finished counts points with figures, Invalid those that cannot run. An interrupt left out the rest.
 	Finished int         `json:"finished"`
 	Invalid  int         `json:"invalid"`
 	Machine  sim.Machine `json:"machine"`
 }
 
-// Point is the scenario with one value of each axis.
+// Point describes the scenario with one value for each axis.
 type Point struct {
 	Values       []string `json:"values"` // in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
@@ -54,15 +52,16 @@ type Point struct {
 	TargetInForce string `json:"target_in_force,omitempty"`
 	// Invalid says why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
-	// Front marks a point at which the bound holds and that no other point of the front beats, by being
-	// certainly better in false_reject_ratio or calls_per_s and certainly worse in neither.
+	// Front marks a point that keeps the bound and that no other such point beats. To beat is to be certainly
+	// better in false_reject_ratio or calls_per_s, and certainly worse in neither.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
 	// Rivals has the other algorithms that the scenario names, in its order.
 	Rivals []sim.RivalReport `json:"rivals,omitempty"`
-	// Saturated marks a point at which Redis could not keep up: figures say little about the policy.
+	// Saturated marks a point at which Redis could not keep up. Its figures say little about the policy.
 	Saturated bool `json:"saturated,omitempty"`
-	// Differences are from the base, by the figure's JSON key; nil if one of the two has no figures.
+	// Differences has the differences from the base by the figure's JSON key. It is nil if this point or the
+	// base has no figures.
 	Differences map[string]sim.Difference `json:"differences,omitempty"`
 }
 
@@ -75,9 +74,9 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Sweep runs s with every combination of the axes' values. A value that its field does not take and a
-// grid that is too large are errors before anything runs. When ctx ends, Sweep keeps the points that
-// have finished, and the error wraps sim.ErrInterrupted.
+// Sweep runs s with every combination of the axes' values. Before anything runs, a value that its field does not
+// take or a grid that is too large is an error. When ctx ends, the report has the finished points, and the error
+// wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	trials, err := grid(s, axes)
 	if err != nil {
@@ -107,7 +106,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis) (SweepRepor
 	return r, err
 }
 
-// compare fills in differences from the base and the front.
+// compare fills in the differences from the base, and marks the front.
 func (r *SweepReport) compare() {
 	base, rows := r.Points[0].Figures, make([]*sim.Figures, len(r.Points))
 	for i := range r.Points {
@@ -130,8 +129,7 @@ func (r *SweepReport) compare() {
 	}
 }
 
-// Certain reports whether the sweep has a front and its differences have intervals. With one
-// replication it has neither.
+// Certain reports whether the sweep has a front and intervals. One replication gives neither.
 func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 
 // grid returns s with every combination of the axes' values.
@@ -168,5 +166,5 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	return points, nil
 }
 
-// whyInvalid returns in a line why s cannot run, or nothing if it can.
+// whyInvalid returns the reason why s cannot run, in one line. It is empty for a valid scenario.
 func whyInvalid(s sim.Scenario) string { return violation.Line(s.Validate()) }
