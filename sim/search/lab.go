@@ -13,32 +13,31 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// wrongText returns a function that makes errors about a text that cannot be read.
+// wrongText returns a function that formats errors about an invalid text.
 func wrongText(kind error, text string) func(format string, args ...any) error {
 	return func(format string, args ...any) error {
 		return fmt.Errorf("%w %q: "+format, append([]any{kind, text}, args...)...)
 	}
 }
 
-// Run simulates one scenario. Several goroutines call it. The method of a sim.Runner with Parallel 1
-// is a Run.
+// Run simulates one scenario. Several goroutines call it at once. sim.Runner{Parallel: 1}.Run is a Run.
 type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 
 // Lab answers questions with many simulations.
 type Lab struct {
 	Run      Run // required
-	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
+	Parallel int // simulations at a time, 0 for GOMAXPROCS; no figure depends on it
 	// Progress, if not nil, is called after each simulation, one call at a time.
 	Progress func(p Progress)
 }
 
-// Progress tells how far an answer is.
+// Progress counts the finished simulations of a phase.
 type Progress struct {
 	Phase    string
 	Done, Of int // simulations of the phase
 }
 
-// Asked describes what an answer simulated. Its JSON keys are part of the command's interface.
+// Asked describes the simulated scenario. Its JSON keys are part of the command's interface.
 type Asked struct {
 	Scenario     string  `json:"scenario"`
 	ScenarioHash string  `json:"scenario_hash"` // of the scenario as it was given
@@ -63,18 +62,17 @@ type trial struct {
 	// Of a plan:
 	changes   int // 0 for the scenario's own policy, 1 for another
 	targets   []Threshold
-	times     int    // how many times what counts of the scenario
-	shorter   *trial // the same policy in a run that was half as long; nil where there is none
-	unsettled bool   // the fleet takes longer to settle than a run may last
-	broken    string // the stress that the policy must stand and does not
+	times     int    // counted time, as a multiple of the scenario's
+	shorter   *trial // the same policy in a run of half the length, or nil
+	unsettled bool   // the fleet takes longer to settle than a run may simulate
+	broken    string // the stress that the policy must withstand and fails
 }
 
-// work runs the simulations of one question, each once. One goroutine uses it, and stops doing so
-// after an error.
+// work runs the simulations of one question, each once. One goroutine uses it, and no longer after an error.
 type work struct {
 	Lab
 	known      map[string]*sim.Report
-	confidence float64 // of what finished
+	confidence float64 // of the finished reports
 	machine    sim.Machine
 	began      time.Time
 }
@@ -86,9 +84,8 @@ func (l Lab) begin() *work {
 	return &work{Lab: l, known: map[string]*sim.Report{}, began: time.Now()}
 }
 
-// simulate runs the trials that have not run before, in their order, and returns those that have a
-// report then. When ctx ends, nothing further starts, and the error wraps sim.ErrInterrupted. When a
-// run fails, the error says which.
+// simulate runs the trials that have not run before, in order, and returns all trials with a report. When ctx ends,
+// no further run starts, and the error wraps sim.ErrInterrupted. The error about a failed run names it.
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial

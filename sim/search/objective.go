@@ -7,13 +7,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// objective names a figure, by its JSON key, that should be small, or large if max.
+// objective is a figure, by its JSON key, that should be small, or large if max is set.
 type objective struct {
 	figure string
 	max    bool
 }
 
-// sweepGoals are the figures that leases trade: accuracy against calls.
+// sweepGoals lists the figures that leases trade against each other, accuracy and calls.
 var sweepGoals = []objective{{figure: "false_reject_ratio"}, {figure: "calls_per_s"}}
 
 // FigureNames returns the JSON keys of a report's figures, in their order.
@@ -24,19 +24,18 @@ func FigureNames() (names []string) {
 	return names
 }
 
-// FigureOf finds a figure by its JSON key. It panics if there is none: the parsers check names.
+// FigureOf finds a figure by its JSON key. It panics for an unknown name, which the parsers refuse.
 func FigureOf(f *sim.Figures, name string) sim.Figure {
 	all := f.All()
 	return *all[slices.IndexFunc(all, func(named sim.Named) bool { return named.Name == name })].Figure
 }
 
-// paretoFront marks the rows that no row of the front beats. A row has the figures of one trial; all
-// trials have the same seeds. A row that is nil or has a NaN is not on the front, and beats none.
-// Certainty is not transitive: a row that is beaten may be certainly better than one that beats what
-// beats it. So a row that is beaten beats none.
+// paretoFront marks the rows that no row of the front beats. A row has the figures of one trial, and all trials have
+// the same seeds. A row that is nil or has a NaN is not on the front, and beats no row. To beat is not transitive: a
+// beaten row may beat the row that beats its winner. So beaten rows do not count.
 func paretoFront(goals []objective, rows []*sim.Figures, confidence float64) []bool {
 	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
-	var open []int // rows that are not decided yet
+	var open []int // undecided rows
 	for i, row := range rows {
 		if row == nil {
 			continue
@@ -81,5 +80,5 @@ func beats(goals []objective, a, b []sim.Figure, confidence float64) bool {
 	return better
 }
 
-// breaks reports whether more was admitted than the promise allows, in any replication.
+// breaks reports whether any replication admitted more than the promise allows.
 func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }

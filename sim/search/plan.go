@@ -14,11 +14,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// round says how long and how often its simulations run.
+// round is the length and the number of replications of a phase's runs.
 type round struct {
 	name string
-	part float64 // of what counts of the scenario's duration
-	reps int
+	part float64 // of the scenario's counted time
+	reps int     // at most
 }
 
 var (
@@ -29,10 +29,10 @@ var (
 )
 
 const (
-	nearRounds = 4 // times that the neighbours of the best confirmed policy are confirmed too
-	timesMost  = 8 // a run is lengthened to this many times what counts of it
-	openMost   = 4 // this many policies whose runs do not decide yet are lengthened at a time
-	// steadily is the part by which the calls of a run and of one of twice the length may differ.
+	nearRounds = 4 // confirmations of the neighbours of the best confirmed policy
+	timesMost  = 8 // longest counted time, as a multiple of the first run's
+	openMost   = 4 // undecided policies whose runs become longer in one round
+	// steadily is the part by which the calls of two runs may differ, one twice as long as the other.
 	steadily = 0.05
 )
 
@@ -44,32 +44,31 @@ const (
 	repsLeast     = 3
 )
 
-// planning is a question on its way to a Plan.
+// planning is a Plan in the making.
 type planning struct {
 	*work
-	q         Question // with its defaults, its own policy with the lengths in force, and without rivals
+	q         Question // with defaults, with lengths in force in its policy, and without rivals
 	plan      Plan
-	seen      []*trial // by the search
-	confirmed []*trial // on the fresh seeds, own first
-	exhausted bool     // leases shorter than the grid's are tried, too
+	seen      []*trial // trials of the search
+	confirmed []*trial // trials of the confirmation, the scenario's own policy first
+	exhausted bool     // screenShorter has run
 }
 
-// Plan finds the lease policy that makes the fewest lease calls and meets all targets. When no policy does,
-// the error wraps ErrInfeasible; when the longest runs leave it open, ErrUndecided; when ctx ends,
-// sim.ErrInterrupted, and the Plan has the trade-offs that the search had seen.
+// Plan finds the lease policy that makes the fewest lease calls and meets all targets. The error wraps ErrInfeasible
+// if no policy meets them, and ErrUndecided if the longest runs leave that open. When ctx ends, it wraps
+// sim.ErrInterrupted, and the Plan has the trade-offs that the search found so far.
 //
-// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer
-// leases, while shorter ones deny during round trips. So nothing here bisects. A plan tries a grid of
-// policies with short runs and refines it around the best. It confirms the best, and policies to trade them
-// for, on seeds that the search has not seen, since a winner of many is lucky on the seeds that it won on.
-// Each run begins to count when its fleet has settled. The runs of the best policy, and of those that may be
-// better, are lengthened until twice the length says the same.
+// A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in longer leases, while
+// shorter leases deny during round trips. So a plan does not bisect. It tries a grid of policies with short runs and
+// refines it around the best. It confirms the best policies and the trade-offs on seeds that the search has not used,
+// since the winner of many was lucky on its seeds. A run counts from when its fleet has settled. A plan lengthens the
+// runs of the best policy, and of policies that may be better, until twice the length gives the same verdict.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
 	}
 	plan := Plan{SchemaVersion: PlanVersion, Asked: askedOf(q.Scenario), Targets: targetsOf(q)}
-	plan.ConfirmSeed = random.SeedOf(plan.Seed, 1<<30) // of a replication that no search reaches
+	plan.ConfirmSeed = random.SeedOf(plan.Seed, 1<<30) // no search has as many replications
 	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
 	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals cost more than leases
 	p := &planning{work: l.begin(), q: q, plan: plan}
@@ -85,7 +84,7 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	return p.plan, err
 }
 
-// search leaves in seen the policies of the grid and the refined ones, each as in its longest run.
+// search fills seen with the policies of the grid and with refined ones, each with its longest run.
 func (p *planning) search(ctx context.Context) error {
 	err := p.screen(ctx, gridRound, gridOf(p.q))
 	if err == nil && !ranked(p.seen, expected)[0].meets(expected) {
@@ -97,7 +96,7 @@ func (p *planning) search(ctx context.Context) error {
 	return err
 }
 
-// screenShorter tries leases shorter than the grid's, which make more calls.
+// screenShorter tries leases shorter than the grid's. They make more calls.
 func (p *planning) screenShorter(ctx context.Context) error {
 	p.exhausted = true
 	return p.screen(ctx, gridRound, shorter(p.q))
@@ -112,8 +111,8 @@ func (p *planning) screen(ctx context.Context, r round, policies []lease.Policy)
 	return err
 }
 
-// confirm chooses the best of the policies that meet the targets on the fresh seeds, and under the stresses
-// that must hold. Where none does, it goes on with the rest of the grid.
+// confirm chooses the best policy that meets the targets on fresh seeds and under the stresses that must hold. If no
+// policy does, it tries shorter leases.
 func (p *planning) confirm(ctx context.Context) error {
 	policies := append([]lease.Policy{p.q.Scenario.Policy}, promising(p.seen)...)
 	if err := p.try(ctx, 1, policies...); err != nil {
@@ -150,7 +149,7 @@ func (p *planning) confirm(ctx context.Context) error {
 	}
 }
 
-// try confirms policies in runs of times the length. A longer run takes the place of a shorter one.
+// try confirms policies in runs with times the counted time. A longer run replaces a shorter one.
 func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy) error {
 	trials := p.trials(confirmRound, p.plan.ConfirmSeed, policies)
 	for i, t := range trials {
@@ -171,9 +170,8 @@ func (p *planning) try(ctx context.Context, times int, policies ...lease.Policy)
 	return err
 }
 
-// settle lengthens the runs of the best policy, and of those that may be better, until they decide, and
-// confirms the best one's neighbours where near is set. It returns the best one that breaks under no stress;
-// nil for none.
+// settle lengthens the runs of the best policy, and of policies that may be better, until they decide. With near it
+// also confirms the neighbours of the best one. It returns the best trial that fails no stress, or nil.
 func (p *planning) settle(ctx context.Context, near bool) (best *trial, err error) {
 	for n := 0; ; n++ {
 		whole := slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken != "" })
@@ -209,9 +207,8 @@ func (p *planning) settle(ctx context.Context, near bool) (best *trial, err erro
 	}
 }
 
-// trial prepares a simulation of a policy in a world. It counts from when the fleet has settled, for times
-// what counts of the scenario, or half as long as it takes to settle. A world in which things happen at a
-// time of their own runs as it is.
+// trial prepares a simulation of a policy in a world. The run counts from when the fleet has settled, for times the
+// world's counted time, or half of its settling time if that is more. A world that is not stationary runs as it is.
 func (p *planning) trial(r round, world sim.Scenario, policy lease.Policy, seed uint64, times int) *trial {
 	world.Policy = policy
 	t := &trial{scenario: world, targets: p.q.Targets, times: times}
@@ -251,7 +248,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// affordable reports whether a run of s may last that long.
+// affordable reports whether a run of s may last d.
 func (p *planning) affordable(s sim.Scenario, d time.Duration) bool {
 	given := &p.q.Scenario
 	asked := float64(given.Reps) * given.Duration.Seconds()
@@ -270,7 +267,7 @@ func (p *planning) trials(r round, seed uint64, policies []lease.Policy) (all []
 	return all
 }
 
-// choose writes down the policy of a confirmed trial.
+// choose fills the plan with a confirmed trial.
 func (p *planning) choose(t *trial, stresses []Stress) error {
 	chosen, given := p.candidate(t), p.candidate(p.confirmed[0])
 	p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Code = Found, &chosen, &given, GoCode(t.scenario)
@@ -286,10 +283,10 @@ func (p *planning) choose(t *trial, stresses []Stress) error {
 	return nil
 }
 
-// miss writes down the closest miss, or what is not decided; stress names the one that every policy fails
-// under.
+// miss fills a plan that has no policy with the closest miss, and decides between infeasible and undecided. stress is
+// the last one that a policy failed.
 func (p *planning) miss(best *trial, stress string) error {
-	if stress != "" { // what meets the targets otherwise is closer than what does not
+	if stress != "" { // a policy that meets the targets without stress is closer than one that does not
 		best = ranked(slices.DeleteFunc(slices.Clone(p.confirmed), func(t *trial) bool { return t.broken == "" }),
 			pessimistic)[0]
 		stress = best.broken
@@ -330,7 +327,8 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 			}
 			t = p.trial(stressRound, world, calm.scenario.Policy, p.plan.ConfirmSeed, 1)
 		case recurs && s.Stationary():
-			// A fault's cost is a stock, not a share: half of the run shows it, with time to settle again.
+			// A fault costs a number of tokens, however long the run is. Half of the run shows it, with time to
+			// settle again.
 			counted := max((p.q.Scenario.Duration-p.q.Scenario.Warmup)/2, 2*s.Settling())
 			*s = lasting(*s, min(s.Warmup+counted, sim.DurationMax))
 		}
@@ -350,7 +348,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 	return all, nil
 }
 
-// list writes down the trade-offs among trials.
+// list adds the trade-offs among trials to the plan.
 func (p *planning) list(trials []*trial, chosen *trial) {
 	for _, t := range tradeOffs(trials, chosen) {
 		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))

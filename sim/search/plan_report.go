@@ -10,46 +10,47 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// PlanVersion is that of Plan's JSON; it rises when a key changes its meaning or goes.
+// PlanVersion is the version of Plan's JSON. It rises when a key changes its meaning or is removed.
 const PlanVersion = 1
 
 // The verdicts of a plan.
 const (
 	Found       = "found"
 	Infeasible  = "infeasible"
-	Undecided   = "undecided" // the fleet does not settle in the time that a run may last
+	Undecided   = "undecided" // the longest runs leave open whether the targets hold
 	Interrupted = "interrupted"
 )
 
-// Plan is the answer to a Question. Its JSON keys are part of the command's interface. Everything
-// but Machine is the same on every machine for the same question and seed.
+// Plan is the answer to a Question. Its JSON keys are part of the command's interface. Except for Machine, the same
+// question and seed give the same plan on every machine.
 type Plan struct {
 	SchemaVersion int         `json:"schema_version"`
 	Asked                     // the search's seed, and the replications of the confirmation
-	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search has not seen it
+	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search does not use it
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible, undecided or interrupted
-	// Chosen is the policy that was found, on the fresh seeds; nil unless the verdict is Found.
+	// Chosen is the chosen policy with its figures on the confirmation's seeds. It is nil unless the verdict is
+	// Found, and so is Given.
 	Chosen *Candidate `json:"chosen,omitempty"`
-	// Given is the scenario's own policy, on the same seeds; nil unless the verdict is Found.
+	// Given is the scenario's own policy with its figures on the same seeds.
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // of Chosen
-	// TradeOffs are policies that no other one beats in calls and in the figures of the targets, the
-	// chosen one among them, a tenth or more apart. They are on the fresh seeds too, unless the verdict
-	// is Interrupted: then they are from the search.
+	// TradeOffs has policies that no other policy beats in both calls and accuracy, the chosen one among them.
+	// Their calls differ by a tenth or more. The figures are on the confirmation's seeds, but after an
+	// interrupt on the search's.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	// RequestsPerS counts the scenario's requests: a limiter that asks Redis for each makes as many calls.
+	// RequestsPerS is the number of requests per second. A limiter that asks Redis for each makes as many calls.
 	RequestsPerS float64 `json:"requests_per_s,omitempty"`
-	// Load is how many times its limit the most popular key is asked for; 0 for a plan that chose nothing.
+	// Load is the demand for the most popular key as a multiple of its limit. It is 0 without a Chosen.
 	Load float64 `json:"load,omitempty"`
 	Miss *Miss   `json:"miss,omitempty"` // if infeasible or undecided
-	// SettlesS is how many seconds the fleet of Miss takes to settle, where that is too long to be simulated.
+	// SettlesS is the number of seconds in which the fleet of Miss settles, if that is too long to simulate.
 	SettlesS float64     `json:"settles_s,omitempty"`
 	Code     string      `json:"code,omitempty"` // a Go expression for the chosen configuration
 	Machine  sim.Machine `json:"machine"`
 }
 
-// Policy has the fields of lease.Policy that a plan chooses, with lengths as texts ("80ms").
+// Policy has the fields of lease.Policy that a plan chooses. Durations are texts ("80ms").
 type Policy struct {
 	Target         string `json:"target"`
 	DefaultTarget  bool   `json:"default_target,omitempty"` // Target is not set: leases of a fleet are longer
@@ -57,7 +58,7 @@ type Policy struct {
 	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is not set: leases of a large fleet are longer
 	Overcommit     int64  `json:"overcommit"`
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
-	// TargetInForce is how long leases last if that is not Target: in a large fleet.
+	// TargetInForce is the length of leases where it is not Target: in a large fleet.
 	TargetInForce string `json:"target_in_force,omitempty"`
 }
 
@@ -73,16 +74,16 @@ func PolicyOf(s sim.Scenario) Policy {
 	}
 }
 
-// Grade tells how a policy did.
+// Grade has the figures of a policy and compares them with the targets.
 type Grade struct {
 	Meets bool `json:"meets"` // every target, at the pessimistic end
-	// Undecided: a longer run may show that it meets the targets.
+	// Undecided reports that a longer run may show that the policy meets the targets.
 	Undecided bool        `json:"undecided,omitempty"`
 	Margins   []Margin    `json:"margins"`
 	Figures   sim.Figures `json:"figures"`
 }
 
-// Candidate is a policy and its figures.
+// Candidate is a policy with its figures and the run that gave them.
 type Candidate struct {
 	Policy       Policy  `json:"policy"`
 	ScenarioHash string  `json:"scenario_hash"` // of the scenario with this policy
@@ -93,36 +94,36 @@ type Candidate struct {
 	Grade
 }
 
-// Margin tells how far a candidate is inside a target.
+// Margin tells how far a figure is inside a target.
 type Margin struct {
 	Threshold
 	Value float64 `json:"value"` // the pessimistic end
 	Meets bool    `json:"meets"`
-	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated.
-	// It is 0 for what must be 0 and is.
+	// Margin is the distance to the bound as a part of what the target tolerates. On the bound it is 0, at twice
+	// what the target tolerates -1. It is 0 too for a figure that must be 0 and is 0.
 	Margin float64 `json:"margin"`
 }
 
-// Stress tells how the chosen policy did in a harder world.
+// Stress has the grade of the chosen policy in a harder world.
 type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
-	Must        bool   `json:"must"` // the choice depended on it
+	Must        bool   `json:"must"` // the policy was chosen to meet the targets here too
 	// Load is the demand for the most popular key in an overload, as a multiple of its limit.
 	Load float64 `json:"load,omitempty"`
-	// Adds is the part that such faults, as often as Description says, add to false_reject_ratio, and take
-	// from admitted_vs_central, in Margins and in Figures.
+	// Adds is the effect of recurring faults, as often as Description says. Margins and Figures include it: it
+	// is added to false_reject_ratio and taken from admitted_vs_central.
 	Adds float64 `json:"adds,omitempty"`
 	Grade
 }
 
-// Miss tells how near a question without an answer came to one.
+// Miss has the policy that came closest to the targets, and the reason why it is not chosen.
 type Miss struct {
 	Closest Candidate `json:"closest"`
-	Stress  string    `json:"stress,omitempty"` // that Closest fails, if it meets the targets otherwise
+	Stress  string    `json:"stress,omitempty"` // the stress that Closest fails, if it meets the targets without
 }
 
-// GoCode returns a Go expression for the limits of s, what a plan chooses of its policy, and the fallback.
+// GoCode returns a Go expression for the limits of s, its fallback, and the settings that a plan chooses.
 func GoCode(s sim.Scenario) string {
 	var b strings.Builder
 	b.WriteString("hybrid.Config{\n\tLimits: []hybrid.Limit{\n")
@@ -157,7 +158,7 @@ func limitCode(l lease.Limit) string {
 	return fmt.Sprintf("{Tokens: %d, Per: %s, Burst: %d}", l.Tokens, durationCode(l.Per), l.Capacity())
 }
 
-// durationCode returns an expression for d in the largest unit that holds it whole.
+// durationCode returns a Go expression for d in the largest unit of which d is a multiple.
 func durationCode(d time.Duration) string {
 	unit, name := time.Nanosecond, "Nanosecond"
 	for _, larger := range []string{"Microsecond", "Millisecond", "Second"} {

@@ -18,17 +18,17 @@ const (
 	targetStep = 1.25                 // the factor between two targets of the grid
 	fleetStep  = 4                    // the factor between targets far below the one in force
 	targetFine = 1.04                 // the factor between targets around the best of the grid
-	// A lease of this many tokens of a slow limit lasts longer than targetHigh, and a lease of so
-	// small a part of a token is a call for each request.
+	// Leases of a slow limit may last longer than targetHigh, for tokensHigh tokens. Leases of tokensLow tokens
+	// are a call for each request.
 	tokensHigh, tokensLow = 100, 0.01
 )
 
-// ttlLong is the shortest explicit TTL, in targets: a lease outlives 7 missed renewals instead of 3.
-// The TTLs after it double. They are explicit, so leases of a large fleet are no longer.
+// ttlLong is the shortest explicit TTL, in targets. A lease then outlives 7 missed renewals instead of 3. Longer TTLs
+// are powers of two times ttlLong. An explicit TTL keeps leases of a large fleet as short as the target.
 const ttlLong = 8
 
-// ownPolicy returns the policy of s. A target that is set is reduced to what the limits allow. A
-// target or TTL that is not set stays so: leases of a large fleet are longer then.
+// ownPolicy returns the policy of s, with a target that the limits allow. A default target or TTL stays a default,
+// with which leases of a large fleet are longer.
 func ownPolicy(s sim.Scenario) lease.Policy {
 	p := s.Policy
 	if p.Target > 0 {
@@ -45,7 +45,7 @@ func ttlOf(s sim.Scenario) time.Duration {
 	return s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
 }
 
-// options collects policies that s can have, each once.
+// options collects valid policies for s, each once.
 type options struct {
 	s   sim.Scenario
 	all []lease.Policy
@@ -83,8 +83,8 @@ func gridOf(q Question) []lease.Policy {
 	return grid.all
 }
 
-// overcommits are the scenario's own, the powers of two that are a noticeable part of the burst, and the most
-// that is allowed: allowing more takes none of those away.
+// overcommits returns the scenario's own overcommit, the powers of two from an eighth of the burst, and the largest
+// allowed one. A larger bound adds values and removes none but the last.
 func overcommits(q Question) []int64 {
 	most, burst, own := overcommitMost(q), int64(math.MaxInt64), q.Scenario.Policy.Overcommit
 	for _, l := range q.Scenario.Limits {
@@ -102,9 +102,8 @@ func overcommits(q Question) []int64 {
 	return all
 }
 
-// overcommitMost returns the most overcommit that is tried. A lease takes at most a quarter of burst and
-// overcommit at the full rate (Policy.TargetFor), so beyond four of the longest leases more overcommit
-// lengthens none.
+// overcommitMost returns the largest overcommit to try. A lease takes at most a quarter of burst and overcommit at the
+// full rate (Policy.TargetFor). So more overcommit than four of the longest leases lengthens no lease.
 func overcommitMost(q Question) int64 {
 	rate := 0.0
 	for _, l := range q.Scenario.Limits {
@@ -114,15 +113,14 @@ func overcommitMost(q Question) int64 {
 	return max(useful, q.Scenario.Policy.Overcommit)
 }
 
-// targetsFor returns the targets to choose from for p, longest first. The burst caps them, so a small
-// one leaves few.
+// targetsFor returns the targets to try with p, longest first. The burst caps a target, so a small burst leaves few.
 func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	p.Target = longest(s)
 	low := min(max(targetLow, tokensLast(s, tokensLow)), p.TargetFor(s.Limits)/4)
 	for t := p.Target; t >= low; {
 		all = append(all, t)
 		factor := targetStep
-		if t < s.FleetTarget()/2 { // the budget of calls makes the leases longer
+		if t < s.FleetTarget()/2 { // the budget of calls lengthens leases
 			factor = fleetStep
 		}
 		t = time.Duration(float64(t) / factor)
@@ -130,8 +128,8 @@ func targetsFor(s sim.Scenario, p lease.Policy) (all []time.Duration) {
 	return all
 }
 
-// shorter returns the policies below the grid, for a question that the grid does not answer: targets down to
-// the shortest, and where the budget of calls keeps their leases longer, larger budgets.
+// shorter returns policies with shorter leases than the grid's, down to the shortest target. Where the budget of calls
+// lengthens such leases, it adds larger budgets.
 func shorter(q Question) []lease.Policy {
 	s := q.Scenario
 	below := options{s: s}
@@ -152,7 +150,7 @@ func shorter(q Question) []lease.Policy {
 	return below.all
 }
 
-// tokensLast returns how long one process takes for n tokens of the tightest limit, at most targetMost.
+// tokensLast returns how long the tightest limit takes to give each process n tokens, at most targetMost.
 func tokensLast(s sim.Scenario, n float64) time.Duration {
 	processes, seconds := 0, 0.0
 	for _, g := range s.Groups {
@@ -164,11 +162,11 @@ func tokensLast(s sim.Scenario, n float64) time.Duration {
 	return time.Duration(min(seconds, targetMost.Seconds()) * float64(time.Second))
 }
 
-// longest returns the longest target to choose for s.
+// longest returns the longest target to try with s.
 func longest(s sim.Scenario) time.Duration { return max(targetHigh, tokensLast(s, tokensHigh)) }
 
-// withLengths returns p with a target, as far as the burst allows, and a TTL in targets; 0 is the
-// default TTL. The TTL leaves time for a call and its retry.
+// withLengths returns p with a target that the burst allows, and a TTL in targets, 0 for the default. A TTL leaves
+// time for a call and its retry.
 func withLengths(s sim.Scenario, p lease.Policy, target, ttl time.Duration) lease.Policy {
 	p.Target = max(twoDigits(target), targetMin)
 	p.Target = p.TargetFor(s.Limits)
@@ -186,12 +184,12 @@ func withBudget(s sim.Scenario, p lease.Policy, times float64) lease.Policy {
 	return p
 }
 
-// centers is the number of best policies around which the grid is refined.
+// centers is the number of best policies around which a plan refines the grid.
 const centers = 2
 
-// around returns policies, and those near the best trials, best first: targets between the neighbours in the
-// grid, and longer TTLs up to that of the longest target. In a large fleet the first trial also gets budgets
-// between its neighbours, with a long TTL, with which such a fleet makes fewer calls.
+// around returns policies, and policies near the best of trials, which are sorted: targets between the neighbours in
+// the grid, and longer TTLs up to that of the longest target. In a large fleet the best trial also gets budgets of
+// calls near its own with a long TTL, which saves calls there.
 func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	near, n := options{all: policies}, 0
 	for i, t := range trials {
@@ -219,7 +217,7 @@ func around(trials []*trial, policies []lease.Policy) []lease.Policy {
 	return near.all
 }
 
-// neighbours returns policies near a confirmed one that may make fewer calls, or do with less overcommit.
+// neighbours returns policies near t's that may make fewer calls or need less overcommit.
 func neighbours(q Question, t *trial) []lease.Policy {
 	p := t.scenario.Policy
 	near := options{s: q.Scenario}
@@ -268,8 +266,8 @@ func twoDigits[N ~int64](n N) N {
 	return (n + unit/2) / unit * unit
 }
 
-// lasting returns s, which has its defaults, with another duration. The defaults that depend on the duration
-// are those of the new one, unless a workload reads them: it stays as it is.
+// lasting returns s with another duration, and with the defaults that follow from it. A workload keeps the times
+// that it uses. s has its defaults.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
 	timeless := func(w *sim.Workload) {
 		if w.Kind != sim.Diurnal {

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// alike is how near the calls of a policy are to the fewest when a user would not care: then the
-	// simpler one is chosen. Luck changes calls by as much.
+	// alike is the part by which a policy may make more calls than the cheapest one and still be chosen as the
+	// simpler one. Luck changes calls by as much.
 	alike = 0.02
-	// apart is the factor by which two trade-offs differ at least, and tradeOffsMax how many a plan
-	// lists at most.
+	// apart is the least factor between the calls of two trade-offs, tradeOffsMax the most that a plan lists.
 	apart        = 10.0 / 9
 	tradeOffsMax = 8
-	// promising takes `finalists` of the best policies, and one from each of `ranges` ranges of calls.
+	// promising takes finalists of the best policies, and one policy from each of ranges ranges of calls.
 	finalists, ranges = 3, 6
 )
 
@@ -33,10 +32,10 @@ func (t *trial) margin(at end) float64 { return leastMargin(t.targets, t.report,
 // open reports whether longer runs may show that t meets the targets.
 func (t *trial) open() bool { return !t.meets(pessimistic) && (t.unsettled || t.meets(optimistic)) }
 
-// decided reports whether half of the run said the same, or the scenario has only one length.
+// decided reports whether a run of half the length agrees, or the scenario has only one length.
 func (t *trial) decided() bool { return !t.scenario.Stationary() || t.shorter != nil && !t.shaky() }
 
-// shaky reports whether what a run says may change with its length.
+// shaky reports whether a longer run may give another verdict.
 func (t *trial) shaky() bool {
 	o := t.shorter
 	return t.scenario.Stationary() && (t.unsettled || t.open() || o != nil &&
@@ -52,10 +51,9 @@ func leastMargin(targets []Threshold, report *sim.Report, at end) float64 {
 	return least
 }
 
-// ranked sorts trials, best first. Those that meet the targets at an end come first, those with fewer calls
-// before the others; the rest follows by its margins. Of trials with about the fewest calls the scenario's
-// own policy is first, then the least overcommit, the shortest TTL (for which the tokens of a crash and a
-// lost bucket are missing) and the largest margin.
+// ranked sorts trials, best first. Trials that meet the targets at an end come first, by calls, and the rest follows
+// by margin. Among trials with about the fewest calls the scenario's own policy is first, then the least overcommit,
+// the shortest TTL and the largest margin. The tokens of a crashed process are out of reach for a TTL.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -80,9 +78,9 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// promising returns the policies that deserve more effort: the best if luck was good, as it was, and bad; and
-// the most accurate of each range of calls. The latter remain if the cheap ones turn out to have been lucky
-// or fail under stress, and they are the trade-offs.
+// promising returns the policies that deserve longer runs: the best at each end of the intervals, and the most
+// accurate in each range of calls. The latter remain if the cheap ones were lucky or fail under stress, and they are
+// the trade-offs.
 func promising(trials []*trial) []lease.Policy {
 	var all []*trial
 	for at := pessimistic; at <= optimistic; at++ {
@@ -92,7 +90,7 @@ func promising(trials []*trial) []lease.Policy {
 	for _, t := range trials {
 		low, high = min(low, t.calls()), max(high, t.calls())
 	}
-	low = max(low, high/1e6) // calls may be 0
+	low = max(low, high/1e6) // low may be 0
 	spread := make([]*trial, ranges)
 	for _, t := range trials {
 		i := 0
@@ -106,8 +104,8 @@ func promising(trials []*trial) []lease.Policy {
 	return policiesOf(append(all, slices.DeleteFunc(spread, func(t *trial) bool { return t == nil })...))
 }
 
-// traded returns the targets that a plan trades against lease calls: defaultTargets where the targets
-// bound nothing else than calls, redis_cpu and the promise.
+// traded returns the targets that a plan trades against lease calls. These are defaultTargets if the targets bound
+// only calls, redis_cpu and the promise.
 func traded(targets []Threshold) (all []Threshold) {
 	for _, t := range targets {
 		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
@@ -120,8 +118,8 @@ func traded(targets []Threshold) (all []Threshold) {
 	return all
 }
 
-// tradeOffs returns trials that keep the promise, by calls, the chosen one among them. Of each two, the one
-// with noticeably more calls is noticeably more accurate.
+// tradeOffs returns trials that keep the promise, sorted by calls, the chosen one among them. Each makes noticeably
+// more calls than the one before it and is noticeably more accurate.
 func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	front := slices.DeleteFunc(slices.Clone(trials), func(t *trial) bool {
 		return slices.Contains(t.targets, promise) && breaks(&t.report.Figures) ||
@@ -155,17 +153,17 @@ func tradeOffs(trials []*trial, chosen *trial) (all []*trial) {
 	}
 }
 
-// BoundFigure is held to zero by every plan whose policy promises it.
+// BoundFigure must be 0 in every plan whose policy promises that.
 const BoundFigure = "bound_exceeded_by"
 
 var (
-	// promise is the target that a policy meets whatever happens to Redis.
+	// promise is the target of a policy that keeps the bound whatever happens to Redis.
 	promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
-	// defaultTargets tolerate one wrongly rejected request in two hundred.
+	// defaultTargets tolerates one wrong reject in two hundred requests.
 	defaultTargets = []Threshold{AtMost("false_reject_ratio", 0.005)}
 )
 
-// targetsOf returns what a plan must meet.
+// targetsOf returns the targets that a plan must meet.
 func targetsOf(q Question) []Threshold {
 	targets := q.Targets
 	if len(targets) == 0 {
@@ -177,7 +175,7 @@ func targetsOf(q Question) []Threshold {
 	return targets
 }
 
-// validateTargets reports every target that no plan can be made for.
+// validateTargets reports every target that a plan cannot judge.
 func validateTargets(targets []Threshold) error {
 	var errs []error
 	for i, t := range targets {
@@ -195,7 +193,7 @@ func validateTargets(targets []Threshold) error {
 	return errors.Join(errs...)
 }
 
-// end names a place in a figure's interval, from the target's point of view.
+// end is a place in a figure's interval, seen from the target.
 type end int
 
 const (
@@ -204,7 +202,7 @@ const (
 	optimistic
 )
 
-// value returns what the report shows at one end.
+// value returns the figure at one end of its interval.
 func (t Threshold) value(report *sim.Report, at end) float64 {
 	if at == expected {
 		t.Part = cmp.Or(t.Part, "mean")
@@ -216,9 +214,9 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 	return low
 }
 
-// margin returns how far the report is inside the target, as a part of what the target tolerates: 0
-// is on the bound, -1 twice as bad as tolerated. A ceiling tolerates its bound, a floor the rest to
-// 1. A target that tolerates nothing gives the miss itself, or +Inf where there is none.
+// margin returns the distance of the report to the bound, as a part of what the target tolerates: 0 on the bound, -1
+// twice as bad as tolerated. A ceiling tolerates its bound, a floor 1 minus its bound. For a target that tolerates
+// nothing it is the miss itself, or +Inf if the report meets the target.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound
@@ -236,7 +234,7 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 	return room
 }
 
-// graded returns the trial's margins for the report.
+// graded returns the trial's figures and margins.
 func (t *trial) graded() Grade {
 	g := Grade{
 		Meets:     t.meets(pessimistic) && !t.unsettled,

@@ -26,9 +26,9 @@ var (
 //	bound_exceeded_by.worst == 0
 //	false_reject_ratio < 0.5%
 //
-// FIGURE is a JSON key. Alone it stands for its whole interval or range, and the threshold holds
-// only if it holds for every value in it: "false_reject_ratio < 0.5%" bounds the upper end. With
-// .mean, .low, .high or .worst it is that one number. OP is one of < <= > >= == !=.
+// FIGURE is a JSON key. Alone it means the figure's whole interval or range, and the threshold holds only if it holds
+// for every value there: "false_reject_ratio < 0.5%" bounds the upper end. FIGURE.mean, .low, .high or .worst is that
+// one number. OP is one of < <= > >= == !=.
 type Threshold struct {
 	Figure string  `json:"figure"`
 	Part   string  `json:"part,omitempty"` // none for the whole interval
@@ -38,7 +38,7 @@ type Threshold struct {
 	text string // as it was parsed
 }
 
-// AtMost returns a threshold from above.
+// AtMost returns the threshold "figure <= bound".
 func AtMost(figure string, bound float64) Threshold {
 	return Threshold{Figure: figure, Op: "<=", Bound: bound}
 }
@@ -46,7 +46,7 @@ func AtMost(figure string, bound float64) Threshold {
 var (
 	thresholdSyntax = regexp.MustCompile(`^\s*([^\s<>=!]+)\s*(<=|>=|==|!=|<|>)\s*([^\s<>=!]+)\s*$`)
 	figureParts     = []string{"mean", "low", "high", "worst"}
-	// holds says whether every x with low <= x <= high is on the right side of a bound.
+	// holds reports whether every x with low <= x <= high is on the right side of a bound.
 	holds = map[string]func(low, high, bound float64) bool{
 		"<":  func(_, high, bound float64) bool { return high < bound },
 		"<=": func(_, high, bound float64) bool { return high <= bound },
@@ -57,8 +57,8 @@ var (
 	}
 )
 
-// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is
-// a part of one it must, unless it is 0.
+// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. For a figure that is a ratio the %
+// is required, unless NUMBER is 0.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -90,7 +90,7 @@ func ParseThreshold(text string) (Threshold, error) {
 	return t, nil
 }
 
-// name returns the figure's name as a threshold's text has it.
+// name returns the figure with its part, as in the threshold's text.
 func (t Threshold) name() string {
 	if t.Part != "" {
 		return t.Figure + "." + t.Part
@@ -119,8 +119,8 @@ func (t Threshold) interval(report *sim.Report) (low, high float64) {
 	return x, x
 }
 
-// Failure describes the figure if it does not meet the threshold, and is empty otherwise. A figure
-// that is not a number meets no threshold.
+// Failure describes a figure that misses the threshold. It is empty if the report meets the threshold. A NaN meets
+// no threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	low, high := t.interval(report)
 	switch {
@@ -134,7 +134,7 @@ func (t Threshold) Failure(report *sim.Report) string {
 	return fmt.Sprintf("%s is in [%s, %s]", t.name(), t.value6(low), t.value6(high))
 }
 
-// value6 writes a value of the figure to six digits, as a threshold would.
+// value6 formats a value of the figure to six digits, in the threshold's unit.
 func (t Threshold) value6(x float64) string {
 	if report.IsPart(t.Figure) {
 		return fmt.Sprintf("%.6g%%", 100*x)
@@ -142,8 +142,7 @@ func (t Threshold) value6(x float64) string {
 	return fmt.Sprintf("%.6g", x)
 }
 
-// Check returns nil if the report meets the threshold. Otherwise the error wraps ErrNotMet and has
-// the figure.
+// Check returns nil if the report meets the threshold. Otherwise the error wraps ErrNotMet and names the figure.
 func (t Threshold) Check(report *sim.Report) error {
 	if failure := t.Failure(report); failure != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotMet, t, failure)
