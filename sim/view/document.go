@@ -99,10 +99,10 @@ func answer(a search.Asked, m sim.Machine, data any, text, command string) Docum
 	return Document{
 		Title: cmp.Or(a.Scenario, unnamed),
 		Facts: []Fact{
-			{"hash", a.ScenarioHash},
-			{"seed", fmt.Sprint(a.Seed)},
 			{"replications", fmt.Sprint(a.Reps)},
 			{"confidence", Percent(a.Confidence)},
+			{"seed", fmt.Sprint(a.Seed)},
+			{"hash", a.ScenarioHash},
 		},
 		Scenario: text, Command: command, Machine: m,
 		Data: data, Rows: [][]string{figureHead},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -47,6 +48,13 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	if rep.Offered.Mean > 0 && !limits(&rep.Figures) {
 		d.say(Neutral, "%s denies nothing in this run, so its rejects say nothing about a higher load.",
 			strings.ToUpper(r.kinds(centralText)[:1])+r.kinds(centralText)[1:])
+	}
+	if rep.Offered.Mean == 0 {
+		d.say(Bad, "No request counts in this run: the load is too low, or the counted time too short.")
+	}
+	if mean := time.Duration(s.Network.RoundTrip.Mean()); mean > s.CallTimeout*15/16 {
+		d.say(Bad, "Most lease calls fail: a mean round trip of %v is above 15/16 of call_timeout, %v.", mean,
+			s.CallTimeout)
 	}
 	saturation(d, &rep.Figures)
 	var once []string

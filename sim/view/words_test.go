@@ -120,6 +120,13 @@ func TestARunSaysWhatItMeans(t *testing.T) {
 		{lasts(5*time.Second, 0.1), wording{"too short for this fleet to settle, so one-time rejects, as " +
 			"at the start, count as permanent. Use --duration 26s.", ""}},
 		{lasts(5*time.Second, 0), wording{"", "too short"}},
+		// A run that shows nothing says so.
+		{func(r *Result) { r.Report.Offered = sim.Figure{} }, wording{"bad: No request counts in this run", ""}},
+		{func(r *Result) { r.Scenario.Network.RoundTrip = sim.Constantly(95 * time.Millisecond) },
+			wording{"bad: Most lease calls fail: a mean round trip of 95ms is above 15/16 of call_timeout", ""}},
+		{func(*Result) {}, wording{"", "No request counts"}},
+		{func(r *Result) { r.Scenario.Network.RoundTrip = sim.Constantly(90 * time.Millisecond) },
+			wording{"", "lease calls fail"}},
 	}
 	said := ""
 	for _, c := range rows {

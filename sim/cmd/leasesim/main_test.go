@@ -158,6 +158,7 @@ run --threshold 'jain > high'
 run -f @dir => --file: 
 compare --rivals sliding_log,sliding_log => sliding_log is listed twice
 run -f nowhere.yaml => leasesim: file nowhere.yaml does not exist
+run -f /dev/zero => the file has more than 1048576 bytes
 run -f example:nothing => there is no example "nothing"
 run -f @unit => @unit:9:9: warmup: 
 run -f @twice => @twice:9:1: 

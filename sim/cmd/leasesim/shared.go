@@ -61,7 +61,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	f.cmd = command(page, func(*cobra.Command) error { return run(f) })
 	flags := f.cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", defaultFile,
-		"scenario: a YAML file, or example:NAME (see leasesim init --list)")
+		"scenario: a YAML file, - for standard input, or example:NAME (see leasesim init --list)")
 	flags.StringArrayVar(&f.sets, "set", nil,
 		"value of one scenario field, as in policy.target=50ms or groups[0].count=20; repeatable")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; replaces the scenario's")

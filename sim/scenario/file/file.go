@@ -16,12 +16,14 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/yamlfile"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
@@ -29,7 +31,7 @@ import (
 // ErrInvalid is wrapped by every error about what a scenario file, an assignment or a path says.
 var ErrInvalid = errors.New("file: invalid scenario")
 
-// Load reads the scenario in a file, or the built-in example NAME for "example:NAME".
+// Load reads the scenario in a file, on standard input for "-", or the built-in example NAME for "example:NAME".
 func Load(path string) (scenario.Scenario, error) {
 	if name, ok := strings.CutPrefix(path, "example:"); ok {
 		if !slices.Contains(exampleOrder, name) {
@@ -38,7 +40,15 @@ func Load(path string) (scenario.Scenario, error) {
 		}
 		return Parse(path, exampleText(name))
 	}
-	text, err := os.ReadFile(path)
+	in := os.Stdin
+	if path != "-" {
+		var err error
+		if in, err = os.Open(path); err != nil {
+			return scenario.Scenario{}, fmt.Errorf("file: %w", err)
+		}
+		defer in.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(in, yamlfile.TextMax+1)) // Parse refuses more
 	if err != nil {
 		return scenario.Scenario{}, fmt.Errorf("file: %w", err)
 	}
