@@ -22,6 +22,16 @@ func (s Scenario) TargetInForce() time.Duration {
 	return max(config.Target, longer)
 }
 
+// TTLInForce returns how long a lease is valid where s has its defaults: longer in a large fleet than in a small
+// one, unless policy.ttl is set.
+func (s Scenario) TTLInForce() time.Duration {
+	ttl := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
+	if s.Policy.TTL > 0 {
+		return ttl
+	}
+	return max(ttl, 4*s.TargetInForce())
+}
+
 // FleetTarget is the target that leases of a large fleet have for the sake of its budget of calls,
 // whatever shorter one is configured; 0 where the fleet is small.
 func (s Scenario) FleetTarget() time.Duration {

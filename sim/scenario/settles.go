@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -26,7 +25,7 @@ func (s Scenario) Stockable() int64 {
 		}
 	}
 	for _, l := range s.Limits {
-		coming := float64(l.Rate() * (s.ttlInForce(&config) + line).Seconds())
+		coming := float64(l.Rate() * (s.TTLInForce() + line).Seconds())
 		least = min(least, float64(l.Capacity()+config.Overcommit)+coming)
 	}
 	starts := 1
@@ -36,14 +35,6 @@ func (s Scenario) Stockable() int64 {
 		}
 	}
 	return int64(min(least*float64(starts)*float64(max(1, s.Keys.Count)), math.MaxInt64/2))
-}
-
-// ttlInForce is T, where the leases of a large fleet are longer than configured.
-func (s Scenario) ttlInForce(c *lease.Config) time.Duration {
-	if s.Policy.TTL > 0 {
-		return c.TTL
-	}
-	return max(c.TTL, 4*protocol.TargetInForce(c, s.holders()))
 }
 
 // Disturbance makes a fleet build its stock once more: a fault, from which it recovers when that is
@@ -158,7 +149,7 @@ func (s *Scenario) workloads() []*Workload {
 // times.
 func (s Scenario) Settling() time.Duration {
 	const lives = 12
-	config, line, fills := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout), time.Duration(0), 0.0
+	line, fills := time.Duration(0), 0.0
 	for _, w := range s.workloads() {
 		if w.Verb == VerbWait {
 			line = max(line, w.Deadline)
@@ -172,7 +163,7 @@ func (s Scenario) Settling() time.Duration {
 		}
 		fills = max(fills, float64(l.Capacity())/l.Rate(), spends(stock, l.Rate(), tokens, s.Workload.Cost.Mean()))
 	}
-	fills += float64(lives * s.ttlInForce(&config).Seconds())
+	fills += float64(lives * s.TTLInForce().Seconds())
 	return time.Duration(min(fills, DurationMax.Seconds()) * 1e9)
 }
 

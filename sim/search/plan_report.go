@@ -70,7 +70,7 @@ func PolicyOf(s sim.Scenario) Policy {
 		inForce = t.String()
 	}
 	return Policy{
-		target.String(), p.Target == 0, ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.CallsPerSecond, inForce,
+		target.String(), p.Target == 0, s.TTLInForce().String(), p.TTL == 0, p.Overcommit, p.CallsPerSecond, inForce,
 	}
 }
 

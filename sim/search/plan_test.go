@@ -33,8 +33,8 @@ func TestThePlanChoosesTheCheapestThatMeetsTheTargets(t *testing.T) {
 	}
 	alikeBut := func(slope float64) func(sim.Scenario, *truth) { // by less than a fiftieth
 		return func(s sim.Scenario, x *truth) {
-			x.calls = 100 - slope*ttlOf(s).Seconds() - slope*float64(s.Policy.Overcommit)
-			if s.Policy.Target == 100*time.Millisecond && ttlOf(s) == 400*time.Millisecond {
+			x.calls = 100 - slope*s.TTLInForce().Seconds() - slope*float64(s.Policy.Overcommit)
+			if s.Policy.Target == 100*time.Millisecond && s.TTLInForce() == 400*time.Millisecond {
 				x.calls = 110 // the scenario's own, which would be kept
 			}
 		}

@@ -37,14 +37,6 @@ func ownPolicy(s sim.Scenario) lease.Policy {
 	return p
 }
 
-// ttlOf returns the TTL in force.
-func ttlOf(s sim.Scenario) time.Duration {
-	if s.Policy.TTL > 0 {
-		return s.Policy.TTL
-	}
-	return s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
-}
-
 // options collects valid policies for s, each once.
 type options struct {
 	s   sim.Scenario

@@ -30,7 +30,7 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 	s.Policy = ownPolicy(s)
 	all := gridOf(Question{Scenario: s, OvercommitMax: 1000})
 	// then it starts with the scenario's own policy,
-	testkit.Check(t, all[0] == s.Policy && ttlOf(s) == 400*time.Millisecond, "the first is %+v", all[0])
+	testkit.Check(t, all[0] == s.Policy && s.TTLInForce() == 400*time.Millisecond, "the first is %+v", all[0])
 	// goes from 2 s to about 5 ms in equal factors and then to 1 ms, with half and all of the overcommit too,
 	for _, overcommit := range []int64{0, 1000} {
 		targets := targetsIn(all[1:], overcommit)

@@ -73,7 +73,7 @@ func ranked(trials []*trial, at end) []*trial {
 		}
 		p, q := a.scenario.Policy, b.scenario.Policy
 		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
-			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)),
+			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(a.scenario.TTLInForce(), b.scenario.TTLInForce()),
 			cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
 	})
 }

@@ -64,17 +64,13 @@ func Run(r Result) Document {
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
 	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
-	ttl := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
-	if s.Policy.TTL == 0 {
-		ttl = max(ttl, 4*s.TargetInForce())
-	}
 	d := Document{
 		Title:    cmp.Or(rep.Scenario, unnamed),
 		Subtitle: strings.TrimSpace(s.Description + "\n" + r.subtitle(s)),
 		Facts: []Fact{
 			{"offered", r.offered(s)},
 			{"target", targetFact(s)},
-			{"ttl", ttl.String()},
+			{"ttl", s.TTLInForce().String()},
 			{"replications", reps},
 			{"confidence", Percent(rep.Confidence)},
 			{"seed", fmt.Sprint(rep.Seed)},
