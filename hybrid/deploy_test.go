@@ -10,9 +10,11 @@ import (
 )
 
 // deploys replaces the processes by new ones with other limits, one in each second, while each is asked 10
-// times a second, and returns the new ones, and how many requests were denied in each second.
+// times a second, and returns the new ones, and how many requests were denied in each second. The limits in
+// force change once, or not at all where cfg has those of before.
 func (t *world) deploys(old []*hybrid.Limiter, cfg hybrid.Config) (fresh []*hybrid.Limiter, denied []int) {
-	all := slices.Clone(old)
+	t.Helper()
+	all, inForce := slices.Clone(old), [][]hybrid.Limit{nil}
 	second := func() {
 		n := 0
 		for range 10 {
@@ -20,6 +22,9 @@ func (t *world) deploys(old []*hybrid.Limiter, cfg hybrid.Config) (fresh []*hybr
 				if !l.Allow("k") {
 					n++
 				}
+			}
+			if now := t.state("k").Config.Limits; !slices.Equal(now, inForce[len(inForce)-1]) {
+				inForce = append(inForce, now)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -34,6 +39,7 @@ func (t *world) deploys(old []*hybrid.Limiter, cfg hybrid.Config) (fresh []*hybr
 	for range 5 {
 		second()
 	}
+	check(t, len(inForce) <= 3, "the limits in force were %v", inForce[1:])
 	return all, denied
 }
 
@@ -81,4 +87,29 @@ func TestLimitsChangeUnderALiveFleet(t *testing.T) {
 			limitsAre(t, fleet[0], "k", rate)
 		})
 	}
+}
+
+// While a process of before is at work its limits hold, however many propose others of the same version.
+func TestADeployThatIsStoppedHalfwayChangesNothing(t *testing.T) {
+	bubble(t, func(t *world) {
+		before, after := hybrid.PerSecond(500), hybrid.PerSecond(50).WithBurst(20)
+		bound, fleet := newMeter(before), t.fleet(3, of(before))
+		for _, limit := range limits(before, after, before) {
+			// when two of three processes are replaced, then put back, and all are at work for several T
+			for i := range 2 {
+				noErr(t, fleet[i].Shutdown(t.Context()))
+				fleet[i] = t.process(limit)
+			}
+			used(5*ttl, func() {
+				for _, l := range fleet {
+					admits(10, 0, func() bool { return bound.admitIf(l.Allow("k")) })
+				}
+			}, func() {
+				// then the limits in force never change
+				check(t, slices.Equal(t.state("k").Config.Limits, limits(before)), "%v", t.state("k").Config.Limits)
+			})
+		}
+		// and the bound holds over all windows.
+		bound.check(t)
+	})
 }

@@ -358,6 +358,7 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 		"TRYAGAIN Multiple keys request during rehashing of slot":                              errRefused,
 		"MISCONF Redis is configured to save RDB snapshots":                                    errRefused,
 		"CROSSSLOT Keys in request don't hash to the same slot":                                errForbidden,
+		"WRONGPASS invalid username-password pair or user is disabled.":                        errForbidden,
 		"ERR something else": errUnknown,
 		"ERR user_script:1: attempt to compare nil with number script: abc":                    errUnknown,
 		"ERR unknown command 'evalsha'":                                                        errForbidden,

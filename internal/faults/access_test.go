@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -192,42 +191,4 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 		testkit.Check(t, rdb.Do(t.Context(), args...).Err() != nil, "%v was executed", args)
 	}
 	testkit.Check(t, server.do("GET", "others") == "data", "the data of others is gone")
-}
-
-// TestRow26RefusedUsersAreTypedAndCauseNoStorm: a permanent error is retried at the pace of a
-// probe.
-func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
-	testkit.LongOnly(t)
-	type story struct {
-		rules string // of the user; none: a password is required
-		code  string
-	}
-	each(t, map[string]story{
-		"NOPERM":           {"on >secret ~yuzhi:*", "NOPERM"},
-		"another prefix":   {strings.Replace(user, "~yuzhi:*", "~other:*", 1), "NOPERM"},
-		"NOAUTH":           {"", "NOAUTH"},
-		"wrong password":   {"on >other ~yuzhi:*", "WRONGPASS"},
-		"a damaged bucket": {user, "stored state is damaged"},
-	}, func(t *testing.T, c story) {
-		// Given a server that refuses the limiter's user, or a bucket that is damaged (row 25),
-		server := startWithUser(t, c.rules)
-		server.do("MSET", bucketOf(key), "x", bucketOf("the key"), "x")
-		if c.rules == "" {
-			server.client = nil
-			server.set("requirepass", "secret")
-		}
-		err := call(t.Context(), storeOn(t, server.clientAs(server.client)), "the key")
-		// then the error is typed, says why, and says that retries are of no use;
-		checkPermanent(t, c.code, err, c.code, `"the key"`)
-		testkit.Check(t, errors.Is(err, lease.ErrRefused), "%v", err)
-		// and when thousands of requests come,
-		f := server.fleet(1, with(busy, denying))
-		f.load(key, 10_000)
-		testkit.Eventually(t, "requests", func() bool { return f.seen(key, 0, f.now()).denied >= 5000 })
-		s, took := f.stats(), f.now()
-		// then each is denied, and the server gets no more calls than the elapsed time allows.
-		testkit.Check(t, s.Admitted == 0, "%d admitted", s.Admitted)
-		most := 10 + int64(took/(20*time.Millisecond))
-		testkit.Check(t, s.Calls <= most, "%d calls in %v, at most %d were to be expected", s.Calls, took, most)
-	})
 }

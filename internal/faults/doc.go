@@ -3,14 +3,13 @@
 // own. Tests of exact figures run in virtual time against the reference bucket. A test is named after its row
 // in docs/faults.md; the other tests check docs/operations.md.
 //
-//   - The network and the server: outage (how each Policy.Fallback gets through it), manykeys,
-//     network, connect (no connection, TLS), access (permissions), topology (Sentinel, cluster),
-//     clock (with testdata/clockshim.c preloaded into redis-server; and limits that change), deploy
-//     (processes that are replaced by others with other limits).
+//   - The network and the server: outage (how each Policy.Fallback gets through it), network,
+//     connect (no connection, TLS), access (permissions), topology (Sentinel, cluster), clock (with
+//     testdata/clockshim.c preloaded into redis-server; and limits that change).
 //   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction, damage).
 //   - Processes: process (killed, stopped, starved of CPU) runs this test binary again as children,
-//     whose roles are in main and whose parent is the family; closing; crowd (clones, two hundred
-//     at once, more processes than tokens); modes and join (shadow, classes, reservations, joins).
+//     whose roles are in main and whose parent is the family; crowd (clones, two hundred at once,
+//     more processes than tokens).
 //
 // All share the site, one server per test, and the fleet: limiters on one store, each with its own client
 // like a process. The fleet records calls and answers, loads the limiters, and records every request that

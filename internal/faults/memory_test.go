@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // squeeze lets the server keep only a little more than it has now.
@@ -117,77 +115,4 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	s, got := l.Stats(), f.balance()
 	testkit.Check(t, got+s.Burnt >= hourly.Tokens-(spent+1) && got <= hourly.Tokens-s.Admitted+1+f.refilled(),
 		"%d left of %d after %d admitted and %d burnt", got, hourly.Tokens, s.Admitted, s.Burnt)
-}
-
-// damages overwrite a bucket as a foreign program might, by names that can be keys.
-// (TestDamagedStateIsAnErrorAndIsNotTouched in redisbucket tests each number of a bucket.)
-var damages = map[string]func(s *site, bucket, stored string){
-	"damaged-WRONGTYPE-hash": func(s *site, bucket, _ string) {
-		s.do("DEL", bucket)
-		s.do("HSET", bucket, "tokens", "5")
-	},
-	"damaged-cut-off": func(s *site, bucket, stored string) { s.do("SET", bucket, stored[:len(stored)/2]) },
-	"damaged-counter-is-nan": func(s *site, bucket, stored string) {
-		s.do("SET", bucket, stored[:16]+"\x00\x00\x00\x00\x00\x00\xf8\x7f"+stored[24:])
-	},
-	"damaged-empty": func(s *site, bucket, _ string) { s.do("SET", bucket, "") },
-}
-
-func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	ctx := context.Background()
-	server := start(t)
-	var log diary
-	cfg := patient(hourly, denying)
-	cfg.Logger = log.logger()
-	f := server.fleet(1, cfg)
-	l := f.limiters[0]
-	for name := range damages {
-		// Given a bucket in use
-		f.spend(0, name, 1)
-	}
-	testkit.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
-	for name, write := range damages {
-		// when another program writes into it,
-		write(server, bucketOf(name), server.do("GET", bucketOf(name)).(string))
-	}
-	stored, admitted := server.contents(), l.Stats().Admitted
-	for name := range damages {
-		// then requests are denied, with the fallback as their source,
-		var r hybrid.Result
-		var err error
-		testkit.Eventually(t, "a verdict", func() bool {
-			r, err = l.Take(ctx, name, 1)
-			return err != nil || r.OK || r.Source == hybrid.SourceFallback
-		})
-		testkit.Check(t, !r.OK && err == nil, "%s: %+v, %v", name, r, err)
-		// the error of an operator's tool names the key,
-		_, err = f.store.Inspect(ctx, name)
-		named := strings.Contains(fmt.Sprint(err), strconv.Quote(name))
-		testkit.Check(t, errors.Is(err, lease.ErrPermanent) && named, "%s: Inspect says %v", name, err)
-		// a reset does not make it worse,
-		_, err = f.store.Configure(ctx, name, lease.OpReset, lease.Config{})
-		testkit.Check(t, errors.Is(err, lease.ErrPermanent), "%s: a reset says %v", name, err)
-	}
-	// and nothing has been served, or repaired silently.
-	server.checkUntouched(stored)
-	testkit.Eventually(t, "the log to name one of the damaged keys", func() bool {
-		text := log.String()
-		return strings.Contains(text, "key=damaged-") && strings.Contains(text, "stored state is damaged")
-	})
-	served := l.Stats().Admitted - admitted
-	testkit.Check(t, served == 0, "%d admitted from damaged buckets", served)
-	// When the operator has deleted the bucket, its key is served again: as a lost one, which starts
-	// empty.
-	for name := range damages {
-		server.do("DEL", bucketOf(name))
-		testkit.Eventually(t, "a verdict of the store on "+name, func() bool {
-			r, err := l.Take(ctx, name, 1)
-			return err == nil && r.Source != hybrid.SourceFallback
-		})
-		st, err := f.store.Inspect(ctx, name)
-		testkit.Check(t, err == nil && st.Exists && st.Levels[0] <= f.refilled(), "%s, deleted: %+v, %v",
-			name, st, err)
-	}
 }
