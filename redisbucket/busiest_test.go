@@ -25,6 +25,7 @@ func readings(t *testing.T, s *Store, of string) map[string]reading {
 }
 
 func TestAWalkReadsEveryBucketAndEveryLease(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store) {
 		ctx := t.Context()
 		// given buckets of odd keys, each with two holders, and keys of others
@@ -86,6 +87,7 @@ func TestAWalkReadsEveryBucketAndEveryLease(t *testing.T) {
 // TestBusiestReturnsTheKeysThatAreUsedMeanwhile on a server with other keys, and with a value that is no
 // bucket.
 func TestBusiestReturnsTheKeysThatAreUsedMeanwhile(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store) {
 		for i := range 30 {
 			granted(t, s, fmt.Sprint("k", i), request(1))
@@ -121,6 +123,7 @@ func TestBusiestReturnsTheKeysThatAreUsedMeanwhile(t *testing.T) {
 }
 
 func TestBusiestEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	s := newStore(t, redistest.Start(t).Addr)
 	for i := range 100 {
 		granted(t, s, fmt.Sprint("k", i), request(1))

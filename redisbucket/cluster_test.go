@@ -19,6 +19,7 @@ import (
 // TestOnACluster runs several tests on two masters that share the slots, because a cluster takes two
 // seconds to serve. Each has a store of its own, whose client knows one of them.
 func TestOnACluster(t *testing.T) {
+	t.Parallel()
 	masters := redistest.StartCluster(t, 2, false).Masters
 	for name, test := range map[string]func(*testing.T, []*redistest.Server, *Store){
 		"ping reaches every master": pingReachesEveryMaster, "it is served node by node": servedNodeByNode,

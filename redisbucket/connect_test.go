@@ -39,6 +39,7 @@ func overALink(t *testing.T) (*Store, *redistest.Proxy) {
 }
 
 func TestAHandshakeIsNoRoundTrip(t *testing.T) {
+	t.Parallel()
 	s, proxy := overALink(t)
 	trip := func(seq int64) (all time.Duration, c *lease.Call) {
 		calls, start := pair(seq, "k"), time.Now()
@@ -73,6 +74,7 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 // A script is more than TCP sends at once over a new connection, so on a slow link it takes several
 // round trips to bring it. If they counted as one, leases would be long for nothing.
 func TestBringingAScriptIsNoRoundTrip(t *testing.T) {
+	t.Parallel()
 	// Given a call that a server will refuse, as it does not know the script,
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	s, calls := newStore(t, proxy.Addr), pair(1, "k")
@@ -93,6 +95,7 @@ func TestBringingAScriptIsNoRoundTrip(t *testing.T) {
 }
 
 func TestPingLeavesNothingToTheFirstCall(t *testing.T) {
+	t.Parallel()
 	s, proxy := overALink(t)
 	// Given a store that was warmed,
 	testkit.NoErr(t, s.Ping(t.Context()))
@@ -209,6 +212,7 @@ func TestASentCallIsNotRefusedByADialThatFails(t *testing.T) {
 
 // TestALostReplyIsOneExecution: neither the client nor the Store sends a call again whose reply is lost.
 func TestALostReplyIsOneExecution(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	s, direct := newStore(t, proxy.Addr), newStore(t, server.Addr)
@@ -306,6 +310,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 
 // TestServerErrorsAreTyped puts real servers into states in which they refuse a lease call.
 func TestServerErrorsAreTyped(t *testing.T) {
+	t.Parallel()
 	do := func(args ...any) func(*testing.T, *Store) {
 		return func(t *testing.T, s *Store) {
 			testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), args...).Err())

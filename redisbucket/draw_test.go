@@ -41,6 +41,7 @@ func raw(t *testing.T, s *Store, key string, r *lease.Request) any {
 // TestTheFastPathAnswersDrawsOfABucketAtRest, and nothing else; TestScriptsAgreeWithReference
 // compares what it does.
 func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
+	t.Parallel()
 	s := newStore(t, redistest.Start(t).Addr)
 	s.rdb.(*redis.Client).AddHook(keepKeys{s.rdb.(*redis.Client)})
 	now := int64(1_700_000_000_000_000)
@@ -101,6 +102,7 @@ func contentsOf(s *Store, key string) string {
 // includes the tables of keys and of expiries, whose entries Debian's jemalloc rounds up to 16 bytes. MEMORY
 // USAGE, which leaves these tables out, says what each form is.
 func TestAKeyAtRestIsSmall(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := newStore(t, redistest.Start(t).Addr)
 	used := func() int64 {
@@ -168,6 +170,7 @@ end
 // TestAServerOf32BitsStoresTheSame: it cannot use its struct, which would take each draw to come
 // years after the one before, when the bucket is full again.
 func TestAServerOf32BitsStoresTheSame(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t).Addr
 	now := int64(1_700_000_000_000_000)
 	wide, thin := newStore(t, addr), newStore(t, addr)

@@ -77,6 +77,7 @@ func checkGranted(t *testing.T, calls []*lease.Call, counter int64) {
 // TestDrawsTravelTogether: draws of one configuration are one command to the server, once a script
 // has found the buckets of several that travelled alone.
 func TestDrawsTravelTogether(t *testing.T) {
+	t.Parallel()
 	s := newStore(t, redistest.Start(t).Addr)
 	testkit.NoErr(t, s.Ping(t.Context()))
 	first := drawing(1, 1, numbered(drawsMost)...)
@@ -141,6 +142,7 @@ func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
 // TestKeysThatMayNotTravelTogether: where a server says so, each draw is called alone, and none is
 // made twice.
 func TestKeysThatMayNotTravelTogether(t *testing.T) {
+	t.Parallel()
 	redistest.RequireVersion(t, 6, "users")
 	s := newStore(t, redistest.Start(t).Addr)
 	s.found.Store(foundEnough)
@@ -197,6 +199,7 @@ func (f byFirstKey) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 
 // TestAProxyThatLooksAtTheFirstKeyAlone: behind it no draw is made where the key's bucket is not.
 func TestAProxyThatLooksAtTheFirstKeyAlone(t *testing.T) {
+	t.Parallel()
 	var servers byFirstKey
 	for range 3 {
 		rdb := redis.NewClient(patient(redistest.Start(t).Addr))

@@ -14,6 +14,7 @@ import (
 // A server that answers reads and refuses what a lease call needs is named by Ping, before the first request is
 // denied.
 func TestPingTriesWhatALeaseCallNeeds(t *testing.T) {
+	t.Parallel()
 	master := redistest.Start(t)
 	for what, c := range map[string]struct{ set, says string }{
 		"a read-only replica":        {"replicaof", "READONLY"},

@@ -88,6 +88,7 @@ func (r *rollout) admit(now time.Time, lately *int64) {
 // layout 2 alone, and leave again. The bound holds for all of them together with FallbackDeny; with
 // FallbackLocalShare those of the older release admit their local shares beside it.
 func TestTwoReleasesShareARedis(t *testing.T) {
+	t.Parallel()
 	for name, fallback := range map[string]hybrid.Fallback{
 		"deny": hybrid.FallbackDeny, "local share": hybrid.FallbackLocalShare,
 	} {

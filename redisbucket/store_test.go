@@ -143,6 +143,7 @@ func TestTheClockIsTheServers(t *testing.T) {
 }
 
 func TestStoreKeepsTheContract(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store) {
 		hybridtest.CheckStore(t, func(t *testing.T) lease.Store {
 			testkit.NoErr(t, s.rdb.FlushAll(t.Context()).Err())

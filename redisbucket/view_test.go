@@ -43,6 +43,7 @@ func (x *trio) looks(st lease.State) {
 
 // A look or a scan writes nothing. A read-only user and a replica can do both.
 func TestLooksAreReads(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	server := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	s, begun := newStore(t, server.Addr), time.Now()
@@ -85,6 +86,7 @@ func TestLooksAreReads(t *testing.T) {
 }
 
 func TestALookSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store) {
 		ctx := t.Context()
 		v, err := s.Look(ctx, "absent")
