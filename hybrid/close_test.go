@@ -113,30 +113,22 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 	})
 }
 
-// A request during Shutdown is refused, and is no demand.
-func TestShutdownCountsWhatIsAskedMeanwhileAsInvalid(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: 10 * time.Second})
-		t.hangs()
-		wait := together(1, func(int) { isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded) })
-		time.Sleep(20 * time.Millisecond)
-		before := l.Stats()
-		for range 7 {
-			check(t, !l.Key("k").TryAllow() && !l.AllowN("k", 5), "admitted during Shutdown")
-		}
-		after := l.Stats()
-		check(t, after.Denied == before.Denied && after.Invalid == before.Invalid+14,
-			"%+v, before %+v", after, before)
-		wait()
-	})
-}
-
 func TestShutdownThatIsCutShort(t *testing.T) {
 	bubbleOf(t, "gives up with its context, and says so", func(t *world) {
 		l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: 10 * time.Second})
 		t.hangs()
 		t.lasts(time.Second, time.Second, func() {
-			isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded)
+			wait := background(func() { isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded) })
+			time.Sleep(20 * time.Millisecond)
+			// A request during Shutdown is refused, and is no demand.
+			before := l.Stats()
+			for range 7 {
+				check(t, !l.Key("k").TryAllow() && !l.AllowN("k", 5), "admitted during Shutdown")
+			}
+			after := l.Stats()
+			check(t, after.Denied == before.Denied && after.Invalid == before.Invalid+14,
+				"%+v, before %+v", after, before)
+			wait()
 		})
 	})
 	bubbleOf(t, "says that the store refused, and takes no time", func(t *world) {

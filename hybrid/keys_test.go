@@ -81,8 +81,7 @@ func TestAFloodOfKeysDeniesNobody(t *testing.T) {
 			return nil
 		})
 		l := t.start(cfg)
-		const flood = 10_000 / testkit.Slowdown
-		for i := range flood {
+		for i := range testkit.ShortOrLong(t, 1_000, 10_000/testkit.Slowdown, "keys") {
 			for k := range 5 {
 				check(t, l.Allow(fmt.Sprint("used ", k)), "denied within the limit")
 			}
@@ -124,7 +123,7 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hybrid.PerHour(3))
 		name := func(i int) string { return fmt.Sprint(strings.Repeat("x", i%40), i) }
-		const n = 5000 / testkit.Slowdown
+		n := testkit.ShortOrLong(t, 500, 5000/testkit.Slowdown, "keys")
 		keys := make([]*hybrid.Key, n)
 		for i := range n {
 			keys[i] = l.Key(name(i))
@@ -135,13 +134,13 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 		for i, k := range keys {
 			must(t, k.Allow() && l.Allow(name(i)) && !k.Allow(), "%d: not three admitted in all", i)
 		}
-		check(t, l.Stats().Keys == n && l.Stats().Admitted == 3*n, "%+v", l.Stats())
+		check(t, l.Stats().Keys == n && l.Stats().Admitted == 3*int64(n), "%+v", l.Stats())
 		time.Sleep(59 * time.Minute) // the time to fill is an hour
 		equal(t, l.Stats().Keys, n, "keys")
 		denied := l.Stats().Denied
 		time.Sleep(time.Hour)
 		st := l.Stats()
-		check(t, st.Keys == 0 && st.Admitted == 3*n && st.Denied == denied, "%+v, denied before: %d", st, denied)
+		check(t, st.Keys == 0 && st.Admitted == 3*int64(n) && st.Denied == denied, "%+v, denied before: %d", st, denied)
 		equal(t, admits(20, 0, keys[0].Allow), 3, "admitted after the eviction")
 	})
 }

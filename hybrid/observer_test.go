@@ -76,37 +76,6 @@ func (h *recorder) lost(reason hybrid.LossReason) (n int64) {
 	return n
 }
 
-// An outage of a node has an event when it begins, with the cause, and one when it ends, with the duration. A
-// hook may use the Limiter.
-func TestEventsTellAnOutageOfANode(t *testing.T) {
-	bubble(t, func(t *world) {
-		l, heard := t.listening(of(hybrid.PerSecond(1000)))
-		must(t, l.Allow("k"), "denied")
-		heard.says(t)
-		t.every(away)
-		time.Sleep(ttl)
-		for range 5 {
-			l.Key("k").TryAllow()
-			l.AllowN("k", 1000) // fails, and is probed
-			time.Sleep(ttl)
-		}
-		equal(t, l.Stats().Degraded, 1, "keys degraded")
-		heard.says(t, "k: node 0 away true")
-		t.every(verdict{})
-		l.Allow("k")
-		time.Sleep(5 * ttl)
-		l.Allow("k")
-		synctest.Wait()
-		must(t, len(heard.lines) == 1, "told %q", heard.lines)
-		var text string
-		_, err := fmt.Sscanf(heard.lines[0], "k: node 0 back after %s", &text)
-		noErr(t, err)
-		after, err := time.ParseDuration(text)
-		check(t, err == nil && after >= 4*ttl && after <= 12*ttl, "told %q, %v", heard.lines, err)
-		equal(t, l.Stats().Degraded, 0, "keys degraded")
-	})
-}
-
 // A key whose calls fail on a node that is well has an event of its own, once.
 func TestEventsTellAKeyThatFails(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -430,34 +399,6 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		t.loseAll()
 		ask(2, crowd)
 		lines(2)
-	})
-}
-
-// A key that is asked once and then rests tells of an outage as well as one that is asked on.
-func TestAnOutageIsLoggedWhereItsKeysRest(t *testing.T) {
-	bubble(t, func(t *world) {
-		// Given a process whose keys rest sooner than an outage is worth a line,
-		p := denying
-		p.TTL = 400 * time.Millisecond
-		cfg := by(p, hybrid.PerSecond(1000))
-		cfg.CallTimeout = 5 * time.Second
-		l, out := t.logging(t, cfg)
-		must(t, l.Allow("k"), "denied")
-		// when the store goes away, and a key is asked once,
-		t.every(away)
-		l.Allow("k")
-		time.Sleep(3 * time.Second)
-		must(t, l.Stats().InUse == 0, "it is still in use: %+v", l.Stats())
-		// then the log says so;
-		time.Sleep(3 * time.Second)
-		logs(t, out, 1, "lease calls fail")
-		// and when the store is back, so does the first call that succeeds.
-		t.every(verdict{})
-		logs(t, out, 0, "lease calls succeed again")
-		l.Allow("another")
-		time.Sleep(time.Second)
-		must(t, l.Allow("another"), "denied")
-		logs(t, out, 1, "lease calls fail", "lease calls succeed again")
 	})
 }
 

@@ -1,7 +1,6 @@
 package hybrid_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -112,18 +111,13 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 		bubbleOf(t, c.limit, func(t *world) {
 			key := t.drained(of(c.limit)).Key("k")
 			_, before := t.counts()
-			o := newOrder(c.crowd)
+			o, others := newOrder(c.crowd), runtime.NumGoroutine()
 			wait := inTurn(c.crowd, func(i int) {
 				noErr(t, key.Wait(t.Context()))
 				o.add(i)
 			})
 			// Count while all sleep: in between the count is no more than a guess.
-			most, between := 0, time.Duration(c.crowd)*c.limit.Per/time.Duration(c.limit.Tokens)/5
-			for !o.done() {
-				time.Sleep(between)
-				synctest.Wait()
-				most = max(most, goroutines())
-			}
+			most := runtime.NumGoroutine() - others
 			wait()
 			o.check(t)
 			for i, at := range o.when {
@@ -134,16 +128,6 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 			_, after := t.counts()
 			check(t, after-before <= c.calls, "%d calls, want %d at most", after-before, c.calls)
 		})
-	}
-}
-
-// goroutines counts those of bubbles: other tests may leave some that end later.
-func goroutines() int {
-	for size := 1 << 20; ; size *= 2 {
-		stacks := make([]byte, size)
-		if n := runtime.Stack(stacks, true); n < size {
-			return bytes.Count(stacks[:n], []byte(", synctest bubble "))
-		}
 	}
 }
 
