@@ -2,6 +2,7 @@ package faults
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -10,48 +11,49 @@ import (
 )
 
 func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
-	for _, c := range []struct {
-		name  string
+	for name, c := range map[string]struct {
 		limit hybrid.Limit
 		extra int64 // min(B, R*d)
 	}{
-		{"less than it takes to fill", hybrid.PerHour(100).WithBurst(400), 100},
-		{"more than it takes to fill", hybrid.PerHour(100).WithBurst(50), 50},
+		"less than it takes to fill": {hybrid.PerHour(100).WithBurst(400), 100},
+		"more than it takes to fill": {hybrid.PerHour(100).WithBurst(50), 50},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			// Given a bucket that two processes have used up,
-			server, clock := startWithClock(t)
-			f := server.fleet(2, patient(c.limit, denying))
-			f.drain(0, key)
-			f.drain(1, key)
-			// when the clock jumps ahead,
-			clock.step(time.Hour)
-			// then the refill of that time is there once, up to the burst. (A denied process asks again
-			// within a T; a new process asks at once.)
-			more := server.fleet(1, patient(c.limit, denying))
-			got := more.drain(0, key)
-			testkit.Check(t, got <= c.extra+f.refilled(), "%d admitted, at most %d are allowed", got, c.extra)
-			f.checkBound(key, c.limit, 0)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// Given a bucket that two processes have used up,
+				f, r := stepped(t, 2, with(c.limit, denying))
+				f.drain(0, key)
+				f.drain(1, key)
+				// when the clock jumps ahead,
+				r.clock.by.Store(int64(time.Hour))
+				// then the refill of that time is there once, up to the burst. (A denied process asks again
+				// within a T; a new process asks at once.)
+				f.add(f.cfg, r)
+				got := f.drain(2, key)
+				testkit.Check(t, got == c.extra, "%d admitted, want %d", got, c.extra)
+				f.checkBound(key, c.limit, c.extra)
+				f.close()
+			})
 		})
 	}
 }
 
 // TestRow28ALevelStaysWhenTheClockGoesBack counts tokens: a clock that goes back adds none and removes none.
 func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
-	testkit.LongOnly(t)
-	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease lasts),
-	server, clock := startWithClock(t)
-	f := server.fleet(2, patient(hourly, denying))
-	f.spend(0, key, hourly.Tokens-60)
-	testkit.Eventually(t, "nothing held", func() bool { return f.stats().Held == 0 })
-	left := f.settled().Levels[0]
-	found := left + f.stats().Burnt
-	testkit.Must(t, found >= 60 && found <= 60+f.refilled(), "%d left: %+v", left, f.stats())
-	// when the clock goes back an hour, in which 100 tokens would flow,
-	clock.step(-time.Hour)
-	// then another process finds all of them, and (W) no more.
-	f.takeAll(1, left)
-	f.checkBound(key, hourly, 0)
+	synctest.Test(t, func(t *testing.T) {
+		// Given a bucket of which 60 are left,
+		f, r := stepped(t, 2, with(hourly, denying))
+		f.spend(0, key, hourly.Tokens-60)
+		time.Sleep(time.Second)
+		testkit.Must(t, f.stats().Held == 0, "%+v", f.stats())
+		// when the clock goes back an hour, in which 100 tokens would flow,
+		r.clock.by.Store(int64(-time.Hour))
+		// then another process finds all of them, and (W) no more.
+		got := f.drain(1, key)
+		testkit.Check(t, got == 60, "%d admitted, want 60", got)
+		f.checkBound(key, hourly, 0)
+		f.close()
+	})
 }
 
 // oldLeasesEnd returns when leases of before the present have ended, and when that was.

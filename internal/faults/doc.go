@@ -4,8 +4,8 @@
 // in docs/faults.md; the other tests check docs/operations.md.
 //
 //   - The network and the server: outage (how each Policy.Fallback gets through it), network,
-//     connect (no connection, TLS), access (permissions), topology (Sentinel, cluster), clock (with
-//     testdata/clockshim.c preloaded into redis-server; and limits that change).
+//     connect (no connection, TLS), access (permissions), topology (Sentinel, cluster), clock (which
+//     jumps; and limits that change).
 //   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction, damage).
 //   - Processes: process (killed, stopped, starved of CPU) runs this test binary again as children,
 //     whose roles are in main and whose parent is the family; crowd (clones, two hundred at once,

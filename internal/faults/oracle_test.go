@@ -169,6 +169,14 @@ func (r *replaceable) Exchange(ctx context.Context, calls []*lease.Call, done fu
 	r.wire.Load().Exchange(ctx, calls, done)
 }
 
+// stepped is a fleet of n processes on one store in memory, whose clock and contents a test may change.
+func stepped(t *testing.T, n int, cfg hybrid.Config) (*fleet, *replaceable) {
+	r := &replaceable{clock: &steppedClock{Clock: clock.System()}}
+	r.forget()
+	r.Store = r.wire.Load()
+	return newFleet(t, cfg, slices.Repeat([]lease.Store{r}, n)...), r
+}
+
 // forget begins with an empty store.
 func (r *replaceable) forget() {
 	w := newWire(always(time.Millisecond))
@@ -210,10 +218,7 @@ func TestTheRateIsBackWithinTwoTOfAFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// given four processes that ask for six times the rate
-				r := &replaceable{clock: &steppedClock{Clock: clock.System()}}
-				r.forget()
-				r.Store = r.wire.Load()
-				f := newFleet(t, with(busy, strict), r, r, r, r)
+				f, r := stepped(t, 4, with(busy, strict))
 				load := f.load(key, 6*int(busy.Tokens)/4)
 				time.Sleep(5 * time.Second)
 				// when there is a fault, and it ends

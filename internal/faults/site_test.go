@@ -3,13 +3,8 @@ package faults
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -227,61 +222,4 @@ func (d *diary) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.text.String()
-}
-
-// wallClock is the wall clock of one running server, which a test may step.
-type wallClock struct {
-	t      *testing.T
-	file   *os.File
-	offset time.Duration
-}
-
-// startWithClock starts a server under testdata/clockshim.c. Tests that use it are not parallel: it
-// works through the environment, which every process that is started at that time inherits.
-func startWithClock(t *testing.T) (*site, *wallClock) {
-	t.Helper()
-	redistest.Require(t)
-	compiler, err := exec.LookPath("cc")
-	if err != nil || runtime.GOOS != "linux" {
-		const hint = "the clock shim needs Linux and cc (apt-get install gcc)"
-		testkit.Must(t, os.Getenv("REQUIRE_REDIS") != "1", hint)
-		t.Skip(hint)
-	}
-	dir := t.TempDir()
-	shim := filepath.Join(dir, "clockshim.so")
-	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-o", shim,
-		filepath.Join("testdata", "clockshim.c")).CombinedOutput()
-	testkit.Must(t, err == nil, "%v\n%s", err, out)
-	c := &wallClock{t: t}
-	c.file, err = os.Create(filepath.Join(dir, "offset"))
-	testkit.NoErr(t, err)
-	t.Cleanup(func() { c.file.Close() })
-	c.step(0)
-	t.Setenv("CLOCKSHIM_FILE", c.file.Name())
-	t.Setenv("LD_PRELOAD", shim)
-	s := start(t)
-	os.Unsetenv("LD_PRELOAD") // Setenv restores what was there before
-
-	// A server that was linked otherwise would not notice, and every test would pass.
-	c.step(-24 * time.Hour)
-	off := time.Since(s.time())
-	testkit.Must(t, off >= 23*time.Hour, "the shim has no effect on this server: it is %v behind", off)
-	c.step(24 * time.Hour)
-	return s, c
-}
-
-// step moves the server's wall clock by d, at once.
-func (c *wallClock) step(d time.Duration) {
-	c.t.Helper()
-	c.offset += d
-	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.offset.Microseconds())), 0)
-	testkit.NoErr(c.t, err)
-}
-
-// time reads the server's clock.
-func (s *site) time() time.Time {
-	s.t.Helper()
-	now, err := s.ctl.Time(context.Background()).Result()
-	testkit.NoErr(s.t, err)
-	return now
 }
