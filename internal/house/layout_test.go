@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -21,29 +22,52 @@ const module = "github.com/yuzhi-go/yuzhi"
 
 // listed holds the part of `go list -json` that the rules need.
 type listed struct {
-	ImportPath string
-	Imports    []string // of everything but tests
-	Deps       []string
+	ImportPath, Dir string
+	Export          string // a file with what the compiler knows of the package
+	GoFiles         []string
+	Imports         []string // of everything but tests
+	Deps            []string
+	DepOnly         bool // of a package that is not below the module's root
 }
 
 func (p listed) folder() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 }
 
-// packages lists the whole module by `go list`, with packages that do not compile at the moment.
-func packages(t *testing.T) (all []listed) {
-	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
+// listOnce runs `go list` on the whole module and all that it depends on, once for all tests.
+var listOnce = sync.OnceValues(func() (all []listed, err error) {
+	cmd := exec.Command("go", "list", "-e", "-export", "-deps",
+		"-json=ImportPath,Dir,Export,GoFiles,Imports,Deps,DepOnly", "./...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
-	testkit.NoErr(t, err)
-	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+	for d := json.NewDecoder(bytes.NewReader(out)); err == nil && d.More(); {
 		var p listed
-		testkit.NoErr(t, d.Decode(&p))
+		err = d.Decode(&p)
 		all = append(all, p)
 	}
-	testkit.Must(t, len(all) > 0, "go list names no package")
-	return all
+	return all, err
+})
+
+// packages lists the packages of the module.
+func packages(t *testing.T) (own []listed) {
+	t.Helper()
+	all, err := listOnce()
+	testkit.NoErr(t, err)
+	own = slices.DeleteFunc(slices.Clone(all), func(p listed) bool { return p.DepOnly })
+	testkit.Must(t, len(own) > 0, "go list names no package")
+	return own
+}
+
+// exported lists the packages of the module and all that they depend on, by their paths.
+func exported(t *testing.T) map[string]listed {
+	t.Helper()
+	all, err := listOnce()
+	testkit.NoErr(t, err)
+	byPath := map[string]listed{}
+	for _, p := range all {
+		byPath[p.ImportPath] = p
+	}
+	return byPath
 }
 
 // under says whether path is folder or below it.

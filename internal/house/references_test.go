@@ -2,7 +2,6 @@ package house
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,25 +47,15 @@ var bounds = map[string]bound{
 
 // TestEveryLargePackageIsBounded leaves out what is generated, and modules of their own.
 func TestEveryLargePackageIsBounded(t *testing.T) {
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles", "./...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	testkit.NoErr(t, err)
-	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
-		var p struct {
-			ImportPath, Dir string
-			GoFiles         []string
-		}
-		testkit.NoErr(t, d.Decode(&p))
+	for _, p := range packages(t) {
 		lines := 0
 		for _, file := range p.GoFiles {
 			text, err := os.ReadFile(filepath.Join(p.Dir, file))
 			testkit.NoErr(t, err)
 			lines += bytes.Count(text, []byte("\n"))
 		}
-		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
-		_, bounded := bounds[folder]
-		testkit.Check(t, bounded || lines <= 1000, "%s has %d lines and no bounds", folder, lines)
+		_, bounded := bounds[p.folder()]
+		testkit.Check(t, bounded || lines <= 1000, "%s has %d lines and no bounds", p.folder(), lines)
 	}
 }
 
@@ -115,32 +103,6 @@ func TestTheBucketUsesNothingOfTheClient(t *testing.T) {
 	}
 }
 
-// compiled is a package as `go list -export` tells of it.
-type compiled struct {
-	ImportPath, Export string
-	GoFiles            []string
-}
-
-// exported lists the packages in bounds and all that they depend on, by their paths.
-func exported(t *testing.T) map[string]compiled {
-	t.Helper()
-	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export,GoFiles"}
-	for folder := range bounds {
-		args = append(args, "./"+folder)
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	testkit.NoErr(t, err)
-	all := map[string]compiled{}
-	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
-		var p compiled
-		testkit.NoErr(t, d.Decode(&p))
-		all[p.ImportPath] = p
-	}
-	return all
-}
-
 // used tells which files of a package use which others, and what of them.
 type used struct {
 	uses    map[string]map[string]map[string]bool // by file, other file, and name
@@ -151,7 +113,7 @@ type used struct {
 }
 
 // uses reads the package in folder.
-func uses(t *testing.T, all map[string]compiled, folder string) used {
+func uses(t *testing.T, all map[string]listed, folder string) used {
 	t.Helper()
 	set, files := sources(t, filepath.Join("../..", folder))
 	u := used{
