@@ -164,6 +164,7 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	program := read(t).blocks("README.md", "go")[0].text
 	testkit.Check(t, strings.HasPrefix(program, "package main\n") && strings.Count(program, "\n") <= 25,
 		"the page does not begin with a program of at most 25 lines:\n%s", program)
+	testkit.LongOnly(t) // TestGoCodeOfThePagesCompiles has that it compiles
 	dir, binary := t.TempDir(), filepath.Join(t.TempDir(), "program"+exe)
 	repository, err := filepath.Abs(root)
 	testkit.NoErr(t, err)
