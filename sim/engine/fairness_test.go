@@ -12,7 +12,7 @@ func TestAShareIsOfTheTimeInWhichAProcessRunsAndAsks(t *testing.T) {
 	const grows = "duration: 10s, limits: [20000/s], workload: {load: 2}, groups: [{%s}]"
 	const asks = "duration: 20s, limits: [2000/s burst 500], groups: [%s]"
 	const others = "{count: 10, workload: {kind: poisson, rate: 4000/s}}, "
-	for _, c := range []struct {
+	fleets := []struct {
 		format, group string
 		jain, worst   float64
 	}{
@@ -28,7 +28,8 @@ func TestAShareIsOfTheTimeInWhichAProcessRunsAndAsks(t *testing.T) {
 			0.995, 0.9},
 		{asks, "{count: 10, workload: {kind: onoff, rate: 4000/s, on: 3s, off: 3s}}", 0.995, 0.9},
 		{asks, "{count: 20, pauses: {at: 5s, for: 8s}, workload: {kind: poisson, rate: 4000/s}}", 0.995, 0.9},
-	} {
+	}
+	for _, c := range fleets[len(fleets)-testkit.ShortOrLong(t, 5, len(fleets), "fleets"):] {
 		// Given equal processes under overload that come and go, or ask only part of the time,
 		o := simulate(t, scene(t, "rivals: [central], "+c.format, c.group)).outcome()
 		// when all is counted, then they got equal shares of the time in which they ran and asked,

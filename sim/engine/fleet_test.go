@@ -81,7 +81,7 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 func TestAKeyAtRestIsForgottenInTime(t *testing.T) {
 	// Given a long run in which each of many keys is used once in a while,
 	run := simulate(t, scene(t, "duration: %ds, limits: [100/s], keys: {count: 50000}, workload: {rate: 50/s}",
-		2000/testkit.Slowdown))
+		testkit.ShortOrLong(t, 400, 2000/testkit.Slowdown, "seconds")))
 	p := run.fleet.processes[0]
 	live := 0
 	for _, m := range p.resting {

@@ -1,42 +1,12 @@
 package engine
 
 import (
-	"github.com/yuzhi-go/yuzhi/lease"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
-
-// TestTokensDrawnForNobodyBuyNothing: tokens that were drawn for a request that then gave up are
-// credited minus what the bucket refilled meanwhile. A full credit would exceed the bound, as the
-// table shows, without any fault of a server.
-func TestTokensDrawnForNobodyBuyNothing(t *testing.T) {
-	// A request for the whole burst, which is cancelled after 2.5 seconds and repeated.
-	const impatient = "clients: 1, cost: 1000, patience: 2.5s, think: 1ms"
-	for _, c := range []struct {
-		what        string
-		seed, count int
-		trip, load  string
-	}{
-		{"four processes, answers after 106 ms, of which their callers wait for 100: 929 tokens", 11, 4, "106ms",
-			`clients: 15, cost: "uniform(100,500)", patience: 100ms, think: 10ms`},
-		{"six processes that wait for the burst: 1,830", 1, 6, "1ms", impatient},
-		{"22 of them: 1,839", 1, 22, "1ms", impatient},
-	} {
-		// Given a limit of 1,000 tokens a second and a burst of as many, and requests that give up,
-		unused := int64(0)
-		run := simulate(t, scene(t, `duration: 30s, limits: [1000/s], policy: {fallback: deny}, seed: %d,
-			groups: [{count: %d}], network: {round_trip: %s},
-			workload: {kind: closed, verb: wait, deadline: 1m, %s}`, c.seed, c.count, c.trip, c.load),
-			func(_ *replication, c *call) { unused += c.request.Reported(lease.LateUnused) })
-		// then thousands of tokens come back, and the bound holds.
-		if x := run.books.audit.ExceededBy(); x != 0 || unused < 3000 {
-			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)
-		}
-	}
-}
 
 // TestNothingIsDrawnForARequestThatHasGone: over a network slower than CallTimeout, drawn tokens
 // go to the requests that wait when the answer comes.

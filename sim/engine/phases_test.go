@@ -14,7 +14,7 @@ func TestTheRejectedShareDoesNotDependOnTheRunsLength(t *testing.T) {
 	testkit.OneGoroutine(t)
 	durations := []int{10, 30, 100, 300}
 	durations = durations[:testkit.ShortOrLong(t, 2, 4/min(testkit.Slowdown, 2), "durations")]
-	for _, c := range []struct {
+	crowds := []struct {
 		text   string
 		faults bool
 		rate   float64 // of false rejects that go on, about
@@ -31,7 +31,8 @@ func TestTheRejectedShareDoesNotDependOnTheRunsLength(t *testing.T) {
 			false, 0},
 		{"limits: [5000/s burst 2000], groups: [{count: 30, restarts: {every: 2s, for: 50ms}}], " +
 			"workload: {load: 2}", false, 0.013},
-	} {
+	}
+	for _, c := range crowds[len(crowds)-testkit.ShortOrLong(t, 3, len(crowds), "fleets"):] {
 		// Given the same overloaded fleet, for up to 300 seconds,
 		var all []report.Figures
 		for _, seconds := range durations {

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -55,23 +53,6 @@ func TestAProcessThatEndsShadowsNobody(t *testing.T) {
 			"killed %v: %d of %d are shadowed, %d admitted", kill, run.books.shadowed, run.books.requests,
 			run.books.tally.Admitted)
 	}
-}
-
-func TestAGrantBelowTheHeadroomIsAnError(t *testing.T) {
-	// Given a class whose requests are mostly denied,
-	run := newRun(t, scene(t, "limits: [100/s], groups: [{headroom: 0.3}], workload: {load: 3}"))
-	for run.goesOn() {
-		// when it should leave more, from some time on, than it tells the bucket,
-		if run.time.now > 1e9 {
-			run.fleet.groups[0].Headroom = 0.6
-		}
-		run.step()
-		testkit.Must(t, run.books.wrong == nil || run.time.now > 1e9, "before that: %v", run.books.wrong)
-	}
-	// then the run fails.
-	err := run.finish()
-	testkit.Check(t, errors.Is(err, ErrNotConserved) && strings.Contains(err.Error(), "leaves 0.6 of the burst"),
-		"%v", err)
 }
 
 // waited sums of over all waiters.

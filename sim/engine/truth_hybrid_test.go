@@ -106,7 +106,7 @@ func TestProcessesAreGrantedWhatHybridIs(t *testing.T) {
 				s.Network.RoundTrip = scenario.Constantly(time.Millisecond) // of the network of real
 			}
 			c := truth{s.Defaults()}
-			for seed := range uint64(testkit.ShortOrLong(t, 2, testkit.PlainOrRace(10, 2), "seeds")) {
+			for seed := range uint64(testkit.ShortOrLong(t, 1, testkit.PlainOrRace(10, 2), "seeds")) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
 				testkit.Must(t, len(real.calls) >= 5, "%d calls: nothing is compared", len(real.calls))

@@ -39,27 +39,6 @@ func TestOneCentralLimiterOfAWindowAdmitsExactlyWhatItPromises(t *testing.T) {
 	}
 }
 
-// TestALostWindowAdmitsItsTokensOnceMore: a lost window admits its tokens again, and none with
-// StartEmpty.
-func TestALostWindowAdmitsItsTokensOnceMore(t *testing.T) {
-	for _, c := range []struct {
-		limits, policy string
-		low, high      int64
-	}{
-		{"500 in 10s", "", 400, 500},
-		{"500 in 10s", ", start_empty: true", 0, 0},
-		{"500 each 1h", "", 400, 500},
-		{"500 each 1h", ", start_empty: true", 0, 0},
-	} {
-		s := scene(t, `duration: 8s, limits: [%s], policy: {fallback: deny%s}, groups: [{count: 5}],
-			workload: {rate: 500/s}, redis: {faults: [{kind: restart_empty, at: 4s, for: 10ms}]}`, c.limits, c.policy)
-		run := simulate(t, s)
-		x := run.books.audit.ExceededBy()
-		testkit.Check(t, x >= c.low && x <= c.high, "%s%s: exceeded by %d, want %d to %d", c.limits, c.policy, x,
-			c.low, c.high)
-	}
-}
-
 // TestPeriodsAreThoseOfTheServersClock: since 1970, and not since the start of the run.
 func TestPeriodsAreThoseOfTheServersClock(t *testing.T) {
 	start := time.UnixMicro(serverStart).UTC()
