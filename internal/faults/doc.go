@@ -7,7 +7,7 @@
 //     connect (no connection, TLS), access (permissions), topology (Sentinel, cluster), clock (which
 //     jumps; and limits that change).
 //   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction, damage).
-//   - Processes: process (killed, stopped, starved of CPU) runs this test binary again as children,
+//   - Processes: process (killed, starved of CPU) runs this test binary again as children,
 //     whose roles are in main and whose parent is the family; crowd (clones, two hundred at once,
 //     more processes than tokens).
 //

@@ -22,7 +22,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -45,15 +44,13 @@ func TestMain(m *testing.M) {
 // child is this process, if it was started as one of a family.
 type child struct {
 	orders
-	record
-	in  *bufio.Scanner
-	tap *tap
-	l   *hybrid.Limiter
+	in *bufio.Scanner
+	l  *hybrid.Limiter
 }
 
 // roles maps a child's roles to their functions. Each says and hears lines, and returns when it hears finish.
 var roles = map[string]func(*child){
-	"load": (*child).load, "hold": (*child).hold, "starved": (*child).starve, "many keys": (*child).serveMany,
+	"hold": (*child).hold, "starved": (*child).starve, "many keys": (*child).serveMany,
 }
 
 // beChild runs a process with one Limiter on the server. It ends with its role, or with the parent,
@@ -61,25 +58,20 @@ var roles = map[string]func(*child){
 func beChild(text string) {
 	c := &child{in: bufio.NewScanner(os.Stdin)}
 	orExit(json.Unmarshal([]byte(text), &c.orders))
-	file, err := stamps.Open(c.Record)
-	orExit(err)
-	c.record = record{file}
 	store, err := redisbucket.New(redis.NewClient(&redis.Options{Addr: c.Redis}), redisbucket.Config{})
 	orExit(err)
-	c.tap = newTap(store)
 	cfg := c.config()
 	if c.Role == "hold" {
 		cfg.Clock = stuckClock{clock.System()}
 	}
-	c.l, err = hybrid.New(c.tap, cfg)
+	c.l, err = hybrid.New(store, cfg)
 	orExit(err)
 	roles[c.Role](c)
 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r := report{Shutdown: c.l.Shutdown(ctx) == nil}
-	r.Stats, r.MostHeld = c.l.Stats(), c.tap.counts().mostHeld
-	c.say("report", r)
+	shutDown := c.l.Shutdown(ctx) == nil
+	c.say("report", report{c.l.Stats(), shutDown})
 }
 
 // orExit ends this process unless err is nil.
@@ -102,30 +94,6 @@ func (c *child) say(word string, value any) {
 func (c *child) hear(word string) {
 	if !c.in.Scan() || c.in.Text() != word {
 		orExit(fmt.Errorf("the parent said %q instead of %q: %v", c.in.Text(), word, c.in.Err()))
-	}
-}
-
-// load offers a steady load until the process hears finish. Requests that were delayed by a stop or
-// a lack of CPU follow as soon as possible.
-func (c *child) load() {
-	c.say("ready", nil)
-	c.hear("start")
-	finished := make(chan bool)
-	go func() {
-		c.hear("finish")
-		close(finished)
-	}()
-	k := c.l.Key(key)
-	began, offered := time.Now(), 0
-	for pace := time.NewTicker(time.Millisecond); ; {
-		for due := int(time.Since(began).Seconds() * c.Offered); offered < due; offered++ {
-			c.stamp(k.Allow)
-		}
-		select {
-		case <-finished:
-			return
-		case <-pace.C:
-		}
 	}
 }
 
