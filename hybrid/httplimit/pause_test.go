@@ -97,7 +97,7 @@ func TestRequestsPassTheLimiterAfterAPause(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const lasts = 60 * time.Second
+				lasts := time.Duration(testkit.ShortOrLong(t, 40, 60, "seconds")) * time.Second
 				u := &upstream{t: t, pauses: c.pauses, rng: testkit.Rand(t), begun: time.Now(),
 					sent: map[string][]time.Duration{}, until: map[string]time.Duration{}}
 				var options []httplimit.Option
