@@ -347,6 +347,8 @@ func TestServerErrorsAreTyped(t *testing.T) {
 			checkError(t, c.name, err, map[error]bool{lease.ErrUnavailable: true, lease.ErrStale: false,
 				lease.ErrRefused: c.refused, lease.ErrPermanent: c.permanent})
 			testkit.Check(t, g.Granted == 0 && strings.Contains(fmt.Sprint(err), `"the key"`), "%+v, %v", g, err)
+			n := s.rdb.DBSize(t.Context()).Val()
+			testkit.Check(t, n == 0, "%d keys were written", n)
 		})
 	}
 }

@@ -6,7 +6,7 @@
 //   - The network and the server: outage (how each Policy.Fallback gets through it), network,
 //     connect (no connection, TLS), access (permissions), topology (Sentinel, cluster), clock (which
 //     jumps; and limits that change).
-//   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction, damage).
+//   - Stored state: loss (flush, restart, a replica that lagged), memory (eviction).
 //   - Processes: process (killed, starved of CPU) runs this test binary again as children,
 //     whose roles are in main and whose parent is the family; crowd (clones, two hundred at once,
 //     more processes than tokens).
@@ -17,7 +17,7 @@
 //
 //   - W: checkBound, the audit of every admission over all windows;
 //   - C: checkConserved, no limiter lost or forged a token;
-//   - K: balance, the tokens in the bucket in Redis and in its ledger;
+//   - K: settled, the tokens in the bucket in Redis once none is leased;
 //   - T: checkAnswered, no request waits for a client that has no answer;
 //   - G: awaitLeased, the store serves again.
 //

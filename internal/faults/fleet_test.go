@@ -125,13 +125,6 @@ func (f *fleet) state(name string) lease.State {
 	return st
 }
 
-// balance is oracle K: the tokens in the bucket of key, by its first limit, plus those counted as leased.
-func (f *fleet) balance() int64 {
-	f.t.Helper()
-	st := f.state(key)
-	return st.Levels[0] + st.Ledger
-}
-
 // settled returns the bucket of key once no token of it is leased.
 func (f *fleet) settled() (st lease.State) {
 	f.t.Helper()

@@ -14,9 +14,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// leastTTL is the T of a fleet with default settings: 4 times the Target. It grows on a slow machine.
-const leastTTL = 400 * time.Millisecond
-
 var (
 	// lasting has a burst of a minute at its rate. A holder remembers a bucket that it has used up for
 	// that long, so a process that stands still for a while can still prove a loss.
@@ -26,51 +23,6 @@ var (
 	// still refills nothing while a test runs.
 	still = hybrid.PerHour(1).WithBurst(100)
 )
-
-// usedUp starts a fleet on the limit lasting that has used the burst up and asks for six times the rate.
-func (s *site) usedUp(size int) (*fleet, *load) {
-	s.t.Helper()
-	f := s.fleet(size, with(lasting, strict))
-	for i := 0; f.state(key).Levels[0] >= lasting.Burst/10 || i == 0; i++ {
-		f.drain(i%size, key)
-	}
-	load := f.load(key, 6*int(lasting.Tokens)/size)
-	f.warm()
-	return f, load
-}
-
-// TestRow12LostStateStartsEmptyAndWaitsT: every process knew the bucket, so the first to call
-// proves that it was lost.
-func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
-	testkit.LongOnly(t)
-	each(t, map[string]func(*site){
-		"FLUSHALL":            func(s *site) { s.do("FLUSHALL") },
-		"memory-only restart": func(s *site) { s.Restart(s.t) },
-	}, func(t *testing.T, forget func(*site)) {
-		// Given four processes that have used up the burst and go on asking for more than the rate,
-		server := start(t)
-		f, load := server.usedUp(4)
-		before := server.raw()
-		// when Redis forgets everything, twice,
-		for range 2 {
-			forget(server)
-			// then the bucket that takes the lost one's place is a later one, and refills nothing for a T,
-			var after raw
-			testkit.Eventually(t, "a new bucket", func() bool {
-				after = server.raw()
-				return after.exists
-			})
-			testkit.Check(t, after.epoch > before.epoch && after.frozen >= after.created+leastTTL.Microseconds(),
-				"the new bucket does not wait for a T: %+v after %+v", after, before)
-			before = after
-			// the fleet gets tokens again,
-			f.awaitLeased(lasting.Tokens)
-		}
-		load.stop()
-		// and no window admitted more than one bucket that was never lost.
-		f.checkBound(key, lasting, 0)
-	})
-}
 
 // TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: a process that
 // did not know the bucket calls before those that did. Then a lost bucket looks like one that never was.
@@ -105,34 +57,6 @@ func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 		f.checkBound(key, still, over+c.extra)
 		// The documentation warns of that, so it must happen.
 		testkit.Check(t, f.excess(key, still)-over >= still.Burst/2, "the documentation may promise more")
-	})
-}
-
-// TestRow12AWindowThatIsLostIsUsedUpWithStartEmpty: a lost window has been charged nothing, so it
-// counts once more at most; with StartEmpty it is used up when the wait for the old leases ends.
-func TestRow12AWindowThatIsLostIsUsedUpWithStartEmpty(t *testing.T) {
-	testkit.LongOnly(t)
-	type story struct {
-		empty bool
-		extra int64 // tokens
-	}
-	each(t, map[string]story{
-		"start empty": {true, 0}, "full": {false, window.Tokens},
-	}, func(t *testing.T, c story) {
-		// Given four processes that have used up the window and go on asking,
-		server := start(t)
-		policy := strict
-		policy.StartEmpty = c.empty
-		f := server.fleet(4, with(window, policy))
-		load := f.load(key, int(window.Tokens))
-		f.awaitAdmitted(key, window.Tokens*3/2)
-		// when Redis forgets everything,
-		server.do("FLUSHALL")
-		// then they get tokens of later windows,
-		f.awaitAdmitted(key, 2*window.Tokens)
-		load.stop()
-		// and no window exceeds its bound.
-		f.checkBound(key, window, c.extra)
 	})
 }
 

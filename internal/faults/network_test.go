@@ -2,10 +2,8 @@ package faults
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +11,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // stock is a fleet on a bucket that starts with half a million tokens and gets no more within a
@@ -156,55 +152,4 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 			})
 		})
 	}
-}
-
-// says is a network that answers every call with reply.
-func says(reply string) redistest.Fate {
-	return redistest.Fate{Rewrite: func([]byte) []byte { return []byte(reply) }}
-}
-
-func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// given a process whose every token can be counted
-	server, proxy := behindProxy(t)
-	f := server.stock(1, 0)
-	load := f.load(key, perEach)
-	f.awaitAnswers(1)
-	half := redistest.Fate{Rewrite: func(reply []byte) []byte { return reply[:len(reply)/2] }}
-	other := says("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-	ended := func(f redistest.Fate) redistest.Fate { f.Close = true; return f }
-	for name, c := range map[string]struct {
-		fate redistest.Fate
-		is   error
-	}{
-		"half of it, and the end":    {ended(half), lease.ErrUnavailable},
-		"half of it, and nothing":    {half, lease.ErrUnavailable},
-		"HTTP, and the end":          {ended(other), lease.ErrUnavailable},
-		"more than a slice holds":    {ended(says("*9223372036854775807\r\n")), lease.ErrUnavailable},
-		"a status":                   {says("+OK\r\n"), redisbucket.ErrReply},
-		"nil":                        {says("$-1\r\n"), lease.ErrUnavailable},
-		"a list of something else":   {says("*2\r\n:1\r\n+x\r\n"), redisbucket.ErrReply},
-		"an error that nobody knows": {says("-NONSENSE what is this\r\n"), lease.ErrUnavailable},
-	} {
-		// when the replies are replaced
-		proxy.Set(c.fate)
-		f.awaitFailure()
-		// then the error has a type, and does not claim that nothing was executed (a call that was left
-		// hanging before, or is given up before it is sent, may end in between, with another one)
-		var err error
-		testkit.Eventually(t, name+": an error of its own kind", func() bool {
-			err = f.heard().err
-			return errors.Is(err, c.is) && !errors.Is(err, lease.ErrRefused)
-		})
-		proxy.Pass()
-		testkit.Check(t, errors.Is(err, lease.ErrUnavailable) && !errors.Is(err, lease.ErrPermanent),
-			"%s: %v", name, err)
-		testkit.Check(t, strings.Contains(err.Error(), `"k"`), "%s: no key in %v", name, err)
-		// and later replies belong to their calls
-		f.awaitAnswers(1)
-	}
-	load.stop()
-	// and nothing was drawn twice or lost
-	f.check()
 }

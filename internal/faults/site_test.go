@@ -1,13 +1,10 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -186,40 +183,4 @@ func (s *site) raw() raw {
 	v, err := store.Look(context.Background(), key)
 	testkit.NoErr(s.t, err)
 	return raw{v.Exists, v.Epoch, v.Created.UnixMicro(), v.ServerTime + v.Frozen.Microseconds()}
-}
-
-// contents lists every key of the database and its value, without its TTL.
-func (s *site) contents() string {
-	s.t.Helper()
-	ctx := context.Background()
-	keys, err := s.ctl.Keys(ctx, "*").Result()
-	testkit.NoErr(s.t, err)
-	slices.Sort(keys)
-	var b strings.Builder
-	for _, k := range keys {
-		fmt.Fprintf(&b, "%q %s %q %v %v\n", k, s.ctl.Type(ctx, k).Val(), s.ctl.Get(ctx, k).Val(),
-			s.ctl.HGetAll(ctx, k).Val(), s.ctl.LRange(ctx, k, 0, -1).Val())
-	}
-	return b.String()
-}
-
-// diary is the log that an operator reads.
-type diary struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (d *diary) logger() *slog.Logger { return slog.New(slog.NewTextHandler(d, nil)) }
-
-// Write implements io.Writer.
-func (d *diary) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.Write(p)
-}
-
-func (d *diary) String() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.String()
 }

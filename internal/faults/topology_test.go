@@ -322,47 +322,6 @@ func TestRow19AMasterThatHangsIsReplacedForClientsWithShortTimeouts(t *testing.T
 	t.Logf("served %v after the replica took over", time.Since(took).Round(time.Millisecond))
 }
 
-func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
-	testkit.LongOnly(t)
-	t.Parallel()
-	// Given a process that uses a key, and one that has never used it,
-	var log diary
-	cfg := calmly
-	cfg.Logger, cfg.CallTimeout = log.logger(), time.Minute
-	s := startShards(t, false, cfg)
-	name := s.keyOn(0)
-	s.loadOn(s.limiters[:1], name, calm)
-	s.awaitAdmitted(name, 100)
-	from, to := s.masters[0], s.masters[1]
-	slot, id := from.do("CLUSTER", "KEYSLOT", bucketOf(name)), to.do("CLUSTER", "MYID")
-	// when the slot of the key is moved by hand, and the newcomer begins in the middle of it,
-	to.do("CLUSTER", "SETSLOT", slot, "IMPORTING", from.do("CLUSTER", "MYID"))
-	from.do("CLUSTER", "SETSLOT", slot, "MIGRATING", id)
-	newcomer := s.loadOn(s.limiters[1:], name, calm)
-	testkit.Eventually(t, "the newcomer's call", func() bool { return s.limiters[1].Stats().Calls > 0 })
-	for range 10 { // the move goes on: other clients are refused too
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		other := storeOn(t, clusterClient(from.Server))
-		testkit.Check(t, call(ctx, other, name) != nil, "the slot is not on its way")
-		cancel()
-	}
-	for left := 2; left > 0; { // more may come while some go
-		keys := from.do("CLUSTER", "GETKEYSINSLOT", slot, 10).([]any)
-		if left = len(keys); left > 0 {
-			from.do(append([]any{"MIGRATE", "127.0.0.1", to.Port, "", 0, 60_000, "KEYS"}, keys...)...)
-		}
-	}
-	for _, m := range []*site{to, from, s.masters[2]} {
-		m.do("CLUSTER", "SETSLOT", slot, "NODE", id)
-	}
-	// then both are served there, without an error or a log line.
-	s.awaitAdmitted(name, 500)
-	newcomer.stop()
-	errs := s.stats().Errors
-	testkit.Check(t, log.String() == "" && errs == 0, "%d errors\n%s", errs, log.String())
-	s.checkBound(name, busy, 0)
-}
-
 // isMaster reports whether s says so itself.
 func (s *site) isMaster() bool {
 	role, err := s.ctl.Do(context.Background(), "ROLE").Slice()
