@@ -8,7 +8,6 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,37 +114,6 @@ func BenchmarkIdleKeyBytes(b *testing.B) {
 	b.ReportMetric(bytes, "B/key")
 	b.ReportMetric(bytes/goal, "ratio")
 	runtime.KeepAlive(names)
-}
-
-// BenchmarkNewKeys makes a million keys in an empty table, and then a million in one that is full,
-// each of which makes the key leave that is idle for longest. A creation is a TryAllow and, on the
-// scheduler's goroutine, a lease call and its reply. The reference is the goal, a rate on one core.
-func BenchmarkNewKeys(b *testing.B) {
-	const goal = 500_000
-	million := many()
-	names := customers(2 * million)
-	l := newTable(b, hybrid.PerHour(1000), million)
-	took := make([]time.Duration, million)
-	for at, what := range []string{"creations", "evictions"} {
-		start := time.Now()
-		last := start
-		for i, n := range names[at*million : (at+1)*million] {
-			l.Key(n).TryAllow()
-			now := time.Now()
-			took[i] = now.Sub(last)
-			last = now
-		}
-		rate := float64(million) / last.Sub(start).Seconds()
-		awaitRest(b, l)
-		s := l.Stats()
-		// A key leaves where its call takes longer than CallTimeout on a busy machine.
-		testkit.Must(b, (s.Keys == million || s.Errors > 0) && s.Invalid <= 0, "%+v", s)
-		slices.Sort(took)
-		b.ReportMetric(rate, what+"/s")
-		b.ReportMetric(rate/goal, what+"-ratio")
-		b.ReportMetric(took[million-1].Seconds()*1e3, what+"-worst-ms")
-		b.ReportMetric(took[million/10000*9999].Seconds()*1e3, what+"-p99.99-ms")
-	}
 }
 
 // BenchmarkLimiterAllowOfAMillion is the decision by name for 10,000 hot keys among a million; the

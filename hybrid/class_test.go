@@ -124,7 +124,7 @@ func take(k *hybrid.Key) (n int64) {
 // A class gets what is above its share of the burst and nothing of what is below, in whichever
 // process, while the classes before it go on; a larger request than that exceeds its burst.
 func TestAClassStopsAtItsShareAndThoseBeforeGoOn(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		limit := hybrid.PerHour(1).WithBurst(100)
 		ls := t.fleet(2, classes([]float64{0.3, 0.6}, limit))
 		class := func(i, p int) *hybrid.Key { return ls[i].Key("k").Class(p) }
@@ -153,7 +153,7 @@ func TestAClassStopsAtItsShareAndThoseBeforeGoOn(t *testing.T) {
 // The promise holds for all classes together, whatever they ask for; and where class 0 asks for
 // less than the rate, it has hardly a denial, however much the other classes ask for.
 func TestClassesTogetherKeepThePromiseAndTheFirstGoesOn(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		limit := hybrid.PerSecond(1000).WithBurst(500)
 		bound := newMeter(limit)
 		ls := t.fleet(3, classes([]float64{0.25, 0.5}, limit))

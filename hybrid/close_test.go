@@ -91,7 +91,7 @@ func TestCloseMakesNoCalls(t *testing.T) {
 // Shutdown brings everything that is held back to the buckets, calls under way and refunds that no
 // call has taken yet included.
 func TestShutdownGivesEverythingBack(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		t.every(verdict{delay: 5 * time.Millisecond})
 		l := t.start(by(hybrid.Policy{MinBatch: 50}, hybrid.PerHour(1).WithBurst(1000)))
 		// Twenty keys have spent three tokens each and hold many, and one has its first call under way.

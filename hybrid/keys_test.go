@@ -260,7 +260,7 @@ func oddKeys() []string {
 // Two Limiters on one Store share a key's bucket if they have the same name, and only then,
 // whatever bytes the key has. Their questions and changes are about the bucket of their requests.
 func TestANameKeepsKeysApart(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	everywhere(t, func(t *world) {
 		limit := hybrid.PerHour(2)
 		names := []string{"", "login", "api", "l", strings.Repeat("n", 64)}
 		limiters := func() (ls []*hybrid.Limiter) {

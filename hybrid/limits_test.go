@@ -256,7 +256,7 @@ func alone(l ...hybrid.Limit) hybrid.Config {
 // Redisson's RateType.PER_CLIENT: each process has the whole limit for itself, in every class, and
 // what was set for a key holds in all of them, also in one that comes later.
 func TestPeerEachProcessHasTheLimitForItself(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		cfg := alone(hourly)
 		cfg.Name, cfg.Priorities = "login", []float64{0.5}
 		a, b := t.start(cfg), t.start(cfg)

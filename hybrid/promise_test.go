@@ -276,7 +276,7 @@ func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 // x/time/rate, TestLongRunningQPS: demand beyond the rate is admitted 99.9 to 100 % of it. Three
 // processes together, where a token may lie with one while another is asked, get at least 99.5 %.
 func TestPeerLongRunAdmitsTheRate(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		limit := hybrid.PerSecond(20)
 		const run = 50 * time.Second
 		for processes, least := range map[int]int64{1: 999, 3: 995} { // of 1000

@@ -23,7 +23,7 @@ import (
 // the store goes away before the next call.
 func TestUnlimitedAndBlockedHoldInAnOutage(t *testing.T) {
 	for fallback := range hybrid.Fallback(3) {
-		inVirtualTime(t, func(t *world) {
+		bubble(t, func(t *world) {
 			cfg := by(hybrid.Policy{Fallback: fallback}, hourly)
 			cfg.LimitsFor = plans(func(key string) []hybrid.Limit {
 				return map[string][]hybrid.Limit{

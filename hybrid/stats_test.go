@@ -236,7 +236,7 @@ func shadows(t *world, l *hybrid.Limiter, admitted, shadowed int64) {
 // In shadow mode every verb admits what its limit denies, says so, and counts it; what the limit
 // has is drawn as usual, and the bucket sees no more than that.
 func TestShadowAdmitsWhatALimitDeniesAndCountsIt(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		cfg := by(shadow, hourly)
 		told := int64(0)
 		cfg.Events.Denied = func(_ string, n int64) { told += n }

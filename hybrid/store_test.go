@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -230,31 +227,14 @@ func (s *network) Configure(
 	return st, err
 }
 
-// everywhere runs body three times: on a memory.Store and on a real Redis in virtual time, where
-// every count and every duration is exact, and on Redis by its own clock, where body may rely on
-// nothing but counts and one-sided bounds.
+// everywhere runs body twice: on a memory.Store in virtual time, where every count and every duration is exact, and
+// on Redis by its own clock, where body may rely on nothing but counts and one-sided bounds. (The scripts answer as
+// the memory.Store does, to the last bit: TestScriptsAgreeWithReference in redisbucket.)
 func everywhere(t *testing.T, body func(t *world)) {
-	inVirtualTime(t, body)
-	t.Run("redis by its own clock", func(t *testing.T) {
+	bubbleOf(t, "memory", body)
+	t.Run("redis", func(t *testing.T) {
 		rdb := client(t, redistest.Start(t).Addr)
 		body(&world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb)}})
-	})
-}
-
-// inVirtualTime runs body twice: on a memory.Store and on a real Redis. A goroutine that waits for
-// the network keeps a bubble's time where it is, so a real server fits into it: it answers in no
-// time at all, and the test sets its time.
-func inVirtualTime(t *testing.T, body func(t *world)) {
-	bubbleOf(t, "memory", body)
-	t.Run("redis in virtual time", func(t *testing.T) {
-		addr := redistest.Start(t).Addr
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.rdb = client(t, addr)
-			w.rdb.AddHook(&bubbled{t: t, clock: w.clock, raw: client(t, addr), expires: make(map[string]time.Time)})
-			w.replace(storeOn(t, w.rdb))
-			body(w)
-		})
 	})
 }
 
@@ -327,77 +307,4 @@ func (t *world) redisKeys() []string {
 	keys, err := t.rdb.Keys(t.Context(), "*").Result()
 	noErr(t, err)
 	return keys
-}
-
-// bubbled makes a real Redis live in the virtual time of a bubble, as a hook of the client: every
-// script call is told what time it is (ARGV[2]), and the keys that it touches expire by
-// that time and not by the server's own, which may stand still or run while the other does not.
-type bubbled struct {
-	t     *testing.T
-	clock clock.Clock
-	raw   *redis.Client // without the hook
-
-	mu      sync.Mutex
-	expires map[string]time.Time // by the bubble's time
-}
-
-// run executes cmds as one transaction, and takes over the expiry of their keys within it.
-func (b *bubbled) run(ctx context.Context, cmds ...redis.Cmder) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.forget(ctx)
-	lives := make(map[string]*redis.DurationCmd)
-	_, err := b.raw.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		for _, cmd := range cmds {
-			args := cmd.Args()
-			script := cmd.Name() == "evalsha" || cmd.Name() == "eval"
-			if script {
-				args[3+args[2].(int)+1] = strconv.FormatInt(int64(b.clock.Now())/1000, 10)
-			}
-			_ = tx.Process(ctx, cmd)
-			if !script {
-				continue
-			}
-			for _, key := range args[3 : 3+args[2].(int)] {
-				lives[key.(string)] = tx.PTTL(ctx, key.(string))
-				tx.Persist(ctx, key.(string))
-			}
-		}
-		return nil
-	})
-	for key, life := range lives {
-		switch left := life.Val(); {
-		case left > 0:
-			b.expires[key] = time.Now().Add(left)
-		case left == -1 && b.expires[key].IsZero():
-			b.t.Errorf("%s has no expiry", key)
-		}
-	}
-	return err
-}
-
-// forget deletes what has expired.
-func (b *bubbled) forget(ctx context.Context) {
-	for key, at := range b.expires {
-		if time.Until(at) <= 0 {
-			delete(b.expires, key)
-			noErr(b.t, b.raw.Del(ctx, key).Err())
-		}
-	}
-}
-
-// DialHook implements redis.Hook.
-func (b *bubbled) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (b *bubbled) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = b.run(ctx, cmd)
-		return cmd.Err() // its own error, such as NOSCRIPT, is none of the transaction's
-	}
-}
-
-// ProcessPipelineHook implements redis.Hook.
-func (b *bubbled) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return b.run(ctx, cmds...) }
 }

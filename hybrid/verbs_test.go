@@ -51,7 +51,7 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 
 // redis_rate and throttled: a caller that waits RetryAfter finds the tokens, one that waits less does not.
 func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		// Given empty buckets that get a token in 100 s,
 		l := t.process(hybrid.PerHour(36).WithBurst(10))
 		for _, n := range []int64{1, 3, 10} {
@@ -73,7 +73,7 @@ func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
 // redis_rate and throttled: ResetAfter is when everything is there again that remains or will: what
 // this process holds counts, and so does the part of a token that has flowed, also in RetryAfter.
 func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
-	inVirtualTime(t, func(t *world) {
+	bubble(t, func(t *world) {
 		// Given a full bucket of 60 that gets one a second,
 		l := t.start(by(hybrid.Policy{MinBatch: 23}, hybrid.PerMinute(60)))
 		says := func(r hybrid.Result, err error, remaining int64, retry, reset time.Duration) {
