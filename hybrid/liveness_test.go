@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // What a bucket has, and a request waits for, is granted within a stated time: docs/protocol.md, section
@@ -105,7 +106,7 @@ func TestTheLastTokenIsGranted(t *testing.T) {
 
 // A limit of an hour that is far from used up costs a limit of a second nothing.
 func TestASlowLimitBesideAFastOneCostsNoRate(t *testing.T) {
-	for _, burst := range []int64{1, 5, 10} {
+	for _, burst := range []int64{1, 5, 10}[:testkit.ShortOrLong(t, 1, 3, "bursts")] {
 		for _, slow := range limits(hybrid.Sliding(1000, time.Hour), hybrid.PerHour(1000),
 			hybrid.Calendar(1000, 24*time.Hour, 0)) {
 			for _, processes := range []int{3, 10} {
