@@ -50,10 +50,11 @@ func TestSetLimitsIsInForceWhenItReturns(t *testing.T) {
 						low.TryAllow()
 						time.Sleep(time.Millisecond)
 					}
-					// when the key is blocked, then nothing more is admitted,
+					// when the key is blocked, then nothing more is admitted, by no process,
 					noErr(t, set(t, l, hybrid.Blocked))
 					check(t, l.Stats().Held == 0, "%d tokens are held", l.Stats().Held)
 					equal(t, use(), 0, "admitted of a blocked key")
+					check(t, !t.start(cfg).Allow("k"), "admitted of what was given back")
 					time.Sleep(time.Second)
 					equal(t, use(), 0, "admitted of a blocked key")
 					// and what was given back is in no ledger.
@@ -63,23 +64,6 @@ func TestSetLimitsIsInForceWhenItReturns(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A key that was blocked grants none of the tokens that are given back to it.
-func TestABlockedKeyAdmitsNothingThatComesBack(t *testing.T) {
-	bubble(t, func(t *world) {
-		// Given a process that holds tokens of a key whose bucket has more,
-		l, other := t.process(hybrid.PerSecond(1000)), t.process(hybrid.PerSecond(1000))
-		for range 200 {
-			l.Allow("k")
-			time.Sleep(time.Millisecond)
-		}
-		must(t, l.Stats().Held > 1, "%+v", l.Stats())
-		// when it blocks the key, which gives them back,
-		noErr(t, l.SetLimits(t.Context(), "k", hybrid.Blocked))
-		// then no process is admitted.
-		equal(t, admits(100, time.Millisecond, func() bool { return l.Allow("k") || other.Allow("k") }), 0, "admitted")
-	})
 }
 
 // Where the store goes away after it has taken the limits, what this process holds is burnt.

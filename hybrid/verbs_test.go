@@ -512,18 +512,6 @@ func TestADeniedRequestDoesNotDenySmallerOnes(t *testing.T) {
 	}
 }
 
-func TestTakeUpToDoesNotOvertake(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(hybrid.PerSecond(100).WithBurst(10))
-		must(t, l.AllowN("k", 10), "denied")
-		wait := background(func() { noErr(t, l.Key("k").WaitN(t.Context(), 10)) })
-		time.Sleep(50 * time.Millisecond)
-		r, err := l.Key("k").TakeUpTo(t.Context(), 10)
-		check(t, err == nil && r.Taken == 0, "it took %d before the request in line: %v", r.Taken, err)
-		wait()
-	})
-}
-
 func TestTakeUpToWithoutTheStore(t *testing.T) {
 	bubbleOf(t, "the share", func(t *world) {
 		// Given a bucket that has 6 of 10 when the store goes away,

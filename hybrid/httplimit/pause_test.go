@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -135,47 +134,6 @@ func TestRequestsPassTheLimiterAfterAPause(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Given three answers that ask for different pauses, a request waits for the end of the latest one: a longer
-// pause extends it, and a shorter one does not end it.
-func TestTheLatestEndOfAPauseCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// given answers after 1, 3 and 5 seconds that ask for 10, 20 and 1,
-		pauses := map[string][2]time.Duration{"/10": {1, 10}, "/20": {3, 20}, "/1": {5, 1}}
-		var sent []time.Duration
-		begun := time.Now()
-		server := roundTripper(func(r *http.Request) (*http.Response, error) {
-			answer := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}
-			pause, asks := pauses[r.URL.Path]
-			if !asks {
-				sent = append(sent, time.Since(begun))
-				return answer, nil
-			}
-			time.Sleep(pause[0] * time.Second)
-			answer.StatusCode = 503
-			answer.Header.Set("Retry-After", fmt.Sprint(int64(pause[1])))
-			return answer, nil
-		})
-		transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(10)), httplimit.OneKey, server)
-		var all sync.WaitGroup
-		for path := range pauses {
-			all.Go(func() { _, _ = transport.RoundTrip(request(t, "POST", path)) })
-		}
-		time.Sleep(2 * time.Second)
-		// when a patient request and one that has 15 seconds come in the pause,
-		all.Go(func() {
-			_, err := transport.RoundTrip(request(t, "GET", "/patient"))
-			noErr(t, err)
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-		defer cancel()
-		_, err := transport.RoundTrip(request(t, "GET", "/hasty").WithContext(ctx))
-		all.Wait()
-		// then the first is sent at 23 seconds, and the other one never.
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline), "%v", err)
-		check(t, slices.Equal(sent, []time.Duration{23 * time.Second}), "%v", sent)
-	})
 }
 
 // A caller that repeats a request whatever its error is does not spin: an attempt waits, or its error says

@@ -226,28 +226,6 @@ func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 	}
 }
 
-// After a Retry-After the waiting requests go at the rate of the limit and not all at once.
-func TestWaitingRequestsDoNotGoAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := &script{answers: []string{"429 Retry-After=30", "200"}}
-		transport := httplimit.RoundTripper(limiterOf(t, hybrid.Every(time.Second)), httplimit.OneKey, next)
-		_, err := transport.RoundTrip(request(t, "POST", "/")) // which is not sent again
-		noErr(t, err)
-		var all sync.WaitGroup
-		for range 5 {
-			time.Sleep(2 * time.Second) // there are tokens for each while it waits
-			all.Go(func() {
-				_, err := transport.RoundTrip(request(t, "GET", "/"))
-				noErr(t, err)
-			})
-		}
-		all.Wait()
-		want := []string{"POST / at 0", "GET / at 30000", "GET / at 31000", "GET / at 32000", "GET / at 33000",
-			"GET / at 34000"}
-		check(t, slices.Equal(next.sent, want), "%q", next.sent)
-	})
-}
-
 // A request that waits for its tokens when an answer asks for a pause takes none: it waits for the pause too,
 // or fails at once if it cannot wait that long.
 func TestAPauseReachesRequestsThatWaitForTokens(t *testing.T) {
