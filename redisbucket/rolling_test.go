@@ -94,6 +94,9 @@ func TestTwoReleasesShareARedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testkit.RequireMiniredis(t)
+			if fallback != hybrid.FallbackDeny {
+				testkit.LongOnly(t) // TestFallbacks in hybrid has what they give
+			}
 			server := miniredis.RunT(t)
 			synctest.Test(t, func(t *testing.T) {
 				r := &rollout{T: t, server: server, policy: hybrid.Policy{Fallback: fallback}, at: time.Now()}

@@ -188,7 +188,7 @@ func TestTinyRuns(t *testing.T) {
 			s := scene(t, `duration: 1ms, warmup: %v, reps: 1, limits: [100000/s], groups: [{count: 3}], rivals: [%s],
 				redis: {faults: [{kind: failover, at: 1ms, for: 1h, lost: 1h}, {kind: outage, at: 500us, for: 1ns}]}`,
 				warmup, strings.Join(rival.Names(), ", "))
-			s.Workload = regularly(100*time.Microsecond, time.Second)
+			s.Workload = regularly(100*time.Microsecond, 2*time.Millisecond)
 			s.Workload.Kind = kind
 			// then its report is of numbers.
 			text := asJSON(t, reported(t, s, 1))
