@@ -47,8 +47,8 @@ func (generous) Exchange(_ context.Context, calls []*lease.Call, done func([]*le
 		r := &c.Request
 		c.Err = nil
 		c.Grant = lease.Grant{
-			Seq: r.Seq, Granted: r.Want, Waited: min(r.Waiting, r.Want), Config: r.Config,
-			Epoch: 1, Counter: r.Counter + 1, ActiveWeight: 1, Expiry: time.Hour, ServerTime: 1,
+			Status: lease.Status{Config: r.Config, Epoch: 1, Counter: r.Counter + 1, ActiveWeight: 1, ServerTime: 1},
+			Seq:    r.Seq, Granted: r.Want, Waited: min(r.Waiting, r.Want), Expiry: time.Hour,
 		}
 		c.Grant.Levels[0] = r.Config.Limits[0].Capacity()
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -326,7 +327,7 @@ func TestAnUnheardKeyIsToldOnlyWithItsNextUse(t *testing.T) {
 		check(t, l.Stats().Keys <= 2, "%d keys are still there", l.Stats().Keys)
 		must(t, l.Allow("new 2"), "denied")
 		last := t.last()
-		equal(t, last.Reported(lease.LateDebt), 0, "owed")
+		equal(t, protocol.Reported(last.Late, lease.LateDebt), 0, "owed")
 	})
 }
 

@@ -217,7 +217,7 @@ func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
+	st := lease.Status{Config: lease.Config{Limits: e.client.Limits()}}
 	return protocol.StateOutlook(&st, n, held, e.m.cfg.Policy.Headroom, admitted)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -241,15 +242,15 @@ func named(name string, l ...hybrid.Limit) hybrid.Config { return hybrid.Config{
 
 // oddKeys are keys that look like what a name, a hash or the store's own makes of another.
 func oddKeys() []string {
-	hash, long := lease.HashKey("x"), strings.Repeat("y", lease.KeyMax)
+	hash, long := keyhash.Of("x"), strings.Repeat("y", lease.KeyMax)
 	keys := []string{
 		"17", "@", "@:", "@@", ":", "@login:17", "@:17", "@:@login:17",
 		"@login:", "login:17", "ogin17", "ogin:17", "@api:17", "%40login:17",
 		"\x00", "\xff\xfe", "{", "}", "{login}", "@login:}", "@login:{17}", "@login:%h:", " ", "a\r\nb",
 		strings.Repeat("}", 100),
-		hash, lease.HashKey(hash), "@login:" + hash, "@:" + hash,
-		long, long + "y", "@login:" + long, "@:" + long, lease.HashKey(long), lease.HashKey("@login:" + long),
-		lease.HashKey("@:@login:" + long), "@" + long[1:], "@login:" + lease.HashKey(long),
+		hash, keyhash.Of(hash), "@login:" + hash, "@:" + hash,
+		long, long + "y", "@login:" + long, "@:" + long, keyhash.Of(long), keyhash.Of("@login:" + long),
+		keyhash.Of("@:@login:" + long), "@" + long[1:], "@login:" + keyhash.Of(long),
 	}
 	for n := lease.KeyMax - 70; n < lease.KeyMax; n++ { // with some name they become too long
 		keys = append(keys, long[:n])

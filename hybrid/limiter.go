@@ -210,7 +210,7 @@ func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 	st, held, err := l.first.inspect(ctx, "levels", key, nil)
 	levels := make([]Level, len(st.Config.Limits))
 	for k, limit := range st.Config.Limits {
-		one := lease.State{Config: lease.Config{Limits: []Limit{limit}}}
+		one := lease.Status{Config: lease.Config{Limits: []Limit{limit}}}
 		one.Levels[0], one.Next[0] = st.Levels[k], st.Next[k]
 		o := protocol.StateOutlook(&one, 1, held, 0, true)
 		levels[k] = Level{limit, o.Remaining, o.ResetAfter}

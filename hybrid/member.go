@@ -16,6 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid/internal/outage"
 	"github.com/yuzhi-go/yuzhi/internal/hook"
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/node"
 	"github.com/yuzhi-go/yuzhi/internal/pool"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
@@ -181,7 +182,7 @@ func (m *member) refreshAll(ctx context.Context, note func(error)) {
 		d.takeOver() // now, or an entry that does so later would go on with the old limits
 	}
 	m.keys.each(func(e *entry) {
-		if !lease.IsKeyHash(e.slot.name) {
+		if !keyhash.Is(e.slot.name) {
 			note(e.refresh(ctx, e.slot.name))
 		}
 	})
@@ -344,7 +345,7 @@ func (m *member) outdated(p *proposed) bool { return m.refreshed() != p.asked }
 // proposeAnew has the keys at rest ask for limits with their next use, and returns their draws.
 func (m *member) proposeAnew() (drawing []*draw) {
 	m.keys.atRest(func(s *slot) {
-		if s.key.Own() == nil || s.key.Given || s.key.Owes() || lease.IsKeyHash(s.name) {
+		if s.key.Own() == nil || s.key.Given || s.key.Owes() || keyhash.Is(s.name) {
 			return
 		}
 		s.key.Propose(nil)
@@ -625,7 +626,7 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	for i, limit := range st.Config.Limits {
 		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
 	}
-	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st, 1, held, headroom, ok)), nil
+	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st.Status, 1, held, headroom, ok)), nil
 }
 
 // giveBack gives back what this process holds of key, and asks for nothing more until end is called.

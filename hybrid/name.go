@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -34,7 +35,7 @@ func storedKey(limiter, name string) string {
 	}
 	prefix := nameMark + limiter + nameEnd
 	if len(prefix)+len(name) > lease.KeyMax {
-		name = lease.HashKey(name) // or the store would hash all of it, as it hashes a long key without a name
+		name = keyhash.Of(name) // or the store would hash all of it, as it hashes a long key without a name
 	}
 	return prefix + name
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/safetext"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -118,7 +119,7 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	defer s.mu.Unlock()
 	v := st.Config.Version
 	h := s.heard[key]
-	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch && h.version.After(v)
+	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch && protocol.Wins(h.version, v)
 	if !st.Exists || overtaken {
 		return false, nil
 	}
@@ -129,7 +130,7 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	switch own := s.cfg.Version; {
 	case err != nil || v.Deploy < own:
 		return false, err
-	case v.Deploy == own && !v.Set(): // this process's own limits hold
+	case v.Deploy == own && !protocol.IsSet(v): // this process's own limits hold
 		op = lease.OpClear
 	case have.Exists && sameBucket(have.Config, st.Config):
 		return false, nil

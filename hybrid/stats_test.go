@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -311,7 +312,7 @@ func TestShadowLeavesNoDebt(t *testing.T) {
 			t.every(verdict{})
 			debt := int64(0)
 			t.setJudge(func(c *lease.Call) verdict {
-				debt += c.Request.Reported(lease.LateDebt)
+				debt += protocol.Reported(c.Request.Late, lease.LateDebt)
 				return verdict{}
 			})
 			time.Sleep(5 * time.Second)

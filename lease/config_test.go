@@ -244,7 +244,7 @@ func TestZeroPolicyIsAGoodDefault(t *testing.T) {
 	testkit.Check(t, c.TTL == 2*time.Second, "T is %v", c.TTL)
 	// up to the longest, whatever the timeout
 	c = Policy{}.ConfigFor([]Limit{PerSecond(1000)}, 0, math.MaxInt64)
-	testkit.Check(t, c.TTL == TTLMax, "T is %v", c.TTL)
+	testkit.Check(t, c.TTL == exact.MaxTTL, "T is %v", c.TTL)
 }
 
 func TestTargetShrinksWithTheBurst(t *testing.T) {

@@ -91,10 +91,13 @@ func (l Limit) Rate() float64 {
 // TimeToFull returns how long an empty bucket takes to fill, rounded up to a microsecond. It returns 0 for an
 // invalid limit.
 func (l Limit) TimeToFull() time.Duration {
-	s, err := l.Scale(0)
-	if err != nil {
+	if l.Validate() != nil {
 		return 0
 	}
+	if l.Windowed() {
+		return exact.NewWindowScale(l.Tokens, l.Per, l.Offset, l.Kind == KindSliding).TimeToFull()
+	}
+	s, _ := l.scale(0)
 	return s.TimeToFull()
 }
 
@@ -132,7 +135,7 @@ func (l Limit) validateWith(overcommit int64) error {
 	if v.Len() > 0 {
 		return v.Err()
 	}
-	if _, err := newScale(l, overcommit); err != nil {
+	if _, err := l.scale(overcommit); err != nil {
 		if overcommit > 0 && l.held(0) {
 			v.Add("Overcommit", overcommit, "must be at most %d with %v", overcommitMost(l, overcommit), l)
 			return v.Err()
@@ -143,6 +146,30 @@ func (l Limit) validateWith(overcommit int64) error {
 		v.Add("", l, "%v", err)
 	}
 	return v.Err()
+}
+
+// scale returns the scale of a token bucket, or why a bucket with that overcommit cannot hold l.
+func (l Limit) scale(overcommit int64) (exact.Scale, error) {
+	return exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit)
+}
+
+// held reports whether a bucket with that overcommit can hold l, which has no other fault.
+func (l Limit) held(overcommit int64) bool {
+	_, err := l.scale(overcommit)
+	return err == nil
+}
+
+// overcommitMost returns the largest overcommit below bound with which a bucket can hold l; 0 is possible.
+func overcommitMost(l Limit, bound int64) int64 {
+	least, beyond := int64(0), bound
+	for beyond-least > 1 {
+		if middle := least + (beyond-least)/2; l.held(middle) {
+			least = middle
+		} else {
+			beyond = middle
+		}
+	}
+	return least
 }
 
 // String returns the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms", "100 in 1m",
@@ -199,14 +226,14 @@ func nearest(l Limit, overcommit int64) (Limit, bool) {
 			continue
 		}
 		c := Limit{Tokens: int64(tokens), Per: per, Burst: l.Capacity()}
-		if _, err := newScale(c, overcommit); err == nil {
+		if c.held(overcommit) {
 			return c, true
 		}
 	}
 	// Halving the burst keeps the rate.
 	for b := l.Capacity() / 2; b >= 1; b /= 2 {
 		c := Limit{Tokens: l.Tokens, Per: l.Per, Burst: b}
-		if _, err := newScale(c, min(overcommit, b)); err == nil {
+		if c.held(min(overcommit, b)) {
 			return c, true
 		}
 	}

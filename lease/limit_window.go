@@ -51,20 +51,8 @@ func Calendar(n int64, period, offset time.Duration) Limit {
 // Windowed reports whether l counts tokens admitted within some time instead of keeping a level.
 func (l Limit) Windowed() bool { return l.Kind != KindBucket }
 
-const (
-	// WindowCells is the number of cells in a sliding window's length. The window covers part of one more.
-	WindowCells = 60
-	// windowMin is the shortest window or period: a cell is at least as long.
-	windowMin = time.Millisecond
-	// windowMax keeps the end of every window within the times that a bucket can count.
-	windowMax = exact.MaxTime / 2
-)
-
-// cell returns the length of a cell, whose charges count together, for a window of length w: a 60th of w, at
-// least 1 ms, rounded up to a microsecond.
-func cell(w time.Duration) int64 {
-	return max(exact.Micros(windowMin), (exact.Micros(w)+WindowCells-1)/WindowCells)
-}
+// windowMax keeps the end of every window within the times that a bucket can count.
+const windowMin, windowMax = exact.WindowMin, exact.MaxTime / 2
 
 // validateWindow adds the faults of a sliding window or a calendar.
 func (l Limit) validateWindow(v *violation.List, overcommit int64) {
@@ -92,19 +80,6 @@ func (l Limit) validateWindow(v *violation.List, overcommit int64) {
 	} else if most := exact.MaxUnits - 1 - l.Tokens; l.Tokens > 0 && overcommit > most {
 		v.Add("Overcommit", overcommit, "must be at most %d with %v", most, l)
 	}
-}
-
-// newWindowScale returns a window's Scale: one unit per token, and a refill of all tokens in one window,
-// which gives the rate and the time to full.
-func newWindowScale(l Limit) Scale {
-	s := Scale{
-		Capacity: l.Tokens, Unit: 1, Step: l.Tokens, Tick: exact.Micros(l.Per),
-		Kind: l.Kind, Offset: exact.Micros(l.Offset),
-	}
-	if l.Kind == KindSliding {
-		s.Cell = cell(l.Per)
-	}
-	return s
 }
 
 // windowString returns the text of a window, such as "100 in 1m" or "1000 each 24h from 16h".

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
@@ -23,14 +24,6 @@ type Version struct {
 	Deploy   int64
 	Revision int64
 }
-
-// After reports whether v wins over o.
-func (v Version) After(o Version) bool {
-	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
-}
-
-// Set reports whether limits were set at run time, which no program of this Deploy changes.
-func (v Version) Set() bool { return v.Revision%2 == 1 }
 
 // Config is stored with a bucket, so that all holders of a key use the same one. Policy.ConfigFor makes one.
 // It is a value, but copies share Limits, which must not be changed.
@@ -64,9 +57,9 @@ func (c Config) Validate() error {
 			v.Add(here, l, "must stand alone")
 		}
 	}
-	violation.Between(&v, "Target", c.Target, time.Microsecond, TTLMax)
-	if c.TTL < 2*c.Target || c.TTL > TTLMax {
-		v.Add("TTL", c.TTL, "must be %v, two targets, to %v", 2*c.Target, TTLMax)
+	violation.Between(&v, "Target", c.Target, time.Microsecond, exact.MaxTTL)
+	if c.TTL < 2*c.Target || c.TTL > exact.MaxTTL {
+		v.Add("TTL", c.TTL, "must be %v, two targets, to %v", 2*c.Target, exact.MaxTTL)
 	}
 	const wholeMicros = "must be whole microseconds, the resolution of the server's clock"
 	if c.Target%time.Microsecond != 0 {
@@ -79,15 +72,6 @@ func (c Config) Validate() error {
 	violation.Between(&v, "Version.Deploy", c.Version.Deploy, 0, exact.MaxUnits-1)
 	violation.Between(&v, "Version.Revision", c.Version.Revision, 0, exact.MaxUnits-1)
 	return v.Err()
-}
-
-// Capacity returns the largest n that can ever be granted: the smallest burst.
-func (c Config) Capacity() int64 {
-	n := int64(exact.MaxUnits)
-	for _, l := range c.Limits {
-		n = min(n, l.Capacity())
-	}
-	return n
 }
 
 // CallBudget returns the number of calls per second that all holders together should make.
@@ -168,11 +152,11 @@ func (r *Request) Validate() error {
 	if !(r.Headroom >= 0 && r.Headroom < 1) {
 		return violation.New(ErrInvalidRequest, "Headroom", r.Headroom, "must be 0 to below 1")
 	}
-	back := r.Reported(LateUnused) + r.Reported(LateRefund)
-	if r.Draw && (r.Remaining|r.Returned|back != 0 || r.Want != r.Waiting) {
-		return violation.New(ErrInvalidRequest, "Draw", r.Draw, "needs Remaining (%d), Returned (%d) and "+
-			"late tokens (%d) to be 0, and Want (%d) to equal Waiting (%d)",
-			r.Remaining, r.Returned, back, r.Want, r.Waiting)
+	back := func(l Late) bool { return l.Kind == LateUnused || l.Kind == LateRefund }
+	if r.Draw && (r.Remaining|r.Returned != 0 || slices.ContainsFunc(r.Late, back) || r.Want != r.Waiting) {
+		return violation.New(ErrInvalidRequest, "Draw", r.Draw, "needs Remaining (%d) and Returned (%d) to be 0, no "+
+			"late tokens that come back, and Want (%d) to equal Waiting (%d)",
+			r.Remaining, r.Returned, r.Want, r.Waiting)
 	}
 	return r.validateLate()
 }
@@ -225,63 +209,49 @@ const (
 	lateKinds
 )
 
-// Reported returns how many tokens of kind k the request reports, at most WaitingMax.
-func (r *Request) Reported(k LateKind) (n int64) {
-	for _, l := range r.Late {
-		if l.Kind == k {
-			n += min(max(l.Tokens, 0), WaitingMax-n)
-		}
-	}
-	return n
+// Status is the part of a Grant and of a State that describes the bucket.
+type Status struct {
+	Config  Config // configuration in force
+	Epoch   int64
+	Counter int64
+	// Levels are the whole tokens left in the bucket, per limit; in a Grant less the caller's headroom. Next is
+	// the time until a level has one more token without further draws; 0 for a full level.
+	Levels       [LimitsMax]int64
+	Next         [LimitsMax]time.Duration
+	Ledger       int64 // tokens held by processes, by their last reports
+	ActiveWeight int64 // sum of the weights of holders renewed within TTL; in a Grant with this one
+	ServerTime   int64 // microseconds since 1970 on the server
 }
 
 // Grant is the bucket's answer to one Request. The holder decides by its durations only.
 type Grant struct {
+	Status
 	Seq     int64
 	Granted int64 // tokens drawn, including those for waiting requests
 	Waited  int64 // the part of Granted that went to waiting requests
 	// Void reports that the bucket does not know the holder's report: the holder burns everything held before
 	// this grant.
-	Void bool
-	// Short reports that less than Want was granted; Delay is when the next call may bring more.
-	Short      bool
-	Delay      time.Duration
+	Void       bool
+	Delay      time.Duration // after a grant of less than Want: when the next call may bring more; otherwise 0
 	RetryAfter time.Duration // earliest time at which Need tokens (at least 1) can exist; 0 if they do
-	Config     Config        // configuration in force
-	Epoch      int64
-	Counter    int64
-	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one more
-	// token without further draws; 0 for a full level.
-	Levels       [LimitsMax]int64
-	Next         [LimitsMax]time.Duration
-	Ledger       int64         // tokens held by processes, including this one, by their last reports
-	ActiveWeight int64         // sum of the weights of holders renewed within TTL, including this one
-	Contended    bool          // a holder asked for more than the level while others held tokens
-	Expiry       time.Duration // how long the bucket is remembered without a call
-	LeaseMax     time.Duration // longest remaining time of any lease of this bucket
-	Frozen       time.Duration // how long the freeze after a loss still lasts; 0 for none
-	Target       time.Duration // Target in force: Config.Target, or longer for the budget of Config.CallsPerSecond
-	Running      int64         // the bucket's running time at the draw; a retry gets the same
-	ServerTime   int64         // microseconds since 1970 on the server
+	Contended  bool          // a holder asked for more than the level while others held tokens
+	Expiry     time.Duration // how long the bucket is remembered without a call
+	LeaseMax   time.Duration // longest remaining time of any lease of this bucket
+	Frozen     time.Duration // how long the freeze after a loss still lasts; 0 for none
+	Target     time.Duration // Target in force: Config.Target, or longer for the budget of Config.CallsPerSecond
+	Running    int64         // the bucket's running time at the draw; a retry gets the same
 }
 
 // State is the result of Store.Configure.
 type State struct {
-	Exists       bool
-	Changed      bool // the operation changed something
-	Config       Config
-	Levels       [LimitsMax]int64 // Levels, Next, Ledger, ... have the meaning as in Grant
-	Next         [LimitsMax]time.Duration
-	Ledger       int64
-	ActiveWeight int64
-	Epoch        int64
-	Counter      int64
+	Status
+	Exists  bool
+	Changed bool // the operation changed something
 	// Spent and Denied are the tokens admitted and denied since the bucket was created, as reported by
 	// processes. They are informational, and wrap to 0 after 2^52 - 1. Tokens that a request was granted and
 	// gave back, because it stopped waiting, stay in Spent.
-	Spent      int64
-	Denied     int64
-	ServerTime int64
+	Spent  int64
+	Denied int64
 }
 
 // Op is an operation of Store.Configure.

@@ -9,11 +9,9 @@ import (
 )
 
 const (
-	// TTLMax is the longest Config.TTL. It keeps a wrong unit from locking tokens away for weeks.
-	TTLMax = time.Hour
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most TTLMax and one slice of the ring. It keeps a
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most exact.MaxTTL and one slice of the ring. It keeps a
 	// buggy caller that reports a loss from freezing its bucket for years.
-	leaseMaxMost = 2 * TTLMax
+	leaseMaxMost = 2 * exact.MaxTTL
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
 	// targetMin is about a round trip: a shorter lease gains no accuracy.
@@ -35,8 +33,6 @@ const (
 	// defaultCalls is a sixteenth of the calls that one Redis can answer. With a burst of a fifth of a
 	// second, a fleet of 200 can keep to it.
 	defaultCalls = 3_125
-	// TTLPerTarget is the default of Policy.TTL in Targets. A lease then outlives three missed renewals.
-	TTLPerTarget = 4
 )
 
 // Violation describes an invalid field. Path names the field ("Policy.TTL", "Limits[0].Burst"). Value is the
@@ -152,9 +148,9 @@ type Policy struct {
 // Validate reports every Violation in one error that wraps ErrInvalidPolicy.
 func (p Policy) Validate() error {
 	v := violation.List{Kind: ErrInvalidPolicy}
-	orDefault(&v, "Target", p.Target, targetMin, TTLMax/2)
-	orDefault(&v, "TTL", p.TTL, 2*targetMin, TTLMax)
-	if p.TTL >= 2*targetMin && p.TTL < 2*p.target() && p.Target <= TTLMax/2 {
+	orDefault(&v, "Target", p.Target, targetMin, exact.MaxTTL/2)
+	orDefault(&v, "TTL", p.TTL, 2*targetMin, exact.MaxTTL)
+	if p.TTL >= 2*targetMin && p.TTL < 2*p.target() && p.Target <= exact.MaxTTL/2 {
 		v.Add("TTL", p.TTL, "must be at least %v, two targets", 2*p.target())
 	}
 	if p.MinBatch < 0 {
@@ -223,7 +219,7 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	target := p.TargetFor(limits)
 	ttl := p.TTL
 	if ttl == 0 {
-		ttl = min(max(TTLPerTarget*target, 2*min(callTimeout, TTLMax)), TTLMax)
+		ttl = min(max(exact.TTLPerTarget*target, 2*min(callTimeout, exact.MaxTTL)), exact.MaxTTL)
 	}
 	calls := p.CallsPerSecond
 	if calls == 0 && p.Target != 0 {

@@ -2,12 +2,11 @@ package lease
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 )
 
 var (
@@ -33,7 +32,7 @@ var (
 //   - An error says whether the call was made: ErrRefused if not, ErrUnavailable alone if that is unknown.
 //     ErrInvalidRequest, ErrInvalidConfig and ErrStale are answers of the bucket, and wrap neither.
 //   - A key may have any bytes, and different keys have different buckets. A key longer than KeyMax has the bucket
-//     of its HashKey.
+//     of its ShortKey.
 //   - A bucket is remembered for at least Grant.Expiry after a call.
 //
 // Pinger, Router and Identifier are optional interfaces of a Store. A Store that wraps another one implements
@@ -129,30 +128,12 @@ func (c *Call) Unsent() error {
 // KeyMax is the length, in bytes, of the longest key that is kept unchanged; see ShortKey.
 const KeyMax = 1024
 
-const (
-	keyHashed = "%h:" // prefix of HashKey's results
-	// KeyHashLen is the length of HashKey's results.
-	KeyHashLen = len(keyHashed) + 2*sha256.Size
-)
-
 // ShortKey returns the name under which a limiter stores a key and calls for it: the key itself, or its hash
 // if it is longer than KeyMax, so that a flood of long keys takes no more room than another flood. A key that
 // looks like a hash is hashed too; otherwise a client could choose it to share the bucket of a long key.
 func ShortKey(key string) string {
-	if len(key) > KeyMax || IsKeyHash(key) {
-		return HashKey(key)
+	if len(key) > KeyMax || keyhash.Is(key) {
+		return keyhash.Of(key)
 	}
 	return key
-}
-
-// HashKey returns the SHA-256 of key in a form that IsKeyHash recognises.
-func HashKey(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return keyHashed + hex.EncodeToString(sum[:])
-}
-
-// IsKeyHash reports whether key has the form of HashKey's results.
-func IsKeyHash(key string) bool {
-	return len(key) == KeyHashLen && strings.HasPrefix(key, keyHashed) &&
-		strings.Trim(key[len(keyHashed):], "0123456789abcdef") == ""
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -67,7 +68,7 @@ func TestAWalkReadsEveryBucketAndEveryLease(t *testing.T) {
 			testkit.Check(t, all[none].err != nil, "%s: %+v", none, all[none])
 		}
 		for name, r := range all {
-			hashed := lease.IsKeyHash(r.key)
+			hashed := keyhash.Is(r.key)
 			testkit.Check(t, want[name] || r.err != nil || hashed, "%q is read, and is no bucket", name)
 		}
 		// When those of a Limiter are asked for, then no others are read,

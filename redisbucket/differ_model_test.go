@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -210,7 +211,7 @@ func (x *trio) renew(h *actor) {
 	if x.few != nil && r.Epoch > 0 && rng.IntN(80) == 0 && !(x.many && rng.IntN(4) > 0) {
 		x.proves(&r)
 	}
-	r.Draw = r.Draw && r.Want == r.Waiting && r.Remaining+r.Returned+r.Reported(lease.LateRefund)+r.Reported(lease.LateUnused) == 0
+	r.Draw = r.Draw && r.Want == r.Waiting && r.Remaining+r.Returned+protocol.Reported(r.Late, lease.LateRefund)+protocol.Reported(r.Late, lease.LateUnused) == 0
 	x.send(h, r)
 }
 
@@ -299,7 +300,7 @@ func (x *trio) send(h *actor, r lease.Request) {
 	x.saw("void", g.Void)
 	x.saw("known", !g.Void)
 	x.saw("granted", g.Granted > 0)
-	x.saw("short", g.Short)
+	x.saw("short", g.Delay > 0)
 	if !g.Void {
 		h.held = r.Remaining
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -151,9 +152,7 @@ func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 			d.Level[k], d.Rest[k] = w.Sum, 0
 			tail = append(tail, doubles(float64(w.Period), float64(w.Begun))...)
 		case lease.KindSliding:
-			scale, err := l.Scale(d.Config.Overcommit)
-			testkit.NoErr(t, err)
-			cells := cellsOf(w, scale, d.Now)
+			cells := cellsOf(w, protocol.ScaleOf(l, d.Config.Overcommit), d.Now)
 			d.Level[k], d.Rest[k] = w.Sum, int64(len(cells)/cellSize)
 			tail = append(tail, cells...)
 		}
@@ -162,7 +161,7 @@ func chargedTo(t testing.TB, d *protocol.BucketDump) (tail []byte) {
 }
 
 // cellsOf returns the text of the cells of a sliding window at that time.
-func cellsOf(w *protocol.WindowDump, s lease.Scale, at int64) (text []byte) {
+func cellsOf(w *protocol.WindowDump, s exact.Scale, at int64) (text []byte) {
 	first, slots := max(0, at-s.Tick)/s.Cell, int64(len(w.Cells))
 	for j := range slots {
 		if n := w.Cells[(first+j)%slots]; n > 0 {

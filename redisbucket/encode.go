@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -31,13 +32,13 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendWhole(dst, 1, bit(c.StartEmpty)+switchUnit*int64(protocol.SwitchOf(c.Limits)))
 	dst = appendWhole(dst, 4, micros(c.Target))
 	for _, l := range c.Limits {
-		scale, _ := l.Scale(c.Overcommit) // a valid limit has one
+		scale := protocol.ScaleOf(l, c.Overcommit)
 		dst = appendLimit(dst, l, scale)
 	}
 	return dst, nil
 }
 
-func appendLimit(dst []byte, l lease.Limit, s lease.Scale) []byte {
+func appendLimit(dst []byte, l lease.Limit, s exact.Scale) []byte {
 	numbers, code := [...]int64{s.Capacity, s.Unit, s.Step}, int64(slices.Index(ticks[:], s.Tick))
 	if l.Windowed() {
 		numbers, code = [...]int64{s.Capacity, s.Offset, s.Tick}, kindCode*int64(l.Kind)
@@ -174,5 +175,5 @@ const (
 	// many microseconds.
 	wholeMax = 1 << 53
 	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
-	ttlMax, leaseMax = time.Hour, 2 * time.Hour
+	ttlMax, leaseMax = exact.MaxTTL, 2 * exact.MaxTTL
 )

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -94,7 +95,7 @@ func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 			// then both are in one slot
 			testkit.Must(t, slot(record) == slot(bucket), "%q and %q are in different slots", bucket, record)
 		}
-		most := max(lease.KeyHashLen, len(key)*11/10) + len("yuzhi:{}")
+		most := max(keyhash.Len, len(key)*11/10) + len("yuzhi:{}")
 		testkit.Must(t, len(bucket) <= most, "%d bytes make a Redis key of %d", len(key), len(bucket))
 	}
 }
@@ -103,7 +104,7 @@ func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 	s := &Store{prefix: defaultPrefix}
 	for _, key := range oddKeys {
-		if lease.IsKeyHash(key) {
+		if keyhash.Is(key) {
 			continue // a Store takes it for a short form; to hybrid, and to Inspect, it is another key's name
 		}
 		short, long := s.bucketKey(lease.ShortKey(key)), s.bucketKey(key)

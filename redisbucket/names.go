@@ -3,11 +3,12 @@ package redisbucket
 import (
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // escaper removes '}' from a tag, where it would end the tag early. '%' and a letter then mark tags that no
-// user's key can have: tagEmpty, and the hashes of lease.HashKey.
+// user's key can have: tagEmpty, and the hashes of keyhash.Of.
 var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
 
 // tagEmpty is the tag of the empty key. Redis does not treat an empty tag as a tag.
@@ -20,14 +21,14 @@ func tag(key string) string {
 	switch {
 	case key == "":
 		return tagEmpty
-	case lease.IsKeyHash(key):
+	case keyhash.Is(key):
 		return key // hybrid has hashed a long key
 	case len(key) <= lease.KeyMax:
-		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, lease.KeyHashLen) {
+		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, keyhash.Len) {
 			return escaped
 		}
 	}
-	return lease.HashKey(key)
+	return keyhash.Of(key)
 }
 
 // bucketKey returns the Redis key of key's bucket. The prefix holds no brace, so '{' opens the tag.

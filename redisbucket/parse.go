@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -181,7 +182,7 @@ func parseUsed(d *protocol.BucketDump, r *reader) {
 // rest is a tick or more.
 func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	for k, l := range d.Config.Limits {
-		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
+		scale := protocol.ScaleOf(l, d.Config.Overcommit)
 		if d.Level[k] > l.Capacity()*scale.Unit {
 			return fmt.Errorf("%w: a level is above its burst", errLayout)
 		}
@@ -207,7 +208,7 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 		}
 		w, rest := &d.Windows[k], d.Rest[k]
 		w.Sum, d.Level[k], d.Rest[k] = d.Level[k], 0, 0
-		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
+		scale := protocol.ScaleOf(l, d.Config.Overcommit)
 		fits := w.Sum >= 0 && w.Sum <= lease.WaitingMax
 		switch {
 		case l.Kind == lease.KindSliding:
@@ -234,7 +235,7 @@ func parseWindows(d *protocol.BucketDump, r *reader) {
 
 // parseCells reads n cells of a sliding window, stored at the time at, from r. It reports whether they are in
 // order and add up to the window's sum.
-func parseCells(w *protocol.WindowDump, s lease.Scale, n, at int64, r *reader) bool {
+func parseCells(w *protocol.WindowDump, s exact.Scale, n, at int64, r *reader) bool {
 	if n < 0 || n > int64(min(len(r.left)/cellSize, len(w.Cells))) {
 		return false
 	}

@@ -154,7 +154,6 @@ func decodeGrant(v any, r *lease.Request) (g lease.Grant, err error) {
 		g.Levels[k], g.Next[k] = int64(level), duration(0, wholeMax)
 	}
 	g.Waited = min(g.Granted, r.Waiting)
-	g.Short = g.Granted < r.Want && protocol.SwitchOf(g.Config.Limits) != protocol.SwitchUnlimited
 	if in.err == nil && (g.Granted > 0 && g.Granted < r.Need || g.LeaseMax < g.Config.TTL) {
 		in.err = fmt.Errorf("%w: granted %d must be 0 or at least %d, longest lease %v at least the ttl %v",
 			ErrReply, g.Granted, r.Need, g.LeaseMax, g.Config.TTL)
@@ -200,9 +199,9 @@ func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 	}
 	in := reader{left: text}
 	g := lease.Grant{
-		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config, ActiveWeight: r.Weight,
-		LeaseMax: r.Config.TTL, Target: r.Config.Target,
-		Epoch: in.whole(7), Counter: in.whole(6), ServerTime: in.whole(7),
+		Seq: r.Seq, Granted: r.Want, Waited: r.Want, LeaseMax: r.Config.TTL, Target: r.Config.Target,
+		Status: lease.Status{Config: r.Config, ActiveWeight: r.Weight,
+			Epoch: in.whole(7), Counter: in.whole(6), ServerTime: in.whole(7)},
 	}
 	g.Running = g.ServerTime
 	expiry, level, next := in.whole(7), in.whole(7), in.whole(7)

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -33,7 +34,7 @@ func TestNoKeyIsReported(t *testing.T) {
 	const secret = "s3cret"
 	keys := []string{
 		secret, secret + `" quoted\`, secret + "\nline", secret + "{label=\"x\"}", "%s" + secret, "@api:" + secret,
-		"\xff\xfe" + secret, strings.Repeat(secret, 1000), lease.HashKey(secret), strings.ToUpper(secret),
+		"\xff\xfe" + secret, strings.Repeat(secret, 1000), keyhash.Of(secret), strings.ToUpper(secret),
 		"admitted", secret + "\x00",
 	}
 	bubble(t, func(t *world) {
@@ -71,7 +72,7 @@ func TestNoKeyIsReported(t *testing.T) {
 		must(t, len(all) > 500, "%d texts", len(all))
 		first, last := all[0], all[len(all)-1]
 		must(t, strings.Contains(first, "unavailable") && strings.Contains(last, "yuzhi."), "no attributes")
-		hashes := []string{secret, lease.HashKey(keys[7])[3:20], lease.HashKey(secret)[3:20], "another"}
+		hashes := []string{secret, keyhash.Of(keys[7])[3:20], keyhash.Of(secret)[3:20], "another"}
 		for _, text := range all {
 			for _, key := range hashes {
 				check(t, !strings.Contains(strings.ToLower(text), key), "%q is in %q", key, text)

@@ -229,7 +229,7 @@ func keysStandApart(t *testing.T, s lease.Store) {
 				c.Grant, c.Err)
 		}
 	}
-	st := inspect(t, s, lease.HashKey(long))
+	st := inspect(t, s, lease.ShortKey(long))
 	testkit.Check(t, st.Exists && st.Levels[0] == 0, "the hash of a long key has another bucket: %+v", st)
 	st = inspect(t, s, "new")
 	testkit.Check(t, !st.Exists && !inspect(t, s, "new").Exists, "OpInspect creates a bucket: %+v", st)

@@ -13,6 +13,10 @@ const (
 	// MaxTime bounds how long a bucket is remembered: 100 years fit a Duration, a Redis expiry and MaxUnits
 	// microseconds.
 	MaxTime = 100 * 365 * 24 * time.Hour
+	// MaxTTL is the longest T. It keeps a wrong unit from locking tokens away for weeks.
+	MaxTTL = time.Hour
+	// TTLPerTarget is the default T in Targets. A lease then outlives three missed renewals.
+	TTLPerTarget = 4
 )
 
 // Micros returns d in microseconds, rounded towards zero.

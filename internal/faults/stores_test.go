@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/lease/memory"
@@ -233,7 +234,7 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	for _, c := range calls {
 		w.calls = append(w.calls, time.Now())
 		if down == nil {
-			w.debts += c.Request.Reported(lease.LateDebt)
+			w.debts += protocol.Reported(c.Request.Late, lease.LateDebt)
 		}
 	}
 	w.mu.Unlock()

@@ -319,7 +319,7 @@ func (b *bounds) forgivesAll(now int64) {
 // credit takes off what the refund of r, which the bucket has just executed, was worth; once.
 func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 	id := refund{r.Holder, r.Seq}
-	if r.Reported(lease.LateRefund) == 0 || b.refunded[id] {
+	if Reported(r.Late, lease.LateRefund) == 0 || b.refunded[id] {
 		return
 	}
 	for k, m := range b.all() {
@@ -364,7 +364,7 @@ func (b *bounds) charge(n *node, r *lease.Request, uncharged *Bucket) {
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := bucket, bucket.inForce()
 	// A failover may lose a change of limits, and no call: then the old ones are back.
-	anew := s.created != b.created || s.epoch != b.epoch || b.version.After(c.Version)
+	anew := s.created != b.created || s.epoch != b.epoch || Wins(b.version, c.Version)
 	if s.frozen > s.now {
 		defer func() { b.forgets(now + s.frozen - s.now) }()
 	}

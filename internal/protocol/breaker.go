@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -75,7 +76,7 @@ func (b *Breaker) Suspect() bool {
 
 // silence returns how long after a due probe that no key sent the node still counts as away. Steady requests
 // never leave such a gap, so they do not wait for calls while the outage lasts.
-func silence(target, ttl time.Duration) time.Duration { return min(ttl, lease.TTLPerTarget*target) }
+func silence(target, ttl time.Duration) time.Duration { return min(ttl, exact.TTLPerTarget*target) }
 
 // well reports whether the node is well. It costs one load.
 func (b *Breaker) well() bool { return b.state.Load() == nodeWell }

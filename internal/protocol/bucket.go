@@ -149,7 +149,7 @@ const countMax = 1 << 48
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited
 	if known {
-		used += max(0, rec.held-r.Remaining-r.Returned-r.Reported(lease.LateUnused))
+		used += max(0, rec.held-r.Remaining-r.Returned-Reported(r.Late, lease.LateUnused))
 	}
 	for _, l := range r.Late {
 		if l.Kind == lease.LateDebt || l.Kind == lease.LateCharge {

@@ -165,7 +165,8 @@ func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.S
 		b.remember()
 	}
 	if b.exists && err == nil {
-		st = b.state(changed)
+		st = b.state()
+		st.Changed = changed
 	}
 	if !changed {
 		*b = *saved
@@ -173,14 +174,8 @@ func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.S
 	return st, err
 }
 
-func (b *Bucket) state(changed bool) lease.State {
-	st := lease.State{
-		Exists: true, Changed: changed, Config: b.inForce(), Epoch: b.epoch, Counter: b.counter,
-		Spent: b.spent, Denied: b.denied, ServerTime: b.clock,
-		Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
-	}
-	st.Levels, st.Next = b.levels(0)
-	return st
+func (b *Bucket) state() lease.State {
+	return lease.State{Status: b.status(0), Exists: true, Spent: b.spent, Denied: b.denied}
 }
 
 // execute runs op on a settled bucket and reports whether it changed anything. was is the time at which the
@@ -192,11 +187,11 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 			return false, err
 		}
 		now := b.config.Version
-		if op == lease.OpClear && !now.Set() {
+		if op == lease.OpClear && !IsSet(now) {
 			return false, nil
 		}
 		c.Version.Deploy = max(c.Version.Deploy, now.Deploy)
-		if c.Version.Revision = now.Revision + 1; op != lease.OpClear && now.Set() {
+		if c.Version.Revision = now.Revision + 1; op != lease.OpClear && IsSet(now) {
 			c.Version.Revision++
 		}
 		if err := c.Validate(); err != nil { // the revisions are used up
@@ -227,7 +222,7 @@ func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed
 // adopt applies the caller's configuration if its version is higher, or if it is equal and no process has
 // proposed the stored configuration for 2 T. It applies the caller's T in any case.
 func (b *Bucket) adopt(c lease.Config, was int64) {
-	newer, inForce := c.Version.After(b.config.Version), b.inForce()
+	newer, inForce := Wins(c.Version, b.config.Version), b.inForce()
 	switch {
 	case newer, c.Version == b.config.Version && !equal(&c, &inForce) && b.now-b.stoodAt > 2*b.ttl:
 		b.reshape(c, newer)

@@ -118,5 +118,5 @@ func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 			r.place = at
 		}
 	}
-	return b.Dump(), b.state(false)
+	return b.Dump(), b.state()
 }

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"math"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -81,20 +80,19 @@ func (b *Bucket) available(headroom float64) int64 {
 }
 
 func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
-	active := b.ring.weightSum()
 	target, _, _ := b.pace(r.Weight)
 	*g = lease.Grant{
-		Seq: rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
-		Short: rec.granted < r.Want && b.switched != SwitchUnlimited, Running: rec.debit.last,
-		Config: b.inForce(), Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
-		Ledger: b.ring.ledger(), ActiveWeight: max(active, r.Weight), Contended: b.now < b.fair.contendedUntil,
+		Status: b.status(r.Headroom),
+		Seq:    rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
+		Running: rec.debit.last, Contended: b.now < b.fair.contendedUntil,
 		Expiry: exact.Duration(b.keep - b.now), LeaseMax: exact.Duration(b.leaseMax()),
 		Frozen: exact.Duration(max(0, b.frozen-b.now)),
 		Target: exact.Duration(int64(target)),
 	}
+	active := g.ActiveWeight
+	g.ActiveWeight = max(active, r.Weight)
 	// T may have grown since a stored grant, whose place lasts for the earlier T.
 	g.Config.TTL = min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))
-	g.Levels, g.Next = b.levels(r.Headroom)
 	if least := max(1, r.Need); rec.granted < least {
 		longest := b.waitFor(least, r.Headroom)
 		if b.switched != SwitchNone {
@@ -102,10 +100,10 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 		}
 		g.RetryAfter = exact.Duration(longest)
 	}
-	if g.Short {
+	if rec.granted < r.Want && b.switched != SwitchUnlimited {
 		v := b.fairView(r)
 		m := b.fair.least(v)
-		alone, othersHold := active == r.Weight, b.ring.ledger() > 0
+		alone, othersHold := active == r.Weight, g.Ledger > 0
 		delay := b.fair.delay(v, rec.debit, m, float64(b.waitFor(int64(m), r.Headroom)), alone, othersHold)
 		least, there := max(1, r.Need), b.available(r.Headroom)
 		if b.switched == SwitchNone && rec.granted < least && least <= there {
@@ -124,22 +122,21 @@ func (b *Bucket) waitFor(n int64, headroom float64) (longest int64) {
 	return longest
 }
 
-// levels returns the whole tokens that a caller with this headroom sees in each level, and the time until it
-// sees one more without further draws; 0 for a full level.
-func (b *Bucket) levels(headroom float64) (
-	tokens [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration,
-) {
+// status returns the Status with the levels that a caller with this headroom sees.
+func (b *Bucket) status(headroom float64) lease.Status {
+	s := lease.Status{Config: b.inForce(), Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
+		Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum()}
 	if b.switched != SwitchNone {
 		level, wait := b.switchLevels(headroom)
-		tokens[0], next[0] = level, exact.Duration(wait)
-		return tokens, next
+		s.Levels[0], s.Next[0] = level, exact.Duration(wait)
+		return s
 	}
 	m := b.at()
 	for k, l := range b.limits {
-		tokens[k] = sees(l, m, headroom)
-		next[k] = exact.Duration(l.wait(m, tokens[k]+kept(l.about().Capacity, headroom)+1))
+		s.Levels[k] = sees(l, m, headroom)
+		s.Next[k] = exact.Duration(l.wait(m, s.Levels[k]+kept(l.about().Capacity, headroom)+1))
 	}
-	return tokens, next
+	return s
 }
 
 // fastest returns the highest rate of the limits, in tokens per microsecond.

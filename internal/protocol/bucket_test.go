@@ -47,8 +47,8 @@ func TestRefillIsExact(t *testing.T) {
 		{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 4_503_000_000 /* at 2^52 */},
 	}
 	for _, l := range limits {
-		sc, err := l.Scale(0)
-		testkit.NoErr(t, err)
+		testkit.NoErr(t, l.Validate())
+		sc := ScaleOf(l, 0)
 		rnd := rand.New(rand.NewPCG(1, uint64(l.Tokens)))
 		now := int64(1_000_000_000_000_000)
 		b, model := Bucket{}, newBigBucket(l, now)
@@ -76,7 +76,7 @@ func TestRefillIsExact(t *testing.T) {
 }
 
 // randomPause is mostly short, sometimes about a tick, sometimes long enough to fill up.
-func randomPause(rnd *rand.Rand, sc lease.Scale) int64 {
+func randomPause(rnd *rand.Rand, sc exact.Scale) int64 {
 	switch rnd.IntN(4) {
 	case 0:
 		return rnd.Int64N(3)
@@ -209,14 +209,14 @@ func TestADrawOfABucketAtRestLeavesNoRecord(t *testing.T) {
 		// when its tokens are drawn, one by one
 		g := d.drawsAtRest("a", 1)
 		// then each is admitted at once, nothing is held, and there is one less
-		testkit.Check(t, g.Granted == 1 && g.Waited == 1 && !g.Void && !g.Short && g.Ledger == 0 &&
+		testkit.Check(t, g.Granted == 1 && g.Waited == 1 && !g.Void && g.Ledger == 0 &&
 			g.ActiveWeight == 1 &&
 			g.Levels[0] == 9-i && g.Counter == i+1, "draw %d: %+v", i, g)
 		d.atRest(true)
 	}
 	// and one that falls short is a call like any other, so that it is shared
 	g := d.drawsAtRest("a", 1)
-	testkit.Check(t, g.Granted == 0 && g.Short && g.Delay > 0 && g.RetryAfter > 0, "%+v", g)
+	testkit.Check(t, g.Granted == 0 && g.Delay > 0 && g.RetryAfter > 0, "%+v", g)
 	d.atRest(false)
 	st, err := d.bucket.Configure(d.now, lease.OpInspect, lease.Config{})
 	testkit.Check(t, err == nil && st.Spent == 10 && st.ActiveWeight == 1, "%+v, %v", st, err)

@@ -87,7 +87,7 @@ func (d *denials) Collect(f func(l lease.Limit, tokens int64)) {
 
 // delay returns the end of the delay that the reply g asks for; 0 if it asks for none.
 func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
-	if !g.Short || g.Delay <= 0 {
+	if g.Delay <= 0 {
 		return 0
 	}
 	// The process must follow limits that are changed or reset elsewhere within T. Tokens drawn for a request

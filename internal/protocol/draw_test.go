@@ -134,7 +134,7 @@ func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 		_, ok = c.Accept(s.instant(), &g)
 		testkit.Must(t, ok, "refused")
 		second := c.Build(s.instant(), 14, 0)
-		testkit.Check(t, second.Reported(lease.LateUnused) == 2, "%v come back with the second call", second.Late)
+		testkit.Check(t, Reported(second.Late, lease.LateUnused) == 2, "%v come back with the second call", second.Late)
 	}
 }
 

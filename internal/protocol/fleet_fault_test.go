@@ -337,7 +337,7 @@ func (f *fleet) configure() {
 
 func (f *fleet) sets(c lease.Config) {
 	op := lease.OpSet
-	if f.bucket.config.Version.Set() && f.rnd.IntN(3) == 0 {
+	if IsSet(f.bucket.config.Version) && f.rnd.IntN(3) == 0 {
 		op = lease.OpClear
 	}
 	f.log("%v %v, E %d, T %v", op, c.Limits, c.Overcommit, c.TTL)

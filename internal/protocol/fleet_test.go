@@ -471,7 +471,7 @@ func (f *fleet) execute(p packet) {
 	}
 	if err == nil && first {
 		f.bounds.credit(f.now, r, f.bucket)
-		if r.Reported(lease.LateCharge) > 0 {
+		if Reported(r.Late, lease.LateCharge) > 0 {
 			f.bounds.charge(p.node, r, uncharged)
 		}
 		if n := f.bucket.available(r.Headroom); g.Granted > 0 && n < 0 && f.bucket.switched != SwitchUnlimited {
@@ -508,7 +508,7 @@ func (f *fleet) receive(p packet) {
 
 // uncharged returns the bucket as r would leave it without charge and grant; nil where r charges nothing.
 func (f *fleet) uncharged(r *lease.Request) *Bucket {
-	if r.Reported(lease.LateCharge) == 0 {
+	if Reported(r.Late, lease.LateCharge) == 0 {
 		return nil
 	}
 	b, without, g := f.bucket.Clone(), *r, lease.Grant{}

@@ -171,7 +171,7 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	n.Charge(d.now, 70)
 	d.down, n.tick = true, d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, len(n.calls) > 3 && n.last.Reported(lease.LateCharge) == 70 && n.Holder.isOpen,
+	testkit.Check(t, len(n.calls) > 3 && Reported(n.last.Late, lease.LateCharge) == 70 && n.Holder.isOpen,
 		"%v to be charged after %d calls", n.last.Late, len(n.calls))
 	d.down = false
 	d.run(5 * time.Second)
@@ -183,7 +183,7 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	n.Holder.charges(d.now, 1<<62, n.fallback.dates(d.now))
 	n.tick = d.now
 	d.run(5 * time.Second)
-	testkit.Check(t, n.Holder.charge == nil && n.last.Reported(lease.LateCharge) == lease.WaitingMax, "%v to be charged", n.Holder.charge)
+	testkit.Check(t, n.Holder.charge == nil && Reported(n.last.Late, lease.LateCharge) == lease.WaitingMax, "%v to be charged", n.Holder.charge)
 }
 
 // A holding that is far larger than the demand goes back, although the calls that renew the lease come before

@@ -169,9 +169,9 @@ func GrantOutlook(g *lease.Grant, n int64, headroom float64) Outlook {
 	return h.Outlook(0, n, 0, true)
 }
 
-// StateOutlook judges a request for n tokens at the time of s, by a process that holds held tokens and has
-// this Policy.Headroom.
-func StateOutlook(s *lease.State, n, held int64, headroom float64, admitted bool) Outlook {
+// StateOutlook judges a request for n tokens at the time of s, the Status of a State, by a process that holds
+// held tokens and has this Policy.Headroom.
+func StateOutlook(s *lease.Status, n, held int64, headroom float64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
 	for k, l := range h.limits {
 		h.levels[k] -= l.Capacity() - grantable(l, headroom)

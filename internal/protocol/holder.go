@@ -119,7 +119,7 @@ func (h *holder) isYoung(now clock.Instant) bool {
 // burnt. Debt and charge stay and are reported again: counting them twice only admits less.
 func (h *holder) giveUp() {
 	if h.isOpen {
-		h.account.Burnt += h.open.Returned + h.open.Reported(lease.LateUnused)
+		h.account.Burnt += h.open.Returned + Reported(h.open.Late, lease.LateUnused)
 		h.debt, h.charge = append(h.openDebt, h.debt...), append(h.openCharge, h.charge...)
 		h.isOpen, h.openDebt, h.openCharge = false, nil, nil
 	}
@@ -141,12 +141,12 @@ func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns 
 	if burns {
 		h.burn()
 	}
-	if back := h.open.Returned + h.open.Reported(lease.LateUnused); g.Void {
+	if back := h.open.Returned + Reported(h.open.Late, lease.LateUnused); g.Void {
 		h.account.Burnt += back
 		h.burn()
 	} else {
 		h.account.Returned += back
-		h.account.Refunded += h.open.Reported(lease.LateRefund)
+		h.account.Refunded += Reported(h.open.Late, lease.LateRefund)
 	}
 	if !h.open.Draw { // a draw leases nothing, so the bucket may not know the holder
 		h.Pool.SetDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
@@ -334,7 +334,7 @@ func (h *holder) BurnLate() int64 {
 func (h *holder) pending() int64 {
 	n := h.refund.sum() + h.unused.sum()
 	if h.isOpen {
-		n += h.open.Returned + h.open.Reported(lease.LateRefund) + h.open.Reported(lease.LateUnused)
+		n += h.open.Returned + Reported(h.open.Late, lease.LateRefund) + Reported(h.open.Late, lease.LateUnused)
 	}
 	return n
 }
@@ -371,7 +371,7 @@ func (h *holder) Account() Account {
 	a := h.account
 	a.Held = h.base + h.unused.sum()
 	if h.isOpen {
-		a.Held += h.open.Returned + h.open.Reported(lease.LateUnused)
+		a.Held += h.open.Returned + Reported(h.open.Late, lease.LateUnused)
 	}
 	return a
 }

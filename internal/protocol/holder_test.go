@@ -108,7 +108,7 @@ func TestFallbackModes(t *testing.T) {
 		d.down = false
 		h.tick = d.now
 		d.run(5 * time.Second)
-		testkit.Check(t, (admitted == 0 || h.last.Reported(lease.LateDebt) == admitted) && h.Holder.debt == nil,
+		testkit.Check(t, (admitted == 0 || Reported(h.last.Late, lease.LateDebt) == admitted) && h.Holder.debt == nil,
 			"mode %d: admitted %d without a grant, reported %v, %v left", c.mode, admitted, h.last.Late, h.Holder.debt)
 	}
 }
@@ -171,8 +171,11 @@ func TestALevelLastsAsLongAsItFallsAsBefore(t *testing.T) {
 	config := n.settings.config
 	hear := func(at, level, ledger int64, short bool) time.Duration {
 		n.Holder.heard.levels[0] = level
-		n.sizer.gauge(&lease.Grant{Running: at, Ledger: ledger, Short: short, ActiveWeight: 2, Config: config},
-			n.Holder.heard.running)
+		g := lease.Grant{Running: at, Status: lease.Status{Ledger: ledger, ActiveWeight: 2, Config: config}}
+		if short {
+			g.Delay = milli
+		}
+		n.sizer.gauge(&g, n.Holder.heard.running)
 		n.Holder.heard.running = at
 		return n.sizer.lasts
 	}

@@ -88,7 +88,7 @@ type tally interface {
 
 // spec has the numbers of one limit of a bucket.
 type spec struct {
-	lease.Scale
+	exact.Scale
 	limit  lease.Limit
 	most   int64 // B + E
 	target int64 // microseconds
@@ -98,8 +98,17 @@ func (sp *spec) about() *spec { return sp }
 
 // specOf returns the spec of a valid limit.
 func specOf(l lease.Limit, c *lease.Config) spec {
-	sc, _ := l.Scale(c.Overcommit)
+	sc := ScaleOf(l, c.Overcommit)
 	return spec{sc, l, sc.Capacity + c.Overcommit, exact.Micros(c.Target)}
+}
+
+// ScaleOf returns the scale of a valid limit in a bucket with the given overcommit.
+func ScaleOf(l lease.Limit, overcommit int64) exact.Scale {
+	if l.Windowed() {
+		return exact.NewWindowScale(l.Tokens, l.Per, l.Offset, l.Kind == lease.KindSliding)
+	}
+	sc, _ := exact.NewScale(l.Tokens, l.Per, l.Capacity(), overcommit) // a valid limit has one
+	return sc
 }
 
 // rate returns tokens per microsecond, as a double; Lua computes the same quotient in the same order.

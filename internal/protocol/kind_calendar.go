@@ -26,7 +26,7 @@ func (calendarKind) counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	}
 	length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
 	if into-exact.FloorDiv(into, length)*length >= age {
-		return lease.WindowCells
+		return exact.WindowCells
 	}
 	return 0
 }

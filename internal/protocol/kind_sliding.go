@@ -28,7 +28,7 @@ func (slidingKind) reportIn(l lease.Limit, _ float64) time.Duration { return l.P
 // counts uses cells at fixed times: by age alone, each token would at some time count like its neighbour. A
 // token that another clock may count a cell longer counts longer here too.
 func (slidingKind) counts(l lease.Limit, now, age int64, _ bool) int64 {
-	cell := max(1, exact.Micros(l.Per)/lease.WindowCells)
+	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
 	return max(0, windowSlots+1+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
 
@@ -42,7 +42,7 @@ func slides(limits []lease.Limit) bool {
 
 // windowSlots is the number of cells that may be live at once: a window covers WindowCells, and part of one
 // more.
-const windowSlots = lease.WindowCells + 1
+const windowSlots = exact.WindowCells + 1
 
 // cells has the charges of a sliding window. Cell j covers [j*Cell, (j+1)*Cell) and is in slot j mod
 // windowSlots.

@@ -51,7 +51,7 @@ func (w *window) begin(m *moment, full bool) {
 
 func (w *window) continues(old tally) bool {
 	o, ok := old.(*window)
-	return ok && o.Kind == w.Kind && o.Tick == w.Tick && o.Offset == w.Offset
+	return ok && o.limit.Kind == w.limit.Kind && o.Tick == w.Tick && o.Offset == w.Offset
 }
 
 func (w *window) follow(old tally, _ bool) {

@@ -20,6 +20,24 @@ func equal(c, o *lease.Config) bool {
 		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
+// Wins reports whether version v takes the place of o.
+func Wins(v, o lease.Version) bool {
+	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
+}
+
+// IsSet reports whether limits were set at run time, which no program of this Deploy changes.
+func IsSet(v lease.Version) bool { return v.Revision%2 == 1 }
+
+// Reported returns how many tokens of kind k a request reports, at most lease.WaitingMax.
+func Reported(late []lease.Late, k lease.LateKind) (n int64) {
+	for _, l := range late {
+		if l.Kind == k {
+			n += min(max(l.Tokens, 0), lease.WaitingMax-n)
+		}
+	}
+	return n
+}
+
 // kept returns the tokens of a burst that a caller with this headroom does not see, rounded as in Lua.
 func kept(burst int64, headroom float64) int64 {
 	return int64(math.Ceil(float64(float64(burst) * headroom)))
@@ -89,7 +107,7 @@ const (
 	// fleetLeased is the part of B + E that all holders of a large fleet may hold together.
 	fleetLeased = 0.85
 	// targetMax is the Target with the longest possible T, in microseconds.
-	targetMax = float64(lease.TTLMax / lease.TTLPerTarget / time.Microsecond)
+	targetMax = float64(exact.MaxTTL / exact.TTLPerTarget / time.Microsecond)
 )
 
 // ForScript puts these numbers in place of their names in lease.lua, which computes the Target in force as
@@ -155,7 +173,7 @@ func Spacing(g *lease.Grant, weight int64) time.Duration {
 	if d <= float64(g.Config.Target) {
 		return 0
 	}
-	return time.Duration(min(d, float64(lease.TTLMax)))
+	return time.Duration(min(d, float64(exact.MaxTTL)))
 }
 
 // BurstWanted returns the burst that the tightest limit needs for leases as long as the budget of calls wants

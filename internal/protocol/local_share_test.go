@@ -26,8 +26,8 @@ func (n *driven) loses(h heardOf) {
 	n.d.t.Helper()
 	n.d.seq += 2
 	r := n.Build(n.d.now, n.d.seq-1, 0)
-	g := lease.Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: h.active, Ledger: h.others,
-		Counter: h.counter, LeaseMax: h.leaseMax, Expiry: time.Hour}
+	g := lease.Grant{Seq: r.Seq, LeaseMax: h.leaseMax, Expiry: time.Hour, Status: lease.Status{Config: r.Config,
+		Epoch: 1, ActiveWeight: h.active, Ledger: h.others, Counter: h.counter}}
 	for k := range r.Config.Limits {
 		g.Levels[k], g.Next[k] = h.left, h.next
 	}
@@ -225,7 +225,7 @@ func TestAProcessDoesNotOweWhatItsShareHasRefilled(t *testing.T) {
 		n.d.now = n.d.now.Add(c.after)
 		r := n.Build(n.d.now, n.d.seq+1, 0)
 		// then it reports what the share lacks, or all where that is most of it
-		testkit.Check(t, r.Reported(lease.LateDebt) == c.debt, "%d taken, %v later %v are owed, want %d",
+		testkit.Check(t, Reported(r.Late, lease.LateDebt) == c.debt, "%d taken, %v later %v are owed, want %d",
 			c.takes, c.after, r.Late, c.debt)
 	}
 }
@@ -241,9 +241,8 @@ func TestAKeyDoesNotRestWhileItsBucketOwesOrWaits(t *testing.T) {
 		n := cutOff(t, lease.PerSecond(10).WithBurst(100))
 		n.d.seq++
 		r := n.Build(n.d.now, n.d.seq, 0)
-		g := lease.Grant{Seq: r.Seq, Config: r.Config, Epoch: 1, ActiveWeight: 1, LeaseMax: time.Second,
-			Expiry: time.Hour,
-			Frozen: c.frozen}
+		g := lease.Grant{Seq: r.Seq, Status: lease.Status{Config: r.Config, Epoch: 1, ActiveWeight: 1},
+			LeaseMax: time.Second, Expiry: time.Hour, Frozen: c.frozen}
 		g.Levels[0], g.Next[0] = c.level, c.frozen+100*milli
 		_, ok := n.Accept(n.d.now, &g)
 		testkit.Must(t, ok, "a reply is not accepted")
@@ -272,7 +271,7 @@ func TestTokensOfAColdStartAreReported(t *testing.T) {
 	d.seq++
 	r := n.Build(d.now, d.seq, 0)
 	// then it tells of all of them
-	testkit.Check(t, took == 91 && r.Reported(lease.LateDebt) == 91, "%d admitted, %v reported", took, r.Late)
+	testkit.Check(t, took == 91 && Reported(r.Late, lease.LateDebt) == 91, "%d admitted, %v reported", took, r.Late)
 }
 
 // A window that an unheard key has beside a slow bucket is free again when a window has passed.

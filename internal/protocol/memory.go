@@ -229,15 +229,15 @@ func fingerprint(limits []lease.Limit) uint16 {
 
 func propose(own, inForce *lease.Config, rtt time.Duration) lease.Config {
 	p := *own
-	if v := inForce.Version; v.After(p.Version) {
-		if v.Deploy == p.Version.Deploy && !v.Set() {
+	if v := inForce.Version; Wins(v, p.Version) {
+		if v.Deploy == p.Version.Deploy && !IsSet(v) {
 			p.Version = v // the program's limits count again since those that were set are cleared
 		} else {
 			p = *inForce
 		}
 	}
 	p.TTL = max(p.TTL, 2*inForce.Target)
-	for p.TTL < 4*rtt && p.TTL <= lease.TTLMax/2 {
+	for p.TTL < 4*rtt && p.TTL <= exact.MaxTTL/2 {
 		p.TTL *= 2
 	}
 	return p

@@ -216,7 +216,7 @@ func (d *describer) used(w *world, l lates) int64 {
 }
 
 func (d *describer) request(to []byte, w *world, r *lease.Request, heardOf func(int64) bool) []byte {
-	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Reported(lease.LateRefund), r.Want, r.Waiting,
+	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, Reported(r.Late, lease.LateRefund), r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
 	for _, l := range r.Late {
 		if l.Kind == lease.LateUnused && w.givesBackUnused() || l.Kind == lease.LateCharge && w.moves.has(canCharge) {

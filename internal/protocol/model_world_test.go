@@ -64,7 +64,7 @@ type modelMessage struct {
 var modelIDs = [...]string{"A", "B", "C"}
 
 func newWorld(m model) *world {
-	sc, err := m.limit.Scale(m.e)
+	sc, err := ScaleOf(m.limit, m.e), m.limit.Validate()
 	if err != nil || sc.Tick != 1 && !m.limit.Windowed() {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
@@ -360,7 +360,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		return
 	}
 	if w.bucket.executed != executed {
-		h.unreported = max(0, h.unreported-m.request.Reported(lease.LateCharge))
+		h.unreported = max(0, h.unreported-Reported(m.request.Late, lease.LateCharge))
 		refunded := w.bucket.refunded[len(w.bucket.config.Limits)-1]
 		if w.counts() && !m.credited {
 			w.admit(-refunded)

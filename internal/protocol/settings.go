@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -54,7 +55,7 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 		s.adopt(in)
 	}
 	own := *s.own
-	if in.Version.Deploy == own.Version.Deploy && !in.Version.Set() {
+	if in.Version.Deploy == own.Version.Deploy && !IsSet(in.Version) {
 		own.Version = in.Version
 	}
 	s.heard.conflict = in.Version == own.Version && !equal(&in, &own) && sent >= s.conflictsFrom
@@ -75,7 +76,7 @@ func (s *settings) large() bool { return s.target > s.config.Target }
 func (s *settings) proposal() lease.Config {
 	p := propose(s.own, &s.config, s.rtt)
 	if s.large() && s.policy.TTL == 0 {
-		p.TTL = max(p.TTL, min(lease.TTLPerTarget*s.target, lease.TTLMax))
+		p.TTL = max(p.TTL, min(exact.TTLPerTarget*s.target, exact.MaxTTL))
 	}
 	return p
 }

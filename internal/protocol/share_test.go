@@ -177,7 +177,7 @@ func TestAHolderGoesByTheTargetInForce(t *testing.T) {
 		policy := lease.Policy{TTL: x.ttl, CallsPerSecond: 10}
 		config := policy.ConfigFor([]lease.Limit{lease.PerSecond(1000)}, 0, 0)
 		s := settings{policy: &policy, own: &config, heard: new(Heard)}
-		s.follow(&lease.Grant{Config: config, Target: 500 * time.Millisecond}, 0)
+		s.follow(&lease.Grant{Status: lease.Status{Config: config}, Target: 500 * time.Millisecond}, 0)
 		if got := s.proposal().TTL; s.target != x.want || got != x.proposes {
 			t.Errorf("TTL %v: the Target in force is %v, want %v; T is proposed as %v, want %v",
 				x.ttl, s.target, x.want, got, x.proposes)

@@ -160,7 +160,7 @@ func (s *sizer) gauge(g *lease.Grant, before int64) {
 	stock := level + g.Ledger
 	fell, took := s.stock-stock, g.Running-before
 	s.stock, s.lasts = stock, lastsAlways
-	if fell > 0 && took > 0 && !g.Short && !s.alone() && Spacing(g, s.weight) == 0 {
+	if fell > 0 && took > 0 && g.Delay == 0 && !s.alone() && Spacing(g, s.weight) == 0 {
 		s.lasts = time.Duration(1e3 * min(float64(level)/float64(fell)*float64(took), 1e12))
 	}
 }

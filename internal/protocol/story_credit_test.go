@@ -110,7 +110,7 @@ func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
 	s.accepts(a, s.executes(first))
 	second := s.opens(a, ask{})
 	s.accepts(a, s.executes(second))
-	testkit.Check(t, len(first.Late) == 0 && second.Reported(lease.LateUnused) == 7,
+	testkit.Check(t, len(first.Late) == 0 && Reported(second.Late, lease.LateUnused) == 7,
 		"%v and %v came back", first.Late, second.Late)
 	testkit.Check(t, a.Account().Returned == 7 && a.Account().Burnt == 0, "%+v", a.Account())
 	// then they are there
@@ -122,7 +122,7 @@ func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
 func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	// given a limit so fine that its level grows in ticks of a millisecond: many tokens a tick
 	l := lease.Limit{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}
-	sc, err := l.Scale(0)
+	sc, err := ScaleOf(l, 0), l.Validate()
 	testkit.Must(t, err == nil && sc.Tick == 1000, "%v: %+v, %v", l, sc, err)
 	// The meter, of another limit, is not what this looks at.
 	s, a, _ := pair(t, lease.PerSecond(1).WithBurst(l.Burst), 100*time.Millisecond)

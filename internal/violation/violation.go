@@ -29,7 +29,7 @@ func New(kind error, path string, value any, format string, args ...any) *Violat
 
 // Error returns the sentinel, the path, the value and Want. A value that stands alone has no path.
 func (v *Violation) Error() string {
-	text := v.Text()
+	text := Text(v)
 	if v.Path != "" {
 		text = v.Path + " " + text
 	} else if v.Value != nil {
@@ -43,7 +43,7 @@ func (v *Violation) Error() string {
 
 // Text omits the path: it returns the value, or the length of a slice, and Want. A report about a file shows
 // a position instead of the path.
-func (v *Violation) Text() string {
+func Text(v *Violation) string {
 	if v.Value == nil {
 		return v.Want
 	}

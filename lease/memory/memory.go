@@ -63,7 +63,7 @@ func (m *Store) Configure(_ context.Context, key string, op lease.Op, c lease.Co
 // time: microseconds from the origin of the clock, which is 1970 for clock.System.
 func (m *Store) with(key string, do func(b *protocol.Bucket, now int64)) {
 	if len(key) > lease.KeyMax {
-		key = lease.HashKey(key)
+		key = lease.ShortKey(key)
 	}
 	p := &m.parts[maphash.String(m.seed, key)%parts]
 	p.mu.Lock()

@@ -178,7 +178,7 @@ func (b *books) shadow(r *request) {
 // owing checks that each new call of a client reports all charges that no reply has confirmed. A
 // call that is sent again is unchanged, so it may report less.
 func (b *books) owing(e *entry, r *lease.Request) {
-	told := r.Reported(lease.LateCharge)
+	told := protocol.Reported(r.Late, lease.LateCharge)
 	if owed := e.charged - e.paid; told > owed || told < owed && r.Seq == e.p.seq {
 		b.complain("process %d, key %d owes %d tokens and tells the bucket of %d", e.p.index, e.key, owed, told)
 	}
@@ -286,10 +286,10 @@ func (b *books) executed(c *call, stored bool) {
 		return
 	}
 	b.granted += c.grant.Granted
-	if n := c.request.Reported(lease.LateRefund); n > 0 && !c.grant.Void {
+	if n := protocol.Reported(c.request.Late, lease.LateRefund); n > 0 && !c.grant.Void {
 		b.audit.Refund(b.time.now, c.entry.key, n)
 	}
-	if n := c.request.Reported(lease.LateCharge); n > 0 {
+	if n := protocol.Reported(c.request.Late, lease.LateCharge); n > 0 {
 		b.audit.Charge(b.time.now, c.entry.key, n)
 	}
 	switch {
@@ -319,7 +319,7 @@ func (b *books) lapse(e *entry) {
 func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.last
 	b.taken += g.Granted
-	e.paid += c.request.Reported(lease.LateCharge)
+	e.paid += protocol.Reported(c.request.Late, lease.LateCharge)
 	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
 	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
 		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, "+

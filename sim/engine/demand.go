@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/random"
@@ -64,7 +66,10 @@ type user struct {
 // prepare initialises the sources of f's processes.
 func (d *demand) prepare(f *fleet) {
 	d.keys = arrival.KeyWeights(d.s.Keys)
-	d.largest = d.s.Policy.ConfigFor(d.s.Limits, 1, d.s.CallTimeout).Capacity()
+	d.largest = math.MaxInt64
+	for _, l := range d.s.Limits {
+		d.largest = min(d.largest, l.Capacity())
+	}
 	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}
 	for i, g := range f.groups {
 		l := d.loads[g.load]

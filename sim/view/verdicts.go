@@ -96,7 +96,8 @@ func saturation(d *Document, f *sim.Figures) {
 // long as that wants them, one that is not.
 func crowd(s sim.Scenario) (budget, burst int64) {
 	s = s.Defaults()
-	g := lease.Grant{Config: s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)}
+	var g lease.Grant
+	g.Config = s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	budget = g.Config.CallBudget()
 	for _, group := range s.Groups {
 		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)

@@ -31,7 +31,7 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 		}
 		for _, v := range violation.All(t.check(base, keys)) {
 			if !r.Unread(v.Path) {
-				r.Add(v.Path, r.PlaceOf(v.Path), v.Text(), v)
+				r.Add(v.Path, r.PlaceOf(v.Path), violation.Text(v), v)
 			}
 		}
 		switch { // a file that is cut short must not turn all limits off

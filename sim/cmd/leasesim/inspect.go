@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/internal/keyhash"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
@@ -58,7 +59,7 @@ func inspectCommand() *cobra.Command {
 func (l *looking) stored(key string) string {
 	of := l.of()
 	if of != "" && len(of)+len(key) > lease.KeyMax {
-		key = lease.HashKey(key)
+		key = keyhash.Of(key)
 	}
 	return of + key
 }
@@ -129,7 +130,7 @@ func inspected(key string, v redisbucket.View) *bucket {
 		one := bucketHolder{ID: h.ID, Held: h.Held, Weight: h.Weight, Waiting: h.Waiting, Granted: h.Granted,
 			HeardMs: milliseconds(h.Heard), ExpiryMs: milliseconds(h.Expiry), Void: h.Void}
 		if h.Waiting > 0 {
-			o := protocol.StateOutlook(&v.State, h.Waiting, 0, 0, false)
+			o := protocol.StateOutlook(&v.Status, h.Waiting, 0, 0, false)
 			one.ServedMs, one.Limit = milliseconds(max(o.RetryAfter, v.Frozen)), o.Limit.String()
 		}
 		b.Waiting += h.Waiting

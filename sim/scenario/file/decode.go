@@ -36,7 +36,7 @@ func (d decoder) validate(s scenario.Scenario) {
 	}
 	for _, v := range violation.All(err) {
 		if !d.Unread(v.Path) {
-			d.Add(v.Path, d.PlaceOf(v.Path), v.Text(), errors.Join(ErrInvalid, v))
+			d.Add(v.Path, d.PlaceOf(v.Path), violation.Text(v), errors.Join(ErrInvalid, v))
 		}
 	}
 }

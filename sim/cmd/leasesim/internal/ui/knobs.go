@@ -238,7 +238,7 @@ func (s *settings) validate() []wrong {
 	}
 	var faults []wrong
 	for _, v := range violation.All(s.whole().Validate()) {
-		faults = append(faults, wrong{knobOf(v.Path), v.Text()})
+		faults = append(faults, wrong{knobOf(v.Path), violation.Text(v)})
 	}
 	return faults
 }

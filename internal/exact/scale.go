@@ -1,0 +1,89 @@
+package exact
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// ticks has the steps in which a level may grow, in microseconds, finest first. NewScale takes the finest one
+// in which the whole burst stays below 2^52 units.
+var ticks = [...]int64{1, 1_000, 1_000_000}
+
+// Scale is a limit in the whole numbers of every bucket, so that no refill is ever rounded (docs/protocol.md
+// section 3.2): a token is Unit units, and every tick adds Step units. Step/Unit is Tokens*Tick/Per in lowest
+// terms. A window has one unit per token, and a refill of all tokens in one window.
+type Scale struct {
+	Capacity int64 // tokens
+	Unit     int64 // units in one token
+	Step     int64 // units added in one tick
+	Tick     int64 // microseconds; for a window, its length
+
+	Cell   int64 // for a sliding window, microseconds
+	Offset int64 // for a calendar, microseconds
+}
+
+// NewScale returns the scale of a token bucket: the finest tick in which burst + overcommit and the refill of
+// a tick can be counted.
+func NewScale(tokens int64, per time.Duration, burst, overcommit int64) (Scale, error) {
+	most, carry := bits.Add64(uint64(burst), uint64(overcommit), 0)
+	if carry != 0 || most >= MaxUnits {
+		return Scale{}, fmt.Errorf("cannot be held exactly: Burst + Overcommit is %d + %d tokens, "+
+			"must be below 2^52", burst, overcommit)
+	}
+	for _, tick := range ticks {
+		hi, lo := bits.Mul64(uint64(tokens), uint64(tick)*1000)
+		per := uint64(per)
+		g := GCD(bits.Rem64(hi, lo, per), per)
+		unit := per / g
+		if hi >= g { // the quotient does not fit
+			continue
+		}
+		step, _ := bits.Div64(hi, lo, g)
+		h, units := bits.Mul64(most, unit)
+		if h != 0 || units >= MaxUnits || step >= MaxUnits {
+			continue
+		}
+		// A coarse tick leaves a rest of up to tick microseconds. A bucket compares it with the room by one
+		// multiplication, which must not overflow.
+		if tick > 1 {
+			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= MaxUnits {
+				continue
+			}
+		}
+		s := Scale{Capacity: burst, Unit: int64(unit), Step: int64(step), Tick: tick}
+		if s.TimeToFull() > MaxTime || s.TimeToFull() < 0 {
+			return Scale{}, errors.New("takes longer than 100 years (876000 h) to fill")
+		}
+		return s, nil
+	}
+	return Scale{}, errors.New(
+		"cannot be held exactly: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds")
+}
+
+// WindowCells is the number of cells in a sliding window's length. The window covers part of one more.
+const WindowCells = 60
+
+// WindowMin is the shortest window or period: a cell is at least as long.
+const WindowMin = time.Millisecond
+
+// NewWindowScale returns the scale of a sliding window of length w, or of a calendar.
+func NewWindowScale(tokens int64, w, offset time.Duration, slides bool) Scale {
+	s := Scale{Capacity: tokens, Unit: 1, Step: tokens, Tick: Micros(w), Offset: Micros(offset)}
+	if slides {
+		s.Cell = max(Micros(WindowMin), (Micros(w)+WindowCells-1)/WindowCells)
+	}
+	return s
+}
+
+// TimeToFull returns the time from empty to full, rounded up to a tick; -1 if it exceeds 100 years. For a
+// window it is the longest time for which a charge counts.
+func (s Scale) TimeToFull() time.Duration {
+	n := (s.Capacity*s.Unit + s.Step - 1) / s.Step
+	hi, us := bits.Mul64(uint64(n), uint64(s.Tick))
+	if hi != 0 || us > uint64(MaxTime/time.Microsecond) {
+		return -1
+	}
+	return Duration(int64(us) + s.Cell)
+}
