@@ -88,7 +88,7 @@ func TestFilesOfAPackageStandApart(t *testing.T) {
 // bucketSide are the files of internal/protocol that the bucket consists of.
 var bucketSide = []string{
 	"bucket.go", "bucket_change.go", "bucket_dump.go", "bucket_grant.go", "dump.go", "fair.go", "kind.go",
-	"kind_bucket.go", "kind_calendar.go", "kind_sliding.go", "kind_window.go", "limits.go", "ring.go",
+	"kind_bucket.go", "kind_window.go", "limits.go", "ring.go",
 }
 
 // TestTheBucketUsesNothingOfTheClient: the reference of the Lua scripts stands without the process's side.

@@ -268,7 +268,7 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 			continue
 		}
 		used := b.ledger + s.windowOf(k).sum
-		if p, ok := s.windowOf(k).past.(*period); ok && p.number > m.period { // which the bucket has not seen
+		if w := s.windowOf(k); w.cells == nil && w.period > m.period { // which the bucket has not seen
 			used = bucket.ring.ledger() + bucket.windowOf(k).sum
 		}
 		switch {
@@ -326,7 +326,7 @@ func (b *bounds) credit(now int64, r *lease.Request, bucket *Bucket) {
 		units := bucket.refunded[k]
 		m.counts = 0
 		if w := bucket.windowOf(k); w != nil && m.limit.Kind == lease.KindCalendar {
-			m.counts = w.past.(*period).number // which may be ahead of the clock
+			m.counts = w.period // which may be ahead of the clock
 		}
 		m.add(now, -metered(units, bucket.limits[k].about().Unit))
 		if units > 0 {

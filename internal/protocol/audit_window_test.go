@@ -149,19 +149,18 @@ func soundWindow(w *window, now int64) error {
 	if w.sum < 0 {
 		return fmt.Errorf("%d are charged", w.sum)
 	}
-	c, slides := w.past.(*cells)
-	if !slides {
+	if w.cells == nil {
 		return nil
 	}
 	sum := int64(0)
-	for j := c.first; j <= now/w.Cell; j++ {
-		if *c.slot(j) < 0 {
-			return fmt.Errorf("cell %d has %d", j, *c.slot(j))
+	for j := w.first; j <= now/w.Cell; j++ {
+		if *w.slot(j) < 0 {
+			return fmt.Errorf("cell %d has %d", j, *w.slot(j))
 		}
-		sum += *c.slot(j)
+		sum += *w.slot(j)
 	}
-	if sum != w.sum || now/w.Cell-c.first >= windowSlots {
-		return fmt.Errorf("cells %d to %d have %d, together %d", c.first, now/w.Cell, sum, w.sum)
+	if sum != w.sum || now/w.Cell-w.first >= windowSlots {
+		return fmt.Errorf("cells %d to %d have %d, together %d", w.first, now/w.Cell, sum, w.sum)
 	}
 	return nil
 }

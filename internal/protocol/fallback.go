@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -136,11 +137,11 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 	if h.at == 0 {
 		replied, left = h.executed, h.leftOf(k, f.burst(l))
 	}
-	w, next := s.window(replied, k, p), h.next[k]
-	if h.at == 0 {
-		next = 0
+	w, used := s.window(replied, k, p), int64(replied)/1000
+	if l.Kind == lease.KindCalendar && h.at > 0 && h.next[k] > 0 {
+		used = max(0, min(used, used+exact.Micros(h.next[k])-exact.Micros(l.Per)))
 	}
-	w.charge(kindOf(l).usedAt(l, int64(replied)/1000, next), p.burst(l)-p.of(left)-w.sum)
+	w.charge(used, p.burst(l)-p.of(left)-w.sum)
 }
 
 // takeShare takes up to n tokens from the local share, or none if it has fewer than least.

@@ -430,12 +430,11 @@ func (f *fleet) passToABoundary() {
 			continue
 		}
 		at := int64(0)
-		switch p := w.past.(type) {
-		case *period:
-			at = p.boundary(w) - f.server()
-		case *cells:
+		if w.cells == nil {
+			at = w.boundary() - f.server()
+		} else {
 			at = (f.bucket.now/w.Cell+1)*w.Cell - f.bucket.now
-			if drops := p.dropAt(w, 1+f.rnd.Int64N(3)); drops > 0 && f.rnd.IntN(2) == 0 {
+			if drops := w.dropAt(1 + f.rnd.Int64N(3)); drops > 0 && f.rnd.IntN(2) == 0 {
 				at = drops - f.bucket.now
 			}
 		}

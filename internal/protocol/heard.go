@@ -98,7 +98,7 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	further := time.Duration(math.MaxInt64) // for the tokens beyond shortOf, by the fastest of the limits
 	for k, l := range h.limits {
 		at = max(at, h.executed.Add(h.until(k, n)))
-		further = min(further, kindOf(l).timeFor(l, n-h.shortOf))
+		further = min(further, timeFor(l, n-h.shortOf))
 	}
 	if h.shortOf > 0 && n >= h.shortOf {
 		at = max(at, h.shortUntil.Add(further))
@@ -126,7 +126,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
 			// Count as if the bucket had executed the call at its reply: no caller may come back too early.
-			wait = h.shortUntil.Sub(h.executed) + kindOf(l).timeFor(l, n-held-h.shortOf) - since
+			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
 		binding := part < least
@@ -149,18 +149,17 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 func (h *Heard) until(k int, n int64) time.Duration {
 	l, missing := h.limits[k], n-h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
-		return h.next[k] + kindOf(l).timeFor(l, missing-1)
+		return h.next[k] + timeFor(l, missing-1)
 	}
-	return kindOf(l).timeFor(l, missing)
+	return timeFor(l, missing)
 }
 
 // reset returns the longest time after the reply until level k has n tokens again, without further draws.
 func (h *Heard) reset(k int, n int64) time.Duration {
-	until := h.until(k, n)
-	if n > h.levels[k] {
-		until = kindOf(h.limits[k]).reset(h.limits[k], until)
+	if l := h.limits[k]; n > h.levels[k] && l.Kind == lease.KindSliding {
+		return l.TimeToFull() // the latest charges are dropped by then
 	}
-	return until
+	return h.until(k, n)
 }
 
 // GrantOutlook judges a request for n tokens that g admitted, by a process that holds nothing.

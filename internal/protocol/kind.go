@@ -1,42 +1,62 @@
 package protocol
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Each kind of limit is one file: kind_bucket.go, kind_sliding.go and kind_calendar.go; kind_window.go has
-// the common part of the last two. A bucket uses a tally, which counts the use of one limit. A process uses a
-// kind, which knows the limit's numbers and the last reply.
-
-// kinds has the implementation of each lease.Kind.
-var kinds = [...]kind{
-	lease.KindBucket: bucketKind{}, lease.KindSliding: slidingKind{}, lease.KindCalendar: calendarKind{},
+// timeFor returns how long l takes to make n tokens, at most 292 years. A window makes none with time: its
+// tokens come when old spending is no longer counted, perhaps all at once.
+func timeFor(l lease.Limit, n int64) time.Duration {
+	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
+	switch {
+	case l.Windowed():
+		return 0
+	case d >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return time.Duration(d)
 }
 
-func kindOf(l lease.Limit) kind { return kinds[l.Kind] }
+// reportIn returns how long a report of spent tokens may wait. missing is how many tokens the bucket lacks.
+func reportIn(l lease.Limit, missing float64) time.Duration {
+	switch l.Kind {
+	case lease.KindSliding:
+		return l.Per / 128 // spending counts for a window from its report on
+	case lease.KindCalendar:
+		return exact.MaxTime
+	}
+	// When the bucket is full, it cannot refill spent tokens before they are reported.
+	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
+}
 
-// kind answers a process's questions about a limit.
-type kind interface {
-	// tally returns the tally of a new bucket, with nothing counted and no level.
-	tally(sp spec) tally
-	// timeFor returns how long l takes to make n tokens, at most 292 years. A window makes none with time:
-	// its tokens come when old spending is no longer counted, perhaps all at once.
-	timeFor(l lease.Limit, n int64) time.Duration
-	// reset returns the longest time after a reply until l has all its tokens again. Some are missing, and
-	// the next may come after until.
-	reset(l lease.Limit, until time.Duration) time.Duration
-	// reportIn returns how long a report of spent tokens may wait. missing is how many tokens the bucket
-	// lacks.
-	reportIn(l lease.Limit, missing float64) time.Duration
-	// counts returns for how many more cells' time l counts a token that was used age microseconds ago. now
-	// is in microseconds, by the server's clock if isServer.
-	counts(l lease.Limit, now, age int64, isServer bool) (cells int64)
-	// usedAt returns the time, in microseconds, at which a local share of l charges the tokens that the
-	// bucket had not left at the time replied. The bucket has more after next.
-	usedAt(l lease.Limit, replied int64, next time.Duration) int64
+// counts returns for how many more cells' time l counts a token that was used age microseconds ago. now is in
+// microseconds, by the server's clock if isServer.
+func counts(l lease.Limit, now, age int64, isServer bool) int64 {
+	switch {
+	case !l.Windowed():
+		return 0 // a token bucket does not forget
+	case l.Kind == lease.KindCalendar && isServer: // otherwise it forgets gradually
+		length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
+		if into-exact.FloorDiv(into, length)*length >= age {
+			return exact.WindowCells
+		}
+		return 0
+	}
+	// By age alone, each token would at some time count like its neighbour, so the cells are at fixed times. A
+	// token that another clock may count a cell longer counts longer here too.
+	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
+	return max(0, windowSlots+1+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
+}
+
+// slides reports whether one of limits is a sliding window. A lease then follows the mean demand, and
+// spending is reported soon.
+func slides(limits []lease.Limit) bool {
+	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 }
 
 // moment has the state of a bucket that its tallies read.
@@ -125,7 +145,11 @@ func (sp *spec) same(old *spec) bool { return sp.limit.Per == old.limit.Per && s
 func tallies(c *lease.Config) []tally {
 	all := make([]tally, len(c.Limits))
 	for k, l := range c.Limits {
-		all[k] = kindOf(l).tally(specOf(l, c))
+		if l.Windowed() {
+			all[k] = newWindow(specOf(l, c))
+		} else {
+			all[k] = &level{spec: specOf(l, c)}
+		}
 	}
 	return all
 }

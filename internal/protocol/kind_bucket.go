@@ -1,40 +1,11 @@
 package protocol
 
 import (
-	"math"
-	"time"
-
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Token buckets: docs/protocol.md sections 3.2 and 3.3.
-
-type bucketKind struct{}
-
-func (bucketKind) tally(sp spec) tally { return &level{spec: sp} }
-
-func (bucketKind) timeFor(l lease.Limit, n int64) time.Duration {
-	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
-	if d >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(d)
-}
-
-func (bucketKind) reset(_ lease.Limit, until time.Duration) time.Duration { return until }
-
-// reportIn returns when the bucket is full: from then on it cannot refill spent tokens before they are
-// reported.
-func (bucketKind) reportIn(l lease.Limit, missing float64) time.Duration {
-	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
-}
-
-func (bucketKind) counts(lease.Limit, int64, int64, bool) int64 { return 0 } // a token bucket does not forget
-
-func (bucketKind) usedAt(_ lease.Limit, replied int64, _ time.Duration) int64 { return replied }
-
-// level is the tally of a token bucket.
+// level is the tally of a token bucket: docs/protocol.md sections 3.2 and 3.3.
 type level struct {
 	spec
 	units int64 // negative if a charge is owed

@@ -1,49 +1,58 @@
 package protocol
 
 import (
+	"slices"
+
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A window counts spent tokens for as long as it lasts: docs/protocol.md section 3.10. A token is charged
+// windowSlots is the number of cells that may be live at once: those of a window, and part of one more.
+const windowSlots = exact.WindowCells + 1
+
+// window is the tally of a sliding window and of a calendar: docs/protocol.md section 3.10. A token is charged
 // when it is reported as spent, or when the lease that holds it ends, so never before it is spent. Until then
 // it is in the ledger. So the tokens admitted within a window plus those held never exceed those charged plus
-// those leased.
-
-// window is the tally of a sliding window and of a calendar. Times are the bucket's running time.
+// those leased. Times are the bucket's running time.
 type window struct {
 	spec
-	sum  int64 // charged tokens that still count
-	past past
+	sum int64 // charged tokens that still count
+
+	// Of a sliding window: cell j covers [j*Cell, (j+1)*Cell) and is in slot j mod windowSlots.
+	cells []int64 // nil for a calendar
+	first int64   // the oldest live cell
+
+	// Of a calendar: the number of its period by the server's clock, and when that began.
+	period, begun int64
 }
 
-// past records when the tokens of a window were charged.
-type past interface {
-	clone() past
-	clear()
-	// pass drops from w the tokens that no longer count.
-	pass(w *window, m *moment)
-	// add charges n tokens at a time that has passed, and remove drops n charged tokens, the oldest first.
-	add(w *window, at, n int64)
-	remove(n int64)
-	// covers reports whether a charge at a given time or later still counts.
-	covers(w *window, at int64) bool
-	// next returns the microseconds until missing tokens, or all if fewer, will have been dropped.
-	next(w *window, m *moment, missing int64) int64
-	dump(d *WindowDump)
-	restore(d *WindowDump)
+func newWindow(sp spec) *window {
+	w := &window{spec: sp}
+	if sp.Cell > 0 {
+		w.cells = make([]int64, windowSlots)
+	}
+	w.clear()
+	return w
 }
+
+func (w *window) clear() {
+	w.sum = 0
+	if clear(w.cells); w.cells == nil {
+		w.period = -2
+	}
+}
+
+func (w *window) slot(j int64) *int64 { return &w.cells[j%windowSlots] }
 
 func (w *window) clone() tally {
 	c := *w
-	c.past = w.past.clone()
+	c.cells = slices.Clone(w.cells)
 	return &c
 }
 
 func (w *window) begin(m *moment, full bool) {
-	w.sum = 0
-	w.past.clear()
-	w.past.pass(w, m)
+	w.clear()
+	w.pass(m, 0)
 	if !full {
 		w.useUp(m)
 	}
@@ -56,7 +65,7 @@ func (w *window) continues(old tally) bool {
 
 func (w *window) follow(old tally, _ bool) {
 	o := old.(*window)
-	w.sum, w.past = o.sum, o.past.clone()
+	w.sum, w.first, w.cells, w.period, w.begun = o.sum, o.first, slices.Clone(o.cells), o.period, o.begun
 }
 
 // freeze changes a window only if it starts empty. During the freeze no window grants tokens; see free.
@@ -73,7 +82,27 @@ func (w *window) useUp(m *moment) {
 	w.charge(m.now, total)
 }
 
-func (w *window) pass(m *moment, _ int64) { w.past.pass(w, m) }
+// pass drops each cell that is older than the window, or starts a calendar's next period at the boundary.
+// After the clock has stepped back, the period that has begun goes on, or counts as the next one: a clock that
+// was a year ahead must not leave one N for a year.
+func (w *window) pass(m *moment, _ int64) {
+	if w.cells == nil {
+		since := m.clock - w.Offset
+		n := exact.FloorDiv(since, w.Tick)
+		if n <= w.period {
+			w.period = min(w.period, n+1)
+			return
+		}
+		w.sum, w.period, w.begun = 0, n, m.now-(since-n*w.Tick)
+		return
+	}
+	first := max(0, exact.FloorDiv(m.now-w.Tick, w.Cell))
+	for j := max(w.first, first-windowSlots); j < first; j++ {
+		w.sum -= *w.slot(j)
+		*w.slot(j) = 0
+	}
+	w.first = max(w.first, first)
+}
 
 func (w *window) clip(*moment) {}
 
@@ -97,7 +126,9 @@ func (w *window) spend(m *moment, n int64) { w.charge(m.now, n) }
 func (w *window) charge(at, n int64) {
 	if n = min(n, exact.MaxUnits-1-w.sum); n > 0 {
 		w.sum += n
-		w.past.add(w, at, n)
+		if w.cells != nil {
+			*w.slot(at / w.Cell) += n
+		}
 	}
 }
 
@@ -106,8 +137,20 @@ func (w *window) charge(at, n int64) {
 func (w *window) uncharge(n int64) int64 {
 	n = min(n, w.sum)
 	w.sum -= n
-	w.past.remove(n)
+	for j, left := w.first, n; left > 0 && w.cells != nil; j++ {
+		took := min(left, *w.slot(j))
+		*w.slot(j) -= took
+		left -= took
+	}
 	return n
+}
+
+// covers reports whether a charge at a given time or later still counts.
+func (w *window) covers(at int64) bool {
+	if w.cells == nil {
+		return at >= w.begun
+	}
+	return at/w.Cell >= w.first
 }
 
 func (w *window) back(*moment, int64) {}
@@ -115,36 +158,59 @@ func (w *window) back(*moment, int64) {}
 // late counts an entry only if the window still counts its time.
 func (w *window) late(m *moment, l *lease.Late, known bool) (refunded int64) {
 	used := max(0, m.now-exact.Micros(l.Age))
-	back := known && l.Drawn <= m.now && w.past.covers(w, l.Drawn)
+	back := known && l.Drawn <= m.now && w.covers(l.Drawn)
 	switch {
 	case l.Kind == lease.LateUnused && back && l.Drawn > m.setAt:
 		w.uncharge(l.Tokens)
 	case l.Kind == lease.LateRefund && back:
 		return w.uncharge(l.Tokens)
-	case l.Kind == lease.LateDebt && w.past.covers(w, used):
+	case l.Kind == lease.LateDebt && w.covers(used):
 		w.charge(used, min(l.Tokens, max(0, w.free(m))))
-	case l.Kind == lease.LateCharge && w.past.covers(w, used):
+	case l.Kind == lease.LateCharge && w.covers(used):
 		w.charge(used, l.Tokens)
 	}
 	return 0
 }
 
 func (w *window) wait(m *moment, n int64) int64 {
-	wait := max(0, m.frozen-m.now)
-	if missing := min(n, w.Capacity) - w.left(m); missing > 0 {
-		return max(wait, w.past.next(w, m, missing))
+	wait, missing := max(0, m.frozen-m.now), min(n, w.Capacity)-w.left(m)
+	if missing <= 0 {
+		return wait
 	}
-	return wait
+	if w.cells == nil {
+		return max(wait, w.boundary()-m.clock)
+	}
+	if at := w.dropAt(missing); at > 0 {
+		return max(wait, at-m.now)
+	}
+	return max(wait, w.target) // only leases are missing, which may come back at any time
+}
+
+// boundary returns when a calendar's period ends, by the server's clock.
+func (w *window) boundary() int64 { return (w.period+1)*w.Tick + w.Offset }
+
+// dropAt returns when missing tokens of a sliding window will have been dropped, or all if fewer; 0 if nothing
+// is charged.
+func (w *window) dropAt(missing int64) (last int64) {
+	for j := w.first; j < w.first+windowSlots && missing > 0; j++ {
+		if n := *w.slot(j); n > 0 {
+			last = (j+1)*w.Cell + w.Tick
+			missing -= n
+		}
+	}
+	return last
 }
 
 func (w *window) life() int64 { return exact.Micros(w.TimeToFull()) }
 
 func (w *window) dump(k int, d *BucketDump) {
-	d.Windows[k].Sum = w.sum
-	w.past.dump(&d.Windows[k])
+	x := &d.Windows[k]
+	x.Sum, x.Period, x.Begun = w.sum, w.period, w.begun
+	copy(x.Cells[:], w.cells)
 }
 
 func (w *window) restore(k int, d *BucketDump) {
-	w.sum = d.Windows[k].Sum
-	w.past.restore(&d.Windows[k])
+	x := &d.Windows[k]
+	w.sum, w.period, w.begun = x.Sum, x.Period, x.Begun
+	copy(w.cells, x.Cells[:])
 }

@@ -43,7 +43,7 @@ func (d dating) counted(at int64) (cells int64) {
 		now = d.now / d.micro
 	}
 	for _, l := range d.limits {
-		cells += kindOf(l).counts(l, now, (d.now-at)/d.micro, d.server != 0)
+		cells += counts(l, now, (d.now-at)/d.micro, d.server != 0)
 	}
 	return cells
 }

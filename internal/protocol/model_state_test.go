@@ -423,13 +423,12 @@ func (d *describer) windows(to []byte, w *world) []byte {
 
 // window describes win, which was advanced up to the time at.
 func (d *describer) window(to []byte, w *world, win *window, at int64) []byte {
-	if p, ok := win.past.(*period); ok {
-		return put(to, win.sum, d.near(w.now-w.now%win.Tick-p.number*win.Tick), d.near(w.now-p.begun))
+	if win.cells == nil {
+		return put(to, win.sum, d.near(w.now-w.now%win.Tick-win.period*win.Tick), d.near(w.now-win.begun))
 	}
-	c := win.cells()
-	to = put(to, d.near((at/win.Cell-c.first)*w.grain))
-	for j := c.first; j <= c.first+win.Tick/win.Cell+1; j++ {
-		to = put(to, *c.slot(j))
+	to = put(to, d.near((at/win.Cell-win.first)*w.grain))
+	for j := win.first; j <= win.first+win.Tick/win.Cell+1; j++ {
+		to = put(to, *win.slot(j))
 	}
 	return to
 }

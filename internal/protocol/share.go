@@ -113,7 +113,7 @@ func (s *share) window(now clock.Instant, k int, p part) *window {
 	w := s.windows[k]
 	if w == nil {
 		l := p.limits[k]
-		w = newSliding(specOf(lease.Sliding(l.Tokens, l.Per), &lease.Config{}))
+		w = newWindow(specOf(lease.Sliding(l.Tokens, l.Per), &lease.Config{}))
 		s.windows[k] = w
 	}
 	w.pass(&moment{now: int64(now) / 1000}, 0)
@@ -171,7 +171,7 @@ func (s *share) at(now clock.Instant, k int, p part, n int64) clock.Instant {
 	l := p.limits[k]
 	if l.Windowed() {
 		w := s.window(now, k, p)
-		return clock.Instant(w.cells().dropAt(w, n+w.sum-p.burst(l)) * 1000)
+		return clock.Instant(w.dropAt(n+w.sum-p.burst(l)) * 1000)
 	}
 	return s.empty(now, k, p).Add(p.cost(l, n))
 }
@@ -238,10 +238,9 @@ func (u *Unheard) owed(now clock.Instant, limits []lease.Limit, d dating) (l lat
 		return l
 	}
 	w := u.window(now, longest, part{limits: limits})
-	c := w.cells()
 	l.add(u.debt-w.sum, int64(now.Add(-limits[longest].Per)), d)
-	for j := c.first; j < c.first+windowSlots; j++ {
-		l.add(*c.slot(j), min(int64(now), (j+1)*w.Cell*1000), d)
+	for j := w.first; j < w.first+windowSlots; j++ {
+		l.add(*w.slot(j), min(int64(now), (j+1)*w.Cell*1000), d)
 	}
 	return l
 }
@@ -255,7 +254,7 @@ func (u *Unheard) FullAt(t *Terms, active int64) (at clock.Instant) {
 			at = max(at, u.emptyAt[k].Add(p.cost(l, p.burst(l))))
 		case l.Windowed() && u.windows != nil:
 			w := u.window(0, k, p)
-			at = max(at, clock.Instant(w.cells().dropAt(w, w.sum)*1000))
+			at = max(at, clock.Instant(w.dropAt(w.sum)*1000))
 		}
 	}
 	return at

@@ -267,7 +267,7 @@ func (s *sizer) keep() int64 {
 func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
-		full := kindOf(l).reportIn(l, float64(s.burst(l)+g.Config.Overcommit-g.Levels[k]-g.Ledger))
+		full := reportIn(l, float64(s.burst(l)+g.Config.Overcommit-g.Levels[k]-g.Ledger))
 		at = min(at, s.holder.firstSent.Add(max(min(full, s.holder.open.Config.TTL), s.target/2)))
 	}
 	return at
