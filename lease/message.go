@@ -114,12 +114,11 @@ type Request struct {
 	// The last reply, which can prove to a bucket that it has lost its state; all 0 for none.
 	Epoch    int64
 	Counter  int64
-	LeaseMax time.Duration
+	LeaseMax time.Duration // Grant.LeaseMax, or Grant.Frozen if that is longer
 	HeardAt  int64         // Grant.ServerTime
 	HeardAge time.Duration // age of the last reply at most, by the holder's clock
 	// HeardExpiry is Grant.Expiry: a bucket that is missing after that has expired and is not lost.
-	// HeardFrozen is Grant.Frozen.
-	HeardExpiry, HeardFrozen time.Duration
+	HeardExpiry time.Duration
 }
 
 // Validate rejects a request that could mint tokens or break the arithmetic. The script checks the same.
@@ -143,7 +142,6 @@ func (r *Request) Validate() error {
 		{"HeardAt", r.HeardAt, 0, WaitingMax},
 		{"HeardAge", exact.Micros(r.HeardAge), 0, WaitingMax},
 		{"HeardExpiry", exact.Micros(r.HeardExpiry), 0, WaitingMax},
-		{"HeardFrozen", exact.Micros(r.HeardFrozen), 0, exact.Micros(leaseMaxMost)},
 	} {
 		if f.value < f.least || f.value > f.most {
 			return violation.New(ErrInvalidRequest, f.name, f.value, "must be %d to %d", f.least, f.most)

@@ -48,18 +48,15 @@ end
 
 -- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
-  local leaseMax, heardAt, heardAge, heardExpiry, heardFrozen = decode('<I7I7I7I7I7', argv[3], 51)
-  if max(heardAt, heardAge, heardExpiry) >= 2^52 or max(leaseMax, heardFrozen) > 7200000000 then
+  local leaseMax, heardAt, heardAge, heardExpiry = decode('<I7I7I7I7', argv[3], 51)
+  if max(heardAt, heardAge, heardExpiry) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'what was heard is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
     -- The loss was at least `ago` microseconds ago, and leases granted before it last at most `lasting`
-    -- microseconds. A bucket that was lost while it waited out a loss had granted nothing.
+    -- microseconds.
     local ago = exists and seen < epoch and now - birth or 0
-    local lasting = heardFrozen - max(0, min(clock - heardAt, heardAge)) + ago
-    if heardFrozen == 0 or heardFrozen + ago <= max(clock - heardAt, heardAge) then
-      lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
-    end
+    local lasting = min(leaseMax + ceil(max(0, clock - heardAt - ago, heardAge - ago) / 8), max(leaseMax, 10000000))
     -- An earlier bucket was lost if it had not expired when this one was created.
     local early, lost = heardAt + heardExpiry > birth, nil
     if not exists then

@@ -49,11 +49,11 @@ var (
 // requestAt has the places of the numbers of a request, except its headroom, which is a double.
 var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}, "counter": {18, 7},
 	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7},
-	"heardAt": {57, 7}, "heardAge": {64, 7}, "heardExpiry": {71, 7}, "heardFrozen": {78, 7},
-	"remaining": {85, 7}, "returned": {92, 7}, "waiting": {99, 7}, "draw": {114, 1},
-	"kind": {115, 1}, "late": {116, 7}, "drawn": {123, 7}}
+	"heardAt": {57, 7}, "heardAge": {64, 7}, "heardExpiry": {71, 7},
+	"remaining": {78, 7}, "returned": {85, 7}, "waiting": {92, 7}, "draw": {107, 1},
+	"kind": {108, 1}, "late": {109, 7}, "drawn": {116, 7}}
 
-const headroomAt = 106
+const headroomAt = 99
 
 // set returns text with the number at p, counted from start, replaced by v.
 func (p place) set(text string, start int, v int64) string {
@@ -281,7 +281,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:], draw + "\x00",
 		draw[1:], number("need", 11), number("seq", 0), number("weight", 0), number("weight", 2_000_000),
 		number("ttl", 199_999), number("ttl", 3_600_000_001), number("leaseMax", 7_200_000_001),
-		number("draw", 1), number("draw", 2), number("kind", 4), number("late", 0), good + strings.Repeat(good[115:], lease.LateMax), requestAt["want"].set(draw, 0, 1<<52),
+		number("draw", 1), number("draw", 2), number("kind", 4), number("late", 0), good + strings.Repeat(good[108:], lease.LateMax), requestAt["want"].set(draw, 0, 1<<52),
 		requestAt["seq"].set(draw, 0, 0), requestAt["weight"].set(draw, 0, 0), requestAt["need"].set(draw, 0, 11),
 		requestAt["weight"].set(draw, 0, 2_000_000), requestAt["ttl"].set(draw, 0, 199_999), headroom(math.NaN()),
 		headroom(-0.1), headroom(1), headroom(math.Inf(1)), headroom(math.Inf(-1))} {

@@ -162,9 +162,9 @@ func (x *trio) renew(h *actor) {
 		Want: 1 + upTo(rng, max(1, top/4)), Epoch: h.heard.Epoch, Counter: h.heard.Counter,
 	}
 	if h.heard.Epoch > 0 {
-		r.LeaseMax, r.HeardAt = h.heard.LeaseMax, h.heard.ServerTime
+		r.LeaseMax, r.HeardAt = max(h.heard.LeaseMax, h.heard.Frozen), h.heard.ServerTime
 		r.HeardAge = time.Duration(max(0, x.now-h.heardBy)) * time.Microsecond
-		r.HeardExpiry, r.HeardFrozen = h.heard.Expiry, h.heard.Frozen
+		r.HeardExpiry = h.heard.Expiry
 	}
 	for range 4 {
 		if rng.IntN(5) == 0 {

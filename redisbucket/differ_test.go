@@ -175,7 +175,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"cells": calls / 4000, "of another kind": calls / 20_000,
 				"a window went on": calls / 5000, "a new limit of a newer version": calls / 5000,
 				"a new limit in a turn": calls / 20_000, "a bucket of another per": calls / 5000,
-				"heard ahead": calls / 20_000, "frozen once": calls / 20_000, "late": calls / 5000,
+				"heard ahead": calls / 20_000, "late": calls / 5000,
 				"ahead": calls / 4000} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned",
@@ -260,7 +260,6 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		x.sawWindows(&before, &after)
 		x.sawChanges(&before, &after)
 		x.saw("heard ahead", after.Frozen > before.Frozen && r.HeardAt > x.now)
-		x.saw("frozen once", after.Frozen > before.Frozen && r.HeardFrozen > 0)
 		x.saw("late", wantErr == nil && r.Epoch > 0 && r.Epoch < before.Epoch && after.Frozen == before.Frozen &&
 			r.HeardAt+r.HeardExpiry.Microseconds() <= before.Created)
 	}

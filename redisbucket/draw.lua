@@ -12,7 +12,7 @@
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
 
 local struct, keys, argv, redis = rawget(_G, 'struct'), KEYS, ARGV, redis
-if struct and #argv[3] == 85 then
+if struct and #argv[3] == 78 then
   -- Redis 3.2 to 4: replicate the writes and not the script, so that the script may read the time.
   if redis.replicate_commands then redis.replicate_commands() end
   local call, unpack, config, mark = redis.call, struct.unpack, argv[1], 121 + 256 * layout

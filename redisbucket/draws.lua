@@ -3,7 +3,7 @@
 --
 -- KEYS     the buckets
 -- ARGV[1], ARGV[2]  as in lease.lua, of all of them
--- ARGV[3]  the requests, of 85 bytes each
+-- ARGV[3]  the requests, of 78 bytes each
 -- ARGV[4]  if there is one, no draw is made: the reply is how many of the buckets are there
 --
 -- Reply: for each bucket that of draw.lua, or nil where it is left as it is, to be called alone.
@@ -17,14 +17,14 @@ if ARGV[4] then
 end
 
 local requests, clock, replies, key = ARGV[3], ARGV[2], {}, {}
-if #requests ~= 85 * #KEYS then return {'invalid', 'the length is not that of a request for each key'} end
+if #requests ~= 78 * #KEYS then return {'invalid', 'the length is not that of a request for each key'} end
 if clock == '' then
   clock = redis.call('TIME')
   clock = clock[1] * 1000000 + clock[2]
 end
 local argv = {ARGV[1], clock}
 for i = 1, #KEYS do
-  key[1], argv[3] = KEYS[i], string.sub(requests, 85 * i - 84, 85 * i)
+  key[1], argv[3] = KEYS[i], string.sub(requests, 78 * i - 77, 78 * i)
   replies[i] = draw(key, argv) or false
 end
 return replies

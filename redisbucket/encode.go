@@ -17,7 +17,7 @@ import (
 // configSize returns the number of bytes of a configuration with that many limits.
 func configSize(limits int) int { return 30 + limitSize*limits }
 
-const limitSize, requestSize, drawSize = 30, 150, 85
+const limitSize, requestSize, drawSize = 30, 143, 78
 
 // appendConfig appends c in the form that the scripts read and store, see common.lua. The TTL is sent in the
 // request, because every call proposes one. An invalid c is an error.
@@ -71,9 +71,7 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 		dst = appendWhole(dst, 7, v)
 	}
 	dst = appendWhole(dst, 4, r.Weight)
-	for _, v := range [...]int64{
-		micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge), micros(r.HeardExpiry), micros(r.HeardFrozen),
-	} {
+	for _, v := range [...]int64{micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge), micros(r.HeardExpiry)} {
 		dst = appendWhole(dst, 7, v)
 	}
 	if r.Draw && len(r.Late) == 0 && r.Headroom == 0 {

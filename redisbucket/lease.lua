@@ -6,12 +6,12 @@
 --            allowance 8
 -- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
 --            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
---            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7, heardFrozen 7
+--            leaseMax 7, heardAt 7, heardAge 7, heardExpiry 7
 --            remaining 7, returned 7, waiting 7, headroom 8, draw 1
 --          ttl is a proposal, headroom a part of each burst. epoch, counter, leaseMax, heardAt (the
---          server's time), heardExpiry and heardFrozen repeat the last reply, or are 0. A draw leaves out the
---          last line if waiting is want, and all other numbers there are 0. At the end, for all that is
---          reported of an earlier time, at most 16 times of each kind:
+--          server's time) and heardExpiry repeat the last reply, or are 0. A draw leaves out the last line if
+--          waiting is want, and all other numbers there are 0. At the end, for all that is reported of an
+--          earlier time, at most 16 times of each kind:
 --            kind 1, tokens 7, time 7
 --          kind is 0 for unused, 1 for refund, 2 for debt, 3 for charge; time is the running time of the
 --          draw of the first two, and the age of the others
@@ -86,7 +86,7 @@ local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife
 -- A draw that may find the bucket at rest (section 4.1). Then no record is live.
 local rest = draw == 1 and switch == 0 and ledger == 0 and active == 0 and now >= frozen and now >= contended
-  and size < 116
+  and size < 109
 if not rest then record = redis.pcall('GET', keys[2]) end
 if record then
   if record.err then
@@ -148,12 +148,12 @@ else
 
   -- Step 6. While a loss is waited out, there is no room to credit.
   local credits, filled = known and now >= frozen, setAt
-  if returned > 0 or size > 115 or c.coarse then
+  if returned > 0 or size > 108 or c.coarse then
     local bucket = seldom(capacity, brim)
     for k = 1, credits and c.n or 0 do
       if not c[k].kind then bucket.back(c[k], returned, ledger) end
     end
-    for i = 116, size, 15 do
+    for i = 109, size, 15 do
       local kind, n, time = decode('<I1I7I7', argv[3], i)
       for k = 1, c.n do
         local l = c[k]

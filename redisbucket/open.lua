@@ -28,23 +28,23 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1], struct, windowRules)
   if not mine then return {'invalid', why} end
 end
--- The facts of the last reply are read only after a loss. A request of 85 bytes ends before remaining.
+-- The facts of the last reply are read only after a loss. A request of 78 bytes ends before remaining.
 local size, asked, want, seen, counted, refused, seq, need, weight
 local remaining, returned, waiting, headroom, draw, unused, used = 0, 0, 0, 0, 1, 0, 0
 size = #argv[3]
-if size ~= 85 and (size < 115 or (size - 115) % 15 > 0) then
+if size ~= 78 and (size < 108 or (size - 108) % 15 > 0) then
   return {'invalid', 'the length is not that of a request'}
 end
 asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
 waiting = want
-if size > 85 then remaining, returned, waiting, headroom, draw = decode('<I7I7I7dI1', argv[3], 86) end
+if size > 78 then remaining, returned, waiting, headroom, draw = decode('<I7I7I7dI1', argv[3], 79) end
 if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or want >= 2^52 or need >= 2^52 or waiting >= 2^52
     or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 or refused >= 2^52 then
   return {'invalid', 'a number of the request is not below 2^52'}
 end
 -- What is reported of an earlier time. late has the tokens that are unused, and used those of debt and charge.
-local late, entries = 0, size > 115 and {0, 0, 0, 0}
-for i = 116, size, 15 do
+local late, entries = 0, size > 108 and {0, 0, 0, 0}
+for i = 109, size, 15 do
   local kind, n, at = decode('<I1I7I7', argv[3], i)
   if kind > 3 or n < 1 or n >= 2^52 or at >= 2^52 or entries[kind + 1] == 16 then
     return {'invalid', 'an entry of what is reported late is out of range'}

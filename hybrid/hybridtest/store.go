@@ -111,8 +111,8 @@ func (h *holder) next(rng *rand.Rand, c lease.Config) lease.Request {
 		r.Late = append(r.Late, lease.Late{Kind: lease.LateDebt, Tokens: 1 + rng.Int64N(9), Age: time.Second})
 	}
 	if h.heard.Epoch > 0 {
-		r.Epoch, r.Counter, r.LeaseMax = h.heard.Epoch, h.heard.Counter, h.heard.LeaseMax
-		r.HeardAt, r.HeardExpiry, r.HeardFrozen = h.heard.ServerTime, h.heard.Expiry, h.heard.Frozen
+		r.Epoch, r.Counter, r.LeaseMax = h.heard.Epoch, h.heard.Counter, max(h.heard.LeaseMax, h.heard.Frozen)
+		r.HeardAt, r.HeardExpiry = h.heard.ServerTime, h.heard.Expiry
 		r.HeardAge = time.Since(h.heardBy).Truncate(time.Microsecond)
 	}
 	switch rng.IntN(60) {

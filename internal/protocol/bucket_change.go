@@ -140,17 +140,11 @@ func (b *Bucket) leaseMax() int64 {
 	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
 
-// lasting returns how long leases of a lost bucket may still have lasted at its loss. r tells of that
-// bucket, which was lost at least ago microseconds ago. LeaseMax has grown by at most an eighth of the
-// time since r's holder heard it. That time is the longer one of the server's and the holder's: the
-// server's clock may have stepped back, and the holder's age ends when r was sent. A bucket that was lost
-// during a freeze had granted nothing: the freeze goes on until its end.
+// lasting returns how long leases of a lost bucket may still have lasted at its loss, at least ago microseconds
+// ago (6.6). The longer age counts: the server's clock may have stepped back, and the holder's age ends when r
+// was sent.
 func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
-	since, heard := b.clock-r.HeardAt, exact.Micros(r.LeaseMax)
-	age := max(since, exact.Micros(r.HeardAge))
-	if frozen := exact.Micros(r.HeardFrozen); frozen > 0 && frozen+ago > age {
-		return frozen + ago - max(0, min(since, exact.Micros(r.HeardAge)))
-	}
+	heard, age := exact.Micros(r.LeaseMax), max(b.clock-r.HeardAt, exact.Micros(r.HeardAge))
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 

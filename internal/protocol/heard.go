@@ -21,7 +21,6 @@ type Heard struct {
 	at        clock.Instant                  // time of the reply; 0 if none has come since the key came into use
 	others    int64                          // tokens that other processes held, which they may give back
 	frozen    time.Duration                  // counted from the reply, during a freeze
-	leasedOut bool                           // leases of the bucket itself were out at the reply
 	// At the reply the bucket had fewer tokens than the shortOf that were needed, and it cannot have them
 	// before shortUntil; shortOf is 0 if it had them. The two are more exact than levels and next, because
 	// the bucket counts fractions of tokens.
@@ -29,24 +28,10 @@ type Heard struct {
 	shortUntil clock.Instant
 }
 
-// prove is Memory.prove, and tells of a freeze too. If a bucket had leases out when it was frozen, the leases
-// count as lasting as long as the freeze.
-func (h *Heard) prove(now clock.Instant, r *lease.Request) {
-	h.Memory.prove(now, r)
-	switch {
-	case r.Epoch == 0:
-	case h.leasedOut:
-		r.LeaseMax = max(h.leaseMax, h.frozen)
-	default:
-		r.HeardFrozen = h.frozen
-	}
-}
-
 // hear records the reply g to the call open, which was first sent at sent.
 func (h *Heard) hear(now, sent clock.Instant, open *lease.Request, g *lease.Grant) {
 	h.Memory.hear(sent, open.Weight, h.counts(sent, open), g)
-	h.leaseMax, h.frozen, h.leasedOut = g.LeaseMax, g.Frozen, g.Ledger > 0
-	h.at, h.contended, h.active = now, g.Contended, g.ActiveWeight
+	h.at, h.frozen, h.contended, h.active = now, g.Frozen, g.Contended, g.ActiveWeight
 	h.levels, h.next = g.Levels, g.Next
 	h.others = max(0, g.Ledger-open.Remaining-(g.Granted-g.Waited))
 	h.shortOf, h.shortUntil = 0, 0

@@ -15,7 +15,7 @@ type lineage struct {
 	epoch      int64 // 0 if nothing is known
 	counter    int64
 	running    int64
-	leaseMax   time.Duration // in Memory it includes the rest of a freeze; in Heard it does not
+	leaseMax   time.Duration // or the rest of a freeze, if that is longer
 	serverTime int64
 	expiry     time.Duration // remaining life of the bucket, counted from serverTime
 }

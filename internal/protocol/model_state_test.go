@@ -226,7 +226,7 @@ func (d *describer) request(to []byte, w *world, r *lease.Request, heardOf func(
 	}
 	to = putIf(w.moves.has(canDraw), to, flags(r.Draw))
 	to = putIf(w.forgets() && r.Epoch != 0, to, d.near(exact.Micros(r.LeaseMax)), d.near(w.now-r.HeardAt),
-		d.near(exact.Micros(r.HeardAge)), d.near(exact.Micros(r.HeardFrozen)))
+		d.near(exact.Micros(r.HeardAge)))
 	to = putIf(w.versions && r.Epoch != 0, to, min(max(0, r.HeardAt+exact.Micros(r.HeardExpiry)-w.now), 250))
 	return to
 }

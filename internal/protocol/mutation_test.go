@@ -345,23 +345,9 @@ var mutations = []mutation{
 		rare:    true, // the bucket that was lost counts for nothing when its leases have ended
 		stories: "TestALostWindowThatStartsEmptyIsUsedUp"},
 	{name: "a second loss ends the wait for the first",
-		edits:   []mutant.Edit{{"frozen > 0 && frozen+ago > age {", "frozen < 0 {"}},
+		edits:   []mutant.Edit{{"leaseMax: max(g.LeaseMax, g.Frozen),", "leaseMax: g.LeaseMax,"}},
 		rare:    true, // two losses within one lease
 		stories: "TestASecondLossDoesNotEndTheWaitForTheFirst"},
-	{name: "a loss while one is waited out begins a wait of its own",
-		edits: []mutant.Edit{{"frozen > 0 && frozen+ago > age {", "frozen < 0 {"},
-			{"b.clock-r.HeardAt, exact.Micros(r.LeaseMax)\n",
-				"b.clock-r.HeardAt, exact.Micros(max(r.LeaseMax, r.HeardFrozen))\n"}},
-		rare:    true, // it would admit too little
-		stories: "TestALossWhileOneIsWaitedOutEndsWithIt"},
-	{name: "a call that hung takes a freeze that has ended for one that goes on",
-		edits:   []mutant.Edit{{"frozen+ago > age {", "frozen+ago > min(since, exact.Micros(r.HeardAge)) {"}},
-		rare:    true, // two losses within one lease, and a call that hangs
-		stories: "TestACallThatHungDoesNotProveThatAFreezeGoesOn"},
-	{name: "a bucket that was frozen after it had leased counts as empty",
-		edits:   []mutant.Edit{{"	case h.leasedOut:\n", "	case false:\n"}},
-		rare:    true, // two losses within one lease, and a newcomer
-		stories: "TestABucketMayHaveLeasedBeforeItWasFrozen"},
 	{name: "a call that comes late proves a loss",
 		edits:   []mutant.Edit{{"lost := r.HeardAt+exact.Micros(r.HeardExpiry) > b.created", "lost := true"}},
 		rare:    true, // it would admit too little
