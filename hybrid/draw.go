@@ -43,7 +43,7 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 		m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { number = int(k.Node) })
 	}
 	n := m.nodeOf(r.spot.name, number)
-	away := n.breaker.Away(m.cfg.Clock.Now())
+	away := n.breaker.Away()
 	if r.patience != protocol.OneCall && !away {
 		return decision{}, false
 	}

@@ -197,7 +197,7 @@ func (e *entry) addTo(st *Stats) {
 	}
 	e.client.Line.Waiters(func(*protocol.Waiter) { st.Waiting++ })
 	st.InUse++
-	if e.client.Failures.Suspect() {
+	if e.client.Failures.Degraded() {
 		st.Degraded++
 	}
 }
@@ -463,7 +463,7 @@ func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Ins
 	if n.breaker.Admit(now) {
 		return true, 0
 	}
-	if e.leaving && n.breaker.Away(now) {
+	if e.leaving && n.breaker.Away() {
 		e.failLocked(now, n.why())
 	}
 	return false, e.client.Failures.Turn(now)
@@ -478,7 +478,7 @@ func (e *entry) turn(now clock.Instant) clock.Instant {
 
 // locateLocked has e follow its key to another node while its own is not known or away.
 func (e *entry) locateLocked() {
-	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Suspect() {
+	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Away() {
 		e.node.Store(e.m.nodeOf(e.slot.name, int(n.number)))
 	}
 }

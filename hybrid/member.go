@@ -436,7 +436,7 @@ func (m *member) charge(key string, own *proposal, n int64) (charged int64, err 
 // store knows better where a key is new, or its node has been replaced.
 func (m *member) nodeOf(name string, number int) *storeNode {
 	n := m.nodes.of(number)
-	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Suspect()) {
+	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Away()) {
 		if number := router.NodeOf(m.storedKey(name)); number != nodeUnknown {
 			return m.nodes.of(number)
 		}

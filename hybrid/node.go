@@ -81,7 +81,7 @@ func (h *health) claimProbe(now clock.Instant) bool {
 // failed says that a call has failed which was sent then, and reports whether the node is away from now on.
 func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
 	opened = n.breaker.Failed(now, sent)
-	if !n.breaker.Suspect() {
+	if !n.breaker.Away() {
 		return opened
 	}
 	var about []any

@@ -180,7 +180,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	if i < 0 {
 		if !n.open() {
 			again := now.Add(node.Window) // too many batches are under way
-			if n.breaker.Stuck(now) {
+			if n.breaker.Away() {
 				again = max(again, e.turn(now))
 				e.poll(now) // requests that wait get the answer of Policy.Fallback
 			}
@@ -189,7 +189,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		}
 		i, batches = len(batches), append(batches, n.newBatch())
 	}
-	probe := n.breaker.Away(now)
+	probe := n.breaker.Away()
 	admitted, again := e.admit(n, now)
 	if !admitted {
 		_, next := e.poll(now) // requests that wait get the answer of Policy.Fallback
@@ -275,7 +275,7 @@ func (m *member) send(b *batch) {
 	m.observer.calls.Add(int64(len(b.calls)))
 	n.sent(b)
 	sent := b.Sent()
-	if n.breaker.Away(sent) && !b.probes { // an outage that began while b was built has not seen it
+	if n.breaker.Away() && !b.probes { // an outage that began while b was built has not seen it
 		b.abandon(n, sent, n.why())
 	}
 	go func() {
@@ -301,7 +301,7 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		n, was := m.nodes.of(c.Node), c.Owner.(caller).at()
 		if protocol.NodeFailed(c.Err) {
-			if was.number == nodeUnknown && was.breaker.Suspect() {
+			if was.number == nodeUnknown && was.breaker.Away() {
 				was.failed(now, sent, c.Err) // it was the probe, perhaps
 			}
 			continue

@@ -123,7 +123,7 @@ func (n *Node[D]) Join(d D, since clock.Instant) { n.waiting = append(n.waiting,
 // or they have waited for CallTimeout. If again is above 0, the caller calls Depart again after that time.
 func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Duration) {
 	since := now.Add(-n.timeout)
-	for len(n.waiting) > 0 && (n.breaker.Away(now) || n.waiting[0].since <= since) {
+	for len(n.waiting) > 0 && (n.breaker.Away() || n.waiting[0].since <= since) {
 		stranded = append(stranded, n.waiting[0].draw)
 		n.waiting = n.waiting[1:]
 	}
@@ -135,7 +135,6 @@ func (n *Node[D]) Depart(now clock.Instant) (batch, stranded []D, again time.Dur
 		return nil, stranded, max(next.Sub(now), Window/8)
 	}
 	if !n.Open() {
-		n.breaker.Stuck(now)
 		return nil, stranded, max(next.Sub(now), Window/8)
 	}
 	size := min(len(n.waiting), BatchSize)

@@ -14,20 +14,15 @@ import (
 )
 
 // Breaker tracks whether one node of a store answers, for all keys of one process on that node
-// (docs/protocol.md section 8.12). After the first failed call the node is away: no request waits for it, and
-// one probe at a time goes out. After an answer the process may send calls again, in numbers that double with
-// each Target, so that ten thousand keys do not call at one moment. A node that has not been probed for a
-// while is in doubt: requests wait for it again, and its calls are limited to the same numbers.
-//
-// The user calls Admit before each call, and Answered or Failed after it. Goroutines may share a Breaker.
+// (docs/protocol.md section 8.12). The user calls Admit before each call, and Answered or Failed after it.
+// Goroutines may share a Breaker.
 type Breaker struct {
 	target, ttl time.Duration
 
 	// state is written with mu held. Readers do not lock it, so a key on a well node pays one load.
-	state   atomic.Int32
-	doubtAt atomic.Int64 // a clock.Instant: from then on a node that is away is in doubt
-	active  atomic.Int64 // see Active; written with mu held
-	server  atomic.Int64 // the server's clock minus the process's, in microseconds; 0 if unknown
+	state  atomic.Int32
+	active atomic.Int64 // see Active; written with mu held
+	server atomic.Int64 // the server's clock minus the process's, in microseconds; 0 if unknown
 
 	mu       sync.Mutex
 	activeAt clock.Instant // when active was last written
@@ -40,7 +35,7 @@ type Breaker struct {
 	probeAt  clock.Instant // when the next probe may go out
 	probing  bool          // a probe is under way, since probeAt
 	awaited  bool          // Turn has told a key to send the probe at probeAt
-	since    clock.Instant // start of the recovery, or a Target before the doubt
+	since    clock.Instant // start of the recovery
 	calls    float64       // admitted since then
 }
 
@@ -48,7 +43,6 @@ type Breaker struct {
 const (
 	nodeWell       int32 = iota
 	nodeAway             // has answered no call since one failed
-	nodeDoubted          // was away and not probed for a while; calls try it now
 	nodeRecovering       // has answered, less than rampTargets ago
 )
 
@@ -68,23 +62,11 @@ func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 	return &Breaker{target: max(target, 1), ttl: max(ttl, 1), random: seed}
 }
 
-// Suspect reports whether the node is away or in doubt: it has answered no call since one failed.
-func (b *Breaker) Suspect() bool {
-	state := b.state.Load()
-	return state == nodeAway || state == nodeDoubted
-}
-
-// silence returns how long after a due probe that no key sent the node still counts as away. Steady requests
-// never leave such a gap, so they do not wait for calls while the outage lasts.
-func silence(target, ttl time.Duration) time.Duration { return min(ttl, exact.TTLPerTarget*target) }
-
 // well reports whether the node is well. It costs one load.
 func (b *Breaker) well() bool { return b.state.Load() == nodeWell }
 
 // Away reports whether the node is away: no request waits for a call to it.
-func (b *Breaker) Away(now clock.Instant) bool {
-	return !b.well() && b.state.Load() == nodeAway && now < clock.Instant(b.doubtAt.Load())
-}
+func (b *Breaker) Away() bool { return b.state.Load() == nodeAway }
 
 // Holds reports whether Admit would refuse a call now. A node that has just come back takes few calls.
 func (b *Breaker) Holds(now clock.Instant) bool {
@@ -101,7 +83,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	case nodeAway:
 		// A probe without an answer for this long is forgotten: its key has left.
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
-	case nodeDoubted, nodeRecovering:
+	case nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
 		return x >= rampTargets || b.calls < 1+float64(rampCalls*(math.Exp2(x)-1))
 	}
@@ -116,17 +98,12 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state.Load() == nodeAway && now >= clock.Instant(b.doubtAt.Load()) {
-		b.probing, b.since, b.calls = false, now.Add(-b.target), 0
-		b.state.Store(nodeDoubted)
-	}
 	if !b.admitsLocked(now) {
 		return false
 	}
 	switch b.calls++; {
 	case b.state.Load() == nodeAway:
 		b.probing, b.probeAt = true, now
-		b.doubtAt.Store(int64(now.Add(probeTTLs*b.ttl + silence(b.target, b.ttl))))
 	case b.state.Load() == nodeRecovering && now >= b.since.Add(rampTargets*b.target):
 		b.state.Store(nodeWell)
 	}
@@ -148,7 +125,7 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 		return max(now+1, b.probeAt)
 	}
 	// The key that was told to send the probe may have gone, and a TTL may be long.
-	return max(now, b.probeAt).Add(1 + b.upTo(silence(b.target, b.ttl)))
+	return max(now, b.probeAt).Add(1 + b.upTo(min(b.ttl, exact.TTLPerTarget*b.target)))
 }
 
 // Answered records that the node has answered a call sent at sent, even with an error about the key alone. It
@@ -157,14 +134,10 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.aliveAt = max(b.aliveAt, sent)
-	was := b.state.Load()
-	if was != nodeAway && was != nodeDoubted || sent < b.failedAt {
+	if !b.Away() || sent < b.failedAt {
 		return false
 	}
-	b.failures, b.probing = 0, false
-	if was == nodeAway {
-		b.since, b.calls = now, 0
-	}
+	b.failures, b.probing, b.since, b.calls = 0, false, now, 0
 	b.state.Store(nodeRecovering)
 	return true
 }
@@ -175,10 +148,8 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was := b.state.Load()
-	away := was == nodeAway
-	if b.aliveAt > 0 && sent <= b.aliveAt || away && !(b.probing && sent >= b.probeAt) ||
-		was == nodeDoubted && sent < b.since.Add(b.target) {
+	away := b.Away()
+	if b.aliveAt > 0 && sent <= b.aliveAt || away && !(b.probing && sent >= b.probeAt) {
 		return false
 	}
 	if !away {
@@ -187,26 +158,8 @@ func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	b.failures++
 	b.probing, b.awaited = false, false
 	b.probeAt = now.Add(b.upTo(backoff(b.failures, b.target, b.ttl)))
-	b.doubtAt.Store(int64(b.probeAt.Add(silence(b.target, b.ttl))))
 	b.state.Store(nodeAway)
 	return !away
-}
-
-// Stuck records that no call can be sent now, because the maximum is under way, and reports whether the node
-// is away. A node in doubt becomes away, as no call can settle the doubt.
-func (b *Breaker) Stuck(now clock.Instant) (away bool) {
-	if !b.Suspect() {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	was := b.state.Load()
-	if was == nodeDoubted || was == nodeAway && now >= clock.Instant(b.doubtAt.Load()) {
-		b.probing, b.probeAt = false, now
-		b.doubtAt.Store(int64(now.Add(silence(b.target, b.ttl))))
-		b.state.Store(nodeAway)
-	}
-	return b.state.Load() == nodeAway
 }
 
 // NodeFailed reports whether err may be the node's fault. Errors about the key or the call are answers of the

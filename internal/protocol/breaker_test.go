@@ -27,7 +27,7 @@ func newBreaker() *Breaker { return NewBreaker(aTarget, aTTL, 1) }
 func awayBreaker(t *testing.T) *Breaker {
 	b := newBreaker()
 	b.Answered(ms(1), ms(0))
-	testkit.Must(t, b.Failed(ms(100), ms(10)) && b.Away(ms(100)), "one failed call does not open it")
+	testkit.Must(t, b.Failed(ms(100), ms(10)) && b.Away(), "one failed call does not open it")
 	return b
 }
 
@@ -77,7 +77,7 @@ func TestANodeIsAwayFromAFailureUntilItAnswersALaterCall(t *testing.T) {
 	} {
 		b := newBreaker()
 		c.story(b)
-		away := b.Away(ms(400))
+		away := b.Away()
 		testkit.Check(t, away == c.away, "%s: away is %v", c.name, away)
 	}
 }
@@ -146,7 +146,7 @@ func TestOneProbeAtATimeForAllKeys(t *testing.T) {
 // and none is left out.
 func TestRecoveryIsSpreadOverTheKeys(t *testing.T) {
 	b := awayBreaker(t)
-	testkit.Must(t, b.Answered(ms(500), ms(400)) && !b.Away(ms(500)), "an answer does not end the outage")
+	testkit.Must(t, b.Answered(ms(500), ms(400)) && !b.Away(), "an answer does not end the outage")
 	const keys = 10_000
 	turn := make([]clock.Instant, keys) // when a key asks again; Never once it has called
 	for i := range turn {
@@ -183,51 +183,6 @@ func TestRecoveryIsSpreadOverTheKeys(t *testing.T) {
 		n++
 	}
 	testkit.Check(t, n == 1, "%d calls in the instant of the second recovery", n)
-}
-
-// An outage that no key has asked about for a while says nothing of the node now: requests wait for
-// it again, within the numbers of a recovery. An outage that goes on is known after the first failure.
-func TestAnOutageThatNoKeyAsksAboutIsDoubted(t *testing.T) {
-	const doubted = 1 + rampCalls // calls in the instant of the doubt
-	calls := func(b *Breaker, now clock.Instant) (n int) {
-		for b.Admit(now) {
-			n++
-		}
-		return n
-	}
-	for seed := range uint64(100) {
-		// given an outage in which each probe goes out soon after its time
-		b := NewBreaker(aTarget, aTTL, seed)
-		b.Heard(0, 1)
-		b.Answered(ms(1), ms(0))
-		b.Failed(ms(100), ms(10))
-		for range 20 {
-			now := b.probeAt.Add(aTTL - 1)
-			testkit.Must(t, b.Away(now), "an outage is doubted while probes go out")
-			testkit.Must(t, calls(b, now) == 1, "not one probe")
-			sent := now
-			now = now.Add(2 * aTTL)
-			testkit.Must(t, b.Away(now), "an outage is doubted while a probe is under way")
-			b.Failed(now, sent)
-		}
-		// when no key has asked for a TTL after the next could have gone out
-		now := b.probeAt.Add(aTTL)
-		// then requests wait for the node, whose answer is not known,
-		testkit.Must(t, !b.Away(now) && !b.Holds(now) && b.Suspect(), "the outage still counts")
-		n := calls(b, now)
-		testkit.Must(t, n == doubted && !b.Away(now) && b.Holds(now), "%d calls, want %d", n, doubted)
-		// a failure from before says nothing,
-		testkit.Must(t, !b.Failed(now, now-1) && !b.Away(now), "an old failure ends the doubt")
-		// and the first one fails all of them, or the first answer ends the outage and not the bound.
-		if seed%2 == 0 {
-			failed := b.Failed(now+1, now)
-			testkit.Must(t, failed && b.Away(now+1) && calls(b, now+1) == 0, "the failure does not count")
-		} else {
-			testkit.Must(t, b.Answered(now, now) && !b.Suspect() && calls(b, now) == 0, "the answer does not count")
-			n := calls(b, now.Add(aTarget))
-			testkit.Must(t, n == 2*rampCalls, "%d calls a Target later, want %d", n, 2*rampCalls)
-		}
-	}
 }
 
 func TestANodeHasTheMeanPartOfItsKeys(t *testing.T) {

@@ -177,9 +177,6 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *lease.R
 	if c.Line.head != nil {
 		need = max(1, c.Line.need(c.sizer.portion())-c.Holder.Pool.Held())
 	}
-	if !c.Failures.failing(now) {
-		c.Failures.inARow = 0 // requests wait for this call as for any other
-	}
 	c.Holder.calling = true
 	if rtt > 0 {
 		c.settings.rtt = rtt

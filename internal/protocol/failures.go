@@ -16,15 +16,13 @@ type failures struct {
 }
 
 // Degraded reports whether no request waits for the store: the key's node is away or takes no call of this
-// process yet, or the key's own last call failed. That failure stops counting when no request has asked for
-// the next call in time.
+// process yet, or the key's own last call failed.
 func (f *failures) Degraded() bool {
 	b := f.host.Breaker()
 	if f.inARow == 0 && b.well() {
 		return false
 	}
-	now := f.host.Now()
-	return f.failing(now) || b.Away(now) || !f.holder.calling && b.Holds(now)
+	return f.inARow > 0 || b.Away() || !f.holder.calling && b.Holds(f.host.Now())
 }
 
 // Turn returns when the key may ask again after Breaker.Admit refused its call. A turn that lies ahead stands:
@@ -39,22 +37,10 @@ func (f *failures) Turn(now clock.Instant) clock.Instant {
 // InARow returns how many calls of the key have failed in a row although its node was well.
 func (f *failures) InARow() int { return f.inARow }
 
-// Suspect reports whether the last call of the key or of its node failed, however long ago, or requests do
-// not wait for the store for another reason.
-func (f *failures) Suspect() bool {
-	return f.inARow > 0 || f.host.Breaker().Suspect() || f.Degraded()
-}
-
-// failing reports whether the last call failed and the failure still counts.
-func (f *failures) failing(now clock.Instant) bool {
-	counts := silence(f.config.Target, f.heard.ttl)
-	return f.inARow > 0 && (f.holder.calling || now < f.probeAt.Add(counts))
-}
-
 // add delays the next call of a key whose call failed although its node is well, with full jitter. If the
 // node is away, its Breaker decides which key calls next.
 func (f *failures) add(now clock.Instant) {
-	if f.host.Breaker().Away(now) {
+	if f.host.Breaker().Away() {
 		f.inARow = 0
 		return
 	}

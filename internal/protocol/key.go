@@ -79,7 +79,7 @@ func (k *Key) Asked(now clock.Instant, a Ask, t *Terms, b *Breaker) Way {
 	switch {
 	case k.state != keyResting:
 		return ByClient
-	case b.Away(now):
+	case b.Away():
 		if !k.memory.replied && t.decides(b.Active(), a) &&
 			(k.unheard == nil || slices.Equal(k.own.Limits, t.Proposed.Limits)) {
 			return ByShare

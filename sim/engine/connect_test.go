@@ -33,8 +33,8 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	testkit.Check(t, calls[0] == 4*far+far/2, "the first call is executed after %v", calls[0])
 	// the handshake counts neither as a round trip nor as an outage,
 	l := run.network.ports[0].links[0]
-	testkit.Check(t, l.rules.RTT() == far && !l.breaker.Suspect(), "a round trip takes %v; away: %v",
-		l.rules.RTT(), l.breaker.Suspect())
+	testkit.Check(t, l.rules.RTT() == far && !l.breaker.Away(), "a round trip takes %v; away: %v",
+		l.rules.RTT(), l.breaker.Away())
 	// and only requests are denied that came longer than CallTimeout before the answer, or before the
 	// answer to the next call, which brings more than the one token of a draw.
 	denied := int64(1000) - run.books.tally.Admitted

@@ -320,7 +320,7 @@ func (e *entry) call(next clock.Instant) {
 	b := n.batchOn(l)
 	if b == nil { // too many batches are under way
 		again := now.Add(node.Window)
-		if l.breaker.Stuck(now) {
+		if l.breaker.Away() {
 			again = max(again, e.client.Failures.Turn(now))
 			e.poll() // requests that wait get the answer of the fallback
 		}
@@ -347,7 +347,7 @@ func (e *entry) call(next clock.Instant) {
 // process that leaves gives nothing back to a shard that is away.
 func (e *entry) putOff() {
 	now, b := e.Now(), e.Breaker()
-	if e.client.State(now) == protocol.StateLeaving && b.Away(now) {
+	if e.client.State(now) == protocol.StateLeaving && b.Away() {
 		e.fail(now, lease.ErrUnavailable)
 	}
 	if e.alive {
