@@ -185,33 +185,17 @@ func (b *Bucket) switchLevels(headroom float64) (level int64, next int64) {
 	return level + l.Capacity(), 0
 }
 
-// Calls of a large fleet, docs/protocol.md section 7.8: their rate stays near the budget,
-// Policy.CallsPerSecond. Each of n holders then calls once in n/budget seconds, and its lease should last as
-// long. The burst bounds that, because a leased token is not refilled.
-
-// holders returns the active weight in holders of this weight; 0 if none is active.
-func (b *Bucket) holders(weight int64) float64 {
-	active := b.ring.weightSum()
-	if active == 0 {
-		return 0
-	}
-	return float64(max(active, weight)) / float64(weight)
-}
-
-// fills returns the microseconds in which the fastest limit refills its burst and the overcommit.
-func (b *Bucket) fills() float64 {
-	least := math.Inf(1)
-	for _, l := range b.limits {
-		least = min(least, float64(l.about().most)/l.about().rate())
-	}
-	return least
-}
-
-// pace returns, for a holder of this weight, the Target in force and the wait after a short grant, both in
+// pace returns, for a holder of this weight, the Target in force and the wait after a short grant (7.8), both in
 // microseconds. The wait is 0 if it is no longer than the configured Target. crowded reports whether the
 // budget allows less than one call per configured Target.
 func (b *Bucket) pace(weight int64) (target, pause float64, crowded bool) {
-	n, fills, configured := b.holders(weight), b.fills(), float64(exact.Micros(b.config.Target))
+	n, fills, configured := 0., math.Inf(1), float64(exact.Micros(b.config.Target))
+	if active := b.ring.weightSum(); active > 0 {
+		n = float64(max(active, weight)) / float64(weight) // the fleet in holders of this weight
+	}
+	for _, l := range b.limits {
+		fills = min(fills, float64(l.about().most)/l.about().rate())
+	}
 	pause = pauseOf(&b.config, n, fills, float64(b.ttl))
 	if pause <= configured {
 		pause = 0

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -10,31 +9,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Client is one process's side of one key. It decides when to call the bucket and how much to ask for
-// (docs/protocol.md section 8), and which request is served when (section 9). It is a state machine without
-// goroutines and I/O. The user passes in the time, and equal inputs give equal outputs.
+// Client is one process's side of one key: a state machine that decides when to call the bucket, how much to
+// ask for (docs/protocol.md section 8), and which request is served when (section 9). ExampleClient shows the
+// loop around it. Each of its parts has a section of docs/protocol.md.
 //
-// Requests take tokens from Holder.Pool. A request that the pool refuses goes to Decide, and from there
-// perhaps to Enqueue. Tick says when a call is due, and Build makes it. The reply goes to Accept and then to
-// Serve, a failure to Fail. The package comment shows this loop.
-//
-// Its parts follow sections of docs/protocol.md. Holder holds the tokens and the open call (5), sizer sizes
-// leases and times reports (8.5 to 8.10), Denials counts denials and times them (5.14, 8.11), Failures judges
-// whether the store can be asked (8.12), fallback decides without the store (8.14), Line serves waiting
-// requests (9).
-//
-// Any number of goroutines may take from the pool and call Drawn, Low, Denials.ShutUntil and Capacity. The
-// user serialises everything else with a lock.
-//
-// The zero value is not usable; see Start. A Client may not be copied.
+// Any number of goroutines may take from Holder.Pool and call Drawn, Low, Denials.ShutUntil and Capacity. The
+// user serialises everything else with a lock. The zero value is not usable; see Start. A Client may not be
+// copied.
 type Client struct {
-	Holder   holder
+	Holder   holder // 5
 	settings settings
-	sizer    sizer
-	Denials  denials
-	Failures failures
-	fallback fallback
-	Line     line
+	sizer    sizer    // 8.5 to 8.10
+	Denials  denials  // 5.14, 8.11
+	Failures failures // 8.12
+	fallback fallback // 8.14
+	Line     line     // 9
 
 	stage   stage
 	low     bool        // a take has reported low since the last call
@@ -145,8 +134,8 @@ func (c *Client) Leave() {
 	c.settings.host.Wake(true)
 }
 
-// Close ends the client at once. Waiting requests end with VerdictClosed, and no reply is accepted any more.
-// The holding is burnt here and expires at the bucket.
+// Close ends the client at once, and waiting requests with VerdictClosed. The holding is burnt here and expires
+// at the bucket.
 func (c *Client) Close() {
 	if c.stage == closed {
 		return
@@ -179,9 +168,7 @@ func (c *Client) KnowLimits(limits []lease.Limit) {
 }
 
 // Conflict reports whether the configuration in force differs from this process's proposal of the same
-// version. Only a reply begins or ends a conflict. Where processes were deployed with different limits, the
-// stored limits hold until 2 T after the last call that proposes them; a higher version ends the conflict at
-// once.
+// version (5.13).
 func (c *Client) Conflict() bool { return c.Holder.heard.conflict }
 
 // Outdated reports whether the bucket is known to have changed since the last reply.
@@ -194,24 +181,13 @@ func (c *Client) Heard() Heard { return c.Holder.heard }
 type ClientState int8
 
 const (
-	StateActive   ClientState = iota // holds tokens
-	StateLow                         // holds few: a prefetch is due
-	StateDry                         // holds none: the next request waits for a call
+	StateActive   ClientState = iota // none of the others
 	StateDenied                      // the bucket is known to have too little; no call is made
 	StateCold                        // no reply has ever come
 	StateDegraded                    // the last call failed: Policy.Fallback decides
 	StateLeaving                     // giving everything back
 	StateClosed                      // Close was called; no request is decided any more
 )
-
-// String returns the state's name.
-func (s ClientState) String() string {
-	names := [...]string{"active", "low", "dry", "denied", "cold", "degraded", "leaving", "closed"}
-	if s < 0 || int(s) >= len(names) {
-		return fmt.Sprintf("ClientState(%d)", int(s))
-	}
-	return names[s]
-}
 
 // State returns c's state at now.
 func (c *Client) State(now clock.Instant) ClientState {
@@ -226,10 +202,6 @@ func (c *Client) State(now clock.Instant) ClientState {
 		return StateCold
 	case now < c.Denials.until:
 		return StateDenied
-	case c.Holder.Pool.Held() == 0:
-		return StateDry
-	case c.low || c.tookLow.Load():
-		return StateLow
 	}
 	return StateActive
 }
@@ -278,8 +250,7 @@ func (c *Client) recall(m Memory) {
 	c.KnowLimits(c.settings.config.Limits)
 }
 
-// Lifetime returns how long after the last use the bucket is full again and every lease has ended. After
-// that, forgetting the client changes nothing.
+// Lifetime returns how long after the last use the bucket is full again and every lease has ended.
 func (c *Client) Lifetime() time.Duration {
 	return longestToFull(c.settings.config.Limits) + c.Holder.heard.ttl
 }

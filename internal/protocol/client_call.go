@@ -230,7 +230,7 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	}
 	c.Holder.calling = false
 	c.Holder.ended = max(c.Holder.ended, g.Seq)
-	c.Failures.end()
+	c.Failures.inARow, c.Failures.stales = 0, 0
 	c.fallback.hear(now, g)
 	b := c.settings.host.Breaker()
 	b.heardServer(now, g.ServerTime)

@@ -377,7 +377,7 @@ func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	if burst <= lease.WaitingMax/bursts {
 		n = min(n, burst*bursts)
 	}
-	c.Holder.charges(now, n, c.fallback.dates(now))
+	c.Holder.charge.add(n, int64(now), c.fallback.dates(now))
 	return n
 }
 

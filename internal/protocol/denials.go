@@ -96,7 +96,8 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	delay := min(g.Delay, longest)
 	switch {
 	case d.large():
-		delay = min(d.spreadDelay(delay), longest)
+		// Otherwise its members that are short at one moment would find the bucket empty again and again.
+		delay = min(delay/2+time.Duration(d.next()%uint64(delay+1)), longest)
 	case !d.alone():
 		// A tenth of a long delay would waste the next token of a small burst, so half a Target bounds it.
 		span := min(delay, d.target/2) / 10
@@ -105,12 +106,6 @@ func (d *denials) delay(now clock.Instant, g *lease.Grant) clock.Instant {
 	// Count from the sending, as the next call takes as long to reach the bucket. Counted from the reply,
 	// each token of a small burst would lose the refill of a round trip.
 	return max(now+1, d.holder.firstSent.Add(delay))
-}
-
-// spreadDelay moves a delay by up to half of itself. Members of a large fleet that are short at one moment
-// would otherwise come back at one moment and find the bucket empty again and again.
-func (d *denials) spreadDelay(delay time.Duration) time.Duration {
-	return delay/2 + time.Duration(d.next()%uint64(delay+1))
 }
 
 // end ends the delay after a shortfall.

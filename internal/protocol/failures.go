@@ -48,6 +48,3 @@ func (f *failures) add(now clock.Instant) {
 	most := backoff(f.inARow, f.config.Target, f.heard.ttl)
 	f.probeAt = now.Add(time.Duration(f.next() % uint64(most)))
 }
-
-// end forgets the failures after an answered call.
-func (f *failures) end() { f.inARow, f.stales = 0, 0 }

@@ -34,10 +34,12 @@ func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	case f.policy.Fallback == lease.FallbackAllowAll:
 		took = n
 	case f.policy.Fallback == lease.FallbackLocalShare:
-		took = f.takeShare(now, least, n)
+		if f.most() >= max(1, least) {
+			took = f.seed(now).take(now, f.part(), least, n)
+		}
 	}
 	if took > 0 {
-		f.holder.owe(now, took, f.dates(now))
+		f.holder.debt.add(took, int64(now), f.dates(now))
 	}
 	return took
 }
@@ -54,13 +56,16 @@ func (f *fallback) coldDecides() bool {
 }
 
 // at returns when the local share can serve n tokens, for a request that take refused at now. ok is false if
-// waiting does not help: with another fallback, before the first reply, or for more than the share can ever
-// hold.
-func (f *fallback) at(now clock.Instant, n int64) (clock.Instant, bool) {
+// waiting does not help.
+func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
 	}
-	return f.shareAt(now, n), true
+	s, p := f.seed(now), f.part()
+	for k := range s.limits {
+		at = max(at, s.at(now, k, p, n))
+	}
+	return at, true
 }
 
 // hear records the active weight of the reply g.
@@ -142,23 +147,6 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 		used = max(0, min(used, used+exact.Micros(h.next[k])-exact.Micros(l.Per)))
 	}
 	w.charge(used, p.burst(l)-p.of(left)-w.sum)
-}
-
-// takeShare takes up to n tokens from the local share, or none if it has fewer than least.
-func (f *fallback) takeShare(now clock.Instant, least, n int64) int64 {
-	if f.most() < max(1, least) {
-		return 0
-	}
-	return f.seed(now).take(now, f.part(), least, n)
-}
-
-// shareAt returns when the local share has n tokens; n is at most its burst.
-func (f *fallback) shareAt(now clock.Instant, n int64) (at clock.Instant) {
-	s, p := f.seed(now), f.part()
-	for k := range s.limits {
-		at = max(at, s.at(now, k, p, n))
-	}
-	return at
 }
 
 func (f *fallback) most() int64 { return f.part().most() }

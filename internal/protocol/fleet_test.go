@@ -352,7 +352,7 @@ func (f *fleet) user(n *node) {
 		f.log("process %d refunds %d", n.index, back)
 		n.Refund(back, nil)
 	case f.faults.Debt && f.rnd.IntN(4) == 0:
-		n.owe(f.clock(n), f.rnd.Int64N(5), f.dates(n))
+		n.debt.add(f.rnd.Int64N(5), int64(f.clock(n)), f.dates(n))
 	case f.faults.Charge && f.rnd.IntN(6) == 0:
 		f.overshoot(n, 1+f.rnd.Int64N(4))
 	}
@@ -361,7 +361,7 @@ func (f *fleet) user(n *node) {
 // overshoot is a request of n that needs more than was reserved for it.
 func (f *fleet) overshoot(n *node, tokens int64) {
 	f.log("process %d uses %d more than it had", n.index, tokens)
-	n.charges(f.clock(n), tokens, f.dates(n))
+	n.charge.add(tokens, int64(f.clock(n)), f.dates(n))
 	for _, m := range f.bounds.all() {
 		m.overshoots(f.now, tokens)
 	}

@@ -179,8 +179,8 @@ func TestChargeTravelsUntilItIsConfirmed(t *testing.T) {
 	testkit.Check(t, have <= -8 && have >= -10 && n.Holder.charge == nil, "the level is %d, %v to be charged", have,
 		n.Holder.charge)
 	// and no number of them is too large to count.
-	n.Holder.charges(d.now, 1<<62, n.fallback.dates(d.now))
-	n.Holder.charges(d.now, 1<<62, n.fallback.dates(d.now))
+	n.Holder.charge.add(1<<62, int64(d.now), n.fallback.dates(d.now))
+	n.Holder.charge.add(1<<62, int64(d.now), n.fallback.dates(d.now))
 	n.tick = d.now
 	d.run(5 * time.Second)
 	testkit.Check(t, n.Holder.charge == nil && Reported(n.last.Late, lease.LateCharge) == lease.WaitingMax, "%v to be charged", n.Holder.charge)

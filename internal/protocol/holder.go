@@ -6,9 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// holder is the holder's half of the protocol (docs/protocol.md section 5). It has one open call at a time,
-// accepts one reply to the open call only, and counts the deadline from the FIRST sending of the accepted
-// call. Client decides how much to ask for.
+// holder is the holder's half of the protocol: docs/protocol.md section 5. Client decides how much to ask for.
 type holder struct {
 	Pool pool.Pool
 
@@ -22,7 +20,7 @@ type holder struct {
 	heard Heard
 
 	unused, refund lates // late tokens to give back, dated by running times of the bucket
-	debt, charge   lates // late tokens to be taken, dated by the process's clock; without the open call's
+	debt, charge   lates // late tokens to be taken until a reply confirms them, by the process's clock
 	openDebt       lates
 	openCharge     lates
 	reported       int64 // heard.running at the start of the present report interval
@@ -280,13 +278,6 @@ func (h *holder) Refund(n int64, d *pool.Draw) {
 		h.refund.add(n, h.heard.running, h.heard.drawnBy())
 	}
 }
-
-// charges adds n tokens that a request used beyond its grant by now. They travel with the next calls until a
-// reply confirms them.
-func (h *holder) charges(now clock.Instant, n int64, d dating) { h.charge.add(n, int64(now), d) }
-
-// owe adds n tokens that were admitted now without a grant, in the same way.
-func (h *holder) owe(now clock.Instant, n int64, d dating) { h.debt.add(n, int64(now), d) }
 
 // owes reports whether the next call carries more than its report.
 func (h *holder) owes() bool { return len(h.unused)+len(h.refund)+len(h.debt)+len(h.charge) > 0 }

@@ -174,7 +174,7 @@ func (k *Key) InUse(now clock.Instant) []lease.Limit {
 	if k.Proposed(now) == nil {
 		return nil
 	}
-	return k.memory.limits(k.own)
+	return k.memory.inForce(k.own).Limits
 }
 
 // Limits returns the limits that a reply named within the last T; otherwise nil.
@@ -197,4 +197,6 @@ func (k *Key) Admits(now clock.Instant) bool {
 }
 
 // Lifetime returns how long after its last use k may be forgotten. c is this process's proposal.
-func (k *Key) Lifetime(c *lease.Config) time.Duration { return k.memory.lifetime(c) }
+func (k *Key) Lifetime(c *lease.Config) time.Duration {
+	return longestToFull(k.memory.inForce(c).Limits) + k.memory.ttl
+}

@@ -178,14 +178,6 @@ func (m *Memory) drew(
 // recent reports whether m's bucket was called within the last T, so that its key counts as in use.
 func (m *Memory) recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
 
-// limits returns the limits in force, as far as m knows, for a process with this proposal.
-func (m *Memory) limits(proposed *lease.Config) []lease.Limit { return m.inForce(proposed).Limits }
-
-// lifetime is Client.Lifetime for a key at rest.
-func (m *Memory) lifetime(proposed *lease.Config) time.Duration {
-	return longestToFull(m.inForce(proposed).Limits) + m.ttl
-}
-
 // propose records that before is no longer proposed. It stays in force until a reply says otherwise.
 func (m *Memory) propose(before *lease.Config) {
 	if m.replied && m.config == nil {

@@ -292,7 +292,7 @@ func (w *world) apply(e event) (violation string) {
 	case eventRestart:
 		h.heard = Heard{}
 	case eventCharge:
-		h.charges(w.instant(), 1, usedBy(w.instant(), w.server(), w.bucket.config.Limits))
+		h.charge.add(1, int64(w.instant()), usedBy(w.instant(), w.server(), w.bucket.config.Limits))
 		h.unreported++
 		w.admit(w.unit)
 	}

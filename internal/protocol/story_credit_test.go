@@ -177,7 +177,7 @@ func slow(n int64) lease.Limit { return lease.Limit{Tokens: n, Per: 1000 * time.
 // charges has h call with a charge of n tokens, and ask for everything.
 func (s *scene) charges(h *holder, n int64) lease.Grant {
 	s.t.Helper()
-	h.charges(s.instant(), n, usedBy(s.instant(), s.now, s.config.Limits))
+	h.charge.add(n, int64(s.instant()), usedBy(s.instant(), s.now, s.config.Limits))
 	return s.calls(h, ask{Want: 10, Waiting: 10})
 }
 
