@@ -1,7 +1,5 @@
--- bucket.lua: token buckets (docs/protocol.md sections 3.2 and 3.3). KEYS, ARGV and units: common.lua.
---
--- A limit l of a configuration has its level and rest, and the numbers of its burst: burst, most (with the
--- overcommit), unit, step, tick, and full, the time to fill.
+-- bucket.lua: token buckets (docs/protocol.md sections 3.2 and 3.3). A limit l has its level and rest, and burst,
+-- most (with the overcommit), unit, step, tick, and full, the time to fill.
 
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 

@@ -1,9 +1,6 @@
--- calendar.lua: the period of a calendar (docs/protocol.md section 3.10). window.lua calls these functions. KEYS,
--- ARGV and units: common.lua.
---
--- A calendar counts one sum, for the period of that number by the server's clock. In the bucket's text the rest
--- of the limit is 0, and the end has the number of the period and the running time at which that began, two
--- doubles.
+-- calendar.lua: the period of a calendar (docs/protocol.md section 3.10), for window.lua. In the bucket's text the
+-- rest is 0, and the end has the number of the period by the server's clock and the running time at which that
+-- began, two doubles.
 
 local function calendar()
   local rules, floor, min = {}, math.floor, math.min

@@ -1,10 +1,6 @@
--- change.lua: the changes that a call makes first, at the end of step 2, with the clip (docs/protocol.md
--- section 6): a new bucket, lost state, the configuration and T. It writes nothing. KEYS, ARGV and units:
--- common.lua.
---
--- It ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the variables of open.lua, of a
--- bucket that exists, with c the configuration in force, and:
---   changed          whether configure.lua changes anything
+-- change.lua: a new bucket, lost state, the configuration, T, and the clip (docs/protocol.md section 6). It writes
+-- nothing. It ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the variables of open.lua, with c the
+-- configuration in force, and changed: whether configure.lua changes anything.
 
 -- The operation of configure.lua (section 6.15).
 if op then

@@ -1,10 +1,7 @@
--- close.lua: the writes of a call. It checks everything before the first write, because a script that
--- fails half way keeps its writes. An operation that changes nothing writes nothing.
---
--- It takes all that open.lua lists; of configure.lua answer, the reply but its levels; of lease.lua the numbers of
--- its reply; frost, how long nothing refills; record, the text of the holder's record, or nil to leave that as it
--- is; and recordLife, how long to keep it. KEYS and units: common.lua. The bucket is written first: if the server
--- then refuses the record, tokens are lost, and none is drawn twice.
+-- close.lua: the writes of a call. It checks everything before the first write, because a script that fails half
+-- way keeps its writes. An operation that changes nothing writes nothing. record is the text of the holder's
+-- record, or nil to leave it, and recordLife how long to keep it. The bucket is written first: if the server then
+-- refuses the record, tokens are lost, and none is drawn twice.
 
 -- The levels: pairs of whole tokens and the time until a token more.
 for k = 1, c.switch > 0 and 1 or c.n do

@@ -1,15 +1,10 @@
--- configure.lua: inspect, set, reset, replace or clear one bucket (docs/protocol.md section 6.15).
--- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, reset, replace or
--- clear.
---
+-- configure.lua: inspect, set, reset, replace or clear one bucket (docs/protocol.md section 6.15), as ARGV[4] says.
 -- Reply, a flat array:
 --   {'ok', exists, changed, ledger, activeWeight, epoch, counter, spent, denied, clock, ttl,
 --     configuration, level, next, ...}
---           flags are 0 or 1; the ledger is in whole tokens; level and next for each limit, as in lease.lua
+--           flags are 0 or 1; level and next for each limit, as in lease.lua
 --   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}, {'newer', key, layout}: nothing was written
---
--- Steps: 1 to 3 are those of open.lua; the operation and the clip are in change.lua.
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil

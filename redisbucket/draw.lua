@@ -1,12 +1,8 @@
--- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1).
--- It comes first, before any function or table is made, since for most keys of a long tail this is
--- every call. KEYS, ARGV and units: common.lua and lease.lua.
---
--- It serves the shortest request, for a bucket of one limit in the shortest form, if the caller proposes
--- the stored configuration, which was checked when it was stored, and the T in force, no loss is proven,
--- the level is at the set point or above (so that the share stays the whole rate), and all wanted tokens
--- are there. The files that follow serve all other calls, and would answer these alike. An epoch below
--- 2^32 is left to them: a server whose struct cuts numbers to 32 bits has no other.
+-- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1). It comes first,
+-- before any function or table is made, since for most keys of a long tail this is every call. It serves the
+-- shortest request for a bucket of one limit in the shortest form, whose configuration and T the caller proposes, if
+-- no loss is proven, the level is at the set point or above, and all wanted tokens are there. The files that follow
+-- would answer alike. They get an epoch below 2^32: a server whose struct cuts numbers to 32 bits has no other.
 --
 -- Reply: a string of integers without a sign, with the bytes of each
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7

@@ -1,10 +1,6 @@
--- draws.lua: draws of many buckets in one call, for a server that has all of them: an EVALSHA alone costs
--- as much as a draw. Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
---
--- KEYS     the buckets
--- ARGV[1], ARGV[2]  as in lease.lua, of all of them
--- ARGV[3]  the requests, of 78 bytes each
--- ARGV[4]  if there is one, no draw is made: the reply is how many of the buckets are there
+-- draws.lua: draws of many buckets, KEYS, in one call: an EVALSHA alone costs as much as a draw. Go puts draw.lua
+-- before it, as the body of the function draw(KEYS, ARGV). ARGV[1] and ARGV[2] are those of lease.lua, ARGV[3] has a
+-- request of 78 bytes for each key. With an ARGV[4] no draw is made: the reply is how many of the buckets are there.
 --
 -- Reply: for each bucket that of draw.lua, or nil where it is left as it is, to be called alone.
 

@@ -23,17 +23,8 @@
 --   level 8, next 7 of each limit
 --           flags are 1 for void, 2 for contended, and 4 for each level; level is in whole tokens, less the
 --           caller's headroom; next is the time until there is one token more, 0 for a full limit
--- and the configuration, if it is not the caller's; or an array:
---   {'stale'}              seq is below one already executed
---   {'invalid', why}       an argument is out of range
---   {'damaged', key, why}  the stored text cannot be trusted
---   {'newer', key, layout} a newer release stored it; these four write nothing
---
--- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
---   4  an executed seq gets the stored grant again; a lower one is refused
---   5  the report: known or void
---   6  the tokens that come back: returned, unused, refund; then debt and charge
---   7  the grant
+-- and the configuration, if it is not the caller's; or an array of which nothing was written: {'stale'},
+-- {'invalid', why}, {'damaged', key, why} for a text that cannot be trusted, {'newer', key, layout}.
 
 if seq < 1 then return {'invalid', 'seq is below 1'} end
 if need > want then return {'invalid', 'need is above want'} end

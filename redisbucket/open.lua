@@ -1,23 +1,11 @@
--- open.lua: the start of every call. It reads the request and the bucket, and settles the bucket at the
--- present time (docs/protocol.md section 4). It writes nothing. KEYS, ARGV and units: common.lua.
---
--- Steps:
---   1  the time, read once
---   2  refill with the OLD ledger, in pieces that end where slices end
---   3  forget the slices that have ended
---
--- It ends the call with {'invalid', why}, {'damaged', key, why} or {'newer', key, layout}, or leaves in
--- local variables:
---   exists           whether the bucket is there
---   c                its configuration; its limits c[1] to c[c.n] hold the levels
---   mine             the configuration that the caller proposes
---   clock now birth epoch counter spent denied frozen setAt keep updated contended idle share
---   ttl proposed proposedAt   the T in force, and the longest proposed since proposedAt
+-- open.lua: the start of every call, steps 1 to 3 (docs/protocol.md section 4). It reads the request and the bucket,
+-- settles the bucket at the present time, and writes nothing. It ends the call with {'invalid', why},
+-- {'damaged', key, why} or {'newer', key, layout}, or leaves in local variables the request, the numbers of the
+-- bucket (common.lua), and
+--   c, mine          its configuration, whose limits c[1] to c[c.n] hold the levels; what the caller proposes
 --   passed           the time since the last call
---   stood            when the configuration was last proposed
---   width base moved ring   the tokens in each of 8 slots, and the weights there; now lies in slice base
---   ledger active    the sums of tokens and of weights
---   the request
+--   base, ring       the present slice; the tokens in each of 8 slots, and the weights there
+--   ledger, active   the sums of tokens and of weights
 
 local call, keys, argv = redis.call, KEYS, ARGV
 local op = argv[4]

@@ -1,10 +1,7 @@
--- sliding.lua: when the tokens of a sliding window were charged (docs/protocol.md section 3.10). window.lua
--- calls these functions. KEYS, ARGV and units: common.lua.
---
--- Charges are counted in cells: cell j covers [j * cell, (j + 1) * cell) of the running time, is in
--- l.cells[j % 61], and is dropped when all of it is older than the window. In the bucket's text the rest of the
--- limit is the number of cells with a charge, and the end has for each, from the oldest, integers without a
--- sign: 1 byte for its number, counted from the oldest that is live, and 7 for its tokens.
+-- sliding.lua: the cells of a sliding window (docs/protocol.md section 3.10), for window.lua. Cell j covers
+-- [j * cell, (j + 1) * cell) of the running time and is in l.cells[j % 61]. In the bucket's text the rest is the
+-- number of cells with a charge, and the end has for each, from the oldest, 1 byte for its number, counted from the
+-- oldest that is live, and 7 for its tokens.
 
 local function sliding()
   local rules, floor, max, min = {}, math.floor, math.max, math.min

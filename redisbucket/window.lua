@@ -1,13 +1,5 @@
--- window.lua: what windows share, sliding ones and calendars (docs/protocol.md section 3.10). KEYS, ARGV and
--- units: common.lua.
---
--- A window counts its charges in l.sum, in tokens; sliding.lua and calendar.lua know when they were made.
--- Leased tokens are in the ledger. In the text of a bucket the level of a window is that sum.
---
--- Steps, as lease.lua and open.lua number them:
---   2, 3  pass: time goes by, and the tokens of each slice that ends are charged
---   5     charge: the tokens reported as spent; 7: the tokens granted to requests that wait
---   6     late: the tokens that come back, debt and charge
+-- window.lua: what sliding windows and calendars share (docs/protocol.md section 3.10). l.sum has the charges in
+-- tokens, sliding.lua and calendar.lua when they were made. In a bucket's text the level of a window is that sum.
 
 -- rulesOf returns the table of these functions, for a configuration with windows. Go puts it and the kinds
 -- into windowRules, so that other calls pay for one function. All times in arguments except clock are running
