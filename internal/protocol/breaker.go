@@ -142,9 +142,8 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	return true
 }
 
-// Failed records that a call sent at sent has failed, perhaps through the node, and reports whether that
-// begins an outage. If the node has answered a call sent at the same time or later, the failure is the call's
-// own and changes nothing.
+// Failed records that a call sent at sent has failed, and reports whether that begins an outage. If the node
+// has answered a call sent then or later, the failure changes nothing.
 func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,9 +181,8 @@ func (b *Breaker) Heard(now clock.Instant, active int64) {
 	b.heardLocked(now, active)
 }
 
-// heardCalls records a reply that does not name all processes. named is the sum of weights that it named to a
-// process of this weight, byCalls the result of Memory.byCalls for its key. The node gets the mean part over
-// such keys: the smallest part may belong to a key that other processes use more.
+// heardCalls records a reply that does not name all processes (8.14): named is the sum of weights in it,
+// byCalls the result of Memory.byCalls. The smallest part may belong to a key that others use more.
 func (b *Breaker) heardCalls(now clock.Instant, weight, named, byCalls int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

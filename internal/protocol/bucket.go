@@ -8,15 +8,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Bucket is the reference central bucket of one key, in integers: docs/protocol.md sections 3, 4 and 6.
-// Section 10 proves that it keeps the promise.
-//
-// memory.Store and the simulator serve from it, and tests compare the Lua scripts of redisbucket with it to
-// the last bit. Times come in as arguments: the server's clock, in microseconds since 1970. The zero value is
-// a bucket that does not exist yet. A Bucket that goroutines share needs a lock.
-//
-// All its times except clock are the bucket's own running time, which begins with the server's time at the
-// bucket's creation and never steps back.
+// Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6. Tests compare the
+// Lua scripts of redisbucket with it to the last bit. The zero value does not exist yet. A Bucket that
+// goroutines share needs a lock. Times in arguments are the server's clock, in microseconds since 1970; all
+// its own except clock are running time.
 type Bucket struct {
 	exists   bool
 	config   lease.Config // its limits are those beneath the switch
@@ -61,9 +56,8 @@ type record struct {
 	debit   debit
 }
 
-// Call executes one lease call when the server's clock says clock. It writes the answer to g, which the
-// caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket
-// unchanged.
+// Call executes one lease call when the server's clock says clock, and writes the answer to g. An error that
+// wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket unchanged.
 func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
@@ -169,9 +163,8 @@ func (b *Bucket) locate(rec *record) (at place, live bool) {
 	return b.ring.locate(rec.place)
 }
 
-// knows reports whether a live record covers the report in r (step 5). After a void call a record counts only
-// for a holder that has heard of that call: an earlier call's tokens may have been credited under the earlier
-// record.
+// knows reports whether a live record covers the report in r (step 5). A holder must have heard of a void
+// call: an earlier call's tokens may have been credited under the earlier record.
 func (b *Bucket) knows(rec *record, r *lease.Request) bool {
 	return r.Epoch == b.epoch && r.Counter >= rec.since &&
 		r.Remaining+r.Returned <= rec.held && b.fits(b.ring.ledger()+r.Remaining-rec.held)
@@ -240,8 +233,7 @@ func (b *Bucket) settle(clock int64) {
 	at := b.now
 	now := at + max(0, clock-b.clock)
 	// Holdings that ran out may have been spent up to their end, so refill first up to that end with the
-	// ledger that still holds them. With the smaller ledger, time during which the ledger was full would be
-	// credited.
+	// ledger that still holds them.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
 		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
@@ -302,8 +294,7 @@ func (b *Bucket) copied() *Bucket {
 
 // Draws: docs/protocol.md section 4.1.
 
-// drawAtRest serves the draw r in full if the bucket is at rest and has the tokens. It takes tokens from the
-// levels and keeps no record of the holder: tokens that are admitted at once never enter the ledger.
+// drawAtRest serves the draw r in full, without a record, if the bucket is at rest and has the tokens.
 // Otherwise it changes nothing, and r is an ordinary call.
 func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	if b.switched != SwitchNone || !b.atRest() || len(r.Late) > 0 ||

@@ -71,8 +71,7 @@ func (b *Bucket) fill() {
 }
 
 // recover compares the state that the caller last heard with the stored or just created one. An earlier
-// bucket is lost if it had not expired when this one was created. An expired bucket is no loss: all its
-// levels were full and its leases had ended.
+// bucket is lost if it had not expired when this one was created.
 func (b *Bucket) recover(r *lease.Request, created bool) {
 	until := b.created + b.lasting(r, b.now-b.created)
 	lost := r.HeardAt+exact.Micros(r.HeardExpiry) > b.created
@@ -94,9 +93,8 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 	}
 }
 
-// possible reports whether r can have heard the epoch and the counter that it claims. An epoch is the
-// server's time at its beginning, and no server executes more than one call of a bucket per microsecond.
-// Without this check one buggy caller could raise both beyond what the others can ever reach.
+// possible reports whether r can have heard the epoch and counter that it claims (6.4). Otherwise one buggy
+// caller could raise both beyond the reach of the others.
 func (b *Bucket) possible(r *lease.Request) bool {
 	return r.Epoch <= b.clock+exact.Micros(claimSlack) &&
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
@@ -113,9 +111,8 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose applies the T of one call's configuration; newer reports that its version is higher. was is the
-// time of the last call. T grows by at most an eighth of the time that passes, so a process that has heard a
-// LeaseMax can bound the leases granted since.
+// propose applies the T of one call's configuration (6.7); newer reports that its version is higher. was is
+// the time of the last call.
 func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -148,9 +145,8 @@ func (b *Bucket) lasting(r *lease.Request, ago int64) int64 {
 	return min(heard+(max(0, age-ago)+ttlGrowth-1)/ttlGrowth, max(heard, exact.Micros(ttlLiveMax)))
 }
 
-// Configure executes an operation other than a lease call when the server's clock says clock. OpSet,
-// OpReplace and OpClear use c. An operation that changes nothing, or fails with an error that wraps
-// ErrInvalidConfig, leaves no trace.
+// Configure executes an operation other than a lease call when the server's clock says clock. One that
+// changes nothing, or fails with an error that wraps ErrInvalidConfig, leaves no trace.
 func (b *Bucket) Configure(clock int64, op lease.Op, c lease.Config) (st lease.State, err error) {
 	saved := b.copied()
 	b.settle(clock)
@@ -226,10 +222,8 @@ func (b *Bucket) adopt(c lease.Config, was int64) {
 	b.propose(exact.Micros(c.TTL), was, newer)
 }
 
-// reshape changes the limits to those of c, whose version is newer or equal. Levels are already settled at
-// the old rate and never rise. Only a newer version gives a new limit its burst: limits of equal versions may
-// alternate as often as their processes call. A switch keeps the limits beneath it. The first limits of a
-// bucket that began with a switch start full, as nothing was ever counted.
+// reshape changes the limits to those of c, whose version is newer or equal (6.10 to 6.12). Limits of equal
+// versions may alternate as often as their processes call, so they hand out nothing.
 func (b *Bucket) reshape(c lease.Config, newer bool) {
 	b.remember()
 	was, rate := *b, b.fastest()
@@ -255,10 +249,8 @@ func (b *Bucket) reshape(c lease.Config, newer bool) {
 	}
 }
 
-// inherit returns, for each limit of b, the limit of old whose state it continues; nil for none. An unchanged
-// limit continues itself, in any position. Of the others, a token bucket continues one of equal Per, else any
-// that is left; a window continues one of its kind, length and offset, in order. By position alone, a limit
-// inserted in front would give each other limit its neighbour's level.
+// inherit returns, for each limit of b, the limit of old whose state it continues (6.10); nil for none. By
+// position alone, a limit inserted in front would give each other limit its neighbour's level.
 func inherit(old, b *Bucket) []tally {
 	from := make([]tally, len(b.limits))
 	if old.bare() {

@@ -67,10 +67,8 @@ func (b *Bucket) Dump() BucketDump {
 	return d
 }
 
-// AtRest returns d for a store that keeps only the state that a bucket at rest needs (docs/protocol.md
-// section 3.9): the other fields follow from the configuration, the running time, the epoch, the counters,
-// SetAt, and the levels. A store may leave the other fields out where AtRest changes none of them.
-// Config must be valid.
+// AtRest returns d with all numbers derived that a bucket at rest need not store (docs/protocol.md section
+// 3.9). Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	d.Clock, d.Created, d.Frozen, d.Keep = d.Now, d.Epoch, 0, 0
 	d.StoodAt, d.Proposed, d.ProposedAt = d.Now, exact.Micros(d.Config.TTL), d.Now
@@ -96,9 +94,8 @@ func (d *BucketDump) bucket() Bucket {
 	return b
 }
 
-// At returns d, and the result of Inspect, when the server's clock says clock and no call has come since. It
-// keeps only records whose lease has not ended, at their present place. It serves readers of a bucket that is
-// stored elsewhere. Config must be valid, and the numbers must be those of a bucket.
+// At returns d, with the records whose lease has not ended, and the result of Inspect, when the server's
+// clock says clock. Config must be valid, and the numbers must be those of a bucket.
 func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 	b := d.bucket()
 	b.ring = ring{width: d.Width, base: d.Now / d.Width, movedAt: d.MovedAt, held: d.Held, weight: d.Weight}

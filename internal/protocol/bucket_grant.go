@@ -24,9 +24,8 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 	}
 }
 
-// draw is the arithmetic of step 7: it computes the grant and subtracts it from every level. others is the
-// tokens of the other holders; alone reports that no other holder was active within T. A holder without a
-// live record gets the share of a Target, so that it need not wait.
+// draw is step 7: it computes the grant and subtracts it from every level. others is the tokens of the other
+// holders; alone reports that no other holder was active within T.
 func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
 	if !live {
 		rec.debit = debit{}

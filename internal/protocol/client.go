@@ -74,9 +74,8 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.KnowLimits(s.config.Limits)
 }
 
-// Propose changes this process's proposed configuration. Before the first reply it is in force at once. Later
-// it is in force when the bucket says so: under an equal version, 2 T after the last call of any process that
-// proposes the present one. p must be valid.
+// Propose changes this process's proposed configuration, which must be valid. Before the first reply it is in
+// force at once, later when the bucket says so (6.9).
 func (c *Client) Propose(now clock.Instant, p *lease.Config) {
 	if equal(p, c.settings.own) && p.TTL == c.settings.own.TTL {
 		return
@@ -97,9 +96,8 @@ func (c *Client) Insist(now clock.Instant) {
 	c.settings.conflictsFrom = min(c.settings.conflictsFrom, now)
 }
 
-// BeginReset makes a call give everything back before the bucket is reset or its limits are set. Until
-// EndReset no call asks for more, and no waiting request is turned away. The returning call has this seq or a
-// later one; a seq of 0 means that nothing is held and no call is needed.
+// BeginReset makes a call, of this seq or a later one, give everything back before the bucket is changed
+// (9.13), until EndReset. A seq of 0 means that nothing is held and no call is needed.
 func (c *Client) BeginReset(seq int64) {
 	if c.resets++; c.resets == 1 {
 		c.returnFrom = 0
@@ -113,9 +111,8 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.Holder.ended >= seq }
 
-// BucketChanged records that limits were set or the bucket was reset, so that the last reply is outdated. It
-// ends the delay after a shortfall and makes a call due. The holding was leased before the change and is
-// burnt. limits are those in force now.
+// BucketChanged records that the bucket was reset or its limits set to these, so that the last reply is
+// outdated. The holding is burnt, and a call is due.
 func (c *Client) BucketChanged(limits []lease.Limit) {
 	c.Holder.burn()
 	c.Denials.end()

@@ -258,9 +258,8 @@ func (c *Client) Accept(now clock.Instant, g *lease.Grant) (got Accepted, ok boo
 	return got, true
 }
 
-// Fail records that the call under way brought no grant. The call stays open, so that a retry can carry the
-// same seq and a late reply can still be accepted. Policy.Fallback decides the waiting requests. A client
-// that is leaving is closed: its holding expires at the bucket.
+// Fail records that the call under way brought no grant. It stays open for a retry or a late reply.
+// Policy.Fallback decides the waiting requests. A client that is leaving is closed.
 func (c *Client) Fail(now clock.Instant, err error) {
 	c.Holder.calling = false
 	c.Holder.ended = max(c.Holder.ended, c.Holder.open.Seq)

@@ -165,9 +165,8 @@ func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
 	return c.Holder.heard.Outlook(now, missing, c.Holder.Pool.Held(), false).RetryAfter
 }
 
-// earliest returns a time before which a request in line cannot have its tokens, even if other processes gave
-// back all that they held at the last reply. ahead is the tokens that the request and those before it lack.
-// It returns 0 if no such time is known, or if the last reply is older than a T: the next reply will tell.
+// earliest returns a time before which a request in line cannot have its tokens (9.8). ahead is the tokens
+// that it and those before it lack. It returns 0 if no such time is known.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	if !c.bounded(now) {
 		return 0
@@ -365,9 +364,8 @@ func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d pool.Draw) bool 
 	return true
 }
 
-// Charge makes the bucket take n tokens beyond the grants, now or when it has them, for requests that used
-// more than they were admitted for. Policy.MaxOvershoot bounds n. It returns the number charged. A Client
-// that is closed before the next call is answered forgets the charge.
+// Charge makes the bucket take n tokens beyond the grants, for requests that used more than they were
+// admitted for. It returns the number charged, which Policy.MaxOvershoot bounds.
 func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	burst := int64(exact.MaxUnits)
 	for _, l := range c.settings.limitsNow() {

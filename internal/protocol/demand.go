@@ -7,9 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// demand estimates attempts per second, denied ones included. It is the larger of two exponentially
-// weighted means: the fast one (half-life Target/2) follows a rise at once, and the slow one
-// (4*Target) keeps a pause between two bursts from looking like the end.
+// demand estimates attempts per second (8.1). The fast mean (half-life Target/2) follows a rise at once, and
+// the slow one (4*Target) keeps a pause between two bursts from looking like the end.
 type demand struct {
 	fast, slow float64 // attempts per second
 	seen       int64   // attempts counted so far

@@ -114,10 +114,8 @@ func (d *denials) end() {
 	d.shut(0)
 }
 
-// delayFor returns the end of the delay after a shortfall for n tokens. It is sooner if n is smaller than the
-// request that fell short: the bucket had n left, or will have it by refill if no other process draws from
-// it. It is at least half a Target after the call, unless others draw from the bucket and a lease would hold
-// at most one token.
+// delayFor returns the end of the delay after a shortfall for n tokens (8.11). It is sooner if n is smaller
+// than the request that fell short and the bucket had n left, or will have it by refill.
 func (d *denials) delayFor(n int64) clock.Instant {
 	missing := n - d.holder.Pool.Held()
 	if d.until == 0 || d.heard.shortOf == 0 || missing >= d.heard.shortOf {

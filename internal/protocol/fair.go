@@ -108,9 +108,8 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 // scarcity returns 0 while the caller may have the whole rate, and nearly 1 if many share it.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
-// allow returns the most that may be granted (7.5). Any holder may draw the level above the set point: half
-// of it if many share, all of it if each gets what it asks for. If the budget of calls wants long leases,
-// that level is divided; otherwise luck would decide which holders get long leases.
+// allow returns the most that may be granted (7.5). If the budget of calls wants long leases, the level above
+// the set point is divided; otherwise luck would decide which holders get long leases.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return exact.MaxUnits
@@ -125,9 +124,8 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	return int64(max(0, min(most, exact.MaxUnits)))
 }
 
-// grantIdle grants a call the least tokens that it needs, which the bucket has but its allowance does not
-// cover, once such calls have been refused for two Targets (7.10). Until then it records the first refusal
-// and grants 0.
+// grantIdle grants a call the least tokens that it needs once such calls have been refused for their
+// allowance alone for two Targets (7.10). Until then it records the first refusal and grants 0.
 func (f *fair) grantIdle(v fairView, least int64) int64 {
 	switch {
 	case f.idleSince == 0:

@@ -19,8 +19,7 @@ type fallback struct {
 }
 
 // take decides without the store on a request for n tokens that accepts least, and returns the tokens
-// admitted. Policy.Fallback decides while degraded, Policy.ColdStart before the first reply, and a switch
-// in force always. The next call that succeeds reports admitted tokens as debt, except those of Unlimited.
+// admitted. Except under Unlimited, the next call that succeeds reports them as debt.
 func (f *fallback) take(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case f.admitsNone():
@@ -151,9 +150,8 @@ func (f *fallback) seedWindow(s *seeded, k int, l lease.Limit) {
 
 func (f *fallback) most() int64 { return f.part().most() }
 
-// forgive drops the debt that the local share has refilled, because the bucket has refilled it too. It does
-// so only while the share has most of its burst. A used-up share belongs to a process that wants more than
-// its part, and its excess debt offsets the unreported debt of others.
+// forgive drops the debt that the local share has refilled (8.14), because the bucket has refilled it too. A
+// used-up share offsets the unreported debt of others.
 func (f *fallback) forgive(now clock.Instant) {
 	policy := f.policy
 	cold := !f.heard.replied && policy.ColdStart == lease.ColdStartAllow // no share has the tokens that it admitted

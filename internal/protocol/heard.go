@@ -47,8 +47,7 @@ func (h *Heard) Replied() bool { return h.replied }
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
 
 // counts reports whether the reply to open, first sent at sent, names all processes that call as often as
-// this one. A bucket names a holder for a T after its call, and names no other holder in the reply to a draw
-// at rest.
+// this one (8.14).
 func (h *Heard) counts(sent clock.Instant, open *lease.Request) bool {
 	return !open.Draw && h.at > 0 && sent.Sub(h.executed) <= h.ttl
 }
@@ -128,9 +127,8 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	return o
 }
 
-// until returns how long after the reply level k has n tokens, without further draws. A calendar gets all its
-// tokens at its boundary. A sliding window gets one token more when its oldest cell is dropped, and perhaps
-// all of them.
+// until returns how long after the reply level k has n tokens, without further draws. A sliding window gets
+// one token more when its oldest cell is dropped, and perhaps all of them.
 func (h *Heard) until(k int, n int64) time.Duration {
 	l, missing := h.limits[k], n-h.levels[k]
 	if missing > 0 && h.next[k] > 0 {

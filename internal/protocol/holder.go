@@ -123,10 +123,9 @@ func (h *holder) giveUp() {
 	}
 }
 
-// accept processes the reply to the open call. ok is false, and nothing changes, for any other reply, a
-// second one, or one that no bucket would give. It accepts no more tokens than were asked for, whatever the
-// Store says. It withholds up to reserve tokens from the pool for requests in line, because a take could
-// overtake them. With burns it holds nothing afterwards, and no goroutine can take tokens meanwhile.
+// accept processes the reply to the open call (5.3). ok is false, and nothing changes, for any other. It
+// withholds up to reserve tokens from the pool for requests in line, because a take could overtake them. With
+// burns it holds nothing afterwards.
 func (h *holder) accept(now clock.Instant, g *lease.Grant, reserve int64, burns bool) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -224,9 +223,8 @@ func (h *holder) notAdmitted(n int64) {
 	h.account.Admitted -= n
 }
 
-// putBack returns n unused tokens of draw d that came from the pool. They go to the pool if no report has
-// been built since and their lease has not ended, otherwise back with the next call. The running time of d
-// settles the case of an older interval with the same number.
+// putBack returns n unused tokens of draw d that came from the pool: to the pool, or else with the next call
+// (5.7). The running time of d settles the case of an older interval with the same number.
 func (h *holder) putBack(now clock.Instant, n int64, d pool.Draw) {
 	if n > 0 && now < h.Deadline() && d.Running >= h.reported && h.Pool.Put(n, d.Interval) {
 		h.base += n
@@ -267,9 +265,8 @@ func (h *holder) burnUnused() {
 	h.unused, h.refund = nil, nil
 }
 
-// Refund reports with the next call that n admitted tokens of draw d were not used. Tokens of an unknown
-// draw, nil, count as drawn at the last reply, or at the next if there was none. Under Unlimited they never
-// left the limits beneath.
+// Refund reports with the next call that n admitted tokens of draw d, nil if unknown, were not used (5.8).
+// Under Unlimited they never left the limits beneath.
 func (h *holder) Refund(n int64, d *pool.Draw) {
 	switch {
 	case d != nil && h.owns(*d):

@@ -101,9 +101,8 @@ func (k *Key) Draw(now clock.Instant, seq int64, t *Terms, d *Draw) {
 	k.state, k.draw, k.own, k.unheard = keyDrawing, d, t.Proposed, nil
 }
 
-// Drew processes the reply g to d, which came at now from the node of b. ok reports that g admits the request
-// and that no Client needs the rest of the reply; from then says how the tokens left the bucket. Otherwise k
-// is unchanged and a Client must take the draw over, unless one has.
+// Drew processes the reply g to d, which came at now from the node of b. ok reports that g admits the
+// request, by tokens of from. Otherwise a Client must take the draw over, unless one has.
 func (k *Key) Drew(now clock.Instant, d *Draw, b *Breaker, g *lease.Grant) (from pool.Draw, ok bool) {
 	if k.draw != d {
 		return from, false

@@ -82,9 +82,8 @@ func (w *window) useUp(m *moment) {
 	w.charge(m.now, total)
 }
 
-// pass drops each cell that is older than the window, or starts a calendar's next period at the boundary.
-// After the clock has stepped back, the period that has begun goes on, or counts as the next one: a clock that
-// was a year ahead must not leave one N for a year.
+// pass drops each cell that is older than the window, or starts a calendar's next period at the boundary. A
+// clock that was a year ahead must not leave one N for a year.
 func (w *window) pass(m *moment, _ int64) {
 	if w.cells == nil {
 		since := m.clock - w.Offset

@@ -120,9 +120,8 @@ func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	return to
 }
 
-// taken appends the tokens to the entries that a call takes. Each entry counts as used with its latest token.
-// Its age is shortened because the process's clock may be fast: by a 1/16 for a charge, which counts in (1),
-// just as a lease ends a 1/16 early.
+// taken appends the tokens to the entries that a call takes, as used with the latest of them (5.8). The age
+// is shortened because the process's clock may be fast.
 func (l lates) taken(now clock.Instant, kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		age := max(0, now.Sub(clock.Instant(e.last)))

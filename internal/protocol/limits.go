@@ -147,9 +147,8 @@ func targetOf(c *lease.Config, n, fills float64) float64 {
 	return max(float64(exact.Micros(c.Target)), math.Floor(longer))
 }
 
-// pauseOf returns how long each of n holders should wait after a short grant, in microseconds. The budget
-// sets the pause. It ends while the bucket still remembers the holder, and the bucket must hold the grants of
-// all n within that time.
+// pauseOf returns how long each of n holders should wait after a short grant, in microseconds (7.8). It ends
+// while the bucket still remembers the holder.
 func pauseOf(c *lease.Config, n, fills, ttl float64) float64 {
 	pause := min(spacing(c, n), float64(pausePart*fills))
 	pause = max(pause, min(easy(c, n, easyPause), float64(easyPausePart*fills)))

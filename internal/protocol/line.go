@@ -91,9 +91,8 @@ func (l *line) Waiters(f func(*Waiter)) {
 	}
 }
 
-// distribute hands out the tokens of a reply, first in, first out. Tokens drawn for waiting requests go only
-// to requests that the call counted, reserved tokens to requests in line, and tokens of the pool to any. A
-// token whose request has gone travels back.
+// distribute hands out the tokens of a reply, first in, first out (9.6). A token whose request has gone
+// travels back.
 func (l *line) distribute(now clock.Instant, got Accepted) {
 	seq := l.holder.open.Seq // the answered call
 	for w := l.head; w != nil; {
@@ -152,9 +151,8 @@ func (l *line) serveFromPool() {
 	}
 }
 
-// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. A request that waits
-// for one call gets all that it lacks, or nothing. A request in line takes the tokens available; while it
-// still lacks some, goOn is false and no later request may be served.
+// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. While a request in
+// line still lacks some, goOn is false and no later request may be served.
 func (l *line) serve(w *Waiter, own int64, got *Accepted, source lease.Source) (goOn bool) {
 	d, n := got.draw, w.lacks()-own
 	switch {

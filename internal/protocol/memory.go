@@ -72,8 +72,7 @@ func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.G
 }
 
 // count updates calls by the reply g to a holder of this weight (docs/protocol.md section 8.14). The first
-// reply of a bucket gives a guess: the number of processes that it names or, if it names no other, the mean
-// number of calls in activeFor TTLs.
+// reply of a bucket gives a guess.
 func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 	if !counted && g.Epoch != m.epoch {
 		calls, span := g.ActiveWeight/weight, max(1, exact.Micros(activeFor*g.Config.TTL))
@@ -153,9 +152,8 @@ func (m *Memory) draw(now clock.Instant, seq, n int64, t *Terms, r *lease.Reques
 	}
 }
 
-// drew processes the reply g to the draw r, which was sent at sent to the node of b and answered at now. It
-// reports whether g admits the request and no Client needs the rest of the reply; the Draw then says how the
-// tokens left the bucket. Otherwise m is unchanged and a Client must take the draw over.
+// drew processes the reply g to the draw r, sent at sent to the node of b. It reports whether g admits the
+// request and no Client needs the rest of the reply; otherwise m is unchanged.
 func (m *Memory) drew(
 	now, sent clock.Instant, b *Breaker, proposed *lease.Config, r *lease.Request, g *lease.Grant,
 ) (pool.Draw, bool) {

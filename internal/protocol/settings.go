@@ -69,10 +69,8 @@ func (s *settings) follow(g *lease.Grant, sent clock.Instant) {
 // large reports whether the Target in force is longer than the configured one, to save calls.
 func (s *settings) large() bool { return s.target > s.config.Target }
 
-// proposal returns the configuration that a call proposes: this process's own, unless a newer one is in
-// force. Proposing the newer one lets it survive the loss of the bucket. A differing one of an equal version
-// is not proposed, because it would then stay in force for ever (6.9). T is long enough for the present
-// network (8.4): a client whose leases spend more than a quarter of their time in transit starves.
+// proposal returns the configuration that a call proposes (5.13), with a T that is long enough for the
+// present network (8.4): a client whose leases spend more than a quarter of their time in transit starves.
 func (s *settings) proposal() lease.Config {
 	p := propose(s.own, &s.config, s.rtt)
 	if s.large() && s.policy.TTL == 0 {

@@ -11,15 +11,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// share is a process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. It is a part, by
-// weight, of the bucket in the last reply, or of a full one. Clients have a share, and so do keys without any
-// reply.
-//
-// For a token bucket it stores one instant: when the bucket would have been empty if it had filled at its
-// rate ever since. That instant is the same for the bucket and for every part of it, so neither a seed nor a
-// change of weights needs a conversion. Rounding lowers the share.
-//
-// A share is small, because every request of a flood may come with another key. The zero value is full.
+// share is a process's part of a bucket that it cannot reach: docs/protocol.md section 8.14. For a token
+// bucket it stores when the bucket would have been empty if it had filled at its rate ever since: that
+// instant is the same for every part of it, so neither a seed nor a change of weights needs a conversion.
+// Rounding lowers the share. A share is small, because every request of a flood may come with another key.
+// The zero value is full.
 type share struct {
 	emptyAt [lease.LimitsMax]clock.Instant // one per token bucket; 0 for a full one
 	windows *[lease.LimitsMax]*window      // charges of this part; nil for none

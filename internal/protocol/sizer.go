@@ -55,11 +55,10 @@ func (s *sizer) size(held int64, n needs, need int64) (want, least, waiting int6
 	return want, least, min(n.waiting, want)
 }
 
-// ahead returns the need of the next Target. If no request waits, the larger estimate of the demand counts.
-// If one waits, demand has just begun or grown: the fast estimate is a guess from a few milliseconds, and
-// asking for that much would take tokens from processes that ask at the same moment. Then the slow estimate
-// counts, or the tokens missed since the last call. If the level will not last either, nothing is asked for
-// ahead: the last tokens of a burst would lie in leases of processes that have been served.
+// ahead returns the need of the next Target (8.7). If a request waits, the fast estimate of demand is a guess
+// from a few milliseconds, and asking for that much would take tokens from processes that ask at the same
+// moment. If the level will not last either, the last tokens of a burst would lie in leases of processes that
+// have been served.
 func (s *sizer) ahead(held, waiting int64) int64 {
 	most := s.ceiling()
 	n := float64(most)
@@ -86,10 +85,8 @@ func (s *sizer) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// fleetPart limits the n tokens of a lease to this holder's part of what a large fleet may hold. The floor is
-// the slow mean of its demand, because the fast mean mostly shows a load that has just gone. n has room for
-// three standard deviations and the floor for half of one; without room some leases would end before their
-// Target.
+// fleetPart limits the n tokens of a lease to this holder's part of what a large fleet may hold, but at least
+// the slow mean of its demand: the fast mean mostly shows a load that has just gone.
 func (s *sizer) fleetPart(n float64, span time.Duration) float64 {
 	if !s.large() {
 		return n
@@ -152,9 +149,7 @@ func (s *sizer) arm() {
 }
 
 // gauge sets how long the level lasts if the tokens in the bucket and leased keep falling as they have since
-// the reply before, which had the running time before. It does not apply after a shortfall, as the next call
-// comes too late for it; for a holder that is alone, as no other wants its tokens; or in a fleet at its
-// budget of calls, which shorter leases would exceed.
+// the reply before, at the running time before (8.7).
 func (s *sizer) gauge(g *lease.Grant, before int64) {
 	level := max(0, s.heard.level())
 	stock := level + g.Ledger
@@ -235,8 +230,7 @@ func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool
 func (s *sizer) all() int64 { return s.holder.Pool.Capacity() + s.config.Overcommit }
 
 // isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them as held
-// may not refill: a sixteenth of the burst, or the refill of a Target. A window counts each token from its
-// report on.
+// may not refill. A window counts each token from its report on.
 func (s *sizer) isLarge(n int64) bool {
 	if slides(s.config.Limits) {
 		return n > 0
