@@ -56,8 +56,7 @@ const (
 // probeTTLs is how long a probe may be under way, in TTLs: longer than any call (8.15).
 const probeTTLs = 5
 
-// NewBreaker returns the Breaker of a node that is well. The pauses between probes grow from target to ttl, a
-// Config.TTL; seed seeds their jitter.
+// NewBreaker returns the Breaker of a node that is well. Pauses between probes grow from target to ttl.
 func NewBreaker(target, ttl time.Duration, seed uint64) *Breaker {
 	return &Breaker{target: max(target, 1), ttl: max(ttl, 1), random: seed}
 }
@@ -90,8 +89,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 	return true
 }
 
-// Admit reports whether a call may go out now, and counts it. The caller reports its end by Answered or
-// Failed. A refused caller may ask again at Turn.
+// Admit reports whether a call may go out now, and counts it. A refused caller may ask again at Turn.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b.well() {
 		return true
@@ -110,8 +108,7 @@ func (b *Breaker) Admit(now clock.Instant) bool {
 	return true
 }
 
-// Turn returns when a key that Admit has just refused may ask again. One key is sent to the next probe; the
-// others are spread over the time after it.
+// Turn returns when a key that Admit has just refused may ask again; one of them sends the next probe.
 func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,8 +158,7 @@ func (b *Breaker) Failed(now, sent clock.Instant) (opened bool) {
 	return !away
 }
 
-// NodeFailed reports whether err may be the node's fault. Errors about the key or the call are answers of the
-// node.
+// NodeFailed reports whether err may be the node's fault. Errors about one key or call are answers.
 func NodeFailed(err error) bool {
 	for _, own := range [...]error{
 		lease.ErrKey, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig,
@@ -206,8 +202,7 @@ func (b *Breaker) heardLocked(now clock.Instant, active int64) {
 	}
 }
 
-// Active returns the largest sum that Heard was given in the last ten TTLs, else the last sum; 0 before the
-// first.
+// Active returns the largest sum that Heard was given in the last ten TTLs, else the last; 0 for none.
 func (b *Breaker) Active() int64 {
 	return b.active.Load()
 }

@@ -154,8 +154,7 @@ func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) 
 	b.denied = (b.denied + r.Denied) % countMax
 }
 
-// locate returns the present place of rec's entry; live reports that the entry is of this epoch and still in
-// the ring.
+// locate returns the present place of rec's entry; live reports that it counts (3.6).
 func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
 		return 0, false
@@ -184,8 +183,7 @@ func (b *Bucket) fits(ledger int64) bool {
 	return true
 }
 
-// newRecord adds a record for holder. Each restart of a process adds one, so newRecord sweeps out the dead
-// ones when they may have become half of all.
+// newRecord adds a record for holder. It sweeps out dead records when they may be half of all.
 func (b *Bucket) newRecord(holder string) *record {
 	if len(b.records) > b.sweepAt {
 		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
@@ -250,8 +248,7 @@ func (b *Bucket) settle(clock int64) {
 	}
 }
 
-// pass is step 2 for the interval (from, to], during which the ledger does not change. clock is the server's
-// clock at to.
+// pass is step 2 for (from, to], during which the ledger stays. clock is the server's clock at to.
 func (b *Bucket) pass(from, to, clock int64) {
 	b.now, b.clock = to, clock
 	m := b.at()
@@ -322,8 +319,7 @@ func (b *Bucket) atRest() bool {
 	return b.ring.ledger() == 0 && b.ring.weightSum() == 0 && b.now >= b.frozen && b.now >= b.fair.contendedUntil
 }
 
-// normalise sets all fields that a bucket at rest can derive from the rest of its state, so that a store can
-// leave them out.
+// normalise sets all that a bucket at rest can derive from the rest of its state (3.9).
 func (b *Bucket) normalise() {
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.movedAt = b.now

@@ -11,20 +11,17 @@ import (
 // Section 6 of docs/protocol.md: creation, lost state, T, and operations.
 
 const (
-	// claimSlack bounds how far the server's clock may have stepped back since a holder heard the epoch and
-	// counter that it claims.
+	// claimSlack bounds how far the server's clock may have stepped back since a holder heard (6.4).
 	claimSlack = 24 * time.Hour
 	// ttlLiveMax is the longest T to which a bucket in use grows. A new bucket may start with a longer one.
 	ttlLiveMax = 10 * time.Second
 	// ttlGrowth is the divisor of T's growth: T grows by at most an eighth of the time that passes.
 	ttlGrowth = 8
-	// ttlCalm is how long a T is kept after it was last proposed: well above the time between two calls of a
-	// busy process.
+	// ttlCalm is how long a T is kept: well above the time between two calls of a busy process.
 	ttlCalm = 3 * time.Second
 )
 
-// follow is the part of step 2 that deals with lost state and changed configuration. was is the time of the
-// last call.
+// follow does the changes of section 6 in step 2. was is the time of the last call.
 func (b *Bucket) follow(clock, was int64, r *lease.Request) {
 	created := !b.exists
 	if created {
@@ -82,8 +79,7 @@ func (b *Bucket) recover(r *lease.Request, created bool) {
 			b.freeze(until)
 		}
 	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
-		// A replica was promoted that lags. Requests of calls that it does not know may arrive once more, and
-		// a later epoch makes all records unknown.
+		// A replica that lags was promoted. A later epoch makes all records unknown.
 		b.freeze(b.now + b.lasting(r, 0))
 		b.epoch, b.counter = r.Epoch+1, r.Counter
 	case r.Epoch < b.epoch && lost && b.now < until:
@@ -100,8 +96,7 @@ func (b *Bucket) possible(r *lease.Request) bool {
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+exact.Micros(claimSlack))
 }
 
-// freeze empties every level and stops refill until the given time, when unknown holdings have run out. Debts
-// stay.
+// freeze empties every level and stops refill until unknown holdings have run out. Debts stay.
 func (b *Bucket) freeze(until int64) {
 	m := b.at()
 	for _, l := range b.limits {
@@ -111,8 +106,7 @@ func (b *Bucket) freeze(until int64) {
 	b.setAt = b.now
 }
 
-// propose applies the T of one call's configuration (6.7); newer reports that its version is higher. was is
-// the time of the last call.
+// propose applies the T of one call (6.7), whose version is newer or not. was is the time of the last call.
 func (b *Bucket) propose(ttl, was int64, newer bool) {
 	ttl = min(ttl, max(b.ttl, exact.Micros(ttlLiveMax)))
 	switch {
@@ -131,8 +125,7 @@ func (b *Bucket) propose(ttl, was int64, newer bool) {
 	b.ring.fit(b.now, b.ttl)
 }
 
-// leaseMax returns how long the longest existing lease of this bucket may still last, including this call's.
-// Leases of a lost bucket end with the freeze.
+// leaseMax returns how long the longest lease may still last, this call's included.
 func (b *Bucket) leaseMax() int64 {
 	return max(b.ttl, b.ring.lastEnds()-b.now)
 }
@@ -168,8 +161,7 @@ func (b *Bucket) state() lease.State {
 	return lease.State{Status: b.status(0), Exists: true, Spent: b.spent, Denied: b.denied}
 }
 
-// execute runs op on a settled bucket and reports whether it changed anything. was is the time at which the
-// bucket was settled before.
+// execute runs op on a bucket settled before at was, and reports whether it changed anything.
 func (b *Bucket) execute(clock, was int64, op lease.Op, c lease.Config) (changed bool, err error) {
 	switch op {
 	case lease.OpSet, lease.OpReplace, lease.OpClear:

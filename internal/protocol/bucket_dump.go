@@ -67,8 +67,7 @@ func (b *Bucket) Dump() BucketDump {
 	return d
 }
 
-// AtRest returns d with all numbers derived that a bucket at rest need not store (docs/protocol.md section
-// 3.9). Config must be valid.
+// AtRest returns d with all numbers derived that a bucket at rest need not store (3.9). Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	d.Clock, d.Created, d.Frozen, d.Keep = d.Now, d.Epoch, 0, 0
 	d.StoodAt, d.Proposed, d.ProposedAt = d.Now, exact.Micros(d.Config.TTL), d.Now

@@ -131,8 +131,7 @@ func (c *Client) Leave() {
 	c.settings.host.Wake(true)
 }
 
-// Close ends the client at once, and waiting requests with VerdictClosed. The holding is burnt here and expires
-// at the bucket.
+// Close ends the client and its waiting requests at once. The holding expires at the bucket.
 func (c *Client) Close() {
 	if c.stage == closed {
 		return
@@ -164,8 +163,7 @@ func (c *Client) KnowLimits(limits []lease.Limit) {
 	c.Holder.Pool.SetCapacity(mostOf(limits, c.settings.policy.Headroom))
 }
 
-// Conflict reports whether the configuration in force differs from this process's proposal of the same
-// version (5.13).
+// Conflict reports whether the configuration in force differs from a proposal of the same version (5.13).
 func (c *Client) Conflict() bool { return c.Holder.heard.conflict }
 
 // Outdated reports whether the bucket is known to have changed since the last reply.

@@ -71,8 +71,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether c may be forgotten: it holds nothing, owes nothing and has no waiting request.
-// At most a denial is lost, which the next request learns again.
+// Forgettable reports whether c may be forgotten: at most a denial is lost.
 func (c *Client) Forgettable() bool { return c.stage != closed && c.Line.head == nil && c.Idle() }
 
 // Idle reports whether no call is under way or open, and nothing is held or owed.

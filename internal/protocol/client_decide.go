@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Decide answers a request that the pool has refused, and counts it. After VerdictWait the caller calls
-// Enqueue.
+// Decide answers a request that the pool has refused. After VerdictWait the caller calls Enqueue.
 func (c *Client) Decide(now clock.Instant, a Ask) Decision {
 	d := c.decide(now, a)
 	a.N = a.Most(c.Capacity())
@@ -253,8 +252,7 @@ func (c *Client) turnAway(now clock.Instant) {
 	c.askAgain(now)
 }
 
-// askAgain ends the delay after a shortfall if the request that fell short has left and the bucket is known
-// to have enough for the next one.
+// askAgain ends the delay if the request that fell short has left and there is enough for the next one.
 func (c *Client) askAgain(now clock.Instant) {
 	if w := c.Line.head; w != nil && now < c.Denials.until && c.Denials.spares(w.least()) {
 		c.Denials.end()
@@ -333,8 +331,7 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	c.settings.host.Wake(false) // the request may have left tokens to give back
 }
 
-// Cancel ends the wait of a request whose caller has stopped waiting; a request that no longer waits is left
-// alone.
+// Cancel ends the wait of a request, if it still waits, whose caller has stopped waiting.
 func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return
@@ -379,6 +376,5 @@ func (c *Client) Charge(now clock.Instant, n int64) (charged int64) {
 	return n
 }
 
-// defaultOvershoot is Policy.MaxOvershoot's default: far above any estimate, and paid off in the refill time
-// of ten bursts.
+// defaultOvershoot is far above any estimate, and paid off in the refill time of ten bursts.
 const defaultOvershoot = 10

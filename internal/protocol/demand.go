@@ -15,8 +15,7 @@ type demand struct {
 	at         clock.Instant
 }
 
-// observe adds the total number of attempts up to now. A sample without time since the last one is merged
-// into the next, as it has no rate.
+// observe adds the total number of attempts up to now. A sample without time is merged into the next.
 func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
 	dt := now.Sub(d.at).Seconds()
 	if dt <= 0 {
@@ -100,8 +99,7 @@ func (l *Latency) Quantile() time.Duration { return l.p99 }
 // saves calls. A process may have a million of them, so they are float32.
 type pace struct{ fast, slow float32 }
 
-// after returns p after a time without requests, in which 0 or 1 requests came. Unlike demand, it adds each
-// request by itself.
+// after returns p after a time without requests, in which 0 or 1 requests came.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {

@@ -8,8 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// denials counts denied tokens and records until when the bucket has too little: docs/protocol.md sections
-// 5.14 and 8.11.
+// denials counts denied tokens, and says until when the bucket has too little (5.14, 8.11).
 type denials struct {
 	*settings
 	sizer      *sizer
@@ -135,8 +134,7 @@ func (d *denials) delayFor(n int64) clock.Instant {
 	return min(d.until, at)
 }
 
-// spares reports whether this process and the bucket, from which no other process draws, are known to have n
-// tokens together. Then a larger request caused the shortfall.
+// spares reports whether this process and a bucket that no other draws from have n tokens together.
 func (d *denials) spares(n int64) bool {
 	return d.alone() && n <= d.heard.level()+d.holder.Pool.Held()
 }

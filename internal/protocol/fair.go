@@ -25,8 +25,7 @@ type debit struct {
 	last      int64   // when it last drew
 }
 
-// fairView has the inputs of the sharing as doubles: the tightest limit, as the caller's headroom lets it see
-// that, and the request.
+// fairView has the inputs of the sharing as doubles: the tightest limit for this caller, and the request.
 type fairView struct {
 	now    int64
 	level  float64 // tokens, with their fraction

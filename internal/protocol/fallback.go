@@ -54,8 +54,7 @@ func (f *fallback) coldDecides() bool {
 	return !f.heard.replied && !(f.failures.Degraded() && f.host.Breaker().Active() > 0)
 }
 
-// at returns when the local share can serve n tokens, for a request that take refused at now. ok is false if
-// waiting does not help.
+// at returns when the local share can serve n tokens; ok is false if waiting does not help.
 func (f *fallback) at(now clock.Instant, n int64) (at clock.Instant, ok bool) {
 	if f.seeded == nil || !f.failures.Degraded() || n > f.most() || f.admitsNone() {
 		return Never, false
@@ -74,8 +73,7 @@ func (f *fallback) hear(now clock.Instant, g *lease.Grant) {
 	}
 }
 
-// active returns the last known sum of weights of all processes that share the key, or else of those on its
-// node.
+// active returns the sum of weights of all processes of the key, or else of those on its node (8.14).
 func (f *fallback) active() int64 {
 	byCalls := f.heard.byCalls(f.weight)
 	active := max(f.heard.active, f.mostActive, f.weight, byCalls)
@@ -89,8 +87,7 @@ func (f *fallback) part() part {
 	return part{f.limitsNow(), f.weight, f.active(), f.policy.Headroom}
 }
 
-// seed brings the local share up to date with the limits in force and the last reply. A reply only lowers the
-// share: tokens spent in an earlier outage stay spent.
+// seed brings the local share up to date. A reply only lowers it: spent tokens stay spent.
 func (f *fallback) seed(now clock.Instant) *seeded {
 	s, h, limits := f.seeded, f.heard, f.limitsNow()
 	if s == nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Heard is the last reply about the bucket. It is a value: any goroutine may read a copy while the Client
-// goes on. The zero value means no reply.
+// Heard is the last reply about the bucket, a value: any goroutine may read a copy. Zero means no reply.
 type Heard struct {
 	Memory
 	headroom  float64 // Policy.Headroom; levels are lower than the bucket's by it
@@ -46,8 +45,7 @@ func (h *Heard) Replied() bool { return h.replied }
 // Frozen reports whether the bucket was frozen after a loss at the reply.
 func (h *Heard) Frozen() bool { return h.frozen > 0 }
 
-// counts reports whether the reply to open, first sent at sent, names all processes that call as often as
-// this one (8.14).
+// counts reports whether the reply to open names all processes that call as often as this one (8.14).
 func (h *Heard) counts(sent clock.Instant, open *lease.Request) bool {
 	return !open.Draw && h.at > 0 && sent.Sub(h.executed) <= h.ttl
 }
@@ -63,8 +61,7 @@ func (h *Heard) level() int64 {
 // Limits returns the bucket's limits by the last reply. The caller must not change them.
 func (h *Heard) Limits() []lease.Limit { return h.limits }
 
-// binding returns the first of the limits with the longest wait for one token, or for the tokens that the
-// last call needed.
+// binding returns the first of the limits with the longest wait for the tokens that the last call needed.
 func (h *Heard) binding() (k int) {
 	n := max(1, h.shortOf)
 	for i := range h.limits {

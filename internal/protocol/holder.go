@@ -99,8 +99,7 @@ func (h *holder) openCall(now clock.Instant, seq int64, a ask) *lease.Request {
 	return &h.open
 }
 
-// resend returns the open call for another sending. It returns nil if there is none, if it is a draw, or if a
-// grant would arrive with less than half of its time left.
+// resend returns the open call for another sending; nil if none is worth it (5.2).
 func (h *holder) resend(now clock.Instant) *lease.Request {
 	if h.open.Draw || !h.isYoung(now) {
 		return nil
@@ -195,8 +194,7 @@ func (h *holder) publish() {
 
 // Expire burns a holding whose deadline has passed.
 func (h *holder) Expire(now clock.Instant) {
-	// Skip an empty holding: during an outage every request may come here, and each burn would begin a report
-	// interval, whose numbers would wrap (5.7).
+	// In an outage every request may come here: burns of nothing would make the intervals wrap (5.7).
 	if now >= h.Deadline() && h.Pool.Held() > 0 {
 		h.burn()
 	}
@@ -210,8 +208,7 @@ func (h *holder) endsAt() clock.Instant {
 	return h.Deadline()
 }
 
-// Deadline returns when the whole holding expires: from then on none of it is spent or returned. It means
-// nothing while the pool is empty.
+// Deadline returns when the whole holding expires. It means nothing while the pool is empty.
 func (h *holder) Deadline() clock.Instant { return h.Pool.Deadline() }
 
 // IsOpen reports whether a call is under way or waits for its retry.
@@ -258,8 +255,7 @@ func (h *holder) burnTaken(n int64) {
 	h.account.Burnt += n
 }
 
-// burnUnused burns the tokens that wait to be given back: the bucket was reset or is another one, or will not
-// hear of them any more.
+// burnUnused burns the tokens that wait to be given back to a bucket that will not hear of them.
 func (h *holder) burnUnused() {
 	h.account.Burnt += h.unused.sum()
 	h.unused, h.refund = nil, nil

@@ -53,8 +53,7 @@ func counts(l lease.Limit, now, age int64, isServer bool) int64 {
 	return max(0, windowSlots+1+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
 
-// slides reports whether one of limits is a sliding window. A lease then follows the mean demand, and
-// spending is reported soon.
+// slides reports whether one of limits is a sliding window: a lease then follows the mean demand.
 func slides(limits []lease.Limit) bool {
 	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 }
@@ -88,8 +87,7 @@ type tally interface {
 	// free returns the units that may be granted. It is negative if a charge is owed, or if more was used
 	// than a changed limit allows.
 	free(m *moment) int64
-	// draw takes n granted tokens. spend counts n spent tokens: reported, admitted at once, or leased until
-	// now.
+	// draw takes n granted tokens. spend counts n as spent: reported, admitted, or leased until now.
 	draw(n int64)
 	spend(m *moment, n int64)
 	// back credits n tokens that a known call returns, and late applies one late entry of its report (step
