@@ -266,7 +266,7 @@ func parseRecord(text string, d *protocol.BucketDump) (record protocol.RecordDum
 	record = protocol.RecordDump{
 		Seq: r.time(wholeMax), Ends: r.time(wholeMax), Held: r.number(7, 0, wholeMax), Weight: r.whole(4),
 		Waiting: r.number(7, 0, wholeMax), Granted: r.number(7, 0, wholeMax), Void: r.number(1, 0, 1) == 1,
-		Since: r.time(wholeMax), Last: r.time(wholeMax), Allowance: r.double(),
+		Since: r.time(wholeMax), Debit: protocol.Debit{Last: r.time(wholeMax), Allowance: r.double()},
 	}
 	return record, of, r.err
 }

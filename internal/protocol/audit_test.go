@@ -173,8 +173,8 @@ func sound(b *Bucket, live int64) error {
 	}
 	ledger := s.ring.ledger()
 	for id, r := range b.records {
-		_, in := s.ring.locate(r.place)
-		if r.held < 0 || r.granted < 0 || in && r.epoch == s.epoch && r.held > ledger {
+		_, in := s.ring.locate(r.Ends)
+		if r.Held < 0 || r.Granted < 0 || in && r.epoch == s.epoch && r.Held > ledger {
 			return fmt.Errorf("record %s is negative or beyond the ledger of %d: %+v", id, ledger, r)
 		}
 	}

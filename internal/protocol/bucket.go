@@ -44,16 +44,8 @@ type Bucket struct {
 
 // record holds the state of one holder. A record whose slice has left the ring counts as absent.
 type record struct {
-	seq     int64
-	epoch   int64
-	place   place
-	held    int64
-	weight  int64
-	waiting int64 // tokens that requests waited for after that call; informational
-	granted int64 // the stored grant, answered again to a retry
-	void    bool
-	since   int64 // counter of the last void call: a holder is known only if it has heard of that call
-	debit   debit
+	RecordDump
+	epoch int64
 }
 
 // Call executes one lease call when the server's clock says clock, and writes the answer to g. An error that
@@ -68,7 +60,7 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 		}
 	}
 	var saved *Bucket // restored if the call is stale
-	if rec := b.records[r.Holder]; rec != nil && r.Seq < rec.seq {
+	if rec := b.records[r.Holder]; rec != nil && r.Seq < rec.Seq {
 		saved = b.copied()
 	}
 	was := b.now
@@ -83,11 +75,11 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 
 	// Step 4.
 	if live {
-		if r.Seq < rec.seq {
+		if r.Seq < rec.Seq {
 			*b = *saved
 			return lease.ErrStale
 		}
-		if r.Seq == rec.seq {
+		if r.Seq == rec.Seq {
 			b.remember()
 			b.reply(r, rec, g)
 			return nil
@@ -99,14 +91,14 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	remaining := int64(0)
 	if known {
 		remaining = r.Remaining
-		b.ring.add(b.ring.slice(at), remaining-rec.held, 0)
-		b.spend(rec.held - remaining - r.Returned)
+		b.ring.add(b.ring.slice(at), remaining-rec.Held, 0)
+		b.spend(rec.Held - remaining - r.Returned)
 	}
 	if rec == nil {
 		rec = b.newRecord(r.Holder)
 	}
 	if live {
-		b.ring.add(b.ring.slice(at), 0, -rec.weight)
+		b.ring.add(b.ring.slice(at), 0, -rec.Weight)
 	} else {
 		at = 0
 	}
@@ -123,11 +115,11 @@ func (b *Bucket) Call(clock int64, r *lease.Request, g *lease.Grant) error {
 	if known {
 		b.ring.add(b.ring.slice(at), -remaining, 0)
 	} else {
-		rec.since = b.counter
+		rec.Since = b.counter
 	}
 	b.ring.add(b.ring.slice(to), remaining+kept, r.Weight)
-	rec.seq, rec.epoch, rec.place, rec.waiting = r.Seq, b.epoch, to, r.Waiting-waited
-	rec.held, rec.weight, rec.granted, rec.void = remaining+kept, r.Weight, granted, !known
+	rec.Seq, rec.epoch, rec.Ends, rec.Waiting = r.Seq, b.epoch, to, r.Waiting-waited
+	rec.Held, rec.Weight, rec.Granted, rec.Void = remaining+kept, r.Weight, granted, !known
 
 	b.executed++
 	b.remember()
@@ -143,7 +135,7 @@ const countMax = 1 << 48
 func (b *Bucket) count(r *lease.Request, rec *record, known bool, waited int64) {
 	used := waited
 	if known {
-		used += max(0, rec.held-r.Remaining-r.Returned-Reported(r.Late, lease.LateUnused))
+		used += max(0, rec.Held-r.Remaining-r.Returned-Reported(r.Late, lease.LateUnused))
 	}
 	for _, l := range r.Late {
 		if l.Kind == lease.LateDebt || l.Kind == lease.LateCharge {
@@ -159,14 +151,14 @@ func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
 		return 0, false
 	}
-	return b.ring.locate(rec.place)
+	return b.ring.locate(rec.Ends)
 }
 
 // knows reports whether a live record covers the report in r (step 5). A holder must have heard of a void
 // call: an earlier call's tokens may have been credited under the earlier record.
 func (b *Bucket) knows(rec *record, r *lease.Request) bool {
-	return r.Epoch == b.epoch && r.Counter >= rec.since &&
-		r.Remaining+r.Returned <= rec.held && b.fits(b.ring.ledger()+r.Remaining-rec.held)
+	return r.Epoch == b.epoch && r.Counter >= rec.Since &&
+		r.Remaining+r.Returned <= rec.Held && b.fits(b.ring.ledger()+r.Remaining-rec.Held)
 }
 
 // fits reports whether a ledger is within B + E of every limit. It may not be after a limit was lowered; no
@@ -298,7 +290,7 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 		b.available(r.Headroom) < r.Want {
 		return false
 	}
-	v, fair, newcomer := b.fairView(r), b.fair, debit{last: b.now}
+	v, fair, newcomer := b.fairView(r), b.fair, Debit{Last: b.now}
 	fair.advance(v, &newcomer)
 	if fair.share != v.own {
 		return false
@@ -306,7 +298,7 @@ func (b *Bucket) drawAtRest(r *lease.Request, g *lease.Grant) bool {
 	b.take(r.Want, r.Want)
 	b.normalise()
 	b.refunded = [lease.LimitsMax]int64{}
-	rec := &record{seq: r.Seq, granted: r.Want, debit: newcomer, place: place(b.now + b.ttl)}
+	rec := &record{RecordDump: RecordDump{Seq: r.Seq, Granted: r.Want, Debit: newcomer, Ends: b.now + b.ttl}}
 	b.count(r, rec, false, r.Want)
 	b.executed++
 	b.remember()

@@ -55,13 +55,8 @@ func (b *Bucket) Dump() BucketDump {
 		l.dump(k, &d)
 	}
 	for holder, r := range b.records {
-		if _, live := b.locate(r); !live {
-			continue
-		}
-		d.Records[holder] = RecordDump{
-			Seq: r.seq, Ends: int64(r.place), Held: r.held,
-			Weight: r.weight, Waiting: r.waiting, Granted: r.granted, Since: r.since, Void: r.void,
-			Allowance: r.debit.allowance, Last: r.debit.last,
+		if _, live := b.locate(r); live {
+			d.Records[holder] = r.RecordDump
 		}
 	}
 	return d
@@ -102,16 +97,12 @@ func (d BucketDump) At(clock int64) (BucketDump, lease.State) {
 		idleSince: d.IdleSince}
 	b.records = make(map[string]*record, len(d.Records))
 	for holder, r := range d.Records {
-		b.records[holder] = &record{
-			seq: r.Seq, epoch: d.Epoch, place: place(r.Ends), held: r.Held,
-			weight: r.Weight, waiting: r.Waiting, granted: r.Granted, void: r.Void, since: r.Since,
-			debit: debit{allowance: r.Allowance, last: r.Last},
-		}
+		b.records[holder] = &record{r, d.Epoch}
 	}
 	b.settle(clock)
 	for _, r := range b.records {
 		if at, live := b.locate(r); live {
-			r.place = at
+			r.Ends = at
 		}
 	}
 	return b.Dump(), b.state()

@@ -28,10 +28,10 @@ func (b *Bucket) credit(r *lease.Request, known bool) {
 // holders; alone reports that no other holder was active within T.
 func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, alone bool) int64 {
 	if !live {
-		rec.debit = debit{}
+		rec.Debit = Debit{}
 	}
 	if b.switched != SwitchNone {
-		rec.debit = debit{min(rec.debit.allowance, exact.MaxUnits), b.now}
+		rec.Debit = Debit{min(rec.Allowance, exact.MaxUnits), b.now}
 		if b.switched == SwitchBlocked || r.Waiting < r.Need {
 			return 0
 		}
@@ -41,10 +41,10 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 	available := max(0, b.available(r.Headroom))
 	v := b.fairView(r)
 	if !live {
-		rec.debit = debit{allowance: float64(float64(v.weight*min(b.fair.share, v.own)) * v.long), last: b.now}
+		rec.Debit = Debit{Allowance: float64(float64(v.weight*min(b.fair.share, v.own)) * v.long), Last: b.now}
 	}
-	b.fair.advance(v, &rec.debit)
-	g := min(r.Want, available, b.fair.allow(v, &rec.debit, alone))
+	b.fair.advance(v, &rec.Debit)
+	g := min(r.Want, available, b.fair.allow(v, &rec.Debit, alone))
 	if r.Want > available && others > 0 {
 		b.fair.contendedUntil = b.now + int64(2*v.target)
 	}
@@ -57,7 +57,7 @@ func (b *Bucket) draw(r *lease.Request, rec *record, live bool, others int64, al
 	if g > 0 {
 		b.fair.idleSince = 0
 	}
-	rec.debit.allowance = max(-exact.MaxUnits, rec.debit.allowance-float64(g))
+	rec.Allowance = max(-exact.MaxUnits, rec.Allowance-float64(g))
 	b.take(g, min(g, r.Waiting)) // the rest will be spent later
 	return g
 }
@@ -82,8 +82,8 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	target, _, _ := b.pace(r.Weight)
 	*g = lease.Grant{
 		Status: b.status(r.Headroom),
-		Seq:    rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
-		Running: rec.debit.last, Contended: b.now < b.fair.contendedUntil,
+		Seq:    rec.Seq, Granted: rec.Granted, Waited: min(rec.Granted, r.Waiting), Void: rec.Void,
+		Running: rec.Last, Contended: b.now < b.fair.contendedUntil,
 		Expiry: exact.Duration(b.keep - b.now), LeaseMax: exact.Duration(b.leaseMax()),
 		Frozen: exact.Duration(max(0, b.frozen-b.now)),
 		Target: exact.Duration(int64(target)),
@@ -91,21 +91,21 @@ func (b *Bucket) reply(r *lease.Request, rec *record, g *lease.Grant) {
 	active := g.ActiveWeight
 	g.ActiveWeight = max(active, r.Weight)
 	// T may have grown since a stored grant, whose place lasts for the earlier T.
-	g.Config.TTL = min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))
-	if least := max(1, r.Need); rec.granted < least {
+	g.Config.TTL = min(g.Config.TTL, exact.Duration(rec.Ends-rec.Last))
+	if least := max(1, r.Need); rec.Granted < least {
 		longest := b.waitFor(least, r.Headroom)
 		if b.switched != SwitchNone {
 			_, longest = b.switchLevels(0)
 		}
 		g.RetryAfter = exact.Duration(longest)
 	}
-	if rec.granted < r.Want && b.switched != SwitchUnlimited {
+	if rec.Granted < r.Want && b.switched != SwitchUnlimited {
 		v := b.fairView(r)
 		m := b.fair.least(v)
 		alone, othersHold := active == r.Weight, g.Ledger > 0
-		delay := b.fair.delay(v, rec.debit, m, float64(b.waitFor(int64(m), r.Headroom)), alone, othersHold)
+		delay := b.fair.delay(v, rec.Debit, m, float64(b.waitFor(int64(m), r.Headroom)), alone, othersHold)
 		least, there := max(1, r.Need), b.available(r.Headroom)
-		if b.switched == SwitchNone && rec.granted < least && least <= there {
+		if b.switched == SwitchNone && rec.Granted < least && least <= there {
 			delay = min(delay, int64(math.Ceil(2*max(v.target, v.pause))))
 		}
 		g.Delay = exact.Duration(delay)

@@ -36,10 +36,12 @@ type WindowDump struct {
 	Period, Begun int64
 }
 
-// RecordDump is the state of one holder.
+// RecordDump is the state of one holder, after its last executed call.
 type RecordDump struct {
-	Seq, Ends, Held, Weight, Waiting, Granted, Since int64
-	Void                                             bool
-	Allowance                                        float64
-	Last                                             int64
+	Seq, Ends, Held, Weight int64 // Ends is the end of the slice with its entry
+	Waiting                 int64 // tokens that requests waited for; informational
+	Granted                 int64 // the stored grant, answered again to a retry
+	Since                   int64 // counter of the last void call: a holder is known only if it has heard of that call
+	Void                    bool
+	Debit
 }

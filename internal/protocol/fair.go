@@ -19,10 +19,10 @@ type fair struct {
 	idleSince      int64 // when a call was first refused for its allowance alone; 0 since a grant
 }
 
-// debit is one holder's side: the part of its share that it has not drawn yet.
-type debit struct {
-	allowance float64 // tokens; negative if it drew more
-	last      int64   // when it last drew
+// Debit is one holder's side: the part of its share that it has not drawn yet.
+type Debit struct {
+	Allowance float64 // tokens; negative if it drew more
+	Last      int64   // when it last drew
 }
 
 // fairView has the inputs of the sharing as doubles: the tightest limit for this caller, and the request.
@@ -55,7 +55,7 @@ func (v fairView) setPoint() float64 {
 }
 
 // advance brings the share and d to now.
-func (f *fair) advance(v fairView, d *debit) {
+func (f *fair) advance(v fairView, d *Debit) {
 	point := v.setPoint()
 	pull := max(-1, min(1, (v.steer-point)/float64(2*point)))
 	// The level cannot answer a correction before a token arrives. If that takes longer than a Target, a
@@ -87,9 +87,9 @@ func (f *fair) advance(v fairView, d *debit) {
 	gain := float64(v.weight * f.share)
 	lean := float64(pull / 12)
 	earning := min(v.rate, float64(gain*((1+lean)/(1-lean))))
-	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
-	d.allowance = min(f.owed(v, d)+earned, f.most(v))
-	d.last = v.now
+	earned := float64(earning * min(float64(max(v.now-d.Last, 0)), v.ttl))
+	d.Allowance = min(f.owed(v, d)+earned, f.most(v))
+	d.Last = v.now
 }
 
 // most returns the largest allowance that a holder saves up: four Targets' share, as its demand varies, or a
@@ -100,8 +100,8 @@ func (f *fair) most(v fairView) float64 {
 
 // owed returns the allowance with its debt bounded. A holder that overdrew while tokens were
 // plentiful should not starve later, so its debt counts only in proportion to scarcity.
-func (f *fair) owed(v fairView, d *debit) float64 {
-	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
+func (f *fair) owed(v fairView, d *Debit) float64 {
+	return max(d.Allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
 
 // scarcity returns 0 while the caller may have the whole rate, and nearly 1 if many share it.
@@ -109,7 +109,7 @@ func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) 
 
 // allow returns the most that may be granted (7.5). If the budget of calls wants long leases, the level above
 // the set point is divided; otherwise luck would decide which holders get long leases.
-func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
+func (f *fair) allow(v fairView, d *Debit, alone bool) int64 {
 	if alone {
 		return exact.MaxUnits
 	}
@@ -119,7 +119,7 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if v.crowded {
 		kept = float64(scarcity * (1 - v.weight/v.active))
 	}
-	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-kept))))
+	most := max(math.Ceil(d.Allowance), math.Floor(float64(spare*(1-kept))))
 	return int64(max(0, min(most, exact.MaxUnits)))
 }
 
@@ -146,7 +146,7 @@ func (f *fair) least(v fairView) float64 {
 
 // delay returns the microseconds until the next call after a short grant is worthwhile (7.7): the bucket has
 // refilled m tokens, which takes refill microseconds, and the holder has earned them.
-func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
+func (f *fair) delay(v fairView, d Debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
 		// A grant is rounded up: m tokens are granted as soon as more than m - 1 are earned.

@@ -530,6 +530,6 @@ func (f *fleet) executes(r *lease.Request) bool {
 	if rec == nil || rec.epoch != b.epoch {
 		return true
 	}
-	_, live := b.ring.locate(rec.place)
-	return !live || r.Seq > rec.seq
+	_, live := b.ring.locate(rec.Ends)
+	return !live || r.Seq > rec.Seq
 }

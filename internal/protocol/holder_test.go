@@ -244,8 +244,8 @@ func TestTheBucketCountsWhatIsReported(t *testing.T) {
 		spent, denied = spent+nowSpent, denied+nowDenied
 		st, err := s.bucket.Configure(s.now, lease.OpInspect, lease.Config{})
 		testkit.Must(t, err == nil && st.Spent == spent && st.Denied == denied &&
-			s.bucket.records["h"].waiting == waiting, "%s: spent %d, denied %d, waiting %d; want %d, %d, %d; %v",
-			name, st.Spent, st.Denied, s.bucket.records["h"].waiting, spent, denied, waiting, err)
+			s.bucket.records["h"].Waiting == waiting, "%s: spent %d, denied %d, waiting %d; want %d, %d, %d; %v",
+			name, st.Spent, st.Denied, s.bucket.records["h"].Waiting, spent, denied, waiting, err)
 	}
 	// then what waits is spent when it is granted, also where the call is void
 	play("the first call is void", lease.Request{Want: 30, Waiting: 10, Denied: 3, Remaining: 50}, 10, 3, 0)

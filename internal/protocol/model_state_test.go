@@ -131,14 +131,14 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	var at place
 	known := false
 	if rec != nil && rec.epoch == s.epoch {
-		at, known = s.ring.locate(rec.place)
+		at, known = s.ring.locate(rec.Ends)
 	}
 	d.seqs = d.seqs[:0]
 	if w.keepsOpen(h) {
 		d.seqs = append(d.seqs, h.open.Seq)
 	}
 	if known {
-		d.seqs = append(d.seqs, rec.seq)
+		d.seqs = append(d.seqs, rec.Seq)
 	}
 	for _, m := range h.messages {
 		d.seqs = append(d.seqs, m.request.Seq)
@@ -152,7 +152,7 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		left = 0
 	}
 	// A counter matters only as far as it shows that its holder has heard of the record.
-	heardOf := func(counter int64) bool { return known && counter >= rec.since }
+	heardOf := func(counter int64) bool { return known && counter >= rec.Since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
 		h.refund.sum(), h.refundable, h.reserved, d.near(left), rank(d.epochs, h.heard.epoch))
 	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(exact.Micros(h.heard.leaseMax)),
@@ -172,8 +172,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 		to = d.request(put(to, d.near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
 	if known {
-		to = put(to, rank(d.seqs, rec.seq), flags(rec.void),
-			(int64(rec.place)-w.now)/w.grain, s.ring.slice(at)-s.ring.base, rec.held, rec.granted)
+		to = put(to, rank(d.seqs, rec.Seq), flags(rec.Void),
+			(rec.Ends-w.now)/w.grain, s.ring.slice(at)-s.ring.base, rec.Held, rec.Granted)
 	}
 	d.parts = d.parts[:0]
 	for _, m := range h.messages {

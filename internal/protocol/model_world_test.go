@@ -447,7 +447,7 @@ func (w *world) nextSeq(h *modelHolder) int64 {
 		n = max(n, m.request.Seq)
 	}
 	if r := w.bucket.records[h.id]; r != nil {
-		n = max(n, r.seq)
+		n = max(n, r.Seq)
 	}
 	return n + 1
 }

@@ -78,14 +78,14 @@ var mutations = []mutation{
 	{name: "no clip",
 		edits: []mutant.Edit{{"l.units = min(l.units, l.room(m)) }", "}"}}},
 	{name: "a retry draws again",
-		edits: []mutant.Edit{{"	if live {\n		if r.Seq < rec.seq {",
-			"	if false {\n		if r.Seq < rec.seq {"}},
+		edits: []mutant.Edit{{"	if live {\n		if r.Seq < rec.Seq {",
+			"	if false {\n		if r.Seq < rec.Seq {"}},
 		model: &model{holders: 1, limit: perMicro(1, 3, 2), tick: 3, inflight: 2,
 			moves: canWait | canRepeat | lossless}},
 	{name: "void taken as known",
-		edits: []mutant.Edit{{"		b.spend(rec.held - remaining - r.Returned)\n	}\n",
-			"		b.spend(rec.held - remaining - r.Returned)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
-				"		b.ring.add(b.ring.slice(at), remaining-rec.held, 0)\n	}\n"}}},
+		edits: []mutant.Edit{{"		b.spend(rec.Held - remaining - r.Returned)\n	}\n",
+			"		b.spend(rec.Held - remaining - r.Returned)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
+				"		b.ring.add(b.ring.slice(at), remaining-rec.Held, 0)\n	}\n"}}},
 	{name: "a lease is renewed although the ledger is above B + E",
 		edits:   []mutant.Edit{{"if ledger > l.about().most {", "if ledger < min(0, l.about().most) {"}},
 		rare:    true,
@@ -122,7 +122,7 @@ var mutations = []mutation{
 		edits:  []mutant.Edit{{"	if b.refunded != ", "	if false && b.refunded != "}},
 		faults: "Refund GiveUpWaiting"},
 	{name: "a void call's record counts at once",
-		edits: []mutant.Edit{{"r.Epoch == b.epoch && r.Counter >= rec.since &&\n		", ""}},
+		edits: []mutant.Edit{{"r.Epoch == b.epoch && r.Counter >= rec.Since &&\n		", ""}},
 		model: &model{holders: 1, limit: perMicro(1, 58, 2), tick: 9, inflight: 3,
 			moves: canWait | canRefund | canRepeat | lossless}},
 	{name: "limits inherited by position",
@@ -234,7 +234,7 @@ var mutations = []mutation{
 			before: leased},
 		faults: "Draws"},
 	{name: "a record is live that ended before the width changed",
-		edits:   []mutant.Edit{{"int64(p) <= r.movedAt {", "false {"}},
+		edits:   []mutant.Edit{{"if p <= r.movedAt {", "if false {"}},
 		rare:    true, // no schedule lasts long enough
 		stories: "TestAHolderIsInTheRingOnceWhateverTDoes"},
 	{name: "slices are halved while entries last that were there the last time",
@@ -242,7 +242,7 @@ var mutations = []mutation{
 		rare:    true, // it would admit too little
 		stories: "TestAHolderIsInTheRingOnceWhateverTDoes"},
 	{name: "a retry is told the T that has grown since",
-		edits: []mutant.Edit{{"min(g.Config.TTL, exact.Duration(int64(rec.place)-rec.debit.last))",
+		edits: []mutant.Edit{{"min(g.Config.TTL, exact.Duration(rec.Ends-rec.Last))",
 			"g.Config.TTL"}},
 		rare:    true, // T grows by a little before a retry comes
 		stories: "TestARetryIsToldTheTOfItsFirstExecution"},
@@ -263,26 +263,26 @@ var mutations = []mutation{
 		stories: "TestATokenCountsUntilItsWholeCellIsOlderThanTheWindow"},
 	{name: "a void report is charged",
 		edits: []mutant.Edit{{"	if rec == nil {\n		rec = b.newRecord(r.Holder)\n",
-			"	if live && !known {\n		b.spend(rec.held)\n	}\n	if rec == nil {\n		rec = b.newRecord(r.Holder)\n"}},
+			"	if live && !known {\n		b.spend(rec.Held)\n	}\n	if rec == nil {\n		rec = b.newRecord(r.Holder)\n"}},
 		rare:    true, // it admits too little
 		stories: "TestAVoidReportIsChargedOnceWhenTheOldEntryEnds"},
 	{name: "a void report takes the old entry off without a charge",
-		edits: []mutant.Edit{{"		b.ring.add(b.ring.slice(at), 0, -rec.weight)\n",
-			"		b.ring.add(b.ring.slice(at), 0, -rec.weight)\n" +
+		edits: []mutant.Edit{{"		b.ring.add(b.ring.slice(at), 0, -rec.Weight)\n",
+			"		b.ring.add(b.ring.slice(at), 0, -rec.Weight)\n" +
 				"		if _, windowed := b.limits[0].(*window); !known && windowed {\n" +
-				"			b.ring.add(b.ring.slice(at), -rec.held, 0)\n		}\n"}},
+				"			b.ring.add(b.ring.slice(at), -rec.Held, 0)\n		}\n"}},
 		faults:  "Windows",
 		stories: "TestAVoidReportIsChargedOnceWhenTheOldEntryEnds"},
 	{name: "a report is not charged", short: true,
-		edits:  []mutant.Edit{{"b.spend(rec.held - remaining - r.Returned)", "b.spend(0)"}},
+		edits:  []mutant.Edit{{"b.spend(rec.Held - remaining - r.Returned)", "b.spend(0)"}},
 		model:  &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 4), moves: lossless},
 		faults: "Windows"},
 	{name: "a report is charged when the tokens were leased",
-		edits: []mutant.Edit{{"		b.spend(rec.held - remaining - r.Returned)\n",
-			"		leased := max(0, int64(rec.place)-b.ttl-b.ring.width)\n		for _, l := range b.limits {\n" +
+		edits: []mutant.Edit{{"		b.spend(rec.Held - remaining - r.Returned)\n",
+			"		leased := max(0, rec.Ends-b.ttl-b.ring.width)\n		for _, l := range b.limits {\n" +
 				"			if w, ok := l.(*window); ok {\n				at := b.now\n" +
 				"				if w.cells != nil {\n					at = min(at, max(leased, w.first*w.Cell))\n				}\n" +
-				"				w.charge(at, rec.held-remaining-r.Returned)\n			}\n		}\n"}},
+				"				w.charge(at, rec.Held-remaining-r.Returned)\n			}\n		}\n"}},
 		model:  &model{holders: 1, limit: halfMillis(lease.Sliding, 1, 4), moves: lossless},
 		faults: "Windows"},
 	{name: "what is granted to requests that wait is not charged",

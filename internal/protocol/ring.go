@@ -22,7 +22,7 @@ type ring struct {
 }
 
 // place is the end of the slice with a holder's entry.
-type place int64
+type place = int64
 
 // widthFor returns the least power of two that is at least a seventh of ttl.
 func widthFor(ttl int64) int64 {
@@ -57,19 +57,19 @@ func (r *ring) add(s, tokens, weight int64) {
 // place returns where to put an entry that lasts until now + ttl.
 func (r *ring) place(now, ttl int64) place {
 	s := min((now+ttl)/r.width, r.base+ringSlices-1)
-	return place((s + 1) * r.width)
+	return (s + 1) * r.width
 }
 
 // slice returns the slice of an entry that locate has found.
-func (r *ring) slice(p place) int64 { return (int64(p) - 1) / r.width }
+func (r *ring) slice(p place) int64 { return (p - 1) / r.width }
 
 // locate returns where p's entry is now, and whether it is still in the ring. A slice merged into a wider one
 // ends with the wider one. The entries of a halved slice keep its end: see fit.
 func (r *ring) locate(p place) (place, bool) {
-	if int64(p) <= r.movedAt {
+	if p <= r.movedAt {
 		return 0, false
 	}
-	p = place((r.slice(p) + 1) * r.width)
+	p = (r.slice(p) + 1) * r.width
 	return p, r.slice(p) >= r.base
 }
 
