@@ -55,8 +55,7 @@ type Busiest struct {
 // KeyUse describes the use of one key between two readings.
 type KeyUse struct {
 	Key string // or its hash, see lease.ShortKey
-	// New says that the bucket has only one reading, since it was made or lost calls between the two. Its
-	// rates are 0.
+	// New says that the bucket has only one reading, or lost calls between the two. Its rates are 0.
 	New    bool
 	Limits []lease.Limit // in force; nil where the bucket has been forgotten since
 	Levels []int64       // tokens in the bucket, of each of Limits; below 0 where a charge is owed
@@ -189,8 +188,7 @@ func (u *uses) top(by Order, n int) []KeyUse {
 	return slices.Clone(all[:min(n, len(all))])
 }
 
-// levels reads the limits and the levels of keys, in one round trip. It leaves out a key whose bucket has
-// gone.
+// levels reads the limits and levels of keys in one round trip, without those whose bucket has gone.
 func (s *Store) levels(ctx context.Context, keys []KeyUse) error {
 	texts := make([]*redis.StringCmd, len(keys))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -228,8 +226,7 @@ type reading struct {
 	err error // the text is no bucket of this version
 }
 
-// walk reads the counters of all buckets and calls each with them. It sends commands that read a few keys
-// each (SCAN, GETRANGE, TIME). It may report a key twice, and may miss a key that comes or goes meanwhile.
+// walk reads the counters of all buckets by SCAN, GETRANGE and TIME. It may report or miss a key that moves.
 type walk struct {
 	*Store
 	of        string // prefix of the keys
@@ -335,12 +332,10 @@ func (w walk) read(ctx context.Context, rdb redis.UniversalClient, names []strin
 	return nil
 }
 
-// readSize is how many bytes of a value a walk reads: the counters of a bucket, or a record and the byte
-// after it.
+// readSize is what a walk reads of a value: a bucket's counters, or a record and the byte after it.
 const readSize = layoutMark + recordSize + 1
 
-// parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
-// record's lease ends, in the bucket's running time.
+// parse reads the beginning of a bucket, or of a record, whose lease ends at that running time.
 func (r *reading) parse(text string) (ends int64) {
 	rest, form, err := ofLayout(text)
 	if size := bucketSize(form); err == nil && r.holder == "" && len(rest) < min(size, readSize-layoutMark) ||

@@ -100,8 +100,7 @@ func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// The byte at emptyByte of a configuration is 1 for a bucket that starts empty, plus switchUnit times the
-// number of its switch.
+// The byte at emptyByte is 1 for a bucket that starts empty, plus switchUnit times its switch.
 const switchUnit, emptyByte = 2, 25
 
 // parseConfig reads the output of appendConfig, or a bucket's configuration, whose limits are those beneath
@@ -169,8 +168,7 @@ func tokensOf(unit, step, code, per int64) int64 {
 }
 
 const (
-	// wholeMax is the largest number of a reply. Doubles are exact up to there, and a Duration can hold that
-	// many microseconds.
+	// wholeMax is the largest number of a reply: doubles are exact up to there.
 	wholeMax = 1 << 53
 	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
 	ttlMax, leaseMax = exact.MaxTTL, 2 * exact.MaxTTL

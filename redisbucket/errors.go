@@ -31,8 +31,7 @@ var (
 	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; the operator must act
 )
 
-// codes lists the error codes that servers send before a script's first write. A server refuses or accepts
-// all writes of a script as a whole.
+// codes lists the error codes that servers send before a script's first write, for all writes alike.
 var codes = map[string]error{
 	"READONLY": errRefused, "LOADING": errRefused, "MASTERDOWN": errRefused, "CLUSTERDOWN": errRefused,
 	"OOM": errRefused, "NOREPLICAS": errRefused, "MISCONF": errRefused, "BUSY": errRefused,

@@ -102,10 +102,9 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 // tryAgain is the pause before a retry of calls whose slot is moving to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and calls done. While a slot is moving, both nodes refuse
-// calls whose keys are not on one node. exchange sends those calls again, unchanged, until the keys are on
-// one node or ctx ends; the other calls do not wait for them. Draws that cannot share a command are sent
-// again too, each as a call of its own.
+// exchange fills Grant or Err of every call of g, and calls done. Calls whose slot is moving are sent again
+// until their keys are on one node or ctx ends; so are draws that cannot share a command, each as a call of
+// its own.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number

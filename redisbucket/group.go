@@ -46,8 +46,7 @@ func (g *group) invocations() []*invocation {
 	return all
 }
 
-// build adds c if it is valid. With together it adds c to the draws of its configuration, if draws.lua serves
-// c.
+// build adds c if it is valid; with together, to the draws of its configuration if draws.lua serves c.
 func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
 	r := &c.Request
 	if err := r.Validate(); err != nil {
@@ -113,8 +112,7 @@ func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 		if classify(err) != errForbidden {
 			return nil, err
 		}
-		// Nothing was executed, perhaps because of one key alone. A server that demands keys of one slot
-		// never takes different keys together.
+		// Nothing was executed. A server that demands keys of one slot never takes different keys together.
 		if redis.HasErrorPrefix(err, "CROSSSLOT") {
 			s.alone.Store(true)
 		}

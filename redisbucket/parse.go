@@ -29,8 +29,7 @@ const cellSize, periodSize = 8, 16
 // errLayout reports a text that this version does not store.
 var errLayout = errors.New("unknown format of stored state")
 
-// layoutMark is the length of the first bytes of every bucket and record: "y", and a byte with the layout's
-// number plus formUnit times the form.
+// layoutMark is the length of "y" and a byte with the layout's number plus formUnit times the form.
 const layoutMark, formUnit = 2, 8
 
 // ofLayout returns text without its layout mark, and the form.
@@ -178,8 +177,7 @@ func parseUsed(d *protocol.BucketDump, r *reader) {
 	}
 }
 
-// levelsFit sets the levels that owe tokens. It returns an error if a level of d is above its burst, or a
-// rest is a tick or more.
+// levelsFit sets the levels that owe tokens. It returns an error if a level or a rest is out of range.
 func levelsFit(d *protocol.BucketDump, owed *[lease.LimitsMax]float64) error {
 	for k, l := range d.Config.Limits {
 		scale := protocol.ScaleOf(l, d.Config.Overcommit)

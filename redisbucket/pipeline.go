@@ -18,10 +18,9 @@ import (
 var errGone = errors.New("all callers have stopped waiting")
 
 // run sends the scripts of all to n through rdb, as one pipeline, and reports dials to calls, whose Exchange
-// began earlier by that time. It returns when the client does, on the caller's goroutine, because another
-// goroutine would cost more than a call. If ctx ends first, or no connection can be opened, run calls gone
-// with the reason at once, from another goroutine, and returns errGone. Commands that are not written by then
-// are never written. before is the part of the time that was no round trip.
+// began earlier by that time. It runs on the caller's goroutine: another one would cost more than a call. If
+// ctx ends first, or no connection can be opened, run calls gone with the reason at once, and returns
+// errGone. before is the part of the time that was no round trip.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
 	all []*invocation, gone func(error),
@@ -79,8 +78,7 @@ func (s *Store) await(
 	return replies, nil
 }
 
-// apart runs f on a goroutine of its own. It returns the result of f, or an error that f passes to gone
-// before.
+// apart runs f on a goroutine of its own, and returns its result, or an error passed to gone before.
 func apart(f func(gone func(error)) error) error {
 	result := make(chan error, 2) // the reason why the wait ended, and then errGone
 	go func() { result <- f(func(err error) { result <- err }) }()
@@ -102,10 +100,9 @@ const (
 	withdrawn              // nothing is written and nothing will be
 )
 
-// pipeline is one transmission, from the call of the client to its replies. It records facts that the client
-// does not report: whether bytes were written, when, and why not. To see that, one argument of each command
-// is a payload, which the client encodes as it writes. A hook also watches the client's dials, because
-// go-redis dials five times before it returns the error.
+// pipeline is one transmission, from the call of the client to its replies. It records whether bytes were
+// written, when, and why not. For that one argument of each command is a payload, which the client encodes as
+// it writes, and a hook watches the dials: go-redis dials five times before it returns the error.
 type pipeline struct {
 	ctx     context.Context // ends when the last caller has stopped waiting
 	giveUp  context.CancelCauseFunc
@@ -126,8 +123,7 @@ type pipeline struct {
 	failed     atomic.Pointer[error] // the first dial that failed meanwhile
 }
 
-// newPipeline begins a pipeline over connections to n and reports dials to it, including a dial that is under
-// way. conduct ends the pipeline.
+// newPipeline begins a pipeline over connections to n, and reports dials to it until conduct ends it.
 func (s *Store) newPipeline(
 	ctx context.Context, n *node, calls []*lease.Call, earlier time.Duration,
 ) *pipeline {
@@ -142,9 +138,8 @@ func (s *Store) newPipeline(
 	return p
 }
 
-// conduct runs f, which sends the pipeline, and returns its result. If p.ctx ends first, because its parent
-// has ended or because a dial failed before any byte was written, conduct calls gone with the reason, from
-// another goroutine, and returns errGone once f has returned too.
+// conduct runs f, which sends the pipeline, and returns its result. If p.ctx ends first, conduct calls gone
+// with the reason, from another goroutine, and returns errGone once f has returned too.
 func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
 	defer p.giveUp(nil)
 	end := func(told func()) bool {
@@ -204,10 +199,9 @@ func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before returns the part of the time until now that was no round trip: the time until the last command was
-// written, if a connection was opened or commands were sent more than once. The wait for a free connection
-// counts as round trip. The sending of a script does not: over a new connection to a distant server, TCP
-// needs several round trips for it. The refused call without the script was one round trip.
+// before returns the part of the time until now that was no round trip: opening a connection, and the sending
+// of a script, for which TCP needs several round trips over a new connection to a distant server. The wait
+// for a free connection counts as round trip, and the refused call without the script was one.
 func (p *pipeline) before() time.Duration {
 	if trip := time.Duration(p.refusal.Load()); trip > 0 {
 		return max(0, time.Since(p.begun)-trip)
@@ -227,8 +221,7 @@ func (p *pipeline) dialing() {
 	p.tell(notSent(errConnecting))
 }
 
-// dialFailed records that a connection could not be opened. If p was sent over another one, it may be
-// executed.
+// dialFailed records that a connection could not be opened; p may be sent over another one.
 func (p *pipeline) dialFailed(err error) {
 	p.tell(notSent(err))
 	if p.node == nil {
@@ -285,8 +278,7 @@ type hook struct {
 	n *node
 }
 
-// dialing adds delta to the connections to n that are being opened, and calls f with every pipeline
-// that waits for a connection to n.
+// dialing counts the connections to n that are being opened, and calls f with the pipelines that wait.
 func (h hook) dialing(delta int, f func(*pipeline)) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()

@@ -84,8 +84,7 @@ func (a *answer) limits(
 	}
 }
 
-// open checks the first item, and returns an error unless it is "ok". invalid is the error for arguments that
-// the script refused.
+// open returns an error unless the first item is "ok"; invalid is the one for refused arguments.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {

@@ -90,10 +90,9 @@ func (i *invocation) command(ctx context.Context, bringSource bool) command {
 	return command{redis.NewCmd(ctx, words...)}
 }
 
-// invoke sends all in one round trip and returns a command for each. A server that does not know a script
-// (NOSCRIPT) has executed nothing. invoke then calls refused and sends those commands once more, the first of
-// each script with the source, which the server keeps for the others: a thousand copies would be 30 MB. If
-// the others went to another server, each carries the source.
+// invoke sends all in one round trip and returns a command for each. Commands that a server refused without
+// the script (NOSCRIPT) go once more, the first of each script with the source, which the server keeps for
+// the others: a thousand copies would be 30 MB. If those went to another server, each carries the source.
 func invoke(
 	ctx context.Context, rdb redis.UniversalClient, all []*invocation, refused func(),
 ) (cmds []command) {

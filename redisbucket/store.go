@@ -170,8 +170,7 @@ func (s *Store) node(addr string) *node {
 	return n
 }
 
-// nodeOf returns the node of c, and adds the hook to c if it has none yet. go-redis may replace the client of
-// a cluster node.
+// nodeOf returns the node of c, and adds the hook to c if go-redis has replaced the node's client.
 func (s *Store) nodeOf(c *redis.Client) *node {
 	addr := ""
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
