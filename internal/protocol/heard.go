@@ -134,6 +134,19 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(l, missing)
 }
 
+// timeFor returns how long l takes to make n tokens, at most 292 years. A window makes none with time: its
+// tokens come when old spending is no longer counted, perhaps all at once.
+func timeFor(l lease.Limit, n int64) time.Duration {
+	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
+	switch {
+	case l.Windowed():
+		return 0
+	case d >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}
+
 // reset returns the longest time after the reply until level k has n tokens again, without further draws.
 func (h *Heard) reset(k int, n int64) time.Duration {
 	if l := h.limits[k]; n > h.levels[k] && l.Kind == lease.KindSliding {

@@ -1,62 +1,9 @@
 package protocol
 
 import (
-	"math"
-	"slices"
-	"time"
-
 	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// timeFor returns how long l takes to make n tokens, at most 292 years. A window makes none with time: its
-// tokens come when old spending is no longer counted, perhaps all at once.
-func timeFor(l lease.Limit, n int64) time.Duration {
-	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
-	switch {
-	case l.Windowed():
-		return 0
-	case d >= math.MaxInt64:
-		return math.MaxInt64
-	}
-	return time.Duration(d)
-}
-
-// reportIn returns how long a report of spent tokens may wait. missing is how many tokens the bucket lacks.
-func reportIn(l lease.Limit, missing float64) time.Duration {
-	switch l.Kind {
-	case lease.KindSliding:
-		return l.Per / 128 // spending counts for a window from its report on
-	case lease.KindCalendar:
-		return exact.MaxTime
-	}
-	// When the bucket is full, it cannot refill spent tokens before they are reported.
-	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
-}
-
-// counts returns for how many more cells' time l counts a token that was used age microseconds ago. now is in
-// microseconds, by the server's clock if isServer.
-func counts(l lease.Limit, now, age int64, isServer bool) int64 {
-	switch {
-	case !l.Windowed():
-		return 0 // a token bucket does not forget
-	case l.Kind == lease.KindCalendar && isServer: // otherwise it forgets gradually
-		length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
-		if into-exact.FloorDiv(into, length)*length >= age {
-			return exact.WindowCells
-		}
-		return 0
-	}
-	// By age alone, each token would at some time count like its neighbour, so the cells are at fixed times. A
-	// token that another clock may count a cell longer counts longer here too.
-	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
-	return max(0, windowSlots+1+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
-}
-
-// slides reports whether one of limits is a sliding window: a lease then follows the mean demand.
-func slides(limits []lease.Limit) bool {
-	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
-}
 
 // moment has the state of a bucket that its tallies read.
 type moment struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -46,6 +47,25 @@ func (d dating) counted(at int64) (cells int64) {
 		cells += counts(l, now, (d.now-at)/d.micro, d.server != 0)
 	}
 	return cells
+}
+
+// counts returns for how many more cells' time l counts a token that was used age microseconds ago. now is in
+// microseconds, by the server's clock if isServer.
+func counts(l lease.Limit, now, age int64, isServer bool) int64 {
+	switch {
+	case !l.Windowed():
+		return 0 // a token bucket does not forget
+	case l.Kind == lease.KindCalendar && isServer: // otherwise it forgets gradually
+		length, into := exact.Micros(l.Per), now-exact.Micros(l.Offset)
+		if into-exact.FloorDiv(into, length)*length >= age {
+			return exact.WindowCells
+		}
+		return 0
+	}
+	// By age alone, each token would at some time count like its neighbour, so the cells are at fixed times. A
+	// token that another clock may count a cell longer counts longer here too.
+	cell := max(1, exact.Micros(l.Per)/exact.WindowCells)
+	return max(0, exact.WindowCells+2+exact.FloorDiv(now-age, cell)-exact.FloorDiv(now, cell))
 }
 
 func (d dating) toldWith(e late) int64 {

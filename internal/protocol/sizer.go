@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -265,6 +266,23 @@ func (s *sizer) fullAt(g *lease.Grant) clock.Instant {
 		at = min(at, s.holder.firstSent.Add(max(min(full, s.holder.open.Config.TTL), s.target/2)))
 	}
 	return at
+}
+
+// reportIn returns how long a report of spent tokens may wait. missing is how many tokens the bucket lacks.
+func reportIn(l lease.Limit, missing float64) time.Duration {
+	switch l.Kind {
+	case lease.KindSliding:
+		return l.Per / 128 // spending counts for a window from its report on
+	case lease.KindCalendar:
+		return exact.MaxTime
+	}
+	// When the bucket is full, it cannot refill spent tokens before they are reported.
+	return time.Duration(min(missing/l.Rate(), exact.MaxTime.Seconds()) * 1e9)
+}
+
+// slides reports whether one of limits is a sliding window: a lease then follows the mean demand.
+func slides(limits []lease.Limit) bool {
+	return slices.ContainsFunc(limits, func(l lease.Limit) bool { return l.Kind == lease.KindSliding })
 }
 
 type needs struct {
