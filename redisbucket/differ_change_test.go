@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -85,7 +86,7 @@ func (x *trio) swap(h *actor) {
 		x.version.Deploy = max(x.version.Deploy, c.Version.Deploy) + 1
 		c.Version = x.version
 	} else if x.clientTime {
-		x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*micros(d.Config.TTL)+x.rng.Int64N(4)-1)
+		x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*exact.Micros(d.Config.TTL)+x.rng.Int64N(4)-1)
 	}
 	if c.Validate() != nil {
 		return
@@ -115,17 +116,17 @@ func (x *trio) passBoundary(d *protocol.BucketDump) {
 	case len(limits) == 0:
 	case p < 4: // to the boundary, from either side
 		l := limits[rng.IntN(len(limits))]
-		per, offset := micros(l.Per), micros(l.Offset)
+		per, offset := exact.Micros(l.Per), exact.Micros(l.Offset)
 		if per <= 60e6 || rng.IntN(4) == 0 {
 			x.now = ((x.now-offset)/per+1)*per + offset - 1 + rng.Int64N(3)
 		}
 	case p == 4: // when the clock can step back no more
 		l := limits[rng.IntN(len(limits))]
-		per, offset := micros(l.Per), micros(l.Offset)
+		per, offset := exact.Micros(l.Per), exact.Micros(l.Offset)
 		x.now = (x.now-offset)/per*per + offset + 10_000_000 - 1 + rng.Int64N(3)
 	default: // back over the boundary
 		l := limits[rng.IntN(len(limits))]
-		per, offset := micros(l.Per), micros(l.Offset)
+		per, offset := exact.Micros(l.Per), exact.Micros(l.Offset)
 		x.now = (x.now-offset)/per*per + offset - rng.Int64N(back)
 		if rng.IntN(4) == 0 {
 			x.now = (x.now-offset)/per*per + per + offset - 10_000_000 + rng.Int64N(3) - 1
@@ -173,7 +174,7 @@ func (x *trio) sawChanges(before, after *protocol.BucketDump) {
 		x.saw("a new limit of a newer version", changed && !sameKind && newer)
 		x.saw("a new limit in a turn", changed && !sameKind && !newer)
 		x.saw("a bucket of another per", changed && sameKind && !goesOn && !l.Windowed())
-		starts := after.Windows[k].Period*micros(l.Per) + micros(l.Offset)
+		starts := after.Windows[k].Period*exact.Micros(l.Per) + exact.Micros(l.Offset)
 		x.saw("ahead", l.Kind == lease.KindCalendar && starts > x.now && starts-x.now <= 10_000_000)
 	}
 }
@@ -227,7 +228,7 @@ func TestChangesAtTheEdgesAgree(t *testing.T) {
 				r.Config = lease.Config{Limits: []lease.Limit{s.limit}, Target: time.Millisecond, TTL: briefTTL,
 					Version: lease.Version{Deploy: 1}}
 				if turns {
-					x.now += 2*micros(briefTTL) + 1
+					x.now += 2*exact.Micros(briefTTL) + 1
 				} else {
 					r.Config.Version.Deploy = int64(1 + i)
 				}

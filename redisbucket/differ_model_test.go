@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/exact"
 	"github.com/yuzhi-go/yuzhi/internal/protocol"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -389,7 +390,7 @@ func (x *trio) turn(h *actor) {
 			c.Limits = x.rearrange(d.Config.Limits)
 		}
 		if x.clientTime {
-			x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*micros(d.Config.TTL)+x.rng.Int64N(4)-1)
+			x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*exact.Micros(d.Config.TTL)+x.rng.Int64N(4)-1)
 		}
 	}
 	if c.Validate() != nil {

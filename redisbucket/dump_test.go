@@ -93,7 +93,7 @@ func dumped(t testing.TB, d protocol.BucketDump) texts {
 	form := formOf(d)
 	b := []byte{form}
 	b = appendWhole(appendWhole(appendWhole(b, 7, d.Epoch), 6, d.Counter), 7, d.Now)
-	b = appendWholes(appendWhole(b, 4, micros(d.Config.TTL)), 6, d.Spent, d.Denied)
+	b = appendWholes(appendWhole(b, 4, exact.Micros(d.Config.TTL)), 6, d.Spent, d.Denied)
 	tail, owed := chargedTo(t, &d), []byte(nil)
 	level := func(k int) {
 		b = appendWhole(appendWhole(b, 7, max(0, d.Level[k])), 3, d.Rest[k])

@@ -30,7 +30,7 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendWhole(dst, 4, c.CallsPerSecond)
 	dst = appendWhole(dst, 7, c.Version.Revision)
 	dst = appendWhole(dst, 1, bit(c.StartEmpty)+switchUnit*int64(protocol.SwitchOf(c.Limits)))
-	dst = appendWhole(dst, 4, micros(c.Target))
+	dst = appendWhole(dst, 4, exact.Micros(c.Target))
 	for _, l := range c.Limits {
 		scale := protocol.ScaleOf(l, c.Overcommit)
 		dst = appendLimit(dst, l, scale)
@@ -66,12 +66,12 @@ func appendWhole(dst []byte, size int, v int64) []byte {
 
 // appendRequest appends r as ARGV[3] of lease.lua. A draw omits the fields that are 0 in most draws.
 func appendRequest(dst []byte, r *lease.Request) []byte {
-	dst = appendWhole(dst, 4, micros(r.Config.TTL))
+	dst = appendWhole(dst, 4, exact.Micros(r.Config.TTL))
 	for _, v := range [...]int64{r.Want, r.Epoch, r.Counter, r.Denied, r.Seq, r.Need} {
 		dst = appendWhole(dst, 7, v)
 	}
 	dst = appendWhole(dst, 4, r.Weight)
-	for _, v := range [...]int64{micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge), micros(r.HeardExpiry)} {
+	for _, v := range [...]int64{exact.Micros(r.LeaseMax), r.HeardAt, exact.Micros(r.HeardAge), exact.Micros(r.HeardExpiry)} {
 		dst = appendWhole(dst, 7, v)
 	}
 	if r.Draw && len(r.Late) == 0 && r.Headroom == 0 {
@@ -84,7 +84,7 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 	dst = appendWhole(dst, 1, bit(r.Draw))
 	for _, l := range r.Late {
 		dst = appendWhole(appendWhole(dst, 1, int64(l.Kind)), 7, l.Tokens)
-		dst = appendWhole(dst, 7, l.Drawn+micros(l.Age)) // one of the two is 0
+		dst = appendWhole(dst, 7, l.Drawn+exact.Micros(l.Age)) // one of the two is 0
 	}
 	return dst
 }
@@ -95,8 +95,6 @@ func bit(b bool) int64 {
 	}
 	return 0
 }
-
-func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 

@@ -117,7 +117,11 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		if binding {
 			least, longest = part, wait
 			o.Limit, o.Remaining = l, max(left, 0)
-			o.ResetAfter = max(0, h.reset(k, capacity-held)-since)
+			reset := h.until(k, capacity-held)
+			if capacity-held > h.levels[k] && l.Kind == lease.KindSliding {
+				reset = l.TimeToFull() // the latest charges are dropped by then
+			}
+			o.ResetAfter = max(0, reset-since)
 		}
 	}
 	o.RetryAfter = max(longest, 1)
@@ -145,14 +149,6 @@ func timeFor(l lease.Limit, n int64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(d)
-}
-
-// reset returns the longest time after the reply until level k has n tokens again, without further draws.
-func (h *Heard) reset(k int, n int64) time.Duration {
-	if l := h.limits[k]; n > h.levels[k] && l.Kind == lease.KindSliding {
-		return l.TimeToFull() // the latest charges are dropped by then
-	}
-	return h.until(k, n)
 }
 
 // GrantOutlook judges a request for n tokens that g admitted, by a process that holds nothing.

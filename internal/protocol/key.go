@@ -26,8 +26,7 @@ import (
 type Key struct {
 	state  keyState
 	denied bool // at rest: its last request was denied
-	// Given and Node belong to the user: whether the proposal was given to the key's handle, and the key's
-	// node.
+	// Given (the proposal was given to the key's handle) and Node (of the key) belong to the user.
 	Given bool
 	Node  int32
 
@@ -46,8 +45,7 @@ const (
 	keyGone                    // is forgotten
 )
 
-// Draw is one request of a key at rest on its way to the store and back. The user sets For, Request and
-// Owner.
+// Draw is one request of a key at rest under way. The user sets For, Request and Owner.
 type Draw struct {
 	For     *Waiter        // the request
 	Request *lease.Request // must be sent once, without delay

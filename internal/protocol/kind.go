@@ -31,14 +31,12 @@ type tally interface {
 	// pass advances the tally from the time from to m (step 2), and clip ends that step.
 	pass(m *moment, from int64)
 	clip(m *moment)
-	// free returns the units that may be granted. It is negative if a charge is owed, or if more was used
-	// than a changed limit allows.
+	// free returns the units that may be granted, below 0 if a charge is owed or a limit was cut.
 	free(m *moment) int64
 	// draw takes n granted tokens. spend counts n as spent: reported, admitted, or leased until now.
 	draw(n int64)
 	spend(m *moment, n int64)
-	// back credits n tokens that a known call returns, and late applies one late entry of its report (step
-	// 6).
+	// back credits n tokens that a known call returns, and late applies one late entry (step 6).
 	back(m *moment, n int64)
 	late(m *moment, l *lease.Late, known bool) (refunded int64)
 

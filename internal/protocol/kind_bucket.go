@@ -106,12 +106,10 @@ func (l *level) draw(n int64) { l.units -= n * l.Unit }
 
 func (l *level) spend(*moment, int64) {}
 
-// back credits no more than a refill could, because the ledger may still be above B + E after a limit was
-// lowered.
+// back credits no more than a refill could: the ledger may still be above B + E of a lowered limit.
 func (l *level) back(m *moment, n int64) { l.fillBy(m, min(n, l.Capacity)*l.Unit) }
 
-// late takes a debt as far as the level has tokens. A charge may make the level negative until it has
-// refilled.
+// late takes a debt as far as the level goes; a charge may make the level negative.
 func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	units := min(e.Tokens, l.Capacity) * l.Unit
 	switch e.Kind {
@@ -136,8 +134,7 @@ func (l *level) late(m *moment, e *lease.Late, known bool) (refunded int64) {
 	return 0
 }
 
-// worth returns the part of unused tokens that may be credited: those not refilled since the draw. Section 10
-// of docs/protocol.md says why.
+// worth returns the part of unused tokens that was not refilled since the draw (section 10).
 func (l *level) worth(m *moment, units, drawn int64) int64 {
 	if drawn <= m.setAt || drawn > m.now {
 		return 0

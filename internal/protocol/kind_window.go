@@ -188,8 +188,7 @@ func (w *window) wait(m *moment, n int64) int64 {
 // boundary returns when a calendar's period ends, by the server's clock.
 func (w *window) boundary() int64 { return (w.period+1)*w.Tick + w.Offset }
 
-// dropAt returns when missing tokens of a sliding window will have been dropped, or all if fewer; 0 if nothing
-// is charged.
+// dropAt returns when missing tokens of a sliding window will have been dropped, or all; 0 for none.
 func (w *window) dropAt(missing int64) (last int64) {
 	for j := w.first; j < w.first+windowSlots && missing > 0; j++ {
 		if n := *w.slot(j); n > 0 {

@@ -131,8 +131,7 @@ func (l *lates) trim(n int64) {
 	}
 }
 
-// back appends the tokens to the entries that a call returns; each entry counts as drawn with its oldest
-// token.
+// back appends the tokens to the entries that a call returns, as drawn with the oldest of each.
 func (l lates) back(kind lease.LateKind, to []lease.Late) []lease.Late {
 	for _, e := range l {
 		to = append(to, lease.Late{Kind: kind, Tokens: e.tokens, Drawn: e.first})

@@ -110,8 +110,7 @@ const (
 	targetMax = float64(exact.MaxTTL / exact.TTLPerTarget / time.Microsecond)
 )
 
-// ForScript puts these numbers in place of their names in lease.lua, which computes the Target in force as
-// the Go code does.
+// ForScript puts these numbers in place of their names in lease.lua.
 func ForScript() *strings.Replacer {
 	return strings.NewReplacer(
 		"callBudget", fmt.Sprint(new(lease.Config).CallBudget()), "easyCalls", fmt.Sprint(easyCalls),

@@ -225,8 +225,7 @@ func (l *line) give(w *Waiter, n int64, d pool.Draw, from Origin) {
 	l.host.Handed(w, n, from)
 }
 
-// keepUntil returns how long a waiting request keeps collected tokens after the last reply: after two T the
-// bucket has forgotten their lease.
+// keepUntil returns until when a request keeps collected tokens: the bucket forgets their lease (9.9).
 func (l *line) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * l.heard.ttl) }
 
 // forfeit burns the tokens that w has collected, because no reply has come for too long.

@@ -32,8 +32,7 @@ type Memory struct {
 	calls    float32       // mean calls of the bucket per own call; negative for a guess, 0 if unknown
 	replied  bool          // a reply has come at some time
 	conflict bool          // see Client.Conflict
-	// At rest: the part of each burst that was left, in 255ths for a burst above 255, and a fingerprint of
-	// the limits.
+	// At rest: the part of each burst that was left (8.14), and a fingerprint of the limits.
 	left [lease.LimitsMax]uint8
 	of   uint16
 }
@@ -56,8 +55,7 @@ func (m *Memory) prove(now clock.Instant, r *lease.Request) {
 	}
 }
 
-// hear records the reply g to a call of a holder of this weight, first sent at sent; counted is the result of
-// Heard.counts.
+// hear records the reply g to a call of a holder of this weight; see Heard.counts for counted.
 func (m *Memory) hear(sent clock.Instant, weight int64, counted bool, g *lease.Grant) {
 	m.count(weight, counted, g)
 	counter := g.Counter
@@ -97,8 +95,7 @@ func (m *Memory) count(weight int64, counted bool, g *lease.Grant) {
 // callsMost bounds the calls that one reply adds.
 const callsMost = 1 << 30
 
-// byCalls returns the active weight if each process has this weight and calls as often as this one; 0 if
-// unknown.
+// byCalls returns the active weight if each process is and calls like this one; 0 if unknown.
 func (m *Memory) byCalls(weight int64) int64 {
 	return weight * int64(math.Round(math.Abs(float64(m.calls))))
 }
@@ -113,8 +110,7 @@ type Terms struct {
 	CallTimeout time.Duration
 }
 
-// draws reports whether a draw serves a request for n tokens of a key at rest best (docs/protocol.md section
-// 8.17). Otherwise a Client must decide.
+// draws reports whether a draw, not a Client, serves a request for n tokens best (8.17).
 func (m *Memory) draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
 	if t.Policy.MinBatch > 1 || SwitchOf(c.Limits) != SwitchNone { // a process that sets MinBatch wants leases

@@ -24,8 +24,7 @@ type settings struct {
 	weight int64         // weight in the last call
 	change change        // change of the bucket other than by its calls
 	setTo  []lease.Limit // the limits in force since that change
-	// A differing configuration in the reply to a call sent before then is no conflict: it may be this
-	// process's earlier proposal.
+	// A configuration in a reply to a call sent before then may be this process's earlier one.
 	conflictsFrom clock.Instant
 
 	holder *holder
@@ -98,8 +97,7 @@ func (s *settings) admitsAll() bool { return SwitchOf(s.limitsNow()) == SwitchUn
 // alone reports whether no other process is known to draw from the bucket.
 func (s *settings) alone() bool { return s.heard.replied && s.heard.active <= s.weight }
 
-// burst returns the part of l's burst that this process can be granted. The levels in a reply are lower by
-// the same headroom.
+// burst returns the part of l's burst that this process can be granted.
 func (s *settings) burst(l lease.Limit) int64 { return grantable(l, s.policy.Headroom) }
 
 // perTarget returns R*Target of the tightest limit, at least 1.
@@ -111,23 +109,20 @@ func (s *settings) perTarget() float64 {
 	return max(n, 1)
 }
 
-// cramped reports whether a limit's burst is below the refill of four round trips, so that most of it would
-// be in transit.
+// cramped reports whether most of some burst would be in transit (8.6).
 func (s *settings) cramped() bool { return crampedBy(s.policy, &s.config, s.rtt) }
 
 // next returns a random number.
 func (s *settings) next() uint64 { return splitmix(&s.random) }
 
-// Host is the user of a Client. A Client calls these methods within its own, so they must not call the
-// Client.
+// Host is the user of a Client. A Client calls these methods within its own: they must not call back.
 type Host interface {
 	// Now reads the clock. A check whether a token may still be spent (Policy.StrictExpiry) or put back into
 	// the pool needs the present time.
 	Now() clock.Instant
 	// Wake asks for a Tick soon; urgent reports that a request waits for it.
 	Wake(urgent bool)
-	// Shut reports that requests for one token are denied until the given time, when Reopen is due; 0 ends
-	// that.
+	// Shut reports that requests for one token are denied until then, when Reopen is due; 0 ends that.
 	Shut(until clock.Instant)
 	// Handed reports that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)

@@ -116,8 +116,7 @@ func (s *share) window(now clock.Instant, k int, p part) *window {
 	return w
 }
 
-// empty returns when the part p of token bucket k would have been empty, so that it has at most its burst
-// now.
+// empty returns when the part p of token bucket k, with at most its burst, would have been empty.
 func (s *share) empty(now clock.Instant, k int, p part) clock.Instant {
 	l := p.limits[k]
 	full := now.Add(-p.cost(l, p.burst(l)))
@@ -186,8 +185,7 @@ func (t *Terms) decides(active int64, a Ask) bool {
 		SwitchOf(t.Proposed.Limits) != SwitchUnlimited && a.Most(t.Most()) <= t.Most()
 }
 
-// Denies reports whether an Unheard denies every request. With StartEmpty a bucket without any reply may be
-// empty.
+// Denies reports whether an Unheard denies every request: a StartEmpty bucket may be empty.
 func (t *Terms) Denies(active int64) bool {
 	return active == 0 || t.Policy.Fallback == lease.FallbackDeny ||
 		SwitchOf(t.Proposed.Limits) == SwitchBlocked ||

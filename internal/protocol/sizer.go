@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// sizer decides how much to ask for, when to report a holding, and how much of it to give back:
-// docs/protocol.md sections 8.1 and 8.5 to 8.10.
+// sizer decides how much to ask for, and when to report or give back (8.1, 8.5 to 8.10).
 type sizer struct {
 	*settings
 	demand demand
@@ -185,8 +184,7 @@ func (s *sizer) owes() bool {
 	return s.holder.owes() || s.leased > 0 && s.heard.replied && s.holder.Pool.Held() == 0
 }
 
-// reviewSpent postpones the report of a fully spent lease while requests come: the next request that finds no
-// token makes a call anyway.
+// reviewSpent postpones the report of a spent lease while requests come, which make calls anyway.
 func (s *sizer) reviewSpent(now clock.Instant) {
 	if s.owes() && !s.holder.owes() && now >= s.reviewAt && s.seenAtReview != s.demand.seen {
 		s.seenAtReview, s.reviewAt = s.demand.seen, now.Add(s.heard.ttl/2)
@@ -202,8 +200,7 @@ func (s *sizer) reviewIn() time.Duration {
 	return s.target
 }
 
-// renewal is the part of due for a lease that covers all requests. It reports whether to give tokens back,
-// report spending, or renew the lease.
+// renewal is the part of due for a lease that covers all requests (8.9).
 func (s *sizer) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
 	if s.reviewing && s.excess(held) > 0 {
 		return true, now
@@ -251,8 +248,7 @@ func (s *sizer) excess(held int64) int64 {
 	return 0
 }
 
-// keep returns the tokens that a process needs until a Target from now. It includes the watermark, which is
-// spent while the next call is in transit.
+// keep returns the tokens needed until a Target from now, with the watermark for the way of the call.
 func (s *sizer) keep() int64 {
 	return int64(math.Ceil(s.demand.expected(s.target+s.rtt) + s.watermark()))
 }
