@@ -13,23 +13,22 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// request is one call of a verb.
+// request is one call of a method that takes tokens.
 type request struct {
 	name     string
-	spot     spot                   // of the key; the zero value where it was not looked up yet
-	proposed proposed               // for the key; the zero value where it was not looked up yet
-	handle   *atomic.Pointer[entry] // of the Key by which the request came; nil where it came by name
-	own      *proposal              // of a KeyWithLimits; nil for others
+	spot     spot                   // place of the key in the table; zero before the look-up
+	proposed proposed               // limits to propose; zero before the look-up
+	handle   *atomic.Pointer[entry] // entry of the Key handle; nil without a handle
+	own      *proposal              // nil unless from KeyWithLimits
 	n        int64
-	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
+	entry    *entry // entry of the key, if known; its pool has denied n already
 	patience protocol.Patience
-	joined   bool            // with other keys: a denial is counted where deny is told of it, and not before
-	ctx      context.Context // nil stands for one that never ends
-	verb     string          // for errors about ctx, of a verb that returns a Result or an error
-	until    clock.Instant   // it waits for no call longer than that; 0 for CallTimeout alone
+	joined   bool            // part of a Join, which counts only the denial that binds
+	ctx      context.Context // nil means no end
+	verb     string          // method name in errors about ctx; empty if the caller gave no ctx
+	until    clock.Instant   // end of any wait for a call; 0 means a CallTimeout from now
 }
 
-// callWait is for how long from now on r may wait for a call with this CallTimeout.
 func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Duration {
 	if r.until == 0 {
 		return callTimeout
@@ -37,7 +36,7 @@ func (r *request) callWait(now clock.Instant, callTimeout time.Duration) time.Du
 	return min(callTimeout, r.until.Sub(now))
 }
 
-// context returns the context of the caller, or nil where it gave none.
+// context returns the context of the caller; nil if the method has none.
 func (r *request) context() context.Context {
 	if r.verb == "" {
 		return nil
@@ -45,12 +44,13 @@ func (r *request) context() context.Context {
 	return r.ctx
 }
 
-// ask is r as protocol has it, without a deadline.
+// ask returns r as a protocol.Ask without a deadline.
 func (r *request) ask() protocol.Ask {
 	return protocol.Ask{N: r.n, Patience: r.patience, Deadline: protocol.Never, Uncounted: r.joined}
 }
 
-func (r *request) least() int64 {
+// minTokens returns the fewest tokens that admit r.
+func (r *request) minTokens() int64 {
 	if r.patience == protocol.UpTo {
 		return min(r.n, 1)
 	}
@@ -59,36 +59,35 @@ func (r *request) least() int64 {
 
 type decision struct {
 	ok       bool
-	taken    int64 // n where ok, or fewer for patience UpTo
-	shadowed bool  // a limit denies it, and Policy.Shadow admits it; wait is that of the denial
+	taken    int64 // tokens of an admitted request; fewer than n only for patience UpTo
+	shadowed bool  // Policy.Shadow admits a request that a limit denies
 	source   Source
 	err      error
 	entry    *entry
-	hold     hold          // the entry's tokens that an admitted request has
-	wait     time.Duration // after a denial: the earliest time at which it makes sense to ask again
-	away     *storeNode    // that has decided for a key without an entry, by the local share
-	most     int64         // all that a request can get of such a key
-	// The outlook, for a Result; nil where there is an entry.
-	outlook *protocol.Outlook
+	hold     hold              // tokens of an admitted request that can be given back
+	wait     time.Duration     // RetryAfter of a denial
+	awayNode *storeNode        // node whose outage made the local share decide; nil for an entry
+	shareMax int64             // the most tokens that the local share ever gives at once
+	outlook  *protocol.Outlook // content of a Result; nil if the entry has it
 }
 
-// Result is one decision. Above the limit a process denies until it asks again, although the bucket,
-// and so Peek, may have tokens again: docs/protocol.md section 8.11.
+// Result is the decision on one request. After a denial a process keeps denying requests for a while even if
+// the bucket, and so Peek, has tokens again: docs/protocol.md section 8.11.
 type Result struct {
-	OK        bool   // the request is admitted
-	Taken     int64  // tokens that it has: all that it asked for where OK, or some of them by TakeUpTo
-	Shadowed  bool   // only because of Policy.Shadow; the other fields are those of the denial
-	Key       string // the key; of several that are joined, the one that binds (see Joined.Take)
-	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
-	Remaining int64  // held here, and in the bucket at the last reply, at most Burst; not what others hold
-	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
-	// denial. A caller that sleeps RetryAfter between attempts is denied at most once per token.
-	// Without the store it is when the local share has them, or else a CallTimeout.
+	OK        bool   // whether the request is admitted
+	Taken     int64  // tokens taken: all if OK, or fewer by TakeUpTo
+	Shadowed  bool   // Policy.Shadow turned a denial into OK; other fields describe the denial
+	Key       string // the key, or the joined key that binds (see Joined.Take)
+	Limit     Limit  // the limit with the smallest part left, or with the longest wait of a denial
+	Remaining int64  // tokens of this process and of the bucket at the last reply, 0 to the burst
+	// RetryAfter is the time until the tokens can exist: 0 if OK, above 0 for a denial. A caller that sleeps
+	// RetryAfter between attempts is denied at most once per token. In an outage it is the time until the
+	// local share has the tokens, or else a CallTimeout. A denial by Blocked has 100 years.
 	RetryAfter time.Duration
-	// ResetAfter is how long it takes until Remaining is Burst, if no tokens are drawn. Of a sliding
-	// window it is the longest that it can take, of a calendar the time until its boundary.
+	// ResetAfter is the time until the limit is full again if nothing is drawn: for a sliding window the
+	// longest possible time, for a calendar the time until its boundary.
 	ResetAfter time.Duration
-	Source     Source // of the decision
+	Source     Source // basis of the decision
 }
 
 func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
@@ -101,7 +100,7 @@ func resultOf(key string, ok bool, source Source, o protocol.Outlook) Result {
 	return r
 }
 
-// result is the Result of d, for a request that least tokens admit.
+// result returns the Result of d for a request that any number of tokens from least on admits.
 func (d *decision) result(key string, least int64) Result {
 	admitted := d.ok && !d.shadowed
 	var o protocol.Outlook
@@ -117,35 +116,34 @@ func (d *decision) result(key string, least int64) Result {
 	r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
 	if !admitted && d.outlook == nil {
 		if d.source == SourceFallback {
-			r.RetryAfter = 0 // the last reply decides nothing now
+			r.RetryAfter = 0 // the last reply does not decide in an outage
 		}
 		r.RetryAfter = max(r.RetryAfter, d.wait, 1)
 	}
 	return r
 }
 
-// hold is tokens of one key with which a request was admitted. It knows how to give them back. The
-// zero value holds none, as does a request that was admitted without the bucket's tokens.
+// hold has tokens of one key with which a request was admitted, and gives them back. The zero value has none,
+// like a request that was admitted without tokens of the bucket.
 type hold struct {
-	entry  *entry // nil where the key was at rest
+	entry  *entry // nil if the key was at rest
 	n      int64
-	pooled int64 // of n: taken from the entry's pool, where they may go back to
+	pooled int64 // part of n that came from the entry's pool and may return there
 	draw   pool.Draw
 }
 
-// takeHold takes n tokens from the pool, as take does.
+// takeHold takes n tokens from the pool and returns them as a hold.
 func (e *entry) takeHold(n int64) (hold, bool) {
 	if e == nil || n <= 0 {
 		return hold{}, false
 	}
-	draw := e.client.Holder.Pool.Drawn() // before the take: a later draw would be worth more than the tokens are
+	draw := e.client.Holder.Pool.Drawn() // before the take: a later draw would credit more for the tokens
 	return hold{e, n, n, draw}, e.take(n)
 }
 
-// giveBack gives n of the tokens back, as if they had not been asked for. name is the key's in m, as the user
-// gave it, and own the proposal of a KeyWithLimits, if the request came by one. They go to the pool they came
-// from or travel with the key's next call, also where the key has gone to rest or been in use again since.
-// They are burnt where the Limiter has closed or the key has left its table; Stats counts them then.
+// giveBack returns n of the tokens as if they had not been taken. They return to their pool, or travel with
+// the key's next call, even if the key has gone to rest meanwhile. If the Limiter is closed or the key has
+// left the table, they are burnt, and Stats counts that. name is the key's name in m.
 func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
@@ -154,13 +152,13 @@ func (h *hold) giveBack(m *member, name string, own *proposal, n int64) {
 	h.n, h.pooled = h.n-n, h.pooled-pooled
 	e := h.entry
 	if e == nil {
-		e = m.known(name, own)
+		e = m.knownEntry(name, own)
 	}
-	for ; e != nil; e = m.known(name, own) {
+	for ; e != nil; e = m.knownEntry(name, own) {
 		if e.giveBack(n, pooled, h.draw) {
 			return
 		}
-		if pooled = 0; !m.open() { // another entry has another pool
+		if pooled = 0; !m.open() { // a new entry has a new pool
 			break
 		}
 	}
@@ -181,17 +179,17 @@ func (e *entry) giveBack(n, pooled int64, d pool.Draw) bool {
 	return true
 }
 
-// allowed is the rest of Allow where the pool had more to do than to hand out a token.
-func (m *member) allowed(r request, t pool.Taken) bool {
+// allowSlowly finishes an Allow whose take did more than hand out a token.
+func (m *member) allowSlowly(r request, t pool.Taken) bool {
 	switch t {
 	case pool.Took:
 		return true
 	case pool.TookLow:
-		r.tried.low()
+		r.entry.low()
 		return true
 	case pool.Denied:
-		r.tried.client.Holder.Pool.Miss()
-		return m.cfg.watched() && m.observer.announce(r.name, 1)
+		r.entry.client.Holder.Pool.Miss()
+		return m.cfg.reactsToDenials() && m.observer.announce(r.name, 1)
 	}
 	return m.decide(r).ok
 }
@@ -201,7 +199,7 @@ func (m *member) wait(ctx context.Context, r request) error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, r.verb)
 	}
-	if r.tried.take(r.n) {
+	if r.entry.take(r.n) {
 		return nil
 	}
 	return m.decide(r).err
@@ -212,25 +210,25 @@ func (m *member) take(ctx context.Context, r request) (Result, error) {
 	return result, err
 }
 
-// takeHold is take, with the tokens that the request holds then.
+// takeHold is take; it also returns the tokens of the request.
 func (m *member) takeHold(ctx context.Context, r request) (Result, hold, error) {
 	r.ctx, r.verb = ctx, "take"
 	if ctx.Err() != nil {
 		return Result{}, hold{}, endedBy(ctx, r.verb)
 	}
 	asked := r.n
-	r.n = r.tried.most(r)
-	d := decision{ok: true, taken: r.n, entry: r.tried}
-	if d.hold, d.ok = r.tried.takeHold(r.n); !d.ok {
+	r.n = r.entry.capped(r)
+	d := decision{ok: true, taken: r.n, entry: r.entry}
+	if d.hold, d.ok = r.entry.takeHold(r.n); !d.ok {
 		d = m.decide(r)
 	}
 	if d.taken < asked && m.cfg.Policy.Shadow && d.err == nil {
 		d.shadowed, d.taken = true, asked
 	}
-	return d.result(r.name, r.least()), d.hold, d.err
+	return d.result(r.name, r.minTokens()), d.hold, d.err
 }
 
-// decide answers a request that the pool did not serve, and counts and announces a denial.
+// decide answers a request that the pool did not serve. It counts and announces a denial.
 func (m *member) decide(r request) decision {
 	r.patience = m.patience(r.patience)
 	d := m.answer(r)
@@ -240,8 +238,8 @@ func (m *member) decide(r request) decision {
 	return d
 }
 
-// patience is how long a request waits. With Policy.Shadow none waits for longer than Allow does: one
-// that would have to is admitted at once.
+// patience returns how long a request waits. With Policy.Shadow none waits longer than Allow does, because a
+// request that would wait longer is admitted at once.
 func (m *member) patience(p protocol.Patience) protocol.Patience {
 	if m.cfg.Policy.Shadow && p == protocol.InLine {
 		return protocol.OneCall
@@ -249,11 +247,11 @@ func (m *member) patience(p protocol.Patience) protocol.Patience {
 	return p
 }
 
-// deny counts the denial d, unless that is done already, and announces it. With Policy.Shadow the
-// request may be admitted all the same.
+// deny counts the denial d, unless an entry has counted it, and announces it. With Policy.Shadow it may admit
+// the request nevertheless.
 func (m *member) deny(r request, d decision) decision {
 	o := m.observer
-	r.n = d.capped(r.patience, r.n)
+	r.n = d.obtainable(r.patience, r.n)
 	overruled := o.overrules(d.err)
 	misconfigured := errors.Is(d.err, ErrInvalidConfig) || errors.Is(d.err, errNoLimits)
 	n := countable(r.n)
@@ -265,8 +263,8 @@ func (m *member) deny(r request, d decision) decision {
 		o.full.Add(n)
 	case overruled && d.err != nil:
 		o.shadowed.Add(n)
-		if d.entry != nil { // it asks for more than the burst
-			o.blame(d.entry.smallest(), n)
+		if d.entry != nil { // n exceeds the burst
+			o.countShadowed(d.entry.smallest(), n)
 		}
 	case misconfigured:
 	case !d.byLimit() || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
@@ -283,28 +281,29 @@ func (m *member) deny(r request, d decision) decision {
 	return d
 }
 
-// byLimit reports whether a denial is that of a key's limits, or of its local share.
-func (d *decision) byLimit() bool { return d.entry != nil || d.away != nil }
+// byLimit reports whether limits or the local share denied the request.
+func (d *decision) byLimit() bool { return d.entry != nil || d.awayNode != nil }
 
-// capped returns how many of n tokens a request for up to n can get of d's key, or n of any other request.
-func (d *decision) capped(p protocol.Patience, n int64) int64 {
+// obtainable returns the most of n tokens that a request can get from d's key: with patience UpTo at most the
+// burst.
+func (d *decision) obtainable(p protocol.Patience, n int64) int64 {
 	switch {
 	case p != protocol.UpTo:
 		return n
 	case d.entry != nil:
 		return min(n, d.entry.client.Capacity())
-	case d.away != nil:
-		return min(n, d.most)
+	case d.awayNode != nil:
+		return min(n, d.shareMax)
 	}
 	return n
 }
 
-// book counts n tokens, which a request that is joined has not got because of d, at d's key.
+// book counts n tokens that a joined request did not get from d's key.
 func (m *member) book(d *decision, n int64) {
 	switch {
-	case d.away != nil:
+	case d.awayNode != nil:
 		m.observer.countDenied(d.outlook.Limit, n)
-		d.away.countFallback(n, 0)
+		d.awayNode.countFallback(n, 0)
 	case m.cfg.Policy.Shadow && (errors.Is(d.err, context.Canceled) || errors.Is(d.err, context.DeadlineExceeded)):
 		m.observer.ended.Add(n)
 	default:
@@ -312,13 +311,13 @@ func (m *member) book(d *decision, n int64) {
 	}
 }
 
-// answer finds the state of r's key and decides by it: the entry of a key in use; a draw, or the
-// local share of a slot, of one at rest; or a new entry.
+// answer decides r by the state of its key: by the entry of a key in use, by a draw or the local share for a
+// key at rest, or by a new entry.
 func (m *member) answer(r request) decision {
 	switch {
 	case !m.open():
-		if r.tried != nil {
-			r.tried.with(r.tried.burnLateLocked)
+		if r.entry != nil {
+			r.entry.with(r.entry.burnLateLocked)
 		}
 		return decision{err: ErrClosed}
 	case r.name == "":
@@ -328,14 +327,14 @@ func (m *member) answer(r request) decision {
 	case r.n == 0:
 		e := m.keys.active(r.name)
 		if e != nil && e.heard.Load() == nil {
-			e = nil // the store has not said yet what is left
+			e = nil // no reply yet, so Remaining is unknown
 		}
 		return decision{ok: true, entry: e}
 	}
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
-	for e := r.tried; ; e = nil {
+	for e := r.entry; ; e = nil {
 		if !m.open() {
 			return decision{err: ErrClosed}
 		}
@@ -356,7 +355,7 @@ func (m *member) answer(r request) decision {
 			if r.handle != nil {
 				r.handle.Store(e)
 			}
-			r.n = e.most(r)
+			r.n = e.capped(r)
 			if h, ok := e.takeHold(r.n); ok {
 				return decision{ok: true, taken: r.n, entry: e, hold: h}
 			}
@@ -369,11 +368,11 @@ func (m *member) answer(r request) decision {
 	}
 }
 
-// countable returns as many of n denied tokens as Stats counts: a sum of any numbers would overflow.
+// countable bounds n, a number of denied tokens, so that the sums in Stats cannot overflow.
 func countable(n int64) int64 { return min(n, lease.WaitingMax) }
 
-// askCapacity asks the store, at most once a T, whether a request above the burst that is known
-// here is within the one that is in force by now (docs/protocol.md section 9.12).
+// askCapacity reports whether a request above the known burst fits the burst in force. It asks the store at
+// most once per T (docs/protocol.md section 9.12).
 func (m *member) askCapacity(e *entry, r request) bool {
 	now := m.cfg.Clock.Now()
 	if !e.claimCapacityAsk(now, r.n) {
@@ -390,7 +389,7 @@ func (m *member) askCapacity(e *entry, r request) bool {
 	return r.n <= e.client.Capacity()
 }
 
-// claimCapacityAsk gives a request the question to the store that may be asked once a T, if it is due.
+// claimCapacityAsk reports whether a request for n tokens may ask the store for the burst now, once per T.
 func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -398,7 +397,7 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	case e.client.Closed():
 		return false
 	case e.client.Failures.Degraded():
-		e.client.Refuse(min(n, e.client.Capacity())) // the reply to a probe will tell, and no request waits for it
+		e.client.Refuse(min(n, e.client.Capacity())) // a later reply to a probe has the burst
 		return false
 	case e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL()):
 		return false
@@ -407,16 +406,16 @@ func (e *entry) claimCapacityAsk(now clock.Instant, n int64) bool {
 	return true
 }
 
-// most returns the tokens that r asks for, but with patience UpTo no more than the burst.
-func (e *entry) most(r request) int64 {
+// capped returns the tokens that r takes: with patience UpTo at most the burst.
+func (e *entry) capped(r request) int64 {
 	if e == nil || r.patience != protocol.UpTo {
 		return r.n
 	}
 	return min(r.n, e.client.Capacity())
 }
 
-// burnLateLocked counts as burnt what a take found to be late (Policy.StrictExpiry) when the entry
-// had ended meanwhile, and its account had gone to the Limiter's.
+// burnLateLocked counts tokens as burnt that a take found expired (Policy.StrictExpiry) after the entry had
+// ended. The entry's own account is closed then.
 func (e *entry) burnLateLocked() {
 	if e.client.Closed() {
 		if n := e.client.Holder.BurnLate(); n > 0 {
@@ -425,10 +424,10 @@ func (e *entry) burnLateLocked() {
 	}
 }
 
-// decide answers r, whose tokens the pool did not have, unless the entry is gone.
+// decide answers r after its pool did not have the tokens. gone reports that the entry has ended.
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.Denials.ShutUntil(); until != 0 && r.n == 1 && r.patience != protocol.InLine {
-		if now := e.Now(); now < until { // the commonest denial costs no lock
+		if now := e.Now(); now < until { // the most common denial takes no lock
 			if !r.joined {
 				e.client.Holder.Pool.Miss()
 			}
@@ -450,42 +449,42 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	e.locateLocked()
 	ask := r.ask()
 	ask.Deadline = deadline
-	told := e.client.Decide(now, ask)
-	switch told.Verdict {
+	answer := e.client.Decide(now, ask)
+	switch answer.Verdict {
 	case protocol.VerdictWait:
-		told = e.awaitLocked(r, now, ask)
+		answer = e.awaitLocked(r, now, ask)
 	case protocol.VerdictClosed:
 	default:
-		e.countLocked(told, ask)
+		e.countLocked(answer, ask)
 	}
-	return e.decisionLocked(told, r, deadline.Sub(now), told.EarliestAt.Sub(now)), false
+	return e.decisionLocked(answer, r, deadline.Sub(now), answer.EarliestAt.Sub(now)), false
 }
 
-func (e *entry) decisionLocked(told protocol.Decision, r request, deadline, earliest time.Duration) decision {
-	if told.OK() || told.Verdict == protocol.VerdictDeny {
-		e.denied = !told.OK()
+func (e *entry) decisionLocked(answer protocol.Decision, r request, deadline, earliest time.Duration) decision {
+	if answer.OK() || answer.Verdict == protocol.VerdictDeny {
+		e.denied = !answer.OK()
 	}
-	d := decision{ok: told.OK(), taken: told.Took, source: told.Source, entry: e}
-	if d.ok && told.Source != SourceFallback {
-		d.hold = hold{e, told.Took, told.Pooled, told.Draw}
+	d := decision{ok: answer.OK(), taken: answer.Took, source: answer.Source, entry: e}
+	if d.ok && answer.Source != SourceFallback {
+		d.hold = hold{e, answer.Took, answer.Pooled, answer.Draw}
 	}
 	if !d.ok {
 		at := e.Now()
-		d.wait = e.client.RetryAt(at, r.least(), d.source).Sub(at)
-		d.err = e.errorOf(told, r, deadline, earliest)
+		d.wait = e.client.RetryAt(at, r.minTokens(), d.source).Sub(at)
+		d.err = e.errorOf(answer, r, deadline, earliest)
 	}
 	return d
 }
 
 type waiter struct {
 	protocol.Waiter
-	told chan protocol.Decision
-	ctx  context.Context
+	answer chan protocol.Decision
+	ctx    context.Context
 }
 
-// awaitLocked has r wait. The lock is free meanwhile.
+// awaitLocked makes r wait for its answer, and releases the lock meanwhile.
 func (e *entry) awaitLocked(r request, now clock.Instant, ask protocol.Ask) protocol.Decision {
-	w := &waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
+	w := &waiter{answer: make(chan protocol.Decision, 1), ctx: r.ctx}
 	w.Waiter = protocol.Waiter{Ask: ask, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != protocol.InLine {
@@ -493,17 +492,17 @@ func (e *entry) awaitLocked(r request, now clock.Instant, ask protocol.Ask) prot
 	}
 	e.mu.Unlock()
 	select {
-	case d := <-w.told:
+	case d := <-w.answer:
 		e.mu.Lock()
 		return d
 	case <-r.ctx.Done():
 		e.mu.Lock()
-		e.client.Cancel(e.Now(), &w.Waiter) // unless it was told something in the same moment
-		return <-w.told
+		e.client.Cancel(e.Now(), &w.Waiter) // does nothing if an answer came at the same moment
+		return <-w.answer
 	}
 }
 
-// errorOf is the error of a request that was told d; nil for a mere denial.
+// errorOf returns the error of a request with the answer d; nil for a mere denial.
 func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.Duration) error {
 	switch d.Verdict {
 	case protocol.VerdictExceedsBurst:
@@ -519,7 +518,7 @@ func (e *entry) errorOf(d protocol.Decision, r request, deadline, earliest time.
 	return nil
 }
 
-// endedBy is the error of a verb that ctx ended, with its cause where that says more.
+// endedBy returns the error of a method that ctx ended. It adds the cause of ctx if there is one.
 func endedBy(ctx context.Context, verb string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {

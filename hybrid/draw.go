@@ -10,29 +10,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A key that is asked seldom, by Allow or Take, stays at rest, and each of its requests is a
-// draw, a lease call that leases nothing (docs/protocol.md section 8.17). That takes no entry, no
-// place in the scheduler and no timer. Where a draw does not end with the request admitted, the key
-// comes into use: its new entry takes the draw over as its own call, with the request in its queue.
+// A rarely used key stays at rest. Each Allow or Take of it is a draw: a lease call that leases nothing
+// (docs/protocol.md section 8.17). A draw needs no entry, no place in the scheduler and no timer of its own.
+// If a draw does not admit its request, the key comes into use: its new entry takes over the draw as its own
+// call, and queues the request.
 
-// draw is a request of a key at rest on its way to the store and back. It owns its call.
+// draw is a request of a key at rest on its way to the store and back.
 type draw struct {
 	waiter
-	m     *member
-	slot  *slot
-	call  lease.Call
-	of    protocol.Draw
-	to    *storeNode    // that serves the key, as far as is known
-	until clock.Instant // its request waits no longer than that
-	own   proposed      // by which it was made
-	entry *entry        // that has taken it over; guarded by the idle list's lock
+	m        *member
+	slot     *slot
+	call     lease.Call
+	state    protocol.Draw
+	target   *storeNode    // presumed node of the key
+	until    clock.Instant // end of the request's wait
+	proposed proposed      // limits proposed by the draw
+	entry    *entry        // the entry that took the draw over; guarded by the idle list's lock
 }
 
-// answerAtRest answers r for a key that has no entry: by a draw, or, where its node is away and it was never
-// heard of, by its local share. done is false where an entry has to decide. An entry is kilobytes, and a call
-// once the node is back: too much for each key that a client makes up in an outage.
+// answerAtRest answers r for a key without an entry: by a draw, or by the local share if the key's node is
+// away and the key never had a reply. done is false if an entry must decide. Unknown keys get no entry in an
+// outage, because an entry takes kilobytes and a call afterwards, and a client may invent any number of keys.
 func (m *member) answerAtRest(r *request) (d decision, done bool) {
-	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // no way to the store is saved in a process
+	if r.spot.entry() != nil || m.cfg.Scope == ScopeProcess { // a draw would save no round trip
 		return decision{}, false
 	}
 	if r.handle != nil && r.handle.Load() != nil {
@@ -40,18 +40,18 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	}
 	number := nodeUnknown
 	if r.spot.slot != nil {
-		m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { number = int(k.Node) })
+		m.keys.idle.withKey(r.spot.slot, func(k *protocol.Key) { number = int(k.Node) })
 	}
 	n := m.nodeOf(r.spot.name, number)
 	away := n.breaker.Away()
 	if r.patience != protocol.OneCall && !away {
 		return decision{}, false
 	}
-	own, err := m.proposed(r)
+	own, err := m.proposalFor(r)
 	if err != nil {
 		return decision{err: err}, true
 	}
-	r.proposed = own // for an entry, or LimitsFor would be asked twice
+	r.proposed = own // so that an entry does not call LimitsFor again
 	if away && !n.full() && n.claimProbe(m.cfg.Clock.Now()) {
 		return decision{}, false
 	}
@@ -71,37 +71,37 @@ func (m *member) answerAtRest(r *request) (d decision, done bool) {
 	case one == nil:
 		return decision{}, false
 	}
-	one.to.join(one)
-	told := one.await()
+	one.target.join(one)
+	answer := one.await()
 	if e := one.entry; e != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.decisionLocked(told, *r, 0, 0), true // a request that does not wait in line has no deadline
+		return e.decisionLocked(answer, *r, 0, 0), true // only a request in line has a deadline
 	}
-	m.observer.awaited.Add(told.Took)
-	d = decision{ok: true, taken: told.Took, source: told.Source, hold: hold{n: told.Took, draw: told.Draw}}
-	if r.verb != "" { // the caller wants a Result
+	m.observer.awaited.Add(answer.Took)
+	d = decision{ok: true, taken: answer.Took, source: answer.Source, hold: hold{n: answer.Took, draw: answer.Draw}}
+	if r.verb != "" { // the method returns a Result
 		outlook := protocol.GrantOutlook(&one.call.Grant, r.n, m.cfg.Policy.Headroom)
 		d.outlook = &outlook
 	}
 	return d, true
 }
 
-// termsAt are the terms of a key at rest for which c is proposed, at node n.
+// termsAt returns the terms of a key at rest on node n, with the proposal c.
 func (m *member) termsAt(n *storeNode, c *lease.Config) protocol.Terms {
 	return protocol.Terms{ID: *m.id.Load(), Policy: &m.cfg.Policy, Proposed: c, RTT: n.rtt(),
 		CallTimeout: m.cfg.CallTimeout}
 }
 
-// denyAway denies r without a slot, if its node n is away and the policy or the limits deny every unheard key
-// (Terms.Denies).
+// denyAway denies r without a slot if its node n is away and the policy or the limits deny every key without
+// a reply (Terms.Denies).
 func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision, done bool) {
 	now, t := m.cfg.Clock.Now(), m.termsAt(n, c)
 	if !t.Denies(n.breaker.Active()) {
 		return decision{}, false
 	}
 	way := protocol.ByClient
-	m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { way = k.Asked(now, r.ask(), &t, n.breaker) })
+	m.keys.idle.withKey(r.spot.slot, func(k *protocol.Key) { way = k.Asked(now, r.ask(), &t, n.breaker) })
 	if way != protocol.ByShare {
 		return decision{}, false
 	}
@@ -109,17 +109,16 @@ func (m *member) denyAway(r *request, n *storeNode, c *lease.Config) (d decision
 	return m.shareDecision(r, 0, now, n, &protocol.Unheard{}, &t), true
 }
 
-// beginAtRest makes the draw that answers r, or answers r by the local share; both are nil where an entry has
-// to decide.
+// beginAtRest returns a draw for r, or the answer of the local share. Both are nil if an entry must decide.
 func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decision) {
 	s, idle := r.spot.slot, &m.keys.idle
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	now := m.cfg.Clock.Now()
-	if !m.open() || own.kept && s.key.Own() != own.config { // another handle's limits, or those of a Refresh
+	if !m.open() || own.fromSlot && s.key.Own() != own.config { // the proposal has changed
 		return nil, nil
 	}
-	if m.outdated(&own) && !own.given && m.cfg.LimitsFor != nil {
+	if m.outdated(&own) && !own.byHandle && m.cfg.LimitsFor != nil {
 		return nil, nil
 	}
 	n := m.nodeOf(s.name, int(s.key.Node))
@@ -129,28 +128,28 @@ func (m *member) beginAtRest(r *request, own proposed) (one *draw, share *decisi
 		if !n.breaker.Admit(now) {
 			return nil, nil
 		}
-		one = &draw{m: m, slot: s, to: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), own: own}
-		one.waiter = waiter{told: make(chan protocol.Decision, 1), ctx: r.ctx}
+		one = &draw{m: m, slot: s, target: n, until: now.Add(r.callWait(now, m.cfg.CallTimeout)), proposed: own}
+		one.waiter = waiter{answer: make(chan protocol.Decision, 1), ctx: r.ctx}
 		one.Waiter = protocol.Waiter{Ask: r.ask(), Owner: &one.waiter}
 		one.call.Key, one.call.Node, one.call.Owner = m.storedKey(s.name), int(n.number), one
-		one.of = protocol.Draw{For: &one.Waiter, Request: &one.call.Request, Owner: one}
-		s.key.Draw(now, m.nextSeq(), &t, &one.of)
+		one.state = protocol.Draw{For: &one.Waiter, Request: &one.call.Request, Owner: one}
+		s.key.Draw(now, m.nextSeq(), &t, &one.state)
 		idle.unlinkLocked(s)
 		s.linkBefore(&idle.drawing)
 	case protocol.ByShare:
 		r.n = r.ask().Most(t.Most())
-		took, u := s.key.Fallback(now, r.least(), r.n, &t, n.breaker.Active())
+		took, u := s.key.Fallback(now, r.minTokens(), r.n, &t, n.breaker.Active())
 		m.idleLocked(s, now, u.FullAt(&t, n.breaker.Active()).Sub(now))
 		d := m.shareDecision(r, took, now, n, u, &t)
 		share = &d
 	default:
 		return nil, nil
 	}
-	s.key.Given = own.given
+	s.key.Given = own.byHandle
 	return one, share
 }
 
-// idleLocked has s leave the table lifetime after now, unless it is used again.
+// idleLocked makes s leave the table after lifetime, unless it is used again.
 func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) {
 	idle := &m.keys.idle
 	idle.unlinkLocked(s)
@@ -159,12 +158,12 @@ func (m *member) idleLocked(s *slot, now clock.Instant, lifetime time.Duration) 
 	}
 }
 
-// shareDecision returns the answer to r and counts it. u has given r as many tokens as took says.
+// shareDecision returns and counts the answer of the local share u, which gave r took tokens.
 func (m *member) shareDecision(
 	r *request, took int64, now clock.Instant, n *storeNode, u *protocol.Unheard, t *protocol.Terms,
 ) decision {
-	o := u.Outlook(now, r.least(), t, n.breaker.Active(), m.cfg.CallTimeout)
-	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, away: n, most: t.Most()}
+	o := u.Outlook(now, r.minTokens(), t, n.breaker.Active(), m.cfg.CallTimeout)
+	d := decision{ok: took > 0, taken: took, source: SourceFallback, outlook: &o, awayNode: n, shareMax: t.Most()}
 	n.countFallback(took, took)
 	if !d.ok {
 		d.wait = o.RetryAfter
@@ -175,41 +174,42 @@ func (m *member) shareDecision(
 	return d
 }
 
-// await waits for the answer. Where the request's context ends first, an entry takes the draw over,
-// which gives back the tokens that it brings.
+// await waits for the answer. If the context ends first, an entry takes over the draw and gives back its
+// tokens.
 func (d *draw) await() protocol.Decision {
-	if d.until < d.of.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // its batch takes care of a later time
-		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.of.Sent), func() { d.takeOver() }).Stop()
+	if d.until < d.state.Sent.Add(node.Patience(d.m.cfg.CallTimeout)) { // the batch ends a longer wait
+		defer d.m.cfg.Clock.AfterFunc(d.until.Sub(d.state.Sent), func() { d.takeOver() }).Stop()
 	}
 	select {
-	case told := <-d.told:
+	case told := <-d.answer:
 		return told
 	case <-d.ctx.Done():
 	}
 	if e := d.takeOver(); e != nil {
-		e.with(func() { e.client.Cancel(e.Now(), &d.Waiter) }) // unless it was told something in the same moment
+		e.with(func() { e.client.Cancel(e.Now(), &d.Waiter) }) // no effect after an answer
 	}
-	return <-d.told
+	return <-d.answer
 }
 
-// takeOver is the entry of d's key, which has taken d over; nil where d has been answered before.
+// takeOver returns the entry that took over d, and makes one if needed. It returns nil if d has been
+// answered.
 func (d *draw) takeOver() *entry {
 	idle := &d.m.keys.idle
 	for {
 		idle.mu.Lock()
-		e, flies, own := d.entry, d.slot.key.UnderWay() == &d.of, d.own
-		if is := d.slot.key.Own(); flies && is != nil {
-			own.config = is // a Refresh may have changed it
+		e, underWay, own := d.entry, d.slot.key.UnderWay() == &d.state, d.proposed
+		if proposal := d.slot.key.Own(); underWay && proposal != nil {
+			own.config = proposal // a Refresh may have changed the proposal
 		}
 		idle.mu.Unlock()
-		if e != nil || !flies {
+		if e != nil || !underWay {
 			return e
 		}
 		d.m.newEntry(d.slot, own)
 	}
 }
 
-// accept takes in the reply to d, if it is a mere admission.
+// accept handles the reply to d if it simply admits the request, and reports whether it did.
 func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	s, idle := d.slot, &d.m.keys.idle
 	idle.mu.Lock()
@@ -217,21 +217,21 @@ func (d *draw) accept(n *storeNode, now clock.Instant) bool {
 	if d.call.Err != nil {
 		return false
 	}
-	from, ok := s.key.Drew(now, &d.of, n.breaker, &d.call.Grant)
+	from, ok := s.key.Drew(now, &d.state, n.breaker, &d.call.Grant)
 	if !ok {
 		return false
 	}
 	s.key.Node = n.number
-	d.m.idleLocked(s, now, s.key.Lifetime(d.own.config))
-	d.m.observer.drew(d.N)
+	d.m.idleLocked(s, now, s.key.Lifetime(d.proposed.config))
+	d.m.observer.countDraw(d.N)
 	d.m.observer.nearlyUsed(s.name, &d.call.Grant, now)
 	d.m.observer.lostBucket(s.name, &d.call, false)
-	d.told <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
+	d.answer <- protocol.Decision{Verdict: protocol.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
 	return true
 }
 
-// endDraws has entries take over all draws, after the Limiter was closed or left: so their requests
-// are answered, and no draws follow.
+// endDraws makes entries take over all draws when the Limiter leaves or closes. Their requests are then
+// answered, and no draws follow.
 func (m *member) endDraws() {
 	idle := &m.keys.idle
 	for {
@@ -250,7 +250,7 @@ func (m *member) endDraws() {
 func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	if d.accept(n, now) {
 		d.m.observer.queue.run()
-		d.m.observer.heard(c.Grant.Config.Limits, n.shortest())
+		d.m.observer.slowNetwork(c.Grant.Config.Limits, n.shortest())
 		return c.Grant.Granted
 	}
 	if e := d.takeOver(); e != nil {
@@ -262,9 +262,9 @@ func (d *draw) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted 
 func (d *draw) awaits(c *lease.Call) bool {
 	idle := &d.m.keys.idle
 	idle.mu.Lock()
-	e, flies := d.entry, d.slot.key.UnderWay() == &d.of
+	e, underWay := d.entry, d.slot.key.UnderWay() == &d.state
 	idle.mu.Unlock()
-	return flies || e != nil && e.awaits(c)
+	return underWay || e != nil && e.awaits(c)
 }
 
 func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
@@ -273,9 +273,9 @@ func (d *draw) abandon(c *lease.Call, now clock.Instant, err error) {
 	}
 }
 
-func (d *draw) overdue()       { d.takeOver() }
-func (d *draw) at() *storeNode { return d.to }
-func (d *draw) name() string   { return d.slot.name }
+func (d *draw) overdue()               { d.takeOver() }
+func (d *draw) calledNode() *storeNode { return d.target }
+func (d *draw) name() string           { return d.slot.name }
 
 // Waiting implements lease.Awaited.
 func (d *draw) Waiting(most int) []context.Context {

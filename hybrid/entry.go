@@ -19,46 +19,45 @@ type entry struct {
 	m    *member
 	slot *slot
 
-	client  protocol.Client                // its Pool, Low and ShutUntil are used without the lock
-	heard   atomic.Pointer[protocol.Heard] // from the last reply; nil before the first
-	node    atomic.Pointer[storeNode]      // of the store
-	callsOn atomic.Pointer[storeNode]      // the node that has admitted the last call
-	woken   atomic.Bool                    // is on the scheduler's ready list
+	client   protocol.Client                // Pool, Low and ShutUntil need no lock
+	heard    atomic.Pointer[protocol.Heard] // state in the last reply; nil before the first
+	node     atomic.Pointer[storeNode]      // node of the key
+	callNode atomic.Pointer[storeNode]      // node that admitted the last call
+	woken    atomic.Bool                    // whether the entry is on the scheduler's ready list
 
-	mu       sync.Mutex
-	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
-	leaving  bool          // Shutdown waits for this entry
-	crowded  bool          // the burst is too small for the fleet's budget of calls
-	given    bool          // its limits are those of a KeyWithLimits, which Refresh leaves alone
-	asked    int64         // the number of the Refresh before which LimitsFor was asked
-	flight   *lease.Call   // under way; nil once it is answered or overdue
-	reopener clock.Timer   // ends the denial in advance; nil before the first
-	heardAt  clock.Instant // when the capacity was last heard
-	endings  chan struct{} // closed when a call ends, or the entry; nil where nothing waits for that
-	seen     uint64        // the last Stats that looked at this entry
+	mu        sync.Mutex
+	denied    bool          // answer of the last request that the pool did not serve; see Joined.scarcest
+	leaving   bool          // whether Shutdown waits for this entry
+	crowded   bool          // whether the burst is too small for Policy.CallsPerSecond
+	byHandle  bool          // whether KeyWithLimits gave the limits, so that Refresh keeps them
+	refreshes int64         // number of Refresh calls before the last LimitsFor
+	flight    *lease.Call   // call under way; nil once answered or overdue
+	reopener  clock.Timer   // timer that ends denials without the clock; nil before the first
+	heardAt   clock.Instant // time of the last news of the burst
+	endings   chan struct{} // closed when a call or the entry ends; nil without a waiting Reset
+	seen      uint64        // number of the last Stats with this entry
 
-	voided    int64 // of the tokens burnt: the bucket did not know the lease
-	burntTold int64 // tokens burnt when that was last announced
+	voided         int64 // tokens burnt because the bucket did not know the lease
+	burntAnnounced int64 // burnt tokens announced so far
 
-	// The scheduler's own.
+	// Only the scheduler uses these.
 	due      clock.Instant
-	index    int  // in its heap; -1 for none
-	pressing bool // a request waits for its next call
+	index    int  // place in the scheduler's heap; -1 outside
+	pressing bool // whether a request waits for the next call
 
-	// Guarded by the scheduler's lock.
+	// The scheduler's lock guards these.
 	readyNext *entry
 	isReady   bool
-	urgent    bool // a request waits
+	urgent    bool // whether a request waits
 }
 
-// with calls f with the lock.
 func (e *entry) with(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f()
 }
 
-// take takes n tokens from the pool, if there is an entry. It is the hot path.
+// take takes n tokens from the pool. It returns false if e is nil. It is the hot path.
 func (e *entry) take(n int64) bool {
 	if e == nil || n <= 0 {
 		return false
@@ -78,8 +77,8 @@ func (e *entry) take(n int64) bool {
 	return t.OK()
 }
 
-// took finishes a take of one token that Begin did not serve.
-func (e *entry) took(left, mark int64) bool {
+// finishTake ends a take of one token after pool.Begin did not serve it.
+func (e *entry) finishTake(left, mark int64) bool {
 	p := &e.client.Holder.Pool
 	if mark == pool.MarkStriped {
 		i := pool.Pin()
@@ -101,7 +100,7 @@ func (e *entry) low() {
 	e.Wake(false)
 }
 
-// poll asks the client whether a call is due, and when to ask again at the latest.
+// poll reports whether a call is due, and when to poll again at the latest.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -112,7 +111,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	}
 	e.locateLocked()
 	due := e.client.Tick(now, e.node.Load().rtt())
-	if e.client.Failures.Degraded() { // a reset does not wait for a node that is away
+	if e.client.Failures.Degraded() { // a waiting Reset ends when the node is away
 		e.callEndedLocked()
 	}
 	e.lostLocked(LossExpired)
@@ -133,8 +132,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	return due.Call, due.At
 }
 
-// restLocked ends an entry that is not used, and has its slot remember what the next one must know;
-// false where something would be lost.
+// restLocked ends an unused entry; its slot remembers the state. It returns false if something would be lost.
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()
@@ -156,12 +154,12 @@ func (e *entry) close() {
 		return
 	}
 	if e.leaving && !e.client.Idle() {
-		e.m.lost.Add(1) // Close cuts Shutdown short
+		e.m.lost.Add(1) // Close ends a Shutdown early
 	}
 	e.endLocked()
 }
 
-// leave starts giving everything back, for Shutdown.
+// leave starts to give everything back, for Shutdown.
 func (e *entry) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,7 +170,7 @@ func (e *entry) leave() {
 	}
 }
 
-// endLocked ends the entry, once. A Key that still points to it finds out with its next request.
+// endLocked ends the entry, once. A Key that still points to it finds its new entry with the next request.
 func (e *entry) endLocked() {
 	e.client.Close()
 	e.callEndedLocked()
@@ -192,7 +190,7 @@ func (e *entry) addTo(st *Stats) {
 	if e.client.Closed() {
 		return
 	}
-	if !e.m.observer.see(e.tally, &e.seen, e.client.Denials.Collect, e.client.Limits()) {
+	if !e.m.observer.addToSum(e.tally, &e.seen, e.client.Denials.Collect, e.client.Limits()) {
 		return
 	}
 	e.client.Line.Waiters(func(*protocol.Waiter) { st.Waiting++ })
@@ -202,14 +200,13 @@ func (e *entry) addTo(st *Stats) {
 	}
 }
 
-// lostLocked announces the tokens that were burnt since it was last called.
 func (e *entry) lostLocked(reason LossReason) {
 	burnt := e.client.Holder.Account().Burnt
-	e.m.observer.lost(e.slot.name, burnt-e.burntTold, reason)
-	e.burntTold = burnt
+	e.m.observer.lost(e.slot.name, burnt-e.burntAnnounced, reason)
+	e.burntAnnounced = burnt
 }
 
-// outlook is the outlook of a request for n tokens, without the lock once there has been a reply.
+// outlook returns the outlook of a request for n tokens. It takes no lock once there has been a reply.
 func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	held := e.client.Holder.Pool.Held()
 	if h := e.heard.Load(); h != nil {
@@ -221,14 +218,14 @@ func (e *entry) outlook(n int64, admitted bool) protocol.Outlook {
 	return protocol.StateOutlook(&st, n, held, e.m.cfg.Policy.Headroom, admitted)
 }
 
-// limits are those in force as last heard; nil before the first reply.
+// limits returns the limits in the last reply; nil before the first.
 func (e *entry) limits() []Limit {
 	if h := e.heard.Load(); h != nil {
 		return h.Limits()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.client.Heard(); h.Replied() { // by a draw, before the key had an entry
+	if h := e.client.Heard(); h.Replied() { // a draw had a reply before the key had an entry
 		return e.client.Limits()
 	}
 	return nil
@@ -258,20 +255,20 @@ func (e *entry) Waiting(most int) (all []context.Context) {
 	return all
 }
 
-// The methods that make an entry a protocol.Host. The lock is held when they are called.
+// The methods of protocol.Host. Callers hold the lock.
 
 // Now implements protocol.Host.
 func (e *entry) Now() clock.Instant { return e.m.cfg.Clock.Now() }
 
-// Wake implements protocol.Host: the scheduler asks e soon. It needs no lock.
+// Wake implements protocol.Host: the scheduler polls e soon. It needs no lock.
 func (e *entry) Wake(urgent bool) {
 	if !e.woken.Swap(true) || urgent {
 		e.m.scheduler.add(e, urgent)
 	}
 }
 
-// Shut implements protocol.Host with a timer of the entry's own, as the scheduler may be busy when the
-// time has come. It is for Allow, which does not read the clock.
+// Shut implements protocol.Host. It sets a timer of the entry, because the scheduler may be busy at that time
+// and Allow does not read the clock.
 func (e *entry) Shut(until clock.Instant) {
 	switch {
 	case until == 0:
@@ -296,10 +293,9 @@ func (e *entry) Settled(w *protocol.Waiter, d protocol.Decision) {
 	if d.Verdict == protocol.VerdictCancelled && e.m.cfg.Policy.Shadow && !w.Uncounted {
 		e.m.observer.ended.Add(w.N)
 	}
-	w.Owner.(*waiter).told <- d
+	w.Owner.(*waiter).answer <- d
 }
 
-// countLocked counts a decision on a request by what it rests on.
 func (e *entry) countLocked(d protocol.Decision, a protocol.Ask) {
 	switch d.Source {
 	case SourceFallback:
@@ -313,14 +309,13 @@ func (e *entry) countLocked(d protocol.Decision, a protocol.Ask) {
 	}
 }
 
-// book counts n tokens as denied.
 func (e *entry) book(n int64, source Source) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if source == SourceFallback {
 		e.node.Load().countFallback(n, 0)
 	}
-	if e.client.Closed() { // its counts have gone to the Limiter's
+	if e.client.Closed() { // the entry's counts are already in those of the Limiter
 		e.m.observer.countDenied(e.client.Limits()[0], n)
 		return
 	}
@@ -333,7 +328,7 @@ func (e *entry) Breaker() *protocol.Breaker { return e.node.Load().breaker }
 // NewID implements protocol.Host.
 func (e *entry) NewID() string {
 	id := e.m.instance + "." + randomText()
-	e.m.id.Store(&id) // the clone calls for other keys too
+	e.m.id.Store(&id) // new entries need it too, as the clone uses the old one
 	return id
 }
 
@@ -347,7 +342,7 @@ func (e *entry) bucketChanged(limits []Limit) {
 	}
 }
 
-// refund has n tokens of draw d, nil if that is not known, travel with the next call; it is false where e has
+// refund makes n tokens of draw d (nil if unknown) travel with the next call. It returns false if e has
 // ended.
 func (e *entry) refund(n int64, d *pool.Draw) bool {
 	e.mu.Lock()
@@ -360,7 +355,7 @@ func (e *entry) refund(n int64, d *pool.Draw) bool {
 	return true
 }
 
-// charge reports how many of n tokens it charges, and is not ok where e has ended.
+// charge charges up to n tokens and returns how many. ok is false if e has ended.
 func (e *entry) charge(n int64) (charged int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -372,14 +367,14 @@ func (e *entry) charge(n int64) (charged int64, ok bool) {
 	return charged, true
 }
 
-// beginReset gives back what is held, with a call that is made now, and returns when that has ended or the
-// node is away. No call asks for tokens until endReset.
+// beginReset gives back the holding with a call made now. It returns when that call has ended, the node is
+// away or ctx ends. No call asks for tokens until endReset.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := int64(0)
 	if !e.client.Idle() {
-		first = e.m.seq.Load() + 1 // a call that is under way may have been built too early
+		first = e.m.seq.Load() + 1 // a call under way may have been built before
 	}
 	e.client.BeginReset(first)
 	for !e.client.Closed() && !e.client.Failures.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
@@ -406,10 +401,10 @@ func (e *entry) endReset() {
 	e.Wake(e.client.Line.HasWaiters())
 }
 
-// lacks is for how long e's key is likely to deny a request for n tokens: 0 where it is likely to
-// admit it, or nothing is known. sure reports that it denies without a call. Where other processes
-// draw from the bucket too, the last denial says more than the last reply.
-func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
+// deniesFor returns how long e's key will probably deny a request for n tokens: 0 if it will probably admit
+// it, or if nothing is known. sure means that the key denies without a call. If other processes draw from the
+// bucket too, the last denial says more than the last reply.
+func (e *entry) deniesFor(n int64) (in time.Duration, sure bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.Now()
@@ -419,14 +414,14 @@ func (e *entry) lacks(n int64) (in time.Duration, sure bool) {
 		return in, true
 	case n > e.client.Holder.Pool.Held() && e.client.Failures.Degraded() && e.m.cfg.Policy.Fallback == FallbackDeny:
 		return in, true
-	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or they should be there by now
+	case in == math.MaxInt64, in == 1 && !e.denied: // nothing is known, or the tokens should be there now
 		return 0, false
 	}
 	return in, in > 1 && e.client.State(now) == protocol.StateDenied
 }
 
-// denies reports whether e is sure to deny a request that does not wait in line, whatever its n.
-func (e *entry) denies() bool {
+// deniesNow reports whether e is certain to deny any request that does not wait in line.
+func (e *entry) deniesNow() bool {
 	return e != nil && e.client.Holder.Pool.Denies() && e.Now() < e.client.Denials.ShutUntil()
 }
 
@@ -437,22 +432,22 @@ func (e *entry) callEndedLocked() {
 	}
 }
 
-// build opens the call that n has admitted; nil where e has closed, or its call has just been built.
+// build makes the call that n has admitted. It returns nil if e has ended or has a call under way.
 func (e *entry) build(n *storeNode, now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() || e.flight != nil {
 		return nil
 	}
-	e.callsOn.Store(n)
+	e.callNode.Store(n)
 	r := e.client.Build(now, e.m.nextSeq(), n.rtt())
-	// A Call of its own for each: the store may still be filling that of an overdue one.
+	// The Call is new, because the store may still write to that of an overdue call.
 	e.flight = &lease.Call{Key: e.m.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
 	return e.flight
 }
 
-// admit reports whether n, which is e's node, takes a call now, and if not when it does. An
-// entry that leaves gives nothing back to a node that is away: Shutdown does not wait for that.
+// admit reports whether e's node n takes a call now, and otherwise when to ask again. An entry that leaves
+// does not wait for a node that is away, so that Shutdown does not.
 func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -464,7 +459,7 @@ func (e *entry) admit(n *storeNode, now clock.Instant) (ok bool, again clock.Ins
 		return true, 0
 	}
 	if e.leaving && n.breaker.Away() {
-		e.failLocked(now, n.why())
+		e.failLocked(now, n.lastError())
 	}
 	return false, e.client.Failures.Turn(now)
 }
@@ -476,15 +471,15 @@ func (e *entry) turn(now clock.Instant) clock.Instant {
 	return e.client.Failures.Turn(now)
 }
 
-// locateLocked has e follow its key to another node while its own is not known or away.
+// locateLocked moves e to the present node of its key if its own node is unknown or away.
 func (e *entry) locateLocked() {
 	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Away() {
 		e.node.Store(e.m.nodeOf(e.slot.name, int(n.number)))
 	}
 }
 
-// receive implements caller. Of a call that was overdue the grant still counts, if no later call
-// has been made; the error does not.
+// receive implements caller. A late reply to an overdue call still counts if no later call was made; a late
+// error does not.
 func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64) {
 	defer e.m.observer.queue.run()
 	e.mu.Lock()
@@ -495,7 +490,7 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 	e.node.Store(n)
 	switch {
 	case c.Err == nil && e.acceptLocked(c, now):
-		e.flight = nil // also that of a retry, should this be the late reply to the first sending
+		e.flight = nil // even a retry ends if the first call is answered late
 		granted = c.Grant.Granted
 	case c == e.flight:
 		e.failLocked(now, cmp.Or(c.Err, errForeign))
@@ -507,10 +502,10 @@ func (e *entry) receive(c *lease.Call, n *storeNode, now clock.Instant) (granted
 
 func (e *entry) name() string { return e.slot.name }
 
-// overdue implements caller: the calls of an entry fail later.
+// overdue implements caller. An entry has nothing to do before its calls fail.
 func (e *entry) overdue() {}
 
-func (e *entry) at() *storeNode { return e.callsOn.Load() }
+func (e *entry) calledNode() *storeNode { return e.callNode.Load() }
 
 func (e *entry) awaits(c *lease.Call) bool {
 	e.mu.Lock()
@@ -530,7 +525,7 @@ func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	e.Wake(e.leaving || e.client.Line.HasWaiters())
 }
 
-// acceptLocked takes in the reply to c, if it is the first one to the open call.
+// acceptLocked handles the first reply to the open call, and reports whether c is that.
 func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.lostLocked(LossExpired)
 	o, key := e.m.observer, e.slot.name
@@ -564,7 +559,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 		e.heardAt = now
 	}
 	e.client.Serve(now, got)
-	o.heard(e.client.Limits(), e.node.Load().shortest())
+	o.slowNetwork(e.client.Limits(), e.node.Load().shortest())
 	return true
 }
 
@@ -576,37 +571,37 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 		e.m.observer.keyFailed(e.slot.name, err)
 	}
 	if e.client.Closed() {
-		e.m.lost.Add(1) // its tokens expire at the store
+		e.m.lost.Add(1) // the tokens expire at the store
 		e.endLocked()
 	}
 }
 
-// refresh proposes what LimitsFor says by now for e's key, which has this name. If two refreshes
-// race, the later one wins: it was asked for after both changes.
+// refresh calls LimitsFor for e's key, which has this name, and proposes the result. If two refreshes race,
+// the later one wins, because it called LimitsFor after both changes.
 func (e *entry) refresh(ctx context.Context, key string) error {
-	asked := e.m.refreshed()
+	asked := e.m.refreshCount()
 	var given bool
-	if e.with(func() { given = e.given }); given {
+	if e.with(func() { given = e.byHandle }); given {
 		return nil
 	}
-	c, err := e.m.proposer.of(ctx, key, nil)
+	c, err := e.m.proposer.configFor(ctx, key, nil)
 	if err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.given && asked >= e.asked {
-		e.asked = asked
+	if !e.byHandle && asked >= e.refreshes {
+		e.refreshes = asked
 		e.client.Propose(e.Now(), e.m.proposer.share(c))
 	}
 	return nil
 }
 
-// insist has e propose c, which a KeyWithLimits was given.
+// insist makes e propose c, the limits of a KeyWithLimits.
 func (e *entry) insist(c *lease.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.given = true
+	e.byHandle = true
 	e.client.Propose(e.Now(), c)
 	e.client.Insist(e.Now())
 }

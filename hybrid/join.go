@@ -16,39 +16,39 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// joinMax is how many keys may be joined, and holdsInline how many of them cost no allocation.
+// joinMax bounds the keys of a Joined. Up to holdsInline keys cost no allocation.
 const joinMax, holdsInline = 16, 4
 
-// Joined decides about several keys at once, such as everybody's, a tenant's and a user's: a
-// request is admitted where every key has room, and then takes from all of them. Otherwise it takes
-// from none: what it had taken goes back, and each bucket takes it less what it has refilled since. A
-// request for n tokens asks for n of every key, and for 2n of a key that was given twice.
+// Joined decides about several keys at once, such as a tenant's and a user's. It admits a request if every
+// key has room, and takes from all keys; otherwise it takes from none. Tokens that it took meanwhile go back,
+// and each bucket credits them less its refill since. A request for n tokens takes n of every key, and 2n of
+// a key that was given twice.
 //
-// The keys' bounds hold for the fleet in any window. For a moment it may admit fewer than one process would,
-// as with any key: one process may hold the last tokens of one key, and another process those of the other. A
-// test that counts exactly asks through one Limiter, or shuts one down before it asks the next.
+// The bounds of the keys hold for the fleet in any window. Like a single key, a Joined may deny for a moment
+// although the buckets have room: each of two processes may hold the last tokens of another key. A test that
+// counts exactly uses one Limiter, or shuts one down before it uses the next.
 //
-// Its methods are those of a Key. The keys may be of several Limiters, on different Stores, with
-// which it lives. Goroutines may share it. See Limiter.Join.
+// Its methods are those of a Key. The keys may belong to several Limiters on different Stores, which must
+// stay open. Goroutines may share it. See Limiter.Join.
 type Joined struct {
-	m     *member // counts requests that no key can be asked for
-	name  string
-	parts []part // in an order that is the same for all requests
-	given []int  // of the keys in the order of Join, the part of each
-	each  bool   // a request has a number of tokens for each part: see eachOf
-	few   []*Key // the same keys, where takeOne can serve them
-	err   error  // why it denies everything; nil if it does not
+	m        *member // counts invalid requests
+	name     string
+	parts    []part // different keys, in one order for all requests
+	argParts []int  // index in parts of each argument of Join
+	each     bool   // whether each part has its own number of tokens; see eachOf
+	fastKeys []*Key // keys of parts if takeOne can serve them
+	err      error  // reason to deny everything; nil if none
 }
 
-// part is one key of a Joined, of which a request for n tokens asks for times*n.
+// part is one key of a Joined. A request for n tokens takes times*n of it.
 type part struct {
 	*Key
 	times int64
 }
 
-// Join joins keys, of this Limiter and of others: at most 16 different ones. With none, with more,
-// or with a nil one every method of the Joined denies, and those that return an error say why by
-// ErrInvalidKey. Join allocates, so a Joined that is used again and again is best kept.
+// Join joins at most 16 different keys of this Limiter and others. If there are none or more, or one is nil,
+// every method of the Joined denies, or returns an error that wraps ErrInvalidKey. Join allocates, so keep a
+// Joined that is used often.
 func (l *Limiter) Join(keys ...*Key) *Joined {
 	j := &Joined{m: l.first}
 	var given []*Key
@@ -73,26 +73,25 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 		return cmp.Or(cmp.Compare(a.m.instance, b.m.instance), cmp.Compare(a.name, b.name))
 	})
 	for _, k := range given {
-		j.given = append(j.given, j.partOf(k))
+		j.argParts = append(j.argParts, j.partOf(k))
 	}
 	odd := func(p part) bool { return p.times > 1 || p.strict }
 	if j.err == nil && len(j.parts) <= holdsInline && !slices.ContainsFunc(j.parts, odd) {
 		for _, p := range j.parts {
-			j.few = append(j.few, p.Key)
+			j.fastKeys = append(j.fastKeys, p.Key)
 		}
 	}
 	return j
 }
 
-// partOf is the place of k's part, or -1.
 func (j *Joined) partOf(k *Key) int {
 	return slices.IndexFunc(j.parts, func(p part) bool { return p.m == k.m && p.name == k.name })
 }
 
-// Name is the names of the keys, in the order in which they were given, with "+" between them.
+// Name returns the names of the keys in the order of Join, with "+" between them.
 func (j *Joined) Name() string { return j.name }
 
-// Keys are the keys, each once, in no particular order.
+// Keys returns the different keys, in no particular order.
 func (j *Joined) Keys() (all []*Key) {
 	for i := range j.parts {
 		all = append(all, j.parts[i].Key)
@@ -100,15 +99,15 @@ func (j *Joined) Keys() (all []*Key) {
 	return all
 }
 
-// Allow takes one token of every key or none. Where all keys are warm it costs about one atomic
-// instruction for each, and for up to four keys no allocation. Otherwise it waits as Limiter.Allow
-// does, for all keys together no longer than the longest CallTimeout of their Limiters.
+// Allow takes one token of every key or none. If all keys are warm, it costs about one atomic instruction for
+// each, and for up to four keys no allocation. Otherwise it waits like Limiter.Allow, for all keys together
+// at most the longest CallTimeout of their Limiters.
 func (j *Joined) Allow() bool { return j.takeOne() || j.AllowN(1) }
 
 // AllowN takes n tokens of every key or none; see Limiter.AllowN.
 func (j *Joined) AllowN(n int64) bool { return j.allow(n, protocol.OneCall) }
 
-// TryAllow is Allow that never waits; see Key.TryAllow.
+// TryAllow is Allow without waiting; see Key.TryAllow.
 func (j *Joined) TryAllow() bool { return j.allow(1, protocol.NoWait) }
 
 func (j *Joined) allow(n int64, p protocol.Patience) bool {
@@ -117,16 +116,16 @@ func (j *Joined) allow(n int64, p protocol.Patience) bool {
 	return ok || j.decide(request{n: n, patience: p}).ok
 }
 
-// Take takes n tokens of every key or none; see Limiter.Take. The Result is that of the key that
-// binds: of those that denied that with the longest wait, or else that with the least left.
+// Take takes n tokens of every key or none; see Limiter.Take. The Result is that of the key that binds: after
+// a denial the one with the longest wait, otherwise the one with the smallest part left.
 func (j *Joined) Take(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.OneCall)
 	return a.result, a.err
 }
 
-// TakeEach takes n[i] tokens of the key that was the i-th argument of Join, for every key or for none: one
-// request and its 500 words, say, of which each has a limit. It is Take otherwise; Result.Taken is of the key
-// that binds. Where len(n) is not the number of keys given to Join, the error wraps ErrInvalidN.
+// TakeEach takes n[i] tokens of the i-th key in the order of Join, of all keys or of none. For example, it
+// takes one request and its 500 words, each with a limit. Otherwise it is Take; Result.Taken counts tokens of
+// the key that binds. If len(n) differs from the number of arguments of Join, the error wraps ErrInvalidN.
 func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	e, err := j.eachOf(n)
 	if err != nil {
@@ -135,8 +134,7 @@ func (j *Joined) TakeEach(ctx context.Context, n ...int64) (Result, error) {
 	return e.Take(ctx, 1)
 }
 
-// eachOf is j for a request that asks the keys for these tokens: for one token of it, part i is asked for
-// times tokens.
+// eachOf returns a copy of j of which a request for one token takes n[i] tokens of the i-th argument of Join.
 func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	if j.err != nil {
 		return j, nil
@@ -145,13 +143,13 @@ func (j *Joined) eachOf(n []int64) (*Joined, error) {
 	for i := range e.parts {
 		e.parts[i].times = 0
 	}
-	if err := eachValid(n, len(j.given)); err != nil {
+	if err := eachValid(n, len(j.argParts)); err != nil {
 		j.m.observer.invalid.Add(1)
 		return nil, err
 	}
 	for k, n := range n {
-		times := &e.parts[j.given[k]].times
-		*times += min(n, lease.WaitingMax-*times) // which is above any burst
+		times := &e.parts[j.argParts[k]].times
+		*times += min(n, lease.WaitingMax-*times) // a sum above any burst
 	}
 	return e, nil
 }
@@ -163,7 +161,7 @@ func eachValid(n []int64, keys int) error {
 	return invalidN(slices.Min(n))
 }
 
-// TakeUpTo takes as many tokens of every key as all of them have, at most n; see Key.TakeUpTo.
+// TakeUpTo takes as many tokens of every key as each of them has, at most n; see Key.TakeUpTo.
 func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 	a := j.take(ctx, n, protocol.UpTo)
 	return a.result, a.err
@@ -172,10 +170,9 @@ func (j *Joined) TakeUpTo(ctx context.Context, n int64) (Result, error) {
 // Wait waits for one token of every key; see WaitN.
 func (j *Joined) Wait(ctx context.Context) error { return j.WaitN(ctx, 1) }
 
-// WaitN waits until n tokens of every key are this request's, or returns an error and has taken
-// none. It waits in line at one key after another, in turn with all requests that wait for that key.
-// It begins with the key that will have its tokens last and holds nothing meanwhile, so that
-// what others could use does not lie idle. Errors are those of Key.WaitN.
+// WaitN waits for n tokens of every key and takes them, or returns an error and takes none. It waits in line
+// at one key after another. It begins with the key that will have its tokens last, and takes nothing
+// meanwhile, so that no tokens lie idle. Errors are those of Key.WaitN.
 func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, "wait")
@@ -187,7 +184,7 @@ func (j *Joined) WaitN(ctx context.Context, n int64) error {
 	return j.gather(request{n: n, patience: protocol.InLine, ctx: ctx, verb: "wait"}).err
 }
 
-// Refund says that n tokens of every key were not used; see Key.Refund.
+// Refund gives back n tokens of every key that were not used; see Key.Refund.
 func (j *Joined) Refund(n int64) {
 	if j.invalid(n) != nil {
 		j.m.observer.invalid.Add(1)
@@ -195,20 +192,20 @@ func (j *Joined) Refund(n int64) {
 	}
 	for i := range j.parts {
 		p := &j.parts[i]
-		p.Key.Refund(p.of(n))
+		p.Key.Refund(p.tokens(n))
 	}
 }
 
-// take is Take and TakeUpTo, whose Result is in the agreement.
-func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) agreement {
+// take is Take and TakeUpTo. It returns their Result in the joinedAnswer.
+func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) joinedAnswer {
 	if ctx.Err() != nil {
-		return agreement{err: endedBy(ctx, "take")}
+		return joinedAnswer{err: endedBy(ctx, "take")}
 	}
 	r := request{n: n, patience: p, ctx: ctx, verb: "take"}
-	a := agreement{ok: true}
+	a := joinedAnswer{ok: true}
 	if holds, ok := j.takeAll(nil, n); ok {
 		for _, h := range holds {
-			a.told = append(a.told, decision{ok: true, taken: h.n, entry: h.entry, hold: h})
+			a.answers = append(a.answers, decision{ok: true, taken: h.n, entry: h.entry, hold: h})
 		}
 	} else {
 		a = j.decide(r)
@@ -217,17 +214,17 @@ func (j *Joined) take(ctx context.Context, n int64, p protocol.Patience) agreeme
 	return a
 }
 
-func (j *Joined) resultOf(r request, a agreement) Result {
-	if a.told == nil {
+func (j *Joined) resultOf(r request, a joinedAnswer) Result {
+	if a.answers == nil {
 		return Result{OK: a.ok}
 	}
 	if !a.ok {
-		return a.told[a.binding].result(j.parts[a.binding].name, j.parts[a.binding].of(r.least()))
+		return a.answers[a.binding].result(j.parts[a.binding].name, j.parts[a.binding].tokens(r.minTokens()))
 	}
-	results := make([]Result, 0, len(a.told))
-	for i := range a.told {
-		if n := j.parts[i].of(r.least()); n > 0 || !j.each {
-			results = append(results, a.told[i].result(j.parts[i].name, n))
+	results := make([]Result, 0, len(a.answers))
+	for i := range a.answers {
+		if n := j.parts[i].tokens(r.minTokens()); n > 0 || !j.each {
+			results = append(results, a.answers[i].result(j.parts[i].name, n))
 		}
 	}
 	if len(results) == 0 {
@@ -235,13 +232,13 @@ func (j *Joined) resultOf(r request, a agreement) Result {
 	}
 	b := binding(results)
 	if !j.each {
-		b.Taken = a.told[0].taken / j.parts[0].times // which they have agreed on
+		b.Taken = a.answers[0].taken / j.parts[0].times // equal for all parts
 	}
 	return b
 }
 
-// binding is the one of several results that says most about all: a denial with the longest wait,
-// or else what has the least left of its burst. Its Source is the least reliable of all.
+// binding returns the result to report: the denial with the longest wait, or else the one with the smallest
+// part left. Its Source is the least reliable of all.
 func binding(all []Result) Result {
 	r, least := all[0], math.Inf(1)
 	source := SourceLocal
@@ -259,17 +256,17 @@ func binding(all []Result) Result {
 	return r
 }
 
-// takeOne takes one token of every key from the pools, or none. It is takeAll for the commonest
-// request, and the hot path: where all is well it costs one atomic instruction for each key.
+// takeOne takes one token of every key from the pools, or none. It is the hot path of takeAll: one atomic
+// instruction for each key, if all have tokens.
 func (j *Joined) takeOne() bool {
-	if len(j.few) == 0 {
+	if len(j.fastKeys) == 0 {
 		return false
 	}
 	var holds [holdsInline]struct {
 		entry *entry
 		draw  pool.Draw
 	}
-	for i, k := range j.few {
+	for i, k := range j.fastKeys {
 		e := k.e.Load()
 		if e == nil || e.client.Holder.Pool.Denies() {
 			return false
@@ -277,27 +274,28 @@ func (j *Joined) takeOne() bool {
 		h := &holds[i&(holdsInline-1)]
 		h.entry, h.draw = e, e.client.Holder.Pool.Drawn()
 	}
-	for i := range j.few {
+	for i := range j.fastKeys {
 		e := holds[i&(holdsInline-1)].entry
 		left, mark := e.client.Holder.Pool.Begin()
-		if left >= mark || e.took(left, mark) {
+		if left >= mark || e.finishTake(left, mark) {
 			continue
 		}
 		for i, h := range holds[:i] {
 			given := hold{h.entry, 1, 1, h.draw}
-			given.giveBack(j.few[i].m, j.few[i].name, j.few[i].own, 1)
+			given.giveBack(j.fastKeys[i].m, j.fastKeys[i].name, j.fastKeys[i].own, 1)
 		}
 		return false
 	}
 	return true
 }
 
-// takeAll takes n tokens of every key from the pools, or none, and appends them to holds, by part.
+// takeAll takes n tokens of every key from the pools, or none, and appends them to holds, in the order of
+// parts.
 func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	if n <= 0 || j.err != nil {
 		return nil, false
 	}
-	// Where one is known to deny, nothing is taken from the others: giving it back takes their locks.
+	// Ask keys that are known to deny first: giving tokens back takes locks.
 	for i := range j.parts {
 		if e := j.parts[i].inUse(); e == nil || j.parts[i].times == 0 || e.client.Holder.Pool.Denies() {
 			return nil, false
@@ -306,7 +304,7 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 	for i := range j.parts {
 		p := &j.parts[i]
 		e := p.e.Load()
-		h, ok := e.takeHold(p.of(n))
+		h, ok := e.takeHold(p.tokens(n))
 		if !ok {
 			j.giveBack(holds)
 			return nil, false
@@ -323,18 +321,18 @@ func (j *Joined) giveBack(holds []hold) {
 	}
 }
 
-type agreement struct {
+type joinedAnswer struct {
 	ok      bool
 	err     error
-	told    []decision // by part; zero for a part that was not asked
-	binding int        // of a denial: the part that denied
-	result  Result     // what Take says
+	answers []decision // answers of the parts; zero for parts that were not asked
+	binding int        // part that denied and is reported
+	result  Result     // Result of Take
 }
 
-// of returns how many tokens a request for n, which is not negative, asks of p.
-func (p *part) of(n int64) int64 { return product(n, p.times) }
+// tokens returns how many tokens of p a request for n takes. n is not negative.
+func (p *part) tokens(n int64) int64 { return product(n, p.times) }
 
-// product returns a*b, of which neither is negative, or the largest int64: more than any burst.
+// product returns a*b, or the largest int64 in place of an overflow. Neither factor is negative.
 func product(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64/b {
 		return math.MaxInt64
@@ -352,54 +350,53 @@ func (p *part) inUse() *entry {
 	return e
 }
 
-// ask is the answer of one key. Its Limiter does not count or announce a denial here: Joined.deny does that for
-// the one key that binds.
+// ask returns the answer of one key. Joined.deny counts and announces a denial, only for the key that binds.
 func (p *part) ask(r request) decision {
-	r.name, r.handle, r.own, r.n, r.tried, r.joined = p.name, &p.e, p.own, p.of(r.n), p.inUse(), true
-	r.n, r.patience = r.tried.most(r), p.m.patience(r.patience)
+	r.name, r.handle, r.own, r.n, r.entry, r.joined = p.name, &p.e, p.own, p.tokens(r.n), p.inUse(), true
+	r.n, r.patience = r.entry.capped(r), p.m.patience(r.patience)
 	return p.m.answer(r)
 }
 
-// admits reports whether d, the answer of p's key, lets the request pass: as a denial by a limit does where the
-// Limiter shadows. It is false for a key that was not asked.
+// admits reports whether d, the answer of p's key, admits the request. With Policy.Shadow a denial by a limit
+// does too. The zero decision of a key that was not asked does not.
 func (p *part) admits(d *decision) bool {
 	return d.ok || (d.byLimit() || d.err != nil) && p.m.observer.overrules(d.err)
 }
 
-// decide answers a request that does not wait in line, where the pools did not have it all.
-func (j *Joined) decide(r request) agreement {
+// decide answers a request that does not wait in line, after the pools did not have all tokens.
+func (j *Joined) decide(r request) joinedAnswer {
 	if err := j.invalid(r.n); err != nil {
-		return j.refuse(err)
+		return j.countInvalid(err)
 	}
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
-	for i := range j.parts { // all that is asked has one CallTimeout together
+	for i := range j.parts { // one CallTimeout bounds all calls together
 		cfg := &j.parts[i].m.cfg
 		r.until = max(r.until, cfg.Clock.Now().Add(cfg.CallTimeout))
 	}
-	told := make([]decision, len(j.parts))
-	// The key that is likeliest to deny comes first: nothing has been taken from the others yet.
+	answers := make([]decision, len(j.parts))
+	// Ask the key first that will most likely deny: nothing has been taken from the others yet.
 	if i := j.scarcest(r); i >= 0 {
-		if told[i] = j.parts[i].ask(r); !j.parts[i].admits(&told[i]) {
-			return j.deny(r, told)
+		if answers[i] = j.parts[i].ask(r); !j.parts[i].admits(&answers[i]) {
+			return j.deny(r, answers)
 		}
 	}
 	var lacking []int
 	for i := range j.parts {
-		if j.parts[i].admits(&told[i]) {
+		if j.parts[i].admits(&answers[i]) {
 			continue
 		}
 		e := j.parts[i].inUse()
 		one := r
-		one.n = j.parts[i].of(r.n)
-		if h, ok := e.takeHold(e.most(one)); ok {
-			told[i] = decision{ok: true, taken: h.n, entry: e, hold: h}
+		one.n = j.parts[i].tokens(r.n)
+		if h, ok := e.takeHold(e.capped(one)); ok {
+			answers[i] = decision{ok: true, taken: h.n, entry: e, hold: h}
 		} else {
 			lacking = append(lacking, i)
 		}
 	}
-	// Their calls travel at the same time. A denial ends the wait for the others.
+	// The calls of the keys travel at the same time. A denial ends the wait for the others.
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	asked := r
@@ -407,8 +404,8 @@ func (j *Joined) decide(r request) agreement {
 	var wg sync.WaitGroup
 	for k, i := range lacking {
 		ask := func() {
-			told[i] = j.parts[i].ask(asked)
-			if !j.parts[i].admits(&told[i]) && r.patience != protocol.NoWait {
+			answers[i] = j.parts[i].ask(asked)
+			if !j.parts[i].admits(&answers[i]) && r.patience != protocol.NoWait {
 				cancel()
 			}
 		}
@@ -419,61 +416,61 @@ func (j *Joined) decide(r request) agreement {
 		}
 	}
 	wg.Wait()
-	for i := range told {
-		if !j.parts[i].admits(&told[i]) {
-			return j.deny(r, told)
+	for i := range answers {
+		if !j.parts[i].admits(&answers[i]) {
+			return j.deny(r, answers)
 		}
 	}
-	if r.patience == protocol.UpTo && r.n > 0 && !j.level(&r, told) {
-		return j.deny(r, told)
+	if r.patience == protocol.UpTo && r.n > 0 && !j.trimToSmallest(&r, answers) {
+		return j.deny(r, answers)
 	}
-	return j.agree(r, told)
+	return j.admit(r, answers)
 }
 
-// level lowers r, for up to r.n tokens, to the smallest grant among the keys. What is left of it counts as denied
-// at that key. It is false, and r is unchanged, where a key has granted less than a request for one token asks of
-// it: that has denied.
-func (j *Joined) level(r *request, told []decision) bool {
+// trimToSmallest lowers r, an UpTo request, to the smallest grant among the keys. Tokens beyond that count as
+// denied at the key with that grant. It returns false, and leaves r alone, if a key has less than a request
+// for one token takes.
+func (j *Joined) trimToSmallest(r *request, answers []decision) bool {
 	n, least := r.n, -1
-	for i := range told {
-		if most := told[i].taken / j.parts[i].times; most < n && !j.parts[i].m.cfg.Policy.Shadow {
+	for i := range answers {
+		if most := answers[i].taken / j.parts[i].times; most < n && !j.parts[i].m.cfg.Policy.Shadow {
 			n, least = most, i
 		}
 	}
 	if least < 0 {
 		return true
 	}
-	p, d := &j.parts[least], &told[least]
+	p, d := &j.parts[least], &answers[least]
 	if n == 0 {
 		d.ok, d.taken = false, 0
 		return false
 	}
-	p.m.book(d, countable(d.capped(r.patience, p.of(r.n))-p.of(n)))
+	p.m.book(d, countable(d.obtainable(r.patience, p.tokens(r.n))-p.tokens(n)))
 	r.n = n
 	return true
 }
 
-// agree trims every grant to r. Tokens that a shadowing Limiter has not given count as denied there.
-func (j *Joined) agree(r request, told []decision) agreement {
-	for i := range told {
-		p, d := &j.parts[i], &told[i]
-		n := p.of(r.n)
+// admit trims every grant to r. Tokens that a Limiter with Policy.Shadow did not grant count as denied there.
+func (j *Joined) admit(r request, answers []decision) joinedAnswer {
+	for i := range answers {
+		p, d := &j.parts[i], &answers[i]
+		n := p.tokens(r.n)
 		switch {
 		case !d.ok:
 			one := r
 			one.name, one.n, one.joined = p.name, n, true
 			*d = p.m.deny(one, *d)
 		case d.taken < n:
-			p.m.book(d, countable(max(0, d.capped(r.patience, n)-d.taken)))
+			p.m.book(d, countable(max(0, d.obtainable(r.patience, n)-d.taken)))
 			d.shadowed = true
 		}
 		d.hold.giveBack(p.m, p.name, p.own, d.hold.n-n)
 		d.taken = n
 	}
-	return agreement{ok: true, told: told}
+	return joinedAnswer{ok: true, answers: answers}
 }
 
-// invalid returns why a request for n tokens is refused before any key is asked.
+// invalid returns the error of a request for n tokens that no key is asked for; nil for a valid request.
 func (j *Joined) invalid(n int64) error {
 	if j.err != nil {
 		return j.err
@@ -481,39 +478,38 @@ func (j *Joined) invalid(n int64) error {
 	return invalidN(n)
 }
 
-func (j *Joined) refuse(err error) agreement {
+func (j *Joined) countInvalid(err error) joinedAnswer {
 	j.m.observer.invalid.Add(1)
-	return agreement{err: err}
+	return joinedAnswer{err: err}
 }
 
-// deny gives everything back. The request counts at the key that binds and at no
-// other: as denied, or as member.deny says for an error.
-func (j *Joined) deny(r request, told []decision) agreement {
-	a := agreement{told: told, binding: j.bindingOf(r, told)}
-	for i := range told {
-		p, h := &j.parts[i], &told[i].hold
+// deny gives everything back. It counts the request at the key that binds only, as member.deny does.
+func (j *Joined) deny(r request, answers []decision) joinedAnswer {
+	a := joinedAnswer{answers: answers, binding: j.bindingOf(r, answers)}
+	for i := range answers {
+		p, h := &j.parts[i], &answers[i].hold
 		h.giveBack(p.m, p.name, p.own, h.n)
 	}
-	p, d := &j.parts[a.binding], &told[a.binding]
-	r.name, r.n, r.joined = p.name, p.of(r.n), true
+	p, d := &j.parts[a.binding], &answers[a.binding]
+	r.name, r.n, r.joined = p.name, p.tokens(r.n), true
 	*d = p.m.deny(r, *d)
 	a.err = d.err
 	return a
 }
 
-// bindingOf picks the denial of r to report: an error before a mere denial, then the longest wait,
-// and last one whose wait was ended because another key had denied.
-func (j *Joined) bindingOf(r request, told []decision) (binding int) {
+// bindingOf picks the denial of r to report: an error before a mere denial, then the longest wait. A wait
+// that another denial ended comes last.
+func (j *Joined) bindingOf(r request, answers []decision) (binding int) {
 	most := time.Duration(-1)
-	for i := range told {
-		d := &told[i]
+	for i := range answers {
+		d := &answers[i]
 		wait := time.Duration(0)
 		switch {
 		case j.parts[i].admits(d) || !d.byLimit() && d.err == nil:
-			continue // or not asked
+			continue // admitted or not asked
 		case d.err == nil:
 			p := &j.parts[i]
-			wait = d.result(p.name, p.of(r.n)).RetryAfter
+			wait = d.result(p.name, p.tokens(r.n)).RetryAfter
 		case r.ctx.Err() != nil || !errors.Is(d.err, context.Canceled):
 			wait = math.MaxInt64
 		}
@@ -524,14 +520,14 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 	return binding
 }
 
-// gatherTries is how often a request that waits gives everything back because a key lacks tokens.
+// gatherTries is how often a waiting request gives everything back because a key lacks tokens.
 const gatherTries = 3
 
-// gather is WaitN (docs/protocol.md section 9.17). The last try waits for as long as it takes, and
-// comes to an end: tokens come with time, so no request waits for those that another one holds.
-func (j *Joined) gather(r request) agreement {
+// gather is WaitN (docs/protocol.md section 9.17). The last try has no time limit of its own. It ends,
+// because tokens come with time and no request waits for tokens that another holds.
+func (j *Joined) gather(r request) joinedAnswer {
 	if err := j.invalid(r.n); err != nil {
-		return j.refuse(err)
+		return j.countInvalid(err)
 	}
 	first := j.rarest(r.n)
 	for try := 1; ; try++ {
@@ -543,11 +539,10 @@ func (j *Joined) gather(r request) agreement {
 	}
 }
 
-// gatherFrom waits for the part first and then for each of the others, in an order that is the same
-// for all requests. Where one of these takes too long, in a try that is bounded, it gives everything
-// back, and lacking is that part; otherwise -1.
-func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, lacking int) {
-	told := make([]decision, len(j.parts))
+// gatherFrom waits at the part first and then at the others, in one order for all requests. In a bounded try
+// it gives everything back if a part takes too long, and returns that part as slow; otherwise slow is -1.
+func (j *Joined) gatherFrom(r request, first int, bounded bool) (a joinedAnswer, slow int) {
+	answers := make([]decision, len(j.parts))
 	for k := range j.parts {
 		i := k
 		if k == 0 {
@@ -557,27 +552,27 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 		}
 		p, late := &j.parts[i], false
 		if bounded && i != first {
-			told[i], late = p.askSoon(r)
+			answers[i], late = p.askFor(r)
 		} else {
-			told[i] = p.ask(r)
+			answers[i] = p.ask(r)
 		}
 		if late {
-			for i := range told {
-				p, h := &j.parts[i], &told[i].hold
+			for i := range answers {
+				p, h := &j.parts[i], &answers[i].hold
 				h.giveBack(p.m, p.name, p.own, h.n)
 			}
-			return agreement{}, i
+			return joinedAnswer{}, i
 		}
-		if !p.admits(&told[i]) {
-			return j.deny(r, told), -1
+		if !p.admits(&answers[i]) {
+			return j.deny(r, answers), -1
 		}
 	}
-	return j.agree(r, told), -1
+	return j.admit(r, answers), -1
 }
 
-// askSoon asks and waits at most max(2 Targets, CallTimeout), as tokens of other keys lie idle meanwhile. late
-// reports that this time ran out.
-func (p *part) askSoon(r request) (d decision, late bool) {
+// askFor is ask with a wait of at most max(2 Targets, CallTimeout), because tokens of other keys lie idle
+// meanwhile. late reports that this time ran out.
+func (p *part) askFor(r request) (d decision, late bool) {
 	outer := r.ctx
 	until := time.Now().Add(max(2*p.m.cfg.Policy.TargetFor(nil), p.m.cfg.CallTimeout))
 	if at, ok := outer.Deadline(); ok && at.Before(until) {
@@ -590,14 +585,14 @@ func (p *part) askSoon(r request) (d decision, late bool) {
 	return d, !p.admits(&d) && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
 }
 
-// scarcest is the part to ask before the others are drawn from: one that is sure to deny, or else the one
-// that is likely to for longest; -1 where all are likely to have their tokens. A bucket credits what comes
-// back less what it has refilled meanwhile, so a denial by one key would cost another one its refill.
+// scarcest returns the part to ask before anything is taken: one that is certain to deny, or else the one
+// that will probably deny for longest; -1 if all will probably admit. A token that comes back is credited
+// less the refill since, so a late denial costs the other keys their refill.
 func (j *Joined) scarcest(r request) (scarcest int) {
 	scarcest = -1
 	longest := time.Duration(0)
 	for i := range j.parts {
-		in, sure := j.parts[i].lacks(r)
+		in, sure := j.parts[i].deniesFor(r)
 		if sure {
 			return i
 		}
@@ -608,39 +603,39 @@ func (j *Joined) scarcest(r request) (scarcest int) {
 	return scarcest
 }
 
-// lacks is for how long p's key is likely to deny r: 0 where it is likely to admit it, or nothing
-// is known. sure says that it denies r without a call.
-func (p *part) lacks(r request) (in time.Duration, sure bool) {
-	n := p.of(r.least())
+// deniesFor returns how long p's key will probably deny r: 0 if it will probably admit it, or if nothing is
+// known. sure means that the key denies r without a call.
+func (p *part) deniesFor(r request) (in time.Duration, sure bool) {
+	n := p.tokens(r.minTokens())
 	e := p.inUse()
 	switch {
 	case n <= 0:
 		return 0, false
-	case e.denies():
+	case e.deniesNow():
 		return 1, true
 	case e != nil:
-		return e.lacks(n)
+		return e.deniesFor(n)
 	case p.atRest((*protocol.Key).Denied):
 		return 1, false
 	}
 	return 0, false
 }
 
-// atRest reports what is says of p's key, which has no entry.
-func (p *part) atRest(is func(*protocol.Key) bool) (yes bool) {
-	p.m.keys.idle.with(p.m.keys.locate(p.name).slot, func(k *protocol.Key) { yes = is(k) })
+// atRest returns the result of check for the state of p's key, which has no entry.
+func (p *part) atRest(check func(*protocol.Key) bool) (yes bool) {
+	p.m.keys.idle.withKey(p.m.keys.locate(p.name).slot, func(k *protocol.Key) { yes = check(k) })
 	return yes
 }
 
-// rarest is the part that will have its tokens last, as far as is known: the first of those that
-// are not known, because to ask is quicker than to give back.
+// rarest returns the part that will have its tokens last. A part of which nothing is known comes first,
+// because asking is faster than giving tokens back.
 func (j *Joined) rarest(n int64) (rarest int) {
 	longest := time.Duration(-1)
 	for i := range j.parts {
 		p := &j.parts[i]
 		in := time.Duration(math.MaxInt64)
 		if e := p.inUse(); e != nil {
-			e.with(func() { in = e.client.ReadyIn(e.Now(), p.of(n)) })
+			e.with(func() { in = e.client.ReadyIn(e.Now(), p.tokens(n)) })
 		} else if now := p.m.cfg.Clock.Now(); p.atRest(func(k *protocol.Key) bool { return k.Admits(now) }) {
 			in = 0
 		}

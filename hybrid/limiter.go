@@ -12,18 +12,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Limiter limits the rates of many keys for one process; the processes of a fleet share buckets
-// through the Store. It has one goroutine, plus one for each batch of calls under way. Goroutines
-// may share it. Use New; the zero value does not work.
+// Limiter limits the rates of many keys for one process. The processes of a fleet share the buckets of a
+// Store. A Limiter has one goroutine, and one more for each batch of calls under way. Goroutines may share
+// it. Use New; the zero value does not work.
 type Limiter struct {
 	*group
 	identity identity
 }
 
-// New returns a Limiter that leases from store. It does no I/O, so it works while the store is
-// down. Errors wrap ErrInvalidConfig and name every violation; a nil store is one, also where it is
-// a nil of some type, which would crash later. Shutdown it when done, or Close it, which gives
-// nothing back: until then no other with its Name may contradict it (see Config.Name).
+// New returns a Limiter that leases tokens from store. It does no I/O, so it works while the store is down.
+// Its errors wrap ErrInvalidConfig and name every violation; a nil store is a violation, even as a typed nil.
+//
+// Call Shutdown at the end, or Close. Until then, New refuses another Limiter of the same Store, Name and
+// Version with other settings (see Config.Name).
 func New(store Store, cfg Config) (*Limiter, error) {
 	bad := violation.List{Kind: ErrInvalidConfig}
 	if isNil(store) {
@@ -43,24 +44,25 @@ func New(store Store, cfg Config) (*Limiter, error) {
 		l.store = newProcessStore(l.ctx, &l.cfg, l.observer, store)
 	}
 	for _, limit := range cfg.Limits {
-		l.observer.limits.of(limit) // it comes first
+		l.observer.limits.counts(limit) // Stats.Limits lists Config.Limits first
 	}
-	l.observer.proposed(cfg.Limits)
+	l.observer.targetCapped(cfg.Limits)
 	l.watch()
 	l.first = l.newMember(cfg.Policy.Headroom)
 	l.first.run()
 	return l, nil
 }
 
-// Name is Config.Name.
+// Name returns Config.Name.
 func (l *Limiter) Name() string { return l.cfg.Name }
 
-// Headroom is Policy.Headroom, the part of every burst that l leaves. A class of l leaves more.
+// Headroom returns Policy.Headroom, the part of every burst that l leaves to others. A class of l leaves
+// more.
 func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
 
-// Close stops serving at once, without I/O: every later request is denied, waiting ones fail with
-// ErrClosed, and tokens that are held are left to expire at the store. The store and its client stay
-// the caller's. Close may be called more than once and returns nil.
+// Close stops serving at once, without I/O, and returns nil. Later requests are denied, and waiting requests
+// fail with ErrClosed. Unspent tokens stay leased until they expire at the store; Shutdown gives them back.
+// The caller keeps the store and its client. A second Close does nothing.
 func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
@@ -70,15 +72,17 @@ func (l *Limiter) Close() error {
 	for _, m := range l.members() {
 		m.close()
 	}
-	l.cancel() // last, or the failures of cancelled calls would be answered by Policy.Fallback
+	l.cancel() // last: Policy.Fallback must not decide requests whose calls this cancels
 	return nil
 }
 
-// Shutdown gives back the tokens that this process holds and then closes. It returns when all are
-// back, with the context's error, or with one that wraps ErrUnavailable where the store did not take
-// them, so that they expire a TTL later; the Limiter is closed in any case. ctx bounds the wait, so it is not
-// the one that an interrupt has ended. Call it after the server has answered its last request, and before the
-// client is closed. A second Shutdown waits for the first.
+// Shutdown gives back the unspent tokens of this process and closes the Limiter. Call it after the server has
+// answered its last request and before the client is closed. ctx bounds the wait: pass a new context with a
+// timeout, not the one that an interrupt has already ended.
+//
+// It returns nil once the store has all tokens back. Otherwise the Limiter is closed too, and the tokens
+// expire within a TTL: the error is the context's, or wraps ErrUnavailable if the store did not take them. A
+// second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		for _, m := range l.members() {
@@ -89,7 +93,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	ended := make(chan struct{})
-	go func() { // ends with Close at the latest
+	go func() { // Close ends it at the latest
 		l.leaving.Wait()
 		close(ended)
 	}()
@@ -106,24 +110,26 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	return errors.Join(err, l.Close())
 }
 
-// Peek asks the store about key; it takes and creates nothing. OK says whether one token is to be
-// had now; Remaining counts what this process holds and what the bucket has. Errors wrap
-// ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, or
-// ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
+// Peek reads key's bucket in the store. It takes no tokens and creates no bucket. OK reports whether the
+// bucket and this process have a token now; Remaining counts their tokens. Errors wrap ErrUnavailable (also
+// after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, the error of Config.LimitsFor, or
+// ErrInvalidConfig if LimitsFor returns invalid limits.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.first.peek(ctx, key, nil)
 }
 
-// Refresh asks Config.LimitsFor again for the limits of these keys, or of every key in use where none is
-// given. A key that this process does not use now is asked for with its next use. The new limits are proposed
-// to the bucket from the next call on. Under an equal Config.Version the bucket takes them over when no
-// process has proposed the old limits for two TTLs, so every process of the fleet must refresh; SetLimits is
-// for a change that one process orders for all. A key with a KeyWithLimits keeps the limits that were given.
-// LimitsFor gets ctx. Of a key longer than lease.KeyMax this process keeps only a hash: name it.
+// Refresh calls Config.LimitsFor again for these keys, or for every key in use if there are none. LimitsFor
+// gets ctx. A key that this process does not use has its LimitsFor called with its next use.
 //
-// Where LimitsFor fails or gives limits that cannot be used, the old ones stay, and Refresh returns the error
-// of one key, with their number. It is ErrClosed for a closed Limiter, and wraps ErrInvalidKey for an empty
-// key.
+// When the plan of a customer changes, store the new plan first, drop it from any cache inside LimitsFor, and
+// then call Refresh with the key in every process. Each process proposes the new limits with its next call.
+// Under an equal Config.Version the bucket takes them over two TTLs, about a second, after the last proposal
+// of the old limits. To change the limits of all processes at once from one of them, use SetLimits.
+//
+// If LimitsFor fails or returns invalid limits, the old limits stay. Refresh then returns the error of one
+// key and the number of failed keys. It returns ErrClosed for a closed Limiter, and wraps ErrInvalidKey for
+// an empty key. A handle of KeyWithLimits keeps its limits. A key longer than lease.KeyMax must be named:
+// this process keeps only its hash.
 func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	switch {
 	case !l.open():
@@ -154,58 +160,60 @@ func (l *Limiter) Refresh(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The
-// limits stay. This process gives back what it holds first; for what others held at their last
-// report, room is kept. This process sees the reset at once, the others within a TTL. A bucket that
-// does not exist is not created. Errors are those of Peek.
+// Reset makes key's bucket as full as a new one; with Policy.StartEmpty it becomes empty. The limits stay.
+// First this process gives back its tokens of key; tokens that other processes hold stay counted as leased.
+// This process follows the reset at once, other processes within a TTL. Reset creates no bucket. Errors are
+// those of Peek; after ErrUnavailable the reset may have happened.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
 }
 
-// ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes what a new one with these
-// limits would be, and at no moment has the new limits and the old use. A bucket that does not
-// exist is created. Errors are those of SetLimits.
+// ReplaceLimits is SetLimits and Reset in one operation: key's bucket becomes a new one with these limits.
+// The new limits never count earlier use. ReplaceLimits creates a missing bucket. Errors are those of
+// SetLimits.
 func (l *Limiter) ReplaceLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "replace limits", key, lease.OpReplace, limits...)
 	return err
 }
 
-// SetLimits stores limits for key in place of those that are in force, for the whole fleet. This process
-// gives back what it holds first, and follows before SetLimits returns: a request that begins later is
-// decided by the new limits, and one that waits goes on waiting, unless a grant of before has its tokens. The
-// others follow within a TTL. Tokens that were used stay used (ReplaceLimits drops that), and equal limits go
-// on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds in between. A token bucket
-// goes on with the level of the one that it replaces, as far as its burst goes, and a window with the count
-// of one of its kind, length and offset. Another limit is new, and starts full. Unlimited and Blocked suspend
-// the limits: the ones that come after them go on with those of before.
+// SetLimits stores limits for key in its bucket, for all processes. They win over Config.Limits, LimitsFor
+// and KeyWithLimits until ClearLimits removes them or a process has a higher Config.Version. The store
+// remembers them for 30 days after the last use of key.
 //
-// They win over Config.Limits, LimitsFor and KeyWithLimits until a process comes with a higher
-// Config.Version, and are remembered for 30 days after the last use: from then on a change of this key goes
-// through SetLimits, until ClearLimits takes them back. Errors are those of Peek, or wrap ErrInvalidConfig.
+// This process first gives back its tokens of key. A request that begins after SetLimits is decided by the
+// new limits, and a waiting request goes on waiting. The other processes follow within a TTL. Errors wrap
+// ErrInvalidConfig, or are those of Peek. After ErrUnavailable the store may have taken the limits: read
+// Levels, or repeat SetLimits.
+//
+// Tokens that were used stay used; ReplaceLimits forgets them. A token bucket continues with the level of the
+// bucket that it replaces, up to its own burst. A window continues with the count of a window of the same
+// kind, length and offset. Any other new limit starts full. Unlimited and Blocked suspend the limits: the
+// next limits continue from those before the suspension. docs/protocol.md sections 1 and 6 give the bounds in
+// between.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
 }
 
-// ClearLimits takes back what SetLimits or ReplaceLimits set for key: what this process proposes, from
-// Config.Limits or LimitsFor, is in force for the whole fleet again, as if it had been set. From then on a
-// deploy or Refresh changes the limits as before SetLimits. It changes nothing where no limits are set.
-// Errors are those of SetLimits, or that of LimitsFor.
+// ClearLimits ends SetLimits and ReplaceLimits for key. The store then has the limits that this Limiter
+// proposes: those of Config.LimitsFor, or Config.Limits without it. So call it in a process with the
+// configuration of the service. Later a deploy or Refresh changes the limits of key again. ClearLimits
+// changes nothing if no limits are set. Errors are those of SetLimits, or wrap the error of LimitsFor.
 func (l *Limiter) ClearLimits(ctx context.Context, key string) error {
 	_, err := l.configure(ctx, "clear limits", key, lease.OpClear)
 	return err
 }
 
-// Level is one limit of a key and what is left of it.
+// Level is one limit of a key, with the tokens left.
 type Level struct {
-	Limit      Limit         // in force
-	Remaining  int64         // tokens in the bucket and in this process, at most the burst
-	ResetAfter time.Duration // until Remaining is the burst, if no tokens are drawn; see Result.ResetAfter
+	Limit      Limit         // the limit in force
+	Remaining  int64         // tokens in the bucket and this process, not in others; 0 to the burst
+	ResetAfter time.Duration // time until the limit is full if nothing is drawn; a debt makes it longer
 }
 
-// Levels asks the store for the limits in force for key and the level of each. Where the key has no bucket,
-// they are those of a new one. Errors are those of Peek.
+// Levels reads from the store the limits in force for key and the tokens left of each. A key without a bucket
+// has the levels of a new one. Errors are those of Peek.
 func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 	st, held, err := l.first.inspect(ctx, "levels", key, nil)
 	levels := make([]Level, len(st.Config.Limits))
@@ -218,12 +226,11 @@ func (l *Limiter) Levels(ctx context.Context, key string) ([]Level, error) {
 	return levels, err
 }
 
-// Ping opens a connection to every node of the store and prepares it for calls, which on a slow
-// link takes longer than CallTimeout: a service that must not deny its first requests calls it
-// before it takes traffic. Limiters on one client, or one Store, share the connections. It tries what
-// lease calls need, such as a write, but takes no tokens and is no reply about a key (see ColdStart).
-// Errors wrap ErrUnavailable (and lease.ErrPermanent where an operator must act), the context's error or
-// ErrClosed.
+// Ping opens a connection to every node of the store and prepares it for calls. On a slow link that takes
+// longer than CallTimeout, so a service calls Ping before its first request. Limiters of one client, or one
+// Store, share the connections. Ping tries what lease calls need, such as a write, but takes no tokens. For
+// ColdStart it does not count as a reply about a key. Errors wrap the context's error, ErrClosed or
+// ErrUnavailable, and also lease.ErrPermanent if an operator must act.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case !l.open():
@@ -244,16 +251,16 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Stats sums up all keys, also those that have left, each once. Counters never decrease, except that tokens
-// that are given back (by Reservation.Cancel, or where a Join is denied) leave Admitted. Stats looks at every
-// key in use, so call it once a second and not once a request.
+// Stats adds up all keys, including forgotten ones, each once. Counters never decrease, except that
+// Reservation.Cancel and a denied Join lower Admitted. Stats reads every key in use: call it once a second,
+// not for each request.
 func (l *Limiter) Stats() Stats {
 	c := &l.observer.counters
-	c.one.Lock()
-	defer c.one.Unlock()
+	c.statsMu.Lock()
+	defer c.statsMu.Unlock()
 	c.mu.Lock()
 	c.sum = c.retired
-	c.number++
+	c.statsNumber++
 	c.limits.rest.Keys = 0
 	for i := range c.limits.all {
 		c.limits.all[i].Keys = 0

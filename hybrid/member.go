@@ -23,29 +23,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// group is the members of a Limiter and what they share.
+// group has the members of a Limiter and their shared state.
 type group struct {
-	cfg      Config // with defaults
+	cfg      Config // complete with defaults
 	store    lease.Store
 	proposer *proposer
 	observer *observer
-	outages  *outage.Nodes // of the store
+	outages  *outage.Nodes
 	watcher  *outage.Watcher
 
-	beforeReport func(key string) // of an adversary in a test; nil for all others
+	beforeReport func(key string) // hook of a test that disturbs calls; otherwise nil
 
 	first   *member                  // class 0
-	classes []atomic.Pointer[member] // of Config.Priorities; nil until it is used
-	making  sync.Mutex               // a class
+	classes []atomic.Pointer[member] // members of Config.Priorities; nil before their first use
+	making  sync.Mutex               // held while a class is made
 
-	state   atomic.Int32       // rises
-	ctx     context.Context    // ends with Close
-	cancel  context.CancelFunc // of ctx
-	leaving sync.WaitGroup     // the entries that Shutdown waits for, and Shutdown until it knows them all
-	lost    atomic.Int64       // how many of them could not give back what they held
+	state   atomic.Int32       // rises only
+	ctx     context.Context    // canceled by Close
+	cancel  context.CancelFunc // cancels ctx
+	leaving sync.WaitGroup     // entries that Shutdown waits for, and 1 until it has counted them
+	lost    atomic.Int64       // number of these entries that failed to give back their tokens
 }
 
-// The states of a Limiter, in their order.
+// The states of a Limiter, in order.
 const (
 	stateOpen int32 = iota
 	stateLeaving
@@ -70,7 +70,7 @@ func newGroup(store lease.Store, cfg Config) *group {
 	return g
 }
 
-// watch shares the outages of the store with its other Limiters.
+// watch shares news of outages with the other Limiters of the store.
 func (g *group) watch() {
 	g.watcher = &outage.Watcher{
 		Clock: g.cfg.Clock, Logger: g.cfg.Logger, Away: g.observer.nodeAway, Back: g.observer.nodeBack,
@@ -81,8 +81,8 @@ func (g *group) watch() {
 
 func (g *group) open() bool { return g.state.Load() == stateOpen }
 
-// class is the member for class p of Config.Priorities. It is made when it is first used; class 0
-// stands for one that was not made before the Limiter was closed.
+// class returns the member of class p of Config.Priorities, and makes it on first use. After Close it returns
+// class 0 for a class that was never used.
 func (g *group) class(p int) *member {
 	if p = min(p, len(g.classes)); p <= 0 {
 		return g.first
@@ -105,7 +105,6 @@ func (g *group) class(p int) *member {
 	return m
 }
 
-// members are class 0 and those that have been used.
 func (g *group) members() []*member {
 	g.making.Lock()
 	defer g.making.Unlock()
@@ -118,14 +117,14 @@ func (g *group) members() []*member {
 	return all
 }
 
-// member is one process as the store sees it: a holder with a number for each call. A Limiter has one
-// for each class of Config.Priorities that is in use. Each has a table of keys and a scheduler.
+// member is one process as the store sees it: a holder that numbers its calls. A Limiter has one for each
+// used class. Each has a table of keys and a scheduler.
 type member struct {
 	*group
-	cfg Config // with the headroom of the class
+	cfg Config // configuration with the headroom of the class
 
-	instance string                 // the label and random bits
-	id       atomic.Pointer[string] // of new entries: instance, or another after a clone was met
+	instance string                 // Config.InstanceID and random bits
+	id       atomic.Pointer[string] // holder name of new entries: instance, or a new one after a clone called
 	seq      atomic.Int64
 	keys     table
 	nodes    nodes
@@ -133,7 +132,7 @@ type member struct {
 	scheduler scheduler
 }
 
-// newMember is a member that leaves headroom. It shares the health of nodes with the first one.
+// newMember returns a member with a headroom. It shares the health of nodes with the first member.
 func (g *group) newMember(headroom float64) *member {
 	m := &member{group: g, cfg: g.cfg, instance: randomText()}
 	m.cfg.Policy.Headroom = headroom
@@ -150,10 +149,8 @@ func (g *group) newMember(headroom float64) *member {
 	return m
 }
 
-// run starts the scheduler, which ends with Close.
 func (m *member) run() { go m.scheduler.run() }
 
-// wake has the scheduler look at what has come into the idle list.
 func (m *member) wake() { m.scheduler.wake() }
 
 func (m *member) close() {
@@ -166,7 +163,6 @@ func (m *member) leave() {
 	m.keys.each((*entry).leave)
 }
 
-// refreshKey refreshes key in every member.
 func (g *group) refreshKey(ctx context.Context, key string) (failed error) {
 	for _, m := range g.members() {
 		if err := m.refresh(ctx, key); err != nil {
@@ -176,10 +172,10 @@ func (g *group) refreshKey(ctx context.Context, key string) (failed error) {
 	return failed
 }
 
-// refreshAll refreshes all keys in use, and calls note with the outcome of each.
+// refreshAll refreshes all keys in use, and calls note with the result of each.
 func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	for _, d := range m.proposeAnew() {
-		d.takeOver() // now, or an entry that does so later would go on with the old limits
+		d.takeOver() // now: an entry that took it over later would keep the old limits
 	}
 	m.keys.each(func(e *entry) {
 		if !keyhash.Is(e.slot.name) {
@@ -188,18 +184,18 @@ func (m *member) refreshAll(ctx context.Context, note func(error)) {
 	})
 }
 
-// randomText is 64 random bits. They are the kernel's, which differ between copies of a machine.
+// randomText returns 64 random bits of the kernel, which differ between copies of a machine.
 func randomText() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// seqStepMax bounds the step between two calls' numbers: 2^52 of them last for 8 * 10^12 calls.
+// seqStepMax bounds the step between the numbers of two calls: 2^52 numbers last for 8 * 10^12 calls.
 const seqStepMax = 1 << 10
 
-// nextSeq is the number of the next call. The steps are random, by the kernel's randomness, so that
-// two clones of a process soon differ (docs/protocol.md section 5.12).
+// nextSeq returns the number of the next call. Steps are random bits of the kernel, so two clones of a
+// process soon differ (docs/protocol.md section 5.12).
 func (m *member) nextSeq() int64 {
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -208,9 +204,9 @@ func (m *member) nextSeq() int64 {
 
 func (m *member) storedKey(name string) string { return storedKey(m.cfg.Name, name) }
 
-// known is the entry of a key that the table has, which comes into use if it is at rest. It is nil
-// for another key, and for one whose limits cannot be used. own is the proposal of a KeyWithLimits, or nil.
-func (m *member) known(name string, own *proposal) *entry {
+// knownEntry returns the entry of a key in the table, and activates a key at rest. It returns nil for other
+// keys and for invalid limits.
+func (m *member) knownEntry(name string, own *proposal) *entry {
 	s := m.keys.find(name)
 	if s == nil {
 		return nil
@@ -220,9 +216,9 @@ func (m *member) known(name string, own *proposal) *entry {
 	return e
 }
 
-// activate is the entry of r's key, which comes into use, and into the table, if it has none.
+// activate returns the entry of r's key. It adds the key to the table and brings it into use if needed.
 func (m *member) activate(r *request) (*entry, error) {
-	if err := m.proposer.check(r.name, r.own); err != nil {
+	if err := m.proposer.checkHandle(r.name, r.own); err != nil {
 		return nil, err
 	}
 	for {
@@ -230,8 +226,8 @@ func (m *member) activate(r *request) (*entry, error) {
 			return e, nil
 		}
 		own, err := r.proposed, error(nil)
-		if own.config == nil || own.kept || m.outdated(&own) {
-			own, err = m.proposed(r)
+		if own.config == nil || own.fromSlot || m.outdated(&own) {
+			own, err = m.proposalFor(r)
 		}
 		if err == nil {
 			err = m.addSlot(&r.spot)
@@ -242,17 +238,17 @@ func (m *member) activate(r *request) (*entry, error) {
 		}
 		if e := m.newEntry(r.spot.slot, own); e != nil {
 			if m.outdated(&own) {
-				ctx, end := m.proposer.bounded(r.context())
+				ctx, end := m.proposer.withTimeout(r.context())
 				_ = e.refresh(ctx, r.name)
 				end()
 			}
 			return e, nil
 		}
-		r.spot = m.keys.locate(r.name) // its slot has left the table
+		r.spot = m.keys.locate(r.name) // the slot has left the table
 	}
 }
 
-// forget has s leave the table that was added for a request and knows nothing.
+// forget makes s leave the table if a failed request has just added it.
 func (m *member) forget(s *slot) {
 	if s == nil {
 		return
@@ -270,16 +266,16 @@ func (m *member) addSlot(p *spot) error {
 	}
 	if m.keys.size.Load() >= int64(m.cfg.KeysMax) && !m.makeRoom() {
 		full := fmt.Errorf("%w: all %d keys are in use", ErrTableFull, m.cfg.KeysMax)
-		return &timedError{full, m.proposer.defaults.TTL} // an unused key rests after that
+		return &timedError{full, m.proposer.defaults.TTL} // an unused key can leave after a TTL
 	}
 	p.slot = m.keys.add(*p)
 	return nil
 }
 
-// newEntry is the entry of a key that was at rest or is new, for which this process proposes own. It is
-// nil where the slot has left the table.
+// newEntry returns a new entry of s that proposes own, or the entry that s already has. It returns nil if s
+// has left the table.
 func (m *member) newEntry(s *slot, own proposed) *entry {
-	e := &entry{m: m, slot: s, index: -1, given: own.given, asked: own.asked}
+	e := &entry{m: m, slot: s, index: -1, byHandle: own.byHandle, refreshes: own.refreshes}
 	e.client.Start(m.cfg.Clock.Now(), e, protocol.ClientConfig{
 		ID:          *m.id.Load(),
 		Policy:      &m.cfg.Policy,
@@ -294,55 +290,55 @@ func (m *member) newEntry(s *slot, own proposed) *entry {
 	case have == nil:
 		m.keys.remove(s)
 	case have == e && state != stateOpen && (took == nil || state == stateClosed):
-		e.close() // Close or Shutdown may have come too early to see it; Shutdown sees all with a draw
+		e.close() // Close or Shutdown may have missed the entry; Shutdown misses none with a draw
 	case have == e:
 		if took != nil {
-			e.timeOut(&took.Waiter, took.until.Sub(e.Now())) // other calls may follow the draw
+			e.timeOut(&took.Waiter, took.until.Sub(e.Now())) // the request may wait for later calls
 		}
-		e.Wake(false) // so that it goes to rest even if it never needs a call
+		e.Wake(false) // an entry that never needs a call goes to rest too
 	}
 	return have
 }
 
 // proposed is a proposal for a key that comes into use, and its source.
 type proposed struct {
-	config *lease.Config // nil where it is not known
-	given  bool          // by a KeyWithLimits
-	kept   bool          // by the slot of the key
-	asked  int64         // the number of the Refresh before which LimitsFor was asked
+	config    *lease.Config // nil if unknown
+	byHandle  bool          // whether from KeyWithLimits
+	fromSlot  bool          // whether from the slot of the key
+	refreshes int64         // number of Refresh calls before LimitsFor ran
 }
 
-// proposed is m's proposal for the key of r: that which its slot has kept, or the proposer's.
-func (m *member) proposed(r *request) (p proposed, err error) {
-	p.asked = m.refreshed()
+// proposalFor returns the proposal for r's key: the one in its slot, or else one of the proposer.
+func (m *member) proposalFor(r *request) (p proposed, err error) {
+	p.refreshes = m.refreshCount()
 	if own := r.own; own != nil {
-		p.config, p.given = &own.config, true
+		p.config, p.byHandle = &own.config, true
 		return p, own.err
 	}
 	if r.spot.slot != nil {
 		now := m.cfg.Clock.Now()
-		m.keys.idle.with(r.spot.slot, func(k *protocol.Key) { p.config, p.given = k.Proposed(now), k.Given })
+		m.keys.idle.withKey(r.spot.slot, func(k *protocol.Key) { p.config, p.byHandle = k.Proposed(now), k.Given })
 		if p.config != nil {
-			p.kept = true
+			p.fromSlot = true
 			return p, nil
 		}
-		p.given = false
+		p.byHandle = false
 	}
 	if m.cfg.LimitsFor == nil {
 		p.config = &m.proposer.defaults
 		return p, nil
 	}
-	c, err := m.proposer.ofNew(r.context(), r.name)
+	c, err := m.proposer.configForNew(r.context(), r.name)
 	p.config = m.proposer.share(c)
 	return p, err
 }
 
-func (g *group) refreshed() int64 { return g.proposer.refreshes.Load() }
+func (g *group) refreshCount() int64 { return g.proposer.refreshes.Load() }
 
-// outdated reports whether LimitsFor may say something else by now.
-func (m *member) outdated(p *proposed) bool { return m.refreshed() != p.asked }
+// outdated reports whether a Refresh has run since p, so that LimitsFor may return other limits.
+func (m *member) outdated(p *proposed) bool { return m.refreshCount() != p.refreshes }
 
-// proposeAnew has the keys at rest ask for limits with their next use, and returns their draws.
+// proposeAnew makes keys at rest call LimitsFor with their next use, and returns their draws under way.
 func (m *member) proposeAnew() (drawing []*draw) {
 	m.keys.atRest(func(s *slot) {
 		if s.key.Own() == nil || s.key.Given || s.key.Owes() || keyhash.Is(s.name) {
@@ -356,7 +352,7 @@ func (m *member) proposeAnew() (drawing []*draw) {
 	return drawing
 }
 
-// refresh proposes what LimitsFor says by now for key, if that is in use.
+// refresh calls LimitsFor for key, if it is in use, and proposes the result.
 func (m *member) refresh(ctx context.Context, key string) error {
 	s := m.keys.find(key)
 	if s == nil {
@@ -366,19 +362,19 @@ func (m *member) refresh(ctx context.Context, key string) error {
 		return e.refresh(ctx, key)
 	}
 	idle, asks, now := &m.keys.idle, false, m.cfg.Clock.Now()
-	if idle.with(s, func(k *protocol.Key) { asks = k.Proposed(now) != nil && !k.Given }); !asks {
+	if idle.withKey(s, func(k *protocol.Key) { asks = k.Proposed(now) != nil && !k.Given }); !asks {
 		return nil
 	}
-	asked := m.refreshed()
-	c, err := m.proposer.of(ctx, key, nil)
+	asked := m.refreshCount()
+	c, err := m.proposer.configFor(ctx, key, nil)
 	if err != nil {
 		return err
 	}
 	own := m.proposer.share(c)
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if m.refreshed() != asked && s.key.UnderWay() == nil {
-		own = nil // it may have been outdated already, so the next use asks again
+	if m.refreshCount() != asked && s.key.UnderWay() == nil {
+		own = nil // another Refresh came meanwhile, so the next use calls LimitsFor again
 	}
 	if s.key.Own() != nil && !s.key.Given {
 		s.key.Propose(own)
@@ -386,37 +382,36 @@ func (m *member) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// cachedLimits are the limits of a key that were last heard of; nil where it is not in use.
+// cachedLimits returns the limits of key in the last reply; nil if key is out of use.
 func (m *member) cachedLimits(key string) []Limit {
 	s := m.keys.find(key)
 	if s == nil {
 		return nil
 	}
 	now, limits := m.cfg.Clock.Now(), []Limit(nil)
-	if m.keys.idle.with(s, func(k *protocol.Key) { limits = k.Limits(now) }); limits != nil {
+	if m.keys.idle.withKey(s, func(k *protocol.Key) { limits = k.Limits(now) }); limits != nil {
 		return limits
 	}
-	if e := s.entry.Load(); e != nil { // after the idle list was asked: the key may just have come into use
+	if e := s.entry.Load(); e != nil { // after the idle list, because the key may just have come into use
 		return e.limits()
 	}
 	return nil
 }
 
-// refund is Refund of tokens of draw d, nil if that is not known; own is the proposal of a KeyWithLimits, if
-// the request came by one.
+// refund refunds n tokens of draw d, or of an unknown draw if d is nil.
 func (m *member) refund(key string, own *proposal, n int64, d *pool.Draw) {
 	if n < 0 || key == "" || !m.open() {
 		m.observer.invalid.Add(1)
 		return
 	}
 	for n > 0 && m.open() {
-		if e := m.known(key, own); e == nil || e.refund(n, d) {
+		if e := m.knownEntry(key, own); e == nil || e.refund(n, d) {
 			return
 		}
 	}
 }
 
-// charge has a key's bucket take n tokens more than it has granted, or as many as may be charged.
+// charge charges up to n tokens to a key's bucket and returns how many.
 func (m *member) charge(key string, own *proposal, n int64) (charged int64, err error) {
 	for m.open() {
 		r := request{name: key, own: own, spot: m.keys.locate(key)}
@@ -432,19 +427,19 @@ func (m *member) charge(key string, own *proposal, n int64) (charged int64, err 
 	return 0, ErrClosed
 }
 
-// nodeOf is the node of a key that last was on the node of this number, or on an unknown one. The
-// store knows better where a key is new, or its node has been replaced.
+// nodeOf returns the node of a key whose last node has this number. If that node is unknown or away, the
+// store is asked.
 func (m *member) nodeOf(name string, number int) *storeNode {
-	n := m.nodes.of(number)
+	n := m.nodes.node(number)
 	if router, ok := m.store.(lease.Router); ok && (number == nodeUnknown || n.breaker.Away()) {
 		if number := router.NodeOf(m.storedKey(name)); number != nodeUnknown {
-			return m.nodes.of(number)
+			return m.nodes.node(number)
 		}
 	}
 	return n
 }
 
-// makeRoom has the key that is idle for longest leave the table; false where every key is in use.
+// makeRoom makes the longest idle key leave the table. It returns false if every key is in use.
 func (m *member) makeRoom() bool {
 	for {
 		if s, e, _ := m.keys.idle.pop(0, true); s == nil || m.drop(s, e) {
@@ -453,10 +448,10 @@ func (m *member) makeRoom() bool {
 	}
 }
 
-// leavesMax bounds how many keys leave in one round of the scheduler, which has calls to send.
+// leavesMax bounds the keys that leave in one round of the scheduler, which must also send calls.
 const leavesMax = 1000
 
-// sweep has the keys leave whose time has come, and returns when to come again.
+// sweep makes keys leave whose time has come, and returns when to sweep again.
 func (m *member) sweep(now clock.Instant) clock.Instant {
 	for range leavesMax {
 		s, e, next := m.keys.idle.pop(now, false)
@@ -468,8 +463,8 @@ func (m *member) sweep(now clock.Instant) clock.Instant {
 	return now
 }
 
-// drop takes a slot that was popped, with e, out of the table; false where it stays, because its
-// key is in use or has gone to rest meanwhile.
+// drop takes s, which pop returned with e, out of the table. It returns false if s stays because its key is
+// in use or has gone to rest.
 func (m *member) drop(s *slot, e *entry) bool {
 	if e != nil {
 		e.mu.Lock()
@@ -479,7 +474,7 @@ func (m *member) drop(s *slot, e *entry) bool {
 		}
 		e.endLocked()
 		m.keys.idle.leave(s)
-		e.Wake(false) // the scheduler forgets it too
+		e.Wake(false) // so that the scheduler forgets e
 	}
 	m.keys.remove(s)
 	return true
@@ -488,14 +483,14 @@ func (m *member) drop(s *slot, e *entry) bool {
 func (m *member) addTo(st *Stats) {
 	st.Keys += int(m.keys.size.Load())
 	st.RTT = max(st.RTT, m.nodes.worst())
-	if m == m.first { // whose counts are those of all members
+	if m == m.first { // all members share these counts
 		st.Nodes = m.nodes.stats(m.cfg.Clock.Now())
 	}
 	m.keys.each(func(e *entry) { e.addTo(st) })
 	m.keys.atRest(func(s *slot) { m.addAtRest(st, s) })
 }
 
-// addAtRest counts a key at rest in st if it draws. The idle list's lock is held.
+// addAtRest counts a key at rest in st if it is in use. The caller holds the idle list's lock.
 func (m *member) addAtRest(st *Stats, s *slot) {
 	limits := s.key.InUse(m.cfg.Clock.Now())
 	if limits == nil || m.state.Load() == stateClosed {
@@ -511,9 +506,9 @@ func (m *member) addAtRest(st *Stats, s *slot) {
 	c.keysLocked(limits)
 }
 
-// configure executes one operation on the bucket, within a deadline of its own.
+// configure executes an operation on key's bucket. It ends after ten CallTimeouts at the latest.
 func (g *group) configure(
-	ctx context.Context, what, key string, op lease.Op, limits ...Limit,
+	ctx context.Context, operation, key string, op lease.Op, limits ...Limit,
 ) (lease.State, error) {
 	switch {
 	case !g.open():
@@ -521,24 +516,24 @@ func (g *group) configure(
 	case key == "":
 		return lease.State{}, errEmptyKey
 	case ctx.Err() != nil:
-		return lease.State{}, endedBy(ctx, what)
+		return lease.State{}, endedBy(ctx, operation)
 	}
 	var c lease.Config
 	if op == lease.OpClear {
-		own, err := g.proposer.of(ctx, key, nil)
+		own, err := g.proposer.configFor(ctx, key, nil)
 		if err != nil {
-			return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+			return lease.State{}, fmt.Errorf("hybrid: %s: %w", operation, err)
 		}
 		limits = own.Limits
 	}
 	if op == lease.OpSet || op >= lease.OpReplace {
 		c = g.cfg.Policy.ConfigFor(slices.Clone(limits), g.cfg.Version, g.cfg.CallTimeout)
-		// A T that shrinks and grows again would burn leases.
-		if own, err := g.proposer.of(ctx, key, nil); err == nil {
+		// Never propose a shorter TTL than a member's: leases would be burnt when it grows again.
+		if own, err := g.proposer.configFor(ctx, key, nil); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}
 		for _, m := range g.members() {
-			if e := m.known(key, nil); e != nil {
+			if e := m.knownEntry(key, nil); e != nil {
 				e.with(func() { c.TTL = max(c.TTL, e.client.TTL()) })
 			}
 		}
@@ -562,20 +557,20 @@ func (g *group) configure(
 		g.follow(key, st)
 		return st, nil
 	case ctx.Err() != nil:
-		err = endedBy(ctx, what)
+		err = endedBy(ctx, operation)
 	case g.ctx.Err() != nil:
-		err = fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
+		err = fmt.Errorf("hybrid: %s: %w", operation, ErrClosed)
 	case errors.Is(err, lease.ErrInvalidConfig):
-		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+		err = fmt.Errorf("hybrid: %s: %w: %w", operation, ErrInvalidConfig, err)
 	default:
 		n := g.first.nodeOf(lease.ShortKey(key), nodeUnknown)
-		err = unavailable(what+": node "+n.Name(), err)
+		err = unavailable(operation+": node "+n.Name(), err)
 	}
 	return lease.State{}, err
 }
 
-// follow has this process go by st, which an operation of its own has left. What it still holds of key was
-// leased before and is burnt: no call could give it back.
+// follow makes this process use st, the result of its own operation. Tokens that it still holds were leased
+// before and are burnt, because no call could give them back.
 func (g *group) follow(key string, st lease.State) {
 	if !st.Changed {
 		return
@@ -587,15 +582,15 @@ func (g *group) follow(key string, st lease.State) {
 	}
 }
 
-// inspect returns the state of key's bucket, or that of a new one where there is none, and the tokens that
-// this process holds. own is the proposal of a KeyWithLimits, if the request came by one.
+// inspect returns the state of key's bucket, or of a new one if there is none, and the tokens of this
+// process.
 func (m *member) inspect(
-	ctx context.Context, what, key string, own *proposal,
+	ctx context.Context, operation, key string, own *proposal,
 ) (st lease.State, held int64, err error) {
-	if err := m.proposer.check(key, own); err != nil {
-		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", what, err)
+	if err := m.proposer.checkHandle(key, own); err != nil {
+		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", operation, err)
 	}
-	if st, err = m.configure(ctx, what, key, lease.OpInspect); err != nil {
+	if st, err = m.configure(ctx, operation, key, lease.OpInspect); err != nil {
 		return st, 0, err
 	}
 	if e := m.keys.active(key); e != nil {
@@ -604,8 +599,8 @@ func (m *member) inspect(
 	if st.Exists {
 		return st, held, nil
 	}
-	if st.Config, err = m.proposer.of(ctx, key, own); err != nil {
-		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", what, err)
+	if st.Config, err = m.proposer.configFor(ctx, key, own); err != nil {
+		return lease.State{}, 0, fmt.Errorf("hybrid: %s: %w", operation, err)
 	}
 	for k, limit := range st.Config.Limits {
 		if !m.cfg.Policy.StartEmpty {
@@ -615,7 +610,6 @@ func (m *member) inspect(
 	return st, held, nil
 }
 
-// peek is Peek; own is the proposal of a KeyWithLimits, if the request came by one.
 func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, error) {
 	st, held, err := m.inspect(ctx, "peek", key, own)
 	if err != nil {
@@ -624,17 +618,17 @@ func (m *member) peek(ctx context.Context, key string, own *proposal) (Result, e
 	headroom := m.cfg.Policy.Headroom
 	ok := true
 	for i, limit := range st.Config.Limits {
-		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
+		ok = ok && held+st.Levels[i]-headroomOf(limit, headroom) > 0
 	}
 	return resultOf(key, ok, SourceStore, protocol.StateOutlook(&st.Status, 1, held, headroom, ok)), nil
 }
 
-// giveBack gives back what this process holds of key, and asks for nothing more until end is called.
+// giveBack gives back the tokens of key in this process, and takes no new ones until end is called.
 func (g *group) giveBack(ctx context.Context, key string) (end func()) {
 	var all []*entry
 	var wg sync.WaitGroup
 	for _, m := range g.members() {
-		if e := m.known(key, nil); e != nil {
+		if e := m.knownEntry(key, nil); e != nil {
 			all = append(all, e)
 			wg.Go(func() { e.beginReset(ctx) })
 		}

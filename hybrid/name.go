@@ -11,13 +11,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// nameMax bounds Config.Name, so that a stored key is not much longer than the key.
+// nameMax bounds Config.Name, to keep stored keys short.
 const nameMax = 64
 
-// nameMark begins the stored key of every key of a Limiter with a name, and nameEnd ends the name.
+// nameMark begins the stored keys of a Limiter with a name; nameEnd follows the name.
 const nameMark, nameEnd = "@", ":"
 
-// isName reports whether name can be a Config.Name, which no log, metric or Redis key has to escape.
+// isName reports whether name is a valid Config.Name. No log, metric or Redis key has to escape one.
 func isName(name string) bool {
 	foreign := func(r rune) bool {
 		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' ||
@@ -26,29 +26,29 @@ func isName(name string) bool {
 	return len(name) <= nameMax && !strings.ContainsFunc(name, foreign)
 }
 
-// storedKey is the key under which the store has the bucket of the key that the table of a Limiter
-// knows as name. Different names of Limiters and different keys have different ones, for any bytes:
-// a Limiter without a name leaves a key as it is, unless that begins like those of one with a name.
+// storedKey returns the key of a bucket in the store, for a key that is called name in the Limiter's table.
+// Different pairs of Limiter and key always have different stored keys. A Limiter without a name stores a key
+// unchanged, unless the key begins with nameMark.
 func storedKey(limiter, name string) string {
 	if limiter == "" && !strings.HasPrefix(name, nameMark) {
 		return name
 	}
 	prefix := nameMark + limiter + nameEnd
 	if len(prefix)+len(name) > lease.KeyMax {
-		name = keyhash.Of(name) // or the store would hash all of it, as it hashes a long key without a name
+		name = keyhash.Of(name) // otherwise the store would hash the prefix too
 	}
 	return prefix + name
 }
 
-// identity is equal for Limiters that share their buckets and their configuration's version.
+// identity identifies the buckets of a Limiter and the version of its configuration.
 type identity struct {
 	store   any
 	name    string
 	version int64
 }
 
-// storeIdentity is equal for Stores whose buckets are the same, as far as is known: of Redis those
-// of one client and prefix, of which a program may have several.
+// storeIdentity returns a value that is equal for Stores known to share their buckets: two redisbucket.Stores
+// with one client and prefix are equal.
 func storeIdentity(store Store) any {
 	id := any(store)
 	if s, ok := store.(lease.Identifier); ok {
@@ -57,7 +57,7 @@ func storeIdentity(store Store) any {
 	return identityOf(id)
 }
 
-// identityOf returns id, or an identity that nothing else has if values of its type cannot be compared.
+// identityOf returns id, or a unique value if the type of id is not comparable.
 func identityOf(id any) any {
 	if !reflect.ValueOf(id).Comparable() {
 		return new(byte)
@@ -65,50 +65,49 @@ func identityOf(id any) any {
 	return id
 }
 
-// opened are the open Limiters: what those of one identity propose, and how many they are.
-var opened = struct {
+var openLimiters = struct {
 	sync.Mutex
-	by map[identity]*proposers
-}{by: make(map[identity]*proposers)}
+	byIdentity map[identity]*proposers
+}{byIdentity: make(map[identity]*proposers)}
 
 type proposers struct {
 	proposed lease.Config
 	limiters int
 }
 
-// register enters a Limiter, which proposes want, among the open ones. It refuses one that shares
-// its buckets with another and contradicts it: chance would decide which configuration held.
-func (id identity) register(want lease.Config) error {
-	opened.Lock()
-	defer opened.Unlock()
-	p := opened.by[id]
+// register adds a Limiter that proposes a configuration. It refuses a Limiter that shares buckets with an
+// open one and proposes a different bucket: chance would decide which configuration holds.
+func (id identity) register(proposed lease.Config) error {
+	openLimiters.Lock()
+	defer openLimiters.Unlock()
+	p := openLimiters.byIdentity[id]
 	if p == nil {
-		p = &proposers{proposed: want}
-		opened.by[id] = p
+		p = &proposers{proposed: proposed}
+		openLimiters.byIdentity[id] = p
 	}
 	have := p.proposed
-	if !sameBucket(have, want) {
+	if !sameBucket(have, proposed) {
 		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d, but other "+
 			"settings: limits %v, Overcommit %d, Target %v, StartEmpty %t; this one has %v, %d, %v, %t; "+
 			"use another Name, close the other Limiter, or raise Version",
 			ErrInvalidConfig, id.name, id.version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
-			want.Limits, want.Overcommit, want.Target, want.StartEmpty)
+			proposed.Limits, proposed.Overcommit, proposed.Target, proposed.StartEmpty)
 	}
 	p.limiters++
 	return nil
 }
 
-// sameBucket reports whether a bucket does the same under both configurations.
+// sameBucket reports whether two configurations make a bucket behave alike.
 func sameBucket(c, o lease.Config) bool {
 	return slices.EqualFunc(c.Limits, o.Limits, Limit.Equal) && c.Overcommit == o.Overcommit &&
 		c.Target == o.Target && c.StartEmpty == o.StartEmpty
 }
 
 func (id identity) unregister() {
-	opened.Lock()
-	defer opened.Unlock()
-	p := opened.by[id]
+	openLimiters.Lock()
+	defer openLimiters.Unlock()
+	p := openLimiters.byIdentity[id]
 	if p.limiters--; p.limiters == 0 {
-		delete(opened.by, id)
+		delete(openLimiters.byIdentity, id)
 	}
 }

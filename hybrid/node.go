@@ -15,70 +15,70 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// nodeUnknown is the number of the node of a key that no node has answered for yet, and unknownNode its name.
+// nodeUnknown is the number of the node of a key before any node has answered for it. unknownNode is its
+// name.
 const nodeUnknown, unknownNode = -1, "unknown"
 
 // storeNode is one node of the store as a member sees it: a node.Node behind a lock.
 type storeNode struct {
 	*health
 	m      *member
-	number int32 // the store's
+	number int32 // number of the node in the store
 
-	mu    sync.Mutex
-	rules rules
-	timer clock.Timer   // calls look; nil before the first batch
-	looks clock.Instant // when it does that; Never for not at all
-	lane  clock.Timer   // calls depart; nil before it is first needed
-	armed bool          // lane is
+	mu          sync.Mutex
+	rules       rules
+	lookTimer   clock.Timer   // calls look; nil before the first batch
+	lookAt      clock.Instant // when lookTimer fires; Never if stopped
+	departTimer clock.Timer   // calls depart; nil before its first use
+	departArmed bool          // whether departTimer runs
 
-	goesIn uint64 // the scheduler's own: the last round that sends a batch to it
+	sendRound uint64 // last round of the scheduler with a batch to the node
 }
 
 type rules = node.Node[*draw]
 
 type batch struct {
 	node.Batch
-	to     *storeNode
-	calls  []*lease.Call
-	probes bool         // one of the calls is to see whether a node that is away is back
-	forget func()       // has the store no longer wait
-	left   atomic.Int64 // calls that are not answered
+	to         *storeNode
+	calls      []*lease.Call
+	isProbe    bool         // whether a call probes a node that is away
+	cancel     func()       // makes the store stop waiting
+	unanswered atomic.Int64 // number of calls without an answer
 }
 
-// health says whether a node answers. All members of a Limiter share it: requests of one do not wait
-// for what another has found out.
+// health knows whether a node answers. All members of a Limiter share it, so that a failure seen by one is
+// known to all.
 type health struct {
 	*outage.Node
-	target     time.Duration // Config.Target of most keys
+	target     time.Duration // lease.Config.Target of most keys
 	breaker    *protocol.Breaker
-	probeAsked atomic.Int64 // when a key that is not in use was let through for a probe
+	probeAsked atomic.Int64 // last time when a key at rest was admitted as a probe
 
-	fallbackAdmitted, fallbackDenied atomic.Int64 // tokens, by Policy.Fallback and ColdStart
+	fallbackAdmitted, fallbackDenied atomic.Int64 // tokens decided by Policy.Fallback or ColdStart
 }
 
-func (h *health) why() error { return cmp.Or(h.Node.Why(), errOverdue) }
+func (h *health) lastError() error { return cmp.Or(h.Node.Why(), errOverdue) }
 
-// answered says that the node has answered a call that was sent then.
 func (h *health) answered(now, sent clock.Instant) {
 	h.breaker.Answered(now, sent)
 	h.Node.Answered(now, sent)
 }
 
-// countFallback counts what was decided without the store: n tokens were asked for, and took admitted.
-func (h *health) countFallback(n, took int64) {
-	h.fallbackAdmitted.Add(took)
-	h.fallbackDenied.Add(n - took)
+// countFallback counts a decision without the store: admitted of n requested tokens.
+func (h *health) countFallback(n, admitted int64) {
+	h.fallbackAdmitted.Add(admitted)
+	h.fallbackDenied.Add(n - admitted)
 }
 
-// claimProbe gives a request the probe that is due, if there is one: the first that comes, and another
-// one a Target later if the scheduler has not come to it.
+// claimProbe reports whether a request gets the probe that is due. If the scheduler has not sent it, another
+// request gets it a Target later.
 func (h *health) claimProbe(now clock.Instant) bool {
 	last := h.probeAsked.Load()
 	return !h.breaker.Holds(now) && now.Sub(clock.Instant(last)) >= h.target &&
 		h.probeAsked.CompareAndSwap(last, int64(now))
 }
 
-// failed says that a call has failed which was sent then, and reports whether the node is away from now on.
+// failed records that a call sent at sent has failed, and reports whether an outage of the node begins.
 func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
 	opened = n.breaker.Failed(now, sent)
 	if !n.breaker.Away() {
@@ -96,14 +96,14 @@ func (n *storeNode) failed(now, sent clock.Instant, err error) (opened bool) {
 	return opened
 }
 
-// rtt is the 99th percentile of the round trips; 0 before the first.
+// rtt returns the 99th percentile of the round trips; 0 before the first.
 func (n *storeNode) rtt() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rules.RTT()
 }
 
-// shortest is node.Shortest.
+// shortest returns the shortest round trip; see node.Node.
 func (n *storeNode) shortest() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,14 +116,14 @@ func (n *storeNode) full() bool {
 	return n.rules.Full()
 }
 
-// gate is node.Gate, and when any call may go.
+// gate reports whether a call may go now, and when any call may go.
 func (n *storeNode) gate(now clock.Instant, urgent bool) (ok bool, next clock.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rules.Gate(now, urgent), n.rules.Next()
 }
 
-// hold notes that an urgent call is held back, which may go when free calls of n are possible.
+// hold records that an urgent call is held back until node n has room for it.
 func (n *storeNode) hold() {
 	n.mu.Lock()
 	free := n.rules.Hold()
@@ -139,19 +139,18 @@ func (n *storeNode) open() bool {
 	return n.rules.Open()
 }
 
-// do calls f with the lock.
 func (n *storeNode) do(f func(*rules)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f(&n.rules)
 }
 
-// sent notes that b is sent now, and has a timer look after it. There is one for all batches to n.
+// sent records that b is sent now, and sets the timer that watches all batches to n.
 func (n *storeNode) sent(b *batch) {
 	now := n.m.cfg.Clock.Now()
 	since := now
 	if b.Draws {
-		since = b.calls[0].Owner.(*draw).of.Sent
+		since = b.calls[0].Owner.(*draw).state.Sent
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -180,30 +179,29 @@ func (n *storeNode) batches() (all []*batch) {
 	return all
 }
 
-// lookLocked has look called when it is due, unless it is earlier anyway.
+// lookLocked sets the timer for look, unless it fires earlier anyway.
 func (n *storeNode) lookLocked(now clock.Instant) {
 	at := n.rules.LookAt()
 	switch {
-	case at >= n.looks:
+	case at >= n.lookAt:
 		return
-	case n.timer == nil:
-		n.timer = n.m.cfg.Clock.AfterFunc(at.Sub(now), n.look)
+	case n.lookTimer == nil:
+		n.lookTimer = n.m.cfg.Clock.AfterFunc(at.Sub(now), n.look)
 	default:
-		n.timer.Reset(at.Sub(now))
+		n.lookTimer.Reset(at.Sub(now))
 	}
-	n.looks = at
+	n.lookAt = at
 }
 
-// look does what is due for the batches under way to n.
 func (n *storeNode) look() {
 	now := n.m.cfg.Clock.Now()
 	n.mu.Lock()
 	due, forgotten := n.rules.Late(now)
-	n.looks = protocol.Never
+	n.lookAt = protocol.Never
 	n.lookLocked(now)
 	n.mu.Unlock()
 	for _, b := range forgotten {
-		b.Owner.(*batch).forget()
+		b.Owner.(*batch).cancel()
 	}
 	for _, b := range due {
 		n.m.overdue(b.Owner.(*batch), now)
@@ -218,26 +216,26 @@ func (n *storeNode) again(b *batch, now, at clock.Instant) {
 }
 
 func (n *storeNode) join(d *draw) {
-	n.do(func(r *rules) { r.Join(d, d.of.Sent) })
+	n.do(func(r *rules) { r.Join(d, d.state.Sent) })
 	n.depart()
 }
 
-// depart sends the draws that may go now, and ends the wait of those that will not go in time.
+// depart sends the draws that may go now, and fails those that cannot go in time.
 func (n *storeNode) depart() {
 	now := n.m.cfg.Clock.Now()
 	n.mu.Lock()
 	draws, stranded, again := n.rules.Depart(now)
-	if again > 0 && !n.armed {
-		n.armed = true
-		if n.lane == nil {
-			n.lane = n.m.cfg.Clock.AfterFunc(again, n.departAgain)
+	if again > 0 && !n.departArmed {
+		n.departArmed = true
+		if n.departTimer == nil {
+			n.departTimer = n.m.cfg.Clock.AfterFunc(again, n.departAgain)
 		} else {
-			n.lane.Reset(again)
+			n.departTimer.Reset(again)
 		}
 	}
 	n.mu.Unlock()
 	for _, d := range stranded {
-		d.abandon(&d.call, now, n.why())
+		d.abandon(&d.call, now, n.lastError())
 	}
 	if len(draws) > 0 {
 		b := n.newBatch()
@@ -251,7 +249,7 @@ func (n *storeNode) depart() {
 
 func (n *storeNode) departAgain() {
 	n.mu.Lock()
-	n.armed = false
+	n.departArmed = false
 	n.mu.Unlock()
 	n.depart()
 }
@@ -262,24 +260,24 @@ func (n *storeNode) newBatch() *batch {
 	return b
 }
 
-// nodes are the nodes of the store. A slow one delays only its own keys.
+// nodes has the nodes of the store. A slow node delays only its own keys.
 type nodes struct {
-	first       *nodes // of class 0, for the others: they share health
+	first       *nodes // nodes of class 0, whose health other classes share; nil in class 0
 	m           *member
 	target, ttl time.Duration
 	mu          sync.Mutex
-	all         []*storeNode // from nodeUnknown on
+	all         []*storeNode // by number, from nodeUnknown on
 }
 
-func (n *nodes) of(number int) *storeNode {
+func (n *nodes) node(number int) *storeNode {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := max(number, nodeUnknown) - nodeUnknown
 	for i >= len(n.all) {
 		number := len(n.all) + nodeUnknown
-		added := &storeNode{m: n.m, number: int32(number), looks: protocol.Never}
+		added := &storeNode{m: n.m, number: int32(number), lookAt: protocol.Never}
 		if n.first != nil {
-			added.health = n.first.of(number).health
+			added.health = n.first.node(number).health
 		} else {
 			added.health = &health{
 				Node: n.m.outages.Node(number), target: n.target,
@@ -292,7 +290,6 @@ func (n *nodes) of(number int) *storeNode {
 	return n.all[i]
 }
 
-// nodeName is the name of the node of store that has this number.
 func nodeName(store Store, number int) string {
 	if number == nodeUnknown {
 		return unknownNode
@@ -314,10 +311,10 @@ func (n *nodes) worst() (rtt time.Duration) {
 	return rtt
 }
 
-// stats says how the nodes fare that were ever called, by whichever Limiter.
+// stats returns the state of every node that any Limiter of the process has called.
 func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 	for _, number := range n.m.outages.Numbers() {
-		n.of(number)
+		n.node(number)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -329,7 +326,7 @@ func (n *nodes) stats(now clock.Instant) (all []NodeStats) {
 		}
 	}
 	if len(all) > 1 && all[0] == (NodeStats{Node: unknownNode}) {
-		return all[1:] // calls went there before the others were known
+		return all[1:] // only the first calls went to an unknown node
 	}
 	return all
 }

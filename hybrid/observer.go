@@ -21,94 +21,92 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Stats counts a Limiter's work so far, in tokens unless a field says otherwise; see Conserved. It
-// includes all classes of Config.Priorities.
+// Stats counts the work of a Limiter so far, in tokens unless a field says otherwise. It includes all classes
+// of Config.Priorities. See Conserved.
 type Stats struct {
 	Name             string        // Config.Name
-	Keys             int           // in the table now, in use or at rest; once for each class that it is used in
-	InUse            int           // of Keys: asked for within a TTL or so, or holding tokens
-	Degraded         int           // of InUse: their node is away, or their own last call failed
-	Waiting          int           // requests that wait now, for a lease call or in line
-	RTT              time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 at first
-	Leased           int64         // granted by the store
-	Admitted         int64         // by tokens and by fallback; refunded ones included
-	Denied           int64         // of requests that were not admitted
-	Shadowed         int64         // denied, and all the same admitted by Policy.Shadow: in no other count
-	TableFull        int64         // of Denied or Shadowed: all of Config.KeysMax keys were in use
-	FallbackDenied   int64         // of Denied or Shadowed: the store did not answer; the others exceeded a limit
-	Returned         int64         // given back unused
-	Burnt            int64         // lost to expiry, a bucket that did not know the lease, or a call given up
-	UnknownToBucket  int64         // of Burnt: the bucket did not know the lease; see LossVoid
-	Held             int64         // in this process now, or on the way back to the store
-	Refunded         int64         // of Admitted: not used after all, by Refund or by Settle of less
-	Charged          int64         // used beyond what was reserved; see Reservation.Settle
-	Fallback         int64         // of Admitted: without the store's tokens
-	GrantedToWaiters int64         // admitted by a lease call that the request waited for
-	Calls            int64         // lease calls, each for one key
-	RoundTrips       int64         // exchanges with the store, whatever number of calls they carried
-	Errors           int64         // calls that brought no grant
-	Conflicts        int64         // keys whose bucket has other limits under the version that this process has
-	Invalid          int64         // requests refused for their arguments, or after Close
-	// Misconfigured counts requests for keys of which LimitsFor or KeyWithLimits gave no limits that can be
-	// used. They are refused, or admitted by Policy.Shadow.
+	Keys             int           // keys in the table now, once for each class that uses them
+	InUse            int           // part of Keys with a request in the last TTL or with tokens
+	Degraded         int           // part of InUse whose node is away or whose last call failed
+	Waiting          int           // requests that wait for a lease call or in line now
+	RTT              time.Duration // 99th percentile of the last round trips, of the slowest node
+	Leased           int64         // tokens granted by the store
+	Admitted         int64         // tokens admitted, including Fallback and Refunded
+	Denied           int64         // tokens of denied requests
+	Shadowed         int64         // tokens admitted only by Policy.Shadow; not in Admitted or Denied
+	TableFull        int64         // part of Denied or Shadowed, because Config.KeysMax keys were in use
+	FallbackDenied   int64         // part of Denied or Shadowed, because the store did not answer
+	Returned         int64         // tokens given back unused
+	Burnt            int64         // leased tokens that are lost; see LossReason
+	UnknownToBucket  int64         // part of Burnt, because the bucket did not know the lease; see LossVoid
+	Held             int64         // tokens in this process now, or on the way back to the store
+	Refunded         int64         // part of Admitted that Refund or Settle gave back
+	Charged          int64         // tokens used beyond an estimate; see Reservation.Settle
+	Fallback         int64         // part of Admitted without tokens of the store
+	GrantedToWaiters int64         // tokens of requests that waited for a lease call
+	Calls            int64         // lease calls, one key each
+	RoundTrips       int64         // exchanges with the store, each with any number of calls
+	Errors           int64         // failed lease calls
+	Conflicts        int64         // keys whose bucket had other limits under the same Version
+	Invalid          int64         // requests with invalid arguments, or after Close
+	// Misconfigured counts requests without valid limits from LimitsFor or KeyWithLimits. They get an error,
+	// or Policy.Shadow admits them.
 	Misconfigured int64
-	// Limits has the counts by limit, those of Config.Limits first. Each keeps its place. Beyond 64
-	// different limits the others come together at the end, under the zero Limit.
+	// Limits has the counts by limit, Config.Limits first. The order never changes. The zero Limit at the end
+	// counts all limits after the first 64.
 	Limits []LimitStats
-	// Nodes are the nodes of the store that a Limiter of this process has called. Calls for keys of which it
-	// does not know the node yet, and all calls of a Store that names no nodes, count for a node "unknown".
+	// Nodes has the nodes of the store that any Limiter of this process has called. The node "unknown" counts
+	// calls for keys whose node is not known yet, and all calls of a Store without nodes.
 	Nodes []NodeStats
 }
 
-// NodeStats says whether one node of the store answers. The node is away from the first failed call to the
-// first answer, of any Limiter on the Store. Without a request for one of its keys there is no call that could
-// be answered.
+// NodeStats tells whether one node of the store answers. A node is away from the first failed call to the
+// next answer, of any Limiter on the Store. Only requests for its keys cause calls that it could answer.
 type NodeStats struct {
-	Node           string        // its address, if the Store knows it
-	Away           time.Duration // so far; 0 while the node answers
-	Err            error         // of the last failed call; nil while the node answers
-	Fallback       int64         // of Stats.Fallback: for keys on this node
-	FallbackDenied int64         // of Stats.FallbackDenied: likewise
+	Node           string        // address, if the Store knows it
+	Away           time.Duration // length of the outage so far; 0 while the node answers
+	Err            error         // error of the last failed call; nil while the node answers
+	Fallback       int64         // part of Stats.Fallback for keys on this node
+	FallbackDenied int64         // part of Stats.FallbackDenied for keys on this node
 }
 
-// Conserved reports whether every token that the store granted is accounted for, once: Leased = Admitted -
-// Fallback + Returned + Burnt + Held. A token counts as held until the store has answered the call that
-// brings it back; a refunded one stays admitted. It is true at any time: false is a mistake in this package.
+// Conserved reports whether every token that the store granted is counted once: Leased = Admitted - Fallback
+// + Returned + Burnt + Held. A token that goes back is held until the store has answered that call. A
+// refunded token stays admitted. Conserved is always true; false is a bug in this package.
 func (s Stats) Conserved() bool {
 	return s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held &&
 		min(s.Admitted-s.Fallback, s.Returned, s.Burnt, s.Held) >= 0
 }
 
-// limitsCounted is how many different limits Stats tells apart.
+// limitsCounted bounds the limits that Stats distinguishes.
 const limitsCounted = 64
 
-// LimitStats has the counts of one limit, over all keys for which it is or was in force. Denied and
-// Shadowed are tokens of requests that had to wait for this limit longest, as far as was known. Their
-// sums over all limits are those of Stats, without TableFull and the requests that LimitsFor is to
-// blame for.
+// LimitStats has the counts of one limit over all its keys. Denied and Shadowed count tokens of requests for
+// which this limit had the longest wait. Their sums over all limits are those of Stats without TableFull and
+// without requests that LimitsFor made fail.
 type LimitStats struct {
-	Limit    Limit // the zero Limit stands for all beyond 64
-	Keys     int   // in use now for which it is in force
+	Limit    Limit // zero for all limits after the first 64
+	Keys     int   // keys in use now with this limit
 	Denied   int64
-	Shadowed int64 // those above the burst included
+	Shadowed int64 // includes requests above the burst
 }
 
-// observer counts, logs and announces what a Limiter does. All members of the Limiter share it. Its
-// methods take values, so it knows no entry.
+// observer counts, logs and announces the work of a Limiter. All members share it. Its methods know no entry,
+// only values.
 type observer struct {
-	cfg *Config         // with defaults
-	ctx context.Context // ends with Close
+	cfg *Config         // complete with defaults
+	ctx context.Context // canceled by Close
 	counters
 	queue eventQueue
 
-	capped, slowNet sync.Once // lines that come once
+	capped, slowNet sync.Once // lines logged once
 	seldom          [lines]seldomLine
 	misconfig       misconfigured
 	nearly          nearly
 }
 
-// announce announces the denial of a request for n tokens, and reports whether Policy.Shadow admits
-// it all the same. A Limiter without Events.Denied and Policy.Shadow need not call it.
+// announce runs Events.Denied for a denied request for n tokens, and reports whether Policy.Shadow admits the
+// request. Without both settings no caller needs it.
 func (o *observer) announce(key string, n int64) (admitted bool) {
 	if f := o.cfg.Events.Denied; f != nil {
 		f(key, n)
@@ -116,14 +114,14 @@ func (o *observer) announce(key string, n int64) (admitted bool) {
 	return o.cfg.Policy.Shadow
 }
 
-// overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit, for
-// the lack of limits, or because the store is away. It is admitted without tokens and leaves no debt.
+// overrules reports whether Policy.Shadow admits a request that was denied with err: by a limit, for lack of
+// limits or because of an outage. Such a request takes no tokens and leaves no debt.
 func (o *observer) overrules(err error) bool {
 	return o.cfg.Policy.Shadow && (err == nil || errors.Is(err, ErrTableFull) ||
 		errors.Is(err, ErrExceedsBurst) || errors.Is(err, ErrInvalidConfig) || errors.Is(err, errNoLimits))
 }
 
-// logger is looked up for each line, so a default logger that is set after New counts too.
+// logger returns the logger for one line, so that it follows a later slog.SetDefault.
 func (o *observer) logger() *slog.Logger {
 	logger := cmp.Or(o.cfg.Logger, slog.Default())
 	if o.cfg.Name != "" {
@@ -132,30 +130,30 @@ func (o *observer) logger() *slog.Logger {
 	return logger
 }
 
-// quietFor is how long the log does not repeat itself.
+// quietFor is the shortest time between two log lines of one kind.
 const quietFor = 10 * time.Second
 
-// The lines of the log about one key that thousands of keys may have at once.
+// The log lines that thousands of keys may cause at once.
 const (
-	lineVoid     = iota // a bucket did not know the lease
+	lineVoid     = iota // the bucket did not know a lease
 	lineConflict        // other limits under the same version
-	lineCrowd           // the fleet is too large for a burst to keep its budget of calls
+	lineCrowd           // the burst is too small for Policy.CallsPerSecond
 	lineMisconfigured
 	lineNoLimits    // LimitsFor fails
-	lineNotFollowed // ScopeProcess cannot ask for the limits that were set
-	lineKeyFailed   // a call fails on a node that is well
-	lineBucketLost  // the store has lost a bucket
+	lineNotFollowed // ScopeProcess cannot read the limits that were set
+	lineKeyFailed   // a call fails although its node is well
+	lineBucketLost  // the store lost a bucket
 	lines
 )
 
-// seldomLine is a line that comes once in quietFor, with the number of keys that had it.
+// seldomLine is a kind of log line that comes at most once in quietFor.
 type seldomLine struct {
 	mu   sync.Mutex
-	at   clock.Instant // of the last line; 0 before the first
-	keys int64         // since then
+	at   clock.Instant // time of the last line; 0 before the first
+	keys int64         // keys since the last line
 }
 
-// warnSeldom counts key, and logs the line if the last one is not too recent.
+// warnSeldom counts key, and logs a line with the count unless the last one is too recent.
 func (o *observer) warnSeldom(line int, key, text string, args ...any) {
 	s, now := &o.seldom[line], o.cfg.Clock.Now()
 	s.mu.Lock()
@@ -171,40 +169,39 @@ func (o *observer) voided(key string, n int64) {
 	o.warnSeldom(lineVoid, key, "hybrid: lease unknown to its bucket; its tokens are lost", "tokens", n)
 }
 
-// crowded logs that the burst of key is too small for its fleet to keep Policy.CallsPerSecond.
+// crowded logs that the burst of key is too small for its processes to keep to Policy.CallsPerSecond.
 func (o *observer) crowded(key string, callsPerSecond, processes, burst int64) {
 	o.warnSeldom(lineCrowd, key, "hybrid: burst too small to keep within CallsPerSecond; raise one of them",
 		"calls_per_second", callsPerSecond, "processes", processes, "burst_needed", burst)
 }
 
-// keysToldMax bounds how many keys with unusable limits have a line of the log each.
-const keysToldMax = 1000
+// keysLoggedMax bounds the keys with invalid limits that get a log line each.
+const keysLoggedMax = 1000
 
-// misconfigured are the keys whose unusable limits the log has named.
 type misconfigured struct {
-	mu   sync.Mutex
-	seed maphash.Seed
-	told map[uint64]struct{} // by their hashes
+	mu     sync.Mutex
+	seed   maphash.Seed
+	logged map[uint64]struct{} // hashes of the keys
 }
 
 func (m *misconfigured) add(key string) (added, full bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.told == nil {
-		m.told, m.seed = make(map[uint64]struct{}), maphash.MakeSeed()
+	if m.logged == nil {
+		m.logged, m.seed = make(map[uint64]struct{}), maphash.MakeSeed()
 	}
 	hash := maphash.String(m.seed, key)
-	if _, told := m.told[hash]; told {
+	if _, told := m.logged[hash]; told {
 		return false, false
 	}
-	if len(m.told) >= keysToldMax {
+	if len(m.logged) >= keysLoggedMax {
 		return false, true
 	}
-	m.told[hash] = struct{}{}
+	m.logged[hash] = struct{}{}
 	return true, false
 }
 
-// refusedLimits tells the log once, and the listener each time, of limits that cannot be used.
+// refusedLimits logs the invalid limits of a key once, and runs Events.Misconfigured each time.
 func (o *observer) refusedLimits(key string, err error) {
 	const text = "hybrid: invalid limits for a key; its requests fail"
 	switch added, full := o.misconfig.add(key); {
@@ -218,7 +215,7 @@ func (o *observer) refusedLimits(key string, err error) {
 	}
 }
 
-// failedLimits tells the log once in a while, and the listener each time, that LimitsFor has failed.
+// failedLimits logs a failed LimitsFor at most once in quietFor, and runs Events.Misconfigured each time.
 func (o *observer) failedLimits(key string, err error) {
 	if o.ctx.Err() != nil {
 		return
@@ -229,10 +226,9 @@ func (o *observer) failedLimits(key string, err error) {
 	}
 }
 
-// proposed logs, once, that limits make the Target shorter.
-func (o *observer) proposed(limits []Limit) {
+func (o *observer) targetCapped(limits []Limit) {
 	asked, target := o.cfg.Policy.Target, o.cfg.Policy.TargetFor(limits)
-	if target < asked { // the default is meant to be capped
+	if target < asked { // only a configured Target is logged
 		o.capped.Do(func() {
 			o.logger().Info("hybrid: Target capped: a lease may use at most a quarter of the burst",
 				"target", target, "configured", asked, "limits", limits)
@@ -240,8 +236,8 @@ func (o *observer) proposed(limits []Limit) {
 	}
 }
 
-// heard logs, once, that a burst is too small to lease ahead where round trips take rtt at least.
-func (o *observer) heard(limits []Limit, rtt time.Duration) {
+// slowNetwork logs once that a burst is too small to lease ahead with round trips of at least rtt.
+func (o *observer) slowNetwork(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
 		if limit.Capacity()+o.cfg.Policy.Overcommit < need {
@@ -253,7 +249,7 @@ func (o *observer) heard(limits []Limit, rtt time.Duration) {
 	}
 }
 
-// brief is key as the log shows it: short, and without control characters.
+// brief returns key for a log line: short and without control characters.
 func brief(key string) string {
 	const most = 64
 	quoted := strconv.Quote(key[:min(len(key), most)])
@@ -264,15 +260,15 @@ func brief(key string) string {
 	return quoted
 }
 
-// limitCounts counts by limit. The counters' lock guards it.
+// limitCounts has the counts of each limit. The counters' lock guards it.
 type limitCounts struct {
 	all   []LimitStats
 	index map[Limit]int
-	rest  LimitStats // of all limits beyond limitsCounted
+	rest  LimitStats // counts of all limits after limitsCounted
 }
 
-// of is where l is counted. A limit keeps its place, so that no count is ever lower than before.
-func (c *limitCounts) of(l Limit) *LimitStats {
+// counts returns the counts of l. A limit keeps its place, so that no count decreases.
+func (c *limitCounts) counts(l Limit) *LimitStats {
 	if i, ok := c.index[l]; ok {
 		return &c.all[i]
 	}
@@ -287,7 +283,7 @@ func (c *limitCounts) of(l Limit) *LimitStats {
 	return &c.all[len(c.all)-1]
 }
 
-// list is a copy of all counts. In shadow mode denied requests were admitted.
+// list returns a copy of all counts. With shadow, the denied requests were admitted.
 func (c *limitCounts) list(shadow bool) []LimitStats {
 	all := append([]LimitStats(nil), c.all...)
 	if c.rest != (LimitStats{}) {
@@ -306,15 +302,15 @@ type counters struct {
 
 	awaited, misconfigured atomic.Int64
 
-	shadowed atomic.Int64 // tokens of requests that no entry has counted as denied, with Policy.Shadow
-	ended    atomic.Int64 // tokens of requests whose context ended, with Policy.Shadow
+	shadowed atomic.Int64 // tokens shadowed without an entry's count of denials
+	ended    atomic.Int64 // with Policy.Shadow, tokens of requests whose context ended
 
-	one     sync.Mutex // Stats at a time
-	mu      sync.Mutex
-	retired tally // of entries that have ended
-	limits  limitCounts
-	number  uint64 // of the latest Stats
-	sum     tally  // of retired, and of the entries that the latest Stats has seen
+	statsMu     sync.Mutex // held by Stats, one at a time
+	mu          sync.Mutex
+	retired     tally // sum of ended entries
+	limits      limitCounts
+	statsNumber uint64 // number of the last Stats
+	sum         tally  // retired and the entries that the last Stats has counted
 }
 
 type tally struct {
@@ -328,65 +324,66 @@ func (t *tally) add(o tally) {
 	t.voided += o.voided
 }
 
-// denials calls f with the tokens of each limit that were denied since the last time.
+// denials calls f for each limit with the tokens denied since the last call.
 type denials func(f func(l Limit, n int64))
 
-// retire keeps the tally of an entry that ends, which the Stats of that number has seen last. tally
-// is called once, because requests that are refused meanwhile are counted without the entry's lock.
-func (c *counters) retire(tally func() tally, seen uint64, by denials) {
+// retire keeps the counts of an entry that ends. seen is the number of the last Stats that counted the entry.
+// tally runs under the lock, because takes are counted without the entry's lock.
+func (c *counters) retire(tally func() tally, seen uint64, collect denials) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bookLocked(tally(), seen)
-	by(c.denyLocked)
+	collect(c.denyLocked)
 }
 
 func (c *counters) bookLocked(t tally, seen uint64) {
 	c.retired.add(t)
-	if seen != c.number {
+	if seen != c.statsNumber {
 		c.sum.add(t)
 	}
 }
 
-// see adds an entry with these limits to the sum of the Stats under way, unless that has seen it.
-func (c *counters) see(tally func() tally, seen *uint64, by denials, limits []Limit) (added bool) {
+// addToSum adds an entry to the sum of the Stats under way, unless it is counted there already. limits are
+// its limits.
+func (c *counters) addToSum(tally func() tally, seen *uint64, collect denials, limits []Limit) (added bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if *seen == c.number {
+	if *seen == c.statsNumber {
 		return false
 	}
-	*seen = c.number
+	*seen = c.statsNumber
 	c.sum.add(tally())
-	by(c.denyLocked)
+	collect(c.denyLocked)
 	c.keysLocked(limits)
 	return true
 }
 
 func (c *counters) keysLocked(limits []Limit) {
 	for _, l := range limits {
-		c.limits.of(l).Keys++
+		c.limits.counts(l).Keys++
 	}
 }
 
-func (c *counters) denyLocked(l Limit, n int64) { c.limits.of(l).Denied += n }
+func (c *counters) denyLocked(l Limit, n int64) { c.limits.counts(l).Denied += n }
 
-// never stands for a Stats that has seen a key without an entry: there is none.
+// never is the number of no Stats, for counts without an entry.
 const never = ^uint64(0)
 
-// burn counts n tokens as lost that were counted as admitted by an entry that has ended. A Stats
-// that has seen the entry itself tells what was before.
+// burn counts n tokens as burnt that an ended entry counted as admitted. seen is the last Stats that counted
+// the entry.
 func (c *counters) burn(n int64, seen uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bookLocked(tally{Account: protocol.Account{Admitted: -n, Burnt: n}}, seen)
 }
 
-func (c *counters) drew(n int64) {
+func (c *counters) countDraw(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bookLocked(tally{Account: protocol.Account{Granted: n, Admitted: n}}, never)
 }
 
-// countDenied counts n tokens as denied because of one limit, for a key that has no entry to count them.
+// countDenied counts n tokens as denied by limit l, for a key without an entry.
 func (c *counters) countDenied(l Limit, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -394,19 +391,19 @@ func (c *counters) countDenied(l Limit, n int64) {
 	c.denyLocked(l, n)
 }
 
-func (c *counters) blame(l Limit, n int64) {
+func (c *counters) countShadowed(l Limit, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.denyLocked(l, n)
 }
 
-// eventQueue runs callbacks one after the other, in the order of add. They are added under an
-// entry's lock and run when it is free again.
+// eventQueue runs callbacks one by one in the order of add. add is called with an entry's lock held, run
+// without it.
 type eventQueue struct {
 	mu      sync.Mutex
 	queued  []func()
 	running bool
-	any     atomic.Bool // queued is not empty, so that run costs no lock where it is
+	any     atomic.Bool // whether queued has entries, so that an idle run takes no lock
 }
 
 func (q *eventQueue) add(f func()) {
@@ -416,7 +413,7 @@ func (q *eventQueue) add(f func()) {
 	q.any.Store(true)
 }
 
-// run runs the queued callbacks. A run on another goroutine picks them up if it is not done yet.
+// run runs the queued callbacks. A run already under way on another goroutine picks them up.
 func (q *eventQueue) run() {
 	if !q.any.Load() {
 		return
@@ -438,10 +435,10 @@ func (q *eventQueue) run() {
 	q.any.Store(false)
 }
 
-// The events that are queued. Callers hold the entry's lock, and call queue.run once it is free.
+// The methods below queue events. Callers hold an entry's lock, and call queue.run after releasing it.
 
-// nodeAway and nodeBack announce an outage after what was queued before, on another goroutine: a hook may be slow,
-// and requests wait for the caller.
+// nodeAway announces an outage after the events queued before. It runs them on another goroutine, because a
+// hook may be slow and requests wait for the caller.
 func (o *observer) nodeAway(node string, err error) {
 	if f := o.cfg.Events.NodeAway; f != nil {
 		o.queue.add(func() { f(node, err) })
@@ -456,7 +453,7 @@ func (o *observer) nodeBack(node string, after time.Duration) {
 	}
 }
 
-// keyFailed logs and announces that a call for key has failed though its node is well.
+// keyFailed logs and announces that a call for key failed although its node is well.
 func (o *observer) keyFailed(key string, err error) {
 	err = safetext.Error(err)
 	if f := o.cfg.Events.KeyFailed; f != nil {
@@ -465,10 +462,10 @@ func (o *observer) keyFailed(key string, err error) {
 	o.warnSeldom(lineKeyFailed, key, "hybrid: lease call of a key fails; its node is well", "error", err)
 }
 
-// lostBucket logs that the answer to c comes from another bucket of key than the one that c knew, which had not
-// expired, or that the bucket waits out a loss. known says that the last answer said so already.
-func (o *observer) lostBucket(key string, c *lease.Call, known bool) {
-	if c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch || c.Grant.Frozen > 0 && !known {
+// lostBucket logs that the answer to c comes from a new bucket of key although the old one had not expired,
+// or from a bucket that waits out a loss. reported means that the last answer was logged for that.
+func (o *observer) lostBucket(key string, c *lease.Call, reported bool) {
+	if c.Request.Epoch > 0 && c.Grant.Epoch != c.Request.Epoch || c.Grant.Frozen > 0 && !reported {
 		o.warnSeldom(lineBucketLost, key, "hybrid: bucket lost by the store; limits set for it may be lost too",
 			"grants_nothing_for", c.Grant.Frozen)
 	}
@@ -480,15 +477,15 @@ func (o *observer) lost(key string, n int64, reason LossReason) {
 	}
 }
 
-func (o *observer) limitsChanged(key string, before, now []Limit) {
-	if f := o.cfg.Events.LimitsChanged; f != nil && !slices.Equal(now, before) {
-		now = slices.Clone(now)
-		o.queue.add(func() { f(key, now) })
+func (o *observer) limitsChanged(key string, old, limits []Limit) {
+	if f := o.cfg.Events.LimitsChanged; f != nil && !slices.Equal(limits, old) {
+		limits = slices.Clone(limits)
+		o.queue.add(func() { f(key, limits) })
 	}
 }
 
-// conflict counts, logs and announces that the bucket of key has the limits stored, under the same
-// version as those that this process proposes.
+// conflict counts, logs and announces that key's bucket has the limits stored, while this process proposes
+// others under the same version.
 func (o *observer) conflict(key string, stored []Limit, version int64) {
 	stored = slices.Clone(stored)
 	if f := o.cfg.Events.Conflict; f != nil {
@@ -501,39 +498,39 @@ func (o *observer) conflict(key string, stored []Limit, version int64) {
 		"limits", stored, "version", version)
 }
 
-// nearlyMost bounds the limits of keys that are remembered. Beyond it, Events.NearlyUsed may repeat itself.
-const nearlyMost = 10_000
+// nearlyMax bounds the remembered limits of keys. Above it, Events.NearlyUsed may repeat itself.
+const nearlyMax = 10_000
 
-// nearly remembers of which limits Events.NearlyUsed has run, and until when it is not to run again.
+// nearly remembers for which limits Events.NearlyUsed has run, and until when it must not run again.
 type nearly struct {
 	mu    sync.Mutex
-	until map[limitOf]clock.Instant
+	until map[keyLimit]clock.Instant
 }
 
-type limitOf struct {
+type keyLimit struct {
 	key   string
 	limit Limit
 }
 
-// isNew reports whether the event is to run for a limit, and remembers that it has.
-func (n *nearly) isNew(of limitOf, now clock.Instant) bool {
+// record reports whether the event is to run for a limit now, and records that it runs.
+func (n *nearly) record(l keyLimit, now clock.Instant) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if now < n.until[of] {
+	if now < n.until[l] {
 		return false
 	}
-	if len(n.until) >= nearlyMost {
-		maps.DeleteFunc(n.until, func(_ limitOf, until clock.Instant) bool { return until <= now })
+	if len(n.until) >= nearlyMax {
+		maps.DeleteFunc(n.until, func(_ keyLimit, until clock.Instant) bool { return until <= now })
 	}
-	if len(n.until) >= nearlyMost || n.until == nil {
-		n.until = make(map[limitOf]clock.Instant)
+	if len(n.until) >= nearlyMax || n.until == nil {
+		n.until = make(map[keyLimit]clock.Instant)
 	}
-	n.until[of] = now.Add(of.limit.TimeToFull())
+	n.until[l] = now.Add(l.limit.TimeToFull())
 	return true
 }
 
-// nearlyUsed announces the limits of key which the call that brought g has nearly used up: its tokens are
-// those with which nearlyUsedAt was reached, so of all processes one announces it.
+// nearlyUsed announces the limits that the call with reply g has brought above nearlyUsedAt. Only one process
+// has that call.
 func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	f := o.cfg.Events.NearlyUsed
 	if f == nil {
@@ -542,7 +539,7 @@ func (o *observer) nearlyUsed(key string, g *lease.Grant, now clock.Instant) {
 	for k, l := range g.Config.Limits {
 		mark := int64(math.Ceil(float64(l.Capacity()) * nearlyUsedAt))
 		used := l.Capacity() - g.Levels[k]
-		if used >= mark && used-g.Granted < mark && o.nearly.isNew(limitOf{key, l}, now) {
+		if used >= mark && used-g.Granted < mark && o.nearly.record(keyLimit{key, l}, now) {
 			share := float64(used) / float64(l.Capacity())
 			o.queue.add(func() { f(key, l, share) })
 		}

@@ -12,33 +12,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// proposer knows the limits that this process proposes for its keys. All members share it.
+// proposer finds the limits that this process proposes for a key. All members of a Limiter share it.
 type proposer struct {
 	cfg       *Config
 	observer  *observer
-	defaults  lease.Config // for a key without limits of its own
-	refreshes atomic.Int64 // how often Refresh was called
+	defaults  lease.Config // proposal for a key without its own limits
+	refreshes atomic.Int64 // number of Refresh calls
 
-	inspect func(ctx context.Context, key string) (lease.State, error) // of the key's bucket
-	refresh func(ctx context.Context, key string) error                // asks LimitsFor, if the key is in use
+	inspect func(ctx context.Context, key string) (lease.State, error) // reads a key's bucket
+	refresh func(ctx context.Context, key string) error                // calls LimitsFor for a key in use
 
 	mu     sync.Mutex
-	shared map[[lease.LimitsMax]Limit]*lease.Config // of keys at rest: many keys have few different limits
-	failed map[string]bool                          // keys for which LimitsFor will be asked again
+	shared map[[lease.LimitsMax]Limit]*lease.Config // proposals shared by keys with equal limits
+	failed map[string]bool                          // keys with a pending retry of LimitsFor
 }
 
-// proposal is the configuration that this process proposes for one key, or the error of its limits.
+// proposal is the configuration that this process proposes for a key, or the error of its limits. A *proposal
+// comes from KeyWithLimits; it is nil for other requests.
 type proposal struct {
 	config lease.Config
 	err    error
 }
 
-// errNoLimits is wrapped by the error of a LimitsFor that has failed.
+// errNoLimits is wrapped by the error of a failed LimitsFor.
 var errNoLimits = errors.New("hybrid: LimitsFor failed")
 
-// of returns the configuration to propose for key: own, if its handle was given one, or else one with the
-// limits of LimitsFor or of Config.
-func (p *proposer) of(ctx context.Context, key string, own *proposal) (lease.Config, error) {
+// configFor returns the configuration to propose for key: own, if a KeyWithLimits gave it, or else one with
+// the limits of LimitsFor or Config.
+func (p *proposer) configFor(ctx context.Context, key string, own *proposal) (lease.Config, error) {
 	if own != nil {
 		return own.config, own.err
 	}
@@ -54,28 +55,29 @@ func (p *proposer) of(ctx context.Context, key string, own *proposal) (lease.Con
 	if limits == nil && len(p.cfg.Limits) > 0 {
 		return p.defaults, nil
 	}
-	made := p.with("LimitsFor", limits)
+	made := p.newProposal("LimitsFor", limits)
 	if made.err != nil {
 		p.observer.refusedLimits(key, made.err)
 	}
 	return made.config, made.err
 }
 
-func (p *proposer) with(source string, limits []Limit) proposal {
+// newProposal returns a proposal with limits. source names their origin in errors.
+func (p *proposer) newProposal(source string, limits []Limit) proposal {
 	c := p.cfg.Policy.ConfigFor(slices.Clone(limits), p.cfg.Version, p.cfg.CallTimeout)
 	if err := c.Validate(); err != nil {
 		return proposal{err: fmt.Errorf("%w: %s: %w", ErrInvalidConfig, source, err)}
 	}
-	p.observer.proposed(limits)
+	p.observer.targetCapped(limits)
 	return proposal{config: c}
 }
 
-// sharedMax bounds how many configurations are kept to be shared.
+// sharedMax bounds the shared configurations.
 const sharedMax = 1024
 
-// share is a configuration like c that other keys may have too. It is never changed.
+// share returns a configuration equal to c that keys may share. It must never be changed.
 func (p *proposer) share(c lease.Config) *lease.Config {
-	var limits [lease.LimitsMax]Limit // all that differs between keys
+	var limits [lease.LimitsMax]Limit // only limits differ between keys
 	copy(limits[:], c.Limits)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,16 +90,16 @@ func (p *proposer) share(c lease.Config) *lease.Config {
 	return &c
 }
 
-// limitsRetry is how long after an error of LimitsFor it is asked again for a key in use.
+// limitsRetry is the time after which a failed LimitsFor is called again for a key in use.
 const limitsRetry = 5 * time.Second
 
-// ofNew is of for a key that comes into use by a request with ctx, or with nil where it has none. Where
-// LimitsFor fails, it is the configuration of the key's bucket, or of Config where the key has no bucket, and
-// LimitsFor is asked again later.
-func (p *proposer) ofNew(ctx context.Context, key string) (lease.Config, error) {
-	ctx, end := p.bounded(ctx)
+// configForNew is configFor for a key that comes into use. ctx is nil if the request has none. If LimitsFor
+// fails, it returns the configuration of the key's bucket, or of Config if there is no bucket, and LimitsFor
+// is called later.
+func (p *proposer) configForNew(ctx context.Context, key string) (lease.Config, error) {
+	ctx, end := p.withTimeout(ctx)
 	defer end()
-	c, err := p.of(ctx, key, nil)
+	c, err := p.configFor(ctx, key, nil)
 	if !errors.Is(err, errNoLimits) {
 		return c, err
 	}
@@ -105,7 +107,7 @@ func (p *proposer) ofNew(ctx context.Context, key string) (lease.Config, error) 
 	st, unknown := p.inspect(ctx, key)
 	switch {
 	case unknown == nil && st.Exists:
-		made := p.with("the bucket", st.Config.Limits)
+		made := p.newProposal("the bucket", st.Config.Limits)
 		return made.config, made.err
 	case unknown == nil && len(p.cfg.Limits) > 0:
 		return p.defaults, nil
@@ -113,8 +115,8 @@ func (p *proposer) ofNew(ctx context.Context, key string) (lease.Config, error) 
 	return lease.Config{}, err
 }
 
-// bounded returns ctx, or one that ends after CallTimeout where that is nil.
-func (p *proposer) bounded(ctx context.Context) (bounded context.Context, end func()) {
+// withTimeout returns ctx, or a context that ends after CallTimeout if ctx is nil.
+func (p *proposer) withTimeout(ctx context.Context) (bounded context.Context, end func()) {
 	if ctx != nil {
 		return ctx, func() {}
 	}
@@ -126,7 +128,7 @@ func (p *proposer) bounded(ctx context.Context) (bounded context.Context, end fu
 	}
 }
 
-// askLater asks LimitsFor again for key, until it answers or the key is out of use.
+// askLater calls LimitsFor again for key until it succeeds or the key is out of use.
 func (p *proposer) askLater(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +137,7 @@ func (p *proposer) askLater(key string) {
 	}
 	p.failed[key] = true
 	p.cfg.Clock.AfterFunc(limitsRetry, func() {
-		go func() { // LimitsFor may block, and a Clock's function may not
+		go func() { // LimitsFor may block, a timer's function must not
 			p.mu.Lock()
 			delete(p.failed, key)
 			p.mu.Unlock()
@@ -146,8 +148,8 @@ func (p *proposer) askLater(key string) {
 	})
 }
 
-// check returns the error of own, which a handle of key was given.
-func (p *proposer) check(key string, own *proposal) error {
+// checkHandle returns the error of own, the proposal of a KeyWithLimits for key.
+func (p *proposer) checkHandle(key string, own *proposal) error {
 	if own == nil || own.err == nil {
 		return nil
 	}

@@ -15,27 +15,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// roundMax bounds how many entries are asked in one round because they are ready, and how many
-// because they are due, so that urgent ones get their turn in between.
+// roundMax bounds the ready entries and the due entries of one round, so that urgent ones get their turn in
+// between.
 const roundMax = 4096
 
-// scheduler is a member's one goroutine. It knows when each entry is due, asks those that are
-// due or ready, and sends the calls that they want in batches.
+// scheduler is the one goroutine of a member. It knows when each entry is due, polls due and ready entries,
+// and sends their calls in batches.
 type scheduler struct {
 	m      *member
 	signal chan struct{}
 	timer  clock.Timer
 
-	hurried atomic.Bool // look at the calls that are held back: they may go now
+	releaseHeld atomic.Bool // whether held-back calls may go now
 
 	mu          sync.Mutex
-	first, last *entry // the ready list, linked by readyNext: a slice takes milliseconds to grow
+	first, last *entry // ready list, linked by readyNext, as a slice takes milliseconds to grow
 
-	// The goroutine's own.
+	// Only the goroutine uses these.
 	due     dueHeap
-	round   uint64   // the number of this one
-	asked   []*entry // in this round
-	calling []*entry // of asked: those with a call due
+	round   uint64   // number of this round
+	polled  []*entry // entries polled in this round
+	calling []*entry // polled entries with a call due
 }
 
 func (s *scheduler) add(e *entry, urgent bool) {
@@ -85,20 +85,20 @@ func (s *scheduler) run() {
 	}
 }
 
-// collect is one round: it asks every entry that is ready or due, and builds the calls.
+// collect is one round: it polls every ready or due entry and builds the calls.
 func (s *scheduler) collect(now clock.Instant) []*batch {
 	s.round++
 	until := now
 	if s.takeReady() {
-		until = now.Add(node.Window) // calls that were held back may go along
+		until = now.Add(node.Window) // calls held back for a batch may go along
 	}
-	for _, e := range s.asked {
-		s.schedule(e, protocol.Never) // asked once, even if it is due too
+	for _, e := range s.polled {
+		s.schedule(e, protocol.Never) // a ready entry that is also due is polled once
 	}
 	for n := 0; len(s.due) > 0 && s.due[0].due <= until && n < roundMax; n++ {
-		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
+		s.polled = append(s.polled, heap.Pop(&s.due).(*entry))
 	}
-	for _, e := range s.asked {
+	for _, e := range s.polled {
 		call, next := e.poll(now)
 		s.schedule(e, next)
 		if !call {
@@ -106,21 +106,21 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 			continue
 		}
 		s.calling = append(s.calling, e)
-		if n := e.node.Load(); n.goesIn != s.round {
+		if n := e.node.Load(); n.sendRound != s.round {
 			if ok, _ := n.gate(now, e.pressing); ok {
-				n.goesIn = s.round
+				n.sendRound = s.round
 			}
 		}
 	}
 	batches := s.callAll(now)
-	clear(s.asked) // an entry that leaves is not to be kept
+	clear(s.polled) // lets the garbage collector free entries that leave
 	clear(s.calling)
-	s.asked, s.calling = s.asked[:0], s.calling[:0]
+	s.polled, s.calling = s.polled[:0], s.calling[:0]
 	return batches
 }
 
-// callAll builds the calls to those nodes to which this round sends, and holds the others back.
-// Those of keys whose node is not known come last, because they may go with any batch.
+// callAll builds the calls to nodes that get a batch in this round, and holds the others back. Calls to
+// unknown nodes come last, because they may go with any batch.
 func (s *scheduler) callAll(now clock.Instant) []*batch {
 	var batches []*batch
 	for _, known := range []bool{true, false} {
@@ -129,7 +129,7 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 			if known != (n.number != nodeUnknown) {
 				continue
 			}
-			if n.goesIn == s.round || !known && len(batches) > 0 {
+			if n.sendRound == s.round || !known && len(batches) > 0 {
 				e.pressing = false
 				batches = s.call(e, batches, now)
 			} else {
@@ -145,22 +145,22 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 }
 
 func (s *scheduler) hurry() {
-	s.hurried.Store(true)
+	s.releaseHeld.Store(true)
 	s.wake()
 }
 
-// takeReady moves the ready list to asked, and reports whether any of it is urgent.
+// takeReady moves the ready list to polled, and reports whether an entry is urgent.
 func (s *scheduler) takeReady() (urgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	urgent = s.hurried.Swap(false)
+	urgent = s.releaseHeld.Swap(false)
 	for n := 0; s.first != nil && n < roundMax; n++ {
 		e := s.first
 		s.first = e.readyNext
 		e.pressing = e.pressing || e.urgent
 		urgent = urgent || e.pressing
 		e.readyNext, e.isReady, e.urgent = nil, false, false
-		s.asked = append(s.asked, e)
+		s.polled = append(s.polled, e)
 	}
 	if s.first == nil {
 		s.last = nil
@@ -170,8 +170,8 @@ func (s *scheduler) takeReady() (urgent bool) {
 	return urgent
 }
 
-// call builds e's call into a batch to its node, if that takes any now. There is room for the call
-// before the node admits it: one that is admitted goes out, as it may be the probe of an outage.
+// call builds e's call into a batch to its node, if the node takes a batch now. It makes room before the node
+// admits the call: an admitted call must go out, because it may be the probe of an outage.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
@@ -179,7 +179,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	})
 	if i < 0 {
 		if !n.open() {
-			again := now.Add(node.Window) // too many batches are under way
+			again := now.Add(node.Window) // the node has too many batches under way
 			if n.breaker.Away() {
 				again = max(again, e.turn(now))
 				e.poll(now) // requests that wait get the answer of Policy.Fallback
@@ -201,12 +201,12 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	}
 	if c := e.build(n, s.m.cfg.Clock.Now()); c != nil {
 		batches[i].calls = append(batches[i].calls, c)
-		batches[i].probes = batches[i].probes || probe
+		batches[i].isProbe = batches[i].isProbe || probe
 	}
 	return batches
 }
 
-// schedule has e asked at next, or earlier if it is ready.
+// schedule makes e polled at next, or earlier if it becomes ready.
 func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	e.due = next
 	switch {
@@ -245,24 +245,23 @@ func (h *dueHeap) Pop() any {
 	return e
 }
 
-// caller is the owner of a call, which learns how it ends: an entry, or a draw of a key at rest.
+// caller owns a call and learns how it ends: an entry, or a draw of a key at rest.
 type caller interface {
-	// receive takes in one call that n has answered, and returns how many tokens it brought.
+	// receive handles a call that n has answered, and returns the tokens that it brought.
 	receive(c *lease.Call, n *storeNode, now clock.Instant) (granted int64)
-	// awaits reports whether c is under way and has not been abandoned.
+	// awaits reports whether c is under way and not abandoned.
 	awaits(c *lease.Call) bool
-	// abandon ends the wait for c, unless it has been answered.
+	// abandon ends the wait for c, unless c has been answered.
 	abandon(c *lease.Call, now clock.Instant, err error)
-	// overdue ends the wait for a draw. An entry takes it over.
+	// overdue makes an entry take over an overdue draw.
 	overdue()
-	// at is the node that has admitted the last call, whose breaker learns how the call ends.
-	// Meanwhile the key may have moved to another one.
-	at() *storeNode
-	// name is that of the key.
+	// calledNode returns the node that admitted the last call. Its breaker learns how the call ends, even if
+	// the key has moved to another node meanwhile.
+	calledNode() *storeNode
+	// name returns the name of the key.
 	name() string
 }
 
-// send exchanges one batch, on a goroutine of its own.
 func (m *member) send(b *batch) {
 	n := b.to
 	if len(b.calls) == 0 {
@@ -270,62 +269,62 @@ func (m *member) send(b *batch) {
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	b.forget = cancel
-	b.left.Store(int64(len(b.calls)))
+	b.cancel = cancel
+	b.unanswered.Store(int64(len(b.calls)))
 	m.observer.calls.Add(int64(len(b.calls)))
 	n.sent(b)
 	sent := b.Sent()
-	if n.breaker.Away() && !b.probes { // an outage that began while b was built has not seen it
-		b.abandon(n, sent, n.why())
+	if n.breaker.Away() && !b.isProbe { // an outage began while b was built
+		b.abandon(n, sent, n.lastError())
 	}
 	go func() {
 		defer n.landed(b)
 		m.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			n.landed(b) // before any request is answered, or one that comes at once after that would be held back
+			n.landed(b) // before any answer, so that a request right after it is not held back
 			m.answered(group, sent)
-			if b.left.Add(-int64(len(group))) > 0 {
+			if b.unanswered.Add(-int64(len(group))) > 0 {
 				return
 			}
-			// The batch is over with its last group: Exchange may return later.
+			// The last group ends the batch; Exchange may return later.
 			cancel()
 			n.do(func(r *rules) { r.Over(&b.Batch) })
 		})
 	}()
 }
 
-// answered takes in the calls of one batch that one node has answered, or that have failed there.
+// answered handles a group of calls of one batch that one node has answered, or that failed there.
 func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	now := m.cfg.Clock.Now()
 	m.observer.roundTrips.Add(1)
-	var well, ill *storeNode // those that have been told
+	var answeredNode, failedNode *storeNode // nodes that have been notified
 	for _, c := range group {
-		n, was := m.nodes.of(c.Node), c.Owner.(caller).at()
+		n, called := m.nodes.node(c.Node), c.Owner.(caller).calledNode()
 		if protocol.NodeFailed(c.Err) {
-			if was.number == nodeUnknown && was.breaker.Away() {
-				was.failed(now, sent, c.Err) // it was the probe, perhaps
+			if called.number == nodeUnknown && called.breaker.Away() {
+				called.failed(now, sent, c.Err) // the call may have been the probe
 			}
 			continue
 		}
-		if well != n {
-			well = n
+		if answeredNode != n {
+			answeredNode = n
 			n.answered(now, sent)
 		}
-		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
-			was.answered(now, sent)
+		if called != n && called.number == nodeUnknown { // it ends the outage of unknown nodes
+			called.answered(now, sent)
 			if c.Err == nil {
-				was.breaker.Heard(now, max(c.Grant.ActiveWeight, n.breaker.Active()))
+				called.breaker.Heard(now, max(c.Grant.ActiveWeight, n.breaker.Active()))
 			}
 		}
 	}
 	reached := false
 	for _, c := range group {
-		n := m.nodes.of(c.Node)
-		if c.Err == nil && !reached { // a failure says nothing about the network
+		n := m.nodes.node(c.Node)
+		if c.Err == nil && !reached { // only an answer measures the network
 			n.do(func(r *rules) { r.Reached(now, max(0, now.Sub(sent)-c.Before)) })
 			reached = true
 		}
-		if protocol.NodeFailed(c.Err) && ill != n {
-			ill = n
+		if protocol.NodeFailed(c.Err) && failedNode != n {
+			failedNode = n
 			m.failed(n, now, sent, c.Err)
 		}
 		owner := c.Owner.(caller)
@@ -335,29 +334,28 @@ func (m *member) answered(group []*lease.Call, sent clock.Instant) {
 	}
 }
 
-// failed says that a call to n has failed that was sent then. If that begins an outage, all calls
-// that are under way to n have failed too.
+// failed notes that a call to n, sent at sent, has failed. If that begins an outage, all calls under way to n
+// fail too.
 func (m *member) failed(n *storeNode, now, sent clock.Instant, err error) {
 	if !n.failed(now, sent, err) {
 		return
 	}
 	for _, m := range m.members() {
-		for _, b := range m.nodes.of(int(n.number)).batches() {
+		for _, b := range m.nodes.node(int(n.number)).batches() {
 			b.abandon(n, now, err)
 		}
 	}
 }
 
-// abandon ends the wait for those calls of b that n was to answer.
 func (b *batch) abandon(n *storeNode, now clock.Instant, err error) {
 	for _, c := range b.calls {
-		if owner := c.Owner.(caller); owner.at().health == n.health {
+		if owner := c.Owner.(caller); owner.calledNode().health == n.health {
 			owner.abandon(c, now, err)
 		}
 	}
 }
 
-// overdue has entries take over b's draws, and ends the wait for calls not answered in time.
+// overdue makes entries take over b's draws, and ends the wait for calls that were not answered in time.
 func (m *member) overdue(b *batch, now clock.Instant) {
 	for _, c := range b.calls {
 		c.Owner.(caller).overdue()
@@ -378,15 +376,15 @@ func (m *member) overdue(b *batch, now clock.Instant) {
 		}
 	}
 	b.to.again(b, now, again)
-	for _, c := range late { // before they fail, which depends on whether their node is away
-		m.failed(c.Owner.(caller).at(), now, b.Sent(), overdueAs(c))
+	for _, c := range late { // first, because abandoned calls look whether their node is away
+		m.failed(c.Owner.(caller).calledNode(), now, b.Sent(), overdueAs(c))
 	}
 	for _, c := range late {
 		c.Owner.(caller).abandon(c, now, overdueAs(c))
 	}
 }
 
-// overdueAs is the error of an overdue call, with the reason why it has not been sent if it is known.
+// overdueAs returns the error of an overdue call, with the reason if the call was never sent.
 func overdueAs(c *lease.Call) error {
 	if why := c.Unsent(); why != nil {
 		return fmt.Errorf("%w: %w", errOverdue, why)

@@ -14,30 +14,30 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease/memory"
 )
 
-// processStore is the Store of a Limiter with ScopeProcess: a bucket in memory decides, and follows
-// the limits that were set in the remote store.
+// processStore is the Store of a Limiter with ScopeProcess. A bucket in memory decides, and follows the
+// limits that were set in the remote store.
 type processStore struct {
 	cfg      *Config
-	ctx      context.Context // ends with Close
+	ctx      context.Context // canceled by Close
 	observer *observer
 	remote   lease.Store
 	local    *memory.Store
 
-	asking *semaphore.Weighted // one for each question to the remote store that is under way
+	askSlots *semaphore.Weighted // bounds the questions to the remote store under way
 
 	mu      sync.Mutex
 	heard   map[string]heardLimits
-	sweepAt int // sweep when this many keys are in heard
+	sweepAt int // size of heard at which it is swept
 }
 
-// heardLimits is the last answer about a key's bucket in the remote store.
+// heardLimits has the last answer of the remote store about a key's bucket.
 type heardLimits struct {
-	askAt   clock.Instant // not before this time
-	epoch   int64         // of the latest answer
+	askAt   clock.Instant // earliest time of the next question
+	epoch   int64         // epoch in the last answer
 	version lease.Version
 }
 
-// asksMax bounds the questions that are under way to the remote store.
+// asksMax bounds the questions to the remote store that are under way.
 const asksMax = 16
 
 var (
@@ -48,7 +48,7 @@ var (
 func newProcessStore(ctx context.Context, cfg *Config, o *observer, remote lease.Store) *processStore {
 	return &processStore{
 		cfg: cfg, ctx: ctx, observer: o, remote: remote, local: memory.New(cfg.Clock),
-		asking: semaphore.NewWeighted(asksMax), heard: make(map[string]heardLimits), sweepAt: 1024,
+		askSlots: semaphore.NewWeighted(asksMax), heard: make(map[string]heardLimits), sweepAt: 1024,
 	}
 }
 
@@ -56,10 +56,10 @@ func newProcessStore(ctx context.Context, cfg *Config, o *observer, remote lease
 func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	s.local.Exchange(ctx, calls, func([]*lease.Call) {})
 	for _, c := range calls {
-		if c.Err == nil && s.due(c) {
-			key, e := c.Key, c.Owner.(*entry) // no other calls are made in a process
+		if c.Err == nil && s.claimAsk(c) {
+			key, e := c.Key, c.Owner.(*entry) // only entries make calls in a process
 			go func() {
-				defer s.asking.Release(1)
+				defer s.askSlots.Release(1)
 				if st, err := s.ask(s.ctx, key); err != nil {
 					s.complain(e.name(), err)
 				} else if changed, err := s.adopt(key, st); err == nil && changed {
@@ -71,13 +71,13 @@ func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done f
 	done(calls)
 }
 
-// due reports whether c's key is to be asked for now, and takes note of that.
-func (s *processStore) due(c *lease.Call) bool {
+// claimAsk reports whether the remote store is to be asked about c's key now, and claims the question.
+func (s *processStore) claimAsk(c *lease.Call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Clock.Now()
 	h := s.heard[c.Key]
-	if now < h.askAt || !s.asking.TryAcquire(1) {
+	if now < h.askAt || !s.askSlots.TryAcquire(1) {
 		return false
 	}
 	h.askAt = now.Add(c.Grant.Config.TTL)
@@ -85,7 +85,7 @@ func (s *processStore) due(c *lease.Call) bool {
 	return true
 }
 
-// noteLocked keeps h. Answers about keys out of use are dropped when they may be half of all.
+// noteLocked stores h. When half of the stored answers may be of keys out of use, it drops those.
 func (s *processStore) noteLocked(key string, h heardLimits) {
 	s.heard[key] = h
 	if len(s.heard) >= s.sweepAt {
@@ -102,7 +102,7 @@ func (s *processStore) ask(ctx context.Context, key string) (lease.State, error)
 	return s.remote.Configure(ctx, key, lease.OpInspect, lease.Config{})
 }
 
-// complain logs, once in a while, that the remote store does not say which limits were set.
+// complain logs, not too often, that the limits in the remote store cannot be read.
 func (s *processStore) complain(key string, err error) {
 	if s.ctx.Err() == nil {
 		s.observer.warnSeldom(lineNotFollowed, key,
@@ -111,9 +111,9 @@ func (s *processStore) complain(key string, err error) {
 	}
 }
 
-// adopt puts the limits that were set in the remote store, which said st, in force here. An answer
-// that another one has overtaken changes nothing. The local bucket counts its revisions itself, as
-// those of a remote one begin anew when it is lost.
+// adopt copies the limits that were set in the remote store, with the state st, to the local bucket. It
+// ignores an answer older than another. The local bucket numbers its revisions itself, because those of a
+// lost remote bucket begin anew.
 func (s *processStore) adopt(key string, st lease.State) (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,30 +125,31 @@ func (s *processStore) adopt(key string, st lease.State) (changed bool, err erro
 	}
 	h.epoch, h.version = st.Epoch, v
 	s.noteLocked(key, h)
-	ctx, op := context.Background(), lease.OpSet // the local store needs none
+	ctx, op := context.Background(), lease.OpSet // the local store needs no deadline
 	have, err := s.local.Configure(ctx, key, lease.OpInspect, lease.Config{})
 	switch own := s.cfg.Version; {
 	case err != nil || v.Deploy < own:
 		return false, err
-	case v.Deploy == own && !protocol.IsSet(v): // this process's own limits hold
+	case v.Deploy == own && !protocol.IsSet(v): // no limits are set, so this process's own hold
 		op = lease.OpClear
 	case have.Exists && sameBucket(have.Config, st.Config):
 		return false, nil
 	}
 	c := st.Config
-	c.TTL = max(c.TTL, have.Config.TTL) // one that shrinks and grows again would burn leases
+	c.TTL = max(c.TTL, have.Config.TTL) // a TTL that shrinks and grows again would burn leases
 	after, err := s.local.Configure(ctx, key, op, c)
 	return after.Changed, err
 }
 
-// Configure implements lease.Store. The local bucket answers a question, after the remote one, if it does.
+// Configure implements lease.Store. The local bucket answers OpInspect, after adopting the remote limits if
+// they can be read.
 func (s *processStore) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (st lease.State, err error) {
 	switch op {
 	case lease.OpInspect:
-		if told, err := s.ask(ctx, key); err == nil {
-			if _, err = s.adopt(key, told); err != nil {
+		if remote, err := s.ask(ctx, key); err == nil {
+			if _, err = s.adopt(key, remote); err != nil {
 				return st, err
 			}
 		}

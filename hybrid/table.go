@@ -14,34 +14,34 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// segments is how many parts the table has, which grow one at a time.
+// segments is the number of parts of the table. Parts grow one at a time.
 const segments = 256
 
-// nameInline is the longest name that is stored in its slot.
+// nameInline is the length of the longest name that its slot stores.
 const nameInline = 24
 
-// slot is one key of the table. When a key goes to rest its slot stays and its entry, which is
-// seven times as large, goes. A look-up reads only the first 64 bytes.
+// slot is one key of the table. When a key goes to rest, the slot stays, and its entry, seven times as large,
+// is freed. A look-up reads only the first 64 bytes.
 type slot struct {
-	entry atomic.Pointer[entry] // of an active slot; otherwise nil
-	chain atomic.Pointer[slot]  // the next of the same bucket of the table
+	entry atomic.Pointer[entry] // nil unless the key is active
+	chain atomic.Pointer[slot]  // next slot in the same bucket of the hash table
 	hash  uint64
-	name  string           // lease.ShortKey of the key
-	text  [nameInline]byte // of a short name
+	name  string           // name of the key by lease.ShortKey
+	text  [nameInline]byte // bytes of a short name
 
-	// The idle list's lock guards the rest.
+	// The idle list's lock guards these.
 	key        protocol.Key
 	idleSince  clock.Instant
-	leaveAt    clock.Instant // at the latest, unless it is used again
-	prev, next *slot         // nil where it is on no list
+	leaveAt    clock.Instant // when an unused slot leaves the table
+	prev, next *slot         // neighbours in a list; nil outside
 }
 
-// class is that of s in the idle list.
+// class returns the list of s in the idle list.
 func (s *slot) class() int { return bits.Len64(uint64(max(s.leaveAt.Sub(s.idleSince), 1))) - 1 }
 
-// table is a Limiter's keys, those in use and those at rest. A look-up takes no lock and touches
-// three cache lines that are not near: the hash table's, the slot's and the entry's. A general map
-// touches more, or has an insert wait while it doubles as a whole.
+// table has the keys of a Limiter, in use and at rest. A look-up takes no lock and reads three distant cache
+// lines: of the hash table, the slot and the entry. A general map reads more, or blocks an insert while all
+// of it grows.
 type table struct {
 	seed     maphash.Seed
 	size     atomic.Int64
@@ -49,8 +49,8 @@ type table struct {
 	idle     idleList
 }
 
-// segment is a hash table of chained slots. Changing it takes the lock; a look-up does not, and may
-// miss a slot while the segment grows or a slot leaves: find then looks with the lock; add finds out.
+// segment is a hash table of chained slots. Changes take the lock. A look-up takes none and may miss a slot
+// while the segment grows or a slot leaves: find then repeats it with the lock, and add finds the slot.
 type segment struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
@@ -60,20 +60,20 @@ type segment struct {
 func (t *table) init() {
 	t.seed = maphash.MakeSeed()
 	t.idle.init()
-	none := make([]atomic.Pointer[slot], 1) // which the first insert replaces
+	none := make([]atomic.Pointer[slot], 1) // the first insert replaces it
 	for i := range t.segments {
 		t.segments[i].buckets.Store(&none)
 	}
 }
 
-// spot is where a key is in the table, or would be.
+// spot is the present or future place of a key in the table.
 type spot struct {
-	slot *slot // nil where the key has none
+	slot *slot // nil if the key has none
 	hash uint64
-	name string // lease.ShortKey of the key
+	name string // name of the key by lease.ShortKey
 }
 
-// entry is the entry of an active key; otherwise nil.
+// entry returns the entry of an active key; otherwise nil.
 func (p spot) entry() *entry {
 	if p.slot == nil {
 		return nil
@@ -81,7 +81,7 @@ func (p spot) entry() *entry {
 	return p.slot.entry.Load()
 }
 
-// locate finds a key without a lock. Its slot may be missing while its segment changes.
+// locate finds a key without a lock. It may miss the key's slot while its segment changes.
 func (t *table) locate(key string) spot {
 	name := lease.ShortKey(key)
 	hash := maphash.String(t.seed, name)
@@ -103,7 +103,7 @@ func (g *segment) bucket(hash uint64) *atomic.Pointer[slot] {
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-// find is the slot of a key, also while its segment changes; nil where it has none.
+// find returns the slot of a key, or nil. Unlike locate it never misses one.
 func (t *table) find(key string) *slot {
 	p := t.locate(key)
 	if p.slot != nil {
@@ -115,7 +115,7 @@ func (t *table) find(key string) *slot {
 	return g.load(p.hash, p.name)
 }
 
-// active is the entry of a key; nil where it has no slot or is at rest.
+// active returns the entry of a key; nil if the key is at rest or has no slot.
 func (t *table) active(key string) *entry {
 	if s := t.find(key); s != nil {
 		return s.entry.Load()
@@ -123,13 +123,13 @@ func (t *table) active(key string) *entry {
 	return nil
 }
 
-// add gives the key at p a slot, with a copy of its name, unless it has one.
+// add returns the slot of the key at p, and adds one with a copy of its name if needed.
 func (t *table) add(p spot) *slot {
 	s := &slot{hash: p.hash}
 	s.key.Node = nodeUnknown
 	if len(p.name) <= nameInline {
 		copy(s.text[:], p.name)
-		s.name = unsafe.String(&s.text[0], len(p.name)) // text is never changed again
+		s.name = unsafe.String(&s.text[0], len(p.name)) // text never changes
 	} else {
 		s.name = strings.Clone(p.name)
 	}
@@ -152,7 +152,7 @@ func (g *segment) link(s *slot) {
 	b.Store(s)
 }
 
-// makeRoom doubles the segment's hash table when three quarters of it are in use.
+// makeRoom doubles the segment's hash table if three quarters of it are in use.
 func (g *segment) makeRoom() {
 	old := *g.buckets.Load()
 	if g.size < len(old)*3/4 {
@@ -169,14 +169,14 @@ func (g *segment) makeRoom() {
 	}
 }
 
-// remove takes s, which is gone, out of the table, once.
+// remove takes s, whose key is gone, out of the table, once.
 func (t *table) remove(s *slot) {
 	g := t.segment(s.hash)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for p := g.bucket(s.hash); p.Load() != nil; p = &p.Load().chain {
 		if p.Load() == s {
-			p.Store(s.chain.Load()) // s keeps its chain, for look-ups that are at s now
+			p.Store(s.chain.Load()) // s keeps its chain for look-ups that have reached s
 			g.size--
 			t.size.Add(-1)
 			return
@@ -184,7 +184,7 @@ func (t *table) remove(s *slot) {
 	}
 }
 
-// atRest calls f for every key at rest, with the idle list's lock, which is free now and then.
+// atRest calls f for every key at rest, with the idle list's lock. It releases the lock after each segment.
 func (t *table) atRest(f func(s *slot)) {
 	for i := range t.segments {
 		g := &t.segments[i]
@@ -228,15 +228,15 @@ func (t *table) each(f func(e *entry)) {
 	}
 }
 
-// idleList holds the keys that hold nothing and want nothing, and are at rest or soon will be. It
-// alone changes the state of a slot. A key leaves the table when its bucket is full again and every
-// lease has ended. There is a list for each power of two of that time, longest idle first: a key
-// behind another one leaves after twice its time at the latest.
+// idleList has the keys with no tokens and no wishes, which are at rest or soon will be. Only idleList
+// changes the state of a slot. A key leaves the table when its bucket is full again and every lease has
+// ended. There is one list for each power of two of that time, and in each list the longest idle key is
+// first. So a key waits for at most twice its time behind another.
 type idleList struct {
 	mu      sync.Mutex
-	classes [64]slot // the ends of rings: next is the first key, prev the last
-	used    uint64   // the bit of each class that is not empty
-	drawing slot     // the end of the ring of keys at rest of which a draw is under way
+	classes [64]slot // list heads: next is the first key, prev the last
+	used    uint64   // one bit for each class with keys
+	drawing slot     // list head of the keys with a draw under way
 	sweepAt clock.Instant
 }
 
@@ -248,7 +248,6 @@ func (l *idleList) init() {
 	l.drawing.prev, l.drawing.next = &l.drawing, &l.drawing
 }
 
-// push notes that s is idle since now, and has it leave after lifetime.
 func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,7 +290,7 @@ func (l *idleList) unlinkLocked(s *slot) {
 	}
 }
 
-// leave has s, whose entry has ended, leave the table. A Key may keep the slot's name, not the entry.
+// leave makes s, whose entry has ended, leave the table. A Key may keep the slot's name, but not the entry.
 func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,21 +299,21 @@ func (l *idleList) leave(s *slot) {
 	s.entry.Store(nil)
 }
 
-// rest has s remember m in place of its entry e, whose lock the caller holds.
+// rest makes s remember m in place of its entry e. The caller holds e's lock.
 func (l *idleList) rest(s *slot, e *entry, m protocol.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.key.Rest(m, e.denied)
 	s.key.Node = e.node.Load().number
 	s.entry.Store(nil)
-	if s.next == nil { // pop has just taken it, and drop will find that it has no entry any more
+	if s.next == nil { // pop has just taken s, and drop will keep it
 		l.linkLocked(s, now, lifetime)
 	}
 }
 
-// activate gives s, which has no entry, the entry e, which learns what s remembers, and returns e,
-// and the draw that e has taken over, if there is one. If s has an entry already, it returns that
-// one. It returns nil where s has left the table.
+// activate makes e the entry of s, passes on the memory of s, and returns e and the draw that e has taken
+// over, if any. If s already has an entry, activate returns that one. If s has left the table, it returns
+// nil.
 func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -335,8 +334,8 @@ func (l *idleList) activate(s *slot, e *entry) (have *entry, took *draw) {
 	return e, took
 }
 
-// with calls f with the state of s, which may be nil, of a key that has no slot.
-func (l *idleList) with(s *slot, f func(k *protocol.Key)) {
+// withKey calls f with the state of s, or with a new state if s is nil.
+func (l *idleList) withKey(s *slot, f func(k *protocol.Key)) {
 	if s == nil {
 		f(&protocol.Key{})
 		return
@@ -346,8 +345,9 @@ func (l *idleList) with(s *slot, f func(k *protocol.Key)) {
 	f(&s.key)
 }
 
-// pop takes off the key that is idle for longest, if its time has come or with force. A key at rest
-// is gone then; one with an entry, e, may be in use by now. Come again at next at the latest.
+// pop removes the longest idle key from its list if its time has come, or in any case with force. A key at
+// rest is gone then. A key with an entry, e, may be in use again. next is when to call pop again at the
+// latest.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
